@@ -1,0 +1,73 @@
+"""Errors a user can cause. Every message has the rule broken, the user's file and line, and the fix."""
+
+from __future__ import annotations
+
+import linecache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from qdtrace.ir.program import Loc
+
+
+class QdError(Exception):
+    """Base of all errors of this package.
+
+    `rule` says what was broken (needs X, got Y); `loc` is the user's source line, `notes` are facts used and
+    `help` is one fix.
+    """
+
+    def __init__(
+        self,
+        rule: str,
+        *,
+        loc: Loc | None = None,
+        notes: Sequence[str] = (),
+        help: str = "",
+    ) -> None:
+        self.rule = rule
+        self.loc = loc
+        self.notes = tuple(notes)
+        self.help = help
+        super().__init__(self._text())
+
+    def _text(self) -> str:
+        lines = [self.rule]
+        if self.loc is not None:
+            lines.append(f"  at {self.loc}")
+            source = linecache.getline(self.loc.file, self.loc.line).strip()
+            if source:
+                lines.append(f"      {source}")
+        lines += [f"note: {n}" for n in self.notes]
+        if self.help:
+            lines.append(f"help: {self.help}")
+        return "\n".join(lines)
+
+
+class TraceTypeError(QdError, TypeError):
+    """An operand has the wrong type, dtype, rank or shape."""
+
+
+class TraceValueError(QdError, ValueError):
+    """A value or a construct breaks a rule of tracing."""
+
+
+class TraceIndexError(QdError, IndexError):
+    """A static index is out of bounds."""
+
+
+class UnsupportedError(QdError, NotImplementedError):
+    """Something that cannot be compiled, with what to write in its place."""
+
+
+class GradientError(QdError):
+    """A derivative that cannot be computed rightly and so is refused."""
+
+
+class BackendError(QdError, RuntimeError):
+    """A backend is missing or cannot do what was asked."""
+
+
+class VerifyError(QdError):
+    """A graph breaks an invariant: a defect of this package (or a hand-written graph)."""

@@ -1,0 +1,1 @@
+"""The graph (intermediate representation): see README.md in this folder."""

@@ -1,0 +1,109 @@
+"""Builds blocks equation by equation, applying the typing rules."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from qdtrace.ir.primitives import IrTypeError, Primitive, primitive
+from qdtrace.ir.program import Atom, Block, Eqn, Loc, Var, literal
+from qdtrace.ir.types import DType, RefType, ScalarType, Type
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+class BlockBuilder:
+    """An open block: a list of equations that grows."""
+
+    def __init__(self, params: Sequence[Var] = ()) -> None:
+        self.params = tuple(params)
+        self.eqns: list[Eqn] = []
+
+    def close(self, results: Sequence[Atom] = ()) -> Block:
+        """The finished block."""
+        return Block(self.params, tuple(self.eqns), tuple(results))
+
+
+class Builder:
+    """Appends equations to the innermost open block.
+
+    `loc` is attached to every equation emitted while it is set.
+    """
+
+    def __init__(self) -> None:
+        self.stack: list[BlockBuilder] = [BlockBuilder()]
+        self.loc: Loc | None = None
+
+    @property
+    def current(self) -> BlockBuilder:
+        """The innermost open block."""
+        return self.stack[-1]
+
+    @contextmanager
+    def block(self, params: Sequence[Var] = ()) -> Iterator[BlockBuilder]:
+        """Opens a block; equations emitted inside go to it. Close it with `.close(results)`."""
+        opened = BlockBuilder(params)
+        self.stack.append(opened)
+        try:
+            yield opened
+        finally:
+            self.stack.pop()
+
+    def emit(
+        self, prim: Primitive | str, *invars: Atom, blocks: Sequence[Block] = (), hint: str = "", **params: object
+    ) -> tuple[Var, ...]:
+        """Appends one equation and returns its results. Raises IrTypeError when the typing rule is broken."""
+        prim = primitive(prim) if isinstance(prim, str) else prim
+        outvars = tuple(Var(t, hint) for t in result_types(prim, invars, params, blocks))
+        self.current.eqns.append(Eqn(prim, tuple(invars), outvars, params, tuple(blocks), self.loc))
+        return outvars
+
+    def __call__(self, prim: Primitive | str, *invars: Atom, hint: str = "", **params: object) -> Var:
+        """Appends an equation of one result and returns it."""
+        (out,) = self.emit(prim, *invars, hint=hint, **params)
+        return out
+
+    def load(self, ref: Var, *indices: Atom, hint: str = "") -> Var:
+        """Reads one element."""
+        return self("load", ref, *indices, hint=hint)
+
+    def store(self, ref: Var, value: Atom, *indices: Atom) -> None:
+        """Writes one element."""
+        self.emit("store", ref, value, *indices)
+
+    def accum(self, ref: Var, value: Atom, *indices: Atom, op: str = "add") -> None:
+        """Accumulates into one element."""
+        self.emit("accum", ref, value, *indices, op=op)
+
+    def convert(self, value: Atom, dtype: DType) -> Atom:
+        """The value in another dtype; itself when it has it already."""
+        return value if value.dtype is dtype else self("convert", value, dtype=dtype)
+
+    def cell(self, dtype: DType, shape: Sequence[int] = (), hint: str = "") -> Var:
+        """Private memory of the thread, undefined until stored."""
+        return self("cell", dtype=dtype, shape=tuple(shape), hint=hint)
+
+    def constant(self, value: object, dtype: DType) -> Atom:
+        """A literal."""
+        return literal(value, dtype)
+
+
+def result_types(
+    prim: Primitive, invars: Sequence[Atom], params: dict[str, object], blocks: Sequence[Block] = ()
+) -> tuple[Type, ...]:
+    """Types of the results by the typing rule; the message of an IrTypeError names the primitive."""
+    try:
+        return prim.type_rule([v.type for v in invars], params, blocks)
+    except IrTypeError as e:
+        raise IrTypeError(f"`{prim.name}` {e}") from None
+
+
+def scalar_var(dtype: DType, hint: str = "") -> Var:
+    """A fresh scalar variable (a loop index or a carry)."""
+    return Var(ScalarType(dtype), hint)
+
+
+def ref_var(dtype: DType, shape: Sequence[int], hint: str = "") -> Var:
+    """A fresh buffer variable."""
+    return Var(RefType(dtype, tuple(shape)), hint)

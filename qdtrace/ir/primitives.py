@@ -1,0 +1,228 @@
+"""The closed set of primitives: name, arity, typing rule and effects.
+
+Each interpretation (interpreter, emitter, differentiation) keeps one table over this set; a test demands an entry
+in each. Semantics of every primitive are defined by `qdtrace.interpret` and described in `ir/README.md`.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from qdtrace.ir.types import BOOL, DType, RefType, ScalarType, Space, Type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from qdtrace.ir.program import Block
+
+
+class Effect(enum.Enum):
+    """What an equation does to memory: to what its first operand refers to, or by making some."""
+
+    READ = "read"
+    WRITE = "write"
+    ACCUM = "accum"
+    """Adds to (or takes the min/max/product with) memory; two of them with one operation commute."""
+    ALLOC = "alloc"
+    """Makes new memory: two equal equations are not the same value."""
+
+
+class IrTypeError(TypeError):
+    """An equation breaks the typing rule of its primitive."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Primitive:
+    """An operation of the graph."""
+
+    name: str
+    type_rule: Callable[[Sequence[Type], Mapping[str, object], Sequence[Block]], tuple[Type, ...]]
+    effects: frozenset[Effect] = frozenset()
+    param_names: tuple[str, ...] = ()
+    commutative: bool = False
+    structured: bool = False
+    """Owns blocks (`for`, `while`, `if`)."""
+    tags: frozenset[str] = field(default=frozenset())
+
+    @property
+    def is_pure(self) -> bool:
+        """No effect of its own; a structured primitive is as pure as its blocks."""
+        return not self.effects
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+PRIMITIVES: dict[str, Primitive] = {}
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise IrTypeError(message)
+
+
+def _scalars(types: Sequence[Type], count: int) -> list[DType]:
+    _require(len(types) == count, f"needs {count} operands, got {len(types)}")
+    _require(all(isinstance(t, ScalarType) for t in types), "operands must be scalars")
+    return [t.dtype for t in types]
+
+
+def _is_number(d: DType) -> bool:
+    return d is not DType.bool
+
+
+def _elementwise(arity: int, accepts: Callable[[DType], bool], what: str, result: DType | None = None):
+    def rule(types: Sequence[Type], params: Mapping[str, object], blocks: Sequence[Block]) -> tuple[Type, ...]:
+        dtypes = _scalars(types, arity)
+        _require(len(set(dtypes)) == 1, f"needs operands of one dtype, got {', '.join(d.value for d in dtypes)}")
+        _require(accepts(dtypes[0]), f"needs {what} operands, got {dtypes[0].value}")
+        return (ScalarType(result or dtypes[0]),)
+
+    return rule
+
+
+def _define(names: str, rule, **kwargs) -> None:
+    for name in names.split():
+        PRIMITIVES[name] = Primitive(name, rule, **kwargs)
+
+
+def _select(types, params, blocks):
+    _require(len(types) == 3, "needs 3 operands: condition, on_true, on_false")
+    _require(types[0] == BOOL, f"needs a bool condition, got {types[0]}")
+    _require(isinstance(types[1], ScalarType) and types[1] == types[2], f"branches differ: {types[1]} and {types[2]}")
+    return (types[1],)
+
+
+def _convert(types, params, blocks):
+    _scalars(types, 1)
+    return (ScalarType(params["dtype"]),)
+
+
+def _bitcast(types, params, blocks):
+    (source,) = _scalars(types, 1)
+    target = params["dtype"]
+    _require(source.bits == target.bits, f"needs equal widths, got {source.value} to {target.value}")
+    return (ScalarType(target),)
+
+
+def _memory(types: Sequence[Type], first_index: int) -> RefType:
+    _require(bool(types) and isinstance(types[0], RefType), "first operand must be a reference")
+    ref = types[0]
+    indices = types[first_index:]
+    _require(len(indices) == ref.ndim, f"needs {ref.ndim} indices for {ref}, got {len(indices)}")
+    for t in indices:
+        ok = isinstance(t, ScalarType) and t.dtype in (DType.i32, DType.i64)
+        _require(ok, f"index must be i32 or i64, got {t}")
+    return ref
+
+
+def _load(types, params, blocks):
+    return (ScalarType(_memory(types, 1).dtype),)
+
+
+def _store(types, params, blocks):
+    ref = _memory(types, 2)
+    _require(types[1] == ScalarType(ref.dtype), f"needs a {ref.dtype.value} value for {ref}, got {types[1]}")
+    return ()
+
+
+ACCUM_OPS = ("add", "mul", "min", "max")
+ATOMIC_OPS = ("add", "mul", "min", "max", "and", "or", "xor", "exchange", "cas")
+
+
+def _accum(types, params, blocks):
+    _store(types, params, blocks)
+    _require(params["op"] in ACCUM_OPS, f"unknown accumulation {params['op']!r}")
+    return ()
+
+
+def _atomic(types, params, blocks):
+    op = params["op"]
+    _require(op in ATOMIC_OPS, f"unknown atomic {op!r}")
+    values = 2 if op == "cas" else 1
+    ref = _memory(types, 1 + values)
+    for t in types[1 : 1 + values]:
+        _require(t == ScalarType(ref.dtype), f"needs a {ref.dtype.value} value for {ref}, got {t}")
+    if op in ("and", "or", "xor"):
+        _require(not ref.dtype.is_float, f"atomic {op} needs integers, got {ref.dtype.value}")
+    return (ScalarType(ref.dtype),)
+
+
+def _cell(types, params, blocks):
+    _require(not types, "takes no operand")
+    return (RefType(params["dtype"], tuple(params["shape"]), Space.LOCAL),)
+
+
+def _for(types, params, blocks):
+    _require(len(types) >= 3, "needs start, stop, step and the initial carries")
+    dtype = types[0].dtype
+    _require(dtype in (DType.i32, DType.i64), f"bounds must be i32 or i64, got {dtype.value}")
+    _require(types[0] == types[1] == types[2], "bounds and step must have one dtype")
+    (body,) = blocks
+    carries = tuple(types[3:])
+    _require(tuple(p.type for p in body.params) == (types[0], *carries), "body parameters must be index and carries")
+    _require(tuple(r.type for r in body.results) == carries, "body results must match the carries")
+    return carries
+
+
+def _while(types, params, blocks):
+    cond, body = blocks
+    carries = tuple(types)
+    _require(tuple(p.type for p in cond.params) == carries, "condition parameters must be the carries")
+    _require(tuple(p.type for p in body.params) == carries, "body parameters must be the carries")
+    _require(tuple(r.type for r in cond.results) == (BOOL,), "condition must give one bool")
+    _require(tuple(r.type for r in body.results) == carries, "body results must match the carries")
+    return carries
+
+
+def _if(types, params, blocks):
+    _require(tuple(types) == (BOOL,), "needs one bool condition")
+    then, other = blocks
+    _require(not then.params and not other.params, "branches take no parameters")
+    results = tuple(r.type for r in then.results)
+    _require(results == tuple(r.type for r in other.results), "branches must give the same types")
+    return results
+
+
+_FLOAT = (lambda d: d.is_float, "float")
+_INT = (lambda d: d.is_integer, "integer")
+_BITS = (lambda d: not d.is_float, "integer or bool")
+_NUMBER = (_is_number, "number")
+_ANY = (lambda d: True, "any")
+
+_define("add mul min max", _elementwise(2, *_NUMBER), commutative=True)
+_define("sub div rem", _elementwise(2, *_NUMBER))
+_define("neg abs sign", _elementwise(1, *_NUMBER))
+_define("pow atan2 nextafter", _elementwise(2, *_FLOAT))
+_define("integer_pow", _elementwise(1, *_NUMBER), param_names=("y",))
+_define(
+    "sqrt rsqrt cbrt exp exp2 expm1 log log2 log1p logistic sin cos tan asin acos atan sinh cosh tanh "
+    "asinh acosh atanh erf erfc erf_inv lgamma digamma floor ceil round_even round_away trunc",
+    _elementwise(1, *_FLOAT),
+)
+_define("fma", _elementwise(3, *_FLOAT))
+_define("is_finite", _elementwise(1, *_FLOAT, result=DType.bool))
+_define("lt le gt ge", _elementwise(2, *_ANY, result=DType.bool))
+_define("eq ne", _elementwise(2, *_ANY, result=DType.bool), commutative=True)
+_define("and or xor", _elementwise(2, *_BITS), commutative=True)
+_define("not", _elementwise(1, *_BITS))
+_define("shift_left shift_right_logical shift_right_arithmetic", _elementwise(2, *_INT))
+_define("population_count clz", _elementwise(1, *_INT))
+_define("select", _select)
+_define("convert", _convert, param_names=("dtype",))
+_define("bitcast", _bitcast, param_names=("dtype",))
+_define("load", _load, effects=frozenset({Effect.READ}))
+_define("store", _store, effects=frozenset({Effect.WRITE}))
+_define("accum", _accum, effects=frozenset({Effect.ACCUM}), param_names=("op",))
+_define("atomic", _atomic, effects=frozenset({Effect.READ, Effect.WRITE}), param_names=("op",))
+_define("cell", _cell, effects=frozenset({Effect.ALLOC}), param_names=("dtype", "shape"))
+_define("for", _for, structured=True, param_names=("unroll",))
+_define("while", _while, structured=True)
+_define("if", _if, structured=True)
+
+
+def primitive(name: str) -> Primitive:
+    """The primitive of that name; raises KeyError."""
+    return PRIMITIVES[name]

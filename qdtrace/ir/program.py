@@ -1,0 +1,169 @@
+"""The graph: programs of tasks, tasks of ordered equations, equations with structured blocks.
+
+Everything is frozen; a pass returns new objects. A `Var` is compared by identity and bound once. Order of
+equations is the order of effects. Control flow is structured: `for`, `while` and `if` equations own blocks and
+carry values in and out of them; there is no jump.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from qdtrace.ir.types import DType, RefType, ScalarType, Type
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from qdtrace.ir.primitives import Primitive
+
+
+@dataclass(frozen=True, slots=True)
+class Loc:
+    """A place in the user's source."""
+
+    file: str
+    line: int
+    function: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}" + (f" in {self.function}" if self.function else "")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Var:
+    """A value bound once: by a parameter list, a loop or an equation. Identity is equality."""
+
+    type: Type
+    hint: str = ""
+    """Preferred name in printed graphs; the printer makes it unique."""
+
+    @property
+    def dtype(self) -> DType:
+        """Element type of the scalar or of the array referred to."""
+        return self.type.dtype
+
+    def __repr__(self) -> str:
+        return f"<{self.hint or '_'}: {self.type}>"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Literal:
+    """A scalar constant. Equal when dtype and bits are equal (so NaN == NaN and 0.0 != -0.0)."""
+
+    value: np.generic
+    type: ScalarType
+
+    @property
+    def dtype(self) -> DType:
+        """Element type."""
+        return self.type.dtype
+
+    @property
+    def key(self) -> tuple[DType, bytes]:
+        """What equality and hashing look at."""
+        return self.type.dtype, self.value.tobytes()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Literal) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __repr__(self) -> str:
+        return f"{self.value}:{self.type}"
+
+
+Atom = Var | Literal
+
+
+def literal(value: object, dtype: DType) -> Literal:
+    """A constant of the dtype; the value is converted as NumPy's `astype` does."""
+    return Literal(np.asarray(value).astype(dtype.numpy)[()], ScalarType(dtype))
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A list of equations with parameters (bound on entry) and results (read on exit).
+
+    May use variables of the enclosing blocks.
+    """
+
+    params: tuple[Var, ...] = ()
+    eqns: tuple[Eqn, ...] = ()
+    results: tuple[Atom, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Eqn:
+    """One equation: `outvars = primitive[params] invars {blocks}`."""
+
+    primitive: Primitive
+    invars: tuple[Atom, ...]
+    outvars: tuple[Var, ...] = ()
+    params: Mapping[str, object] = None  # type: ignore[assignment]
+    blocks: tuple[Block, ...] = ()
+    loc: Loc | None = None
+
+    def __post_init__(self) -> None:
+        if self.params is None:
+            object.__setattr__(self, "params", {})
+
+    @property
+    def outvar(self) -> Var:
+        """The only result."""
+        (var,) = self.outvars
+        return var
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Task:
+    """A launch unit.
+
+    `range_for`: the body runs once for each `index` in `start:stop`, unordered and in parallel.
+    `serial`: the body runs once, in one thread; `index` is None.
+
+    `head` holds equations evaluated once before the launch. Its values are uniform: bounds and what was moved out
+    of the body. What the body (not the bounds) uses of it must not depend on memory that the task writes, because
+    every thread may evaluate it anew.
+    """
+
+    kind: str
+    index: Var | None
+    start: Atom
+    stop: Atom
+    body: Block
+    head: tuple[Eqn, ...] = ()
+    name: str = ""
+    loc: Loc | None = None
+    hints: Mapping[str, object] = None  # type: ignore[assignment]
+    """Launch hints of the user: `block_dim`, `unroll`, `fuse`."""
+
+    def __post_init__(self) -> None:
+        if self.hints is None:
+            object.__setattr__(self, "hints", {})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Program:
+    """Tasks over buffers. Tasks talk to each other only through references, and run in order.
+
+    `params` are references filled by the caller (a scalar argument is a rank-0 reference); `buffers` are
+    references local to the call whose content is undefined until stored; `results` are the references, out of
+    both, whose content at the end is returned, in order.
+    """
+
+    name: str
+    params: tuple[Var, ...]
+    buffers: tuple[Var, ...]
+    tasks: tuple[Task, ...]
+    results: tuple[Var, ...]
+
+
+def ref_type(var: Atom) -> RefType:
+    """The type of a reference variable."""
+    if not isinstance(var.type, RefType):
+        raise TypeError(f"{var!r} is not a reference")
+    return var.type
