@@ -1,0 +1,263 @@
+"""Every knob of the package, once: name, type, default, environment variable and what it does.
+
+A knob has its default, or the value of its `QD_*` environment variable at import, or what `qd.config.<name> = value`
+set for the process, or what the innermost `with qd.options(...)` set for the thread; the last one wins.
+`current()` gives all of them as one frozen, hashable `Options`; it is called at every call of a jitted function, so
+it is one look-up.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tempfile
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
+
+from qdtrace.errors import TraceTypeError, TraceValueError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+FuseMode = Literal["off", "auto", "aggressive"]
+Codegen = Literal["auto", "llvm", "triton"]
+
+
+def _cache_dir() -> str:
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return os.path.join(base, "qdtrace")
+
+
+def _knob(
+    default: object, doc: str, *, env: str = "", code: bool = False, low: float | None = None, shown: str = ""
+) -> Any:
+    metadata = {"doc": doc, "env": env, "code": code, "low": low, "shown": shown}
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class Options:
+    """One value for every knob. Hashable; `code_key` holds what can change the code of a task."""
+
+    opt_level: int = _knob(1, "0: no common subexpressions and no memory pass", code=True, low=0)
+    advanced_optimization: bool = _knob(True, "False: one basic clean-up instead of the fixed point", code=True)
+    constant_folding: bool = _knob(True, "evaluate operations on constants", code=True)
+    cfg_optimization: bool = _knob(True, "the memory pass (store-to-load forwarding, dead stores)", code=True)
+    cfg_optimization_per_task: bool = _knob(True, "False: analyse the memory of the whole program at once", code=True)
+    fast_math: bool = _knob(True, "allow changes of rounding (reassociation, fused operations)", code=True)
+    fuse_tasks: FuseMode = _knob(  # noqa: RUF009 - a field
+        "auto", "join adjacent tasks: never, by a cost model, always", env="QD_AGGRESSIVE_KERNEL_FUSION", code=True
+    )
+    fuse_tasks_raw: bool = _knob(
+        True, "join tasks where a thread reads what it wrote itself", env="QD_AGGRESSIVE_KERNEL_FUSION_RAW", code=True
+    )
+    fuse_tasks_diag: bool = _knob(
+        False, "print every decision on joining tasks to stderr", env="QD_AGGRESSIVE_KERNEL_FUSION_DIAG"
+    )
+    print_ir: bool = _knob(False, "print the graph after each stage to stderr")
+    dump_ir: bool = _knob(False, "write the graph after each stage to `debug_dump_path`")
+    dump_simplify: bool = _knob(False, "write the graph after each pass and round of simplify")
+    dump_cfg: bool = _knob(False, "write the memory analysis")
+    debug_dump_path: str = _knob(
+        os.path.join(tempfile.gettempdir(), "ir"), "where graphs are written", shown="<tmp>/ir"
+    )
+    verify: bool = _knob(False, "check the graph after every pass")
+    offline_cache: bool = _knob(True, "keep compiled tasks on disk")
+    offline_cache_dir: str = _knob(_cache_dir(), "where they are kept", shown="user cache directory")
+    debug: bool = _knob(False, "check bounds, races, asserts and NaN", code=True)
+    ad_stack_memory: float = _knob(0.25, "part of free memory above which stacks thin", code=True, low=0)
+    num_threads: int | None = _knob(None, "CPU threads of a task; None: all", low=1)
+    block_dim: int | None = _knob(None, "threads of a GPU block; None: chosen per task", code=True, low=1)
+    codegen: Codegen = _knob("auto", "what emits the code", code=True)  # noqa: RUF009 - a field
+
+    def __post_init__(self) -> None:
+        values = tuple(getattr(self, name) for name in KNOB_NAMES)
+        object.__setattr__(self, "_hash", hash(values))
+        object.__setattr__(self, "code_key", tuple((n, getattr(self, n)) for n in _CODE_NAMES))
+
+    def __hash__(self) -> int:
+        return self._hash  # type: ignore[attr-defined]
+
+    code_key: tuple[tuple[str, object], ...] = field(init=False, compare=False, repr=False, default=())
+    """Names and values of the knobs that can change the code of a task: what a cache of code must look at."""
+
+
+@dataclass(frozen=True)
+class Knob:
+    """Name, type, default, environment variable and meaning of one option."""
+
+    name: str
+    type: object
+    default: object
+    env: str
+    doc: str
+    low: float | None = None
+    shown: str = ""
+    """The default as the table shows it, where it depends on the machine."""
+
+    @property
+    def choices(self) -> tuple[object, ...]:
+        """The allowed values, where they are listed."""
+        return get_args(self.type) if get_origin(self.type) is Literal else ()
+
+    @property
+    def accepts(self) -> str:
+        """What a value must be, in words."""
+        if self.choices:
+            return "one of " + ", ".join(repr(c) for c in self.choices)
+        words = {bool: "a bool", int: "an int", float: "a float", str: "a path"}.get(self.type)  # type: ignore[call-overload]
+        words = words or "an int or None"
+        return words if self.low is None else f"{words}, {self.low:g} or more"
+
+    def check(self, value: object) -> object:
+        """The value, in the knob's type. Raises TraceTypeError or TraceValueError."""
+        if self.choices:
+            if value in self.choices:
+                return value
+        elif self.type is bool:
+            if isinstance(value, bool):
+                return value
+        elif self.type is str:
+            if isinstance(value, str | os.PathLike):
+                return os.fspath(value)
+        elif value is None and self.type not in (int, float):
+            return value
+        else:
+            number = (int, float) if self.type is float else int
+            if isinstance(value, number) and not isinstance(value, bool):
+                if self.low is not None and not value >= self.low:
+                    raise TraceValueError(f"option `{self.name}` needs {self.accepts}, got {value!r}")
+                return float(value) if self.type is float else value
+        error = TraceValueError if self.choices and isinstance(value, str) else TraceTypeError
+        raise error(f"option `{self.name}` needs {self.accepts}, got {value!r}")
+
+    def parse(self, text: str) -> object:
+        """The value that an environment variable spells. Raises TraceValueError."""
+        word = text.strip().lower()
+        try:
+            if self.choices:
+                return self.check(_FUSE_WORDS.get(word, word) if self.name == "fuse_tasks" else word)
+            if self.type is bool:
+                return _BOOLS[word]
+            if self.type is str:
+                return text
+            if word in ("none", "auto") and self.type not in (int, float):
+                return None
+            return self.check(float(word) if self.type is float else int(word))
+        except (ValueError, KeyError):
+            raise TraceValueError(f"environment variable {self.env} needs {self.accepts}, got {text!r}") from None
+
+
+_BOOLS = {"1": True, "true": True, "on": True, "yes": True, "0": False, "false": False, "off": False, "no": False}
+_FUSE_WORDS = {"0": "off", "1": "aggressive"}
+
+
+def _knobs() -> dict[str, Knob]:
+    types = get_type_hints(Options)
+    made = {}
+    for f in fields(Options):
+        if f.init:
+            m = f.metadata
+            env = m["env"] or "QD_" + f.name.upper()
+            made[f.name] = Knob(f.name, types[f.name], f.default, env, m["doc"], m["low"], m["shown"])
+    return made
+
+
+KNOBS = _knobs()
+KNOB_NAMES = tuple(KNOBS)
+_CODE_NAMES = tuple(f.name for f in fields(Options) if f.init and f.metadata["code"])
+
+
+def options_from(values: Mapping[str, object], base: Options | None = None) -> Options:
+    """`base` (the current options) with some knobs changed. Raises TraceValueError or TraceTypeError."""
+    checked = {}
+    for name, value in values.items():
+        if name not in KNOBS:
+            near = difflib.get_close_matches(name, KNOB_NAMES, 1)
+            raise TraceValueError(
+                f"needs the name of an option, got {name!r}",
+                notes=("options are " + ", ".join(KNOB_NAMES),),
+                help=f"write `{near[0]}`" if near else "",
+            )
+        checked[name] = KNOBS[name].check(value)
+    base = current() if base is None else base
+    return replace(base, **checked) if checked else base
+
+
+def options_from_environment(environ: Mapping[str, str]) -> Options:
+    """The defaults with what the `QD_*` variables say. Raises TraceValueError."""
+    return Options(**{k.name: k.parse(environ[k.env]) for k in KNOBS.values() if environ.get(k.env)})  # type: ignore[arg-type]
+
+
+_process = options_from_environment(os.environ)
+_scoped: ContextVar[Options | None] = ContextVar("qdtrace_options", default=None)
+_get_scoped = _scoped.get
+
+
+def current() -> Options:
+    """The options in force in this thread."""
+    return _get_scoped() or _process
+
+
+@contextmanager
+def _scope(made: Options) -> Iterator[Options]:
+    token = _scoped.set(made)
+    try:
+        yield made
+    finally:
+        _scoped.reset(token)
+
+
+def options(**values: object) -> Any:
+    """`with qd.options(fast_math=False):` sets knobs for the code inside, in this thread only.
+
+    Raises TraceValueError for an unknown name or value and TraceTypeError for a wrong type, when called.
+    """
+    return _scope(options_from(values))
+
+
+class Config:
+    """`qd.config`: reads a knob as an attribute; assigning one sets it for the process."""
+
+    def __getattr__(self, name: str) -> object:
+        if name in KNOBS:
+            return getattr(current(), name)
+        raise AttributeError(f"qd.config has no option {name!r}")
+
+    def __setattr__(self, name: str, value: object) -> None:
+        global _process
+        _process = options_from({name: value}, _process)
+
+    def __dir__(self) -> list[str]:
+        return list(KNOB_NAMES)
+
+    def __repr__(self) -> str:
+        return "\n".join(f"{name} = {getattr(current(), name)!r}" for name in KNOB_NAMES)
+
+
+config = Config()
+
+
+def knob_table() -> str:
+    """All knobs as a Markdown table.
+
+    >>> print("\\n".join(knob_table().splitlines()[:3]))
+    | option | environment | values | default | effect |
+    |---|---|---|---|---|
+    | `opt_level` | `QD_OPT_LEVEL` | an int, 0 or more | 1 | 0: no common subexpressions and no memory pass |
+    """
+    rows = ["| option | environment | values | default | effect |", "|---|---|---|---|---|"]
+    for k in KNOBS.values():
+        shown = k.shown or repr(k.default)
+        rows.append(f"| `{k.name}` | `{k.env}` | {k.accepts} | {shown} | {k.doc} |")
+    return "\n".join(rows)
+
+
+def dump_directory(made: Options) -> Path:
+    """Where graphs are written; made when missing."""
+    path = Path(made.debug_dump_path)
+    path.mkdir(parents=True, exist_ok=True)
+    return path
