@@ -1,0 +1,1 @@
+"""Backends: from a verified graph to code that runs inside XLA programs."""

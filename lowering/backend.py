@@ -1,0 +1,149 @@
+"""The CPU backend: a verified, optimised program becomes a target that XLA calls without Python."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+
+from lowering.llvm.emit import EmitOptions, emit_task
+from lowering.llvm.target import Target
+from lowering.runtime.cache import Artifact, ArtifactCache
+from lowering.runtime.compile import launcher, link_tasks, load_or_make, object_code, optimised
+from lowering.runtime.handler import ENTRY, bounds_symbols, handler_text
+from lowering.runtime.jit import link
+from lowering.runtime.keys import artifact_key, program_content, task_content
+from lowering.runtime.layout import Layout, plan_layout
+from lowering.runtime.once import Once
+from lowering.runtime.registry import register
+from qdtrace.errors import BackendError
+from qdtrace.ir.program import Program, Task, ref_type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lowering.runtime.compile import Code, LinkedTask
+    from qdtrace.config import Options
+
+
+@dataclass(frozen=True)
+class CompiledProgram:
+    """A program that JAX can call."""
+
+    target_name: str
+    """The foreign-function target, named by content: the same in every process."""
+    layout: Layout
+
+    @property
+    def program(self) -> Program:
+        """The graph."""
+        return self.layout.program
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Memory of buffers that are not returned."""
+        return self.layout.scratch_bytes
+
+    def call(self, *operands: Any) -> tuple[Any, ...]:
+        """Contents of `program.results` for contents of `program.params`: arrays or tracers, in order."""
+        layout = self.layout
+        params = layout.program.params
+        if len(operands) != len(params):
+            raise BackendError(f"`{layout.program.name}` needs {len(params)} operands, got {len(operands)}")
+        outs = dict(zip(layout.written, self._ffi_call(*operands), strict=False))
+        given = dict(zip(params, operands, strict=True))
+        return tuple(outs[v] if v in outs else jnp.asarray(given[v]) for v in layout.program.results)
+
+    @functools.cached_property
+    def _ffi_call(self) -> Callable[..., Any]:
+        results = [jax.ShapeDtypeStruct(ref_type(v).shape, v.dtype.numpy) for v in self.layout.written]
+        if self.layout.scratch_bytes:
+            results.append(jax.ShapeDtypeStruct((self.layout.scratch_bytes,), jnp.uint8))
+        if not results:
+            return lambda *operands: ()
+        return jax.ffi.ffi_call(
+            self.target_name, tuple(results), input_output_aliases=dict(self.layout.aliases), vmap_method="sequential"
+        )
+
+
+_compiled: Once[CompiledProgram] = Once()
+
+
+class CpuBackend:
+    """Compiles programs for the host's processor."""
+
+    def __init__(self, target: Target | None = None, emit: Callable[..., Code] = emit_task) -> None:
+        self.target = target or Target.host()
+        self._emit = emit
+
+    def emit(self, task: Task, options: Options) -> Code:
+        """LLVM code of a task, before LLVM's passes."""
+        return self._emit(task, self.target, emit_options(options))
+
+    def llvm_text(self, task: Task, options: Options) -> str:
+        """LLVM code of a task as text, before LLVM's passes."""
+        return self.emit(task, options).text
+
+    def assembly(self, task: Task, options: Options) -> str:
+        """Machine code of a task as text."""
+        module, machine = optimised(self.llvm_text(task, options), self.target)
+        return machine.emit_assembly(module)
+
+    def compile(self, program: Program, options: Options) -> CompiledProgram:
+        """Compiles and registers a program, or gives the one that was compiled before from equal content."""
+        layout = plan_layout(program)
+        made_with = emit_options(options)
+        contents = [task_content(task, made_with) for task in program.tasks]
+        max_threads = options.num_threads or 0
+        content = program_content(layout, contents, max_threads)
+        key = artifact_key(content, self.target)
+        plain = re.sub(r"\W+", "_", program.name, flags=re.ASCII)
+        name = f"qdtrace_{plain}_{content}_{self.target.key}"
+
+        def make() -> CompiledProgram:
+            cache = artifact_cache(options)
+            wanted = ((c, functools.partial(self.emit, t, options)) for c, t in zip(contents, program.tasks, strict=True))
+            linked = link_tasks(wanted, self.target, cache)
+            start = launcher(self.target, cache)
+            address = self._link_handler(key, layout, [linked[c] for c in contents], max_threads, start["qd_run"], cache)
+            register(name, address, start["qd_api_seen"])
+            return CompiledProgram(name, layout)
+
+        known = _compiled.get(name, make)
+        return known if known.program is program else CompiledProgram(name, layout)
+
+    def _link_handler(
+        self,
+        key: str,
+        layout: Layout,
+        tasks: list[LinkedTask],
+        max_threads: int,
+        run_address: int,
+        cache: ArtifactCache | None,
+    ) -> int:
+        def make() -> Artifact:
+            text = handler_text(layout, [t.shape for t in tasks], max_threads)
+            return Artifact(object_code(text, self.target), {})
+
+        code = load_or_make(key, make, cache).code
+        imports = {"qd_run": run_address}
+        for k, (task, linked) in enumerate(zip(layout.program.tasks, tasks, strict=True)):
+            imports[f"qd_task_{k}"] = linked.task_address
+            imports |= dict.fromkeys(bounds_symbols(k, task), linked.bounds_address)
+        return link(f"handler_{key}", code, (ENTRY,), imports, self.target)[ENTRY]
+
+
+def emit_options(options: Options) -> EmitOptions:
+    """The options that the emitter looks at."""
+    return EmitOptions(fast_math=options.fast_math, debug=options.debug)
+
+
+def artifact_cache(options: Options) -> ArtifactCache | None:
+    """The cache on disk that the options ask for."""
+    return ArtifactCache(Path(options.offline_cache_dir).expanduser()) if options.offline_cache else None

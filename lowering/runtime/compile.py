@@ -1,0 +1,148 @@
+"""From tasks to addresses: what the cache has is loaded, the rest is compiled, in parallel, and kept."""
+
+from __future__ import annotations
+
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+import llvmlite.binding as llvm
+
+from lowering.llvm.target import Target, optimise
+from lowering.runtime.cache import Artifact, ArtifactCache
+from lowering.runtime.handler import LAUNCHER_EXPORTS, TaskShape, launcher_text
+from lowering.runtime.jit import link, process_symbols
+from lowering.runtime.keys import artifact_key, digest
+from lowering.runtime.once import Once
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+
+class Code(Protocol):
+    """What an emitter makes of a task (a `TaskCode`)."""
+
+    @property
+    def text(self) -> str:
+        """An LLVM module that exports `qd_task` and `qd_bounds`."""
+
+    @property
+    def cost(self) -> int:
+        """Estimated scalar operations of an iteration."""
+
+    @property
+    def lanes(self) -> int:
+        """Elements a vector step."""
+
+
+@dataclass(frozen=True)
+class Stats:
+    """What the compiler did in this process so far."""
+
+    llvm_compiles: int = 0
+    """Modules that went through LLVM's passes and code generation."""
+    cache_hits: int = 0
+    """Artifacts loaded from disk."""
+    linked: int = 0
+    """Pieces of code made runnable."""
+
+
+_stats = Stats()
+_stats_lock = threading.Lock()
+
+
+def stats() -> Stats:
+    """Counters of this process; subtract two readings to see what happened between them."""
+    return _stats
+
+
+def _count(**increments: int) -> None:
+    global _stats
+    with _stats_lock:
+        _stats = replace(_stats, **{name: getattr(_stats, name) + n for name, n in increments.items()})
+
+
+@dataclass(frozen=True)
+class LinkedTask:
+    """A task that can run."""
+
+    task_address: int
+    bounds_address: int
+    shape: TaskShape
+
+
+_tasks: Once[LinkedTask] = Once()
+_launchers: Once[dict[str, int]] = Once()
+
+
+def object_code(text: str, target: Target) -> bytes:
+    """Machine code of an LLVM module: runs all passes."""
+    _count(llvm_compiles=1)
+    module, machine = optimised(text, target)
+    return machine.emit_object(module)
+
+
+def optimised(text: str, target: Target) -> tuple[llvm.ModuleRef, llvm.TargetMachine]:
+    """The module after LLVM's passes, and the machine to write it with."""
+    machine = target.machine()
+    module = llvm.parse_assembly(text, llvm.create_context())
+    module.triple = target.triple
+    module.data_layout = target.data_layout
+    module.verify()
+    optimise(module, machine)
+    return module, machine
+
+
+def load_or_make(key: str, make: Callable[[], Artifact], cache: ArtifactCache | None) -> Artifact:
+    """The artifact of the key from the cache, or made and put there."""
+    found = cache.load(key) if cache else None
+    if found is not None:
+        _count(cache_hits=1)
+        return found
+    made = make()
+    if cache:
+        cache.save(key, made)
+    return made
+
+
+def launcher(target: Target, cache: ArtifactCache | None) -> Mapping[str, int]:
+    """Addresses of what the launcher exports, compiled or loaded once a process."""
+    text = launcher_text(target.triple)
+    key = artifact_key(digest("launcher", text), target)
+
+    def make() -> dict[str, int]:
+        artifact = load_or_make(key, lambda: Artifact(object_code(text, target), {}), cache)
+        _count(linked=1)
+        return link(f"launcher_{key}", artifact.code, LAUNCHER_EXPORTS, process_symbols(), target)
+
+    return _launchers.get(key, make)
+
+
+def link_task(content: str, emit: Callable[[], Code], target: Target, cache: ArtifactCache | None) -> LinkedTask:
+    """The task of that content key, ready to run. `emit` is called only when no cache has it."""
+    key = artifact_key(content, target)
+
+    def compiled() -> Artifact:
+        code = emit()
+        return Artifact(object_code(code.text, target), {"cost": code.cost, "lanes": code.lanes})
+
+    def make() -> LinkedTask:
+        artifact = load_or_make(key, compiled, cache)
+        _count(linked=1)
+        addresses = link(f"task_{key}", artifact.code, ("qd_task", "qd_bounds"), {}, target)
+        shape = TaskShape(int(str(artifact.facts["cost"])), int(str(artifact.facts["lanes"])))
+        return LinkedTask(addresses["qd_task"], addresses["qd_bounds"], shape)
+
+    return _tasks.get(key, make)
+
+
+def link_tasks(
+    wanted: Iterable[tuple[str, Callable[[], Code]]], target: Target, cache: ArtifactCache | None
+) -> dict[str, LinkedTask]:
+    """All tasks by content key; equal ones once, different ones in parallel."""
+    unique = dict(wanted)
+    with ThreadPoolExecutor(max(1, min(len(unique), os.cpu_count() or 1))) as pool:
+        futures = {content: pool.submit(link_task, content, emit, target, cache) for content, emit in unique.items()}
+        return {content: future.result() for content, future in futures.items()}

@@ -1,0 +1,363 @@
+"""The foreign-function handler of a program.
+
+What is the same for all programs is one LLVM module, the *launcher*: it checks what XLA passes, collects the data
+pointers and runs the tasks in order. A program adds a *handler* module: a constant table (operands, tasks, where each
+reference lives) and an entry that hands the table to the launcher. So the code of a handler costs next to nothing to
+compile, and the call does no work that depends on the number of programs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lowering.runtime import abi
+from lowering.runtime.abi import c_string
+from lowering.runtime.parallel import parallel_for
+from qdtrace.ir.program import Literal, Task, Var, ref_type
+from qdtrace.ir.walk import task_refs
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lowering.runtime.layout import Layout
+
+GRAIN_OPERATIONS = 32768
+"""Scalar operations that make a chunk worth handing to a thread: some microseconds, as long as waking one takes."""
+
+ENTRY = "qd_handler"
+LAUNCHER_EXPORTS = ("qd_run", "qd_parallel_for", "qd_api_seen")
+
+PROGRAM_NAME, PROGRAM_ARGS, PROGRAM_RESULTS, PROGRAM_CHECKS = 0, 8, 16, 24
+PROGRAM_TASK_COUNT, PROGRAM_TASKS, PROGRAM_THREADS, PROGRAM_MAX_REFS = 32, 40, 48, 56
+CHECK_DTYPE, CHECK_ELEMENTS, CHECK_LABEL, CHECK_SIZE = 0, 8, 16, 24
+TASK_CODE, TASK_BOUNDS, TASK_REFS, TASK_REF_COUNT, TASK_START, TASK_STOP = 0, 8, 16, 24, 32, 40
+TASK_GRAIN, TASK_LANES, TASK_SIZE = 48, 56, 64
+MESSAGE_SIZE = 512
+
+
+@dataclass(frozen=True)
+class TaskShape:
+    """What the launcher has to know of a compiled task."""
+
+    cost: int
+    """Estimated scalar operations of one iteration."""
+    lanes: int
+
+
+def grain_of(shape: TaskShape) -> int:
+    """Iterations of the smallest chunk worth a thread, a multiple of the lanes."""
+    steps = -(-GRAIN_OPERATIONS // (max(shape.cost, 1) * shape.lanes))
+    return max(steps, 1) * shape.lanes
+
+
+def handler_text(layout: Layout, shapes: Sequence[TaskShape], max_threads: int = 0) -> str:
+    """LLVM IR of the handler: exports `qd_handler`, needs `qd_run` and `qd_task_K`, `qd_bounds_K` of each task."""
+    program = layout.program
+    lines = [
+        "declare ptr @qd_run(ptr, ptr)",
+        f"@name = private constant {c_string(program.name)}",
+        *_checks(layout),
+    ]
+    records = []
+    for k, (task, shape) in enumerate(zip(program.tasks, shapes, strict=True)):
+        lines += _task_refs(layout, k, task)
+        lines += [f"declare void @{symbol}(ptr, ptr)" for symbol in bounds_symbols(k, task)]
+        lines += [f"declare void @qd_task_{k}(ptr, i64, i64)"]
+        records.append(_task_record(k, task, shape))
+    lines += [f"@tasks = private constant {_struct(records)}"]
+    most_refs = max((len(task_refs(t)) for t in program.tasks), default=0)
+    results = layout.slot_count - len(program.params)
+    table = [
+        "ptr @name", f"i64 {len(program.params)}", f"i64 {results}", "ptr @checks",
+        f"i64 {len(program.tasks)}", "ptr @tasks", f"i64 {max_threads}", f"i64 {most_refs}",
+    ]  # fmt: skip
+    lines += [
+        f"@program = private constant {_struct(table)}",
+        f"define ptr @{ENTRY}(ptr %frame) {{",
+        "  %error = tail call ptr @qd_run(ptr %frame, ptr @program)",
+        "  ret ptr %error",
+        "}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def bounds_symbols(k: int, task: Task) -> tuple[str, ...]:
+    """The bounds function of task number `k` if it has to be called: static bounds stand in the table."""
+    return () if _static_bounds(task) else (f"qd_bounds_{k}",)
+
+
+def _static_bounds(task: Task) -> tuple[int, int] | None:
+    if task.kind == "serial":
+        return 0, 1
+    if isinstance(task.start, Literal) and isinstance(task.stop, Literal):
+        return int(task.start.value), int(task.stop.value)
+    return None
+
+
+def _struct(fields: Sequence[str]) -> str:
+    """A constant structure of `type value` fields."""
+    types = [f.rsplit(" ", 1)[0] if not f.startswith("{") else f.split("} {", 1)[0] + "}" for f in fields]
+    return "{" + ", ".join(types) + "} {" + ", ".join(fields) + "}"
+
+
+def _label(kind: str, number: int, var: Var | None) -> str:
+    return f"{kind} {number}" + (f" (`{var.hint}`)" if var is not None and var.hint else "")
+
+
+def _checks(layout: Layout) -> list[str]:
+    """Constants: what each operand and result must be."""
+    expected = [(_label("operand", k, v), v) for k, v in enumerate(layout.program.params)]
+    expected += [(_label("result", k, v), v) for k, v in enumerate(layout.written)]
+    rows = [(label, abi.XLA_DTYPES[v.dtype], ref_type(v).size) for label, v in expected]
+    if layout.scratch_bytes:
+        rows.append(("the scratch result", abi.XLA_BYTE, layout.scratch_bytes))
+    lines = [f"@label_{k} = private constant {c_string(label)}" for k, (label, _, _) in enumerate(rows)]
+    records = [_struct([f"i64 {dtype}", f"i64 {size}", f"ptr @label_{k}"]) for k, (_, dtype, size) in enumerate(rows)]
+    return [*lines, f"@checks = private constant {_struct(records)}"]
+
+
+def _task_refs(layout: Layout, k: int, task: Task) -> list[str]:
+    """Constant: slot and byte offset of each reference of a task."""
+    numbers = [n for v in task_refs(task) for n in (layout.places[v].slot, layout.places[v].offset)]
+    items = ", ".join(f"i64 {n}" for n in numbers)
+    return [f"@refs_{k} = private constant [{len(numbers)} x i64] [{items}]"]
+
+
+def _task_record(k: int, task: Task, shape: TaskShape) -> str:
+    start, stop = _static_bounds(task) or (0, 0)
+    bounds = "null" if _static_bounds(task) else f"@qd_bounds_{k}"
+    return _struct(
+        [
+            f"ptr @qd_task_{k}", f"ptr {bounds}", f"ptr @refs_{k}", f"i64 {len(task_refs(task))}",
+            f"i64 {start}", f"i64 {stop}", f"i64 {grain_of(shape)}", f"i64 {shape.lanes}",
+        ]
+    )  # fmt: skip
+
+
+def launcher_text(triple: str) -> str:
+    """LLVM IR of the launcher: exports `qd_run`, `qd_parallel_for` and `qd_api_seen`."""
+    return "\n".join([abi.PRELUDE, abi.dtype_names(), parallel_for(triple), _RUN])
+
+
+def _format(name: str, text: str) -> str:
+    return f"@{name} = private constant {c_string(text)}"
+
+
+_RUN = f"""
+{_format("say_counts", "qdtrace: program `%s` needs %lld operands and %lld results, got %lld and %lld")}
+{_format("say_dtype", "qdtrace: program `%s` needs dtype %s for %s, got %s")}
+{_format("say_elements", "qdtrace: program `%s` needs %lld elements in %s, got %lld")}
+{_format("unknown", "an unknown dtype")}
+declare i32 @snprintf(ptr, i64, ptr, ...)
+
+define internal i64 @element_count(ptr %buffer) alwaysinline {{
+entry:
+  %rank = call i64 @load_i64(ptr %buffer, i64 {abi.BUFFER_RANK})
+  %dims = call ptr @load_ptr(ptr %buffer, i64 {abi.BUFFER_DIMS})
+  br label %head
+head:
+  %axis = phi i64 [0, %entry], [%axis1, %body]
+  %n = phi i64 [1, %entry], [%n1, %body]
+  %inside = icmp slt i64 %axis, %rank
+  br i1 %inside, label %body, label %done
+body:
+  %p = getelementptr i64, ptr %dims, i64 %axis
+  %d = load i64, ptr %p
+  %n1 = mul i64 %n, %d
+  %axis1 = add i64 %axis, 1
+  br label %head
+done:
+  ret i64 %n
+}}
+
+define internal ptr @dtype_name(i64 %code) cold {{
+  %known = icmp ult i64 %code, {max(abi.XLA_DTYPES.values()) + 1}
+  br i1 %known, label %look, label %other
+look:
+  %p = getelementptr ptr, ptr @dtype_names, i64 %code
+  %name = load ptr, ptr %p
+  ret ptr %name
+other:
+  ret ptr @unknown
+}}
+
+define internal ptr @counts_error(ptr %frame, ptr %program, i64 %got_args, i64 %got_results) cold noinline {{
+  %message = alloca [{MESSAGE_SIZE} x i8]
+  %name = call ptr @load_ptr(ptr %program, i64 {PROGRAM_NAME})
+  %args = call i64 @load_i64(ptr %program, i64 {PROGRAM_ARGS})
+  %results = call i64 @load_i64(ptr %program, i64 {PROGRAM_RESULTS})
+  %n = call i32 (ptr, i64, ptr, ...) @snprintf(ptr %message, i64 {MESSAGE_SIZE}, ptr @say_counts, ptr %name,
+       i64 %args, i64 %results, i64 %got_args, i64 %got_results)
+  %e = call ptr @new_error(ptr %frame, ptr %message, i32 {abi.INVALID_ARGUMENT})
+  ret ptr %e
+}}
+
+define internal ptr @buffer_error(ptr %frame, ptr %program, ptr %check, i64 %got_dtype, i64 %got_elements) cold noinline {{
+  %message = alloca [{MESSAGE_SIZE} x i8]
+  %name = call ptr @load_ptr(ptr %program, i64 {PROGRAM_NAME})
+  %label = call ptr @load_ptr(ptr %check, i64 {CHECK_LABEL})
+  %dtype = call i64 @load_i64(ptr %check, i64 {CHECK_DTYPE})
+  %elements = call i64 @load_i64(ptr %check, i64 {CHECK_ELEMENTS})
+  %same = icmp eq i64 %dtype, %got_dtype
+  br i1 %same, label %size, label %type
+size:
+  %n0 = call i32 (ptr, i64, ptr, ...) @snprintf(ptr %message, i64 {MESSAGE_SIZE}, ptr @say_elements, ptr %name,
+        i64 %elements, ptr %label, i64 %got_elements)
+  br label %raise
+type:
+  %want = call ptr @dtype_name(i64 %dtype)
+  %got = call ptr @dtype_name(i64 %got_dtype)
+  %n1 = call i32 (ptr, i64, ptr, ...) @snprintf(ptr %message, i64 {MESSAGE_SIZE}, ptr @say_dtype, ptr %name,
+        ptr %want, ptr %label, ptr %got)
+  br label %raise
+raise:
+  %e = call ptr @new_error(ptr %frame, ptr %message, i32 {abi.INVALID_ARGUMENT})
+  ret ptr %e
+}}
+
+; checks %count buffers of a list against the table and stores their data pointers; null, or the error
+define internal ptr @collect(ptr %frame, ptr %program, i64 %list_offset, i64 %count, ptr %checks, ptr %slots) alwaysinline {{
+entry:
+  %list = call ptr @load_ptr(ptr %frame, i64 %list_offset)
+  br label %head
+head:
+  %i = phi i64 [0, %entry], [%i1, %keep]
+  %inside = icmp slt i64 %i, %count
+  br i1 %inside, label %body, label %done
+body:
+  %pb = getelementptr ptr, ptr %list, i64 %i
+  %buffer = load ptr, ptr %pb
+  %check_offset = mul i64 %i, {CHECK_SIZE}
+  %check = getelementptr i8, ptr %checks, i64 %check_offset
+  %pd = getelementptr i8, ptr %buffer, i64 {abi.BUFFER_DTYPE}
+  %dtype32 = load i32, ptr %pd
+  %dtype = zext i32 %dtype32 to i64
+  %n = call i64 @element_count(ptr %buffer)
+  %want_dtype = call i64 @load_i64(ptr %check, i64 {CHECK_DTYPE})
+  %want_n = call i64 @load_i64(ptr %check, i64 {CHECK_ELEMENTS})
+  %dtype_ok = icmp eq i64 %dtype, %want_dtype
+  %n_ok = icmp eq i64 %n, %want_n
+  %ok = and i1 %dtype_ok, %n_ok
+  br i1 %ok, label %keep, label %bad
+keep:
+  %data = call ptr @load_ptr(ptr %buffer, i64 {abi.BUFFER_DATA})
+  %ps = getelementptr ptr, ptr %slots, i64 %i
+  store ptr %data, ptr %ps
+  %i1 = add i64 %i, 1
+  br label %head
+bad:
+  %e = call ptr @buffer_error(ptr %frame, ptr %program, ptr %check, i64 %dtype, i64 %n)
+  ret ptr %e
+done:
+  ret ptr null
+}}
+
+; fills the pointers that a task wants and runs it
+define internal void @run_task(ptr %frame, ptr %task, ptr %slots, ptr %refs, i64 %threads) {{
+entry:
+  %bounds = alloca [2 x i64]
+  %table = call ptr @load_ptr(ptr %task, i64 {TASK_REFS})
+  %count = call i64 @load_i64(ptr %task, i64 {TASK_REF_COUNT})
+  br label %head
+head:
+  %i = phi i64 [0, %entry], [%i1, %body]
+  %inside = icmp slt i64 %i, %count
+  br i1 %inside, label %body, label %ask
+body:
+  %at = mul i64 %i, 16
+  %place = getelementptr i8, ptr %table, i64 %at
+  %slot = load i64, ptr %place
+  %offset = call i64 @load_i64(ptr %place, i64 8)
+  %ps = getelementptr ptr, ptr %slots, i64 %slot
+  %base = load ptr, ptr %ps
+  %data = getelementptr i8, ptr %base, i64 %offset
+  %pr = getelementptr ptr, ptr %refs, i64 %i
+  store ptr %data, ptr %pr
+  %i1 = add i64 %i, 1
+  br label %head
+ask:
+  %find_bounds = call ptr @load_ptr(ptr %task, i64 {TASK_BOUNDS})
+  %static = icmp eq ptr %find_bounds, null
+  br i1 %static, label %known, label %find
+known:
+  %start0 = call i64 @load_i64(ptr %task, i64 {TASK_START})
+  %stop0 = call i64 @load_i64(ptr %task, i64 {TASK_STOP})
+  br label %run
+find:
+  call void %find_bounds(ptr %refs, ptr %bounds)
+  %start1 = load i64, ptr %bounds
+  %stop1 = call i64 @load_i64(ptr %bounds, i64 8)
+  br label %run
+run:
+  %start = phi i64 [%start0, %known], [%start1, %find]
+  %stop = phi i64 [%stop0, %known], [%stop1, %find]
+  %any = icmp slt i64 %start, %stop
+  br i1 %any, label %go, label %done
+go:
+  %code = call ptr @load_ptr(ptr %task, i64 {TASK_CODE})
+  %grain = call i64 @load_i64(ptr %task, i64 {TASK_GRAIN})
+  %lanes = call i64 @load_i64(ptr %task, i64 {TASK_LANES})
+  call void @qd_parallel_for(ptr %frame, ptr %code, ptr %refs, i64 %start, i64 %stop, i64 %grain, i64 %lanes,
+                             i64 %threads)
+  br label %done
+done:
+  ret void
+}}
+
+define ptr @qd_run(ptr %frame, ptr %program) {{
+entry:
+  %metadata = call i1 @answer_metadata(ptr %frame)
+  br i1 %metadata, label %finished, label %counts
+counts:
+  %args = call i64 @load_i64(ptr %program, i64 {PROGRAM_ARGS})
+  %results = call i64 @load_i64(ptr %program, i64 {PROGRAM_RESULTS})
+  %got_args = call i64 @load_i64(ptr %frame, i64 {abi.FRAME_ARG_COUNT})
+  %got_results = call i64 @load_i64(ptr %frame, i64 {abi.FRAME_RESULT_COUNT})
+  %args_ok = icmp eq i64 %args, %got_args
+  %results_ok = icmp eq i64 %results, %got_results
+  %ok = and i1 %args_ok, %results_ok
+  br i1 %ok, label %buffers, label %wrong
+wrong:
+  %e0 = call ptr @counts_error(ptr %frame, ptr %program, i64 %got_args, i64 %got_results)
+  ret ptr %e0
+buffers:
+  %slot_count = add i64 %args, %results
+  %slots = alloca ptr, i64 %slot_count
+  %checks = call ptr @load_ptr(ptr %program, i64 {PROGRAM_CHECKS})
+  %e1 = call ptr @collect(ptr %frame, ptr %program, i64 {abi.FRAME_ARGS}, i64 %args, ptr %checks, ptr %slots)
+  %args_good = icmp eq ptr %e1, null
+  br i1 %args_good, label %more, label %bad_args
+bad_args:
+  ret ptr %e1
+more:
+  %skip = mul i64 %args, {CHECK_SIZE}
+  %result_checks = getelementptr i8, ptr %checks, i64 %skip
+  %result_slots = getelementptr ptr, ptr %slots, i64 %args
+  %e2 = call ptr @collect(ptr %frame, ptr %program, i64 {abi.FRAME_RESULTS}, i64 %results, ptr %result_checks,
+                          ptr %result_slots)
+  %results_good = icmp eq ptr %e2, null
+  br i1 %results_good, label %launch, label %bad_results
+bad_results:
+  ret ptr %e2
+launch:
+  %most = call i64 @load_i64(ptr %program, i64 {PROGRAM_MAX_REFS})
+  %refs = alloca ptr, i64 %most
+  %count = call i64 @load_i64(ptr %program, i64 {PROGRAM_TASK_COUNT})
+  %tasks = call ptr @load_ptr(ptr %program, i64 {PROGRAM_TASKS})
+  %threads = call i64 @load_i64(ptr %program, i64 {PROGRAM_THREADS})
+  br label %head
+head:
+  %k = phi i64 [0, %launch], [%k1, %body]
+  %inside = icmp slt i64 %k, %count
+  br i1 %inside, label %body, label %finished
+body:
+  %at = mul i64 %k, {TASK_SIZE}
+  %task = getelementptr i8, ptr %tasks, i64 %at
+  call void @run_task(ptr %frame, ptr %task, ptr %slots, ptr %refs, i64 %threads)
+  %k1 = add i64 %k, 1
+  br label %head
+finished:
+  ret ptr null
+}}
+"""

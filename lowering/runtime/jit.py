@@ -1,0 +1,56 @@
+"""Linking of object code into the process through LLVM's ORC linker.
+
+One linker a process. Nothing is ever unloaded: XLA keeps the address of a registered handler for ever, and an
+executable may run at any time.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+from typing import TYPE_CHECKING
+
+import llvmlite.binding as llvm
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lowering.llvm.target import Target
+
+_lock = threading.Lock()
+_linked: dict[str, tuple[llvm.ResourceTracker, dict[str, int]]] = {}
+
+PROCESS_SYMBOLS = ("malloc", "free", "sched_yield", "snprintf")
+"""What the launcher takes from the C library."""
+
+
+@functools.cache
+def _linker(target: Target) -> llvm.LLJIT:
+    """JITLink rather than the older RuntimeDyld: it places all sections of an object together, so that the small code
+    model holds, and makes stubs for far symbols."""
+    return llvm.create_lljit_compiler(target.machine(), use_jit_link=True)
+
+
+@functools.cache
+def process_symbols() -> dict[str, int]:
+    """Addresses of the C library's functions that the launcher calls."""
+    library = ctypes.CDLL(None)
+    return {s: ctypes.cast(getattr(library, s), ctypes.c_void_p).value or 0 for s in PROCESS_SYMBOLS}
+
+
+def link(name: str, code: bytes, exports: Sequence[str], imports: Mapping[str, int], target: Target) -> dict[str, int]:
+    """Links object code and gives the addresses of `exports`. The same name again gives the same addresses.
+
+    Raises RuntimeError, by LLVM, when a symbol is missing or the object is unusable.
+    """
+    with _lock:
+        if name not in _linked:
+            builder = llvm.JITLibraryBuilder().add_object_img(code)
+            for symbol, address in imports.items():
+                builder.import_symbol(symbol, address)
+            for symbol in exports:
+                builder.export_symbol(symbol)
+            tracker = builder.link(_linker(target), name)
+            _linked[name] = tracker, {symbol: tracker[symbol] for symbol in exports}
+        return _linked[name][1]

@@ -1,0 +1,68 @@
+"""Names for content: what two processes, and two programs with an equal task, agree on.
+
+A *content* key says what a graph means; it names foreign-function targets, so that programs that JAX keeps on disk or
+exports find their target again. An *artifact* key adds all that the machine code depends on besides: the processor,
+LLVM, and the source of the compiler itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import llvmlite
+import llvmlite.binding as llvm
+
+import lowering
+import qdtrace.ir
+from qdtrace.ir.printer import print_task
+from qdtrace.ir.program import ref_type
+from qdtrace.ir.walk import task_refs
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lowering.llvm.target import Target
+    from lowering.runtime.layout import Layout
+    from qdtrace.ir.program import Task
+
+_LENGTH = 32
+
+
+def digest(*parts: object) -> str:
+    """A hash of values with faithful `repr`."""
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:_LENGTH]
+
+
+def task_content(task: Task, emit_options: object) -> str:
+    """Content key of a task: equal for equal bodies over references of equal types, whatever their names."""
+    return digest("task", print_task(task, canonical=True), [str(v.type) for v in task_refs(task)], emit_options)
+
+
+def program_content(layout: Layout, tasks: Sequence[str], max_threads: int) -> str:
+    """Content key of a program: its tasks, given by their content keys, and how it is called."""
+    program = layout.program
+    refs = [[(layout.places[v].slot, layout.places[v].offset) for v in task_refs(t)] for t in program.tasks]
+    params = [(v.hint, str(ref_type(v))) for v in program.params]
+    written = [(v.hint, str(ref_type(v))) for v in layout.written]
+    aliases = sorted(layout.aliases.items())
+    return digest(program.name, params, written, aliases, layout.scratch_bytes, list(tasks), refs, max_threads)
+
+
+def artifact_key(content: str, target: Target) -> str:
+    """Key of the machine code for a content key."""
+    return digest(content, target.key, llvmlite.__version__, llvm.llvm_version_info, compiler_version())
+
+
+@functools.cache
+def compiler_version() -> str:
+    """A hash of the source that decides what code is made: the graph's definition and the lowering."""
+    sources = hashlib.sha256()
+    for package in (qdtrace.ir, lowering):
+        for folder in sorted(package.__path__):
+            root = Path(folder)
+            for path in sorted(root.rglob("*.py")):
+                sources.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
+    return sources.hexdigest()[:_LENGTH]

@@ -1,0 +1,100 @@
+"""Where the references of a program live in a call: operands, results, or scratch.
+
+A parameter that no task writes is read in place. One that is written is a result aliased to its operand: XLA gives
+both the same memory when the operand is dead or donated, and copies it first when it is not. Buffers that are not
+returned share one scratch result; two whose tasks do not overlap share memory, which saves page faults too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from qdtrace.ir.primitives import Effect
+from qdtrace.ir.program import Program, Var, ref_type
+from qdtrace.ir.walk import task_refs, walk_program
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+SCRATCH_ALIGNMENT = 64
+
+
+@dataclass(frozen=True)
+class Place:
+    """A piece of memory of the call: an operand or result (operands count first), and bytes into it."""
+
+    slot: int
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a program's references map to operands and results of the XLA call."""
+
+    program: Program
+    written: tuple[Var, ...]
+    """References that are XLA results, in order (the scratch result, if any, comes after them)."""
+    aliases: Mapping[int, int]
+    """Operand number to number of the result that takes over its memory."""
+    places: Mapping[Var, Place]
+    scratch_bytes: int
+
+    @property
+    def slot_count(self) -> int:
+        """Operands and results of the XLA call."""
+        return len(self.program.params) + len(self.written) + bool(self.scratch_bytes)
+
+
+def written_refs(program: Program) -> set[Var]:
+    """Global references that some task stores to."""
+    return {
+        eqn.invars[0]
+        for eqn in walk_program(program)
+        if eqn.primitive.effects & {Effect.WRITE, Effect.ACCUM} and isinstance(eqn.invars[0], Var)
+    }
+
+
+def plan_layout(program: Program) -> Layout:
+    """Assigns a place to every reference of the program."""
+    stored = written_refs(program)
+    params = {v: k for k, v in enumerate(program.params)}
+    returned = [v for v in dict.fromkeys(program.results) if v not in params or v in stored]
+    copied = [v for v in program.params if v in stored and v not in returned]
+    written = (*returned, *copied)
+    results = {v: k for k, v in enumerate(written)}
+    aliases = {params[v]: k for v, k in results.items() if v in params}
+    places = {v: Place(k) for v, k in params.items()}
+    places |= {v: Place(len(params) + k) for v, k in results.items()}
+    offsets, scratch_bytes = _pack(program, [b for b in program.buffers if b not in results])
+    places |= {v: Place(len(params) + len(written), offset) for v, offset in offsets.items()}
+    return Layout(program, written, aliases, places, scratch_bytes)
+
+
+def _lifetimes(program: Program, buffers: Iterable[Var]) -> dict[Var, tuple[int, int]]:
+    """First and last task that uses each buffer; unused ones are absent."""
+    wanted = set(buffers)
+    spans: dict[Var, tuple[int, int]] = {}
+    for k, task in enumerate(program.tasks):
+        for var in task_refs(task):
+            if var in wanted:
+                spans[var] = (spans.get(var, (k, k))[0], k)
+    return spans
+
+
+def _pack(program: Program, buffers: list[Var]) -> tuple[dict[Var, int], int]:
+    """Byte offsets for buffers (largest first, first fit) and the bytes needed."""
+    spans = _lifetimes(program, buffers)
+    placed: list[tuple[int, int, tuple[int, int]]] = []
+    offsets: dict[Var, int] = {}
+    for var in sorted(spans, key=lambda v: -ref_type(v).nbytes):
+        first, last = spans[var]
+        size = -(-ref_type(var).nbytes // SCRATCH_ALIGNMENT) * SCRATCH_ALIGNMENT
+        offset = 0
+        for low, high, (other_first, other_last) in sorted(placed):
+            overlaps = first <= other_last and other_first <= last
+            if overlaps and low < offset + size and offset < high:
+                offset = high
+        offsets[var] = offset
+        placed.append((offset, offset + size, spans[var]))
+    return offsets, max((high for _, high, _ in placed), default=0)

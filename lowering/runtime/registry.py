@@ -1,0 +1,58 @@
+"""Registration of handlers with XLA, and the check that XLA speaks the interface the handlers read."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+
+import jax
+
+from lowering.runtime import abi
+from qdtrace.errors import BackendError
+
+_lock = threading.Lock()
+_registered: dict[str, int] = {}
+
+
+def register(name: str, address: int, api_seen: int) -> None:
+    """Makes a handler callable as foreign-function target `name` on the CPU. The same again does nothing.
+
+    `api_seen` is the address where the launcher keeps what XLA said of its interface. Raises BackendError when JAX
+    has no CPU platform or XLA's interface is not the one known here.
+    """
+    with _lock:
+        if _registered.get(name) == address:
+            return
+        # Before the platform is up, a registration is queued: a refusal would then break the platform for good.
+        try:
+            jax.devices("cpu")
+        except RuntimeError as e:
+            raise BackendError("needs JAX's cpu platform, which is not available", notes=(str(e),)) from None
+        try:
+            jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(address), platform="cpu")
+        except Exception as e:
+            raise BackendError("XLA refused a handler", notes=(str(e), _describe(api_seen))) from e
+        _check(api_seen)
+        _registered[name] = address
+
+
+def _seen(address: int) -> tuple[int, int, int]:
+    """Size of XLA's function table and its major and minor version; zeros before XLA asked."""
+    size = ctypes.c_int64.from_address(address).value
+    version = (ctypes.c_int32 * 2).from_address(address + 8)
+    return size, version[0], version[1]
+
+
+def _describe(address: int) -> str:
+    size, major, minor = _seen(address)
+    return f"XLA's foreign-function interface is version {major}.{minor}, its function table has {size} bytes"
+
+
+def _check(address: int) -> None:
+    size, major, _ = _seen(address)
+    if major != abi.API_MAJOR or size < abi.API_MIN_SIZE:
+        raise BackendError(
+            f"needs XLA's foreign-function interface {abi.API_MAJOR}.x with at least {abi.API_MIN_SIZE} bytes",
+            notes=(_describe(address),),
+            help="use a jaxlib version that this package supports",
+        )
