@@ -1,0 +1,38 @@
+# Every target makes what it needs: a virtual environment from pyproject.toml, with nothing but a package index.
+# PYTHON picks the interpreter (3.11 to 3.13); ARGS goes to the command behind the target.
+SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	"$$p" -c '$(SUPPORTED)' 2>/dev/null && { echo "$$p"; break; }; done)
+VENV ?= .venv
+BENCH_VENV ?= .venv-bench
+WORKERS ?= 2
+ARGS ?=
+
+.PHONY: setup demo test bench lint clean
+
+setup: $(VENV)/.ready
+
+demo: $(VENV)/.ready
+	$(VENV)/bin/python -m qdtrace demo $(ARGS)
+
+test: $(VENV)/.ready
+	$(VENV)/bin/python -m pytest -n $(WORKERS) $(ARGS)
+
+lint: $(VENV)/.ready
+	$(VENV)/bin/ruff check
+	$(VENV)/bin/lint-imports
+	$(VENV)/bin/basedpyright
+
+bench: $(BENCH_VENV)/.ready
+	$(BENCH_VENV)/bin/python benchmarks/run.py $(ARGS)
+
+clean:
+	rm -rf $(VENV) $(BENCH_VENV) build dist
+
+$(VENV)/.ready: EXTRAS = test,dev,demo
+$(BENCH_VENV)/.ready: EXTRAS = bench
+%/.ready: pyproject.toml
+	@test -n "$(PYTHON)" || { echo "needs Python 3.11, 3.12 or 3.13 on PATH (or PYTHON=/path/to/one)"; exit 1; }
+	test -x $*/bin/python || $(PYTHON) -m venv $*
+	$*/bin/python -m pip install --quiet --upgrade --upgrade-strategy only-if-needed -e '.[$(EXTRAS)]'
+	@touch $@

@@ -1,0 +1,137 @@
+"""Lotka-Volterra with an adaptive solver, as one scalar JAX function: what the demo evaluates a million times.
+
+    hare' = (alpha - beta lynx) hare          lynx' = (delta hare - gamma) lynx
+
+Parameters are six numbers: alpha, beta, gamma, delta and the populations of the first year, in thousands of pelts.
+The solver is Runge-Kutta 5(4) of Dormand and Prince (1980) with local extrapolation. Steps end at whole years, where
+the counts are. Draws differ in their number of steps, so a loop over all draws in lock step pays for the slowest.
+"""
+
+from __future__ import annotations
+
+import csv
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+NAMES = ("alpha", "beta", "gamma", "delta", "hare", "lynx")
+CENTRE = (0.55, 0.028, 0.84, 0.026, 30.0, 4.0)
+SPREAD = (0.25, 0.25, 0.25, 0.25, 0.35, 0.35)
+"""Centre and standard deviation of the logarithm of each parameter's draws."""
+RTOL, ATOL = 1e-5, 1e-4
+MAX_STEPS = 2000
+SMALLEST = 1e-3
+"""Populations below a single animal count as one, so that their logarithm is finite."""
+
+# rows of the Butcher tableau; the last row is also the solution of order 5
+_STAGES = (
+    (1 / 5,),
+    (3 / 40, 9 / 40),
+    (44 / 45, -56 / 15, 32 / 9),
+    (19372 / 6561, -25360 / 2187, 64448 / 6561, -212 / 729),
+    (9017 / 3168, -355 / 33, 46732 / 5247, 49 / 176, -5103 / 18656),
+    (35 / 384, 0.0, 500 / 1113, 125 / 192, -2187 / 6784, 11 / 84),
+)
+# order 5 less order 4
+_ERROR = (71 / 57600, 0.0, -71 / 16695, 71 / 1920, -17253 / 339200, 22 / 525, -1 / 40)
+
+
+def load_counts() -> tuple[NDArray[Any], NDArray[Any]]:
+    """The years, and the counts of hare and lynx in thousands as rows of two."""
+    text = resources.files("qdtrace.data").joinpath("hudson_bay.csv").read_text()
+    rows = list(csv.DictReader(line for line in text.splitlines() if not line.startswith("#")))
+    years = np.array([int(row["Year"]) for row in rows])
+    return years, np.array([(float(row["Hare"]), float(row["Lynx"])) for row in rows], np.float32)
+
+
+def draw_parameters(count: int, seed: int) -> NDArray[Any]:
+    """`count` rows of six parameters, log-normal around plausible values."""
+    normal = np.random.default_rng(seed).standard_normal((count, len(NAMES)))
+    return (np.array(CENTRE) * np.exp(np.array(SPREAD) * normal)).astype(np.float32)
+
+
+def rates(hare: Any, lynx: Any, p: Any) -> tuple[Any, Any]:
+    """The time derivatives of both populations."""
+    return (p[0] - p[1] * lynx) * hare, (p[3] * hare - p[2]) * lynx
+
+
+def try_step(hare: Any, lynx: Any, h: Any, p: Any) -> tuple[Any, Any, Any]:
+    """Both populations after a step of length h, and its error in units of the tolerance."""
+    slopes = [rates(hare, lynx, p)]
+    new_hare, new_lynx = hare, lynx
+    for row in _STAGES:
+        new_hare = hare + h * sum(a * k[0] for a, k in zip(row, slopes, strict=True) if a)
+        new_lynx = lynx + h * sum(a * k[1] for a, k in zip(row, slopes, strict=True) if a)
+        slopes.append(rates(new_hare, new_lynx, p))
+    errors = []
+    for i, (old, new) in enumerate(((hare, new_hare), (lynx, new_lynx))):
+        difference = h * sum(e * k[i] for e, k in zip(_ERROR, slopes, strict=True) if e)
+        errors.append(jnp.abs(difference) / (ATOL + RTOL * jnp.maximum(jnp.abs(old), jnp.abs(new))))
+    return new_hare, new_lynx, jnp.maximum(errors[0], errors[1])
+
+
+def next_length(h: Any, error: Any) -> Any:
+    """The controller for order 5: h error^(-1/5) with a margin, changed by a factor between 0.2 and 5.
+
+    An overflow in a rejected step gives an error that is infinite or NaN: then the factor is 0.2.
+    """
+    factor = 0.9 * jnp.exp(-0.2 * jnp.log(jnp.maximum(error, 1e-6)))
+    return h * jnp.where(error < jnp.inf, jnp.clip(factor, 0.2, 5.0), 0.2)
+
+
+def misfit(p: Any, log_counts: Any) -> tuple[Any, Any]:
+    """The sum of squared differences of logarithms over all years and both species, and the steps tried.
+
+    `p` holds six parameters, `log_counts` the logarithms of the counts, one row a year.
+    """
+    last = log_counts.shape[0] - 1
+
+    def squared(hare: Any, lynx: Any, year: Any) -> Any:
+        a = jnp.log(jnp.maximum(hare, SMALLEST)) - log_counts[year, 0]
+        b = jnp.log(jnp.maximum(lynx, SMALLEST)) - log_counts[year, 1]
+        return a * a + b * b
+
+    def unfinished(state: tuple[Any, ...]) -> Any:
+        year, steps = state[4], state[6]
+        return (year < last) & (steps < MAX_STEPS)
+
+    def step(state: tuple[Any, ...]) -> tuple[Any, ...]:
+        hare, lynx, left, h, year, total, steps = state
+        reaches = h >= left
+        tried = jnp.where(reaches, left, h)
+        new_hare, new_lynx, error = try_step(hare, lynx, tried, p)
+        accepted = error <= 1.0
+        arrived = accepted & reaches
+        year = jnp.where(arrived, year + 1, year)
+        total = jnp.where(arrived, total + squared(new_hare, new_lynx, year), total)
+        hare, lynx = jnp.where(accepted, new_hare, hare), jnp.where(accepted, new_lynx, lynx)
+        left = jnp.where(arrived, 1.0, jnp.where(accepted, left - tried, left))
+        # a step cut short by a year's end says little about how long the next may be
+        h = jnp.where(arrived, jnp.maximum(h, next_length(tried, error)), next_length(tried, error))
+        return hare, lynx, left, h, year, total, steps + 1
+
+    one = jnp.ones((), p.dtype)
+    first = (p[4], p[5], one, 0.1 * one, jnp.int32(0), squared(p[4], p[5], 0), jnp.int32(0))
+    end = jax.lax.while_loop(unfinished, step, first)
+    return jnp.where(end[4] == last, end[5], jnp.inf), end[6]
+
+
+def trajectory(p: NDArray[Any], years: int, per_year: int = 50) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Times and both populations for the figure, by classical Runge-Kutta; `p` is one row or several as columns."""
+    state = np.array([p[4], p[5]], np.float64)
+    h, states = 1.0 / per_year, [state]
+    for _ in range(years * per_year):
+        k1 = np.array(rates(*state, p))
+        k2 = np.array(rates(*(state + 0.5 * h * k1), p))
+        k3 = np.array(rates(*(state + 0.5 * h * k2), p))
+        k4 = np.array(rates(*(state + h * k3), p))
+        state = state + h / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
+        states.append(state)
+    stacked = np.array(states)
+    return np.arange(len(states)) / per_year, stacked[:, 0], stacked[:, 1]
