@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +14,8 @@ import jax.numpy as jnp
 from lowering.llvm.emit import EmitOptions, emit_task
 from lowering.llvm.target import Target
 from lowering.runtime.cache import Artifact, ArtifactCache
-from lowering.runtime.compile import launcher, link_tasks, load_or_make, object_code, optimised
+from lowering.runtime.compile import launcher, link_tasks, load_or_make, make_runnable, object_code, optimised
 from lowering.runtime.handler import ENTRY, bounds_symbols, handler_text
-from lowering.runtime.jit import link
 from lowering.runtime.keys import artifact_key, program_content, task_content
 from lowering.runtime.layout import Layout, plan_layout
 from lowering.runtime.once import Once
@@ -38,6 +36,8 @@ class CompiledProgram:
 
     target_name: str
     """The foreign-function target, named by content: the same in every process."""
+    address: int
+    """The handler."""
     layout: Layout
 
     @property
@@ -108,15 +108,16 @@ class CpuBackend:
 
         def make() -> CompiledProgram:
             cache = artifact_cache(options)
-            wanted = ((c, functools.partial(self.emit, t, options)) for c, t in zip(contents, program.tasks, strict=True))
-            linked = link_tasks(wanted, self.target, cache)
+            emitters = [functools.partial(self.emit, task, options) for task in program.tasks]
+            linked = link_tasks(zip(contents, emitters, strict=True), self.target, cache)
+            tasks = [linked[c] for c in contents]
             start = launcher(self.target, cache)
-            address = self._link_handler(key, layout, [linked[c] for c in contents], max_threads, start["qd_run"], cache)
+            address = self._link_handler(key, layout, tasks, max_threads, start["qd_run"], cache)
             register(name, address, start["qd_api_seen"])
-            return CompiledProgram(name, layout)
+            return CompiledProgram(name, address, layout)
 
         known = _compiled.get(name, make)
-        return known if known.program is program else CompiledProgram(name, layout)
+        return known if known.program is program else CompiledProgram(name, known.address, layout)
 
     def _link_handler(
         self,
@@ -131,12 +132,12 @@ class CpuBackend:
             text = handler_text(layout, [t.shape for t in tasks], max_threads)
             return Artifact(object_code(text, self.target), {})
 
-        code = load_or_make(key, make, cache).code
+        artifact = load_or_make(key, make, cache)
         imports = {"qd_run": run_address}
         for k, (task, linked) in enumerate(zip(layout.program.tasks, tasks, strict=True)):
             imports[f"qd_task_{k}"] = linked.task_address
             imports |= dict.fromkeys(bounds_symbols(k, task), linked.bounds_address)
-        return link(f"handler_{key}", code, (ENTRY,), imports, self.target)[ENTRY]
+        return make_runnable(f"handler_{key}", artifact, (ENTRY,), imports, self.target)[ENTRY]
 
 
 def emit_options(options: Options) -> EmitOptions:

@@ -15,11 +15,11 @@ import struct
 import tempfile
 import warnings
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 _MAGIC = b"qdtrace\x01"
 _HEADER = struct.Struct("<8s32sI")

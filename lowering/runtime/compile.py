@@ -18,7 +18,7 @@ from lowering.runtime.keys import artifact_key, digest
 from lowering.runtime.once import Once
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 
 class Code(Protocol):
@@ -74,7 +74,7 @@ class LinkedTask:
 
 
 _tasks: Once[LinkedTask] = Once()
-_launchers: Once[dict[str, int]] = Once()
+_launchers: Once[Mapping[str, int]] = Once()
 
 
 def object_code(text: str, target: Target) -> bytes:
@@ -107,15 +107,22 @@ def load_or_make(key: str, make: Callable[[], Artifact], cache: ArtifactCache | 
     return made
 
 
+def make_runnable(
+    name: str, artifact: Artifact, exports: Sequence[str], imports: Mapping[str, int], target: Target
+) -> Mapping[str, int]:
+    """Addresses of what the artifact exports, once its code is in the process."""
+    _count(linked=1)
+    return link(name, artifact.code, exports, imports, target)
+
+
 def launcher(target: Target, cache: ArtifactCache | None) -> Mapping[str, int]:
     """Addresses of what the launcher exports, compiled or loaded once a process."""
     text = launcher_text(target.triple)
     key = artifact_key(digest("launcher", text), target)
 
-    def make() -> dict[str, int]:
+    def make() -> Mapping[str, int]:
         artifact = load_or_make(key, lambda: Artifact(object_code(text, target), {}), cache)
-        _count(linked=1)
-        return link(f"launcher_{key}", artifact.code, LAUNCHER_EXPORTS, process_symbols(), target)
+        return make_runnable(f"launcher_{key}", artifact, LAUNCHER_EXPORTS, process_symbols(), target)
 
     return _launchers.get(key, make)
 
@@ -130,8 +137,7 @@ def link_task(content: str, emit: Callable[[], Code], target: Target, cache: Art
 
     def make() -> LinkedTask:
         artifact = load_or_make(key, compiled, cache)
-        _count(linked=1)
-        addresses = link(f"task_{key}", artifact.code, ("qd_task", "qd_bounds"), {}, target)
+        addresses = make_runnable(f"task_{key}", artifact, ("qd_task", "qd_bounds"), {}, target)
         shape = TaskShape(int(str(artifact.facts["cost"])), int(str(artifact.facts["lanes"])))
         return LinkedTask(addresses["qd_task"], addresses["qd_bounds"], shape)
 

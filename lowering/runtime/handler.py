@@ -193,7 +193,8 @@ define internal ptr @counts_error(ptr %frame, ptr %program, i64 %got_args, i64 %
   ret ptr %e
 }}
 
-define internal ptr @buffer_error(ptr %frame, ptr %program, ptr %check, i64 %got_dtype, i64 %got_elements) cold noinline {{
+define internal ptr @buffer_error(ptr %frame, ptr %program, ptr %check, i64 %got_dtype,
+                                  i64 %got_elements) cold noinline {{
   %message = alloca [{MESSAGE_SIZE} x i8]
   %name = call ptr @load_ptr(ptr %program, i64 {PROGRAM_NAME})
   %label = call ptr @load_ptr(ptr %check, i64 {CHECK_LABEL})
@@ -217,7 +218,8 @@ raise:
 }}
 
 ; checks %count buffers of a list against the table and stores their data pointers; null, or the error
-define internal ptr @collect(ptr %frame, ptr %program, i64 %list_offset, i64 %count, ptr %checks, ptr %slots) alwaysinline {{
+define internal ptr @collect(ptr %frame, ptr %program, i64 %list_offset, i64 %count, ptr %checks,
+                             ptr %slots) alwaysinline {{
 entry:
   %list = call ptr @load_ptr(ptr %frame, i64 %list_offset)
   br label %head

@@ -1,0 +1,51 @@
+"""A fresh process for `test_processes`: compiles programs into a cache folder and prints what happened as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lowering.backend import CpuBackend
+from lowering.runtime.compile import stats
+from tests.runtime.programs import affine, chain, uncached
+
+
+def run(folder: str) -> dict[str, object]:
+    """Names, values and counters of two programs."""
+    options = uncached(offline_cache=True, offline_cache_dir=folder)
+    first = CpuBackend().compile(chain(1000), options)
+    values = jax.jit(first.call)(jnp.arange(1000, dtype=jnp.float32))[0]
+    after_first = asdict(stats())
+    second = CpuBackend().compile(affine(50, 3.0), options)
+    good = np.array_equal(values, np.arange(1000, dtype=np.float32) * 8 + 7)
+    good = good and np.array_equal(second.call(np.ones(50, np.float32))[0], np.full(50, 4.0))
+    return {
+        "names": [first.target_name, second.target_name],
+        "good": bool(good),
+        "first": after_first,
+        "both": asdict(stats()),
+        "sharded": sharded(chain(400_000)) if jax.device_count() > 1 else None,
+    }
+
+
+def sharded(program) -> list[object]:
+    """Runs a program on every device at once, with threads; whether it is right, and whether anything was gathered."""
+    mesh = jax.make_mesh((jax.device_count(),), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
+    spec = jax.sharding.PartitionSpec("d")
+    n = program.params[0].type.size * jax.device_count()
+    x = jax.device_put(jnp.arange(n, dtype=jnp.float32) % 1000, jax.sharding.NamedSharding(mesh, spec))
+    call = CpuBackend().compile(program, uncached()).call
+    step = partial(jax.shard_map, mesh=mesh, in_specs=spec, out_specs=spec)(lambda part: call(part)[0])
+    jitted = jax.jit(step)
+    good = all(np.array_equal(jitted(x), np.arange(n, dtype=np.float32) % 1000 * 8 + 7) for _ in range(20))
+    return [bool(good), "all-gather" in jitted.lower(x).compile().as_text()]
+
+
+if __name__ == "__main__":
+    print(json.dumps(run(sys.argv[1])))

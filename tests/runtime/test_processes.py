@@ -1,0 +1,64 @@
+"""Several processes over one artifact cache, and several devices in one process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def start(folder: Path, devices: int = 1) -> subprocess.Popen[str]:
+    """A process that compiles into the folder."""
+    environment = os.environ | {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
+    command = [sys.executable, "-m", "tests.runtime.child", str(folder)]
+    return subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def outcome(process: subprocess.Popen[str]) -> dict:
+    """What it printed."""
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    return json.loads(out)
+
+
+@pytest.fixture(scope="module")
+def cold(tmp_path_factory) -> tuple[Path, list[dict]]:
+    """Two processes at the same time on one empty cache."""
+    folder = tmp_path_factory.mktemp("cache")
+    both = [start(folder), start(folder)]
+    return folder, [outcome(p) for p in both]
+
+
+def test_two_processes_fill_one_cache(cold):
+    folder, outcomes = cold
+    assert all(o["good"] for o in outcomes)
+    assert outcomes[0]["names"] == outcomes[1]["names"]
+    tasks_handlers_and_launcher = 2 + 2 + 1
+    assert len(list(folder.iterdir())) == tasks_handlers_and_launcher
+    for o in outcomes:
+        assert o["both"]["llvm_compiles"] + o["both"]["cache_hits"] == tasks_handlers_and_launcher
+    assert sum(o["both"]["llvm_compiles"] for o in outcomes) >= tasks_handlers_and_launcher
+
+
+def test_a_warm_process_compiles_nothing_and_mends_a_damaged_file(cold):
+    folder, outcomes = cold
+    before = {p: p.read_bytes() for p in folder.iterdir()}
+    (handler,) = [p for p, data in before.items() if b"affine" in data]
+    handler.write_bytes(before[handler][:-20])
+    warm = outcome(start(folder, devices=2))
+    assert warm["good"]
+    assert warm["names"] == outcomes[0]["names"]
+    assert warm["first"] == {"llvm_compiles": 0, "cache_hits": 3, "linked": 3}
+    assert warm["both"] == {"llvm_compiles": 1, "cache_hits": 4, "linked": 5}
+    assert {p: p.read_bytes() for p in folder.iterdir()} == before
+    right, gathered = warm["sharded"]
+    assert right
+    assert not gathered
