@@ -1,0 +1,268 @@
+"""Rules of the elementwise primitives: one function a primitive, over one vector or one scalar.
+
+A rule gets the vocabulary `o`, the dtype of the operands, the operands and the parameters. Floats of 16 bits arrive
+as f32; rules of rounding operations end in `round_to`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lowering.llvm import conversions, integers
+from lowering.llvm.conversions import round_to
+from lowering.llvm.types import REGISTER, compute_dtype, constant
+from qdtrace.ir.program import Literal
+from qdtrace.ir.types import DType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lowering.llvm.ops import Ops
+    from qdtrace.ir.program import Atom
+
+Params = dict[str, object]
+
+RULES: dict[str, Callable] = {}
+
+
+def rule(*names: str):
+    """Registers a rule for primitives."""
+
+    def register(fn: Callable) -> Callable:
+        for name in names:
+            RULES[name] = fn
+        return fn
+
+    return register
+
+
+def _define_binary(name: str, integer: str, float_: str) -> None:
+    def apply(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom, ...]) -> str:
+        if d.is_float:
+            return round_to(o, d, o.op(f"{float_} {o.flags}{o.type(d)} {values[0]}, {values[1]}"))
+        return o.op(f"{integer} {o.type(d)} {values[0]}, {values[1]}")
+
+    RULES[name] = apply
+
+
+_define_binary("add", "add", "fadd")
+_define_binary("sub", "sub", "fsub")
+_define_binary("mul", "mul", "fmul")
+
+
+@rule("div")
+def _div(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom, ...]) -> str:
+    a, b = values
+    if not d.is_float:
+        return integers.divide(o, d, a, b, atoms[1], remainder=False)
+    if o.fast_math and isinstance(atoms[1], Literal) and d in (DType.f32, DType.f64):
+        with np.errstate(all="ignore"):
+            inverse = (1 / atoms[1].value).astype(d.numpy)
+        info = np.finfo(d.numpy)
+        if info.tiny <= abs(inverse) <= info.max and info.tiny <= abs(atoms[1].value):
+            return o.op(f"fmul {o.flags}{o.type(d)} {a}, {o.constant(inverse, d)}")
+    return round_to(o, d, o.op(f"fdiv {o.flags}{o.type(d)} {a}, {b}"))
+
+
+@rule("rem")
+def _rem(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom, ...]) -> str:
+    if not d.is_float:
+        return integers.divide(o, d, values[0], values[1], atoms[1], remainder=True)
+    return o.op(f"frem {o.type(d)} {values[0]}, {values[1]}")
+
+
+def minimum(o: Ops, d: DType, a: str, b: str, *, largest: bool, safe: tuple[bool, bool] = (False, False)) -> str:
+    """The smaller (larger) operand, NaN when one is NaN. `safe` says which operands cannot be NaN."""
+    t = o.type(d)
+    if not d.is_float:
+        if d is DType.bool:
+            return o.binary("or" if largest else "and", t, a, b)
+        return o.intrinsic(("s" if d.is_signed else "u") + ("max" if largest else "min"), REGISTER[d], a, b)
+    if safe[1] and not safe[0]:
+        a, b, safe = b, a, (True, False)
+    # x86's minps gives its second operand when one is NaN; so only a NaN in the first needs a look
+    chosen = o.select(o.compare("fcmp ogt" if largest else "fcmp olt", t, a, b), t, a, b)
+    if safe[0]:
+        return chosen
+    return o.select(o.compare("fcmp uno", t, a, a), t, a, chosen)
+
+
+def _is_number(atom: Atom) -> bool:
+    return isinstance(atom, Literal) and not np.isnan(atom.value.astype(np.float64))
+
+
+@rule("min")
+def _min(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom, ...]) -> str:
+    return minimum(o, d, *values, largest=False, safe=(_is_number(atoms[0]), _is_number(atoms[1])))
+
+
+@rule("max")
+def _max(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom, ...]) -> str:
+    return minimum(o, d, *values, largest=True, safe=(_is_number(atoms[0]), _is_number(atoms[1])))
+
+
+@rule("neg")
+def _neg(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom, ...]) -> str:
+    if d.is_float:
+        return o.op(f"fneg {o.type(d)} {values[0]}")
+    return o.binary("sub", o.type(d), o.constant(0, d), values[0])
+
+
+@rule("abs")
+def _abs(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom, ...]) -> str:
+    if d.is_float:
+        return o.intrinsic("fabs", REGISTER[d], values[0])
+    return o.intrinsic("abs", REGISTER[d], values[0], extra="i1 false") if d.is_signed else values[0]
+
+
+@rule("sign")
+def _sign(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom, ...]) -> str:
+    (x,), t = values, o.type(d)
+    zero, one = o.constant(0, d), o.constant(1, d)
+    if d.is_float:
+        signed = o.intrinsic("copysign", REGISTER[d], one, x)
+        return o.select(o.compare("fcmp one", t, x, zero), t, signed, x)
+    positive = o.op(f"zext {o.bits} {o.compare('icmp ne', t, x, zero)} to {t}")
+    if not d.is_signed:
+        return positive
+    return o.select(o.compare("icmp slt", t, x, zero), t, o.constant(-1, d), positive)
+
+
+def _define_unary(name: str, intrinsic: str) -> None:
+    def apply(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom, ...]) -> str:
+        return round_to(o, d, o.intrinsic(intrinsic, REGISTER[d], values[0]))
+
+    RULES[name] = apply
+
+
+for _name, _intrinsic in {
+    "sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "trunc": "trunc", "round_even": "roundeven",
+    "round_away": "round",
+}.items():  # fmt: skip
+    _define_unary(_name, _intrinsic)
+
+
+@rule("fma")
+def _fma(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom, ...]) -> str:
+    return round_to(o, d, o.intrinsic("fma", REGISTER[d], *values))
+
+
+@rule("is_finite")
+def _is_finite(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom, ...]) -> str:
+    size = o.intrinsic("fabs", REGISTER[d], values[0])
+    return o.compare("fcmp one", o.type(d), size, o.lanes.splat(REGISTER[d], _infinity(d)))
+
+
+def _infinity(d: DType) -> str:
+    return constant(math.inf, compute_dtype(d))
+
+
+def _define_comparison(name: str, float_: str, signed: str) -> None:
+    def apply(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom, ...]) -> str:
+        if d.is_float:
+            return o.compare(f"fcmp {float_}", o.type(d), *values)
+        if d.is_signed or name in ("eq", "ne"):
+            return o.compare(f"icmp {signed}", o.type(d), *values)
+        return o.compare(f"icmp u{name}", o.type(d), *values)
+
+    RULES[name] = apply
+
+
+for _name, _float, _signed in [
+    ("lt", "olt", "slt"), ("le", "ole", "sle"), ("gt", "ogt", "sgt"), ("ge", "oge", "sge"), ("eq", "oeq", "eq"),
+    ("ne", "une", "ne"),
+]:  # fmt: skip
+    _define_comparison(_name, _float, _signed)
+
+
+def _define_bits(name: str) -> None:
+    def apply(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom, ...]) -> str:
+        return o.binary(name, o.type(d), *values)
+
+    RULES[name] = apply
+
+
+for _name in ("and", "or", "xor"):
+    _define_bits(_name)
+
+
+@rule("not")
+def _not(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom, ...]) -> str:
+    return o.binary("xor", o.type(d), values[0], o.constant(1 if d is DType.bool else -1, d))
+
+
+def _define_shift(name: str, opcode: str) -> None:
+    def apply(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom, ...]) -> str:
+        return integers.shift(o, d, opcode, values[0], values[1], atoms[1])
+
+    RULES[name] = apply
+
+
+for _name, _opcode in [("shift_left", "shl"), ("shift_right_logical", "lshr"), ("shift_right_arithmetic", "ashr")]:
+    _define_shift(_name, _opcode)
+
+
+@rule("population_count")
+def _population_count(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom, ...]) -> str:
+    return o.intrinsic("ctpop", REGISTER[d], values[0])
+
+
+@rule("clz")
+def _clz(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom, ...]) -> str:
+    return o.intrinsic("ctlz", REGISTER[d], values[0], extra="i1 false")
+
+
+@rule("convert")
+def _convert(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom, ...]) -> str:
+    return conversions.convert(o, d, values[0], params["dtype"])
+
+
+@rule("bitcast")
+def _bitcast(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom, ...]) -> str:
+    return conversions.bitcast(o, d, values[0], params["dtype"])
+
+
+@rule("integer_pow")
+def _integer_pow(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom, ...]) -> str:
+    y = int(params["y"])
+    result, square, left = None, values[0], abs(y)
+    multiply = RULES["mul"]
+    while left:
+        if left & 1:
+            result = square if result is None else multiply(o, d, [result, square], {}, ())
+        left >>= 1
+        if left:
+            square = multiply(o, d, [square, square], {}, ())
+    one = o.constant(1, d)
+    if result is None:
+        # adding zero makes the constant an operand like any other
+        return one
+    if y > 0:
+        return result
+    if d.is_float:
+        return round_to(o, d, o.op(f"fdiv {o.flags}{o.type(d)} {one}, {result}"))
+    return integers.divide(o, d, one, result, atoms[0], remainder=False)
+
+
+@rule("nextafter")
+def _nextafter(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom, ...]) -> str:
+    """Neighbouring floats have neighbouring bits, away from zero with growing ones."""
+    a, b = values
+    t, width = o.type(d), {DType.f64: 64, DType.f32: 32}.get(d, 16)
+    integer = {64: DType.i64, 32: DType.i32, 16: DType.i16}[width]
+    n, i = o.type(integer), lambda k: o.constant(k, integer)
+    bits = conversions.bitcast(o, d, a, integer)
+    up = o.compare("fcmp olt", t, a, b)
+    negative = o.compare("icmp slt", n, bits, i(0))
+    grow = o.binary("xor", o.bits, up, negative)
+    moved = o.binary("add", n, bits, o.select(grow, n, i(1), i(-1)))
+    smallest = o.select(up, n, i(1), i(1 - (1 << width - 1)))
+    zero = o.compare("fcmp oeq", t, a, o.constant(0, d))
+    moved = conversions.bitcast(o, integer, o.select(zero, n, smallest, moved), d)
+    # equal operands give the second; a NaN comes out as their sum
+    result = o.select(o.compare("fcmp oeq", t, a, b), t, b, moved)
+    nan = o.op(f"fadd {t} {a}, {b}")
+    return o.select(o.compare("fcmp uno", t, a, b), t, nan, result)

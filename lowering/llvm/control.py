@@ -1,0 +1,520 @@
+"""`if`, `for` and `while`: scalar branches where all lanes go together, masks where they part.
+
+A divergent loop keeps a live mask; a lane that has left keeps its carries (they are blended), and the loop ends when
+no lane is left. What an inactive lane computes is never used and never harmful.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lowering.llvm.facts import MATHS, block_cost
+from lowering.llvm.types import REGISTER
+from lowering.llvm.vectors import Mask, Value
+from qdtrace.ir.program import Literal, Var
+from qdtrace.ir.types import RefType
+from qdtrace.ir.walk import walk_eqns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lowering.llvm.frame import Frame
+    from lowering.llvm.ops import Ops
+    from qdtrace.ir.program import Atom, Block, Eqn
+    from qdtrace.ir.types import DType
+
+    EmitBlock = Callable[[Frame, Block], None]
+
+FLATTEN_COST = 24
+"""Branches of at most this cost are evaluated both and selected."""
+QUIET_COST = 24
+"""A pure `while` of at most this cost asks only every `QUIET_STEPS` steps whether a lane is left."""
+QUIET_STEPS = 8
+_LOUD = ("load", "store", "accum", "atomic", "cell", "for", "while")
+
+
+class Phis:
+    """Phis of one loop header: reserved when the loop is entered, filled when its end is known."""
+
+    def __init__(self, f: Frame, before: str) -> None:
+        self.f = f
+        self.before = before
+        self._open: list[tuple[int, str, str, str]] = []
+
+    def add(self, type_: str, initial: str) -> str:
+        """A phi with its value on entry; the value on the way back comes with `close`, in order."""
+        register = self.f.text.name()
+        self._open.append((self.f.text.hole(), register, type_, initial))
+        return register
+
+    def close(self, latch: str, values: Sequence[str]) -> None:
+        """Fills in the values of the next iteration."""
+        for (hole, register, type_, initial), value in zip(self._open, values, strict=True):
+            self.f.text.fill(hole, f"{register} = phi {type_} [ {initial}, %{self.before} ], [ {value}, %{latch} ]")
+
+
+class Carries:
+    """Carried values of a loop as phis.
+
+    In a divergent loop a carry that is uniform inside (a counter) has a second phi that remembers, lane by lane, the
+    value with which a lane left, if anybody reads the result.
+    """
+
+    def __init__(self, f: Frame, eqn: Eqn, initial: Sequence[Atom], params: Sequence[Var]) -> None:
+        self.f = f
+        self.eqn = eqn
+        self.params = list(params)
+        self.uniform = [f.is_uniform(p) for p in params]
+        self.kept = [
+            u and not f.is_uniform(out) and out in f.facts.used
+            for u, out in zip(self.uniform, eqn.outvars, strict=True)
+        ]
+        # what is spread over the lanes must be computed before the loop's block begins
+        self.initial = [self._operands(a, u) for a, u in zip(initial, self.uniform, strict=True)]
+        self.initial_kept = [self._operands(a, False) if k else [] for a, k in zip(initial, self.kept, strict=True)]
+        self.values: list[list[str]] = []
+        self.remembered: list[list[str]] = []
+
+    def _operands(self, atom: Atom, uniform: bool) -> list[str]:
+        f = self.f
+        return [f.scalar_of(atom)] if uniform else [f.vector_of(atom, v) for v in range(f.vectors)]
+
+    def _type(self, dtype: DType, uniform: bool) -> str:
+        return (self.f.scalar if uniform else self.f.vector).type(dtype)
+
+    def open(self, phis: Phis) -> None:
+        """Adds the phis at the start of the loop's block."""
+        for param, uniform, initial in zip(self.params, self.uniform, self.initial, strict=True):
+            self.values.append([phis.add(self._type(param.dtype, uniform), i) for i in initial])
+        for param, initial in zip(self.params, self.initial_kept, strict=True):
+            self.remembered.append([phis.add(self._type(param.dtype, False), i) for i in initial])
+
+    def bind(self, params: Sequence[Var]) -> None:
+        """Makes the current values known under parameters."""
+        for param, uniform, values in zip(params, self.uniform, self.values, strict=True):
+            self.f.env[param] = Value(param.dtype, scalar=values[0]) if uniform else Value(param.dtype, vectors=values)
+
+    def step(self, results: Sequence[Atom], live: Mask) -> None:
+        """Takes the results of an iteration for the lanes that made it."""
+        after = [self._operands(a, u) for a, u in zip(results, self.uniform, strict=True)]
+        for n, (param, new) in enumerate(zip(self.params, after, strict=True)):
+            if self.kept[n]:
+                spread = self._operands(results[n], False)
+                self.remembered[n] = self._blended(param.dtype, live, spread, self.remembered[n])
+            if not self.uniform[n]:
+                new = self._blended(param.dtype, live, new, self.values[n])
+            self.values[n] = new
+
+    def _blended(self, dtype: DType, live: Mask, new: list[str], old: list[str]) -> list[str]:
+        pairs = enumerate(zip(new, old, strict=True))
+        return [self.f.blend(live, dtype, a, b, v) for v, (a, b) in pairs]
+
+    def flat(self) -> list[str]:
+        """All current values in the order of the phis."""
+        return [r for group in (*self.values, *self.remembered) for r in group]
+
+    def flat_initial(self) -> list[str]:
+        """All values before the loop in the order of the phis."""
+        return [r for group in (*self.initial, *self.initial_kept) for r in group]
+
+    def flat_types(self) -> list[str]:
+        """Types in the order of the phis."""
+        found = []
+        for param, uniform, group in zip(self.params, self.uniform, self.initial, strict=True):
+            found += [self._type(param.dtype, uniform)] * len(group)
+        for param, group in zip(self.params, self.initial_kept, strict=True):
+            found += [self._type(param.dtype, False)] * len(group)
+        return found
+
+    def finish(self, registers: Sequence[str]) -> None:
+        """Binds the results of the loop to registers given in the order of the phis."""
+        left = iter(registers)
+        main = [[next(left) for _ in group] for group in self.initial]
+        kept = [[next(left) for _ in group] for group in self.initial_kept]
+        for out, uniform, values, remembered in zip(self.eqn.outvars, self.uniform, main, kept, strict=True):
+            if remembered:
+                self.f.env[out] = Value(out.dtype, vectors=remembered)
+            elif uniform and self.f.is_uniform(out):
+                self.f.env[out] = Value(out.dtype, scalar=values[0])
+            elif not uniform:
+                self.f.env[out] = Value(out.dtype, vectors=values)
+
+
+def merge(f: Frame, carries: Carries, before: str, latch: str, last: Sequence[str]) -> None:
+    """Results of a loop that may be skipped: phis of the initial and the last values."""
+    found = []
+    for type_, first, value in zip(carries.flat_types(), carries.flat_initial(), last, strict=True):
+        found.append(f.text.op(f"phi {type_} [ {first}, %{before} ], [ {value}, %{latch} ]"))
+    carries.finish(found)
+
+
+# if
+
+
+def emit_if(f: Frame, eqn: Eqn, emit: EmitBlock) -> None:
+    """`if`."""
+    condition = eqn.invars[0]
+    if isinstance(condition, Literal) or f.is_uniform(condition):
+        _uniform_if(f, eqn, emit)
+    elif all(_is_cheap(f, block) for block in eqn.blocks) and sum(map(block_cost, eqn.blocks)) <= FLATTEN_COST:
+        _flat_if(f, eqn, emit)
+    else:
+        _masked_if(f, eqn, emit)
+
+
+def _uniform_if(f: Frame, eqn: Eqn, emit: EmitBlock) -> None:
+    text = f.text
+    labels = [text.fresh_label("then"), text.fresh_label("else")]
+    join = text.fresh_label("join")
+    text.branch(f.scalar_of(eqn.invars[0]), *labels)
+    values: list[list[list[str]]] = []
+    ends: list[str] = []
+    for label, block in zip(labels, eqn.blocks, strict=True):
+        text.begin(label)
+        with f.region():
+            emit(f, block)
+            values.append([_operands(f, out, a) for out, a in zip(eqn.outvars, block.results, strict=True)])
+        ends.append(text.label)
+        text.jump(join)
+    text.begin(join)
+    for n, out in enumerate(eqn.outvars):
+        uniform = f.is_uniform(out)
+        type_ = (f.scalar if uniform else f.vector).type(out.dtype)
+        registers = [
+            text.op(f"phi {type_} [ {a}, %{ends[0]} ], [ {b}, %{ends[1]} ]")
+            for a, b in zip(values[0][n], values[1][n], strict=True)
+        ]
+        f.env[out] = Value(out.dtype, scalar=registers[0]) if uniform else Value(out.dtype, vectors=registers)
+
+
+def _operands(f: Frame, out: Var, atom: Atom) -> list[str]:
+    return [f.scalar_of(atom)] if f.is_uniform(out) else [f.vector_of(atom, v) for v in range(f.vectors)]
+
+
+def _is_cheap(f: Frame, block: Block) -> bool:
+    """Nothing but arithmetic and loads that a mask can hold back."""
+    for eqn in walk_eqns(block):
+        name = eqn.primitive.name
+        if name in ("store", "accum", "atomic", "cell", "for", "while") or name in MATHS:
+            return False
+        if name == "load" and not _is_safe_load(f, eqn):
+            return False
+    return True
+
+
+def _is_safe_load(f: Frame, eqn: Eqn) -> bool:
+    """Masked lane by lane, or at a place that certainly exists."""
+    ref, indices = eqn.invars[0].type, eqn.invars[1:]
+    assert isinstance(ref, RefType)
+    if all(isinstance(i, Literal) for i in indices):
+        return all(0 <= int(i.value) < n for i, n in zip(indices, ref.shape, strict=True))  # type: ignore[union-attr]
+    return not all(isinstance(i, Literal) or f.is_uniform(i) for i in indices)
+
+
+def _flat_if(f: Frame, eqn: Eqn, emit: EmitBlock) -> None:
+    """Both sides, then a choice lane by lane; loads take the mask of their side."""
+    conditions = [f.vector_of(eqn.invars[0], v) for v in range(f.vectors)]
+    for block, negate in zip(eqn.blocks, (False, True), strict=True):
+        loads = any(e.primitive.name in ("load", "if") for e in block.eqns)
+        mask = f.narrowed(f.mask, conditions, negate=negate) if loads else Mask(f.mask.vectors, nonempty=False)
+        with f.region(mask):
+            emit(f, block)
+    then, other = eqn.blocks
+    for out, a, b in zip(eqn.outvars, then.results, other.results, strict=True):
+        f.env[out] = f.each(
+            out.dtype,
+            lambda v, a=a, b=b, d=out.dtype: f.vector.select(
+                conditions[v], f.vector.type(d), f.vector_of(a, v), f.vector_of(b, v)
+            ),
+        )
+
+
+def _masked_if(f: Frame, eqn: Eqn, emit: EmitBlock) -> None:
+    """Each side runs under its mask, and only when some lane goes there."""
+    conditions = [f.vector_of(eqn.invars[0], v) for v in range(f.vectors)]
+    sides: list[list[list[str]]] = []
+    for block, negate in zip(eqn.blocks, (False, True), strict=True):
+        sides.append(_side(f, eqn, block, f.narrowed(f.mask, conditions, negate=negate) if block.eqns else None, emit))
+    for n, out in enumerate(eqn.outvars):
+        f.env[out] = f.each(
+            out.dtype,
+            lambda v, n=n, d=out.dtype: f.vector.select(
+                conditions[v], f.vector.type(d), sides[0][n][v], sides[1][n][v]
+            ),
+        )
+
+
+def _side(f: Frame, eqn: Eqn, block: Block, mask: Mask | None, emit: EmitBlock) -> list[list[str]]:
+    """Results of one side as vectors; zeros when no lane went there."""
+    if mask is None:
+        return [[f.vector_of(a, v) for v in range(f.vectors)] for a in block.results]
+    assert mask.vectors is not None
+    text = f.text
+    label, join, before = text.fresh_label("side"), text.fresh_label("join"), text.label
+    text.branch(f.any(mask.vectors), label, join)
+    before = text.label
+    text.begin(label)
+    with f.region(Mask(mask.vectors)):
+        emit(f, block)
+        results = [[f.vector_of(a, v) for v in range(f.vectors)] for a in block.results]
+    end = text.label
+    text.jump(join)
+    text.begin(join)
+    return [
+        [text.op(f"phi {f.vector.type(out.dtype)} [ zeroinitializer, %{before} ], [ {r}, %{end} ]") for r in registers]
+        for out, registers in zip(eqn.outvars, results, strict=True)
+    ]
+
+
+# for
+
+
+def emit_for(f: Frame, eqn: Eqn, emit: EmitBlock) -> None:
+    """`for`."""
+    step = eqn.invars[2]
+    if isinstance(step, Literal) and int(step.value) == 0:
+        for out, initial in zip(eqn.outvars, eqn.invars[3:], strict=True):
+            f.env[out] = Value(out.dtype, vectors=_operands(f, out, initial))
+            if f.is_uniform(out):
+                f.env[out] = Value(out.dtype, scalar=f.scalar_of(initial))
+    elif not f.is_scalar and eqn in f.facts.uniformity.divergent:
+        _divergent_for(f, eqn, emit)
+    else:
+        _uniform_for(f, eqn, emit)
+
+
+def _uniform_for(f: Frame, eqn: Eqn, emit: EmitBlock) -> None:
+    """A counted loop with the test at its end; the last index plus the step is never computed where it may wrap."""
+    text, body = f.text, eqn.blocks[0]
+    start, stop, step = eqn.invars[:3]
+    kind = REGISTER[start.dtype]
+    first, last, by = map(f.scalar_of, (start, stop, step))
+    enters, goes_on = _tests(f, eqn, f.scalar)
+    carries = Carries(f, eqn, eqn.invars[3:], body.params[1:])
+    loop, done = text.fresh_label("for"), text.fresh_label("done")
+    known = all(isinstance(a, Literal) for a in (start, stop, step))
+    runs = known and len(range(int(start.value), int(stop.value), int(step.value))) > 0  # type: ignore[union-attr]
+    if known and not runs:
+        carries.finish(carries.flat_initial())
+        return
+    if runs:
+        text.jump(loop)
+    else:
+        text.branch(enters(first, last, by), loop, done)
+    before = text.label
+    text.begin(loop)
+    phis = Phis(f, before)
+    index = phis.add(kind, first)
+    carries.open(phis)
+    with f.region():
+        f.env[body.params[0]] = Value(start.dtype, scalar=index)
+        carries.bind(body.params[1:])
+        emit(f, body)
+        carries.step(body.results, Mask())
+        following = text.op(f"add {kind} {index}, {by}")
+        again = goes_on(index, following, last, by)
+    latch = text.label
+    text.branch(again, loop, done, _unroll(f, eqn))
+    phis.close(latch, [following, *carries.flat()])
+    text.begin(done)
+    if runs:
+        carries.finish(carries.flat())
+    else:
+        merge(f, carries, before, latch, carries.flat())
+
+
+def _unroll(f: Frame, eqn: Eqn) -> str:
+    """The user's wish to unroll, for LLVM."""
+    times = eqn.params.get("unroll")
+    if not isinstance(times, int) or isinstance(times, bool) or times < 2:
+        return ""
+    module = f.text.module
+    count = module.node(f'!{{!"llvm.loop.unroll.count", i32 {times}}}')
+    name = f"!{len(module.metadata)}"
+    module.node(f"distinct !{{{name}, {count}}}")
+    return f", !llvm.loop {name}"
+
+
+def _tests(f: Frame, eqn: Eqn, o: Ops) -> tuple[Callable[..., str], Callable[..., str]]:
+    """Two functions that emit "the loop is entered" and "there is a further iteration" for lanes of `o`."""
+    step = eqn.invars[2]
+    d = step.dtype
+    t = o.type(d)
+    zero = o.constant(0, d)
+
+    def up(a: str, b: str) -> str:
+        return o.compare("icmp slt", t, a, b)
+
+    def more(a: str, b: str, by: str) -> str:
+        # the distance left as an unsigned number: exact, as a < b
+        return o.compare("icmp ugt", t, o.binary("sub", t, b, a), by)
+
+    if isinstance(step, Literal) and int(step.value) > 0:
+        if int(step.value) == 1:
+            return (lambda a, b, by: up(a, b)), (lambda a, following, b, by: up(following, b))
+        return (lambda a, b, by: up(a, b)), (lambda a, following, b, by: more(a, b, by))
+    if isinstance(step, Literal):
+        size = o.constant(-int(step.value), d)
+        return (lambda a, b, by: up(b, a)), (lambda a, following, b, by: more(b, a, size))
+
+    def enters(a: str, b: str, by: str) -> str:
+        rising = o.binary("and", o.bits, o.compare("icmp sgt", t, by, zero), up(a, b))
+        falling = o.binary("and", o.bits, o.compare("icmp slt", t, by, zero), up(b, a))
+        return o.binary("or", o.bits, rising, falling)
+
+    def goes_on(a: str, following: str, b: str, by: str) -> str:
+        rising = o.compare("icmp sgt", t, by, zero)
+        return o.select(rising, o.bits, more(a, b, by), more(b, a, o.binary("sub", t, zero, by)))
+
+    return enters, goes_on
+
+
+def _divergent_for(f: Frame, eqn: Eqn, emit: EmitBlock) -> None:
+    """Lanes have trip counts of their own."""
+    text, body, d = f.text, eqn.blocks[0], eqn.invars[0].dtype
+    start, stop, step = eqn.invars[:3]
+    o, each = f.vector, range(f.vectors)
+    enters, goes_on = _tests(f, eqn, o)
+    counter = f.is_uniform(body.params[0])
+    lasts, steps = [f.vector_of(stop, v) for v in each], [f.vector_of(step, v) for v in each]
+    firsts = [f.vector_of(start, v) for v in each]
+    carries = Carries(f, eqn, eqn.invars[3:], body.params[1:])
+    live = f.narrowed(f.mask, [enters(firsts[v], lasts[v], steps[v]) for v in each])
+    assert live.vectors is not None
+    loop, done = text.fresh_label("for"), text.fresh_label("done")
+    text.branch(f.any(live.vectors), loop, done)
+    before = text.label
+    text.begin(loop)
+    phis = Phis(f, before)
+    masks = tuple(phis.add(o.bits, m) for m in live.vectors)
+    kind = REGISTER[d]
+    indices = [phis.add(kind, f.scalar_of(start))] if counter else [phis.add(o.type(d), r) for r in firsts]
+    carries.open(phis)
+    with f.region(Mask(masks)):
+        f.env[body.params[0]] = Value(d, scalar=indices[0]) if counter else Value(d, vectors=indices)
+        carries.bind(body.params[1:])
+        emit(f, body)
+        carries.step(body.results, Mask(masks))
+        if counter:
+            following = [text.op(f"add {kind} {indices[0]}, {f.scalar_of(step)}")]
+            now, then = f.spread(kind, indices[0]), f.spread(kind, following[0])
+            again = [goes_on(now, then, lasts[v], steps[v]) for v in each]
+        else:
+            following = [o.binary("add", o.type(d), indices[v], steps[v]) for v in each]
+            again = [goes_on(indices[v], following[v], lasts[v], steps[v]) for v in each]
+        left = f.narrowed(Mask(masks), again)
+        assert left.vectors is not None
+        condition = f.any(left.vectors)
+    latch = text.label
+    text.branch(condition, loop, done)
+    phis.close(latch, [*left.vectors, *following, *carries.flat()])
+    text.begin(done)
+    merge(f, carries, before, latch, carries.flat())
+
+
+# while
+
+
+def emit_while(f: Frame, eqn: Eqn, emit: EmitBlock) -> None:
+    """`while`."""
+    if f.is_scalar or eqn not in f.facts.uniformity.divergent:
+        _uniform_while(f, eqn, emit)
+    elif _is_quiet(eqn):
+        _quiet_while(f, eqn, emit)
+    else:
+        _divergent_while(f, eqn, emit)
+
+
+def _uniform_while(f: Frame, eqn: Eqn, emit: EmitBlock) -> None:
+    text, (test, body) = f.text, eqn.blocks
+    carries = Carries(f, eqn, eqn.invars, body.params)
+    loop, inside, done = text.fresh_label("while"), text.fresh_label("body"), text.fresh_label("done")
+    before = text.label
+    text.jump(loop)
+    text.begin(loop)
+    phis = Phis(f, before)
+    carries.open(phis)
+    with f.region():
+        carries.bind(test.params)
+        emit(f, test)
+        held = carries.flat()
+        text.branch(f.scalar_of(test.results[0]), inside, done)
+        text.begin(inside)
+        carries.bind(body.params)
+        emit(f, body)
+        carries.step(body.results, Mask())
+    latch = text.label
+    text.jump(loop)
+    phis.close(latch, carries.flat())
+    text.begin(done)
+    carries.finish(held)
+
+
+def _divergent_while(f: Frame, eqn: Eqn, emit: EmitBlock) -> None:
+    text, (test, body) = f.text, eqn.blocks
+    carries = Carries(f, eqn, eqn.invars, body.params)
+    loop, inside, done = text.fresh_label("while"), text.fresh_label("body"), text.fresh_label("done")
+    before = text.label
+    text.jump(loop)
+    text.begin(loop)
+    phis = Phis(f, before)
+    masks = tuple(phis.add(f.vector.bits, f.mask_of(f.mask, v)) for v in range(f.vectors))
+    carries.open(phis)
+    with f.region(Mask(masks)):
+        carries.bind(test.params)
+        emit(f, test)
+        held = carries.flat()
+        live = f.narrowed(Mask(masks), [f.vector_of(test.results[0], v) for v in range(f.vectors)])
+        assert live.vectors is not None
+        text.branch(f.any(live.vectors), inside, done)
+        text.begin(inside)
+        with f.region(Mask(live.vectors)):
+            carries.bind(body.params)
+            emit(f, body)
+            carries.step(body.results, live)
+    latch = text.label
+    text.jump(loop)
+    phis.close(latch, [*live.vectors, *carries.flat()])
+    text.begin(done)
+    carries.finish(held)
+
+
+def _is_quiet(eqn: Eqn) -> bool:
+    """Light, and nothing in it touches memory or loops: lanes that have left may run on for a few steps."""
+    eqns = [e for block in eqn.blocks for e in walk_eqns(block)]
+    names = {e.primitive.name for e in eqns}
+    if not names.isdisjoint(_LOUD) or not names.isdisjoint(MATHS):
+        return False
+    return sum(map(block_cost, eqn.blocks)) <= QUIET_COST
+
+
+def _quiet_while(f: Frame, eqn: Eqn, emit: EmitBlock) -> None:
+    """Several steps under masks for each question whether a lane is left."""
+    text, (test, body) = f.text, eqn.blocks
+    carries = Carries(f, eqn, eqn.invars, body.params)
+    loop, done = text.fresh_label("while"), text.fresh_label("done")
+    before = text.label
+    text.jump(loop)
+    text.begin(loop)
+    phis = Phis(f, before)
+    masks = tuple(phis.add(f.vector.bits, f.mask_of(f.mask, v)) for v in range(f.vectors))
+    carries.open(phis)
+    live = Mask(masks, nonempty=False)
+    with f.region(live):
+        for _ in range(QUIET_STEPS):
+            f.mask = live
+            carries.bind(test.params)
+            emit(f, test)
+            assert live.vectors is not None
+            live = f.narrowed(live, [f.vector_of(test.results[0], v) for v in range(f.vectors)])
+            f.mask = live
+            carries.bind(body.params)
+            emit(f, body)
+            carries.step(body.results, live)
+        assert live.vectors is not None
+        condition = f.any(live.vectors)
+    latch = text.label
+    text.branch(condition, loop, done)
+    phis.close(latch, [*live.vectors, *carries.flat()])
+    text.begin(done)
+    carries.finish(carries.flat())

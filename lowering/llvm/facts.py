@@ -1,0 +1,199 @@
+"""What the emitter knows of a task before it writes a line: analyses, who writes what, costs, live values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from qdtrace.analysis.affine import AffineForms
+from qdtrace.analysis.injectivity import Injectivity
+from qdtrace.analysis.uniformity import Uniformity, analyse_uniformity
+from qdtrace.ir.program import Block, Eqn, Literal, Task, Var
+from qdtrace.ir.types import DType, RefType, ScalarType, Space
+from qdtrace.ir.walk import free_vars, task_refs, used_in_block, walk_eqns, walk_task
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MATHS = frozenset({
+    "pow", "atan2", "rsqrt", "cbrt", "exp", "exp2", "expm1", "log", "log2", "log1p", "logistic", "sin", "cos", "tan",
+    "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erf_inv", "lgamma",
+    "digamma",
+})  # fmt: skip
+_COSTS = {"div": 6, "rem": 8, "sqrt": 6, "atomic": 40, "accum": 6, "store": 2, "load": 2, "cell": 0, "nextafter": 8}
+_TRIPS = 16
+"""Guess for loops of unknown length."""
+
+
+@dataclass(frozen=True)
+class TaskFacts:
+    """Facts of one task."""
+
+    task: Task
+    uniformity: Uniformity = field(init=False)
+    forms: AffineForms = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "uniformity", analyse_uniformity(self.task))
+        object.__setattr__(self, "forms", AffineForms(self.task))
+
+    @cached_property
+    def refs(self) -> tuple[Var, ...]:
+        """Global references in the order of the call."""
+        return tuple(task_refs(self.task))
+
+    @cached_property
+    def effects(self) -> dict[Var, list[Eqn]]:
+        """The memory equations on each global reference."""
+        found: dict[Var, list[Eqn]] = {}
+        for eqn in walk_task(self.task):
+            if eqn.primitive.name in ("load", "store", "accum", "atomic") and is_global(eqn.invars[0]):
+                found.setdefault(eqn.invars[0], []).append(eqn)
+        return found
+
+    @cached_property
+    def written(self) -> frozenset[Var]:
+        """References that the task changes."""
+        return frozenset(r for r, eqns in self.effects.items() if any(e.primitive.name != "load" for e in eqns))
+
+    @cached_property
+    def used(self) -> frozenset[Var]:
+        """Variables that somebody reads."""
+        return frozenset(used_in_block(self.task.body))
+
+    @cached_property
+    def private_accums(self) -> frozenset[Var]:
+        """References into which the task only accumulates, each iteration into elements of its own."""
+        injectivity = Injectivity(self.task, self.forms)
+        found = set()
+        for ref, eqns in self.effects.items():
+            accums = [e for e in eqns if e.primitive.name == "accum"]
+            if not accums or any(e.primitive.name == "atomic" for e in eqns):
+                continue
+            keys = [injectivity.keys(e.invars[2:]) for e in accums]
+            if frozenset.intersection(*keys):
+                found.add(ref)
+        return frozenset(found)
+
+    def is_constant(self, atoms: Iterable[object]) -> bool:
+        """True for literals and values of the task's head: the same in all iterations."""
+        return all(isinstance(a, Literal) or a in self._head for a in atoms)
+
+    @cached_property
+    def _head(self) -> frozenset[Var]:
+        return frozenset(v for e in self.task.head for v in e.outvars)
+
+    @cached_property
+    def reductions(self) -> dict[tuple[Var, tuple[object, ...]], str]:
+        """Places (reference, index) that all iterations accumulate into by one operation and nobody else touches.
+
+        They are summed in registers and reach memory once a call.
+        """
+        found: dict[tuple[Var, tuple[object, ...]], str] = {}
+        for ref, eqns in self.effects.items():
+            ops = {e.params["op"] for e in eqns if e.primitive.name == "accum"}
+            if len(ops) != 1 or any(e.primitive.name != "accum" for e in eqns):
+                continue
+            places = {(ref, e.invars[2:]): next(iter(ops)) for e in eqns if self.is_constant(e.invars[2:])}
+            if len(places) <= 16:
+                found.update(places)
+        return found
+
+    @cached_property
+    def cost(self) -> int:
+        """Estimated scalar operations of one iteration."""
+        return block_cost(self.task.body)
+
+    @cached_property
+    def has_loops(self) -> bool:
+        """Whether an iteration loops."""
+        return any(e.primitive.name in ("for", "while") for e in walk_eqns(self.task.body))
+
+    @cached_property
+    def has_divergent_loops(self) -> bool:
+        """Whether lanes leave some loop at different times."""
+        return any(e.primitive.name in ("for", "while") for e in self.uniformity.divergent)
+
+    @cached_property
+    def element_bits(self) -> int:
+        """Bits of the widest float among the varying values (of the widest integer where there is no float)."""
+        floats, integers = 0, 0
+        for eqn in walk_eqns(self.task.body):
+            for var in eqn.outvars:
+                if var in self.uniformity.varying and isinstance(var.type, ScalarType):
+                    d = var.dtype
+                    if d.is_float:
+                        floats = max(floats, d.bits)
+                    elif d is not DType.bool and var not in self.forms.forms:
+                        integers = max(integers, d.bits)
+        return max(32, floats or integers)
+
+    @cached_property
+    def private_bytes(self) -> int:
+        """Private memory of one lane."""
+        cells = [e.outvars[0].type for e in walk_eqns(self.task.body) if e.primitive.name == "cell"]
+        return sum(t.nbytes for t in cells if isinstance(t, RefType))
+
+    @cached_property
+    def pressure(self) -> int:
+        """Most varying values alive at once in the innermost loops (or in the body when it has none), in elements."""
+        return _Pressure(self).of_block(self.task.body, set())
+
+
+def is_global(atom: object) -> bool:
+    """A reference to memory that all iterations share."""
+    return isinstance(atom, Var) and isinstance(atom.type, RefType) and atom.type.space is Space.GLOBAL
+
+
+def eqn_cost(eqn: Eqn) -> int:
+    """Estimated scalar operations."""
+    name = eqn.primitive.name
+    if name == "for":
+        return max(1, trips(eqn)) * (1 + block_cost(eqn.blocks[0]))
+    if name == "while":
+        return _TRIPS * (1 + block_cost(eqn.blocks[0]) + block_cost(eqn.blocks[1]))
+    if name == "if":
+        return 1 + block_cost(eqn.blocks[0]) + block_cost(eqn.blocks[1])
+    return 18 if name in MATHS else _COSTS.get(name, 1)
+
+
+def block_cost(block: Block) -> int:
+    """Estimated scalar operations."""
+    return sum(map(eqn_cost, block.eqns))
+
+
+def trips(eqn: Eqn) -> int:
+    """Iterations of a `for`; a guess where the bounds are not literal."""
+    if not all(isinstance(a, Literal) for a in eqn.invars[:3]):
+        return _TRIPS
+    start, stop, step = (int(a.value) for a in eqn.invars[:3])
+    return len(range(start, stop, step)) if step else 0
+
+
+class _Pressure:
+    def __init__(self, facts: TaskFacts) -> None:
+        self.facts = facts
+
+    def of_block(self, block: Block, after: set[Var]) -> int:
+        """Peak number of live varying values; `after` is alive at the end. Loops count, what is around them does
+        not: there a few spills cost little."""
+        varying = self.facts.uniformity.varying
+        live = {v for v in after if v in varying}
+        live |= {a for a in block.results if a in varying}
+        peak, inner = len(live), 0
+        for eqn in reversed(block.eqns):
+            live.difference_update(eqn.outvars)
+            if eqn.primitive.structured:
+                loop = eqn.primitive.name != "if"
+                for part in eqn.blocks:
+                    around = live | ({v for v in free_vars(part) if v in varying} if loop else set())
+                    found = self.of_block(part, around)
+                    if loop:
+                        inner = max(inner, found)
+                    else:
+                        peak = max(peak, found)
+                    live |= {v for v in free_vars(part) if v in varying}
+            live |= {a for a in eqn.invars if a in varying}
+            peak = max(peak, len(live))
+        return inner or peak

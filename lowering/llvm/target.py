@@ -1,0 +1,103 @@
+"""What code is made for: the machine's vectors, registers and LLVM's options; and LLVM's passes on it."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+from dataclasses import dataclass
+
+import llvmlite.binding as llvm
+
+_FORCED = "QD_CPU_TARGET"
+_LEVELS = {"avx512": ("x86-64-v4", 512, 32), "avx2": ("x86-64-v3", 256, 16), "portable": ("x86-64", 128, 16)}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A kind of processor. Equal targets accept the same object code."""
+
+    name: str
+    """The family: "cpu"."""
+    triple: str
+    cpu: str
+    features: str
+    vector_bits: int
+    registers: int
+    """Vector registers."""
+    data_layout: str
+    has_masks: bool
+    """Masks have registers of their own (AVX-512)."""
+    has_half: bool
+    """Converts f16 in hardware."""
+
+    @property
+    def key(self) -> str:
+        """Short content hash, for caches."""
+        parts = (self.name, self.triple, self.cpu, self.features, self.vector_bits, llvm.llvm_version_info)
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+    @staticmethod
+    def host() -> Target:
+        """The processor this runs on; `QD_CPU_TARGET` (avx512, avx2, portable, scalar) forces another kind."""
+        forced = os.environ.get(_FORCED, "")
+        return Target.named(forced) if forced else _host()
+
+    @staticmethod
+    def named(name: str) -> Target:
+        """A kind of processor by name: "host", "avx512", "avx2", "portable" (128 bits) or "scalar" (no vectors)."""
+        return _host() if name == "host" else _named(name)
+
+    def machine(self) -> llvm.TargetMachine:
+        """A fresh LLVM target machine (they are not shared between threads)."""
+        _initialise()
+        target = llvm.Target.from_triple(self.triple)
+        return target.create_target_machine(cpu=self.cpu, features=self.features, opt=2, reloc="pic", jit=True)
+
+
+@functools.cache
+def _initialise() -> None:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+
+
+def _make(cpu: str, features: str, bits: int, registers: int, has_masks: bool, has_half: bool) -> Target:
+    _initialise()
+    triple = llvm.get_process_triple()
+    machine = llvm.Target.from_triple(triple).create_target_machine(cpu=cpu, features=features)
+    layout = str(machine.target_data)
+    return Target("cpu", triple, cpu, features, bits, registers, layout, has_masks, has_half)
+
+
+@functools.cache
+def _host() -> Target:
+    features = llvm.get_host_cpu_features()
+    wide = all(features.get(f, False) for f in ("avx512f", "avx512bw", "avx512dq", "avx512vl"))
+    avx2 = features.get("avx2", False) and features.get("fma", False)
+    arm = llvm.get_process_triple().startswith(("aarch64", "arm64"))
+    bits, registers = (512, 32) if wide else (256, 16) if avx2 else (128, 32 if arm else 16)
+    half = features.get("f16c", False) or arm
+    return _make(llvm.get_host_cpu_name(), features.flatten(), bits, registers, wide, half)
+
+
+@functools.cache
+def _named(name: str) -> Target:
+    if name == "scalar":
+        return _make("x86-64", "", 0, 16, False, False)
+    if name not in _LEVELS:
+        raise ValueError(f"unknown CPU target {name!r}: use host, {', '.join(_LEVELS)} or scalar")
+    cpu, bits, registers = _LEVELS[name]
+    return _make(cpu, "", bits, registers, name == "avx512", name != "portable")
+
+
+def optimise(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
+    """Runs LLVM's passes on a module made by the emitter.
+
+    Level 2 without the vectorisers: vectors are already explicit, and the vectorisers cost compile time.
+    """
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    options.loop_vectorization = False
+    options.slp_vectorization = False
+    options.loop_interleaving = False
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)

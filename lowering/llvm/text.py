@@ -1,0 +1,95 @@
+"""Growing LLVM IR as text: instructions of a function, declarations and metadata of a module."""
+
+from __future__ import annotations
+
+
+class Module:
+    """What a module holds beside its functions: declarations, helper functions, metadata, attributes."""
+
+    def __init__(self) -> None:
+        self.declarations: dict[str, str] = {}
+        self.functions: dict[str, str] = {}
+        self.metadata: list[str] = []
+
+    def declare(self, symbol: str, result: str, arguments: str) -> None:
+        """Declares an external function or intrinsic once."""
+        if symbol not in self.declarations:
+            self.declarations[symbol] = f"declare {result} @{symbol}({arguments})"
+
+    def node(self, content: str) -> str:
+        """A metadata node; returns its name."""
+        self.metadata.append(content)
+        return f"!{len(self.metadata) - 1}"
+
+    def render(self, functions: list[str]) -> str:
+        """The whole module."""
+        nodes = [f"!{n} = {content}" for n, content in enumerate(self.metadata)]
+        defined = set(self.functions)
+        declared = [text for symbol, text in self.declarations.items() if symbol not in defined]
+        return "\n".join([*functions, *self.functions.values(), *declared, *nodes, ""])
+
+
+class Text:
+    """The instructions of one function, block after block."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.entry: list[str] = []
+        """Instructions at the very beginning (stack slots)."""
+        self.lines: list[str] = []
+        self.label = "entry"
+        """The block that is being filled."""
+        self._count = 0
+
+    def name(self) -> str:
+        """A fresh register."""
+        self._count += 1
+        return f"%v{self._count}"
+
+    def op(self, instruction: str) -> str:
+        """Appends an instruction with a result; returns the register."""
+        self._count += 1
+        register = f"%v{self._count}"
+        self.lines.append(f"  {register} = {instruction}")
+        return register
+
+    def do(self, instruction: str) -> None:
+        """Appends an instruction without a result."""
+        self.lines.append("  " + instruction)
+
+    def fresh_label(self, hint: str) -> str:
+        """A label not used yet."""
+        self._count += 1
+        return f"{hint}{self._count}"
+
+    def begin(self, label: str) -> None:
+        """Starts a block; the one before must be closed."""
+        self.lines.append(f"{label}:")
+        self.label = label
+
+    def jump(self, label: str) -> None:
+        """Closes the block."""
+        self.do(f"br label %{label}")
+
+    def branch(self, condition: str, then: str, other: str, metadata: str = "") -> None:
+        """Closes the block with a choice."""
+        self.do(f"br i1 {condition}, label %{then}, label %{other}{metadata}")
+
+    def hole(self) -> int:
+        """Room for an instruction that is known later (a phi of a loop)."""
+        self.lines.append("")
+        return len(self.lines) - 1
+
+    def fill(self, hole: int, instruction: str) -> None:
+        """Puts the instruction into its room."""
+        self.lines[hole] = "  " + instruction
+
+    def slot(self, type_: str, align: int = 64) -> str:
+        """Stack memory of the whole function."""
+        register = self.name()
+        self.entry.append(f"  {register} = alloca {type_}, align {align}")
+        return register
+
+    def render(self, header: str) -> str:
+        """The function."""
+        return "\n".join([header + " {", "entry:", *self.entry, *self.lines, "}"])

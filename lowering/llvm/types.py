@@ -1,0 +1,43 @@
+"""LLVM types and constants of graph dtypes.
+
+Two types per dtype: in registers (bool is `i1`; f16 and bf16 are `float`, exact in the small type) and in memory
+(bool is a byte; f16 and bf16 are their 16 bits).
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+
+import numpy as np
+
+from qdtrace.ir.types import DType
+
+_INTEGERS = {d: f"i{d.bits}" for d in DType if d.is_integer}
+REGISTER: dict[DType, str] = {
+    **_INTEGERS, DType.bool: "i1", DType.f16: "float", DType.bf16: "float", DType.f32: "float", DType.f64: "double",
+}  # fmt: skip
+MEMORY: dict[DType, str] = {**REGISTER, DType.bool: "i8", DType.f16: "i16", DType.bf16: "i16"}
+PRIVATE: dict[DType, str] = {**REGISTER, DType.bool: "i8"}
+"""Private memory of a lane keeps f16 and bf16 as they are in registers."""
+SUFFIX = {"float": "f32", "double": "f64", "ptr": "p0"}
+BYTES = {"i8": 1, "i16": 2, "i32": 4, "i64": 8, "float": 4, "double": 8, "i1": 1}
+SMALL_FLOATS = frozenset({DType.f16, DType.bf16})
+
+
+def compute_dtype(dtype: DType) -> DType:
+    """The dtype in which arithmetic is done."""
+    return DType.f32 if dtype in SMALL_FLOATS else dtype
+
+
+def constant(value: object, dtype: DType) -> str:
+    """A scalar constant in its register type."""
+    if dtype is DType.bool:
+        return "true" if value else "false"
+    if not dtype.is_float:
+        return str(int(value))  # type: ignore[call-overload]
+    with np.errstate(over="ignore"):
+        number = float(np.asarray(value).astype(compute_dtype(dtype).numpy))
+    if math.isnan(number):
+        return "0x7FF8000000000000"
+    return f"0x{struct.unpack('<Q', struct.pack('<d', number))[0]:016X}"

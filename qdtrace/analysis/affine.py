@@ -1,0 +1,227 @@
+"""Integers as affine forms: a constant plus coefficients times atoms.
+
+An atom is a variable that is not itself affine, or a quotient by a constant. `rem(f, m)` is written as
+`f - m * quotient(f, m)`, so that the mixed radix split of a flat index cancels in a row-major address:
+`m * (f // m) + f % m` is `f`.
+
+Forms are exact modulo 2**32: wrapping addition and multiplication and the conversions between integers keep them right
+for every integer dtype of 32 bits or more. Statements about true values need `bounds` (an interval), which is None
+where the form may wrap.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from qdtrace.ir.program import Atom, Block, Eqn, Literal, Task, Var
+from qdtrace.ir.types import DType, ScalarType
+from qdtrace.ir.walk import walk_eqns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from qdtrace.ir.types import RefType
+
+
+@dataclass(frozen=True, slots=True)
+class Quotient:
+    """The quotient, truncated towards zero, of a value by a positive constant."""
+
+    key: object
+    """What is divided: the terms and constant of a 32 bit form, or the variable where that is wider."""
+    divisor: int
+    dtype: DType
+    low: int
+    high: int
+
+
+Term = Var | Quotient
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Form:
+    """`constant + sum(coefficient * atom)`."""
+
+    terms: dict[Term, int]
+    constant: int = 0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Form) and self.constant == other.constant and self.terms == other.terms
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    @property
+    def key(self) -> tuple[frozenset[tuple[Term, int]], int]:
+        """What equality looks at."""
+        return frozenset(self.terms.items()), self.constant
+
+    def plus(self, other: Form, scale: int = 1) -> Form:
+        """The form plus `scale` times another."""
+        terms = dict(self.terms)
+        for term, coefficient in other.terms.items():
+            total = terms.get(term, 0) + scale * coefficient
+            if total:
+                terms[term] = total
+            else:
+                terms.pop(term, None)
+        return Form(terms, self.constant + scale * other.constant)
+
+    def times(self, factor: int) -> Form:
+        """The form times a constant."""
+        if not factor:
+            return ZERO
+        return Form({t: c * factor for t, c in self.terms.items()}, self.constant * factor)
+
+
+ZERO = Form({}, 0)
+_WIDE_INTEGERS = frozenset({DType.i32, DType.u32, DType.i64, DType.u64})
+Interval = tuple[int, int]
+
+
+def limits(dtype: DType) -> Interval:
+    """Smallest and largest integer of a dtype."""
+    return (-(1 << dtype.bits - 1), (1 << dtype.bits - 1) - 1) if dtype.is_signed else (0, (1 << dtype.bits) - 1)
+
+
+class AffineForms:
+    """The affine forms of all integers of a task (or of some blocks)."""
+
+    def __init__(self, task: Task | None = None, blocks: Iterable[Block] = ()) -> None:
+        self.forms: dict[Var, Form] = {}
+        self.intervals: dict[Var, Interval] = {}
+        if task is not None:
+            if task.index is not None:
+                self._bind_index(task.index, task.start, task.stop, 1)
+            blocks = (Block((), task.head), task.body)
+        for block in blocks:
+            for eqn in walk_eqns(block):
+                self.visit(eqn)
+
+    def of(self, atom: Atom) -> Form:
+        """The form of a variable or literal of integer dtype."""
+        if isinstance(atom, Literal):
+            return Form({}, int(atom.value))
+        form = self.forms.get(atom)
+        return Form({atom: 1}) if form is None else form
+
+    def address(self, ref: RefType, indices: Sequence[Atom]) -> Form:
+        """Row-major element number of an access."""
+        total, stride = ZERO, 1
+        for index, size in zip(reversed(indices), reversed(ref.shape), strict=True):
+            total = total.plus(self.of(index), stride)
+            stride *= size
+        return total
+
+    def bounds(self, form: Form) -> Interval | None:
+        """Interval of the true value of a form; None where some atom's is unknown to be narrower than its dtype."""
+        low = high = form.constant
+        for term, coefficient in form.terms.items():
+            interval = self._interval(term)
+            if interval is None:
+                return None
+            ends = coefficient * interval[0], coefficient * interval[1]
+            low, high = low + min(ends), high + max(ends)
+        return low, high
+
+    def _interval(self, term: Term) -> Interval | None:
+        return (term.low, term.high) if isinstance(term, Quotient) else self.intervals.get(term)
+
+    def _exact(self, form: Form, dtype: DType) -> Interval | None:
+        """Bounds of a form that is known not to wrap in the dtype (never known for 64 bits: forms are modulo 2**32)."""
+        interval = self.bounds(form) if dtype.bits == 32 else None
+        low, high = limits(dtype)
+        return interval if interval is not None and low <= interval[0] and interval[1] <= high else None
+
+    def visit(self, eqn: Eqn) -> None:
+        """Takes note of one equation."""
+        name = eqn.primitive.name
+        if name == "for":
+            start, stop, step = eqn.invars[:3]
+            if isinstance(step, Literal):
+                self._bind_index(eqn.blocks[0].params[0], start, stop, int(step.value))
+            return
+        if len(eqn.outvars) != 1 or name not in _RULES:
+            return
+        out = eqn.outvars[0]
+        if isinstance(out.type, ScalarType) and out.dtype in _WIDE_INTEGERS:
+            form = _RULES[name](self, eqn)
+            if form is not None:
+                self.forms[out] = form
+
+    def _bind_index(self, index: Var, start: Atom, stop: Atom, step: int) -> None:
+        """An index runs from `start` up to (or down to) before `stop`."""
+        if isinstance(start, Literal) and isinstance(stop, Literal):
+            first, last = int(start.value), int(stop.value)
+            if step > 0 and first < last:
+                self.intervals[index] = first, last - 1
+            elif step < 0 and first > last:
+                self.intervals[index] = last + 1, first
+
+    def _quotient(self, value: Atom, divisor: int) -> Form | None:
+        dtype = value.dtype
+        if divisor <= 0:
+            return None
+        form = self.of(value)
+        interval = self._exact(form, dtype)
+        if interval is not None and interval[0] >= 0:
+            whole = {t: c for t, c in form.terms.items() if c % divisor == 0}
+            rest = form.plus(Form(whole), -1)
+            remainder = self.bounds(Form(rest.terms, rest.constant % divisor))
+            if remainder is not None and remainder[0] >= 0 and remainder[1] < divisor:
+                return Form({t: c // divisor for t, c in whole.items()}, rest.constant // divisor)
+        if interval is None:
+            interval = limits(dtype)
+        low, high = (_truncated(b, divisor) for b in interval)
+        key = form.key if dtype.bits == 32 else value
+        return Form({Quotient(key, divisor, dtype, low, high): 1})
+
+
+def _truncated(a: int, b: int) -> int:
+    return a // b if a >= 0 else -(-a // b)
+
+
+def _add(forms: AffineForms, eqn: Eqn) -> Form:
+    return forms.of(eqn.invars[0]).plus(forms.of(eqn.invars[1]))
+
+
+def _sub(forms: AffineForms, eqn: Eqn) -> Form:
+    return forms.of(eqn.invars[0]).plus(forms.of(eqn.invars[1]), -1)
+
+
+def _neg(forms: AffineForms, eqn: Eqn) -> Form:
+    return forms.of(eqn.invars[0]).times(-1)
+
+
+def _mul(forms: AffineForms, eqn: Eqn) -> Form | None:
+    a, b = map(forms.of, eqn.invars)
+    if not b.terms:
+        return a.times(b.constant)
+    return b.times(a.constant) if not a.terms else None
+
+
+def _shift_left(forms: AffineForms, eqn: Eqn) -> Form | None:
+    by = forms.of(eqn.invars[1])
+    return forms.of(eqn.invars[0]).times(1 << by.constant) if not by.terms and 0 <= by.constant < 31 else None
+
+
+def _convert(forms: AffineForms, eqn: Eqn) -> Form | None:
+    return forms.of(eqn.invars[0]) if eqn.invars[0].dtype in _WIDE_INTEGERS else None
+
+
+def _div(forms: AffineForms, eqn: Eqn) -> Form | None:
+    by = forms.of(eqn.invars[1])
+    return None if by.terms else forms._quotient(eqn.invars[0], by.constant)
+
+
+def _rem(forms: AffineForms, eqn: Eqn) -> Form | None:
+    by = forms.of(eqn.invars[1])
+    quotient = None if by.terms else forms._quotient(eqn.invars[0], by.constant)
+    return None if quotient is None else forms.of(eqn.invars[0]).plus(quotient, -by.constant)
+
+
+_RULES = {
+    "add": _add, "sub": _sub, "neg": _neg, "mul": _mul, "shift_left": _shift_left, "convert": _convert,
+    "div": _div, "rem": _rem,
+}  # fmt: skip
