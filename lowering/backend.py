@@ -142,7 +142,7 @@ class CpuBackend:
 
 def emit_options(options: Options) -> EmitOptions:
     """The options that the emitter looks at."""
-    return EmitOptions(fast_math=options.fast_math, debug=options.debug)
+    return EmitOptions(fast_math=options.fast_math)
 
 
 def artifact_cache(options: Options) -> ArtifactCache | None:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 import llvmlite.binding as llvm
 
+from lowering.llvm.unlocked import run_passes
+
 _FORCED = "QD_CPU_TARGET"
 _LEVELS = {"avx512": ("x86-64-v4", 512, 32), "avx2": ("x86-64-v3", 256, 16), "portable": ("x86-64", 128, 16)}
 
@@ -100,4 +102,4 @@ def optimise(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
     options.slp_vectorization = False
     options.loop_interleaving = False
     builder = llvm.create_pass_builder(machine, options)
-    builder.getModulePassManager().run(module, builder)
+    run_passes(builder.getModulePassManager(), module, builder)

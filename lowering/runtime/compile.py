@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Protocol
 import llvmlite.binding as llvm
 
 from lowering.llvm.target import Target, optimise
+from lowering.llvm.unlocked import emit_object
 from lowering.runtime.cache import Artifact, ArtifactCache
 from lowering.runtime.handler import LAUNCHER_EXPORTS, TaskShape, launcher_text
-from lowering.runtime.jit import link, process_symbols
+from lowering.runtime.jit import link
 from lowering.runtime.keys import artifact_key, digest
 from lowering.runtime.once import Once
 
@@ -81,7 +82,7 @@ def object_code(text: str, target: Target) -> bytes:
     """Machine code of an LLVM module: runs all passes."""
     _count(llvm_compiles=1)
     module, machine = optimised(text, target)
-    return machine.emit_object(module)
+    return emit_object(machine, module)
 
 
 def optimised(text: str, target: Target) -> tuple[llvm.ModuleRef, llvm.TargetMachine]:
@@ -122,7 +123,7 @@ def launcher(target: Target, cache: ArtifactCache | None) -> Mapping[str, int]:
 
     def make() -> Mapping[str, int]:
         artifact = load_or_make(key, lambda: Artifact(object_code(text, target), {}), cache)
-        return make_runnable(f"launcher_{key}", artifact, LAUNCHER_EXPORTS, process_symbols(), target)
+        return make_runnable(f"launcher_{key}", artifact, LAUNCHER_EXPORTS, {}, target)
 
     return _launchers.get(key, make)
 

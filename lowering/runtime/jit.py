@@ -6,7 +6,6 @@ executable may run at any time.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import threading
 from typing import TYPE_CHECKING
@@ -21,9 +20,6 @@ if TYPE_CHECKING:
 _lock = threading.Lock()
 _linked: dict[str, tuple[llvm.ResourceTracker, dict[str, int]]] = {}
 
-PROCESS_SYMBOLS = ("malloc", "free", "sched_yield", "snprintf")
-"""What the launcher takes from the C library."""
-
 
 @functools.cache
 def _linker(target: Target) -> llvm.LLJIT:
@@ -32,21 +28,16 @@ def _linker(target: Target) -> llvm.LLJIT:
     return llvm.create_lljit_compiler(target.machine(), use_jit_link=True)
 
 
-@functools.cache
-def process_symbols() -> dict[str, int]:
-    """Addresses of the C library's functions that the launcher calls."""
-    library = ctypes.CDLL(None)
-    return {s: ctypes.cast(getattr(library, s), ctypes.c_void_p).value or 0 for s in PROCESS_SYMBOLS}
-
-
 def link(name: str, code: bytes, exports: Sequence[str], imports: Mapping[str, int], target: Target) -> dict[str, int]:
     """Links object code and gives the addresses of `exports`. The same name again gives the same addresses.
 
+    Symbols in neither the object nor `imports` are looked up in the process (the C library).
     Raises RuntimeError, by LLVM, when a symbol is missing or the object is unusable.
     """
     with _lock:
         if name not in _linked:
             builder = llvm.JITLibraryBuilder().add_object_img(code)
+            builder.add_current_process()
             for symbol, address in imports.items():
                 builder.import_symbol(symbol, address)
             for symbol in exports:

@@ -1,0 +1,56 @@
+"""LLVM's two long-running calls without llvmlite's process-wide lock.
+
+llvmlite lets one thread at a time into LLVM. LLVM itself only asks that a context is used by one thread at a time,
+and every module here has a context of its own, so tasks can be compiled side by side. The library's functions are
+taken from a second handle to it, which knows nothing of the lock. Where llvmlite does not tell its library's file, the
+locked calls are used: slower, and otherwise the same.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import TYPE_CHECKING
+
+from llvmlite.binding import ffi
+
+if TYPE_CHECKING:
+    import llvmlite.binding as llvm
+
+
+@functools.cache
+def _library() -> ctypes.CDLL | None:
+    try:
+        library = ctypes.CDLL(ffi.lib._name)
+        passes, emit = library.LLVMPY_RunNewModulePassManager, library.LLVMPY_TargetMachineEmitToMemory
+    except (AttributeError, OSError, TypeError):
+        return None
+    passes.argtypes, passes.restype = [ctypes.c_void_p] * 3, None
+    emit.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p]
+    emit.restype = ctypes.c_void_p
+    return library
+
+
+def run_passes(manager: llvm.ModulePassManager, module: llvm.ModuleRef, builder: llvm.PassBuilder) -> None:
+    """`manager.run(module, builder)`, beside other threads. The module must not share its context."""
+    library = _library()
+    if library is None:
+        manager.run(module, builder)
+    else:
+        library.LLVMPY_RunNewModulePassManager(manager._ptr, module._ptr, builder._ptr)
+
+
+def emit_object(machine: llvm.TargetMachine, module: llvm.ModuleRef) -> bytes:
+    """`machine.emit_object(module)`, beside other threads. Raises RuntimeError when LLVM cannot."""
+    library = _library()
+    if library is None:
+        return machine.emit_object(module)
+    with ffi.OutputString() as message:
+        buffer = library.LLVMPY_TargetMachineEmitToMemory(machine._ptr, module._ptr, 1, message._as_parameter_)
+        if not buffer:
+            raise RuntimeError(str(message))
+    memory = ctypes.cast(buffer, ffi.LLVMMemoryBufferRef)
+    try:
+        return ctypes.string_at(ffi.lib.LLVMPY_GetBufferStart(memory), ffi.lib.LLVMPY_GetBufferSize(memory))
+    finally:
+        ffi.lib.LLVMPY_DisposeMemoryBuffer(memory)
