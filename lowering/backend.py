@@ -16,6 +16,7 @@ from lowering.llvm.target import Target
 from lowering.runtime.cache import Artifact, ArtifactCache
 from lowering.runtime.compile import launcher, link_tasks, load_or_make, make_runnable, object_code, optimised
 from lowering.runtime.handler import ENTRY, bounds_symbols, handler_text
+from lowering.runtime.info import describe
 from lowering.runtime.keys import artifact_key, program_content, task_content
 from lowering.runtime.layout import Layout, plan_layout
 from lowering.runtime.once import Once
@@ -26,7 +27,8 @@ from qdtrace.ir.program import Program, Task, ref_type
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lowering.runtime.compile import Code, LinkedTask
+    from lowering.llvm.emit import TaskCode
+    from lowering.runtime.compile import LinkedTask
     from qdtrace.config import Options
 
 
@@ -78,11 +80,11 @@ _compiled: Once[CompiledProgram] = Once()
 class CpuBackend:
     """Compiles programs for the host's processor."""
 
-    def __init__(self, target: Target | None = None, emit: Callable[..., Code] = emit_task) -> None:
+    def __init__(self, target: Target | None = None, emit: Callable[..., TaskCode] = emit_task) -> None:
         self.target = target or Target.host()
         self._emit = emit
 
-    def emit(self, task: Task, options: Options) -> Code:
+    def emit(self, task: Task, options: Options) -> TaskCode:
         """LLVM code of a task, before LLVM's passes."""
         return self._emit(task, self.target, emit_options(options))
 
@@ -94,6 +96,10 @@ class CpuBackend:
         """Machine code of a task as text."""
         module, machine = optimised(self.llvm_text(task, options), self.target)
         return machine.emit_assembly(module)
+
+    def info(self, options: Options) -> dict[str, str]:
+        """Processor, threads, cache and versions, in words."""
+        return describe(self.target, artifact_cache(options), options.num_threads)
 
     def compile(self, program: Program, options: Options) -> CompiledProgram:
         """Compiles and registers a program, or gives the one that was compiled before from equal content."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import llvmlite.binding as llvm
 
@@ -14,6 +13,7 @@ from lowering.llvm.target import Target, optimise
 from lowering.llvm.unlocked import emit_object
 from lowering.runtime.cache import Artifact, ArtifactCache
 from lowering.runtime.handler import LAUNCHER_EXPORTS, TaskShape, launcher_text
+from lowering.runtime.info import usable_cores
 from lowering.runtime.jit import link
 from lowering.runtime.keys import artifact_key, digest
 from lowering.runtime.once import Once
@@ -21,21 +21,7 @@ from lowering.runtime.once import Once
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-
-class Code(Protocol):
-    """What an emitter makes of a task (a `TaskCode`)."""
-
-    @property
-    def text(self) -> str:
-        """An LLVM module that exports `qd_task` and `qd_bounds`."""
-
-    @property
-    def cost(self) -> int:
-        """Estimated scalar operations of an iteration."""
-
-    @property
-    def lanes(self) -> int:
-        """Elements a vector step."""
+    from lowering.llvm.emit import TaskCode
 
 
 @dataclass(frozen=True)
@@ -128,7 +114,7 @@ def launcher(target: Target, cache: ArtifactCache | None) -> Mapping[str, int]:
     return _launchers.get(key, make)
 
 
-def link_task(content: str, emit: Callable[[], Code], target: Target, cache: ArtifactCache | None) -> LinkedTask:
+def link_task(content: str, emit: Callable[[], TaskCode], target: Target, cache: ArtifactCache | None) -> LinkedTask:
     """The task of that content key, ready to run. `emit` is called only when no cache has it."""
     key = artifact_key(content, target)
 
@@ -146,10 +132,12 @@ def link_task(content: str, emit: Callable[[], Code], target: Target, cache: Art
 
 
 def link_tasks(
-    wanted: Iterable[tuple[str, Callable[[], Code]]], target: Target, cache: ArtifactCache | None
+    wanted: Iterable[tuple[str, Callable[[], TaskCode]]], target: Target, cache: ArtifactCache | None
 ) -> dict[str, LinkedTask]:
     """All tasks by content key; equal ones once, different ones in parallel."""
     unique = dict(wanted)
-    with ThreadPoolExecutor(max(1, min(len(unique), os.cpu_count() or 1))) as pool:
+    if len(unique) <= 1:
+        return {content: link_task(content, emit, target, cache) for content, emit in unique.items()}
+    with ThreadPoolExecutor(min(len(unique), usable_cores())) as pool:
         futures = {content: pool.submit(link_task, content, emit, target, cache) for content, emit in unique.items()}
         return {content: future.result() for content, future in futures.items()}

@@ -1,0 +1,56 @@
+"""Facts about the CPU backend for people: what `python -m qdtrace info` prints."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+import jax
+import llvmlite
+import llvmlite.binding as llvm
+import numpy as np
+
+from lowering.runtime.keys import compiler_version
+
+if TYPE_CHECKING:
+    from lowering.llvm.target import Target
+    from lowering.runtime.cache import ArtifactCache
+
+
+def describe(target: Target, cache: ArtifactCache | None, num_threads: int | None) -> dict[str, str]:
+    """Names and values, in the order to print them."""
+    wanted = [f for f in target.features.split(",") if f.startswith("+")]
+    facts = {
+        "target": f"{target.name} ({target.triple}, {target.cpu})",
+        "vectors": f"{target.vector_bits} bits, {target.registers} registers" if target.vector_bits else "none",
+        "features": " ".join(f[1:] for f in wanted) or "those of the processor named",
+        "threads": f"{num_threads or usable_cores()} of {usable_cores()}",
+    }
+    if cache is None:
+        facts["artifact cache"] = "off"
+    else:
+        count, size = cache.size()
+        facts["artifact cache"] = f"{cache.folder} ({count} files, {size / 1024:.0f} KiB)"
+    facts["versions"] = ", ".join(f"{name} {number}" for name, number in versions().items())
+    facts["compiler"] = compiler_version()
+    return facts
+
+
+def versions() -> dict[str, str]:
+    """Versions of what the generated code and its calls depend on."""
+    return {
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "jax": jax.__version__,
+        "jaxlib": version("jaxlib"),
+        "llvmlite": llvmlite.__version__,
+        "LLVM": ".".join(map(str, llvm.llvm_version_info)),
+    }
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
