@@ -24,7 +24,7 @@ lint: $(VENV)/.ready
 	$(VENV)/bin/basedpyright
 
 bench: $(BENCH_VENV)/.ready
-	$(BENCH_VENV)/bin/python benchmarks/run.py $(ARGS)
+	$(BENCH_VENV)/bin/python -m benchmarks.run $(ARGS)
 
 clean:
 	rm -rf $(VENV) $(BENCH_VENV) build dist

@@ -1,4 +1,4 @@
-"""`python -m qdtrace bench`: runs `benchmarks/run.py` of the source tree."""
+"""`python -m qdtrace bench`: runs `benchmarks.run` of the source tree."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str] = ()) -> int:
     """Runs the benchmarks with this interpreter; gives the exit status."""
-    script = Path(__file__).parents[2] / "benchmarks" / "run.py"
-    if not script.exists():
+    root = Path(__file__).parents[2]
+    if not (root / "benchmarks" / "run.py").exists():
         print("needs the source tree: benchmarks are not part of the installed package", file=sys.stderr)
         return 2
-    return subprocess.call([sys.executable, str(script), *argv])
+    return subprocess.call([sys.executable, "-m", "benchmarks.run", *argv], cwd=root)

@@ -1,0 +1,6 @@
+"""Numbers that the programs and their checks share."""
+
+LORENZ_STEPS, LORENZ_DT = 1000, 0.001
+MANDELBROT_LIMIT = 1000
+KEPLER_TOLERANCE, KEPLER_LIMIT = 1e-6, 100
+NEIGHBOURS = 16

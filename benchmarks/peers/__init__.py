@@ -1,0 +1,32 @@
+"""One module a peer; each has PROGRAMS, from a program's name to a function that makes a Run of its inputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MODULES = {
+    "qdtrace": ("qdtrace_peer", "PROGRAMS"),
+    "jax": ("jax_peer", "PROGRAMS"),
+    "jax-stacked": ("jax_peer", "STACKED"),
+    "drjit": ("drjit_peer", "PROGRAMS"),
+    "quadrants": ("quadrants_peer", "PROGRAMS"),
+    "numba": ("numba_peer", "PROGRAMS"),
+}
+
+
+@dataclass
+class Run:
+    """A program ready to run on its inputs."""
+
+    call: Callable[[Any], Any]
+    """Runs once, on what `prepare` gave, and waits for the end."""
+    result: Callable[[Any], tuple[Any, ...]]
+    """NumPy arrays of what `call` gave."""
+    prepare: Callable[[], Any] = lambda: None
+    """Made before each timed call, outside the time."""
+    calls: int = 1
+    """Calls that `call` makes; the time is divided by it."""

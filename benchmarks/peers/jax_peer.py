@@ -1,0 +1,81 @@
+"""The lane functions under `jax.jit(jax.vmap(...))`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from benchmarks import lanes
+from benchmarks.peers import Run
+
+
+def _arrays(out: Any) -> tuple[Any, ...]:
+    return tuple(np.asarray(leaf) for leaf in jax.tree.leaves(out))
+
+
+def _mapped(function: Any, *args: Any) -> Run:
+    compiled = jax.jit(function)
+    given = [jnp.asarray(a) for a in args]
+    return Run(lambda _: jax.block_until_ready(compiled(*given)), _arrays)
+
+
+def lorenz(rho: Any) -> Run:
+    return _mapped(jax.vmap(lanes.lorenz), rho)
+
+
+def lorenz_stacked(rho: Any) -> Run:
+    return _mapped(jax.vmap(lanes.lorenz_stacked), rho)
+
+
+def mandelbrot(cx: Any, cy: Any) -> Run:
+    return _mapped(jax.vmap(jax.vmap(lanes.mandelbrot, (0, None)), (None, 0)), cx, cy)
+
+
+def kepler(e: Any, mean: Any) -> Run:
+    return _mapped(jax.vmap(lanes.kepler), e, mean)
+
+
+def ragged(ptr: Any, col: Any, w: Any, x: Any) -> Run:
+    rows = jax.vmap(lanes.ragged_row, (0, 0, None, None, None))
+    return _mapped(lambda ptr, col, w, x: rows(ptr[:-1], ptr[1:], col, w, x), ptr, col, w, x)
+
+
+def nearest(queries: Any, points: Any) -> Run:
+    return _mapped(jax.vmap(lanes.nearest, (0, None)), queries, points)
+
+
+def _stream(function: Any, x: Any) -> Run:
+    compiled = jax.jit(function, donate_argnums=0)
+    return Run(
+        lambda fresh: jax.block_until_ready(compiled(fresh)),
+        _arrays,
+        prepare=lambda: jax.block_until_ready(jnp.array(x)),
+    )
+
+
+def sin(x: Any) -> Run:
+    return _stream(jnp.sin, x)
+
+
+def exp(x: Any) -> Run:
+    return _stream(jnp.exp, x)
+
+
+def call(a: Any, calls: int = 2000) -> Run:
+    compiled = jax.jit(lambda a: a + 1)
+    given = jnp.asarray(a)
+
+    def repeat(_: Any) -> Any:
+        out = None
+        for _ in range(calls):
+            out = compiled(given)
+        return jax.block_until_ready(out)
+
+    return Run(repeat, _arrays, calls=calls)
+
+
+PROGRAMS = {f.__name__: f for f in (lorenz, mandelbrot, kepler, ragged, nearest, sin, exp, call)}
+STACKED = {"lorenz": lorenz_stacked}

@@ -1,0 +1,121 @@
+"""The programs written for qdtrace."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import qdtrace as qd
+from benchmarks import lanes
+from benchmarks.peers import Run
+
+
+def _arrays(out: Any) -> tuple[Any, ...]:
+    return tuple(np.asarray(leaf) for leaf in jax.tree.leaves(out))
+
+
+def _run(compiled: Any, *args: Any) -> Run:
+    given = [jnp.asarray(a) for a in args]
+    return Run(lambda _: jax.block_until_ready(compiled(*given)), _arrays)
+
+
+def lorenz(rho: Any) -> Run:
+    return _run(qd.vmap(lanes.lorenz), rho)
+
+
+@qd.jit
+def mandelbrot_image(cx, cy):
+    out = qd.empty((cy.shape[0], cx.shape[0]), jnp.int32)
+    for a, b in qd.ndrange(cy.shape[0], cx.shape[0]):
+        out[a, b] = lanes.mandelbrot(cx[b], cy[a])
+    return out
+
+
+def mandelbrot(cx: Any, cy: Any) -> Run:
+    return _run(mandelbrot_image, cx, cy)
+
+
+def kepler(e: Any, mean: Any) -> Run:
+    return _run(qd.vmap(lanes.kepler), e, mean)
+
+
+@qd.jit
+def ragged_rows(ptr, col, w, x):
+    out = qd.empty(x.shape, x.dtype)
+    for i in qd.range(x.shape[0]):
+        acc = qd.local(0.5)
+        for j in qd.range(ptr[i], ptr[i + 1]):
+            acc.value = jnp.sin(acc.value) + w[j] * x[col[j]]
+        out[i] = acc.value
+    return out
+
+
+def ragged(ptr: Any, col: Any, w: Any, x: Any) -> Run:
+    return _run(ragged_rows, ptr, col, w, x)
+
+
+@qd.jit
+def nearest_points(queries, points):
+    distances = qd.empty((queries.shape[0], lanes.NEIGHBOURS), jnp.float32)
+    indices = qd.empty((queries.shape[0], lanes.NEIGHBOURS), jnp.int32)
+    for i in qd.range(queries.shape[0]):
+        distances[i], indices[i] = lanes.nearest(queries[i], points)
+    return distances, indices
+
+
+def nearest(queries: Any, points: Any) -> Run:
+    return _run(nearest_points, queries, points)
+
+
+def _stream(function: Any, x: Any) -> Run:
+    def in_place(x):
+        for i in qd.range(x.shape[0]):
+            x[i] = function(x[i])
+        return x
+
+    compiled = qd.jit(in_place, donate_argnums=0)
+    return Run(
+        lambda fresh: jax.block_until_ready(compiled(fresh)),
+        _arrays,
+        prepare=lambda: jax.block_until_ready(jnp.array(x)),
+    )
+
+
+def sin(x: Any) -> Run:
+    return _stream(jnp.sin, x)
+
+
+def exp(x: Any) -> Run:
+    return _stream(jnp.exp, x)
+
+
+@qd.jit
+def three_tasks(a):
+    n = a.shape[0]
+    b, first = qd.empty_like(a), qd.empty_like(a)
+    out = qd.empty_like(a)
+    for i in qd.range(n):
+        b[i] = a[i] * 2.0
+    for i in qd.range(n):
+        first[i] = b[(i * 7) % n]
+    for i in qd.range(n):
+        out[i] = first[(i * 5) % n]
+    return out
+
+
+def call(a: Any, calls: int = 2000) -> Run:
+    given = jnp.asarray(a)
+
+    def repeat(_: Any) -> Any:
+        out = None
+        for _ in range(calls):
+            out = three_tasks(given)
+        return jax.block_until_ready(out)
+
+    return Run(repeat, _arrays, calls=calls)
+
+
+PROGRAMS = {f.__name__: f for f in (lorenz, mandelbrot, kepler, ragged, nearest, sin, exp, call)}

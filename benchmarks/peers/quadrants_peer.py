@@ -1,0 +1,125 @@
+"""The programs written for Quadrants' CPU backend. It reads annotations, so they must not become strings."""
+
+from typing import Any
+
+import quadrants as q
+
+from benchmarks.constants import KEPLER_LIMIT, KEPLER_TOLERANCE, LORENZ_DT, LORENZ_STEPS, MANDELBROT_LIMIT
+from benchmarks.peers import Run
+
+q.init(arch=q.cpu, offline_cache=False, default_fp=q.f32, log_level=q.WARN)
+Array = q.types.ndarray()
+
+
+def _array(values: Any, dtype: Any) -> Any:
+    made = q.ndarray(dtype, shape=values.shape)
+    made.from_numpy(values)
+    return made
+
+
+def _run(kernel: Any, out: Any, *args: Any) -> Run:
+    def call(_: Any) -> None:
+        kernel(*args)
+        q.sync()
+
+    return Run(call, lambda _: (out.to_numpy(),))
+
+
+@q.kernel
+def lorenz_kernel(rho: Array, out: Array, steps: q.i32, h: q.f32):
+    for i in range(rho.shape[0]):
+        x = 1.0
+        y = 0.0
+        z = 0.0
+        r = rho[i]
+        for _ in range(steps):
+            a0 = 10.0 * (y - x)
+            a1 = x * (r - z) - y
+            a2 = x * y - 2.6666667 * z
+            u = x + 0.5 * h * a0
+            v = y + 0.5 * h * a1
+            w = z + 0.5 * h * a2
+            b0 = 10.0 * (v - u)
+            b1 = u * (r - w) - v
+            b2 = u * v - 2.6666667 * w
+            u = x + 0.5 * h * b0
+            v = y + 0.5 * h * b1
+            w = z + 0.5 * h * b2
+            c0 = 10.0 * (v - u)
+            c1 = u * (r - w) - v
+            c2 = u * v - 2.6666667 * w
+            u = x + h * c0
+            v = y + h * c1
+            w = z + h * c2
+            d0 = 10.0 * (v - u)
+            d1 = u * (r - w) - v
+            d2 = u * v - 2.6666667 * w
+            x = x + h / 6.0 * (a0 + 2.0 * b0 + 2.0 * c0 + d0)
+            y = y + h / 6.0 * (a1 + 2.0 * b1 + 2.0 * c1 + d1)
+            z = z + h / 6.0 * (a2 + 2.0 * b2 + 2.0 * c2 + d2)
+        out[i] = x
+
+
+def lorenz(rho: Any) -> Run:
+    out = q.ndarray(q.f32, shape=rho.shape)
+    return _run(lorenz_kernel, out, _array(rho, q.f32), out, LORENZ_STEPS, LORENZ_DT)
+
+
+@q.kernel
+def mandelbrot_kernel(cx: Array, cy: Array, out: Array, limit: q.i32):
+    for a, b in q.ndrange(out.shape[0], out.shape[1]):
+        u = cx[b]
+        v = cy[a]
+        x = 0.0
+        y = 0.0
+        k = 0
+        while k < limit and x * x + y * y < 4.0:
+            t = x * x - y * y + u
+            y = 2.0 * x * y + v
+            x = t
+            k += 1
+        out[a, b] = k
+
+
+def mandelbrot(cx: Any, cy: Any) -> Run:
+    out = q.ndarray(q.i32, shape=(len(cy), len(cx)))
+    return _run(mandelbrot_kernel, out, _array(cx, q.f32), _array(cy, q.f32), out, MANDELBROT_LIMIT)
+
+
+@q.kernel
+def kepler_kernel(e: Array, mean: Array, out: Array, tolerance: q.f32, limit: q.i32):
+    for i in range(e.shape[0]):
+        c = e[i]
+        m = mean[i]
+        x = m
+        f = x - c * q.sin(x) - m
+        k = 0
+        while k < limit and q.abs(f) > tolerance:
+            x = x - f / (1.0 - c * q.cos(x))
+            f = x - c * q.sin(x) - m
+            k += 1
+        out[i] = x
+
+
+def kepler(e: Any, mean: Any) -> Run:
+    out = q.ndarray(q.f32, shape=e.shape)
+    return _run(kepler_kernel, out, _array(e, q.f32), _array(mean, q.f32), out, KEPLER_TOLERANCE, KEPLER_LIMIT)
+
+
+@q.kernel
+def ragged_kernel(ptr: Array, col: Array, w: Array, x: Array, out: Array):
+    for i in range(x.shape[0]):
+        acc = 0.5
+        for j in range(ptr[i], ptr[i + 1]):
+            acc = q.sin(acc) + w[j] * x[col[j]]
+        out[i] = acc
+
+
+def ragged(ptr: Any, col: Any, w: Any, x: Any) -> Run:
+    out = q.ndarray(q.f32, shape=x.shape)
+    return _run(
+        ragged_kernel, out, _array(ptr, q.i32), _array(col, q.i32), _array(w, q.f32), _array(x, q.f32), out
+    )
+
+
+PROGRAMS = {f.__name__: f for f in (lorenz, mandelbrot, kepler, ragged)}
