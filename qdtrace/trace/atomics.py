@@ -1,0 +1,82 @@
+"""Atomic operations on a buffer that give the old value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from qdtrace.errors import TraceTypeError
+from qdtrace.trace import markers
+from qdtrace.trace.buffers import Buffer
+from qdtrace.trace.context import current, emit
+from qdtrace.trace.indexing import cast_value, check_size, parse_index
+from qdtrace.trace.source import user_loc
+
+_NUMBERS = {"add", "min", "max"}
+_BITS = {"and", "or", "xor"}
+
+
+def _atomic(name: str, op: str, buffer: Any, index: Any, *values: Any) -> Any:
+    current(f"qd.{name}")
+    if not isinstance(buffer, Buffer):
+        raise TraceTypeError(
+            f"qd.{name} needs a buffer, got {type(buffer).__name__}",
+            loc=user_loc(),
+            help="array arguments of the qd.jit function and qd.zeros(...) are buffers; a loaded value is not",
+        )
+    is_bool, is_integer = buffer.dtype == jnp.bool_, jnp.issubdtype(buffer.dtype, jnp.integer)
+    if (op in _NUMBERS and is_bool) or (op in _BITS and not (is_bool or is_integer)):
+        kind = "numbers" if op in _NUMBERS else "integers or bool"
+        raise TraceTypeError(f"qd.{name} needs a buffer of {kind}, got {buffer.dtype}", loc=user_loc())
+    access = check_size(parse_index(index, buffer.shape))
+    operands = [cast_value(v, buffer.dtype, access.shape, f"qd.{name}") for v in values]
+    return emit(
+        markers.atomic_p,
+        buffer.handle,
+        *operands,
+        *access.operands,
+        slices=access.slices,
+        op=op,
+        nvalues=len(operands),
+    )
+
+
+def atomic_add(buffer: Buffer, index: Any, value: Any) -> Any:
+    """`buffer[index] += value`; gives the old value."""
+    return _atomic("atomic_add", "add", buffer, index, value)
+
+
+def atomic_min(buffer: Buffer, index: Any, value: Any) -> Any:
+    """`buffer[index] = min(buffer[index], value)`; gives the old value."""
+    return _atomic("atomic_min", "min", buffer, index, value)
+
+
+def atomic_max(buffer: Buffer, index: Any, value: Any) -> Any:
+    """`buffer[index] = max(buffer[index], value)`; gives the old value."""
+    return _atomic("atomic_max", "max", buffer, index, value)
+
+
+def atomic_and(buffer: Buffer, index: Any, value: Any) -> Any:
+    """`buffer[index] &= value`; gives the old value."""
+    return _atomic("atomic_and", "and", buffer, index, value)
+
+
+def atomic_or(buffer: Buffer, index: Any, value: Any) -> Any:
+    """`buffer[index] |= value`; gives the old value."""
+    return _atomic("atomic_or", "or", buffer, index, value)
+
+
+def atomic_xor(buffer: Buffer, index: Any, value: Any) -> Any:
+    """`buffer[index] ^= value`; gives the old value."""
+    return _atomic("atomic_xor", "xor", buffer, index, value)
+
+
+def atomic_exchange(buffer: Buffer, index: Any, value: Any) -> Any:
+    """`buffer[index] = value`; gives the old value."""
+    return _atomic("atomic_exchange", "exchange", buffer, index, value)
+
+
+def atomic_cas(buffer: Buffer, index: Any, expected: Any, value: Any) -> Any:
+    """Stores `value` where the buffer holds `expected`; gives the old value."""
+    return _atomic("atomic_cas", "cas", buffer, index, expected, value)

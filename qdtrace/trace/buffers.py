@@ -1,0 +1,295 @@
+"""Buffers: arrays that a traced function may store into, shared by all iterations of all its loops."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from qdtrace.errors import QdError, TraceIndexError, TraceTypeError, TraceValueError
+from qdtrace.trace import indexing, markers
+from qdtrace.trace.context import current, emit, new_uid
+from qdtrace.trace.elements import as_element
+from qdtrace.trace.indexing import Access, as_value, cast_value, check_size, parse_index
+from qdtrace.trace.operators import INPLACE, ArrayOperators
+from qdtrace.trace.source import user_loc
+
+
+class Buffer(ArrayOperators):
+    """A handle to memory local to the call.
+
+    Outside loops it may be used as an array: that means its content at this point.
+    """
+
+    __slots__ = ("_handle",)
+
+    def __init__(self, handle: Any) -> None:
+        self._handle = handle
+
+    @property
+    def handle(self) -> Any:
+        """The tracer that stands for the memory in markers."""
+        return self._handle
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Lengths of the axes."""
+        return tuple(self._handle.shape)
+
+    @property
+    def dtype(self) -> Any:
+        """Element type."""
+        return self._handle.dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def at(self) -> At:
+        """`b.at[i].add(v)` and the like."""
+        return At(self)
+
+    def copy(self) -> Buffer:
+        """A new buffer with the present content."""
+        from qdtrace.trace.allocation import copy
+
+        return copy(self)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TraceTypeError("len() needs at least one axis, got a buffer of shape ()", loc=user_loc())
+        return self.shape[0]
+
+    def __jax_array__(self) -> Any:
+        """The whole content now; inside a loop only when it is small."""
+        if self._is_array():
+            return emit(markers.read_p, self._handle)
+        if self.size > indexing.WHOLE_LIMIT:
+            raise TraceTypeError(
+                f"inside a loop at most {indexing.WHOLE_LIMIT} elements may be used as one value, this buffer has "
+                f"{self.size} (shape {self.shape})",
+                loc=user_loc(),
+                help="index it: `x[i]`, or use the whole array outside of the loop",
+            )
+        return _load(self, indexing.whole(self.shape))
+
+    def _is_array(self) -> bool:
+        """True where a use as an array means one operation on the whole."""
+        context = current("an array operation")
+        return context.has_arrays and (not context.regions or self.size > indexing.WHOLE_LIMIT)
+
+    def __getitem__(self, key: Any) -> Any:
+        if not self._is_array():
+            if key is Ellipsis and self.shape:
+                return as_element(self.__jax_array__())
+            return _load(self, check_size(parse_index(key, self.shape)))
+        access = _small_access(self, key)
+        return _load(self, access) if access else self.__jax_array__()[_jax_key(key, self.shape)]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        context = current("b[i] = v")
+        if self._is_array() and _small_access(self, key) is None:
+            _assign_part(self, key, value, "set")
+            return
+        access = check_size(parse_index(key, self.shape))
+        pending, context.pending = context.pending, None
+        if pending is None or value is not pending.result:
+            _write(self, markers.store_p, access, value, "a store")
+            return
+        delta = cast_value(pending.value, self.dtype, access.shape, "an accumulation")
+        if pending.negate:
+            delta = lax.neg(jnp.asarray(delta))
+        total = cast_value(value, self.dtype, access.shape, "an accumulation")
+        emit(
+            markers.update_p,
+            self._handle,
+            pending.loaded,
+            total,
+            delta,
+            *access.operands,
+            slices=access.slices,
+            op="add",
+        )
+
+    def __iter__(self) -> Any:
+        raise TraceTypeError(
+            "a buffer cannot be iterated over",
+            loc=user_loc(),
+            help="write `for i in qd.range(x.shape[0]):` and use x[i]",
+        )
+
+    def __contains__(self, _: object) -> bool:
+        raise TraceTypeError("`in` needs a concrete array", loc=user_loc(), help="write `jnp.any(x == value)`")
+
+    def __bool__(self) -> bool:
+        raise _not_a_number(self, "bool", "with qd.when(x[i] > 0):")
+
+    def __int__(self) -> int:
+        raise _not_a_number(self, "int", "x[i].astype(jnp.int32)")
+
+    def __float__(self) -> float:
+        raise _not_a_number(self, "float", "x[i].astype(jnp.float32)")
+
+    def __complex__(self) -> complex:
+        raise _not_a_number(self, "complex", "x[i].astype(jnp.complex64)")
+
+    def __index__(self) -> int:
+        raise _not_a_number(self, "int", "x[i]")
+
+    def __repr__(self) -> str:
+        return f"Buffer({self.dtype}{list(self.shape)})"
+
+
+def _not_a_number(buffer: Buffer, kind: str, instead: str) -> QdError:
+    return TraceTypeError(
+        f"{kind}() needs one concrete number, got a buffer of shape {buffer.shape}",
+        loc=user_loc(),
+        help=f"use an element of it: `{instead}`",
+    )
+
+
+def _inplace(name: str, function: Any) -> Any:
+    def method(self: Buffer, value: Any) -> Buffer:
+        if not current(f"Buffer.{name}").has_arrays:
+            raise TraceValueError(
+                "a whole buffer cannot be changed inside a loop",
+                loc=user_loc(),
+                help="change one element: `x[i] += v`",
+            )
+        _assign(self, function(self.__jax_array__(), as_value(value)))
+        return self
+
+    return method
+
+
+for _name, _function in INPLACE.items():
+    setattr(Buffer, _name, _inplace(_name, _function))
+
+
+def _small_access(buffer: Buffer, key: Any) -> Access | None:
+    """The access when a marker can express it with few elements; None when whole-array code is better."""
+    if not indexing.is_simple(key):
+        return None
+    access = parse_index(key, buffer.shape)
+    one_place = bool(access.operands) or access.shape == ()
+    return access if one_place and access.size <= indexing.WHOLE_LIMIT else None
+
+
+def _jax_key(key: Any, shape: tuple[int, ...]) -> Any:
+    """The index with cells and buffers read; static ones are checked, as JAX would clamp them."""
+    parts = tuple(as_value(k) for k in (key if isinstance(key, tuple) else (key,)))
+    if sum(k is not None and k is not Ellipsis for k in parts) > len(shape):
+        raise TraceIndexError(f"{len(parts)} indices are too many for shape {shape}", loc=user_loc())
+    return parts
+
+
+def _load(buffer: Buffer, access: Access) -> Any:
+    return as_element(emit(markers.load_p, buffer.handle, *access.operands, slices=access.slices))
+
+
+def _write(buffer: Buffer, primitive: Any, access: Access, value: Any, what: str, **params: Any) -> None:
+    value = cast_value(value, buffer.dtype, access.shape, what)
+    emit(primitive, buffer.handle, value, *access.operands, slices=access.slices, **params)
+
+
+def _assign(buffer: Buffer, value: Any) -> None:
+    emit(markers.assign_p, buffer.handle, cast_value(value, buffer.dtype, buffer.shape, "a store"))
+
+
+def _assign_part(buffer: Buffer, key: Any, value: Any, method: str) -> None:
+    """A store outside loops that is not one element: whole-array code."""
+    value = as_value(value)
+    if method == "set" and (key is Ellipsis or key == slice(None)):
+        _assign(buffer, value)
+        return
+    cast_value(value, buffer.dtype, jnp.shape(value), "a store")
+    if hasattr(value, "dtype"):
+        value = jnp.asarray(value).astype(buffer.dtype)
+    place = buffer.__jax_array__().at[_jax_key(key, buffer.shape)]
+    _assign(buffer, getattr(place, method)(value))
+
+
+class At:
+    """`b.at`: waits for an index."""
+
+    __slots__ = ("_buffer",)
+
+    def __init__(self, buffer: Buffer) -> None:
+        self._buffer = buffer
+
+    def __getitem__(self, key: Any) -> Place:
+        return Place(self._buffer, key)
+
+
+class Place:
+    """`b.at[i]`: a place in a buffer. Methods change it there and give the buffer back."""
+
+    __slots__ = ("_buffer", "_key")
+
+    def __init__(self, buffer: Buffer, key: Any) -> None:
+        self._buffer = buffer
+        self._key = key
+
+    def get(self) -> Any:
+        """The value there."""
+        return self._buffer[self._key]
+
+    def set(self, value: Any) -> Buffer:
+        """Stores a value."""
+        self._buffer[self._key] = value
+        return self._buffer
+
+    def add(self, value: Any) -> Buffer:
+        """Accumulates a sum; never a race."""
+        return self._accumulate("add", value)
+
+    def subtract(self, value: Any) -> Buffer:
+        """Accumulates a difference; never a race."""
+        return self._accumulate("add", -jnp.asarray(as_value(value)))
+
+    def mul(self, value: Any) -> Buffer:
+        """Accumulates a product; never a race."""
+        return self._accumulate("mul", value)
+
+    multiply = mul
+
+    def min(self, value: Any) -> Buffer:
+        """Accumulates a minimum; never a race."""
+        return self._accumulate("min", value)
+
+    def max(self, value: Any) -> Buffer:
+        """Accumulates a maximum; never a race."""
+        return self._accumulate("max", value)
+
+    def _accumulate(self, op: str, value: Any) -> Buffer:
+        buffer, key = self._buffer, self._key
+        if buffer.dtype == jnp.bool_:
+            raise TraceTypeError(
+                f"`.at[].{op}` needs a buffer of numbers, got bool",
+                loc=user_loc(),
+                help="use qd.atomic_or or atomic_and",
+            )
+        if buffer._is_array() and _small_access(buffer, key) is None:
+            _assign_part(buffer, key, value, op)
+        else:
+            access = check_size(parse_index(key, buffer.shape))
+            _write(buffer, markers.accum_p, access, value, "an accumulation", op=op)
+        return buffer
+
+
+def new_buffer(array: Any) -> Buffer:
+    """A buffer with the content of an array."""
+    return Buffer(emit(markers.buffer_p, array, uid=new_uid()))
+
+
+jax.tree_util.register_pytree_node(Buffer, lambda b: ((b.handle,), None), lambda _, children: Buffer(children[0]))

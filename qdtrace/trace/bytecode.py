@@ -1,0 +1,218 @@
+"""Questions about compiled Python code, for diagnosis only: which variables may be read before they are set again,
+and where execution goes after a `with` block. Nothing here ever builds a part of a program.
+
+Knows the instruction sets of CPython 3.11 to 3.13.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dis
+import functools
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import CodeType
+
+_READS = {
+    "LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_DEREF", "LOAD_CLOSURE", "LOAD_NAME", "LOAD_GLOBAL", "LOAD_CLASSDEREF",
+    "LOAD_FROM_DICT_OR_DEREF", "LOAD_FROM_DICT_OR_GLOBALS", "LOAD_FAST_LOAD_FAST",
+}  # fmt: skip
+_WRITES = {
+    "STORE_FAST", "STORE_DEREF", "STORE_NAME", "STORE_GLOBAL", "STORE_FAST_STORE_FAST",
+    "DELETE_FAST", "DELETE_DEREF", "DELETE_NAME", "DELETE_GLOBAL",
+}  # fmt: skip
+_JUMPS = {"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"}
+_ENDS = {"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE"}
+_APPENDS = {"LIST_APPEND", "SET_ADD", "MAP_ADD"}
+_HAS_TARGET = frozenset(dis.hasjrel) | frozenset(dis.hasjabs)
+
+
+def _names(instruction: dis.Instruction) -> tuple[str, ...]:
+    value = instruction.argval
+    return value if isinstance(value, tuple) else (value,)
+
+
+class CodeMap:
+    """The instructions of a code object as a graph; an instruction is named by its position in the list."""
+
+    def __init__(self, code: CodeType) -> None:
+        self.instructions: list[dis.Instruction] = []
+        self._position: dict[int, int] = {}
+        for instruction in dis.get_instructions(code):
+            # A jump to an instruction with a long argument goes to its prefix.
+            self._position[instruction.offset] = len(self.instructions)
+            if instruction.opname != "EXTENDED_ARG":
+                self.instructions.append(instruction)
+        self._offsets = [i.offset for i in self.instructions]
+        self._handlers = list(_exception_table(code))
+
+    def at(self, offset: int) -> int:
+        """Position of the instruction that holds this offset (which may point into its inline cache)."""
+        return bisect.bisect_right(self._offsets, offset) - 1
+
+    def opname(self, position: int) -> str:
+        """Name of the instruction."""
+        return self.instructions[position].opname
+
+    def line(self, position: int) -> int | None:
+        """Source line of the instruction."""
+        positions = self.instructions[position].positions
+        return positions.lineno if positions else None
+
+    def target(self, position: int) -> int | None:
+        """Where a jump may go."""
+        instruction = self.instructions[position]
+        return self._position.get(instruction.argval) if instruction.opcode in _HAS_TARGET else None
+
+    def successors(self, position: int) -> Iterator[int]:
+        """Positions that may run next, exceptions aside."""
+        name = self.opname(position)
+        target = self.target(position)
+        if target is not None:
+            yield target
+        if name not in _JUMPS and name not in _ENDS and position + 1 < len(self.instructions):
+            yield position + 1
+
+    def first_read(self, name: str, start: int, barrier: int | None = None) -> int | None:
+        """Position of a read of the variable that can be reached from `start` without a write of it in between.
+
+        Paths through `barrier` are not followed.
+        """
+        seen: set[int] = set()
+        work = [start]
+        found: list[int] = []
+        while work:
+            position = work.pop()
+            if position in seen or position == barrier or position >= len(self.instructions):
+                continue
+            seen.add(position)
+            match self._access(name, position):
+                case "read":
+                    found.append(position)
+                case "write":
+                    pass
+                case "hidden":
+                    work.append(self._comprehension_end(name, position))
+                case _:
+                    work.extend(self.successors(position))
+        return min(found, default=None)
+
+    def _access(self, name: str, position: int) -> str | None:
+        instruction = self.instructions[position]
+        op = instruction.opname
+        if op == "STORE_FAST_LOAD_FAST":
+            stored, loaded = _names(instruction)
+            return "write" if stored == name else "read" if loaded == name else None
+        if op == "LOAD_FAST_AND_CLEAR":
+            return "hidden" if instruction.argval == name else None
+        if op in _READS and name in _names(instruction):
+            return "read"
+        if op in _WRITES and name in _names(instruction):
+            return "write"
+        return None
+
+    def _comprehension_end(self, name: str, position: int) -> int:
+        """An inlined comprehension hides the variable and restores it: the position after that."""
+        end = position
+        while end < len(self.instructions) and self.opname(end) != "FOR_ITER":
+            end += 1
+        end = self.target(end) or end if end < len(self.instructions) else end
+        while end < len(self.instructions) and self._access(name, end) != "write":
+            end += 1
+        return end + 1
+
+    def is_comprehension(self, loop: int) -> bool:
+        """True when the FOR_ITER at this position belongs to an inlined comprehension."""
+        if loop > 0 and self.opname(loop - 1) == "SWAP":
+            return True
+        inner: int | None = None
+        for position in range(loop, self.target(loop) or loop):
+            if self.opname(position) == "FOR_ITER":
+                inner = position
+            appends = self.opname(position) in _APPENDS and (self.instructions[position].arg or 0) > 1
+            if appends and inner == loop:
+                return True
+        return False
+
+    def global_writes(self) -> set[str]:
+        """Names of globals that the code sets."""
+        return {i.argval for i in self.instructions if i.opname == "STORE_GLOBAL"}
+
+    def after_with(self, enter: int) -> int | None:
+        """Where the statement after a `with` begins; `enter` is its BEFORE_WITH.
+
+        Read off the path on which `__exit__` swallows an exception: it is always there, also when the normal end of
+        the block is unreachable.
+        """
+        offset = self._offsets[enter + 1]
+        handler = next((self._position.get(h) for s, e, h in self._handlers if s <= offset < e), None)
+        if handler is None or self.opname(handler + 1) != "WITH_EXCEPT_START":
+            return None
+        jump = handler + 2
+        while not self.opname(jump).startswith("POP_JUMP"):
+            jump += 1
+        position = self.target(jump)
+        for expected in ("POP_TOP", "POP_EXCEPT", "POP_TOP", "POP_TOP"):
+            if position is None or self.opname(position) != expected:
+                return None
+            position += 1
+        return self.follow(position) if position is not None else None
+
+    def after_exit(self, call: int) -> int | None:
+        """Where execution goes on after the call of `__exit__` at this position."""
+        return self.follow(call + 2) if self.opname(call + 1) == "POP_TOP" else None
+
+    def follow(self, position: int) -> int:
+        """The first instruction that does something, after jumps."""
+        while self.opname(position) in _JUMPS or self.opname(position) == "NOP":
+            target = self.target(position)
+            position = position + 1 if target is None else target
+        return position
+
+    def same_code(self, a: int, b: int) -> bool:
+        """True when both positions run the same: equal, or copies of one tail that returns."""
+        while a != b:
+            one, two = self.instructions[a], self.instructions[b]
+            if (one.opname, one.argval) != (two.opname, two.argval) or one.opcode in _HAS_TARGET:
+                return False
+            if one.opname in _ENDS:
+                return True
+            a, b = a + 1, b + 1
+        return True
+
+    def leads_to_return(self, position: int) -> bool:
+        """True when straight-line code from here returns."""
+        while position < len(self.instructions):
+            if self.opname(position) in ("RETURN_VALUE", "RETURN_CONST"):
+                return True
+            if self.instructions[position].opcode in _HAS_TARGET:
+                return False
+            position += 1
+        return False
+
+
+def _exception_table(code: CodeType) -> Iterator[tuple[int, int, int]]:
+    """(start, end, handler) byte offsets; 6-bit big-endian varints, bit 7 marks the start of an entry."""
+    data = iter(code.co_exceptiontable)
+
+    def number(byte: int) -> int:
+        value = byte & 63
+        while byte & 64:
+            byte = next(data)
+            value = value << 6 | byte & 63
+        return value
+
+    for byte in data:
+        start = number(byte) * 2
+        length = number(next(data)) * 2
+        handler = number(next(data)) * 2
+        number(next(data))
+        yield start, start + length, handler
+
+
+@functools.lru_cache(maxsize=512)
+def code_map(code: CodeType) -> CodeMap:
+    """The instruction graph of a code object."""
+    return CodeMap(code)

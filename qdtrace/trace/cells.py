@@ -1,0 +1,152 @@
+"""`qd.local`: memory of one iteration, to carry values through its loops and conditions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from qdtrace.errors import TraceTypeError, TraceValueError
+from qdtrace.trace import markers
+from qdtrace.trace.context import current, emit, new_uid
+from qdtrace.trace.indexing import (
+    ACCESS_LIMIT,
+    Access,
+    as_array,
+    as_value,
+    cast_value,
+    default_dtype,
+    parse_index,
+    whole,
+)
+from qdtrace.trace.operators import INPLACE, ArrayOperators
+from qdtrace.trace.source import user_loc
+
+
+class Cell(ArrayOperators):
+    """A mutable value of the running iteration: a scalar or a private array."""
+
+    __slots__ = ("_handle",)
+
+    def __init__(self, handle: Any) -> None:
+        self._handle = handle
+
+    @property
+    def handle(self) -> Any:
+        """The tracer that stands for the memory in markers."""
+        return self._handle
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Lengths of the axes."""
+        return tuple(self._handle.shape)
+
+    @property
+    def dtype(self) -> Any:
+        """Element type."""
+        return self._handle.dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def value(self) -> Any:
+        """The present value."""
+        return self.__jax_array__()
+
+    @value.setter
+    def value(self, value: Any) -> None:
+        self._store(whole(self.shape), value)
+
+    def __jax_array__(self) -> Any:
+        return self._load(whole(self.shape))
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._load(parse_index(key, self.shape))
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._store(parse_index(key, self.shape), value)
+
+    def _load(self, access: Access) -> Any:
+        return emit(markers.lget_p, self._handle, *access.operands, slices=access.slices)
+
+    def _store(self, access: Access, value: Any) -> None:
+        value = cast_value(value, self.dtype, access.shape, "a store")
+        emit(markers.lset_p, self._handle, value, *access.operands, slices=access.slices)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TraceTypeError("len() needs at least one axis, got a cell of shape ()", loc=user_loc())
+        return self.shape[0]
+
+    def __iter__(self) -> Any:
+        return iter(self.__jax_array__())
+
+    def __bool__(self) -> bool:
+        return bool(self.__jax_array__())
+
+    def __int__(self) -> int:
+        return int(self.__jax_array__())
+
+    def __float__(self) -> float:
+        return float(self.__jax_array__())
+
+    def __index__(self) -> int:
+        return self.__jax_array__().__index__()
+
+    def __repr__(self) -> str:
+        return f"Cell({self.dtype}{list(self.shape)})"
+
+
+def _inplace(function: Any) -> Any:
+    def method(self: Cell, value: Any) -> Cell:
+        self.value = function(self.__jax_array__(), as_value(value))
+        return self
+
+    return method
+
+
+for _name, _function in INPLACE.items():
+    setattr(Cell, _name, _inplace(_function))
+
+
+def local(init: Any, dtype: Any = None) -> Cell:
+    """A cell that starts with `init`, made inside a loop, and gone with its iteration.
+
+    dtype is that of `init`; for a Python number it is f32, i32 or bool, also in x64 mode: write
+    `qd.local(0.0, jnp.float64)` for a double.
+    """
+    context = current("qd.local")
+    loc = user_loc()
+    if not context.regions:
+        raise TraceValueError(
+            "a qd.local belongs to one iteration, it needs to be made inside a loop",
+            loc=loc,
+            help="outside of loops use a buffer: `s = qd.zeros(())`, then `s[()] += v` in the loop",
+        )
+    init = as_array(init, "qd.local")
+    try:
+        element = np.dtype(default_dtype(init) if dtype is None else dtype)
+    except TypeError:
+        raise TraceTypeError(f"qd.local needs a dtype, got {dtype!r}", loc=loc) from None
+    if np.size(init) > ACCESS_LIMIT:
+        raise TraceTypeError(
+            f"a qd.local holds at most {ACCESS_LIMIT} elements, got {np.size(init)} (shape {np.shape(init)})",
+            loc=loc,
+            help="use a buffer with one row for each iteration",
+        )
+    value = cast_value(init, element, np.shape(init), "the initial value of qd.local")
+    return Cell(emit(markers.local_p, jnp.asarray(value), uid=new_uid(), dtype=element))
+
+
+jax.tree_util.register_pytree_node(Cell, lambda c: ((c.handle,), None), lambda _, children: Cell(children[0]))

@@ -1,0 +1,138 @@
+"""The only place that knows differences between JAX versions, and the only private import of JAX.
+
+JAX changes the layout of jaxprs and of equation parameters between releases; everything else in this package asks
+here. Runs on jax 0.10 to 0.12.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+from jax.extend.core import Effect, Jaxpr, JaxprEqn, Literal, Primitive, Var
+from jax.interpreters import partial_eval
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+__all__ = ["Jaxpr", "JaxprEqn", "Literal", "Primitive", "Var"]
+
+
+class QdEffect(Effect):
+    """Effect of every marker: keeps JAX from dropping, moving or duplicating it. All instances are equal."""
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other)
+
+    def __hash__(self) -> int:
+        return hash(QdEffect)
+
+    def __lt__(self, other: object) -> bool:
+        return repr(self) < repr(other)
+
+    def __repr__(self) -> str:
+        return "Qd"
+
+    __str__ = __repr__
+
+
+QD = QdEffect()
+
+
+def _allow_effect() -> None:
+    """Lets markers appear inside `lax` control flow, `jax.checkpoint` and custom derivatives."""
+    try:
+        from jax._src import effects
+    except ImportError:
+        from jax.experimental import hijax
+
+        hijax.control_flow_allowed_effects.add_type(QdEffect)
+        return
+    for name in (
+        "control_flow_allowed_effects",
+        "remat_allowed_effects",
+        "custom_derivatives_allowed_effects",
+        "partial_eval_kept_effects",
+    ):
+        getattr(effects, name).add_type(QdEffect)
+
+
+_allow_effect()
+
+
+def has_markers(effects: object) -> bool:
+    """True when a jaxpr or an equation with these effects holds a marker."""
+    return any(isinstance(e, QdEffect) for e in effects)  # type: ignore[attr-defined]
+
+
+def open_jaxpr(jaxpr: Any) -> Any:
+    """The jaxpr without its constants (0.10: inside a ClosedJaxpr; 0.12: the same object)."""
+    return getattr(jaxpr, "jaxpr", jaxpr)
+
+
+def constants_of(jaxpr: Any) -> Sequence[Any]:
+    """Values of the constant variables of a jaxpr."""
+    return tuple(getattr(jaxpr, "consts", ()))
+
+
+def is_jaxpr(value: object) -> bool:
+    """True for an open or closed jaxpr."""
+    return hasattr(value, "eqns") or hasattr(value, "jaxpr")
+
+
+def inner_jaxprs(eqn: JaxprEqn) -> Iterator[Any]:
+    """Every jaxpr among the parameters of an equation."""
+    for value in eqn.params.values():
+        for one in value if isinstance(value, (tuple, list)) else (value,):
+            if is_jaxpr(one):
+                yield one
+
+
+def scan_counts(params: dict[str, Any]) -> tuple[int, int]:
+    """(constants, carries) of a `scan` equation; the rest of its operands are slices of `xs`."""
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    constants, carry, _ = (len(part) for part in params["ft_in"].unpack())
+    return constants, carry
+
+
+_CALLS = {
+    "jit": "jaxpr",
+    "pjit": "jaxpr",
+    "closed_call": "call_jaxpr",
+    "core_call": "call_jaxpr",
+    "checkpoint": "jaxpr",
+    "remat": "jaxpr",
+    "remat2": "jaxpr",
+    "custom_jvp_call": "call_jaxpr",
+    "custom_vjp_call": "call_jaxpr",
+    "custom_vjp_call_jaxpr": "fun_jaxpr",
+}
+
+
+def called_jaxpr(eqn: JaxprEqn) -> Any | None:
+    """The jaxpr that an equation like `jit` runs exactly once on its operands; None for any other equation."""
+    name = _CALLS.get(eqn.primitive.name)
+    if name is None:
+        return None
+    jaxpr = eqn.params.get(name)
+    if jaxpr is None:
+        jaxpr = next(inner_jaxprs(eqn), None)
+    return jaxpr
+
+
+def lower_hijax(eqn: JaxprEqn) -> Any:
+    """A closed jaxpr of ordinary primitives for a `call_hi_primitive` equation (jax >= 0.12)."""
+    operands = [v.aval for v in eqn.invars]
+    closed = jax.make_jaxpr(lambda *xs: eqn.primitive.bind(*xs, **eqn.params))(*operands)
+    return partial_eval.lower_jaxpr2(closed)  # type: ignore[attr-defined]
+
+
+def new_var(like: Var) -> Var:
+    """A fresh variable of the same abstract value."""
+    return Var(like.aval)
+
+
+def trace_of(tracer: object) -> object | None:
+    """The JAX trace that a tracer belongs to."""
+    return getattr(tracer, "_trace", None)

@@ -1,0 +1,113 @@
+"""`qd.when`, `qd.otherwise`, `qd.break_if`, `qd.continue_if`: control flow that depends on traced values."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from qdtrace.errors import TraceTypeError, TraceValueError
+from qdtrace.trace import markers
+from qdtrace.trace.context import OpenRegion, TraceContext, current, emit, new_uid
+from qdtrace.trace.indexing import as_value
+from qdtrace.trace.lint import ConditionWatch
+from qdtrace.trace.source import user_loc
+
+
+def predicate(value: Any, what: str) -> Any:
+    """A scalar bool, static or traced."""
+    value = as_value(value)
+    if isinstance(value, (bool, np.bool_)):
+        return np.bool_(value)
+    if isinstance(value, (jax.Array, np.ndarray)) and value.shape == () and value.dtype == jnp.bool_:
+        return value
+    shape = getattr(value, "shape", None)
+    got = type(value).__name__ if shape is None else f"{value.dtype} of shape {shape}"
+    how = "reduce it: `jnp.all(...)` or `jnp.any(...)`" if shape else "compare it with something: `x[i] > 0`"
+    raise TraceTypeError(f"{what} needs a scalar bool, got {got}", loc=user_loc(), help=how)
+
+
+class When:
+    """The context manager behind `qd.when` and `qd.otherwise`."""
+
+    def __init__(self, name: str, condition: Any) -> None:
+        self._name = name
+        self._condition = condition
+        self._context: TraceContext | None = None
+        self._region: OpenRegion | None = None
+        self._watch: ConditionWatch | None = None
+
+    def __enter__(self) -> None:
+        context = current(self._name)
+        if self._region is not None:
+            raise TraceValueError(
+                f"a {self._name} can be entered once", loc=user_loc(), help="write the call in the with statement"
+            )
+        if self._name == "qd.otherwise":
+            if context.closed_when is None:
+                raise TraceValueError(
+                    "qd.otherwise needs to stand directly after a qd.when",
+                    loc=user_loc(),
+                    help="move it behind the qd.when, with no loop or array operation between them",
+                )
+            held = context.closed_when[0]
+            condition = ~held if isinstance(held, np.bool_) else lax.bitwise_not(held)
+        else:
+            condition = predicate(self._condition, self._name)
+        self._condition = condition
+        region = OpenRegion("when", self._name, user_loc(), new_uid())
+        emit(markers.when_begin_p, condition, uid=region.uid, loc=region.loc)
+        context.open(region)
+        self._context, self._region = context, region
+        self._watch = ConditionWatch(sys._getframe(1), self._name)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        context, region, watch = self._context, self._region, self._watch
+        self._context = self._watch = None
+        if kind is not None or context is None or region is None:
+            return
+        context.close(region)
+        emit(markers.when_end_p, uid=region.uid)
+        if watch is not None:
+            watch.finish(sys._getframe(1), context)
+        context.closed_when = (self._condition, region.loc) if self._name == "qd.when" else None
+
+
+def when(condition: Any) -> When:
+    """`with qd.when(condition):` the body has effect only where the condition holds."""
+    return When("qd.when", condition)
+
+
+def otherwise() -> When:
+    """`with qd.otherwise():` directly after a `qd.when`: where its condition did not hold."""
+    return When("qd.otherwise", None)
+
+
+def _jump(name: str, primitive: Any, condition: Any, *, in_threads: bool) -> None:
+    context = current(name)
+    loop = context.innermost_loop
+    if loop is None:
+        raise TraceValueError(f"{name} needs to be inside a loop", loc=user_loc())
+    if loop.parallel and not in_threads:
+        raise TraceValueError(
+            f"{name} cannot leave an outermost qd.range, whose iterations run in parallel",
+            loc=user_loc(),
+            notes=(f"the qd.range is at {loop.loc}",),
+            help="put the rest of the body under `with qd.when(condition):`, or run the loop in one thread: "
+            "`qd.range(n, serial=True)`",
+        )
+    emit(primitive, predicate(condition, name), loc=user_loc())
+
+
+def break_if(condition: Any) -> None:
+    """Leaves the innermost serial loop when the condition holds."""
+    _jump("qd.break_if", markers.break_p, condition, in_threads=False)
+
+
+def continue_if(condition: Any) -> None:
+    """Goes on with the next iteration of the innermost loop when the condition holds."""
+    _jump("qd.continue_if", markers.continue_p, condition, in_threads=True)

@@ -1,0 +1,193 @@
+"""State of the trace that is running: open regions, the first error, what `otherwise` may continue.
+
+One `TraceContext` a trace, held in a context variable: threads trace at the same time, traces nest, and an exception
+in the middle of one leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import weakref
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from qdtrace.errors import QdError, TraceValueError
+from qdtrace.trace import compat, source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from qdtrace.ir.program import Loc
+
+_uids = itertools.count()
+
+
+def new_uid() -> int:
+    """A number no other marker of this process has."""
+    return next(_uids)
+
+
+@dataclass(eq=False)
+class OpenRegion:
+    """A loop or a condition whose body is being traced."""
+
+    kind: str
+    """`for`, `while` or `when`."""
+    name: str
+    """What the user wrote: `qd.range`, `qd.when`, ..."""
+    loc: Loc | None
+    uid: int
+    parallel: bool = False
+    """True for a range inside no other: its iterations are threads."""
+
+
+@dataclass(eq=False)
+class PendingSum:
+    """`b[i] + v` made by `b[i] += v`, until it is stored: then it is an accumulation."""
+
+    result: Any
+    loaded: Any
+    value: Any
+    negate: bool
+
+
+@dataclass(eq=False)
+class TraceContext:
+    """State of one trace."""
+
+    name: str
+    regions: list[OpenRegion] = field(default_factory=list)
+    error: QdError | None = None
+    """First error seen where raising it would be swallowed; every later operation raises it."""
+    closed_when: tuple[Any, Loc | None] | None = None
+    """Predicate of the `qd.when` that closed with the last operation."""
+    pending: PendingSum | None = None
+    leftovers: dict[int, Any] = field(default_factory=dict)
+    """Values that loops, now closed, left in Python variables (by identity)."""
+    jax_traces: set[Any] = field(default_factory=set)
+    """JAX traces that markers were bound in; all of them end with this one."""
+    active: bool = True
+
+    def check(self) -> None:
+        """Raises the recorded error, if any."""
+        if self.error is not None:
+            raise self.error
+
+    def fail(self, error: QdError) -> None:
+        """Records the first error."""
+        if self.active and self.error is None:
+            self.error = error
+
+    @property
+    def innermost_loop(self) -> OpenRegion | None:
+        """The loop that `break_if` and `continue_if` act on."""
+        return next((r for r in reversed(self.regions) if r.kind != "when"), None)
+
+    @property
+    def in_thread(self) -> bool:
+        """True inside a `qd.range`: the code is that of one iteration."""
+        return any(r.kind == "for" for r in self.regions)
+
+    @property
+    def has_arrays(self) -> bool:
+        """True where whole-array operations may stand: outside loops, or in a `qd.while_` around them."""
+        return all(r.kind == "while" for r in self.regions)
+
+    def open(self, region: OpenRegion) -> None:
+        """Enters a region."""
+        self.closed_when = None
+        self.regions.append(region)
+
+    def close(self, region: OpenRegion) -> None:
+        """Leaves a region, which must be the innermost."""
+        self.check()
+        top = self.regions[-1] if self.regions else None
+        if top is not region:
+            raise left_open(top or region, source.user_loc())
+        self.closed_when = None
+        self.regions.pop()
+
+    def finish(self) -> None:
+        """Checks that the traced function left nothing open."""
+        self.check()
+        if self.regions:
+            raise left_open(self.regions[-1], None)
+
+
+def left_open(region: OpenRegion, loc: Loc | None) -> TraceValueError:
+    """The error for a body that was not traced to its end."""
+    return TraceValueError(
+        f"the body of a {region.name} must run to its end, it was left early",
+        loc=loc or region.loc,
+        notes=(f"the {region.name} is at {region.loc}",),
+        help="a traced body runs once for all iterations: leave a loop with qd.break_if(condition), or put the rest "
+        "of the body under `with qd.when(condition):`",
+    )
+
+
+_current: ContextVar[TraceContext | None] = ContextVar("qdtrace_trace", default=None)
+_finished: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def get_current() -> TraceContext | None:
+    """The running trace, or None."""
+    return _current.get()
+
+
+def current(what: str) -> TraceContext:
+    """The running trace; an error that names `what` when there is none."""
+    context = _current.get()
+    if context is None:
+        raise outside(what)
+    context.check()
+    return context
+
+
+def outside(what: str) -> TraceValueError:
+    """The error for an operation where no trace is running."""
+    return TraceValueError(
+        f"{what} is used outside of a function decorated with qd.jit",
+        loc=source.user_loc(),
+        help="move it into a function and decorate that with @qd.jit",
+    )
+
+
+@contextlib.contextmanager
+def new_trace(name: str) -> Iterator[TraceContext]:
+    """Runs a block as one trace."""
+    context = TraceContext(name)
+    token = _current.set(context)
+    try:
+        yield context
+    finally:
+        _current.reset(token)
+        context.active = False
+        context.regions.clear()
+        context.leftovers.clear()
+        context.jax_traces.clear()
+        context.pending = None
+
+
+def remember_finished(context: TraceContext) -> None:
+    """Notes that the tracers of this trace are dead: a jaxpr that holds one was cached by an earlier trace."""
+    for trace in context.jax_traces:
+        _finished.add(trace)
+
+
+def is_dead(tracer: object) -> bool:
+    """True for a tracer of a trace of ours that has ended."""
+    trace = compat.trace_of(tracer)
+    return trace is not None and trace in _finished
+
+
+def emit(primitive: Any, *operands: Any, **params: Any) -> Any:
+    """Binds a marker in the running trace."""
+    context = current(f"qd.{primitive.name[3:]}")
+    context.closed_when = None
+    result = primitive.bind(*operands, **params)
+    trace = compat.trace_of(result)
+    if trace is not None:
+        context.jax_traces.add(trace)
+    return result

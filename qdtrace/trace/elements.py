@@ -1,0 +1,49 @@
+"""What `b[i]` gives: a JAX tracer whose class also knows `+=` and `-=`.
+
+Python runs `b[i] += v` as a load, an in-place addition and a store. The tracer of the load gets a subclass of its own
+class that adds only `__iadd__` and `__isub__`; these compute the sum as always and note, until the next one, what was
+added to what. A store of exactly that sum then records an *update*, which `regions` turns into an accumulation. See
+docs/design/0002-accumulation-syntax.md.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+
+from qdtrace.trace.context import PendingSum, get_current
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_classes: dict[type, type] = {}
+
+
+def _accumulating(function: Callable[[Any, Any], Any], *, negate: bool) -> Callable[[Any, Any], Any]:
+    def method(self: Any, value: Any) -> Any:
+        result = function(self, value)
+        context = get_current()
+        if context is not None and isinstance(result, jax.core.Tracer):
+            context.pending = PendingSum(result, self, value, negate)
+        return result
+
+    return method
+
+
+def as_element(loaded: Any) -> Any:
+    """The same tracer, able to accumulate. Values without an addition of numbers (bool, keys) stay as they are."""
+    plain = type(loaded)
+    if not isinstance(loaded, jax.core.Tracer) or not jnp.issubdtype(loaded.dtype, jnp.number):
+        return loaded
+    if plain not in _classes:
+        members = {
+            "__slots__": (),
+            "__iadd__": _accumulating(operator.add, negate=False),
+            "__isub__": _accumulating(operator.sub, negate=True),
+        }
+        _classes[plain] = type(plain)(plain.__name__, (plain,), members)
+    loaded.__class__ = _classes[plain]
+    return loaded

@@ -1,0 +1,117 @@
+"""Which inputs of a jaxpr are handles, and where `lax` control flow hands them on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from qdtrace.errors import TraceValueError
+from qdtrace.trace import compat, markers
+from qdtrace.trace.compat import JaxprEqn, Literal, Var
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from qdtrace.ir.program import Loc
+
+
+def operand_maps(eqn: JaxprEqn) -> Iterator[tuple[Any, list[int]]]:
+    """For each jaxpr that the equation runs: the operand behind each of its inputs."""
+    name, params = eqn.primitive.name, eqn.params
+    called = compat.called_jaxpr(eqn)
+    if called is not None:
+        jaxpr = compat.open_jaxpr(called)
+        first = len(eqn.invars) - len(jaxpr.invars)
+        yield jaxpr, list(range(first, len(eqn.invars)))
+    elif name == "while":
+        c, b = params["cond_nconsts"], params["body_nconsts"]
+        carry = list(range(c + b, len(eqn.invars)))
+        yield compat.open_jaxpr(params["cond_jaxpr"]), [*range(c), *carry]
+        yield compat.open_jaxpr(params["body_jaxpr"]), [*range(c, c + b), *carry]
+    elif name == "scan":
+        yield compat.open_jaxpr(params["jaxpr"]), list(range(len(eqn.invars)))
+    elif name == "cond":
+        for branch in params["branches"]:
+            yield compat.open_jaxpr(branch), list(range(1, len(eqn.invars)))
+
+
+def handle_inputs(jaxpr: Any) -> set[int]:
+    """Positions of inputs that markers, also those of inner jaxprs, use as memory."""
+    places = {var: k for k, var in enumerate(jaxpr.invars)}
+    found: set[int] = set()
+    for eqn in jaxpr.eqns:
+        if eqn.primitive in markers.ACCESSES:
+            operands = [eqn.invars[0]]
+        else:
+            operands = [
+                eqn.invars[operands_of[k]]
+                for inner, operands_of in operand_maps(eqn)
+                if compat.has_markers(inner.effects)
+                for k in handle_inputs(inner)
+            ]
+        found.update(places[v] for v in operands if not isinstance(v, Literal) and v in places)
+    return found
+
+
+def forwarded_handles(eqn: JaxprEqn, handles: set[Var], loc: Loc | None) -> dict[int, Var]:
+    """Result position -> handle operand, for a `while`, `scan` or `cond` that passes handles through unchanged."""
+    held = {k for k, a in enumerate(eqn.invars) if not isinstance(a, Literal) and a in handles}
+    name, params = eqn.primitive.name, eqn.params
+    forwarded: dict[int, Var] = {}
+    if name == "cond":
+        sources = [_sources(jaxpr, held, places) for jaxpr, places in operand_maps(eqn)]
+        for k in range(len(eqn.outvars)):
+            origin = {s.get(k) for s in sources}
+            if origin == {None}:
+                continue
+            if len(origin) > 1:
+                raise _changed("the branches of lax.cond give different buffers", loc)
+            forwarded[k] = eqn.invars[origin.pop()]  # type: ignore[index]
+        return forwarded
+    if name == "while":
+        first, carries = params["cond_nconsts"] + params["body_nconsts"], len(eqn.outvars)
+        ((_, _), (jaxpr, places)) = operand_maps(eqn)
+    else:
+        first, carries = compat.scan_counts(params)
+        ((jaxpr, places),) = operand_maps(eqn)
+        if any(k >= first + carries for k in held):
+            raise _changed("a buffer cannot be scanned over", loc)
+    sources = _sources(jaxpr, held, places)
+    for k in range(len(eqn.outvars)):
+        operand = first + k
+        is_held = k < carries and operand in held
+        if sources.get(k) != (operand if is_held else None):
+            raise _changed(f"the carry of `{name}` holds a buffer that the body exchanges for another one", loc)
+        if is_held:
+            forwarded[k] = eqn.invars[operand]  # type: ignore[assignment]
+    return forwarded
+
+
+def _sources(jaxpr: Any, held: set[int], places: list[int]) -> dict[int, int]:
+    """Output position -> operand position, for outputs that are a handle input."""
+    origin: dict[Any, int] = {v: places[k] for k, v in enumerate(jaxpr.invars) if places[k] in held}
+    for eqn in jaxpr.eqns:
+        called = compat.called_jaxpr(eqn)
+        inner = {k for k, a in enumerate(eqn.invars) if not isinstance(a, Literal) and a in origin}
+        if not inner:
+            continue
+        if called is not None:
+            ((body, inner_places),) = operand_maps(eqn)
+            passed = _sources(body, inner, inner_places)
+        elif eqn.primitive.name in ("while", "scan", "cond"):
+            operands = {a for k, a in enumerate(eqn.invars) if k in inner}
+            back = {v: k for k, v in enumerate(eqn.invars) if k in inner}
+            passed = {k: back[v] for k, v in forwarded_handles(eqn, operands, None).items()}  # type: ignore[arg-type]
+        else:
+            continue
+        for k, operand in passed.items():
+            origin[eqn.outvars[k]] = origin[eqn.invars[operand]]
+    return {k: origin[v] for k, v in enumerate(jaxpr.outvars) if not isinstance(v, Literal) and v in origin}
+
+
+def _changed(rule: str, loc: Loc | None) -> TraceValueError:
+    return TraceValueError(
+        rule,
+        loc=loc,
+        help="buffers keep their place: pass each one through unchanged and copy values between them, or index one "
+        "buffer with two rows",
+    )

@@ -1,0 +1,239 @@
+"""What stands between the brackets of `b[...]`, and what may be stored there."""
+
+from __future__ import annotations
+
+import math
+import operator
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from qdtrace.errors import TraceIndexError, TraceTypeError
+from qdtrace.trace.markers import Slices, sliced_shape
+from qdtrace.trace.source import user_loc
+
+WHOLE_LIMIT = 256
+"""Most elements that `b[...]` or a use of `b` as a value may read inside a loop."""
+ACCESS_LIMIT = 4096
+"""Most elements that one access inside a loop may move; the size of the largest private array."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """A parsed index: static slices, operands for the other axes, and the shape of the value."""
+
+    slices: Slices
+    operands: tuple[Any, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the value."""
+        return sliced_shape(self.slices)
+
+    @property
+    def size(self) -> int:
+        """Number of elements moved."""
+        return math.prod(self.shape)
+
+
+def whole(shape: tuple[int, ...]) -> Access:
+    """The access to everything."""
+    return Access(tuple((0, n, 1) for n in shape), ())
+
+
+def as_value(x: Any) -> Any:
+    """Reads a cell or a buffer; leaves anything else."""
+    read = getattr(type(x), "__jax_array__", None)
+    return x if read is None or isinstance(x, jax.Array) else read(x)
+
+
+def is_static_int(x: object) -> bool:
+    """A Python or NumPy integer (not a bool)."""
+    return isinstance(x, (int, np.integer)) and not isinstance(x, (bool, np.bool_))
+
+
+def is_simple(key: Any) -> bool:
+    """True when the index has only scalars, static slices and `...`: what a marker can express."""
+    for k in key if isinstance(key, tuple) else (key,):
+        k = as_value(k)
+        if isinstance(k, slice):
+            if not all(x is None or is_static_int(x) for x in (k.start, k.stop, k.step)):
+                return False
+            if k.step is not None and k.step < 1:
+                return False
+        elif k is not Ellipsis and not (is_static_int(k) or _is_integer_scalar(k)):
+            return False
+    return True
+
+
+def parse_index(key: Any, shape: tuple[int, ...]) -> Access:
+    """The access that `b[key]` means for a buffer or cell of this shape."""
+    keys = _fill(key if isinstance(key, tuple) else (key,), shape)
+    slices: list[tuple[int, int, int] | None] = []
+    operands: list[Any] = []
+    for axis, (k, n) in enumerate(zip(keys, shape, strict=True)):
+        if isinstance(k, slice):
+            slices.append(_static_slice(k, axis, n))
+        else:
+            slices.append(None)
+            operands.append(_index_operand(k, axis, shape))
+    return Access(tuple(slices), tuple(operands))
+
+
+def _fill(keys: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
+    """One key an axis: `...` and missing trailing axes become full slices."""
+    dots = [i for i, k in enumerate(keys) if k is Ellipsis]
+    if len(dots) > 1:
+        raise TraceIndexError("an index may hold one `...`", loc=user_loc())
+    given = len(keys) - len(dots)
+    if any(k is None for k in keys):
+        raise TraceTypeError(
+            "a buffer or cell cannot be indexed with None",
+            loc=user_loc(),
+            help="load first, then add the axis: `x[i][None]`",
+        )
+    if given > len(shape):
+        raise TraceIndexError(f"{given} indices are too many for shape {shape}", loc=user_loc())
+    at = dots[0] if dots else len(keys)
+    missing = [slice(None)] * (len(shape) - given)
+    return [*keys[:at], *missing, *keys[at + 1 :]]
+
+
+def _static_slice(k: slice, axis: int, n: int) -> tuple[int, int, int]:
+    parts = (k.start, k.stop, k.step)
+    if not all(x is None or is_static_int(x) for x in parts):
+        raise TraceTypeError(
+            f"the slice of axis {axis} needs static integers",
+            loc=user_loc(),
+            help="with a traced start, load the elements one by one: `jnp.stack([x[i + k] for k in range(m)])`",
+        )
+    if k.step is not None and k.step < 1:
+        raise TraceTypeError(
+            f"the slice of axis {axis} needs a positive step, got {k.step}",
+            loc=user_loc(),
+            help="load forwards, then use jnp.flip",
+        )
+    start, stop, step = k.indices(n)
+    return start, max(start, stop), step
+
+
+def _is_integer_scalar(k: Any) -> bool:
+    dtype, shape = getattr(k, "dtype", None), getattr(k, "shape", None)
+    return dtype is not None and shape == () and jnp.issubdtype(dtype, jnp.integer)
+
+
+def _index_operand(k: Any, axis: int, shape: tuple[int, ...]) -> Any:
+    n = shape[axis]
+    if is_static_int(k):
+        k = operator.index(k)
+        if not -n <= k < n:
+            raise TraceIndexError(f"index {k} is out of bounds for axis {axis} of shape {shape}", loc=user_loc())
+        return np.int32(k % n) if n <= 2**31 else np.int64(k % n)
+    k = as_value(k)
+    if isinstance(k, np.ndarray) and _is_integer_scalar(k):
+        return _index_operand(k[()], axis, shape)
+    if _is_integer_scalar(k):
+        if k.dtype in (np.int32, np.int64):
+            return k
+        return lax.convert_element_type(k, np.int64 if k.dtype == np.uint64 else np.int32)
+    if np.ndim(k) > 0:
+        raise TraceTypeError(
+            f"the index of axis {axis} must be a scalar, got shape {np.shape(k)}",
+            loc=user_loc(),
+            help="index with its elements: `x[k[0], k[1]]`, or loop over them",
+        )
+    raise TraceTypeError(
+        f"the index of axis {axis} must be an integer, got {_kind(k)}",
+        loc=user_loc(),
+        help="convert it: `.astype(jnp.int32)`",
+    )
+
+
+def _kind(x: Any) -> str:
+    dtype = getattr(x, "dtype", None)
+    return type(x).__name__ if dtype is None else str(dtype)
+
+
+def check_size(access: Access, limit: int = ACCESS_LIMIT) -> Access:
+    """Refuses an access in a loop that moves more than registers or a private array hold."""
+    if access.size > limit:
+        raise TraceTypeError(
+            f"an access inside a loop moves at most {limit} elements, this one moves {access.size} "
+            f"(shape {access.shape})",
+            loc=user_loc(),
+            help="give more indices, or loop over the elements: `for j in qd.range(n): x[i, j]`",
+        )
+    return access
+
+
+def default_dtype(value: Any) -> np.dtype:
+    """dtype of new memory for a value: f32, i32 or bool for Python numbers, also in x64 mode."""
+    if isinstance(value, bool):
+        return np.dtype(np.bool_)
+    if isinstance(value, int):
+        return np.dtype(np.int32)
+    if isinstance(value, float):
+        return np.dtype(np.float32)
+    if isinstance(value, complex):
+        return np.dtype(np.complex64)
+    if getattr(value, "weak_type", False):
+        return default_dtype(np.zeros((), value.dtype).item())
+    return np.dtype(value.dtype)
+
+
+def _rank(dtype: Any) -> int:
+    for rank, kind in enumerate((jnp.bool_, jnp.integer, jnp.floating, jnp.complexfloating)):
+        if jnp.issubdtype(dtype, kind):
+            return rank
+    return -1
+
+
+def as_array(value: Any, what: str) -> Any:
+    """A number, a tracer or a NumPy array from anything array-like."""
+    value = as_value(value)
+    if isinstance(value, (bool, int, float, complex, np.generic, np.ndarray, jax.Array)):
+        return value
+    try:
+        return jnp.asarray(value)
+    except (TypeError, ValueError):
+        raise TraceTypeError(
+            f"{what} needs a number or an array, got {type(value).__name__}",
+            loc=user_loc(),
+            help="store the parts of a structure one by one",
+        ) from None
+
+
+def cast_value(value: Any, dtype: np.dtype, shape: tuple[int, ...], what: str) -> Any:
+    """`value` as an array of this dtype and shape; refuses what would lose a fraction or does not broadcast."""
+    value = as_array(value, what)
+    have = value.dtype if hasattr(value, "dtype") else default_dtype(value)
+    if _rank(have) > max(_rank(dtype), 1) or (min(_rank(have), _rank(dtype)) < 0 and have != dtype):
+        raise TraceTypeError(
+            f"{what} of {have} into {dtype} would lose information",
+            loc=user_loc(),
+            help=f"convert it: `.astype(jnp.{dtype})`, or make the target with dtype={have}",
+        )
+    try:
+        fits = np.broadcast_shapes(np.shape(value), shape) == shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise TraceTypeError(
+            f"{what} needs a value of shape {shape}, got {np.shape(value)}",
+            loc=user_loc(),
+        )
+    if isinstance(value, (bool, int, float, complex)):
+        try:
+            with np.errstate(all="ignore"):
+                value = np.asarray(value, dtype)
+        except OverflowError:
+            raise TraceTypeError(f"{what}: {value} does not fit into {dtype}", loc=user_loc()) from None
+        return value[()] if shape == () else jnp.broadcast_to(value, shape)
+    if value.dtype != dtype:
+        numpy = isinstance(value, (np.ndarray, np.generic))
+        value = value.astype(dtype) if numpy else lax.convert_element_type(value, dtype)
+    return value if np.shape(value) == shape else jnp.broadcast_to(value, shape)

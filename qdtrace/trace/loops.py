@@ -1,0 +1,287 @@
+"""`qd.range`, `qd.ndrange`, `qd.while_`: loops whose body is traced once.
+
+The iterator binds a begin marker, gives the index once, and binds an end marker when Python asks for the next item.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+import sys
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from qdtrace.errors import TraceTypeError, TraceValueError
+from qdtrace.trace import markers
+from qdtrace.trace.conditions import predicate
+from qdtrace.trace.context import OpenRegion, TraceContext, current, emit, get_current, left_open, new_uid
+from qdtrace.trace.indexing import as_value, is_static_int
+from qdtrace.trace.lint import LoopWatch, check_iteration
+from qdtrace.trace.source import frame_loc, is_user_file, user_frame, user_loc
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import FrameType
+
+Hints = tuple[tuple[str, Any], ...]
+
+
+class Loop:
+    """What a `for` statement iterates over; each pass of the statement traces the body once."""
+
+    name = ""
+    kind = ""
+
+    def __iter__(self) -> Iterator[Any]:
+        current(self.name)
+        check_iteration(sys._getframe(1), self.name)
+        return self._trace_body()
+
+    def _trace_body(self) -> Iterator[Any]:
+        context = current(self.name)
+        frame = _for_frame(sys._getframe(1))
+        region = OpenRegion(self.kind, self.name, frame_loc(frame), new_uid(), self._is_parallel(context))
+        value = self._begin(context, region)
+        watch = LoopWatch(frame, region, getattr(self, "condition", None))
+        del frame
+        try:
+            yield value
+        except GeneratorExit:
+            # Raising here would be swallowed: the error waits for the next operation or the end of the trace.
+            context.fail(left_open(region, frame_loc(user_frame())))
+            raise
+        if get_current() is not context:
+            raise left_open(region, user_loc())
+        context.close(region)
+        emit(self._end, uid=region.uid)
+        watch.finish(context)
+
+    _end: Any = None
+
+    def _is_parallel(self, context: TraceContext) -> bool:
+        return False
+
+    def _begin(self, context: TraceContext, region: OpenRegion) -> Any:
+        raise AssertionError(type(self))
+
+
+def _for_frame(frame: FrameType) -> FrameType | None:
+    return frame if is_user_file(frame.f_code.co_filename) else user_frame()
+
+
+class Range(Loop):
+    """A loop over integers."""
+
+    kind = "for"
+    _end = markers.loop_end_p
+
+    def __init__(self, name: str, bounds: tuple[Any, Any, Any], hints: Hints) -> None:
+        self.name = name
+        self._bounds = bounds
+        self._hints = hints
+
+    def _is_parallel(self, context: TraceContext) -> bool:
+        return not context.in_thread and ("serial", True) not in self._hints
+
+    def _begin(self, context: TraceContext, region: OpenRegion) -> Any:
+        index = emit(markers.loop_begin_p, *self._bounds, uid=region.uid, loc=region.loc, hints=self._hints)
+        context.open(region)
+        return self._decode(index)
+
+    def _decode(self, index: Any) -> Any:
+        return index
+
+
+def _bound(value: Any, name: str, what: str) -> Any:
+    value = as_value(value)
+    if is_static_int(value):
+        return int(value)
+    if isinstance(value, np.ndarray) and value.shape == ():
+        return _bound(value[()], name, what)
+    dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", None)
+    if dtype is None or not jnp.issubdtype(dtype, jnp.integer):
+        raise TraceTypeError(
+            f"{name} needs integer bounds, got {what} of {dtype or type(value).__name__}",
+            loc=user_loc(),
+            help="convert it: `.astype(jnp.int32)`, or use // in place of /",
+        )
+    if shape != ():
+        raise TraceTypeError(
+            f"{name} needs scalar bounds, got {what} of shape {shape}",
+            loc=user_loc(),
+            help="use qd.ndrange for several indices, or `x.shape[0]` for the length of an array",
+        )
+    if dtype in (np.uint32, np.uint64):
+        raise TraceTypeError(
+            f"{name} needs signed bounds, got {what} of {dtype}",
+            loc=user_loc(),
+            help="convert it: `.astype(jnp.int32)`",
+        )
+    return value
+
+
+def _index_dtype(bounds: tuple[Any, ...], name: str) -> np.dtype:
+    """int32, or int64 when a bound is int64 or too large."""
+    wide = any(not isinstance(b, int) and b.dtype == np.int64 for b in bounds)
+    large = next((b for b in bounds if isinstance(b, int) and not -(2**31) <= b < 2**31), None)
+    if large is not None and not jax.config.jax_enable_x64:  # type: ignore[attr-defined]
+        raise TraceValueError(
+            f"{name} needs bounds that fit into int32, got {large}",
+            loc=user_loc(),
+            help="turn on 64-bit integers: jax.config.update('jax_enable_x64', True)",
+        )
+    return np.dtype(np.int64 if wide or large is not None else np.int32)
+
+
+def _as_index(value: Any, dtype: np.dtype) -> Any:
+    if isinstance(value, int):
+        return dtype.type(value)
+    return value if value.dtype == dtype else lax.convert_element_type(value, dtype)
+
+
+def _check_hints(loop: str, /, **hints: Any) -> Hints:
+    """Only what was given, as a hashable tuple."""
+    rules: dict[str, tuple[str, Callable[[Any], bool]]] = {
+        "serial": ("True or False", lambda v: isinstance(v, bool)),
+        "block_dim": ("a positive integer", lambda v: is_static_int(v) and v > 0),
+        "name": ("a word", lambda v: isinstance(v, str) and v.isidentifier()),
+        "unroll": ("True, False or a positive integer", lambda v: isinstance(v, bool) or (is_static_int(v) and v > 0)),
+        "fuse": ("True or False", lambda v: isinstance(v, bool)),
+    }
+    given = {key: value for key, value in hints.items() if value is not None}
+    for key, value in given.items():
+        need, accepts = rules[key]
+        if not accepts(value):
+            raise TraceTypeError(f"{loop} needs {key} to be {need}, got {value!r}", loc=user_loc())
+    return tuple(sorted(given.items()))
+
+
+def range(
+    *bounds: Any,
+    serial: bool | None = None,
+    block_dim: int | None = None,
+    name: str | None = None,
+    unroll: bool | int | None = None,
+    fuse: bool | None = None,
+) -> Range:
+    """`for i in qd.range(stop)`, `(start, stop)` or `(start, stop, step)`.
+
+    Outermost: one thread an iteration, unordered. Inside another range: a serial loop of the thread.
+    `serial=True` runs an outermost loop in one thread. Bounds may be traced; the index is int32 unless a bound is
+    int64.
+    """
+    current("qd.range")
+    hints = _check_hints("qd.range", serial=serial, block_dim=block_dim, name=name, unroll=unroll, fuse=fuse)
+    if not 1 <= len(bounds) <= 3:
+        raise TraceTypeError(
+            f"qd.range needs 1 to 3 bounds, got {len(bounds)}",
+            loc=user_loc(),
+            help="write qd.range(stop), qd.range(start, stop) or qd.range(start, stop, step)",
+        )
+    start, stop, step = (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1)[:3]
+    parts = tuple(_bound(b, "qd.range", w) for b, w in zip((start, stop, step), ("start", "stop", "step"), strict=True))
+    if isinstance(parts[2], int) and parts[2] == 0:
+        raise TraceValueError("qd.range needs a step that is not zero", loc=user_loc())
+    dtype = _index_dtype(parts, "qd.range")
+    start, stop, step = (_as_index(p, dtype) for p in parts)
+    return Range("qd.range", (start, stop, step), hints)
+
+
+class NdRange(Range):
+    """A loop over a product of ranges, as one flat loop: the last index runs fastest."""
+
+    def __init__(self, lows: list[Any], lengths: list[Any], dtype: np.dtype, hints: Hints) -> None:
+        self._lows = lows
+        self._lengths = lengths
+        self._dtype = dtype
+        if all(isinstance(n, int) for n in lengths):
+            total: Any = _as_index(math.prod(lengths), dtype)
+        else:
+            total = _as_index(lengths[0], dtype)
+            for n in lengths[1:]:
+                total = lax.mul(jnp.asarray(total), jnp.asarray(_as_index(n, dtype)))
+        super().__init__("qd.ndrange", (dtype.type(0), total, dtype.type(1)), hints)
+
+    def _decode(self, index: Any) -> tuple[Any, ...]:
+        indices: list[Any] = []
+        rest = index
+        for axis in builtins.range(len(self._lengths) - 1, -1, -1):
+            length, low = self._lengths[axis], self._lows[axis]
+            part = rest
+            if axis > 0:
+                # An empty axis means no iteration at all; 1 keeps the division meaningful.
+                divisor = jnp.asarray(_as_index(max(length, 1) if isinstance(length, int) else length, self._dtype))
+                part = lax.rem(rest, divisor)
+                rest = lax.div(rest, divisor)
+            if not (isinstance(low, int) and low == 0):
+                part = lax.add(part, jnp.asarray(_as_index(low, self._dtype)))
+            indices.append(part)
+        return tuple(reversed(indices))
+
+
+def ndrange(
+    *dims: Any,
+    serial: bool | None = None,
+    block_dim: int | None = None,
+    name: str | None = None,
+    unroll: bool | int | None = None,
+    fuse: bool | None = None,
+) -> NdRange:
+    """`for i, j in qd.ndrange(n, m)`; each bound is `n` or `(low, high)`. Outermost: one task over the product."""
+    current("qd.ndrange")
+    hints = _check_hints("qd.ndrange", serial=serial, block_dim=block_dim, name=name, unroll=unroll, fuse=fuse)
+    if not dims:
+        raise TraceTypeError("qd.ndrange needs at least one length", loc=user_loc(), help="write qd.ndrange(n, m)")
+    pairs = []
+    for dim in dims:
+        pair = dim if isinstance(dim, (tuple, list)) else (0, dim)
+        if len(pair) != 2:
+            raise TraceTypeError(f"qd.ndrange needs n or (low, high) for each index, got {dim}", loc=user_loc())
+        pairs.append(tuple(_bound(b, "qd.ndrange", w) for b, w in zip(pair, ("start", "stop"), strict=True)))
+    static = [h - low for low, h in pairs if isinstance(low, int) and isinstance(h, int)]
+    product = math.prod(max(n, 0) for n in static)
+    dtype = _index_dtype((*(b for pair in pairs for b in pair), product), "qd.ndrange")
+    lows = [low for low, _ in pairs]
+    lengths = [_length(low, high, dtype) for low, high in pairs]
+    shape = tuple(n if isinstance(n, int) else None for n in lengths)
+    return NdRange(lows, lengths, dtype, (*hints, ("dims", shape)))
+
+
+def _length(low: Any, high: Any, dtype: np.dtype) -> Any:
+    if isinstance(low, int) and isinstance(high, int):
+        return max(high - low, 0)
+    high = jnp.asarray(_as_index(high, dtype))
+    length = high if isinstance(low, int) and low == 0 else lax.sub(high, jnp.asarray(_as_index(low, dtype)))
+    return lax.max(length, jnp.asarray(dtype.type(0)))
+
+
+class While(Loop):
+    """A loop that runs while a function of cells and buffers gives True."""
+
+    name = "qd.while_"
+    kind = "while"
+    _end = markers.while_end_p
+
+    def __init__(self, condition: Callable[[], Any]) -> None:
+        self.condition = condition
+
+    def _begin(self, context: TraceContext, region: OpenRegion) -> Any:
+        emit(markers.while_begin_p, uid=region.uid, loc=region.loc)
+        context.open(region)
+        emit(markers.while_test_p, predicate(self.condition(), self.name), uid=region.uid)
+
+
+def while_(condition: Callable[[], Any]) -> While:
+    """`for _ in qd.while_(lambda: c.value > 0):` runs the body while the condition, evaluated anew, holds."""
+    current("qd.while_")
+    if not callable(condition):
+        raise TraceTypeError(
+            f"qd.while_ needs a function of no arguments, got {type(condition).__name__}",
+            loc=user_loc(),
+            help="write `qd.while_(lambda: c.value > 0)`: the condition is evaluated anew before each iteration",
+        )
+    return While(condition)

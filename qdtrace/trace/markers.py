@@ -1,0 +1,168 @@
+"""The marker primitives: memory, loops and conditions as equations of a flat jaxpr.
+
+A marker carries `QdEffect`, so JAX keeps it and its order. Markers have no implementation: they only mean something
+inside a trace, where `regions.restructure` turns the flat list into a tree. Memory travels as array-typed tracers
+("handles") that only markers may use.
+
+A marker with indices has `slices`, one entry an axis: None takes the next index operand, (start, stop, step) is a
+static slice. The shape of the value is the lengths of the sliced axes.
+"""
+
+from __future__ import annotations
+
+from builtins import range as builtin_range
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+from jax.core import ShapedArray
+from jax.interpreters import ad, batching
+
+from qdtrace.errors import GradientError, UnsupportedError
+from qdtrace.trace import source
+from qdtrace.trace.compat import QD, Primitive
+from qdtrace.trace.context import outside
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Slices = tuple[tuple[int, int, int] | None, ...]
+_EFFECTS = {QD}
+_VMAP_LIMIT = 256
+_refusals: dict[Primitive, tuple[Callable[..., Any], Callable[..., Any]]] = {}
+
+
+def sliced_shape(slices: Slices) -> tuple[int, ...]:
+    """Shape of the value that an access with these slices moves."""
+    return tuple(len(builtin_range(*s)) for s in slices if s is not None)
+
+
+def _marker(name: str, rule: Callable[..., Any], *, results: int, shown: str = "") -> Primitive:
+    shown = shown or f"qd.{name}"
+    primitive = Primitive(f"qd_{name}")
+    primitive.multiple_results = results == 0
+
+    def implementation(*_: Any, **__: Any) -> Any:
+        raise outside(shown)
+
+    def abstract(*avals: Any, **params: Any) -> Any:
+        return rule(*avals, **params), _EFFECTS
+
+    def batch(*_: Any, **__: Any) -> Any:
+        raise UnsupportedError(
+            f"{shown} inside jax.vmap needs operands without a batch axis",
+            loc=source.user_loc(),
+            help="write the batch as a loop: `for k in qd.range(n):`, or apply jax.vmap to the whole qd.jit function",
+        )
+
+    def differentiate(*_: Any, **__: Any) -> Any:
+        raise GradientError(
+            f"{shown} cannot be differentiated by jax.grad or jax.jvp inside a traced function",
+            loc=source.user_loc(),
+            help="differentiate a pure function there (values in, values out), or apply jax.grad to the whole qd.jit "
+            "function",
+        )
+
+    _refusals[primitive] = batch, differentiate
+    primitive.def_impl(implementation)
+    primitive.def_effectful_abstract_eval(abstract)
+    batching.primitive_batchers[primitive] = batch
+    ad.primitive_jvps[primitive] = differentiate
+    return primitive
+
+
+def _allocated(*_: Any, shape: tuple[int, ...], dtype: Any, uid: int) -> ShapedArray:
+    return ShapedArray(shape, dtype)
+
+
+def _like(aval: Any, *_: Any, **__: Any) -> ShapedArray:
+    return ShapedArray(aval.shape, aval.dtype)
+
+
+def _nothing(*_: Any, **__: Any) -> list[Any]:
+    return []
+
+
+def _accessed(handle: Any, *_: Any, slices: Slices, **__: Any) -> ShapedArray:
+    return ShapedArray(sliced_shape(slices), handle.dtype)
+
+
+alloc_p = _marker("alloc", _allocated, results=1, shown="allocating a buffer")
+"""A buffer; no operand: undefined content; one: the value it is filled with."""
+buffer_p = _marker("buffer", _like, results=1, shown="making a buffer")
+"""A buffer with the content of an array."""
+read_p = _marker("read", _like, results=1, shown="reading a buffer")
+"""The whole content of a buffer at this point."""
+assign_p = _marker("assign", _nothing, results=0, shown="`b[...] = v`")
+"""Replaces the whole content of a buffer."""
+load_p = _marker("load", _accessed, results=1, shown="`b[i]`")
+store_p = _marker("store", _nothing, results=0, shown="`b[i] = v`")
+"""Operands: handle, value, indices."""
+accum_p = _marker("accum", _nothing, results=0, shown="`b.at[i].add(v)`")
+"""Operands: handle, value, indices; `op` in add mul min max."""
+update_p = _marker("update", _nothing, results=0, shown="`b[i] += v`")
+"""`b[i] += v`: handle, value loaded before, sum, v, indices. Restructuring makes it an accum or a store."""
+atomic_p = _marker("atomic", _accessed, results=1, shown="an atomic")
+"""Operands: handle, `nvalues` values, indices; gives the old value."""
+local_p = _marker("local", _like, results=1)
+"""A cell of the running thread."""
+lget_p = _marker("lget", _accessed, results=1, shown="reading a qd.local")
+lset_p = _marker("lset", _nothing, results=0, shown="storing into a qd.local")
+
+loop_begin_p = _marker("loop_begin", _like, results=1, shown="qd.range")
+loop_end_p = _marker("loop_end", _nothing, results=0, shown="qd.range")
+when_begin_p = _marker("when_begin", _nothing, results=0, shown="qd.when")
+when_end_p = _marker("when_end", _nothing, results=0, shown="qd.when")
+while_begin_p = _marker("while_begin", _nothing, results=0, shown="qd.while_")
+while_test_p = _marker("while_test", _nothing, results=0, shown="qd.while_")
+while_end_p = _marker("while_end", _nothing, results=0, shown="qd.while_")
+break_p = _marker("break", _nothing, results=0, shown="qd.break_if")
+continue_p = _marker("continue", _nothing, results=0, shown="qd.continue_if")
+
+BEGINS = {loop_begin_p: "for", when_begin_p: "when", while_begin_p: "while"}
+ENDS = {loop_end_p: "for", when_end_p: "when", while_end_p: "while"}
+CELL_ACCESSES = {lget_p, lset_p}
+BUFFER_ACCESSES = {read_p, assign_p, load_p, store_p, accum_p, update_p, atomic_p}
+ACCESSES = CELL_ACCESSES | BUFFER_ACCESSES
+MAKERS = {alloc_p, buffer_p, local_p}
+READS = {read_p, load_p, lget_p}
+MARKERS = ACCESSES | MAKERS | set(BEGINS) | set(ENDS) | {while_test_p, break_p, continue_p}
+
+
+def _batched_read(primitive: Primitive) -> Callable[..., Any]:
+    """`jax.vmap` over the index of a load: one load an element, stacked."""
+    refuse, _ = _refusals[primitive]
+
+    def rule(operands: Any, axes: Any, **params: Any) -> Any:
+        handle, *indices = operands
+        handle_axis, *index_axes = axes
+        size = next((x.shape[a] for x, a in zip(indices, index_axes, strict=True) if a is not None), None)
+        if handle_axis is not None or size is None or size > _VMAP_LIMIT:
+            return refuse()
+        rows = [
+            primitive.bind(
+                handle, *(x if a is None else x[k] for x, a in zip(indices, index_axes, strict=True)), **params
+            )
+            for k in builtin_range(size)
+        ]
+        return jnp.stack(rows), 0
+
+    return rule
+
+
+def _constant_jvp(primitive: Primitive) -> Callable[..., Any]:
+    """Memory is a constant to `jax.grad` of a pure function: the tangent of what is read is zero."""
+    _, refuse = _refusals[primitive]
+
+    def rule(primals: Any, tangents: Any, **params: Any) -> Any:
+        if type(tangents[0]) is not ad.Zero:
+            return refuse()
+        out = primitive.bind(*primals, **params)
+        return out, ad.Zero(jax.typeof(out).to_tangent_aval())
+
+    return rule
+
+
+for _read in (load_p, lget_p):
+    batching.primitive_batchers[_read] = _batched_read(_read)
+    ad.primitive_jvps[_read] = _constant_jvp(_read)

@@ -1,0 +1,72 @@
+"""Arithmetic on memory handles: a buffer or a cell in an expression stands for its present content."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+from qdtrace.errors import TraceTypeError
+from qdtrace.trace.indexing import as_value
+from qdtrace.trace.source import user_loc
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_BINARY = (
+    "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift",
+)  # fmt: skip
+_COMPARE = ("lt", "le", "gt", "ge", "eq", "ne")
+_UNARY = ("neg", "pos", "abs", "invert")
+_METHODS = frozenset(
+    {
+        "T", "all", "any", "argmax", "argmin", "argsort", "astype", "clip", "conj", "conjugate", "cumprod", "cumsum",
+        "diagonal", "dot", "flatten", "imag", "mT", "max", "mean", "min", "nonzero", "prod", "ptp", "ravel", "real",
+        "repeat", "reshape", "round", "sort", "squeeze", "std", "sum", "swapaxes", "take", "trace", "transpose", "var",
+        "view",
+    }
+)  # fmt: skip
+INPLACE = {f"__i{name}__": getattr(operator, f"__{name}__") for name in _BINARY}
+
+
+class ArrayOperators:
+    """Operators, comparisons and array methods that act on `self.__jax_array__()`."""
+
+    __slots__ = ()
+    __hash__ = None  # type: ignore[assignment]
+    __array_ufunc__ = None
+    """Makes NumPy scalars and arrays leave `np_value + self` to this class."""
+
+    def __jax_array__(self) -> Any:
+        raise AssertionError(type(self))
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _METHODS:
+            return getattr(self.__jax_array__(), name)
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise TraceTypeError(
+            "a NumPy function needs a concrete array, got one that is being traced",
+            loc=user_loc(),
+            help="use the function of the same name in jax.numpy",
+        )
+
+
+def _binary(function: Callable[[Any, Any], Any], swapped: bool) -> Callable[[Any, Any], Any]:
+    def method(self: ArrayOperators, other: Any) -> Any:
+        a, b = self.__jax_array__(), as_value(other)
+        return function(b, a) if swapped else function(a, b)
+
+    return method
+
+
+def _unary(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda self: function(self.__jax_array__())
+
+
+for _name in (*_BINARY, *_COMPARE):
+    setattr(ArrayOperators, f"__{_name}__", _binary(getattr(operator, f"__{_name}__"), swapped=False))
+for _name in _BINARY:
+    setattr(ArrayOperators, f"__r{_name}__", _binary(getattr(operator, f"__{_name}__"), swapped=True))
+for _name in _UNARY:
+    setattr(ArrayOperators, f"__{_name}__", _unary(getattr(operator, f"__{_name}__")))

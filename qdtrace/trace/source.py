@@ -1,0 +1,83 @@
+"""Places in the user's source: of a running frame, of a recorded equation, of an exception.
+
+Frames of this package, of JAX and of the parts of the standard library that call back are hidden, so that every
+error points to a line the user wrote.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import re
+import sys
+from typing import TYPE_CHECKING
+
+import jax
+from jax.extend import source_info_util
+
+from qdtrace.ir.program import Loc
+
+if TYPE_CHECKING:
+    from types import FrameType, TracebackType
+
+    from qdtrace.trace.compat import JaxprEqn
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_OWN = tuple(os.path.join(_PACKAGE, part) for part in ("trace", "compose", "autodiff", "batching", "api.py"))
+_HIDDEN = (
+    *_OWN,
+    os.path.dirname(os.path.abspath(jax.__file__)),
+    os.path.abspath(contextlib.__file__),
+    os.path.abspath(functools.__file__),
+)
+
+for _path in _OWN:
+    source_info_util.register_exclusion(_path)
+
+
+def is_user_file(file: str) -> bool:
+    """True when frames of the file are shown to the user."""
+    return not file.startswith(_HIDDEN)
+
+
+def user_frame(depth: int = 1) -> FrameType | None:
+    """The innermost running frame that belongs to the user."""
+    frame: FrameType | None = sys._getframe(depth)
+    while frame is not None and not is_user_file(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
+def frame_loc(frame: FrameType | None) -> Loc | None:
+    """The line a frame is at."""
+    if frame is None:
+        return None
+    return Loc(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+
+
+def user_loc() -> Loc | None:
+    """The user's line that is running now."""
+    return frame_loc(user_frame(2))
+
+
+def traceback_loc(traceback: TracebackType | None) -> Loc | None:
+    """The innermost user's line that an exception passed through."""
+    loc = None
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if is_user_file(code.co_filename):
+            loc = Loc(code.co_filename, traceback.tb_lineno, code.co_name)
+        traceback = traceback.tb_next
+    return loc
+
+
+_SUMMARY = re.compile(r"^(?P<file>.*?):(?P<line>\d+)(?::\d+)?(?: \((?P<function>.*)\))?$")
+
+
+def eqn_loc(eqn: JaxprEqn) -> Loc | None:
+    """The user's line that recorded an equation."""
+    found = _SUMMARY.match(source_info_util.summarize(eqn.source_info))
+    if found is None:
+        return None
+    return Loc(found["file"], int(found["line"]), found["function"] or "")

@@ -1,0 +1,198 @@
+"""Tracing a function: arrays in, a jaxpr with markers and its region tree out."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from qdtrace.errors import TraceTypeError, TraceValueError
+from qdtrace.trace import compat
+from qdtrace.trace.buffers import Buffer, new_buffer
+from qdtrace.trace.cells import Cell
+from qdtrace.trace.context import get_current, new_trace, remember_finished
+from qdtrace.trace.explain import explain
+from qdtrace.trace.regions import Region, restructure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from qdtrace.trace.context import TraceContext
+
+
+@dataclass(frozen=True, eq=False)
+class Traced:
+    """A traced function."""
+
+    name: str
+    closed_jaxpr: Any
+    """Flat, with markers; operands are the leaves of the arguments, results the leaves of the result."""
+    root: Region
+    in_tree: Any
+    out_tree: Any
+    flat_args: tuple[Any, ...]
+    """The operands, in order."""
+    names: tuple[str, ...]
+    """Of the operands, as in the signature: `x`, `state.v`."""
+
+
+def run_body(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Any:
+    """Runs a function under a new trace of this package, in whatever JAX trace is running.
+
+    Arrays of the arguments become buffers (rank 0 stays a value); buffers of the result become arrays again. Give it
+    to `jax.make_jaxpr` in a fresh closure: JAX caches by the identity of the function.
+    """
+    args, kwargs = as_values((tuple(args), dict(kwargs or {})))
+    with new_trace(_name_of(function)) as context:
+        return _run(function, args, kwargs, context)
+
+
+def _run(function: Callable[..., Any], args: Any, kwargs: Any, context: TraceContext) -> Any:
+    for leaf in jax.tree.leaves((args, kwargs)):
+        trace = compat.trace_of(leaf)
+        if trace is not None:
+            context.jax_traces.add(trace)
+    args, kwargs = jax.tree.map(as_buffer, (args, kwargs))
+    try:
+        result = function(*args, **kwargs)
+        context.finish()
+        return jax.tree.map(_unwrap, result, is_leaf=_is_memory)
+    except Exception as error:
+        better = context.error if context.error is not None else explain(error)
+        if better is None or better is error:
+            raise
+        raise better from error
+
+
+def in_trace() -> bool:
+    """True while a function is being traced by this package."""
+    return get_current() is not None
+
+
+def in_loop() -> bool:
+    """True while the body of a loop or condition is being traced."""
+    context = get_current()
+    return context is not None and bool(context.regions)
+
+
+def nested_arguments(tree: Any) -> Any:
+    """Arguments for a traced function that is called from another: buffers become their content."""
+    return as_values(tree)
+
+
+def nested_results(tree: Any) -> Any:
+    """Results of a traced function that was called from another: arrays become buffers of the caller."""
+    return jax.tree.map(as_buffer, tree)
+
+
+def _is_memory(leaf: Any) -> bool:
+    return isinstance(leaf, (Buffer, Cell))
+
+
+def as_values(tree: Any) -> Any:
+    """Buffers and cells of an enclosing trace, as values."""
+    return jax.tree.map(lambda x: x.__jax_array__() if _is_memory(x) else x, tree, is_leaf=_is_memory)
+
+
+def as_buffer(leaf: Any) -> Any:
+    """An array as a buffer with its content; a scalar or a random key as it is."""
+    if isinstance(leaf, (jax.Array, np.ndarray)) and leaf.ndim > 0:
+        if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.extended):
+            return leaf
+        return new_buffer(leaf)
+    return leaf
+
+
+def _unwrap(leaf: Any) -> Any:
+    if isinstance(leaf, Cell):
+        raise TraceValueError(
+            "a qd.local cannot be returned, it is gone with its iteration", help="store its value into a buffer"
+        )
+    return leaf.__jax_array__() if isinstance(leaf, Buffer) else leaf
+
+
+def _name_of(function: Any) -> str:
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def trace_function(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    static_argnums: Sequence[int] = (),
+    static_argnames: Sequence[str] = (),
+    name: str = "",
+) -> Traced:
+    """Traces a function on arrays, numbers or `jax.ShapeDtypeStruct`s, in any pytree; static ones are passed as is."""
+    args, kwargs = as_values((tuple(args), dict(kwargs or {})))
+    static_nums = {n % len(args) for n in static_argnums if -len(args) <= n < len(args)}
+    dynamic_args = tuple(a for k, a in enumerate(args) if k not in static_nums)
+    dynamic_kwargs = {k: v for k, v in kwargs.items() if k not in static_argnames}
+    static_kwargs = {k: v for k, v in kwargs.items() if k in static_argnames}
+    paths, in_tree = jax.tree_util.tree_flatten_with_path((dynamic_args, dynamic_kwargs))
+    names = tuple(_leaf_name(function, path, len(args), static_nums) for path, _ in paths)
+    leaves = [_check_leaf(leaf, leaf_name) for (_, leaf), leaf_name in zip(paths, names, strict=True)]
+    name = name or _name_of(function)
+    out_tree: Any = None
+    context: TraceContext
+
+    def flat(*values: Any) -> list[Any]:
+        nonlocal out_tree
+        rest, given = jax.tree.unflatten(in_tree, values)
+        moving = iter(rest)
+        full = [args[k] if k in static_nums else next(moving) for k in range(len(args))]
+        result = _run(lambda *a, **k: function(*a, **k, **static_kwargs), full, given, context)
+        outputs, out_tree = jax.tree.flatten(result)
+        return [_check_output(o) for o in outputs]
+
+    with new_trace(name) as context:
+        try:
+            closed = jax.make_jaxpr(flat)(*leaves)
+            root = restructure(closed)
+        finally:
+            remember_finished(context)
+    return Traced(name, closed, root, in_tree, out_tree, tuple(leaves), names)
+
+
+def _check_leaf(leaf: Any, name: str) -> Any:
+    if isinstance(leaf, (bool, int, float, complex, np.generic, np.ndarray, jax.Array, jax.ShapeDtypeStruct)):
+        if not (isinstance(leaf, (np.generic, np.ndarray)) and leaf.dtype.kind in "OSUVMm"):
+            return leaf
+        kind = f"an array of {leaf.dtype}"
+    else:
+        kind = type(leaf).__name__
+    raise TraceTypeError(
+        f"the argument `{name}` needs to be an array, a number or a pytree of them, got {kind}",
+        help=f"make it static: qd.jit(f, static_argnames={name.split('.')[0].split('[')[0]!r}), or register its class "
+        "with qd.dataclass",
+    )
+
+
+def _check_output(leaf: Any) -> Any:
+    if isinstance(leaf, (bool, int, float, complex, np.generic, np.ndarray, jax.Array)):
+        return jnp.asarray(leaf)
+    raise TraceTypeError(
+        f"a qd.jit function needs to return arrays, numbers or pytrees of them, got {type(leaf).__name__}",
+        help="return the parts that are arrays",
+    )
+
+
+def _leaf_name(function: Any, path: tuple[Any, ...], count: int, static_nums: set[int]) -> str:
+    """`x` or `state.v` for a leaf of the arguments."""
+    where, which, *rest = path
+    inner = jax.tree_util.keystr(tuple(rest))
+    if where.idx == 1:
+        return f"{which.key}{inner}"
+    position = [k for k in range(count) if k not in static_nums][which.idx]
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return f"arg{position}{inner}"
+    if position < len(parameters) and parameters[position].kind is not inspect.Parameter.VAR_POSITIONAL:
+        return f"{parameters[position].name}{inner}"
+    return f"arg{position}{inner}"
