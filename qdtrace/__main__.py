@@ -1,0 +1,47 @@
+"""`python -m qdtrace`: demo, info, opt, bench and cache."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a command; gives the exit status."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    parser = argparse.ArgumentParser(prog="python -m qdtrace", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("demo", help="fit a predator-prey model to real data in one kernel", add_help=False)
+    commands.add_parser("info", help="backends, devices, versions and the artifact cache")
+    commands.add_parser("opt", help="run passes over a graph in text form", add_help=False)
+    commands.add_parser("bench", help="time the benchmark programs beside their peers", add_help=False)
+    cache = commands.add_parser("cache", help="the artifact cache on disk")
+    cache.add_argument("action", choices=("info", "clear"))
+    known, rest = parser.parse_known_args(arguments)
+    if known.command in ("info", "cache") and rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if known.command == "demo":
+        from qdtrace.tools.demo import main as demo
+
+        return demo(rest)
+    if known.command == "opt":
+        from qdtrace.tools.opt import main as opt
+
+        return opt(rest)
+    if known.command == "bench":
+        from qdtrace.tools.bench import main as bench
+
+        return bench(rest)
+    from qdtrace.tools import info
+
+    if known.command == "info":
+        return info.show()
+    return info.clear_cache() if known.action == "clear" else info.show_cache()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

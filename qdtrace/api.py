@@ -1,0 +1,231 @@
+"""`qd.jit`: from a Python function to a JAX function whose loops run as native kernels."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from qdtrace.compose.staging import stage
+from qdtrace.config import current, options_from
+from qdtrace.errors import BackendError, QdError, TraceTypeError
+from qdtrace.lowered import Lowered, find_programs
+from qdtrace.trace.context import get_current
+from qdtrace.trace.trace import as_buffer, as_values, trace_function
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from qdtrace.compose.call import StagedProgram
+
+
+def jit(
+    f: Callable[..., Any] | None = None,
+    *,
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Iterable[str] = (),
+    donate_argnums: int | Sequence[int] = (),
+    donate_argnames: str | Iterable[str] = (),
+    backend: str | None = None,
+    options: dict[str, Any] | None = None,
+) -> Any:
+    """Compiles a function whose `qd.range` loops become native kernels; also a decorator.
+
+    Arguments are pytrees of JAX, NumPy or other DLPack arrays and Python scalars. Arrays of rank 1 and more arrive in
+    `f` as buffers local to the call, scalars as JAX values. `f` returns a pytree of buffers, arrays and scalars, given
+    back as JAX arrays. The result composes with `jax.jit`, `jax.vmap` and `lax` loops.
+
+    `f` is traced once per structure, shapes, dtypes and static values of its arguments, and per options.
+
+    Args:
+        f: the function.
+        static_argnums: positions of arguments that are compile-time values (hashable), as in `jax.jit`.
+        static_argnames: the same by name.
+        donate_argnums: positions of arguments whose memory the results may take over.
+        donate_argnames: the same by name.
+        backend: JAX platform to compile for; the default device's when None.
+        options: values for `qd.options` that hold for this function.
+
+    Raises:
+        QdError: of one of its kinds, for every rule the traced function breaks.
+    """
+    settings = {
+        "static_argnums": static_argnums,
+        "static_argnames": static_argnames,
+        "donate_argnums": donate_argnums,
+        "donate_argnames": donate_argnames,
+        "backend": backend,
+        "options": options,
+    }
+    if f is None:
+        return functools.partial(jit, **settings)
+    if not callable(f):
+        raise TraceTypeError(f"needs a function, got {type(f).__name__}")
+    return Jitted(f, **settings)
+
+
+class Jitted:
+    """A compiled function: see `jit`."""
+
+    def __init__(
+        self,
+        f: Callable[..., Any],
+        *,
+        static_argnums: int | Sequence[int],
+        static_argnames: str | Iterable[str],
+        donate_argnums: int | Sequence[int],
+        donate_argnames: str | Iterable[str],
+        backend: str | None,
+        options: dict[str, Any] | None,
+    ) -> None:
+        functools.update_wrapper(self, f)
+        self._function = f
+        self._overrides = dict(options or {})
+        options_from(self._overrides)  # refuses unknown names and wrong types now, not at the first call
+        self._jax_settings: dict[str, Any] = {
+            "static_argnums": static_argnums or None,
+            "static_argnames": static_argnames or None,
+            "donate_argnums": donate_argnums or None,
+            "donate_argnames": donate_argnames or None,
+        }
+        if backend is not None:
+            self._jax_settings["backend"] = backend
+        self._functions: dict[Any, Any] = {}
+        self._name = getattr(f, "__name__", type(f).__name__)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if get_current() is not None:
+            return self._inside(args, kwargs)
+        function = self._functions.get(current()) or self._specialised()
+        try:
+            return function(*args, **kwargs)
+        except QdError:
+            raise
+        except (TypeError, ValueError) as error:
+            return self._again(error, function, args, kwargs)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    def lower(self, *args: Any, target: str | None = None, **kwargs: Any) -> Lowered:
+        """The function at every stage for arguments like these; nothing is compiled.
+
+        `target` is `"cpu"` (the default). Raises BackendError for a target without a backend.
+        """
+        target = target or "cpu"
+        if target != "cpu":
+            raise BackendError(
+                f"needs a target that this version compiles for, got {target!r}",
+                help='use target="cpu" or leave it out',
+            )
+        function = self._functions.get(current()) or self._specialised()
+        args, kwargs = to_jax((args, kwargs))
+        traced = function.trace(*args, **kwargs)
+        return Lowered(self._name, find_programs(traced.jaxpr), target, traced.lower)
+
+    # ------------------------------------------------------------------ tracing
+    def _specialised(self) -> Any:
+        """The JAX function for the current options; made at their first use."""
+        now = current()
+        options = options_from(self._overrides)
+
+        @functools.wraps(self._function)
+        def staged(*args: Any, **kwargs: Any) -> Any:
+            return _stage_call(self._function, args, kwargs, self._name, options)
+
+        function = jax.jit(staged, **{k: v for k, v in self._jax_settings.items() if v is not None})
+        self._functions[now] = function
+        return function
+
+    def _inside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call from another function that is being traced."""
+        if get_current().regions:  # type: ignore[union-attr]
+            return self._function(*args, **kwargs)
+        args, kwargs = as_values((args, kwargs))
+        function = self._functions.get(current()) or self._specialised()
+        return jax.tree.map(as_buffer, function(*args, **kwargs))
+
+    def _again(self, error: Exception, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """JAX refused the arguments: converts foreign arrays once, and words device errors in our terms."""
+        if "incompatible devices" in str(error):
+            raise BackendError(
+                f"{self._name}: needs all arrays on one device, got {_devices((args, kwargs))}",
+                help="move them with jax.device_put",
+            ) from error
+        converted, changed = _convert_foreign((args, kwargs))
+        if not changed:
+            raise error
+        args, kwargs = converted
+        return function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<qd.jit {self._name}>"
+
+
+def _stage_call(f: Callable[..., Any], args: Any, kwargs: Any, name: str, options: Any) -> Any:
+    """Traces the function on JAX values of an enclosing `jax.jit` and stages what was traced."""
+    traced = trace_function(
+        f,
+        args,
+        kwargs,
+        static_argnums=[k for k, a in enumerate(args) if _is_static(a)],
+        static_argnames=[k for k, a in kwargs.items() if _is_static(a)],
+        name=name,
+    )
+    leaves = [x for x in jax.tree.leaves((args, kwargs)) if isinstance(x, jax.core.Tracer)]
+    return jax.tree.unflatten(traced.out_tree, stage(traced.root, leaves, name, options))
+
+
+def _is_static(argument: Any) -> bool:
+    """Under `jax.jit` what is to be traced arrives as tracers; anything else was declared static."""
+    return any(not isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(argument))
+
+
+def _devices(tree: Any) -> str:
+    found = {str(d) for x in jax.tree.leaves(tree) if isinstance(x, jax.Array) for d in x.devices()}
+    return ", ".join(sorted(found))
+
+
+def _convert_foreign(tree: Any) -> tuple[Any, bool]:
+    """Arrays of other libraries that speak DLPack, as JAX arrays."""
+    changed = False
+
+    def one(x: Any) -> Any:
+        nonlocal changed
+        if hasattr(x, "__dlpack__") and not isinstance(x, jax.Array | np.ndarray | np.generic):
+            changed = True
+            return jax.dlpack.from_dlpack(x)
+        return x
+
+    return jax.tree.map(one, tree), changed
+
+
+def to_jax(tree: Any) -> Any:
+    """The pytree with arrays of other libraries as JAX arrays."""
+    return _convert_foreign(tree)[0]
+
+
+def make_graph(f: Callable[..., Any]) -> Callable[..., Graph]:
+    """`make_graph(f)(*args)` gives the traced graph of `f`, before any pass; it prints as text."""
+    function = f if isinstance(f, Jitted) else jit(f)
+
+    @functools.wraps(f)
+    def traced(*args: Any, **kwargs: Any) -> Graph:
+        return Graph(function.lower(*args, **kwargs).programs)
+
+    return traced
+
+
+class Graph:
+    """The programs of a traced function, in order."""
+
+    def __init__(self, staged: list[StagedProgram]) -> None:
+        self.programs = [s.program for s in staged]
+        self._text = "\n".join(s.text for s in staged)
+
+    def __str__(self) -> str:
+        return self._text
+
+    __repr__ = __str__

@@ -1,0 +1,136 @@
+"""The JAX primitive that runs one program: `call(params...) -> results`.
+
+It is pure: operands are the contents of the program's parameters, results those of its result references. The
+compiler runs when the primitive is lowered, so `jax.jit(...).lower(...)` and cross compilation need no device.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any
+
+import jax
+from jax.core import ShapedArray
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+from qdtrace.errors import BackendError, GradientError
+from qdtrace.ir.printer import print_program
+from qdtrace.passes.pipelines import optimise
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from qdtrace.config import Options
+    from qdtrace.ir.program import Program
+
+
+@dataclass(frozen=True)
+class StagedProgram:
+    """A traced program with the options it is to be compiled with. Equal when the printed graph is equal."""
+
+    program: Program = field(compare=False, repr=False)
+    options: Options
+    text: str
+
+    @staticmethod
+    def of(program: Program, options: Options) -> StagedProgram:
+        """Wraps a program so that JAX can hash and compare it."""
+        return StagedProgram(program, options, print_program(program))
+
+    def __repr__(self) -> str:
+        return f"<{self.program.name}: {len(self.program.tasks)} tasks>"
+
+    @functools.cached_property
+    def optimised(self) -> Program:
+        """The graph after all passes."""
+        return optimise(self.program, self.options)
+
+
+call_p = Primitive("qd_call")
+call_p.multiple_results = True
+
+_compiled: dict[tuple[str, str, Options], Any] = {}
+_lock = threading.Lock()
+
+
+def call(staged: StagedProgram, operands: Sequence[Any]) -> list[Any]:
+    """Runs the program on arrays (or tracers); gives the contents of its results in order."""
+    return call_p.bind(*operands, staged=staged)
+
+
+@functools.cache
+def backend(name: str) -> Any:
+    """The backend registered under that name in the entry-point group `qdtrace.backends`."""
+    found = {e.name: e for e in entry_points(group="qdtrace.backends")}
+    if name not in found:
+        have = ", ".join(sorted(found)) or "none; is the package installed?"
+        raise BackendError(f"needs a backend for {name!r}, found {have}", help="run on the CPU: JAX_PLATFORMS=cpu")
+    return found[name].load()()
+
+
+def compiled_for(staged: StagedProgram, name: str) -> Any:
+    """The compiled program of a backend; compiled once per content and options."""
+    key = (name, staged.text, staged.options)
+    with _lock:
+        if key not in _compiled:
+            _compiled[key] = backend(name).compile(staged.optimised, staged.options)
+        return _compiled[key]
+
+
+def _abstract_eval(*operands: Any, staged: StagedProgram) -> list[ShapedArray]:
+    axes: frozenset[str] = frozenset().union(*(getattr(a, "vma", frozenset()) for a in operands))
+    out = [ShapedArray(v.type.shape, v.dtype.numpy) for v in staged.program.results]
+    return [a.update(vma=axes) for a in out] if axes else out
+
+
+@functools.cache
+def _eager(staged: StagedProgram) -> Any:
+    return jax.jit(functools.partial(call_p.bind, staged=staged))
+
+
+def _run_on(name: str) -> Any:
+    def run(*operands: Any, staged: StagedProgram) -> list[Any]:
+        return compiled_for(staged, name).call(*operands)
+
+    return mlir.lower_fun(run, multiple_results=True)
+
+
+def _no_backend(ctx: Any, *operands: Any, staged: StagedProgram) -> Any:
+    platforms = ", ".join(ctx.module_context.platforms)
+    raise BackendError(
+        f"{staged.program.name}: needs the cpu platform, got {platforms}", help="run under JAX_PLATFORMS=cpu"
+    )
+
+
+def _jvp(primals: Any, tangents: Any, *, staged: StagedProgram) -> Any:
+    raise GradientError(
+        f"{staged.program.name}: differentiation of a qd.jit function is not supported by this version",
+        help="differentiate a pure scalar function inside the loop body with jax.grad",
+    )
+
+
+def _batch(operands: Sequence[Any], dims: Sequence[int | None], *, staged: StagedProgram) -> Any:
+    """Runs the batch one after the other: right for every program, each call parallel within itself."""
+    mapped = [i for i, d in enumerate(dims) if d is not batching.not_mapped]
+    moved = tuple(jax.numpy.moveaxis(operands[i], dims[i], 0) for i in mapped)
+
+    def one(values: tuple[Any, ...]) -> tuple[Any, ...]:
+        full = list(operands)
+        for i, v in zip(mapped, values, strict=True):
+            full[i] = v
+        return tuple(call(staged, full))
+
+    outs = jax.lax.map(one, moved)
+    return list(outs), [0] * len(outs)
+
+
+call_p.def_abstract_eval(_abstract_eval)
+call_p.def_impl(lambda *operands, staged: _eager(staged)(*operands))
+mlir.register_lowering(call_p, _no_backend)
+mlir.register_lowering(call_p, _run_on("cpu"), platform="cpu")
+ad.primitive_jvps[call_p] = _jvp
+batching.primitive_batchers[call_p] = _batch

@@ -1,0 +1,69 @@
+"""Small questions about jaxprs and values that staging asks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from qdtrace.ir.types import DType
+from qdtrace.trace import compat
+
+
+def is_literal(atom: Any) -> bool:
+    """True for a constant in the place of a variable."""
+    return isinstance(atom, compat.Literal)
+
+
+def bind_eqn(eqn: Any, values: list[Any]) -> list[Any]:
+    """Evaluates an equation on JAX values; always a list of results."""
+    bound = eqn.primitive.get_bind_params(eqn.params)
+    functions, params = bound if isinstance(bound, tuple) else ((), bound)
+    out = eqn.primitive.bind(*functions, *values, **params)
+    return list(out) if eqn.primitive.multiple_results else [out]
+
+
+def _is_key(dtype: Any) -> bool:
+    return jax.dtypes.issubdtype(dtype, jax.dtypes.extended)
+
+
+def physical(value: Any) -> Any:
+    """The array behind a value: of random keys their words, of complex numbers pairs, on a trailing axis of 2."""
+    dtype = getattr(value, "dtype", None)
+    if dtype is None:
+        return value
+    if _is_key(dtype):
+        return jax.random.key_data(value)
+    if jnp.issubdtype(dtype, jnp.complexfloating):
+        return jnp.stack([jnp.real(value), jnp.imag(value)], -1)
+    return value
+
+
+def logical(value: Any, aval: Any) -> Any:
+    """The value of that abstract type whose `physical` array is given."""
+    if _is_key(aval.dtype):
+        return jax.random.wrap_key_data(value, impl=jax.random.key_impl(aval))
+    if jnp.issubdtype(aval.dtype, jnp.complexfloating):
+        return jax.lax.complex(value[..., 0], value[..., 1])
+    return value
+
+
+def physical_type(aval: Any) -> tuple[tuple[int, ...], DType]:
+    """Shape and dtype of the array behind an abstract value."""
+    if _is_key(aval.dtype):
+        return (*aval.shape, 2), DType.u32
+    if aval.dtype == np.complex64:
+        return (*aval.shape, 2), DType.f32
+    if aval.dtype == np.complex128:
+        return (*aval.shape, 2), DType.f64
+    return tuple(aval.shape), DType.of(aval.dtype)
+
+
+def has_marker(jaxpr_or_eqn: Any, name: str) -> bool:
+    """True when an equation of that primitive is anywhere inside."""
+    eqns = getattr(jaxpr_or_eqn, "eqns", None)
+    if eqns is not None:
+        return any(e.primitive.name == name or has_marker(e, name) for e in eqns)
+    return any(has_marker(compat.open_jaxpr(j), name) for j in compat.inner_jaxprs(jaxpr_or_eqn))

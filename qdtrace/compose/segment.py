@@ -1,0 +1,202 @@
+"""A program under construction: the tasks between two points where XLA code needs their results.
+
+While a function is staged, buffers are either JAX values or references of the open segment. A segment turns
+values that its tasks use into parameters, makes tasks out of regions, and at its end becomes one call.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qdtrace.ir.builder import Builder, ref_var, scalar_var
+from qdtrace.ir.primitives import Effect
+from qdtrace.ir.program import Atom, Block, Loc, Program, Task, Var, literal, ref_type
+from qdtrace.ir.types import DType, RefType, Space
+from qdtrace.ir.walk import walk_task
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_WRITES = frozenset({Effect.WRITE, Effect.ACCUM})
+
+
+@dataclass(eq=False)
+class BufferState:
+    """A buffer of the call. Its content is `value`, unless a task of the open segment wrote it."""
+
+    shape: tuple[int, ...]
+    dtype: DType
+    value: Any = None
+    """The content as a JAX value; None: every element is `fill`, or undefined when that is None too."""
+    fill: Any = None
+    hint: str = "b"
+
+
+@dataclass(eq=False)
+class Pending:
+    """A small value computed by the serial task that is being built, and kept in a temporary buffer."""
+
+    ref: Var
+    atoms: np.ndarray | None
+    """The value's scalars while that task is open."""
+
+
+@dataclass(eq=False)
+class Segment:
+    """Tasks collected so far and the references they use."""
+
+    name: str
+    operands: list[tuple[Var, Any]] = field(default_factory=list)
+    buffers: list[Var] = field(default_factory=list)
+    tasks: list[Task] = field(default_factory=list)
+    refs: dict[BufferState, Var] = field(default_factory=dict)
+    pending: list[Pending] = field(default_factory=list)
+    written: set[Var] = field(default_factory=set)
+    serial: Builder | None = None
+    values: dict[int, Var] = field(default_factory=dict)
+    loaded: dict[Var, np.ndarray] = field(default_factory=dict)
+    """Values already loaded by the open serial task."""
+    counter: Iterator[int] = field(default_factory=count)
+
+    # ------------------------------------------------------------------ references
+    def param(self, value: Any, hint: str = "c") -> Var:
+        """A read-only parameter with the content of a JAX value; one per value."""
+        var = self.values.get(id(value))
+        if var is None:
+            var = self._new_param(value, hint)
+            self.values[id(value)] = var
+        return var
+
+    def _new_param(self, value: Any, hint: str) -> Var:
+        var = ref_var(DType.of(value.dtype), value.shape, hint)
+        self.operands.append((var, value))
+        return var
+
+    def ref(self, state: BufferState) -> Var:
+        """The reference of a buffer; its first use brings the content in."""
+        var = self.refs.get(state)
+        if var is not None:
+            return var
+        if state.value is not None:
+            var = self._new_param(state.value, state.hint)
+        else:
+            var = self.temporary(state.dtype, state.shape, state.hint)
+            if state.fill is not None:
+                self._fill(var, state.fill)
+        self.refs[state] = var
+        return var
+
+    def temporary(self, dtype: DType, shape: tuple[int, ...], hint: str = "t") -> Var:
+        """A buffer local to the program."""
+        var = ref_var(dtype, shape, hint)
+        self.buffers.append(var)
+        return var
+
+    def _fill(self, var: Var, fill: Any) -> None:
+        """A task that stores one value everywhere; one flat loop over all axes."""
+        shape = ref_type(var).shape
+        builder = Builder()
+        value = literal(fill, var.dtype) if is_concrete(fill) else builder.load(self.param(fill))
+        size = int(np.prod(shape, dtype=np.int64))
+        dtype = DType.i32 if size < 2**31 else DType.i64
+        index = scalar_var(dtype, "i")
+        with builder.block() as body:
+            builder.store(var, value, *unravel(builder, index, shape))
+        head = tuple(builder.current.eqns)
+        self.append(
+            Task(
+                "range_for", index, literal(0, dtype), literal(size, dtype), body.close(), head, name=f"fill_{var.hint}"
+            ),
+            during_serial=True,
+        )
+
+    # ------------------------------------------------------------------ tasks
+    def append(self, task: Task, *, during_serial: bool = False) -> None:
+        """Adds a task at the end; what was being built serially comes before it."""
+        if not during_serial:
+            self.close_serial()
+        self.tasks.append(task)
+        for eqn in walk_task(task):
+            if eqn.primitive.effects & _WRITES:
+                target = eqn.invars[0]
+                if isinstance(target.type, RefType) and target.type.space is Space.GLOBAL:
+                    self.written.add(target)  # type: ignore[arg-type]
+
+    @contextmanager
+    def serial_builder(self, loc: Loc | None = None) -> Iterator[Builder]:
+        """The builder of the serial task at the current end; opened when there is none."""
+        if self.serial is None:
+            self.serial = Builder()
+        self.serial.loc = loc
+        yield self.serial
+
+    def close_serial(self) -> None:
+        """Ends the open serial task: values others may need go to their temporaries."""
+        if self.serial is None:
+            return
+        builder, self.serial = self.serial, None
+        self.loaded.clear()
+        for value in self.pending:
+            if value.atoms is not None:
+                for position in np.ndindex(*value.atoms.shape):
+                    at = [literal(k, DType.i32) for k in position]
+                    builder.store(value.ref, value.atoms[position], *at)
+                value.atoms = None
+        zero = literal(0, DType.i32)
+        body = builder.current.close()
+        self.append(Task("serial", None, zero, zero, body, name=f"{self.name}.serial{next(self.counter)}"))
+
+    def keep(self, atoms: np.ndarray, dtype: DType) -> Pending:
+        """Remembers a value of the open serial task."""
+        pending = Pending(self.temporary(dtype, atoms.shape), atoms)
+        self.pending.append(pending)
+        return pending
+
+    def finish(self, results: list[Var]) -> Program:
+        """The program; results are what is asked for and, after it, parameters that were written."""
+        self.close_serial()
+        params = tuple(v for v, _ in self.operands)
+        extra = [v for v in params if v in self.written and v not in results]
+        return Program(self.name, params, tuple(self.buffers), tuple(self.tasks), (*results, *extra))
+
+
+def is_concrete(value: Any) -> bool:
+    """True for a NumPy or Python scalar, whose value is known while tracing."""
+    return isinstance(value, bool | int | float | np.generic | np.ndarray)
+
+
+def unravel(builder: Builder, index: Atom, shape: tuple[int, ...]) -> list[Atom]:
+    """Indices of each axis from a flat row-major index."""
+    if not shape:
+        return []
+    out: list[Atom] = []
+    rest = index
+    for extent in reversed(shape[1:]):
+        size = literal(max(extent, 1), index.dtype)
+        out.append(builder("rem", rest, size))
+        rest = builder("div", rest, size)
+    return [rest, *reversed(out)]
+
+
+def load_all(builder: Builder, ref: Var) -> np.ndarray:
+    """Every element of a small reference, as an object array of graph scalars."""
+    shape = ref_type(ref).shape
+    out = np.empty(shape, object)
+    for position in np.ndindex(*shape):
+        out[position] = builder.load(ref, *(literal(k, DType.i32) for k in position))
+    return out
+
+
+def empty_block(block: Block) -> bool:
+    """True when a block has no equation."""
+    return not block.eqns
+
+
+def hints_of(hints: Mapping[str, object], *names: str) -> dict[str, object]:
+    """The launch hints among all keyword arguments of a range."""
+    return {k: v for k, v in hints.items() if k in names and v is not None}

@@ -1,0 +1,499 @@
+"""Staging: a traced function becomes XLA operations and calls of programs, in program order.
+
+The items of the traced function are walked once, inside a JAX trace:
+
+- an outermost `qd.range` becomes a task of the open segment;
+- scalar loads, stores and accumulations between loops go into serial tasks of the segment;
+- array code is evaluated by JAX, that is, left to XLA. When it needs what a task computed, the segment is closed
+  into one call first;
+- `qd.while_` around loops becomes `lax.while_loop` over the buffers it uses.
+
+Buffers are functional outside tasks: a call takes contents and gives contents. XLA shares the memory of both where
+nothing else needs the old content, so no copy is made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from qdtrace.compose.call import StagedProgram, call
+from qdtrace.compose.jaxprs import bind_eqn, has_marker, is_literal, logical, physical, physical_type
+from qdtrace.compose.segment import (
+    BufferState,
+    Pending,
+    Segment,
+    hints_of,
+    is_concrete,
+    load_all,
+)
+from qdtrace.errors import TraceValueError, UnsupportedError
+from qdtrace.ir.builder import Builder, scalar_var
+from qdtrace.ir.program import Atom, Loc, Task, Var, literal
+from qdtrace.ir.types import BOOL, DType
+from qdtrace.trace import compat
+from qdtrace.trace.importer.core import Importer
+from qdtrace.trace.importer.values import ArrayRef, RefValue
+from qdtrace.trace.regions import Region
+from qdtrace.trace.source import eqn_loc
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from qdtrace.config import Options
+
+SMALL = 16
+"""Values of up to this many elements may be computed in a serial task; larger ones are XLA's."""
+LAUNCH_HINTS = ("block_dim", "unroll", "fuse")
+
+
+@dataclass(eq=False)
+class Constant:
+    """A JAX value."""
+
+    value: Any
+
+
+Entry = Constant | BufferState | Pending
+
+
+def stage(root: Region, args: Sequence[Any], name: str, options: Options) -> list[Any]:
+    """Evaluates a traced function on JAX values (usually tracers); gives its flat outputs."""
+    stager = Stager(name, options)
+    for var, const in root.constants.items():
+        stager.env[var] = Constant(const)
+    for var, arg in zip(root.params, args, strict=True):
+        stager.env[var] = Constant(arg)
+    stager.note_uses(root.items, root.results)
+    stager.run(root.items)
+    return [stager.value(v) for v in root.results]
+
+
+def region_inputs(item: Any, bound: set[Any] | None = None) -> Iterator[Any]:
+    """Jaxpr variables an item reads and does not bind."""
+    bound = set() if bound is None else bound
+    eqn = item.eqn if isinstance(item, Region) else item
+    if eqn is not None:
+        for v in eqn.invars:
+            if not is_literal(v) and v not in bound:
+                yield v
+        bound.update(eqn.outvars)
+    if isinstance(item, Region):
+        for inner in item.items:
+            yield from region_inputs(inner, bound)
+        if item.test is not None and not is_literal(item.test[1]) and item.test[1] not in bound:
+            yield item.test[1]
+
+
+def has_tasks(region: Region) -> bool:
+    """True when a `qd.range` is opened anywhere inside."""
+    return any(isinstance(i, Region) and (i.kind == "for" or has_tasks(i)) for i in region.items)
+
+
+@dataclass(eq=False)
+class Stager:
+    """Walks items; see the module docstring."""
+
+    name: str
+    options: Options
+    env: dict[Any, Entry] = field(default_factory=dict)
+    last_use: dict[Any, int] = field(default_factory=dict)
+    position: int = 0
+    segment: Segment = field(init=False)
+    predicate: Atom | Any = None
+    """Condition (a jaxpr atom's JAX value or pending scalar) of the enclosing top-level `qd.when`s."""
+    programs: int = 0
+
+    def __post_init__(self) -> None:
+        self.segment = Segment(self.name)
+
+    # ------------------------------------------------------------------ walking
+    def note_uses(self, items: Sequence[Any], outvars: Sequence[Any]) -> None:
+        """Remembers the last position that reads each variable."""
+        for position, item in enumerate(items):
+            for v in region_inputs(item):
+                self.last_use[v] = position
+        for v in outvars:
+            if not is_literal(v):
+                self.last_use[v] = len(items)
+
+    def run(self, items: Sequence[Any]) -> None:
+        """Stages the items of the function in order."""
+        for self.position, item in enumerate(items):
+            self.item(item)
+        self.position = len(items)
+
+    def item(self, item: Any) -> None:
+        """Stages one equation or region."""
+        if isinstance(item, Region):
+            if item.kind == "for":
+                self.task(item)
+            elif item.kind == "while" and has_tasks(item):
+                self.loop_of_tasks(item)
+            elif item.kind == "when" and has_tasks(item):
+                self.conditional_tasks(item)
+            else:
+                self.serial(item)
+            return
+        rule = _RULES.get(item.primitive.name)
+        if rule is not None:
+            rule(self, item)
+        elif compat.has_markers(item.effects):
+            self.control_flow(item)
+        else:
+            self.pure(item)
+
+    def used_later(self, var: Any) -> bool:
+        """True when an item from here on reads the variable."""
+        return self.last_use.get(var, -1) >= self.position
+
+    # ------------------------------------------------------------------ values
+    def value(self, atom: Any) -> Any:
+        """The JAX value of a jaxpr atom; closes the segment when a task computes it."""
+        if is_literal(atom):
+            return atom.val
+        entry = self.env[atom]
+        if isinstance(entry, Pending):
+            self.flush()
+            entry = self.env[atom]
+        if isinstance(entry, BufferState):
+            return self.content(entry)
+        assert isinstance(entry, Constant)
+        return entry.value
+
+    def content(self, state: BufferState) -> Any:
+        """The whole content of a buffer now."""
+        ref = self.segment.refs.get(state)
+        if ref is not None and (ref in self.segment.written or state.value is None):
+            self.flush()
+        if state.value is None:
+            state.value = jnp.full(state.shape, 0 if state.fill is None else state.fill, state.dtype.numpy)
+        return state.value
+
+    def flush(self) -> None:
+        """Closes the segment: one call; buffers and pending values become JAX values."""
+        segment = self.segment
+        states = {s: v for s, v in segment.refs.items() if v in segment.written and self._is_live(s)}
+        waiting: dict[Pending, list[Any]] = {}
+        for var, entry in self.env.items():
+            if isinstance(entry, Pending) and self.used_later(var):
+                waiting.setdefault(entry, []).append(var)
+        results = [*states.values(), *(p.ref for p in waiting)]
+        program = segment.finish(results)
+        self.segment = Segment(self.name)
+        if results:
+            staged = StagedProgram.of(program, self.options)
+            outs = call(staged, [value for _, value in segment.operands])
+            for state, out in zip(states, outs, strict=False):
+                state.value = out
+            for pending, out in zip(waiting, outs[len(states) :], strict=False):
+                for var in waiting[pending]:
+                    self.env[var] = Constant(logical(out, var.aval))
+
+    def _is_live(self, state: BufferState) -> bool:
+        return any(e is state and self.used_later(v) for v, e in self.env.items())
+
+    # ------------------------------------------------------------------ graph side
+    def importer(self, builder: Builder) -> Importer:
+        """An importer that puts constants too large for registers into parameters."""
+        return Importer(builder, hoist=lambda array: self.segment.param(jnp.asarray(array)))
+
+    def scalars(self, builder: Builder, entry: Entry) -> np.ndarray:
+        """A small value as graph scalars, loaded by `builder`."""
+        if isinstance(entry, Pending):
+            return load_all(builder, entry.ref) if entry.atoms is None else entry.atoms
+        assert isinstance(entry, Constant)
+        value = physical(entry.value)
+        if is_concrete(value):
+            array = np.asarray(value)
+            out = np.empty(array.shape, object)
+            for k in np.ndindex(*array.shape):
+                out[k] = literal(array[k], DType.of(array.dtype))
+            return out
+        return load_all(builder, self.segment.param(value))
+
+    def operand(self, builder: Builder, atom: Any) -> Any:
+        """What the importer sees for a value from outside a region."""
+        entry = self.env[atom]
+        if isinstance(entry, BufferState):
+            return RefValue(self.segment.ref(entry))
+        if isinstance(entry, Constant):
+            value = physical(entry.value)
+            small = np.ndim(value) == 0 or (np.size(value) <= 4 and not is_concrete(value))
+            if not small and not (is_concrete(value) and np.size(value) <= SMALL):
+                return ArrayRef(self.segment.param(jnp.asarray(value)))
+        return self.scalars(builder, entry)
+
+    def scalar(self, builder: Builder, atom: Any) -> Atom:
+        """A rank-0 jaxpr atom as a graph scalar."""
+        if is_literal(atom):
+            array = np.asarray(atom.val, atom.aval.dtype)
+            return literal(array, DType.of(array.dtype))
+        return self.scalars(builder, self.env[atom])[()]
+
+    # ------------------------------------------------------------------ tasks
+    def task(self, region: Region) -> None:
+        """An outermost `qd.range`."""
+        hints = dict(region.hints)
+        if hints.get("serial"):
+            self.serial(region)
+            return
+        self.segment.close_serial()
+        builder = Builder()
+        builder.loc = region.loc
+        index_var = region.eqn.outvars[0]
+        dtype = DType.of(index_var.aval.dtype)
+        start, stop, step = (builder.convert(self.scalar(builder, v), dtype) for v in region.eqn.invars)
+        if self.predicate is not None:
+            stop = builder("select", self._predicate(builder), stop, start)
+        unit = getattr(step, "value", None) == 1
+        index = scalar_var(dtype, "i")
+        env = {v: self.operand(builder, v) for v in dict.fromkeys(region_inputs(_body(region))) if v is not index_var}
+        first, last = start, stop
+        if not unit:
+            first, last = literal(0, dtype), _trip_count(builder, start, stop, step, region.loc)
+        with builder.block() as body:
+            at: Atom = index if unit else builder("add", start, builder("mul", index, step))
+            env[index_var] = _rank0(at)
+            self.importer(builder).region(_body(region), env)
+        name = str(hints.get("name") or f"{self.name}.{len(self.segment.tasks)}")
+        head = tuple(builder.current.eqns)
+        launch = hints_of(hints, *LAUNCH_HINTS)
+        self.segment.append(Task("range_for", index, first, last, body.close(), head, name, region.loc, launch))
+
+    def _predicate(self, builder: Builder) -> Atom:
+        condition: Atom | None = None
+        for atom in self.predicate:
+            one = self.scalar(builder, atom)
+            condition = one if condition is None else builder("and", condition, one)
+        assert condition is not None
+        return condition
+
+    def conditional_tasks(self, region: Region) -> None:
+        """A top-level `qd.when` around loops: each of its tasks runs over an empty range when it is false."""
+        outer = self.predicate
+        self.predicate = (*(outer or ()), region.eqn.invars[0])
+        try:
+            for item in region.items:
+                self.item(item)
+        finally:
+            self.predicate = outer
+
+    def serial(self, item: Any) -> None:
+        """A small equation or region that runs once, in order, in one thread."""
+        loc = item.loc if isinstance(item, Region) else eqn_loc(item)
+        with self.segment.serial_builder(loc) as builder:
+            env: dict[Any, Any] = {}
+            for v in dict.fromkeys(region_inputs(item)):
+                env[v] = self.operand(builder, v)
+            importer = self.importer(builder)
+            if self.predicate is not None:
+                self._guarded(builder, importer, item, env)
+            elif isinstance(item, Region):
+                importer.region(_wrap(item), env)
+            else:
+                importer.eqn(item, env)
+            if not isinstance(item, Region):
+                for v in item.outvars:
+                    if v in env and self.used_later(v):
+                        self.env[v] = self.segment.keep(env[v], physical_type(v.aval)[1])
+
+    def _guarded(self, builder: Builder, importer: Importer, item: Any, env: dict[Any, Any]) -> None:
+        if not isinstance(item, Region) and not item.outvars:
+            with builder.block() as then:
+                importer.eqn(item, env)
+        elif isinstance(item, Region):
+            with builder.block() as then:
+                importer.region(_wrap(item), env)
+        else:
+            raise UnsupportedError(
+                f"needs a value read under a top-level qd.when to stay inside a qd.range, got `{item.primitive.name}`",
+                loc=eqn_loc(item),
+                help="read it before the qd.when, or inside the qd.range",
+            )
+        condition = self._predicate(builder)
+        builder.emit("if", condition, blocks=(then.close(), Builder().current.close()))
+
+    def loop_of_tasks(self, region: Region) -> None:
+        """`qd.while_` around parallel loops: `lax.while_loop` over the contents of the buffers it uses."""
+        assert region.test is not None
+        split, test = region.test
+        used = list(dict.fromkeys(region_inputs(region)))
+        states = list({self.env[v]: None for v in used if isinstance(self.env[v], BufferState)})
+        contents = tuple(self.content(s) for s in states)  # type: ignore[arg-type]
+        fixed = {v: Constant(self.value(v)) for v in used if not isinstance(self.env[v], BufferState)}
+        index = {s: k for k, s in enumerate(states)}
+
+        def inside(values: Sequence[Any]) -> tuple[Stager, list[BufferState]]:
+            inner = Stager(self.name, self.options)
+            local = [BufferState(s.shape, s.dtype, v, hint=s.hint) for s, v in zip(states, values, strict=True)]
+            for v in used:
+                entry = self.env[v]
+                inner.env[v] = local[index[entry]] if isinstance(entry, BufferState) else fixed[v]
+            inner.note_uses(region.items, [v for v in used if isinstance(self.env[v], BufferState)])
+            return inner, local
+
+        def condition(values: Sequence[Any]) -> Any:
+            inner, local = inside(values)
+            if not is_literal(test):
+                inner.last_use[test] = len(region.items)
+            inner.run(region.items[:split])
+            if any(a.value is not b for a, b in zip(local, values, strict=True)):
+                raise UnsupportedError("needs a condition without stores in qd.while_", loc=region.loc)
+            return inner.value(test)
+
+        def body(values: Sequence[Any]) -> tuple[Any, ...]:
+            inner, local = inside(values)
+            inner.run(region.items[split:])
+            return tuple(inner.content(s) for s in local)
+
+        outs = jax.lax.while_loop(condition, body, contents)
+        for state, out in zip(states, outs, strict=True):
+            state.value = out  # type: ignore[union-attr]
+
+    # ------------------------------------------------------------------ equations
+    def pure(self, eqn: Any) -> None:
+        """Array code: XLA's, or a serial task's when it is small and needs a value of one."""
+        pending = any(not is_literal(v) and isinstance(self.env[v], Pending) for v in eqn.invars)
+        sizes = [int(np.prod(v.aval.shape)) for v in (*eqn.invars, *eqn.outvars)]
+        if pending and max(sizes, default=0) <= SMALL and self.predicate is None:
+            try:
+                self.serial(eqn)
+            except UnsupportedError:
+                pass
+            else:
+                return
+        values = [self.value(v) for v in eqn.invars]
+        outs = bind_eqn(eqn, values)
+        for var, out in zip(eqn.outvars, outs, strict=True):
+            self.env[var] = Constant(out)
+
+    def control_flow(self, eqn: Any) -> None:
+        """`lax` control flow with buffer operations inside, between loops."""
+        if has_marker(eqn, "qd_loop_begin"):
+            raise UnsupportedError(
+                f"needs qd.range outside of `{eqn.primitive.name}`, got it inside a lax loop or branch between tasks",
+                loc=eqn_loc(eqn),
+                help="use a Python loop, qd.while_ or qd.when, or put the lax loop around the qd.jit function",
+            )
+        self.serial(eqn)
+
+    def alloc(self, eqn: Any) -> None:
+        """A new buffer."""
+        fill = None
+        if eqn.invars:
+            fill = self.value(eqn.invars[0])
+        self.env[eqn.outvars[0]] = self._new_state(eqn.outvars[0].aval, fill=fill)
+
+    def buffer(self, eqn: Any) -> None:
+        """A buffer with the content of an array, or a cell between loops."""
+        aval = eqn.outvars[0].aval
+        value = jnp.asarray(self.value(eqn.invars[0]), aval.dtype)
+        self.env[eqn.outvars[0]] = self._new_state(aval, value=physical(value))
+
+    @staticmethod
+    def _new_state(aval: Any, value: Any = None, fill: Any = None) -> BufferState:
+        """The state of a new buffer; complex numbers are kept as pairs on a trailing axis."""
+        shape, dtype = physical_type(aval)
+        if fill is not None and shape != tuple(aval.shape):
+            value, fill = physical(jnp.full(aval.shape, fill, aval.dtype)), None
+        return BufferState(shape, dtype, value, fill)
+
+    def read(self, eqn: Any) -> None:
+        """The whole content of a buffer."""
+        self.env[eqn.outvars[0]] = Constant(logical(self.content(self._state(eqn)), eqn.outvars[0].aval))
+
+    def assign(self, eqn: Any) -> None:
+        """A new content for a whole buffer."""
+        state, value = self._state(eqn), physical(self.value(eqn.invars[1]))
+        if self.predicate is not None:
+            old = self.content(state)
+            for atom in self.predicate:
+                value = jnp.where(self.value(atom), value, old)
+        if state in self.segment.refs:
+            self.flush()
+        state.value = value
+
+    def access(self, eqn: Any) -> None:
+        """A load, store, accumulation or atomic between loops."""
+        large = [v for v in (*eqn.invars[1:], *eqn.outvars) if np.prod(v.aval.shape) > SMALL]
+        if large:
+            self._large_access(eqn)
+        else:
+            self.serial(eqn)
+
+    def _large_access(self, eqn: Any) -> None:
+        """A row or slice too large for registers: XLA's own indexing."""
+        state, name = self._state(eqn), eqn.primitive.name
+        if name == "qd_atomic" or self.predicate is not None:
+            most = max(int(np.prod(v.aval.shape)) for v in (*eqn.invars[1:], *eqn.outvars))
+            raise UnsupportedError(
+                f"needs at most {SMALL} elements in one access between loops, got {most}",
+                loc=eqn_loc(eqn),
+                help="use a qd.range over the elements",
+            )
+        first = 2 if name in ("qd_store", "qd_lset", "qd_accum") else 1
+        dynamic = iter([self.value(v) for v in eqn.invars[first:]])
+        where = tuple(next(dynamic) if s is None else slice(*s) for s in eqn.params["slices"])
+        old = self.content(state)
+        if first == 1:
+            self.env[eqn.outvars[0]] = Constant(old[where])
+            return
+        value = self.value(eqn.invars[1])
+        if state in self.segment.refs:
+            self.flush()
+        op = eqn.params.get("op", "set")
+        state.value = getattr(old.at[where], {"mul": "multiply"}.get(op, op))(value)
+
+    def _state(self, eqn: Any) -> BufferState:
+        state = self.env[eqn.invars[0]]
+        if not isinstance(state, BufferState):
+            raise TraceValueError("needs a buffer made by this function", loc=eqn_loc(eqn))
+        return state
+
+
+_RULES: dict[str, Callable[[Stager, Any], None]] = {
+    "qd_alloc": Stager.alloc,
+    "qd_buffer": Stager.buffer,
+    "qd_local": Stager.buffer,
+    "qd_read": Stager.read,
+    "qd_assign": Stager.assign,
+    **dict.fromkeys(("qd_load", "qd_store", "qd_accum", "qd_atomic", "qd_lget", "qd_lset"), Stager.access),
+}
+
+
+def _rank0(atom: Atom) -> np.ndarray:
+    out = np.empty((), object)
+    out[()] = atom
+    return out
+
+
+def _body(region: Region) -> Region:
+    """The items of a loop without its begin marker."""
+    return Region(kind="root", eqn=None, items=region.items)
+
+
+def _wrap(region: Region) -> Region:
+    """A root region that holds just this one."""
+    return Region(kind="root", eqn=None, items=[region])
+
+
+def _trip_count(builder: Builder, start: Atom, stop: Atom, step: Atom, loc: Loc | None) -> Atom:
+    """max(0, ceil((stop - start) / step)) for a step of either sign."""
+    dtype = start.dtype
+    if all(not isinstance(a, Var) for a in (start, stop, step)):
+        a, b, s = (int(v.value) for v in (start, stop, step))  # type: ignore[union-attr]
+        return literal(len(range(a, b, s)), dtype)
+    zero, one = literal(0, dtype), literal(1, dtype)
+    positive = builder("gt", step, zero)
+    toward = builder("select", positive, one, literal(-1, dtype))
+    span = builder("sub", builder("add", builder("sub", stop, start), step), toward)
+    count = builder("max", builder("div", span, step), zero)
+    runs = builder("select", positive, builder("lt", start, stop), builder("gt", start, stop))
+    runs = builder("and", runs, builder("ne", step, zero))
+    assert runs.type == BOOL
+    return builder("select", runs, count, zero)
