@@ -15,7 +15,6 @@ from lowering.runtime import abi
 from lowering.runtime.abi import c_string
 from lowering.runtime.parallel import parallel_for
 from qdtrace.ir.program import Literal, Task, Var, ref_type
-from qdtrace.ir.walk import task_refs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,12 +60,12 @@ def handler_text(layout: Layout, shapes: Sequence[TaskShape], max_threads: int =
     ]
     records = []
     for k, (task, shape) in enumerate(zip(program.tasks, shapes, strict=True)):
-        lines += _task_refs(layout, k, task)
+        lines += _task_refs(layout, k)
         lines += [f"declare void @{symbol}(ptr, ptr)" for symbol in bounds_symbols(k, task)]
         lines += [f"declare void @qd_task_{k}(ptr, i64, i64)"]
-        records.append(_task_record(k, task, shape))
+        records.append(_task_record(layout, k, task, shape))
     lines += [f"@tasks = private constant {_struct(records)}"]
-    most_refs = max((len(task_refs(t)) for t in program.tasks), default=0)
+    most_refs = max(map(len, layout.task_refs), default=0)
     results = layout.slot_count - len(program.params)
     table = [
         "ptr @name", f"i64 {len(program.params)}", f"i64 {results}", "ptr @checks",
@@ -117,19 +116,19 @@ def _checks(layout: Layout) -> list[str]:
     return [*lines, f"@checks = private constant {_struct(records)}"]
 
 
-def _task_refs(layout: Layout, k: int, task: Task) -> list[str]:
+def _task_refs(layout: Layout, k: int) -> list[str]:
     """Constant: slot and byte offset of each reference of a task."""
-    numbers = [n for v in task_refs(task) for n in (layout.places[v].slot, layout.places[v].offset)]
+    numbers = [n for v in layout.task_refs[k] for n in (layout.places[v].slot, layout.places[v].offset)]
     items = ", ".join(f"i64 {n}" for n in numbers)
     return [f"@refs_{k} = private constant [{len(numbers)} x i64] [{items}]"]
 
 
-def _task_record(k: int, task: Task, shape: TaskShape) -> str:
+def _task_record(layout: Layout, k: int, task: Task, shape: TaskShape) -> str:
     start, stop = _static_bounds(task) or (0, 0)
     bounds = "null" if _static_bounds(task) else f"@qd_bounds_{k}"
     return _struct(
         [
-            f"ptr @qd_task_{k}", f"ptr {bounds}", f"ptr @refs_{k}", f"i64 {len(task_refs(task))}",
+            f"ptr @qd_task_{k}", f"ptr {bounds}", f"ptr @refs_{k}", f"i64 {len(layout.task_refs[k])}",
             f"i64 {start}", f"i64 {stop}", f"i64 {grain_of(shape)}", f"i64 {shape.lanes}",
         ]
     )  # fmt: skip

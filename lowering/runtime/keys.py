@@ -19,14 +19,13 @@ import lowering
 import qdtrace.ir
 from qdtrace.ir.printer import print_task
 from qdtrace.ir.program import ref_type
-from qdtrace.ir.walk import task_refs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lowering.llvm.target import Target
     from lowering.runtime.layout import Layout
-    from qdtrace.ir.program import Task
+    from qdtrace.ir.program import Task, Var
 
 _LENGTH = 32
 
@@ -36,15 +35,15 @@ def digest(*parts: object) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:_LENGTH]
 
 
-def task_content(task: Task, emit_options: object) -> str:
+def task_content(task: Task, refs: Sequence[Var], emit_options: object) -> str:
     """Content key of a task: equal for equal bodies over references of equal types, whatever their names."""
-    return digest("task", print_task(task, canonical=True), [str(v.type) for v in task_refs(task)], emit_options)
+    return digest("task", print_task(task, canonical=True), [str(v.type) for v in refs], emit_options)
 
 
 def program_content(layout: Layout, tasks: Sequence[str], max_threads: int) -> str:
     """Content key of a program: its tasks, given by their content keys, and how it is called."""
     program = layout.program
-    refs = [[(layout.places[v].slot, layout.places[v].offset) for v in task_refs(t)] for t in program.tasks]
+    refs = [[(layout.places[v].slot, layout.places[v].offset) for v in used] for used in layout.task_refs]
     params = [(v.hint, str(ref_type(v))) for v in program.params]
     written = [(v.hint, str(ref_type(v))) for v in layout.written]
     aliases = sorted(layout.aliases.items())

@@ -15,7 +15,7 @@ from qdtrace.ir.program import Program, Var, ref_type
 from qdtrace.ir.walk import task_refs, walk_program
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 SCRATCH_ALIGNMENT = 64
 
@@ -39,6 +39,8 @@ class Layout:
     """Operand number to number of the result that takes over its memory."""
     places: Mapping[Var, Place]
     scratch_bytes: int
+    task_refs: tuple[tuple[Var, ...], ...]
+    """References of each task, in the order in which its code takes them."""
 
     @property
     def slot_count(self) -> int:
@@ -66,25 +68,25 @@ def plan_layout(program: Program) -> Layout:
     aliases = {params[v]: k for v, k in results.items() if v in params}
     places = {v: Place(k) for v, k in params.items()}
     places |= {v: Place(len(params) + k) for v, k in results.items()}
-    offsets, scratch_bytes = _pack(program, [b for b in program.buffers if b not in results])
+    refs = tuple(tuple(task_refs(task)) for task in program.tasks)
+    offsets, scratch_bytes = _pack(_lifetimes(refs, [b for b in program.buffers if b not in results]))
     places |= {v: Place(len(params) + len(written), offset) for v, offset in offsets.items()}
-    return Layout(program, written, aliases, places, scratch_bytes)
+    return Layout(program, written, aliases, places, scratch_bytes, refs)
 
 
-def _lifetimes(program: Program, buffers: Iterable[Var]) -> dict[Var, tuple[int, int]]:
+def _lifetimes(refs: Sequence[Sequence[Var]], buffers: Iterable[Var]) -> dict[Var, tuple[int, int]]:
     """First and last task that uses each buffer; unused ones are absent."""
     wanted = set(buffers)
     spans: dict[Var, tuple[int, int]] = {}
-    for k, task in enumerate(program.tasks):
-        for var in task_refs(task):
+    for k, used in enumerate(refs):
+        for var in used:
             if var in wanted:
                 spans[var] = (spans.get(var, (k, k))[0], k)
     return spans
 
 
-def _pack(program: Program, buffers: list[Var]) -> tuple[dict[Var, int], int]:
-    """Byte offsets for buffers (largest first, first fit) and the bytes needed."""
-    spans = _lifetimes(program, buffers)
+def _pack(spans: Mapping[Var, tuple[int, int]]) -> tuple[dict[Var, int], int]:
+    """Byte offsets for buffers by their lifetimes (largest first, first fit), and the bytes needed."""
     placed: list[tuple[int, int, tuple[int, int]]] = []
     offsets: dict[Var, int] = {}
     for var in sorted(spans, key=lambda v: -ref_type(v).nbytes):
