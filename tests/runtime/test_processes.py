@@ -13,10 +13,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-def start(folder: Path, devices: int = 1) -> subprocess.Popen[str]:
-    """A process that compiles into the folder."""
-    environment = os.environ | {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
-    command = [sys.executable, "-m", "tests.runtime.child", str(folder)]
+def start(folder: Path) -> subprocess.Popen[str]:
+    """A process with two devices that compiles into folders below the one given."""
+    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    command = [sys.executable, "-m", "tests.runtime.child", str(folder / "ours"), str(folder / "xla")]
     return subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -40,9 +40,10 @@ def cold(tmp_path_factory) -> tuple[Path, list[dict]]:
 def test_two_processes_fill_one_cache(cold):
     folder, outcomes = cold
     assert all(o["good"] for o in outcomes)
+    assert [o["sharded"] for o in outcomes] == [[True, False]] * 2
     assert outcomes[0]["names"] == outcomes[1]["names"]
     tasks_handlers_and_launcher = 2 + 2 + 1
-    assert len(list(folder.iterdir())) == tasks_handlers_and_launcher
+    assert len(list((folder / "ours").iterdir())) == tasks_handlers_and_launcher
     for o in outcomes:
         assert o["both"]["llvm_compiles"] + o["both"]["cache_hits"] == tasks_handlers_and_launcher
     assert sum(o["both"]["llvm_compiles"] for o in outcomes) >= tasks_handlers_and_launcher
@@ -50,15 +51,21 @@ def test_two_processes_fill_one_cache(cold):
 
 def test_a_warm_process_compiles_nothing_and_mends_a_damaged_file(cold):
     folder, outcomes = cold
-    before = {p: p.read_bytes() for p in folder.iterdir()}
+    before = {p: p.read_bytes() for p in (folder / "ours").iterdir()}
     (handler,) = [p for p, data in before.items() if b"affine" in data]
     handler.write_bytes(before[handler][:-20])
-    warm = outcome(start(folder, devices=2))
+    kept_by_jax = compiled_by_xla(folder)
+    warm = outcome(start(folder))
     assert warm["good"]
     assert warm["names"] == outcomes[0]["names"]
     assert warm["first"] == {"llvm_compiles": 0, "cache_hits": 3, "linked": 3}
     assert warm["both"] == {"llvm_compiles": 1, "cache_hits": 4, "linked": 5}
-    assert {p: p.read_bytes() for p in folder.iterdir()} == before
-    right, gathered = warm["sharded"]
-    assert right
-    assert not gathered
+    assert {p: p.read_bytes() for p in (folder / "ours").iterdir()} == before
+    assert warm["sharded"] == [True, False]
+    assert kept_by_jax
+    assert compiled_by_xla(folder) == kept_by_jax, "JAX did not find its programs that call ours again"
+
+
+def compiled_by_xla(folder: Path) -> set[str]:
+    """Names of the programs in JAX's own cache."""
+    return {p.name for p in (folder / "xla").iterdir() if p.name.endswith("-cache")}
