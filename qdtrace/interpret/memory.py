@@ -1,0 +1,209 @@
+"""Memory of an interpreted run: a reference is a flat list of NumPy scalars, None where nothing was stored.
+
+Each function compiles one memory equation to a closure over an environment (a list of slots).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from qdtrace.interpret.errors import InterpreterError
+from qdtrace.interpret.numpy_rules import scalar_function
+from qdtrace.ir.primitives import Effect
+from qdtrace.ir.program import Eqn, Var, ref_type
+from qdtrace.ir.types import RefType, Space
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy as np
+
+    from qdtrace.interpret.reference import Compiler
+    from qdtrace.ir.program import Atom
+
+    Memory = list[np.generic | None]
+    Env = list
+    Step = Callable[[Env], None]
+
+
+def name_of(ref: Var) -> str:
+    """How an error calls a reference."""
+    return ref.hint or "_"
+
+
+def unravel(flat: int, shape: Sequence[int]) -> tuple[int, ...]:
+    """The index, one entry an axis, of a flat position."""
+    index = []
+    for n in reversed(shape):
+        flat, i = divmod(flat, n)
+        index.append(i)
+    return tuple(reversed(index))
+
+
+def element_name(ref: Var, flat: int) -> str:
+    """`x[1, 2]`."""
+    index = unravel(flat, ref_type(ref).shape)
+    return f"`{name_of(ref)}[{', '.join(map(str, index))}]`" if index else f"`{name_of(ref)}`"
+
+
+def _locator(compiler: Compiler, eqn: Eqn, ref: Var, indices: Sequence[Atom]) -> Callable[[Env], int]:
+    shape = ref_type(ref).shape
+    slots = [compiler.slot(a) for a in indices]
+
+    def refuse(index: Sequence[int]) -> None:
+        axis = next(k for k, (i, n) in enumerate(zip(index, shape, strict=True)) if not 0 <= i < n)
+        written = ", ".join(map(str, index))
+        raise InterpreterError(
+            f"index {index[axis]} is out of bounds for axis {axis} of `{name_of(ref)}` with shape {shape}",
+            loc=eqn.loc,
+            notes=[f"`{eqn.primitive.name}` of `{name_of(ref)}` at ({written})"],
+            help="keep indices between 0 and the length of the axis minus 1, or guard the access with a condition",
+        )
+
+    if not slots:
+        return lambda env: 0
+    if len(slots) == 1:
+        (slot,), (size,) = slots, shape
+
+        def locate_1(env: Env) -> int:
+            i = int(env[slot])
+            if not 0 <= i < size:
+                refuse((i,))
+            return i
+
+        return locate_1
+
+    def locate(env: Env) -> int:
+        flat = 0
+        for slot, n in zip(slots, shape, strict=True):
+            i = int(env[slot])
+            if not 0 <= i < n:
+                refuse([int(env[s]) for s in slots])
+            flat = flat * n + i
+        return flat
+
+    return locate
+
+
+def _unset(eqn: Eqn, ref: Var, flat: int) -> InterpreterError:
+    return InterpreterError(
+        f"{element_name(ref, flat)} is read before anything is stored there; its shape is {ref_type(ref).shape}",
+        loc=eqn.loc,
+        notes=[f"`{eqn.primitive.name}` needs the content of `{name_of(ref)}`"],
+        help="store a value first, or start from zeros",
+    )
+
+
+def _watched(compiler: Compiler, eqn: Eqn, ref: Var, locate: Callable[[Env], int]) -> Callable[[Env], int]:
+    races = compiler.races
+    if races is None or not is_global(ref):
+        return locate
+    slot = compiler.slot(ref)
+    effects = eqn.primitive.effects
+    kind = "accum" if Effect.ACCUM in effects else "atomic" if len(effects) == 2 else eqn.primitive.name
+
+    def locate_and_tell(env: Env) -> int:
+        flat = locate(env)
+        races.access(kind, ref, slot, flat, eqn)
+        return flat
+
+    return locate_and_tell
+
+
+def is_global(ref: Var) -> bool:
+    """True for a reference shared by all iterations."""
+    return isinstance(ref.type, RefType) and ref.type.space is Space.GLOBAL
+
+
+def _access(compiler: Compiler, eqn: Eqn, first_index: int) -> tuple[int, Callable[[Env], int], Var]:
+    ref = eqn.invars[0]
+    assert isinstance(ref, Var)
+    locate = _watched(compiler, eqn, ref, _locator(compiler, eqn, ref, eqn.invars[first_index:]))
+    return compiler.slot(ref), locate, ref
+
+
+def compile_load(compiler: Compiler, eqn: Eqn) -> Step:
+    """`a = load ref i...`."""
+    memory, locate, ref = _access(compiler, eqn, 1)
+    out = compiler.slot(eqn.outvar)
+
+    def load(env: Env) -> None:
+        flat = locate(env)
+        value = env[memory][flat]
+        if value is None:
+            raise _unset(eqn, ref, flat)
+        env[out] = value
+
+    return load
+
+
+def compile_store(compiler: Compiler, eqn: Eqn) -> Step:
+    """`store ref a i...`."""
+    memory, locate, _ = _access(compiler, eqn, 2)
+    value = compiler.slot(eqn.invars[1])
+
+    def store(env: Env) -> None:
+        env[memory][locate(env)] = env[value]
+
+    return store
+
+
+def compile_accum(compiler: Compiler, eqn: Eqn) -> Step:
+    """`accum[op] ref a i...`."""
+    memory, locate, ref = _access(compiler, eqn, 2)
+    value = compiler.slot(eqn.invars[1])
+    combine = scalar_function(str(eqn.params["op"]), (ref.dtype, ref.dtype), {}) if ref.dtype.bits > 1 else None
+    combine = combine or _bool_combine(str(eqn.params["op"]))
+
+    def accum(env: Env) -> None:
+        flat = locate(env)
+        old = env[memory][flat]
+        if old is None:
+            raise _unset(eqn, ref, flat)
+        env[memory][flat] = combine(old, env[value])
+
+    return accum
+
+
+def _bool_combine(op: str) -> Callable[..., np.generic]:
+    # Of two truth values the sum is `or` and the product is `and`, as NumPy has them.
+    return scalar_function({"add": "or", "max": "or", "mul": "and", "min": "and"}.get(op, op), (), {})
+
+
+def compile_atomic(compiler: Compiler, eqn: Eqn) -> Step:
+    """`old = atomic[op] ref a i...`, or `old = atomic[op=cas] ref expected a i...`."""
+    op = str(eqn.params["op"])
+    memory, locate, ref = _access(compiler, eqn, 3 if op == "cas" else 2)
+    out = compiler.slot(eqn.outvar)
+    value = compiler.slot(eqn.invars[-1 - ref_type(ref).ndim])
+    expected = compiler.slot(eqn.invars[1])
+    if op == "exchange":
+        combine: Callable[..., object] = lambda old, new: new  # noqa: E731
+    elif op == "cas":
+        combine = None  # type: ignore[assignment]
+    else:
+        combine = scalar_function(op, (ref.dtype, ref.dtype), {}) if ref.dtype.bits > 1 else _bool_combine(op)
+
+    def atomic(env: Env) -> None:
+        flat = locate(env)
+        cells = env[memory]
+        old = cells[flat]
+        if old is None:
+            raise _unset(eqn, ref, flat)
+        if combine is not None:
+            cells[flat] = combine(old, env[value])
+        elif old.tobytes() == env[expected].tobytes():  # by bits: NaN can be exchanged, 0.0 is not -0.0
+            cells[flat] = env[value]
+        env[out] = old
+
+    return atomic
+
+
+def compile_cell(compiler: Compiler, eqn: Eqn) -> Step:
+    """`c = cell[dtype, shape]`: fresh memory each time it runs."""
+    out, size = compiler.slot(eqn.outvar), ref_type(eqn.outvar).size
+
+    def cell(env: Env) -> None:
+        env[out] = [None] * size
+
+    return cell

@@ -1,0 +1,285 @@
+"""The reference interpreter: what a program means, one NumPy scalar at a time.
+
+A block is compiled once to a list of closures over an environment (a list of slots, one for each variable and
+literal), which then run in order. `COMPILE` has one entry for each primitive of the graph.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from qdtrace.interpret import memory
+from qdtrace.interpret.errors import InterpreterError
+from qdtrace.interpret.numpy_rules import RULES, quiet, scalar_function, wrapper
+from qdtrace.interpret.races import RaceDetector
+from qdtrace.ir.program import Atom, Block, Eqn, Program, Task, Var, ref_type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from qdtrace.interpret.memory import Env, Step
+    from qdtrace.ir.program import Loc
+    from qdtrace.ir.types import DType
+
+Order = Literal["forward", "backward", "shuffled"]
+
+
+def evaluate(
+    program: Program,
+    args: Sequence[np.ndarray],
+    *,
+    order: Order = "forward",
+    seed: int = 0,
+    fuel: int = 10_000_000,
+    check_races: bool = False,
+) -> list[np.ndarray]:
+    """Runs the program on copies of the arguments and gives the content of its results.
+
+    `order` is that of the iterations of a range_for (`seed` is for `shuffled`); `fuel` bounds the iterations of all
+    loops together. Raises InterpreterError for what has no meaning, with the line of the equation.
+    """
+    with quiet():
+        return _Machine(order, seed, fuel, RaceDetector() if check_races else None).run(program, args)
+
+
+class Compiler:
+    """Turns the blocks of one task into closures. Slots are given to variables and literals as they are met."""
+
+    def __init__(self, template: Env, slots: dict[Var, int], burn: Callable[[Loc | None], None], races) -> None:
+        self.template = template
+        self.slots = slots
+        self.burn = burn
+        self.races: RaceDetector | None = races
+
+    def slot(self, atom: Atom) -> int:
+        """The slot of a variable, or a new one that holds the literal."""
+        if isinstance(atom, Var):
+            found = self.slots.get(atom)
+            if found is not None:
+                return found
+            self.slots[atom] = len(self.template)
+            self.template.append(None)
+        else:
+            self.template.append(atom.value)
+            return len(self.template) - 1
+        return self.slots[atom]
+
+    def steps(self, eqns: Sequence[Eqn]) -> list[Step]:
+        """The closures of the equations, in order."""
+        return [COMPILE[e.primitive.name](self, e) for e in eqns]
+
+    def block(self, block: Block) -> tuple[list[int], list[Step], list[int]]:
+        """Slots of the parameters, closures and slots of the results."""
+        params = [self.slot(p) for p in block.params]
+        steps = self.steps(block.eqns)
+        return params, steps, [self.slot(r) for r in block.results]
+
+
+def _compile_scalar(compiler: Compiler, eqn: Eqn) -> Step:
+    function = scalar_function(eqn.primitive.name, [a.dtype for a in eqn.invars], eqn.params)
+    operands = [compiler.slot(a) for a in eqn.invars]
+    out = compiler.slot(eqn.outvar)
+    match operands:
+        case [a]:
+
+            def unary(env: Env) -> None:
+                env[out] = function(env[a])
+
+            return unary
+        case [a, b]:
+
+            def binary(env: Env) -> None:
+                env[out] = function(env[a], env[b])
+
+            return binary
+        case [a, b, c]:
+
+            def ternary(env: Env) -> None:
+                env[out] = function(env[a], env[b], env[c])
+
+            return ternary
+    raise AssertionError(f"{eqn.primitive.name} has {len(operands)} operands")
+
+
+def _compile_for(compiler: Compiler, eqn: Eqn) -> Step:
+    start, stop, step, *inits = (compiler.slot(a) for a in eqn.invars)
+    (index, *carried), steps, results = compiler.block(eqn.blocks[0])
+    outs = [compiler.slot(v) for v in eqn.outvars]
+    make, burn, loc = wrapper(eqn.blocks[0].params[0].dtype), compiler.burn, eqn.loc
+
+    def loop(env: Env) -> None:
+        by = int(env[step])
+        carries = [env[i] for i in inits]
+        for i in range(int(env[start]), int(env[stop]), by) if by else ():
+            burn(loc)
+            env[index] = make(i)
+            for slot, value in zip(carried, carries, strict=True):
+                env[slot] = value
+            for run in steps:
+                run(env)
+            carries = [env[r] for r in results]
+        for slot, value in zip(outs, carries, strict=True):
+            env[slot] = value
+
+    return loop
+
+
+def _compile_while(compiler: Compiler, eqn: Eqn) -> Step:
+    inits = [compiler.slot(a) for a in eqn.invars]
+    tested, test_steps, (truth,) = compiler.block(eqn.blocks[0])
+    carried, steps, results = compiler.block(eqn.blocks[1])
+    outs = [compiler.slot(v) for v in eqn.outvars]
+    burn, loc = compiler.burn, eqn.loc
+
+    def loop(env: Env) -> None:
+        carries = [env[i] for i in inits]
+        while True:
+            for slot, value in zip(tested, carries, strict=True):
+                env[slot] = value
+            for run in test_steps:
+                run(env)
+            if not env[truth]:
+                break
+            burn(loc)
+            for slot, value in zip(carried, carries, strict=True):
+                env[slot] = value
+            for run in steps:
+                run(env)
+            carries = [env[r] for r in results]
+        for slot, value in zip(outs, carries, strict=True):
+            env[slot] = value
+
+    return loop
+
+
+def _compile_if(compiler: Compiler, eqn: Eqn) -> Step:
+    condition = compiler.slot(eqn.invars[0])
+    _, then_steps, then_results = compiler.block(eqn.blocks[0])
+    _, else_steps, else_results = compiler.block(eqn.blocks[1])
+    outs = [compiler.slot(v) for v in eqn.outvars]
+
+    def branch(env: Env) -> None:
+        taken = bool(env[condition])
+        for run in then_steps if taken else else_steps:
+            run(env)
+        for slot, result in zip(outs, then_results if taken else else_results, strict=True):
+            env[slot] = env[result]
+
+    return branch
+
+
+COMPILE: dict[str, Callable[[Compiler, Eqn], Step]] = {
+    **dict.fromkeys(RULES, _compile_scalar),
+    "load": memory.compile_load,
+    "store": memory.compile_store,
+    "accum": memory.compile_accum,
+    "atomic": memory.compile_atomic,
+    "cell": memory.compile_cell,
+    "for": _compile_for,
+    "while": _compile_while,
+    "if": _compile_if,
+}
+
+
+class _Machine:
+    """One run of one program."""
+
+    def __init__(self, order: Order, seed: int, fuel: int, races: RaceDetector | None) -> None:
+        if order not in ("forward", "backward", "shuffled"):
+            raise InterpreterError(f"order must be forward, backward or shuffled, got {order!r}")
+        self.order = order
+        self.random = random.Random(seed)
+        self.fuel = self.budget = fuel
+        self.races = races
+
+    def burn(self, loc: Loc | None) -> None:
+        """Counts one iteration of a loop."""
+        self.fuel -= 1
+        if self.fuel < 0:
+            raise InterpreterError(
+                f"more than {self.budget} loop iterations were run",
+                loc=loc,
+                help="end the loop, or raise `fuel` when so many are meant",
+            )
+
+    def run(self, program: Program, args: Sequence[np.ndarray]) -> list[np.ndarray]:
+        contents: dict[Var, memory.Memory] = {}
+        _check_count(program, args)
+        for position, (param, arg) in enumerate(zip(program.params, args, strict=True)):
+            contents[param] = _content(program, position, param, np.asarray(arg))
+        for buffer in program.buffers:
+            contents[buffer] = [None] * ref_type(buffer).size
+        for task in program.tasks:
+            self._task(task, contents)
+        return [_array(program, r, contents[r]) for r in program.results]
+
+    def _task(self, task: Task, contents: dict[Var, memory.Memory]) -> None:
+        template: Env = list(contents.values())
+        slots = {var: slot for slot, var in enumerate(contents)}
+        compiler = Compiler(template, slots, self.burn, self.races)
+        head = Compiler(template, slots, self.burn, None).steps(task.head)
+        start, stop = compiler.slot(task.start), compiler.slot(task.stop)
+        index = compiler.slot(task.index) if task.index is not None else None
+        _, steps, _ = compiler.block(task.body)
+        env = template  # every slot is set anew before it is read: iterations cannot see each other through it
+        if self.races is not None:
+            self.races.start_task(task)
+        for run in head:
+            run(env)
+        if index is None:
+            for run in steps:
+                run(env)
+            return
+        make = wrapper(task.index.dtype)  # type: ignore[union-attr]
+        for i in self._iterations(int(env[start]), int(env[stop])):
+            self.burn(task.loc)
+            env[index] = make(i)
+            if self.races is not None:
+                self.races.iteration = i
+            for run in steps:
+                run(env)
+
+    def _iterations(self, start: int, stop: int) -> Sequence[int]:
+        if self.order == "forward":
+            return range(start, stop)
+        if self.order == "backward":
+            return range(start, stop)[::-1]
+        if stop - start > self.budget:
+            self.fuel = 0
+            return range(start, stop)
+        shuffled = list(range(start, stop))
+        self.random.shuffle(shuffled)
+        return shuffled
+
+
+def _check_count(program: Program, args: Sequence[np.ndarray]) -> None:
+    if len(args) != len(program.params):
+        raise InterpreterError(f"`{program.name}` needs {len(program.params)} arguments, got {len(args)}")
+
+
+def _content(program: Program, position: int, param: Var, arg: np.ndarray) -> memory.Memory:
+    want = ref_type(param)
+    if arg.shape != want.shape or arg.dtype != want.dtype.numpy:
+        got = f"{arg.dtype.name} of shape {arg.shape}"
+        raise InterpreterError(
+            f"argument {position} (`{memory.name_of(param)}`) of `{program.name}` needs "
+            f"{want.dtype.numpy.name} of shape {want.shape}, got {got}"
+        )
+    return list(arg.ravel())
+
+
+def _array(program: Program, ref: Var, content: memory.Memory) -> np.ndarray:
+    for flat, value in enumerate(content):
+        if value is None:
+            raise InterpreterError(
+                f"result {memory.element_name(ref, flat)} of `{program.name}` is never stored",
+                help="store every element of what is returned, or start from zeros",
+            )
+    dtype: DType = ref.dtype
+    out = np.empty(len(content), dtype.numpy)
+    for flat, value in enumerate(content):
+        out[flat] = value
+    return out.reshape(ref_type(ref).shape)
