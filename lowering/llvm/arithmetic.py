@@ -74,34 +74,50 @@ def _rem(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom,
     return o.op(f"frem {o.type(d)} {values[0]}, {values[1]}")
 
 
-def minimum(o: Ops, d: DType, a: str, b: str, *, largest: bool, safe: tuple[bool, bool] = (False, False)) -> str:
-    """The smaller (larger) operand, NaN when one is NaN. `safe` says which operands cannot be NaN."""
+def minimum(o: Ops, d: DType, a: str, b: str, *, largest: bool, number: Literal | None = None) -> str:
+    """The smaller (larger) operand; NaN when one is NaN; -0.0 is below 0.0. `number`: `b` is this constant."""
     t = o.type(d)
     if not d.is_float:
         if d is DType.bool:
             return o.binary("or" if largest else "and", t, a, b)
         return o.intrinsic(("s" if d.is_signed else "u") + ("max" if largest else "min"), REGISTER[d], a, b)
-    if safe[1] and not safe[0]:
-        a, b, safe = b, a, (True, False)
-    # x86's minps gives its second operand when one is NaN; so only a NaN in the first needs a look
-    chosen = o.select(o.compare("fcmp ogt" if largest else "fcmp olt", t, a, b), t, a, b)
-    if safe[0]:
-        return chosen
-    return o.select(o.compare("fcmp uno", t, a, a), t, a, chosen)
+    better = "fcmp ogt" if largest else "fcmp olt"
+    if number is not None:
+        if number.value == 0 and np.signbit(number.value) != largest:
+            # the constant is the zero that wins against the other zero
+            return o.select(o.compare("fcmp ole" if largest else "fcmp oge", t, a, b), t, b, a)
+        # one minps: it gives its second operand when one is NaN
+        return o.select(o.compare(better, t, b, a), t, b, a)
+    first = o.select(o.compare(better, t, a, b), t, a, b)
+    if largest:
+        equal = o.select(o.compare("fcmp oeq", t, a, b), t, _bitwise(o, "and", d, a, b), first)
+        return o.select(o.compare("fcmp uno", t, a, a), t, a, equal)
+    # both orders of operands differ for zeros and for NaN only, and there `or` gives -0.0 and NaN
+    return _bitwise(o, "or", d, first, o.select(o.compare(better, t, b, a), t, b, a))
 
 
-def _is_number(atom: Atom) -> bool:
-    return isinstance(atom, Literal) and not np.isnan(atom.value.astype(np.float64))
+def _bitwise(o: Ops, opcode: str, d: DType, a: str, b: str) -> str:
+    float_, integer = REGISTER[d], "i64" if d is DType.f64 else "i32"
+    bits = [o.cast("bitcast", float_, x, integer) for x in (a, b)]
+    return o.cast("bitcast", integer, o.binary(opcode, o.vector(integer), *bits), float_)
+
+
+def _extreme(o: Ops, d: DType, values: list[str], atoms: tuple[Atom, ...], *, largest: bool) -> str:
+    for k in (0, 1):
+        atom = atoms[k]
+        if isinstance(atom, Literal) and d.is_float and atom.value == atom.value:
+            return minimum(o, d, values[1 - k], values[k], largest=largest, number=atom)
+    return minimum(o, d, *values, largest=largest)
 
 
 @rule("min")
 def _min(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom, ...]) -> str:
-    return minimum(o, d, *values, largest=False, safe=(_is_number(atoms[0]), _is_number(atoms[1])))
+    return _extreme(o, d, values, atoms, largest=False)
 
 
 @rule("max")
 def _max(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom, ...]) -> str:
-    return minimum(o, d, *values, largest=True, safe=(_is_number(atoms[0]), _is_number(atoms[1])))
+    return _extreme(o, d, values, atoms, largest=True)
 
 
 @rule("neg")
@@ -228,6 +244,8 @@ def _bitcast(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[A
 @rule("integer_pow")
 def _integer_pow(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom, ...]) -> str:
     y = int(params["y"])
+    if d is not compute_dtype(d):
+        return round_to(o, d, _integer_pow(o, DType.f32, values, params, atoms))
     result, square, left = None, values[0], abs(y)
     multiply = RULES["mul"]
     while left:
@@ -238,12 +256,11 @@ def _integer_pow(o: Ops, d: DType, values: list[str], params: Params, atoms: tup
             square = multiply(o, d, [square, square], {}, ())
     one = o.constant(1, d)
     if result is None:
-        # adding zero makes the constant an operand like any other
         return one
     if y > 0:
         return result
     if d.is_float:
-        return round_to(o, d, o.op(f"fdiv {o.flags}{o.type(d)} {one}, {result}"))
+        return o.op(f"fdiv {o.flags}{o.type(d)} {one}, {result}")
     return integers.divide(o, d, one, result, atoms[0], remainder=False)
 
 

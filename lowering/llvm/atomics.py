@@ -24,7 +24,7 @@ from lowering.llvm.memory import (
     store_scalar,
     to_memory,
 )
-from lowering.llvm.types import BYTES, MEMORY, REGISTER, SMALL_FLOATS, compute_dtype
+from lowering.llvm.types import BYTES, MEMORY, REGISTER, REGISTER_BITS, SMALL_FLOATS, compute_dtype
 from lowering.llvm.vectors import Mask, Value
 from qdtrace.ir.types import DType
 
@@ -253,18 +253,13 @@ def _exchange_loop(f: Frame, d: DType, memory: Global, pointer: str, make: Calla
 
 
 def _compare_and_swap(f: Frame, d: DType, memory: Global, pointer: str, expected: str, new: str) -> str:
-    """Stores `new` where the element equals `expected`; floats are compared as numbers, so the bits may differ."""
-    if not d.is_float:
-        kind = _integer(d)
-        pair = f.text.op(
-            f"cmpxchg ptr {pointer}, {kind} {_as_bits(f.scalar, d, expected)}, {kind} {_as_bits(f.scalar, d, new)} "
-            f"acq_rel monotonic, align {d.itemsize}{memory.alias}"
-        )
-        return _from_bits(f.scalar, d, f.text.op(f"extractvalue {{ {kind}, i1 }} {pair}, 0"))
-    o, type_ = f.scalar, f.scalar.type(d)
-    return _exchange_loop(
-        f, d, memory, pointer, lambda old: o.select(o.compare("fcmp oeq", type_, old, expected), type_, new, old)
+    """Stores `new` where the bits of the element are those of `expected`."""
+    kind = _integer(d)
+    pair = f.text.op(
+        f"cmpxchg ptr {pointer}, {kind} {_as_bits(f.scalar, d, expected)}, {kind} {_as_bits(f.scalar, d, new)} "
+        f"acq_rel monotonic, align {d.itemsize}{memory.alias}"
     )
+    return _from_bits(f.scalar, d, f.text.op(f"extractvalue {{ {kind}, i1 }} {pair}, 0"))
 
 
 # Lane after lane
@@ -365,15 +360,14 @@ def _private_atomic(f: Frame, eqn: Eqn, op: str, values: list[Atom], indices: tu
 
 def _chosen(f: Frame, old: Value, expected: Atom, new: Atom) -> Value:
     d = old.dtype
-    equal = RULES["eq"]
+
+    def one(o: Ops, found: str, wanted: str, then: str) -> str:
+        kind = f"i{REGISTER_BITS[d]}"
+        bits = [o.cast("bitcast", REGISTER[d], x, kind) for x in (found, wanted)]
+        return o.select(o.compare("icmp eq", o.vector(kind), *bits), o.type(d), then, found)
+
     if old.scalar is not None:
-        same = equal(f.scalar, d, [old.scalar, f.scalar_of(expected)], {}, ())
-        return Value(d, scalar=f.scalar.select(same, f.scalar.type(d), f.scalar_of(new), old.scalar))
+        return Value(d, scalar=one(f.scalar, old.scalar, f.scalar_of(expected), f.scalar_of(new)))
     assert old.vectors is not None
-    olds, o = old.vectors, f.vector
-
-    def one(v: int) -> str:
-        same = equal(o, d, [olds[v], f.vector_of(expected, v)], {}, ())
-        return o.select(same, o.type(d), f.vector_of(new, v), olds[v])
-
-    return f.each(d, one)
+    olds = old.vectors
+    return f.each(d, lambda v: one(f.vector, olds[v], f.vector_of(expected, v), f.vector_of(new, v)))

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 TWICE_COST = 100
 """Bodies without loops up to this cost are emitted twice: full vectors without masks, and one masked rest."""
+LONG_BODY = 500
+"""Innermost loop bodies above this cost get one vector a step."""
 PRIVATE_BUDGET = 1 << 18
 """Bytes of private memory that the lanes of one step may take on the stack."""
 
@@ -89,14 +91,16 @@ def choose_shape(facts: TaskFacts, target: Target, options: EmitOptions) -> tupl
 
 
 def _side_by_side(facts: TaskFacts, target: Target, pressure: int) -> int:
-    """Vectors side by side hide the latency of dependent operations, as long as registers hold their values."""
-    if not facts.has_loops:
+    """Vectors side by side hide the latency of dependent operations.
+
+    Measured: two pay even when their values do not quite fit the registers (LLVM orders the operations anew); four
+    only with room to spare. Long loop bodies have enough independent operations of their own.
+    """
+    if not facts.has_loops or facts.loop_body_cost > LONG_BODY:
         return 1
-    for vectors in (4, 2):
-        room = target.registers / (pressure + 2)
-        if room >= vectors and not (vectors == 4 and facts.has_divergent_loops):
-            return vectors
-    return 1
+    if not facts.has_divergent_loops and 5 * pressure <= target.registers:
+        return 4
+    return 2 if 2 * pressure <= 3 * target.registers else 1
 
 
 class _Function:

@@ -111,6 +111,16 @@ class TaskFacts:
         return any(e.primitive.name in ("for", "while") for e in walk_eqns(self.task.body))
 
     @cached_property
+    def loop_body_cost(self) -> int:
+        """Cost of the longest body of an innermost loop."""
+        longest = 0
+        for eqn in walk_eqns(self.task.body):
+            loops = eqn.primitive.name in ("for", "while")
+            if loops and not any(e.primitive.name in ("for", "while") for b in eqn.blocks for e in walk_eqns(b)):
+                longest = max(longest, sum(map(block_cost, eqn.blocks)))
+        return longest
+
+    @cached_property
     def has_divergent_loops(self) -> bool:
         """Whether lanes leave some loop at different times."""
         return any(e.primitive.name in ("for", "while") for e in self.uniformity.divergent)

@@ -22,6 +22,7 @@ PRIVATE: dict[DType, str] = {**REGISTER, DType.bool: "i8"}
 """Private memory of a lane keeps f16 and bf16 as they are in registers."""
 SUFFIX = {"float": "f32", "double": "f64", "ptr": "p0"}
 BYTES = {"i8": 1, "i16": 2, "i32": 4, "i64": 8, "float": 4, "double": 8, "i1": 1}
+REGISTER_BITS = {d: compute.bits for d in DType for compute in [DType.f32 if d in (DType.f16, DType.bf16) else d]}
 SMALL_FLOATS = frozenset({DType.f16, DType.bf16})
 
 

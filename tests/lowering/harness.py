@@ -1,0 +1,187 @@
+"""Runs tasks through the emitter, LLVM's passes and its linker, without JAX, and compares with the reference."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from typing import TYPE_CHECKING
+
+import llvmlite.binding as llvm
+import numpy as np
+
+from lowering.llvm.emit import EmitOptions, TaskCode, emit_task
+from lowering.llvm.target import Target, optimise
+from qdtrace.interpret.reference import evaluate
+from qdtrace.ir.builder import Builder, scalar_var
+from qdtrace.ir.program import Atom, Literal, Program, Task, Var, literal, ref_type
+from qdtrace.ir.types import DType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+TARGETS = ("avx512", "avx2", "portable", "scalar")
+SIZES = (0, 1, 15, 16, 17, 31, 33, 100)
+STRICT = EmitOptions(fast_math=False)
+_names = itertools.count()
+_GUARD = 0xA5
+
+
+class Kernel:
+    """A compiled task."""
+
+    def __init__(self, task: Task, target: Target, options: EmitOptions = STRICT) -> None:
+        self.code: TaskCode = emit_task(task, target, options)
+        module = llvm.parse_assembly(self.code.text)
+        module.triple, module.data_layout = target.triple, target.data_layout
+        module.verify()
+        machine = target.machine()
+        optimise(module, machine)
+        self.assembly = machine.emit_assembly(module)
+        builder = llvm.JITLibraryBuilder().add_object_img(machine.emit_object(module)).add_current_process()
+        builder.export_symbol("qd_task").export_symbol("qd_bounds")
+        self._jit = llvm.create_lljit_compiler(machine, use_jit_link=True)
+        self._library = builder.link(self._jit, f"kernel{next(_names)}")
+        self._task = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(self._library["qd_task"])
+        self._bounds = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(self._library["qd_bounds"])
+
+    def run(self, memory: dict[Var, np.ndarray], cuts: Sequence[float] = ()) -> None:
+        """Runs the whole range, cut into chunks at these fractions."""
+        pointers = (ctypes.c_void_p * max(1, len(self.code.refs)))(*[memory[r].ctypes.data for r in self.code.refs])
+        ends = (ctypes.c_int64 * 2)()
+        self._bounds(pointers, ends)
+        start, stop = ends
+        borders = [start, *(start + int(c * (stop - start)) for c in cuts), stop]
+        for low, high in itertools.pairwise(borders):
+            if low < high:
+                self._task(pointers, low, high)
+
+
+def guarded(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A copy with a guard of 128 known bytes on both sides, so that a store beside the array is seen."""
+    raw = np.full(array.nbytes + 256, _GUARD, np.uint8)
+    inside = raw[128 : 128 + array.nbytes]
+    inside[:] = np.frombuffer(array.tobytes(), np.uint8)
+    return raw, inside.view(array.dtype).reshape(array.shape)
+
+
+def execute(
+    program: Program, args: Sequence[np.ndarray], target: str, options: EmitOptions = STRICT, cuts: Sequence[float] = ()
+) -> list[np.ndarray]:
+    """Results of a program, task after task."""
+    return run_kernels(program, [Kernel(t, Target.named(target), options) for t in program.tasks], args, cuts)
+
+
+def run_kernels(
+    program: Program, kernels: Sequence[Kernel], args: Sequence[np.ndarray], cuts: Sequence[float]
+) -> list[np.ndarray]:
+    """Results of a program by its compiled tasks; nothing beside the arrays may be touched."""
+    memory: dict[Var, np.ndarray] = {}
+    raws = []
+    given = dict(zip(program.params, args, strict=True))
+    for ref in (*program.params, *program.buffers):
+        kind = ref_type(ref)
+        raw, memory[ref] = guarded(np.asarray(given.get(ref, np.zeros(kind.shape, kind.dtype.numpy))))
+        raws.append(raw)
+    for kernel in kernels:
+        kernel.run(memory, cuts)
+    for raw in raws:
+        assert (raw[:128] == _GUARD).all()
+        assert (raw[-128:] == _GUARD).all()
+    return [memory[r].copy() for r in program.results]
+
+
+def same_bits(got: np.ndarray, want: np.ndarray, what: object = "") -> None:
+    """Equal, with NaN equal to NaN and 0.0 not equal to -0.0."""
+    assert got.shape == want.shape
+    assert got.dtype == want.dtype
+    if DType.of(got.dtype).is_float:
+        nan = np.isnan(want.astype(np.float64))
+        np.testing.assert_array_equal(np.isnan(got.astype(np.float64)), nan, err_msg=str(what))
+        unsigned = np.dtype(f"u{got.dtype.itemsize}")
+        bits_got, bits_want = (x.reshape(-1).view(unsigned).reshape(x.shape) for x in (got, want))
+        bad = (bits_got != bits_want) & ~nan
+        assert not bad.any(), f"{what}: {bad.sum()} differ, first got {got[bad][0]!r}, want {want[bad][0]!r}"
+    else:
+        np.testing.assert_array_equal(got, want, err_msg=str(what))
+
+
+def agrees(
+    program: Program,
+    args: Sequence[np.ndarray],
+    targets: Sequence[str] = TARGETS,
+    cuts: Sequence[float] = (0.13, 0.5, 0.77),
+    vectors: Sequence[int | None] = (None,),
+) -> None:
+    """Every target gives exactly what the reference gives, in one piece and in chunks with odd borders."""
+    want = evaluate(program, args)
+    for target in targets:
+        for side in vectors if target in ("avx512", "avx2") else vectors[:1]:
+            options = EmitOptions(fast_math=False, vectors=side)
+            kernels = [Kernel(t, Target.named(target), options) for t in program.tasks]
+            for pieces in ((), cuts):
+                for got, expected in zip(run_kernels(program, kernels, args, pieces), want, strict=True):
+                    same_bits(got, expected, (target, side, pieces))
+
+
+def i32(value: int) -> Literal:
+    """An i32 constant."""
+    return literal(value, DType.i32)
+
+
+def f32(value: float) -> Literal:
+    """An f32 constant."""
+    return literal(value, DType.f32)
+
+
+def loop(b: Builder, start: Atom, stop: Atom, step: Atom, carries: Sequence[Atom], body: Callable) -> tuple[Var, ...]:
+    """A `for`; `body(index, *carries)` returns the next carries."""
+    index = scalar_var(start.dtype)
+    params = [scalar_var(c.dtype) for c in carries]
+    with b.block([index, *params]) as block:
+        results = body(index, *params) or ()
+    return b.emit("for", start, stop, step, *carries, blocks=[block.close(results)], unroll=None)
+
+
+def while_loop(b: Builder, carries: Sequence[Atom], test: Callable, body: Callable) -> tuple[Var, ...]:
+    """A `while`; `test(*carries)` returns a bool, `body(*carries)` the next carries."""
+    tested, params = ([scalar_var(c.dtype) for c in carries] for _ in range(2))
+    with b.block(tested) as first:
+        condition = test(*tested)
+    with b.block(params) as second:
+        results = body(*params) or ()
+    return b.emit("while", *carries, blocks=[first.close([condition]), second.close(results)])
+
+
+def branch(b: Builder, condition: Atom, then: Callable, other: Callable | None = None) -> tuple[Var, ...]:
+    """An `if`; both sides return their results."""
+    blocks = []
+    for side in (then, other or (lambda: ())):
+        with b.block() as block:
+            results = side() or ()
+        blocks.append(block.close(results))
+    return b.emit("if", condition, blocks=blocks)
+
+
+def task(
+    n: int | Atom, body: Callable[[Builder, Var], object], head: Callable[[Builder], object] | None = None
+) -> Task:
+    """A range_for over 0 .. n-1; what `head(b)` returns is given to `body(b, i, value)`."""
+    b, index = Builder(), scalar_var(DType.i32, "i")
+    value = head(b) if head else None
+    with b.block() as block:
+        body(b, index, value) if head else body(b, index)
+    return Task("range_for", index, i32(0), i32(n) if isinstance(n, int) else n, block.close(), tuple(b.current.eqns))
+
+
+def serial(body: Callable[[Builder], object]) -> Task:
+    """A serial task."""
+    b = Builder()
+    with b.block() as block:
+        body(b)
+    return Task("serial", None, i32(0), i32(1), block.close())
+
+
+def program(params: Sequence[Var], tasks: Sequence[Task] | Task, results: Sequence[Var]) -> Program:
+    """A program over parameters."""
+    tasks = (tasks,) if isinstance(tasks, Task) else tuple(tasks)
+    return Program("test", tuple(params), (), tasks, tuple(results))
