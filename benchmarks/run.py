@@ -112,7 +112,7 @@ class Peer:
 
 def measure(program: Program, size: int, repeats: int, say: Any = print) -> list[Row]:
     """Runs one program of one size with every peer."""
-    given = program.inputs(size)
+    given: dict[str, Any] = dict(program.inputs(size))
     rows = [Row(program.name, f"{size} {program.unit}", peer) for peer in program.peers]
     if size == program.size:
         for row in rows:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from qdtrace.ir.primitives import IrTypeError, Primitive, primitive
 from qdtrace.ir.program import Atom, Block, Eqn, Loc, Var, literal
@@ -51,7 +51,7 @@ class Builder:
             self.stack.pop()
 
     def emit(
-        self, prim: Primitive | str, *invars: Atom, blocks: Sequence[Block] = (), hint: str = "", **params: object
+        self, prim: Primitive | str, *invars: Atom, blocks: Sequence[Block] = (), hint: str = "", **params: Any
     ) -> tuple[Var, ...]:
         """Appends one equation and returns its results. Raises IrTypeError when the typing rule is broken."""
         prim = primitive(prim) if isinstance(prim, str) else prim
@@ -59,7 +59,7 @@ class Builder:
         self.current.eqns.append(Eqn(prim, tuple(invars), outvars, params, tuple(blocks), self.loc))
         return outvars
 
-    def __call__(self, prim: Primitive | str, *invars: Atom, hint: str = "", **params: object) -> Var:
+    def __call__(self, prim: Primitive | str, *invars: Atom, hint: str = "", **params: Any) -> Var:
         """Appends an equation of one result and returns it."""
         (out,) = self.emit(prim, *invars, hint=hint, **params)
         return out
@@ -90,7 +90,7 @@ class Builder:
 
 
 def result_types(
-    prim: Primitive, invars: Sequence[Atom], params: dict[str, object], blocks: Sequence[Block] = ()
+    prim: Primitive, invars: Sequence[Atom], params: dict[str, Any], blocks: Sequence[Block] = ()
 ) -> tuple[Type, ...]:
     """Types of the results by the typing rule; the message of an IrTypeError names the primitive."""
     try:

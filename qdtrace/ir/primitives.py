@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from qdtrace.ir.types import BOOL, DType, RefType, ScalarType, Space, Type
 
@@ -38,7 +38,7 @@ class Primitive:
     """An operation of the graph."""
 
     name: str
-    type_rule: Callable[[Sequence[Type], Mapping[str, object], Sequence[Block]], tuple[Type, ...]]
+    type_rule: Callable[[Sequence[Type], Mapping[str, Any], Sequence[Block]], tuple[Type, ...]]
     effects: frozenset[Effect] = frozenset()
     param_names: tuple[str, ...] = ()
     commutative: bool = False
@@ -74,7 +74,7 @@ def _is_number(d: DType) -> bool:
 
 
 def _elementwise(arity: int, accepts: Callable[[DType], bool], what: str, result: DType | None = None):
-    def rule(types: Sequence[Type], params: Mapping[str, object], blocks: Sequence[Block]) -> tuple[Type, ...]:
+    def rule(types: Sequence[Type], params: Mapping[str, Any], blocks: Sequence[Block]) -> tuple[Type, ...]:
         dtypes = _scalars(types, arity)
         _require(len(set(dtypes)) == 1, f"needs operands of one dtype, got {', '.join(d.value for d in dtypes)}")
         _require(accepts(dtypes[0]), f"needs {what} operands, got {dtypes[0].value}")
@@ -108,8 +108,9 @@ def _bitcast(types, params, blocks):
 
 
 def _memory(types: Sequence[Type], first_index: int) -> RefType:
-    _require(bool(types) and isinstance(types[0], RefType), "first operand must be a reference")
-    ref = types[0]
+    ref = types[0] if types else None
+    if not isinstance(ref, RefType):
+        raise IrTypeError("first operand must be a reference")
     indices = types[first_index:]
     _require(len(indices) == ref.ndim, f"needs {ref.ndim} indices for {ref}, got {len(indices)}")
     for t in indices:

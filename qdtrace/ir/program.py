@@ -8,7 +8,7 @@ carry values in and out of them; there is no jump.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -79,7 +79,7 @@ class Literal:
 Atom = Var | Literal
 
 
-def literal(value: object, dtype: DType) -> Literal:
+def literal(value: Any, dtype: DType) -> Literal:
     """A constant of the dtype; the value is converted as NumPy's `astype` does."""
     return Literal(np.asarray(value).astype(dtype.numpy)[()], ScalarType(dtype))
 
@@ -103,7 +103,7 @@ class Eqn:
     primitive: Primitive
     invars: tuple[Atom, ...]
     outvars: tuple[Var, ...] = ()
-    params: Mapping[str, object] = None  # type: ignore[assignment]
+    params: Mapping[str, Any] = None  # type: ignore[assignment]
     blocks: tuple[Block, ...] = ()
     loc: Loc | None = None
 
@@ -138,7 +138,7 @@ class Task:
     head: tuple[Eqn, ...] = ()
     name: str = ""
     loc: Loc | None = None
-    hints: Mapping[str, object] = None  # type: ignore[assignment]
+    hints: Mapping[str, Any] = None  # type: ignore[assignment]
     """Launch hints of the user: `block_dim`, `unroll`, `fuse`."""
 
     def __post_init__(self) -> None:

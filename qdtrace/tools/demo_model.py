@@ -126,11 +126,15 @@ def trajectory(p: NDArray[Any], years: int, per_year: int = 50) -> tuple[NDArray
     """Times and both populations for the figure, by classical Runge-Kutta; `p` is one row or several as columns."""
     state = np.array([p[4], p[5]], np.float64)
     h, states = 1.0 / per_year, [state]
+
+    def slope(state: NDArray[Any]) -> NDArray[Any]:
+        return np.array(rates(state[0], state[1], p))
+
     for _ in range(years * per_year):
-        k1 = np.array(rates(*state, p))
-        k2 = np.array(rates(*(state + 0.5 * h * k1), p))
-        k3 = np.array(rates(*(state + 0.5 * h * k2), p))
-        k4 = np.array(rates(*(state + h * k3), p))
+        k1 = slope(state)
+        k2 = slope(state + 0.5 * h * k1)
+        k3 = slope(state + 0.5 * h * k2)
+        k4 = slope(state + h * k3)
         state = state + h / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
         states.append(state)
     stacked = np.array(states)
