@@ -1,0 +1,1 @@
+"""Vector maths as LLVM text; see README.md and `library`."""

@@ -1,0 +1,396 @@
+"""Expression builder: Python formulas over `Value`s print LLVM text for a vector (or scalar) type.
+
+`+ - * /` and comparisons mean the IEEE operations, in the order written: no instruction carries a fast-math flag, so
+error-free transformations stay error-free whatever options the surrounding code is compiled with. `fma` is always a
+true fused multiply-add (a call of libm's `fma` on a processor without it: slow, but right); `mad` is `llvm.fmuladd`,
+fused only where that is quick, and is used where the extra rounding does not matter. Intrinsics need no declaration:
+the parser of LLVM 19 and later declares them.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_BITS = {"float": 32, "double": 64, "half": 16, "bfloat": 16}
+_FORMAT = {"float": (23, 127), "double": (52, 1023)}
+"""Mantissa bits and exponent bias."""
+
+
+def width(element: str) -> int:
+    """Bits of an element type named as in LLVM text."""
+    return _BITS[element] if element in _BITS else int(element[1:])
+
+
+def literal(element: str, value: float) -> str:
+    """A constant of an element type; floats are rounded to the type and printed as exact bits."""
+    if element in _FORMAT:
+        rounded = float(np.float32(value)) if element == "float" else float(value)
+        return f"0x{struct.unpack('<Q', struct.pack('<d', rounded))[0]:016X}"
+    if element == "i1":
+        return "true" if value else "false"
+    bits = width(element)
+    wrapped = int(value) & ((1 << bits) - 1)
+    return str(wrapped - (1 << bits) if wrapped >> (bits - 1) else wrapped)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Value:
+    """One SSA value: its text (name or constant) and its element type."""
+
+    builder: Builder
+    text: str
+    element: str
+
+    @property
+    def is_float(self) -> bool:
+        """True for floating-point elements."""
+        return self.element in _BITS
+
+    def _binary(self, other: Value | float, float_op: str, int_op: str, swap: bool = False) -> Value:
+        b = self.builder
+        left, right = self, b.value(other, self.element)
+        if swap:
+            left, right = right, left
+        op = float_op if self.is_float else int_op
+        return b.emit(f"{op} {b.type(self.element)} {left.text}, {right.text}", self.element)
+
+    def _compare(self, other: Value | float, predicate: str) -> Value:
+        b = self.builder
+        right = b.value(other, self.element)
+        ordered = "une" if predicate == "ne" else f"o{predicate}"
+        integer = predicate if predicate in ("eq", "ne") else f"s{predicate}"
+        op = f"fcmp {ordered}" if self.is_float else f"icmp {integer}"
+        return b.emit(f"{op} {b.type(self.element)} {self.text}, {right.text}", "i1")
+
+    def __add__(self, other: Value | float) -> Value:
+        return self._binary(other, "fadd", "add")
+
+    def __sub__(self, other: Value | float) -> Value:
+        return self._binary(other, "fsub", "sub")
+
+    def __mul__(self, other: Value | float) -> Value:
+        return self._binary(other, "fmul", "mul")
+
+    def __truediv__(self, other: Value | float) -> Value:
+        return self._binary(other, "fdiv", "sdiv")
+
+    def __radd__(self, other: float) -> Value:
+        return self._binary(other, "fadd", "add", swap=True)
+
+    def __rsub__(self, other: float) -> Value:
+        return self._binary(other, "fsub", "sub", swap=True)
+
+    def __rmul__(self, other: float) -> Value:
+        return self._binary(other, "fmul", "mul", swap=True)
+
+    def __rtruediv__(self, other: float) -> Value:
+        return self._binary(other, "fdiv", "sdiv", swap=True)
+
+    def __neg__(self) -> Value:
+        b = self.builder
+        return b.emit(f"fneg {b.type(self.element)} {self.text}", self.element) if self.is_float else 0 - self
+
+    def __and__(self, other: Value | int) -> Value:
+        return self._binary(other, "", "and")
+
+    def __or__(self, other: Value | int) -> Value:
+        return self._binary(other, "", "or")
+
+    def __xor__(self, other: Value | int) -> Value:
+        return self._binary(other, "", "xor")
+
+    def __invert__(self) -> Value:
+        return self._binary(-1, "", "xor")
+
+    def __lshift__(self, other: Value | int) -> Value:
+        return self._binary(other, "", "shl")
+
+    def __rshift__(self, other: Value | int) -> Value:
+        """Arithmetic shift; `Builder.shift_right` is the logical one."""
+        return self._binary(other, "", "ashr")
+
+    def __lt__(self, other: Value | float) -> Value:
+        return self._compare(other, "lt")
+
+    def __le__(self, other: Value | float) -> Value:
+        return self._compare(other, "le")
+
+    def __gt__(self, other: Value | float) -> Value:
+        return self._compare(other, "gt")
+
+    def __ge__(self, other: Value | float) -> Value:
+        return self._compare(other, "ge")
+
+    def equals(self, other: Value | float) -> Value:
+        """Lane-wise equality; false for NaN."""
+        return self._compare(other, "eq")
+
+    def differs(self, other: Value | float) -> Value:
+        """Lane-wise inequality; true for NaN."""
+        return self._compare(other, "ne")
+
+
+class Builder:
+    """Collects the body of one function over `lanes` elements (1: plain scalars).
+
+    `call` names another maths function by (name, element); the library gives its symbol and notes that it is needed.
+    """
+
+    def __init__(self, lanes: int, resolve: Callable[[str, str, int], str] | None = None) -> None:
+        self.lanes = lanes
+        self.lines: list[str] = []
+        self.requires: list[str] = []
+        self._resolve = resolve
+        self._count = 0
+
+    # -- text ---------------------------------------------------------------------------------------------------
+
+    def type(self, element: str) -> str:
+        """The LLVM type of `lanes` elements."""
+        return element if self.lanes == 1 else f"<{self.lanes} x {element}>"
+
+    def suffix(self, element: str) -> str:
+        """The overload suffix of an intrinsic: `v8f32`."""
+        name = f"f{width(element)}" if element in _BITS else element
+        return name if self.lanes == 1 else f"v{self.lanes}{name}"
+
+    def fresh(self, stem: str = "v") -> str:
+        """A name unused so far in this function, without its sigil."""
+        self._count += 1
+        return f"{stem}{self._count}"
+
+    def emit(self, instruction: str, element: str) -> Value:
+        """Appends an instruction and returns its result."""
+        name = f"%{self.fresh()}"
+        self.lines.append(f"  {name} = {instruction}")
+        return Value(self, name, element)
+
+    def value(self, value: Value | float, element: str) -> Value:
+        """The value itself, or a constant in every lane."""
+        if isinstance(value, Value):
+            return value
+        text = literal(element, value)
+        return Value(self, text if self.lanes == 1 else f"splat ({element} {text})", element)
+
+    def intrinsic(self, name: str, *args: Value) -> Value:
+        """A call of an intrinsic overloaded on the type of its operands, which it returns."""
+        element = args[0].element
+        operands = ", ".join(f"{self.type(a.element)} {a.text}" for a in args)
+        return self.emit(f"call {self.type(element)} @llvm.{name}.{self.suffix(element)}({operands})", element)
+
+    def call(self, name: str, *args: Value) -> Value:
+        """A call of the library's function `name` for the element type of the operands."""
+        element = args[0].element
+        symbol = self.need(name, element, self.lanes)
+        operands = ", ".join(f"{self.type(a.element)} {a.text}" for a in args)
+        return self.emit(f"call {self.type(element)} @{symbol}({operands})", element)
+
+    def need(self, name: str, element: str = "", lanes: int = 1) -> str:
+        """The symbol of a function of the library, or of a table (no element type); notes that it is needed."""
+        assert self._resolve is not None
+        symbol = self._resolve(name, element, lanes)
+        if symbol not in self.requires:
+            self.requires.append(symbol)
+        return symbol
+
+    # -- arithmetic ---------------------------------------------------------------------------------------------
+
+    def fma(self, x: Value, y: Value | float, z: Value | float) -> Value:
+        """x * y + z, rounded once."""
+        return self.intrinsic("fma", x, self.value(y, x.element), self.value(z, x.element))
+
+    def mad(self, x: Value, y: Value | float, z: Value | float) -> Value:
+        """x * y + z, rounded once or twice, whichever is quicker."""
+        return self.intrinsic("fmuladd", x, self.value(y, x.element), self.value(z, x.element))
+
+    def sqrt(self, x: Value) -> Value:
+        """Square root, correctly rounded."""
+        return self.intrinsic("sqrt", x)
+
+    def abs(self, x: Value) -> Value:
+        """Absolute value."""
+        return self.intrinsic("fabs", x)
+
+    def copysign(self, x: Value | float, sign: Value) -> Value:
+        """|x| with the sign bit of `sign`."""
+        return self.intrinsic("copysign", self.value(x, sign.element), sign)
+
+    def trunc(self, x: Value) -> Value:
+        """Rounded towards zero."""
+        return self.intrinsic("trunc", x)
+
+    def select(self, condition: Value, on_true: Value | float, on_false: Value | float) -> Value:
+        """Lane-wise choice; one of the two may be a number."""
+        typed = on_true if isinstance(on_true, Value) else on_false
+        assert isinstance(typed, Value)
+        t, f = self.value(on_true, typed.element), self.value(on_false, typed.element)
+        kind = self.type(typed.element)
+        return self.emit(f"select {self.type('i1')} {condition.text}, {kind} {t.text}, {kind} {f.text}", typed.element)
+
+    def at_least(self, x: Value, low: float) -> Value:
+        """max(x, low), NaN kept."""
+        return self.select(x < low, low, x)
+
+    def at_most(self, x: Value, high: float) -> Value:
+        """min(x, high), NaN kept."""
+        return self.select(x > high, high, x)
+
+    def unordered(self, x: Value, y: Value) -> Value:
+        """True where x or y is NaN."""
+        return self.emit(f"fcmp uno {self.type(x.element)} {x.text}, {y.text}", "i1")
+
+    def poly(self, x: Value, coefficients: Sequence[float]) -> Value:
+        """c0 + c1 x + c2 x^2 + ...: Horner's rule; for more than 6 terms even and odd powers as two chains."""
+        c = list(coefficients)
+        if len(c) <= 6:
+            return self._horner(x, c)
+        square = x * x
+        return self.mad(self._horner(square, c[1::2]), x, self._horner(square, c[0::2]))
+
+    def _horner(self, x: Value, c: list[float]) -> Value:
+        result = self.value(c[-1], x.element)
+        for coefficient in reversed(c[:-1]):
+            result = self.mad(x, result, coefficient)
+        return result
+
+    # -- bits and conversions -----------------------------------------------------------------------------------
+
+    def _cast(self, op: str, x: Value, element: str) -> Value:
+        return self.emit(f"{op} {self.type(x.element)} {x.text} to {self.type(element)}", element)
+
+    def bits(self, x: Value) -> Value:
+        """The bits of a float as an integer of its width."""
+        return self._cast("bitcast", x, f"i{width(x.element)}")
+
+    def from_bits(self, x: Value) -> Value:
+        """The f32 or f64 of those bits."""
+        return self._cast("bitcast", x, {"i32": "float", "i64": "double"}[x.element])
+
+    def float_of(self, x: Value, element: str) -> Value:
+        """A signed integer as a float."""
+        return self._cast("sitofp", x, element)
+
+    def integer_of(self, x: Value, element: str) -> Value:
+        """A float as a signed integer; the value must fit."""
+        return self._cast("fptosi", x, element)
+
+    def resize(self, x: Value, element: str) -> Value:
+        """Another width: floats are rounded, integers sign-extended or cut."""
+        if x.element == element:
+            return x
+        wider = width(element) > width(x.element)
+        if x.is_float:
+            return self._cast("fpext" if wider else "fptrunc", x, element)
+        return self._cast("sext" if wider else "trunc", x, element)
+
+    def shift_right(self, x: Value, count: Value | int) -> Value:
+        """Logical shift."""
+        right = self.value(count, x.element)
+        return self.emit(f"lshr {self.type(x.element)} {x.text}, {right.text}", x.element)
+
+    def power_of_two(self, exponent: Value, element: str) -> Value:
+        """2**exponent for exponents of normal numbers."""
+        mantissa, bias = _FORMAT[element]
+        return self.from_bits((exponent + bias) << mantissa)
+
+    def ldexp(self, x: Value, exponent: Value) -> Value:
+        """x * 2**exponent for |exponent| up to twice the range: two exact-or-last-rounding factors."""
+        half = exponent >> 1
+        return x * self.power_of_two(half, x.element) * self.power_of_two(exponent - half, x.element)
+
+    def round_scaled(self, x: Value, scale: float) -> tuple[Value, Value]:
+        """The integer nearest x * scale, as (float, integer); |x * scale| below a quarter of 2**mantissa.
+
+        Adding 1.5 * 2**mantissa leaves the integer in the low bits of the sum, on every processor.
+        """
+        mantissa, _ = _FORMAT[x.element]
+        magic = 1.5 * 2.0**mantissa
+        moved = self.fma(x, scale, magic)
+        layout = ("<i", "<f") if mantissa == 23 else ("<q", "<d")
+        (pattern,) = struct.unpack(layout[0], struct.pack(layout[1], magic))
+        return moved - magic, self.bits(moved) - pattern
+
+    # -- exact sums and products ---------------------------------------------------------------------------------
+
+    def two_sum(self, x: Value, y: Value) -> tuple[Value, Value]:
+        """x + y as (rounded, error), for any x and y (Knuth)."""
+        total = x + y
+        from_y = total - x
+        return total, (x - (total - from_y)) + (y - from_y)
+
+    def fast_two_sum(self, x: Value | float, y: Value) -> tuple[Value, Value]:
+        """x + y as (rounded, error), for |x| >= |y| (Dekker)."""
+        x = self.value(x, y.element)
+        total = x + y
+        return total, y - (total - x)
+
+    def two_product(self, x: Value, y: Value) -> tuple[Value, Value]:
+        """x * y as (rounded, error)."""
+        product = x * y
+        return product, self.fma(x, y, -product)
+
+    # -- control ------------------------------------------------------------------------------------------------
+
+    def any(self, mask: Value) -> str:
+        """The i1 name that is true when some lane of the mask is."""
+        if self.lanes == 1:
+            return mask.text
+        return self.emit(f"call i1 @llvm.vector.reduce.or.v{self.lanes}i1({self.type('i1')} {mask.text})", "i1").text
+
+    def rarely(self, mask: Value, name: str, quick: Value, *args: Value) -> Value:
+        """`quick`, or where some lane of the mask is set the result of the cold function `name(*args, quick)`."""
+        some, here = self.any(mask), self.fresh("before")
+        slow, done = self.fresh("slow"), self.fresh("done")
+        self.lines += [f"  br label %{here}", f"{here}:", f"  br i1 {some}, label %{slow}, label %{done}", f"{slow}:"]
+        patched = self.call(name, *args, quick)
+        self.lines += [f"  br label %{done}", f"{done}:"]
+        kind = self.type(quick.element)
+        return self.emit(f"phi {kind} [ {quick.text}, %{here} ], [ {patched.text}, %{slow} ]", quick.element)
+
+    def repeat(self, start: Value, wanted: Callable[[Value], Value], step: Callable[[Value], Value]) -> Value:
+        """Applies `step` to all lanes while `wanted` holds in some lane."""
+        here, head, body, done = (self.fresh(stem) for stem in ("here", "head", "body", "done"))
+        kind, state = self.type(start.element), f"%{self.fresh()}"
+        self.lines += [f"  br label %{here}", f"{here}:", f"  br label %{head}", f"{head}:", ""]
+        place = len(self.lines) - 1
+        value = Value(self, state, start.element)
+        some = self.any(wanted(value))
+        self.lines += [f"  br i1 {some}, label %{body}, label %{done}", f"{body}:"]
+        after = step(value)
+        self.lines += [f"  br label %{head}", f"{done}:"]
+        self.lines[place] = f"  {state} = phi {kind} [ {start.text}, %{here} ], [ {after.text}, %{body} ]"
+        return value
+
+    def each_lane(self, mask: Value, name: str, x: Value, other: Value) -> Value:
+        """In the lanes of the mask the scalar f64 function `name` of x, in the others `other`; a loop over lanes."""
+        symbol = self.need(name, "double")
+        kind, element, bools = self.type(x.element), x.element, self.type("i1")
+        text = f"""\
+  br label %head
+head:
+  %lane = phi i32 [ 0, %entry ], [ %following, %next ]
+  %so_far = phi {kind} [ {other.text}, %entry ], [ %after, %next ]
+  %wanted = extractelement {bools} {mask.text}, i32 %lane
+  br i1 %wanted, label %one, label %next
+one:
+  %given = extractelement {kind} {x.text}, i32 %lane
+  %wide = {"fpext float %given to double" if element == "float" else "fadd double %given, 0.0"}
+  %found = call double @{symbol}(double %wide)
+  %narrow = {"fptrunc double %found to float" if element == "float" else "fadd double %found, 0.0"}
+  %with = insertelement {kind} %so_far, {element} %narrow, i32 %lane
+  br label %next
+next:
+  %after = phi {kind} [ %so_far, %head ], [ %with, %one ]
+  %following = add i32 %lane, 1
+  %more = icmp ult i32 %following, {self.lanes}
+  br i1 %more, label %head, label %end
+end:"""
+        self.lines += text.split("\n")
+        return Value(self, "%after", element)

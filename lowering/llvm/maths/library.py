@@ -1,0 +1,148 @@
+"""The library: a function by name, dtype and number of lanes, as LLVM text.
+
+`function_for("exp", DType.f32, 16)` is called as `@{symbol}`; `collect([...])` gives the definitions of functions and
+of those they need, once each.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lowering.llvm.maths import error_function, exponential, gamma, inverse, logarithm, power, remainder, trigonometric
+from lowering.llvm.maths.builder import Builder, Value
+from qdtrace.ir.types import DType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+_ELEMENTS = {DType.f32: "float", DType.f64: "double"}
+_SHORT = {"float": "f32", "double": "f64"}
+_PURE = "nounwind willreturn nosync nofree memory(none)"
+INLINE, CALL, COLD = f"alwaysinline {_PURE}", f"noinline {_PURE}", f"noinline cold {_PURE}"
+
+
+@dataclass(frozen=True, slots=True)
+class MathFunction:
+    """One definition: `text` defines `@symbol` and calls the `requires` symbols. Intrinsics need no declaration."""
+
+    symbol: str
+    text: str
+    requires: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """How a function is made: formula, number of arguments, and attributes in f32 and f64."""
+
+    formula: Callable[..., Value]
+    arguments: int = 1
+    single: str = INLINE
+    double: str = CALL
+
+
+_ENTRIES: dict[str, _Entry] = {
+    "exp": _Entry(exponential.exp, double=INLINE),
+    "exp2": _Entry(exponential.exp2, double=INLINE),
+    "expm1": _Entry(exponential.expm1),
+    "logistic": _Entry(exponential.logistic, double=INLINE),
+    "tanh": _Entry(exponential.tanh),
+    "sinh": _Entry(exponential.sinh, single=CALL),
+    "cosh": _Entry(exponential.cosh, single=CALL),
+    "log": _Entry(logarithm.log, double=INLINE),
+    "log2": _Entry(logarithm.log2),
+    "log1p": _Entry(logarithm.log1p),
+    "asinh": _Entry(logarithm.asinh, single=CALL),
+    "acosh": _Entry(logarithm.acosh, single=CALL),
+    "atanh": _Entry(logarithm.atanh, single=CALL),
+    "sin": _Entry(trigonometric.sin, double=INLINE),
+    "cos": _Entry(trigonometric.cos, double=INLINE),
+    "tan": _Entry(trigonometric.tan),
+    "asin": _Entry(inverse.asin),
+    "acos": _Entry(inverse.acos),
+    "atan": _Entry(inverse.atan),
+    "atan2": _Entry(inverse.atan2, arguments=2),
+    "pow": _Entry(power.pow, arguments=2, single=CALL),
+    "cbrt": _Entry(power.cbrt, single=CALL),
+    "rsqrt": _Entry(power.rsqrt, double=INLINE),
+    "erf": _Entry(error_function.erf),
+    "erfc": _Entry(error_function.erfc, single=CALL),
+    "erf_inv": _Entry(error_function.erf_inv, single=CALL),
+    "lgamma": _Entry(gamma.lgamma, single=CALL),
+    "digamma": _Entry(gamma.digamma, single=CALL),
+    "rem": _Entry(remainder.rem, arguments=2),
+}
+NAMES: frozenset[str] = frozenset(_ENTRIES)
+"""Functions to be asked for; all take and return one dtype."""
+
+_PARTS: dict[str, _Entry] = {
+    "sin_huge": _Entry(trigonometric.sin_huge, double=COLD),
+    "cos_huge": _Entry(trigonometric.cos_huge, double=COLD),
+    "tan_huge": _Entry(trigonometric.tan_huge, double=COLD),
+    "rem_patch": _Entry(remainder.patch, 3, COLD, COLD),
+    **{
+        f"{name}_patch": _Entry(functools.partial(trigonometric.patch, name=f"{name}_huge"), 2, COLD, COLD)
+        for name in ("sin", "cos", "tan")
+    },
+}
+_BY_SYMBOL: dict[str, MathFunction] = {}
+
+
+def function_for(name: str, dtype: DType, lanes: int) -> MathFunction:
+    """The function over `lanes` elements (1: scalars) of f32 or f64; raises KeyError for other names and dtypes."""
+    if name not in NAMES:
+        raise KeyError(name)
+    return _build(name, _ELEMENTS[dtype], lanes)
+
+
+def with_symbol(symbol: str) -> MathFunction:
+    """A function named in the `requires` of another; raises KeyError."""
+    return _BY_SYMBOL[symbol]
+
+
+def closure(functions: Iterable[MathFunction]) -> tuple[MathFunction, ...]:
+    """The functions and all they require, each once."""
+    found: dict[str, MathFunction] = {}
+    waiting = list(functions)
+    while waiting:
+        function = waiting.pop()
+        if function.symbol not in found:
+            found[function.symbol] = function
+            waiting += [_BY_SYMBOL[symbol] for symbol in function.requires]
+    return tuple(found.values())
+
+
+def collect(functions: Iterable[MathFunction]) -> str:
+    """The definitions of the functions and of all they require."""
+    return "\n".join(function.text for function in closure(functions))
+
+
+def _resolve(name: str, element: str, lanes: int) -> str:
+    return _build(name, element, lanes).symbol
+
+
+@functools.cache
+def _build(name: str, element: str, lanes: int) -> MathFunction:
+    if name == trigonometric.TABLE:
+        function = MathFunction(f"qdm.{name}", trigonometric.table_text(f"qdm.{name}"))
+    else:
+        entry = _ENTRIES.get(name) or _PARTS[name]
+        b = Builder(lanes, _resolve)
+        kind, names = b.type(element), [f"%x{k}" for k in range(entry.arguments)]
+        result = entry.formula(b, *(Value(b, x, element) for x in names))
+        symbol = f"qdm.{name}.{_SHORT[element]}x{lanes}"
+        text = "\n".join(
+            [
+                f"define internal {kind} @{symbol}({', '.join(f'{kind} {x}' for x in names)}) "
+                f"{entry.single if element == 'float' else entry.double} {{",
+                "entry:",
+                *b.lines,
+                f"  ret {kind} {result.text}",
+                "}",
+                "",
+            ]
+        )
+        function = MathFunction(symbol, text, tuple(b.requires))
+    _BY_SYMBOL[function.symbol] = function
+    return function

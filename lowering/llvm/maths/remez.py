@@ -1,0 +1,205 @@
+"""Minimax polynomials of the maths library: `python -m lowering.llvm.maths.remez` writes `coefficients.py`.
+
+Each `Fit` is a smooth function on an interval, a weight that turns its error into the relative error of the final
+result, and a degree. The exchange algorithm of E. Ya. Remez runs on a fine Chebyshev grid with 60 digits (mpmath, a
+test dependency); the coefficients are then rounded to the type that evaluates them. The printed error is the weighted
+maximum before that rounding. Only this script needs mpmath; it runs in about a minute.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import mpmath as mp
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+mp.mp.dps = 60
+_TINY = mp.mpf(10) ** -20
+"""Stands for 0 where the formula is 0/0 there."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A polynomial to be found: name, precision of the result, precision of the coefficients, and the problem."""
+
+    name: str
+    precision: str
+    function: Callable[[mp.mpf], mp.mpf]
+    weight: Callable[[mp.mpf], mp.mpf]
+    low: mp.mpf
+    high: mp.mpf
+    degree: int
+    stored: str = ""
+
+
+def minimax(fit: Fit, rounds: int = 12) -> tuple[list[mp.mpf], mp.mpf]:
+    """Coefficients (constant term first) and the largest weighted error."""
+    count = 24 * (fit.degree + 2)
+    middle, half = (mp.mpf(fit.high) + fit.low) / 2, (mp.mpf(fit.high) - fit.low) / 2
+    grid = [middle - half * mp.cos(mp.pi * (2 * k + 1) / (2 * count)) for k in range(count)]
+    values = [fit.function(x) for x in grid]
+    weights = [abs(fit.weight(x)) for x in grid]
+    size = fit.degree + 2
+    chosen = [round((count - 1) * (1 - np.cos(np.pi * k / (size - 1))) / 2) for k in range(size)]
+    coefficients: list[mp.mpf] = []
+    worst = mp.mpf(0)
+    for _ in range(rounds):
+        matrix = mp.matrix(size, size)
+        for row, k in enumerate(chosen):
+            for power in range(fit.degree + 1):
+                matrix[row, power] = grid[k] ** power
+            matrix[row, size - 1] = (-1) ** row / weights[k]
+        solution = mp.lu_solve(matrix, mp.matrix([values[k] for k in chosen]))
+        coefficients = [solution[k] for k in range(fit.degree + 1)]
+        errors = [w * (v - mp.polyval(coefficients[::-1], x)) for w, v, x in zip(weights, values, grid, strict=True)]
+        worst = max(abs(e) for e in errors)
+        if worst <= abs(solution[size - 1]) * mp.mpf("1.0001"):
+            break
+        chosen = _alternation(errors, size)
+    return coefficients, worst
+
+
+def _alternation(errors: list[mp.mpf], size: int) -> list[int]:
+    """The extremum of each run of one sign, cut down to `size` neighbours with the largest errors."""
+    peaks: list[int] = []
+    for k, error in enumerate(errors):
+        if peaks and (errors[peaks[-1]] > 0) == (error > 0):
+            if abs(error) > abs(errors[peaks[-1]]):
+                peaks[-1] = k
+        else:
+            peaks.append(k)
+    while len(peaks) > size:
+        del peaks[0 if abs(errors[peaks[0]]) < abs(errors[peaks[-1]]) else -1]
+    return peaks
+
+
+def _reciprocal_shift(u: mp.mpf, shift: float) -> mp.mpf:
+    """x of t = (x - shift) / (x + shift)."""
+    return shift * (1 + u) / (1 - u)
+
+
+def fits() -> Iterable[Fit]:
+    """All polynomials of the library."""
+    root, quarter, half_pi = mp.sqrt(2), mp.pi / 4 + mp.mpf("0.001"), mp.pi / 2 + mp.mpf("0.004")
+    log2 = mp.mpf("0.348")
+    single, double = "f32", "f64"
+
+    for p, degree in ((single, 4), (double, 9)):
+        yield Fit("exp", p, lambda r: (mp.expm1(r) - r) / r**2, lambda r: r**2 / mp.expm1(r), -log2, log2, degree)
+    for p, degree in ((single, 5), (double, 10)):
+        yield Fit("exp2", p, lambda r: mp.expm1(r * mp.log(2)) / r, lambda r: r / 2**r, -0.501, 0.501, degree)
+    yield Fit("exp2_pow", single, lambda r: 2**r, lambda r: 2**-r, -0.501, 0.501, 6, double)
+
+    low, high = 1 / root - 1, root - 1
+    yield Fit("log", single, lambda f: (mp.log1p(f) - f + f**2 / 2) / f**3, lambda f: f**3 / mp.log1p(f), low, high, 7)
+
+    def atanh_tail(z: mp.mpf) -> mp.mpf:
+        s = mp.sqrt(z)
+        return (2 * mp.atanh(s) / s - 2) / z
+
+    top = ((root - 1) / (root + 1)) ** 2
+    yield Fit("log", double, atanh_tail, lambda z: z, _TINY, top, 6)
+    for name, degree, stored in (("log2", 9, single), ("log2_pow", 12, double)):
+        ratio = {"function": lambda f: mp.log1p(f) / f / mp.log(2), "weight": lambda f: f / mp.log1p(f)}
+        yield Fit(name, single, low=low, high=high, degree=degree, stored=stored, **ratio)
+
+    def atanh_rest(z: mp.mpf) -> mp.mpf:
+        s = mp.sqrt(z)
+        return ((mp.atanh(s) / s - 1) / z - mp.mpf(1) / 3) / z
+
+    yield Fit("log_pow", double, atanh_rest, lambda z: z**2, _TINY, top, 6)
+
+    def odd_tail(function: Callable[[mp.mpf], mp.mpf]) -> dict[str, Callable[[mp.mpf], mp.mpf]]:
+        return {
+            "function": lambda z: (function(mp.sqrt(z)) / mp.sqrt(z) - 1) / z,
+            "weight": lambda z: z * mp.sqrt(z) / function(mp.sqrt(z)),
+        }
+
+    for name, function, top, degrees in (
+        ("sin", mp.sin, half_pi**2, (3, 7)),
+        ("tan", mp.tan, quarter**2, (6, 13)),
+        ("asin", mp.asin, mp.mpf("0.2501"), (4, 11)),
+    ):
+        for p, degree in zip((single, double), degrees, strict=True):
+            yield Fit(name, p, low=_TINY, high=top, degree=degree, **odd_tail(function))
+    yield Fit("atan", single, low=_TINY, high=mp.mpf(1), degree=7, **odd_tail(mp.atan))
+    yield Fit("atan", double, low=_TINY, high=(root - 1) ** 2 + mp.mpf("0.0001"), degree=10, **odd_tail(mp.atan))
+
+    for p, degree in ((single, 6), (double, 11)):
+        yield Fit(
+            "erf", p, lambda z: mp.erf(mp.sqrt(z)) / mp.sqrt(z) - 1, lambda z: mp.sqrt(z) / mp.erf(mp.sqrt(z)),
+            _TINY, mp.mpf(1), degree,
+        )  # fmt: skip
+    yield Fit("erf_tail", single, lambda x: -mp.log(mp.erfc(x), 2), mp.erfc, mp.mpf(1), mp.mpf("4.1"), 6)
+    for p, degree, end in ((single, 9, 10.5), (double, 21, 28)):
+        shift = 3.0
+
+        def scaled(t: mp.mpf, shift: float = shift) -> mp.mpf:
+            x = _reciprocal_shift(t, shift)
+            return (x + shift) * mp.exp(x * x) * mp.erfc(x)
+
+        low, high = ((mp.mpf(x) - shift) / (x + shift) for x in (0.5, end))
+        yield Fit("erfcx", p, scaled, lambda t: mp.mpf(1), low, high, degree)
+
+    def one(_: mp.mpf) -> mp.mpf:
+        return mp.mpf(1)
+
+    def inverse(w: mp.mpf) -> mp.mpf:
+        x = mp.sqrt(-mp.expm1(-w))
+        return mp.erfinv(x) / x
+
+    for p, degrees, end in ((single, (12, 10), 4.1), (double, (7, 9), 6.1)):
+        yield Fit("erf_inv", p, lambda u: inverse(u + 3), one, _TINY - 3, mp.mpf("3.3"), degrees[0], double)
+        yield Fit("erf_inv_tail", p, lambda u: inverse((u + 4) ** 2), one, -1.55, end - 4, degrees[1], double)
+
+    for p, degree in ((single, 3), (double, 4)):
+        yield Fit("cbrt", p, lambda m: 1 / mp.cbrt(m), mp.cbrt, mp.mpf(1), mp.mpf(2), degree)
+
+    def stirling(w: mp.mpf) -> mp.mpf:
+        x = 1 / mp.sqrt(w)
+        return (mp.loggamma(x) - (x - 0.5) * mp.log(x) + x - mp.log(2 * mp.pi) / 2) * x
+
+    def digamma_tail(w: mp.mpf) -> mp.mpf:
+        x = 1 / mp.sqrt(w)
+        return (mp.digamma(x) - mp.log(x) + 1 / (2 * x)) / w
+
+    zero = mp.findroot(mp.digamma, 1.4616)
+    for p, gamma, large, psi, asymptotic in ((single, 9, 2, 10, 2), (double, 18, 6, 22, 6)):
+        yield Fit("lgamma", p, lambda d: mp.loggamma(2 + d) / d, one, mp.mpf("-0.5"), mp.mpf("0.5"), gamma, double)
+        yield Fit("stirling", p, stirling, one, mp.mpf("1e-12"), mp.mpf(1) / 64, large, double)
+        yield Fit("digamma", p, lambda u: mp.digamma(u + 1.5) / (u + 1.5 - zero), one, -0.5001, 0.5001, psi, double)
+        yield Fit("digamma_tail", p, digamma_tail, one, mp.mpf("1e-10"), mp.mpf(1) / 100, asymptotic, double)
+
+
+def render() -> str:
+    """The text of `coefficients.py`."""
+    with mp.workdps(400):
+        digits = f"{int(mp.floor(2 / mp.pi * mp.mpf(2) ** 1200)):x}"
+    lines = [
+        '"""Coefficients of the maths library, constant term first; written by `remez.py`, not by hand."""',
+        "",
+        "from __future__ import annotations",
+        "",
+        "COEFFICIENTS: dict[tuple[str, str], tuple[float, ...]] = {",
+    ]
+    for fit in fits():
+        found, worst = minimax(fit)
+        single = (fit.stored or fit.precision) == "f32"
+        numbers = [repr(float(np.float32(float(c))) if single else float(c)) for c in found]
+        lines.append(f'    ("{fit.name}", "{fit.precision}"): (  # error {mp.nstr(worst, 2)}')
+        lines += [f"        {number}," for number in numbers]
+        lines.append("    ),")
+        print(fit.name, fit.precision, fit.degree, mp.nstr(worst, 3), flush=True)
+    lines += ["}", "", "TWO_OVER_PI_BITS = 1200", "TWO_OVER_PI = int("]
+    lines += [f'    "{digits[k : k + 100]}"' + "," * (k + 100 >= len(digits)) for k in range(0, len(digits), 100)]
+    lines += ["    16,", ")", '"""floor(2 / pi * 2**1200)."""', ""]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    Path(__file__).with_name("coefficients.py").write_text(render())

@@ -1,0 +1,134 @@
+"""Applies a maths function to arrays through LLVM's JIT, and measures its error against mpmath."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import llvmlite.binding as llvm
+import mpmath as mp
+import numpy as np
+
+from lowering.llvm.maths import library
+from lowering.llvm.target import Target
+from qdtrace.ir.types import DType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_ALIVE: list[object] = []
+"""Engines, so that their code stays."""
+
+
+def _driver(function: library.MathFunction, dtype: DType, lanes: int, arguments: int) -> str:
+    """A function that applies `function` to `lanes` elements at a time; the count is a multiple of lanes."""
+    element = "float" if dtype is DType.f32 else "double"
+    kind = element if lanes == 1 else f"<{lanes} x {element}>"
+    loads, operands = [], []
+    for k in range(arguments):
+        loads.append(f"  %p{k} = getelementptr {element}, ptr %in{k}, i64 %i")
+        loads.append(f"  %x{k} = load {kind}, ptr %p{k}, align {dtype.itemsize}")
+        operands.append(f"{kind} %x{k}")
+    pointers = ", ".join(f"ptr %in{k}" for k in range(arguments))
+    return "\n".join(
+        [
+            f"define void @run({pointers}, ptr noalias %out, i64 %n) {{",
+            "entry:",
+            "  br label %loop",
+            "loop:",
+            "  %i = phi i64 [ 0, %entry ], [ %j, %loop ]",
+            *loads,
+            f"  %y = call {kind} @{function.symbol}({', '.join(operands)})",
+            f"  %q = getelementptr {element}, ptr %out, i64 %i",
+            f"  store {kind} %y, ptr %q, align {dtype.itemsize}",
+            f"  %j = add i64 %i, {lanes}",
+            "  %more = icmp ult i64 %j, %n",
+            "  br i1 %more, label %loop, label %done",
+            "done:",
+            "  ret void",
+            "}",
+        ]
+    )
+
+
+@functools.cache
+def compiled(name: str, dtype: DType, lanes: int, target: str = "host") -> Callable[..., np.ndarray]:
+    """The function as one on NumPy arrays of any length."""
+    arguments = 2 if name in ("pow", "atan2", "rem") else 1
+    function = library.function_for(name, dtype, lanes)
+    machine = Target.named(target).machine()
+    text = library.collect([function]) + _driver(function, dtype, lanes, arguments)
+    module = llvm.parse_assembly(text)
+    module.triple, module.data_layout = llvm.get_process_triple(), str(machine.target_data)
+    module.verify()
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    engine = llvm.create_mcjit_compiler(module, machine)
+    engine.finalize_object()
+    _ALIVE.append(engine)
+    native = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (arguments + 1), ctypes.c_int64)(
+        engine.get_function_address("run")
+    )
+
+    def apply(*arrays: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        count = len(arrays[0])
+        padded = -(-count // lanes) * lanes
+        # The padding repeats the first element.
+        inputs = [a if padded == count else np.concatenate([a, np.full(padded - count, a[0], a.dtype)]) for a in arrays]
+        inputs = [np.ascontiguousarray(a, dtype.numpy) for a in inputs]
+        result = np.empty(padded, dtype.numpy) if out is None else out
+        native(*(a.ctypes.data for a in inputs), result.ctypes.data, padded)
+        return result[:count]
+
+    return apply
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Exact values as (high + low) * 2**exponent, |high| in [1/2, 1); 0, inf and NaN are in high with exponent 0."""
+
+    high: np.ndarray
+    low: np.ndarray
+    exponent: np.ndarray
+
+    @staticmethod
+    def of(values: list[mp.mpf]) -> Reference:
+        """Splits mpmath numbers."""
+        high, low, exponent = (np.zeros(len(values)) for _ in range(3))
+        for k, value in enumerate(values):
+            if mp.isnan(value) or mp.isinf(value) or value == 0:
+                high[k] = float(value)
+                continue
+            fraction, power = mp.frexp(value)
+            high[k] = float(fraction)
+            low[k] = float(fraction - high[k])
+            exponent[k] = float(min(max(power, -(10**6)), 10**6))
+        return Reference(high, low, exponent)
+
+
+def ulps(got: np.ndarray, reference: Reference) -> np.ndarray:
+    """Error of each result in units in the last place of the exact value; inf where the kind of value is wrong.
+
+    Infinite results count as 2**(largest exponent), exact values beyond that likewise, so that a result that
+    overflows a few units too early or too late has an error of a few units.
+    """
+    info = np.finfo(got.dtype)
+    bits, top = info.nmant + 1, float(info.maxexp)
+    smallest = info.minexp - info.nmant
+    high, low, exponent = reference.high.copy(), reference.low.copy(), reference.exponent.copy()
+    over = np.isinf(high) | (exponent > top)
+    high[over], low[over], exponent[over] = np.copysign(0.5, high[over]), 0.0, top + 1
+    fraction, power = np.frexp(got.astype(np.float64))
+    infinite = np.isinf(got)
+    fraction[infinite], power[infinite] = np.copysign(0.5, got[infinite]), int(top) + 1
+    unit = np.maximum(exponent - bits, smallest)
+    shift = np.clip(exponent - unit, -1000, 1000)
+    with np.errstate(invalid="ignore", over="ignore"):
+        moved = np.ldexp(fraction, np.clip(power - exponent, -2000, 2000).astype(int))
+        error = np.ldexp(np.abs((moved - high) - low), shift.astype(int))
+    both_nan = np.isnan(got) & np.isnan(reference.high)
+    one_nan = np.isnan(got) ^ np.isnan(reference.high)
+    return np.where(both_nan, 0.0, np.where(one_nan, np.inf, error))
