@@ -1,0 +1,229 @@
+"""Complex numbers as pairs (real, imaginary): arithmetic written out, functions by real jnp formulas."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from qdtrace.errors import UnsupportedError
+from qdtrace.ir.types import DType
+from qdtrace.trace.importer.registry import rule, scalar_struct, traced_rule
+from qdtrace.trace.importer.scalars import constant
+from qdtrace.trace.importer.values import Value, rank0
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from qdtrace.trace.importer.core import Importer
+
+    Pair = tuple[Any, Any]
+
+
+def binary(imp: Importer, name: str, a: Pair, b: Pair) -> Pair:
+    """add, sub, mul or div of two pairs."""
+    op = imp.op
+    if name in ("add", "sub"):
+        return op(name, a[0], b[0]), op(name, a[1], b[1])
+    if name == "mul":
+        real = op("sub", op("mul", a[0], b[0]), op("mul", a[1], b[1]))
+        return real, op("add", op("mul", a[0], b[1]), op("mul", a[1], b[0]))
+    if name == "div":
+        return _divide(imp, a, b)
+    return _unsupported(imp, name)
+
+
+def _divide(imp: Importer, a: Pair, b: Pair) -> Pair:
+    """Smith's method: scales by the larger part of the divisor, so nothing overflows early."""
+    op = imp.op
+    wide = op("ge", op("abs", b[0]), op("abs", b[1]))
+    large, small = imp.select(wide, b[0], b[1]), imp.select(wide, b[1], b[0])
+    ratio = op("div", small, large)
+    scale = op("add", large, op("mul", small, ratio))
+    x, y = imp.select(wide, a[0], a[1]), imp.select(wide, a[1], a[0])
+    real = op("div", op("add", x, op("mul", y, ratio)), scale)
+    imag = op("div", op("sub", y, op("mul", x, ratio)), scale)
+    return real, imp.select(wide, imag, op("neg", imag))
+
+
+def _unsupported(imp: Importer, name: str) -> Any:
+    imp.locate()
+    raise UnsupportedError(
+        f"`{name}` of complex numbers has no import rule", loc=imp.builder.loc,
+        help="write it with real and imaginary parts, or compute it outside of the loop",
+    )  # fmt: skip
+
+
+def _log(x: Any, y: Any) -> Any:
+    return jnp.log(jnp.hypot(x, y)), jnp.arctan2(y, x)
+
+
+def _exp(x: Any, y: Any) -> Any:
+    r = jnp.exp(x)
+    return jnp.where(y == 0, r, r * jnp.cos(y)), jnp.where(y == 0, y, r * jnp.sin(y))
+
+
+def _sqrt(x: Any, y: Any) -> Any:
+    r = jnp.sqrt(0.5 * (jnp.hypot(x, y) + jnp.abs(x)))
+    other = jnp.where(r == 0, r, 0.5 * jnp.abs(y) / jnp.where(r == 0, jnp.ones_like(r), r))
+    real, imag = jnp.where(x >= 0, r, other), jnp.where(x >= 0, other, r)
+    return real, jnp.copysign(imag, y)
+
+
+def _rsqrt(x: Any, y: Any) -> Any:
+    u, v = _sqrt(x, y)
+    n = u * u + v * v
+    return u / n, -v / n
+
+
+def _sinh(x: Any, y: Any) -> Any:
+    return jnp.sinh(x) * jnp.cos(y), jnp.cosh(x) * jnp.sin(y)
+
+
+def _cosh(x: Any, y: Any) -> Any:
+    return jnp.cosh(x) * jnp.cos(y), jnp.sinh(x) * jnp.sin(y)
+
+
+def _tanh(x: Any, y: Any) -> Any:
+    t, s = jnp.tanh(x), jnp.tan(y)
+    d = 1 + t * t * s * s
+    return t * (1 + s * s) / d, s * (1 - t * t) / d
+
+
+def _tan(x: Any, y: Any) -> Any:
+    a, b = _tanh(-y, x)
+    return b, -a
+
+
+def _pow(x: Any, y: Any, u: Any, v: Any) -> Any:
+    a, b = _log(x, y)
+    real, imag = _exp(a * u - b * v, a * v + b * u)
+    zero = (x == 0) & (y == 0)
+    at_zero = jnp.where((u == 0) & (v == 0), 1.0, 0.0).astype(real.dtype)
+    return jnp.where(zero, at_zero, real), jnp.where(zero, 0, imag)
+
+
+def _sign(x: Any, y: Any) -> Any:
+    r = jnp.hypot(x, y)
+    safe = jnp.where(r == 0, jnp.ones_like(r), r)
+    return x / safe, y / safe
+
+
+def _log1p(x: Any, y: Any) -> Any:
+    return 0.5 * jnp.log1p(x * (2 + x) + y * y), jnp.arctan2(y, 1 + x)
+
+
+def _expm1(x: Any, y: Any) -> Any:
+    half = jnp.sin(0.5 * y)
+    return jnp.expm1(x) * jnp.cos(y) - 2 * half * half, jnp.exp(x) * jnp.sin(y)
+
+
+def _logistic(x: Any, y: Any) -> Any:
+    a, b = _tanh(0.5 * x, 0.5 * y)
+    return 0.5 + 0.5 * a, 0.5 * b
+
+
+_FORMULAS: dict[str, Callable[..., Any]] = {
+    "log": _log, "exp": _exp, "sqrt": _sqrt, "rsqrt": _rsqrt, "sinh": _sinh, "cosh": _cosh, "tanh": _tanh, "tan": _tan,
+    "pow": _pow, "sign": _sign, "log1p": _log1p, "expm1": _expm1, "logistic": _logistic,
+    "sin": lambda x, y: (jnp.sin(x) * jnp.cosh(y), jnp.cos(x) * jnp.sinh(y)),
+    "cos": lambda x, y: (jnp.cos(x) * jnp.cosh(y), -jnp.sin(x) * jnp.sinh(y)),
+    "abs": jnp.hypot,
+}  # fmt: skip
+
+
+def _formula(imp: Importer, name: str, elements: Sequence[Pair]) -> Any:
+    parts = [p for pair in elements for p in (pair if type(pair) is tuple else (pair,))]
+    dtype = parts[0].type.dtype.numpy
+    closed = traced_rule(_FORMULAS[name], scalar_struct(dtype, len(parts)), {})
+    results = imp.call(closed, [rank0(p) for p in parts])
+    return results[0][()] if len(results) == 1 else (results[0][()], results[1][()])
+
+
+def _power(imp: Importer, a: Pair, y: int) -> Pair:
+    one = constant(a[0].type.dtype.numpy.type(1))
+    zero = constant(a[0].type.dtype.numpy.type(0))
+    total, base, n = None, a, abs(y)
+    while n:
+        if n & 1:
+            total = base if total is None else binary(imp, "mul", total, base)
+        n >>= 1
+        if n:
+            base = binary(imp, "mul", base, base)
+    total = (one, zero) if total is None else total
+    return binary(imp, "div", (one, zero), total) if y < 0 else total
+
+
+def _element(imp: Importer, name: str, params: Any, elements: Sequence[Pair]) -> Any:
+    op = imp.op
+    a = elements[0]
+    match name:
+        case "add" | "sub" | "mul" | "div":
+            return binary(imp, name, a, elements[1])
+        case "neg":
+            return op("neg", a[0]), op("neg", a[1])
+        case "eq":
+            return op("and", op("eq", a[0], elements[1][0]), op("eq", a[1], elements[1][1]))
+        case "ne":
+            return op("or", op("ne", a[0], elements[1][0]), op("ne", a[1], elements[1][1]))
+        case "is_finite":
+            return op("and", op("is_finite", a[0]), op("is_finite", a[1]))
+        case "integer_pow":
+            return _power(imp, a, int(params["y"]))
+        case "square":
+            return binary(imp, "mul", a, a)
+    if name == "pow" and type(elements[1]) is not tuple:
+        dtype = a[0].type.dtype
+        elements = [a, (imp.convert(elements[1], dtype), constant(dtype.numpy.type(0)))]
+    return _formula(imp, name, elements) if name in _FORMULAS else _unsupported(imp, name)
+
+
+def per_pair(imp: Importer, name: str, aval: Any, values: Sequence[Value], params: Any) -> Value:
+    """An elementwise primitive on complex operands."""
+    from qdtrace.trace.importer.elementwise import per_element
+
+    fn = lambda *elements: _element(imp, name, params, elements)  # noqa: E731 - chosen by name
+    return per_element(imp, fn, aval.shape, imp.dtype_of(aval), values, aval.dtype.kind == "c")
+
+
+def convert_parts(imp: Importer, pair: Pair, dtype: DType) -> Pair:
+    """Both parts in another float dtype."""
+    return imp.convert(pair[0], dtype), imp.convert(pair[1], dtype)
+
+
+def convert(imp: Importer, eqn: Any, x: Value) -> Value:
+    """Between complex dtypes, from real to complex, and (the real part) from complex to real."""
+    from qdtrace.trace.importer.elementwise import per_element
+
+    aval = eqn.outvars[0].aval
+    dtype, pair = imp.dtype_of(aval), aval.dtype.kind == "c"
+    zero = constant(np.zeros((), dtype.numpy)[()])
+
+    def fn(element: Any) -> Any:
+        parts = element if type(element) is tuple else (element, zero)
+        return convert_parts(imp, parts, dtype) if pair else imp.convert(parts[0], dtype)
+
+    return per_element(imp, fn, aval.shape, dtype, (x,), pair)
+
+
+def _parts(pick: Callable[..., Any]) -> Callable[..., Value]:
+    def run(imp: Importer, eqn: Any, *values: Value) -> Value:
+        from qdtrace.trace.importer.elementwise import per_element
+
+        aval = eqn.outvars[0].aval
+        return per_element(
+            imp, lambda *e: pick(imp, *e), aval.shape, imp.dtype_of(aval), values, aval.dtype.kind == "c"
+        )
+
+    return run
+
+
+rule("real")(_parts(lambda imp, z: z[0]))
+rule("imag")(_parts(lambda imp, z: z[1]))
+rule("complex")(_parts(lambda imp, x, y: (x, y)))
+rule("conj")(
+    _parts(
+        lambda imp, z: (z[0], imp.op("neg", z[1])) if type(z) is tuple else (z, constant(z.type.dtype.numpy.type(0)))
+    )
+)

@@ -1,0 +1,98 @@
+"""dot_general: sums of products, unrolled when small, loops over private arrays when large.
+
+A constant zero factor contributes nothing and is left out (identity and selection matrices cost no arithmetic).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qdtrace.trace.importer import complexes
+from qdtrace.trace.importer.memory import UNROLL
+from qdtrace.trace.importer.reductions import combiner, fold_loop, neutral, tree
+from qdtrace.trace.importer.registry import rule
+from qdtrace.trace.importer.structural import permute
+from qdtrace.trace.importer.values import MemoryArray, Value, array_of, is_static
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from qdtrace.trace.importer.core import Importer
+
+UNROLLED_PRODUCTS = 1024
+"""Most products written out when both operands are scalars."""
+UNROLLED_FROM_MEMORY = 256
+"""Most products written out when an operand is in memory."""
+
+
+@rule("dot_general")
+def dot_general(imp: Importer, eqn: Any, x: Value, y: Value) -> Value:
+    """Batch axes first, then the free axes of x, then those of y."""
+    (cx, cy), (bx, by) = eqn.params["dimension_numbers"]
+    fx = [d for d in range(x.ndim) if d not in cx and d not in bx]
+    fy = [d for d in range(y.ndim) if d not in cy and d not in by]
+    batch, inner = [x.shape[d] for d in bx], [x.shape[d] for d in cx]
+    rows, columns = [x.shape[d] for d in fx], [y.shape[d] for d in fy]
+    left, right = permute(imp, x, [*bx, *fx, *cx]), permute(imp, y, [*by, *fy, *cy])
+    aval = eqn.outvars[0].aval
+    count = int(np.prod(inner, dtype=np.int64))
+    work = int(np.prod(aval.shape, dtype=np.int64)) * count
+    in_memory = any(isinstance(v, MemoryArray) and v.size > UNROLL for v in (left, right))
+    if work <= (UNROLLED_FROM_MEMORY if in_memory else UNROLLED_PRODUCTS) and max(x.size, y.size) <= imp.scalar_budget:
+        return _unrolled(imp, aval, imp.scalars(left), imp.scalars(right), (batch, rows, columns, count))
+    return _looped(imp, aval, left, right, (batch, rows, columns, inner))
+
+
+def _unrolled(imp: Importer, aval: Any, left: np.ndarray, right: np.ndarray, sizes: tuple[Any, ...]) -> np.ndarray:
+    batch, rows, columns, count = sizes
+    dtype = imp.dtype_of(aval)
+    lefts = left.reshape(int(np.prod(batch)), int(np.prod(rows)), count)
+    rights = right.reshape(int(np.prod(batch)), int(np.prod(columns)), count)
+    add, mul = combiner(imp, "add", aval), combiner(imp, "mul", aval)
+    out = []
+    for b in range(lefts.shape[0]):
+        for row in lefts[b].tolist():
+            for column in rights[b].tolist():
+                products = [
+                    mul(_as(imp, p, dtype), _as(imp, q, dtype))
+                    for p, q in zip(row, column, strict=True)
+                    if not (_is_zero(p) or _is_zero(q))
+                ]
+                out.append(tree(add, products) if products else _zero(dtype, aval))
+    return array_of(out, aval.shape)
+
+
+def _looped(imp: Importer, aval: Any, left: Value, right: Value, sizes: tuple[Any, ...]) -> Value:
+    batch, rows, _, inner = sizes
+    dtype = imp.dtype_of(aval)
+    left, right = imp.in_memory(left), imp.in_memory(right)
+    add, mul = combiner(imp, "add", aval), combiner(imp, "mul", aval)
+    nb, nr = len(batch), len(rows)
+
+    def product(index: Sequence[Any], k: list[Any]) -> Any:
+        p = imp.element(left, [*index[: nb + nr], *k])
+        q = imp.element(right, [*index[:nb], *index[nb + nr :], *k])
+        return mul(_as(imp, p, dtype), _as(imp, q, dtype))
+
+    def total(index: Sequence[Any]) -> Any:
+        return fold_loop(imp, inner, _zero(dtype, aval), lambda k, acc: add(acc, product(index, k)))
+
+    pair = getattr(aval.dtype, "kind", "") == "c"
+    return imp.build(aval.shape, dtype, total, pair)
+
+
+def _as(imp: Importer, element: Any, dtype: Any) -> Any:
+    return complexes.convert_parts(imp, element, dtype) if type(element) is tuple else imp.convert(element, dtype)
+
+
+def _zero(dtype: Any, aval: Any) -> Any:
+    zero = neutral("add", dtype)
+    return (zero, zero) if getattr(aval.dtype, "kind", "") == "c" else zero
+
+
+def _is_zero(element: Any) -> bool:
+    if type(element) is tuple:
+        return all(_is_zero(part) for part in element)
+    return is_static(element) and element.value == 0

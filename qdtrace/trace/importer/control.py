@@ -1,0 +1,473 @@
+"""`lax` control flow: cond, while, scan become `if`, `while`, `for` that carry scalars; large carries stay in memory.
+
+A `while` that counts one carry up to a bound it does not change (what `lax.fori_loop` makes) becomes a `for`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qdtrace.errors import TraceValueError, UnsupportedError
+from qdtrace.ir.builder import scalar_var
+from qdtrace.ir.program import Atom, Literal, Var
+from qdtrace.ir.types import DType
+from qdtrace.trace import compat
+from qdtrace.trace.importer.elementwise import per_element
+from qdtrace.trace.importer.indexed_carries import dynamically_indexed
+from qdtrace.trace.importer.indexing import as_index
+from qdtrace.trace.importer.memory import UNROLL
+from qdtrace.trace.importer.reductions import tree
+from qdtrace.trace.importer.registry import rule
+from qdtrace.trace.importer.scalars import TYPES, integer
+from qdtrace.trace.importer.structural import take, view
+from qdtrace.trace.importer.values import (
+    MemoryArray,
+    PrivateArray,
+    RefValue,
+    Value,
+    array_of,
+    elements_of,
+    hold,
+    rank0,
+    storage_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from qdtrace.trace.importer.core import Importer
+
+UNROLLED_STEPS = 4
+"""Loops over elements of arrays of at most this many steps are written out."""
+
+
+@dataclass(eq=False)
+class Carry:
+    """How one carried value travels: as scalars, in private memory, or (a handle) not at all."""
+
+    aval: Any
+    dtype: DType
+    pair: bool
+    initial: Value
+    storage: PrivateArray | None = None
+
+    @property
+    def is_handle(self) -> bool:
+        """True for a buffer or cell, which a loop must leave alone."""
+        return isinstance(self.initial, RefValue)
+
+
+def flat(value: np.ndarray) -> list[Atom]:
+    """All atoms of a small array, pairs one after the other."""
+    out: list[Any] = []
+    for element in elements_of(value):
+        out.extend(element if type(element) is tuple else (element,))
+    return out
+
+
+def unflat(atoms: Sequence[Atom], shape: Sequence[int], pair: bool) -> np.ndarray:
+    """The inverse of `flat`."""
+    if pair:
+        return array_of(zip(atoms[::2], atoms[1::2], strict=True), shape)
+    return array_of(atoms, shape)
+
+
+class Carries:
+    """The carried values of one loop."""
+
+    def __init__(
+        self, imp: Importer, avals: Sequence[Any], initial: Sequence[Value], in_memory: Sequence[bool]
+    ) -> None:
+        self.imp = imp
+        self.items: list[Carry] = []
+        for aval, value, wants_memory in zip(avals, initial, in_memory, strict=True):
+            pair = not isinstance(aval.dtype, np.dtype) or aval.dtype.kind == "c"
+            item = Carry(aval, imp.dtype_of(aval), pair, value)
+            size = int(np.prod(aval.shape, dtype=np.int64))
+            if not item.is_handle and (size > imp.scalar_budget or (wants_memory and size > UNROLL)):
+                item.storage = imp.own(value, item.dtype, pair)
+            elif isinstance(value, MemoryArray):
+                item.initial = imp.scalars(value, "a carried value")
+            self.items.append(item)
+
+    def start(self) -> list[Atom]:
+        """Initial scalars."""
+        return [a for c in self._scalars() for a in flat(c.initial)]
+
+    def _scalars(self) -> list[Carry]:
+        return [c for c in self.items if c.storage is None and not c.is_handle]
+
+    def params(self) -> list[Var]:
+        """Fresh block parameters for the scalars."""
+        return [Var(a.type, "c") for a in self.start()]
+
+    def values(self, atoms: Sequence[Atom]) -> list[Value]:
+        """Values seen inside (or after) the loop, given its scalars."""
+        out: list[Value] = []
+        rest = list(atoms)
+        for c in self.items:
+            if c.is_handle:
+                out.append(c.initial)
+            elif c.storage is not None:
+                out.append(PrivateArray(c.storage.var, c.pair))
+            else:
+                count = int(np.prod(c.aval.shape, dtype=np.int64)) * (2 if c.pair else 1)
+                out.append(unflat(rest[:count], c.aval.shape, c.pair))
+                rest = rest[count:]
+        return out
+
+    def finish(self, inside: Sequence[Value], results: Sequence[Value]) -> list[Atom]:
+        """Writes results of an iteration back to memory; gives the scalars to carry on."""
+        imp = self.imp
+        storages = {c.storage.var for c in self.items if c.storage is not None}
+        settled: list[Value] = []
+        for c, own, result in zip(self.items, inside, results, strict=True):
+            if c.storage is not None and isinstance(result, MemoryArray) and result is not own:
+                behind = storage_of(result)
+                if behind is not None and behind.var in storages and not _is_same(result, c.storage):
+                    result = imp.materialise(c.aval.shape, c.dtype, lambda i, r=result: imp.element(r, i), c.pair)
+            settled.append(result)
+        atoms: list[Atom] = []
+        for c, own, result in zip(self.items, inside, settled, strict=True):
+            if c.is_handle:
+                self._check_handle(c, result)
+            elif c.storage is None:
+                atoms.extend(flat(imp.scalars(result, "a carried value")))
+            elif not (result is own or _is_same(result, c.storage)):
+                imp.write_all(c.storage, result)
+        return atoms
+
+    def _check_handle(self, carry: Carry, result: Value) -> None:
+        if not (isinstance(result, RefValue) and result.var is carry.initial.var):
+            self.imp.locate()
+            raise TraceValueError(
+                "a loop must carry a buffer on unchanged, got another buffer in its place",
+                loc=self.imp.builder.loc,
+                help="copy elements between the buffers, or use a qd.local()",
+            )
+
+
+def _is_same(value: Value, storage: PrivateArray) -> bool:
+    return isinstance(value, PrivateArray) and value.var is storage.var
+
+
+def pinned(values: Sequence[Value]) -> list[Value]:
+    """Keeps values that a loop reads again from being updated in place."""
+    for value in values:
+        hold(value)
+    return list(values)
+
+
+def unpin(values: Sequence[Value]) -> None:
+    """Undoes `pinned`."""
+    for value in values:
+        hold(value, -1)
+
+
+@rule("while")
+def while_(imp: Importer, eqn: Any, *operands: Value) -> list[Value]:
+    """`lax.while_loop`; a predicate for each batch element runs until all are done."""
+    params = eqn.params
+    n_cond, n_body = params["cond_nconsts"], params["body_nconsts"]
+    cond_consts, body_consts = operands[:n_cond], operands[n_cond : n_cond + n_body]
+    initial = operands[n_cond + n_body :]
+    cond, body = params["cond_jaxpr"], params["body_jaxpr"]
+    avals = [v.aval for v in compat.open_jaxpr(body).invars[n_body:]]
+    pinned(cond_consts)
+    pinned(body_consts)
+    carries = Carries(imp, avals, initial, dynamically_indexed(body, n_body))
+    counter = _counter(cond, body, n_cond, n_body, cond_consts, initial)
+    if counter is not None:
+        results = _counted(imp, carries, body, body_consts, *counter)
+    else:
+        results = _general_while(imp, carries, cond, body, cond_consts, body_consts)
+    unpin(cond_consts)
+    unpin(body_consts)
+    return results
+
+
+def _general_while(
+    imp: Importer, carries: Carries, cond: Any, body: Any, cond_consts: Sequence[Value], body_consts: Sequence[Value]
+) -> list[Value]:
+    start = carries.start()
+    batched = compat.open_jaxpr(cond).outvars[0].aval.shape
+
+    params = carries.params()
+    with imp.block(params) as test:
+        seen = pinned(carries.values(params))
+        (predicate,) = imp.inline(cond, [*cond_consts, *seen])
+        predicate = imp.scalars(predicate, "a loop condition")
+        going = tree(lambda a, b: imp.op("or", a, b), elements_of(predicate))
+
+    params_body = carries.params()
+    with imp.block(params_body) as inner:
+        seen = carries.values(params_body)
+        if batched:
+            pinned(seen)
+            (active,) = imp.inline(cond, [*cond_consts, *seen])
+            results = imp.inline(body, [*body_consts, *seen])
+            results = [
+                _where_active(imp, active, c, new, old)
+                for c, new, old in zip(carries.items, results, seen, strict=True)
+            ]
+        else:
+            results = imp.inline(body, [*body_consts, *seen])
+        atoms = carries.finish(seen, results)
+    out = imp.emit("while", *start, blocks=(test.close([going]), inner.close(atoms)))
+    return carries.values(out)
+
+
+def _where_active(imp: Importer, active: np.ndarray, carry: Carry, new: Value, old: Value) -> Value:
+    if carry.is_handle:
+        return new
+    active = imp.scalars(active)
+    shape = carry.aval.shape
+    if isinstance(new, np.ndarray) and isinstance(old, np.ndarray):
+        mask = np.broadcast_to(active.reshape(active.shape + (1,) * (len(shape) - active.ndim)), shape)
+        return per_element(imp, imp.choose, shape, carry.dtype, (mask, new, old), carry.pair)
+    mask = imp.in_memory(active)
+    choose = lambda i: imp.choose(imp.element(mask, i[: active.ndim]), imp.element(new, i), imp.element(old, i))  # noqa: E731
+    return imp.materialise(shape, carry.dtype, choose, carry.pair)
+
+
+def _counter(
+    cond: Any, body: Any, n_cond: int, n_body: int, cond_consts: Sequence[Value], initial: Sequence[Value]
+) -> tuple[int, Atom, Any] | None:
+    """(position of the counting carry, its bound, position of the bound when carried) of a counted loop."""
+    cond, body = compat.open_jaxpr(cond), compat.open_jaxpr(body)
+    if len(cond.eqns) != 1 or cond.eqns[0].primitive.name != "lt" or cond.outvars[0] is not cond.eqns[0].outvars[0]:
+        return None
+    left, right = cond.eqns[0].invars
+    if isinstance(left, compat.Literal) or left not in cond.invars or left.aval.shape:
+        return None
+    k = list(cond.invars).index(left) - n_cond
+    if k < 0 or left.aval.dtype not in (np.int32, np.int64) or not _steps_by_one(body, n_body + k, k):
+        return None
+    if isinstance(right, compat.Literal):
+        return k, integer(int(right.val), DType.of(left.aval.dtype)), None
+    if right not in cond.invars:
+        return None
+    m = list(cond.invars).index(right)
+    if m < n_cond:
+        bound = cond_consts[m]
+    elif body.outvars[m - n_cond] is body.invars[n_body + m - n_cond]:
+        bound = initial[m - n_cond]
+    else:
+        return None
+    return (
+        (k, bound[()], m - n_cond if m >= n_cond else None)
+        if isinstance(bound, np.ndarray) and not bound.shape
+        else None
+    )
+
+
+def _steps_by_one(body: Any, invar: int, outvar: int) -> bool:
+    """True when result `outvar` of a jaxpr is its operand `invar` plus one."""
+    target = body.outvars[outvar]
+    for eqn in body.eqns:
+        if target in eqn.outvars:
+            if eqn.primitive.name != "add":
+                return False
+            a, b = eqn.invars
+            for x, y in ((a, b), (b, a)):
+                if x is body.invars[invar] and isinstance(y, compat.Literal) and y.val == 1:
+                    return True
+            return False
+    return False
+
+
+def _counted(
+    imp: Importer, carries: Carries, body: Any, consts: Sequence[Value], k: int, bound: Atom, carried_bound: Any
+) -> list[Value]:
+    """A `for` over the counter; the counter and an unchanged bound are not carried."""
+    start = carries.items[k].initial[()]
+    fixed = {k} if carried_bound is None else {k, carried_bound}
+    after = carries.values(carries.start())
+    loose = Carries.__new__(Carries)
+    loose.imp = imp
+    loose.items = [c for j, c in enumerate(carries.items) if j not in fixed]
+    index = Var(TYPES[start.type.dtype], "k")
+    params = loose.params()
+    with imp.block((index, *params)) as opened:
+        moving = iter(loose.values(params))
+        seen = [rank0(index) if j == k else after[j] if j in fixed else next(moving) for j in range(len(carries.items))]
+        results = imp.inline(body, [*consts, *seen])
+        keep = [j for j in range(len(carries.items)) if j not in fixed]
+        atoms = loose.finish([seen[j] for j in keep], [results[j] for j in keep])
+    one = integer(1, start.type.dtype)
+    out = imp.emit("for", start, bound, one, *loose.start(), blocks=(opened.close(atoms),))
+    moved = iter(loose.values(out))
+    last = imp.op("max", start, bound)
+    return [rank0(last) if j == k else after[j] if j in fixed else next(moved) for j in range(len(carries.items))]
+
+
+@rule("scan")
+def scan(imp: Importer, eqn: Any, *operands: Value) -> list[Value]:
+    """`lax.scan` and `fori_loop` of constant length: a `for`; few steps over arrays are written out."""
+    params = eqn.params
+    n_consts, n_carry = compat.scan_counts(params)
+    length, reverse, body = params["length"], params["reverse"], params["jaxpr"]
+    consts, initial, xs = operands[:n_consts], operands[n_consts : n_consts + n_carry], operands[n_consts + n_carry :]
+    jaxpr = compat.open_jaxpr(body)
+    y_avals = [v.aval for v in jaxpr.outvars[n_carry:]]
+    if length <= UNROLLED_STEPS and (xs or y_avals or length <= 1):
+        return _unrolled_scan(imp, body, consts, initial, xs, y_avals, length, reverse)
+    if len(jaxpr.eqns) > 0 and not (xs or y_avals) and length == 0:
+        return list(initial)
+    pinned(consts)
+    xs = pinned([imp.spill(x) if isinstance(x, np.ndarray) else x for x in xs])
+    avals = [v.aval for v in jaxpr.invars[n_consts : n_consts + n_carry]]
+    counters = {
+        j for j in range(n_carry)
+        if isinstance(initial[j], np.ndarray) and not avals[j].shape and avals[j].dtype in (np.int32, np.int64)
+        and type(initial[j][()]) is Literal and _steps_by_one(jaxpr, n_consts + j, j)
+    }  # fmt: skip
+    moving = [j for j in range(n_carry) if j not in counters]
+    wants = dynamically_indexed(body, n_consts)
+    carries = Carries(imp, [avals[j] for j in moving], [initial[j] for j in moving], [wants[j] for j in moving])
+    ys = [imp.private((length, *a.shape), imp.dtype_of(a), _pair(a), "ys") for a in y_avals]
+    index = scalar_var(DType.i32, "k")
+    block_params = carries.params()
+    with imp.block((index, *block_params)) as opened:
+        at = imp.op("sub", integer(length - 1), index) if reverse else index
+        inside = iter(carried := carries.values(block_params))
+        seen = [_count(imp, initial[j][()], index) if j in counters else next(inside) for j in range(n_carry)]
+        rows = [_row(imp, x, at) for x in xs]
+        results = imp.inline(body, [*consts, *seen, *rows])
+        for y, value in zip(ys, results[n_carry:], strict=True):
+            _store_row(imp, y, at, value)
+        atoms = carries.finish(carried, [results[j] for j in moving])
+    bounds = (integer(0), integer(length), integer(1))
+    out = iter(carries.values(imp.emit("for", *bounds, *carries.start(), blocks=(opened.close(atoms),))))
+    unpin(consts)
+    unpin(xs)
+    final = [_count(imp, initial[j][()], integer(length)) if j in counters else next(out) for j in range(n_carry)]
+    return [*final, *(imp.scalars(y) if y.size <= UNROLL else y for y in ys)]
+
+
+def _pair(aval: Any) -> bool:
+    return not isinstance(aval.dtype, np.dtype) or aval.dtype.kind == "c"
+
+
+def _count(imp: Importer, start: Any, index: Any) -> np.ndarray:
+    return rank0(imp.op("add", start, imp.convert(index, start.type.dtype)))
+
+
+def _row(imp: Importer, x: Value, at: Any) -> Value:
+    """x[at] for a traced position in range."""
+    if x.ndim == 1:
+        return rank0(imp.element(x, [at]))
+    return view(imp, x, x.shape[1:], lambda i: [at, *i])
+
+
+def _store_row(imp: Importer, target: PrivateArray, at: Any, value: Value) -> None:
+    if isinstance(value, np.ndarray):
+        for i in np.ndindex(*value.shape):
+            imp.store(target.var, value[i], [at, *(imp.index(k) for k in i)])
+    else:
+        imp.loop_nest(value.shape, lambda i: imp.store(target.var, imp.element(value, i), [at, *i]))
+
+
+def _unrolled_scan(
+    imp: Importer, body: Any, consts: Sequence[Value], initial: Sequence[Value], xs: Sequence[Value],
+    y_avals: Sequence[Any], length: int, reverse: bool,
+) -> list[Value]:  # fmt: skip
+    carry: list[Value] = list(initial)
+    steps: list[list[Value]] = [[] for _ in range(length)]
+    pinned(consts)
+    for t in range(length - 1, -1, -1) if reverse else range(length):
+        results = imp.inline(body, [*consts, *carry, *(take(imp, x, t) for x in xs)])
+        carry, steps[t] = results[: len(initial)], results[len(initial) :]
+    unpin(consts)
+    ys: list[Value] = []
+    for j, aval in enumerate(y_avals):
+        shape, dtype, pair = (length, *aval.shape), imp.dtype_of(aval), _pair(aval)
+        rows = [steps[t][j] for t in range(length)]
+        if int(np.prod(shape)) <= imp.scalar_budget and all(isinstance(r, np.ndarray) for r in rows):
+            ys.append(np.stack(rows) if rows else np.empty(shape, object))
+            continue
+        out = imp.private(shape, dtype, pair, "ys")
+        for t, row in enumerate(rows):
+            _store_row(imp, out, imp.index(t), row)
+        ys.append(out)
+    return [*carry, *ys]
+
+
+@rule("cond")
+def cond(imp: Importer, eqn: Any, which: Value, *operands: Value) -> list[Value]:
+    """`lax.cond` and `lax.switch`: nested `if` equations; only the taken branch runs."""
+    branches = eqn.params["branches"]
+    index = imp.element(which, ())
+    last = len(branches) - 1
+    if type(index) is Literal:
+        return imp.inline(branches[min(max(int(index.value), 0), last)], operands)
+    avals = [v.aval for v in eqn.outvars]
+
+    def choose(k: int) -> list[Value]:
+        if k == last:
+            return imp.inline(branches[k], operands)
+        if index.type.dtype is DType.bool:
+            here = imp.op("not", index)
+        else:
+            here = imp.op("le", as_index(imp, index), integer(k, as_index(imp, index).type.dtype))
+        return branch(imp, here, avals, lambda: imp.inline(branches[k], operands), lambda: choose(k + 1))
+
+    return choose(0)
+
+
+def branch(imp: Importer, condition: Atom, avals: Sequence[Any], on_true: Any, on_false: Any) -> list[Value]:
+    """An `if` whose results are scalars, or arrays in memory that both branches write."""
+    opened, results = [], []
+    for run in (on_true, on_false):
+        with imp.block() as block:
+            results.append(run())
+        opened.append(block)
+    atoms: list[list[Atom]] = [[], []]
+    out: list[Any] = []
+    for j, aval in enumerate(avals):
+        pair = _pair(aval)
+        first, second = results[0][j], results[1][j]
+        if isinstance(first, RefValue) or isinstance(second, RefValue):
+            if not (isinstance(first, RefValue) and isinstance(second, RefValue) and first.var is second.var):
+                imp.locate()
+                raise UnsupportedError(
+                    "a branch cannot choose between buffers", loc=imp.builder.loc,
+                    help="index the buffers inside the branches and return the values",
+                )  # fmt: skip
+            out.append(first)
+        elif first is second and isinstance(first, MemoryArray):
+            out.append(first)
+        elif isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
+            for k in (0, 1):
+                atoms[k].extend(flat(results[k][j]))
+            out.append((aval, pair))
+        else:
+            target = imp.private(aval.shape, imp.dtype_of(aval), pair)
+            for k in (0, 1):
+                _continue_block(imp, opened[k], lambda v=results[k][j]: imp.write_all(target, v))
+            out.append(target)
+    emitted = list(imp.emit("if", condition, blocks=(opened[0].close(atoms[0]), opened[1].close(atoms[1]))))
+    final: list[Value] = []
+    for value in out:
+        if isinstance(value, tuple):
+            aval, pair = value
+            count = int(np.prod(aval.shape, dtype=np.int64)) * (2 if pair else 1)
+            final.append(unflat(emitted[:count], aval.shape, pair))
+            emitted = emitted[count:]
+        else:
+            final.append(value)
+    return final
+
+
+def _continue_block(imp: Importer, opened: Any, body: Any) -> None:
+    """Appends more equations to a block that was left."""
+    imp.builder.stack.append(opened)
+    imp._scopes.append({})
+    try:
+        body()
+    finally:
+        imp.builder.stack.pop()
+        imp._scopes.pop()

@@ -1,0 +1,292 @@
+"""The importer: environments, dispatch on primitives, inlined jaxprs, source lines, constants."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from qdtrace.errors import TraceValueError, UnsupportedError
+from qdtrace.ir.types import DType
+from qdtrace.trace import compat
+from qdtrace.trace.importer import (  # noqa: F401 - rules register themselves
+    calls,
+    complexes,
+    contraction,
+    control,
+    elementwise,
+    indexing,
+    linalg,
+    markers,
+    prng,
+    reductions,
+    scattering,
+    sorting,
+    special,
+    structural,
+)
+from qdtrace.trace.importer.memory import MemoryOps
+from qdtrace.trace.importer.registry import DECOMPOSITIONS, RULES, TAUGHT, traced_rule
+from qdtrace.trace.importer.scalars import constant
+from qdtrace.trace.importer.values import (
+    ArrayRef,
+    MemoryArray,
+    Value,
+    array_of,
+    hold,
+    join_pairs,
+    rank0,
+    split_pairs,
+)
+from qdtrace.trace.source import eqn_loc
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from qdtrace.ir.builder import Builder
+    from qdtrace.ir.program import Loc, Var
+    from qdtrace.trace.regions import Region
+
+LARGE_CONSTANT = 64
+"""Constants of more elements are kept in memory from the start."""
+
+
+class Importer(MemoryOps):
+    """Emits graph equations for jaxpr equations into the open block of a builder; see README.md.
+
+    `hoist(array)` gives a read-only global reference with the content of an array.
+    """
+
+    def __init__(
+        self,
+        builder: Builder,
+        *,
+        hoist: Callable[[Any], Var] | None = None,
+        index_dtype: DType = DType.i32,
+        scalar_budget: int = 256,
+    ) -> None:
+        super().__init__(builder, hoist, index_dtype, scalar_budget)
+        self._calls = 0
+        self.flow: list[markers.LoopFlow] = []
+        self._constants: dict[int, tuple[Any, Value]] = {}
+
+    # ------------------------------------------------------------------ entry points
+    def region(self, region: Region, env: dict[Any, Value]) -> None:
+        """Imports the items of a region in order; nested regions become `for`, `while` and `if` equations."""
+        markers.import_items(self, region.items, env)
+
+    def eqn(self, eqn: Any, env: dict[Any, Value]) -> None:
+        """Imports one equation and puts its results into `env`, pairs with a trailing axis of 2."""
+        self.import_eqn(eqn, env)
+        for var in eqn.outvars:
+            value = env.get(var)
+            if isinstance(value, np.ndarray) and is_pair(var.aval):
+                env[var] = split_pairs(value)
+
+    def jaxpr(self, closed: Any, values: Sequence[Value]) -> list[Value]:
+        """Inlines a closed jaxpr; pairs have a trailing axis of 2 in operands and results."""
+        jaxpr = compat.open_jaxpr(closed)
+        operands = [_logical(v, x) for v, x in zip(jaxpr.invars, values, strict=True)]
+        results = self.inline(closed, operands)
+        return [
+            split_pairs(x) if isinstance(x, np.ndarray) and is_pair(v.aval) else x
+            for v, x in zip(jaxpr.outvars, results, strict=True)
+        ]
+
+    # ------------------------------------------------------------------ environment
+    def read(self, env: dict[Any, Value], atom: Any) -> Value:
+        """The value of a jaxpr variable or literal."""
+        if isinstance(atom, compat.Literal):
+            return self.constant_value(atom.val, atom.aval)
+        try:
+            value = env[atom]
+        except KeyError:
+            self.locate()
+            raise TraceValueError(
+                "a value made inside a loop or branch is used outside of it",
+                loc=self.builder.loc,
+                help="keep it in a qd.local() made before the loop, or in a buffer",
+            ) from None
+        if type(value) is np.ndarray and value.ndim != len(atom.aval.shape):
+            value = env[atom] = join_pairs(value)
+        elif type(value) is ArrayRef and value.ndim != len(atom.aval.shape):
+            value = env[atom] = ArrayRef(value.var, pair=True)
+        return value
+
+    def constant_value(self, content: Any, aval: Any) -> Value:
+        """A literal or a captured constant."""
+        if isinstance(content, bool | int | float | np.generic):
+            return rank0(constant(np.asarray(content, aval.dtype)[()]))
+        known = self._constants.get(id(content))
+        if known is None:
+            known = self._constants[id(content)] = (content, self._constant_array(content, aval))
+        return known[1]
+
+    def _constant_array(self, content: Any, aval: Any) -> Value:
+        pair = is_pair(aval)
+        if not isinstance(aval.dtype, np.dtype):
+            content = jax.random.key_data(content)
+        if isinstance(content, jax.core.Tracer):
+            return self._captured(content, aval, pair)
+        array = np.asarray(content)
+        if array.dtype.kind == "c":
+            array = np.stack([array.real, array.imag], -1)
+        if array.size > LARGE_CONSTANT and self.hoist is not None:
+            return ArrayRef(self.hoist(array), pair)
+        self.dtype_of(array)
+        out = array_of(map(constant, array.reshape(-1)), array.shape)
+        return join_pairs(out) if pair else out
+
+    def _captured(self, tracer: Any, aval: Any, pair: bool) -> Value:
+        """A value of an outer trace that a jaxpr closed over."""
+        if self.hoist is None:
+            self.locate()
+            raise TraceValueError(
+                f"a traced value of an outer function is used in a loop body: {aval.str_short()}",
+                loc=self.builder.loc,
+                help="pass it as an argument",
+            )
+        ref = ArrayRef(self.hoist(tracer), pair)
+        return self.scalars(ref) if ref.size == 1 else ref
+
+    def dtype_of(self, aval: Any) -> DType:
+        """The graph dtype of an array; of the parts of a pair."""
+        dtype = aval.dtype
+        if not isinstance(dtype, np.dtype):
+            return DType.u32
+        try:
+            return DType.of(dtype if dtype.kind != "c" else np.dtype(f"f{dtype.itemsize // 2}"))
+        except KeyError:
+            self.locate()
+            raise UnsupportedError(
+                f"needs one of {', '.join(d.value for d in DType)}, got {dtype}", loc=self.builder.loc,
+                help="convert it with .astype outside of the loop",
+            ) from None  # fmt: skip
+
+    # ------------------------------------------------------------------ equations
+    def locate(self) -> None:
+        """Looks the source line of the current equation up; most equations emit nothing and need none."""
+        if self._unlocated is not None:
+            self.builder.loc = located(self._unlocated) or self.builder.loc
+            self._unlocated = None
+
+    def import_eqn(self, eqn: Any, env: dict[Any, Value]) -> None:
+        """One equation; elements of keys and complex numbers are pairs."""
+        if not self._calls:
+            self._unlocated = eqn
+        primitive = eqn.primitive
+        name = primitive.name
+        values = [self.read(env, v) for v in eqn.invars]
+        handler = RULES.get(name)
+        if handler is not None and name not in TAUGHT:
+            results = handler(self, eqn, *values)
+        else:
+            results = self._without_rule(eqn, values)
+        if primitive.multiple_results:
+            env.update(zip(eqn.outvars, results, strict=True))
+        else:
+            env[eqn.outvars[0]] = results
+
+    def _without_rule(self, eqn: Any, values: list[Value]) -> Any:
+        name = eqn.primitive.name
+        fn = TAUGHT.get(name) or DECOMPOSITIONS.get(name)
+        if fn is not None:
+            results = self.decomposed(fn, [v.aval for v in eqn.invars], eqn.params, values)
+            return results if eqn.primitive.multiple_results else results[0]
+        called = compat.called_jaxpr(eqn)
+        if called is not None:
+            return self.call(called, values)
+        self.locate()
+        raise UnsupportedError(
+            f"the JAX primitive `{name}` has no import rule",
+            loc=located(eqn) or self.builder.loc,
+            help=f"compute it outside of the loop, or teach it: qd.def_import_rule({name!r}, jnp_function)",
+        )
+
+    def decomposed(
+        self, fn: Callable[..., Any], avals: Sequence[Any], params: dict[str, Any], values: list[Value]
+    ) -> Any:
+        """Results of a jnp function, inlined."""
+        return self.call(traced_rule(fn, avals, params), values)
+
+    def call(self, closed: Any, values: Sequence[Value]) -> list[Value]:
+        """Inlines a called function; its equations keep the line of the call."""
+        self._calls += 1
+        try:
+            return self.inline(closed, values)
+        finally:
+            self._calls -= 1
+
+    def inline(self, closed: Any, values: Sequence[Value]) -> list[Value]:
+        """Imports a jaxpr on these operands; gives its results.
+
+        Private arrays are counted: an operand read for the last time may be updated in place.
+        """
+        jaxpr = compat.open_jaxpr(closed)
+        if markers.has_markers(jaxpr):
+            return markers.import_marked(self, closed, values)
+        env: dict[Any, Value] = {}
+        for var, content in zip(jaxpr.constvars, compat.constants_of(closed), strict=True):
+            env[var] = self.constant_value(content, var.aval)
+        env.update(zip(jaxpr.invars, values, strict=True))
+        held = {v: x for v, x in env.items() if isinstance(x, MemoryArray)}
+        for value in held.values():
+            hold(value)
+        for position, eqn in enumerate(jaxpr.eqns):
+            if held:
+                _release(jaxpr, position, eqn, held)
+            self.import_eqn(eqn, env)
+            for var in eqn.outvars:
+                value = env[var]
+                if isinstance(value, MemoryArray):
+                    held[var] = value
+                    hold(value)
+        results = [self.read(env, v) for v in jaxpr.outvars]
+        for value in held.values():
+            hold(value, -1)
+        return results
+
+
+def _release(jaxpr: Any, position: int, eqn: Any, held: dict[Any, Value]) -> None:
+    """Lets go of operands that no later equation reads, unless this one reads them twice."""
+    uses = _last_uses(jaxpr)
+    for var in eqn.invars:
+        if not isinstance(var, compat.Literal) and var in held and uses[var] == position:
+            if sum(v is var for v in eqn.invars) == 1:
+                hold(held.pop(var), -1)
+
+
+@lru_cache(maxsize=256)
+def _last_uses(jaxpr: Any) -> dict[Any, int]:
+    uses = {}
+    for position, eqn in enumerate(jaxpr.eqns):
+        for var in eqn.invars:
+            if not isinstance(var, compat.Literal):
+                uses[var] = position
+    for var in jaxpr.outvars:
+        if not isinstance(var, compat.Literal):
+            uses[var] = len(jaxpr.eqns)
+    return uses
+
+
+def is_pair(aval: Any) -> bool:
+    """True for PRNG keys and complex numbers."""
+    dtype = aval.dtype
+    return not isinstance(dtype, np.dtype) or dtype.kind == "c"
+
+
+def _logical(var: Any, value: Value) -> Value:
+    if not is_pair(var.aval):
+        return value
+    if isinstance(value, np.ndarray) and value.ndim != len(var.aval.shape):
+        return join_pairs(value)
+    if isinstance(value, ArrayRef) and value.ndim != len(var.aval.shape):
+        return ArrayRef(value.var, pair=True)
+    return value
+
+
+def located(eqn: Any) -> Loc | None:
+    """The user's line of an equation."""
+    return eqn_loc(eqn)

@@ -1,0 +1,325 @@
+"""Elementwise primitives: most are graph primitives of the same name, applied per element."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qdtrace.errors import UnsupportedError
+from qdtrace.ir.types import DType
+from qdtrace.trace.importer import complexes
+from qdtrace.trace.importer.registry import rule
+from qdtrace.trace.importer.scalars import integer
+from qdtrace.trace.importer.values import Element, PrivateArray, Value, array_of, rank0
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from qdtrace.trace.importer.core import Importer
+
+SAME_NAME = [
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "rem",
+    "neg",
+    "abs",
+    "sign",
+    "pow",
+    "atan2",
+    "nextafter",
+    "sqrt",
+    "rsqrt",
+    "cbrt",
+    "exp",
+    "exp2",
+    "expm1",
+    "log",
+    "log2",
+    "log1p",
+    "logistic",
+    "sin",
+    "cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "asinh",
+    "acosh",
+    "atanh",
+    "erf",
+    "erfc",
+    "erf_inv",
+    "lgamma",
+    "digamma",
+    "floor",
+    "ceil",
+    "is_finite",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "eq",
+    "ne",
+    "and",
+    "or",
+    "xor",
+    "not",
+    "shift_left",
+    "shift_right_logical",
+    "shift_right_arithmetic",
+    "population_count",
+    "clz",
+    "max",
+    "min",
+]
+_OTHER_NAME = {"add_any": "add", "mul_any": "mul"}
+_ON_BOOL = {"add": "or", "mul": "and", "max": "or", "min": "and"}
+_PREDICATES = frozenset({"lt", "le", "gt", "ge", "eq", "ne", "is_finite", "lt_to", "le_to"})
+_SHIFTS = frozenset({"shift_left", "shift_right_logical", "shift_right_arithmetic"})
+
+
+def per_element(
+    imp: Importer, fn: Callable[..., Element], shape: Sequence[int], dtype: DType, values: Sequence[Value],
+    pair: bool = False,
+) -> Value:  # fmt: skip
+    """Applies a function of elements; an operand has the shape, or rank 0, or length one along some axes."""
+    shape = tuple(shape)
+    if all(type(v) is np.ndarray for v in values) and prod(shape) <= imp.scalar_budget:
+        if not shape:
+            return rank0(fn(*[v[()] for v in values]))
+        columns = [(v if v.shape == shape else np.broadcast_to(v, shape)).ravel().tolist() for v in values]
+        return array_of(map(fn, *columns), shape)
+
+    operands = [imp.in_memory(v) for v in values]
+    reuse = None
+    for v in operands:
+        if isinstance(v, PrivateArray) and v.holders == 0 and (v.shape, v.dtype, v.pair) == (shape, dtype, pair):
+            reuse = v
+
+    def at(index: Sequence[Any]) -> Element:
+        return fn(*(imp.element(v, _broadcast(imp, v, shape, index)) for v in operands))
+
+    if reuse is not None and reuse.size > 16:
+        return imp.materialise(shape, dtype, at, pair, into=reuse)
+    return imp.build(shape, dtype, at, pair)
+
+
+def _broadcast(imp: Importer, value: Value, shape: Sequence[int], index: Sequence[Any]) -> Sequence[Any]:
+    """The operand's index: axes of length one stay at 0, a scalar has none."""
+    if not value.ndim or value.shape == shape:
+        return index if value.ndim else ()
+    return [imp.index(0) if n == 1 else k for n, k in zip(value.shape, index, strict=True)]
+
+
+def _is_complex(aval: Any) -> bool:
+    return getattr(aval.dtype, "kind", "") == "c"
+
+
+def _direct(name: str) -> Callable[..., Value]:
+    def run(imp: Importer, eqn: Any, *values: Value) -> Value:
+        aval = eqn.outvars[0].aval
+        source = eqn.invars[0].aval
+        if _is_complex(source):
+            return complexes.per_pair(imp, name, aval, values, eqn.params)
+        op, graph = imp.op, name
+        if source.dtype == np.bool_:
+            graph = _ON_BOOL.get(name, name)
+        fn = lambda *elements: op(graph, *elements)  # noqa: E731 - chosen by name
+        return per_element(imp, fn, aval.shape, imp.dtype_of(aval), values)
+
+    return run
+
+
+for _name in SAME_NAME:
+    rule(_name)(_direct(_name))
+for _name, _graph in _OTHER_NAME.items():
+    rule(_name)(_direct(_graph))
+
+
+@rule("pow")
+def pow_(imp: Importer, eqn: Any, x: Value, y: Value) -> Value:
+    """An integer exponent becomes a float one."""
+    aval = eqn.outvars[0].aval
+    if _is_complex(aval):
+        return complexes.per_pair(imp, "pow", aval, (x, y), eqn.params)
+    dtype = imp.dtype_of(aval)
+    power = lambda a, b: imp.op("pow", a, imp.convert(b, dtype))  # noqa: E731
+    return per_element(imp, power, aval.shape, dtype, (x, y))
+
+
+@rule("integer_pow")
+def integer_pow(imp: Importer, eqn: Any, x: Value) -> Value:
+    """A constant exponent; the first few are written out."""
+    aval, y = eqn.outvars[0].aval, int(eqn.params["y"])
+    if _is_complex(aval):
+        return complexes.per_pair(imp, "integer_pow", aval, (x,), eqn.params)
+
+    def power(a: Any) -> Any:
+        if y in (2, 3, 4):
+            square = imp.op("mul", a, a)
+            return {2: square, 3: None, 4: None}[y] or imp.op("mul", square, a if y == 3 else square)
+        return a if y == 1 else imp.op("integer_pow", a, y=y)
+
+    return per_element(imp, power, aval.shape, imp.dtype_of(aval), (x,))
+
+
+@rule("square")
+def square(imp: Importer, eqn: Any, x: Value) -> Value:
+    """x times x."""
+    aval = eqn.outvars[0].aval
+    if _is_complex(aval):
+        return complexes.per_pair(imp, "square", aval, (x,), eqn.params)
+    return per_element(imp, lambda a: imp.op("mul", a, a), aval.shape, imp.dtype_of(aval), (x,))
+
+
+@rule("round")
+def round_(imp: Importer, eqn: Any, x: Value) -> Value:
+    """Ties to even or away from zero."""
+    aval = eqn.outvars[0].aval
+    away = eqn.params["rounding_method"].name == "AWAY_FROM_ZERO"
+    name = "round_away" if away else "round_even"
+    return per_element(imp, lambda a: imp.op(name, a), aval.shape, imp.dtype_of(aval), (x,))
+
+
+@rule("clamp")
+def clamp(imp: Importer, eqn: Any, low: Value, x: Value, high: Value) -> Value:
+    """min(max(x, low), high)."""
+    aval = eqn.outvars[0].aval
+    limit = lambda a, b, c: imp.op("min", imp.op("max", b, a), c)  # noqa: E731
+    return per_element(imp, limit, aval.shape, imp.dtype_of(aval), (low, x, high))
+
+
+@rule("select_n")
+def select_n(imp: Importer, eqn: Any, which: Value, *cases: Value) -> Value:
+    """The case chosen by a bool or an integer; a constant choice copies nothing."""
+    aval = eqn.outvars[0].aval
+    pair = _is_pair(aval)
+    if len(cases) == 1:
+        return cases[0]
+
+    def choose(index: Any, *elements: Element) -> Element:
+        if index.type.dtype is DType.bool:
+            return imp.choose(index, elements[1], elements[0])
+        chosen = elements[-1]
+        for k in range(len(elements) - 2, -1, -1):
+            chosen = imp.choose(imp.op("le", index, integer(k, index.dtype)), elements[k], chosen)
+        return chosen
+
+    return per_element(imp, choose, aval.shape, imp.dtype_of(aval), (which, *cases), pair)
+
+
+def _is_pair(aval: Any) -> bool:
+    return not isinstance(aval.dtype, np.dtype) or aval.dtype.kind == "c"
+
+
+@rule("convert_element_type")
+def convert_element_type(imp: Importer, eqn: Any, x: Value) -> Value:
+    """Conversion between dtypes."""
+    source, aval = eqn.invars[0].aval, eqn.outvars[0].aval
+    if source.dtype == aval.dtype:
+        return x
+    if _is_complex(source) or _is_complex(aval):
+        return complexes.convert(imp, eqn, x)
+    dtype = imp.dtype_of(aval)
+    return per_element(imp, lambda a: imp.convert(a, dtype), aval.shape, dtype, (x,))
+
+
+@rule("bitcast_convert_type")
+def bitcast_convert_type(imp: Importer, eqn: Any, x: Value) -> Value:
+    """Bits as another dtype; a narrower one adds a trailing axis, a wider one takes it away (little end first)."""
+    aval = eqn.outvars[0].aval
+    source, target = imp.dtype_of(eqn.invars[0].aval), imp.dtype_of(aval)
+    if source is target:
+        return x
+    if source.itemsize == target.itemsize:
+        return per_element(imp, lambda a: imp.op("bitcast", a, dtype=target), aval.shape, target, (x,))
+    x = imp.scalars(x, "bitcast_convert_type")
+    wide = DType(f"u{max(source.itemsize, target.itemsize) * 8}")
+    narrow = DType(f"u{min(source.itemsize, target.itemsize) * 8}")
+    to = lambda a, d: a if a.type.dtype is d else imp.op("bitcast", a, dtype=d)  # noqa: E731
+    out = np.empty(aval.shape, object)
+    if target.itemsize < source.itemsize:
+        for at in np.ndindex(*x.shape):
+            bits = to(x[at], wide)
+            for k in range(source.itemsize // target.itemsize):
+                part = imp.op("shift_right_logical", bits, integer(k * narrow.bits, wide))
+                out[(*at, k)] = to(imp.convert(part, narrow), target)
+        return out
+    for at in np.ndindex(*aval.shape):
+        total: Any = integer(0, wide)
+        for k in range(target.itemsize // source.itemsize):
+            part = imp.convert(to(x[(*at, k)], narrow), wide)
+            total = imp.op("or", imp.op("shift_left", part, integer(k * narrow.bits, wide)), total) if k else part
+        out[at] = to(total, target)
+    return out
+
+
+@rule("reduce_precision")
+def reduce_precision(imp: Importer, eqn: Any, x: Value) -> Value:
+    """Rounds to a narrower float format and back, for the formats that exist as dtypes."""
+    aval = eqn.outvars[0].aval
+    dtype = imp.dtype_of(aval)
+    bits = (eqn.params["exponent_bits"], eqn.params["mantissa_bits"])
+    formats = {(5, 10): DType.f16, (8, 7): DType.bf16, (8, 23): DType.f32, (11, 52): DType.f64}
+    narrow = formats.get(bits)
+    if narrow is dtype or (narrow is not None and narrow.bits > dtype.bits):
+        return x
+    if narrow is None:
+        imp.locate()
+        raise UnsupportedError(
+            f"reduce_precision needs the format of f16, bf16 or f32, got {bits[0]} exponent and {bits[1]} mantissa bits",
+            loc=imp.builder.loc,
+            help="round with arithmetic, or outside of the loop",
+        )
+    rounded = lambda a: imp.convert(imp.convert(a, narrow), dtype)  # noqa: E731
+    return per_element(imp, rounded, aval.shape, dtype, (x,))
+
+
+def total_less(imp: Importer, dtype: DType, a: Any, b: Any) -> Any:
+    """a < b in the order of sorting: NaN is the largest, -0.0 equals 0.0."""
+    less = imp.op("lt", a, b)
+    if not dtype.is_float:
+        return less
+    only_b = imp.op("and", imp.op("ne", b, b), imp.op("eq", a, a))
+    return imp.op("or", less, only_b)
+
+
+@rule("lt_to", "le_to")
+def total_order(imp: Importer, eqn: Any, x: Value, y: Value) -> Value:
+    """Comparison in the total order."""
+    aval, dtype = eqn.outvars[0].aval, imp.dtype_of(eqn.invars[0].aval)
+    if eqn.primitive.name == "lt_to":
+        fn = lambda a, b: total_less(imp, dtype, a, b)  # noqa: E731
+    else:
+        fn = lambda a, b: imp.op("not", total_less(imp, dtype, b, a))  # noqa: E731
+    return per_element(imp, fn, aval.shape, DType.bool, (x, y))
+
+
+@rule("polynomial")
+def polynomial(imp: Importer, eqn: Any, x: Value, *coefficients: Value) -> Value:
+    """Horner's scheme; coefficients from the constant term up."""
+    aval = eqn.outvars[0].aval
+
+    def horner(a: Any, *terms: Any) -> Any:
+        total = terms[-1]
+        for term in reversed(terms[:-1]):
+            total = imp.op("add", imp.op("mul", total, a), term)
+        return total
+
+    return per_element(imp, horner, aval.shape, imp.dtype_of(aval), (x, *coefficients))
+
+
+@rule(
+    "stop_gradient", "copy", "copy_p", "optimization_barrier", "pvary", "sharding_constraint", "random_wrap_identity",
+    "reshard", "layout_constraint", "name",
+)  # fmt: skip
+def identity(imp: Importer, eqn: Any, *values: Value) -> Any:
+    """Nothing to compute."""
+    return list(values) if eqn.primitive.multiple_results else values[0]

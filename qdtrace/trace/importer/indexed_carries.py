@@ -1,0 +1,72 @@
+"""Which operands of a jaxpr are indexed by traced positions: such a carry is better kept in memory than in scalars."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from qdtrace.trace import compat
+
+_INDEXED = {"dynamic_slice": 1, "dynamic_update_slice": 2, "gather": 1, "scatter": 1, "scatter-add": 1,
+            "scatter-mul": 1, "scatter-min": 1, "scatter-max": 1, "sort": 1}  # fmt: skip
+"""Primitives that index their first operand, and the position of their first index."""
+_CARRIED_ON = {
+    "dynamic_update_slice",
+    "scatter",
+    "scatter-add",
+    "scatter-mul",
+    "scatter-min",
+    "scatter-max",
+    "select_n",
+}
+
+
+def dynamically_indexed(closed: Any, skip: int) -> list[bool]:
+    """For each operand after the first `skip`: True when a traced index reads or writes it."""
+    return list(_indexed(compat.open_jaxpr(closed)))[skip:]
+
+
+@lru_cache(maxsize=512)
+def _indexed(jaxpr: Any) -> tuple[bool, ...]:
+    moving = set(jaxpr.invars)  # variables that are not constants of the trace
+    source: dict[Any, set[int]] = {v: {k} for k, v in enumerate(jaxpr.invars)}
+    marked: set[int] = set()
+    for eqn in jaxpr.eqns:
+        operands = [v for v in eqn.invars if not isinstance(v, compat.Literal)]
+        if any(v in moving for v in operands):
+            moving.update(eqn.outvars)
+        name = eqn.primitive.name
+        if name in _INDEXED and operands and eqn.invars[0] is operands[0]:
+            indices = eqn.invars[_INDEXED[name] :]
+            if any(not isinstance(v, compat.Literal) and v in moving for v in indices):
+                marked |= source.get(operands[0], set())
+        if name in _CARRIED_ON:
+            reach = set().union(*(source.get(v, set()) for v in operands if v.aval.shape == eqn.outvars[0].aval.shape))
+            source[eqn.outvars[0]] = reach
+        inner = compat.called_jaxpr(eqn)
+        if inner is not None or name in ("while", "scan", "cond"):
+            marked |= _through(eqn, inner, source)
+            for out in eqn.outvars:
+                same = (source.get(v, set()) for v in operands if v.aval.shape == out.aval.shape and out.aval.shape)
+                source[out] = set().union(*same)
+    return tuple(k in marked for k in range(len(jaxpr.invars)))
+
+
+def _through(eqn: Any, called: Any, source: dict[Any, set[int]]) -> set[int]:
+    """Operands that an inner jaxpr indexes."""
+    found: set[int] = set()
+    if called is not None:
+        bodies = [(called, 0)]
+    elif eqn.primitive.name == "while":
+        bodies = [(eqn.params["body_jaxpr"], eqn.params["cond_nconsts"])]
+    elif eqn.primitive.name == "scan":
+        bodies = [(eqn.params["jaxpr"], 0)]
+    else:
+        bodies = [(b, 1) for b in eqn.params["branches"]]
+    for body, offset in bodies:
+        for k, hit in enumerate(_indexed(compat.open_jaxpr(body))):
+            if hit and offset + k < len(eqn.invars):
+                var = eqn.invars[offset + k]
+                if not isinstance(var, compat.Literal):
+                    found |= source.get(var, set())
+    return found

@@ -1,0 +1,206 @@
+"""dynamic_slice, dynamic_update_slice and gather: reads and writes at traced indices with JAX's bounds rules.
+
+An index is normalised to the index dtype, clamped (or tested, for `fill`) and then read: by a chain of selects
+from few scalars, else from memory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qdtrace.ir.program import Literal
+from qdtrace.ir.types import DType
+from qdtrace.trace.importer.memory import CHAIN, UNROLL
+from qdtrace.trace.importer.registry import rule
+from qdtrace.trace.importer.scalars import TRUE, constant, integer
+from qdtrace.trace.importer.structural import view
+from qdtrace.trace.importer.values import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from qdtrace.trace.importer.core import Importer
+
+
+def as_index(imp: Importer, k: Any) -> Any:
+    """An integer as i32 or i64, keeping its value where it can be in range."""
+    dtype = k.type.dtype
+    if dtype in (DType.i32, DType.i64):
+        return k
+    if dtype in (DType.u32, DType.u64):
+        k = imp.op("min", k, integer(2**31 - 1, dtype))
+    return imp.convert(k, DType.i32)
+
+
+def clamped(imp: Importer, k: Any, last: int) -> Any:
+    """The index limited to 0..last."""
+    k = as_index(imp, k)
+    dtype = k.type.dtype
+    if last <= 0:
+        return integer(0, dtype)
+    return imp.op("min", imp.op("max", k, integer(0, dtype)), integer(last, dtype))
+
+
+def inside(imp: Importer, k: Any, last: int) -> Any:
+    """True where 0 <= index <= last."""
+    k = as_index(imp, k)
+    dtype = k.type.dtype
+    low = imp.op("ge", k, integer(0, dtype))
+    return imp.op("and", low, imp.op("le", k, integer(last, dtype)))
+
+
+def shifted(imp: Importer, start: Any, k: Any) -> Any:
+    """start + k, in the wider of their dtypes."""
+    dtype = DType.i64 if DType.i64 in (start.type.dtype, k.type.dtype) else DType.i32
+    return imp.op("add", imp.convert(start, dtype), imp.convert(k, dtype))
+
+
+@rule("dynamic_slice")
+def dynamic_slice(imp: Importer, eqn: Any, x: Value, *starts: Value) -> Value:
+    """A slice of constant size at clamped traced starts."""
+    sizes = eqn.params["slice_sizes"]
+    at = [clamped(imp, imp.element(s, ()), n - m) for s, n, m in zip(starts, x.shape, sizes, strict=True)]
+    if all(type(k) is Literal for k in at) and isinstance(x, np.ndarray):
+        return x[tuple(slice(int(k.value), int(k.value) + m) for k, m in zip(at, sizes, strict=True))]
+    base = x
+    if isinstance(x, np.ndarray):
+        candidates = [n if type(k) is not Literal else 1 for n, k in zip(x.shape, at, strict=True)]
+        if int(np.prod(candidates)) > CHAIN:
+            base = imp.spill(x)
+        else:
+            pair = type(x.flat[0]) is tuple
+            read = lambda i: imp.element(x, [shifted(imp, s, k) for s, k in zip(at, i, strict=True)])  # noqa: E731
+            if _pick_slices(imp, x, at, sizes):
+                return _sliding(imp, x, at, sizes)
+            return imp.build(sizes, imp.dtype_of(eqn.outvars[0].aval), read, pair, unroll=True)
+    return view(imp, base, sizes, lambda i: [shifted(imp, s, k) for s, k in zip(at, i, strict=True)])
+
+
+def _pick_slices(imp: Importer, x: np.ndarray, at: Sequence[Any], sizes: Sequence[int]) -> bool:
+    return any(type(k) is not Literal and m > 1 for k, m in zip(at, sizes, strict=True))
+
+
+def _sliding(imp: Importer, x: np.ndarray, at: Sequence[Any], sizes: Sequence[int]) -> np.ndarray:
+    """Windows wider than one element: chooses among the few possible starts, axis by axis."""
+    for axis, (start, size) in enumerate(zip(at, sizes, strict=True)):
+        count = x.shape[axis] - size + 1
+        windows = [np.take(x, range(k, k + size), axis) for k in range(count)]
+        if type(start) is Literal:
+            x = windows[int(start.value)]
+            continue
+        tests = [imp.op("le", start, integer(k, start.type.dtype)) for k in range(count - 1)]
+        out = windows[-1].copy()
+        for position in np.ndindex(*out.shape):
+            for k in range(count - 2, -1, -1):
+                out[position] = imp.choose(tests[k], windows[k][position], out[position])
+        x = out
+    return x
+
+
+@rule("dynamic_update_slice")
+def dynamic_update_slice(imp: Importer, eqn: Any, x: Value, update: Value, *starts: Value) -> Value:
+    """The array with a block replaced at clamped traced starts."""
+    at = [clamped(imp, imp.element(s, ()), n - m) for s, n, m in zip(starts, x.shape, update.shape, strict=True)]
+    dynamic = int(np.prod([n for n, k in zip(x.shape, at, strict=True) if type(k) is not Literal]))
+    small = isinstance(x, np.ndarray) and update.size * dynamic <= 4 * CHAIN and dynamic <= CHAIN
+    if small or (isinstance(x, np.ndarray) and dynamic == 1):
+        out, update = x.copy(), imp.scalars(update)
+        for i in np.ndindex(*update.shape):
+            where = [shifted(imp, s, imp.index(k)) for s, k in zip(at, i, strict=True)]
+            put(imp, out, where, lambda old, new=update[i]: new)
+        return out
+    aval = eqn.outvars[0].aval
+    target = imp.own(x, imp.dtype_of(aval), is_pair(aval))
+    source = imp.in_memory(update)
+
+    def write(i: Sequence[Any]) -> None:
+        where = [shifted(imp, s, k) for s, k in zip(at, i, strict=True)]
+        imp.store(target.var, imp.element(source, i), where)
+
+    each(imp, update.shape, write)
+    return target
+
+
+def each(imp: Importer, shape: Sequence[int], body: Any) -> None:
+    """Runs `body` for each index: written out when few, else in loops."""
+    if int(np.prod(shape, dtype=np.int64)) <= UNROLL:
+        for i in np.ndindex(*shape):
+            body([imp.index(k) for k in i])
+    else:
+        imp.loop_nest(shape, body)
+
+
+def put(imp: Importer, out: np.ndarray, where: Sequence[Any], combine: Any, guard: Any = TRUE) -> None:
+    """Replaces `out[where]` by `combine(old)` where the guard holds, by selects over the possible positions."""
+    ranges = [[int(k.value)] if type(k) is Literal else range(n) for k, n in zip(where, out.shape, strict=True)]
+    for position in np.ndindex(*map(len, ranges)):
+        place = tuple(r[k] for r, k in zip(ranges, position, strict=True))
+        if not all(0 <= p < n for p, n in zip(place, out.shape, strict=True)):
+            continue
+        hit = guard
+        for k, p in zip(where, place, strict=True):
+            if type(k) is not Literal:
+                hit = imp.op("and", hit, imp.op("eq", k, integer(p, k.type.dtype)))
+        out[place] = imp.choose(hit, combine(out[place]), out[place])
+
+
+def is_pair(aval: Any) -> bool:
+    """True for PRNG keys and complex numbers."""
+    return not isinstance(aval.dtype, np.dtype) or aval.dtype.kind == "c"
+
+
+def fill_element(imp: Importer, aval: Any, fill: Any) -> Any:
+    """What `mode="fill"` gives out of bounds."""
+    dtype = imp.dtype_of(aval)
+    if is_pair(aval):
+        return (constant(dtype.numpy.type(np.nan if dtype.is_float else 2**32 - 1)),) * 2
+    if fill is None:
+        if dtype is DType.bool:
+            fill = True
+        elif dtype.is_float:
+            fill = np.nan
+        else:
+            info = np.iinfo(dtype.numpy)
+            fill = info.min if dtype.is_signed else info.max
+    return constant(np.asarray(fill).astype(dtype.numpy)[()])
+
+
+@rule("gather")
+def gather(imp: Importer, eqn: Any, x: Value, indices: Value) -> Value:
+    """Blocks of constant size at traced positions."""
+    dims, sizes = eqn.params["dimension_numbers"], eqn.params["slice_sizes"]
+    aval = eqn.outvars[0].aval
+    fills = eqn.params["mode"].name == "FILL_OR_DROP"
+    filler = fill_element(imp, aval, eqn.params.get("fill_value")) if fills else None
+    batch_axes = [d for d in range(len(aval.shape)) if d not in dims.offset_dims]
+    skipped = {*dims.collapsed_slice_dims, *dims.operand_batching_dims}
+    window_axes = [d for d in range(x.ndim) if d not in skipped]
+    if isinstance(x, np.ndarray):
+        moving = [d for d in dims.start_index_map if x.shape[d] > 1]
+        if int(np.prod([x.shape[d] for d in moving])) > CHAIN and not isinstance(indices, np.ndarray):
+            x = imp.spill(x)
+    elif not isinstance(indices, np.ndarray):
+        indices = imp.in_memory(indices)
+
+    def at(out_index: Sequence[Any]) -> Any:
+        batch = [out_index[d] for d in batch_axes]
+        window = dict(zip(window_axes, (out_index[d] for d in dims.offset_dims), strict=True))
+        where: list[Any] = [window.get(d, imp.index(0)) for d in range(x.ndim)]
+        valid: Any = TRUE
+        for k, d in enumerate(dims.start_index_map):
+            start = imp.element(indices, [*batch, imp.index(k)])
+            last = x.shape[d] - sizes[d]
+            if fills:
+                valid = imp.op("and", valid, inside(imp, start, last))
+            where[d] = shifted(imp, clamped(imp, start, last), where[d])
+        for d, b in zip(dims.operand_batching_dims, dims.start_indices_batching_dims, strict=True):
+            where[d] = batch[b]
+        if x.size == 0:
+            return filler
+        element = imp.element(x, where)
+        return imp.choose(valid, element, filler) if fills else element
+
+    small = isinstance(x, np.ndarray) and isinstance(indices, np.ndarray)
+    return imp.build(aval.shape, imp.dtype_of(aval), at, is_pair(aval), unroll=small)

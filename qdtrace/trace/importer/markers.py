@@ -1,0 +1,373 @@
+"""Regions and memory markers: nested loops and conditions without carries, loads and stores of buffers and cells.
+
+A `break_if` or `continue_if` guards what follows it in its block. Inside a `qd.when` it also sets the flag `skip` of
+the iteration, on which the rest of the enclosing blocks is guarded; a break sets the flag `broken` of the loop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qdtrace.errors import TraceValueError
+from qdtrace.ir.builder import scalar_var
+from qdtrace.ir.program import Literal, ref_type
+from qdtrace.ir.types import DType, Space
+from qdtrace.trace import compat
+from qdtrace.trace.importer.indexing import as_index, each, is_pair
+from qdtrace.trace.importer.registry import rule
+from qdtrace.trace.importer.scalars import FALSE, integer
+from qdtrace.trace.importer.values import RefValue, Value, hold, rank0
+from qdtrace.trace.regions import Region, restructure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from qdtrace.ir.program import Atom, Var
+    from qdtrace.trace.importer.core import Importer
+
+_JUMPS = ("qd_break", "qd_continue")
+
+
+@dataclass(eq=False)
+class LoopFlow:
+    """Flags of the innermost loop of markers."""
+
+    broken: Var | None = None
+    skip: Var | None = None
+
+
+def has_markers(jaxpr: Any) -> bool:
+    """True when a jaxpr holds markers and so must be restructured."""
+    return bool(jaxpr.effects) and compat.has_markers(jaxpr.effects)
+
+
+def import_marked(imp: Importer, closed: Any, values: Sequence[Value]) -> list[Value]:
+    """Inlines a jaxpr with markers on these operands."""
+    root = restructure(closed)
+    env: dict[Any, Value] = {v: imp.constant_value(c, v.aval) for v, c in root.constants.items()}
+    env.update(zip(root.params, values, strict=True))
+    for value in values:
+        hold(value)
+    import_items(imp, root.items, env)
+    return [imp.read(env, atom) for atom in root.results]
+
+
+def import_items(imp: Importer, items: Sequence[Any], env: dict[Any, Value]) -> None:
+    """Imports equations and regions in order; what follows a jump is guarded."""
+    for position, item in enumerate(items):
+        if isinstance(item, Region):
+            _REGIONS[item.kind](imp, item, env)
+            if item.kind == "when" and next(_jumps(item.items), None) is not None:
+                _guard_rest(imp, items[position + 1 :], env)
+                return
+        elif item.primitive.name in _JUMPS:
+            _jump(imp, item, items[position + 1 :], env)
+            return
+        else:
+            imp.import_eqn(item, env)
+            for var in item.outvars:
+                hold(env[var])
+
+
+def _jumps(items: Sequence[Any], nested: bool = False) -> Any:
+    """(name, inside a condition) of each jump that belongs to the loop with these items."""
+    for item in items:
+        if isinstance(item, Region):
+            if item.kind == "when":
+                yield from _jumps(item.items, True)
+        elif item.primitive.name in _JUMPS:
+            yield item.primitive.name, nested
+
+
+def _jump(imp: Importer, eqn: Any, rest: Sequence[Any], env: dict[Any, Value]) -> None:
+    imp._unlocated = eqn
+    if not imp.flow:
+        imp.locate()
+        raise TraceValueError(
+            "a jump needs a serial loop around it", loc=imp.builder.loc, help="use qd.when in an outermost loop"
+        )
+    predicate = imp.element(imp.read(env, eqn.invars[0]), ())
+    flow = imp.flow[-1]
+    if flow.skip is not None:
+        imp.store(flow.skip, predicate, ())
+    if eqn.primitive.name == "qd_break" and flow.broken is not None:
+        imp.store(flow.broken, predicate, ())
+    if rest:
+        imp.if_(imp.op("not", predicate), lambda: import_items(imp, rest, env))
+
+
+def _guard_rest(imp: Importer, rest: Sequence[Any], env: dict[Any, Value]) -> None:
+    skip = imp.flow[-1].skip if imp.flow else None
+    if rest and skip is not None:
+        going = imp.op("not", imp.load(skip, ()))
+        imp.if_(going, lambda: import_items(imp, rest, env))
+
+
+def _open_flow(imp: Importer, items: Sequence[Any]) -> LoopFlow:
+    jumps = list(_jumps(items))
+    flow = LoopFlow()
+    if any(name == "qd_break" for name, _ in jumps):
+        flow.broken = imp.builder.cell(DType.bool, hint="broken")
+        imp.store(flow.broken, FALSE, ())
+    if any(nested for _, nested in jumps):
+        flow.skip = imp.builder.cell(DType.bool, hint="skip")
+    return flow
+
+
+def _body(imp: Importer, flow: LoopFlow, items: Sequence[Any], env: dict[Any, Value]) -> None:
+    if flow.skip is not None:
+        imp.store(flow.skip, FALSE, ())
+    imp.flow.append(flow)
+    try:
+        import_items(imp, items, env)
+    finally:
+        imp.flow.pop()
+
+
+def _set_loc(imp: Importer, region: Region) -> None:
+    if region.loc is not None and not imp._calls:
+        imp.builder.loc = region.loc
+        imp._unlocated = None
+
+
+def _for(imp: Importer, region: Region, env: dict[Any, Value]) -> None:
+    assert region.eqn is not None
+    index_var = region.eqn.outvars[0]
+    dtype = imp.dtype_of(index_var.aval)
+    start, stop, step = (imp.convert(imp.element(imp.read(env, v), ()), dtype) for v in region.eqn.invars)
+    _set_loc(imp, region)
+    flow = _open_flow(imp, region.items)
+    index = scalar_var(dtype, "k")
+    env[index_var] = rank0(index)
+    hints = {k: v for k, v in region.hints.items() if k == "unroll" and v is not None}
+    loc = imp.builder.loc
+    if flow.broken is None:
+        with imp.block((index,)) as opened:
+            _body(imp, flow, region.items, env)
+        imp.builder.loc = loc
+        imp.emit("for", start, stop, step, blocks=(opened.close(),), **hints)
+        return
+    at = scalar_var(dtype, "k")
+    with imp.block((at,)) as test:
+        going = _before(imp, at, stop, step)
+        going = imp.op("and", going, imp.op("not", imp.load(flow.broken, ())))
+    with imp.block((index,)) as opened:
+        _body(imp, flow, region.items, env)
+        following = imp.op("add", index, step)
+    imp.builder.loc = loc
+    imp.emit("while", start, blocks=(test.close([going]), opened.close([following])))
+
+
+def _before(imp: Importer, index: Atom, stop: Atom, step: Atom) -> Atom:
+    """True while a loop of this step has not reached its end; a step of 0 runs nothing."""
+    zero = integer(0, step.type.dtype)
+    up, down = imp.op("lt", index, stop), imp.op("gt", index, stop)
+    if type(step) is Literal:
+        return FALSE if step.value == 0 else up if step.value > 0 else down
+    runs = imp.select(imp.op("gt", step, zero), up, down)
+    return imp.op("and", runs, imp.op("ne", step, zero))
+
+
+def _while(imp: Importer, region: Region, env: dict[Any, Value]) -> None:
+    assert region.test is not None
+    count, atom = region.test
+    _set_loc(imp, region)
+    loc = imp.builder.loc
+    condition_items, items = region.items[:count], region.items[count:]
+    flow = _open_flow(imp, items)
+
+    def condition() -> Atom:
+        inner = dict(env)
+        import_items(imp, condition_items, inner)
+        return imp.element(imp.read(inner, atom), ())
+
+    with imp.block() as test:
+        if flow.broken is None:
+            going = condition()
+        else:
+            stopped = imp.load(flow.broken, ())
+            with imp.block() as no:
+                pass
+            with imp.block() as yes:
+                value = condition()
+            (going,) = imp.emit("if", stopped, blocks=(no.close([FALSE]), yes.close([value])))
+    with imp.block() as opened:
+        _body(imp, flow, items, env)
+    imp.builder.loc = loc
+    imp.emit("while", blocks=(test.close([going]), opened.close()))
+
+
+def _when(imp: Importer, region: Region, env: dict[Any, Value]) -> None:
+    assert region.eqn is not None
+    predicate = imp.element(imp.read(env, region.eqn.invars[0]), ())
+    _set_loc(imp, region)
+    loc = imp.builder.loc
+    imp.if_(predicate, lambda: import_items(imp, region.items, env))
+    imp.builder.loc = loc
+
+
+def _root(imp: Importer, region: Region, env: dict[Any, Value]) -> None:
+    import_items(imp, region.items, env)
+
+
+_REGIONS: dict[str, Callable[..., None]] = {"for": _for, "while": _while, "when": _when, "root": _root}
+
+
+# Memory.
+
+
+def _handle(imp: Importer, value: Value) -> Var:
+    if not isinstance(value, RefValue):
+        imp.locate()
+        raise TraceValueError(
+            "a store needs a buffer or a cell, got an array value", loc=imp.builder.loc,
+            help="make it one before the loop: qd.copy(x), or qd.local(x) inside it",
+        )  # fmt: skip
+    return value.var
+
+
+@dataclass
+class _Place:
+    """Where an access with indices and static slices goes."""
+
+    shape: tuple[int, ...]
+    slices: tuple[Any, ...]
+    indices: list[Any]
+    imp: Importer
+
+    def at(self, index: Sequence[Any]) -> list[Any]:
+        """The reference's index of an element of the value."""
+        dynamic, inner, out = iter(self.indices), iter(index), []
+        for entry in self.slices:
+            if entry is None:
+                out.append(next(dynamic))
+                continue
+            start, _, step = entry
+            k = next(inner)
+            scaled = self.imp.op("mul", k, integer(step, k.type.dtype))
+            out.append(self.imp.op("add", scaled, integer(start, k.type.dtype)))
+        return out
+
+
+def _place(imp: Importer, slices: Sequence[Any], indices: Sequence[Value]) -> _Place:
+    shape = tuple(len(range(*s)) for s in slices if s is not None)
+    return _Place(shape, tuple(slices), [as_index(imp, imp.element(k, ())) for k in indices], imp)
+
+
+def _each(imp: Importer, shape: Sequence[int], value: Any, body: Callable[..., None]) -> None:
+    if isinstance(value, np.ndarray):
+        for i in np.ndindex(*shape):
+            body([imp.index(k) for k in i])
+    else:
+        each(imp, shape, body)
+
+
+@rule("qd_load", "qd_lget")
+def load(imp: Importer, eqn: Any, handle: Value, *indices: Value) -> Value:
+    """A snapshot of elements of a buffer or cell."""
+    var = _handle(imp, handle)
+    place = _place(imp, eqn.params["slices"], indices)
+    aval = eqn.outvars[0].aval
+    pair = is_pair(aval)
+    return imp.build(place.shape, var.dtype, lambda i: imp.load(var, place.at(i), pair), pair, unroll=True)
+
+
+@rule("qd_store", "qd_lset")
+def store(imp: Importer, eqn: Any, handle: Value, value: Value, *indices: Value) -> list[Value]:
+    """Writes elements."""
+    var = _handle(imp, handle)
+    place = _place(imp, eqn.params["slices"], indices)
+    _each(imp, place.shape, value, lambda i: imp.store(var, imp.element(value, i if value.ndim else ()), place.at(i)))
+    return []
+
+
+@rule("qd_accum")
+def accum(imp: Importer, eqn: Any, handle: Value, value: Value, *indices: Value) -> list[Value]:
+    """Combines into elements."""
+    var, op = _handle(imp, handle), eqn.params["op"]
+    place = _place(imp, eqn.params["slices"], indices)
+    local = ref_type(var).space is Space.LOCAL
+
+    def one(i: Sequence[Any]) -> None:
+        element, at = imp.element(value, i if value.ndim else ()), place.at(i)
+        parts = (
+            [(element, at)] if type(element) is not tuple else [(e, [*at, imp.index(p)]) for p, e in enumerate(element)]
+        )
+        for part, where in parts:
+            if local:
+                imp.store(var, imp.op(op, imp.load(var, where), part), where)  # type: ignore[arg-type]
+            else:
+                imp.emit("accum", var, part, *where, op=op)
+
+    _each(imp, place.shape, value, one)
+    return []
+
+
+@rule("qd_atomic")
+def atomic(imp: Importer, eqn: Any, handle: Value, *operands: Value) -> Value:
+    """Combines into elements and gives what was there."""
+    var, op, count = _handle(imp, handle), eqn.params["op"], eqn.params["nvalues"]
+    values = operands[:count]
+    place = _place(imp, eqn.params["slices"], operands[count:])
+
+    def one(i: Sequence[Any]) -> Any:
+        parts = [imp.element(v, i if v.ndim else ()) for v in values]
+        return imp.emit("atomic", var, *parts, *place.at(i), op=op)[0]
+
+    return imp.build(place.shape, var.dtype, one, unroll=True)
+
+
+@rule("qd_read")
+def read(imp: Importer, eqn: Any, handle: Value) -> Value:
+    """A snapshot of everything."""
+    var = _handle(imp, handle)
+    aval = eqn.outvars[0].aval
+    pair = is_pair(aval)
+    return imp.build(aval.shape, var.dtype, lambda i: imp.load(var, i, pair), pair, unroll=True)
+
+
+@rule("qd_assign")
+def assign(imp: Importer, eqn: Any, handle: Value, value: Value) -> list[Value]:
+    """Writes everything."""
+    var = _handle(imp, handle)
+    shape = eqn.invars[0].aval.shape
+    _each(imp, shape, value, lambda i: imp.store(var, imp.element(value, i if value.ndim else ()), i))
+    return []
+
+
+def _cell(imp: Importer, aval: Any) -> RefValue:
+    pair = is_pair(aval)
+    return RefValue(imp.private(aval.shape, imp.dtype_of(aval), pair, "cell").var)
+
+
+@rule("qd_local", "qd_buffer")
+def local(imp: Importer, eqn: Any, initial: Value) -> Value:
+    """Memory of the thread with a first content."""
+    cell = _cell(imp, eqn.outvars[0].aval)
+    assign(imp, _Assigned(eqn), cell, initial)
+    return cell
+
+
+@rule("qd_alloc")
+def alloc(imp: Importer, eqn: Any, *fill: Value) -> Value:
+    """Memory of the thread, filled with one value or undefined."""
+    cell = _cell(imp, eqn.outvars[0].aval)
+    if fill:
+        element = imp.element(fill[0], ())
+        each(imp, eqn.outvars[0].aval.shape, lambda i: imp.store(cell.var, element, i))
+    return cell
+
+
+@dataclass
+class _Assigned:
+    """An assignment to what an equation makes."""
+
+    eqn: Any
+
+    @property
+    def invars(self) -> Any:
+        """The handle."""
+        return self.eqn.outvars

@@ -1,0 +1,303 @@
+"""Arrays in private memory: loops over shapes, element access by constant or traced index, copies, spills.
+
+An operation on an array is given by an element function from index atoms to an element. `build` runs it once per
+element for small results (the indices are constants, and fold) and inside a loop nest for large ones.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qdtrace.errors import TraceValueError, UnsupportedError
+from qdtrace.ir.builder import scalar_var
+from qdtrace.ir.primitives import primitive
+from qdtrace.ir.program import Atom, Eqn, Literal, Var
+from qdtrace.ir.types import DType, RefType, Space
+from qdtrace.trace.importer.scalars import FALSE, TRUE, ScalarOps, integer
+from qdtrace.trace.importer.values import (
+    ArrayRef,
+    Element,
+    Generated,
+    MemoryArray,
+    PrivateArray,
+    RefValue,
+    Value,
+    View,
+    array_of,
+    elements_of,
+    hold,
+    is_static,
+    storage_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from qdtrace.ir.builder import Builder
+
+PRIVATE_BYTES = 64 * 1024
+"""Most bytes of private arrays a thread may have."""
+CHAIN = 16
+"""Most candidates a dynamic index chooses among by selects."""
+UNROLL = 16
+"""Most elements computed without a loop when an operand is in memory."""
+
+
+class MemoryOps(ScalarOps):
+    """Element access and loops; see the module docstring."""
+
+    def __init__(
+        self, builder: Builder, hoist: Callable[[Any], Var] | None, index_dtype: DType, scalar_budget: int
+    ) -> None:
+        super().__init__(builder)
+        self.hoist = hoist
+        self.index_dtype = index_dtype
+        self.scalar_budget = scalar_budget
+        self.private_bytes = 0
+        self._spilled: dict[int, tuple[np.ndarray, MemoryArray]] = {}
+
+    # ------------------------------------------------------------------ loops
+    def index(self, value: int) -> Literal:
+        """A constant index."""
+        return integer(value, self.index_dtype)
+
+    def loop_nest(self, shape: Sequence[int], body: Callable[[list[Atom]], None]) -> None:
+        """Runs `body` for every index of the shape, in nested loops."""
+
+        def at(axis: int, index: list[Atom]) -> None:
+            if axis == len(shape):
+                body(index)
+            elif shape[axis] == 1:
+                at(axis + 1, [*index, self.index(0)])
+            elif shape[axis] > 1:
+                k = scalar_var(self.index_dtype, "k")
+                with self.block((k,)) as opened:
+                    at(axis + 1, [*index, k])
+                self.emit("for", self.index(0), self.index(shape[axis]), self.index(1), blocks=(opened.close(),))
+
+        at(0, [])
+
+    def carry_loop(
+        self, length: int, carries: Sequence[Atom], body: Callable[[Atom, list[Atom]], Sequence[Atom]]
+    ) -> list[Atom]:
+        """Runs `body(k, carries) -> carries` for k in 0..length-1; gives the last carries."""
+        k = scalar_var(self.index_dtype, "k")
+        params = [Var(c.type, "c") for c in carries]
+        with self.block((k, *params)) as opened:
+            results = body(k, list(params))
+        bounds = (self.index(0), self.index(length), self.index(1))
+        return list(self.emit("for", *bounds, *carries, blocks=(opened.close(results),)))
+
+    def if_(self, condition: Atom, body: Callable[[], None]) -> None:
+        """Runs `body` where the condition holds."""
+        if type(condition) is Literal:
+            if condition.value:
+                body()
+            return
+        with self.block() as then:
+            body()
+        with self.block() as other:
+            pass
+        if then.eqns:
+            self.emit("if", condition, blocks=(then.close(), other.close()))
+
+    # ------------------------------------------------------------------ memory
+    def private(self, shape: Sequence[int], dtype: DType, pair: bool = False, hint: str = "a") -> PrivateArray:
+        """New private memory, undefined until stored."""
+        self.charge(shape, dtype, pair)
+        self.locate()
+        return PrivateArray(self.builder.cell(dtype, (*shape, 2) if pair else tuple(shape), hint), pair)
+
+    def charge(self, shape: Sequence[int], dtype: DType, pair: bool = False) -> None:
+        """Counts private memory against the limit of a thread."""
+        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize * (2 if pair else 1)
+        self.private_bytes += size
+        if self.private_bytes > PRIVATE_BYTES:
+            self.locate()
+            raise UnsupportedError(
+                f"needs at most {PRIVATE_BYTES} bytes of arrays private to a thread, got {self.private_bytes} with "
+                f"this {dtype.value}[{','.join(map(str, shape))}]",
+                loc=self.builder.loc,
+                help="keep the array in a buffer outside of the loop (qd.empty) and index it with the loop index",
+            )
+
+    def load(self, var: Var, index: Sequence[Atom], pair: bool = False) -> Element:
+        """One element of memory that may change."""
+        if pair:
+            return tuple(self.emit("load", var, *index, self.index(p))[0] for p in (0, 1))  # type: ignore[return-value]
+        return self.emit("load", var, *index)[0]
+
+    def store(self, var: Var, value: Element, index: Sequence[Atom]) -> None:
+        """Writes one element."""
+        if type(value) is tuple:
+            for p in (0, 1):
+                self.emit("store", var, value[p], *index, self.index(p))
+        else:
+            self.emit("store", var, value, *index)  # type: ignore[arg-type]
+
+    def element(self, value: Value, index: Sequence[Atom]) -> Element:
+        """One element of an array value; the index is in range."""
+        match value:
+            case np.ndarray():
+                return self._small_element(value, index)
+            case ArrayRef():
+                if value.pair:
+                    return tuple(self.load_shared(value.var, [*index, self.index(p)]) for p in (0, 1))  # type: ignore[return-value]
+                return self.load_shared(value.var, index)
+            case PrivateArray():
+                return self.load(value.var, index, value.pair)
+            case View():
+                return self.element(value.base, value.index(index))
+            case Generated():
+                return value.at(index)
+        raise self.unreadable(value)
+
+    def unreadable(self, value: Value) -> TraceValueError:
+        """The error for a handle where an array value is needed."""
+        self.locate()
+        what = "a buffer" if isinstance(value, RefValue) else type(value).__name__
+        return TraceValueError(
+            f"needs an array value, got {what}", loc=self.builder.loc, help="read it first: `b[...]` or `b[i]`"
+        )
+
+    def _small_element(self, value: np.ndarray, index: Sequence[Atom]) -> Element:
+        dynamic = [d for d, k in enumerate(index) if type(k) is not Literal and value.shape[d] > 1]
+        where = tuple(slice(None) if d in dynamic else _number(k) for d, k in enumerate(index))
+        candidates = value[where]
+        if not dynamic:
+            return candidates
+        if candidates.size > CHAIN:
+            return self.element(self.spill(value), index)
+        for d in reversed(dynamic):
+            candidates = self._chain(candidates, index[d])
+        return candidates[()]
+
+    def _chain(self, candidates: np.ndarray, index: Atom) -> np.ndarray:
+        """Chooses along the last axis by a chain of selects."""
+        count = candidates.shape[-1]
+        tests = [self.op("le", index, integer(k, index.dtype)) for k in range(count - 1)]
+        out = np.empty(candidates.shape[:-1], object)
+        for at in np.ndindex(*out.shape):
+            row = candidates[at]
+            chosen = row[count - 1]
+            for k in range(count - 2, -1, -1):
+                chosen = self.choose(tests[k], row[k], chosen)
+            out[at] = chosen
+        return out
+
+    # ------------------------------------------------------------------ between the forms
+    def build(
+        self, shape: Sequence[int], dtype: DType, at: Callable[[Sequence[Atom]], Element], pair: bool = False,
+        *, unroll: bool = False,
+    ) -> Value:  # fmt: skip
+        """An array by its element function: scalars when small (or asked for, within the budget), else a loop."""
+        size = int(np.prod(shape, dtype=np.int64))
+        if size <= UNROLL or (unroll and size <= self.scalar_budget):
+            indices = np.ndindex(*shape)
+            return array_of((at([self.index(i) for i in index]) for index in indices), shape)
+        return self.materialise(shape, dtype, at, pair)
+
+    def materialise(
+        self, shape: Sequence[int], dtype: DType, at: Callable[[Sequence[Atom]], Element], pair: bool = False,
+        into: PrivateArray | None = None,
+    ) -> PrivateArray:  # fmt: skip
+        """Computes every element by a loop nest and keeps them in private memory."""
+        out = self.private(shape, dtype, pair) if into is None else into
+        self.loop_nest(shape, lambda index: self.store(out.var, at(index), index))
+        return out
+
+    def scalars(self, value: Value, what: str = "this operation") -> np.ndarray:
+        """The array as scalars; refused above the budget."""
+        if isinstance(value, np.ndarray):
+            return value
+        if not isinstance(value, MemoryArray):
+            raise self.unreadable(value)
+        if value.size > self.scalar_budget:
+            self.locate()
+            raise UnsupportedError(
+                f"{what} needs an array of at most {self.scalar_budget} elements in a loop body, got {value.size}",
+                loc=self.builder.loc,
+                help="compute it outside of the loop, or element by element",
+            )
+        indices = np.ndindex(*value.shape)
+        return array_of((self.element(value, [self.index(i) for i in index]) for index in indices), value.shape)
+
+    def own(self, value: Value, dtype: DType, pair: bool = False) -> PrivateArray:
+        """The value in private memory that may be updated: itself when nothing else needs it, else a copy."""
+        if isinstance(value, PrivateArray) and value.holders == 0:
+            return value
+        if isinstance(value, np.ndarray):
+            return self.write_all(self.private(value.shape, dtype, pair), value)
+        return self.materialise(value.shape, dtype, lambda index: self.element(value, index), pair)
+
+    def write_all(self, target: PrivateArray, value: Value) -> PrivateArray:
+        """Stores a whole array value."""
+        if isinstance(value, np.ndarray):
+            elements = elements_of(value)
+            if value.size > UNROLL and all(e is elements[0] for e in elements):
+                self.loop_nest(value.shape, lambda index: self.store(target.var, elements[0], index))
+            else:
+                for index in np.ndindex(*value.shape):
+                    self.store(target.var, value[index], [self.index(i) for i in index])
+        else:
+            self.materialise(value.shape, value.dtype, lambda index: self.element(value, index), value.pair, target)
+        return target
+
+    def in_memory(self, value: Value) -> Value:
+        """A form that traced indices read cheaply: large small-arrays are spilled once."""
+        return self.spill(value) if isinstance(value, np.ndarray) and value.size > CHAIN else value
+
+    def spill(self, value: np.ndarray) -> MemoryArray:
+        """The elements in memory, stored once where they are known; constants go to a global reference."""
+        known = self._spilled.get(id(value))
+        if known is not None:
+            return known[1]
+        elements = elements_of(value)
+        pair = type(elements[0]) is tuple
+        dtype = (elements[0][0] if pair else elements[0]).type.dtype  # type: ignore[index,union-attr]
+        if self.hoist is not None and not pair and all(is_static(e) for e in elements):
+            content = np.array([e.value for e in elements], dtype.numpy).reshape(value.shape)  # type: ignore[union-attr]
+            out: MemoryArray = ArrayRef(self.hoist(content))
+        else:
+            out = self._store_outside(value, elements, dtype, pair)
+        if isinstance(out, PrivateArray):
+            out.holders = 1
+        self._spilled[id(value)] = (value, out)
+        return out
+
+    def _store_outside(self, value: np.ndarray, elements: list[Element], dtype: DType, pair: bool) -> PrivateArray:
+        """Cell and stores at the end of the outermost open block that has all elements: before the loops inside."""
+        self.charge(value.shape, dtype, pair)
+        needed = {v for e in elements for v in (e if type(e) is tuple else (e,)) if type(v) is Var}
+        stack = self.builder.stack
+        level = len(stack) - 1
+        while level > 0 and not needed & _bound(stack[level]):
+            level -= 1
+        level = max(level, self._spill_floor())
+        shape = (*value.shape, 2) if pair else value.shape
+        cell = Var(RefType(dtype, shape, Space.LOCAL), "s")
+        eqns = stack[level].eqns
+        loc = self.builder.loc
+        eqns.append(Eqn(primitive("cell"), (), (cell,), {"dtype": dtype, "shape": shape}, (), loc))
+        for index, element in zip(np.ndindex(*value.shape), elements, strict=True):
+            for p, part in enumerate(element if type(element) is tuple else (element,)):
+                at = [self.index(i) for i in ((*index, p) if pair else index)]
+                eqns.append(Eqn(primitive("store"), (cell, part, *at), (), {}, (), loc))  # type: ignore[arg-type]
+        return PrivateArray(cell, pair)
+
+    def _spill_floor(self) -> int:
+        """The outermost block of the builder that this importer may append to."""
+        return len(self.builder.stack) - len(self._scopes)
+
+
+def _bound(block: Any) -> set[Var]:
+    return {*block.params, *(v for e in block.eqns for v in e.outvars)}
+
+
+def _number(atom: Atom) -> int:
+    return int(atom.value) if type(atom) is Literal else 0
+
+
+__all__ = ["CHAIN", "FALSE", "PRIVATE_BYTES", "TRUE", "UNROLL", "MemoryOps", "hold", "storage_of"]

@@ -1,0 +1,252 @@
+"""Reductions, cumulative operations, argmax and argmin: trees over scalars, loops over arrays in memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qdtrace.ir.types import DType
+from qdtrace.trace.importer import complexes
+from qdtrace.trace.importer.memory import UNROLL
+from qdtrace.trace.importer.registry import rule
+from qdtrace.trace.importer.scalars import FALSE, TRUE, constant, integer
+from qdtrace.trace.importer.structural import move_last, permute
+from qdtrace.trace.importer.values import MemoryArray, Value, array_of, rank0
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from qdtrace.trace.importer.core import Importer
+
+    Combine = Callable[[Any, Any], Any]
+
+LOOP_ABOVE = 64
+"""An array in memory of more elements is reduced in a loop."""
+_REDUCTIONS = {
+    "reduce_sum": "add", "reduce_max": "max", "reduce_min": "min", "reduce_prod": "mul", "reduce_and": "and",
+    "reduce_or": "or", "reduce_xor": "xor",
+}  # fmt: skip
+_CUMULATIVE = {"cumsum": "add", "cumprod": "mul", "cummax": "max", "cummin": "min"}
+
+
+def combiner(imp: Importer, name: str, aval: Any) -> Combine:
+    """The function that joins two elements."""
+    if getattr(aval.dtype, "kind", "") == "c":
+        return lambda a, b: complexes.binary(imp, name, a, b)
+    if aval.dtype == np.bool_:
+        name = {"add": "or", "mul": "and", "max": "or", "min": "and"}.get(name, name)
+    return lambda a, b: imp.op(name, a, b)
+
+
+def neutral(name: str, dtype: DType) -> Any:
+    """The element that changes nothing."""
+    if dtype is DType.bool:
+        return TRUE if name in ("and", "min", "mul") else FALSE
+    if name in ("max", "min"):
+        if dtype.is_float:
+            value: Any = -np.inf if name == "max" else np.inf
+        else:
+            info = np.iinfo(dtype.numpy)
+            value = info.min if name == "max" else info.max
+    else:
+        value = {"add": 0, "mul": 1, "or": 0, "xor": 0, "and": -1}[name]
+    return constant(np.asarray(value).astype(dtype.numpy)[()])
+
+
+def tree(combine: Combine, elements: Sequence[Any]) -> Any:
+    """Joins elements pairwise: short chains and small rounding errors."""
+    items = list(elements)
+    while len(items) > 1:
+        paired = [combine(a, b) for a, b in zip(items[::2], items[1::2], strict=False)]
+        items = paired + items[len(items) & ~1 :]
+    return items[0]
+
+
+def reduced(
+    imp: Importer, x: Value, axes: Sequence[int], combine: Combine, start: Any, dtype: DType, pair: bool = False
+) -> Value:
+    """The array with these axes joined."""
+    axes = [d % max(x.ndim, 1) for d in axes]
+    if not axes:
+        return x
+    kept = [d for d in range(x.ndim) if d not in axes]
+    shape = [x.shape[d] for d in kept]
+    count = int(np.prod([x.shape[d] for d in axes]))
+    if count == 0:
+        return imp.build(shape, dtype, lambda i: start, pair, unroll=True)
+    if isinstance(x, np.ndarray) or x.size <= LOOP_ABOVE:
+        x = imp.scalars(x)
+        rows = x.transpose([*kept, *axes]).reshape(-1, count)
+        return array_of((tree(combine, row.tolist()) for row in rows), shape)
+    lines = permute(imp, x, [*kept, *axes])
+    inner = [x.shape[d] for d in axes]
+
+    def total(index: Sequence[Any]) -> Any:
+        return fold_loop(imp, inner, start, lambda k, acc: combine(acc, imp.element(lines, [*index, *k])))
+
+    return imp.build(shape, dtype, total, pair)
+
+
+def fold_loop(imp: Importer, shape: Sequence[int], start: Any, body: Callable[[list[Any], Any], Any]) -> Any:
+    """Carries one element through a loop nest."""
+    pair = type(start) is tuple
+
+    def level(axis: int, index: list[Any], acc: Any) -> Any:
+        if axis == len(shape):
+            return body(index, acc)
+        if shape[axis] == 1:
+            return level(axis + 1, [*index, imp.index(0)], acc)
+
+        def step(k: Any, carries: list[Any]) -> list[Any]:
+            out = level(axis + 1, [*index, k], tuple(carries) if pair else carries[0])
+            return list(out) if pair else [out]
+
+        result = imp.carry_loop(shape[axis], list(acc) if pair else [acc], step)
+        return tuple(result) if pair else result[0]
+
+    return level(0, [], start)
+
+
+def _reduction(name: str) -> Callable[..., Value]:
+    def run(imp: Importer, eqn: Any, x: Value) -> Value:
+        aval = eqn.outvars[0].aval
+        dtype = imp.dtype_of(aval)
+        pair = getattr(aval.dtype, "kind", "") == "c"
+        start = neutral(name, dtype)
+        if pair:
+            start = (start, neutral("add", dtype))
+        return reduced(imp, x, eqn.params["axes"], combiner(imp, name, aval), start, dtype, pair)
+
+    return run
+
+
+for _name, _op in _REDUCTIONS.items():
+    rule(_name)(_reduction(_op))
+
+
+@rule("reduce")
+def general_reduce(imp: Importer, eqn: Any, *values: Value) -> list[Value]:
+    """A reduction by a user's function, in index order."""
+    count = len(values) // 2
+    axes = list(eqn.params["dimensions"])
+    arrays = [imp.scalars(v, "reduce") for v in values[:count]]
+    starts = [imp.element(v, ()) for v in values[count:]]
+    kept = [d for d in range(arrays[0].ndim) if d not in axes]
+    shape = [arrays[0].shape[d] for d in kept]
+    size = int(np.prod(shape))
+    rows = [a.transpose([*kept, *axes]).reshape(size, -1) for a in arrays]
+    out = [np.empty(tuple(shape), object) for _ in range(count)]
+    for r, at in enumerate(np.ndindex(*shape)):
+        state = [rank0(s) for s in starts]
+        for k in range(rows[0].shape[1]):
+            state = imp.call(eqn.params["jaxpr"], [*state, *(rank0(row[r, k]) for row in rows)])
+        for o, s in zip(out, state, strict=True):
+            o[at] = s[()]
+    return out
+
+
+def _cumulative(name: str) -> Callable[..., Value]:
+    def run(imp: Importer, eqn: Any, x: Value) -> Value:
+        aval = eqn.outvars[0].aval
+        return scanned(imp, x, eqn.params["axis"], eqn.params["reverse"], combiner(imp, name, aval), aval)
+
+    return run
+
+
+def scanned(imp: Importer, x: Value, axis: int, reverse: bool, combine: Combine, aval: Any) -> Value:
+    """Running totals along an axis."""
+    n = aval.shape[axis]
+    if isinstance(x, np.ndarray) or x.size <= UNROLL:
+        lines = np.moveaxis(imp.scalars(x), axis, -1)
+        out = np.empty(lines.shape, object)
+        for at in np.ndindex(*lines.shape[:-1]):
+            total = None
+            for k in range(n - 1, -1, -1) if reverse else range(n):
+                total = lines[(*at, k)] if total is None else combine(total, lines[(*at, k)])
+                out[(*at, k)] = total
+        return np.moveaxis(out, -1, axis)
+    lines = move_last(imp, x, axis)
+    dtype = imp.dtype_of(aval)
+    pair = getattr(aval.dtype, "kind", "") == "c"
+    shape = (*lines.shape[:-1], n)
+    result = imp.private(shape, dtype, pair)
+
+    def line(at: list[Any]) -> None:
+        def where(k: Any) -> list[Any]:
+            return [*at, imp.op("sub", imp.index(n - 1), k) if reverse else k]
+
+        first = imp.element(lines, where(imp.index(0)))
+        imp.store(result.var, first, where(imp.index(0)))
+
+        def step(index: list[Any], total: Any) -> Any:
+            k = where(imp.op("add", index[0], imp.index(1)))
+            total = combine(total, imp.element(lines, k))
+            imp.store(result.var, total, k)
+            return total
+
+        if n > 1:
+            fold_loop(imp, [n - 1], first, step)
+
+    imp.loop_nest(shape[:-1], line)
+    back = list(range(len(shape) - 1))
+    back.insert(axis, len(shape) - 1)
+    return permute(imp, result, back)
+
+
+for _name, _op in _CUMULATIVE.items():
+    rule(_name)(_cumulative(_op))
+
+
+@rule("cumlogsumexp")
+def cumlogsumexp(imp: Importer, eqn: Any, x: Value) -> Value:
+    """Running log(sum(exp)), stable."""
+    aval = eqn.outvars[0].aval
+
+    def combine(a: Any, b: Any) -> Any:
+        high, low = imp.op("max", a, b), imp.op("min", a, b)
+        safe = imp.select(imp.op("eq", low, high), neutral("add", high.dtype), imp.op("sub", low, high))
+        return imp.op("add", high, imp.op("log1p", imp.op("exp", safe)))
+
+    return scanned(imp, x, eqn.params["axis"], eqn.params["reverse"], combine, aval)
+
+
+def _arg_extreme(compare: str) -> Callable[..., Value]:
+    def run(imp: Importer, eqn: Any, x: Value) -> Value:
+        (axis,) = eqn.params["axes"]
+        kind = DType.of(eqn.params["index_dtype"])
+        source = imp.dtype_of(eqn.invars[0].aval)
+        lines = move_last(imp, x, axis)
+        n = lines.shape[-1]
+
+        def better(value: Any, best: Any) -> Any:
+            wins = imp.op(compare, value, best)
+            if source.is_float:  # the first NaN wins and stays
+                wins = imp.op("and", imp.op("or", wins, imp.op("ne", value, value)), imp.op("eq", best, best))
+            return wins
+
+        def best_of(index: Sequence[Any]) -> Any:
+            value = imp.element(lines, [*index, imp.index(0)])
+            best: Any = integer(0, kind)
+            if isinstance(lines, MemoryArray) and n > UNROLL:
+
+                def step(k: Any, carries: list[Any]) -> list[Any]:
+                    at = imp.op("add", k, imp.index(1))
+                    new = imp.element(lines, [*index, at])
+                    wins = better(new, carries[0])
+                    return [imp.select(wins, new, carries[0]), imp.select(wins, imp.convert(at, kind), carries[1])]
+
+                return imp.carry_loop(n - 1, [value, best], step)[1]
+            for k in range(1, n):
+                new = imp.element(lines, [*index, imp.index(k)])
+                wins = better(new, value)
+                value, best = imp.select(wins, new, value), imp.select(wins, integer(k, kind), best)
+            return best
+
+        return imp.build(lines.shape[:-1], kind, best_of, unroll=True)
+
+    return run
+
+
+rule("argmax")(_arg_extreme("gt"))
+rule("argmin")(_arg_extreme("lt"))

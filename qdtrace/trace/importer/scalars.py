@@ -1,0 +1,250 @@
+"""Emission of scalar equations, with constants folded, exact identities applied and equal equations shared.
+
+Only what is exact is done here: `x + 0.0` stays (it changes -0.0), `x * 0.0` stays (NaN, inf).
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qdtrace.ir.primitives import PRIMITIVES
+from qdtrace.ir.program import Atom, Eqn, Literal, Var
+from qdtrace.ir.types import BOOL, DType, Kind, ScalarType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from qdtrace.ir.builder import BlockBuilder, Builder
+    from qdtrace.ir.program import Block
+
+TYPES = {d: ScalarType(d) for d in DType}
+_PREDICATES = frozenset({"lt", "le", "gt", "ge", "eq", "ne", "is_finite"})
+
+
+@lru_cache(maxsize=1 << 14)
+def _interned(dtype: DType, data: bytes) -> Literal:
+    return Literal(np.frombuffer(data, dtype.numpy)[0], TYPES[dtype])
+
+
+@lru_cache(maxsize=1 << 12)
+def integer(value: int, dtype: DType = DType.i32) -> Literal:
+    """An integer constant; the same object for equal values."""
+    return constant(np.asarray(value).astype(dtype.numpy)[()])
+
+
+TRUE = _interned(DType.bool, b"\x01")
+FALSE = _interned(DType.bool, b"\x00")
+
+
+def constant(value: np.generic) -> Literal:
+    """A constant; the same object for equal bits."""
+    return _interned(DType.of(value.dtype), value.tobytes())
+
+
+def _div(a: np.generic, b: np.generic) -> np.generic | None:
+    if a.dtype.kind not in "iu":
+        return a / b
+    return None if int(b) in (0, -1) else a.dtype.type(_quotient(int(a), int(b)))
+
+
+def _rem(a: np.generic, b: np.generic) -> np.generic | None:
+    if a.dtype.kind not in "iu" or int(b) == 0:
+        return None
+    return a.dtype.type(int(a) - int(b) * _quotient(int(a), int(b)))
+
+
+def _quotient(x: int, y: int) -> int:
+    """Division truncated towards zero."""
+    return abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)
+
+
+def _shift(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda a, b: function(a, b) if 0 <= int(b) < a.itemsize * 8 else None
+
+
+def _logical_shift(a: np.generic, b: np.generic) -> np.generic:
+    return (a.view(f"u{a.itemsize}") >> b.astype(f"u{a.itemsize}")).view(a.dtype)
+
+
+_FOLD: dict[str, Callable[..., Any]] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": _div, "rem": _rem, "neg": np.negative,
+    "abs": np.abs, "min": np.minimum, "max": np.maximum, "sqrt": np.sqrt, "floor": np.floor, "ceil": np.ceil,
+    "trunc": np.trunc, "round_even": np.rint,
+    "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal,
+    "ne": np.not_equal, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
+    "not": np.invert, "is_finite": np.isfinite, "shift_left": _shift(np.left_shift),
+    "shift_right_logical": _shift(_logical_shift), "shift_right_arithmetic": _shift(np.right_shift),
+}  # fmt: skip
+
+
+def _fold_convert(value: np.generic, dtype: DType) -> np.generic | None:
+    source = DType.of(value.dtype)
+    if dtype is DType.bool:
+        return np.bool_(value != 0)
+    if source.is_float and not dtype.is_float:
+        number = float(value)
+        info = np.iinfo(dtype.numpy)
+        if number != number or not info.min <= number <= info.max or abs(number) >= 2**53:
+            return None
+        return dtype.numpy.type(int(number))
+    return np.asarray(value).astype(dtype.numpy)[()]
+
+
+def _is(atom: Atom, number: int) -> bool:
+    return type(atom) is Literal and atom.value == number and (number != 0 or not _is_float(atom))
+
+
+def _is_float(atom: Atom) -> bool:
+    return atom.type.dtype.is_float
+
+
+def _is_negative_zero(atom: Atom) -> bool:
+    return type(atom) is Literal and atom.value == 0 and bool(np.signbit(atom.value))
+
+
+def _same(name: str, a: Atom, b: Atom) -> Atom | None:
+    """The result of a binary operation that is one of its operands (or an integer constant), or None."""
+    match name:
+        case "add":
+            if _is(b, 0) or (_is_float(b) and _is_negative_zero(b)):
+                return a
+            if _is(a, 0) or (_is_float(a) and _is_negative_zero(a)):
+                return b
+        case "sub":
+            if _is(b, 0) or (_is_float(b) and type(b) is Literal and b.value == 0 and not _is_negative_zero(b)):
+                return a
+        case "mul":
+            if _is(b, 1) or (_is(a, 0) and not _is_float(a)):
+                return a
+            if _is(a, 1) or (_is(b, 0) and not _is_float(b)):
+                return b
+        case "div":
+            if _is(b, 1):
+                return a
+        case "and" | "or":
+            if a is b:
+                return a
+            if a.type is BOOL or a.type == BOOL:
+                keep = TRUE if name == "and" else FALSE
+                for x, y in ((a, b), (b, a)):
+                    if type(x) is Literal:
+                        return y if x == keep else x
+        case "min" | "max":
+            if a is b:
+                return a
+    return None
+
+
+class ScalarOps:
+    """Emits scalar equations into the innermost open block of a builder."""
+
+    def __init__(self, builder: Builder) -> None:
+        self.builder = builder
+        self._scopes: list[dict[tuple[Any, ...], Atom]] = [{}]
+        self._unlocated: Any = None
+
+    def locate(self) -> None:
+        """Sets the source line of what is emitted next; the importer overrides it to look lines up late."""
+
+    def op(self, name: str, *args: Atom, **params: Any) -> Atom:
+        """The result of a pure scalar primitive."""
+        first = args[0]
+        if type(first) is Literal and all(type(a) is Literal for a in args):
+            folded = self._fold(name, args, params)
+            if folded is not None:
+                return folded
+        elif len(args) == 2 and not params:
+            same = _same(name, *args)
+            if same is not None:
+                return same
+        key: tuple[Any, ...] = (name, *map(id, args), *params.values())
+        for scope in reversed(self._scopes):
+            found = scope.get(key)
+            if found is not None:
+                return found
+        prim = PRIMITIVES[name]
+        if name in _PREDICATES:
+            result = BOOL
+        elif "dtype" in params:
+            result = TYPES[params["dtype"]]
+        else:
+            result = (args[1] if name == "select" else first).type  # type: ignore[assignment]
+        if self._unlocated is not None:
+            self.locate()
+        out = Var(result)
+        builder = self.builder
+        builder.stack[-1].eqns.append(Eqn(prim, args, (out,), params, (), builder.loc))
+        self._scopes[-1][key] = out
+        return out
+
+    def _fold(self, name: str, args: Sequence[Literal], params: dict[str, Any]) -> Literal | None:
+        with np.errstate(all="ignore"):
+            if name == "convert":
+                value = _fold_convert(args[0].value, params["dtype"])
+            elif name == "bitcast":
+                return _interned(params["dtype"], args[0].value.tobytes())
+            elif name in _FOLD:
+                value = _FOLD[name](*(a.value for a in args))
+            else:
+                return None
+        return None if value is None else constant(value)
+
+    def convert(self, value: Atom, dtype: DType) -> Atom:
+        """The value in another dtype; itself when it has it."""
+        return value if value.type.dtype is dtype else self.op("convert", value, dtype=dtype)
+
+    def select(self, condition: Atom, on_true: Atom, on_false: Atom) -> Atom:
+        """`on_true` where the condition holds."""
+        if type(condition) is Literal:
+            return on_true if condition.value else on_false
+        if on_true is on_false:
+            return on_true
+        if on_true.type.dtype is DType.bool:
+            if on_true is TRUE and on_false is FALSE:
+                return condition
+            if on_true is FALSE and on_false is TRUE:
+                return self.op("not", condition)
+        return self.op("select", condition, on_true, on_false)
+
+    def choose(self, condition: Atom, on_true: Any, on_false: Any) -> Any:
+        """`select` of elements, which may be pairs."""
+        if type(on_true) is tuple:
+            return tuple(self.select(condition, a, b) for a, b in zip(on_true, on_false, strict=True))
+        return self.select(condition, on_true, on_false)
+
+    # ------------------------------------------------------------------ effects and blocks
+    def emit(self, name: str, *args: Atom, blocks: Sequence[Block] = (), **params: Any) -> tuple[Var, ...]:
+        """Appends an equation that is not shared."""
+        if self._unlocated is not None:
+            self.locate()
+        return self.builder.emit(name, *args, blocks=blocks, **params)
+
+    @contextmanager
+    def block(self, params: Sequence[Var] = ()) -> Iterator[BlockBuilder]:
+        """Opens a block; equal equations of the enclosing blocks are shared inside."""
+        self._scopes.append({})
+        try:
+            with self.builder.block(params) as opened:
+                yield opened
+        finally:
+            self._scopes.pop()
+
+    def load_shared(self, ref: Var, indices: Sequence[Atom]) -> Var:
+        """A load from memory that nothing writes, shared like a pure equation."""
+        key = ("load", id(ref), *map(id, indices))
+        for scope in reversed(self._scopes):
+            found = scope.get(key)
+            if found is not None:
+                return found  # type: ignore[return-value]
+        (out,) = self.emit("load", ref, *indices)
+        self._scopes[-1][key] = out
+        return out
+
+
+def is_floating(dtype: DType) -> bool:
+    """True for float dtypes."""
+    return dtype.kind is Kind.FLOAT

@@ -1,0 +1,156 @@
+"""sort and top_k: networks over few scalars, insertion sort in private memory above that. The order is stable."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from qdtrace.ir.program import Var
+from qdtrace.ir.types import DType
+from qdtrace.trace.importer.elementwise import total_less
+from qdtrace.trace.importer.indexing import is_pair
+from qdtrace.trace.importer.memory import UNROLL
+from qdtrace.trace.importer.registry import decomposition, rule
+from qdtrace.trace.importer.scalars import FALSE
+from qdtrace.trace.importer.structural import move_last, permute
+from qdtrace.trace.importer.values import MemoryArray, PrivateArray, Value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from qdtrace.trace.importer.core import Importer
+
+NETWORK_KEYS = 32
+"""Most elements sorted by a network when only keys are sorted."""
+
+
+def _comparators(n: int) -> Iterator[tuple[int, int]]:
+    """Batcher's odd-even merge sort; comparators beyond n fall away."""
+    size = 1
+    while size < n:
+        step = size
+        while step >= 1:
+            for start in range(step % size, n - step, 2 * step):
+                for k in range(min(step, n - start - step)):
+                    if (start + k) // (2 * size) == (start + k + step) // (2 * size):
+                        yield start + k, start + k + step
+            step //= 2
+        size *= 2
+
+
+def _neighbours(n: int) -> Iterator[tuple[int, int]]:
+    """Odd-even transposition: only swaps neighbours, so equal keys keep their order."""
+    for round_ in range(n):
+        for k in range(round_ % 2, n - 1, 2):
+            yield k, k + 1
+
+
+@rule("sort")
+def sort(imp: Importer, eqn: Any, *arrays: Value) -> list[Value]:
+    """Sorts along an axis by the first operands; the others follow."""
+    axis, keys = eqn.params["dimension"], eqn.params["num_keys"]
+    avals = [v.aval for v in eqn.outvars]
+    n = avals[0].shape[axis]
+    dtypes = [imp.dtype_of(a) for a in avals]
+    only_keys = keys == len(arrays) == 1
+    limit = NETWORK_KEYS if only_keys else UNROLL
+    if n <= limit and all(int(np.prod(a.shape)) <= imp.scalar_budget for a in avals):
+        lines = [np.moveaxis(imp.scalars(x), axis, -1).copy() for x in arrays]
+        pairs = list((_comparators if only_keys else _neighbours)(n))
+        for at in np.ndindex(*lines[0].shape[:-1]):
+            rows = [line[at] for line in lines]
+            for a, b in pairs:
+                _exchange(imp, rows, dtypes, keys, a, b)
+            for line, row in zip(lines, rows, strict=True):
+                line[at] = row
+        return [np.moveaxis(line, -1, axis) for line in lines]
+    return _insertion(imp, arrays, avals, dtypes, axis, keys)
+
+
+def _before(imp: Importer, dtypes: Sequence[DType], a: Sequence[Any], b: Sequence[Any]) -> Any:
+    """a < b, key by key."""
+    less: Any = None
+    for dtype, x, y in reversed(list(zip(dtypes, a, b, strict=False))):
+        here = total_less(imp, dtype, x, y)
+        if less is not None:
+            after = total_less(imp, dtype, y, x)
+            here = imp.op("or", here, imp.op("and", imp.op("not", after), less))
+        less = here
+    return less
+
+
+def _exchange(imp: Importer, rows: list[Any], dtypes: Sequence[DType], keys: int, a: int, b: int) -> None:
+    swap = _before(imp, dtypes[:keys], [r[b] for r in rows[:keys]], [r[a] for r in rows[:keys]])
+    for row in rows:
+        row[a], row[b] = imp.choose(swap, row[b], row[a]), imp.choose(swap, row[a], row[b])
+
+
+def _insertion(
+    imp: Importer, arrays: Sequence[Value], avals: Sequence[Any], dtypes: Sequence[DType], axis: int, keys: int
+) -> list[Value]:
+    """Each element moves down past larger ones."""
+    n = avals[0].shape[axis]
+    last = len(avals[0].shape) - 1
+    targets: list[PrivateArray] = []
+    for x, aval, dtype in zip(arrays, avals, dtypes, strict=True):
+        line = move_last(imp, x, axis)
+        if isinstance(line, MemoryArray):
+            targets.append(imp.materialise(line.shape, dtype, lambda i, v=line: imp.element(v, i), is_pair(aval)))
+        else:
+            targets.append(imp.own(line, dtype, is_pair(aval)))
+    one = imp.index(1)
+
+    def line(at: list[Any]) -> None:
+        def read(k: Any, count: int | None = None) -> list[Any]:
+            return [imp.load(t.var, [*at, k], t.pair) for t in targets[:count]]
+
+        def insert(k: Any, _: list[Any]) -> list[Any]:
+            current = imp.op("add", k, one)
+            moving = read(current)
+            place = _slide(imp, targets, at, current, lambda j: _before(imp, dtypes[:keys], moving, read(j, keys)))
+            for t, element in zip(targets, moving, strict=True):
+                imp.store(t.var, element, [*at, place])
+            return []
+
+        if n > 1:
+            imp.carry_loop(n - 1, [], insert)
+
+    imp.loop_nest(targets[0].shape[:-1], line)
+    order = list(range(last))
+    order.insert(axis, last)
+    return [permute(imp, t, order) for t in targets]
+
+
+def _slide(
+    imp: Importer, targets: Sequence[PrivateArray], at: list[Any], start: Any, moves: Callable[[Any], Any]
+) -> Any:
+    """Moves elements before `start` up while `moves(position)`; gives the free position."""
+    one = imp.index(1)
+    place = Var(start.type, "j")
+    with imp.block((place,)) as test:
+        positive = imp.op("gt", place, imp.index(0))
+        with imp.block() as yes:
+            result = moves(imp.op("sub", place, one))
+        with imp.block() as no:
+            pass
+        (going,) = imp.emit("if", positive, blocks=(yes.close([result]), no.close([FALSE])))
+    at_place = Var(start.type, "j")
+    with imp.block((at_place,)) as body:
+        below = imp.op("sub", at_place, one)
+        for t in targets:
+            imp.store(t.var, imp.load(t.var, [*at, below], t.pair), [*at, at_place])
+    (out,) = imp.emit("while", start, blocks=(test.close([going]), body.close([below])))
+    return out
+
+
+@decomposition("top_k")
+def top_k(x: Any, *, k: int, axis: int = -1, **_: Any) -> Any:
+    """Largest first; of equal ones the first. Sorts the reversed array upwards and reads it backwards."""
+    axis = axis % x.ndim
+    positions = jax.lax.broadcasted_iota(jnp.int32, x.shape, axis)
+    values, indices = jax.lax.sort((jnp.flip(x, axis), jnp.flip(positions, axis)), dimension=axis, num_keys=1)
+    take = lambda a: jax.lax.slice_in_dim(jnp.flip(a, axis), 0, k, axis=axis)  # noqa: E731
+    return take(values), take(indices)

@@ -1,0 +1,276 @@
+"""Structure of arrays: NumPy on small arrays, index functions on arrays in memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qdtrace.trace.importer.memory import UNROLL
+from qdtrace.trace.importer.registry import rule
+from qdtrace.trace.importer.scalars import constant
+from qdtrace.trace.importer.values import Generated, MemoryArray, Value, View, array_of, hold, rank0
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from qdtrace.trace.importer.core import Importer
+
+    Remap = Callable[[Sequence[Any]], Sequence[Any]]
+
+
+def view(imp: Importer, base: MemoryArray, shape: Sequence[int], index: Remap) -> Value:
+    """Elements of an array in memory at a mapped index; loaded at once when few."""
+    out = View(base, tuple(shape), index)
+    if out.size > UNROLL:
+        return out
+    loaded = imp.scalars(out)
+    hold(base, -1)
+    return loaded
+
+
+def take(imp: Importer, x: Value, index: int, axis: int = 0) -> Value:
+    """One constant position along an axis, which goes away."""
+    if isinstance(x, np.ndarray):
+        out = x[(slice(None),) * axis + (index,)]
+        return out if isinstance(out, np.ndarray) else rank0(out)
+    at = imp.index(index)
+    return view(imp, x, x.shape[:axis] + x.shape[axis + 1 :], lambda i: [*i[:axis], at, *i[axis:]])
+
+
+def move_last(imp: Importer, x: Value, axis: int) -> Value:
+    """The axis as the last one."""
+    order = [d for d in range(x.ndim) if d != axis] + [axis]
+    return permute(imp, x, order)
+
+
+def permute(imp: Importer, x: Value, order: Sequence[int]) -> Value:
+    """Axis d of the result is axis order[d] of the operand."""
+    if isinstance(x, np.ndarray):
+        return x.transpose(order)
+    if list(order) == list(range(x.ndim)):
+        return x
+    back = np.argsort(order)
+    return view(imp, x, [x.shape[d] for d in order], lambda i: [i[b] for b in back])
+
+
+def reshaped(imp: Importer, x: Value, shape: Sequence[int]) -> Value:
+    """The same elements in row-major order."""
+    shape = tuple(shape)
+    if isinstance(x, np.ndarray):
+        return x.reshape(shape)
+    if x.shape == shape:
+        return x
+
+    def index(i: Sequence[Any]) -> list[Any]:
+        kept = [(n, k) for n, k in zip(shape, i, strict=True) if n != 1]
+        if [n for n, _ in kept] == [n for n in x.shape if n != 1]:
+            rest = iter([k for _, k in kept])
+            return [imp.index(0) if n == 1 else next(rest) for n in x.shape]
+        return unravel(imp, ravel(imp, i, shape), x.shape)
+
+    return view(imp, x, shape, index)
+
+
+def ravel(imp: Importer, index: Sequence[Any], shape: Sequence[int]) -> Any:
+    """The row-major position of an index."""
+    total: Any = imp.index(0)
+    for k, n in zip(index, shape, strict=True):
+        total = imp.op("add", imp.op("mul", total, imp.index(n)), k)
+    return total
+
+
+def unravel(imp: Importer, position: Any, shape: Sequence[int]) -> list[Any]:
+    """The index of a row-major position."""
+    out: list[Any] = []
+    for n in reversed(shape[1:]):
+        out.append(imp.op("rem", position, imp.index(n)))
+        position = imp.op("div", position, imp.index(n))
+    return [position, *reversed(out)] if shape else []
+
+
+def assemble(
+    imp: Importer, eqn: Any, pieces: Sequence[tuple[Value, Sequence[int], Sequence[int]]], fill: Any = None
+) -> Value:
+    """An array in memory made of pieces, each put at an offset with a stride an axis."""
+    aval = eqn.outvars[0].aval
+    pair = not isinstance(aval.dtype, np.dtype) or aval.dtype.kind == "c"
+    out = imp.private(aval.shape, imp.dtype_of(aval), pair)
+    if fill is not None:
+        imp.loop_nest(aval.shape, lambda i: imp.store(out.var, fill, i))
+    for piece, offset, stride in pieces:
+        source = imp.in_memory(piece)
+
+        def copy(i: Sequence[Any], source: Value = source, offset: Any = offset, stride: Any = stride) -> None:
+            target = [
+                imp.op("add", imp.op("mul", k, imp.index(s)), imp.index(o))
+                for k, o, s in zip(i, offset, stride, strict=True)
+            ]
+            imp.store(out.var, imp.element(source, i), target)
+
+        imp.loop_nest(piece.shape, copy)
+    return out
+
+
+def _large(imp: Importer, eqn: Any, values: Sequence[Value]) -> bool:
+    size = int(np.prod(eqn.outvars[0].aval.shape))
+    if size > imp.scalar_budget:
+        return True
+    return size > UNROLL and any(isinstance(v, MemoryArray) for v in values)
+
+
+@rule("broadcast_in_dim")
+def broadcast_in_dim(imp: Importer, eqn: Any, x: Value, *_: Value) -> Value:
+    """Operand axis k is result axis broadcast_dimensions[k]."""
+    shape = tuple(eqn.params["shape"])
+    dims = eqn.params["broadcast_dimensions"]
+    if isinstance(x, np.ndarray) and int(np.prod(shape)) <= imp.scalar_budget:
+        expanded = [1] * len(shape)
+        for k, d in enumerate(dims):
+            expanded[d] = x.shape[k]
+        return np.broadcast_to(x.reshape(expanded), shape)
+    if x.size == 1:
+        element = imp.element(x, [imp.index(0)] * x.ndim)
+        pair = type(element) is tuple
+        return Generated(shape, imp.dtype_of(eqn.outvars[0].aval), lambda i: element, pair)
+    base = imp.spill(x) if isinstance(x, np.ndarray) else x
+    zero = imp.index(0)
+    return view(imp, base, shape, lambda i: [zero if base.shape[k] == 1 else i[d] for k, d in enumerate(dims)])
+
+
+@rule("reshape")
+def reshape(imp: Importer, eqn: Any, x: Value, *_: Value) -> Value:
+    """Row-major reshape."""
+    return reshaped(imp, x, eqn.params["new_sizes"])
+
+
+@rule("squeeze", "expand_dims")
+def squeeze(imp: Importer, eqn: Any, x: Value) -> Value:
+    """Axes of length one come or go."""
+    return reshaped(imp, x, eqn.outvars[0].aval.shape)
+
+
+@rule("transpose")
+def transpose(imp: Importer, eqn: Any, x: Value) -> Value:
+    """Permuted axes."""
+    return permute(imp, x, eqn.params["permutation"])
+
+
+@rule("slice")
+def slice_(imp: Importer, eqn: Any, x: Value) -> Value:
+    """A constant slice."""
+    start, stop = eqn.params["start_indices"], eqn.params["limit_indices"]
+    step = eqn.params["strides"] or (1,) * len(start)
+    if isinstance(x, np.ndarray):
+        return x[tuple(map(slice, start, stop, step))]
+    return _strided(imp, x, eqn.outvars[0].aval.shape, start, step)
+
+
+def _strided(imp: Importer, x: Value, shape: Sequence[int], start: Sequence[int], step: Sequence[int]) -> Value:
+    def index(i: Sequence[Any]) -> list[Any]:
+        scaled = (imp.op("mul", k, imp.index(s)) for k, s in zip(i, step, strict=True))
+        return [imp.op("add", k, imp.index(o)) for k, o in zip(scaled, start, strict=True)]
+
+    return view(imp, x, shape, index)
+
+
+@rule("rev")
+def rev(imp: Importer, eqn: Any, x: Value) -> Value:
+    """Reversed axes."""
+    dims = eqn.params["dimensions"]
+    if isinstance(x, np.ndarray):
+        return np.flip(x, dims)
+    start = [n - 1 if d in dims else 0 for d, n in enumerate(x.shape)]
+    return _strided(imp, x, x.shape, start, [-1 if d in dims else 1 for d in range(x.ndim)])
+
+
+@rule("concatenate")
+def concatenate(imp: Importer, eqn: Any, *pieces: Value) -> Value:
+    """Pieces one after the other along an axis."""
+    axis = eqn.params["dimension"]
+    if not _large(imp, eqn, pieces):
+        return np.concatenate([imp.scalars(p, "concatenate") for p in pieces], axis)
+    placed, offset = [], 0
+    for piece in pieces:
+        at = [offset if d == axis else 0 for d in range(piece.ndim)]
+        placed.append((piece, at, [1] * piece.ndim))
+        offset += piece.shape[axis]
+    return assemble(imp, eqn, placed)
+
+
+@rule("stack")
+def stack(imp: Importer, eqn: Any, *pieces: Value) -> Value:
+    """Pieces along a new axis."""
+    axis = eqn.params.get("axis", 0)
+    if not _large(imp, eqn, pieces):
+        small = [imp.scalars(p, "stack") for p in pieces]
+        return np.concatenate([np.expand_dims(p, axis) for p in small], axis)
+    placed = []
+    for k, piece in enumerate(pieces):
+        shape = (*piece.shape[:axis], 1, *piece.shape[axis:])
+        placed.append(
+            (reshaped(imp, piece, shape), [k if d == axis else 0 for d in range(len(shape))], [1] * len(shape))
+        )
+    return assemble(imp, eqn, placed)
+
+
+@rule("unstack")
+def unstack(imp: Importer, eqn: Any, x: Value) -> list[Value]:
+    """One value for each position of an axis."""
+    axis = eqn.params.get("axis", 0)
+    return [take(imp, x, k, axis) for k in range(x.shape[axis])]
+
+
+@rule("split")
+def split(imp: Importer, eqn: Any, x: Value) -> list[Value]:
+    """Consecutive pieces along an axis."""
+    axis, sizes = eqn.params["axis"], [int(n) for n in eqn.params["sizes"]]
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    if isinstance(x, np.ndarray):
+        return [x[(slice(None),) * axis + (slice(a, a + n),)] for a, n in zip(starts, sizes, strict=False)]
+    out = []
+    for a, n in zip(starts, sizes, strict=False):
+        shape = [n if d == axis else e for d, e in enumerate(x.shape)]
+        out.append(_strided(imp, x, shape, [int(a) if d == axis else 0 for d in range(x.ndim)], [1] * x.ndim))
+    return out
+
+
+@rule("pad")
+def pad(imp: Importer, eqn: Any, x: Value, fill: Value) -> Value:
+    """Padding before, after and between elements; negative amounts cut."""
+    config = [tuple(map(int, c)) for c in eqn.params["padding_config"]]
+    fill_element = imp.element(fill, ())
+    aval = eqn.outvars[0].aval
+    # Elements that stay, per axis: those whose padded position is inside the result.
+    kept = []
+    for n, extent, (low, _, interior) in zip(x.shape, aval.shape, config, strict=True):
+        inside = [k for k in range(n) if 0 <= low + k * (interior + 1) < extent]
+        kept.append((inside[0], inside[-1] + 1) if inside else (0, 0))
+    start = [a for a, _ in kept]
+    offset = [low + a * (inner + 1) for (low, _, inner), a in zip(config, start, strict=True)]
+    stride = [inner + 1 for _, _, inner in config]
+    shape = [b - a for a, b in kept]
+    if isinstance(x, np.ndarray):
+        core: Value = x[tuple(slice(a, b) for a, b in kept)]
+    else:
+        core = _strided(imp, x, shape, start, [1] * x.ndim)
+    if _large(imp, eqn, [x]):
+        return assemble(imp, eqn, [(core, offset, stride)], fill_element)
+    core = imp.scalars(core, "pad")
+    out = array_of([fill_element] * int(np.prod(aval.shape)), aval.shape)
+    for at in np.ndindex(*core.shape):
+        out[tuple(o + k * s for o, k, s in zip(offset, at, stride, strict=True))] = core[at]
+    return out
+
+
+@rule("iota")
+def iota(imp: Importer, eqn: Any, *_: Value) -> Value:
+    """0, 1, 2, ... along an axis."""
+    shape, axis = tuple(eqn.params["shape"]), eqn.params["dimension"]
+    aval = eqn.outvars[0].aval
+    dtype = imp.dtype_of(aval)
+    if int(np.prod(shape)) > imp.scalar_budget:
+        return Generated(shape, dtype, lambda i: imp.convert(i[axis], dtype))
+    line = np.arange(shape[axis]).astype(dtype.numpy)
+    column = array_of(map(constant, line), line.shape).reshape([-1 if d == axis else 1 for d in range(len(shape))])
+    return np.broadcast_to(column, shape)

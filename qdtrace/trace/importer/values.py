@@ -1,0 +1,161 @@
+"""What a jaxpr variable stands for while importing: small arrays of scalars, arrays in memory, handles.
+
+A small array is a NumPy object array of graph atoms, so NumPy does all of its structure. PRNG keys and complex
+numbers are pairs: an element is a tuple of two atoms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qdtrace.ir.program import Atom, Literal, Var, ref_type
+from qdtrace.ir.types import DType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+Element = Atom | tuple[Atom, Atom]
+Index = "Sequence[Atom]"
+
+
+@dataclass(eq=False, slots=True)
+class RefValue:
+    """A handle: a buffer or a cell that memory markers act on."""
+
+    var: Var
+
+
+class MemoryArray:
+    """An array value whose elements are found by an index; never changes while something holds it."""
+
+    shape: tuple[int, ...]
+    dtype: DType
+    pair: bool
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+
+def _logical(var: Var, pair: bool) -> tuple[int, ...]:
+    shape = ref_type(var).shape
+    return shape[:-1] if pair else shape
+
+
+@dataclass(eq=False)
+class ArrayRef(MemoryArray):
+    """An array whose content is in a global reference that nothing writes."""
+
+    var: Var
+    pair: bool = False
+    shape: tuple[int, ...] = field(init=False)
+    dtype: DType = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.shape, self.dtype = _logical(self.var, self.pair), self.var.dtype
+
+
+@dataclass(eq=False)
+class PrivateArray(MemoryArray):
+    """An array in private memory. `holders` counts who still needs this content; at 0 it may be updated in place."""
+
+    var: Var
+    pair: bool = False
+    holders: int = 0
+    shape: tuple[int, ...] = field(init=False)
+    dtype: DType = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.shape, self.dtype = _logical(self.var, self.pair), self.var.dtype
+
+
+@dataclass(eq=False)
+class View(MemoryArray):
+    """Elements of another array: `index` gives the base's index from one's own."""
+
+    base: MemoryArray
+    shape: tuple[int, ...]
+    index: Callable[[Sequence[Atom]], Sequence[Atom]]
+    dtype: DType = field(init=False)
+    pair: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.dtype, self.pair = self.base.dtype, self.base.pair
+        hold(self.base)
+
+
+@dataclass(eq=False)
+class Generated(MemoryArray):
+    """Elements computed from the index alone: iota, or a scalar spread over a shape."""
+
+    shape: tuple[int, ...]
+    dtype: DType
+    at: Callable[[Sequence[Atom]], Element]
+    pair: bool = False
+
+
+Value = Any
+"""NumPy object array | MemoryArray | RefValue."""
+
+
+def hold(value: Value, count: int = 1) -> None:
+    """Notes that something more (or, negative, less) needs the content of a private array."""
+    while isinstance(value, View):
+        value = value.base
+    if isinstance(value, PrivateArray):
+        value.holders += count
+
+
+def storage_of(value: Value) -> PrivateArray | None:
+    """The private array behind a value, if any."""
+    while isinstance(value, View):
+        value = value.base
+    return value if isinstance(value, PrivateArray) else None
+
+
+def rank0(element: Element) -> np.ndarray:
+    """A scalar as an array of rank 0."""
+    out = np.empty((), object)
+    out[()] = element
+    return out
+
+
+def array_of(elements: Iterable[Element], shape: Sequence[int]) -> np.ndarray:
+    """A small array of the elements in row-major order."""
+    out = np.empty(tuple(shape), object)
+    flat = out.reshape(-1)
+    for k, element in enumerate(elements):
+        flat[k] = element
+    return out
+
+
+def elements_of(array: np.ndarray) -> list[Element]:
+    """Elements in row-major order."""
+    return array.ravel().tolist()
+
+
+def is_static(element: Element) -> bool:
+    """True for a constant."""
+    if type(element) is tuple:
+        return all(type(part) is Literal for part in element)
+    return type(element) is Literal
+
+
+def join_pairs(array: np.ndarray) -> np.ndarray:
+    """Trailing axis of 2 to pairs."""
+    flat = array.reshape(-1, 2)
+    return array_of(((a, b) for a, b in flat), array.shape[:-1])
+
+
+def split_pairs(array: np.ndarray) -> np.ndarray:
+    """Pairs to a trailing axis of 2."""
+    return array_of((part for pair in array.ravel().tolist() for part in pair), (*array.shape, 2))
