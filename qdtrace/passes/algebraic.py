@@ -1,0 +1,39 @@
+"""Algebraic rules: laws of arithmetic and logic.
+
+Before:  a: i32 = add i 3:i32            After:  b: i32 = add i 1:i32
+         b: i32 = sub a 2:i32                    store x v b
+         store x v b
+
+The rules are in `rules/integers.py` (they wrap, so the laws of a ring hold), `rules/logic.py` and
+`rules/floats.py`. A float rule is exact, for -0.0, infinities and NaN too, or it waits for `fast_math`; none turns
+a NaN or an infinity into a number.
+
+Relies on constants being literals. Never looks deeper than the definitions of the operands.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import ClassVar
+
+from qdtrace.passes.rewrite import RewriteOptions, RewritePass, RuleSet
+from qdtrace.passes.rules import integers
+
+RULES = (*integers.TABLE.rules,)
+
+
+@dataclass(frozen=True)
+class Algebraic(RewritePass):
+    """Laws of arithmetic and logic."""
+
+    name: ClassVar[str] = "algebraic"
+
+    def options(self) -> RewriteOptions:
+        """The algebraic rules."""
+        return RewriteOptions(_rules(self.fast_math))
+
+
+@cache
+def _rules(fast_math: bool) -> RuleSet:
+    return RuleSet.of(RULES, fast_math=fast_math)

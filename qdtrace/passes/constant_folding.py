@@ -1,0 +1,62 @@
+"""Constant folding: operations on constants are evaluated by the interpreter's own rules.
+
+Before:  a: i32 = mul 6:i32 7:i32        After:  store x 42:i32 i
+         store x a i
+
+Without `fast_math` only operations whose result every target computes bit for bit are folded; `exp` and its kin are
+rounded differently by different libraries, so they wait for `fast_math`.
+
+Relies on `interpret.numpy_rules`. Never reads memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from qdtrace.interpret.numpy_rules import apply_scalar
+from qdtrace.ir.program import Atom, Literal
+from qdtrace.ir.types import BOOL, ScalarType
+from qdtrace.passes.rewrite import RewriteOptions, RewritePass, RuleSet
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_NAMES = """
+pow atan2 rsqrt cbrt exp exp2 expm1 log log2 log1p logistic sin cos tan asin acos atan sinh cosh tanh
+asinh acosh atanh erf erfc erf_inv lgamma digamma
+"""
+ROUNDED = frozenset(_NAMES.split())
+"""Primitives whose last bit depends on the library."""
+_TO_BOOL = frozenset(("lt", "le", "gt", "ge", "eq", "ne", "is_finite"))
+
+
+def fold_all(name: str, operands: tuple[Atom, ...], params: Mapping[str, Any]) -> Literal | None:
+    """The value of a primitive when all operands are constants."""
+    for atom in operands:
+        if atom.__class__ is not Literal:
+            return None
+    value = apply_scalar(name, [a.value for a in operands], params)  # type: ignore[union-attr]
+    if name in _TO_BOOL:
+        return Literal(value, BOOL)
+    target = params.get("dtype") if name in ("convert", "bitcast") else None
+    return Literal(value, operands[-1].type if target is None else ScalarType(target))  # type: ignore[arg-type]
+
+
+def fold_exact(name: str, operands: tuple[Atom, ...], params: Mapping[str, Any]) -> Literal | None:
+    """As `fold_all`, for primitives that give the same bits everywhere."""
+    return None if name in ROUNDED else fold_all(name, operands, params)
+
+
+@dataclass(frozen=True)
+class ConstantFolding(RewritePass):
+    """Evaluates operations on constants."""
+
+    name: ClassVar[str] = "constant_folding"
+
+    def options(self) -> RewriteOptions:
+        """Folding alone."""
+        return RewriteOptions(_NO_RULES, fold=fold_all if self.fast_math else fold_exact)
+
+
+_NO_RULES = RuleSet.of((), fast_math=False)

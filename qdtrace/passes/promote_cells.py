@@ -1,0 +1,301 @@
+"""Promotion of cells: private memory becomes carried values of `for` and `while` and results of `if`.
+
+Before:  c: cell[f32] = cell[dtype=f32, shape=()]      After:  c_1: f32 = for k in 0:i32 : n : 1:i32 carry c = 0.0:f32
+         store c 0.0:f32                                         a: f32 = load x k
+         for k in 0:i32 : n : 1:i32                              b: f32 = add c a
+           a: f32 = load x k                                     yield b
+           accum[op=add] c a                                   store y c_1 i
+         s: f32 = load c
+         store y s i
+
+A *slot* is a cell of rank 0, or one element of a private array whose every access has literal indices in range. A
+slot is carried by a loop only where its value at the loop's head may be read: it is read in the loop before it is
+stored, or after the loop (liveness over the structured blocks, Cytron et al. 1991 without the need for dominance
+frontiers, as blocks are structured). A slot read before any store is undefined; zero is used for it.
+
+Relies on nothing. Never touches arrays with a computed index, cells with atomics, or cells that the condition of a
+`while` stores but the block around owns: a condition has no way to carry a value out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from qdtrace.ir.primitives import PRIMITIVES
+from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var, literal, ref_type
+from qdtrace.ir.types import ScalarType, Space
+from qdtrace.passes.base import TaskPass
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+SLOT_LIMIT = 256
+"""Elements of the largest private array that is promoted: the scalar budget of one value."""
+
+_COMBINE = {op: PRIMITIVES[op] for op in ("add", "mul", "min", "max")}
+_VALUES = {"load": 0, "store": 1, "accum": 1}
+"""Operands between the reference and its indices."""
+
+
+@dataclass(frozen=True)
+class PromoteCells(TaskPass):
+    """Private memory to values (mem2reg)."""
+
+    name: ClassVar[str] = "promote_cells"
+
+    def on_task(self, task: Task, program: Program) -> Task:
+        slots = _Slots(task.body)
+        if not slots.cells:
+            return task
+        return replace(task, body=_Promoter(slots).rewrite(task.body))
+
+
+@dataclass(frozen=True, slots=True)
+class _Summary:
+    """What a block does to slots of the blocks around it."""
+
+    stored: frozenset[int]
+    exposed: frozenset[int]
+    """Read before any store of the block."""
+    surely: frozenset[int]
+    """Stored on every way through the block."""
+
+
+class _Slots:
+    """The promotable slots of a task, numbered by first access, and the summary of every inner block."""
+
+    def __init__(self, body: Block) -> None:
+        self.cells: set[Var] = set()
+        self.number: dict[tuple[Var, int], int] = {}
+        self.owner: list[Var] = []
+        self.summary: dict[int, _Summary] = {}
+        self._collect(body)
+        if self.cells:
+            self.owner = [cell for cell, _ in self.number]
+            self._summarise(body)
+
+    def of(self, eqn: Eqn) -> int | None:
+        """The slot that a load, store or accumulation refers to."""
+        values = _VALUES.get(eqn.primitive.name)
+        if values is None or eqn.invars[0] not in self.cells:
+            return None
+        cell = eqn.invars[0]
+        assert isinstance(cell, Var)
+        return self.number.get((cell, _flat_index(cell, eqn.invars[1 + values :])))  # type: ignore[arg-type]
+
+    def _collect(self, body: Block) -> None:
+        rejected: set[Var] = set()
+        pending = [body]
+        while pending:
+            block = pending.pop()
+            for eqn in block.eqns:
+                name = eqn.primitive.name
+                if name == "cell":
+                    if ref_type(eqn.outvars[0]).size <= SLOT_LIMIT:
+                        self.cells.add(eqn.outvars[0])
+                elif (values := _VALUES.get(name)) is not None:
+                    cell = eqn.invars[0]
+                    assert isinstance(cell, Var)
+                    if ref_type(cell).space is not Space.LOCAL:
+                        continue
+                    flat = _flat_index(cell, eqn.invars[1 + values :])
+                    if flat is None:
+                        rejected.add(cell)
+                    else:
+                        self.number.setdefault((cell, flat), len(self.number))
+                elif name == "atomic":
+                    rejected.add(eqn.invars[0])  # type: ignore[arg-type]
+                elif name == "while":
+                    rejected |= _stored_outside(eqn.blocks[0])
+                pending += eqn.blocks
+        self.cells -= rejected
+
+    def _summarise(self, block: Block) -> _Summary:
+        stored: set[int] = set()
+        exposed: set[int] = set()
+        surely: set[int] = set()
+        made: set[Var] = set()
+        for eqn in block.eqns:
+            name = eqn.primitive.name
+            if eqn.blocks:
+                inner = [self._summarise(b) for b in eqn.blocks]
+                if name == "if":
+                    now = inner[0].exposed | inner[1].exposed
+                    then = inner[0].surely & inner[1].surely
+                elif name == "while":
+                    now = inner[0].exposed | inner[1].exposed
+                    then = frozenset()
+                else:
+                    now, then = inner[0].exposed, frozenset()
+                exposed |= now - surely
+                surely |= then
+                for s in inner:
+                    stored |= s.stored
+            elif name == "cell":
+                made.add(eqn.outvars[0])
+            elif (slot := self.of(eqn)) is not None:
+                if name != "store" and slot not in surely:
+                    exposed.add(slot)
+                if name != "load":
+                    stored.add(slot)
+                    surely.add(slot)
+        if made:
+            inside = {s for s in stored | exposed if self.owner[s] in made}
+            stored -= inside
+            exposed -= inside
+            surely -= inside
+        summary = _Summary(frozenset(stored), frozenset(exposed), frozenset(surely))
+        self.summary[id(block)] = summary
+        return summary
+
+
+def _stored_outside(block: Block) -> set[Var]:
+    """Cells that the block stores and does not make."""
+    stored: set[Var] = set()
+    made: set[Var] = set()
+    pending = [block]
+    while pending:
+        for eqn in pending.pop().eqns:
+            if eqn.primitive.name in ("store", "accum"):
+                stored.add(eqn.invars[0])  # type: ignore[arg-type]
+            elif eqn.primitive.name == "cell":
+                made.add(eqn.outvars[0])
+            pending += eqn.blocks
+    return stored - made
+
+
+def _flat_index(cell: Var, indices: Sequence[Atom]) -> int | None:
+    """The row-major position when all indices are literals in range."""
+    flat = 0
+    for atom, size in zip(indices, cell.type.shape, strict=True):  # type: ignore[union-attr]
+        if not isinstance(atom, Literal):
+            return None
+        k = int(atom.value)
+        if not 0 <= k < size:
+            return None
+        flat = flat * size + k
+    return flat
+
+
+class _Promoter:
+    """Rewrites a task forward, with the current value of each slot at hand."""
+
+    def __init__(self, slots: _Slots) -> None:
+        self.slots = slots
+        self.values: dict[int, Atom] = {}
+        self.replaced: dict[Var, Atom] = {}
+        self.live_after: dict[Eqn, frozenset[int]] = {}
+        self.positions = {n: key for key, n in slots.number.items()}
+
+    def rewrite(self, body: Block) -> Block:
+        self._find_live(body, frozenset())
+        return Block(body.params, self._eqns(body), self._atoms(body.results))
+
+    def _find_live(self, block: Block, after: Iterable[int]) -> None:
+        """Backward liveness: for each structured equation, the slots read after it before they are stored."""
+        live = set(after)
+        for eqn in reversed(block.eqns):
+            name = eqn.primitive.name
+            if eqn.blocks:
+                self.live_after[eqn] = now = frozenset(live)
+                summaries = [self.slots.summary[id(b)] for b in eqn.blocks]
+                exposed = frozenset().union(*(s.exposed for s in summaries))
+                if name == "if":
+                    for inner in eqn.blocks:
+                        self._find_live(inner, now)
+                    live -= summaries[0].surely & summaries[1].surely
+                else:
+                    self._find_live(eqn.blocks[-1], now | exposed)
+                    if name == "while":
+                        self._find_live(eqn.blocks[0], frozenset())
+                live |= exposed
+            elif (slot := self.slots.of(eqn)) is not None:
+                if name == "store":
+                    live.discard(slot)
+                else:
+                    live.add(slot)
+
+    def _value(self, slot: int) -> Atom:
+        value = self.values.get(slot)
+        return literal(0, self.slots.owner[slot].dtype) if value is None else value
+
+    def _fresh(self, slot: int) -> Var:
+        cell, position = self.positions[slot]
+        hint = cell.hint if not cell.type.shape else f"{cell.hint}{position}"  # type: ignore[union-attr]
+        return Var(ScalarType(cell.dtype), hint)
+
+    def _atoms(self, atoms: Iterable[Atom]) -> tuple[Atom, ...]:
+        replaced = self.replaced
+        return tuple([a if a.__class__ is Literal else replaced.get(a, a) for a in atoms])  # type: ignore[call-overload]
+
+    def _eqns(self, block: Block) -> tuple[Eqn, ...]:
+        out: list[Eqn] = []
+        cells = self.slots.cells
+        for eqn in block.eqns:
+            name = eqn.primitive.name
+            if eqn.blocks:
+                out.append(self._if(eqn) if name == "if" else self._loop(eqn))
+                continue
+            if name == "cell" and eqn.outvars[0] in cells:
+                continue
+            slot = self.slots.of(eqn)
+            if slot is None:
+                invars = self._atoms(eqn.invars)
+                same = all(a is b for a, b in zip(invars, eqn.invars, strict=True))
+                out.append(eqn if same else replace(eqn, invars=invars))
+            elif name == "load":
+                self.replaced[eqn.outvars[0]] = self._value(slot)
+            elif name == "store":
+                (self.values[slot],) = self._atoms(eqn.invars[1:2])
+            else:
+                operands = (self._value(slot), *self._atoms(eqn.invars[1:2]))
+                result = self._fresh(slot)
+                out.append(Eqn(_COMBINE[eqn.params["op"]], operands, (result,), {}, (), eqn.loc))  # type: ignore[index]
+                self.values[slot] = result
+        return tuple(out)
+
+    def _if(self, eqn: Eqn) -> Eqn:
+        summaries = [self.slots.summary[id(b)] for b in eqn.blocks]
+        stored = sorted(summaries[0].stored | summaries[1].stored)
+        wanted = [s for s in stored if s in self.live_after[eqn]]
+        before = {s: self.values.get(s) for s in stored}
+        invars = self._atoms(eqn.invars)
+        branches: list[tuple[Block, tuple[Eqn, ...], tuple[Atom, ...], list[Atom]]] = []
+        for block in eqn.blocks:
+            eqns = self._eqns(block)
+            branches.append((block, eqns, self._atoms(block.results), [self._value(s) for s in wanted]))
+            self._restore(before)
+        results = [self._fresh(s) for s in wanted]
+        blocks = tuple([Block(b.params, eqns, (*old, *new)) for b, eqns, old, new in branches])
+        self._restore(dict.fromkeys(stored))
+        self.values.update(zip(wanted, results, strict=True))
+        return Eqn(eqn.primitive, invars, (*eqn.outvars, *results), eqn.params, blocks, eqn.loc)
+
+    def _loop(self, eqn: Eqn) -> Eqn:
+        summaries = [self.slots.summary[id(b)] for b in eqn.blocks]
+        head = self.live_after[eqn].union(*(s.exposed for s in summaries))
+        stored = sorted(summaries[-1].stored)
+        carried = [s for s in stored if s in head]
+        invars = (*self._atoms(eqn.invars), *(self._value(s) for s in carried))
+        blocks: list[Block] = []
+        for k, block in enumerate(eqn.blocks):
+            params = [self._fresh(s) for s in carried]
+            self._restore(dict.fromkeys(stored))
+            self.values.update(zip(carried, params, strict=True))
+            eqns = self._eqns(block)
+            results = self._atoms(block.results)
+            is_body = k == len(eqn.blocks) - 1
+            carries = [self._value(s) for s in carried] if is_body else []
+            blocks.append(Block((*block.params, *params), eqns, (*results, *carries)))
+        outs = [self._fresh(s) for s in carried]
+        self._restore(dict.fromkeys(stored))
+        self.values.update(zip(carried, outs, strict=True))
+        return Eqn(eqn.primitive, invars, (*eqn.outvars, *outs), eqn.params, tuple(blocks), eqn.loc)
+
+    def _restore(self, values: dict[int, Atom | None]) -> None:
+        for slot, value in values.items():
+            if value is None:
+                self.values.pop(slot, None)
+            else:
+                self.values[slot] = value

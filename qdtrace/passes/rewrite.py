@@ -1,0 +1,401 @@
+"""Local rewriting: one forward walk that applies tables of named rules to each equation.
+
+A *rule* looks at one equation with its operands and gives the atom that replaces its result, or None. It may emit
+new equations, which pass through the rules themselves. The walk also numbers values: with `share` set, an equation
+that was already computed in this or an enclosing block is not computed again. All local passes (constant folding,
+algebraic rules, peephole rules, unreachable code, common subexpressions) are this walk with other tables, and
+`simplify` runs it once with all of them. It takes time linear in the size of the task, as an equation is looked at
+once and a rule looks only at the definitions of its operands.
+
+Values are keyed by `id`: variables are compared by identity, and everything keyed here is kept alive by the walk.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from qdtrace.analysis.effects import PURE, WRITES, Access, access_of
+from qdtrace.ir.builder import result_types
+from qdtrace.ir.primitives import PRIMITIVES, Primitive
+from qdtrace.ir.program import Atom, Block, Eqn, Literal, Loc, Task, Var, literal
+from qdtrace.ir.types import BOOL, DType, Kind
+from qdtrace.passes.base import TaskPass
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from qdtrace.ir.program import Program
+
+    Fold = Callable[[str, tuple[Atom, ...], Mapping[str, Any]], Literal | None]
+
+_KIND_INDEX = {Kind.BOOL: 0, Kind.SIGNED: 1, Kind.UNSIGNED: 2, Kind.FLOAT: 3}
+_GROUP = {id(d): _KIND_INDEX[d.kind] for d in DType}
+_ON = {"bool": (0,), "signed": (1,), "unsigned": (2,), "integer": (1, 2), "bits": (0, 1, 2), "float": (3,),
+       "number": (1, 2, 3), "any": (0, 1, 2, 3)}  # fmt: skip
+_TRUE, _FALSE = literal(True, DType.bool), literal(False, DType.bool)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rule:
+    """One local rewrite."""
+
+    name: str
+    primitives: tuple[str, ...]
+    on: str
+    """Kinds of the first operand that it applies to: a key of the table above."""
+    apply: Callable[..., Any]
+    exact: bool = True
+    """False: it may change a rounding, so it is used with `fast_math` only."""
+    stage: str = "scalar"
+    """`scalar`; or for equations with blocks: `before` (operands are rewritten, blocks are not yet) or `after`."""
+
+
+@dataclass(frozen=True, eq=False)
+class RuleTable:
+    """The rules of one pass, in the order in which they are tried."""
+
+    rules: list[Rule] = field(default_factory=list)
+
+    def rule(self, primitives: str, on: str = "any", *, exact: bool = True, stage: str = "scalar") -> Any:
+        """Decorator: adds a function as the rule of its name."""
+
+        def add(function: Callable[..., Any]) -> Callable[..., Any]:
+            name = function.__name__.strip("_")
+            self.rules.append(Rule(name, tuple(primitives.split()), on, function, exact, stage))
+            return function
+
+        return add
+
+
+@dataclass(frozen=True, eq=False)
+class RuleSet:
+    """Rules of several tables, arranged for look-up by primitive and kind."""
+
+    scalar: Mapping[str, tuple[tuple[Rule, ...], ...]]
+    """Per primitive, for each kind of first operand."""
+    before: Mapping[str, tuple[Rule, ...]]
+    after: Mapping[str, tuple[Rule, ...]]
+
+    @staticmethod
+    def of(rules: Iterable[Rule], *, fast_math: bool) -> RuleSet:
+        """Arranges the rules; without `fast_math` only the exact ones."""
+        scalar: dict[str, tuple[list[Rule], ...]] = {}
+        before: dict[str, list[Rule]] = {}
+        after: dict[str, list[Rule]] = {}
+        for rule in rules:
+            if not rule.exact and not fast_math:
+                continue
+            for name in rule.primitives:
+                if rule.stage != "scalar":
+                    (before if rule.stage == "before" else after).setdefault(name, []).append(rule)
+                    continue
+                for k in _ON[rule.on]:
+                    scalar.setdefault(name, ([], [], [], []))[k].append(rule)
+        return RuleSet(
+            {n: tuple(tuple(r) for r in groups) for n, groups in scalar.items()},
+            {n: tuple(r) for n, r in before.items()},
+            {n: tuple(r) for n, r in after.items()},
+        )
+
+
+@dataclass(frozen=True)
+class RewriteOptions:
+    """What a walk does besides applying its rules."""
+
+    rules: RuleSet
+    fold: Fold | None = None
+    """Evaluates an operation on constants; None where it must not."""
+    share: bool = False
+    """Reuse values computed before (common subexpressions)."""
+    assume: bool = False
+    """Inside the branches of an `if`, take its condition as known."""
+
+
+@dataclass(frozen=True)
+class RewritePass(TaskPass):
+    """A pass that is one walk over each task."""
+
+    fast_math: bool = False
+
+    def options(self) -> RewriteOptions:
+        """Rules and abilities of the walk."""
+        raise AssertionError(f"{type(self).__name__} has no options")
+
+    def on_task(self, task: Task, program: Program) -> Task:
+        """The rewritten task."""
+        return Rewriter(self.options()).rewrite(task)
+
+
+class Rewriter:
+    """Rewrites one task."""
+
+    def __init__(self, options: RewriteOptions) -> None:
+        self.options = options
+        self.fired: Counter[str] = Counter()
+        """How often each rule replaced something."""
+        self.visits = 0
+        """Equations looked at."""
+        self.loc: Loc | None = None
+        self._rules = options.rules.scalar
+        self._fold = options.fold
+        self._share = options.share
+        self._out: list[Eqn] = []
+        self._defs: dict[int, Eqn] = {}
+        self._replaced: dict[int, Atom] = {}
+        self._facts: dict[int, Atom] = {}
+        self._available: dict[tuple[Any, ...], Var] = {}
+        self._undo: list[tuple[Any, ...]] = []
+        self._versions: dict[int, int] = {}
+        self._fresh_version = count(1).__next__
+        self._literals: dict[int, tuple[Literal, int]] = {}
+        self._numbers: dict[tuple[DType, bytes], int] = {}
+        self._access: dict[Eqn, Access] = {}
+
+    def rewrite(self, task: Task) -> Task:
+        """The rewritten task; the same object when no rule applied."""
+        self._access = {}
+        written = access_of(task.body.eqns, self._access).writes
+        access_of(task.head, self._access)
+        head = self._eqns(task.head)
+        start, stop = self._atoms((task.start, task.stop))
+        self._bump(written)
+        body = self._block(task.body)
+        if head is task.head and body is task.body and start is task.start and stop is task.stop:
+            return task
+        return replace(task, head=head, start=start, stop=stop, body=body)
+
+    # What rules call.
+
+    def definition(self, atom: Atom) -> Eqn | None:
+        """The equation that computes the atom; None for constants, indices, carries."""
+        return self._defs.get(id(atom))
+
+    def defined_by(self, atom: Atom, name: str) -> tuple[Atom, ...] | None:
+        """The operands of the equation that computes the atom, if it is of that primitive."""
+        eqn = self._defs.get(id(atom))
+        return eqn.invars if eqn is not None and eqn.primitive.name == name else None
+
+    def emit(self, name: str, *operands: Atom, **params: object) -> Atom:
+        """The value of a pure equation: simplified, found, or computed here."""
+        return self._scalar(PRIMITIVES[name], operands, params, None)
+
+    def inline(self, block: Block, bindings: Iterable[tuple[Var, Atom]] = ()) -> tuple[Atom, ...]:
+        """Rewrites the equations of a block into the current one; gives its results. At most once a block."""
+        for var, atom in bindings:
+            self._replaced[id(var)] = atom
+        for eqn in block.eqns:
+            self._visit(eqn)
+        return self._atoms(block.results)
+
+    def replace_var(self, var: Var, atom: Atom) -> None:
+        """Uses `atom` for every later use of a variable of the original task."""
+        self._replaced[id(var)] = atom
+
+    # The walk.
+
+    def _atoms(self, atoms: Iterable[Atom]) -> tuple[Atom, ...]:
+        get = self._replaced.get
+        out = [get(id(a), a) for a in atoms]
+        if self._facts:
+            get = self._facts.get
+            out = [get(id(a), a) for a in out]
+        return tuple(out)
+
+    @contextmanager
+    def _inner(self) -> Iterator[list[Eqn]]:
+        """An inner block: its equations go to a new list, values found in it are forgotten after it."""
+        out, undo = self._out, self._undo
+        self._out, self._undo = [], []
+        try:
+            yield self._out
+        finally:
+            for key in self._undo:
+                del self._available[key]
+            self._out, self._undo = out, undo
+
+    def _eqns(self, eqns: tuple[Eqn, ...]) -> tuple[Eqn, ...]:
+        """Rewrites equations in the current scope; the same tuple when nothing changed."""
+        self._out, outer = [], self._out
+        for eqn in eqns:
+            self._visit(eqn)
+        self._out, made = outer, self._out
+        return eqns if len(made) == len(eqns) and all(map(_is, made, eqns)) else tuple(made)
+
+    def _block(self, block: Block) -> Block:
+        with self._inner() as out:
+            for eqn in block.eqns:
+                self._visit(eqn)
+            results = self._atoms(block.results)
+        same = len(out) == len(block.eqns) and all(map(_is, out, block.eqns))
+        if same and all(map(_is, results, block.results)):
+            return block
+        return Block(block.params, tuple(out), results)
+
+    def _visit(self, eqn: Eqn) -> None:
+        self.visits += 1
+        operands = self._atoms(eqn.invars)
+        prim = eqn.primitive
+        if eqn.blocks:
+            self._structured(eqn, operands)
+        elif not prim.effects:
+            self.loc = eqn.loc
+            var = eqn.outvars[0]
+            atom = self._scalar(prim, operands, eqn.params, eqn)
+            if atom is not var:
+                self._replaced[id(var)] = atom
+        elif prim.name == "load":
+            self._load(eqn, operands)
+        else:
+            self._out.append(_with_operands(eqn, operands))
+            if not WRITES.isdisjoint(prim.effects):
+                self._versions[id(operands[0])] = self._fresh_version()
+
+    def _scalar(
+        self, prim: Primitive, operands: tuple[Atom, ...], params: Mapping[str, object], origin: Eqn | None
+    ) -> Atom:
+        if self._fold is not None and operands[-1].__class__ is Literal:
+            folded = self._fold(prim.name, operands, params)
+            if folded is not None:
+                self.fired["fold"] += 1
+                return folded
+        groups = self._rules.get(prim.name)
+        if groups is not None:
+            for rule in groups[_GROUP[id(operands[0].type.dtype)]]:
+                found = rule.apply(self, prim.name, operands, params)
+                if found is not None:
+                    self.fired[rule.name] += 1
+                    return found
+        key = None
+        if self._share:
+            key = self._key(prim, operands, params)
+            known = self._available.get(key)
+            if known is not None:
+                self.fired["share"] += 1
+                return known
+        if origin is not None:
+            eqn = _with_operands(origin, operands)
+        else:
+            types = result_types(prim, operands, params)  # type: ignore[arg-type]
+            eqn = Eqn(prim, operands, (Var(types[0]),), params, (), self.loc)
+        self._out.append(eqn)
+        var = eqn.outvars[0]
+        self._defs[id(var)] = eqn
+        if key is not None:
+            self._available[key] = var
+            self._undo.append(key)
+        return var
+
+    def _key(self, prim: Primitive, operands: tuple[Atom, ...], params: Mapping[str, object]) -> tuple[Any, ...]:
+        keys = [id(a) if a.__class__ is Var else self._literal_key(a) for a in operands]  # type: ignore[arg-type]
+        if prim.commutative and keys[0] > keys[1]:
+            keys.reverse()
+        return (prim.name, *keys, *params.items()) if params else (prim.name, *keys)
+
+    def _literal_key(self, atom: Literal) -> int:
+        found = self._literals.get(id(atom))
+        if found is None:
+            number = self._numbers.setdefault(atom.key, -1 - len(self._numbers))
+            found = self._literals[id(atom)] = (atom, number)
+        return found[1]
+
+    def _load(self, eqn: Eqn, operands: tuple[Atom, ...]) -> None:
+        if self._share:
+            version = self._versions.get(id(operands[0]), 0)
+            key = ("load", version, *self._key(eqn.primitive, operands, eqn.params))
+            known = self._available.get(key)
+            if known is not None:
+                self.fired["share"] += 1
+                self._replaced[id(eqn.outvars[0])] = known
+                return
+            self._available[key] = eqn.outvars[0]
+            self._undo.append(key)
+        eqn = _with_operands(eqn, operands)
+        self._out.append(eqn)
+        self._defs[id(eqn.outvars[0])] = eqn
+
+    def _bump(self, refs: Iterable[Var]) -> None:
+        for ref in refs:
+            self._versions[id(ref)] = self._fresh_version()
+
+    def _structured(self, original: Eqn, operands: tuple[Atom, ...]) -> None:
+        name = original.primitive.name
+        written = self._access.get(original, PURE).writes
+        eqn = _with_operands(original, operands)
+        self.loc = eqn.loc
+        for rule in self.options.rules.before.get(name, ()):
+            found = rule.apply(self, eqn)
+            if found is not None:
+                self.fired[rule.name] += 1
+                if not isinstance(found, Eqn):
+                    self._replace_results(eqn, found)
+                    return
+                eqn = found
+        blocks = self._branches(eqn, written) if name == "if" else self._loop(eqn, written)
+        self._bump(written)
+        if not all(map(_is, blocks, eqn.blocks)):
+            eqn = replace(eqn, blocks=blocks)
+        for rule in self.options.rules.after.get(name, ()):
+            found = rule.apply(self, eqn)
+            if found is not None:
+                self.fired[rule.name] += 1
+                if not isinstance(found, Eqn):
+                    self._replace_results(eqn, found)
+                    return
+                eqn = found
+        self._out.append(eqn)
+        for var in eqn.outvars:
+            self._defs[id(var)] = eqn
+
+    def _replace_results(self, eqn: Eqn, atoms: tuple[Atom, ...]) -> None:
+        for var, atom in zip(eqn.outvars, atoms, strict=True):
+            self._replaced[id(var)] = atom
+
+    def _loop(self, eqn: Eqn, written: Iterable[Var]) -> tuple[Block, ...]:
+        # The second iteration sees what the first one wrote.
+        self._bump(written)
+        return tuple([self._block(block) for block in eqn.blocks])
+
+    def _branches(self, eqn: Eqn, written: frozenset[Var]) -> tuple[Block, ...]:
+        before = {id(r): self._versions.get(id(r), 0) for r in written}
+        facts = self._facts
+        blocks = []
+        for block, holds in zip(eqn.blocks, (_TRUE, _FALSE), strict=True):
+            if self.options.assume:
+                self._facts = {**facts, **self._facts_of(eqn.invars[0], holds)}
+            blocks.append(self._block(block))
+            self._facts = facts
+            self._versions.update(before)
+        return tuple(blocks)
+
+    def _facts_of(self, condition: Atom, holds: Literal) -> dict[int, Atom]:
+        """What a condition that holds (or not) says about values: of itself and, through `and`, `or`, `not`."""
+        facts: dict[int, Atom] = {}
+        pending: list[tuple[Atom, Literal]] = [(condition, holds)]
+        while pending:
+            atom, value = pending.pop()
+            if atom.__class__ is not Var or atom.type != BOOL:
+                continue
+            facts[id(atom)] = value
+            eqn = self._defs.get(id(atom))
+            if eqn is None:
+                continue
+            name = eqn.primitive.name
+            if name == "not":
+                pending.append((eqn.invars[0], _FALSE if value is _TRUE else _TRUE))
+            elif (name == "and" and value is _TRUE) or (name == "or" and value is _FALSE):
+                pending += [(a, value) for a in eqn.invars]
+        return facts
+
+
+def _is(a: object, b: object) -> bool:
+    return a is b
+
+
+def _with_operands(eqn: Eqn, operands: tuple[Atom, ...]) -> Eqn:
+    if all(map(_is, operands, eqn.invars)):
+        return eqn
+    return Eqn(eqn.primitive, operands, eqn.outvars, eqn.params, eqn.blocks, eqn.loc)

@@ -1,0 +1,77 @@
+"""Simplify: local rules, invariant motion and dead code, to a fixed point.
+
+A round is one walk with every local rule (constant folding, unreachable code, algebraic and peephole rules, common
+subexpressions), then loop-invariant motion and constant extraction, then dead code. Rounds repeat for the tasks that
+the last one changed, up to a limit: each round is linear, and rules that could undo one another would show as a
+limit reached, which a test forbids.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, ClassVar
+
+from qdtrace.passes import algebraic, unreachable
+from qdtrace.passes.base import Pass
+from qdtrace.passes.constant_folding import fold_all, fold_exact
+from qdtrace.passes.dead_code import DeadCode
+from qdtrace.passes.rewrite import RewriteOptions, Rewriter, RuleSet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from qdtrace.ir.program import Program, Task
+
+ROUNDS = 8
+"""Rounds at most; programs of the tests need at most five."""
+
+
+@dataclass(frozen=True)
+class Simplify(Pass):
+    """All local simplification."""
+
+    name: ClassVar[str] = "simplify"
+    fast_math: bool = False
+    constant_folding: bool = True
+    share: bool = True
+    """Common subexpressions."""
+    rounds: int = ROUNDS
+    on_round: Callable[[str, Program], None] | None = None
+    """Called after each pass of each round with a name like `simplify_1_dead_code`."""
+
+    def __call__(self, program: Program) -> Program:
+        """The simplified program."""
+        settled: set[Task] = set()
+        for number in range(1, self.rounds + 1):
+            before = program
+            program = self._each(program, self._rewritten, settled)
+            program = unreachable.without_empty_tasks(program)
+            self._report(number, "rewrite", program)
+            program = DeadCode()(program)
+            self._report(number, "dead_code", program)
+            if program is before:
+                break
+            settled.update(set(program.tasks) & set(before.tasks))
+        return program
+
+    def _report(self, number: int, name: str, program: Program) -> None:
+        if self.on_round is not None:
+            self.on_round(f"simplify_{number}_{name}", program)
+
+    @staticmethod
+    def _each(program: Program, change: Callable[[Task], Task], settled: set[Task]) -> Program:
+        tasks = tuple([t if t in settled else change(t) for t in program.tasks])
+        return (
+            program if all(a is b for a, b in zip(tasks, program.tasks, strict=True)) else replace(program, tasks=tasks)
+        )
+
+    def _rewritten(self, task: Task) -> Task:
+        fold = (fold_all if self.fast_math else fold_exact) if self.constant_folding else None
+        options = RewriteOptions(_rules(self.fast_math), fold=fold, share=self.share, assume=True)
+        return Rewriter(options).rewrite(task)
+
+
+@cache
+def _rules(fast_math: bool) -> RuleSet:
+    return RuleSet.of((*unreachable.TABLE.rules, *algebraic.RULES), fast_math=fast_math)

@@ -1,0 +1,108 @@
+"""Unreachable code: what cannot run is dropped, what surely runs once is no longer a loop or branch.
+
+Before:  if false                        After:  a: f32 = load x i
+           store x 0.0:f32 i                     store y a i
+         a: f32 = if true
+           b: f32 = load x i
+           yield b
+         else
+           yield 0.0:f32
+         store y a i
+
+Also: a `for` with constant bounds that runs never or once, a `while` whose condition is false, and, inside the
+branches of an `if`, its condition as a known value. Tasks with constant empty ranges go.
+
+Relies on constants being literals (constant folding). Never evaluates anything itself but loop bounds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from qdtrace.ir.program import Atom, Eqn, Literal, Program, Task
+from qdtrace.passes.rewrite import RewriteOptions, RewritePass, Rewriter, RuleSet, RuleTable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+TABLE = RuleTable()
+
+
+def trip_count(start: Atom, stop: Atom, step: Atom) -> int | None:
+    """Iterations of a `for`, where its bounds and step are constants (step not zero); else None."""
+    if not (isinstance(start, Literal) and isinstance(stop, Literal) and isinstance(step, Literal)):
+        return None
+    if not step.value:
+        return 0
+    return len(range(int(start.value), int(stop.value), int(step.value)))
+
+
+def task_is_empty(task: Task) -> bool:
+    """True for a `range_for` whose constant range holds nothing."""
+    start, stop = task.start, task.stop
+    if task.kind != "range_for" or not (isinstance(start, Literal) and isinstance(stop, Literal)):
+        return False
+    return bool(start.value >= stop.value)
+
+
+@TABLE.rule("if", stage="before")
+def if_constant(w: Rewriter, eqn: Eqn) -> tuple[Atom, ...] | None:
+    """`if true` is its first branch, `if false` its second."""
+    condition = eqn.invars[0]
+    if not isinstance(condition, Literal):
+        return None
+    return w.inline(eqn.blocks[0 if condition.value else 1])
+
+
+@TABLE.rule("for", stage="before")
+def for_never(w: Rewriter, eqn: Eqn) -> tuple[Atom, ...] | None:
+    """A loop over nothing gives the initial carries."""
+    start, stop, step = eqn.invars[:3]
+    empty = start is stop or trip_count(start, stop, step) == 0
+    return eqn.invars[3:] if empty else None
+
+
+@TABLE.rule("for", stage="before")
+def for_once(w: Rewriter, eqn: Eqn) -> tuple[Atom, ...] | None:
+    """A loop that runs once is its body."""
+    start, stop, step = eqn.invars[:3]
+    if trip_count(start, stop, step) != 1:
+        return None
+    (body,) = eqn.blocks
+    return w.inline(body, zip(body.params, (start, *eqn.invars[3:]), strict=True))
+
+
+@TABLE.rule("while", stage="before")
+def while_never(w: Rewriter, eqn: Eqn) -> tuple[Atom, ...] | None:
+    """`while false` gives the initial carries, after what its condition does."""
+    test = eqn.blocks[0]
+    (condition,) = test.results
+    if not isinstance(condition, Literal) or condition.value:
+        return None
+    w.inline(test, zip(test.params, eqn.invars, strict=True))
+    return eqn.invars
+
+
+@dataclass(frozen=True)
+class Unreachable(RewritePass):
+    """Drops what cannot run."""
+
+    name: ClassVar[str] = "unreachable"
+
+    def options(self) -> RewriteOptions:
+        """The rules of this file, with known conditions."""
+        return RewriteOptions(_RULES, assume=True)
+
+    def __call__(self, program: Program) -> Program:
+        """The program without unreachable code and empty tasks."""
+        return without_empty_tasks(super().__call__(program))
+
+
+def without_empty_tasks(program: Program) -> Program:
+    """The program without tasks whose constant range is empty."""
+    kept: Sequence[Task] = [t for t in program.tasks if not task_is_empty(t)]
+    return program if len(kept) == len(program.tasks) else replace(program, tasks=tuple(kept))
+
+
+_RULES = RuleSet.of(TABLE.rules, fast_math=False)
