@@ -1,0 +1,65 @@
+"""`python -m qdtrace`: what its small commands print."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def command(*words: str, cache: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "QD_OFFLINE_CACHE_DIR": str(cache)}
+    return subprocess.run(
+        [sys.executable, "-m", "qdtrace", *words],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+def test_info_names_versions_backend_and_cache(tmp_path: Path) -> None:
+    done = command("info", cache=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^qdtrace \d+\.\d+\.\d+", done.stdout)
+    assert "backend cpu" in done.stdout
+    assert f"jax {jax.__version__}" in done.stdout
+    assert f"artifact cache: {tmp_path} (0 files, 0 KiB)" in done.stdout
+
+
+def test_the_cache_is_filled_shown_and_cleared(tmp_path: Path) -> None:
+    program = (
+        "import qdtrace as qd, jax.numpy as jnp\n"
+        "def f(x):\n"
+        "    for i in qd.range(x.shape[0]):\n"
+        "        x[i] = x[i] + 1\n"
+        "    return x\n"
+        "qd.jit(f)(jnp.zeros(8)).block_until_ready()\n"
+    )
+    script = tmp_path / "f.py"
+    script.write_text(program)
+    cache = tmp_path / "cache"
+    environment = {**os.environ, "QD_OFFLINE_CACHE_DIR": str(cache), "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, str(script)], env=environment, check=True, timeout=300)
+    shown = command("cache", "info", cache=cache).stdout
+    files = re.fullmatch(rf"artifact cache: {re.escape(str(cache))}, (\d+) files, \d+ KiB\n", shown)
+    assert files is not None, shown
+    assert int(files[1]) > 0
+    assert command("cache", "clear", cache=cache).stdout == f"artifact cache: {files[1]} files removed from {cache}\n"
+    assert command("cache", "info", cache=cache).stdout == f"artifact cache: {cache}, 0 files, 0 KiB\n"
+
+
+@pytest.mark.parametrize("words", [(), ("fly",), ("cache",), ("cache", "burn"), ("info", "more")])
+def test_wrong_commands_are_refused(words: tuple[str, ...], tmp_path: Path) -> None:
+    done = command(*words, cache=tmp_path)
+    assert done.returncode == 2
+    assert "usage: python -m qdtrace" in done.stderr
