@@ -25,6 +25,7 @@ _WRITES = {
 }  # fmt: skip
 _JUMPS = {"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"}
 _ENDS = {"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE"}
+_CALLS = {"CALL", "CALL_FUNCTION_EX", "CALL_KW"}
 _APPENDS = {"LIST_APPEND", "SET_ADD", "MAP_ADD"}
 _HAS_TARGET = frozenset(dis.hasjrel) | frozenset(dis.hasjabs)
 
@@ -38,6 +39,7 @@ class CodeMap:
     """The instructions of a code object as a graph; an instruction is named by its position in the list."""
 
     def __init__(self, code: CodeType) -> None:
+        self._cells = frozenset(code.co_cellvars)
         self.instructions: list[dis.Instruction] = []
         self._position: dict[int, int] = {}
         for instruction in dis.get_instructions(code):
@@ -78,8 +80,10 @@ class CodeMap:
     def first_read(self, name: str, start: int, barrier: int | None = None) -> int | None:
         """Position of a read of the variable that can be reached from `start` without a write of it in between.
 
-        Paths through `barrier` are not followed.
+        Paths through `barrier` are not followed. Where a function made before `start` captured the variable, any call
+        may read it.
         """
+        captured = self._is_captured(name, start)
         seen: set[int] = set()
         work = [start]
         found: list[int] = []
@@ -95,9 +99,31 @@ class CodeMap:
                     pass
                 case "hidden":
                     work.append(self._comprehension_end(name, position))
+                case _ if captured and self.opname(position) in _CALLS:
+                    found.append(position)
                 case _:
                     work.extend(self.successors(position))
         return min(found, default=None)
+
+    def _is_captured(self, name: str, end: int) -> bool:
+        """True when a function made before `end` closes over the variable."""
+        capture = {"LOAD_CLOSURE", "LOAD_FAST"}
+        return name in self._cells and any(i.opname in capture and i.argval == name for i in self.instructions[:end])
+
+    def is_written(self, name: str, start: int, end: int) -> bool:
+        """True when an instruction between the positions sets the variable."""
+        return any(self._access(name, position) == "write" for position in range(start, end))
+
+    def skip_exits(self, position: int) -> int:
+        """Behind calls of `__exit__` of enclosing `with` blocks."""
+        while [self.opname(position + k) for k in range(3)] == ["LOAD_CONST"] * 3:
+            call = position + 3
+            while self.opname(call) in ("PRECALL", "CALL"):
+                call += 1
+            if self.opname(call) != "POP_TOP":
+                break
+            position = self.follow(call + 1)
+        return position
 
     def _access(self, name: str, position: int) -> str | None:
         instruction = self.instructions[position]

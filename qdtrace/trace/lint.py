@@ -200,6 +200,8 @@ class LoopWatch(_Watch):
             old = self._before.values[name]
             if not (isinstance(old, jax.core.Tracer) and id(old) in context.leftovers):
                 read = codes.first_read(name, loop + 1, barrier=loop)
+                if read is None and exit_ is not None and not codes.is_written(name, loop, exit_):
+                    read = loop  # set by a function that the body calls
                 if read is not None:
                     return self._carried(f"`{name}`", read)
             if exit_ is not None and _is_static(after.values[name]):
@@ -289,6 +291,7 @@ class ConditionWatch(_Watch):
 
     def _left(self, here: int, call: int) -> TraceValueError:
         codes = self._codes
+        here = codes.skip_exits(here)
         if here <= self._begin:
             word, instead = "continue", "qd.continue_if(condition)"
         elif codes.leads_to_return(here) and codes.opname(here) != "POP_TOP":

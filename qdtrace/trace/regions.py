@@ -8,65 +8,21 @@ carry, nothing stays open.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.errors import QdError, TraceTypeError, TraceValueError, UnsupportedError
 from qdtrace.trace import compat, markers
 from qdtrace.trace.compat import JaxprEqn, Literal, Var
-from qdtrace.trace.context import is_dead
+from qdtrace.trace.context import is_dead, new_uid
 from qdtrace.trace.forwarding import forwarded_handles, handle_inputs
+from qdtrace.trace.placement import check_cell, check_jump, check_maker, placed
 from qdtrace.trace.source import eqn_loc
+from qdtrace.trace.tree import NAMES, Region, has_arrays, prune, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
-    from qdtrace.ir.program import Loc
-
-_NAMES = {"for": "qd.range", "while": "qd.while_", "when": "qd.when", "root": "function"}
-
-
-@dataclass(eq=False)
-class Region:
-    """A body: of the function (`root`), of a loop (`for`, `while`) or of a condition (`when`).
-
-    `eqn` is the begin marker: its operands are the bounds or the predicate, its result is the loop index.
-    """
-
-    kind: str
-    eqn: JaxprEqn | None = None
-    parent: Region | None = None
-    items: list[JaxprEqn | Region] = field(default_factory=list)
-    test: tuple[int, Any] | None = None
-    """Of a `while`: the first n items compute the condition, which is the atom."""
-    loc: Loc | None = None
-    hints: dict[str, Any] = field(default_factory=dict)
-    params: tuple[Var, ...] = ()
-    """Of a root: the variables of the arguments."""
-    constants: dict[Var, Any] = field(default_factory=dict)
-    """Of a root: variables of captured arrays, with their values."""
-    results: tuple[Any, ...] = ()
-    """Of a root: the atoms that are returned."""
-
-    def walk(self) -> Iterator[JaxprEqn]:
-        """All equations of the tree, in order, begin markers included."""
-        for item in self.items:
-            if isinstance(item, Region):
-                if item.eqn is not None:
-                    yield item.eqn
-                yield from item.walk()
-            else:
-                yield item
-
-
-def is_parallel(region: Region) -> bool:
-    """True for a range whose iterations are threads: it is in no other range and not made serial."""
-    outer = region.parent
-    while outer is not None:
-        if outer.kind == "for":
-            return False
-        outer = outer.parent
-    return region.kind == "for" and not region.hints.get("serial", False)
+__all__ = ["Region", "restructure"]
 
 
 def restructure(closed_jaxpr: Any, *, handles: Iterable[Var] = ()) -> Region:
@@ -79,10 +35,11 @@ def restructure(closed_jaxpr: Any, *, handles: Iterable[Var] = ()) -> Region:
     for var, value in zip(jaxpr.constvars, compat.constants_of(closed_jaxpr), strict=True):
         build.add_constant(var, value, None)
     build.handles.update(handles, (jaxpr.invars[k] for k in handle_inputs(jaxpr)))
-    build.run(jaxpr, {})
+    env: dict[Var, Any] = {}
+    build.run(jaxpr, env)
     if build.region is not root:
         raise _unbalanced(build.region, None)
-    root.results = tuple(build.result(atom) for atom in jaxpr.outvars)
+    root.results = tuple(build.result(atom, env) for atom in jaxpr.outvars)
     prune(root)
     return root
 
@@ -103,6 +60,8 @@ class _Builder:
         self.time = 0
         self.forwards: dict[Var, Any] = {}
         """Results of control flow that are a handle passed through."""
+        self.promoted: dict[Var, Var] = {}
+        """Value -> the buffer made of it."""
 
     def define(self, var: Var, eqn: JaxprEqn | None) -> None:
         self.homes[var] = self.region
@@ -200,21 +159,23 @@ class _Builder:
             self.region.test = (len(self.region.items), eqn.invars[0])
             return
         if primitive in (markers.break_p, markers.continue_p):
-            self.check_jump(eqn)
+            check_jump(eqn, self.region)
         elif primitive in markers.MAKERS:
+            check_maker(eqn, self.region)
             for operand in eqn.invars:
                 if self.is_handle(operand):
                     eqn = self.other_use(eqn)
                     break
             self.handles.add(eqn.outvars[0])
         else:
+            if not self.is_handle(eqn.invars[0]):
+                eqn = eqn.replace(invars=[self.promote(eqn), *eqn.invars[1:]])
             handle = eqn.invars[0]
-            if not self.is_handle(handle):
-                raise AssertionError(f"{eqn}: not a handle")
+            eqn = placed(eqn, in_arrays=has_arrays(self.region))
             if any(self.is_handle(a) for a in eqn.invars[1:]):
                 eqn = self.other_use(eqn, skip=1)
             if primitive in markers.CELL_ACCESSES:
-                self.check_cell(handle, eqn)
+                check_cell(eqn, self.region, self.homes[handle], self.makers.get(handle))
             if primitive is markers.update_p:
                 eqn = self.update(eqn)
             if eqn.primitive is markers.load_p:
@@ -222,6 +183,27 @@ class _Builder:
             elif primitive not in markers.READS:
                 self.writes[handle] = self.time
         self.append(eqn)
+
+    def promote(self, eqn: JaxprEqn) -> Var:
+        """A value used as memory (`jax.tree.map` over buffers gives such): it becomes a buffer where it was made."""
+        value = eqn.invars[0]
+        if isinstance(value, Literal) or self.homes[value] is not self.root:
+            raise TraceTypeError(f"`{shown(eqn)}` needs a buffer, got a value", loc=eqn_loc(eqn))
+        if value not in self.promoted:
+            handle = self.promoted[value] = compat.new_var(value)
+            make = eqn.replace(
+                primitive=markers.buffer_p,
+                invars=[value],
+                outvars=[handle],
+                params={"uid": new_uid()},
+                effects={compat.QD},
+            )
+            items = self.root.items
+            items.insert(len(items) - (self.region is not self.root), make)
+            self.homes[handle] = self.root
+            self.makers[handle] = make
+            self.handles.add(handle)
+        return self.promoted[value]
 
     def update(self, eqn: JaxprEqn) -> JaxprEqn:
         """`b[i] += v`: an accumulation when the value loaded before is the present one, else a store of the sum."""
@@ -260,32 +242,6 @@ class _Builder:
             raise _unbalanced(region, eqn)
         self.region = region.parent
 
-    def check_jump(self, eqn: JaxprEqn) -> None:
-        region: Region | None = self.region
-        while region is not None and region.kind == "when":
-            region = region.parent
-        if region is None or region.kind == "root":
-            name = "qd.break_if" if eqn.primitive is markers.break_p else "qd.continue_if"
-            raise TraceValueError(
-                f"{name} needs its loop in the same function, not outside of a lax loop or condition",
-                loc=eqn.params["loc"],
-                help="write the loop with qd.range or qd.while_, or use lax.while_loop with a flag in its carry",
-            )
-
-    def check_cell(self, cell: Var, eqn: JaxprEqn) -> None:
-        """A cell belongs to one thread: no parallel range may stand between its making and its use."""
-        region, home = self.region, self.homes[cell]
-        while region is not home and region.parent is not None:
-            if region.kind == "for" and is_parallel(region):
-                raise TraceValueError(
-                    "a qd.local made outside of a parallel qd.range cannot be used in it",
-                    loc=eqn_loc(eqn),
-                    notes=(f"the qd.range is at {region.loc}", f"the cell is made at {eqn_loc(self.makers[cell])}"),
-                    help="make it inside the loop, use a buffer, or run the loop in one thread: "
-                    "`qd.range(n, serial=True)`",
-                )
-            region = region.parent
-
     # -- checks -------------------------------------------------------------------------------------------------
 
     def check_scope(self, atom: Any, eqn: JaxprEqn | None) -> None:
@@ -300,16 +256,16 @@ class _Builder:
 
     def leak(self, var: Var, home: Region, user: JaxprEqn | None) -> QdError:
         maker = self.makers.get(var)
-        where = _NAMES[home.kind]
+        where = NAMES[home.kind]
         what = "index" if maker is home.eqn else "value"
         if maker is not None and maker.primitive is markers.local_p:
             what = "qd.local"
         verb = "returned from the function" if user is None else "used outside of it"
         notes = [f"the {where} is at {home.loc}"]
         if maker is not None and maker is not home.eqn:
-            notes.append(f"made by `{_shown(maker)}` at {eqn_loc(maker)}")
+            notes.append(f"made by `{shown(maker)}` at {eqn_loc(maker)}")
         if user is not None:
-            notes.append(f"used by `{_shown(user)}`")
+            notes.append(f"used by `{shown(user)}`")
         return TraceValueError(
             f"a {what} made inside the {where} is {verb}",
             loc=(eqn_loc(maker) if maker is not None else home.loc) if user is None else eqn_loc(user),
@@ -317,8 +273,8 @@ class _Builder:
             help="store it in a buffer, or in a qd.local made before the loop or condition",
         )
 
-    def result(self, atom: Any) -> Any:
-        atom = self.resolve(atom, {})
+    def result(self, atom: Any, env: dict[Var, Any]) -> Any:
+        atom = self.resolve(atom, env)
         self.check_scope(atom, None)
         return atom
 
@@ -331,9 +287,9 @@ class _Builder:
                 if self.is_handle(atom):
                     self.writes[atom] = self.time
             return eqn
-        if not self.has_arrays():
+        if not has_arrays(self.region):
             raise TraceTypeError(
-                f"`{_shown(eqn)}` needs values, got a whole buffer",
+                f"`{shown(eqn)}` needs values, got a whole buffer",
                 loc=eqn_loc(eqn),
                 help="index it: `x[i]`, or use the whole array outside of the loop",
             )
@@ -346,12 +302,6 @@ class _Builder:
                 )
                 self.append(read)
         return eqn.replace(invars=inputs)
-
-    def has_arrays(self) -> bool:
-        region: Region | None = self.region
-        while region is not None and region.kind == "while":
-            region = region.parent
-        return region is self.root
 
     def check_constants(self, eqn: JaxprEqn) -> None:
         """Dead tracers and stray jumps inside jaxprs that are not inlined."""
@@ -383,18 +333,13 @@ def _same_atom(x: Any, y: Any) -> bool:
     return x is y
 
 
-def _shown(eqn: JaxprEqn) -> str:
-    name = eqn.primitive.name
-    return f"qd.{name[3:]}" if name.startswith("qd_") else name
-
-
 def _type_of(value: Any) -> str:
     aval = getattr(value, "aval", None)
     return aval.str_short() if hasattr(aval, "str_short") else str(aval)
 
 
 def _unbalanced(region: Region, eqn: JaxprEqn | None) -> TraceValueError:
-    where = _NAMES[region.kind]
+    where = NAMES[region.kind]
     if region.kind == "root":
         where = "loop or condition"
     return TraceValueError(
@@ -404,36 +349,3 @@ def _unbalanced(region: Region, eqn: JaxprEqn | None) -> TraceValueError:
         help="a traced body runs once for all iterations: leave a loop with qd.break_if(condition), or put the rest "
         "of the body under `with qd.when(condition):`",
     )
-
-
-def prune(root: Region) -> None:
-    """Removes equations without effect whose results are not used, among them the loads of accumulations."""
-    used = {a for a in root.results if not isinstance(a, Literal)}
-    _prune(root, used)
-
-
-def _prune(region: Region, used: set[Var]) -> None:
-    kept: list[JaxprEqn | Region] = []
-    tests = 0
-    if region.test is not None and not isinstance(region.test[1], Literal):
-        used.add(region.test[1])
-    for position in range(len(region.items) - 1, -1, -1):
-        item = region.items[position]
-        if isinstance(item, Region):
-            _prune(item, used)
-            if item.kind in ("when",) and not item.items:
-                continue
-            eqn = item.eqn
-        else:
-            eqn = item
-            free = not eqn.effects or eqn.primitive in markers.READS
-            if free and not any(v in used for v in eqn.outvars):
-                continue
-        if eqn is not None:
-            used.update(a for a in eqn.invars if not isinstance(a, Literal))
-        kept.append(item)
-        if region.test is not None and position < region.test[0]:
-            tests += 1
-    region.items = kept[::-1]
-    if region.test is not None:
-        region.test = (tests, region.test[1])

@@ -14,7 +14,7 @@ from qdtrace.errors import TraceTypeError, TraceValueError
 from qdtrace.trace import compat
 from qdtrace.trace.buffers import Buffer, new_buffer
 from qdtrace.trace.cells import Cell
-from qdtrace.trace.context import get_current, new_trace, remember_finished
+from qdtrace.trace.context import new_trace, remember_finished
 from qdtrace.trace.explain import explain
 from qdtrace.trace.regions import Region, restructure
 
@@ -62,31 +62,10 @@ def _run(function: Callable[..., Any], args: Any, kwargs: Any, context: TraceCon
         context.finish()
         return jax.tree.map(_unwrap, result, is_leaf=_is_memory)
     except Exception as error:
-        better = context.error if context.error is not None else explain(error)
-        if better is None or better is error:
+        better = explain(error)
+        if better is None:
             raise
         raise better from error
-
-
-def in_trace() -> bool:
-    """True while a function is being traced by this package."""
-    return get_current() is not None
-
-
-def in_loop() -> bool:
-    """True while the body of a loop or condition is being traced."""
-    context = get_current()
-    return context is not None and bool(context.regions)
-
-
-def nested_arguments(tree: Any) -> Any:
-    """Arguments for a traced function that is called from another: buffers become their content."""
-    return as_values(tree)
-
-
-def nested_results(tree: Any) -> Any:
-    """Results of a traced function that was called from another: arrays become buffers of the caller."""
-    return jax.tree.map(as_buffer, tree)
 
 
 def _is_memory(leaf: Any) -> bool:

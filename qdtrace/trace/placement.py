@@ -1,0 +1,91 @@
+"""Where a marker may stand, checked on the tree.
+
+The same rules are checked while Python runs, with better positions; but a helper under `jax.jit` is traced once and
+may then be called in another place.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from qdtrace.errors import TraceTypeError, TraceValueError
+from qdtrace.trace import compat, markers
+from qdtrace.trace.indexing import WHOLE_LIMIT
+from qdtrace.trace.source import eqn_loc
+from qdtrace.trace.tree import Region, is_parallel
+
+if TYPE_CHECKING:
+    from qdtrace.trace.compat import JaxprEqn
+
+
+def check_jump(eqn: JaxprEqn, region: Region) -> None:
+    """A jump needs its loop in the same jaxpr, and that loop must not be a set of threads."""
+    is_break = eqn.primitive is markers.break_p
+    name = "qd.break_if" if is_break else "qd.continue_if"
+    loop = region
+    while loop.kind == "when" and loop.parent is not None:
+        loop = loop.parent
+    if loop.kind not in ("for", "while"):
+        raise TraceValueError(
+            f"{name} needs its loop in the same function, not outside of a lax loop or condition",
+            loc=eqn.params["loc"],
+            help="write the loop with qd.range or qd.while_, or use lax.while_loop with a flag in its carry",
+        )
+    if is_break and is_parallel(loop):
+        raise TraceValueError(
+            f"{name} cannot leave an outermost qd.range, whose iterations run in parallel",
+            loc=eqn.params["loc"],
+            notes=(f"the qd.range is at {loop.loc}",),
+            help="put the rest of the body under `with qd.when(condition):`, or run the loop in one thread: "
+            "`qd.range(n, serial=True)`",
+        )
+
+
+def check_maker(eqn: JaxprEqn, region: Region) -> None:
+    """Buffers are made outside of loops, cells inside."""
+    if eqn.primitive is markers.local_p:
+        if region.kind == "root":
+            raise TraceValueError(
+                "a qd.local belongs to one iteration, it needs to be made inside a loop",
+                loc=eqn_loc(eqn),
+                help="outside of loops use a buffer: `s = qd.zeros(())`, then `s[()] += v` in the loop",
+            )
+    elif region.kind != "root":
+        raise TraceValueError(
+            "a buffer needs to be made outside of loops and conditions",
+            loc=eqn_loc(eqn),
+            help="make it in front of the loop; for memory of one iteration use qd.local(jnp.zeros(n))",
+        )
+
+
+def check_cell(eqn: JaxprEqn, region: Region, home: Region, maker: JaxprEqn | None) -> None:
+    """A cell belongs to one thread: no parallel range may stand between its making and its use."""
+    inner: Region | None = region
+    while inner is not None and inner is not home:
+        if is_parallel(inner):
+            made = () if maker is None else (f"the cell is made at {eqn_loc(maker)}",)
+            raise TraceValueError(
+                "a qd.local made outside of a parallel qd.range cannot be used in it",
+                loc=eqn_loc(eqn),
+                notes=(f"the qd.range is at {inner.loc}", *made),
+                help="make it inside the loop, use a buffer, or run the loop in one thread: `qd.range(n, serial=True)`",
+            )
+        inner = inner.parent
+
+
+def placed(eqn: JaxprEqn, *, in_arrays: bool) -> JaxprEqn:
+    """In a loop, a read or store of a whole small buffer is a load or store of all its elements."""
+    if in_arrays or eqn.primitive not in (markers.read_p, markers.assign_p):
+        return eqn
+    shape = eqn.invars[0].aval.shape
+    if math.prod(shape) > WHOLE_LIMIT:
+        raise TraceTypeError(
+            f"inside a loop at most {WHOLE_LIMIT} elements may be used as one value, this buffer has "
+            f"{math.prod(shape)} (shape {shape})",
+            loc=eqn_loc(eqn),
+            help="index it: `x[i]`, or use the whole array outside of the loop",
+        )
+    primitive = markers.load_p if eqn.primitive is markers.read_p else markers.store_p
+    slices = tuple((0, n, 1) for n in shape)
+    return eqn.replace(primitive=primitive, params={"slices": slices}, effects={compat.QD})

@@ -1,0 +1,106 @@
+"""The region tree, and what can be asked of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from qdtrace.trace import markers
+from qdtrace.trace.compat import JaxprEqn, Literal, Var
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from qdtrace.ir.program import Loc
+
+NAMES = {"for": "qd.range", "while": "qd.while_", "when": "qd.when", "root": "function"}
+"""What the user calls a kind of region."""
+
+
+@dataclass(eq=False)
+class Region:
+    """A body: of the function (`root`), of a loop (`for`, `while`) or of a condition (`when`).
+
+    `eqn` is the begin marker: its operands are the bounds or the predicate, its result is the loop index.
+    """
+
+    kind: str
+    eqn: JaxprEqn | None = None
+    parent: Region | None = None
+    items: list[JaxprEqn | Region] = field(default_factory=list)
+    test: tuple[int, Any] | None = None
+    """Of a `while`: the first n items compute the condition, which is the atom."""
+    loc: Loc | None = None
+    hints: dict[str, Any] = field(default_factory=dict)
+    params: tuple[Var, ...] = ()
+    """Of a root: the variables of the arguments."""
+    constants: dict[Var, Any] = field(default_factory=dict)
+    """Of a root: variables of captured arrays, with their values."""
+    results: tuple[Any, ...] = ()
+    """Of a root: the atoms that are returned."""
+
+    def walk(self) -> Iterator[JaxprEqn]:
+        """All equations of the tree, in order, begin markers included."""
+        for item in self.items:
+            if isinstance(item, Region):
+                if item.eqn is not None:
+                    yield item.eqn
+                yield from item.walk()
+            else:
+                yield item
+
+
+def is_parallel(region: Region) -> bool:
+    """True for a range whose iterations are threads: it is in no other range and not made serial."""
+    outer = region.parent
+    while outer is not None:
+        if outer.kind == "for":
+            return False
+        outer = outer.parent
+    return region.kind == "for" and not region.hints.get("serial", False)
+
+
+def has_arrays(region: Region) -> bool:
+    """True where whole-array operations may stand: outside loops, or in a `qd.while_` around them."""
+    while region.kind == "while" and region.parent is not None:
+        region = region.parent
+    return region.kind == "root"
+
+
+def shown(eqn: JaxprEqn) -> str:
+    """The name of the operation, in messages."""
+    name = eqn.primitive.name
+    return f"qd.{name[3:]}" if name.startswith("qd_") else name
+
+
+def prune(root: Region) -> None:
+    """Removes equations without effect whose results are not used, among them the loads of accumulations."""
+    used = {a for a in root.results if not isinstance(a, Literal)}
+    _prune(root, used)
+
+
+def _prune(region: Region, used: set[Var]) -> None:
+    kept: list[JaxprEqn | Region] = []
+    tests = 0
+    if region.test is not None and not isinstance(region.test[1], Literal):
+        used.add(region.test[1])
+    for position in range(len(region.items) - 1, -1, -1):
+        item = region.items[position]
+        if isinstance(item, Region):
+            _prune(item, used)
+            if item.kind in ("when",) and not item.items:
+                continue
+            eqn = item.eqn
+        else:
+            eqn = item
+            free = not eqn.effects or eqn.primitive in markers.READS
+            if free and not any(v in used for v in eqn.outvars):
+                continue
+        if eqn is not None:
+            used.update(a for a in eqn.invars if not isinstance(a, Literal))
+        kept.append(item)
+        if region.test is not None and position < region.test[0]:
+            tests += 1
+    region.items = kept[::-1]
+    if region.test is not None:
+        region.test = (tests, region.test[1])
