@@ -105,9 +105,7 @@ class CpuBackend:
         """Compiles and registers a program, or gives the one that was compiled before from equal content."""
         layout = plan_layout(program)
         made_with = emit_options(options)
-        contents = [
-            task_content(task, refs, made_with) for task, refs in zip(program.tasks, layout.task_refs, strict=True)
-        ]
+        contents = [task_content(task, made_with) for task in program.tasks]
         max_threads = options.num_threads or 0
         content = program_content(layout, contents, max_threads)
         key = artifact_key(content, self.target)

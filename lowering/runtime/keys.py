@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from lowering.llvm.target import Target
     from lowering.runtime.layout import Layout
-    from qdtrace.ir.program import Task, Var
+    from qdtrace.ir.program import Task
 
 _LENGTH = 32
 
@@ -35,9 +35,9 @@ def digest(*parts: object) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:_LENGTH]
 
 
-def task_content(task: Task, refs: Sequence[Var], emit_options: object) -> str:
+def task_content(task: Task, emit_options: object) -> str:
     """Content key of a task: equal for equal bodies over references of equal types, whatever their names."""
-    return digest("task", print_task(task, canonical=True), [str(v.type) for v in refs], emit_options)
+    return digest("task", print_task(task, canonical=True), emit_options)
 
 
 def program_content(layout: Layout, tasks: Sequence[str], max_threads: int) -> str:
