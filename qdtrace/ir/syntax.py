@@ -13,9 +13,10 @@ from qdtrace.ir.program import Literal
 from qdtrace.ir.types import DType, ScalarType
 
 WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-KEYWORDS = frozenset(
-    "program buffer range_for serial head return in carry test yield else true false none nan inf ref cell".split()
-)
+KEYWORDS = frozenset({
+    "program", "buffer", "range_for", "serial", "head", "return", "in", "carry", "test", "yield", "else",
+    "true", "false", "none", "nan", "inf", "ref", "cell",
+})  # fmt: skip
 RESERVED = KEYWORDS | PRIMITIVES.keys() | {d.value for d in DType}
 """Words that no variable is called."""
 DTYPES = {d.value: d for d in DType}

@@ -1,0 +1,116 @@
+"""Lines, indentation and tokens of the text form."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from qdtrace.errors import QdError
+
+_TOKEN = re.compile(
+    r"""
+      (?P<space>[ ]+|\#.*)
+    | (?P<string>"(?:[^"\\]|\\.)*")
+    | (?P<literal>-?(?:inf|nan(?:\(0x[0-9a-f]+\))?|\d+(?:\.\d*)?(?:e[+-]?\d+)?):[a-z]+[0-9]+)
+    | (?P<dims>\d+(?:x\d+)+)
+    | (?P<number>-?(?:inf|nan|\d+(?:\.\d*)?(?:e[+-]?\d+)?)(?![A-Za-z0-9_]))
+    | (?P<word>[A-Za-z_][A-Za-z0-9_]*)
+    | (?P<mark>[:=,()\[\]{}@])
+    """,
+    re.VERBOSE,
+)
+
+
+class ParseError(QdError):
+    """The text is no graph: the line and column where reading stopped, and what was needed there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A word, literal, number, string or mark; `kind` of a mark is the mark itself, of an end of line "end"."""
+
+    kind: str
+    text: str
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return "the end of the line" if self.kind == "end" else f"`{self.text}`"
+
+
+class Line:
+    """The tokens of one line, read from left to right."""
+
+    def __init__(self, depth: int, tokens: list[Token]) -> None:
+        self.depth = depth
+        self.tokens = tokens
+        self.at = 0
+
+    @property
+    def next(self) -> Token:
+        """The token not yet read."""
+        return self.tokens[self.at]
+
+    def is_next(self, *texts: str) -> bool:
+        """Whether the next tokens are these words or marks."""
+        coming = self.tokens[self.at : self.at + len(texts)]
+        return len(coming) == len(texts) and all(
+            t.text == want and t.kind != "string" for t, want in zip(coming, texts, strict=True)
+        )
+
+    def take(self, text: str) -> bool:
+        """Reads the word or mark if it is next."""
+        if self.is_next(text):
+            self.at += 1
+            return True
+        return False
+
+    def expect(self, text: str) -> Token:
+        """Reads the word or mark, which must be next."""
+        token = self.next
+        if not self.take(text):
+            raise fail(token, f"needs `{text}`, got {token}")
+        return token
+
+    def expect_kind(self, kind: str, what: str) -> Token:
+        """Reads a token of that kind."""
+        token = self.next
+        if token.kind != kind:
+            raise fail(token, f"needs {what}, got {token}")
+        self.at += 1
+        return token
+
+    def end(self) -> None:
+        """Nothing may follow."""
+        if self.next.kind != "end":
+            raise fail(self.next, f"needs the end of the line, got {self.next}")
+
+
+def fail(token: Token, rule: str) -> ParseError:
+    """The error at a token."""
+    return ParseError(f"line {token.line}, column {token.column}: {rule}")
+
+
+def read_lines(text: str) -> list[Line]:
+    """The lines that hold something; two spaces are one level of depth."""
+    lines = []
+    for number, source in enumerate(text.splitlines(), 1):
+        tokens: list[Token] = []
+        position = 0
+        while position < len(source):
+            found = _TOKEN.match(source, position)
+            here = Token("mark", source[position], number, position + 1)
+            if found is None:
+                raise fail(here, f"no word, literal or mark begins with {source[position]!r}")
+            kind = found.lastgroup or ""
+            if kind != "space":
+                shown = found.group()
+                tokens.append(Token(shown if kind == "mark" else kind, shown, number, position + 1))
+            position = found.end()
+        if tokens:
+            indent = tokens[0].column - 1
+            if indent % 2:
+                raise fail(tokens[0], f"needs an indentation of pairs of spaces, got {indent}")
+            tokens.append(Token("end", "", number, len(source.rstrip()) + 1))
+            lines.append(Line(indent // 2, tokens))
+    return lines

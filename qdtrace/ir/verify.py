@@ -1,0 +1,245 @@
+"""Verifies that a program is a graph: what every pass may rely on, and must leave behind.
+
+The rules, by the name an error begins with:
+
+- `binding`: every variable is bound once, before its uses and in a block around them.
+- `typing`: operands, parameters and results obey the typing rule of the primitive.
+- `reference`: buffers are global; references are never carried, yielded or chosen, so that it is always known which
+  memory an equation means.
+- `task`: kinds, bounds and index fit; a body has no parameters and no results.
+- `head`: a head writes no buffer, and the body uses no cell of it and nothing of it that depends on a load from a
+  buffer the task writes (each thread may evaluate the head anew, while others write).
+- `result`: what is returned is a parameter or a buffer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from qdtrace.errors import QdError
+from qdtrace.ir.primitives import PRIMITIVES, Effect, IrTypeError
+from qdtrace.ir.printer import Printer, print_eqn
+from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var
+from qdtrace.ir.types import BOOL, DType, RefType, ScalarType, Space
+from qdtrace.ir.walk import free_vars, used_vars, walk_eqns, walk_task
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_BLOCKS = {"for": 1, "while": 2, "if": 2}
+_OPTIONAL = frozenset({"unroll"})
+_WRITES = frozenset({Effect.WRITE, Effect.ACCUM})
+_INDEX = (DType.i32, DType.i64)
+
+
+class VerifyError(QdError):
+    """A program breaks a rule of the graph: a defect of the pass or front end that made it."""
+
+
+def verify_program(program: Program) -> None:
+    """Raises VerifyError, with the rule broken and the equation, unless the program is right."""
+    _Verifier(program).run()
+
+
+class _Verifier:
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.bound: set[Var] = set()
+        self.visible: set[Var] = set()
+
+    def run(self) -> None:
+        program = self.program
+        for var in (*program.params, *program.buffers):
+            self._check_buffer(var)
+            self._bind(var, None)
+        for task in program.tasks:
+            before = set(self.visible)
+            self._task(task)
+            self.visible = before
+        for var in program.results:
+            if var not in self.visible:
+                raise self._error("result", f"{self._name(var)} is no parameter and no buffer of the program")
+
+    # Messages.
+
+    def _printer(self) -> Printer:
+        printer = Printer()
+        printer.program(self.program)
+        return printer
+
+    def _name(self, atom: Atom) -> str:
+        return f"`{self._printer().atom(atom)}`"
+
+    def _error(self, rule: str, what: str, eqn: Eqn | None = None, task: Task | None = None) -> VerifyError:
+        notes = [f"in `{self.program.name}`"]
+        if task is not None:
+            notes = [f"in task {self.program.tasks.index(task)} of `{self.program.name}`"]
+        if eqn is not None:
+            notes.insert(0, f"in `{print_eqn(eqn, self._printer())}`")
+        loc = eqn.loc if eqn is not None else task.loc if task is not None else None
+        return VerifyError(f"{rule}: {what}", loc=loc, notes=notes)
+
+    # Bindings.
+
+    def _bind(self, var: Var, eqn: Eqn | None) -> None:
+        if var in self.bound:
+            raise self._error("binding", f"{self._name(var)} is bound twice", eqn)
+        self.bound.add(var)
+        self.visible.add(var)
+
+    def _use(self, atoms: Sequence[Atom], eqn: Eqn | None, task: Task | None = None) -> None:
+        for atom in atoms:
+            if isinstance(atom, Literal):
+                if not isinstance(atom.type, ScalarType) or atom.value.dtype != atom.dtype.numpy:
+                    what = f"the literal {atom.value!r} is no {atom.type}"
+                    raise self._error("typing", what, eqn, task)
+            elif atom not in self.visible:
+                known = "is bound, but not in a block around this use" if atom in self.bound else "is not bound before"
+                raise self._error("binding", f"{self._name(atom)} {known}", eqn, task)
+
+    # Buffers and tasks.
+
+    def _check_buffer(self, var: Var) -> None:
+        kind = var.type
+        if not isinstance(kind, RefType) or kind.space is not Space.GLOBAL:
+            raise self._error("reference", f"{self._name(var)} needs a `ref[...]` type, got {kind}")
+        if any(not isinstance(n, int) or n < 0 for n in kind.shape):
+            raise self._error("reference", f"{self._name(var)} needs lengths of 0 and up, got {kind.shape}")
+
+    def _task(self, task: Task) -> None:
+        if task.kind not in ("range_for", "serial"):
+            raise self._error("task", f"needs the kind range_for or serial, got {task.kind!r}", task=task)
+        self._eqns(task.head)
+        if (task.index is None) != (task.kind == "serial"):
+            raise self._error("task", "a range_for has an index, a serial task has none", task=task)
+        if task.index is not None:
+            self._bounds(task, task.index)
+            self._bind(task.index, None)
+        if task.body.params or task.body.results:
+            raise self._error("task", "a body has no parameters and no results", task=task)
+        self._check_head(task)
+        self._block(task.body, None)
+
+    def _bounds(self, task: Task, index: Var) -> None:
+        self._use((task.start, task.stop), None, task)
+        if not isinstance(index.type, ScalarType) or index.dtype not in _INDEX:
+            raise self._error("task", f"the index needs i32 or i64, got {index.type}", task=task)
+        if not task.start.type == task.stop.type == index.type:
+            what = f"bounds need the type {index.type} of the index, got {task.start.type} and {task.stop.type}"
+            raise self._error("task", what, task=task)
+
+    def _check_head(self, task: Task) -> None:
+        if not task.head:
+            return
+        written = {e.invars[0] for e in walk_task(task) if e.primitive.effects & _WRITES}
+        head = Block((), task.head)
+        for eqn in walk_eqns(head):
+            if eqn.primitive.effects & _WRITES and eqn.invars[0].type.space is Space.GLOBAL:
+                raise self._error("head", "a head writes no buffer", eqn)
+        if not (used := [v for v in free_vars(task.body) if v not in self.program.params]):
+            return
+        tainted = _tainted(task.head, written)
+        made = {v for e in task.head for v in e.outvars}
+        for var in used:
+            if var in made and isinstance(var.type, RefType):
+                raise self._error("head", f"the body uses the cell {self._name(var)} of the head", task=task)
+            if var in tainted:
+                what = f"the body uses {self._name(var)}, which depends on a load from a buffer the task writes"
+                raise self._error("head", what, task=task)
+
+    # Equations.
+
+    def _block(self, block: Block, eqn: Eqn | None) -> None:
+        bound_here = list(block.params)
+        for param in block.params:
+            if isinstance(param.type, RefType):
+                raise self._error("reference", f"{self._name(param)} carries a reference", eqn)
+            self._bind(param, eqn)
+        self._eqns(block.eqns)
+        self._use(block.results, eqn)
+        for atom in block.results:
+            if isinstance(atom.type, RefType):
+                raise self._error("reference", f"{self._name(atom)} leaves its block", eqn)
+        for inner in block.eqns:
+            bound_here += inner.outvars
+        self.visible.difference_update(bound_here)
+
+    def _eqns(self, eqns: Sequence[Eqn]) -> None:
+        for eqn in eqns:
+            self._use(eqn.invars, eqn)
+            self._check_params(eqn)
+            for block in eqn.blocks:
+                self._block(block, eqn)
+            self._check_types(eqn)
+            for var in eqn.outvars:
+                self._bind(var, eqn)
+
+    def _check_params(self, eqn: Eqn) -> None:
+        prim = eqn.primitive
+        if PRIMITIVES.get(prim.name) is not prim:
+            raise self._error("typing", f"`{prim.name}` is no primitive of the graph", eqn)
+        if len(eqn.blocks) != _BLOCKS.get(prim.name, 0):
+            what = f"`{prim.name}` needs {_BLOCKS.get(prim.name, 0)} blocks, got {len(eqn.blocks)}"
+            raise self._error("typing", what, eqn)
+        for name in prim.param_names:
+            if name not in eqn.params and name not in _OPTIONAL:
+                raise self._error("typing", f"`{prim.name}` needs the parameter `{name}`", eqn)
+        for name, value in eqn.params.items():
+            if name not in prim.param_names:
+                raise self._error("typing", f"`{prim.name}` has no parameter `{name}`", eqn)
+            if not _fits(name, value):
+                raise self._error("typing", f"`{prim.name}` has the wrong `{name}`: {value!r}", eqn)
+
+    def _check_types(self, eqn: Eqn) -> None:
+        prim = eqn.primitive
+        if prim.structured:
+            for atom in eqn.invars:
+                if isinstance(atom.type, RefType):
+                    raise self._error("reference", f"{self._name(atom)} is carried by `{prim.name}`", eqn)
+        try:
+            types = prim.type_rule([a.type for a in eqn.invars], eqn.params, eqn.blocks)
+        except IrTypeError as e:
+            raise self._error("typing", f"`{prim.name}` {e}", eqn) from None
+        if prim.name == "for" and isinstance(eqn.invars[2], Literal) and eqn.invars[2].value == 0:
+            raise self._error("typing", "`for` needs a step other than 0", eqn)
+        if tuple(v.type for v in eqn.outvars) != tuple(types):
+            want = ", ".join(map(str, types)) or "no results"
+            got = ", ".join(str(v.type) for v in eqn.outvars) or "none"
+            raise self._error("typing", f"`{prim.name}` gives {want}, but the results are {got}", eqn)
+        if prim.name == "if" and eqn.invars[0].type != BOOL:
+            raise self._error("typing", "`if` needs a bool condition", eqn)
+
+
+def _fits(name: str, value: object) -> bool:
+    match name:
+        case "dtype":
+            return isinstance(value, DType)
+        case "shape":
+            return isinstance(value, tuple) and all(isinstance(n, int) and n >= 0 for n in value)
+        case "y":
+            return isinstance(value, int)
+        case "op":
+            return isinstance(value, str)
+    return isinstance(value, bool | int | None)
+
+
+def _tainted(eqns: Sequence[Eqn], written: set[Atom]) -> set[Var]:
+    """Variables of a head that depend on a load from what is written, through cells too."""
+    tainted: set[Var] = set()
+    for eqn in eqns:
+        deep = list(_with_inner(eqn))
+        loads = any(e.primitive.name == "load" and e.invars[0] in written and not _is_cell(e.invars[0]) for e in deep)
+        if loads or any(v in tainted for v in used_vars(eqn)):
+            tainted.update(eqn.outvars)
+            tainted.update(e.invars[0] for e in deep if e.primitive.effects & _WRITES)  # cells of the head
+    return tainted
+
+
+def _with_inner(eqn: Eqn) -> Iterator[Eqn]:
+    yield eqn
+    for block in eqn.blocks:
+        yield from walk_eqns(block)
+
+
+def _is_cell(atom: Atom) -> bool:
+    return isinstance(atom.type, RefType) and atom.type.space is Space.LOCAL
