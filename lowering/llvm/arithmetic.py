@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lowering.llvm import conversions, integers
+from lowering.llvm import conversions, elementary, integers
 from lowering.llvm.conversions import round_to
 from lowering.llvm.types import REGISTER, compute_dtype, constant
 from qdtrace.ir.program import Literal
@@ -71,7 +71,7 @@ def _div(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom,
 def _rem(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom, ...]) -> str:
     if not d.is_float:
         return integers.divide(o, d, values[0], values[1], atoms[1], remainder=True)
-    return o.op(f"frem {o.type(d)} {values[0]}, {values[1]}")
+    return elementary.call(o, "rem", d, values)
 
 
 def minimum(o: Ops, d: DType, a: str, b: str, *, largest: bool, number: Literal | None = None) -> str:

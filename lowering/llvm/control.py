@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lowering.llvm.arithmetic import RULES
 from lowering.llvm.facts import MATHS, block_cost
 from lowering.llvm.types import REGISTER
 from lowering.llvm.vectors import Mask, Value
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 FLATTEN_COST = 24
 """Branches of at most this cost are evaluated both and selected."""
-QUIET_COST = 24
+QUIET_COST = 32
 """A pure `while` of at most this cost asks only every `QUIET_STEPS` steps whether a lane is left."""
 QUIET_STEPS = 8
 _LOUD = ("load", "store", "accum", "atomic", "cell", "for", "while")
@@ -47,10 +48,11 @@ class Phis:
         self._open.append((self.f.text.hole(), register, type_, initial))
         return register
 
-    def close(self, latch: str, values: Sequence[str]) -> None:
-        """Fills in the values of the next iteration."""
+    def close(self, values: Sequence[str], *latches: str) -> None:
+        """Fills in the values of the next iteration, which starts from each of the latches."""
         for (hole, register, type_, initial), value in zip(self._open, values, strict=True):
-            self.f.text.fill(hole, f"{register} = phi {type_} [ {initial}, %{self.before} ], [ {value}, %{latch} ]")
+            sources = [f"[ {value}, %{latch} ]" for latch in latches]
+            self.f.text.fill(hole, f"{register} = phi {type_} [ {initial}, %{self.before} ], {', '.join(sources)}")
 
 
 class Carries:
@@ -94,16 +96,28 @@ class Carries:
         for param, uniform, values in zip(params, self.uniform, self.values, strict=True):
             self.f.env[param] = Value(param.dtype, scalar=values[0]) if uniform else Value(param.dtype, vectors=values)
 
-    def step(self, results: Sequence[Atom], live: Mask) -> None:
+    def step(self, body: Block, live: Mask) -> None:
         """Takes the results of an iteration for the lanes that made it."""
-        after = [self._operands(a, u) for a, u in zip(results, self.uniform, strict=True)]
+        after = [self._operands(a, u) for a, u in zip(body.results, self.uniform, strict=True)]
         for n, (param, new) in enumerate(zip(self.params, after, strict=True)):
             if self.kept[n]:
-                spread = self._operands(results[n], False)
+                spread = self._remember(n, body)
                 self.remembered[n] = self._blended(param.dtype, live, spread, self.remembered[n])
-            if not self.uniform[n]:
+            # a lane that has left may go on computing what nobody reads after the loop
+            if not self.uniform[n] and self.eqn.outvars[n] in self.f.facts.used:
                 new = self._blended(param.dtype, live, new, self.values[n])
             self.values[n] = new
+
+    def _remember(self, n: int, body: Block) -> list[str]:
+        """The next value of a scalar carry in all lanes. A counter counts in the lanes too: that is one masked
+        addition, where spreading the scalar would be a move between register files for every step."""
+        param, result = self.params[n], body.results[n]
+        made = next((e for e in body.eqns if result in e.outvars and e.primitive.name in ("add", "sub")), None)
+        if made is not None and made.invars[0] is param and isinstance(made.invars[1], Literal):
+            by, rule, d = made.invars[1], RULES[made.primitive.name], param.dtype
+            held = enumerate(self.remembered[n])
+            return [rule(self.f.vector, d, [old, self.f.vector_of(by, v)], {}, made.invars) for v, old in held]
+        return self._operands(result, False)
 
     def _blended(self, dtype: DType, live: Mask, new: list[str], old: list[str]) -> list[str]:
         pairs = enumerate(zip(new, old, strict=True))
@@ -310,12 +324,12 @@ def _uniform_for(f: Frame, eqn: Eqn, emit: EmitBlock) -> None:
         f.env[body.params[0]] = Value(start.dtype, scalar=index)
         carries.bind(body.params[1:])
         emit(f, body)
-        carries.step(body.results, Mask())
+        carries.step(body, Mask())
         following = text.op(f"add {kind} {index}, {by}")
         again = goes_on(index, following, last, by)
     latch = text.label
     text.branch(again, loop, done, _unroll(f, eqn))
-    phis.close(latch, [following, *carries.flat()])
+    phis.close([following, *carries.flat()], latch)
     text.begin(done)
     if runs:
         carries.finish(carries.flat())
@@ -394,7 +408,7 @@ def _divergent_for(f: Frame, eqn: Eqn, emit: EmitBlock) -> None:
         f.env[body.params[0]] = Value(d, scalar=indices[0]) if counter else Value(d, vectors=indices)
         carries.bind(body.params[1:])
         emit(f, body)
-        carries.step(body.results, Mask(masks))
+        carries.step(body, Mask(masks))
         if counter:
             following = [text.op(f"add {kind} {indices[0]}, {f.scalar_of(step)}")]
             now, then = f.spread(kind, indices[0]), f.spread(kind, following[0])
@@ -407,7 +421,7 @@ def _divergent_for(f: Frame, eqn: Eqn, emit: EmitBlock) -> None:
         condition = f.any(left.vectors)
     latch = text.label
     text.branch(condition, loop, done)
-    phis.close(latch, [*left.vectors, *following, *carries.flat()])
+    phis.close([*left.vectors, *following, *carries.flat()], latch)
     text.begin(done)
     merge(f, carries, before, latch, carries.flat())
 
@@ -419,8 +433,6 @@ def emit_while(f: Frame, eqn: Eqn, emit: EmitBlock) -> None:
     """`while`."""
     if f.is_scalar or eqn not in f.facts.uniformity.divergent:
         _uniform_while(f, eqn, emit)
-    elif _is_quiet(eqn):
-        _quiet_while(f, eqn, emit)
     else:
         _divergent_while(f, eqn, emit)
 
@@ -442,79 +454,100 @@ def _uniform_while(f: Frame, eqn: Eqn, emit: EmitBlock) -> None:
         text.begin(inside)
         carries.bind(body.params)
         emit(f, body)
-        carries.step(body.results, Mask())
+        carries.step(body, Mask())
     latch = text.label
     text.jump(loop)
-    phis.close(latch, carries.flat())
+    phis.close(carries.flat(), latch)
     text.begin(done)
     carries.finish(held)
 
 
 def _divergent_while(f: Frame, eqn: Eqn, emit: EmitBlock) -> None:
+    """A live mask narrows until no lane is left.
+
+    Parts of the condition that are the same in all lanes are scalar branches. Quiet loops ask only now and then
+    whether a lane is left: what they compute for nobody costs less than asking.
+    """
     text, (test, body) = f.text, eqn.blocks
+    quiet, each = is_quiet(eqn), range(f.vectors)
     carries = Carries(f, eqn, eqn.invars, body.params)
     loop, inside, done = text.fresh_label("while"), text.fresh_label("body"), text.fresh_label("done")
     before = text.label
     text.jump(loop)
     text.begin(loop)
     phis = Phis(f, before)
-    masks = tuple(phis.add(f.vector.bits, f.mask_of(f.mask, v)) for v in range(f.vectors))
+    counter = phis.add("i32", "0") if quiet else ""
+    masks = tuple(phis.add(f.vector.bits, f.mask_of(f.mask, v)) for v in each)
     carries.open(phis)
-    with f.region(Mask(masks)):
+    with f.region(Mask(masks, nonempty=not quiet)):
         carries.bind(test.params)
         emit(f, test)
         held = carries.flat()
-        live = f.narrowed(Mask(masks), [f.vector_of(test.results[0], v) for v in range(f.vectors)])
+        common, own = _conjuncts(f, test)
+        live = Mask(masks, nonempty=False)
+        for condition in own:
+            live = f.narrowed(live, [f.vector_of(condition, v) for v in each])
         assert live.vectors is not None
-        text.branch(f.any(live.vectors), inside, done)
+        goes_on = [f.scalar_of(c) for c in common] + ([] if quiet else [f.any(live.vectors)])
+        tested = text.label
+        text.branch(_all(f, goes_on), inside, done)
         text.begin(inside)
-        with f.region(Mask(live.vectors)):
+        with f.region(Mask(live.vectors, nonempty=not quiet)):
             carries.bind(body.params)
             emit(f, body)
-            carries.step(body.results, live)
-    latch = text.label
-    text.jump(loop)
-    phis.close(latch, [*live.vectors, *carries.flat()])
+            carries.step(body, live)
+            after = [*live.vectors, *carries.flat()]
+    if not quiet:
+        phis.close(after, text.label)
+        text.jump(loop)
+        text.begin(done)
+        carries.finish(held)
+        return
+    steps = text.op(f"add i32 {counter}, 1")
+    latch, asks = text.label, text.fresh_label("asks")
+    text.branch(text.op(f"icmp eq i32 {text.op(f'and i32 {steps}, {QUIET_STEPS - 1}')}, 0"), asks, loop)
+    text.begin(asks)
+    text.branch(f.any(live.vectors), loop, done)
+    phis.close([steps, *after], latch, asks)
     text.begin(done)
-    carries.finish(held)
+    found = []
+    for type_, first, value in zip(carries.flat_types(), held, carries.flat(), strict=True):
+        found.append(text.op(f"phi {type_} [ {first}, %{tested} ], [ {value}, %{asks} ]"))
+    carries.finish(found)
 
 
-def _is_quiet(eqn: Eqn) -> bool:
+def _all(f: Frame, conditions: list[str]) -> str:
+    """All scalar conditions hold."""
+    if not conditions:
+        return "true"
+    total = conditions[0]
+    for other in conditions[1:]:
+        total = f.text.op(f"and i1 {total}, {other}")
+    return total
+
+
+def _conjuncts(f: Frame, test: Block) -> tuple[list[Atom], list[Atom]]:
+    """The parts of a condition joined by `and`: those that are the same in all lanes, and the others."""
+    made = {e.outvars[0]: e for e in test.eqns if e.primitive.name == "and"}
+    common: list[Atom] = []
+    own: list[Atom] = []
+    left = [test.results[0]]
+    while left:
+        atom = left.pop()
+        if atom in made:
+            left += made[atom].invars
+        elif isinstance(atom, Literal) or f.is_uniform(atom):
+            common.append(atom)
+        else:
+            own.append(atom)
+    return common, own
+
+
+def is_quiet(eqn: Eqn) -> bool:
     """Light, and nothing in it touches memory or loops: lanes that have left may run on for a few steps."""
-    eqns = [e for block in eqn.blocks for e in walk_eqns(block)]
-    names = {e.primitive.name for e in eqns}
+    if eqn.primitive.name != "while":
+        return False
+    names = {e.primitive.name for block in eqn.blocks for e in walk_eqns(block)}
     if not names.isdisjoint(_LOUD) or not names.isdisjoint(MATHS):
         return False
     return sum(map(block_cost, eqn.blocks)) <= QUIET_COST
-
-
-def _quiet_while(f: Frame, eqn: Eqn, emit: EmitBlock) -> None:
-    """Several steps under masks for each question whether a lane is left."""
-    text, (test, body) = f.text, eqn.blocks
-    carries = Carries(f, eqn, eqn.invars, body.params)
-    loop, done = text.fresh_label("while"), text.fresh_label("done")
-    before = text.label
-    text.jump(loop)
-    text.begin(loop)
-    phis = Phis(f, before)
-    masks = tuple(phis.add(f.vector.bits, f.mask_of(f.mask, v)) for v in range(f.vectors))
-    carries.open(phis)
-    live = Mask(masks, nonempty=False)
-    with f.region(live):
-        for _ in range(QUIET_STEPS):
-            f.mask = live
-            carries.bind(test.params)
-            emit(f, test)
-            assert live.vectors is not None
-            live = f.narrowed(live, [f.vector_of(test.results[0], v) for v in range(f.vectors)])
-            f.mask = live
-            carries.bind(body.params)
-            emit(f, body)
-            carries.step(body.results, live)
-        assert live.vectors is not None
-        condition = f.any(live.vectors)
-    latch = text.label
-    text.branch(condition, loop, done)
-    phis.close(latch, [*live.vectors, *carries.flat()])
-    text.begin(done)
-    carries.finish(carries.flat())

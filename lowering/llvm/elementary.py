@@ -5,26 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lowering.llvm.conversions import round_to
-from lowering.llvm.types import REGISTER, compute_dtype
+from lowering.llvm.maths.library import NAMES, function_for
+from lowering.llvm.types import compute_dtype
 
 if TYPE_CHECKING:
     from lowering.llvm.ops import Ops
     from qdtrace.ir.types import DType
+
+FUNCTIONS = NAMES
+"""Primitives that the library computes; `rem` only for floats."""
 
 
 def call(o: Ops, name: str, dtype: DType, values: list[str]) -> str:
     """An elementary function; f16 and bf16 are computed as f32 and rounded."""
     compute = compute_dtype(dtype)
     type_ = o.type(compute)
-    try:
-        from lowering.llvm.maths.library import function_for
-    except ImportError:
-        return round_to(o, dtype, o.intrinsic(name, REGISTER[compute], *values))
-    function = function_for(name, compute, o.lanes.width, o.target)
-    module = o.text.module
-    if function.symbol not in module.functions:
-        module.functions[function.symbol] = function.text
-        for text in function.requires:
-            module.declarations.setdefault(text.split("@", 1)[1].split("(", 1)[0], text)
+    function = function_for(name, compute, o.lanes.width)
+    o.text.module.library[function.symbol] = function
     operands = ", ".join(f"{type_} {v}" for v in values)
     return round_to(o, dtype, o.op(f"call {type_} @{function.symbol}({operands})"))

@@ -85,7 +85,7 @@ def choose_shape(facts: TaskFacts, target: Target, options: EmitOptions) -> tupl
         while vectors > 1 and facts.private_bytes * width * vectors > PRIVATE_BUDGET:
             vectors //= 2
     parts = [f"{width} lanes of {facts.element_bits} bits x {vectors} vectors", f"{pressure} live values"]
-    if facts.has_divergent_loops:
+    if facts.divergent_loops:
         parts.append("divergent loops under masks")
     return width, vectors, ", ".join(parts)
 
@@ -94,11 +94,12 @@ def _side_by_side(facts: TaskFacts, target: Target, pressure: int) -> int:
     """Vectors side by side hide the latency of dependent operations.
 
     Measured: two pay even when their values do not quite fit the registers (LLVM orders the operations anew); four
-    only with room to spare. Long loop bodies have enough independent operations of their own.
+    pay when they fit and no lane waits long for others. Long loop bodies have enough independent operations of their
+    own.
     """
     if not facts.has_loops or facts.loop_body_cost > LONG_BODY:
         return 1
-    if not facts.has_divergent_loops and 5 * pressure <= target.registers:
+    if 4 * pressure <= target.registers and all(map(control.is_quiet, facts.divergent_loops)):
         return 4
     return 2 if 2 * pressure <= 3 * target.registers else 1
 
@@ -114,11 +115,7 @@ class _Function:
         self.text = frame.text
 
     def _attributes(self) -> str:
-        wide = max(128, self.target.vector_bits)
-        parts = ["nounwind", f'"target-cpu"="{self.target.cpu}"', f'"prefer-vector-width"="{wide}"']
-        if self.target.features:
-            parts.append(f'"target-features"="{self.target.features}"')
-        return " ".join(parts)
+        return f'nounwind "prefer-vector-width"="{max(128, self.target.vector_bits)}"'
 
     def _open(self, needed: set[Var]) -> None:
         """Loads the pointers and evaluates the part of the head that is needed."""

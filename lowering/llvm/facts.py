@@ -121,9 +121,9 @@ class TaskFacts:
         return longest
 
     @cached_property
-    def has_divergent_loops(self) -> bool:
-        """Whether lanes leave some loop at different times."""
-        return any(e.primitive.name in ("for", "while") for e in self.uniformity.divergent)
+    def divergent_loops(self) -> tuple[Eqn, ...]:
+        """Loops that lanes leave at different times."""
+        return tuple(e for e in self.uniformity.divergent if e.primitive.name in ("for", "while"))
 
     @cached_property
     def element_bits(self) -> int:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from lowering.llvm.maths.library import MathFunction, collect
+
 
 class Module:
-    """What a module holds beside its functions: declarations, helper functions, metadata, attributes."""
+    """What a module holds beside its functions: declarations, functions of the maths library, metadata."""
 
     def __init__(self) -> None:
         self.declarations: dict[str, str] = {}
-        self.functions: dict[str, str] = {}
+        self.library: dict[str, MathFunction] = {}
         self.metadata: list[str] = []
 
     def declare(self, symbol: str, result: str, arguments: str) -> None:
@@ -24,9 +26,7 @@ class Module:
     def render(self, functions: list[str]) -> str:
         """The whole module."""
         nodes = [f"!{n} = {content}" for n, content in enumerate(self.metadata)]
-        defined = set(self.functions)
-        declared = [text for symbol, text in self.declarations.items() if symbol not in defined]
-        return "\n".join([*functions, *self.functions.values(), *declared, *nodes, ""])
+        return "\n".join([*functions, collect(self.library.values()), *self.declarations.values(), *nodes, ""])
 
 
 class Text:
