@@ -16,6 +16,7 @@ import numpy as np
 
 from lowering.backend import CpuBackend
 from lowering.runtime.compile import stats
+from lowering.runtime.keys import compiler_version
 from tests.runtime.programs import affine, chain, uncached
 
 
@@ -31,6 +32,7 @@ def run(folder: str) -> dict[str, object]:
     return {
         "names": [first.target_name, second.target_name],
         "good": bool(good),
+        "compiler": compiler_version(),
         "first": after_first,
         "both": asdict(stats()),
         "sharded": sharded(chain(400_000)),

@@ -56,6 +56,7 @@ def test_a_warm_process_compiles_nothing_and_mends_a_damaged_file(cold):
     handler.write_bytes(before[handler][:-20])
     kept_by_jax = compiled_by_xla(folder)
     warm = outcome(start(folder))
+    assert warm["compiler"] == outcomes[0]["compiler"], "the compiler's source changed while the test ran"
     assert warm["good"]
     assert warm["names"] == outcomes[0]["names"]
     assert warm["first"] == {"llvm_compiles": 0, "cache_hits": 3, "linked": 3}
