@@ -163,7 +163,7 @@ class Printer:
         # What follows has names of the enclosing scope only, so it is printed before anything is bound.
         if name == "for" and eqn.blocks:
             start, stop, step, *inits = map(self.atom, eqn.invars)
-            bounds = f" in {start} : {stop} : {step}{text[3:]}"
+            bounds = f" in {start} : {stop} : {step}{' ' * bool(eqn.params)}{text[3:]}"
             index, *carried = eqn.blocks[0].params
             text = f"for {bind(index)}{bounds}"
         else:
@@ -185,22 +185,20 @@ class Printer:
         self.lines[at] = self.lines.pop()
 
     def _blocks(self, eqn: Eqn, depth: int) -> None:
-        match eqn.primitive.name:
-            case "while":
-                test, body = eqn.blocks
+        match eqn.primitive.name, eqn.blocks:
+            case "while", (test, body):
                 self.eqns(test.eqns, depth)
                 self.line(depth, f"test {self.atoms(test.results)}")
                 # The body binds the carries anew, under the names they have in the test.
                 self.names |= {b: self.names[t] for t, b in zip(test.params, body.params, strict=False)}
                 self.block(body, depth)
-            case "if":
-                then, other = eqn.blocks
+            case "if", (then, other):
                 self.block(then, depth)
                 if other.eqns or other.results:
                     self.line(depth - 1, "else")
                     self.block(other, depth)
-            case _:
-                for block in eqn.blocks:
+            case _, blocks:  # a `for`, or a broken equation in an error message
+                for block in blocks:
                     self.block(block, depth)
 
 

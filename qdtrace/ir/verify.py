@@ -20,7 +20,7 @@ from qdtrace.errors import QdError
 from qdtrace.ir.primitives import PRIMITIVES, Effect, IrTypeError
 from qdtrace.ir.printer import Printer, print_eqn
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var
-from qdtrace.ir.types import BOOL, DType, RefType, ScalarType, Space
+from qdtrace.ir.types import DType, RefType, ScalarType, Space
 from qdtrace.ir.walk import free_vars, used_vars, walk_eqns, walk_task
 
 if TYPE_CHECKING:
@@ -206,8 +206,6 @@ class _Verifier:
             want = ", ".join(map(str, types)) or "no results"
             got = ", ".join(str(v.type) for v in eqn.outvars) or "none"
             raise self._error("typing", f"`{prim.name}` gives {want}, but the results are {got}", eqn)
-        if prim.name == "if" and eqn.invars[0].type != BOOL:
-            raise self._error("typing", "`if` needs a bool condition", eqn)
 
 
 def _fits(name: str, value: object) -> bool:
