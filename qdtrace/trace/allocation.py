@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -53,6 +54,11 @@ def copy(x: Any) -> Buffer:
     return new_buffer(jnp.asarray(as_value(x)))
 
 
+def _shown_shape(shape: Any) -> str:
+    traced = any(isinstance(n, jax.core.Tracer) for n in jax.tree.leaves(shape))
+    return "a traced value" if traced else str(shape)
+
+
 def _dtype_of(x: Any) -> Any:
     return x.dtype if hasattr(x, "dtype") else default_dtype(as_array(x, "a `_like` function"))
 
@@ -72,7 +78,7 @@ def _allocate(name: str, shape: Any, dtype: Any, fill: Any) -> Buffer:
         dims = tuple(operator.index(n) for n in (shape if isinstance(shape, (tuple, list)) else (shape,)))
     except TypeError:
         raise TraceTypeError(
-            f"qd.{name} needs a shape of static integers, got {shape}",
+            f"qd.{name} needs a shape of static integers, got {_shown_shape(shape)}",
             loc=user_loc(),
             help="shapes come from `x.shape` or static arguments, not from traced values",
         ) from None

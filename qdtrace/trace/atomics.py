@@ -10,7 +10,7 @@ from qdtrace.errors import TraceTypeError
 from qdtrace.trace import markers
 from qdtrace.trace.buffers import Buffer
 from qdtrace.trace.context import current, emit
-from qdtrace.trace.indexing import cast_value, check_size, parse_index
+from qdtrace.trace.indexing import cast_value, check_size, parse_index, shown
 from qdtrace.trace.source import user_loc
 
 _NUMBERS = {"add", "min", "max"}
@@ -21,7 +21,7 @@ def _atomic(name: str, op: str, buffer: Any, index: Any, *values: Any) -> Any:
     current(f"qd.{name}")
     if not isinstance(buffer, Buffer):
         raise TraceTypeError(
-            f"qd.{name} needs a buffer, got {type(buffer).__name__}",
+            f"qd.{name} needs a buffer, got {shown(buffer)}",
             loc=user_loc(),
             help="array arguments of the qd.jit function and qd.zeros(...) are buffers; a loaded value is not",
         )

@@ -26,16 +26,12 @@ def explain(error: Exception) -> QdError | None:
                 help="use `with qd.when(condition):`, jnp.where(condition, a, b), lax.cond, or & | ~ for and, or, not",
             )
         case jax.errors.TracerArrayConversionError():
-            return TraceTypeError(
-                "a NumPy function needs a concrete array, got one that is being traced",
-                loc=loc,
-                help="use the function of the same name in jax.numpy",
-            )
+            return _numpy_function(loc)
         case jax.errors.TracerIntegerConversionError():
             return TraceTypeError(
                 "an index of a Python list or a length needs a static integer, got one that is being traced",
                 loc=loc,
-                help="put the list into an array: jnp.array(values)[i]",
+                help="put a list into an array, `jnp.array(values)[i]`; write a loop as `for i in qd.range(n):`",
             )
         case jax.errors.NonConcreteBooleanIndexError():
             return TraceTypeError(
@@ -59,6 +55,14 @@ def explain(error: Exception) -> QdError | None:
             return _explain_text(error, loc)
 
 
+def _numpy_function(loc: Loc | None) -> QdError:
+    return TraceTypeError(
+        "a NumPy function needs a concrete array, got one that is being traced",
+        loc=loc,
+        help="use the function of the same name in jax.numpy",
+    )
+
+
 def _explain_text(error: Exception, loc: Loc | None) -> QdError | None:
     text = str(error)
     if "__jax_array__() during abstractification" in text:
@@ -67,6 +71,8 @@ def _explain_text(error: Exception, loc: Loc | None) -> QdError | None:
             loc=loc,
             help="load from it: `x[i]`, `x[...]` or `c.value`",
         )
+    if "does not support ufuncs" in text:
+        return _numpy_function(loc)
     if isinstance(error, NotImplementedError) and "Effects not supported" in text:
         return UnsupportedError(
             "this JAX transformation cannot hold loops or stores of this package",

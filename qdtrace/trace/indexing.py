@@ -158,6 +158,11 @@ def _kind(x: Any) -> str:
     return type(x).__name__ if dtype is None else str(dtype)
 
 
+def shown(x: Any) -> str:
+    """What a wrong argument is, in messages."""
+    return "a traced value" if isinstance(x, jax.core.Tracer) else type(x).__name__
+
+
 def check_size(access: Access, limit: int = ACCESS_LIMIT) -> Access:
     """Refuses an access in a loop that moves more than registers or a private array hold."""
     if access.size > limit:

@@ -73,7 +73,7 @@ def _content(value: Any) -> dict[Any, Any] | None:
     if type(value) is dict and len(value) <= _LARGE:
         return dict(value)
     module = type(value).__module__.partition(".")[0]
-    if isinstance(value, type) or module in ("builtins", "jax", "jaxlib", "numpy", "qdtrace", "types", "functools"):
+    if isinstance(value, type) or module in ("builtins", "jax", "jaxlib", "numpy", "qdtrace", "functools"):
         return None
     attributes = getattr(value, "__dict__", None)
     return dict(attributes) if type(attributes) is dict and len(attributes) <= _LARGE else None

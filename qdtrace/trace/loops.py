@@ -19,7 +19,7 @@ from qdtrace.errors import TraceTypeError, TraceValueError
 from qdtrace.trace import markers
 from qdtrace.trace.conditions import predicate
 from qdtrace.trace.context import OpenRegion, TraceContext, current, emit, get_current, left_open, new_uid
-from qdtrace.trace.indexing import as_value, is_static_int
+from qdtrace.trace.indexing import as_value, is_static_int, shown
 from qdtrace.trace.lint import LoopWatch, check_iteration
 from qdtrace.trace.source import frame_loc, is_user_file, user_frame, user_loc
 
@@ -280,7 +280,7 @@ def while_(condition: Callable[[], Any]) -> While:
     current("qd.while_")
     if not callable(condition):
         raise TraceTypeError(
-            f"qd.while_ needs a function of no arguments, got {type(condition).__name__}",
+            f"qd.while_ needs a function of no arguments, got {shown(condition)}",
             loc=user_loc(),
             help="write `qd.while_(lambda: c.value > 0)`: the condition is evaluated anew before each iteration",
         )

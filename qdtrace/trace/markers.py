@@ -48,14 +48,20 @@ def _marker(name: str, rule: Callable[..., Any], *, results: int, shown: str = "
     def abstract(*avals: Any, **params: Any) -> Any:
         return rule(*avals, **params), _EFFECTS
 
-    def batch(*_: Any, **__: Any) -> Any:
+    takes_handle = name not in ("alloc", "buffer", "local") and "_" not in name
+
+    def batch(_: Any = (), axes: Any = (), **__: Any) -> Any:
+        if takes_handle and axes and axes[0] is not None:
+            raise _given_a_buffer("jax.vmap")
         raise UnsupportedError(
             f"{shown} inside jax.vmap needs operands without a batch axis",
             loc=source.user_loc(),
             help="write the batch as a loop: `for k in qd.range(n):`, or apply jax.vmap to the whole qd.jit function",
         )
 
-    def differentiate(*_: Any, **__: Any) -> Any:
+    def differentiate(_: Any = (), tangents: Any = (), **__: Any) -> Any:
+        if takes_handle and tangents and type(tangents[0]) is not ad.Zero:
+            raise _given_a_buffer("jax.grad")
         raise GradientError(
             f"{shown} cannot be differentiated by jax.grad or jax.jvp inside a traced function",
             loc=source.user_loc(),
@@ -69,6 +75,14 @@ def _marker(name: str, rule: Callable[..., Any], *, results: int, shown: str = "
     batching.primitive_batchers[primitive] = batch
     ad.primitive_jvps[primitive] = differentiate
     return primitive
+
+
+def _given_a_buffer(transformation: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"{transformation} needs values, got a buffer",
+        loc=source.user_loc(),
+        help=f"give it the content: `{transformation}(f)(x[...])`",
+    )
 
 
 def _allocated(*_: Any, shape: tuple[int, ...], dtype: Any, uid: int) -> ShapedArray:
@@ -138,7 +152,7 @@ def _batched_read(primitive: Primitive) -> Callable[..., Any]:
         handle_axis, *index_axes = axes
         size = next((x.shape[a] for x, a in zip(indices, index_axes, strict=True) if a is not None), None)
         if handle_axis is not None or size is None or size > _VMAP_LIMIT:
-            return refuse()
+            return refuse(operands, axes)
         rows = [
             primitive.bind(
                 handle, *(x if a is None else x[k] for x, a in zip(indices, index_axes, strict=True)), **params
@@ -156,7 +170,7 @@ def _constant_jvp(primitive: Primitive) -> Callable[..., Any]:
 
     def rule(primals: Any, tangents: Any, **params: Any) -> Any:
         if type(tangents[0]) is not ad.Zero:
-            return refuse()
+            return refuse(primals, tangents)
         out = primitive.bind(*primals, **params)
         return out, ad.Zero(jax.typeof(out).to_tangent_aval())
 

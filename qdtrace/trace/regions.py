@@ -257,9 +257,9 @@ class _Builder:
     def leak(self, var: Var, home: Region, user: JaxprEqn | None) -> QdError:
         maker = self.makers.get(var)
         where = NAMES[home.kind]
-        what = "index" if maker is home.eqn else "value"
+        what = "an index" if maker is home.eqn else "a value"
         if maker is not None and maker.primitive is markers.local_p:
-            what = "qd.local"
+            what = "a qd.local"
         verb = "returned from the function" if user is None else "used outside of it"
         notes = [f"the {where} is at {home.loc}"]
         if maker is not None and maker is not home.eqn:
@@ -267,7 +267,7 @@ class _Builder:
         if user is not None:
             notes.append(f"used by `{shown(user)}`")
         return TraceValueError(
-            f"a {what} made inside the {where} is {verb}",
+            f"{what} made inside the {where} is {verb}",
             loc=(eqn_loc(maker) if maker is not None else home.loc) if user is None else eqn_loc(user),
             notes=notes,
             help="store it in a buffer, or in a qd.local made before the loop or condition",

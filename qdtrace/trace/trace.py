@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from qdtrace.errors import TraceTypeError, TraceValueError
+from qdtrace.ir.program import Loc
 from qdtrace.trace import compat
 from qdtrace.trace.buffers import Buffer, new_buffer
 from qdtrace.trace.cells import Cell
@@ -48,10 +50,10 @@ def run_body(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
     """
     args, kwargs = as_values((tuple(args), dict(kwargs or {})))
     with new_trace(_name_of(function)) as context:
-        return _run(function, args, kwargs, context)
+        return _run(function, args, kwargs, context, _function_loc(function))
 
 
-def _run(function: Callable[..., Any], args: Any, kwargs: Any, context: TraceContext) -> Any:
+def _run(function: Callable[..., Any], args: Any, kwargs: Any, context: TraceContext, loc: Loc | None) -> Any:
     for leaf in jax.tree.leaves((args, kwargs)):
         trace = compat.trace_of(leaf)
         if trace is not None:
@@ -60,7 +62,7 @@ def _run(function: Callable[..., Any], args: Any, kwargs: Any, context: TraceCon
     try:
         result = function(*args, **kwargs)
         context.finish()
-        return jax.tree.map(_unwrap, result, is_leaf=_is_memory)
+        return jax.tree.map(lambda leaf: _unwrap(leaf, loc), result, is_leaf=_is_memory)
     except Exception as error:
         better = explain(error)
         if better is None:
@@ -86,12 +88,19 @@ def as_buffer(leaf: Any) -> Any:
     return leaf
 
 
-def _unwrap(leaf: Any) -> Any:
+def _unwrap(leaf: Any, loc: Loc | None) -> Any:
     if isinstance(leaf, Cell):
         raise TraceValueError(
-            "a qd.local cannot be returned, it is gone with its iteration", help="store its value into a buffer"
+            "a qd.local cannot be returned, it is gone with its iteration",
+            loc=loc,
+            help="store its value into a buffer",
         )
     return leaf.__jax_array__() if isinstance(leaf, Buffer) else leaf
+
+
+def _function_loc(function: Any) -> Loc | None:
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return None if code is None else Loc(code.co_filename, code.co_firstlineno, code.co_name)
 
 
 def _name_of(function: Any) -> str:
@@ -117,6 +126,7 @@ def trace_function(
     names = tuple(_leaf_name(function, path, len(args), static_nums) for path, _ in paths)
     leaves = [_check_leaf(leaf, leaf_name) for (_, leaf), leaf_name in zip(paths, names, strict=True)]
     name = name or _name_of(function)
+    loc = _function_loc(function)
     out_tree: Any = None
     context: TraceContext
 
@@ -125,9 +135,9 @@ def trace_function(
         rest, given = jax.tree.unflatten(in_tree, values)
         moving = iter(rest)
         full = [args[k] if k in static_nums else next(moving) for k in range(len(args))]
-        result = _run(lambda *a, **k: function(*a, **k, **static_kwargs), full, given, context)
+        result = _run(functools.partial(function, **static_kwargs), full, given, context, loc)
         outputs, out_tree = jax.tree.flatten(result)
-        return [_check_output(o) for o in outputs]
+        return [_check_output(o, loc) for o in outputs]
 
     with new_trace(name) as context:
         try:
@@ -140,7 +150,7 @@ def trace_function(
 
 def _check_leaf(leaf: Any, name: str) -> Any:
     if isinstance(leaf, (bool, int, float, complex, np.generic, np.ndarray, jax.Array, jax.ShapeDtypeStruct)):
-        if not (isinstance(leaf, (np.generic, np.ndarray)) and leaf.dtype.kind in "OSUVMm"):
+        if not isinstance(leaf, (np.generic, np.ndarray)) or _is_element_type(leaf.dtype):
             return leaf
         kind = f"an array of {leaf.dtype}"
     else:
@@ -152,11 +162,20 @@ def _check_leaf(leaf: Any, name: str) -> Any:
     )
 
 
-def _check_output(leaf: Any) -> Any:
+def _is_element_type(dtype: np.dtype) -> bool:
+    try:
+        jax.dtypes.canonicalize_dtype(dtype)
+    except TypeError:
+        return False
+    return True
+
+
+def _check_output(leaf: Any, loc: Loc | None) -> Any:
     if isinstance(leaf, (bool, int, float, complex, np.generic, np.ndarray, jax.Array)):
         return jnp.asarray(leaf)
     raise TraceTypeError(
         f"a qd.jit function needs to return arrays, numbers or pytrees of them, got {type(leaf).__name__}",
+        loc=loc,
         help="return the parts that are arrays",
     )
 

@@ -1,0 +1,523 @@
+"""Buffers, cells and atomics: every refusal, with its whole text."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from qdtrace import trace as qd
+from qdtrace.errors import TraceIndexError, TraceTypeError, TraceValueError, UnsupportedError
+
+BIG = np.ones(5000, np.float32)
+K = np.arange(4, dtype=np.int32)
+M = np.ones((4, 3), np.float32)
+X = np.ones(8, np.float32)
+
+
+def out_of_bounds(m):
+    for i in qd.range(4):
+        m[i, 3] = 1
+
+
+def out_of_bounds_negative(m):
+    m[-5, 0] = 1
+
+
+def too_many(x):
+    for i in qd.range(4):
+        x[i, i] = 1
+
+
+def two_dots(m):
+    for i in qd.range(4):
+        m[..., i, ...] = 1
+
+
+def float_index(x):
+    for i in qd.range(8):
+        x[i * 0.5] = 1
+
+
+def python_float_index(x):
+    for _ in qd.range(8):
+        x[1.0] = 1
+
+
+def bool_index(x):
+    for i in qd.range(8):
+        x[x[i] > 0] = 1
+
+
+def vector_index(m, k):
+    for i in qd.range(4):
+        m[k[0:2]] = m[i, 0]
+
+
+def new_axis(x):
+    for i in qd.range(8):
+        x[i, None] = 1
+
+
+def traced_slice(x):
+    for i in qd.range(6):
+        x[i] = jnp.sum(x[i : i + 2])
+
+
+def negative_step(m):
+    for i in qd.range(4):
+        m[i] = m[i, ::-1]
+
+
+def wrong_shape(m):
+    for i in qd.range(4):
+        m[i] = jnp.ones(2)
+
+
+def float_into_int(k):
+    for i in qd.range(4):
+        k[i] = 1.5
+
+
+def complex_into_float(x):
+    x[0] = 1j
+
+
+def too_large_number(k):
+    small = qd.zeros(3, jnp.int8)
+    small[0] = 300
+
+
+def store_a_function(x):
+    for i in qd.range(8):
+        x[i] = jnp.sin
+
+
+def store_whole_large(b, x):
+    for i in qd.range(8):
+        x[i] = jnp.sum(b)
+
+
+def load_large(b, x):
+    for i in qd.range(8):
+        x[i] = b[0:4500][i]
+
+
+def change_whole(x):
+    for _ in qd.range(8):
+        x += 1
+
+
+def iterate(x):
+    for v in x:
+        print(v)
+
+
+def truth(x):
+    if x:
+        pass
+
+
+def to_float(x):
+    return float(x)
+
+
+def to_int(x):
+    return int(x)
+
+
+def as_list_index(x):
+    return [1, 2][x]
+
+
+def contains(x):
+    return 1.0 in x
+
+
+def length_of_scalar(x):
+    return len(qd.zeros(()))
+
+
+def numpy_function(x):
+    return np.sin(x)
+
+
+def numpy_function_of_value(x):
+    for i in qd.range(8):
+        x[i] = np.sin(x[i])
+
+
+def lax_function(x):
+    return lax.sin(x)
+
+
+def vmap_over_a_buffer(x):
+    return jax.vmap(lambda v: v * 2)(x)
+
+
+def grad_of_a_buffer(x):
+    return jax.grad(lambda v: jnp.sum(v * 2))(x)
+
+
+def alloc_in_loop(x):
+    for i in qd.range(8):
+        t = qd.zeros(3)
+        x[i] = t[0]
+
+
+def copy_in_loop(x):
+    for _ in qd.range(8):
+        qd.copy(x)
+
+
+def traced_shape(x):
+    qd.zeros((x[0].astype(int), 2))
+
+
+def negative_shape(x):
+    qd.zeros(-1)
+
+
+def no_dtype(x):
+    qd.zeros(3, "nothing")
+
+
+def vector_fill(x):
+    qd.full(3, jnp.ones(3))
+
+
+def local_outside(x):
+    qd.local(0.0)
+
+
+def local_of_tree(x):
+    for _ in qd.range(8):
+        qd.local({"a": 1})
+
+
+def local_too_large(x):
+    for _ in qd.range(8):
+        qd.local(jnp.zeros(5000))
+
+
+def local_wrong_dtype(x):
+    for _ in qd.range(8):
+        qd.local(0.5, jnp.int32)
+
+
+def float_into_int_cell(x):
+    for i in qd.range(8):
+        c = qd.local(0)
+        c += x[i]
+
+
+def cell_of_the_wrong_thread(x):
+    for _ in qd.while_(lambda: x[0] < 3):
+        c = qd.local(0.0)
+        for i in qd.range(8):
+            c += x[i]
+
+
+def return_a_cell(x):
+    for i in qd.range(8):
+        c = qd.local(x[i])
+    return c
+
+
+def atomic_on_a_value(x):
+    for i in qd.range(8):
+        qd.atomic_add(x[i], 0, 1)
+
+
+def atomic_or_on_float(x):
+    for i in qd.range(8):
+        qd.atomic_or(x, i, 1)
+
+
+def atomic_add_on_bool(x):
+    b = qd.zeros(8, bool)
+    for i in qd.range(8):
+        qd.atomic_add(b, i, True)
+
+
+CASES = [
+    (out_of_bounds, TraceIndexError, (M,), """
+index 3 is out of bounds for axis 1 of shape (4, 3)
+  at FILE:2 in out_of_bounds
+      m[i, 3] = 1
+"""),
+    (out_of_bounds_negative, TraceIndexError, (M,), """
+index -5 is out of bounds for axis 0 of shape (4, 3)
+  at FILE:1 in out_of_bounds_negative
+      m[-5, 0] = 1
+"""),
+    (too_many, TraceIndexError, (X,), """
+2 indices are too many for shape (8,)
+  at FILE:2 in too_many
+      x[i, i] = 1
+"""),
+    (two_dots, TraceIndexError, (M,), """
+an index may hold one `...`
+  at FILE:2 in two_dots
+      m[..., i, ...] = 1
+"""),
+    (float_index, TraceTypeError, (X,), """
+the index of axis 0 must be an integer, got float32
+  at FILE:2 in float_index
+      x[i * 0.5] = 1
+help: convert it: `.astype(jnp.int32)`
+"""),
+    (python_float_index, TraceTypeError, (X,), """
+the index of axis 0 must be an integer, got float
+  at FILE:2 in python_float_index
+      x[1.0] = 1
+help: convert it: `.astype(jnp.int32)`
+"""),
+    (bool_index, TraceTypeError, (X,), """
+the index of axis 0 must be an integer, got bool
+  at FILE:2 in bool_index
+      x[x[i] > 0] = 1
+help: convert it: `.astype(jnp.int32)`
+"""),
+    (vector_index, TraceTypeError, (M, K,), """
+the index of axis 0 must be a scalar, got shape (2,)
+  at FILE:2 in vector_index
+      m[k[0:2]] = m[i, 0]
+help: index with its elements: `x[k[0], k[1]]`, or loop over them
+"""),
+    (new_axis, TraceTypeError, (X,), """
+a buffer or cell cannot be indexed with None
+  at FILE:2 in new_axis
+      x[i, None] = 1
+help: load first, then add the axis: `x[i][None]`
+"""),
+    (traced_slice, TraceTypeError, (X,), """
+the slice of axis 0 needs static integers
+  at FILE:2 in traced_slice
+      x[i] = jnp.sum(x[i : i + 2])
+help: with a traced start, load the elements one by one: `jnp.stack([x[i + k] for k in range(m)])`
+"""),
+    (negative_step, TraceTypeError, (M,), """
+the slice of axis 1 needs a positive step, got -1
+  at FILE:2 in negative_step
+      m[i] = m[i, ::-1]
+help: load forwards, then use jnp.flip
+"""),
+    (wrong_shape, TraceTypeError, (M,), """
+a store needs a value of shape (3,), got (2,)
+  at FILE:2 in wrong_shape
+      m[i] = jnp.ones(2)
+"""),
+    (float_into_int, TraceTypeError, (K,), """
+a store of float32 into int32 would lose information
+  at FILE:2 in float_into_int
+      k[i] = 1.5
+help: convert it: `.astype(jnp.int32)`, or make the target with dtype=float32
+"""),
+    (complex_into_float, TraceTypeError, (X,), """
+a store of complex64 into float32 would lose information
+  at FILE:1 in complex_into_float
+      x[0] = 1j
+help: convert it: `.astype(jnp.float32)`, or make the target with dtype=complex64
+"""),
+    (too_large_number, TraceTypeError, (K,), """
+a store: 300 does not fit into int8
+  at FILE:2 in too_large_number
+      small[0] = 300
+"""),
+    (store_a_function, TraceTypeError, (X,), """
+a store needs a number or an array, got PjitFunction
+  at FILE:2 in store_a_function
+      x[i] = jnp.sin
+help: store the parts of a structure one by one
+"""),
+    (store_whole_large, TraceTypeError, (BIG, X,), """
+inside a loop at most 256 elements may be used as one value, this buffer has 5000 (shape (5000,))
+  at FILE:2 in store_whole_large
+      x[i] = jnp.sum(b)
+help: index it: `x[i]`, or use the whole array outside of the loop
+"""),
+    (load_large, TraceTypeError, (BIG, X,), """
+an access inside a loop moves at most 4096 elements, this one moves 4500 (shape (4500,))
+  at FILE:2 in load_large
+      x[i] = b[0:4500][i]
+help: give more indices, or loop over the elements: `for j in qd.range(n): x[i, j]`
+"""),
+    (change_whole, TraceValueError, (X,), """
+a whole buffer cannot be changed inside a loop
+  at FILE:2 in change_whole
+      x += 1
+help: change one element: `x[i] += v`
+"""),
+    (iterate, TraceTypeError, (X,), """
+a buffer cannot be iterated over
+  at FILE:1 in iterate
+      for v in x:
+help: write `for i in qd.range(x.shape[0]):` and use x[i]
+"""),
+    (truth, TraceTypeError, (X,), """
+bool() needs one concrete number, got a buffer of shape (8,)
+  at FILE:1 in truth
+      if x:
+help: use an element of it: `with qd.when(x[i] > 0):`
+"""),
+    (to_float, TraceTypeError, (X,), """
+float() needs one concrete number, got a buffer of shape (8,)
+  at FILE:1 in to_float
+      return float(x)
+help: use an element of it: `x[i].astype(jnp.float32)`
+"""),
+    (to_int, TraceTypeError, (X,), """
+int() needs one concrete number, got a buffer of shape (8,)
+  at FILE:1 in to_int
+      return int(x)
+help: use an element of it: `x[i].astype(jnp.int32)`
+"""),
+    (as_list_index, TraceTypeError, (X,), """
+int() needs one concrete number, got a buffer of shape (8,)
+  at FILE:1 in as_list_index
+      return [1, 2][x]
+help: use an element of it: `x[i]`
+"""),
+    (contains, TraceTypeError, (X,), """
+`in` needs a concrete array
+  at FILE:1 in contains
+      return 1.0 in x
+help: write `jnp.any(x == value)`
+"""),
+    (length_of_scalar, TraceTypeError, (X,), """
+len() needs at least one axis, got a buffer of shape ()
+  at FILE:1 in length_of_scalar
+      return len(qd.zeros(()))
+"""),
+    (numpy_function, TraceTypeError, (X,), """
+a NumPy function needs a concrete array, got one that is being traced
+  at FILE:1 in numpy_function
+      return np.sin(x)
+help: use the function of the same name in jax.numpy
+"""),
+    (numpy_function_of_value, TraceTypeError, (X,), """
+a NumPy function needs a concrete array, got one that is being traced
+  at FILE:2 in numpy_function_of_value
+      x[i] = np.sin(x[i])
+help: use the function of the same name in jax.numpy
+"""),
+    (lax_function, TraceTypeError, (X,), """
+jax.lax functions and transformations need values, got a buffer or a cell
+  at FILE:1 in lax_function
+      return lax.sin(x)
+help: load from it: `x[i]`, `x[...]` or `c.value`
+"""),
+    (vmap_over_a_buffer, UnsupportedError, (X,), """
+jax.vmap needs values, got a buffer
+  at FILE:1 in <lambda>
+      return jax.vmap(lambda v: v * 2)(x)
+help: give it the content: `jax.vmap(f)(x[...])`
+"""),
+    (grad_of_a_buffer, UnsupportedError, (X,), """
+jax.grad needs values, got a buffer
+  at FILE:1 in <lambda>
+      return jax.grad(lambda v: jnp.sum(v * 2))(x)
+help: give it the content: `jax.grad(f)(x[...])`
+"""),
+    (alloc_in_loop, TraceValueError, (X,), """
+qd.zeros makes a buffer, which needs to be done outside of loops and conditions
+  at FILE:2 in alloc_in_loop
+      t = qd.zeros(3)
+help: move it in front of the loop; for memory of one iteration use qd.local(jnp.zeros(n))
+"""),
+    (copy_in_loop, TraceValueError, (X,), """
+qd.copy makes a buffer, which needs to be done outside of loops and conditions
+  at FILE:2 in copy_in_loop
+      qd.copy(x)
+help: move it in front of the loop; for memory of one iteration use qd.local(jnp.zeros(n))
+"""),
+    (traced_shape, TraceTypeError, (X,), """
+qd.zeros needs a shape of static integers, got a traced value
+  at FILE:1 in traced_shape
+      qd.zeros((x[0].astype(int), 2))
+help: shapes come from `x.shape` or static arguments, not from traced values
+"""),
+    (negative_shape, TraceValueError, (X,), """
+qd.zeros needs a shape without negative lengths, got (-1,)
+  at FILE:1 in negative_shape
+      qd.zeros(-1)
+"""),
+    (no_dtype, TraceTypeError, (X,), """
+qd.zeros needs a dtype, got 'nothing'
+  at FILE:1 in no_dtype
+      qd.zeros(3, "nothing")
+"""),
+    (vector_fill, TraceTypeError, (X,), """
+the fill value of qd.full needs a value of shape (), got (3,)
+  at FILE:1 in vector_fill
+      qd.full(3, jnp.ones(3))
+"""),
+    (local_outside, TraceValueError, (X,), """
+a qd.local belongs to one iteration, it needs to be made inside a loop
+  at FILE:1 in local_outside
+      qd.local(0.0)
+help: outside of loops use a buffer: `s = qd.zeros(())`, then `s[()] += v` in the loop
+"""),
+    (local_of_tree, TraceTypeError, (X,), """
+qd.local needs a number or an array, got dict
+  at FILE:2 in local_of_tree
+      qd.local({"a": 1})
+help: store the parts of a structure one by one
+"""),
+    (local_too_large, TraceTypeError, (X,), """
+a qd.local holds at most 4096 elements, got 5000 (shape (5000,))
+  at FILE:2 in local_too_large
+      qd.local(jnp.zeros(5000))
+help: use a buffer with one row for each iteration
+"""),
+    (local_wrong_dtype, TraceTypeError, (X,), """
+the initial value of qd.local of float32 into int32 would lose information
+  at FILE:2 in local_wrong_dtype
+      qd.local(0.5, jnp.int32)
+help: convert it: `.astype(jnp.int32)`, or make the target with dtype=float32
+"""),
+    (float_into_int_cell, TraceTypeError, (X,), """
+a store of float32 into int32 would lose information
+  at FILE:3 in float_into_int_cell
+      c += x[i]
+help: convert it: `.astype(jnp.int32)`, or make the target with dtype=float32
+"""),
+    (cell_of_the_wrong_thread, TraceValueError, (X,), """
+a qd.local made outside of a parallel qd.range cannot be used in it
+  at FILE:4 in cell_of_the_wrong_thread
+      c += x[i]
+note: the qd.range is at FILE:3 in cell_of_the_wrong_thread
+note: the cell is made at FILE:2 in cell_of_the_wrong_thread
+help: make it inside the loop, use a buffer, or run the loop in one thread: `qd.range(n, serial=True)`
+"""),
+    (return_a_cell, TraceValueError, (X,), """
+a qd.local cannot be returned, it is gone with its iteration
+  at FILE:0 in return_a_cell
+      def return_a_cell(x):
+help: store its value into a buffer
+"""),
+    (atomic_on_a_value, TraceTypeError, (X,), """
+qd.atomic_add needs a buffer, got a traced value
+  at FILE:2 in atomic_on_a_value
+      qd.atomic_add(x[i], 0, 1)
+help: array arguments of the qd.jit function and qd.zeros(...) are buffers; a loaded value is not
+"""),
+    (atomic_or_on_float, TraceTypeError, (X,), """
+qd.atomic_or needs a buffer of integers or bool, got float32
+  at FILE:2 in atomic_or_on_float
+      qd.atomic_or(x, i, 1)
+"""),
+    (atomic_add_on_bool, TraceTypeError, (X,), """
+qd.atomic_add needs a buffer of numbers, got bool
+  at FILE:3 in atomic_add_on_bool
+      qd.atomic_add(b, i, True)
+"""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("function", "kind", "args", "expected"), CASES, ids=lambda v: getattr(v, "__name__", ""))
+def test_refused(refusal, function, kind, args, expected) -> None:
+    assert refusal(kind, function, *args) == expected.strip("\n")

@@ -1,0 +1,188 @@
+"""JAX transformations, Python on traced values, arguments and results: every refusal, with its whole text."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from qdtrace import trace as qd
+from qdtrace.errors import GradientError, TraceTypeError, UnsupportedError
+
+X = np.ones(8, np.float32)
+
+
+def vmap_of_a_store(x):
+    def store(v):
+        x[0] = v
+        return v
+
+    return jax.vmap(store)(jnp.ones(3))
+
+
+def vmap_of_an_accumulation(x):
+    def store(v):
+        x[0] += v
+        return v
+
+    return jax.vmap(store)(jnp.ones(3))
+
+
+def vmap_of_a_loop(x):
+    def loop(n):
+        for i in qd.range(n):
+            x[i] = 1
+        return n
+
+    return jax.vmap(loop)(jnp.arange(3))
+
+
+def grad_of_a_store(x):
+    def store(v):
+        x[0] = v
+        return v
+
+    return jax.grad(store)(1.0)
+
+
+def grad_of_a_cell(x):
+    for i in qd.range(8):
+
+        def f(v):
+            c = qd.local(0.0)
+            c.value = v
+            return c.value
+
+        x[i] = jax.grad(f)(x[i])
+
+
+def store_in_custom_root(x):
+    def f(v):
+        x[0] = 1.0
+        return v * 2
+
+    return lax.custom_linear_solve(f, jnp.ones(3), lambda mv, b: b / 2)
+
+
+def python_if(x):
+    for i in qd.range(8):
+        if x[i] > 0:
+            x[i] = 1
+
+
+def python_and(x):
+    for i in qd.range(8):
+        with qd.when(x[i] > 0 and x[i] < 3):
+            x[i] = 1
+
+
+def python_float(x):
+    for i in qd.range(8):
+        x[i] = float(x[i])
+
+
+def python_index(x):
+    for i in qd.range(8):
+        x[i] = [1, 2][i]
+
+
+def python_range(x, n):
+    for i in range(n):
+        x[i] = 1
+
+
+def bool_mask(x):
+    return x[x[...] > 0]
+
+
+def returns_text(x):
+    return "text"
+
+
+CASES = [
+    (vmap_of_a_store, UnsupportedError, (X,), """
+`b[i] = v` inside jax.vmap needs operands without a batch axis
+  at FILE:2 in store
+      x[0] = v
+help: write the batch as a loop: `for k in qd.range(n):`, or apply jax.vmap to the whole qd.jit function
+"""),
+    (vmap_of_an_accumulation, UnsupportedError, (X,), """
+`b[i] += v` inside jax.vmap needs operands without a batch axis
+  at FILE:2 in store
+      x[0] += v
+help: write the batch as a loop: `for k in qd.range(n):`, or apply jax.vmap to the whole qd.jit function
+"""),
+    (vmap_of_a_loop, UnsupportedError, (X,), """
+qd.range inside jax.vmap needs operands without a batch axis
+  at FILE:2 in loop
+      for i in qd.range(n):
+help: write the batch as a loop: `for k in qd.range(n):`, or apply jax.vmap to the whole qd.jit function
+"""),
+    (grad_of_a_store, GradientError, (X,), """
+`b[i] = v` cannot be differentiated by jax.grad or jax.jvp inside a traced function
+  at FILE:2 in store
+      x[0] = v
+help: differentiate a pure function there (values in, values out), or apply jax.grad to the whole qd.jit function
+"""),
+    (grad_of_a_cell, GradientError, (X,), """
+storing into a qd.local cannot be differentiated by jax.grad or jax.jvp inside a traced function
+  at FILE:5 in f
+      c.value = v
+help: differentiate a pure function there (values in, values out), or apply jax.grad to the whole qd.jit function
+"""),
+    (store_in_custom_root, UnsupportedError, (X,), """
+`custom_linear_solve` cannot hold loops or stores of this package
+  at FILE:5 in store_in_custom_root
+      return lax.custom_linear_solve(f, jnp.ones(3), lambda mv, b: b / 2)
+help: use lax.cond, lax.while_loop, lax.fori_loop or lax.scan, or qd.range and qd.when
+"""),
+    (python_if, TraceTypeError, (X,), """
+`if`, `and`, `or`, `not` and `while` of Python need a static value, got one that is being traced
+  at FILE:2 in python_if
+      if x[i] > 0:
+help: use `with qd.when(condition):`, jnp.where(condition, a, b), lax.cond, or & | ~ for and, or, not
+"""),
+    (python_and, TraceTypeError, (X,), """
+`if`, `and`, `or`, `not` and `while` of Python need a static value, got one that is being traced
+  at FILE:2 in python_and
+      with qd.when(x[i] > 0 and x[i] < 3):
+help: use `with qd.when(condition):`, jnp.where(condition, a, b), lax.cond, or & | ~ for and, or, not
+"""),
+    (python_float, TraceTypeError, (X,), """
+int(), float() and static arguments need a static value, got one that is being traced
+  at FILE:2 in python_float
+      x[i] = float(x[i])
+help: use `.astype(jnp.int32)`; for a value known at trace time use static_argnames
+"""),
+    (python_index, TraceTypeError, (X,), """
+an index of a Python list or a length needs a static integer, got one that is being traced
+  at FILE:2 in python_index
+      x[i] = [1, 2][i]
+help: put a list into an array, `jnp.array(values)[i]`; write a loop as `for i in qd.range(n):`
+"""),
+    (python_range, TraceTypeError, (X, np.int32(3),), """
+an index of a Python list or a length needs a static integer, got one that is being traced
+  at FILE:1 in python_range
+      for i in range(n):
+help: put a list into an array, `jnp.array(values)[i]`; write a loop as `for i in qd.range(n):`
+"""),
+    (bool_mask, TraceTypeError, (X,), """
+an index of bools needs a static mask, got one that is being traced
+  at FILE:1 in bool_mask
+      return x[x[...] > 0]
+help: use `with qd.when(mask[i]):` in a loop, or jnp.where(mask, a, b)
+"""),
+    (returns_text, TraceTypeError, (X,), """
+a qd.jit function needs to return arrays, numbers or pytrees of them, got str
+  at FILE:0 in returns_text
+      def returns_text(x):
+help: return the parts that are arrays
+"""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("function", "kind", "args", "expected"), CASES, ids=lambda v: getattr(v, "__name__", ""))
+def test_refused(refusal, function, kind, args, expected) -> None:
+    assert refusal(kind, function, *args) == expected.strip("\n")
