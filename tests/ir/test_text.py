@@ -22,6 +22,7 @@ from qdtrace.ir.verify import verify_program
 EVERYTHING = """\
 program "all <of> it"(x: ref[f32,4x8], n: ref[i32], empty: ref[bool,0x3])
   buffer t: ref[f64]
+  buffer flag: ref[i32]
   range_for i in 0:i32 : stop @rows {block_dim=128, unroll=true}
     head
       stop: i32 = load n
@@ -48,7 +49,7 @@ program "all <of> it"(x: ref[f32,4x8], n: ref[i32], empty: ref[bool,0x3])
     if positive
       store x r i 0:i32
     accum[op=max] c r 1:i32
-    old: i32 = atomic[op=cas] n 0:i32 1:i32
+    old: i32 = atomic[op=cas] flag 0:i32 1:i32
   serial @"a b"
     y: f64 = atan2 nan:f64 -inf:f64
     store t y
