@@ -18,9 +18,9 @@ from functools import cache
 from typing import ClassVar
 
 from qdtrace.passes.rewrite import RewriteOptions, RewritePass, RuleSet
-from qdtrace.passes.rules import integers
+from qdtrace.passes.rules import floats, integers, logic
 
-RULES = (*integers.TABLE.rules,)
+RULES = (*integers.TABLE.rules, *logic.TABLE.rules, *floats.TABLE.rules)
 
 
 @dataclass(frozen=True)

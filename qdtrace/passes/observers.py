@@ -12,9 +12,8 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from qdtrace.config import dump_directory
-from qdtrace.errors import VerifyError
 from qdtrace.ir.printer import print_program
-from qdtrace.ir.verify import verify_program
+from qdtrace.ir.verify import VerifyError, verify_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable

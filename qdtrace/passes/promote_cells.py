@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.ir.primitives import PRIMITIVES
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var, literal, ref_type
-from qdtrace.ir.types import ScalarType, Space
+from qdtrace.ir.types import DType, ScalarType, Space
 from qdtrace.passes.base import TaskPass
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ SLOT_LIMIT = 256
 """Elements of the largest private array that is promoted: the scalar budget of one value."""
 
 _COMBINE = {op: PRIMITIVES[op] for op in ("add", "mul", "min", "max")}
+_COMBINE_BOOL = {op: PRIMITIVES[name] for op, name in (("add", "or"), ("max", "or"), ("mul", "and"), ("min", "and"))}
+"""The sum of two truth values is `or`, the product `and`."""
 _VALUES = {"load": 0, "store": 1, "accum": 1}
 """Operands between the reference and its indices."""
 
@@ -251,7 +253,8 @@ class _Promoter:
             else:
                 operands = (self._value(slot), *self._atoms(eqn.invars[1:2]))
                 result = self._fresh(slot)
-                out.append(Eqn(_COMBINE[eqn.params["op"]], operands, (result,), {}, (), eqn.loc))  # type: ignore[index]
+                table = _COMBINE_BOOL if result.dtype is DType.bool else _COMBINE
+                out.append(Eqn(table[str(eqn.params["op"])], operands, (result,), {}, (), eqn.loc))
                 self.values[slot] = result
         return tuple(out)
 

@@ -12,10 +12,12 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar
 
-from qdtrace.passes import algebraic, unreachable
+from qdtrace.passes import algebraic, peephole, unreachable
 from qdtrace.passes.base import Pass
+from qdtrace.passes.constant_extraction import ConstantExtraction
 from qdtrace.passes.constant_folding import fold_all, fold_exact
 from qdtrace.passes.dead_code import DeadCode
+from qdtrace.passes.loop_invariant import LoopInvariant
 from qdtrace.passes.rewrite import RewriteOptions, Rewriter, RuleSet
 
 if TYPE_CHECKING:
@@ -48,6 +50,12 @@ class Simplify(Pass):
             program = self._each(program, self._rewritten, settled)
             program = unreachable.without_empty_tasks(program)
             self._report(number, "rewrite", program)
+            # After the rewriting, because it shows what is constant; before dead code, because a loop that lost all
+            # its work goes.
+            for motion in (LoopInvariant(), ConstantExtraction()):
+                before_motion = program
+                program = self._each(program, lambda t, m=motion, p=before_motion: m.on_task(t, p), settled)
+                self._report(number, motion.name, program)
             program = DeadCode()(program)
             self._report(number, "dead_code", program)
             if program is before:
@@ -74,4 +82,4 @@ class Simplify(Pass):
 
 @cache
 def _rules(fast_math: bool) -> RuleSet:
-    return RuleSet.of((*unreachable.TABLE.rules, *algebraic.RULES), fast_math=fast_math)
+    return RuleSet.of((*unreachable.TABLE.rules, *algebraic.RULES, *peephole.RULES), fast_math=fast_math)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from qdtrace.analysis.ranges import range_of_dtype as bounds_of
 from qdtrace.interpret.numpy_rules import wrapper
 from qdtrace.ir.program import Atom, Literal, literal
 from qdtrace.ir.types import DType, ScalarType
 
 if TYPE_CHECKING:
     import numpy as np
+
+__all__ = ["FALSE", "TRUE", "bounds_of", "constant", "floating", "integer", "power_of_two", "same", "wrapped"]
 
 TRUE, FALSE = literal(True, DType.bool), literal(False, DType.bool)
 
@@ -27,13 +30,6 @@ def integer(atom: Atom) -> int | None:
 def wrapped(value: int, dtype: DType) -> Literal:
     """An integer constant, modulo the width of the dtype."""
     return Literal(wrapper(dtype)(value), ScalarType(dtype))
-
-
-def bounds_of(dtype: DType) -> tuple[int, int]:
-    """The smallest and the largest value of an integer dtype."""
-    if dtype.is_signed:
-        return -(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1
-    return 0, (1 << dtype.bits) - 1
 
 
 def floating(value: object, dtype: DType) -> Literal:

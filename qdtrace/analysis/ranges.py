@@ -1,0 +1,81 @@
+"""Ranges of integers: the smallest and largest value that an equation can give, from those of its operands.
+
+One step of interval arithmetic (Moore 1966); the caller walks the definitions. Where a result can wrap, its range is
+that of the dtype.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from qdtrace.ir.types import DType
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    Range = tuple[int, int]
+
+
+def range_of_dtype(dtype: DType) -> Range:
+    """All values of an integer dtype or bool."""
+    if dtype is DType.bool:
+        return 0, 1
+    if dtype.is_signed:
+        return -(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1
+    return 0, (1 << dtype.bits) - 1
+
+
+def range_of_loop(start: Range, stop: Range, step: int) -> Range | None:
+    """Values of the index of `for i in start:stop:step` while it runs; None where it cannot run."""
+    low, high = (start[0], stop[1] - 1) if step > 0 else (stop[0] + 1, start[1])
+    return (low, high) if low <= high else None
+
+
+def range_of_result(name: str, operands: Sequence[Range], dtype: DType, source: DType) -> Range:
+    """Values of one equation with integer results; `source` is the dtype of the first operand."""
+    whole = range_of_dtype(dtype)
+    found = _transfer(name, operands, dtype, source)
+    if found is None or found[0] < whole[0] or found[1] > whole[1]:
+        return whole
+    return found
+
+
+def _transfer(name: str, operands: Sequence[Range], dtype: DType, source: DType) -> Range | None:
+    a, b = operands[0]
+    c, d = operands[1] if len(operands) > 1 else (0, 0)
+    match name:
+        case "add":
+            return a + c, b + d
+        case "sub":
+            return a - d, b - c
+        case "mul":
+            products = (a * c, a * d, b * c, b * d)
+            return min(products), max(products)
+        case "neg":
+            return -b, -a
+        case "abs":
+            return (a, b) if a >= 0 else (-b, -a) if b <= 0 else (0, max(-a, b))
+        case "min":
+            return min(a, c), min(b, d)
+        case "max":
+            return max(a, c), max(b, d)
+        case "select":
+            e, f = operands[2]
+            return min(c, e), max(d, f)
+        case "convert" if source.is_integer or source is DType.bool:
+            return a, b
+        case "div" if c > 0:
+            return (a // d if a >= 0 else -(-a // c)), (b // c if b >= 0 else -(-b // d))
+        case "rem" if c > 0:
+            return (0 if a >= 0 else max(a, 1 - d)), (0 if b <= 0 else min(b, d - 1))
+        case "and" if dtype is not DType.bool and (a >= 0 or c >= 0):
+            return 0, min(x for x, low in ((b, a), (d, c)) if low >= 0)
+        case "or" | "xor" if dtype is not DType.bool and a >= 0 and c >= 0:
+            return (max(a, c) if name == "or" else 0), (1 << max(b, d).bit_length()) - 1
+        case "shift_right_logical" | "shift_right_arithmetic" if a >= 0 and c >= 0 and d < dtype.bits:
+            return a >> d, b >> c
+        case "shift_left" if a >= 0 and c >= 0 and d < dtype.bits:
+            return a << c, b << d
+        case "population_count" | "clz":
+            return 0, dtype.bits
+    return None

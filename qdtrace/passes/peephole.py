@@ -1,0 +1,46 @@
+"""Peephole rules: short patterns of a few equations with a shorter equal.
+
+Before:  c: bool = lt a b                After:  d: bool = ge a b
+         d: bool = not c                         e: f32 = convert[dtype=f32] x
+         y: f64 = convert[dtype=f64] x           f: f32 = select d e 0.0:f32
+         e: f32 = convert[dtype=f32] y
+         f: f32 = select d e 0.0:f32
+
+The rules are in `rules/`: selects, comparisons (with the ranges of integers), conversions, powers, and carries (loops
+and branches that only pass values on).
+
+Relies on constants being literals. Only the rules marked so change a rounding, with `fast_math` alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import ClassVar
+
+from qdtrace.passes.rewrite import RewriteOptions, RewritePass, RuleSet
+from qdtrace.passes.rules import carries, comparisons, conversions, powers, selects
+
+RULES = (
+    *selects.TABLE.rules,
+    *comparisons.TABLE.rules,
+    *conversions.TABLE.rules,
+    *powers.TABLE.rules,
+    *carries.TABLE.rules,
+)
+
+
+@dataclass(frozen=True)
+class Peephole(RewritePass):
+    """Short patterns with a shorter equal."""
+
+    name: ClassVar[str] = "peephole"
+
+    def options(self) -> RewriteOptions:
+        """The peephole rules."""
+        return RewriteOptions(_rules(self.fast_math))
+
+
+@cache
+def _rules(fast_math: bool) -> RuleSet:
+    return RuleSet.of(RULES, fast_math=fast_math)

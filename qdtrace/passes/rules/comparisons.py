@@ -1,0 +1,110 @@
+"""Comparisons. All rules are exact; those that NaN would break are for integers and bool only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from qdtrace.ir.program import Literal
+from qdtrace.ir.types import DType
+from qdtrace.passes.constant_folding import fold_exact
+from qdtrace.passes.rewrite import RuleTable
+from qdtrace.passes.rules.match import FALSE, TRUE, floating, integer, same, wrapped
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from qdtrace.ir.program import Atom
+    from qdtrace.passes.rewrite import Rewriter
+
+    Operands = tuple[Atom, ...]
+    Params = Mapping[str, Any]
+
+TABLE = RuleTable()
+_ALL = "lt le gt ge eq ne"
+_OPPOSITE = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}
+
+
+@TABLE.rule(_ALL, on="bits")
+def compare_self(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+    """x < x -> false, x <= x -> true, ... (not floats: NaN)"""
+    return (TRUE if op in ("le", "ge", "eq") else FALSE) if same(*ops) else None
+
+
+@TABLE.rule("lt gt", on="float")
+def compare_self_float(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+    """x < x -> false, x > x -> false"""
+    return FALSE if same(*ops) else None
+
+
+@TABLE.rule(_ALL, on="integer")
+def compare_range(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+    """x < y -> true or false, where the ranges of x and y decide it"""
+    (a, b), (c, d) = w.range_of(ops[0]), w.range_of(ops[1])
+    if op in ("gt", "ge"):
+        (a, b), (c, d) = (c, d), (a, b)
+    if op in ("eq", "ne"):
+        apart = b < c or d < a
+        return (FALSE if op == "eq" else TRUE) if apart else None
+    if op in ("lt", "gt"):
+        return TRUE if b < c else FALSE if a >= d else None
+    return TRUE if b <= c else FALSE if a > d else None
+
+
+@TABLE.rule("eq ne", on="bool")
+def compare_with_bool(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+    """b == true -> b, b == false -> not b, and the other way round for !="""
+    c = integer(ops[1])
+    if c is None:
+        return None
+    return ops[0] if (c == 1) == (op == "eq") else w.emit("not", ops[0])
+
+
+@TABLE.rule("eq ne", on="integer")
+def equal_offset(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+    """x + c == d -> x == d - c, and so for !="""
+    d = integer(ops[1])
+    inner = w.defined_by(ops[0], "add")
+    if d is None or inner is None or (c := integer(inner[1])) is None:
+        return None
+    return w.emit(op, inner[0], wrapped(d - c, ops[0].dtype))
+
+
+@TABLE.rule("eq ne", on="integer")
+def equal_difference(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+    """x - y == 0 -> x == y, -x == 0 -> x == 0, and so for !="""
+    if integer(ops[1]) != 0:
+        return None
+    if (inner := w.defined_by(ops[0], "sub")) is not None:
+        return w.emit(op, *inner)
+    inner = w.defined_by(ops[0], "neg")
+    return None if inner is None else w.emit(op, inner[0], ops[1])
+
+
+@TABLE.rule("not", on="bool")
+def not_compare(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+    """not (x < y) -> x >= y, ... (for floats only == and !=: NaN)"""
+    eqn = w.definition(ops[0])
+    if eqn is None or (opposite := _OPPOSITE.get(eqn.primitive.name)) is None:
+        return None
+    if eqn.invars[0].dtype.is_float and opposite not in ("eq", "ne"):
+        return None
+    return w.emit(opposite, *eqn.invars)
+
+
+@TABLE.rule(_ALL)
+def compare_choice(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+    """select(c, 1, 0) != 0 -> c: a choice between constants, compared with a constant, depends on the choice alone"""
+    if ops[1].__class__ is not Literal:
+        return None
+    if (chosen := w.defined_by(ops[0], "select")) is not None:
+        condition, yes, no = chosen
+    elif (made := w.defined_by(ops[0], "convert")) is not None and made[0].dtype is DType.bool:
+        dtype = ops[0].dtype
+        make = floating if dtype.is_float else wrapped
+        condition, yes, no = made[0], make(1, dtype), make(0, dtype)
+    else:
+        return None
+    on_true, on_false = (fold_exact(op, (arm, ops[1]), {}) for arm in (yes, no))
+    if on_true is None or on_false is None:
+        return None
+    return w.emit("select", condition, on_true, on_false)

@@ -1,0 +1,89 @@
+"""`select`. All rules are exact."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from qdtrace.ir.program import Literal
+from qdtrace.passes.rewrite import RuleTable
+from qdtrace.passes.rules.match import FALSE, TRUE, integer, same
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from qdtrace.ir.program import Atom
+    from qdtrace.passes.rewrite import Rewriter
+
+    Operands = tuple[Atom, ...]
+    Params = Mapping[str, Any]
+
+TABLE = RuleTable()
+
+
+@TABLE.rule("select")
+def select_constant(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+    """select(true, x, y) -> x, select(false, x, y) -> y"""
+    c, x, y = ops
+    return (x if c.value else y) if c.__class__ is Literal else None  # type: ignore[union-attr]
+
+
+@TABLE.rule("select")
+def select_same(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+    """select(c, x, x) -> x"""
+    return ops[1] if same(ops[1], ops[2]) else None
+
+
+@TABLE.rule("select")
+def select_not(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+    """select(not c, x, y) -> select(c, y, x)"""
+    inner = w.defined_by(ops[0], "not")
+    return None if inner is None else w.emit("select", inner[0], ops[2], ops[1])
+
+
+@TABLE.rule("select")
+def select_of_condition(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+    """select(c, c, y) -> select(c, true, y), select(c, x, c) -> select(c, x, false)"""
+    c, x, y = ops
+    if c is x:
+        return w.emit("select", c, TRUE, y)
+    return w.emit("select", c, x, FALSE) if c is y else None
+
+
+@TABLE.rule("select")
+def select_bool(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+    """select(c, true, y) -> c or y, select(c, x, false) -> c and x, select(c, false, y) -> not c and y, ..."""
+    c, x, y = ops
+    if x.dtype is not c.dtype:
+        return None
+    if (arm := integer(x)) is not None:
+        return w.emit("or", c, y) if arm else w.emit("and", w.emit("not", c), y)
+    if (arm := integer(y)) is not None:
+        return w.emit("or", w.emit("not", c), x) if arm else w.emit("and", c, x)
+    return None
+
+
+@TABLE.rule("select")
+def select_select(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+    """select(c, select(c, x, y), z) -> select(c, x, z), select(c, x, select(c, y, z)) -> select(c, x, z)"""
+    c, x, y = ops
+    if (inner := w.defined_by(x, "select")) is not None and inner[0] is c:
+        return w.emit("select", c, inner[1], y)
+    if (inner := w.defined_by(y, "select")) is not None and inner[0] is c:
+        return w.emit("select", c, x, inner[2])
+    return None
+
+
+@TABLE.rule("select")
+def select_extreme(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+    """select(x < y, x, y) -> min(x, y), select(x > y, x, y) -> max(x, y), ... (integers: floats have NaN and -0.0)"""
+    c, x, y = ops
+    eqn = w.definition(c)
+    if eqn is None or not x.dtype.is_integer or eqn.primitive.name not in ("lt", "le", "gt", "ge"):
+        return None
+    less = eqn.primitive.name in ("lt", "le")
+    a, b = eqn.invars
+    if same(a, x) and same(b, y):
+        return w.emit("min" if less else "max", x, y)
+    if same(a, y) and same(b, x):
+        return w.emit("max" if less else "min", x, y)
+    return None
