@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from qdtrace.errors import UnsupportedError
-from qdtrace.ir.types import DType
 from qdtrace.trace.importer.registry import rule, scalar_struct, traced_rule
 from qdtrace.trace.importer.scalars import constant
 from qdtrace.trace.importer.values import Value, rank0
@@ -16,6 +15,7 @@ from qdtrace.trace.importer.values import Value, rank0
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from qdtrace.ir.types import DType
     from qdtrace.trace.importer.core import Importer
 
     Pair = tuple[Any, Any]

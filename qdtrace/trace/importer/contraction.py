@@ -14,7 +14,7 @@ from qdtrace.trace.importer.memory import UNROLL
 from qdtrace.trace.importer.reductions import combiner, fold_loop, neutral, tree
 from qdtrace.trace.importer.registry import rule
 from qdtrace.trace.importer.structural import permute
-from qdtrace.trace.importer.values import MemoryArray, Value, array_of, is_static
+from qdtrace.trace.importer.values import MemoryArray, Value, array_of, is_pair, is_static
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,7 +79,7 @@ def _looped(imp: Importer, aval: Any, left: Value, right: Value, sizes: tuple[An
     def total(index: Sequence[Any]) -> Any:
         return fold_loop(imp, inner, _zero(dtype, aval), lambda k, acc: add(acc, product(index, k)))
 
-    pair = getattr(aval.dtype, "kind", "") == "c"
+    pair = is_pair(aval)
     return imp.build(aval.shape, dtype, total, pair)
 
 
@@ -89,7 +89,7 @@ def _as(imp: Importer, element: Any, dtype: Any) -> Any:
 
 def _zero(dtype: Any, aval: Any) -> Any:
     zero = neutral("add", dtype)
-    return (zero, zero) if getattr(aval.dtype, "kind", "") == "c" else zero
+    return (zero, zero) if is_pair(aval) else zero
 
 
 def _is_zero(element: Any) -> bool:

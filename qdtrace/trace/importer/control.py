@@ -31,6 +31,7 @@ from qdtrace.trace.importer.values import (
     array_of,
     elements_of,
     hold,
+    is_pair,
     rank0,
     storage_of,
 )
@@ -84,7 +85,7 @@ class Carries:
         self.imp = imp
         self.items: list[Carry] = []
         for aval, value, wants_memory in zip(avals, initial, in_memory, strict=True):
-            pair = not isinstance(aval.dtype, np.dtype) or aval.dtype.kind == "c"
+            pair = is_pair(aval)
             item = Carry(aval, imp.dtype_of(aval), pair, value)
             size = int(np.prod(aval.shape, dtype=np.int64))
             if not item.is_handle and (size > imp.scalar_budget or (wants_memory and size > UNROLL)):
@@ -328,7 +329,7 @@ def scan(imp: Importer, eqn: Any, *operands: Value) -> list[Value]:
     moving = [j for j in range(n_carry) if j not in counters]
     wants = dynamically_indexed(body, n_consts)
     carries = Carries(imp, [avals[j] for j in moving], [initial[j] for j in moving], [wants[j] for j in moving])
-    ys = [imp.private((length, *a.shape), imp.dtype_of(a), _pair(a), "ys") for a in y_avals]
+    ys = [imp.private((length, *a.shape), imp.dtype_of(a), is_pair(a), "ys") for a in y_avals]
     index = scalar_var(DType.i32, "k")
     block_params = carries.params()
     with imp.block((index, *block_params)) as opened:
@@ -346,10 +347,6 @@ def scan(imp: Importer, eqn: Any, *operands: Value) -> list[Value]:
     unpin(xs)
     final = [_count(imp, initial[j][()], integer(length)) if j in counters else next(out) for j in range(n_carry)]
     return [*final, *(imp.scalars(y) if y.size <= UNROLL else y for y in ys)]
-
-
-def _pair(aval: Any) -> bool:
-    return not isinstance(aval.dtype, np.dtype) or aval.dtype.kind == "c"
 
 
 def _count(imp: Importer, start: Any, index: Any) -> np.ndarray:
@@ -384,7 +381,7 @@ def _unrolled_scan(
     unpin(consts)
     ys: list[Value] = []
     for j, aval in enumerate(y_avals):
-        shape, dtype, pair = (length, *aval.shape), imp.dtype_of(aval), _pair(aval)
+        shape, dtype, pair = (length, *aval.shape), imp.dtype_of(aval), is_pair(aval)
         rows = [steps[t][j] for t in range(length)]
         if int(np.prod(shape)) <= imp.scalar_budget and all(isinstance(r, np.ndarray) for r in rows):
             ys.append(np.stack(rows) if rows else np.empty(shape, object))
@@ -428,7 +425,7 @@ def branch(imp: Importer, condition: Atom, avals: Sequence[Any], on_true: Any, o
     atoms: list[list[Atom]] = [[], []]
     out: list[Any] = []
     for j, aval in enumerate(avals):
-        pair = _pair(aval)
+        pair = is_pair(aval)
         first, second = results[0][j], results[1][j]
         if isinstance(first, RefValue) or isinstance(second, RefValue):
             if not (isinstance(first, RefValue) and isinstance(second, RefValue) and first.var is second.var):
@@ -447,7 +444,7 @@ def branch(imp: Importer, condition: Atom, avals: Sequence[Any], on_true: Any, o
         else:
             target = imp.private(aval.shape, imp.dtype_of(aval), pair)
             for k in (0, 1):
-                _continue_block(imp, opened[k], lambda v=results[k][j]: imp.write_all(target, v))
+                _continue_block(imp, opened[k], lambda v=results[k][j], t=target: imp.write_all(t, v))
             out.append(target)
     emitted = list(imp.emit("if", condition, blocks=(opened[0].close(atoms[0]), opened[1].close(atoms[1]))))
     final: list[Value] = []

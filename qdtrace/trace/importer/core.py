@@ -36,6 +36,7 @@ from qdtrace.trace.importer.values import (
     Value,
     array_of,
     hold,
+    is_pair,
     join_pairs,
     rank0,
     split_pairs,
@@ -74,8 +75,11 @@ class Importer(MemoryOps):
 
     # ------------------------------------------------------------------ entry points
     def region(self, region: Region, env: dict[Any, Value]) -> None:
-        """Imports the items of a region in order; nested regions become `for`, `while` and `if` equations."""
-        markers.import_items(self, region.items, env)
+        """Imports the items of a region in order; nested regions become `for`, `while` and `if` equations.
+
+        A `continue_if` among them ends the thread's work on this element.
+        """
+        markers.import_body(self, region.items, env)
 
     def eqn(self, eqn: Any, env: dict[Any, Value]) -> None:
         """Imports one equation and puts its results into `env`, pairs with a trailing axis of 2."""
@@ -253,9 +257,9 @@ def _release(jaxpr: Any, position: int, eqn: Any, held: dict[Any, Value]) -> Non
     """Lets go of operands that no later equation reads, unless this one reads them twice."""
     uses = _last_uses(jaxpr)
     for var in eqn.invars:
-        if not isinstance(var, compat.Literal) and var in held and uses[var] == position:
-            if sum(v is var for v in eqn.invars) == 1:
-                hold(held.pop(var), -1)
+        last = not isinstance(var, compat.Literal) and var in held and uses[var] == position
+        if last and sum(v is var for v in eqn.invars) == 1:
+            hold(held.pop(var), -1)
 
 
 @lru_cache(maxsize=256)
@@ -269,12 +273,6 @@ def _last_uses(jaxpr: Any) -> dict[Any, int]:
         if not isinstance(var, compat.Literal):
             uses[var] = len(jaxpr.eqns)
     return uses
-
-
-def is_pair(aval: Any) -> bool:
-    """True for PRNG keys and complex numbers."""
-    dtype = aval.dtype
-    return not isinstance(dtype, np.dtype) or dtype.kind == "c"
 
 
 def _logical(var: Any, value: Value) -> Value:

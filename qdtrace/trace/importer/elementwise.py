@@ -12,7 +12,7 @@ from qdtrace.ir.types import DType
 from qdtrace.trace.importer import complexes
 from qdtrace.trace.importer.registry import rule
 from qdtrace.trace.importer.scalars import integer
-from qdtrace.trace.importer.values import Element, PrivateArray, Value, array_of, rank0
+from qdtrace.trace.importer.values import Element, PrivateArray, Value, array_of, is_pair, rank0
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -200,7 +200,7 @@ def clamp(imp: Importer, eqn: Any, low: Value, x: Value, high: Value) -> Value:
 def select_n(imp: Importer, eqn: Any, which: Value, *cases: Value) -> Value:
     """The case chosen by a bool or an integer; a constant choice copies nothing."""
     aval = eqn.outvars[0].aval
-    pair = _is_pair(aval)
+    pair = is_pair(aval)
     if len(cases) == 1:
         return cases[0]
 
@@ -213,10 +213,6 @@ def select_n(imp: Importer, eqn: Any, which: Value, *cases: Value) -> Value:
         return chosen
 
     return per_element(imp, choose, aval.shape, imp.dtype_of(aval), (which, *cases), pair)
-
-
-def _is_pair(aval: Any) -> bool:
-    return not isinstance(aval.dtype, np.dtype) or aval.dtype.kind == "c"
 
 
 @rule("convert_element_type")
@@ -274,7 +270,7 @@ def reduce_precision(imp: Importer, eqn: Any, x: Value) -> Value:
     if narrow is None:
         imp.locate()
         raise UnsupportedError(
-            f"reduce_precision needs the format of f16, bf16 or f32, got {bits[0]} exponent and {bits[1]} mantissa bits",
+            f"reduce_precision needs the format of f16, bf16 or f32, got {bits[0]} exponent, {bits[1]} mantissa bits",
             loc=imp.builder.loc,
             help="round with arithmetic, or outside of the loop",
         )

@@ -16,12 +16,13 @@ from qdtrace.trace.importer.memory import CHAIN, UNROLL
 from qdtrace.trace.importer.registry import rule
 from qdtrace.trace.importer.scalars import TRUE, constant, integer
 from qdtrace.trace.importer.structural import view
-from qdtrace.trace.importer.values import Value
+from qdtrace.trace.importer.values import is_pair
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from qdtrace.trace.importer.core import Importer
+    from qdtrace.trace.importer.values import Value
 
 
 def as_index(imp: Importer, k: Any) -> Any:
@@ -144,11 +145,6 @@ def put(imp: Importer, out: np.ndarray, where: Sequence[Any], combine: Any, guar
             if type(k) is not Literal:
                 hit = imp.op("and", hit, imp.op("eq", k, integer(p, k.type.dtype)))
         out[place] = imp.choose(hit, combine(out[place]), out[place])
-
-
-def is_pair(aval: Any) -> bool:
-    """True for PRNG keys and complex numbers."""
-    return not isinstance(aval.dtype, np.dtype) or aval.dtype.kind == "c"
 
 
 def fill_element(imp: Importer, aval: Any, fill: Any) -> Any:

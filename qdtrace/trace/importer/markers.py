@@ -16,10 +16,10 @@ from qdtrace.ir.builder import scalar_var
 from qdtrace.ir.program import Literal, ref_type
 from qdtrace.ir.types import DType, Space
 from qdtrace.trace import compat
-from qdtrace.trace.importer.indexing import as_index, each, is_pair
+from qdtrace.trace.importer.indexing import as_index, each
 from qdtrace.trace.importer.registry import rule
 from qdtrace.trace.importer.scalars import FALSE, integer
-from qdtrace.trace.importer.values import RefValue, Value, hold, rank0
+from qdtrace.trace.importer.values import RefValue, Value, hold, is_pair, rank0
 from qdtrace.trace.regions import Region, restructure
 
 if TYPE_CHECKING:
@@ -84,11 +84,6 @@ def _jumps(items: Sequence[Any], nested: bool = False) -> Any:
 
 def _jump(imp: Importer, eqn: Any, rest: Sequence[Any], env: dict[Any, Value]) -> None:
     imp._unlocated = eqn
-    if not imp.flow:
-        imp.locate()
-        raise TraceValueError(
-            "a jump needs a serial loop around it", loc=imp.builder.loc, help="use qd.when in an outermost loop"
-        )
     predicate = imp.element(imp.read(env, eqn.invars[0]), ())
     flow = imp.flow[-1]
     if flow.skip is not None:
@@ -100,7 +95,7 @@ def _jump(imp: Importer, eqn: Any, rest: Sequence[Any], env: dict[Any, Value]) -
 
 
 def _guard_rest(imp: Importer, rest: Sequence[Any], env: dict[Any, Value]) -> None:
-    skip = imp.flow[-1].skip if imp.flow else None
+    skip = imp.flow[-1].skip
     if rest and skip is not None:
         going = imp.op("not", imp.load(skip, ()))
         imp.if_(going, lambda: import_items(imp, rest, env))
@@ -125,6 +120,11 @@ def _body(imp: Importer, flow: LoopFlow, items: Sequence[Any], env: dict[Any, Va
         import_items(imp, items, env)
     finally:
         imp.flow.pop()
+
+
+def import_body(imp: Importer, items: Sequence[Any], env: dict[Any, Value]) -> None:
+    """The items of a task's body."""
+    _body(imp, _open_flow(imp, items), items, env)
 
 
 def _set_loc(imp: Importer, region: Region) -> None:

@@ -12,7 +12,7 @@ from qdtrace.trace.importer.memory import UNROLL
 from qdtrace.trace.importer.registry import rule
 from qdtrace.trace.importer.scalars import FALSE, TRUE, constant, integer
 from qdtrace.trace.importer.structural import move_last, permute
-from qdtrace.trace.importer.values import MemoryArray, Value, array_of, rank0
+from qdtrace.trace.importer.values import MemoryArray, Value, array_of, is_pair, rank0
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,7 +32,7 @@ _CUMULATIVE = {"cumsum": "add", "cumprod": "mul", "cummax": "max", "cummin": "mi
 
 def combiner(imp: Importer, name: str, aval: Any) -> Combine:
     """The function that joins two elements."""
-    if getattr(aval.dtype, "kind", "") == "c":
+    if is_pair(aval):
         return lambda a, b: complexes.binary(imp, name, a, b)
     if aval.dtype == np.bool_:
         name = {"add": "or", "mul": "and", "max": "or", "min": "and"}.get(name, name)
@@ -75,7 +75,7 @@ def reduced(
     count = int(np.prod([x.shape[d] for d in axes]))
     if count == 0:
         return imp.build(shape, dtype, lambda i: start, pair, unroll=True)
-    if isinstance(x, np.ndarray) or x.size <= LOOP_ABOVE:
+    if isinstance(x, np.ndarray) or x.size <= min(LOOP_ABOVE, imp.scalar_budget):
         x = imp.scalars(x)
         rows = x.transpose([*kept, *axes]).reshape(-1, count)
         return array_of((tree(combine, row.tolist()) for row in rows), shape)
@@ -112,7 +112,7 @@ def _reduction(name: str) -> Callable[..., Value]:
     def run(imp: Importer, eqn: Any, x: Value) -> Value:
         aval = eqn.outvars[0].aval
         dtype = imp.dtype_of(aval)
-        pair = getattr(aval.dtype, "kind", "") == "c"
+        pair = is_pair(aval)
         start = neutral(name, dtype)
         if pair:
             start = (start, neutral("add", dtype))
@@ -168,7 +168,7 @@ def scanned(imp: Importer, x: Value, axis: int, reverse: bool, combine: Combine,
         return np.moveaxis(out, -1, axis)
     lines = move_last(imp, x, axis)
     dtype = imp.dtype_of(aval)
-    pair = getattr(aval.dtype, "kind", "") == "c"
+    pair = is_pair(aval)
     shape = (*lines.shape[:-1], n)
     result = imp.private(shape, dtype, pair)
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import jax
-import numpy as np
 from jax.extend.core import Primitive
 
 from qdtrace.errors import TraceTypeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    import numpy as np
 
 RULES: dict[str, Callable[..., Any]] = {}
 DECOMPOSITIONS: dict[str, Callable[..., Any]] = {}

@@ -13,7 +13,7 @@ import numpy as np
 
 from qdtrace.ir.primitives import PRIMITIVES
 from qdtrace.ir.program import Atom, Eqn, Literal, Var
-from qdtrace.ir.types import BOOL, DType, Kind, ScalarType
+from qdtrace.ir.types import BOOL, DType, ScalarType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -243,8 +243,3 @@ class ScalarOps:
         (out,) = self.emit("load", ref, *indices)
         self._scopes[-1][key] = out
         return out
-
-
-def is_floating(dtype: DType) -> bool:
-    """True for float dtypes."""
-    return dtype.kind is Kind.FLOAT

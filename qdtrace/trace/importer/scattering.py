@@ -7,21 +7,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qdtrace.ir.program import Literal
-from qdtrace.trace.importer.indexing import as_index, clamped, each, inside, is_pair, put, shifted
+from qdtrace.trace.importer.indexing import as_index, clamped, each, inside, put, shifted
 from qdtrace.trace.importer.memory import CHAIN
 from qdtrace.trace.importer.reductions import combiner
 from qdtrace.trace.importer.registry import rule
 from qdtrace.trace.importer.scalars import TRUE
-from qdtrace.trace.importer.values import PrivateArray, Value
+from qdtrace.trace.importer.values import is_pair
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from qdtrace.trace.importer.core import Importer
+    from qdtrace.trace.importer.values import PrivateArray, Value
 
 
-@rule("scatter", "scatter-add", "scatter-mul", "scatter-min", "scatter-max", "scatter-sub", "scatter_sub", "scatter_add",
-      "scatter_mul", "scatter_min", "scatter_max")  # fmt: skip
+@rule(
+    "scatter", "scatter-add", "scatter-mul", "scatter-min", "scatter-max", "scatter-sub", "scatter_sub",
+    "scatter_add", "scatter_mul", "scatter_min", "scatter_max",
+)  # fmt: skip
 def scatter(imp: Importer, eqn: Any, x: Value, indices: Value, updates: Value) -> Value:
     """The array with updates put, or combined, at traced positions; out-of-bounds ones are dropped or clamped."""
     dims, aval = eqn.params["dimension_numbers"], eqn.outvars[0].aval

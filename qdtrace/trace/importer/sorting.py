@@ -9,18 +9,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from qdtrace.ir.program import Var
-from qdtrace.ir.types import DType
 from qdtrace.trace.importer.elementwise import total_less
-from qdtrace.trace.importer.indexing import is_pair
 from qdtrace.trace.importer.memory import UNROLL
 from qdtrace.trace.importer.registry import decomposition, rule
 from qdtrace.trace.importer.scalars import FALSE
 from qdtrace.trace.importer.structural import move_last, permute
-from qdtrace.trace.importer.values import MemoryArray, PrivateArray, Value
+from qdtrace.trace.importer.values import MemoryArray, PrivateArray, Value, is_pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from qdtrace.ir.types import DType
     from qdtrace.trace.importer.core import Importer
 
 NETWORK_KEYS = 32

@@ -9,7 +9,7 @@ import numpy as np
 from qdtrace.trace.importer.memory import UNROLL
 from qdtrace.trace.importer.registry import rule
 from qdtrace.trace.importer.scalars import constant
-from qdtrace.trace.importer.values import Generated, MemoryArray, Value, View, array_of, hold, rank0
+from qdtrace.trace.importer.values import Generated, MemoryArray, Value, View, array_of, hold, is_pair, rank0
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -94,8 +94,7 @@ def assemble(
 ) -> Value:
     """An array in memory made of pieces, each put at an offset with a stride an axis."""
     aval = eqn.outvars[0].aval
-    pair = not isinstance(aval.dtype, np.dtype) or aval.dtype.kind == "c"
-    out = imp.private(aval.shape, imp.dtype_of(aval), pair)
+    out = imp.private(aval.shape, imp.dtype_of(aval), is_pair(aval))
     if fill is not None:
         imp.loop_nest(aval.shape, lambda i: imp.store(out.var, fill, i))
     for piece, offset, stride in pieces:
@@ -172,6 +171,21 @@ def _strided(imp: Importer, x: Value, shape: Sequence[int], start: Sequence[int]
         return [imp.op("add", k, imp.index(o)) for k, o in zip(scaled, start, strict=True)]
 
     return view(imp, x, shape, index)
+
+
+@rule("tile")
+def tile(imp: Importer, eqn: Any, x: Value) -> Value:
+    """The array repeated along each axis."""
+    reps = tuple(eqn.params["reps"])
+    if isinstance(x, np.ndarray) and not _large(imp, eqn, [x]):
+        return np.tile(x, reps)
+    base = imp.in_memory(x)
+    return imp.build(
+        eqn.outvars[0].aval.shape,
+        imp.dtype_of(eqn.outvars[0].aval),
+        lambda i: imp.element(base, [imp.op("rem", k, imp.index(n)) for k, n in zip(i, x.shape, strict=True)]),
+        is_pair(eqn.outvars[0].aval),
+    )
 
 
 @rule("rev")

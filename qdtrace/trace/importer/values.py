@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qdtrace.ir.program import Atom, Literal, Var, ref_type
-from qdtrace.ir.types import DType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+
+    from qdtrace.ir.types import DType
 
 Element = Atom | tuple[Atom, Atom]
 Index = "Sequence[Atom]"
@@ -141,6 +142,12 @@ def array_of(elements: Iterable[Element], shape: Sequence[int]) -> np.ndarray:
 def elements_of(array: np.ndarray) -> list[Element]:
     """Elements in row-major order."""
     return array.ravel().tolist()
+
+
+def is_pair(aval: Any) -> bool:
+    """True for PRNG keys and complex numbers, whose elements are pairs of scalars."""
+    dtype = aval.dtype
+    return not isinstance(dtype, np.dtype) or dtype.kind == "c"
 
 
 def is_static(element: Element) -> bool:
