@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 TWICE_COST = 100
 """Bodies without loops up to this cost are emitted twice: full vectors without masks, and one masked rest."""
+LIGHT_BODY = 40
+"""Bodies without loops up to this cost get several vectors a step."""
 LONG_BODY = 500
 """Innermost loop bodies above this cost get one vector a step."""
 PRIVATE_BUDGET = 1 << 18
@@ -97,7 +99,10 @@ def _side_by_side(facts: TaskFacts, target: Target, pressure: int) -> int:
     pay when they fit and no lane waits long for others. Long loop bodies have enough independent operations of their
     own.
     """
-    if not facts.has_loops or facts.loop_body_cost > LONG_BODY:
+    if not facts.has_loops:
+        # a sum in registers is a chain of dependent additions; without one, two only save loop overhead
+        return 4 if facts.reductions and facts.cost <= LIGHT_BODY else 2 if facts.cost <= LIGHT_BODY else 1
+    if facts.loop_body_cost > LONG_BODY:
         return 1
     if 4 * pressure <= target.registers and all(map(control.is_quiet, facts.divergent_loops)):
         return 4
