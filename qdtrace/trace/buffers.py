@@ -83,13 +83,13 @@ class Buffer(ArrayOperators):
             )
         return _load(self, indexing.whole(self.shape))
 
-    def _is_array(self) -> bool:
+    def _is_array(self, what: str = "an array operation") -> bool:
         """True where a use as an array means one operation on the whole."""
-        context = current("an array operation")
+        context = current(what)
         return context.has_arrays and (not context.regions or self.size > indexing.WHOLE_LIMIT)
 
     def __getitem__(self, key: Any) -> Any:
-        if not self._is_array():
+        if not self._is_array("b[i]"):
             if key is Ellipsis and self.shape:
                 return as_element(self.__jax_array__())
             return _load(self, check_size(parse_index(key, self.shape)))

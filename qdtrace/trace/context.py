@@ -114,6 +114,12 @@ class TraceContext:
         self.check()
         if self.regions:
             raise left_open(self.regions[-1], None)
+        self.release()
+
+    def release(self) -> None:
+        """Drops every traced value."""
+        self.leftovers.clear()
+        self.pending = self.closed_when = None
 
 
 def left_open(region: OpenRegion, loc: Loc | None) -> TraceValueError:
@@ -165,9 +171,8 @@ def new_trace(name: str) -> Iterator[TraceContext]:
         _current.reset(token)
         context.active = False
         context.regions.clear()
-        context.leftovers.clear()
         context.jax_traces.clear()
-        context.pending = None
+        context.release()
 
 
 def remember_finished(context: TraceContext) -> None:

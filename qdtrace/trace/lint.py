@@ -9,6 +9,7 @@ compiled code. If a diagnosis itself fails, the trace goes on.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import numbers
 from typing import TYPE_CHECKING, Any
 
@@ -105,12 +106,13 @@ def _differs(old: Any, new: Any) -> bool:
     return not (same_kind and isinstance(old, (numbers.Number, np.generic, str)) and old == new)
 
 
-def _changed_content(before: dict[Any, Any], after: dict[Any, Any]) -> Any | None:
-    """The first key whose item was replaced, or that came new into a list or dict."""
+def _changed_content(before: dict[Any, Any], after: dict[Any, Any], counts: bool) -> Any | None:
+    """The first key whose item was replaced by a traced value (or any, if it `counts`), or came new with one."""
     for key, new in after.items():
-        if key in before and _differs(before[key], new):
+        traced = _is_data(new) and not all(map(_is_static, _leaves(new)))
+        if key in before and _differs(before[key], new) and (counts or traced):
             return key
-        if key not in before and not _is_static(new) and _is_data(new):
+        if key not in before and traced:
             return key
     return None
 
@@ -144,7 +146,8 @@ class _Watch:
         for name, old in self._before.contents.items():
             value = after.values.get(name)
             if value is self._before.values[name]:
-                key = _changed_content(old, after.contents.get(name, old))
+                counts = isinstance(value, (list, dict)) or dataclasses.is_dataclass(value)
+                key = _changed_content(old, after.contents.get(name, old), counts)
                 if key is not None:
                     return f"`{name}[{key!r}]`" if isinstance(value, (list, dict)) else f"`{name}.{key}`"
         return None

@@ -33,7 +33,8 @@ def restructure(closed_jaxpr: Any, *, handles: Iterable[Var] = ()) -> Region:
     for var in jaxpr.invars:
         build.define(var, None)
     for var, value in zip(jaxpr.constvars, compat.constants_of(closed_jaxpr), strict=True):
-        build.add_constant(var, value, None)
+        user = next((e for e in jaxpr.eqns if any(a is var for a in e.invars)), None)
+        build.add_constant(var, value, user)
     build.handles.update(handles, (jaxpr.invars[k] for k in handle_inputs(jaxpr)))
     env: dict[Var, Any] = {}
     build.run(jaxpr, env)

@@ -163,11 +163,7 @@ def _check_leaf(leaf: Any, name: str) -> Any:
 
 
 def _is_element_type(dtype: np.dtype) -> bool:
-    try:
-        jax.dtypes.canonicalize_dtype(dtype)
-    except TypeError:
-        return False
-    return True
+    return dtype == np.bool_ or jnp.issubdtype(dtype, jnp.number)
 
 
 def _check_output(leaf: Any, loc: Loc | None) -> Any:

@@ -1,4 +1,4 @@
-# ruff: noqa: B023, E501
+# ruff: noqa: UP028, B023, E501
 """Silent traps of tracing are refused, with the line and the fix; ordinary code is not."""
 
 from __future__ import annotations
