@@ -15,6 +15,7 @@ from lowering.llvm.maths.coefficients import COEFFICIENTS
 from lowering.llvm.maths.formats import FORMATS
 from lowering.llvm.maths.inverse import odd
 from lowering.llvm.maths.logarithm import log
+from lowering.llvm.maths.trigonometric import sin_cos
 
 if TYPE_CHECKING:
     from lowering.llvm.maths.builder import Builder, Value
@@ -28,8 +29,9 @@ def lgamma(b: Builder, x: Value) -> Value:
     """log(|gamma(x)|); inf at 0 and the negative integers."""
     precision, wide = FORMATS[x.element].name, b.resize(x, "double")
     size = b.abs(wide)
-    tiny, small, far = size < 0.5, size < 1.5, size >= 8.0
-    # gamma(x) = product * gamma(y), y in [1.5, 2.5); below 1.5 the product divides instead.
+    # Below 1.28 the recurrence divides: from there on its cancellation would cost more than the longer polynomial.
+    tiny, small, far = size < 0.5, size < 1.28, size >= 8.0
+    # gamma(x) = product * gamma(y), y in [1.28, 2.5).
     y, product = b.select(far, 2.0, size), b.value(1.0, "double")
     for _ in range(6):
         high = y >= 2.5
@@ -44,7 +46,11 @@ def lgamma(b: Builder, x: Value) -> Value:
     stirling = b.mad(size - 0.5, logarithm - 1.0, series + (_HALF_LOG_2_PI - 0.5))
     positive = b.select(far, stirling, near)
     fraction = size - b.trunc(size)
-    sine = odd(b, b.select(fraction > 0.5, 1.0 - fraction, fraction) * math.pi, "sin")
+    # sin(pi size) up to its sign, by the sine or the cosine of at most pi/4.
+    fold = b.select(fraction > 0.5, 1.0 - fraction, fraction)
+    steep = fold > 0.25
+    sine, cosine = sin_cos(b, b.select(steep, 0.5 - fold, fold) * math.pi)
+    sine = b.select(steep, cosine, sine)
     reflected = log(b, math.pi / (size * sine)) - positive
     reflected = b.select(fraction.equals(0.0), math.inf, reflected)
     result = b.select((wide < 0.0) & ~tiny, reflected, positive)

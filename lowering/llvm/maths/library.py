@@ -63,7 +63,7 @@ _ENTRIES: dict[str, _Entry] = {
     "acos": _Entry(inverse.acos),
     "atan": _Entry(inverse.atan),
     "atan2": _Entry(inverse.atan2, arguments=2),
-    "pow": _Entry(power.pow, arguments=2, single=CALL),
+    "pow": _Entry(power.pow, arguments=2),
     "cbrt": _Entry(power.cbrt, single=CALL),
     "rsqrt": _Entry(power.rsqrt, double=INLINE),
     "erf": _Entry(error_function.erf),
@@ -80,6 +80,7 @@ _PARTS: dict[str, _Entry] = {
     "sin_huge": _Entry(trigonometric.sin_huge, double=COLD),
     "cos_huge": _Entry(trigonometric.cos_huge, double=COLD),
     "tan_huge": _Entry(trigonometric.tan_huge, double=COLD),
+    "pow_patch": _Entry(power.patch, 3, COLD, COLD),
     "rem_patch": _Entry(remainder.patch, 3, COLD, COLD),
     **{
         f"{name}_patch": _Entry(functools.partial(trigonometric.patch, name=f"{name}_huge"), 2, COLD, COLD)

@@ -76,19 +76,24 @@ def _magnitude_f64(b: Builder, size: Value, y: Value) -> Value:
 
 
 def pow(b: Builder, x: Value, y: Value) -> Value:
-    """x**y with all of C99's special cases."""
-    size = b.abs(x)
-    end = size.equals(0.0) | size.equals(math.inf)
+    """x**y; bases that are not positive and finite, and infinite or NaN exponents, in a cold function."""
     magnitude = _magnitude_f32 if x.element == "float" else _magnitude_f64
-    result = magnitude(b, b.select(end, 1.0, size), y)
+    quick = magnitude(b, b.abs(x), y)
+    plain = (x > 0.0) & (x < math.inf) & (b.abs(y) < math.inf)
+    return b.rarely(~plain, "pow_patch", quick, x, y)
+
+
+def patch(b: Builder, x: Value, y: Value, quick: Value) -> Value:
+    """All of C99's special cases of x**y; `quick` is |x|**y where x is finite and not 0."""
+    size = b.abs(x)
     # 0 and inf: the base's side of 1 and the exponent's sign decide.
+    end = size.equals(0.0) | size.equals(math.inf)
     vanishes = size.equals(0.0) ^ (y < 0.0)
-    result = b.select(end, b.select(vanishes, 0.0, b.value(math.inf, x.element)), result)
+    result = b.select(end, b.select(vanishes, 0.0, b.value(math.inf, x.element)), quick)
     whole = b.trunc(y).equals(y)
     half = y * 0.5
-    is_odd = whole & b.trunc(half).differs(half)
-    negative = b.bits(x) < 0
-    result = b.select(negative & is_odd, -result, result)
+    odd = whole & b.trunc(half).differs(half)
+    result = b.select((b.bits(x) < 0) & odd, -result, result)
     result = b.select((x < 0.0) & ~whole & ~end, math.nan, result)
     result = b.select(b.unordered(x, y), math.nan, result)
     one = x.equals(1.0) | y.equals(0.0) | (size.equals(1.0) & b.abs(y).equals(math.inf))

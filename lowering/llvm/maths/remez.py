@@ -18,7 +18,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-mp.mp.dps = 60
+DIGITS = 60
 _TINY = mp.mpf(10) ** -20
 """Stands for 0 where the formula is 0/0 there."""
 
@@ -37,6 +37,14 @@ class Fit:
     stored: str = ""
 
 
+def _horner(coefficients: list[mp.mpf], x: mp.mpf) -> mp.mpf:
+    result = mp.mpf(0)
+    for coefficient in reversed(coefficients):
+        result = result * x + coefficient
+    return result
+
+
+@mp.workdps(DIGITS)
 def minimax(fit: Fit, rounds: int = 12) -> tuple[list[mp.mpf], mp.mpf]:
     """Coefficients (constant term first) and the largest weighted error."""
     count = 24 * (fit.degree + 2)
@@ -56,7 +64,7 @@ def minimax(fit: Fit, rounds: int = 12) -> tuple[list[mp.mpf], mp.mpf]:
             matrix[row, size - 1] = (-1) ** row / weights[k]
         solution = mp.lu_solve(matrix, mp.matrix([values[k] for k in chosen]))
         coefficients = [solution[k] for k in range(fit.degree + 1)]
-        errors = [w * (v - mp.polyval(coefficients[::-1], x)) for w, v, x in zip(weights, values, grid, strict=True)]
+        errors = [w * (v - _horner(coefficients, x)) for w, v, x in zip(weights, values, grid, strict=True)]
         worst = max(abs(e) for e in errors)
         if worst <= abs(solution[size - 1]) * mp.mpf("1.0001"):
             break
@@ -83,9 +91,14 @@ def _reciprocal_shift(u: mp.mpf, shift: float) -> mp.mpf:
     return shift * (1 + u) / (1 - u)
 
 
-def fits() -> Iterable[Fit]:
+@mp.workdps(DIGITS)
+def fits() -> list[Fit]:
     """All polynomials of the library."""
-    root, quarter, half_pi = mp.sqrt(2), mp.pi / 4 + mp.mpf("0.001"), mp.pi / 2 + mp.mpf("0.004")
+    return list(_fits())
+
+
+def _fits() -> Iterable[Fit]:
+    root, quarter = mp.sqrt(2), mp.pi / 4 + mp.mpf("0.004")
     log2 = mp.mpf("0.348")
     single, double = "f32", "f64"
 
@@ -121,12 +134,16 @@ def fits() -> Iterable[Fit]:
         }
 
     for name, function, top, degrees in (
-        ("sin", mp.sin, half_pi**2, (3, 7)),
+        ("sin", mp.sin, quarter**2, (2, 5)),
         ("tan", mp.tan, quarter**2, (6, 13)),
         ("asin", mp.asin, mp.mpf("0.2501"), (4, 11)),
     ):
         for p, degree in zip((single, double), degrees, strict=True):
             yield Fit(name, p, low=_TINY, high=top, degree=degree, **odd_tail(function))
+    for p, degree in ((single, 2), (double, 5)):
+        yield Fit(
+            "cos", p, lambda z: (mp.cos(mp.sqrt(z)) - 1 + z / 2) / z**2, lambda z: z**2, _TINY, quarter**2, degree
+        )
     yield Fit("atan", single, low=_TINY, high=mp.mpf(1), degree=7, **odd_tail(mp.atan))
     yield Fit("atan", double, low=_TINY, high=(root - 1) ** 2 + mp.mpf("0.0001"), degree=10, **odd_tail(mp.atan))
 
@@ -141,7 +158,7 @@ def fits() -> Iterable[Fit]:
 
         def scaled(t: mp.mpf, shift: float = shift) -> mp.mpf:
             x = _reciprocal_shift(t, shift)
-            return (x + shift) * mp.exp(x * x) * mp.erfc(x)
+            return (1 + 2 * x) * mp.exp(x * x) * mp.erfc(x)
 
         low, high = ((mp.mpf(x) - shift) / (x + shift) for x in (0.5, end))
         yield Fit("erfcx", p, scaled, lambda t: mp.mpf(1), low, high, degree)
@@ -169,8 +186,8 @@ def fits() -> Iterable[Fit]:
         return (mp.digamma(x) - mp.log(x) + 1 / (2 * x)) / w
 
     zero = mp.findroot(mp.digamma, 1.4616)
-    for p, gamma, large, psi, asymptotic in ((single, 9, 2, 10, 2), (double, 18, 6, 22, 6)):
-        yield Fit("lgamma", p, lambda d: mp.loggamma(2 + d) / d, one, mp.mpf("-0.5"), mp.mpf("0.5"), gamma, double)
+    for p, gamma, large, psi, asymptotic in ((single, 10, 2, 10, 2), (double, 20, 6, 22, 6)):
+        yield Fit("lgamma", p, lambda d: mp.loggamma(2 + d) / d, one, mp.mpf("-0.721"), mp.mpf("0.5"), gamma, double)
         yield Fit("stirling", p, stirling, one, mp.mpf("1e-12"), mp.mpf(1) / 64, large, double)
         yield Fit("digamma", p, lambda u: mp.digamma(u + 1.5) / (u + 1.5 - zero), one, -0.5001, 0.5001, psi, double)
         yield Fit("digamma_tail", p, digamma_tail, one, mp.mpf("1e-10"), mp.mpf(1) / 100, asymptotic, double)
