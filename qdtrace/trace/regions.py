@@ -33,8 +33,7 @@ def restructure(closed_jaxpr: Any, *, handles: Iterable[Var] = ()) -> Region:
     for var in jaxpr.invars:
         build.define(var, None)
     for var, value in zip(jaxpr.constvars, compat.constants_of(closed_jaxpr), strict=True):
-        user = next((e for e in jaxpr.eqns if any(a is var for a in e.invars)), None)
-        build.add_constant(var, value, user)
+        build.add_constant(var, value, _first_user(jaxpr, var) if is_dead(value) else None)
     build.handles.update(handles, (jaxpr.invars[k] for k in handle_inputs(jaxpr)))
     env: dict[Var, Any] = {}
     build.run(jaxpr, env)
@@ -43,6 +42,10 @@ def restructure(closed_jaxpr: Any, *, handles: Iterable[Var] = ()) -> Region:
     root.results = tuple(build.result(atom, env) for atom in jaxpr.outvars)
     prune(root)
     return root
+
+
+def _first_user(jaxpr: Any, var: Var) -> JaxprEqn | None:
+    return next((e for e in jaxpr.eqns if any(a is var for a in e.invars)), None)
 
 
 class _Builder:

@@ -8,7 +8,7 @@ import pytest
 
 from qdtrace.trace.bytecode import CodeMap
 
-# ruff: noqa: F821, F841, B007, B023, C416
+# ruff: noqa: B023, E731, F821, F841, SIM108
 
 
 def loop_of(function):

@@ -1,0 +1,171 @@
+# ruff: noqa: B023
+"""Ordinary code that resembles a trap is not refused."""
+
+from __future__ import annotations
+
+from textwrap import dedent
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from qdtrace import trace as qd
+
+X = np.ones(8, np.float32)
+
+
+def clean(text: str) -> str:
+    return dedent(text).strip("\n")
+
+
+def names_used_again(x):
+    for i in qd.range(8):
+        t = x[i]
+        for k in range(3):
+            t = t + k
+        x[i] = t
+    for i in qd.range(8):
+        for k in range(3):
+            t = x[i] * k
+            x[i] = t
+    for step in range(2):
+        for i in qd.range(8):
+            u = x[i] + step
+            x[i] = u
+    return x
+
+
+def static_branches(x, flag):
+    for i in qd.range(8):
+        if flag == 1:
+            v = x[i]
+        elif flag == 2:
+            v = x[0]
+        x[i] = v
+    for i in qd.range(8):
+        if flag == 1:
+            v = x[i]
+        elif flag == 2:
+            v = x[1]
+        x[i] = v
+    return x
+
+
+def static_jumps(x):
+    for i in qd.range(8):
+        for k in range(4):
+            if k == 1:
+                continue
+            if k == 3:
+                break
+            with qd.when(x[i] > k):
+                x[i] = k
+                for m in range(3):
+                    if m:
+                        continue
+                    x[i] = m
+        if X.size == 9:
+            continue
+        with qd.when(x[i] > 1):
+            x[i] = 3
+    return x
+
+
+def accumulators(x):
+    for i in qd.range(8):
+        total = jnp.zeros(2)
+        best = None
+        for k in range(4):
+            total += jnp.array([x[i], k])
+            best = total if best is None else jnp.maximum(best, total)
+        c = qd.local(0.0)
+        for j in qd.range(8):
+            c += x[j]
+            c.value = c.value * 2
+        x[i] = best[0] + c
+    return x
+
+
+def helper_functions(x):
+    for i in qd.range(8):
+
+        def f(z, scale=2.0):
+            return jnp.sin(z) * scale + x[i]
+
+        values = [f(x[k]) for k in range(3)]
+        a, *rest = values
+        named = {"a": a, "rest": rest}
+        x[i] = jax.grad(f)(x[i]) + sum(named["rest"]) + named["a"]
+    return x
+
+
+def conditions(x):
+    for i in qd.range(8):
+        with qd.when(x[i] > 0):
+            t = x[i] + 1
+            x[i] = t
+        with qd.otherwise():
+            t = x[i] - 1
+            x[i] = t
+        with qd.when(x[i] > 3), qd.when(x[i] < 9):
+            x[i] = 0
+    return x
+
+
+def last_statement_continue(x):
+    for i in qd.range(8):
+        with qd.when(x[i] > 0):
+            x[i] = 1
+            continue
+    return x
+
+
+def through_generators(x):
+    def rows():
+        for i in qd.range(8):
+            yield i, x[i]
+
+    for i, v in rows():
+        x[i] = v + 1
+    return x
+
+
+def sign_flips_back(x):
+    sign = 1
+    for i in qd.range(8):
+        for k in range(2):
+            x[i] = sign * x[k]
+            sign = -sign
+    return x
+
+
+def comprehension_names(x):
+    j = 5
+    for i in qd.range(8):
+        x[i] = sum([x[j] for j in range(3)])
+        for j in range(2):
+            x[i] = j
+    return x
+
+
+@pytest.mark.parametrize(
+    ("function", "args"),
+    [
+        (names_used_again, ()),
+        (static_branches, (1,)),
+        (static_branches, (2,)),
+        (static_jumps, ()),
+        (accumulators, ()),
+        (helper_functions, ()),
+        (conditions, ()),
+        (last_statement_continue, ()),
+        (through_generators, ()),
+        (sign_flips_back, ()),
+        (comprehension_names, ()),
+    ],
+)
+def test_ordinary_code_is_accepted(function, args) -> None:
+    static = range(1, 1 + len(args))
+    traced = qd.trace_function(function, (X, *args), static_argnums=tuple(static))
+    assert any(eqn.primitive.name == "qd_store" for eqn in traced.root.walk())

@@ -1,0 +1,245 @@
+# ruff: noqa: B023
+"""Loops and conditions: the markers they bind, the regions they make, bounds and hints."""
+
+from __future__ import annotations
+
+from textwrap import dedent
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from qdtrace import trace as qd
+from qdtrace.trace import markers
+from qdtrace.trace.compat import Literal
+from qdtrace.trace.regions import Region
+
+X = np.ones(8, np.float32)
+M = np.ones((4, 3), np.float32)
+K = np.arange(4, dtype=np.int32)
+
+
+def clean(text: str) -> str:
+    return dedent(text).strip("\n")
+
+
+def first(traced, primitive):
+    return next(e for e in traced.root.walk() if e.primitive is primitive)
+
+
+def operands(eqn):
+    return [int(a.val) if isinstance(a, Literal) else str(a.aval.dtype) for a in eqn.invars]
+
+
+@pytest.mark.parametrize(
+    ("bounds", "expected"),
+    [((5,), [0, 5, 1]), ((2, 5), [2, 5, 1]), ((9, 1, -2), [9, 1, -2]), ((np.int64(4),), [0, 4, 1]), ((0,), [0, 0, 1])],
+)
+def test_range_bounds(bounds, expected) -> None:
+    def body(x):
+        for i in qd.range(*bounds):
+            x[i] = 1
+        return x
+
+    traced = qd.trace_function(body, (X,))
+    begin = first(traced, markers.loop_begin_p)
+    assert operands(begin) == expected
+    assert begin.outvars[0].aval.dtype == np.int32
+
+
+def test_traced_bounds_of_any_integer_type() -> None:
+    def body(x, n, k):
+        for i in qd.range(n, k[1], jnp.int8(1)):
+            x[i] = 1
+        return x
+
+    begin = first(qd.trace_function(body, (X, np.int16(3), K)), markers.loop_begin_p)
+    assert operands(begin) == ["int32", "int32", 1]
+
+
+def test_hints_and_nesting(tree) -> None:
+    def body(x):
+        for i in qd.range(8, name="outer", block_dim=128, fuse=False):
+            for j in qd.range(3, unroll=3):
+                x[i] = j
+        for i in qd.range(8, serial=True):
+            x[i] = 1
+        return x
+
+    root = qd.trace_function(body, (X,)).root
+    outer, serial = (item for item in root.items if isinstance(item, Region))
+    assert outer.hints == {"name": "outer", "block_dim": 128, "fuse": False}
+    assert serial.hints == {"serial": True}
+    (inner,) = (item for item in outer.items if isinstance(item, Region))
+    assert inner.hints == {"unroll": 3}
+    assert inner.parent is outer
+    assert outer.parent is root
+    assert (outer.loc.line, inner.loc.line) == (body.__code__.co_firstlineno + 1, body.__code__.co_firstlineno + 2)
+    assert outer.loc.function == "body"
+    assert tree(body, X) == clean("""
+        buffer
+        for
+          for
+            store
+        for
+          store
+        read
+    """)
+
+
+def test_ndrange_decodes_the_last_index_fastest() -> None:
+    def body(m):
+        for i, j in qd.ndrange((1, 4), 3, name="both"):
+            m[i, j] = 1.0
+        return m
+
+    traced = qd.trace_function(body, (M,))
+    begin = first(traced, markers.loop_begin_p)
+    assert operands(begin) == [0, 9, 1]
+    (loop,) = (item for item in traced.root.items if isinstance(item, Region))
+    assert loop.hints == {"name": "both", "dims": (3, 3)}
+    assert [e.primitive.name for e in loop.items] == ["rem", "div", "add", "qd_store"]
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 4), (1, 5), (7,), (3, 1, 2)])
+def test_ndrange_gives_every_index_once(shape) -> None:
+    def body(x):
+        for index in qd.ndrange(*((1, n + 1) for n in shape)):
+            for k, part in enumerate(index):
+                x[k] = part
+        return x
+
+    (loop,) = (i for i in qd.trace_function(body, (np.zeros(4, np.int32),)).root.items if isinstance(i, Region))
+    seen = []
+    for flat in range(int(np.prod(shape))):
+        values = {loop.eqn.outvars[0]: np.int32(flat)}
+        index = []
+        for eqn in loop.items:
+            inputs = [a.val if isinstance(a, Literal) else values.get(a) for a in eqn.invars]
+            if eqn.primitive is markers.store_p:
+                index.append(int(inputs[1]))
+            else:
+                values[eqn.outvars[0]] = eqn.primitive.bind(*inputs, **eqn.params)
+        seen.append(tuple(index))
+    assert seen == [tuple(k + 1 for k in index) for index in np.ndindex(*shape)]
+
+
+def test_ndrange_of_traced_lengths() -> None:
+    def body(m, n, low):
+        for i, j in qd.ndrange(n, (low, 3)):
+            m[i, j] = 1.0
+        return m
+
+    traced = qd.trace_function(body, (M, np.int32(4), np.int32(1)))
+    (loop,) = (item for item in traced.root.items if isinstance(item, Region))
+    assert loop.hints == {"dims": (None, None)}
+    names = [e.primitive.name for e in traced.root.items if not isinstance(e, Region)]
+    assert names == ["qd_buffer", "max", "sub", "max", "mul", "qd_read"]
+
+
+def test_while_has_its_test_apart(tree) -> None:
+    def body(x):
+        for i in qd.range(8):
+            c = qd.local(x[i])
+            for _ in qd.while_(lambda: c > 1.0):
+                c *= 0.5
+            x[i] = c
+        return x
+
+    traced = qd.trace_function(body, (X,))
+    loop = next(i for i in traced.root.items[1].items if isinstance(i, Region))
+    assert loop.kind == "while"
+    count, condition = loop.test
+    assert [e.primitive.name for e in loop.items[:count]] == ["qd_lget", "gt"]
+    assert condition is loop.items[count - 1].outvars[0]
+    assert tree(body, X) == clean("""
+        buffer
+        for
+          load
+          local
+          while
+            lget
+            test
+            lget
+            lset
+          lget
+          store
+        read
+    """)
+
+
+def test_while_true_with_break(tree) -> None:
+    def body(x):
+        for i in qd.range(8):
+            for _ in qd.while_(lambda: True):
+                x[i] = x[i] - 1
+                qd.break_if(x[i] < 0)
+                qd.continue_if(x[i] > 5)
+                x[i] = x[i] - 2
+        return x
+
+    assert tree(body, X) == clean("""
+        buffer
+        for
+          while
+            test
+            load
+            store
+            load
+            break
+            load
+            continue
+            load
+            store
+        read
+    """)
+
+
+def test_when_and_otherwise(tree) -> None:
+    def body(x):
+        for i in qd.range(8):
+            with qd.when(x[i] > 0):
+                x[i] = 1
+            with qd.otherwise():
+                x[i] = 2
+                with qd.when(i > 4):
+                    x[i] = 3
+        return x
+
+    assert tree(body, X, full=True) == clean("""
+        buffer
+        for
+          load
+          gt
+          when
+            store
+          not
+          when
+            store
+            gt
+            when
+              store
+        read
+    """)
+
+
+def test_static_conditions(tree) -> None:
+    def body(x):
+        for i in qd.range(8):
+            with qd.when(X.size > 3):
+                x[i] = 1
+            with qd.otherwise():
+                x[i] = 2
+
+    root = qd.trace_function(body, (X,)).root
+    regions = [i for i in root.items[1].items if isinstance(i, Region)]
+    assert [operands(r.eqn) for r in regions] == [[1], [0]]
+
+
+def test_continue_in_a_parallel_range(tree) -> None:
+    def body(x):
+        for i in qd.range(8):
+            qd.continue_if(i > 3)
+            x[i] = 1
+
+    assert tree(body, X) == "buffer\nfor\n  continue\n  store"
