@@ -85,10 +85,10 @@ class Jitted:
         self._overrides = dict(options or {})
         options_from(self._overrides)  # refuses unknown names and wrong types now, not at the first call
         self._jax_settings: dict[str, Any] = {
-            "static_argnums": static_argnums or None,
-            "static_argnames": static_argnames or None,
-            "donate_argnums": donate_argnums or None,
-            "donate_argnames": donate_argnames or None,
+            "static_argnums": static_argnums,
+            "static_argnames": static_argnames,
+            "donate_argnums": donate_argnums,
+            "donate_argnames": donate_argnames,
         }
         if backend is not None:
             self._jax_settings["backend"] = backend
@@ -135,7 +135,7 @@ class Jitted:
         def staged(*args: Any, **kwargs: Any) -> Any:
             return _stage_call(self._function, args, kwargs, self._name, options)
 
-        function = jax.jit(staged, **{k: v for k, v in self._jax_settings.items() if v is not None})
+        function = jax.jit(staged, **{k: v for k, v in self._jax_settings.items() if v not in ((), None)})
         self._functions[now] = function
         return function
 

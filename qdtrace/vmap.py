@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from qdtrace.errors import TraceTypeError, TraceValueError
 from qdtrace.trace.allocation import empty
+from qdtrace.trace.buffers import Buffer
 from qdtrace.trace.loops import range as qd_range
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def vmap(f: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callable
 
 
 def _one_task(f: Callable[..., Any], in_axes: Any, out_axes: Any, args: tuple[Any, ...]) -> Any:
-    leaves, tree = jax.tree.flatten(args)
+    leaves, tree = jax.tree.flatten(args, is_leaf=_is_buffer)
     spec = tuple(in_axes) if isinstance(in_axes, list) else in_axes
     axes = _flat_axes(spec, args, "in_axes")
     size = _batch_size(leaves, axes)
@@ -68,10 +69,19 @@ def _one_task(f: Callable[..., Any], in_axes: Any, out_axes: Any, args: tuple[An
 def _flat_axes(axes: Any, tree: Any, what: str) -> list[int | None]:
     """The axes of a prefix pytree, one per leaf."""
     try:
-        spread = jax.tree.map(lambda a, t: jax.tree.map(lambda _: _Axis(a), t), axes, tree, is_leaf=lambda a: a is None)
+        spread = jax.tree.map(
+            lambda a, t: jax.tree.map(lambda _: _Axis(a), t, is_leaf=_is_buffer),
+            axes,
+            tree,
+            is_leaf=lambda a: a is None,
+        )
         return [axis.value for axis in jax.tree.leaves(spread)]
     except ValueError as e:
         raise TraceTypeError(f"needs {what} to be an int, None or a prefix of the arguments' pytree, got {axes}") from e
+
+
+def _is_buffer(x: Any) -> bool:
+    return isinstance(x, Buffer)
 
 
 class _Axis:

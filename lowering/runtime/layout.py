@@ -71,6 +71,8 @@ def plan_layout(program: Program) -> Layout:
     refs = tuple(tuple(task_refs(task)) for task in program.tasks)
     offsets, scratch_bytes = _pack(_lifetimes(refs, [b for b in program.buffers if b not in results]))
     places |= {v: Place(len(params) + len(written), offset) for v, offset in offsets.items()}
+    if aliases and len(written) > 1:
+        scratch_bytes = max(scratch_bytes, 1)  # see Note [Never a bare tuple]
     return Layout(program, written, aliases, places, scratch_bytes, refs)
 
 
@@ -100,3 +102,11 @@ def _pack(spans: Mapping[Var, tuple[int, int]]) -> tuple[dict[Var, int], int]:
         offsets[var] = offset
         placed.append((offset, offset + size, spans[var]))
     return offsets, max((high for _, high, _ in placed), default=0)
+
+
+# Note [Never a bare tuple]
+#
+# When a `lax.while_loop` body is nothing but one call, XLA makes the call itself, not a tuple of its results, the root
+# of the loop's body. Its search for loop invariants then compares operand k of that root with carry k, finds them
+# equal, and hoists the call out of the loop: the loop never ends, or gives the result of one iteration. One more
+# result, of one byte, keeps the call from being the root.

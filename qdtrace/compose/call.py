@@ -115,7 +115,7 @@ def _jvp(primals: Any, tangents: Any, *, staged: StagedProgram) -> Any:
 
 def _batch(operands: Sequence[Any], dims: Sequence[int | None], *, staged: StagedProgram) -> Any:
     """Runs the batch one after the other: right for every program, each call parallel within itself."""
-    mapped = [i for i, d in enumerate(dims) if d is not batching.not_mapped]
+    mapped = [i for i, d in enumerate(dims) if d is not None]
     moved = tuple(jax.numpy.moveaxis(operands[i], dims[i], 0) for i in mapped)
 
     def one(values: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -1,43 +1,52 @@
-"""`python -m qdtrace info` and `cache`: what is installed, what it compiles for, and what is kept on disk."""
+"""What `python -m qdtrace info` and `cache` print."""
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points, version
+import platform
 
 import jax
+import jaxlib
+import llvmlite
+import numpy as np
 
-from lowering.backend import artifact_cache
-from qdtrace import config
+import qdtrace
+from qdtrace.compose.call import backend
+from qdtrace.config import current
 
 
 def show() -> int:
-    """Prints backends, devices, versions and the cache."""
-    print(f"qdtrace {version('qdtrace')}")
-    print("devices: " + ", ".join(f"{d.platform} ({d.device_kind})" for d in jax.devices()))
-    for entry in sorted(entry_points(group="qdtrace.backends"), key=lambda e: e.name):
-        print(f"backend {entry.name}")
-        facts = entry.load()().info(config.current())
-        for name, value in facts.items():
-            print(f"  {name}: {value}")
+    """Prints versions, devices and what the CPU backend says of itself."""
+    rows = {
+        "qdtrace": qdtrace.__version__,
+        "python": platform.python_version(),
+        "jax": f"{jax.__version__} (jaxlib {jaxlib.__version__})",
+        "llvmlite": llvmlite.__version__,
+        "numpy": np.__version__,
+        "devices": ", ".join(str(d) for d in jax.devices()),
+    }
+    rows |= backend("cpu").info(current())
+    width = max(map(len, rows))
+    for name, value in rows.items():
+        print(f"{name:<{width}}  {value}")
     return 0
 
 
 def show_cache() -> int:
-    """Prints where the artifact cache is and how large."""
-    cache = artifact_cache(config.current())
-    if cache is None:
-        print("artifact cache: off")
-    else:
-        count, size = cache.size()
-        print(f"artifact cache: {cache.folder}, {count} files, {size / 1024:.0f} KiB")
+    """Prints where compiled tasks are kept and how many."""
+    cache = _cache()
+    files, size = cache.size()
+    print(f"{cache.folder}: {files} files, {size / 2**20:.1f} MiB")
     return 0
 
 
 def clear_cache() -> int:
-    """Removes all artifacts."""
-    cache = artifact_cache(config.current())
-    if cache is None:
-        print("artifact cache: off")
-    else:
-        print(f"artifact cache: {cache.clear()} files removed from {cache.folder}")
+    """Deletes compiled tasks from the disk."""
+    cache = _cache()
+    print(f"{cache.folder}: {cache.clear()} files removed")
     return 0
+
+
+def _cache():
+    from lowering.backend import artifact_cache
+
+    return artifact_cache(current())

@@ -1,0 +1,101 @@
+"""qdtrace: loops over elements as fused native kernels, in JAX.
+
+>>> import jax.numpy as jnp
+>>> import qdtrace as qd
+>>> @qd.jit
+... def double(x):
+...     for i in qd.range(x.shape[0]):
+...         x[i] = 2 * x[i]
+...     return x
+>>> double(jnp.arange(3))
+Array([0, 2, 4], dtype=int32)
+"""
+
+from qdtrace.api import Graph, Jitted, jit, make_graph
+from qdtrace.config import config, options
+from qdtrace.derivatives import grad, hessian, jacfwd, jacrev, jvp, linearize, value_and_grad, vjp
+from qdtrace.errors import (
+    BackendError,
+    GradientError,
+    QdError,
+    TraceIndexError,
+    TraceTypeError,
+    TraceValueError,
+    UnsupportedError,
+    VerifyError,
+)
+from qdtrace.lowered import Lowered
+from qdtrace.trace.allocation import copy, empty, empty_like, full, ones, zeros, zeros_like
+from qdtrace.trace.atomics import (
+    atomic_add,
+    atomic_and,
+    atomic_cas,
+    atomic_exchange,
+    atomic_max,
+    atomic_min,
+    atomic_or,
+    atomic_xor,
+)
+from qdtrace.trace.buffers import Buffer
+from qdtrace.trace.cells import Cell, local
+from qdtrace.trace.conditions import break_if, continue_if, otherwise, when
+from qdtrace.trace.importer import def_import_rule
+from qdtrace.trace.loops import ndrange, range, while_
+from qdtrace.trace.structs import dataclass
+from qdtrace.vmap import vmap
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BackendError",
+    "Buffer",
+    "Cell",
+    "GradientError",
+    "Graph",
+    "Jitted",
+    "Lowered",
+    "QdError",
+    "TraceIndexError",
+    "TraceTypeError",
+    "TraceValueError",
+    "UnsupportedError",
+    "VerifyError",
+    "atomic_add",
+    "atomic_and",
+    "atomic_cas",
+    "atomic_exchange",
+    "atomic_max",
+    "atomic_min",
+    "atomic_or",
+    "atomic_xor",
+    "break_if",
+    "config",
+    "continue_if",
+    "copy",
+    "dataclass",
+    "def_import_rule",
+    "empty",
+    "empty_like",
+    "full",
+    "grad",
+    "hessian",
+    "jacfwd",
+    "jacrev",
+    "jit",
+    "jvp",
+    "linearize",
+    "local",
+    "make_graph",
+    "ndrange",
+    "ones",
+    "options",
+    "otherwise",
+    "range",
+    "value_and_grad",
+    "vjp",
+    "vmap",
+    "when",
+    "while_",
+    "zeros",
+    "zeros_like",
+]
