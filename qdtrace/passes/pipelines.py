@@ -4,17 +4,50 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from qdtrace.passes.algebraic import Algebraic
+from qdtrace.passes.common_subexpressions import CommonSubexpressions
+from qdtrace.passes.constant_extraction import ConstantExtraction
+from qdtrace.passes.constant_folding import ConstantFolding
+from qdtrace.passes.dead_code import DeadCode
+from qdtrace.passes.loop_invariant import LoopInvariant
 from qdtrace.passes.observers import observers_for
+from qdtrace.passes.peephole import Peephole
 from qdtrace.passes.promote_cells import PromoteCells
 from qdtrace.passes.simplify import ROUNDS, Simplify
+from qdtrace.passes.unreachable import Unreachable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from qdtrace.config import Options
     from qdtrace.ir.program import Program
     from qdtrace.passes.base import Pass
     from qdtrace.passes.observers import Observer
+
+PASSES: Mapping[str, Callable[[Options], Pass]] = {
+    "promote_cells": lambda options: PromoteCells(),
+    "constant_folding": lambda options: ConstantFolding(options.fast_math),
+    "unreachable": lambda options: Unreachable(options.fast_math),
+    "algebraic": lambda options: Algebraic(options.fast_math),
+    "peephole": lambda options: Peephole(options.fast_math),
+    "common_subexpressions": lambda options: CommonSubexpressions(options.fast_math),
+    "loop_invariant": lambda options: LoopInvariant(),
+    "constant_extraction": lambda options: ConstantExtraction(),
+    "dead_code": lambda options: DeadCode(),
+    "simplify": lambda options: simplify_for(options),
+}
+"""Every pass by its name, made for some options."""
+
+
+def simplify_for(options: Options, on_round: Callable[[str, Program], None] | None = None) -> Simplify:
+    """The fixed point, as far as the options want it."""
+    return Simplify(
+        fast_math=options.fast_math,
+        constant_folding=options.constant_folding,
+        share=options.opt_level > 0,
+        rounds=ROUNDS if options.advanced_optimization else 1,
+        on_round=on_round,
+    )
 
 
 def stages(options: Options, observers: Sequence[Observer] = ()) -> tuple[Pass, ...]:
@@ -24,17 +57,11 @@ def stages(options: Options, observers: Sequence[Observer] = ()) -> tuple[Pass, 
         for observe in observers:
             observe(name, program)
 
-    simplify = Simplify(
-        fast_math=options.fast_math,
-        constant_folding=options.constant_folding,
-        share=options.opt_level > 0,
-        rounds=ROUNDS if options.advanced_optimization else 1,
-        on_round=on_round if observers and (options.dump_simplify or options.verify) else None,
-    )
+    each_round = observers and (options.dump_simplify or options.verify)
     return (
         # First, because cells are memory: no rule sees through a load, and loops carry nothing before it.
         PromoteCells(),
-        simplify,
+        simplify_for(options, on_round if each_round else None),
     )
 
 

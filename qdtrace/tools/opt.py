@@ -1,0 +1,84 @@
+"""`python -m qdtrace opt FILE -p a,b`: runs passes over a graph in text form and prints the result.
+
+FILE is what a dump wrote (or `-` for standard input), so a defect found in a long pipeline can be cut down by hand and
+run through the one pass that is at fault.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qdtrace.config import options_from
+from qdtrace.errors import QdError, TraceValueError
+from qdtrace.ir.parser import parse_program
+from qdtrace.ir.printer import print_program
+from qdtrace.ir.verify import verify_program
+from qdtrace.passes.observers import Timer, Verifier
+from qdtrace.passes.pipelines import PASSES, stages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from qdtrace.config import Options
+    from qdtrace.ir.program import Program
+    from qdtrace.passes.base import Pass
+
+
+def passes_named(names: Iterable[str], options: Options) -> list[Pass]:
+    """The passes of those names; `optimise` stands for the whole pipeline. Raises TraceValueError."""
+    found: list[Pass] = []
+    for name in names:
+        if name == "optimise":
+            found += stages(options)
+        elif name in PASSES:
+            found.append(PASSES[name](options))
+        else:
+            raise TraceValueError(f"needs the name of a pass, got {name!r}", notes=(f"passes are {', '.join(PASSES)}",))
+    return found
+
+
+def run_passes(
+    program: Program, passes: Iterable[Pass], observers: Sequence[Callable[[str, Program], None]]
+) -> Program:
+    """The program after the passes; observers see it after each."""
+    for one in passes:
+        program = one(program)
+        for observe in observers:
+            observe(one.name, program)
+    return program
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command; gives the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m qdtrace opt", description="Run passes over a graph in text form.")
+    parser.add_argument("file", help="a graph in text form; - reads standard input")
+    parser.add_argument("-p", "--passes", default="optimise", help=f"comma-separated: optimise, {', '.join(PASSES)}")
+    parser.add_argument("--print-between", action="store_true", help="print the graph after each pass")
+    parser.add_argument("--verify-each", action="store_true", help="check the graph after each pass")
+    parser.add_argument("--time", action="store_true", help="print the time of each pass to stderr")
+    parser.add_argument("--no-fast-math", action="store_true", help="only rules that are exact")
+    asked = parser.parse_args(argv)
+    try:
+        text = sys.stdin.read() if asked.file == "-" else Path(asked.file).read_text(encoding="utf-8")
+        program = parse_program(text, file="<stdin>" if asked.file == "-" else asked.file)
+        verify_program(program)
+        options = options_from({"fast_math": not asked.no_fast_math})
+        passes = passes_named(asked.passes.split(","), options)
+        timer = Timer()
+        observers: list[Callable[[str, Program], None]] = [timer] if asked.time else []
+        if asked.verify_each:
+            observers.append(Verifier())
+        if asked.print_between:
+            observers.append(lambda name, after: print(f"# after {name}", print_program(after), sep="\n"))
+        program = run_passes(program, passes, observers)
+    except (QdError, OSError) as e:
+        print(f"{type(e).__name__}: {e}", file=sys.stderr)
+        return 1
+    if not asked.print_between or not passes:
+        print(print_program(program))
+    for name, seconds in timer.seconds.items():
+        print(f"{name}: {seconds * 1e3:.2f} ms", file=sys.stderr)
+    return 0

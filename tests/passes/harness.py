@@ -1,0 +1,78 @@
+"""Checks of passes: text in, text out, and the same results from the interpreter."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from qdtrace.interpret.reference import evaluate
+from qdtrace.ir.equal import programs_equal
+from qdtrace.ir.parser import parse_program
+from qdtrace.ir.printer import print_program
+from qdtrace.ir.types import DType
+from qdtrace.ir.verify import verify_program
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from qdtrace.ir.program import Program
+
+    Transform = Callable[[Program], Program]
+
+
+def parsed(text: str) -> Program:
+    """The program, verified."""
+    program = parse_program(text)
+    verify_program(program)
+    return program
+
+
+def check(transform: Transform, before: str, after: str) -> Program:
+    """The pass gives `after` for `before`, nothing more the second time, and the results stay the same."""
+    program, wanted = parsed(before), parsed(after)
+    got = transform(program)
+    verify_program(got)
+    assert programs_equal(got, wanted), f"got\n{print_program(got)}wanted\n{print_program(wanted)}"
+    assert transform(got) is got
+    assert_same_results(program, got)
+    return got
+
+
+def unchanged(transform: Transform, text: str) -> None:
+    """The pass gives back the same object."""
+    program = parsed(text)
+    got = transform(program)
+    assert got is program, print_program(got)
+
+
+def arguments(program: Program, seed: int = 0) -> list[np.ndarray]:
+    """Small numbers for floats and integers of many elements, 3 for those of one (they are often lengths)."""
+    rng = np.random.default_rng(seed)
+    made = []
+    for param in program.params:
+        shape, dtype = param.type.shape, param.dtype.numpy  # type: ignore[union-attr]
+        if shape == ():
+            made.append(np.array(3).astype(dtype))
+        elif param.dtype.is_float:
+            made.append(rng.normal(size=shape).astype(dtype))
+        else:
+            made.append(rng.integers(0, 4, size=shape).astype(dtype))
+    return made
+
+
+def assert_same_results(a: Program, b: Program, args: Sequence[np.ndarray] | None = None) -> None:
+    """Both programs give the same bits (any NaN for a NaN)."""
+    args = arguments(a) if args is None else args
+    for x, y in zip(evaluate(a, args), evaluate(b, args), strict=True):
+        assert_same_bits(x, y)
+
+
+def assert_same_bits(x: np.ndarray, y: np.ndarray) -> None:
+    """Equal bit for bit, so -0.0 is not 0.0; a NaN may be another NaN."""
+    assert x.dtype == y.dtype
+    assert x.shape == y.shape
+    same = x.view(f"u{x.itemsize}") == y.view(f"u{y.itemsize}")
+    if DType.of(x.dtype).is_float:
+        same |= np.isnan(x) & np.isnan(y)
+    assert same.all(), f"{x[~same][:4]} became {y[~same][:4]}"
