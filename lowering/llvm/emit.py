@@ -13,6 +13,7 @@ from lowering.llvm import atomics, control, elementary, memory
 from lowering.llvm.arithmetic import RULES
 from lowering.llvm.facts import MATHS, TaskFacts
 from lowering.llvm.frame import Frame
+from lowering.llvm.shape import choose_shape
 from lowering.llvm.text import Module, Text
 from lowering.llvm.types import REGISTER
 from lowering.llvm.vectors import ALL, Mask, Value
@@ -20,18 +21,15 @@ from qdtrace.ir.program import Literal, Var
 from qdtrace.ir.walk import used_vars
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lowering.llvm.ops import Ops
+    from lowering.llvm.rows import Row
     from lowering.llvm.target import Target
     from qdtrace.ir.program import Atom, Block, Eqn, Task
 
 TWICE_COST = 100
 """Bodies without loops up to this cost are emitted twice: full vectors without masks, and one masked rest."""
-LIGHT_BODY = 40
-"""Bodies without loops up to this cost get several vectors a step."""
-LONG_BODY = 500
-"""Innermost loop bodies above this cost get one vector a step."""
-PRIVATE_BUDGET = 1 << 18
-"""Bytes of private memory that the lanes of one step may take on the stack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,51 +60,15 @@ class TaskCode:
 def emit_task(task: Task, target: Target, options: EmitOptions = EmitOptions()) -> TaskCode:
     """The code of a task for a target."""
     facts = TaskFacts(task)
-    width, vectors, reason = choose_shape(facts, target, options)
+    shape = choose_shape(facts, target, options.vectors)
+    facts.keep_to(shape.row)
     module = Module()
     aliases = _alias_metadata(facts, module)
-    task_text = _Function(Frame(Text(module), facts, target, width, vectors, options.fast_math), aliases).task()
+    frame = Frame(Text(module), facts, target, shape.width, shape.vectors, options.fast_math)
+    task_text = _Function(frame, aliases).task()
     bounds_text = _Function(Frame(Text(module), facts, target, 1, 1, options.fast_math), aliases).bounds()
-    return TaskCode(module.render([task_text, bounds_text]), facts.refs, facts.cost, width * vectors, reason)
-
-
-def choose_shape(facts: TaskFacts, target: Target, options: EmitOptions) -> tuple[int, int, str]:
-    """Lanes of a vector, vectors side by side, and the reason."""
-    if facts.task.kind == "serial" or facts.task.index is None:
-        return 1, 1, "serial task: one thread, scalar"
-    if not target.vector_bits:
-        return 1, 1, "target without vectors: scalar"
-    width = max(2, target.vector_bits // facts.element_bits)
-    while width > 2 and facts.private_bytes * width > PRIVATE_BUDGET:
-        width //= 2
-    pressure = facts.pressure
-    if options.vectors is not None:
-        vectors = options.vectors
-    else:
-        vectors = _side_by_side(facts, target, pressure)
-        while vectors > 1 and facts.private_bytes * width * vectors > PRIVATE_BUDGET:
-            vectors //= 2
-    parts = [f"{width} lanes of {facts.element_bits} bits x {vectors} vectors", f"{pressure} live values"]
-    if facts.divergent_loops:
-        parts.append("divergent loops under masks")
-    return width, vectors, ", ".join(parts)
-
-
-def _side_by_side(facts: TaskFacts, target: Target, pressure: int) -> int:
-    """Vectors side by side hide the latency of dependent operations.
-
-    Measured: two pay even when their values do not quite fit the registers (LLVM orders the operations anew); four
-    pay when they fit and no lane waits long for others. Long loop bodies have enough independent operations of their
-    own.
-    """
-    if not facts.has_loops:
-        # a sum in registers is a chain of dependent additions; without one, two only save loop overhead
-        return 4 if facts.reductions and facts.cost <= LIGHT_BODY else 2 if facts.cost <= LIGHT_BODY else 1
-    if facts.loop_body_cost > LONG_BODY:
-        return 1
-    if 4 * pressure <= target.registers and all(map(control.is_quiet, facts.divergent_loops)):
-        return 4
-    return 2 if 2 * pressure <= 3 * target.registers else 1
+    text, lanes = module.render([task_text, bounds_text]), shape.width * shape.vectors
+    return TaskCode(text, facts.refs, facts.cost, lanes, shape.reason)
 
 
 class _Function:
@@ -152,10 +114,13 @@ class _Function:
         atomics.open_accumulators(f)
         if task.kind == "serial":
             emit_block(f, task.body)
-        elif f.is_scalar or (not self.facts.has_loops and self.facts.cost <= TWICE_COST):
-            self._full_vectors_then_rest()
         else:
-            self._masked_vectors()
+            twice = f.is_scalar or (not self.facts.has_loops and self.facts.cost <= TWICE_COST)
+            steps = self._full_vectors_then_rest if twice else self._masked_vectors
+            if self.facts.row is None:
+                steps("%lo", "%hi")
+            else:
+                self._rows(self.facts.row, steps)
         atomics.close_accumulators(f)
         text.do("ret void")
         return text.render(f"define void @qd_task(ptr noalias %refs, i64 %lo, i64 %hi) {self._attributes()}")
@@ -167,48 +132,67 @@ class _Function:
             f.bind_index(task.index, index)
             emit_block(f, task.body)
 
-    def _loop(self, stop: str, masked: bool) -> None:
-        """Steps of all lanes from %lo while below `stop`."""
+    def _loop(self, start: str, stop: str, masked: bool) -> None:
+        """Steps of all lanes from `start` while below `stop`."""
         text, step = self.text, self.frame.width * self.frame.vectors
-        loop, done, before = text.fresh_label("step"), text.fresh_label("end"), text.label
-        text.branch(text.op(f"icmp slt i64 %lo, {stop}"), loop, done)
+        loop, done = text.fresh_label("step"), text.fresh_label("end")
+        text.branch(text.op(f"icmp slt i64 {start}, {stop}"), loop, done)
+        before = text.label
         text.begin(loop)
         index, hole = text.name(), text.hole()
-        self._iteration(index, self._rest(index) if masked else ALL)
+        self._iteration(index, self._rest(index, stop) if masked else ALL)
         following = text.op(f"add nsw i64 {index}, {step}")
         again = text.op(f"icmp slt i64 {following}, {stop}")
-        text.fill(hole, f"{index} = phi i64 [ %lo, %{before} ], [ {following}, %{text.label} ]")
+        text.fill(hole, f"{index} = phi i64 [ {start}, %{before} ], [ {following}, %{text.label} ]")
         text.branch(again, loop, done)
         text.begin(done)
 
-    def _rest(self, index: str) -> Mask:
-        """Lanes below %hi."""
+    def _rest(self, index: str, stop: str) -> Mask:
+        """Lanes below `stop`."""
         f, text, i32 = self.frame, self.text, self.frame.lanes.of("i32")
         text.module.declare("llvm.smin.i64", "i64", "i64, i64")
-        left = text.op(f"sub i64 %hi, {index}")
+        left = text.op(f"sub i64 {stop}, {index}")
         left = text.op(f"call i64 @llvm.smin.i64(i64 {left}, i64 {f.width * f.vectors})")
         left = text.op(f"trunc i64 {left} to i32")
         single = text.op(f"insertelement {i32} poison, i32 {left}, i64 0")
         limit = text.op(f"shufflevector {i32} {single}, {i32} poison, {i32} zeroinitializer")
         return Mask(tuple(text.op(f"icmp slt {i32} {f.steps('i32', v)}, {limit}") for v in range(f.vectors)))
 
-    def _masked_vectors(self) -> None:
-        self._loop("%hi", masked=True)
+    def _masked_vectors(self, start: str, stop: str) -> None:
+        self._loop(start, stop, masked=True)
 
-    def _full_vectors_then_rest(self) -> None:
+    def _full_vectors_then_rest(self, start: str, stop: str) -> None:
         text, step = self.text, self.frame.width * self.frame.vectors
         if step == 1:
-            self._loop("%hi", masked=False)
+            self._loop(start, stop, masked=False)
             return
-        count = text.op("sub i64 %hi, %lo")
+        count = text.op(f"sub i64 {stop}, {start}")
         whole = text.op(f"and i64 {count}, {-step}")
-        stop = text.op(f"add i64 %lo, {whole}")
-        self._loop(stop, masked=False)
+        full = text.op(f"add i64 {start}, {whole}")
+        self._loop(start, full, masked=False)
         rest, done = text.fresh_label("rest"), text.fresh_label("finish")
-        text.branch(text.op(f"icmp slt i64 {stop}, %hi"), rest, done)
+        text.branch(text.op(f"icmp slt i64 {full}, {stop}"), rest, done)
         text.begin(rest)
-        self._iteration(stop, self._rest(stop))
+        self._iteration(full, self._rest(full, stop))
         text.jump(done)
+        text.begin(done)
+
+    def _rows(self, row: Row, steps: Callable[[str, str], None]) -> None:
+        """Row after row from %lo to %hi; the first and the last may be parts."""
+        f, text = self.frame, self.text
+        loop, done, before = text.fresh_label("row"), text.fresh_label("rows"), text.label
+        text.branch(text.op("icmp slt i64 %lo, %hi"), loop, done)
+        text.begin(loop)
+        start, hole = text.name(), text.hole()
+        with f.region():
+            f.row_number = text.op(f"udiv i64 {text.op(f'add i64 {start}, {row.offset}')}, {row.length}")
+            following = text.op(f"mul i64 {text.op(f'add i64 {f.row_number}, 1')}, {row.length}")
+            end = text.op(f"sub i64 {following}, {row.offset}")
+            text.module.declare("llvm.smin.i64", "i64", "i64, i64")
+            stop = text.op(f"call i64 @llvm.smin.i64(i64 {end}, i64 %hi)")
+            steps(start, stop)
+        text.fill(hole, f"{start} = phi i64 [ %lo, %{before} ], [ {stop}, %{text.label} ]")
+        text.branch(text.op(f"icmp slt i64 {stop}, %hi"), loop, done)
         text.begin(done)
 
 
@@ -279,6 +263,8 @@ def emit_eqn(f: Frame, eqn: Eqn, *, head: bool = False) -> None:
 def _elementwise(f: Frame, eqn: Eqn) -> None:
     name, atoms, params = eqn.primitive.name, eqn.invars, eqn.params
     d, out = atoms[0].dtype, eqn.outvars[0]
+    if f.facts.row is not None and name in ("div", "rem") and _of_row(f, eqn, f.facts.row):
+        return
     if name in MATHS:
 
         def rule(o: Ops, d, values, params, atoms) -> str:
@@ -294,6 +280,27 @@ def _elementwise(f: Frame, eqn: Eqn) -> None:
     for v in range(f.vectors):
         vectors.append(rule(f.vector, d, [f.vector_of(a, v) for a in atoms], params, atoms))
     f.env[out] = Value(out.dtype, vectors=vectors)
+
+
+def _of_row(f: Frame, eqn: Eqn, row: Row) -> bool:
+    """The quotient and the remainder of the task's index by the length of a row, without a division."""
+    out, form = eqn.outvars[0], f.facts.forms.of(eqn.outvars[0])
+    kind = REGISTER[out.dtype]
+    if out in row.uniform and not form.constant:
+        f.env[out] = Value(out.dtype, scalar=f.scalar.cast("trunc", "i64", f.row_number, kind))
+        return True
+    if form.terms != {f.facts.task.index: 1, row.quotient: -row.length} or not _is_index(f, eqn.invars[0], row):
+        return False
+    type_ = f.lanes.of(kind)
+    first = f.text.op(f"mul i64 {f.row_number}, {row.length}")
+    spread = f.spread(kind, f.scalar.cast("trunc", "i64", first, kind))
+    f.env[out] = f.each(out.dtype, lambda v: f.vector.binary("sub", type_, f.vector_of(eqn.invars[0], v), spread))
+    return True
+
+
+def _is_index(f: Frame, atom: Atom, row: Row) -> bool:
+    form = f.facts.forms.of(atom)
+    return form.terms == {f.facts.task.index: 1} and form.constant == row.offset
 
 
 def _select(f: Frame, eqn: Eqn) -> None:

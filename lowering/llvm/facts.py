@@ -16,6 +16,8 @@ from qdtrace.ir.walk import free_vars, task_refs, used_in_block, walk_eqns, walk
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from lowering.llvm.rows import Row
+
 MATHS = frozenset({
     "pow", "atan2", "rsqrt", "cbrt", "exp", "exp2", "expm1", "log", "log2", "log1p", "logistic", "sin", "cos", "tan",
     "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erf_inv", "lgamma",
@@ -26,17 +28,25 @@ _TRIPS = 16
 """Guess for loops of unknown length."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class TaskFacts:
     """Facts of one task."""
 
     task: Task
     uniformity: Uniformity = field(init=False)
     forms: AffineForms = field(init=False)
+    row: Row | None = field(init=False, default=None)
+    """The rows that steps keep to."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "uniformity", analyse_uniformity(self.task))
-        object.__setattr__(self, "forms", AffineForms(self.task))
+        self.uniformity = analyse_uniformity(self.task)
+        self.forms = AffineForms(self.task)
+
+    def keep_to(self, row: Row | None) -> None:
+        """Takes note that all lanes of a step are in one row."""
+        if row is not None:
+            self.row = row
+            self.uniformity = analyse_uniformity(self.task, row.uniform)
 
     @cached_property
     def refs(self) -> tuple[Var, ...]:

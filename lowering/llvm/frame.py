@@ -38,6 +38,8 @@ class Frame:
         self.mask: Mask = ALL
         self.index = ""
         """The task index of lane 0 of vector 0, as i64."""
+        self.row_number = ""
+        """The number of the row, as i64, where steps keep to rows."""
         self.accumulators: dict[object, str] = {}
         self._cache: dict[object, str] = {}
         self._undo: list[object] = []

@@ -79,6 +79,8 @@ def to_memory(o: Ops, dtype: DType, value: str) -> str:
 def _term_stride(f: Frame, term: Term) -> int | None:
     """Difference between neighbouring lanes; None when it is not constant."""
     if isinstance(term, Quotient):
+        if f.facts.row is not None and term == f.facts.row.quotient:
+            return 0
         terms = [t for t, _ in term.key[0]] if isinstance(term.key, tuple) else [term.key]
         return 0 if all(_term_stride(f, t) == 0 for t in terms) else None
     if term is f.facts.task.index:
@@ -102,6 +104,8 @@ def _term_value(f: Frame, term: Term) -> str:
     if term is f.facts.task.index:
         return f.index
     if isinstance(term, Quotient):
+        if f.facts.row is not None and term == f.facts.row.quotient:
+            return f.row_number
         return f.cached(("quotient", term), lambda: _quotient_value(f, term))
     scalar = f.scalar_of(term)
     if term.dtype.bits == 64:

@@ -28,11 +28,14 @@ class Uniformity:
         return isinstance(atom, Literal) or atom not in self.varying
 
 
-def analyse_uniformity(task: Task) -> Uniformity:
-    """Facts of a task; of a serial task nothing varies (there is one lane)."""
+def analyse_uniformity(task: Task, uniform: frozenset[Var] = frozenset()) -> Uniformity:
+    """Facts of a task; of a serial task nothing varies (there is one lane).
+
+    `uniform` are variables that are uniform by the way the task is run.
+    """
     if task.kind == "serial" or task.index is None:
         return Uniformity(frozenset(), frozenset())
-    search = _Search()
+    search = _Search(uniform)
     search.varying.add(task.index)
     while search.changed:
         search.changed = False
@@ -43,7 +46,8 @@ def analyse_uniformity(task: Task) -> Uniformity:
 class _Search:
     """Grows the set of varying values until nothing changes (only loops need a second round)."""
 
-    def __init__(self) -> None:
+    def __init__(self, uniform: frozenset[Var]) -> None:
+        self.uniform = uniform
         self.varying: set[Var] = set()
         self.divergent: set[Eqn] = set()
         self.changed = True
@@ -52,7 +56,7 @@ class _Search:
         return atom in self.varying
 
     def mark(self, var: Var) -> None:
-        if var not in self.varying:
+        if var not in self.varying and var not in self.uniform:
             self.varying.add(var)
             self.changed = True
 

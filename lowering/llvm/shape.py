@@ -1,0 +1,83 @@
+"""How many iterations a step takes: lanes of a vector, vectors side by side, and whether steps keep to a row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lowering.llvm.control import is_quiet
+from lowering.llvm.rows import Row, find_row
+
+if TYPE_CHECKING:
+    from lowering.llvm.facts import TaskFacts
+    from lowering.llvm.target import Target
+
+LIGHT_BODY = 40
+"""Bodies without loops up to this cost get several vectors a step."""
+LONG_BODY = 500
+"""Innermost loop bodies above this cost get one vector a step."""
+PRIVATE_BUDGET = 1 << 18
+"""Bytes of private memory that the lanes of one step may take on the stack."""
+ROW_USE = 0.75
+"""Steps keep to rows when at least this part of the lanes is then busy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Lanes of a vector, vectors side by side, the rows that a step keeps to, and why."""
+
+    width: int
+    vectors: int
+    row: Row | None
+    reason: str
+
+
+def choose_shape(facts: TaskFacts, target: Target, wanted: int | None) -> Shape:
+    """The shape of a task's steps; `wanted` is the user's number of vectors."""
+    if facts.task.kind == "serial" or facts.task.index is None:
+        return Shape(1, 1, None, "serial task: one thread, scalar")
+    if not target.vector_bits:
+        return Shape(1, 1, None, "target without vectors: scalar")
+    width = max(2, target.vector_bits // facts.element_bits)
+    while width > 2 and facts.private_bytes * width > PRIVATE_BUDGET:
+        width //= 2
+    pressure = facts.pressure
+    vectors = wanted or _side_by_side(facts, target, pressure)
+    while not wanted and vectors > 1 and facts.private_bytes * width * vectors > PRIVATE_BUDGET:
+        vectors //= 2
+    row = find_row(facts)
+    if row is not None:
+        narrow = vectors
+        while not wanted and narrow > 1 and _row_use(row, width * narrow) < ROW_USE:
+            narrow //= 2
+        if _row_use(row, width * narrow) < ROW_USE:
+            row = None
+        else:
+            vectors = narrow
+    parts = [f"{width} lanes of {facts.element_bits} bits x {vectors} vectors", f"{pressure} live values"]
+    if facts.divergent_loops:
+        parts.append("divergent loops under masks")
+    if row is not None:
+        parts.append(f"rows of {row.length}")
+    return Shape(width, vectors, row, ", ".join(parts))
+
+
+def _row_use(row: Row, step: int) -> float:
+    return row.length / (step * -(-row.length // step))
+
+
+def _side_by_side(facts: TaskFacts, target: Target, pressure: int) -> int:
+    """Vectors side by side hide the latency of dependent operations.
+
+    Measured: two pay even when their values do not quite fit the registers (LLVM orders the operations anew); four
+    pay when they fit and no lane waits long for others. Long loop bodies have enough independent operations of their
+    own.
+    """
+    if not facts.has_loops:
+        # a sum in registers is a chain of dependent additions; without one, two only save loop overhead
+        return 4 if facts.reductions and facts.cost <= LIGHT_BODY else 2 if facts.cost <= LIGHT_BODY else 1
+    if facts.loop_body_cost > LONG_BODY:
+        return 1
+    if 4 * pressure <= target.registers and all(map(is_quiet, facts.divergent_loops)):
+        return 4
+    return 2 if 2 * pressure <= 3 * target.registers else 1

@@ -1,0 +1,112 @@
+"""Tasks over products of ranges keep to rows: contiguous access beside the diagonal, no division per lane."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lowering.llvm.emit import emit_task
+from lowering.llvm.target import Target
+from qdtrace.ir.builder import Builder, ref_var, scalar_var
+from qdtrace.ir.program import Task, Var, literal
+from qdtrace.ir.types import DType
+from tests.lowering.harness import agrees, f32, i32, loop, program, task
+
+F32, I32 = DType.f32, DType.i32
+
+
+def decode(b: Builder, flat: Var, lengths: tuple[int, ...]) -> list[Var]:
+    """Indices of a product of ranges, the last fastest."""
+    found: list[Var] = []
+    for length in reversed(lengths[1:]):
+        n = literal(length, flat.dtype)
+        found.insert(0, b("rem", flat, n))
+        flat = b("div", flat, n)
+    return [flat, *found]
+
+
+def halo(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(n + 2 for n in shape)
+
+
+def stencil(shape: tuple[int, ...], start: int = 0, dtype: DType = I32) -> tuple[Task, Var, Var]:
+    """Sum of the two neighbours along the first and the last axis; arrays have a border of one."""
+    x, y = ref_var(F32, halo(shape), "x"), ref_var(F32, halo(shape), "y")
+    b, flat = Builder(), scalar_var(dtype, "f")
+    one = literal(1, dtype)
+    with b.block() as block:
+        index = [b("add", i, one) for i in decode(b, flat, shape)]
+        up = b.load(x, b("sub", index[0], one), *index[1:])
+        right = b.load(x, *index[:-1], b("add", index[-1], one))
+        left = b.load(x, *index[:-1], b("sub", index[-1], one))
+        b.store(y, b("add", up, b("sub", right, b("mul", left, f32(2)))), *index)
+    stop = int(np.prod(shape))
+    return Task("range_for", flat, literal(start, dtype), literal(stop, dtype), block.close()), x, y
+
+
+@pytest.mark.parametrize("dtype", [I32, DType.i64], ids=["i32", "i64"])
+@pytest.mark.parametrize("shape", [(5, 16), (3, 61), (2, 3, 29), (7, 3)])
+def test_stencils(shape: tuple[int, ...], dtype: DType):
+    made, x, y = stencil(shape, dtype=dtype)
+    p = program([x, y], made, [y])
+    values = np.arange(x.type.size, dtype=np.float32).reshape(x.type.shape)
+    agrees(p, [values, np.zeros_like(values)], cuts=(0.03, 0.31, 0.5, 0.81), vectors=(None, 1, 4))
+
+
+def test_ranges_that_begin_inside_a_row():
+    made, x, y = stencil((4, 40), start=57)
+    values = np.arange(x.type.size, dtype=np.float32).reshape(x.type.shape)
+    agrees(program([x, y], made, [y]), [values, np.zeros_like(values)])
+
+
+def test_neighbours_are_plain_vectors():
+    made, *_ = stencil((64, 64))
+    text = emit_task(made, Target.named("avx512")).text
+    assert "gather" not in text
+    assert "scatter" not in text
+    assert "rows of 64" in emit_task(made, Target.named("avx512")).reason
+
+
+def test_whole_arrays_are_not_cut_into_rows():
+    """The split cancels in every address, so the flat index is all there is."""
+    x, y = ref_var(F32, (20, 64), "x"), ref_var(F32, (20, 64), "y")
+
+    def body(b: Builder, i: Var) -> None:
+        index = decode(b, i, (20, 64))
+        b.store(y, b.load(x, *index), *index)
+
+    assert "rows" not in emit_task(task(20 * 64, body), Target.named("avx512")).reason
+
+
+def test_short_rows_are_left_alone():
+    made, *_ = stencil((64, 5))
+    assert "rows" not in emit_task(made, Target.named("avx512")).reason
+
+
+def test_values_of_both_indices_and_loops_over_them():
+    shape = (9, 33)
+    x, y, z = ref_var(F32, shape, "x"), ref_var(F32, shape, "y"), ref_var(I32, (9,), "z")
+
+    def body(b: Builder, flat: Var) -> None:
+        i, j = decode(b, flat, shape)
+        (a,) = loop(b, i32(0), i, i32(1), [b.convert(j, F32)], lambda k, a: [b("add", a, b.load(x, k, j))])
+        (c,) = loop(b, i32(0), j, i32(3), [a], lambda k, a: [b("sub", a, b.load(x, i, k))])
+        b.store(y, b("add", c, b.convert(b("mul", i, i32(100)), F32)), i, j)
+        b.accum(z, j, i)
+
+    p = program([x, y, z], task(9 * 33, body), [y, z])
+    values = np.random.default_rng(0).integers(-9, 9, shape).astype(np.float32)
+    agrees(p, [values, np.zeros(shape, np.float32), np.zeros(9, np.int32)], vectors=(None, 1))
+
+
+def test_the_remainder_of_a_shifted_index():
+    n = 200
+    y = ref_var(I32, (n,), "y")
+
+    def body(b: Builder, i: Var) -> None:
+        moved = b("add", i, i32(13))
+        q, r = b("div", moved, i32(20)), b("rem", moved, i32(20))
+        other = b("rem", i, i32(20))
+        b.store(y, b("add", b("mul", q, i32(1000)), b("sub", r, b("mul", other, i32(50)))), i)
+
+    agrees(program([y], task(n, body), [y]), [np.zeros(n, np.int32)], vectors=(None, 1))

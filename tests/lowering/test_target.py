@@ -1,0 +1,74 @@
+"""Targets: names, forcing, keys, refusals."""
+
+from __future__ import annotations
+
+import llvmlite.binding as llvm
+import pytest
+
+from lowering.llvm.emit import EmitOptions, emit_task
+from lowering.llvm.target import Target
+from qdtrace.errors import BackendError
+from qdtrace.ir.builder import ref_var
+from qdtrace.ir.types import DType
+from tests.lowering.harness import TARGETS, f32, i32, loop, task
+
+
+def sample():
+    """A task with a light loop."""
+    x = ref_var(DType.f32, (64,), "x")
+
+    def body(b, i):
+        (a,) = loop(b, i32(0), i32(9), i32(1), [b.load(x, i)], lambda j, a: [b("mul", a, f32(0.5))])
+        b.store(x, a, i)
+
+    return task(64, body)
+
+
+def test_forced_by_the_environment(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("QD_CPU_TARGET", "portable")
+    assert Target.host() == Target.named("portable")
+    monkeypatch.delenv("QD_CPU_TARGET")
+    assert Target.host() == Target.named("host")
+
+
+def test_unknown_names_are_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("QD_CPU_TARGET", "vax")
+    with pytest.raises(BackendError) as error:
+        Target.host()
+    assert str(error.value) == (
+        "the CPU target must be one of host, avx512, avx2, portable, scalar, got 'vax'\n"
+        "help: set or unset QD_CPU_TARGET"
+    )
+
+
+def test_keys_tell_targets_apart_and_are_stable():
+    keys = {Target.named(name).key for name in TARGETS}
+    assert len(keys) == len(TARGETS)
+    assert Target.named("avx2").key == Target.named("avx2").key
+    assert hash(Target.named("avx2")) == hash(Target.named("avx2"))
+
+
+@pytest.mark.parametrize(("name", "width"), [("avx512", 16), ("avx2", 8), ("portable", 4)])
+def test_lanes_fill_the_vectors(name: str, width: int):
+    code = emit_task(sample(), Target.named(name), EmitOptions(vectors=1))
+    assert code.lanes == width
+    assert f"<{width} x float>" in code.text
+
+
+def test_the_scalar_target_has_no_vectors():
+    code = emit_task(sample(), Target.named("scalar"))
+    assert code.lanes == 1
+    assert " x float>" not in code.text
+
+
+def test_code_tells_its_cost_and_reason():
+    code = emit_task(sample(), Target.named("avx512"))
+    assert code.cost == 2 + 9 * 2 + 2
+    assert code.reason == "16 lanes of 32 bits x 4 vectors, 2 live values"
+    assert [r.hint for r in code.refs] == ["x"]
+
+
+def test_text_is_deterministic():
+    made = sample()
+    assert emit_task(made, Target.named("avx512")).text == emit_task(made, Target.named("avx512")).text
+    llvm.parse_assembly(emit_task(made, Target.named("avx512")).text).verify()
