@@ -45,7 +45,7 @@ def check_jump(eqn: JaxprEqn, region: Region) -> None:
 def check_maker(eqn: JaxprEqn, region: Region) -> None:
     """Buffers are made outside of loops, cells inside."""
     if eqn.primitive is markers.local_p:
-        if region.kind == "root":
+        if region.is_function:
             raise TraceValueError(
                 "a qd.local belongs to one iteration, it needs to be made inside a loop",
                 loc=eqn_loc(eqn),

@@ -25,10 +25,13 @@ if TYPE_CHECKING:
 __all__ = ["Region", "restructure"]
 
 
-def restructure(closed_jaxpr: Any, *, handles: Iterable[Var] = ()) -> Region:
-    """The region tree of a jaxpr. `handles`: its inputs that are memory, where that cannot be seen from their use."""
+def restructure(closed_jaxpr: Any, *, handles: Iterable[Var] = (), is_function: bool = False) -> Region:
+    """The region tree of a jaxpr: of a traced function, or of one inside of `lax` control flow.
+
+    `handles`: its inputs that are memory, where that cannot be seen from their use.
+    """
     jaxpr = compat.open_jaxpr(closed_jaxpr)
-    root = Region("root", params=tuple(jaxpr.invars))
+    root = Region("root", params=tuple(jaxpr.invars), is_function=is_function)
     build = _Builder(root)
     for var in jaxpr.invars:
         build.define(var, None)

@@ -142,7 +142,7 @@ def trace_function(
     with new_trace(name) as context:
         try:
             closed = jax.make_jaxpr(flat)(*leaves)
-            root = restructure(closed)
+            root = restructure(closed, is_function=True)
         finally:
             remember_finished(context)
     return Traced(name, closed, root, in_tree, out_tree, tuple(leaves), names)

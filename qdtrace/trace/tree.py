@@ -38,6 +38,8 @@ class Region:
     """Of a root: variables of captured arrays, with their values."""
     results: tuple[Any, ...] = ()
     """Of a root: the atoms that are returned."""
+    is_function: bool = False
+    """Of a root: it is the traced function, not a jaxpr inside of `lax` control flow."""
 
     def walk(self) -> Iterator[JaxprEqn]:
         """All equations of the tree, in order, begin markers included."""
@@ -52,12 +54,14 @@ class Region:
 
 def is_parallel(region: Region) -> bool:
     """True for a range whose iterations are threads: it is in no other range and not made serial."""
+    if region.kind != "for" or region.hints.get("serial", False):
+        return False
     outer = region.parent
-    while outer is not None:
+    while outer is not None and outer.parent is not None:
         if outer.kind == "for":
             return False
         outer = outer.parent
-    return region.kind == "for" and not region.hints.get("serial", False)
+    return outer is not None and outer.is_function
 
 
 def has_arrays(region: Region) -> bool:
@@ -88,7 +92,7 @@ def _prune(region: Region, used: set[Var]) -> None:
         item = region.items[position]
         if isinstance(item, Region):
             _prune(item, used)
-            if item.kind in ("when",) and not item.items:
+            if item.kind in ("when", "for") and not item.items:
                 continue
             eqn = item.eqn
         else:

@@ -294,3 +294,19 @@ def test_run_body_in_an_outer_jit() -> None:
     jaxpr = jax.make_jaxpr(lambda x, s: qd.run_body(body, (x,), {"s": s}))(X, 2.0)
     names = [e.primitive.name for e in jaxpr.jaxpr.eqns]
     assert (names[0], names[-1]) == ("qd_buffer", "qd_read")
+
+
+def test_cells_and_breaks_inside_of_lax_control_flow() -> None:
+    def body(x):
+        def step(k, c):
+            cell = qd.local(c)
+            for j in qd.range(8):
+                qd.break_if(x[j] > cell)
+                cell += 1
+            return cell.value
+
+        for i in qd.range(8):
+            x[i] = lax.fori_loop(0, 3, step, x[i])
+        return x
+
+    assert first(qd.trace_function(body, (X,)), markers.store_p)

@@ -1,3 +1,4 @@
+# ruff: noqa: B007, B023, C416, E731, F821, F841, SIM108
 """Questions about compiled code, against code whose answers are plain to see."""
 
 from __future__ import annotations
@@ -7,8 +8,6 @@ import dis
 import pytest
 
 from qdtrace.trace.bytecode import CodeMap
-
-# ruff: noqa: B023, E731, F821, F841, SIM108
 
 
 def loop_of(function):
