@@ -59,10 +59,26 @@ def ragged(ptr: Any, col: Any, w: Any, x: Any) -> Run:
 
 @qd.jit
 def nearest_points(queries, points):
-    distances = qd.empty((queries.shape[0], lanes.NEIGHBOURS), jnp.float32)
-    indices = qd.empty((queries.shape[0], lanes.NEIGHBOURS), jnp.int32)
+    count = lanes.NEIGHBOURS
+    distances = qd.empty((queries.shape[0], count), jnp.float32)
+    indices = qd.empty((queries.shape[0], count), jnp.int32)
     for i in qd.range(queries.shape[0]):
-        distances[i], indices[i] = lanes.nearest(queries[i], points)
+        best = qd.local(jnp.full((count,), jnp.inf, jnp.float32))
+        who = qd.local(jnp.full((count,), -1, jnp.int32))
+        at = queries[i]
+        for j in qd.range(points.shape[0]):
+            dx, dy, dz = points[j, 0] - at[0], points[j, 1] - at[1], points[j, 2] - at[2]
+            d = dx * dx + dy * dy + dz * dz
+            with qd.when(d < best[count - 1]):
+                k = qd.local(count - 1)
+                for _ in qd.while_(lambda: (k > 0) & (best[jnp.maximum(k.value - 1, 0)] > d)):  # noqa: B023
+                    best[k.value] = best[k.value - 1]
+                    who[k.value] = who[k.value - 1]
+                    k -= 1
+                best[k.value] = d
+                who[k.value] = j
+        distances[i] = best[...]
+        indices[i] = who[...]
     return distances, indices
 
 
