@@ -234,14 +234,28 @@ def _where_active(imp: Importer, active: np.ndarray, carry: Carry, new: Value, o
     return imp.materialise(shape, carry.dtype, choose, carry.pair)
 
 
+def _essential(jaxpr: Any) -> tuple[list[Any], dict[Any, Any]]:
+    """Equations that compute something, and for results of conversions to the same dtype what they convert."""
+    same: dict[Any, Any] = {}
+    eqns = []
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name == "convert_element_type" and eqn.invars[0].aval.dtype == eqn.outvars[0].aval.dtype:
+            source = eqn.invars[0]
+            same[eqn.outvars[0]] = source if isinstance(source, compat.Literal) else same.get(source, source)
+        else:
+            eqns.append(eqn)
+    return eqns, same
+
+
 def _counter(
     cond: Any, body: Any, n_cond: int, n_body: int, cond_consts: Sequence[Value], initial: Sequence[Value]
 ) -> tuple[int, Atom, Any] | None:
     """(position of the counting carry, its bound, position of the bound when carried) of a counted loop."""
     cond, body = compat.open_jaxpr(cond), compat.open_jaxpr(body)
-    if len(cond.eqns) != 1 or cond.eqns[0].primitive.name != "lt" or cond.outvars[0] is not cond.eqns[0].outvars[0]:
+    eqns, same = _essential(cond)
+    if len(eqns) != 1 or eqns[0].primitive.name != "lt" or cond.outvars[0] is not eqns[0].outvars[0]:
         return None
-    left, right = cond.eqns[0].invars
+    left, right = (v if isinstance(v, compat.Literal) else same.get(v, v) for v in eqns[0].invars)
     if isinstance(left, compat.Literal) or left not in cond.invars or left.aval.shape:
         return None
     k = list(cond.invars).index(left) - n_cond
@@ -252,31 +266,24 @@ def _counter(
     if right not in cond.invars:
         return None
     m = list(cond.invars).index(right)
-    if m < n_cond:
-        bound = cond_consts[m]
-    elif body.outvars[m - n_cond] is body.invars[n_body + m - n_cond]:
-        bound = initial[m - n_cond]
-    else:
+    carried = m - n_cond if m >= n_cond else None
+    if carried is not None and body.outvars[carried] is not body.invars[n_body + carried]:
         return None
-    return (
-        (k, bound[()], m - n_cond if m >= n_cond else None)
-        if isinstance(bound, np.ndarray) and not bound.shape
-        else None
-    )
+    bound = cond_consts[m] if carried is None else initial[carried]
+    return (k, bound[()], carried) if isinstance(bound, np.ndarray) and not bound.shape else None
 
 
 def _steps_by_one(body: Any, invar: int, outvar: int) -> bool:
     """True when result `outvar` of a jaxpr is its operand `invar` plus one."""
+    eqns, same = _essential(body)
     target = body.outvars[outvar]
-    for eqn in body.eqns:
+    target = target if isinstance(target, compat.Literal) else same.get(target, target)
+    for eqn in eqns:
         if target in eqn.outvars:
             if eqn.primitive.name != "add":
                 return False
-            a, b = eqn.invars
-            for x, y in ((a, b), (b, a)):
-                if x is body.invars[invar] and isinstance(y, compat.Literal) and y.val == 1:
-                    return True
-            return False
+            a, b = (v if isinstance(v, compat.Literal) else same.get(v, v) for v in eqn.invars)
+            return any(x is body.invars[invar] and isinstance(y, compat.Literal) and y.val == 1 for x, y in ((a, b), (b, a)))
     return False
 
 

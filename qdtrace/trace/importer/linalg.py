@@ -275,7 +275,7 @@ def svd(a: Any, *, full_matrices: bool, compute_uv: bool, subset_by_index: Any =
         raise UnsupportedError("`svd` in a loop body gives all singular values", help="slice the result")
     if a.shape[0] < a.shape[1]:
         s, u, v = _tall_svd(a.T, full_matrices, compute_uv)
-        return (s, v.T, u.T) if compute_uv else (s,)
+        return (s, v, u.T) if compute_uv else (s,)
     s, u, v = _tall_svd(a, full_matrices, compute_uv)
     return (s, u, v.T) if compute_uv else (s,)
 
