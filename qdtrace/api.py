@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from qdtrace.compose.debug import run_blocking, take_failure
 from qdtrace.compose.staging import stage
 from qdtrace.config import current, options_from
 from qdtrace.errors import BackendError, QdError, TraceTypeError
@@ -103,7 +104,7 @@ class Jitted:
             return function(*args, **kwargs)
         except QdError:
             raise
-        except (TypeError, ValueError) as error:
+        except Exception as error:
             return self._again(error, function, args, kwargs)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
@@ -136,8 +137,8 @@ class Jitted:
             return _stage_call(self._function, args, kwargs, self._name, options)
 
         function = jax.jit(staged, **{k: v for k, v in self._jax_settings.items() if v not in ((), None)})
-        self._functions[now] = function
-        return function
+        self._functions[now] = run_blocking(function) if options.debug else function
+        return self._functions[now]
 
     def _inside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call from another function that is being traced."""
@@ -148,7 +149,9 @@ class Jitted:
         return jax.tree.map(as_buffer, function(*args, **kwargs))
 
     def _again(self, error: Exception, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """JAX refused the arguments: converts foreign arrays once, and words device errors in our terms."""
+        """JAX refused the arguments or the run failed: converts foreign arrays once, words errors in our terms."""
+        if (failure := take_failure()) is not None:
+            raise failure from None
         if "incompatible devices" in str(error):
             raise BackendError(
                 f"{self._name}: needs all arrays on one device, got {_devices((args, kwargs))}",
@@ -175,7 +178,7 @@ def _stage_call(f: Callable[..., Any], args: Any, kwargs: Any, name: str, option
         name=name,
     )
     leaves = [x for x in jax.tree.leaves((args, kwargs)) if isinstance(x, jax.core.Tracer)]
-    return jax.tree.unflatten(traced.out_tree, stage(traced.root, leaves, name, options))
+    return jax.tree.unflatten(traced.out_tree, stage(traced.root, leaves, traced.names, name, options))
 
 
 def _is_static(argument: Any) -> bool:

@@ -17,6 +17,7 @@ from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
+from qdtrace.compose.debug import run_checked
 from qdtrace.errors import BackendError, GradientError
 from qdtrace.ir.printer import print_program
 from qdtrace.passes.pipelines import optimise
@@ -94,6 +95,8 @@ def _eager(staged: StagedProgram) -> Any:
 
 def _run_on(name: str) -> Any:
     def run(*operands: Any, staged: StagedProgram) -> list[Any]:
+        if staged.options.debug:
+            return run_checked(staged, operands)
         return compiled_for(staged, name).call(*operands)
 
     return mlir.lower_fun(run, multiple_results=True)

@@ -20,7 +20,7 @@ from qdtrace.ir.types import DType, RefType, Space
 from qdtrace.ir.walk import walk_task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 _WRITES = frozenset({Effect.WRITE, Effect.ACCUM})
 
@@ -59,9 +59,9 @@ class Segment:
     written: set[Var] = field(default_factory=set)
     serial: Builder | None = None
     values: dict[int, Var] = field(default_factory=dict)
-    loaded: dict[Var, np.ndarray] = field(default_factory=dict)
-    """Values already loaded by the open serial task."""
     counter: Iterator[int] = field(default_factory=count)
+    is_needed: Callable[[Pending], bool] = lambda _: True
+    """Whether something after the open serial task reads a value that it computes."""
 
     # ------------------------------------------------------------------ references
     def param(self, value: Any, hint: str = "c") -> Var:
@@ -140,13 +140,15 @@ class Segment:
         if self.serial is None:
             return
         builder, self.serial = self.serial, None
-        self.loaded.clear()
         for value in self.pending:
-            if value.atoms is not None:
+            if value.atoms is not None and self.is_needed(value):
                 for position in np.ndindex(*value.atoms.shape):
                     at = [literal(k, DType.i32) for k in position]
                     builder.store(value.ref, value.atoms[position], *at)
-                value.atoms = None
+            value.atoms = None
+        used = {eqn.invars[0] for eqn in builder.current.eqns if eqn.primitive.name == "store"}
+        unused = {p.ref for p in self.pending} - used
+        self.buffers = [b for b in self.buffers if b not in unused or b in self.written]
         zero = literal(0, DType.i32)
         body = builder.current.close()
         self.append(Task("serial", None, zero, zero, body, name=f"{self.name}.serial{next(self.counter)}"))

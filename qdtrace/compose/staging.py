@@ -14,6 +14,7 @@ nothing else needs the old content, so no copy is made.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -61,9 +62,12 @@ class Constant:
 Entry = Constant | BufferState | Pending
 
 
-def stage(root: Region, args: Sequence[Any], name: str, options: Options) -> list[Any]:
-    """Evaluates a traced function on JAX values (usually tracers); gives its flat outputs."""
-    stager = Stager(name, options)
+def stage(root: Region, args: Sequence[Any], names: Sequence[str], name: str, options: Options) -> list[Any]:
+    """Evaluates a traced function on JAX values (usually tracers); gives its flat outputs.
+
+    `names` are those of the arguments, for printed graphs and errors.
+    """
+    stager = Stager(name, options, hints=dict(zip(root.params, names, strict=True)))
     for var, const in root.constants.items():
         stager.env[var] = Constant(const)
     for var, arg in zip(root.params, args, strict=True):
@@ -101,6 +105,8 @@ class Stager:
     name: str
     options: Options
     env: dict[Any, Entry] = field(default_factory=dict)
+    hints: dict[Any, str] = field(default_factory=dict)
+    """Names of variables that the user gave."""
     last_use: dict[Any, int] = field(default_factory=dict)
     position: int = 0
     segment: Segment = field(init=False)
@@ -109,7 +115,13 @@ class Stager:
     programs: int = 0
 
     def __post_init__(self) -> None:
-        self.segment = Segment(self.name)
+        self._open_segment()
+
+    def _open_segment(self) -> None:
+        self.segment = Segment(self.name, is_needed=self._is_needed)
+
+    def _is_needed(self, pending: Pending) -> bool:
+        return any(e is pending and self.used_later(v) for v, e in self.env.items())
 
     # ------------------------------------------------------------------ walking
     def note_uses(self, items: Sequence[Any], outvars: Sequence[Any]) -> None:
@@ -184,7 +196,7 @@ class Stager:
                 waiting.setdefault(entry, []).append(var)
         results = [*states.values(), *(p.ref for p in waiting)]
         program = segment.finish(results)
-        self.segment = Segment(self.name)
+        self._open_segment()
         if results:
             staged = StagedProgram.of(program, self.options)
             outs = call(staged, [value for _, value in segment.operands])
@@ -393,7 +405,10 @@ class Stager:
         """A buffer with the content of an array, or a cell between loops."""
         aval = eqn.outvars[0].aval
         value = jnp.asarray(self.value(eqn.invars[0]), aval.dtype)
-        self.env[eqn.outvars[0]] = self._new_state(aval, value=physical(value))
+        state = self._new_state(aval, value=physical(value))
+        if not is_literal(eqn.invars[0]) and eqn.invars[0] in self.hints:
+            state.hint = re.sub(r"\W+", "_", self.hints[eqn.invars[0]]).strip("_") or state.hint
+        self.env[eqn.outvars[0]] = state
 
     @staticmethod
     def _new_state(aval: Any, value: Any = None, fill: Any = None) -> BufferState:

@@ -1,0 +1,59 @@
+"""`debug=True`: programs run in the reference interpreter, which checks every access.
+
+Indices out of bounds, reads of memory that was never stored, and races between iterations become errors that name
+the user's lines. It is slow (thousands of operations a second, not billions): for small inputs while looking for a
+defect. This is the only place where a compiled function calls back into Python.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from qdtrace.errors import QdError
+from qdtrace.interpret.reference import evaluate
+from qdtrace.ir.program import ref_type
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from qdtrace.compose.call import StagedProgram
+
+_FUEL = 10**9
+_failures: list[QdError] = []
+
+
+def run_checked(staged: StagedProgram, operands: Sequence[Any]) -> list[Any]:
+    """The traced program, before any pass, in the interpreter with all its checks."""
+    program = staged.program
+    shapes = [jax.ShapeDtypeStruct(ref_type(v).shape, v.dtype.numpy) for v in program.results]
+
+    def on_host(*arrays: Any) -> list[np.ndarray]:
+        try:
+            return evaluate(program, [np.asarray(a) for a in arrays], check_races=True, fuel=_FUEL)
+        except QdError as error:
+            _failures.append(error)
+            raise
+
+    return jax.pure_callback(on_host, shapes, *operands, vmap_method="sequential")
+
+
+def take_failure() -> QdError | None:
+    """The error that a checked program raised since the last look, if any: XLA's own hides it in a text."""
+    failure = _failures[-1] if _failures else None
+    _failures.clear()
+    return failure
+
+
+def run_blocking(function: Any) -> Any:
+    """A jitted function that waits for its results, so that errors come out of the call that caused them."""
+
+    @functools.wraps(function)
+    def blocking(*args: Any, **kwargs: Any) -> Any:
+        return jax.block_until_ready(function(*args, **kwargs))
+
+    blocking.trace = function.trace  # type: ignore[attr-defined]
+    return blocking
