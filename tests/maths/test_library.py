@@ -88,5 +88,5 @@ def test_coefficients_are_what_the_generator_writes():
             # Half a unit of f64, twice: printed and read.
             expected = pytest.approx([float(c) for c in found], rel=2**-24 if fit.precision == "f32" else 2**-52)
             assert list(COEFFICIENTS[fit.name, fit.precision]) == expected
-            assert worst < {"exp": 2e-8, "sin": 1e-18, "cbrt": 3e-4}[fit.name]
+            assert worst < {"exp": 2e-8, "sin": 4e-18, "cbrt": 3e-4}[fit.name]
     assert not wanted

@@ -63,11 +63,11 @@ def digamma(b: Builder, x: Value) -> Value:
     size = b.abs(wide)
     negative = wide < 0.0
     a = b.select(negative, size + 1.0, wide)
-    far, below = a >= 10.0, a < 1.0
+    far, below = a >= 6.0, a < 1.0
     # digamma(a) = digamma(y) + top / bottom, y in [1, 2).
     y = b.select(far, 1.5, b.select(below, a + 1.0, a))
     top, bottom = b.select(below, -1.0, b.value(0.0, "double")), b.select(below, a, 1.0)
-    for _ in range(8):
+    for _ in range(4):
         high = y >= 2.0
         y = b.select(high, y - 1.0, y)
         top = b.select(high, b.mad(top, y, bottom), top)

@@ -186,11 +186,11 @@ def _fits() -> Iterable[Fit]:
         return (mp.digamma(x) - mp.log(x) + 1 / (2 * x)) / w
 
     zero = mp.findroot(mp.digamma, 1.4616)
-    for p, gamma, large, psi, asymptotic in ((single, 10, 2, 10, 2), (double, 20, 6, 22, 6)):
+    for p, gamma, large, psi, asymptotic in ((single, 10, 2, 10, 3), (double, 20, 6, 22, 8)):
         yield Fit("lgamma", p, lambda d: mp.loggamma(2 + d) / d, one, mp.mpf("-0.721"), mp.mpf("0.5"), gamma, double)
         yield Fit("stirling", p, stirling, one, mp.mpf("1e-12"), mp.mpf(1) / 64, large, double)
         yield Fit("digamma", p, lambda u: mp.digamma(u + 1.5) / (u + 1.5 - zero), one, -0.5001, 0.5001, psi, double)
-        yield Fit("digamma_tail", p, digamma_tail, one, mp.mpf("1e-10"), mp.mpf(1) / 100, asymptotic, double)
+        yield Fit("digamma_tail", p, digamma_tail, one, mp.mpf("1e-10"), mp.mpf(1) / 36, asymptotic, double)
 
 
 def render() -> str:
