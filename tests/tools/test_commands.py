@@ -11,6 +11,9 @@ from pathlib import Path
 import jax
 import pytest
 
+import qdtrace as qd
+from qdtrace.__main__ import main
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -30,10 +33,12 @@ def command(*words: str, cache: Path) -> subprocess.CompletedProcess[str]:
 def test_info_names_versions_backend_and_cache(tmp_path: Path) -> None:
     done = command("info", cache=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert re.search(r"^qdtrace \d+\.\d+\.\d+", done.stdout)
-    assert "backend cpu" in done.stdout
-    assert f"jax {jax.__version__}" in done.stdout
-    assert f"artifact cache: {tmp_path} (0 files, 0 KiB)" in done.stdout
+    rows = dict(re.split(r"\s{2,}", line, maxsplit=1) for line in done.stdout.splitlines())
+    assert rows["qdtrace"] == qd.__version__
+    assert rows["jax"].startswith(jax.__version__)
+    assert rows["devices"] == ", ".join(map(str, jax.devices()))
+    assert rows["target"].startswith("cpu (")
+    assert rows["artifact cache"] == f"{tmp_path} (0 files, 0 KiB)"
 
 
 def test_the_cache_is_filled_shown_and_cleared(tmp_path: Path) -> None:
@@ -51,15 +56,16 @@ def test_the_cache_is_filled_shown_and_cleared(tmp_path: Path) -> None:
     environment = {**os.environ, "QD_OFFLINE_CACHE_DIR": str(cache), "PYTHONPATH": str(ROOT)}
     subprocess.run([sys.executable, str(script)], env=environment, check=True, timeout=300)
     shown = command("cache", "info", cache=cache).stdout
-    files = re.fullmatch(rf"artifact cache: {re.escape(str(cache))}, (\d+) files, \d+ KiB\n", shown)
+    files = re.fullmatch(rf"{re.escape(str(cache))}: (\d+) files, 0\.\d MiB\n", shown)
     assert files is not None, shown
     assert int(files[1]) > 0
-    assert command("cache", "clear", cache=cache).stdout == f"artifact cache: {files[1]} files removed from {cache}\n"
-    assert command("cache", "info", cache=cache).stdout == f"artifact cache: {cache}, 0 files, 0 KiB\n"
+    assert command("cache", "clear", cache=cache).stdout == f"{cache}: {files[1]} files removed\n"
+    assert command("cache", "info", cache=cache).stdout == f"{cache}: 0 files, 0.0 MiB\n"
 
 
 @pytest.mark.parametrize("words", [(), ("fly",), ("cache",), ("cache", "burn"), ("info", "more")])
-def test_wrong_commands_are_refused(words: tuple[str, ...], tmp_path: Path) -> None:
-    done = command(*words, cache=tmp_path)
-    assert done.returncode == 2
-    assert "usage: python -m qdtrace" in done.stderr
+def test_wrong_commands_are_refused(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(words)
+    assert stopped.value.code == 2
+    assert "usage: python -m qdtrace" in capsys.readouterr().err
