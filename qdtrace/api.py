@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -14,6 +15,7 @@ from qdtrace.config import current, options_from
 from qdtrace.errors import BackendError, QdError, TraceTypeError
 from qdtrace.lowered import Lowered, find_programs
 from qdtrace.trace.context import get_current
+from qdtrace.trace.source import user_loc
 from qdtrace.trace.trace import as_buffer, as_values, trace_function
 
 if TYPE_CHECKING:
@@ -159,7 +161,7 @@ class Jitted:
             ) from error
         converted, changed = _convert_foreign((args, kwargs))
         if not changed:
-            raise error
+            raise (_not_an_array(error, self._name) or error) from None
         args, kwargs = converted
         return function(*args, **kwargs)
 
@@ -184,6 +186,21 @@ def _stage_call(f: Callable[..., Any], args: Any, kwargs: Any, name: str, option
 def _is_static(argument: Any) -> bool:
     """Under `jax.jit` what is to be traced arrives as tracers; anything else was declared static."""
     return any(not isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(argument))
+
+
+def _not_an_array(error: Exception, name: str) -> TraceTypeError | None:
+    """The error for an argument that is no array, number or pytree of them; None when that is not what went wrong."""
+    path = re.search(r"abstract array.* at path ([^\s.]+)", str(error), re.DOTALL)
+    if path is None:
+        return None
+    kind = re.search(r"is of type <class '([^']+)'>", str(error))
+    argument = re.split(r"[.\[]", path[1])[0]
+    return TraceTypeError(
+        f"{name}: the argument `{path[1].rstrip('.')}` needs to be an array, a number or a pytree of them, "
+        f"got {kind[1].removeprefix('builtins.') if kind else 'something else'}",
+        loc=user_loc(),
+        help=f"make it static: qd.jit(f, static_argnames={argument!r}), or register its class with qd.dataclass",
+    )
 
 
 def _devices(tree: Any) -> str:

@@ -179,6 +179,7 @@ class Stager:
 
     def content(self, state: BufferState) -> Any:
         """The whole content of a buffer now."""
+        self.segment.close_serial()
         ref = self.segment.refs.get(state)
         if ref is not None and (ref in self.segment.written or state.value is None):
             self.flush()
@@ -189,6 +190,7 @@ class Stager:
     def flush(self) -> None:
         """Closes the segment: one call; buffers and pending values become JAX values."""
         segment = self.segment
+        segment.close_serial()
         states = {s: v for s, v in segment.refs.items() if v in segment.written and self._is_live(s)}
         waiting: dict[Pending, list[Any]] = {}
         for var, entry in self.env.items():
