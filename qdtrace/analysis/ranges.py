@@ -73,7 +73,9 @@ def _transfer(name: str, operands: Sequence[Range], dtype: DType, source: DType)
         case "or" | "xor" if dtype is not DType.bool and a >= 0 and c >= 0:
             return (max(a, c) if name == "or" else 0), (1 << max(b, d).bit_length()) - 1
         case "shift_right_logical" | "shift_right_arithmetic" if a >= 0 and c >= 0 and d < dtype.bits:
-            return a >> d, b >> c
+            # The arithmetic one repeats the top bit of an unsigned integer too.
+            repeats = name == "shift_right_arithmetic" and b >> (dtype.bits - 1)
+            return None if repeats else (a >> d, b >> c)
         case "shift_left" if a >= 0 and c >= 0 and d < dtype.bits:
             return a << c, b << d
         case "population_count" | "clz":

@@ -21,7 +21,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.effects import summarise
-from qdtrace.ir.program import Block, Eqn, Literal, Program, Task, Var
+from qdtrace.ir.program import Block, Eqn, Literal, Program, Task, Var, ref_type
+from qdtrace.ir.types import Space
 from qdtrace.passes.base import TaskPass
 from qdtrace.passes.loop_invariant import load_cannot_fail
 
@@ -49,8 +50,7 @@ class _Mover:
         self.params = params
         self.written = written
         self.moved: list[Eqn] = []
-        self.shared = {v for e in task.head for v in e.outvars} - _depends_on(task.head, written)
-        """Values of the head that the body may use."""
+        self.shared = {v for e in task.head for v in e.outvars}
         start, stop = task.start, task.stop
         self.runs = isinstance(start, Literal) and isinstance(stop, Literal) and bool(start.value < stop.value)
 
@@ -81,23 +81,4 @@ class _Mover:
 
 
 def _is_global(eqn: Eqn) -> bool:
-    return str(eqn.invars[0].type).startswith("ref")
-
-
-def _depends_on(eqns: Collection[Eqn], refs: Collection[Var]) -> set[Var]:
-    """Results of the equations that depend on the content of the references."""
-    tainted: set[Var] = set()
-    for eqn in eqns:
-        inner = _reads(eqn)
-        if not inner.isdisjoint(refs) or not inner.isdisjoint(tainted):
-            tainted.update(eqn.outvars)
-    return tainted
-
-
-def _reads(eqn: Eqn) -> set[Var]:
-    found = {a for a in eqn.invars if isinstance(a, Var)}
-    for block in eqn.blocks:
-        found |= {a for a in block.results if isinstance(a, Var)}
-        for inner in block.eqns:
-            found |= _reads(inner)
-    return found
+    return ref_type(eqn.invars[0]).space is Space.GLOBAL

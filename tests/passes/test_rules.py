@@ -33,7 +33,20 @@ def special_values(dtype: DType) -> np.ndarray:
         values = {0, 1, 2, 3, 7, 8, 100, info.max, info.max - 1, info.min, info.min + 1, -1, -3}
         return np.array(sorted(v for v in values if info.min <= v <= info.max), dtype.numpy)
     info = ml_dtypes.finfo(dtype.numpy)
-    finite = [0.0, 1.0, 0.5, 1.5, 2.0, 3.0, 7.25, 100.5, float(info.max), float(info.tiny), float(info.smallest_subnormal), 1e-3]
+    finite = [
+        0.0,
+        1.0,
+        0.5,
+        1.5,
+        2.0,
+        3.0,
+        7.25,
+        100.5,
+        float(info.max),
+        float(info.tiny),
+        float(info.smallest_subnormal),
+        1e-3,
+    ]
     values = np.array([*finite, np.inf, np.nan], np.float64)
     with np.errstate(over="ignore"):
         return np.concatenate([values, -values]).astype(dtype.numpy)
@@ -42,7 +55,9 @@ def special_values(dtype: DType) -> np.ndarray:
 def crossed(inputs: dict[str, str]) -> list[np.ndarray]:
     """Every combination of special values of the inputs, one array for each."""
     rows = list(itertools.product(*(special_values(DType(d)) for d in inputs.values())))
-    return [np.array(column, DType(d).numpy) for column, d in zip(zip(*rows, strict=True), inputs.values(), strict=True)]
+    return [
+        np.array(column, DType(d).numpy) for column, d in zip(zip(*rows, strict=True), inputs.values(), strict=True)
+    ]
 
 
 def applied(rule: Rule, case: Case):

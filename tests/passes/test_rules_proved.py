@@ -14,14 +14,17 @@ from qdtrace.passes import algebraic, peephole
 from qdtrace.passes.rewrite import RewriteOptions, Rewriter, RuleSet
 from tests.passes.expressions import expression_program
 
-RULES = RuleSet.of([r for r in (*algebraic.RULES, *peephole.RULES)], fast_math=False)
+RULES = RuleSet.of((*algebraic.RULES, *peephole.RULES), fast_math=False)
 INTEGER_RULES = {
     r.name
     for r in (*algebraic.RULES, *peephole.RULES)
     if r.stage == "scalar" and r.on != "float" and r.name not in ("bitcast_bitcast", "integer_pow_even")
 }
 CONSTANTS = {"i8": (0, 1, -1, 2, 7, 8, 127, -128), "u8": (0, 1, 2, 7, 8, 128, 254, 255)}
-PAIRS = {"i8": ((3, 4), (-1, 1), (127, 127), (-128, -1), (7, 0)), "u8": ((3, 4), (255, 1), (200, 100), (8, 128), (7, 0))}
+PAIRS = {
+    "i8": ((3, 4), (-1, 1), (127, 127), (-128, -1), (7, 0)),
+    "u8": ((3, 4), (255, 1), (200, 100), (8, 128), (7, 0)),
+}
 
 # T is the dtype, C and D are constants, x y z operands of dtype T, c d of bool.
 PLAIN = """
@@ -48,7 +51,9 @@ ONE = """
 (shift_left C x)  (lt x C)  (le x C)  (gt C x)  (ge x C)  (mul (neg x) C)  (lt (div x 3:T) C)  (gt (rem x 5:T) C)
 (le (shift_right_logical x 2:T) C)  (lt (abs x) C)  (ge (population_count x) C)  (ne (select c 1:T 0:T) C)
 (lt (convert[T] c) C)  (eq (xor (and x 7:T) (and y 3:T)) C)  (lt (or (and x 7:T) (and y 3:T)) C)
-(ge (shift_left (and x 3:T) 2:T) C)  (lt (max (neg (and x 7:T)) y) C)
+(ge (shift_left (and x 3:T) 2:T) C)  (le (shift_right_arithmetic x 2:T) C)
+(lt (shift_right_arithmetic (and x 31:T) 2:T) C)  (lt (shift_right_logical (and x 31:T) (and y 1:T)) C)
+(lt (max (neg (and x 7:T)) y) C)
 (le (rem (and x 7:T) 5:T) C)  (lt (sub (and x 7:T) (and y 3:T)) C)  (gt (select c (and x 7:T) (and y 3:T)) C)
 """
 TWO = """
@@ -106,7 +111,9 @@ def meaning(name: str, ops, source: DType, target: DType, params):
     b = ops[1] if len(ops) > 1 else None
     signed, width = source.is_signed, a.size()
     zero, ones = z3.BitVecVal(0, width), z3.BitVecVal(-1, width)
-    less = {"lt": (a < b) if signed else z3.ULT(a, b), "le": (a <= b) if signed else z3.ULE(a, b)} if b is not None else {}
+    less = (
+        {"lt": (a < b) if signed else z3.ULT(a, b), "le": (a <= b) if signed else z3.ULE(a, b)} if b is not None else {}
+    )
     match name:
         case "add":
             return a + b
