@@ -11,10 +11,10 @@ import numpy as np
 
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.builder import Builder, ref_var, scalar_var
-from qdtrace.ir.program import Literal, Program, Task, Var, literal
+from qdtrace.ir.program import Program, Task, Var, literal
 from qdtrace.ir.types import DType
 from qdtrace.ir.walk import walk_program
-from qdtrace.trace.importer import ArrayRef, Importer, MemoryArray
+from qdtrace.trace.importer import Importer, MemoryArray
 
 
 def _physical(aval: Any) -> tuple[tuple[int, ...], np.dtype]:
@@ -60,8 +60,8 @@ class Imported:
         ]
 
 
-def imported(fn: Any, *args: Any, hoist: bool = True, memory: bool = False, budget: int = 256) -> Imported:
-    """The program that applies `fn` to each row of the arguments. `memory`: arguments stay references."""
+def imported(fn: Any, *args: Any, hoist: bool = True, budget: int = 256) -> Imported:
+    """The program that applies `fn` to each row of the arguments."""
     size = args[0].shape[0]
     rows = [jax.eval_shape(lambda a: a[0], a) for a in args]
     closed = jax.make_jaxpr(lambda *xs: fn(*xs))(*rows)
@@ -77,16 +77,15 @@ def imported(fn: Any, *args: Any, hoist: bool = True, memory: bool = False, budg
 
     index = scalar_var(DType.i32, "i")
     with builder.block() as body:
+        importer = Importer(builder, hoist=hoisted if hoist else None, scalar_budget=budget)
         values = []
         for row in rows:
             shape, dtype = _physical(row)
             ref = ref_var(DType.of(dtype), (size, *shape), "x")
             params.append(ref)
-            value = np.empty(shape, object)
-            for k in np.ndindex(*shape):
-                value[k] = builder.load(ref, index, *(literal(j, DType.i32) for j in k))
-            values.append(value)
-        importer = Importer(builder, hoist=hoisted if hoist else None, scalar_budget=budget)
+            values.append(
+                importer.build(shape, ref.dtype, lambda k, ref=ref: importer.load(ref, [index, *k]), unroll=True)
+            )
         outs = importer.jaxpr(closed, values)
         results = []
         out_avals = [v.aval for v in closed.jaxpr.outvars]
@@ -95,7 +94,9 @@ def imported(fn: Any, *args: Any, hoist: bool = True, memory: bool = False, budg
             ref = ref_var(DType.of(dtype), (size, *shape), "y")
             results.append(ref)
             if isinstance(out, MemoryArray):
-                importer.loop_nest(out.shape, lambda k, out=out, ref=ref: importer.store(ref, importer.element(out, k), [index, *k]))
+                importer.loop_nest(
+                    out.shape, lambda k, out=out, ref=ref: importer.store(ref, importer.element(out, k), [index, *k])
+                )
             else:
                 for k in np.ndindex(*shape):
                     builder.store(ref, out[k], index, *(literal(j, DType.i32) for j in k))
@@ -106,14 +107,12 @@ def imported(fn: Any, *args: Any, hoist: bool = True, memory: bool = False, budg
     return Imported(program, [c for _, c in constants], out_avals)
 
 
-__all__ = ["ArrayRef", "Imported", "Literal", "imported", "to_physical"]
-
-
 def check(fn: Any, *args: Any, rtol: float = 0.0, atol: float = 0.0, exact: bool = False, **options: Any) -> Imported:
     """Compares the imported function with jax.vmap of it."""
     program = imported(fn, *args, **options)
     got = program(*args)
-    want = [to_physical(x) if not isinstance(x.dtype, np.dtype) else np.asarray(x) for x in jax.tree.leaves(jax.jit(jax.vmap(fn))(*args))]
+    leaves = jax.tree.leaves(jax.jit(jax.vmap(fn))(*args))
+    want = [np.asarray(x) if isinstance(x.dtype, np.dtype) else to_physical(x) for x in leaves]
     assert len(got) == len(want)
     for g, w in zip(got, want, strict=True):
         assert g.dtype == w.dtype

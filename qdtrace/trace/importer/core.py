@@ -131,6 +131,7 @@ class Importer(MemoryOps):
     def _constant_array(self, content: Any, aval: Any) -> Value:
         pair = is_pair(aval)
         if not isinstance(aval.dtype, np.dtype):
+            self._check_key(aval.dtype)
             content = jax.random.key_data(content)
         if isinstance(content, jax.core.Tracer):
             return self._captured(content, aval, pair)
@@ -159,6 +160,7 @@ class Importer(MemoryOps):
         """The graph dtype of an array; of the parts of a pair."""
         dtype = aval.dtype
         if not isinstance(dtype, np.dtype):
+            self._check_key(dtype)
             return DType.u32
         try:
             return DType.of(dtype if dtype.kind != "c" else np.dtype(f"f{dtype.itemsize // 2}"))
@@ -168,6 +170,14 @@ class Importer(MemoryOps):
                 f"needs one of {', '.join(d.value for d in DType)}, got {dtype}", loc=self.builder.loc,
                 help="convert it with .astype outside of the loop",
             ) from None  # fmt: skip
+
+    def _check_key(self, dtype: Any) -> None:
+        if "fry" not in str(dtype):
+            self.locate()
+            raise UnsupportedError(
+                f"needs threefry keys, got {dtype}", loc=self.builder.loc,
+                help='jax.random.key(seed, impl="threefry2x32")',
+            )  # fmt: skip
 
     # ------------------------------------------------------------------ equations
     def locate(self) -> None:

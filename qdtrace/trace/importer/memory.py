@@ -247,6 +247,8 @@ class MemoryOps(ScalarOps):
 
     def in_memory(self, value: Value) -> Value:
         """A form that traced indices read cheaply: large small-arrays are spilled once."""
+        if isinstance(value, RefValue):
+            raise self.unreadable(value)
         return self.spill(value) if isinstance(value, np.ndarray) and value.size > CHAIN else value
 
     def spill(self, value: np.ndarray) -> MemoryArray:

@@ -8,7 +8,6 @@ import jax
 import numpy as np
 from jax.extend import random as jax_random
 
-from qdtrace.errors import UnsupportedError
 from qdtrace.ir.types import DType
 from qdtrace.trace.importer.elementwise import per_element
 from qdtrace.trace.importer.registry import rule, traced_rule
@@ -24,14 +23,6 @@ if TYPE_CHECKING:
 _THREEFRY = jax_random.threefry_prng_impl
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = np.uint32(0x1BD11BDA)
-
-
-def _check(imp: Importer, dtype: Any) -> None:
-    if "fry" not in str(dtype):
-        imp.locate()
-        raise UnsupportedError(
-            f"needs threefry keys, got {dtype}", loc=imp.builder.loc, help='jax.random.key(seed, impl="threefry2x32")'
-        )
 
 
 def _apply(
@@ -58,7 +49,7 @@ def _over_keys(imp: Importer, key: Value, fn: Callable[[np.ndarray], Value], out
 @rule("random_bits")
 def random_bits(imp: Importer, eqn: Any, key: Value) -> Value:
     """Random integers."""
-    _check(imp, eqn.invars[0].aval.dtype)
+    imp.dtype_of(eqn.invars[0].aval)
     params = {"bit_width": eqn.params["bit_width"], "shape": tuple(eqn.params["shape"])}
     fn = lambda raw: _apply(imp, _bits, params, [_words()], [raw])  # noqa: E731
     return _over_keys(imp, key, fn, params["shape"])
@@ -83,7 +74,7 @@ def _seed(data: Any) -> Any:
 @rule("random_split")
 def random_split(imp: Importer, eqn: Any, key: Value) -> Value:
     """New keys from one."""
-    _check(imp, eqn.invars[0].aval.dtype)
+    imp.dtype_of(eqn.invars[0].aval)
     params = {"shape": tuple(eqn.params["shape"])}
     fn = lambda raw: _as_keys(imp, _apply(imp, _split, params, [_words()], [raw]))  # noqa: E731
     return _over_keys(imp, key, fn, params["shape"])
@@ -96,7 +87,7 @@ def _as_keys(imp: Importer, raw: Value) -> np.ndarray:
 @rule("random_fold_in")
 def random_fold_in(imp: Importer, eqn: Any, key: Value, data: Value) -> Value:
     """A key and an integer to a new key."""
-    _check(imp, eqn.invars[0].aval.dtype)
+    imp.dtype_of(eqn.invars[0].aval)
     scalar = jax.ShapeDtypeStruct((), eqn.invars[1].aval.dtype)
     keys, numbers = np.broadcast_arrays(imp.scalars(key), imp.scalars(data))
     out = np.empty(keys.shape, object)
@@ -111,7 +102,7 @@ def random_fold_in(imp: Importer, eqn: Any, key: Value, data: Value) -> Value:
 @rule("random_seed")
 def random_seed(imp: Importer, eqn: Any, data: Value) -> Value:
     """Integers to keys."""
-    _check(imp, eqn.outvars[0].aval.dtype)
+    imp.dtype_of(eqn.outvars[0].aval)
     scalar = jax.ShapeDtypeStruct((), eqn.invars[0].aval.dtype)
     numbers = imp.scalars(data)
     out = np.empty(numbers.shape, object)
@@ -124,7 +115,7 @@ def random_seed(imp: Importer, eqn: Any, data: Value) -> Value:
 @rule("random_wrap")
 def random_wrap(imp: Importer, eqn: Any, raw: Value) -> Value:
     """Raw words as keys."""
-    _check(imp, eqn.outvars[0].aval.dtype)
+    imp.dtype_of(eqn.outvars[0].aval)
     return _as_keys(imp, raw)
 
 

@@ -1,0 +1,76 @@
+"""Values above the scalar budget: private memory, loops, limits."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from qdtrace.errors import UnsupportedError
+from tests.importer.harness import check, imported
+
+RNG = np.random.default_rng(6)
+LONG = RNG.normal(size=(2, 300)).astype(np.float32)
+SQUARE = RNG.normal(size=(2, 20, 20)).astype(np.float32)
+
+LARGE = {
+    "elementwise": lambda x: jnp.sin(x) * 2 + x,
+    "broadcast": lambda x: x[:, None] * jnp.ones(2) + x[0],
+    "reduce": lambda x: (x.sum(), x.max(), jnp.argmax(x), x.mean()),
+    "reshape": lambda x: x.reshape(3, 100).sum(0),
+    "transpose": lambda x: x.reshape(20, 15).T,
+    "slices": lambda x: x[10:280:3] - x[::-1][:90],
+    "concatenate": lambda x: jnp.concatenate([x[:5], x, x[7:]]),
+    "pad": lambda x: jnp.pad(x, (3, 4)),
+    "where": lambda x: jnp.where(x > 0, x, -2 * x),
+    "cumsum": lambda x: (jnp.cumsum(x), lax.cummax(x, reverse=True)),
+    "sort": lambda x: (jnp.sort(x), jnp.argsort(x)),
+    "stack": lambda x: jnp.stack([x, -x], 1).sum(1),
+    "matmul": lambda x: x.reshape(20, 15) @ x.reshape(15, 20),
+    "matvec": lambda x: x.reshape(20, 15) @ x[:15],
+    "dot": lambda x: x @ x,
+    "gather": lambda x: x[jnp.array([3, 299, -1, 17])],
+    "table": lambda x: x[jnp.clip((x[:4] * 50).astype(jnp.int32), 0, 299)],
+    "scatter": lambda x: x.at[::7].set(0.0).at[5].add(1.0),
+    "histogram": lambda x: jnp.zeros(20).at[jnp.clip((x * 3 + 10).astype(jnp.int32), 0, 19)].add(1.0),
+    "iota": lambda x: x * jnp.arange(300.0),
+    "convert": lambda x: (x * 10).astype(jnp.int32).astype(jnp.uint8),
+    "split": lambda x: [jnp.sum(p) for p in jnp.split(x, 3)],
+    "complex": lambda x: jnp.abs(jnp.sum(jnp.exp(1j * x))),
+    "scan over rows": lambda x: lax.scan(lambda c, r: (c + r.sum(), c * r), 0.0, x.reshape(30, 10)),
+    "vmap": lambda x: jax.vmap(lambda a: a * a + 1)(x),
+    "gradient": lambda x: jax.grad(lambda x: jnp.sum(jnp.sin(x) * x))(x),
+    "softmax": lambda x: jax.nn.softmax(x),
+    "tile": lambda x: jnp.tile(x[:100], 4),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_large_values(name):
+    # 300 terms: another order of summation than XLA's.
+    program = check(LARGE[name], LONG, rtol=2e-4, atol=2e-4)
+    assert program.count("for") >= 1
+    assert program.count() < 1000  # no operation is written out 300 times (loads and stores of the harness are)
+
+
+def test_equations_do_not_grow_with_the_size():
+    def f(m):
+        return jnp.linalg.norm(m @ jnp.tanh(m) - m, axis=0)
+
+    small, large = (imported(f, m).count() - m[0].size for m in (SQUARE, RNG.normal(size=(2, 40, 40)).astype(np.float32)))
+    assert large < small * 2.5  # the stores of the operand are written out by the harness
+
+
+def test_results_of_elementwise_chains_reuse_memory():
+    assert imported(lambda x: jnp.sin(x) * 2 + 1, LONG).count("cell") == 1
+
+
+def test_too_much_private_memory_is_refused():
+    with pytest.raises(UnsupportedError) as error:
+        imported(lambda x: jnp.sum(jnp.cumsum(jnp.arange(20_000.0) * x)), LONG[:, 0])
+    text = str(error.value)
+    assert text.startswith("needs at most 65536 bytes of arrays private to a thread, got 80000 with this f32[20000]")
+    assert text.endswith("help: keep the array in a buffer outside of the loop (qd.empty) and index it with the loop index")
+    assert "test_memory.py" in text

@@ -1,0 +1,89 @@
+"""jax.random inside a body gives the bits that JAX gives."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.importer.harness import check
+
+SEEDS = np.array([0, 1, 7, 2**31 - 1], np.int32)
+WORDS = np.array([[0, 0], [1, 2], [2**32 - 1, 5], [77, 3]], np.uint32)
+KEYS = jax.vmap(jax.random.key)(jnp.asarray(SEEDS))
+
+
+def test_seed_split_fold_in_and_raw_keys():
+    check(lambda s: jax.random.key_data(jax.random.key(s)), SEEDS, exact=True)
+    check(lambda s: jax.random.PRNGKey(s), SEEDS, exact=True)
+    check(lambda k, s: jax.random.fold_in(k, s), KEYS, SEEDS, exact=True)
+    check(lambda k: jax.random.split(k, 3), KEYS, exact=True)
+    check(lambda w: jax.random.key_data(jax.random.split(jax.random.wrap_key_data(w))), WORDS, exact=True)
+
+
+@pytest.mark.parametrize("width", ["uint8", "uint16", "uint32"])
+def test_bits(width):
+    check(lambda k: jax.random.bits(k, (5,), width), KEYS, exact=True)
+
+
+def test_64_bits():
+    with jax.enable_x64(True):
+        check(lambda k: jax.random.bits(k, (3,), "uint64"), KEYS, exact=True)
+        check(lambda k: jax.random.uniform(k, (2,), jnp.float64), KEYS, exact=True)
+
+
+DISTRIBUTIONS = {
+    "uniform": lambda k: jax.random.uniform(k, (3,), minval=-1.0, maxval=2.0),
+    "normal": lambda k: jax.random.normal(k, (2, 2)),
+    "randint": lambda k: jax.random.randint(k, (4,), -5, 17),
+    "bernoulli": lambda k: jax.random.bernoulli(k, 0.3, (5,)),
+    "exponential": lambda k: jax.random.exponential(k, (2,)),
+    "categorical": lambda k: jax.random.categorical(k, jnp.array([0.1, 2.0, 0.3])),
+    "choice": lambda k: jax.random.choice(k, 7),
+    "permutation": lambda k: jax.random.permutation(k, 5),
+    "gumbel": lambda k: jax.random.gumbel(k),
+    "truncated_normal": lambda k: jax.random.truncated_normal(k, -1.0, 1.0),
+    "cauchy": lambda k: jax.random.cauchy(k),
+    "laplace": lambda k: jax.random.laplace(k),
+    "rademacher": lambda k: jax.random.rademacher(k, (3,)),
+    "multivariate": lambda k: jax.random.multivariate_normal(k, jnp.zeros(2), jnp.eye(2)),
+    "poisson": lambda k: jax.random.poisson(k, 3.0),
+}
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_distributions(name):
+    check(DISTRIBUTIONS[name], KEYS)
+
+
+def test_rejection_sampling_stops_per_element():
+    def sample(k):
+        def body(state):
+            k, _, n = state
+            k, now = jax.random.split(k)
+            return k, jax.random.normal(now), n + 1
+
+        return jax.lax.while_loop(lambda s: s[1] < 0.5, body, (k, -1.0, 0))[1:]
+
+    check(sample, KEYS)
+
+
+def test_keys_in_scans_and_conditions():
+    def f(k, s):
+        keys = jax.random.split(k, 6)
+        total = jax.lax.scan(lambda c, k: (c + jax.random.uniform(k), None), 0.0, keys)[0]
+        chosen = jnp.where(s > 1, keys[0], keys[1])
+        return total, jax.random.bits(jax.lax.cond(s > 0, lambda: chosen, lambda: k))
+
+    check(f, KEYS, SEEDS)
+
+
+def test_many_numbers_are_made_in_a_loop():
+    program = check(lambda k: jnp.sum(jax.random.uniform(k, (400,))), KEYS[:2])
+    assert program.count("for") >= 1
+    assert program.count() < 1000
+
+
+def test_batches_of_keys():
+    check(lambda k: jax.vmap(jax.random.uniform)(jax.random.split(k, 3)), KEYS)

@@ -1,0 +1,204 @@
+"""What cannot be imported is refused with the rule, the user's line and the fix; and can be taught."""
+
+from __future__ import annotations
+
+import inspect
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.extend.core import Primitive
+
+from qdtrace.errors import TraceTypeError, TraceValueError, UnsupportedError
+from qdtrace.ir.builder import Builder, ref_var
+from qdtrace.ir.types import DType
+from qdtrace.trace.importer import Importer, RefValue, def_import_rule
+from qdtrace.trace.importer.registry import TAUGHT
+from tests.importer.harness import check, imported
+
+X = np.ones((2, 4), np.float32)
+
+
+def fft_of(x):
+    return jnp.abs(jnp.fft.fft(x))  # fft
+
+
+def calls_python(x):
+    jax.debug.callback(print, x)  # callback
+    return x
+
+
+def narrow(x):
+    return x.astype(jnp.float8_e5m2).astype(jnp.float32)  # float8
+
+
+def own_reduction(x):
+    return jax.lax.reduce(jnp.tile(x, 100), jnp.float32(1), lambda a, b: a * b + 1, (0,))  # reduce
+
+
+def rbg_noise(x):
+    return x + jax.random.uniform(jax.random.key(0, impl="rbg"))  # rbg
+
+
+def e4m3(x):
+    return jax.lax.reduce_precision(x, 4, 3)  # e4m3
+
+
+def complex_qr(x):
+    return jnp.linalg.qr((x[:, None] * x).astype(jnp.complex64))[0].real  # complex qr
+
+
+def root_of(x):
+    y = x[0] * 2
+    return jnp.sqrt(y)  # sqrt
+
+
+def text_of(fn, *args, **options) -> str:
+    """The message, with this file's name for its path."""
+    with pytest.raises((UnsupportedError, TraceValueError)) as error:
+        imported(fn, *args, **options)
+    return str(error.value).replace(__file__, "here.py")
+
+
+def line_of(marker: str) -> int:
+    """The line of this file that ends with a comment."""
+    with open(__file__) as source:
+        return next(k for k, line in enumerate(source, 1) if line.rstrip().endswith(f"# {marker}"))
+
+
+def test_unknown_primitive():
+    assert text_of(fft_of, X) == (
+        "the JAX primitive `fft` has no import rule\n"
+        f"  at here.py:{line_of('fft')} in fft_of\n"
+        "      return jnp.abs(jnp.fft.fft(x))  # fft\n"
+        "help: compute it outside of the loop, or teach it: qd.def_import_rule('fft', jnp_function)"
+    )
+
+
+@pytest.fixture
+def double_p():
+    primitive = Primitive("test_double")
+    primitive.def_abstract_eval(lambda x, *, times: x)
+    primitive.def_impl(lambda x, *, times: x * times)
+    yield primitive
+    TAUGHT.pop("test_double", None)
+
+
+def test_teaching_a_primitive(double_p):
+    f = lambda x: jnp.sin(double_p.bind(x, times=3))  # noqa: E731 - one expression
+    assert "has no import rule" in text_of(f, X)
+    def_import_rule(double_p, lambda x, *, times: x * times)
+    (got,) = imported(f, X)(X)
+    np.testing.assert_allclose(got, np.sin(3 * X), rtol=1e-6)
+
+
+def test_teaching_several_results():
+    primitive = Primitive("test_pair")
+    primitive.multiple_results = True
+    primitive.def_abstract_eval(lambda x: [x, x])
+    try:
+        def_import_rule("test_pair", lambda x: (x + 1, x * 2))
+        a, b = imported(lambda x: primitive.bind(x), X)(X)
+    finally:
+        TAUGHT.pop("test_pair")
+    np.testing.assert_array_equal(a, X + 1)
+    np.testing.assert_array_equal(b, X * 2)
+
+
+def test_a_taught_rule_wins():
+    try:
+        def_import_rule("sin", lambda x, **_: x * 0 + 5)
+        (got,) = imported(jnp.sin, X)(X)
+    finally:
+        TAUGHT.pop("sin")
+    np.testing.assert_array_equal(got, np.full_like(X, 5))
+    check(jnp.sin, X)
+
+
+def test_teaching_nonsense():
+    with pytest.raises(TraceTypeError) as error:
+        def_import_rule(3, "x")  # type: ignore[arg-type]
+    assert str(error.value) == (
+        "def_import_rule needs a primitive (or its name) and a function, got int and str\n"
+        "help: qd.def_import_rule(my_primitive_p, lambda x, **params: jnp.sin(x))"
+    )
+
+
+def test_calling_python():
+    assert text_of(calls_python, X) == (
+        "`debug_callback` calls Python, which a loop body cannot do\n"
+        f"  at here.py:{line_of('callback')} in calls_python\n"
+        "      jax.debug.callback(print, x)  # callback\n"
+        "help: store what you want to see in a buffer and look at it after the call"
+    )
+
+
+def test_dtype_without_a_graph_dtype():
+    assert text_of(narrow, X) == (
+        "needs one of bool, i8, i16, i32, i64, u8, u16, u32, u64, f16, bf16, f32, f64, got float8_e5m2\n"
+        f"  at here.py:{line_of('float8')} in narrow\n"
+        "      return x.astype(jnp.float8_e5m2).astype(jnp.float32)  # float8\n"
+        "help: convert it with .astype outside of the loop"
+    )
+
+
+def test_operation_that_needs_scalars():
+    assert text_of(own_reduction, X) == (
+        "reduce needs an array of at most 256 elements in a loop body, got 400\n"
+        f"  at here.py:{line_of('reduce')} in own_reduction\n"
+        "      return jax.lax.reduce(jnp.tile(x, 100), jnp.float32(1), lambda a, b: a * b + 1, (0,))  # reduce\n"
+        "help: compute it outside of the loop, or element by element"
+    )
+
+
+def test_other_random_generators():
+    assert text_of(rbg_noise, X).startswith("needs threefry keys, got key<rbg>")
+
+
+def test_reduce_precision_of_other_formats():
+    assert text_of(e4m3, X).startswith(
+        "reduce_precision needs the format of f16, bf16 or f32, got 4 exponent, 3 mantissa bits\n  at here.py"
+    )
+
+
+def test_complex_qr_is_refused():
+    text = text_of(complex_qr, X)
+    assert text.startswith("`qr` in a loop body needs a real matrix, got complex64")
+
+
+def test_buffer_where_a_value_is_needed():
+    closed = jax.make_jaxpr(lambda x: x + 1)(X)
+    importer = Importer(Builder())
+    with pytest.raises(TraceValueError) as error:
+        importer.jaxpr(closed, [RefValue(ref_var(DType.f32, X.shape))])
+    assert "needs an array value, got a buffer" in str(error.value)
+    assert "help: read it first: `b[...]` or `b[i]`" in str(error.value)
+
+
+def test_buffers_swapped_by_a_loop():
+    closed = jax.make_jaxpr(lambda a, b: jax.lax.fori_loop(0, 9, lambda k, s: (s[1], s[0]), (a, b)))(X, X)
+    importer = Importer(Builder())
+    with pytest.raises(TraceValueError) as error:
+        importer.jaxpr(closed, [RefValue(ref_var(DType.f32, X.shape)) for _ in "ab"])
+    assert "a loop must carry a buffer on unchanged, got another buffer in its place" in str(error.value)
+
+
+def test_branch_that_chooses_a_buffer():
+    closed = jax.make_jaxpr(lambda p, a, b: jax.lax.cond(p, lambda: a, lambda: b))(True, X, X)
+    importer = Importer(Builder())
+    condition = importer.op("ne", importer.op("convert", importer.index(1), dtype=DType.f32), importer.op("convert", importer.index(1), dtype=DType.f32))
+    predicate = np.empty((), object)
+    predicate[()] = ref = importer.builder.load(ref_var(DType.bool, ()))
+    assert condition is not ref
+    with pytest.raises(UnsupportedError) as error:
+        importer.jaxpr(closed, [predicate, *(RefValue(ref_var(DType.f32, X.shape)) for _ in "ab")])
+    assert "a branch cannot choose between buffers" in str(error.value)
+
+
+def test_locations_are_the_users_lines():
+    program = imported(root_of, X).program
+    (eqn,) = [e for e in program.tasks[0].body.eqns if e.primitive.name == "sqrt"]
+    assert eqn.loc is not None
+    assert (eqn.loc.file, eqn.loc.line, eqn.loc.function) == (__file__, line_of("sqrt"), "root_of")
+    assert inspect.getsource(root_of).count("sqrt") == 2
