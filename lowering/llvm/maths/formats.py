@@ -21,11 +21,11 @@ class Format:
     rounding: float
     """1 + x is 1 below this, and x + O(x**2) is x."""
     integer: str
-    ln2: tuple[float, float]
+    ln2: tuple[float, ...]
     """ln 2 in two parts of full precision."""
-    ln2_short: tuple[float, float]
+    ln2_short: tuple[float, ...]
     """ln 2 in two parts, the first with 12 bits to spare: exponents times it are exact."""
-    pi: tuple[float, float, float]
+    pi: tuple[float, ...]
     """Pi in three parts of full precision: their sum is good for 3 * (mantissa + 1) bits."""
     sqrt_half: int
     """Bits of the largest format number below sqrt(1/2)."""
@@ -59,7 +59,7 @@ def _format(name: str, kind: type[np.floating], sqrt_half: int) -> Format:
     return Format(
         name, info.nmant, info.maxexp - 1, float(info.smallest_normal), 2.0 ** -(info.nmant + 3), f"i{info.bits}",
         split("ln2", kind, 2), split("ln2", kind, 2, 12), split("pi", kind, 3), sqrt_half,
-    )  # type: ignore[arg-type]  # fmt: skip
+    )  # fmt: skip
 
 
 FORMATS = {

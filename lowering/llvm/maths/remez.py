@@ -3,20 +3,24 @@
 Each `Fit` is a smooth function on an interval, a weight that turns its error into the relative error of the final
 result, and a degree. The exchange algorithm of E. Ya. Remez runs on a fine Chebyshev grid with 60 digits (mpmath, a
 test dependency); the coefficients are then rounded to the type that evaluates them. The printed error is the weighted
-maximum before that rounding. Only this script needs mpmath; it runs in about a minute.
+maximum before that rounding. Only this script needs mpmath; it runs for some seconds.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import mpmath as mp
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    Number = Any
+    """An mpmath real; its own types do not tell reals from complex numbers."""
+    Function = Callable[[Number], Number]
 
 DIGITS = 60
 _TINY = mp.mpf(10) ** -20
@@ -29,15 +33,15 @@ class Fit:
 
     name: str
     precision: str
-    function: Callable[[mp.mpf], mp.mpf]
-    weight: Callable[[mp.mpf], mp.mpf]
-    low: mp.mpf
-    high: mp.mpf
+    function: Function
+    weight: Function
+    low: Number
+    high: Number
     degree: int
     stored: str = ""
 
 
-def _horner(coefficients: list[mp.mpf], x: mp.mpf) -> mp.mpf:
+def _horner(coefficients: list[Number], x: Number) -> Number:
     result = mp.mpf(0)
     for coefficient in reversed(coefficients):
         result = result * x + coefficient
@@ -45,7 +49,7 @@ def _horner(coefficients: list[mp.mpf], x: mp.mpf) -> mp.mpf:
 
 
 @mp.workdps(DIGITS)
-def minimax(fit: Fit, rounds: int = 12) -> tuple[list[mp.mpf], mp.mpf]:
+def minimax(fit: Fit, rounds: int = 12) -> tuple[list[Number], Number]:
     """Coefficients (constant term first) and the largest weighted error."""
     count = 24 * (fit.degree + 2)
     middle, half = (mp.mpf(fit.high) + fit.low) / 2, (mp.mpf(fit.high) - fit.low) / 2
@@ -54,7 +58,7 @@ def minimax(fit: Fit, rounds: int = 12) -> tuple[list[mp.mpf], mp.mpf]:
     weights = [abs(fit.weight(x)) for x in grid]
     size = fit.degree + 2
     chosen = [round((count - 1) * (1 - np.cos(np.pi * k / (size - 1))) / 2) for k in range(size)]
-    coefficients: list[mp.mpf] = []
+    coefficients: list[Number] = []
     worst = mp.mpf(0)
     for _ in range(rounds):
         matrix = mp.matrix(size, size)
@@ -72,7 +76,7 @@ def minimax(fit: Fit, rounds: int = 12) -> tuple[list[mp.mpf], mp.mpf]:
     return coefficients, worst
 
 
-def _alternation(errors: list[mp.mpf], size: int) -> list[int]:
+def _alternation(errors: list[Number], size: int) -> list[int]:
     """The extremum of each run of one sign, cut down to `size` neighbours with the largest errors."""
     peaks: list[int] = []
     for k, error in enumerate(errors):
@@ -86,7 +90,7 @@ def _alternation(errors: list[mp.mpf], size: int) -> list[int]:
     return peaks
 
 
-def _reciprocal_shift(u: mp.mpf, shift: float) -> mp.mpf:
+def _reciprocal_shift(u: Number, shift: float) -> Number:
     """x of t = (x - shift) / (x + shift)."""
     return shift * (1 + u) / (1 - u)
 
@@ -111,27 +115,28 @@ def _fits() -> Iterable[Fit]:
     low, high = 1 / root - 1, root - 1
     yield Fit("log", single, lambda f: (mp.log1p(f) - f + f**2 / 2) / f**3, lambda f: f**3 / mp.log1p(f), low, high, 7)
 
-    def atanh_tail(z: mp.mpf) -> mp.mpf:
+    def atanh_tail(z: Number) -> Number:
         s = mp.sqrt(z)
         return (2 * mp.atanh(s) / s - 2) / z
 
     top = ((root - 1) / (root + 1)) ** 2
     yield Fit("log", double, atanh_tail, lambda z: z, _TINY, top, 6)
     for name, degree, stored in (("log2", 9, single), ("log2_pow", 12, double)):
-        ratio = {"function": lambda f: mp.log1p(f) / f / mp.log(2), "weight": lambda f: f / mp.log1p(f)}
-        yield Fit(name, single, low=low, high=high, degree=degree, stored=stored, **ratio)
+        yield Fit(
+            name, single, lambda f: mp.log1p(f) / f / mp.log(2), lambda f: f / mp.log1p(f), low, high, degree, stored
+        )
 
-    def atanh_rest(z: mp.mpf) -> mp.mpf:
+    def atanh_rest(z: Number) -> Number:
         s = mp.sqrt(z)
         return ((mp.atanh(s) / s - 1) / z - mp.mpf(1) / 3) / z
 
     yield Fit("log_pow", double, atanh_rest, lambda z: z**2, _TINY, top, 6)
 
-    def odd_tail(function: Callable[[mp.mpf], mp.mpf]) -> dict[str, Callable[[mp.mpf], mp.mpf]]:
-        return {
-            "function": lambda z: (function(mp.sqrt(z)) / mp.sqrt(z) - 1) / z,
-            "weight": lambda z: z * mp.sqrt(z) / function(mp.sqrt(z)),
-        }
+    def odd_tail(function: Function) -> tuple[Function, Function]:
+        return (
+            lambda z: (function(mp.sqrt(z)) / mp.sqrt(z) - 1) / z,
+            lambda z: z * mp.sqrt(z) / function(mp.sqrt(z)),
+        )
 
     for name, function, top, degrees in (
         ("sin", mp.sin, quarter**2, (2, 5)),
@@ -139,13 +144,13 @@ def _fits() -> Iterable[Fit]:
         ("asin", mp.asin, mp.mpf("0.2501"), (4, 11)),
     ):
         for p, degree in zip((single, double), degrees, strict=True):
-            yield Fit(name, p, low=_TINY, high=top, degree=degree, **odd_tail(function))
+            yield Fit(name, p, *odd_tail(function), _TINY, top, degree)
     for p, degree in ((single, 2), (double, 5)):
         yield Fit(
             "cos", p, lambda z: (mp.cos(mp.sqrt(z)) - 1 + z / 2) / z**2, lambda z: z**2, _TINY, quarter**2, degree
         )
-    yield Fit("atan", single, low=_TINY, high=mp.mpf(1), degree=7, **odd_tail(mp.atan))
-    yield Fit("atan", double, low=_TINY, high=(root - 1) ** 2 + mp.mpf("0.0001"), degree=10, **odd_tail(mp.atan))
+    yield Fit("atan", single, *odd_tail(mp.atan), _TINY, 1.0, 7)
+    yield Fit("atan", double, *odd_tail(mp.atan), _TINY, (root - 1) ** 2 + mp.mpf("0.0001"), 10)
 
     for p, degree in ((single, 6), (double, 11)):
         yield Fit(
@@ -156,17 +161,17 @@ def _fits() -> Iterable[Fit]:
     for p, degree, end in ((single, 9, 10.5), (double, 21, 28)):
         shift = 3.0
 
-        def scaled(t: mp.mpf, shift: float = shift) -> mp.mpf:
+        def scaled(t: Number, shift: float = shift) -> Number:
             x = _reciprocal_shift(t, shift)
             return (1 + 2 * x) * mp.exp(x * x) * mp.erfc(x)
 
         low, high = ((mp.mpf(x) - shift) / (x + shift) for x in (0.5, end))
         yield Fit("erfcx", p, scaled, lambda t: mp.mpf(1), low, high, degree)
 
-    def one(_: mp.mpf) -> mp.mpf:
+    def one(_: Number) -> Number:
         return mp.mpf(1)
 
-    def inverse(w: mp.mpf) -> mp.mpf:
+    def inverse(w: Number) -> Number:
         x = mp.sqrt(-mp.expm1(-w))
         return mp.erfinv(x) / x
 
@@ -177,11 +182,11 @@ def _fits() -> Iterable[Fit]:
     for p, degree in ((single, 3), (double, 4)):
         yield Fit("cbrt", p, lambda m: 1 / mp.cbrt(m), mp.cbrt, mp.mpf(1), mp.mpf(2), degree)
 
-    def stirling(w: mp.mpf) -> mp.mpf:
+    def stirling(w: Number) -> Number:
         x = 1 / mp.sqrt(w)
         return (mp.loggamma(x) - (x - 0.5) * mp.log(x) + x - mp.log(2 * mp.pi) / 2) * x
 
-    def digamma_tail(w: mp.mpf) -> mp.mpf:
+    def digamma_tail(w: Number) -> Number:
         x = 1 / mp.sqrt(w)
         return (mp.digamma(x) - mp.log(x) + 1 / (2 * x)) / w
 
