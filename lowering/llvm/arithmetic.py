@@ -7,7 +7,7 @@ as f32; rules of rounding operations end in `round_to`.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lowering.llvm.ops import Ops
     from qdtrace.ir.program import Atom
 
-Params = dict[str, object]
+Params = dict[str, Any]
 
 RULES: dict[str, Callable] = {}
 
@@ -59,10 +59,9 @@ def _div(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom,
     if not d.is_float:
         return integers.divide(o, d, a, b, atoms[1], remainder=False)
     if o.fast_math and isinstance(atoms[1], Literal) and d in (DType.f32, DType.f64):
-        with np.errstate(all="ignore"):
-            inverse = (1 / atoms[1].value).astype(d.numpy)
-        info = np.finfo(d.numpy)
-        if info.tiny <= abs(inverse) <= info.max and info.tiny <= abs(atoms[1].value):
+        divisor, info = float(atoms[1].value), np.finfo(d.numpy)
+        inverse = 1 / divisor if divisor else math.inf
+        if all(info.tiny <= abs(x) <= info.max for x in (inverse, divisor)):
             return o.op(f"fmul {o.flags}{o.type(d)} {a}, {o.constant(inverse, d)}")
     return round_to(o, d, o.op(f"fdiv {o.flags}{o.type(d)} {a}, {b}"))
 

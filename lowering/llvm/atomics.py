@@ -9,21 +9,18 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from lowering.llvm.addresses import Global, Place, lane_pointers, locate
 from lowering.llvm.arithmetic import RULES, minimum
+from lowering.llvm.facts import reference
 from lowering.llvm.memory import (
-    Global,
-    Place,
     from_memory,
-    lane_pointers,
     load_lanes,
-    load_private,
     load_scalar,
-    locate,
     store_lanes,
-    store_private,
     store_scalar,
     to_memory,
 )
+from lowering.llvm.private import load_private, store_private
 from lowering.llvm.types import BYTES, MEMORY, REGISTER, REGISTER_BITS, SMALL_FLOATS, compute_dtype
 from lowering.llvm.vectors import Mask, Value
 from qdtrace.ir.types import DType
@@ -86,7 +83,7 @@ def _fill(f: Frame, mask: Mask, op: str, d: DType, value: Atom) -> list[str]:
 
 def accum(f: Frame, eqn: Eqn) -> None:
     """`accum`."""
-    ref, value, indices, op = eqn.invars[0], eqn.invars[1], eqn.invars[2:], eqn.params["op"]
+    ref, value, indices, op = reference(eqn), eqn.invars[1], eqn.invars[2:], eqn.params["op"]
     if ref in f.privates:
         private = f.privates[ref]
         old = load_private(f, private, indices)
@@ -329,7 +326,7 @@ def atomic(f: Frame, eqn: Eqn) -> None:
     """`atomic`: the old value, lane after lane."""
     op = eqn.params["op"]
     count = 2 if op == "cas" else 1
-    ref, values, indices = eqn.invars[0], list(eqn.invars[1 : 1 + count]), eqn.invars[1 + count :]
+    ref, values, indices = reference(eqn), list(eqn.invars[1 : 1 + count]), eqn.invars[1 + count :]
     out = eqn.outvars[0]
     if ref in f.privates:
         _private_atomic(f, eqn, op, values, indices)
@@ -347,7 +344,7 @@ def atomic(f: Frame, eqn: Eqn) -> None:
 
 def _private_atomic(f: Frame, eqn: Eqn, op: str, values: list[Atom], indices: tuple[Atom, ...]) -> None:
     """On private memory nobody else looks: read, combine, write."""
-    private, out = f.privates[eqn.invars[0]], eqn.outvars[0]
+    private, out = f.privates[reference(eqn)], eqn.outvars[0]
     old = load_private(f, private, indices)
     f.env[out] = old
     if op == "exchange":

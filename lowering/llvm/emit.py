@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lowering.llvm import atomics, control, elementary, memory
+from lowering.llvm import atomics, control, elementary, memory, private
+from lowering.llvm.addresses import Global
 from lowering.llvm.arithmetic import RULES
 from lowering.llvm.facts import MATHS, TaskFacts
 from lowering.llvm.frame import Frame
@@ -92,7 +93,7 @@ class _Function:
             slot = text.op(f"getelementptr ptr, ptr %refs, i64 {n}")
             pointer = text.op(f"load ptr, ptr {slot}, align 8{constant}")
             invariant = "" if ref in self.facts.written else constant
-            f.globals[ref] = memory.Global(pointer, ref.type, aliases[ref], invariant)  # type: ignore[arg-type]
+            f.globals[ref] = Global(pointer, ref.type, aliases[ref], invariant)  # type: ignore[arg-type]
         for eqn in _slice(self.facts.task, needed):
             emit_eqn(f, eqn, head=True)
 
@@ -253,7 +254,7 @@ def emit_eqn(f: Frame, eqn: Eqn, *, head: bool = False) -> None:
     if special is not None:
         special(f, eqn)
     elif name == "cell":
-        memory.allocate(f, eqn, shared=head)
+        private.allocate(f, eqn, shared=head)
     elif name == "select":
         _select(f, eqn)
     else:
@@ -322,8 +323,24 @@ def _select(f: Frame, eqn: Eqn) -> None:
         )
 
 
+def _load(f: Frame, eqn: Eqn) -> None:
+    ref, out = eqn.invars[0], eqn.outvars[0]
+    if ref in f.privates:
+        f.env[out] = private.load_private(f, f.privates[ref], eqn.invars[1:])
+    else:
+        memory.load(f, eqn)
+
+
+def _store(f: Frame, eqn: Eqn) -> None:
+    ref, value = eqn.invars[0], eqn.invars[1]
+    if ref in f.privates:
+        private.store_private(f, f.privates[ref], f.value(value), eqn.invars[2:])
+    else:
+        memory.store(f, eqn)
+
+
 _SPECIAL = {
-    "load": memory.load, "store": memory.store, "accum": atomics.accum, "atomic": atomics.atomic,
+    "load": _load, "store": _store, "accum": atomics.accum, "atomic": atomics.atomic,
     "if": lambda f, eqn: control.emit_if(f, eqn, emit_block),
     "for": lambda f, eqn: control.emit_for(f, eqn, emit_block),
     "while": lambda f, eqn: control.emit_while(f, eqn, emit_block),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lowering.llvm.rows import Row
+    from qdtrace.ir.program import Atom
 
 MATHS = frozenset({
     "pow", "atan2", "rsqrt", "cbrt", "exp", "exp2", "expm1", "log", "log2", "log1p", "logistic", "sin", "cos", "tan",
@@ -59,7 +60,7 @@ class TaskFacts:
         found: dict[Var, list[Eqn]] = {}
         for eqn in walk_task(self.task):
             if eqn.primitive.name in ("load", "store", "accum", "atomic") and is_global(eqn.invars[0]):
-                found.setdefault(eqn.invars[0], []).append(eqn)
+                found.setdefault(reference(eqn), []).append(eqn)
         return found
 
     @cached_property
@@ -95,12 +96,12 @@ class TaskFacts:
         return frozenset(v for e in self.task.head for v in e.outvars)
 
     @cached_property
-    def reductions(self) -> dict[tuple[Var, tuple[object, ...]], str]:
+    def reductions(self) -> dict[tuple[Var, tuple[Atom, ...]], str]:
         """Places (reference, index) that all iterations accumulate into by one operation and nobody else touches.
 
         They are summed in registers and reach memory once a call.
         """
-        found: dict[tuple[Var, tuple[object, ...]], str] = {}
+        found: dict[tuple[Var, tuple[Atom, ...]], str] = {}
         for ref, eqns in self.effects.items():
             ops = {e.params["op"] for e in eqns if e.primitive.name == "accum"}
             if len(ops) != 1 or any(e.primitive.name != "accum" for e in eqns):
@@ -161,6 +162,13 @@ class TaskFacts:
         return _Pressure(self).of_block(self.task.body, set())
 
 
+def reference(eqn: Eqn) -> Var:
+    """What a memory equation accesses."""
+    ref = eqn.invars[0]
+    assert isinstance(ref, Var)
+    return ref
+
+
 def is_global(atom: object) -> bool:
     """A reference to memory that all iterations share."""
     return isinstance(atom, Var) and isinstance(atom.type, RefType) and atom.type.space is Space.GLOBAL
@@ -185,9 +193,10 @@ def block_cost(block: Block) -> int:
 
 def trips(eqn: Eqn) -> int:
     """Iterations of a `for`; a guess where the bounds are not literal."""
-    if not all(isinstance(a, Literal) for a in eqn.invars[:3]):
+    bounds = [int(a.value) for a in eqn.invars[:3] if isinstance(a, Literal)]
+    if len(bounds) < 3:
         return _TRIPS
-    start, stop, step = (int(a.value) for a in eqn.invars[:3])
+    start, stop, step = bounds
     return len(range(start, stop, step)) if step else 0
 
 

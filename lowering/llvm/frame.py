@@ -13,8 +13,9 @@ from qdtrace.ir.program import Atom, Literal, Var
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from lowering.llvm.addresses import Global
     from lowering.llvm.facts import TaskFacts
-    from lowering.llvm.memory import Global, Private
+    from lowering.llvm.private import Private
     from lowering.llvm.target import Target
     from lowering.llvm.text import Text
     from qdtrace.ir.types import DType

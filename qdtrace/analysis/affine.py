@@ -12,7 +12,7 @@ where the form may wrap.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Task, Var
 from qdtrace.ir.types import DType, ScalarType
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class Quotient:
     """The quotient, truncated towards zero, of a value by a positive constant."""
 
-    key: object
+    key: Any
     """What is divided: the terms and constant of a 32 bit form, or the variable where that is wider."""
     divisor: int
     dtype: DType

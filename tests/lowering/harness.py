@@ -36,7 +36,6 @@ class Kernel:
         module.verify()
         machine = target.machine()
         optimise(module, machine)
-        self.assembly = machine.emit_assembly(module)
         builder = llvm.JITLibraryBuilder().add_object_img(machine.emit_object(module)).add_current_process()
         builder.export_symbol("qd_task").export_symbol("qd_bounds")
         self._jit = llvm.create_lljit_compiler(machine, use_jit_link=True)
