@@ -1,0 +1,85 @@
+"""Every pass, and the whole pipeline, leaves the results of random programs as they are, bit for bit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+
+from qdtrace.config import Options
+from qdtrace.interpret.reference import evaluate
+from qdtrace.ir.printer import print_program
+from qdtrace.ir.verify import verify_program
+from qdtrace.passes.pipelines import PASSES, optimise
+from tests.differential.compare import compare
+from tests.differential.corpus import Case, replay
+from tests.differential.programs import programs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from qdtrace.ir.program import Program
+
+EXACT = Options(fast_math=False)
+EXAMPLES = settings(
+    max_examples=40,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+    phases=(Phase.explicit, Phase.generate, Phase.shrink),
+)
+
+
+def preserves(change: Callable[[Program], Program], case: Case) -> None:
+    after = change(case.program)
+    try:
+        verify_program(after)
+        compare(evaluate(after, case.args), evaluate(case.program, case.args))
+        assert change(after) is after, f"changes its own result:\n{print_program(change(after))}"
+    except Exception as e:
+        raise AssertionError(f"after the pass:\n{print_program(after)}") from e
+
+
+@pytest.mark.parametrize("name", PASSES)
+def test_each_pass(name: str) -> None:
+    @EXAMPLES
+    @given(programs())
+    def check(case: Case) -> None:
+        preserves(PASSES[name](EXACT), case)
+
+    check()
+
+
+@EXAMPLES
+@given(programs())
+def test_the_pipeline(case: Case) -> None:
+    preserves(lambda program: optimise(program, EXACT), case)
+
+
+@EXAMPLES
+@given(programs())
+def test_the_pipeline_without_sharing_and_with_one_round(case: Case) -> None:
+    options = Options(fast_math=False, opt_level=0, advanced_optimization=False, constant_folding=False)
+    after = optimise(case.program, options)
+    verify_program(after)
+    compare(evaluate(after, case.args), evaluate(case.program, case.args))
+
+
+@EXAMPLES
+@given(programs())
+def test_printing_does_not_depend_on_the_run(case: Case) -> None:
+    assert print_program(optimise(case.program, EXACT)) == print_program(optimise(case.program, EXACT))
+
+
+@pytest.mark.parametrize(("name", "case"), [pytest.param(n, c, id=n) for n, c in replay()])
+def test_the_corpus(name: str, case: Case) -> None:
+    for change in (*(p(EXACT) for p in PASSES.values()), lambda program: optimise(program, EXACT)):
+        preserves(change, case)
+
+
+@pytest.mark.slow
+@settings(EXAMPLES, max_examples=2000, derandomize=False)
+@given(programs(tasks=2, statements=10, depth=4))
+def test_the_pipeline_on_many(case: Case) -> None:
+    preserves(lambda program: optimise(program, EXACT), case)
