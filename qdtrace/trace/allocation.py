@@ -12,6 +12,7 @@ import numpy as np
 from qdtrace.errors import TraceTypeError, TraceValueError
 from qdtrace.trace import markers
 from qdtrace.trace.buffers import Buffer, new_buffer
+from qdtrace.trace.compat import Tracer
 from qdtrace.trace.context import current, emit, new_uid
 from qdtrace.trace.indexing import as_array, as_value, cast_value, default_dtype
 from qdtrace.trace.source import user_loc
@@ -55,7 +56,7 @@ def copy(x: Any) -> Buffer:
 
 
 def _shown_shape(shape: Any) -> str:
-    traced = any(isinstance(n, jax.core.Tracer) for n in jax.tree.leaves(shape))
+    traced = any(isinstance(n, Tracer) for n in jax.tree.leaves(shape))
     return "a traced value" if traced else str(shape)
 
 

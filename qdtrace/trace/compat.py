@@ -9,13 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import jax
+from jax.core import Tracer
 from jax.extend.core import Effect, Jaxpr, JaxprEqn, Literal, Primitive, Var
 from jax.interpreters import partial_eval
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["Jaxpr", "JaxprEqn", "Literal", "Primitive", "Var"]
+__all__ = ["Jaxpr", "JaxprEqn", "Literal", "Primitive", "Tracer", "Var"]
 
 
 class QdEffect(Effect):

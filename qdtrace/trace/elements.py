@@ -9,11 +9,12 @@ docs/design/0002-accumulation-syntax.md.
 from __future__ import annotations
 
 import operator
+import types
 from typing import TYPE_CHECKING, Any
 
-import jax
 import jax.numpy as jnp
 
+from qdtrace.trace.compat import Tracer
 from qdtrace.trace.context import PendingSum, get_current
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def _accumulating(function: Callable[[Any, Any], Any], *, negate: bool) -> Calla
     def method(self: Any, value: Any) -> Any:
         result = function(self, value)
         context = get_current()
-        if context is not None and isinstance(result, jax.core.Tracer):
+        if context is not None and isinstance(result, Tracer):
             context.pending = PendingSum(result, self, value, negate)
         return result
 
@@ -36,7 +37,7 @@ def _accumulating(function: Callable[[Any, Any], Any], *, negate: bool) -> Calla
 def as_element(loaded: Any) -> Any:
     """The same tracer, able to accumulate. Values without an addition of numbers (bool, keys) stay as they are."""
     plain = type(loaded)
-    if not isinstance(loaded, jax.core.Tracer) or not jnp.issubdtype(loaded.dtype, jnp.number):
+    if not isinstance(loaded, Tracer) or not jnp.issubdtype(loaded.dtype, jnp.number):
         return loaded
     if plain not in _classes:
         members = {
@@ -44,6 +45,6 @@ def as_element(loaded: Any) -> Any:
             "__iadd__": _accumulating(operator.add, negate=False),
             "__isub__": _accumulating(operator.sub, negate=True),
         }
-        _classes[plain] = type(plain)(plain.__name__, (plain,), members)
+        _classes[plain] = types.new_class(plain.__name__, (plain,), exec_body=lambda space: space.update(members))
     loaded.__class__ = _classes[plain]
     return loaded

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import jax
 
-from qdtrace.errors import QdError, TraceTypeError, TraceValueError, UnsupportedError
-from qdtrace.trace.source import traceback_loc
+from qdtrace.errors import QdError, TraceIndexError, TraceTypeError, TraceValueError, UnsupportedError
+from qdtrace.trace.source import is_jax_file, traceback_loc
 
 if TYPE_CHECKING:
     from qdtrace.ir.program import Loc
@@ -29,9 +29,9 @@ def explain(error: Exception) -> QdError | None:
             return _numpy_function(loc)
         case jax.errors.TracerIntegerConversionError():
             return TraceTypeError(
-                "an index of a Python list or a length needs a static integer, got one that is being traced",
+                "an index of a list or NumPy array, or a length, needs a static integer, got one that is being traced",
                 loc=loc,
-                help="put a list into an array, `jnp.array(values)[i]`; write a loop as `for i in qd.range(n):`",
+                help="put values into an array, `jnp.array(values)[i]`; write a loop as `for i in qd.range(n):`",
             )
         case jax.errors.NonConcreteBooleanIndexError():
             return TraceTypeError(
@@ -57,9 +57,9 @@ def explain(error: Exception) -> QdError | None:
 
 def _numpy_function(loc: Loc | None) -> QdError:
     return TraceTypeError(
-        "a NumPy function needs a concrete array, got one that is being traced",
+        "NumPy needs a concrete array, got one that is being traced",
         loc=loc,
-        help="use the function of the same name in jax.numpy",
+        help="use the function of the same name in jax.numpy; index a constant table as `jnp.array(table)[i]`",
     )
 
 
@@ -80,4 +80,33 @@ def _explain_text(error: Exception, loc: Loc | None) -> QdError | None:
             notes=(text.splitlines()[0],),
             help="use lax.cond, lax.while_loop, lax.fori_loop or lax.scan, or qd.range and qd.when",
         )
-    return None
+    if "JAX arrays are immutable" in text or "does not support item assignment" in text:
+        return TraceTypeError(
+            "a store needs a buffer or a cell, got a value",
+            loc=loc,
+            help="store into the buffer itself, `x[i, k] = v`, or make a new value: `y = y.at[k].set(v)`",
+        )
+    kind = _KINDS.get(type(error))
+    if kind is None or not _is_from_jax(error):
+        return None
+    first, *rest = (line.strip() for line in text.splitlines() if line.strip())
+    return kind(first, loc=loc, notes=[line for line in rest if "http" not in line][:_NOTES])
+
+
+_NOTES = 6
+_KINDS: dict[type, type[QdError]] = {
+    TypeError: TraceTypeError,
+    ValueError: TraceValueError,
+    IndexError: TraceIndexError,
+    NotImplementedError: UnsupportedError,
+}
+
+
+def _is_from_jax(error: Exception) -> bool:
+    """True when JAX raised it: a frame of JAX is on its way, or JAX says that it removed some."""
+    if any("JAX has removed its internal frames" in note for note in getattr(error, "__notes__", ())):
+        return True
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return traceback is not None and is_jax_file(traceback.tb_frame.f_code.co_filename)

@@ -13,6 +13,7 @@ import numpy as np
 from jax import lax
 
 from qdtrace.errors import TraceIndexError, TraceTypeError
+from qdtrace.trace.compat import Tracer
 from qdtrace.trace.markers import Slices, sliced_shape
 from qdtrace.trace.source import user_loc
 
@@ -160,7 +161,7 @@ def _kind(x: Any) -> str:
 
 def shown(x: Any) -> str:
     """What a wrong argument is, in messages."""
-    return "a traced value" if isinstance(x, jax.core.Tracer) else type(x).__name__
+    return "a traced value" if isinstance(x, Tracer) else type(x).__name__
 
 
 def check_size(access: Access, limit: int = ACCESS_LIMIT) -> Access:

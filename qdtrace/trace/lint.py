@@ -19,6 +19,7 @@ import numpy as np
 from qdtrace.errors import TraceValueError
 from qdtrace.ir.program import Loc
 from qdtrace.trace.bytecode import CodeMap, code_map
+from qdtrace.trace.compat import Tracer
 from qdtrace.trace.operators import ArrayOperators
 from qdtrace.trace.source import frame_loc, is_user_file
 
@@ -38,8 +39,11 @@ def check_iteration(frame: FrameType, name: str) -> None:
     """Refuses a loop that is consumed by anything but a `for` statement."""
     if not is_user_file(frame.f_code.co_filename):
         return
-    codes = code_map(frame.f_code)
-    if codes.opname(codes.at(frame.f_lasti)).startswith(_CONSUMERS):
+    found = ""
+    with contextlib.suppress(Exception):
+        codes = code_map(frame.f_code)
+        found = codes.opname(codes.at(frame.f_lasti))
+    if found.startswith(_CONSUMERS):
         raise _not_a_for(frame, name)
 
 
@@ -124,12 +128,13 @@ class _Watch:
         self._frame = None
         if frame is None or not is_user_file(frame.f_code.co_filename):
             return
-        self._codes = code_map(frame.f_code)
-        self._begin = self._codes.at(frame.f_lasti)
-        if self._codes.opname(self._begin) == opname:
-            self._frame = frame
+        with contextlib.suppress(Exception):
+            self._codes = code_map(frame.f_code)
+            self._begin = self._codes.at(frame.f_lasti)
             self._loc = frame_loc(frame)
             self._before = _Variables(frame, self._codes)
+            if self._codes.opname(self._begin) == opname:
+                self._frame = frame
 
     def _loc_of(self, position: int) -> Loc | None:
         if self._frame is None:
@@ -157,7 +162,7 @@ class _Watch:
         known = self._before.identities()
         for value in after.values.values():
             for leaf in _leaves(value):
-                if isinstance(leaf, jax.core.Tracer) and id(leaf) not in known:
+                if isinstance(leaf, Tracer) and id(leaf) not in known:
                     context.leftovers[id(leaf)] = leaf
 
     def _report(self, context: TraceContext, diagnose: Callable[[], TraceValueError | None]) -> None:
@@ -180,9 +185,12 @@ class LoopWatch(_Watch):
         if frame is None or self._frame is None:
             return
         name = frame.f_code.co_name
-        if name in _COMPREHENSIONS or self._codes.is_comprehension(self._begin):
-            raise _not_a_for(frame, region.name)
         self._captured = _captured(condition)
+        comprehension = name in _COMPREHENSIONS
+        with contextlib.suppress(Exception):
+            comprehension = comprehension or self._codes.is_comprehension(self._begin)
+        if comprehension:
+            raise _not_a_for(frame, region.name)
 
     def finish(self, context: TraceContext) -> None:
         """To be called when the body has been traced."""
@@ -201,7 +209,7 @@ class LoopWatch(_Watch):
         exit_ = codes.target(loop)
         for name in self._rebound(after):
             old = self._before.values[name]
-            if not (isinstance(old, jax.core.Tracer) and id(old) in context.leftovers):
+            if not (isinstance(old, Tracer) and id(old) in context.leftovers):
                 read = codes.first_read(name, loop + 1, barrier=loop)
                 if read is None and exit_ is not None and not codes.is_written(name, loop, exit_):
                     read = loop  # set by a function that the body calls

@@ -46,9 +46,9 @@ class ArrayOperators:
 
     def __array__(self, *_: Any, **__: Any) -> Any:
         raise TraceTypeError(
-            "a NumPy function needs a concrete array, got one that is being traced",
+            "NumPy needs a concrete array, got one that is being traced",
             loc=user_loc(),
-            help="use the function of the same name in jax.numpy",
+            help="use the function of the same name in jax.numpy; index a constant table as `jnp.array(table)[i]`",
         )
 
 

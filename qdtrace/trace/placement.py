@@ -78,7 +78,7 @@ def placed(eqn: JaxprEqn, *, in_arrays: bool) -> JaxprEqn:
     """In a loop, a read or store of a whole small buffer is a load or store of all its elements."""
     if in_arrays or eqn.primitive not in (markers.read_p, markers.assign_p):
         return eqn
-    shape = eqn.invars[0].aval.shape
+    shape: tuple[int, ...] = eqn.invars[0].aval.shape  # type: ignore[attr-defined]
     if math.prod(shape) > WHOLE_LIMIT:
         raise TraceTypeError(
             f"inside a loop at most {WHOLE_LIMIT} elements may be used as one value, this buffer has "

@@ -177,7 +177,7 @@ class _Builder:
         else:
             if not self.is_handle(eqn.invars[0]):
                 eqn = eqn.replace(invars=[self.promote(eqn), *eqn.invars[1:]])
-            handle = eqn.invars[0]
+            handle: Any = eqn.invars[0]
             eqn = placed(eqn, in_arrays=has_arrays(self.region))
             if any(self.is_handle(a) for a in eqn.invars[1:]):
                 eqn = self.other_use(eqn, skip=1)
@@ -188,12 +188,20 @@ class _Builder:
             if eqn.primitive is markers.load_p:
                 self.loads[eqn.outvars[0]] = (self.region, self.time)
             elif primitive not in markers.READS:
-                self.writes[handle] = self.time
+                self.note_write(handle)
         self.append(eqn)
+
+    def note_write(self, handle: Var) -> None:
+        """Inside of control flow, two inputs of one type may be the same buffer."""
+        self.writes[handle] = self.time
+        if not self.root.is_function and handle in self.root.params:
+            for other in self.root.params:
+                if other in self.handles and other.aval == handle.aval:
+                    self.writes[other] = self.time
 
     def promote(self, eqn: JaxprEqn) -> Var:
         """A value used as memory (`jax.tree.map` over buffers gives such): it becomes a buffer where it was made."""
-        value = eqn.invars[0]
+        value: Any = eqn.invars[0]
         if isinstance(value, Literal) or self.homes[value] is not self.root:
             raise TraceTypeError(f"`{shown(eqn)}` needs a buffer, got a value", loc=eqn_loc(eqn))
         if value not in self.promoted:
@@ -214,10 +222,13 @@ class _Builder:
 
     def update(self, eqn: JaxprEqn) -> JaxprEqn:
         """`b[i] += v`: an accumulation when the value loaded before is the present one, else a store of the sum."""
-        handle, loaded, total, delta, *indices = eqn.invars
+        atoms: list[Any] = list(eqn.invars)
+        handle, loaded, total, delta, *indices = atoms
         slices = eqn.params["slices"]
-        load = self.makers.get(loaded) if not isinstance(loaded, Literal) else None
-        region, time = self.loads.get(loaded, (None, 0)) if load is not None else (None, 0)
+        load, region, time = None, None, 0
+        if not isinstance(loaded, Literal) and loaded in self.loads:
+            load = self.makers[loaded]
+            region, time = self.loads[loaded]
         same = (
             load is not None
             and region is self.region
@@ -290,9 +301,8 @@ class _Builder:
         if eqn.primitive.name in ("while", "scan", "cond"):
             for k, operand in forwarded_handles(eqn, self.handles, eqn_loc(eqn)).items():
                 self.forwards[eqn.outvars[k]] = operand
-            for atom in eqn.invars:
-                if self.is_handle(atom):
-                    self.writes[atom] = self.time
+            for atom in self.handles.intersection(a for a in eqn.invars if not isinstance(a, Literal)):
+                self.note_write(atom)
             return eqn
         if not has_arrays(self.region):
             raise TraceTypeError(
@@ -300,7 +310,7 @@ class _Builder:
                 loc=eqn_loc(eqn),
                 help="index it: `x[i]`, or use the whole array outside of the loop",
             )
-        inputs = list(eqn.invars)
+        inputs: list[Any] = list(eqn.invars)
         for k, atom in enumerate(inputs):
             if k >= skip and self.is_handle(atom):
                 inputs[k] = compat.new_var(atom)
@@ -341,8 +351,7 @@ def _same_atom(x: Any, y: Any) -> bool:
 
 
 def _type_of(value: Any) -> str:
-    aval = getattr(value, "aval", None)
-    return aval.str_short() if hasattr(aval, "str_short") else str(aval)
+    return f"{value.dtype}{list(value.shape)}"
 
 
 def _unbalanced(region: Region, eqn: JaxprEqn | None) -> TraceValueError:

@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _OWN = tuple(os.path.join(_PACKAGE, part) for part in ("trace", "compose", "autodiff", "batching", "api.py"))
+_JAX = os.path.dirname(os.path.abspath(jax.__file__))
 _HIDDEN = (
     *_OWN,
-    os.path.dirname(os.path.abspath(jax.__file__)),
+    _JAX,
     os.path.abspath(contextlib.__file__),
     os.path.abspath(functools.__file__),
 )
@@ -39,6 +40,11 @@ for _path in _OWN:
 def is_user_file(file: str) -> bool:
     """True when frames of the file are shown to the user."""
     return not file.startswith(_HIDDEN)
+
+
+def is_jax_file(file: str) -> bool:
+    """True for a source file of JAX."""
+    return file.startswith(_JAX)
 
 
 def user_frame(depth: int = 1) -> FrameType | None:

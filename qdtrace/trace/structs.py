@@ -54,4 +54,4 @@ def _register(cls: type) -> None:
         return tuple(zip(map(jax.tree_util.GetAttrKey, data), children, strict=True)), held
 
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, lambda tree: flatten(tree)[:2])
-    optree.register_pytree_node(cls, flatten, unflatten, namespace=GLOBAL)
+    optree.register_pytree_node(cls, flatten, unflatten, namespace=GLOBAL)  # type: ignore[arg-type]

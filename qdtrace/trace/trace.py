@@ -82,7 +82,7 @@ def as_values(tree: Any) -> Any:
 def as_buffer(leaf: Any) -> Any:
     """An array as a buffer with its content; a scalar or a random key as it is."""
     if isinstance(leaf, (jax.Array, np.ndarray)) and leaf.ndim > 0:
-        if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.extended):
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.extended):
             return leaf
         return new_buffer(leaf)
     return leaf
@@ -117,11 +117,11 @@ def trace_function(
     name: str = "",
 ) -> Traced:
     """Traces a function on arrays, numbers or `jax.ShapeDtypeStruct`s, in any pytree; static ones are passed as is."""
-    args, kwargs = as_values((tuple(args), dict(kwargs or {})))
+    args, keywords = as_values((tuple(args), dict(kwargs or {})))
     static_nums = {n % len(args) for n in static_argnums if -len(args) <= n < len(args)}
     dynamic_args = tuple(a for k, a in enumerate(args) if k not in static_nums)
-    dynamic_kwargs = {k: v for k, v in kwargs.items() if k not in static_argnames}
-    static_kwargs = {k: v for k, v in kwargs.items() if k in static_argnames}
+    dynamic_kwargs = {k: v for k, v in keywords.items() if k not in static_argnames}
+    static_kwargs = {k: v for k, v in keywords.items() if k in static_argnames}
     paths, in_tree = jax.tree_util.tree_flatten_with_path((dynamic_args, dynamic_kwargs))
     names = tuple(_leaf_name(function, path, len(args), static_nums) for path, _ in paths)
     leaves = [_check_leaf(leaf, leaf_name) for (_, leaf), leaf_name in zip(paths, names, strict=True)]

@@ -13,6 +13,7 @@ from jax import lax
 
 from qdtrace import trace as qd
 from qdtrace.errors import TraceTypeError
+from qdtrace.trace.regions import restructure
 
 X = np.ones(8, np.float32)
 M = np.ones((4, 2), np.float32)
@@ -336,3 +337,27 @@ def test_accumulating_bool(refusal) -> None:
               b.at[i].add(True)
         help: use qd.atomic_or or atomic_and
     """)
+
+
+def one_buffer_as_two_inputs(x):
+    def step(k, carry):
+        a, b = carry
+        v = a[0]
+        b[0] = 5.0
+        v += 1.0
+        a[0] = v
+        return carry
+
+    lax.fori_loop(0, 3, step, (x, x))
+    return x
+
+
+def test_one_buffer_as_two_inputs_of_control_flow() -> None:
+    traced = qd.trace_function(one_buffer_as_two_inputs, (X,))
+    (loop,) = (e for e in traced.root.walk() if e.primitive.name in ("scan", "while"))
+    inner = restructure(loop.params["jaxpr"])
+    assert [e.primitive.name for e in inner.walk() if e.primitive.name.startswith("qd_")] == [
+        "qd_load",
+        "qd_store",
+        "qd_store",
+    ]

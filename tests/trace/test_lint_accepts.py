@@ -169,3 +169,14 @@ def test_ordinary_code_is_accepted(function, args) -> None:
     static = range(1, 1 + len(args))
     traced = qd.trace_function(function, (X, *args), static_argnums=tuple(static))
     assert any(eqn.primitive.name == "qd_store" for eqn in traced.root.walk())
+
+
+def broken(*_):
+    raise RuntimeError("no such instruction set")
+
+
+@pytest.mark.parametrize("where", ["qdtrace.trace.lint.code_map", "qdtrace.trace.lint._Watch._rebound"])
+def test_a_failing_diagnosis_does_not_break_a_trace(monkeypatch, where) -> None:
+    monkeypatch.setattr(where, broken)
+    for function in (names_used_again, conditions):
+        assert qd.trace_function(function, (X,)).root.items

@@ -393,16 +393,16 @@ len() needs at least one axis, got a buffer of shape ()
       return len(qd.zeros(()))
 """),
     (numpy_function, TraceTypeError, (X,), """
-a NumPy function needs a concrete array, got one that is being traced
+NumPy needs a concrete array, got one that is being traced
   at FILE:1 in numpy_function
       return np.sin(x)
-help: use the function of the same name in jax.numpy
+help: use the function of the same name in jax.numpy; index a constant table as `jnp.array(table)[i]`
 """),
     (numpy_function_of_value, TraceTypeError, (X,), """
-a NumPy function needs a concrete array, got one that is being traced
+NumPy needs a concrete array, got one that is being traced
   at FILE:2 in numpy_function_of_value
       x[i] = np.sin(x[i])
-help: use the function of the same name in jax.numpy
+help: use the function of the same name in jax.numpy; index a constant table as `jnp.array(table)[i]`
 """),
     (lax_function, TraceTypeError, (X,), """
 jax.lax functions and transformations need values, got a buffer or a cell

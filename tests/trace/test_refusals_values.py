@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """JAX transformations, Python on traced values, arguments and results: every refusal, with its whole text."""
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ import pytest
 from jax import lax
 
 from qdtrace import trace as qd
-from qdtrace.errors import GradientError, TraceTypeError, UnsupportedError
+from qdtrace.errors import GradientError, TraceTypeError, TraceValueError, UnsupportedError
 
+M = np.ones((4, 3), np.float32)
 X = np.ones(8, np.float32)
 
 
@@ -64,6 +66,37 @@ def store_in_custom_root(x):
         return v * 2
 
     return lax.custom_linear_solve(f, jnp.ones(3), lambda mv, b: b / 2)
+
+
+def shapes_of_where(x, m):
+    for i in qd.range(4):
+        x[i] = jnp.where(m[i] > 0, m[i], jnp.ones(2))[0]
+
+
+def shapes_of_add(m):
+    for i in qd.range(4):
+        m[i] = m[i] + jnp.ones(2)
+
+
+def shapes_of_dot(m):
+    return m @ m
+
+
+def store_into_a_value(m):
+    for i in qd.range(4):
+        row = m[i]
+        row[0] = 1.0
+
+
+def load_from_numpy(x):
+    table = np.arange(8.0)
+    for i in qd.range(8):
+        x[i] = table[i]
+
+
+def types_of_cond(x):
+    for i in qd.range(8):
+        x[i] = lax.cond(x[i] > 0, lambda: 1.0, lambda: 1)
 
 
 def python_if(x):
@@ -138,6 +171,42 @@ help: differentiate a pure function there (values in, values out), or apply jax.
       return lax.custom_linear_solve(f, jnp.ones(3), lambda mv, b: b / 2)
 help: use lax.cond, lax.while_loop, lax.fori_loop or lax.scan, or qd.range and qd.when
 """),
+    (shapes_of_where, TraceValueError, (X, M,), """
+Incompatible shapes for broadcasting: shapes=[(3,), (3,), (2,)]
+  at FILE:2 in shapes_of_where
+      x[i] = jnp.where(m[i] > 0, m[i], jnp.ones(2))[0]
+"""),
+    (shapes_of_add, TraceTypeError, (M,), """
+add got incompatible shapes for broadcasting: (3,), (2,).
+  at FILE:2 in shapes_of_add
+      m[i] = m[i] + jnp.ones(2)
+"""),
+    (shapes_of_dot, TraceTypeError, (M,), """
+dot_general requires contracting dimensions to have the same shape, got (3,) and (4,).
+  at FILE:1 in shapes_of_dot
+      return m @ m
+"""),
+    (store_into_a_value, TraceTypeError, (M,), """
+a store needs a buffer or a cell, got a value
+  at FILE:3 in store_into_a_value
+      row[0] = 1.0
+help: store into the buffer itself, `x[i, k] = v`, or make a new value: `y = y.at[k].set(v)`
+"""),
+    (load_from_numpy, TraceTypeError, (X,), """
+NumPy needs a concrete array, got one that is being traced
+  at FILE:3 in load_from_numpy
+      x[i] = table[i]
+help: use the function of the same name in jax.numpy; index a constant table as `jnp.array(table)[i]`
+"""),
+    (types_of_cond, TraceTypeError, (X,), """
+cond branches must have equal output types but they differ.
+  at FILE:2 in types_of_cond
+      x[i] = lax.cond(x[i] > 0, lambda: 1.0, lambda: 1)
+note: true_fun is <lambda> at FILE:2
+note: false_fun is <lambda> at FILE:2
+note: The output of true_fun has type float32[] but the corresponding output of false_fun has type int32[], so the dtypes do not match.
+note: Revise true_fun and/or false_fun so that all output types match.
+"""),
     (python_if, TraceTypeError, (X,), """
 `if`, `and`, `or`, `not` and `while` of Python need a static value, got one that is being traced
   at FILE:2 in python_if
@@ -157,16 +226,16 @@ int(), float() and static arguments need a static value, got one that is being t
 help: use `.astype(jnp.int32)`; for a value known at trace time use static_argnames
 """),
     (python_index, TraceTypeError, (X,), """
-an index of a Python list or a length needs a static integer, got one that is being traced
+an index of a list or NumPy array, or a length, needs a static integer, got one that is being traced
   at FILE:2 in python_index
       x[i] = [1, 2][i]
-help: put a list into an array, `jnp.array(values)[i]`; write a loop as `for i in qd.range(n):`
+help: put values into an array, `jnp.array(values)[i]`; write a loop as `for i in qd.range(n):`
 """),
     (python_range, TraceTypeError, (X, np.int32(3),), """
-an index of a Python list or a length needs a static integer, got one that is being traced
+an index of a list or NumPy array, or a length, needs a static integer, got one that is being traced
   at FILE:1 in python_range
       for i in range(n):
-help: put a list into an array, `jnp.array(values)[i]`; write a loop as `for i in qd.range(n):`
+help: put values into an array, `jnp.array(values)[i]`; write a loop as `for i in qd.range(n):`
 """),
     (bool_mask, TraceTypeError, (X,), """
 an index of bools needs a static mask, got one that is being traced
