@@ -59,7 +59,7 @@ def _times(run: Run, repeats: int) -> list[float]:
     times: list[float] = []
     began = time.perf_counter()
     while len(times) < repeats and (len(times) < 2 or time.perf_counter() - began < SLOW):
-        times.append(_timed(run)[0])
+        times.append(_timed(run)[0] / run.calls)
     return times
 
 
@@ -67,7 +67,7 @@ def _timed(run: Run) -> tuple[float, Any]:
     given = run.prepare()
     began = time.perf_counter()
     out = run.call(given)
-    return (time.perf_counter() - began) / run.calls, out
+    return time.perf_counter() - began, out
 
 
 if __name__ == "__main__":
