@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from qdtrace.config import Options
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.printer import print_program
+from qdtrace.ir.types import DType
 from qdtrace.ir.verify import verify_program
 from qdtrace.passes.pipelines import PASSES, optimise
 from tests.differential.compare import compare
@@ -64,6 +65,12 @@ def test_the_pipeline_without_sharing_and_with_one_round(case: Case) -> None:
     after = optimise(case.program, options)
     verify_program(after)
     compare(evaluate(after, case.args), evaluate(case.program, case.args))
+
+
+@EXAMPLES
+@given(programs(dtypes=tuple(map(DType, ("i32", "i64", "u32", "i8", "bool")))))
+def test_fast_math_is_exact_on_integers(case: Case) -> None:
+    preserves(lambda program: optimise(program, Options(fast_math=True)), case)
 
 
 @EXAMPLES

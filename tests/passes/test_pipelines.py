@@ -1,0 +1,185 @@
+"""The pipeline: its order, what the options change, and who may watch."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from qdtrace.config import Options
+from qdtrace.errors import TraceValueError
+from qdtrace.ir.builder import ref_var
+from qdtrace.ir.parser import parse_program
+from qdtrace.ir.printer import print_program
+from qdtrace.ir.program import Program
+from qdtrace.ir.types import DType
+from qdtrace.ir.verify import VerifyError
+from qdtrace.passes.observers import Timer, Verifier
+from qdtrace.passes.pipelines import PASSES, optimise, stages
+from qdtrace.tools.opt import main, passes_named
+from tests.passes.harness import assert_same_results, parsed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TEXT = """\
+program p(x: ref[f32,8], y: ref[f32,8])
+  range_for i in 0:i32 : 8:i32
+    c: cell[f32] = cell[dtype=f32, shape=()]
+    store c 0.0:f32
+    for k in 0:i32 : 4:i32 : 1:i32
+      a: f32 = load x k
+      b: f32 = add a 0.0:f32
+      d: f32 = div b 3.0:f32
+      e: f32 = load x k
+      f: f32 = mul d e
+      accum[op=add] c f
+    s: f32 = load c
+    store y s i
+  return y
+"""
+RESULT = """\
+program p(x: ref[f32,8], y: ref[f32,8])
+  range_for i in 0:i32 : 8:i32
+    c_2: f32 = for k in 0:i32 : 4:i32 : 1:i32 carry c = 0.0:f32
+      a: f32 = load x k
+      v0: f32 = mul a 0.33333334:f32
+      f: f32 = mul v0 a
+      c_1: f32 = add c f
+      yield c_1
+    store y c_2 i
+  return y
+"""
+
+
+def primitives(program: Program) -> list[str]:
+    return re.findall(r"= (\w+)", print_program(program))
+
+
+def test_the_stages_in_order() -> None:
+    assert [s.name for s in stages(Options())] == ["promote_cells", "simplify"]
+
+
+def test_promotion_comes_first_because_rules_see_through_no_cell() -> None:
+    promote, simplify = stages(Options())
+    right, swapped = simplify(promote(parsed(TEXT))), promote(simplify(parsed(TEXT)))
+    assert_same_results(right, swapped)
+    text = TEXT.replace("store c 0.0:f32", "store c 2.0:f32\n    z: f32 = load c\n    w: f32 = sqrt z\n    store c w")
+    right, swapped = simplify(promote(parsed(text))), promote(simplify(parsed(text)))
+    assert "sqrt" not in primitives(right)
+    assert "sqrt" in primitives(swapped)
+
+
+def test_fast_math_changes_roundings_only_when_asked() -> None:
+    assert print_program(optimise(parsed(TEXT), Options())) == RESULT.rstrip("\n")
+    exact = optimise(parsed(TEXT), Options(fast_math=False))
+    assert primitives(exact) == ["for", "0", "load", "add", "div", "mul", "add"] or "div" in primitives(exact)
+    assert_same_results(parsed(TEXT), exact)
+
+
+def test_opt_level_0_shares_nothing() -> None:
+    loads = [primitives(optimise(parsed(TEXT), Options(opt_level=level))).count("load") for level in (0, 1)]
+    assert loads == [2, 1]
+
+
+def test_without_advanced_optimization_there_is_one_round() -> None:
+    names: list[str] = []
+    options = Options(advanced_optimization=False, verify=True)
+    optimise(parsed(TEXT), options, (lambda name, program: names.append(name),))
+    assert names == [
+        "trace",
+        "promote_cells",
+        "simplify_1_rewrite",
+        "simplify_1_loop_invariant",
+        "simplify_1_constant_extraction",
+        "simplify_1_dead_code",
+        "simplify",
+    ]
+
+
+def test_constant_folding_off() -> None:
+    text = "program p(x: ref[i32])\n  serial\n    a: i32 = add 1:i32 2:i32\n    store x a\n  return x\n"
+    assert "add" in primitives(optimise(parsed(text), Options(constant_folding=False)))
+    assert "add" not in primitives(optimise(parsed(text), Options()))
+
+
+def test_observers_see_each_stage() -> None:
+    seen: dict[str, Program] = {}
+    made = optimise(parsed(TEXT), Options(), (seen.__setitem__,))
+    assert list(seen) == ["trace", "promote_cells", "simplify"]
+    assert seen["simplify"] is made
+    timer = Timer()
+    optimise(parsed(TEXT), Options(), (timer,))
+    assert list(timer.seconds) == ["trace", "promote_cells", "simplify"]
+    assert all(s >= 0 for s in timer.seconds.values())
+
+
+def test_the_verifier_names_the_pass() -> None:
+    stranger = ref_var(DType.f32, (), "z")
+    broken = Program("p", (), (), (), (stranger,))
+    with pytest.raises(VerifyError, match=r"(?s)result: `z` is no parameter.*after pass `dead_code`"):
+        Verifier()("dead_code", broken)
+
+
+def test_print_ir(capsys: pytest.CaptureFixture[str]) -> None:
+    optimise(parsed(TEXT), Options(print_ir=True))
+    err = capsys.readouterr().err
+    assert re.findall(r"^# (.*)$", err, re.MULTILINE) == ["p after trace", "p after promote_cells", "p after simplify"]
+    assert RESULT in err
+
+
+@pytest.mark.parametrize(("rounds", "count"), [(False, 3), (True, 11)])
+def test_dumps(tmp_path: Path, rounds: bool, count: int) -> None:
+    options = Options(dump_ir=True, dump_simplify=rounds, debug_dump_path=str(tmp_path))
+    made = optimise(parsed(TEXT), options)
+    files = sorted(tmp_path.glob("*_p/*.qd"))
+    assert files[0].name == "00_trace.qd"
+    assert files[-1].name == f"{len(files) - 1:02}_simplify.qd"
+    assert len(files) >= count
+    assert print_program(parse_program(files[-1].read_text())) == print_program(made)
+
+
+def test_nothing_is_written_by_default(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    optimise(parsed(TEXT), Options(debug_dump_path=str(tmp_path)))
+    assert list(tmp_path.iterdir()) == []
+    assert capsys.readouterr() == ("", "")
+
+
+def test_opt_tool(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "p.qd"
+    file.write_text(TEXT)
+    assert main([str(file)]) == 0
+    assert capsys.readouterr().out == RESULT
+    assert main([str(file), "-p", "promote_cells,dead_code", "--print-between", "--verify-each", "--time"]) == 0
+    out, err = capsys.readouterr()
+    assert re.findall(r"^# (.*)$", out, re.MULTILINE) == ["after promote_cells", "after dead_code"]
+    assert re.fullmatch(r"promote_cells: \d+\.\d\d ms\ndead_code: \d+\.\d\d ms\n", err)
+    assert main([str(file), "--no-fast-math"]) == 0
+    assert "div" in capsys.readouterr().out
+
+
+def test_opt_tool_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "p.qd"
+    file.write_text(TEXT)
+    assert main([str(file), "-p", "licm"]) == 1
+    assert capsys.readouterr().err == (
+        f"TraceValueError: needs the name of a pass, got 'licm'\nnote: passes are {', '.join(PASSES)}\n"
+    )
+    assert main([str(tmp_path / "missing.qd")]) == 1
+    assert capsys.readouterr().err.startswith("FileNotFoundError: ")
+    file.write_text("program p(x: ref[f32])\n  serial\n    store x 1:i32\n  return x\n")
+    assert main([str(file)]) == 1
+    assert capsys.readouterr().err.startswith("VerifyError: typing: ")
+
+
+def test_every_pass_has_its_name() -> None:
+    for name, make in PASSES.items():
+        assert make(Options()).name == name
+    with pytest.raises(TraceValueError):
+        passes_named(["simplify", "nothing"], Options())
+    assert [p.name for p in passes_named(["optimise", "dead_code"], Options())] == [
+        "promote_cells",
+        "simplify",
+        "dead_code",
+    ]
