@@ -34,5 +34,5 @@ $(BENCH_VENV)/.ready: EXTRAS = bench
 %/.ready: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "needs Python 3.11, 3.12 or 3.13 on PATH (or PYTHON=/path/to/one)"; exit 1; }
 	test -x $*/bin/python || $(PYTHON) -m venv $*
-	$*/bin/python -m pip install --quiet --upgrade --upgrade-strategy only-if-needed -e '.[$(EXTRAS)]'
+	$*/bin/python -m pip install -qq --upgrade --upgrade-strategy only-if-needed -e '.[$(EXTRAS)]'
 	@touch $@

@@ -91,7 +91,7 @@ def substep_reference(
         np.add.at(momentum, (base[:, 0] + i, base[:, 1] + j), weight[:, None] * moved)
         np.add.at(mass, (base[:, 0] + i, base[:, 1] + j), weight * MASS)
     speed = momentum / np.where(mass > 0, mass, 1)[..., None] - np.array([0, DT * GRAVITY])
-    at_node = np.stack(np.mgrid[:GRID, :GRID], -1)
+    at_node = np.moveaxis(np.mgrid[:GRID, :GRID], 0, -1)
     stopped = ((at_node < BORDER) & (speed < 0)) | ((at_node > GRID - BORDER) & (speed > 0))
     speed = np.where((mass > 0)[..., None], np.where(stopped, 0, speed), momentum)
     new_v, gradient = np.zeros_like(v), np.zeros_like(affine)

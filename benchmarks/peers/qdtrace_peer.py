@@ -71,10 +71,10 @@ def nearest_points(queries, points):
             d = dx * dx + dy * dy + dz * dz
             with qd.when(d < best[count - 1]):
                 k = qd.local(count - 1)
-                for _ in qd.while_(lambda: (k > 0) & (best[jnp.maximum(k.value - 1, 0)] > d)):  # noqa: B023
+                for _ in qd.while_(lambda: (k.value > 0) & (best[jnp.maximum(k.value - 1, 0)] > d)):  # noqa: B023
                     best[k.value] = best[k.value - 1]
                     who[k.value] = who[k.value - 1]
-                    k -= 1
+                    k.value = k.value - 1
                 best[k.value] = d
                 who[k.value] = j
         distances[i] = best[...]

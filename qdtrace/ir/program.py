@@ -53,7 +53,8 @@ class Var:
 class Literal:
     """A scalar constant. Equal when dtype and bits are equal (so NaN == NaN and 0.0 != -0.0)."""
 
-    value: np.generic
+    value: Any
+    """A NumPy scalar of the dtype."""
     type: ScalarType
 
     @property
