@@ -58,23 +58,33 @@ def stages(options: Options, observers: Sequence[Observer] = ()) -> tuple[Pass, 
             observe(name, program)
 
     each_round = observers and (options.dump_simplify or options.verify)
+    simplify = simplify_for(options, on_round if each_round else None)
     return (
         # First, because cells are memory: no rule sees through a load, and loops carry nothing before it.
         PromoteCells(),
-        simplify_for(options, on_round if each_round else None),
+        simplify,
+        # Again, because indices that simplify found to be constant let more private arrays go; and what they held
+        # may be constant in turn. Without a new cell to promote neither of the two runs again.
+        PromoteCells(),
+        simplify,
     )
 
 
 def optimise(program: Program, options: Options, observers: Sequence[Observer] = ()) -> Program:
     """The optimised program. Observers are called with (name, program) before the first and after each stage.
 
-    Those that the options ask for (verifier, printer, dumps) are added.
+    A stage that runs again and changes nothing is not reported again. Those that the options ask for (verifier, printer, dumps) are added.
     """
     watching = (*observers, *observers_for(options))
     for observe in watching:
         observe("trace", program)
+    settled: dict[str, Program] = {}
     for stage in stages(options, watching):
-        program = stage(program)
-        for observe in watching:
+        # A pass has nothing to do on what it gave itself.
+        if settled.get(stage.name) is program:
+            continue
+        before, again = program, stage.name in settled
+        program = settled[stage.name] = stage(program)
+        for observe in watching if program is not before or not again else ():
             observe(stage.name, program)
     return program

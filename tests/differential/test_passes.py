@@ -32,12 +32,13 @@ EXAMPLES = settings(
 )
 
 
-def preserves(change: Callable[[Program], Program], case: Case) -> None:
+def preserves(change: Callable[[Program], Program], case: Case, *, settles: bool = True) -> None:
     after = change(case.program)
     try:
         verify_program(after)
         compare(evaluate(after, case.args), evaluate(case.program, case.args))
-        assert change(after) is after, f"changes its own result:\n{print_program(change(after))}"
+        if settles:
+            assert change(after) is after, f"changes its own result:\n{print_program(change(after))}"
     except Exception as e:
         raise AssertionError(f"after the pass:\n{print_program(after)}") from e
 
@@ -55,7 +56,7 @@ def test_each_pass(name: str) -> None:
 @EXAMPLES
 @given(programs())
 def test_the_pipeline(case: Case) -> None:
-    preserves(lambda program: optimise(program, EXACT), case)
+    preserves(lambda program: optimise(program, EXACT), case, settles=False)
 
 
 @EXAMPLES
@@ -70,7 +71,7 @@ def test_the_pipeline_without_sharing_and_with_one_round(case: Case) -> None:
 @EXAMPLES
 @given(programs(dtypes=tuple(map(DType, ("i32", "i64", "u32", "i8", "bool")))))
 def test_fast_math_is_exact_on_integers(case: Case) -> None:
-    preserves(lambda program: optimise(program, Options(fast_math=True)), case)
+    preserves(lambda program: optimise(program, Options(fast_math=True)), case, settles=False)
 
 
 @EXAMPLES
@@ -81,12 +82,13 @@ def test_printing_does_not_depend_on_the_run(case: Case) -> None:
 
 @pytest.mark.parametrize(("name", "case"), [pytest.param(n, c, id=n) for n, c in replay()])
 def test_the_corpus(name: str, case: Case) -> None:
-    for change in (*(p(EXACT) for p in PASSES.values()), lambda program: optimise(program, EXACT)):
-        preserves(change, case)
+    for make in PASSES.values():
+        preserves(make(EXACT), case)
+    preserves(lambda program: optimise(program, EXACT), case, settles=False)
 
 
 @pytest.mark.slow
 @settings(EXAMPLES, max_examples=2000, derandomize=False)
 @given(programs(tasks=2, statements=10, depth=4))
 def test_the_pipeline_on_many(case: Case) -> None:
-    preserves(lambda program: optimise(program, EXACT), case)
+    preserves(lambda program: optimise(program, EXACT), case, settles=False)
