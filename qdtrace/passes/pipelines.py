@@ -73,7 +73,8 @@ def stages(options: Options, observers: Sequence[Observer] = ()) -> tuple[Pass, 
 def optimise(program: Program, options: Options, observers: Sequence[Observer] = ()) -> Program:
     """The optimised program. Observers are called with (name, program) before the first and after each stage.
 
-    A stage that runs again and changes nothing is not reported again. Those that the options ask for (verifier, printer, dumps) are added.
+    A stage that runs again and changes nothing is not reported again. Those that the options ask for (verifier,
+    printer, dumps) are added.
     """
     watching = (*observers, *observers_for(options))
     for observe in watching:
