@@ -123,12 +123,23 @@ def digamma(x: float) -> float:
         for c in reversed(_DIGAMMA_AT_ROOT):
             total = (total + c) * distance
         return total
-    shift = 0.0
-    while x < 14.0:
-        shift += 1.0 / x
-        x += 1.0
+    if x < 1.5:
+        return digamma(x + 1.0) - 1.0 / x
+    if x < 14.0:  # down to 2, where the series of lgamma differentiates to ours; every term is positive
+        shift = 0.0
+        while x > 2.5:
+            x -= 1.0
+            shift += 1.0 / x
+        return shift + _digamma_from_two(x - 2.0)
     w = 1.0 / (x * x)
     series = 0.0
     for c in reversed(_BERNOULLI):
         series = (series + c) * w
-    return math.log(x) - 0.5 / x - series - shift
+    return math.log(x) - 0.5 / x - series
+
+
+def _digamma_from_two(z: float) -> float:
+    total = 0.0
+    for k in range(len(_ZETA_MINUS_ONE) + 1, 1, -1):
+        total = (total + _ZETA_MINUS_ONE[k - 2] * (1 if k % 2 == 0 else -1)) * z
+    return total + (1.0 - _EULER)

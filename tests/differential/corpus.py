@@ -40,10 +40,10 @@ def case(program: Program, kind: str, seed: int) -> Case:
     return Case(program, arguments(program, kind, seed), kind, seed)
 
 
-def replay() -> list[tuple[str, Case]]:
+def replay(folder: Path = FOLDER) -> list[tuple[str, Case]]:
     """Every case of the corpus with its name."""
     found = []
-    for path in sorted(FOLDER.glob("*.qd")):
+    for path in sorted(folder.glob("*.qd")):
         text = path.read_text(encoding="utf-8")
         program = parse_program(text, file=path.name)
         inputs = _INPUTS.findall(text)

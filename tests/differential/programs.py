@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 DTYPES = tuple(map(DType, ("f32", "i32", "f64", "i64", "u32", "i8", "bool")))
 FUNCTIONS = (
     "exp", "log", "sin", "cos", "tanh", "exp2", "log2", "atan", "rsqrt", "expm1", "log1p", "erf", "logistic", "cbrt",
+    "tan", "sinh", "cosh", "asin", "acos", "asinh", "acosh", "atanh", "erfc", "erf_inv", "lgamma", "digamma", "pow",
+    "atan2",
 )  # fmt: skip
 
 
@@ -115,10 +117,12 @@ class Maker(Values):
 
     def program(self) -> Program:
         self.size = self.pick(self.options.sizes)
+        # Few dtypes in one program, so that values meet.
+        self.dtypes = sorted({self.pick(self.options.dtypes) for _ in range(3)}, key=self.options.dtypes.index)
         params = [self._buffer(f"x{k}") for k in range(1 + self.below(3))]
         self.bound = ref_var(DType.i32, (), "n")
         buffers = [self._buffer(f"t{k}") for k in range(self.below(3))]
-        floats = [d for d in self.options.dtypes if d in (DType.f32, DType.f64)]
+        floats = [d for d in self.dtypes if d in (DType.f32, DType.f64)]
         self.sums = []
         if self.options.float_accums and floats and self.chance(2):
             self.sums = [ref_var(self.pick(floats), self.pick([(), (self.size,), (3,)]), "sum")]
@@ -136,7 +140,7 @@ class Maker(Values):
     def _buffer(self, hint: str) -> Var:
         n = self.size
         shape = self.pick([(n,), (n,), (n, 3), (), (5,), (2, 4), (n, 1)])
-        return ref_var(self.pick(self.options.dtypes), shape, hint)
+        return ref_var(self.pick(self.dtypes), shape, hint)
 
     def _fill(self, ref: Var) -> Task:
         """Stores one value in each element."""
@@ -175,7 +179,7 @@ class Maker(Values):
     def _task(self) -> Task:
         if self.options.serial and self.chance(5):
             return self._serial()
-        index = DType.i64 if DType.i64 in self.options.dtypes and self.chance(4) else DType.i32
+        index = DType.i64 if DType.i64 in self.dtypes and self.chance(4) else DType.i32
         head: tuple = ()
         shared: list[Atom] = []
         start, stop = self._bounds(self.below(3) and min(self.below(3), self.size), self.size, dtype=index)
@@ -198,6 +202,8 @@ class Maker(Values):
             for access in self.access.values():
                 if access.mode == "own":
                     access.row = self.pick([self.index, self.index, reverse])
+            self._some_load()
+            self._some_load()
             self.statements(self.options.depth)
             self._finish()
         return Task("range_for", self.index, start, stop, body.close(), head)
@@ -206,6 +212,8 @@ class Maker(Values):
         with self._body(None) as body:
             self.access = {r: _Access("free") for r in self.refs}
             self.access |= {r: _Access("sum") for r in self.sums}
+            self._some_load()
+            self._some_load()
             self.statements(self.options.depth)
             self._finish()
         return Task("serial", None, *self._bounds(0, 1), body.close())
@@ -242,7 +250,7 @@ class Maker(Values):
             self._statement(depth)
 
     def _statement(self, depth: int) -> None:
-        makers: list[Callable[[], None]] = [self.arithmetic] * 5 + [self.logic, self.conversion, self.choice]
+        makers: list[Callable[[], None]] = [self.arithmetic] * 8 + [self.logic, self.conversion, self.choice]
         makers += [self._some_load] * 3 + [self._some_write] * 3
         if self.options.cells:
             makers += [self._make_cell, self._use_cell, self._use_cell]
@@ -252,7 +260,7 @@ class Maker(Values):
         if self.sums:
             makers += [self._sum]
         if self.fns and self.index is not None:
-            makers += [self._function]
+            makers += [self._function] * 5
         self.pick(makers)()
 
     @contextmanager
@@ -267,7 +275,7 @@ class Maker(Values):
         self.scope, self.cells = outer, cells
 
     def _carries(self) -> tuple[list[Atom], list[Var]]:
-        inits = [self.value(self.pick(self.options.dtypes)) for _ in range(self.below(3))]
+        inits = [self.value(self.pick(self.dtypes)) for _ in range(self.below(3))]
         return inits, [Var(ScalarType(a.dtype), "c") for a in inits]
 
     def _emit(self, name: str, *invars: Atom, blocks: Sequence[Block], **params: object) -> None:
@@ -302,7 +310,7 @@ class Maker(Values):
 
     def _if(self, depth: int) -> None:
         condition = self.value(DType.bool)
-        dtypes = [self.pick(self.options.dtypes) for _ in range(self.below(3))]
+        dtypes = [self.pick(self.dtypes) for _ in range(self.below(3))]
         blocks = []
         for side in range(2):
             with self._block() as opened:
@@ -377,11 +385,14 @@ class Maker(Values):
 
     def _function(self) -> None:
         ref = self.pick(self.fns)
-        value = self.builder(self.pick(FUNCTIONS), self.value(ref.dtype))
-        self.builder.store(ref, value, self.index)
+        name = self.pick(FUNCTIONS)
+        operands = [self.value(ref.dtype) for _ in range(2 if name in ("pow", "atan2") else 1)]
+        if name in ("lgamma", "digamma"):  # between the negative poles are zeros, where few digits can be right
+            operands = [self.builder("abs", operands[0])]
+        self.builder.store(ref, self.builder(name, *operands), self.index)
 
     def _make_cell(self) -> None:
-        dtype, shape = self.pick(self.options.dtypes), self.pick([(), (3,), (2, 2)])
+        dtype, shape = self.pick(self.dtypes), self.pick([(), (), (3,), (2, 2)])
         cell = self.builder.cell(dtype, shape, hint="cell")
         for flat in range(ref_type(cell).size):
             place = [literal(flat // 2, DType.i32), literal(flat % 2, DType.i32)] if len(shape) == 2 else []

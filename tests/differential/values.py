@@ -43,7 +43,7 @@ class Values:
     draw: Callable
     builder: Builder
     scope: dict[DType, list[Atom]]
-    options: object
+    dtypes: Sequence[DType]
 
     # Choices.
 
@@ -79,7 +79,7 @@ class Values:
         if choice < len(have):
             return have[-1 - choice]
         others = [v for d, vs in self.scope.items() if d is not dtype for v in vs]
-        if choice == len(have) and others:
+        if choice > len(have) and others and (not have or self.chance(3)):
             return self.builder.convert(self.pick(others[::-1]), dtype)
         return self.literal_of(dtype)
 
@@ -101,7 +101,7 @@ class Values:
 
     def arithmetic(self) -> None:
         """A unary, binary or ternary operation."""
-        dtype = self.pick(self.options.dtypes)  # type: ignore[attr-defined]
+        dtype = self.pick(self.dtypes)
         kind = dtype.kind.value
         how = self.below(8)
         if how == 7 and dtype is not DType.bool:
@@ -120,7 +120,7 @@ class Values:
 
     def logic(self) -> None:
         """A comparison."""
-        dtype = self.pick(self.options.dtypes)  # type: ignore[attr-defined]
+        dtype = self.pick(self.dtypes)
         if dtype.is_float and self.chance(4):
             self.keep(self.builder("is_finite", self.value(dtype)))
         else:
@@ -128,13 +128,12 @@ class Values:
 
     def choice(self) -> None:
         """A select."""
-        dtype = self.pick(self.options.dtypes)  # type: ignore[attr-defined]
+        dtype = self.pick(self.dtypes)
         self.keep(self.builder("select", self.value(DType.bool), self.value(dtype), self.value(dtype)))
 
     def conversion(self) -> None:
         """A convert or bitcast."""
-        dtypes = self.options.dtypes  # type: ignore[attr-defined]
-        source, target = self.pick(dtypes), self.pick(dtypes)
+        source, target = self.pick(self.dtypes), self.pick(self.dtypes)
         pair = (source.value, target.value)
         value = self.value(source)
         if (pair in BITCASTS or pair[::-1] in BITCASTS) and self.chance(2):
