@@ -44,6 +44,10 @@ class Place:
     offsets: list[str] | None = None
     """Element numbers per vector, when there is no constant stride."""
     offset_type: str = "i32"
+    component: int | None = None
+    """Where lanes are in neighbouring records of `stride` elements: which of them."""
+    record: object = None
+    """Equal for accesses to the same records."""
 
 
 def _term_stride(f: Frame, term: Term) -> int | None:
@@ -54,7 +58,7 @@ def _term_stride(f: Frame, term: Term) -> int | None:
         terms: list[Term] = [t for t, _ in term.key[0]] if isinstance(term.key, tuple) else [term.key]
         return 0 if all(_term_stride(f, t) == 0 for t in terms) else None
     if term is f.facts.task.index:
-        return 0 if f.is_scalar else 1
+        return 0 if f.is_scalar else 1 if f.neighbours else None
     return 0 if f.is_uniform(term) else None
 
 
@@ -149,7 +153,9 @@ def locate(f: Frame, ref: Global, indices: Sequence[Atom]) -> Place:
         form = f.facts.forms.address(ref.type, indices)
         stride = lane_stride(f, form)
         if stride is not None and (stride == 0) == uniform and abs(stride) * f.width * f.vectors < _MODULAR:
-            return Place(_at(f, ref, form), stride)
+            component = component_of(f, form, stride, ref.type.size)
+            record = None if component is None else (stride, Form(form.terms, form.constant - component))
+            return Place(_at(f, ref, form), stride, component=component, record=record)
     elif uniform:
         return Place(_exact(f, ref, indices), 0)
     return _scattered(f, ref, indices)
@@ -199,6 +205,17 @@ def _scattered(f: Frame, ref: Global, indices: Sequence[Atom]) -> Place:
 
 
 _ZERO = literal(0, DType.i32)
+
+
+def component_of(f: Frame, form: Form, stride: int, size: int) -> int | None:
+    """Which component of records of `stride` elements an address names; None when the array is not made of them.
+
+    When the component of a lane is in the array, its whole record is.
+    """
+    widest = max(4, f.width // 2 + 1)
+    if f.is_scalar or not 2 <= stride <= widest or size % stride or any(c % stride for c in form.terms.values()):
+        return None
+    return form.constant % stride
 
 
 def lane_pointers(f: Frame, place: Place, kind: str, v: int) -> str:

@@ -95,6 +95,7 @@ def accum(f: Frame, eqn: Eqn) -> None:
         return
     memory = f.globals[ref]
     place = locate(f, memory, indices)
+    f.pending.settle(f, memory, place if ref in f.facts.private_accums else None)
     d = memory.type.dtype
     if ref in f.facts.private_accums or f.facts.task.kind == "serial":
         _plain(f, memory, place, op, value)
@@ -126,7 +127,7 @@ def _plain(f: Frame, memory: Global, place: Place, op: str, value: Atom) -> None
         return
     new_lanes = _combined(f, op, load_lanes(f, memory, place, f.mask), value).vectors
     assert new_lanes is not None
-    store_lanes(f, memory, place, new_lanes, f.mask)
+    store_lanes(f, memory, place, new_lanes)
 
 
 # Sums of a whole call, kept in registers
@@ -333,6 +334,7 @@ def atomic(f: Frame, eqn: Eqn) -> None:
         return
     memory = f.globals[ref]
     place = locate(f, memory, indices)
+    f.pending.settle(f, memory)
     if f.is_scalar:
         scalars = [f.scalar_of(v) for v in values]
         f.env[out] = Value(out.dtype, scalar=atomic_scalar(f, op, out.dtype, memory, place.pointer, scalars))

@@ -14,6 +14,7 @@ from lowering.llvm.addresses import Global
 from lowering.llvm.arithmetic import RULES
 from lowering.llvm.facts import MATHS, TaskFacts
 from lowering.llvm.frame import Frame
+from lowering.llvm.refill import emit_refilled, find_refill
 from lowering.llvm.shape import choose_shape
 from lowering.llvm.text import Module, Text
 from lowering.llvm.types import REGISTER
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lowering.llvm.ops import Ops
+    from lowering.llvm.refill import Refill
     from lowering.llvm.rows import Row
     from lowering.llvm.target import Target
     from qdtrace.ir.program import Atom, Block, Eqn, Task
@@ -63,13 +65,17 @@ def emit_task(task: Task, target: Target, options: EmitOptions = EmitOptions()) 
     facts = TaskFacts(task)
     shape = choose_shape(facts, target, options.vectors)
     facts.keep_to(shape.row)
+    refill = find_refill(facts, target) if shape.width > 1 else None
+    if refill is not None:
+        facts.out_of_step(refill.in_lanes)
     module = Module()
     aliases = _alias_metadata(facts, module)
     frame = Frame(Text(module), facts, target, shape.width, shape.vectors, options.fast_math)
-    task_text = _Function(frame, aliases).task()
+    task_text = _Function(frame, aliases).task(refill)
     bounds_text = _Function(Frame(Text(module), facts, target, 1, 1, options.fast_math), aliases).bounds()
     text, lanes = module.render([task_text, bounds_text]), shape.width * shape.vectors
-    return TaskCode(text, facts.refs, facts.cost, lanes, shape.reason)
+    reason = shape.reason if refill is None else shape.reason.replace("under masks", "with lane refill")
+    return TaskCode(text, facts.refs, facts.cost, lanes, reason)
 
 
 class _Function:
@@ -108,13 +114,16 @@ class _Function:
         text.do("ret void")
         return text.render(f"define void @qd_bounds(ptr noalias %refs, ptr noalias %out) {self._attributes()}")
 
-    def task(self) -> str:
+    def task(self, refill: Refill | None) -> str:
         """`qd_task`."""
         f, text, task = self.frame, self.text, self.facts.task
         self._open(_needed(task))
         atomics.open_accumulators(f)
         if task.kind == "serial":
             emit_block(f, task.body)
+        elif refill is not None:
+            f.neighbours = False
+            emit_refilled(f, refill, emit_eqn)
         else:
             twice = f.is_scalar or (not self.facts.has_loops and self.facts.cost <= TWICE_COST)
             steps = self._full_vectors_then_rest if twice else self._masked_vectors
@@ -244,7 +253,10 @@ def _slice(task: Task, needed: set[Var]) -> list[Eqn]:
 def emit_block(f: Frame, block: Block) -> None:
     """The equations of a block under the current mask."""
     for eqn in block.eqns:
+        if eqn.primitive.structured:
+            f.pending.settle(f, None)
         emit_eqn(f, eqn)
+    f.pending.settle(f, None)
 
 
 def emit_eqn(f: Frame, eqn: Eqn, *, head: bool = False) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from lowering.llvm.interleave import PendingStores
 from lowering.llvm.ops import Ops
 from lowering.llvm.types import REGISTER, constant
 from lowering.llvm.vectors import ALL, SCALAR, Lanes, Mask, Value
@@ -39,9 +40,12 @@ class Frame:
         self.mask: Mask = ALL
         self.index = ""
         """The task index of lane 0 of vector 0, as i64."""
+        self.neighbours = True
+        """Lanes hold consecutive iterations of the task."""
         self.row_number = ""
         """The number of the row, as i64, where steps keep to rows."""
         self.accumulators: dict[object, str] = {}
+        self.pending = PendingStores()
         self._cache: dict[object, str] = {}
         self._undo: list[object] = []
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lowering.llvm.addresses import Global, Place, ahead, lane_pointers, locate
+from lowering.llvm.addresses import Global, Place, lane_pointers, locate
 from lowering.llvm.conversions import from_bits, to_bits
 from lowering.llvm.facts import reference
+from lowering.llvm.interleave import load_component
+from lowering.llvm.transfers import gather, load_vector, scatter_lanes, store_vector
 from lowering.llvm.types import BYTES, MEMORY, SMALL_FLOATS
 from lowering.llvm.vectors import Mask, Value
 from qdtrace.ir.program import Literal
@@ -37,6 +39,7 @@ def load(f: Frame, eqn: Eqn) -> None:
     ref, out = reference(eqn), eqn.outvars[0]
     memory = f.globals[ref]
     place = locate(f, memory, eqn.invars[1:])
+    f.pending.settle(f, memory, place)
     if place.stride == 0 or f.is_scalar:
         f.env[out] = Value(out.dtype, scalar=load_scalar(f, memory, place.pointer))
     else:
@@ -52,51 +55,19 @@ def load_scalar(f: Frame, ref: Global, pointer: str) -> str:
 
 def load_lanes(f: Frame, ref: Global, place: Place, mask: Mask) -> Value:
     """One element a lane; 0 in lanes that are not active."""
-    d, o = ref.type.dtype, f.vector
-    kind = MEMORY[d]
-    vector, size = f.lanes.of(kind), BYTES[kind]
+    d, kind = ref.type.dtype, MEMORY[ref.type.dtype]
 
     def one(v: int) -> str:
-        if place.stride == 1:
-            pointer = ahead(f, kind, place.pointer, v * f.width)
-            if mask.vectors is None:
-                raw = f.text.op(f"load {vector}, ptr {pointer}, align {size}{ref.alias}{ref.invariant}")
-            else:
-                raw = masked_load(f, kind, pointer, mask.vectors[v], ref.alias)
+        lanes = None if mask.vectors is None else mask.vectors[v]
+        if place.component is not None:
+            raw = load_component(f, ref, place, mask, v)
+        elif place.stride == 1:
+            raw = load_vector(f, ref, place.pointer, v * f.width, lanes)
         else:
             raw = gather(f, kind, lane_pointers(f, place, kind, v), f.mask_of(mask, v), ref.alias)
-        return from_memory(o, d, raw)
+        return from_memory(f.vector, d, raw)
 
     return f.each(d, one)
-
-
-def masked_load(f: Frame, kind: str, pointer: str, mask: str, metadata: str) -> str:
-    """Neighbouring elements of the active lanes."""
-    vector, bits = f.lanes.of(kind), f.vector.bits
-    symbol = f"llvm.masked.load.{f.lanes.suffix(kind)}.p0"
-    f.text.module.declare(symbol, vector, f"ptr, i32, {bits}, {vector}")
-    return f.text.op(
-        f"call {vector} @{symbol}(ptr {pointer}, i32 {BYTES[kind]}, {bits} {mask}, {vector} zeroinitializer){metadata}"
-    )
-
-
-def gather(f: Frame, kind: str, pointers: str, mask: str, metadata: str) -> str:
-    """Elements at a vector of pointers, for the active lanes."""
-    vector, bits, places = f.lanes.of(kind), f.vector.bits, f.lanes.of("ptr")
-    symbol = f"llvm.masked.gather.{f.lanes.suffix(kind)}.{f.lanes.suffix('ptr')}"
-    f.text.module.declare(symbol, vector, f"{places}, i32, {bits}, {vector}")
-    return f.text.op(
-        f"call {vector} @{symbol}({places} {pointers}, i32 {BYTES[kind]}, {bits} {mask}, "
-        f"{vector} zeroinitializer){metadata}"
-    )
-
-
-def scatter(f: Frame, kind: str, value: str, pointers: str, mask: str, metadata: str) -> None:
-    """Stores at a vector of pointers, in lane order, for the active lanes."""
-    vector, bits, places = f.lanes.of(kind), f.vector.bits, f.lanes.of("ptr")
-    symbol = f"llvm.masked.scatter.{f.lanes.suffix(kind)}.{f.lanes.suffix('ptr')}"
-    f.text.module.declare(symbol, "void", f"{vector}, {places}, i32, {bits}")
-    f.text.do(f"call void @{symbol}({vector} {value}, {places} {pointers}, i32 {BYTES[kind]}, {bits} {mask}){metadata}")
 
 
 def store(f: Frame, eqn: Eqn) -> None:
@@ -104,11 +75,12 @@ def store(f: Frame, eqn: Eqn) -> None:
     ref, value = reference(eqn), eqn.invars[1]
     memory = f.globals[ref]
     place = locate(f, memory, eqn.invars[2:])
+    f.pending.settle(f, memory, place)
     uniform = isinstance(value, Literal) or f.is_uniform(value)
     if f.is_scalar or (place.stride == 0 and uniform):
         store_scalar(f, memory, place.pointer, f.scalar_of(value))
     else:
-        store_lanes(f, memory, place, [f.vector_of(value, v) for v in range(f.vectors)], f.mask)
+        store_lanes(f, memory, place, [f.vector_of(value, v) for v in range(f.vectors)])
 
 
 def store_scalar(f: Frame, ref: Global, pointer: str, value: str) -> None:
@@ -118,22 +90,14 @@ def store_scalar(f: Frame, ref: Global, pointer: str, value: str) -> None:
     f.text.do(f"store {kind} {raw}, ptr {pointer}, align {BYTES[kind]}{ref.alias}")
 
 
-def store_lanes(f: Frame, ref: Global, place: Place, values: list[str], mask: Mask) -> None:
+def store_lanes(f: Frame, ref: Global, place: Place, values: list[str]) -> None:
     """One element an active lane."""
-    d, o = ref.type.dtype, f.vector
-    kind = MEMORY[d]
-    vector, size, bits = f.lanes.of(kind), BYTES[kind], f.vector.bits
-    for v, value in enumerate(values):
-        raw = to_memory(o, d, value)
-        if place.stride != 1:
-            scatter(f, kind, raw, lane_pointers(f, place, kind, v), f.mask_of(mask, v), ref.alias)
-            continue
-        pointer = ahead(f, kind, place.pointer, v * f.width)
-        if mask.vectors is None:
-            f.text.do(f"store {vector} {raw}, ptr {pointer}, align {size}{ref.alias}")
-        else:
-            symbol = f"llvm.masked.store.{f.lanes.suffix(kind)}.p0"
-            f.text.module.declare(symbol, "void", f"{vector}, ptr, i32, {bits}")
-            f.text.do(
-                f"call void @{symbol}({vector} {raw}, ptr {pointer}, i32 {size}, {bits} {mask.vectors[v]}){ref.alias}"
-            )
+    raw = [to_memory(f.vector, ref.type.dtype, value) for value in values]
+    if place.component is not None:
+        f.pending.add(f, ref, place, raw)
+    elif place.stride == 1:
+        for v, vector in enumerate(raw):
+            mask = None if f.mask.vectors is None else f.mask.vectors[v]
+            store_vector(f, ref, place.pointer, v * f.width, vector, mask)
+    else:
+        scatter_lanes(f, ref, place, raw)

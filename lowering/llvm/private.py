@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lowering.llvm.addresses import first_element
-from lowering.llvm.memory import gather, scatter
+from lowering.llvm.transfers import gather, scatter
 from lowering.llvm.types import PRIVATE
 from lowering.llvm.vectors import Lanes, Value
 from qdtrace.ir.program import Literal

@@ -1,0 +1,137 @@
+"""Arrays of records: whole records move by contiguous vectors, in every order of loads and stores."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from lowering.llvm.emit import emit_task
+from lowering.llvm.target import Target
+from qdtrace.ir.builder import Builder, ref_var
+from qdtrace.ir.types import DType
+from tests.lowering.harness import TARGETS, agrees, branch, f32, i32, loop, program, task
+
+if TYPE_CHECKING:
+    from qdtrace.ir.program import Program, Var
+
+F32, I32 = DType.f32, DType.i32
+N = 37
+
+
+def check(made: Program, *args: np.ndarray, targets=TARGETS) -> str:
+    """Compares with the reference, one and two vectors a step; returns the AVX-512 text."""
+    agrees(made, args, targets, vectors=(1, 2))
+    return emit_task(made.tasks[0], Target.named("avx512")).text
+
+
+def numbers(*shape: int) -> np.ndarray:
+    return np.arange(int(np.prod(shape)), dtype=np.float32).reshape(shape)
+
+
+@pytest.mark.parametrize("width", [2, 3, 4, 5, 8, 9, 10])
+def test_records_of_every_width(width: int):
+    x, y = ref_var(F32, (N, width), "x"), ref_var(F32, (N, width), "y")
+
+    def body(b: Builder, i: Var) -> None:
+        for c in range(width):
+            b.store(y, b("sub", b.load(x, i, i32(c)), b.load(x, i, i32((c + 1) % width))), i, i32(c))
+
+    text = check(program([x, y], task(N, body), [y]), numbers(N, width), numbers(N, width))
+    assert ("gather" in text) is (width > 9)
+
+
+@pytest.mark.parametrize("dtype", DType, ids=lambda d: d.value)
+def test_records_of_every_dtype(dtype: DType):
+    x, y = ref_var(dtype, (N, 3), "x"), ref_var(dtype, (N, 3), "y")
+
+    def body(b: Builder, i: Var) -> None:
+        for c in range(3):
+            b.store(y, b.load(x, i, i32(c)), i, i32(2 - c))
+
+    values = (numbers(N, 3) % 2).astype(bool) if dtype is DType.bool else numbers(N, 3).astype(dtype.numpy)
+    check(program([x, y], task(N, body), [y]), values, np.zeros_like(values), targets=("avx512", "avx2"))
+
+
+def test_small_matrices_and_flat_records():
+    x, y = ref_var(F32, (N, 2, 2), "x"), ref_var(F32, (4 * N,), "y")
+
+    def body(b: Builder, i: Var) -> None:
+        for k in range(4):
+            place = b("add", b("mul", i, i32(4)), i32(k))
+            b.store(y, b.load(x, i, i32(k % 2), i32(k // 2)), place)
+
+    text = check(program([x, y], task(N, body), [y]), numbers(N, 2, 2), numbers(4 * N))
+    assert "gather" not in text
+    assert "scatter" not in text
+
+
+def test_what_is_not_complete_is_scattered():
+    x = ref_var(F32, (N, 3), "x")
+
+    def body(b: Builder, i: Var) -> None:
+        b.store(x, f32(-1), i, i32(2))
+        b.store(x, f32(-2), i, i32(0))
+
+    assert "scatter" in check(program([x], task(N, body), [x]), numbers(N, 3))
+
+
+def test_loads_see_the_stores_before_them():
+    x = ref_var(F32, (N, 3), "x")
+
+    def body(b: Builder, i: Var) -> None:
+        one = lambda c: b.load(x, i, i32(c))  # noqa: E731
+        b.store(x, b("add", one(0), f32(1)), i, i32(0))
+        b.store(x, b("add", one(0), one(1)), i, i32(1))
+        b.store(x, b("mul", one(0), f32(2)), i, i32(0))
+        b.store(x, b("add", b("add", one(0), one(1)), one(2)), i, i32(2))
+        b.store(x, b("neg", one(1)), i, i32(1))
+
+    check(program([x], task(N, body), [x]), numbers(N, 3))
+
+
+def test_stores_around_control_flow():
+    x, k = ref_var(F32, (N, 2), "x"), ref_var(I32, (N,), "k")
+
+    def body(b: Builder, i: Var) -> None:
+        b.store(x, f32(7), i, i32(1))
+        odd = b("eq", b("and", b.load(k, i), i32(1)), i32(1))
+
+        def side() -> None:
+            b.store(x, b.load(x, i, i32(1)), i, i32(0))
+            b.store(x, f32(3), i, i32(1))
+
+        branch(b, odd, side)
+        loop(
+            b, i32(0), b.load(k, i), i32(1), [],
+            lambda j: b.store(x, b("add", b.load(x, i, i32(0)), b("convert", j, dtype=F32)), i, i32(0)),
+        )  # fmt: skip
+        b.store(x, b("add", b.load(x, i, i32(1)), f32(1)), i, i32(1))
+
+    check(program([x, k], task(N, body), [x]), numbers(N, 2), np.random.default_rng(0).integers(0, 6, N, np.int32))
+
+
+def test_a_store_elsewhere_comes_after_what_waits():
+    """The second store is to one place of the same array, the last iteration's own."""
+    x = ref_var(F32, (N, 2), "x")
+
+    def body(b: Builder, i: Var) -> None:
+        b.store(x, f32(1), i, i32(0))
+        last = b("eq", i, i32(N - 1))
+        branch(b, last, lambda: b.store(x, f32(5), i32(N - 1), i32(0)))
+        b.store(x, f32(2), i, i32(1))
+
+    check(program([x], task(N, body), [x]), numbers(N, 2))
+
+
+def test_accumulations_into_records_are_plain():
+    x, v = ref_var(F32, (N, 3), "x"), ref_var(F32, (N, 3), "v")
+
+    def body(b: Builder, i: Var) -> None:
+        for c in range(3):
+            b.accum(x, b("mul", b.load(v, i, i32(c)), f32(2)), i, i32(c))
+        b.accum(x, f32(1), i, i32(1))
+
+    text = check(program([x, v], task(N, body), [x]), numbers(N, 3), numbers(N, 3))
+    assert "atomicrmw" not in text
