@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import operator
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from qdtrace.ir.types import DType
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    Function = Callable[..., np.generic]
+    Function = Callable[..., Any]
     Rule = Callable[[Sequence[DType], Mapping[str, object]], Function]
 
 quiet = lambda: np.errstate(all="ignore")  # noqa: E731 - a context manager, named for what it is for
@@ -59,10 +59,12 @@ def _same(function: Function) -> Callable[[DType], Function]:
     return lambda dtype: function
 
 
+# A scalar is annotated Any: to type checkers np.generic has no arithmetic.
+
 # Integers.
 
 
-def wrapper(dtype: DType) -> Callable[[int], np.generic]:
+def wrapper(dtype: DType) -> Callable[[int], Any]:
     """Python integer to the dtype, modulo its width."""
     if dtype is DType.bool:
         return lambda i: np.bool_(i & 1)
@@ -75,7 +77,7 @@ def wrapper(dtype: DType) -> Callable[[int], np.generic]:
 def _integer_div(dtype: DType) -> Function:
     wrap = wrapper(dtype)
 
-    def div(a: np.generic, b: np.generic) -> np.generic:
+    def div(a: Any, b: Any) -> Any:
         x, y = int(a), int(b)
         if y == 0:
             return wrap(-1)
@@ -88,7 +90,7 @@ def _integer_div(dtype: DType) -> Function:
 def _integer_rem(dtype: DType) -> Function:
     make = dtype.numpy.type
 
-    def rem(a: np.generic, b: np.generic) -> np.generic:
+    def rem(a: Any, b: Any) -> Any:
         x, y = int(a), int(b)
         if y == 0:
             return a
@@ -120,19 +122,19 @@ def _bit_count(count: Callable[[int, int], int]) -> Rule:
 # Floats.
 
 
-def _float_min(a: np.generic, b: np.generic) -> np.generic:
+def _float_min(a: Any, b: Any) -> Any:
     if a != a or (a == b and np.signbit(a)):
         return a
     return a if a < b else b
 
 
-def _float_max(a: np.generic, b: np.generic) -> np.generic:
+def _float_max(a: Any, b: Any) -> Any:
     if a != a or (a == b and not np.signbit(a)):
         return a
     return a if a > b else b
 
 
-def _float_sign(a: np.generic) -> np.generic:
+def _float_sign(a: Any) -> Any:
     return a if a == 0 or a != a else np.copysign(type(a)(1), a)
 
 
@@ -147,7 +149,7 @@ def _float_fma(dtype: DType) -> Function:
     return lambda a, b, c: np.float64(special.fma(float(a), float(b), float(c)))
 
 
-def _round_away(a: np.generic) -> np.generic:
+def _round_away(a: Any) -> Any:
     whole = np.trunc(a)
     if abs(a - whole) >= 0.5:
         whole = whole + np.copysign(type(a)(1), a)
@@ -184,7 +186,7 @@ def _integer_pow(dtypes: Sequence[DType], params: Mapping[str, object]) -> Funct
     one = dtype.numpy.type(1)
     divide = operator.truediv if dtype.is_float else _integer_div(dtype)
 
-    def power(x: np.generic) -> np.generic:
+    def power(x: Any) -> Any:
         rest, result = abs(exponent), None
         while rest:
             if rest & 1:
@@ -223,7 +225,7 @@ def _converter(source: DType, target: DType) -> Function:
     if source.is_float:
         low, high = int(np.iinfo(make).min), int(np.iinfo(make).max)
 
-        def saturate(a: np.generic) -> np.generic:
+        def saturate(a: Any) -> Any:
             x = float(a)
             if math.isnan(x):
                 return make(0)
@@ -235,7 +237,7 @@ def _converter(source: DType, target: DType) -> Function:
     return lambda a: wrap(int(a))
 
 
-def _double_to_single_odd(a: np.generic) -> np.float32:
+def _double_to_single_odd(a: Any) -> np.float32:
     """A double in single precision, rounded to odd: the next rounding is then as if it were the only one."""
     single = np.float32(a)
     if not np.isfinite(single) or np.float64(single) == a:

@@ -134,7 +134,7 @@ class _Verifier:
         written = {e.invars[0] for e in walk_task(task) if e.primitive.effects & _WRITES}
         head = Block((), task.head)
         for eqn in walk_eqns(head):
-            if eqn.primitive.effects & _WRITES and eqn.invars[0].type.space is Space.GLOBAL:
+            if eqn.primitive.effects & _WRITES and not _is_cell(eqn.invars[0]):
                 raise self._error("head", "a head writes no buffer", eqn)
         if not (used := [v for v in free_vars(task.body) if v not in self.program.params]):
             return
@@ -229,7 +229,8 @@ def _tainted(eqns: Sequence[Eqn], written: set[Atom]) -> set[Var]:
         loads = any(e.primitive.name == "load" and e.invars[0] in written and not _is_cell(e.invars[0]) for e in deep)
         if loads or any(v in tainted for v in used_vars(eqn)):
             tainted.update(eqn.outvars)
-            tainted.update(e.invars[0] for e in deep if e.primitive.effects & _WRITES)  # cells of the head
+            stored = [e.invars[0] for e in deep if e.primitive.effects & _WRITES]
+            tainted.update(cell for cell in stored if isinstance(cell, Var))
     return tainted
 
 
