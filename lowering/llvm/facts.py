@@ -49,6 +49,10 @@ class TaskFacts:
             self.row = row
             self.uniformity = analyse_uniformity(self.task, row.uniform)
 
+    def out_of_step(self, varying: frozenset[Var]) -> None:
+        """Takes note that lanes run loops out of step, so that these values differ."""
+        self.uniformity = analyse_uniformity(self.task, varying=varying)
+
     @cached_property
     def refs(self) -> tuple[Var, ...]:
         """Global references in the order of the call."""

@@ -60,7 +60,10 @@ class Target:
         """A fresh LLVM target machine (they are not shared between threads)."""
         _initialise()
         target = llvm.Target.from_triple(self.triple)
-        return target.create_target_machine(cpu=self.cpu, features=self.features, opt=2, reloc="pic", jit=True)
+        # the linker puts a task's constants beside its code, so that 32 bit offsets reach them
+        return target.create_target_machine(
+            cpu=self.cpu, features=self.features, opt=2, reloc="pic", codemodel="small"
+        )
 
 
 @functools.cache

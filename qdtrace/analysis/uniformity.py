@@ -28,15 +28,17 @@ class Uniformity:
         return isinstance(atom, Literal) or atom not in self.varying
 
 
-def analyse_uniformity(task: Task, uniform: frozenset[Var] = frozenset()) -> Uniformity:
+def analyse_uniformity(
+    task: Task, uniform: frozenset[Var] = frozenset(), varying: frozenset[Var] = frozenset()
+) -> Uniformity:
     """Facts of a task; of a serial task nothing varies (there is one lane).
 
-    `uniform` are variables that are uniform by the way the task is run.
+    `uniform` and `varying` are variables that are so by the way the task is run.
     """
     if task.kind == "serial" or task.index is None:
         return Uniformity(frozenset(), frozenset())
     search = _Search(uniform)
-    search.varying.add(task.index)
+    search.varying |= {task.index, *varying}
     while search.changed:
         search.changed = False
         search.block(task.body)
