@@ -1,19 +1,55 @@
 """Ranges of integers: the smallest and largest value that an equation can give, from those of its operands.
 
-One step of interval arithmetic (Moore 1966); the caller walks the definitions. Where a result can wrap, its range is
-that of the dtype.
+Interval arithmetic (Moore 1966) over the definitions of a value, a few deep, on demand. Where a result can wrap, its
+range is that of the dtype.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from qdtrace.ir.program import Literal
 from qdtrace.ir.types import DType
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    from qdtrace.ir.program import Atom, Eqn, Var
 
     Range = tuple[int, int]
+
+DEPTH = 8
+"""Definitions that a range looks through."""
+
+
+class Ranges:
+    """Ranges of values, found when asked for and kept. Values are keyed by `id`: the caller keeps them alive."""
+
+    def __init__(self, definition: Callable[[Atom], Eqn | None]) -> None:
+        self._definition = definition
+        self._known: dict[int, Range] = {}
+
+    def of(self, atom: Atom, depth: int = DEPTH) -> Range:
+        """The smallest and largest value of an integer or bool."""
+        if isinstance(atom, Literal):
+            value = int(atom.value)
+            return value, value
+        found = self._known.get(id(atom))
+        if found is None:
+            eqn = self._definition(atom)
+            if eqn is None or eqn.blocks or eqn.primitive.effects or not depth:
+                return range_of_dtype(atom.dtype)
+            operands = [self.of(a, depth - 1) if not a.dtype.is_float else (0, 0) for a in eqn.invars]
+            found = range_of_result(eqn.primitive.name, operands, atom.dtype, eqn.invars[0].dtype)
+            self._known[id(atom)] = found
+        return found
+
+    def set_index(self, index: Var, start: Atom, stop: Atom, step: Atom) -> None:
+        """Says over what an index runs, before anything that uses it is asked for."""
+        if isinstance(step, Literal) and step.value:
+            found = range_of_loop(self.of(start), self.of(stop), int(step.value))
+            if found is not None:
+                self._known[id(index)] = found
 
 
 def range_of_dtype(dtype: DType) -> Range:

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.effects import summarise
+from qdtrace.analysis.ranges import Ranges
 from qdtrace.ir.program import Block, Eqn, Literal, Program, Task, Var, ref_type
 from qdtrace.ir.types import Space
 from qdtrace.passes.base import TaskPass
@@ -50,6 +51,8 @@ class _Mover:
         self.params = params
         self.written = written
         self.moved: list[Eqn] = []
+        self.ranges = Ranges(lambda atom: None)
+        """Constants only: values of the head have no known ranges that matter here."""
         self.shared = {v for e in task.head for v in e.outvars}
         start, stop = task.start, task.stop
         self.runs = isinstance(start, Literal) and isinstance(stop, Literal) and bool(start.value < stop.value)
@@ -69,7 +72,7 @@ class _Mover:
                 moves = all([a.__class__ is Literal or a in shared for a in eqn.invars])  # noqa: C419 - twice as fast
             elif eqn.primitive.name == "load" and eqn.invars[0] not in self.written:
                 uniform = all(a.__class__ is Literal or a in shared for a in eqn.invars[1:])
-                moves = uniform and _is_global(eqn) and (surely or load_cannot_fail(eqn, self.params))
+                moves = uniform and _is_global(eqn) and (surely or load_cannot_fail(eqn, self.params, self.ranges))
             if moves:
                 self.moved.append(eqn)
                 shared.update(eqn.outvars)

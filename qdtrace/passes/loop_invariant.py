@@ -8,8 +8,8 @@ Before:  for k in 0:i32 : n : 1:i32      After:  a: f32 = mul s s
 
 A pure equation moves out of every loop that its operands do not depend on, also where the loop may not run: nothing
 traps, so computing in vain is harmless. A load moves only where no equation of the loop writes the reference, and
-only where it would surely be executed (the loop surely runs and no `if` is passed), or cannot fail: constant indices
-in range, of a parameter (other memory may not be stored yet).
+only where it would surely be executed (the loop surely runs and no `if` is passed), or cannot fail: its indices have
+ranges inside the shape, and it reads a parameter (other memory may not be stored yet).
 
 One walk, with the depth of each value at hand. Never moves equations with blocks, atomics or cells.
 """
@@ -20,7 +20,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.effects import Access, summarise
-from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var, ref_type
+from qdtrace.analysis.ranges import Ranges
+from qdtrace.analysis.uses import definitions
+from qdtrace.ir.program import Atom, Block, Eqn, Program, Task, Var, literal, ref_type
 from qdtrace.passes.base import TaskPass
 from qdtrace.passes.unreachable import trip_count
 
@@ -28,13 +30,16 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 
-def load_cannot_fail(eqn: Eqn, params: Collection[Var]) -> bool:
-    """True for a load of a parameter at constant indices in range: it may be executed anywhere."""
+def load_cannot_fail(eqn: Eqn, params: Collection[Var], ranges: Ranges) -> bool:
+    """True for a load of a parameter at indices in range: it may be executed anywhere."""
     ref, *indices = eqn.invars
     if ref not in params:
         return False
-    shape = ref_type(ref).shape
-    return all(isinstance(k, Literal) and 0 <= k.value < size for k, size in zip(indices, shape, strict=True))
+    for index, size in zip(indices, ref_type(ref).shape, strict=True):
+        low, high = ranges.of(index)
+        if low < 0 or high >= size:
+            return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -47,8 +52,17 @@ class LoopInvariant(TaskPass):
         if not _has_loop(task.body):
             return task
         _, accesses = summarise(task.body)
-        body = _Mover(accesses, set(program.params)).block(task.body)
+        body = _Mover(accesses, set(program.params), ranges_of(task)).block(task.body)
         return task if body is task.body else replace(task, body=body)
+
+
+def ranges_of(task: Task) -> Ranges:
+    """The ranges of the integers of a task; indices of loops inside are added on the way."""
+    defined = definitions(task)
+    ranges = Ranges(lambda atom: defined.get(atom) if isinstance(atom, Var) else None)
+    if task.index is not None:
+        ranges.set_index(task.index, task.start, task.stop, literal(1, task.index.dtype))
+    return ranges
 
 
 def _has_loop(block: Block) -> bool:
@@ -72,6 +86,7 @@ class _Loop:
 class _Mover:
     accesses: dict[Eqn, Access]
     params: set[Var]
+    ranges: Ranges
     loops: list[_Loop] = field(default_factory=list)
     depth: dict[Var, int] = field(default_factory=dict)
     """How many loops are around a value; 0 where absent."""
@@ -111,10 +126,12 @@ class _Mover:
     def _load_level(self, eqn: Eqn) -> int:
         lowest = self._level(eqn.invars)
         level = len(self.loops)
-        anywhere = load_cannot_fail(eqn, self.params)
         while level > lowest:
             loop = self.loops[level - 1]
-            if eqn.invars[0] in loop.written or not (anywhere or (loop.surely_runs and not loop.ifs)):
+            if eqn.invars[0] in loop.written:
+                break
+            surely = loop.surely_runs and not loop.ifs
+            if not surely and not load_cannot_fail(eqn, self.params, self.ranges):
                 break
             level -= 1
         return level
@@ -129,6 +146,8 @@ class _Mover:
 
     def _loop(self, eqn: Eqn, out: list[Eqn]) -> Eqn:
         is_for = eqn.primitive.name == "for"
+        if is_for:
+            self.ranges.set_index(eqn.blocks[0].params[0], *eqn.invars[:3])
         loop = _Loop(out, self.accesses[eqn].writes, surely_runs=False)
         self.loops.append(loop)
         blocks: list[Block] = []

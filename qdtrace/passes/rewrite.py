@@ -19,7 +19,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.analysis.effects import PURE, WRITES, Access, access_of
-from qdtrace.analysis.ranges import range_of_dtype, range_of_loop, range_of_result
+from qdtrace.analysis.ranges import Ranges
 from qdtrace.ir.builder import result_types
 from qdtrace.ir.primitives import PRIMITIVES, Primitive
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Loc, Task, Var, literal
@@ -38,6 +38,7 @@ _GROUP = {id(d): _KIND_INDEX[d.kind] for d in DType}
 _ON = {"bool": (0,), "signed": (1,), "unsigned": (2,), "integer": (1, 2), "bits": (0, 1, 2), "float": (3,),
        "number": (1, 2, 3), "any": (0, 1, 2, 3)}  # fmt: skip
 _TRUE, _FALSE = literal(True, DType.bool), literal(False, DType.bool)
+_ONE = literal(1, DType.i32)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -131,10 +132,6 @@ class RewritePass(TaskPass):
         return Rewriter(self.options()).rewrite(task)
 
 
-_RANGE_DEPTH = 8
-"""Definitions that a range looks through."""
-
-
 class Rewriter:
     """Rewrites one task."""
 
@@ -159,7 +156,7 @@ class Rewriter:
         self._literals: dict[int, tuple[Literal, int]] = {}
         self._numbers: dict[tuple[DType, bytes], int] = {}
         self._access: dict[Eqn, Access] = {}
-        self._ranges: dict[int, tuple[int, int]] = {}
+        self._ranges = Ranges(self.definition)
 
     def rewrite(self, task: Task) -> Task:
         """The rewritten task; the same object when no rule applied."""
@@ -170,7 +167,7 @@ class Rewriter:
         start, stop = self._atoms((task.start, task.stop))
         self._bump(written)
         if task.index is not None:
-            self._set_index_range(task.index, start, stop, 1)
+            self._ranges.set_index(task.index, start, stop, _ONE)
         body = self._block(task.body)
         if head is task.head and body is task.body and start is task.start and stop is task.stop:
             return task
@@ -207,21 +204,9 @@ class Rewriter:
         """Puts equations that are rewritten already into the current block."""
         self._out += eqns
 
-    def range_of(self, atom: Atom, depth: int = _RANGE_DEPTH) -> tuple[int, int]:
+    def range_of(self, atom: Atom) -> tuple[int, int]:
         """The smallest and largest value of an integer or bool."""
-        if atom.__class__ is Literal:
-            value = int(atom.value)  # type: ignore[union-attr]
-            return value, value
-        found = self._ranges.get(id(atom))
-        if found is None:
-            eqn = self._defs.get(id(atom))
-            if eqn is None or eqn.blocks or eqn.primitive.effects or not depth:
-                return range_of_dtype(atom.dtype)
-            operands = [self.range_of(a, depth - 1) if not a.dtype.is_float else (0, 0) for a in eqn.invars]
-            source = eqn.invars[0].dtype
-            found = range_of_result(eqn.primitive.name, operands, atom.dtype, source)
-            self._ranges[id(atom)] = found
-        return found
+        return self._ranges.of(atom)
 
     def replace_var(self, var: Var, atom: Atom) -> None:
         """Uses `atom` for every later use of a variable of the original task."""
@@ -389,14 +374,9 @@ class Rewriter:
     def _loop(self, eqn: Eqn, written: Iterable[Var]) -> tuple[Block, ...]:
         # The second iteration sees what the first one wrote.
         self._bump(written)
-        if eqn.primitive.name == "for" and isinstance(eqn.invars[2], Literal):
-            self._set_index_range(eqn.blocks[0].params[0], eqn.invars[0], eqn.invars[1], int(eqn.invars[2].value))
+        if eqn.primitive.name == "for":
+            self._ranges.set_index(eqn.blocks[0].params[0], *eqn.invars[:3])
         return tuple([self._block(block) for block in eqn.blocks])
-
-    def _set_index_range(self, index: Var, start: Atom, stop: Atom, step: int) -> None:
-        found = range_of_loop(self.range_of(start), self.range_of(stop), step) if step else None
-        if found is not None:
-            self._ranges[id(index)] = found
 
     def _branches(self, eqn: Eqn, written: frozenset[Var]) -> tuple[Block, ...]:
         before = {id(r): self._versions.get(id(r), 0) for r in written}

@@ -118,6 +118,52 @@ program p(x: ref[f32,8], y: ref[f32,8], n: ref[i32])
     )
 
 
+def test_loads_in_the_range_of_the_loops_cannot_fail() -> None:
+    check(
+        licm,
+        """
+program p(x: ref[f32,16], y: ref[f32,8])
+  range_for i in 0:i32 : 8:i32
+    j: i32 = mul i 2:i32
+    l: i32 = add j 1:i32
+    o: i32 = add j 2:i32
+    while
+      a: f32 = load y i
+      b: bool = lt a 2.0:f32
+      test b
+      c: f32 = load x l
+      e: f32 = abs c
+      f: f32 = add e 1.0:f32
+      accum[op=add] y f i
+      p: bool = lt f 0.0:f32
+      if p
+        d: f32 = load x o
+        accum[op=add] y d i
+  return y
+""",
+        """
+program p(x: ref[f32,16], y: ref[f32,8])
+  range_for i in 0:i32 : 8:i32
+    j: i32 = mul i 2:i32
+    l: i32 = add j 1:i32
+    o: i32 = add j 2:i32
+    c: f32 = load x l
+    e: f32 = abs c
+    f: f32 = add e 1.0:f32
+    p: bool = lt f 0.0:f32
+    while
+      a: f32 = load y i
+      b: bool = lt a 2.0:f32
+      test b
+      accum[op=add] y f i
+      if p
+        d: f32 = load x o
+        accum[op=add] y d i
+  return y
+""",
+    )
+
+
 def test_loads_that_may_not_run_or_may_change_stay() -> None:
     unchanged(
         licm,
@@ -126,15 +172,16 @@ program p(x: ref[f32,8], y: ref[f32,8], n: ref[i32])
   buffer t: ref[f32,8]
   range_for i in 0:i32 : 8:i32
     store t 1.0:f32 i
+    j: i32 = add i 1:i32
     v: cell[f32,2] = cell[dtype=f32, shape=(2)]
     m: i32 = load n
     for k in 0:i32 : m : 1:i32
-      a: f32 = load x i
+      a: f32 = load x j
       accum[op=add] y a k
     for k in 0:i32 : 4:i32 : 1:i32
       p: bool = lt k i
       if p
-        b: f32 = load x i
+        b: f32 = load x j
         c: f32 = load v 0:i32
         d: f32 = load t 0:i32
         e: f32 = add b c
@@ -148,7 +195,7 @@ program p(x: ref[f32,8], y: ref[f32,8], n: ref[i32])
       h: f32 = load y i
       q: bool = lt h 9.0:f32
       test q
-      r: f32 = load x i
+      r: f32 = load x j
       accum[op=add] y 4.0:f32 i
       accum[op=add] y r i
   return y, x
