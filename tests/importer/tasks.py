@@ -15,7 +15,6 @@ from qdtrace.trace import compat
 from qdtrace.trace.importer import ArrayRef, Importer, RefValue
 from qdtrace.trace.regions import Region
 from qdtrace.trace.trace import trace_function
-
 from tests.importer.harness import to_physical
 
 

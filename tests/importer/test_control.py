@@ -206,7 +206,10 @@ def test_platform_dependent_code_takes_the_default():
 def test_custom_root():
     def f(a):
         return lax.custom_root(
-            lambda x: x * x - a, a, lambda f, x: lax.fori_loop(0, 20, lambda _, x: x - f(x) / (2 * x), x), lambda g, y: y / g(1.0)
+            lambda x: x * x - a,
+            a,
+            lambda f, x: lax.fori_loop(0, 20, lambda _, x: x - f(x) / (2 * x), x),
+            lambda g, y: y / g(1.0),
         )
 
     check(f, X)

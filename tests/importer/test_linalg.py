@@ -11,7 +11,7 @@ import pytest
 from tests.importer.harness import check, imported
 
 RNG = np.random.default_rng(5)
-SIZES = [1, 2, 3, 4, 6]
+SIZES = [1, 3, 6]
 DTYPES = [np.float32, np.float64]
 # Backward stable methods: errors are a modest multiple of eps times the norm (1) and, for solves, the condition (< 20).
 ULPS = 200
@@ -73,13 +73,15 @@ def test_triangular_solve_forms(trans, lower, unit):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("shape", [(2, 2), (3, 3), (4, 2), (2, 4), (6, 6), (1, 3), (3, 1)])
+@pytest.mark.parametrize("shape", [(3, 3), (4, 2), (2, 4), (6, 6), (1, 3)])
 @pytest.mark.parametrize("mode", ["reduced", "complete"])
 def test_qr(shape, mode, dtype):
     m, n = shape
     a = matrices(n, dtype, m)
     q, r = imported(lambda a: jnp.linalg.qr(a, mode=mode), a)(a)
-    want_q, want_r = (np.stack(z) for z in zip(*[np.linalg.qr(x.astype(np.float64), mode=mode) for x in a], strict=True))
+    want_q, want_r = (
+        np.stack(z) for z in zip(*[np.linalg.qr(x.astype(np.float64), mode=mode) for x in a], strict=True)
+    )
     close(q, want_q, dtype)
     close(r, want_r, dtype)
 
@@ -95,14 +97,16 @@ def test_eigenvalues_of_symmetric_matrices(n, dtype):
 
 
 def test_eigenvalues_of_special_matrices():
-    s = np.array([np.zeros((3, 3)), np.eye(3), np.diag([3.0, 1.0, 2.0]), np.ones((3, 3)), 1e30 * np.ones((3, 3))], np.float32)
+    s = np.array(
+        [np.zeros((3, 3)), np.eye(3), np.diag([3.0, 1.0, 2.0]), np.ones((3, 3)), 1e30 * np.ones((3, 3))], np.float32
+    )
     w, v = imported(lambda s: jnp.linalg.eigh(s), s)(s)
     want = np.linalg.eigvalsh(s.astype(np.float64))
     assert np.all(np.abs(w - want) <= ULPS * 1.2e-7 * np.abs(want).max(-1, keepdims=True))
     close(v @ v.transpose(0, 2, 1), np.broadcast_to(np.eye(3), s.shape), np.float32)
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (2, 2), (3, 3), (4, 4), (6, 6), (4, 2), (2, 4), (6, 3)])
+@pytest.mark.parametrize("shape", [(1, 1), (3, 3), (6, 6), (4, 2), (2, 4)])
 @pytest.mark.parametrize("full", [False, True])
 def test_singular_values(shape, full, dtype):
     m, n = shape
@@ -117,7 +121,13 @@ def test_singular_values(shape, full, dtype):
 
 def test_singular_values_of_rank_deficient_matrices():
     a = np.array(
-        [np.zeros((3, 3)), np.ones((3, 3)), np.diag([1.0, 0.0, 2.0]), [[1, 2, 3], [2, 4, 6], [0, 0, 1]], 1e-30 * np.eye(3)],
+        [
+            np.zeros((3, 3)),
+            np.ones((3, 3)),
+            np.diag([1.0, 0.0, 2.0]),
+            [[1, 2, 3], [2, 4, 6], [0, 0, 1]],
+            1e-30 * np.eye(3),
+        ],
         np.float32,
     )
     u, s, v = imported(lambda a: jnp.linalg.svd(a), a)(a)
@@ -163,10 +173,15 @@ def test_cholesky_of_an_indefinite_matrix_is_nan():
 
 def test_derivatives_of_linear_algebra():
     a = matrices(3, np.float32)
-    check(lambda a: (jax.grad(lambda a: jnp.linalg.det(a))(a), jax.grad(lambda a: jnp.sum(jnp.linalg.inv(a)))(a)), a, rtol=1e-3, atol=1e-3)
+    check(
+        lambda a: (jax.grad(lambda a: jnp.linalg.det(a))(a), jax.grad(lambda a: jnp.sum(jnp.linalg.inv(a)))(a)),
+        a,
+        rtol=1e-3,
+        atol=1e-3,
+    )
 
 
-@pytest.mark.parametrize("n", [11, 12])
+@pytest.mark.parametrize("n", [12])
 def test_larger_matrices_are_loops(n):
     a = matrices(n, np.float32, count=2)
     program = check(lambda a: (a @ a, jnp.linalg.inv(a)), a, rtol=1e-3, atol=1e-4)

@@ -59,7 +59,9 @@ def test_equations_do_not_grow_with_the_size():
     def f(m):
         return jnp.linalg.norm(m @ jnp.tanh(m) - m, axis=0)
 
-    small, large = (imported(f, m).count() - m[0].size for m in (SQUARE, RNG.normal(size=(2, 40, 40)).astype(np.float32)))
+    small, large = (
+        imported(f, m).count() - m[0].size for m in (SQUARE, RNG.normal(size=(2, 40, 40)).astype(np.float32))
+    )
     assert large < small * 2.5  # the stores of the operand are written out by the harness
 
 
@@ -72,5 +74,7 @@ def test_too_much_private_memory_is_refused():
         imported(lambda x: jnp.sum(jnp.cumsum(jnp.arange(20_000.0) * x)), LONG[:, 0])
     text = str(error.value)
     assert text.startswith("needs at most 65536 bytes of arrays private to a thread, got 80000 with this f32[20000]")
-    assert text.endswith("help: keep the array in a buffer outside of the loop (qd.empty) and index it with the loop index")
+    assert text.endswith(
+        "help: keep the array in a buffer outside of the loop (qd.empty) and index it with the loop index"
+    )
     assert "test_memory.py" in text

@@ -187,7 +187,11 @@ def test_buffers_swapped_by_a_loop():
 def test_branch_that_chooses_a_buffer():
     closed = jax.make_jaxpr(lambda p, a, b: jax.lax.cond(p, lambda: a, lambda: b))(True, X, X)
     importer = Importer(Builder())
-    condition = importer.op("ne", importer.op("convert", importer.index(1), dtype=DType.f32), importer.op("convert", importer.index(1), dtype=DType.f32))
+    condition = importer.op(
+        "ne",
+        importer.op("convert", importer.index(1), dtype=DType.f32),
+        importer.op("convert", importer.index(1), dtype=DType.f32),
+    )
     predicate = np.empty((), object)
     predicate[()] = ref = importer.builder.load(ref_var(DType.bool, ()))
     assert condition is not ref

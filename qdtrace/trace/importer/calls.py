@@ -32,6 +32,12 @@ def call_hi_primitive(imp: Importer, eqn: Any, *operands: Value) -> list[Value]:
     return imp.call(compat.lower_hijax(eqn), operands)
 
 
+@rule("eval_jaxpr")
+def eval_jaxpr(imp: Importer, eqn: Any, *operands: Value) -> list[Value]:
+    """A jaxpr that is a parameter."""
+    return imp.call(next(compat.inner_jaxprs(eqn)), operands)
+
+
 @rule("platform_index")
 def platform_index(imp: Importer, eqn: Any) -> Value:
     """The branch for any platform; a graph does not know where it will run."""

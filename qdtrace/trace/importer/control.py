@@ -283,7 +283,9 @@ def _steps_by_one(body: Any, invar: int, outvar: int) -> bool:
             if eqn.primitive.name != "add":
                 return False
             a, b = (v if isinstance(v, compat.Literal) else same.get(v, v) for v in eqn.invars)
-            return any(x is body.invars[invar] and isinstance(y, compat.Literal) and y.val == 1 for x, y in ((a, b), (b, a)))
+            return any(
+                x is body.invars[invar] and isinstance(y, compat.Literal) and y.val == 1 for x, y in ((a, b), (b, a))
+            )
     return False
 
 
