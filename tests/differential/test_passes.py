@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Program
 
 EXACT = Options(fast_math=False)
+ONE_WALK = ("algebraic", "peephole", "unreachable")
+"""One rule may make another one apply to what was passed already; `simplify` walks again."""
 EXAMPLES = settings(
     max_examples=40,
     deadline=None,
@@ -48,7 +50,7 @@ def test_each_pass(name: str) -> None:
     @EXAMPLES
     @given(programs())
     def check(case: Case) -> None:
-        preserves(PASSES[name](EXACT), case)
+        preserves(PASSES[name](EXACT), case, settles=name not in ONE_WALK)
 
     check()
 
@@ -83,7 +85,7 @@ def test_printing_does_not_depend_on_the_run(case: Case) -> None:
 @pytest.mark.parametrize(("name", "case"), [pytest.param(n, c, id=n) for n, c in replay()])
 def test_the_corpus(name: str, case: Case) -> None:
     for make in PASSES.values():
-        preserves(make(EXACT), case)
+        preserves(make(EXACT), case, settles=False)
     preserves(lambda program: optimise(program, EXACT), case, settles=False)
 
 

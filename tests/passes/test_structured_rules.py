@@ -89,6 +89,30 @@ def test_carry_unchanged_of_a_while() -> None:
     )
 
 
+def test_a_carry_that_goes_shows_that_another_one_never_changes() -> None:
+    check(
+        Alone("carry_unchanged"),
+        HEAD
+        + """\
+    b: f32, c: f32, d: f32 = for k in 0:i32 : 4:i32 : 1:i32 carry p = a, q = a, r = 0.0:f32
+      s: f32 = add r p
+      yield q, q, s
+    store y d i
+    store x b i
+  return x, y
+""",
+        HEAD
+        + """\
+    d: f32 = for k in 0:i32 : 4:i32 : 1:i32 carry r = 0.0:f32
+      s: f32 = add r a
+      yield s
+    store y d i
+    store x a i
+  return x, y
+""",
+    )
+
+
 def test_carries_that_change_stay() -> None:
     unchanged(
         Alone("carry_unchanged"),

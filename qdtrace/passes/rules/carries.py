@@ -26,15 +26,18 @@ def carry_unchanged(w: Rewriter, eqn: Eqn) -> Eqn | None:
     first = 3 if eqn.primitive.name == "for" else 0
     body = eqn.blocks[-1]
     carries = body.params[len(body.params) - len(body.results) :]
-    keep = []
-    for k, (param, result) in enumerate(zip(carries, body.results, strict=True)):
-        init = eqn.invars[first + k]
-        if result is param or same(w.value_of(result), init):
-            for block in eqn.blocks:
-                w.replace_var(block.params[len(block.params) - len(carries) + k], init)
-            w.replace_var(eqn.outvars[k], init)
-        else:
-            keep.append(k)
+    keep = list(range(len(carries)))
+    found = True
+    while found:  # one carry that goes may show that another one never changes
+        found = False
+        for k in keep.copy():
+            result, init = body.results[k], eqn.invars[first + k]
+            if result is carries[k] or same(w.value_of(result), init):
+                for block in eqn.blocks:
+                    w.replace_var(block.params[len(block.params) - len(carries) + k], init)
+                w.replace_var(eqn.outvars[k], init)
+                keep.remove(k)
+                found = True
     if len(keep) == len(carries):
         return None
     blocks = []
