@@ -44,6 +44,8 @@ class Pending:
     ref: Var
     atoms: np.ndarray | None
     """The value's scalars while that task is open."""
+    stored: bool = False
+    """Whether a task stores it."""
 
 
 @dataclass(eq=False)
@@ -145,17 +147,18 @@ class Segment:
                 for position in np.ndindex(*value.atoms.shape):
                     at = [literal(k, DType.i32) for k in position]
                     builder.store(value.ref, value.atoms[position], *at)
+                value.stored = True
             value.atoms = None
-        used = {eqn.invars[0] for eqn in builder.current.eqns if eqn.primitive.name == "store"}
-        unused = {p.ref for p in self.pending} - used
-        self.buffers = [b for b in self.buffers if b not in unused or b in self.written]
+        unused = {p.ref for p in self.pending if not p.stored}
+        self.buffers = [b for b in self.buffers if b not in unused]
         zero = literal(0, DType.i32)
         body = builder.current.close()
         self.append(Task("serial", None, zero, zero, body, name=f"{self.name}.serial{next(self.counter)}"))
 
-    def keep(self, atoms: np.ndarray, dtype: DType) -> Pending:
-        """Remembers a value of the open serial task."""
-        pending = Pending(self.temporary(dtype, atoms.shape), atoms)
+    def keep(self, atoms: np.ndarray | None, dtype: DType, shape: tuple[int, ...] = ()) -> Pending:
+        """Remembers a value of the open serial task; without its scalars the caller stores it."""
+        shape = shape if atoms is None else atoms.shape
+        pending = Pending(self.temporary(dtype, shape), atoms, stored=atoms is None)
         self.pending.append(pending)
         return pending
 

@@ -14,6 +14,7 @@ nothing else needs the old content, so no copy is made.
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -34,11 +35,11 @@ from qdtrace.compose.segment import (
 )
 from qdtrace.errors import TraceValueError, UnsupportedError
 from qdtrace.ir.builder import Builder, scalar_var
-from qdtrace.ir.program import Atom, Loc, Task, Var, literal
+from qdtrace.ir.program import Atom, Loc, Task, Var, literal, ref_type
 from qdtrace.ir.types import BOOL, DType
 from qdtrace.trace import compat
 from qdtrace.trace.importer.core import Importer
-from qdtrace.trace.importer.values import ArrayRef, RefValue
+from qdtrace.trace.importer.values import ArrayRef, MemoryArray, RefValue
 from qdtrace.trace.regions import Region
 from qdtrace.trace.source import eqn_loc
 
@@ -93,6 +94,16 @@ def region_inputs(item: Any, bound: set[Any] | None = None) -> Iterator[Any]:
             yield item.test[1]
 
 
+def all_reads(item: Any) -> Iterator[Any]:
+    """Jaxpr variables an item reads, those that it binds itself included."""
+    if not isinstance(item, Region):
+        yield from (v for v in item.invars if not is_literal(v))
+        return
+    yield from region_inputs(item)
+    for inner in item.items:
+        yield from all_reads(inner)
+
+
 def has_tasks(region: Region) -> bool:
     """True when a `qd.range` is opened anywhere inside."""
     return any(isinstance(i, Region) and (i.kind == "for" or has_tasks(i)) for i in region.items)
@@ -127,7 +138,7 @@ class Stager:
     def note_uses(self, items: Sequence[Any], outvars: Sequence[Any]) -> None:
         """Remembers the last position that reads each variable."""
         for position, item in enumerate(items):
-            for v in region_inputs(item):
+            for v in all_reads(item):
                 self.last_use[v] = position
         for v in outvars:
             if not is_literal(v):
@@ -301,36 +312,42 @@ class Stager:
         """A small equation or region that runs once, in order, in one thread."""
         loc = item.loc if isinstance(item, Region) else eqn_loc(item)
         with self.segment.serial_builder(loc) as builder:
-            env: dict[Any, Any] = {}
-            for v in dict.fromkeys(region_inputs(item)):
-                env[v] = self.operand(builder, v)
+            env = {v: self.operand(builder, v) for v in dict.fromkeys(region_inputs(item))}
             importer = self.importer(builder)
-            if self.predicate is not None:
-                self._guarded(builder, importer, item, env)
-            elif isinstance(item, Region):
-                importer.region(_wrap(item), env)
-            else:
-                importer.eqn(item, env)
-            if not isinstance(item, Region):
-                for v in item.outvars:
-                    if v in env and self.used_later(v):
-                        self.env[v] = self.segment.keep(env[v], physical_type(v.aval)[1])
+            kept = [] if isinstance(item, Region) else [v for v in item.outvars if self.used_later(v)]
+            if self.predicate is not None and (isinstance(item, Region) or compat.has_markers(item.effects)):
+                self._guarded(builder, importer, item, env, kept)
+                return
+            _import(importer, item, env)
+            for v in kept:
+                if isinstance(env.get(v), np.ndarray):
+                    self.env[v] = self.segment.keep(env[v], physical_type(v.aval)[1])
+                elif isinstance(env.get(v), MemoryArray):
+                    self.env[v] = self._deposit(importer, v, env[v])
 
-    def _guarded(self, builder: Builder, importer: Importer, item: Any, env: dict[Any, Any]) -> None:
-        if not isinstance(item, Region) and not item.outvars:
-            with builder.block() as then:
-                importer.eqn(item, env)
-        elif isinstance(item, Region):
-            with builder.block() as then:
-                importer.region(_wrap(item), env)
+    def _guarded(self, builder: Builder, importer: Importer, item: Any, env: dict[Any, Any], kept: list[Any]) -> None:
+        """An item with effects under a top-level `qd.when`; values that it gives are zero where it did not run."""
+        with builder.block() as then:
+            _import(importer, item, env)
+            results = [self._deposit(importer, v, env[v]) for v in kept]
+        with builder.block() as other:
+            for pending in results:
+                ref = ref_type(pending.ref)
+                zero = literal(0, ref.dtype)
+                importer.loop_nest(ref.shape, lambda index, r=pending.ref, z=zero: importer.store(r, z, index))
+        builder.emit("if", self._predicate(builder), blocks=(then.close(), other.close()))
+        self.env.update(zip(kept, results, strict=True))
+
+    def _deposit(self, importer: Importer, var: Any, value: Any) -> Pending:
+        """A value of the open serial task, stored where it is made."""
+        shape, dtype = physical_type(var.aval)
+        pending = self.segment.keep(None, dtype, shape)
+        if isinstance(value, np.ndarray):
+            for at in np.ndindex(*shape):
+                importer.store(pending.ref, value[at], [importer.index(k) for k in at])
         else:
-            raise UnsupportedError(
-                f"needs a value read under a top-level qd.when to stay inside a qd.range, got `{item.primitive.name}`",
-                loc=eqn_loc(item),
-                help="read it before the qd.when, or inside the qd.range",
-            )
-        condition = self._predicate(builder)
-        builder.emit("if", condition, blocks=(then.close(), Builder().current.close()))
+            importer.loop_nest(value.shape, lambda at: importer.store(pending.ref, importer.element(value, at), at))
+        return pending
 
     def loop_of_tasks(self, region: Region) -> None:
         """`qd.while_` around parallel loops: `lax.while_loop` over the contents of the buffers it uses."""
@@ -340,6 +357,9 @@ class Stager:
         states = list({self.env[v]: None for v in used if isinstance(self.env[v], BufferState)})
         contents = tuple(self.content(s) for s in states)  # type: ignore[arg-type]
         fixed = {v: Constant(self.value(v)) for v in used if not isinstance(self.env[v], BufferState)}
+        runs = [self.value(v) for v in self.predicate or ()]
+        if any(s in self.segment.refs for s in states):
+            self.flush()
         index = {s: k for k, s in enumerate(states)}
 
         def inside(values: Sequence[Any]) -> tuple[Stager, list[BufferState]]:
@@ -365,7 +385,10 @@ class Stager:
             inner.run(region.items[split:])
             return tuple(inner.content(s) for s in local)
 
-        outs = jax.lax.while_loop(condition, body, contents)
+        def guarded(values: Sequence[Any]) -> Any:
+            return jax.lax.cond(functools.reduce(jnp.logical_and, runs), condition, lambda _: False, values)
+
+        outs = jax.lax.while_loop(guarded if runs else condition, body, contents)
         for state, out in zip(states, outs, strict=True):
             state.value = out  # type: ignore[union-attr]
 
@@ -374,7 +397,7 @@ class Stager:
         """Array code: XLA's, or a serial task's when it is small and needs a value of one."""
         pending = any(not is_literal(v) and isinstance(self.env[v], Pending) for v in eqn.invars)
         sizes = [int(np.prod(v.aval.shape)) for v in (*eqn.invars, *eqn.outvars)]
-        if pending and max(sizes, default=0) <= SMALL and self.predicate is None:
+        if pending and max(sizes, default=0) <= SMALL:
             try:
                 self.serial(eqn)
             except UnsupportedError:
@@ -426,11 +449,12 @@ class Stager:
 
     def assign(self, eqn: Any) -> None:
         """A new content for a whole buffer."""
-        state, value = self._state(eqn), physical(self.value(eqn.invars[1]))
-        if self.predicate is not None:
-            old = self.content(state)
-            for atom in self.predicate:
-                value = jnp.where(self.value(atom), value, old)
+        self._replace(self._state(eqn), physical(self.value(eqn.invars[1])))
+
+    def _replace(self, state: BufferState, value: Any) -> None:
+        """A whole new content, where the enclosing top-level `qd.when`s hold."""
+        for atom in self.predicate or ():
+            value = jnp.where(self.value(atom), value, self.content(state))
         if state in self.segment.refs:
             self.flush()
         state.value = value
@@ -446,7 +470,7 @@ class Stager:
     def _large_access(self, eqn: Any) -> None:
         """A row or slice too large for registers: XLA's own indexing."""
         state, name = self._state(eqn), eqn.primitive.name
-        if name == "qd_atomic" or self.predicate is not None:
+        if name == "qd_atomic":
             most = max(int(np.prod(v.aval.shape)) for v in (*eqn.invars[1:], *eqn.outvars))
             raise UnsupportedError(
                 f"needs at most {SMALL} elements in one access between loops, got {most}",
@@ -456,15 +480,13 @@ class Stager:
         first = 2 if name in ("qd_store", "qd_lset", "qd_accum") else 1
         dynamic = iter([self.value(v) for v in eqn.invars[first:]])
         where = tuple(next(dynamic) if s is None else slice(*s) for s in eqn.params["slices"])
-        old = self.content(state)
+        old = logical(self.content(state), eqn.invars[0].aval)
         if first == 1:
             self.env[eqn.outvars[0]] = Constant(old[where])
             return
-        value = self.value(eqn.invars[1])
-        if state in self.segment.refs:
-            self.flush()
         op = eqn.params.get("op", "set")
-        state.value = getattr(old.at[where], {"mul": "multiply"}.get(op, op))(value)
+        change = getattr(old.at[where], {"mul": "multiply"}.get(op, op))
+        self._replace(state, physical(change(self.value(eqn.invars[1]))))
 
     def _state(self, eqn: Any) -> BufferState:
         state = self.env[eqn.invars[0]]
@@ -492,6 +514,13 @@ def _rank0(atom: Atom) -> np.ndarray:
 def _body(region: Region) -> Region:
     """The items of a loop without its begin marker."""
     return Region(kind="root", eqn=None, items=region.items)
+
+
+def _import(importer: Importer, item: Any, env: dict[Any, Any]) -> None:
+    if isinstance(item, Region):
+        importer.region(_wrap(item), env)
+    else:
+        importer.eqn(item, env)
 
 
 def _wrap(region: Region) -> Region:
