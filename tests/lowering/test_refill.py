@@ -1,0 +1,143 @@
+"""Lane refill: lanes that take the next element when theirs has left the loop."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lowering.llvm.emit import emit_task
+from lowering.llvm.target import Target
+from qdtrace.ir.parser import parse_program
+from qdtrace.ir.printer import print_program
+from qdtrace.ir.program import Program
+from tests.lowering.harness import STRICT, agrees
+
+N = 101
+SIZES = (0, 1, 15, 31, 32, 33, 65, 500)
+
+
+def rows(n: int, after: str = "store y r i", before: str = "", index: str = "i32") -> Program:
+    """A `for` over loaded bounds; `after` follows the loop."""
+    extra = "".join(f"    {line}\n" for line in before.splitlines())
+    tail = "".join(f"    {line}\n" for line in after.splitlines())
+    return parse_program(
+        f"""program rows(lo: ref[i32,{n}], hi: ref[i32,{n}], w: ref[f32,{N}], y: ref[f32,{n}], z: ref[i32,4])
+  range_for i in 0:{index} : {n}:{index}
+    a: i32 = load lo i
+    b: i32 = load hi i
+{extra}    r: f32 = for k in a : b : 1:i32 carry c = 0.5:f32
+      m: f32 = abs c
+      s: f32 = sqrt m
+      x: f32 = load w k
+      p: f32 = mul x c
+      t: f32 = add s p
+      u: f32 = div t 2.0:f32
+      e: f32 = div u 1.5:f32
+      v: f32 = add e 0.25:f32
+      yield v
+{tail}  return y, z
+"""
+    )
+
+
+def _chain(first: str, last: str, length: int) -> str:
+    """Costly arithmetic that is exact to the bit everywhere and shrinks its operand."""
+    lines, value = [], first
+    for k in range(length):
+        lines += [f"a{k}: f32 = abs {value}", f"s{k}: f32 = sqrt a{k}", f"q{k}: f32 = div {value} 1.25:f32"]
+        lines += [f"d{k}: f32 = div s{k} 8.0:f32", f"m{k}: f32 = sub q{k} d{k}"]
+        value = f"m{k}"
+    lines.append(f"{last}: f32 = mul {value} 0.9:f32")
+    return "\n".join("      " + line for line in lines)
+
+
+def arguments(n: int, longest: int) -> list[np.ndarray]:
+    """Bounds with every trip count from negative to `longest`, weights, results."""
+    rng = np.random.default_rng(n)
+    low = rng.integers(0, N - longest, n).astype(np.int32)
+    high = (low + rng.integers(-2, longest + 1, n)).astype(np.int32)
+    w = rng.normal(size=N).astype(np.float32)
+    return [low, high, w, np.full(n, -1, np.float32), np.zeros(4, np.int32)]
+
+
+def is_refilled(program: Program, target: str = "avx512") -> bool:
+    (task,) = program.tasks
+    return "lane refill" in emit_task(task, Target.named(target), STRICT).reason
+
+
+@pytest.mark.parametrize("longest", [1, 60])
+@pytest.mark.parametrize("n", SIZES)
+def test_rows_of_every_length(n: int, longest: int) -> None:
+    program = rows(n)
+    assert is_refilled(program)
+    agrees(program, arguments(n, longest), ("avx512",), vectors=(None, 1, 2, 4))
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        "q: i32 = rem i 4:i32\naccum[op=add] z 1:i32 q\nstore y r i",
+        "accum[op=add] z i 2:i32\nstore y r i",
+        "accum[op=max] z i 1:i32\naccum[op=add] y r i",
+        "g: bool = gt r 0.7:f32\nif g\n  store y r i\nelse\n  f: f32 = convert[dtype=f32] b\n  store y f i",
+        "m: i32 = sub i -1:i32\nd: i32 = sub m 1:i32\nstore y r d",
+        "o: i32 = atomic[op=add] z 1:i32 0:i32\nstore y r i",
+    ],
+)
+def test_what_follows_the_loop(after: str) -> None:
+    program = rows(77, after)
+    assert is_refilled(program)
+    agrees(program, arguments(77, 20), ("avx512",), vectors=(None, 1))
+
+
+def test_values_from_before_the_loop() -> None:
+    before = "h: f32 = load w 3:i32\nn: f32 = convert[dtype=f32] i\nj: f32 = mul h n"
+    program = rows(77, "f: f32 = add r j\ng: f32 = add f h\nstore y g i", before)
+    assert is_refilled(program)
+    agrees(program, arguments(77, 20), ("avx512",))
+
+
+def test_while_with_a_counter_that_lanes_do_not_share() -> None:
+    program = parse_program(
+        f"""program settle(x: ref[f32,{N}], y: ref[f32,{N}], z: ref[i32,{N}])
+  range_for i in 0:i64 : {N}:i64
+    a: f32 = load x i
+    r: f32, steps: i32 = while carry c = a, k = 0:i32
+      m: f32 = abs c
+      g: bool = gt m 0.3:f32
+      h: bool = lt k 50:i32
+      o: bool = and g h
+      test o
+{_chain("c", "d", 9)}
+      n: i32 = add k 1:i32
+      yield d, n
+    store y r i
+    store z steps i
+  return y, z
+"""
+    )
+    assert is_refilled(program)
+    x = np.random.default_rng(1).normal(size=N).astype(np.float32) * 4
+    x[5] = np.nan
+    agrees(program, [x, np.zeros(N, np.float32), np.zeros(N, np.int32)], ("avx512",), vectors=(None, 1, 2))
+
+
+def test_refused_where_lanes_are_not_masks() -> None:
+    assert not is_refilled(rows(77), "avx2")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        pytest.param("a: i32 = load lo i", "store y 0.0:f32 i\n    a: i32 = load lo i", id="store before the loop"),
+        pytest.param("a : b : 1:i32", "0:i32 : 20:i32 : 1:i32", id="lanes leave together"),
+        pytest.param("a : b : 1:i32", "a : b : 2:i32", id="step of two"),
+        pytest.param("u: f32 = div t 2.0:f32", "u: f32 = neg t", id="cheap body"),
+    ],
+)
+def test_refused_bodies(old: str, new: str) -> None:
+    text = print_program(rows(40))
+    assert old in text
+    program = parse_program(text.replace(old, new))
+    assert not is_refilled(program)
+    agrees(program, arguments(40, 20), ("avx512",))
