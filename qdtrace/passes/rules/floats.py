@@ -42,7 +42,7 @@ def _number(atom: Atom) -> float | None:
 
 def _is(atom: Atom, value: float) -> bool:
     x = _number(atom)
-    return x == value and math.copysign(1.0, x) == math.copysign(1.0, value)
+    return x is not None and x == value and math.copysign(1.0, x) == math.copysign(1.0, value)
 
 
 def _is_normal(value: float, dtype: DType) -> bool:
