@@ -168,10 +168,11 @@ def ray_march(qd, start):
         origin = jnp.array([0.0, 0.0, -2.0], start.dtype)
         ray = jnp.stack([i / 2.0 - 0.5, j / 3.0 - 0.5, 1.0]).astype(start.dtype)
         ray = ray / jnp.linalg.norm(ray)
+        at = lambda t, origin=origin, ray=ray: _distance(origin + t * ray)  # noqa: E731 - one expression
         t, _, _ = lax.while_loop(
             lambda s: (s[0] < 5.0) & (s[1] > 1e-3) & (s[2] < 64),
-            lambda s: (s[0] + s[1], _distance(origin + (s[0] + s[1]) * ray), s[2] + 1),
-            (start, _distance(origin + start * ray), 0),
+            lambda s, at=at: (s[0] + s[1], at(s[0] + s[1]), s[2] + 1),
+            (start, at(start), 0),
         )
         n = jax.grad(_distance)(origin + t * ray)
         light = jnp.dot(n / (jnp.linalg.norm(n) + 1e-6), jnp.array([0.5, 0.5, -0.7], start.dtype))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from builtins import range
+import builtins
 from itertools import product
-from typing import Any
+from typing import Any, Self
 
 import jax.numpy as jnp
 import numpy as np
 
-__all__ = ["Buffer", "local", "ndrange", "range", "zeros"]
+range = builtins.range
 
 
 class Buffer:
@@ -37,7 +37,7 @@ class Cell(Buffer):
 
     value = property(lambda self: self[...], lambda self, v: self.__setitem__(..., v))
 
-    def __iadd__(self, other: Any) -> Cell:
+    def __iadd__(self, other: Any) -> Self:
         self.value = self.value + other
         return self
 

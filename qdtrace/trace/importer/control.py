@@ -5,16 +5,16 @@ A `while` that counts one carry up to a bound it does not change (what `lax.fori
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qdtrace.errors import TraceValueError, UnsupportedError
+from qdtrace.errors import UnsupportedError
 from qdtrace.ir.builder import scalar_var
 from qdtrace.ir.program import Atom, Literal, Var
 from qdtrace.ir.types import DType
 from qdtrace.trace import compat
+from qdtrace.trace.importer.carries import Carries, Carry, flat, unflat
 from qdtrace.trace.importer.elementwise import per_element
 from qdtrace.trace.importer.indexed_carries import dynamically_indexed
 from qdtrace.trace.importer.indexing import as_index
@@ -28,12 +28,10 @@ from qdtrace.trace.importer.values import (
     PrivateArray,
     RefValue,
     Value,
-    array_of,
     elements_of,
     hold,
     is_pair,
     rank0,
-    storage_of,
 )
 
 if TYPE_CHECKING:
@@ -43,116 +41,6 @@ if TYPE_CHECKING:
 
 UNROLLED_STEPS = 4
 """Loops over elements of arrays of at most this many steps are written out."""
-
-
-@dataclass(eq=False)
-class Carry:
-    """How one carried value travels: as scalars, in private memory, or (a handle) not at all."""
-
-    aval: Any
-    dtype: DType
-    pair: bool
-    initial: Value
-    storage: PrivateArray | None = None
-
-    @property
-    def is_handle(self) -> bool:
-        """True for a buffer or cell, which a loop must leave alone."""
-        return isinstance(self.initial, RefValue)
-
-
-def flat(value: np.ndarray) -> list[Atom]:
-    """All atoms of a small array, pairs one after the other."""
-    out: list[Any] = []
-    for element in elements_of(value):
-        out.extend(element if type(element) is tuple else (element,))
-    return out
-
-
-def unflat(atoms: Sequence[Atom], shape: Sequence[int], pair: bool) -> np.ndarray:
-    """The inverse of `flat`."""
-    if pair:
-        return array_of(zip(atoms[::2], atoms[1::2], strict=True), shape)
-    return array_of(atoms, shape)
-
-
-class Carries:
-    """The carried values of one loop."""
-
-    def __init__(
-        self, imp: Importer, avals: Sequence[Any], initial: Sequence[Value], in_memory: Sequence[bool]
-    ) -> None:
-        self.imp = imp
-        self.items: list[Carry] = []
-        for aval, value, wants_memory in zip(avals, initial, in_memory, strict=True):
-            pair = is_pair(aval)
-            item = Carry(aval, imp.dtype_of(aval), pair, value)
-            size = int(np.prod(aval.shape, dtype=np.int64))
-            if not item.is_handle and (size > imp.scalar_budget or (wants_memory and size > UNROLL)):
-                item.storage = imp.own(value, item.dtype, pair)
-            elif isinstance(value, MemoryArray):
-                item.initial = imp.scalars(value, "a carried value")
-            self.items.append(item)
-
-    def start(self) -> list[Atom]:
-        """Initial scalars."""
-        return [a for c in self._scalars() for a in flat(c.initial)]
-
-    def _scalars(self) -> list[Carry]:
-        return [c for c in self.items if c.storage is None and not c.is_handle]
-
-    def params(self) -> list[Var]:
-        """Fresh block parameters for the scalars."""
-        return [Var(a.type, "c") for a in self.start()]
-
-    def values(self, atoms: Sequence[Atom]) -> list[Value]:
-        """Values seen inside (or after) the loop, given its scalars."""
-        out: list[Value] = []
-        rest = list(atoms)
-        for c in self.items:
-            if c.is_handle:
-                out.append(c.initial)
-            elif c.storage is not None:
-                out.append(PrivateArray(c.storage.var, c.pair))
-            else:
-                count = int(np.prod(c.aval.shape, dtype=np.int64)) * (2 if c.pair else 1)
-                out.append(unflat(rest[:count], c.aval.shape, c.pair))
-                rest = rest[count:]
-        return out
-
-    def finish(self, inside: Sequence[Value], results: Sequence[Value]) -> list[Atom]:
-        """Writes results of an iteration back to memory; gives the scalars to carry on."""
-        imp = self.imp
-        storages = {c.storage.var for c in self.items if c.storage is not None}
-        settled: list[Value] = []
-        for c, own, result in zip(self.items, inside, results, strict=True):
-            if c.storage is not None and isinstance(result, MemoryArray) and result is not own:
-                behind = storage_of(result)
-                if behind is not None and behind.var in storages and not _is_same(result, c.storage):
-                    result = imp.materialise(c.aval.shape, c.dtype, lambda i, r=result: imp.element(r, i), c.pair)
-            settled.append(result)
-        atoms: list[Atom] = []
-        for c, own, result in zip(self.items, inside, settled, strict=True):
-            if c.is_handle:
-                self._check_handle(c, result)
-            elif c.storage is None:
-                atoms.extend(flat(imp.scalars(result, "a carried value")))
-            elif not (result is own or _is_same(result, c.storage)):
-                imp.write_all(c.storage, result)
-        return atoms
-
-    def _check_handle(self, carry: Carry, result: Value) -> None:
-        if not (isinstance(result, RefValue) and result.var is carry.initial.var):
-            self.imp.locate()
-            raise TraceValueError(
-                "a loop must carry a buffer on unchanged, got another buffer in its place",
-                loc=self.imp.builder.loc,
-                help="copy elements between the buffers, or use a qd.local()",
-            )
-
-
-def _is_same(value: Value, storage: PrivateArray) -> bool:
-    return isinstance(value, PrivateArray) and value.var is storage.var
 
 
 def pinned(values: Sequence[Value]) -> list[Value]:

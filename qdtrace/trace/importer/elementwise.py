@@ -19,70 +19,15 @@ if TYPE_CHECKING:
 
     from qdtrace.trace.importer.core import Importer
 
-SAME_NAME = [
-    "add",
-    "sub",
-    "mul",
-    "div",
-    "rem",
-    "neg",
-    "abs",
-    "sign",
-    "pow",
-    "atan2",
-    "nextafter",
-    "sqrt",
-    "rsqrt",
-    "cbrt",
-    "exp",
-    "exp2",
-    "expm1",
-    "log",
-    "log2",
-    "log1p",
-    "logistic",
-    "sin",
-    "cos",
-    "tan",
-    "asin",
-    "acos",
-    "atan",
-    "sinh",
-    "cosh",
-    "tanh",
-    "asinh",
-    "acosh",
-    "atanh",
-    "erf",
-    "erfc",
-    "erf_inv",
-    "lgamma",
-    "digamma",
-    "floor",
-    "ceil",
-    "is_finite",
-    "lt",
-    "le",
-    "gt",
-    "ge",
-    "eq",
-    "ne",
-    "and",
-    "or",
-    "xor",
-    "not",
-    "shift_left",
-    "shift_right_logical",
-    "shift_right_arithmetic",
-    "population_count",
-    "clz",
-    "max",
-    "min",
-]
+SAME_NAME = (
+    "add", "sub", "mul", "div", "rem", "max", "min", "neg", "abs", "sign", "pow", "atan2", "nextafter", "sqrt", "rsqrt",
+    "cbrt", "exp", "exp2", "expm1", "log", "log2", "log1p", "logistic", "sin", "cos", "tan", "asin", "acos", "atan",
+    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erf_inv", "lgamma", "digamma", "floor", "ceil",
+    "is_finite", "lt", "le", "gt", "ge", "eq", "ne", "and", "or", "xor", "not", "shift_left", "shift_right_logical",
+    "shift_right_arithmetic", "population_count", "clz",
+)  # fmt: skip
 _OTHER_NAME = {"add_any": "add", "mul_any": "mul"}
 _ON_BOOL = {"add": "or", "mul": "and", "max": "or", "min": "and"}
-_PREDICATES = frozenset({"lt", "le", "gt", "ge", "eq", "ne", "is_finite", "lt_to", "le_to"})
-_SHIFTS = frozenset({"shift_left", "shift_right_logical", "shift_right_arithmetic"})
 
 
 def per_element(
