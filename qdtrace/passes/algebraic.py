@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar
 
-from qdtrace.passes.rewrite import RewriteOptions, RewritePass, RuleSet
+from qdtrace.passes.rewrite import RewriteOptions, RewritePass
+from qdtrace.passes.rule_table import RuleSet
 from qdtrace.passes.rules import floats, integers, logic
 
 RULES = (*integers.TABLE.rules, *logic.TABLE.rules, *floats.TABLE.rules)

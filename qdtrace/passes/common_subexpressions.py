@@ -17,7 +17,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from qdtrace.passes.rewrite import RewriteOptions, RewritePass, RuleSet
+from qdtrace.passes.rewrite import RewriteOptions, RewritePass
+from qdtrace.passes.rule_table import RuleSet
 
 _NO_RULES = RuleSet.of((), fast_math=False)
 

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from qdtrace.interpret.numpy_rules import apply_scalar
 from qdtrace.ir.program import Atom, Literal
 from qdtrace.ir.types import BOOL, ScalarType
-from qdtrace.passes.rewrite import RewriteOptions, RewritePass, RuleSet
+from qdtrace.passes.rewrite import RewriteOptions, RewritePass
+from qdtrace.passes.rule_table import RuleSet
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +23,9 @@ from qdtrace.analysis.ranges import Ranges
 from qdtrace.ir.builder import result_types
 from qdtrace.ir.primitives import PRIMITIVES, Primitive
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Loc, Task, Var, literal
-from qdtrace.ir.types import BOOL, DType, Kind
+from qdtrace.ir.types import BOOL, DType
 from qdtrace.passes.base import TaskPass
+from qdtrace.passes.rule_table import GROUP, RuleSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -33,75 +34,8 @@ if TYPE_CHECKING:
 
     Fold = Callable[[str, tuple[Atom, ...], Mapping[str, Any]], Literal | None]
 
-_KIND_INDEX = {Kind.BOOL: 0, Kind.SIGNED: 1, Kind.UNSIGNED: 2, Kind.FLOAT: 3}
-_GROUP = {id(d): _KIND_INDEX[d.kind] for d in DType}
-_ON = {"bool": (0,), "signed": (1,), "unsigned": (2,), "integer": (1, 2), "bits": (0, 1, 2), "float": (3,),
-       "number": (1, 2, 3), "any": (0, 1, 2, 3)}  # fmt: skip
 _TRUE, _FALSE = literal(True, DType.bool), literal(False, DType.bool)
 _ONE = literal(1, DType.i32)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Rule:
-    """One local rewrite."""
-
-    name: str
-    primitives: tuple[str, ...]
-    on: str
-    """Kinds of the first operand that it applies to: a key of the table above."""
-    apply: Callable[..., Any]
-    exact: bool = True
-    """False: it may change a rounding, so it is used with `fast_math` only."""
-    stage: str = "scalar"
-    """`scalar`; or for equations with blocks: `before` (operands are rewritten, blocks are not yet) or `after`."""
-
-
-@dataclass(frozen=True, eq=False)
-class RuleTable:
-    """The rules of one pass, in the order in which they are tried."""
-
-    rules: list[Rule] = field(default_factory=list)
-
-    def rule(self, primitives: str, on: str = "any", *, exact: bool = True, stage: str = "scalar") -> Any:
-        """Decorator: adds a function as the rule of its name."""
-
-        def add(function: Callable[..., Any]) -> Callable[..., Any]:
-            name = function.__name__.strip("_")
-            self.rules.append(Rule(name, tuple(primitives.split()), on, function, exact, stage))
-            return function
-
-        return add
-
-
-@dataclass(frozen=True, eq=False)
-class RuleSet:
-    """Rules of several tables, arranged for look-up by primitive and kind."""
-
-    scalar: Mapping[str, tuple[tuple[Rule, ...], ...]]
-    """Per primitive, for each kind of first operand."""
-    before: Mapping[str, tuple[Rule, ...]]
-    after: Mapping[str, tuple[Rule, ...]]
-
-    @staticmethod
-    def of(rules: Iterable[Rule], *, fast_math: bool) -> RuleSet:
-        """Arranges the rules; without `fast_math` only the exact ones."""
-        scalar: dict[str, tuple[list[Rule], ...]] = {}
-        before: dict[str, list[Rule]] = {}
-        after: dict[str, list[Rule]] = {}
-        for rule in rules:
-            if not rule.exact and not fast_math:
-                continue
-            for name in rule.primitives:
-                if rule.stage != "scalar":
-                    (before if rule.stage == "before" else after).setdefault(name, []).append(rule)
-                    continue
-                for k in _ON[rule.on]:
-                    scalar.setdefault(name, ([], [], [], []))[k].append(rule)
-        return RuleSet(
-            {n: tuple(tuple(r) for r in groups) for n, groups in scalar.items()},
-            {n: tuple(r) for n, r in before.items()},
-            {n: tuple(r) for n, r in after.items()},
-        )
 
 
 @dataclass(frozen=True)
@@ -281,7 +215,7 @@ class Rewriter:
                 return folded
         groups = self._rules.get(prim.name)
         if groups is not None:
-            for rule in groups[_GROUP[id(operands[0].type.dtype)]]:
+            for rule in groups[GROUP[id(operands[0].type.dtype)]]:
                 found = rule.apply(self, prim.name, operands, params)
                 if found is not None:
                     self.fired[rule.name] += 1

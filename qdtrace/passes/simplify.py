@@ -18,7 +18,8 @@ from qdtrace.passes.constant_extraction import ConstantExtraction
 from qdtrace.passes.constant_folding import fold_all, fold_exact
 from qdtrace.passes.dead_code import DeadCode
 from qdtrace.passes.loop_invariant import LoopInvariant
-from qdtrace.passes.rewrite import RewriteOptions, Rewriter, RuleSet
+from qdtrace.passes.rewrite import RewriteOptions, Rewriter
+from qdtrace.passes.rule_table import RuleSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable

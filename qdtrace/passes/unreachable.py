@@ -21,7 +21,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.ir.program import Atom, Eqn, Literal, Program, Task
-from qdtrace.passes.rewrite import RewriteOptions, RewritePass, Rewriter, RuleSet, RuleTable
+from qdtrace.passes.rewrite import RewriteOptions, RewritePass, Rewriter
+from qdtrace.passes.rule_table import RuleSet, RuleTable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,7 +15,8 @@ from qdtrace.ir.types import DType
 from qdtrace.ir.verify import verify_program
 from qdtrace.passes import algebraic, peephole
 from qdtrace.passes.dead_code import DeadCode
-from qdtrace.passes.rewrite import RewriteOptions, Rewriter, Rule, RuleSet
+from qdtrace.passes.rewrite import RewriteOptions, Rewriter
+from qdtrace.passes.rule_table import Rule, RuleSet
 from tests.passes.expressions import expression_program
 from tests.passes.harness import assert_same_bits
 from tests.passes.rule_cases import CASES, Case

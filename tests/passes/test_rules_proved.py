@@ -11,7 +11,8 @@ import z3
 from qdtrace.ir.program import Block, Literal, Var
 from qdtrace.ir.types import DType
 from qdtrace.passes import algebraic, peephole
-from qdtrace.passes.rewrite import RewriteOptions, Rewriter, RuleSet
+from qdtrace.passes.rewrite import RewriteOptions, Rewriter
+from qdtrace.passes.rule_table import RuleSet
 from tests.passes.expressions import expression_program
 
 RULES = RuleSet.of((*algebraic.RULES, *peephole.RULES), fast_math=False)

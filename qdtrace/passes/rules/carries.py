@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from qdtrace.ir.program import Block, Eqn
 from qdtrace.passes.constant_folding import ROUNDED
-from qdtrace.passes.rewrite import RuleTable
+from qdtrace.passes.rule_table import RuleTable
 from qdtrace.passes.rules.match import same
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from qdtrace.ir.program import Literal
 from qdtrace.ir.types import DType
 from qdtrace.passes.constant_folding import fold_exact
-from qdtrace.passes.rewrite import RuleTable
+from qdtrace.passes.rule_table import RuleTable
 from qdtrace.passes.rules.match import FALSE, TRUE, floating, integer, same, wrapped
 
 if TYPE_CHECKING:

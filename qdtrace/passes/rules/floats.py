@@ -14,7 +14,7 @@ import numpy as np
 
 from qdtrace.ir.program import Literal
 from qdtrace.ir.types import DType
-from qdtrace.passes.rewrite import RuleTable
+from qdtrace.passes.rule_table import RuleTable
 from qdtrace.passes.rules.match import floating, same
 
 if TYPE_CHECKING:

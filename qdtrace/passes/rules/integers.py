@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.ir.program import Literal
-from qdtrace.passes.rewrite import RuleTable
+from qdtrace.passes.rule_table import RuleTable
 from qdtrace.passes.rules.match import bounds_of, integer, power_of_two, same, wrapped
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.ir.types import DType
-from qdtrace.passes.rewrite import RuleTable
+from qdtrace.passes.rule_table import RuleTable
 from qdtrace.passes.rules.match import integer, same, wrapped
 
 if TYPE_CHECKING:

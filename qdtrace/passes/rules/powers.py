@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from qdtrace.ir.program import Literal
 from qdtrace.ir.types import DType
-from qdtrace.passes.rewrite import RuleTable
+from qdtrace.passes.rule_table import RuleTable
 from qdtrace.passes.rules.match import floating, wrapped
 
 if TYPE_CHECKING:
