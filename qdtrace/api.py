@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
+from jax.core import Tracer
 
 from qdtrace.compose.debug import run_blocking, take_failure
 from qdtrace.compose.staging import stage
@@ -179,13 +180,13 @@ def _stage_call(f: Callable[..., Any], args: Any, kwargs: Any, name: str, option
         static_argnames=[k for k, a in kwargs.items() if _is_static(a)],
         name=name,
     )
-    leaves = [x for x in jax.tree.leaves((args, kwargs)) if isinstance(x, jax.core.Tracer)]
+    leaves = [x for x in jax.tree.leaves((args, kwargs)) if isinstance(x, Tracer)]
     return jax.tree.unflatten(traced.out_tree, stage(traced.root, leaves, traced.names, name, options))
 
 
 def _is_static(argument: Any) -> bool:
     """Under `jax.jit` what is to be traced arrives as tracers; anything else was declared static."""
-    return any(not isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(argument))
+    return any(not isinstance(x, Tracer) for x in jax.tree.leaves(argument))
 
 
 def _not_an_array(error: Exception, name: str) -> TraceTypeError | None:

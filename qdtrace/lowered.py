@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from qdtrace.compose.call import StagedProgram, backend, call_p
 from qdtrace.errors import BackendError
 from qdtrace.ir.printer import print_program
+from qdtrace.ir.program import ref_type
 from qdtrace.passes.pipelines import optimise
 from qdtrace.trace import compat
 
@@ -101,9 +102,9 @@ class Lowered:
         totals = {"arguments": 0, "results": 0, "temporaries": 0}
         for staged in self.programs:
             program = staged.optimised
-            totals["arguments"] += sum(v.type.nbytes for v in program.params)
-            totals["results"] += sum(v.type.nbytes for v in program.results if v not in program.params)
-            totals["temporaries"] += sum(v.type.nbytes for v in program.buffers if v not in program.results)
+            totals["arguments"] += sum(ref_type(v).nbytes for v in program.params)
+            totals["results"] += sum(ref_type(v).nbytes for v in program.results if v not in program.params)
+            totals["temporaries"] += sum(ref_type(v).nbytes for v in program.buffers if v not in program.results)
         return totals
 
     def __repr__(self) -> str:

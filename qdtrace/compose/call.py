@@ -20,6 +20,7 @@ from jax.interpreters import ad, batching, mlir
 from qdtrace.compose.debug import run_checked
 from qdtrace.errors import BackendError, GradientError
 from qdtrace.ir.printer import print_program
+from qdtrace.ir.program import ref_type
 from qdtrace.passes.pipelines import optimise
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def compiled_for(staged: StagedProgram, name: str) -> Any:
 
 def _abstract_eval(*operands: Any, staged: StagedProgram) -> list[ShapedArray]:
     axes: frozenset[str] = frozenset().union(*(getattr(a, "vma", frozenset()) for a in operands))
-    out = [ShapedArray(v.type.shape, v.dtype.numpy) for v in staged.program.results]
+    out = [ShapedArray(ref_type(v).shape, v.dtype.numpy) for v in staged.program.results]
     return [a.update(vma=axes) for a in out] if axes else out
 
 
@@ -118,12 +119,12 @@ def _jvp(primals: Any, tangents: Any, *, staged: StagedProgram) -> Any:
 
 def _batch(operands: Sequence[Any], dims: Sequence[int | None], *, staged: StagedProgram) -> Any:
     """Runs the batch one after the other: right for every program, each call parallel within itself."""
-    mapped = [i for i, d in enumerate(dims) if d is not None]
-    moved = tuple(jax.numpy.moveaxis(operands[i], dims[i], 0) for i in mapped)
+    axes = {i: d for i, d in enumerate(dims) if d is not None}
+    moved = tuple(jax.numpy.moveaxis(operands[i], d, 0) for i, d in axes.items())
 
     def one(values: tuple[Any, ...]) -> tuple[Any, ...]:
         full = list(operands)
-        for i, v in zip(mapped, values, strict=True):
+        for i, v in zip(axes, values, strict=True):
             full[i] = v
         return tuple(call(staged, full))
 

@@ -26,7 +26,7 @@ def bind_eqn(eqn: Any, values: list[Any]) -> list[Any]:
 
 
 def _is_key(dtype: Any) -> bool:
-    return jax.dtypes.issubdtype(dtype, jax.dtypes.extended)
+    return jnp.issubdtype(dtype, jax.dtypes.extended)
 
 
 def physical(value: Any) -> Any:

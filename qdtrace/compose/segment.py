@@ -146,7 +146,7 @@ class Segment:
             if value.atoms is not None and self.is_needed(value):
                 for position in np.ndindex(*value.atoms.shape):
                     at = [literal(k, DType.i32) for k in position]
-                    builder.store(value.ref, value.atoms[position], *at)
+                    builder.store(value.ref, only(value.atoms[position]), *at)
                 value.stored = True
             value.atoms = None
         unused = {p.ref for p in self.pending if not p.stored}
@@ -168,6 +168,12 @@ class Segment:
         params = tuple(v for v, _ in self.operands)
         extra = [v for v in params if v in self.written and v not in results]
         return Program(self.name, params, tuple(self.buffers), tuple(self.tasks), (*results, *extra))
+
+
+def only(element: Any) -> Atom:
+    """An element of an object array of graph scalars (or the array itself, of rank 0)."""
+    atom: Any = element[()] if isinstance(element, np.ndarray) else element
+    return atom
 
 
 def is_concrete(value: Any) -> bool:

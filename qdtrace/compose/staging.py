@@ -32,6 +32,7 @@ from qdtrace.compose.segment import (
     hints_of,
     is_concrete,
     load_all,
+    only,
 )
 from qdtrace.errors import TraceValueError, UnsupportedError
 from qdtrace.ir.builder import Builder, scalar_var
@@ -104,6 +105,12 @@ def all_reads(item: Any) -> Iterator[Any]:
         yield from all_reads(inner)
 
 
+def begin_marker(region: Region) -> Any:
+    """The equation that opens a loop or a condition."""
+    assert region.eqn is not None
+    return region.eqn
+
+
 def has_tasks(region: Region) -> bool:
     """True when a `qd.range` is opened anywhere inside."""
     return any(isinstance(i, Region) and (i.kind == "for" or has_tasks(i)) for i in region.items)
@@ -121,8 +128,8 @@ class Stager:
     last_use: dict[Any, int] = field(default_factory=dict)
     position: int = 0
     segment: Segment = field(init=False)
-    predicate: Atom | Any = None
-    """Condition (a jaxpr atom's JAX value or pending scalar) of the enclosing top-level `qd.when`s."""
+    predicate: tuple[Any, ...] | None = None
+    """Jaxpr atoms of the conditions of the enclosing top-level `qd.when`s."""
     programs: int = 0
 
     def __post_init__(self) -> None:
@@ -258,7 +265,7 @@ class Stager:
         if is_literal(atom):
             array = np.asarray(atom.val, atom.aval.dtype)
             return literal(array, DType.of(array.dtype))
-        return self.scalars(builder, self.env[atom])[()]
+        return only(self.scalars(builder, self.env[atom]))
 
     # ------------------------------------------------------------------ tasks
     def task(self, region: Region) -> None:
@@ -270,9 +277,10 @@ class Stager:
         self.segment.close_serial()
         builder = Builder()
         builder.loc = region.loc
-        index_var = region.eqn.outvars[0]
+        marker = begin_marker(region)
+        index_var: Any = marker.outvars[0]
         dtype = DType.of(index_var.aval.dtype)
-        start, stop, step = (builder.convert(self.scalar(builder, v), dtype) for v in region.eqn.invars)
+        start, stop, step = (builder.convert(self.scalar(builder, v), dtype) for v in marker.invars)
         if self.predicate is not None:
             stop = builder("select", self._predicate(builder), stop, start)
         unit = getattr(step, "value", None) == 1
@@ -292,7 +300,7 @@ class Stager:
 
     def _predicate(self, builder: Builder) -> Atom:
         condition: Atom | None = None
-        for atom in self.predicate:
+        for atom in self.predicate or ():
             one = self.scalar(builder, atom)
             condition = one if condition is None else builder("and", condition, one)
         assert condition is not None
@@ -301,7 +309,7 @@ class Stager:
     def conditional_tasks(self, region: Region) -> None:
         """A top-level `qd.when` around loops: each of its tasks runs over an empty range when it is false."""
         outer = self.predicate
-        self.predicate = (*(outer or ()), region.eqn.invars[0])
+        self.predicate = (*(outer or ()), begin_marker(region).invars[0])
         try:
             for item in region.items:
                 self.item(item)
@@ -344,7 +352,7 @@ class Stager:
         pending = self.segment.keep(None, dtype, shape)
         if isinstance(value, np.ndarray):
             for at in np.ndindex(*shape):
-                importer.store(pending.ref, value[at], [importer.index(k) for k in at])
+                importer.store(pending.ref, only(value[at]), [importer.index(k) for k in at])
         else:
             importer.loop_nest(value.shape, lambda at: importer.store(pending.ref, importer.element(value, at), at))
         return pending
@@ -354,8 +362,8 @@ class Stager:
         assert region.test is not None
         split, test = region.test
         used = list(dict.fromkeys(region_inputs(region)))
-        states = list({self.env[v]: None for v in used if isinstance(self.env[v], BufferState)})
-        contents = tuple(self.content(s) for s in states)  # type: ignore[arg-type]
+        states = list(dict.fromkeys(e for v in used if isinstance(e := self.env[v], BufferState)))
+        contents = tuple(map(self.content, states))
         fixed = {v: Constant(self.value(v)) for v in used if not isinstance(self.env[v], BufferState)}
         runs = [self.value(v) for v in self.predicate or ()]
         if any(s in self.segment.refs for s in states):
@@ -484,7 +492,7 @@ class Stager:
         if first == 1:
             self.env[eqn.outvars[0]] = Constant(old[where])
             return
-        op = eqn.params.get("op", "set")
+        op = str(eqn.params.get("op", "set"))
         change = getattr(old.at[where], {"mul": "multiply"}.get(op, op))
         self._replace(state, physical(change(self.value(eqn.invars[1]))))
 

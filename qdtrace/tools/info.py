@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import platform
+from dataclasses import replace
+from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 import jax
-import jaxlib
 import llvmlite
 import numpy as np
 
@@ -13,13 +15,16 @@ import qdtrace
 from qdtrace.compose.call import backend
 from qdtrace.config import current
 
+if TYPE_CHECKING:
+    from lowering.runtime.cache import ArtifactCache
+
 
 def show() -> int:
     """Prints versions, devices and what the CPU backend says of itself."""
     rows = {
         "qdtrace": qdtrace.__version__,
         "python": platform.python_version(),
-        "jax": f"{jax.__version__} (jaxlib {jaxlib.__version__})",
+        "jax": f"{jax.__version__} (jaxlib {version('jaxlib')})",
         "llvmlite": llvmlite.__version__,
         "numpy": np.__version__,
         "devices": ", ".join(str(d) for d in jax.devices()),
@@ -46,7 +51,9 @@ def clear_cache() -> int:
     return 0
 
 
-def _cache():
+def _cache() -> ArtifactCache:
     from lowering.backend import artifact_cache
 
-    return artifact_cache(current())
+    cache = artifact_cache(replace(current(), offline_cache=True))
+    assert cache is not None
+    return cache
