@@ -17,6 +17,7 @@ from qdtrace.derivatives import grad, hessian, jacfwd, jacrev, jvp, linearize, v
 from qdtrace.errors import (
     BackendError,
     GradientError,
+    InterpreterError,
     QdError,
     TraceIndexError,
     TraceTypeError,
@@ -52,6 +53,7 @@ __all__ = [
     "Cell",
     "GradientError",
     "Graph",
+    "InterpreterError",
     "Jitted",
     "Lowered",
     "QdError",

@@ -71,3 +71,7 @@ class BackendError(QdError, RuntimeError):
 
 class VerifyError(QdError):
     """A graph breaks an invariant: a defect of this package (or a hand-written graph)."""
+
+
+class InterpreterError(QdError):
+    """A run with checks did what has no meaning: an index out of range, a read of unset memory, a race."""

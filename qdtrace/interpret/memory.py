@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from qdtrace.interpret.errors import InterpreterError
+from qdtrace.errors import InterpreterError
 from qdtrace.interpret.numpy_rules import scalar_function
 from qdtrace.ir.primitives import Effect
 from qdtrace.ir.program import Eqn, Var, ref_type

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from qdtrace.interpret.errors import InterpreterError
+from qdtrace.errors import InterpreterError
 from qdtrace.interpret.memory import element_name
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from qdtrace.errors import InterpreterError
 from qdtrace.interpret import memory
-from qdtrace.interpret.errors import InterpreterError
 from qdtrace.interpret.numpy_rules import RULES, quiet, scalar_function, wrapper
 from qdtrace.interpret.races import RaceDetector
 from qdtrace.ir.program import Atom, Block, Eqn, Program, Task, Var, ref_type

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from qdtrace.errors import QdError
+from qdtrace.errors import VerifyError
 from qdtrace.ir.primitives import PRIMITIVES, Effect, IrTypeError
 from qdtrace.ir.printer import Printer, print_eqn
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var
@@ -30,10 +30,6 @@ _BLOCKS = {"for": 1, "while": 2, "if": 2}
 _OPTIONAL = frozenset({"unroll"})
 _WRITES = frozenset({Effect.WRITE, Effect.ACCUM})
 _INDEX = (DType.i32, DType.i64)
-
-
-class VerifyError(QdError):
-    """A program breaks a rule of the graph: a defect of the pass or front end that made it."""
 
 
 def verify_program(program: Program) -> None:

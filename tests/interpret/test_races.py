@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qdtrace.interpret.errors import InterpreterError
+from qdtrace.errors import InterpreterError
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.parser import parse_program
 

@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pytest
 
-from qdtrace.interpret.errors import InterpreterError
+from qdtrace.errors import InterpreterError
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.parser import parse_program
 from qdtrace.ir.types import DType
