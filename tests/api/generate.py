@@ -236,8 +236,8 @@ class Generator:
         return ("task", low, high, step, extent, body, serial)
 
     # ------------------------------------------------------------------ between loops
-    def block(self, scope: Scope, depth: int, length: int, *, arrays: bool = True) -> Any:
-        return tuple(self.statement(scope, depth, arrays) for _ in range(self.draw(st.integers(1, length))))
+    def block(self, scope: Scope, depth: int, length: int, *, least: int = 1, arrays: bool = True) -> Any:
+        return tuple(self.statement(scope, depth, arrays) for _ in range(self.draw(st.integers(least, length))))
 
     def statement(self, scope: Scope, depth: int, arrays: bool) -> Any:
         kinds = ["task"] * 6 + ["get", "get", "put", "put", "change", "change", "let", "swap", "reduce", "fold", "branch"]
@@ -401,10 +401,10 @@ class Generator:
         names = [self.name("b") for _ in shapes] + [self.name("s") for _ in range(scalars)]
         scope.buffers = dict(zip(names, shapes, strict=False))
         scope.scalars = names[len(shapes) :]
-        statements = self.block(scope, self.depth, length)
+        statements = self.block(scope, self.depth, length, least=max(1, length - 3))
         statements = tuple(("alloc", n, "zeros", (), 0, "") for n in self.counters) + statements
         pool = [("b", b) for b in scope.buffers] + [("s", s) for s in scope.scalars] + [("a", a) for a in scope.arrays]
-        results = tuple(self.draw(st.lists(st.sampled_from(pool), min_size=1, max_size=4)))
+        results = tuple(pool if self.maybe(1) else self.draw(st.lists(st.sampled_from(pool), min_size=1, max_size=4)))
         callee = Callee(statements, results, self.callees, tuple(names))
         callee.shapes = (*shapes, *((),) * scalars)
         callee.result_shapes = tuple(
@@ -414,7 +414,7 @@ class Generator:
 
 
 @st.composite
-def programs(draw: Any, *, length: int = 6, depth: int = 2, nested: bool = True) -> Callee:
+def programs(draw: Any, *, length: int = 8, depth: int = 2, nested: bool = True) -> Callee:
     """A function, with up to two functions that it may call."""
     callees: tuple[Callee, ...] = ()
     if nested:

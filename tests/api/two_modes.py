@@ -312,15 +312,14 @@ class Walker:
         env.scalars[name] = self.mode.branch(self.test(test, Thread(env)), env.buffers[buffer], a, b)
 
     def task(self, env: Env, low: Any, high: Any, step: int, limit: int, body: Any, serial: bool) -> None:
-        xp, thread = self.mode.xp, Thread(env)
-        low, high = self.ev(low, thread), self.ev(high, thread)
-        if not isinstance(low, int):
-            low = xp.clip(low, 0, limit)
-        if not isinstance(high, int):
-            high = xp.clip(high, 0, limit)
+        thread = Thread(env)
+        low, high = (b if isinstance(b, int) else self.bound(b, limit, thread) for b in (low, high))
         if step < 0:
             low, high = high - 1, low - 1
         self.mode.loop(low, high, step, lambda i: self.body(body, replace(thread, index=(i,))), serial=serial)
+
+    def bound(self, expr: Any, limit: int, thread: Thread) -> Any:
+        return self.mode.xp.clip(self.mode.scalar(self.ev(expr, thread)), 0, limit)
 
     def product(self, env: Env, shape: tuple[int, ...], body: Any) -> None:
         self.mode.product(shape, lambda *k: self.body(body, Thread(env, k)))
@@ -389,7 +388,7 @@ class Walker:
         def once(j: Any) -> None:
             cell.value = self.ev(update, at(j))
 
-        count = self.mode.xp.clip(self.ev(count, thread), 0, 4)
+        count = self.bound(count, 4, thread)
         self.mode.inner(count, lambda j: (self.test(leave, at(j)), self.test(skip, at(j))), cell, once)
         self.body(body, inside)
 
