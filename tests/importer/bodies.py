@@ -279,9 +279,10 @@ def random_walks(qd, seed):
     """A stream of random numbers for each lane."""
     y = qd.zeros((4, 3), jnp.float32)
     key = jax.random.key(7)
+    noise = lambda a, b: jax.random.uniform(a, (3,), jnp.float32) + jax.random.normal(b, (), jnp.float32)  # noqa: E731
     for i in qd.range(4):
         k1, k2, k3 = jax.random.split(jax.random.fold_in(key, seed[i] + i), 3)
-        y[i] = jax.random.uniform(k1, (3,)) + jax.random.normal(k2) * 0.1 + jax.random.randint(k3, (), 0, 10)
+        y[i] = noise(k1, k2) + jax.random.randint(k3, (), 0, 10, jnp.int32)
     return y
 
 

@@ -13,6 +13,7 @@ from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.builder import Builder, ref_var, scalar_var
 from qdtrace.ir.program import Program, Task, Var, literal
 from qdtrace.ir.types import DType
+from qdtrace.ir.verify import verify_program
 from qdtrace.ir.walk import walk_program
 from qdtrace.trace.importer import Importer, MemoryArray
 
@@ -104,6 +105,7 @@ def imported(fn: Any, *args: Any, hoist: bool = True, budget: int = 256) -> Impo
     task = Task("range_for", index, literal(0, DType.i32), stop, body.close())
     all_params = (*params, *(v for v, _ in constants), *results)
     program = Program("imported", all_params, (), (task,), tuple(results))
+    verify_program(program)
     return Imported(program, [c for _, c in constants], out_avals)
 
 

@@ -11,6 +11,7 @@ from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.builder import Builder, ref_var, scalar_var
 from qdtrace.ir.program import Program, Task, Var, literal
 from qdtrace.ir.types import DType
+from qdtrace.ir.verify import verify_program
 from qdtrace.trace import compat
 from qdtrace.trace.importer import ArrayRef, Importer, RefValue
 from qdtrace.trace.regions import Region
@@ -117,6 +118,7 @@ def _task(region: Region, env: dict[Any, Any], handles: set[Any], programs: Any)
     count = literal(len(range(start, stop, step)), index.dtype)
     task = Task("range_for", index, literal(0, index.dtype), count, body.close())
     program = Program("task", tuple(v for v, _ in operands), (), (task,), tuple(v for v, _ in buffers))
+    verify_program(program)
     results = evaluate(program, [c for _, c in operands])
     for (_, v), result in zip(buffers, results, strict=True):
         env[v][...] = result
