@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from lowering.llvm.emit import EmitOptions, emit_task
+from lowering.llvm.options import EmitOptions
 from lowering.llvm.target import Target
 from lowering.runtime.cache import Artifact, ArtifactCache
 from lowering.runtime.compile import launcher, link_tasks, load_or_make, make_runnable, object_code, optimised
@@ -80,13 +80,13 @@ _compiled: Once[CompiledProgram] = Once()
 class CpuBackend:
     """Compiles programs for the host's processor."""
 
-    def __init__(self, target: Target | None = None, emit: Callable[..., TaskCode] = emit_task) -> None:
+    def __init__(self, target: Target | None = None, emit: Callable[..., TaskCode] | None = None) -> None:
         self.target = target or Target.host()
         self._emit = emit
 
     def emit(self, task: Task, options: Options) -> TaskCode:
         """LLVM code of a task, before LLVM's passes."""
-        return self._emit(task, self.target, emit_options(options))
+        return (self._emit or _emitter())(task, self.target, emit_options(options))
 
     def llvm_text(self, task: Task, options: Options) -> str:
         """LLVM code of a task as text, before LLVM's passes."""
@@ -144,6 +144,13 @@ class CpuBackend:
             imports[f"qd_task_{k}"] = linked.task_address
             imports |= dict.fromkeys(bounds_symbols(k, task), linked.bounds_address)
         return make_runnable(f"handler_{key}", artifact, (ENTRY,), imports, self.target)[ENTRY]
+
+
+def _emitter() -> Callable[..., TaskCode]:
+    # Loaded here: a process that finds all its code in the cache never needs the emitter.
+    from lowering.llvm.emit import emit_task
+
+    return emit_task
 
 
 def emit_options(options: Options) -> EmitOptions:

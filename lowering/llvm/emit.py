@@ -14,6 +14,7 @@ from lowering.llvm.addresses import Global
 from lowering.llvm.arithmetic import RULES
 from lowering.llvm.facts import MATHS, TaskFacts
 from lowering.llvm.frame import Frame
+from lowering.llvm.options import DEFAULTS, EmitOptions
 from lowering.llvm.refill import emit_refilled, find_refill
 from lowering.llvm.shape import choose_shape
 from lowering.llvm.text import Module, Text
@@ -36,15 +37,6 @@ TWICE_COST = 100
 
 
 @dataclass(frozen=True, slots=True)
-class EmitOptions:
-    """What the user may choose."""
-
-    fast_math: bool = True
-    vectors: int | None = None
-    """Vectors side by side; None lets the number of live values decide."""
-
-
-@dataclass(frozen=True, slots=True)
 class TaskCode:
     """The code of one task."""
 
@@ -60,7 +52,7 @@ class TaskCode:
     """How it was made, and why."""
 
 
-def emit_task(task: Task, target: Target, options: EmitOptions = EmitOptions()) -> TaskCode:
+def emit_task(task: Task, target: Target, options: EmitOptions = DEFAULTS) -> TaskCode:
     """The code of a task for a target."""
     facts = TaskFacts(task)
     shape = choose_shape(facts, target, options.vectors)

@@ -16,6 +16,7 @@ import llvmlite
 import llvmlite.binding as llvm
 
 import lowering
+import qdtrace.analysis
 import qdtrace.ir
 from qdtrace.ir.printer import print_task
 from qdtrace.ir.program import ref_type
@@ -57,9 +58,9 @@ def artifact_key(content: str, target: Target) -> str:
 
 @functools.cache
 def compiler_version() -> str:
-    """A hash of the source that decides what code is made: the graph's definition and the lowering."""
+    """A hash of the source that decides what code is made: the graph, its analyses and the lowering."""
     sources = hashlib.sha256()
-    for package in (qdtrace.ir, lowering):
+    for package in (qdtrace.ir, qdtrace.analysis, lowering):
         for folder in sorted(package.__path__):
             root = Path(folder)
             for path in sorted(root.rglob("*.py")):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import threading
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
+from importlib.metadata import PackageNotFoundError, distribution, entry_points
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -52,6 +52,8 @@ class StagedProgram:
         return optimise(self.program, self.options)
 
 
+_BACKENDS = "qdtrace.backends"
+
 call_p = Primitive("qd_call")
 call_p.multiple_results = True
 
@@ -66,8 +68,14 @@ def call(staged: StagedProgram, operands: Sequence[Any]) -> list[Any]:
 
 @functools.cache
 def backend(name: str) -> Any:
-    """The backend registered under that name in the entry-point group `qdtrace.backends`."""
-    found = {e.name: e for e in entry_points(group="qdtrace.backends")}
+    """The backend registered under that name in the entry-point group `qdtrace.backends`, our own before others."""
+    try:
+        own = distribution("qdtrace").entry_points.select(group=_BACKENDS, name=name)
+    except PackageNotFoundError:
+        own = ()
+    for entry in own:  # first, because a look at every installed package takes much longer
+        return entry.load()()
+    found = {e.name: e for e in entry_points(group=_BACKENDS)}
     if name not in found:
         have = ", ".join(sorted(found)) or "none; is the package installed?"
         raise BackendError(f"needs a backend for {name!r}, found {have}", help="run on the CPU: JAX_PLATFORMS=cpu")
@@ -76,6 +84,10 @@ def backend(name: str) -> Any:
 
 def compiled_for(staged: StagedProgram, name: str) -> Any:
     """The compiled program of a backend; compiled once per content and options."""
+    if staged.options.codegen == "triton":
+        raise BackendError(
+            f"{staged.program.name}: needs codegen 'auto' or 'llvm' on {name}, got 'triton'", help="leave codegen out"
+        )
     key = (name, staged.text, staged.options)
     with _lock:
         if key not in _compiled:

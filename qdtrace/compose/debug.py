@@ -14,7 +14,6 @@ import jax
 import numpy as np
 
 from qdtrace.errors import QdError
-from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.program import ref_type
 
 if TYPE_CHECKING:
@@ -28,6 +27,8 @@ _failures: list[QdError] = []
 
 def run_checked(staged: StagedProgram, operands: Sequence[Any]) -> list[Any]:
     """The traced program, before any pass, in the interpreter with all its checks."""
+    from qdtrace.interpret.reference import evaluate  # only here: loading it would delay every import of the package
+
     program = staged.program
     shapes = [jax.ShapeDtypeStruct(ref_type(v).shape, v.dtype.numpy) for v in program.results]
 

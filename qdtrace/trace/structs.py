@@ -6,8 +6,6 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform, overload
 
 import jax
-import optree
-from optree.registry import __GLOBAL_NAMESPACE as GLOBAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,6 +33,9 @@ def dataclass(cls: Any = None, /, *, frozen: bool = False, kw_only: bool = False
 
 
 def _register(cls: type) -> None:
+    import optree  # only here: most programs have no such class, and loading it would delay every import of the package
+    from optree.registry import __GLOBAL_NAMESPACE as GLOBAL
+
     fields = dataclasses.fields(cls)  # type: ignore[arg-type]
     static = tuple(f.name for f in fields if f.metadata.get("static", False))
     data = tuple(f.name for f in fields if f.name not in static)

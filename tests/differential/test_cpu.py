@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from lowering.llvm.emit import EmitOptions
+from lowering.llvm.options import EmitOptions
 from qdtrace.config import Options
 from qdtrace.interpret.reference import evaluate
 from qdtrace.passes.pipelines import optimise

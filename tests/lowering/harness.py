@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import llvmlite.binding as llvm
 import numpy as np
 
-from lowering.llvm.emit import EmitOptions, TaskCode, emit_task
+from lowering.llvm.emit import TaskCode, emit_task
+from lowering.llvm.options import EmitOptions
 from lowering.llvm.target import Target, optimise
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.builder import Builder, scalar_var

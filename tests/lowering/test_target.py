@@ -5,7 +5,8 @@ from __future__ import annotations
 import llvmlite.binding as llvm
 import pytest
 
-from lowering.llvm.emit import EmitOptions, emit_task
+from lowering.llvm.emit import emit_task
+from lowering.llvm.options import EmitOptions
 from lowering.llvm.target import Target
 from qdtrace.errors import BackendError
 from qdtrace.ir.builder import ref_var

@@ -1,0 +1,17 @@
+"""Options of the emitter, apart from it: cache keys need them where no code is emitted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class EmitOptions:
+    """What the user may choose."""
+
+    fast_math: bool = True
+    vectors: int | None = None
+    """Vectors side by side; None lets the number of live values decide."""
+
+
+DEFAULTS = EmitOptions()
