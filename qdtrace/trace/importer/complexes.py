@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from qdtrace.ir.types import DType
     from qdtrace.trace.importer.core import Importer
 
-    Pair = tuple[Any, Any]
+    Pair = Any
 
 
 def binary(imp: Importer, name: str, a: Pair, b: Pair) -> Pair:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
+from jax.core import Tracer
 
 from qdtrace.errors import TraceValueError, UnsupportedError
 from qdtrace.ir.types import DType
@@ -133,9 +134,9 @@ class Importer(MemoryOps):
         if not isinstance(aval.dtype, np.dtype):
             self._check_key(aval.dtype)
             content = jax.random.key_data(content)
-        if isinstance(content, jax.core.Tracer):
+        if isinstance(content, Tracer):
             return self._captured(content, aval, pair)
-        array = np.asarray(content)
+        array: Any = np.asarray(content)
         if array.dtype.kind == "c":
             array = np.stack([array.real, array.imag], -1)
         if array.size > LARGE_CONSTANT and self.hoist is not None:

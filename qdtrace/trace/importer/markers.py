@@ -298,7 +298,7 @@ def accum(imp: Importer, eqn: Any, handle: Value, value: Value, *indices: Value)
         )
         for part, where in parts:
             if local:
-                imp.store(var, imp.op(op, imp.load(var, where), part), where)  # type: ignore[arg-type]
+                imp.store(var, imp.op(op, imp.load(var, where), part), where)
             else:
                 imp.emit("accum", var, part, *where, op=op)
 

@@ -123,10 +123,10 @@ class MemoryOps(ScalarOps):
                 help="keep the array in a buffer outside of the loop (qd.empty) and index it with the loop index",
             )
 
-    def load(self, var: Var, index: Sequence[Atom], pair: bool = False) -> Element:
+    def load(self, var: Var, index: Sequence[Atom], pair: bool = False) -> Any:
         """One element of memory that may change."""
         if pair:
-            return tuple(self.emit("load", var, *index, self.index(p))[0] for p in (0, 1))  # type: ignore[return-value]
+            return tuple(self.emit("load", var, *index, self.index(p))[0] for p in (0, 1))
         return self.emit("load", var, *index)[0]
 
     def store(self, var: Var, value: Element, index: Sequence[Atom]) -> None:
@@ -135,16 +135,16 @@ class MemoryOps(ScalarOps):
             for p in (0, 1):
                 self.emit("store", var, value[p], *index, self.index(p))
         else:
-            self.emit("store", var, value, *index)  # type: ignore[arg-type]
+            self.emit("store", var, value, *index)
 
-    def element(self, value: Value, index: Sequence[Atom]) -> Element:
-        """One element of an array value; the index is in range."""
+    def element(self, value: Value, index: Sequence[Atom]) -> Any:
+        """One element of an array value (an atom, or a pair of atoms); the index is in range."""
         match value:
             case np.ndarray():
                 return self._small_element(value, index)
             case ArrayRef():
                 if value.pair:
-                    return tuple(self.load_shared(value.var, [*index, self.index(p)]) for p in (0, 1))  # type: ignore[return-value]
+                    return tuple(self.load_shared(value.var, [*index, self.index(p)]) for p in (0, 1))
                 return self.load_shared(value.var, index)
             case PrivateArray():
                 return self.load(value.var, index, value.pair)
@@ -258,9 +258,9 @@ class MemoryOps(ScalarOps):
             return known[1]
         elements = elements_of(value)
         pair = type(elements[0]) is tuple
-        dtype = (elements[0][0] if pair else elements[0]).type.dtype  # type: ignore[index,union-attr]
+        dtype = (elements[0][0] if pair else elements[0]).type.dtype
         if self.hoist is not None and not pair and all(is_static(e) for e in elements):
-            content = np.array([e.value for e in elements], dtype.numpy).reshape(value.shape)  # type: ignore[union-attr]
+            content = np.array([e.value for e in elements], dtype.numpy).reshape(value.shape)
             out: MemoryArray = ArrayRef(self.hoist(content))
         else:
             out = self._store_outside(value, elements, dtype, pair)
@@ -286,7 +286,7 @@ class MemoryOps(ScalarOps):
         for index, element in zip(np.ndindex(*value.shape), elements, strict=True):
             for p, part in enumerate(element if type(element) is tuple else (element,)):
                 at = [self.index(i) for i in ((*index, p) if pair else index)]
-                eqns.append(Eqn(primitive("store"), (cell, part, *at), (), {}, (), loc))  # type: ignore[arg-type]
+                eqns.append(Eqn(primitive("store"), (cell, part, *at), (), {}, (), loc))
         return PrivateArray(cell, pair)
 
     def _spill_floor(self) -> int:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
-from jax.extend import random as jax_random
 
 from qdtrace.ir.types import DType
+from qdtrace.trace.compat import threefry_prng_impl
 from qdtrace.trace.importer.elementwise import per_element
 from qdtrace.trace.importer.registry import rule, traced_rule
 from qdtrace.trace.importer.scalars import constant
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from qdtrace.trace.importer.core import Importer
 
-_THREEFRY = jax_random.threefry_prng_impl
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = np.uint32(0x1BD11BDA)
 
@@ -56,19 +55,19 @@ def random_bits(imp: Importer, eqn: Any, key: Value) -> Value:
 
 
 def _bits(raw: Any, *, bit_width: int, shape: tuple[int, ...]) -> Any:
-    return _THREEFRY.random_bits(raw, bit_width, shape)
+    return threefry_prng_impl.random_bits(raw, bit_width, shape)
 
 
 def _split(raw: Any, *, shape: tuple[int, ...]) -> Any:
-    return _THREEFRY.split(raw, shape)
+    return threefry_prng_impl.split(raw, shape)
 
 
 def _fold_in(raw: Any, data: Any) -> Any:
-    return _THREEFRY.fold_in(raw, data)
+    return threefry_prng_impl.fold_in(raw, data)
 
 
 def _seed(data: Any) -> Any:
-    return _THREEFRY.seed(data)
+    return threefry_prng_impl.seed(data)
 
 
 @rule("random_split")

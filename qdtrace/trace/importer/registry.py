@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import jax
-from jax.extend.core import Primitive
 
 from qdtrace.errors import TraceTypeError
+from qdtrace.trace.compat import Primitive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -67,7 +67,7 @@ def traced_rule(fn: Callable[..., Any], avals: Sequence[Any], params: dict[str, 
     """The closed jaxpr of a decomposition for these operands."""
     try:
         shapes = tuple((a.shape, a.dtype) for a in avals)
-        key = (fn, shapes, tuple(params.items()), bool(jax.config.jax_enable_x64))  # type: ignore[attr-defined]
+        key = (fn, shapes, tuple(params.items()), bool(jax.config.jax_enable_x64))
         found = _traced.get(key)
     except TypeError:
         key = found = None

@@ -40,18 +40,18 @@ TRUE = _interned(DType.bool, b"\x01")
 FALSE = _interned(DType.bool, b"\x00")
 
 
-def constant(value: np.generic) -> Literal:
+def constant(value: Any) -> Literal:
     """A constant; the same object for equal bits."""
     return _interned(DType.of(value.dtype), value.tobytes())
 
 
-def _div(a: np.generic, b: np.generic) -> np.generic | None:
+def _div(a: Any, b: Any) -> Any:
     if a.dtype.kind not in "iu":
         return a / b
     return None if int(b) in (0, -1) else a.dtype.type(_quotient(int(a), int(b)))
 
 
-def _rem(a: np.generic, b: np.generic) -> np.generic | None:
+def _rem(a: Any, b: Any) -> Any:
     if a.dtype.kind not in "iu" or int(b) == 0:
         return None
     return a.dtype.type(int(a) - int(b) * _quotient(int(a), int(b)))
@@ -66,7 +66,7 @@ def _shift(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     return lambda a, b: function(a, b) if 0 <= int(b) < a.itemsize * 8 else None
 
 
-def _logical_shift(a: np.generic, b: np.generic) -> np.generic:
+def _logical_shift(a: Any, b: Any) -> Any:
     return (a.view(f"u{a.itemsize}") >> b.astype(f"u{a.itemsize}")).view(a.dtype)
 
 
@@ -81,7 +81,7 @@ _FOLD: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-def _fold_convert(value: np.generic, dtype: DType) -> np.generic | None:
+def _fold_convert(value: Any, dtype: DType) -> Any:
     source = DType.of(value.dtype)
     if dtype is DType.bool:
         return np.bool_(value != 0)
@@ -172,7 +172,7 @@ class ScalarOps:
         elif "dtype" in params:
             result = TYPES[params["dtype"]]
         else:
-            result = (args[1] if name == "select" else first).type  # type: ignore[assignment]
+            result = (args[1] if name == "select" else first).type
         if self._unlocated is not None:
             self.locate()
         out = Var(result)
@@ -181,7 +181,7 @@ class ScalarOps:
         self._scopes[-1][key] = out
         return out
 
-    def _fold(self, name: str, args: Sequence[Literal], params: dict[str, Any]) -> Literal | None:
+    def _fold(self, name: str, args: Sequence[Any], params: dict[str, Any]) -> Literal | None:
         with np.errstate(all="ignore"):
             if name == "convert":
                 value = _fold_convert(args[0].value, params["dtype"])
@@ -239,7 +239,7 @@ class ScalarOps:
         for scope in reversed(self._scopes):
             found = scope.get(key)
             if found is not None:
-                return found  # type: ignore[return-value]
+                return found
         (out,) = self.emit("load", ref, *indices)
         self._scopes[-1][key] = out
         return out

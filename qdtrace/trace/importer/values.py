@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from qdtrace.ir.types import DType
 
-Element = Atom | tuple[Atom, Atom]
-Index = "Sequence[Atom]"
+Element = Any
+"""An atom, or a pair of atoms for keys and complex numbers; NumPy object arrays have no narrower element type."""
 
 
 @dataclass(eq=False, slots=True)
