@@ -45,33 +45,47 @@ class Options:
     opt_level: int = _knob(1, "0: no common subexpressions and no memory pass", code=True, low=0)
     advanced_optimization: bool = _knob(True, "False: one basic clean-up instead of the fixed point", code=True)
     constant_folding: bool = _knob(True, "evaluate operations on constants", code=True)
-    cfg_optimization: bool = _knob(True, "the memory pass (store-to-load forwarding, dead stores)", code=True)
-    cfg_optimization_per_task: bool = _knob(True, "False: analyse the memory of the whole program at once", code=True)
+    cfg_optimization: bool = _knob(
+        True, "the memory pass (store-to-load forwarding, dead stores); there is none yet", code=True
+    )
+    cfg_optimization_per_task: bool = _knob(
+        True, "False: analyse the memory of the whole program at once; nothing does yet", code=True
+    )
     fast_math: bool = _knob(True, "allow changes of rounding (reassociation, fused operations)", code=True)
     fuse_tasks: FuseMode = _knob(  # noqa: RUF009 - a field
-        "auto", "join adjacent tasks: never, by a cost model, always", env="QD_AGGRESSIVE_KERNEL_FUSION", code=True
+        "auto",
+        "join adjacent tasks: never, by a cost model, always; nothing does yet",
+        env="QD_AGGRESSIVE_KERNEL_FUSION",
+        code=True,
     )
     fuse_tasks_raw: bool = _knob(
-        True, "join tasks where a thread reads what it wrote itself", env="QD_AGGRESSIVE_KERNEL_FUSION_RAW", code=True
+        True,
+        "join tasks where a thread reads what it wrote itself; nothing does yet",
+        env="QD_AGGRESSIVE_KERNEL_FUSION_RAW",
+        code=True,
     )
     fuse_tasks_diag: bool = _knob(
-        False, "print every decision on joining tasks to stderr", env="QD_AGGRESSIVE_KERNEL_FUSION_DIAG"
+        False,
+        "print every decision on joining tasks to stderr; there is none yet",
+        env="QD_AGGRESSIVE_KERNEL_FUSION_DIAG",
     )
     print_ir: bool = _knob(False, "print the graph after each stage to stderr")
     dump_ir: bool = _knob(False, "write the graph after each stage to `debug_dump_path`")
     dump_simplify: bool = _knob(False, "write the graph after each pass and round of simplify")
-    dump_cfg: bool = _knob(False, "write the memory analysis")
+    dump_cfg: bool = _knob(False, "write the memory analysis; there is none yet")
     debug_dump_path: str = _knob(
         os.path.join(tempfile.gettempdir(), "ir"), "where graphs are written", shown="<tmp>/ir"
     )
     verify: bool = _knob(False, "check the graph after every pass")
     offline_cache: bool = _knob(True, "keep compiled tasks on disk")
     offline_cache_dir: str = _knob(_cache_dir(), "where they are kept", shown="user cache directory")
-    debug: bool = _knob(False, "check bounds, races, asserts and NaN", code=True)
+    debug: bool = _knob(
+        False, "run in the interpreter, with checks of bounds, unset memory and races (slow)", code=True
+    )
     ad_stack_memory: float = _knob(0.25, "part of free memory above which stacks thin", code=True, low=0)
     num_threads: int | None = _knob(None, "CPU threads of a task; None: all", low=1)
     block_dim: int | None = _knob(None, "threads of a GPU block; None: chosen per task", code=True, low=1)
-    codegen: Codegen = _knob("auto", "what emits the code", code=True)  # noqa: RUF009 - a field
+    codegen: Codegen = _knob("auto", "what emits the code; on the CPU llvm", code=True)  # noqa: RUF009 - a field
 
     def __post_init__(self) -> None:
         values = tuple(getattr(self, name) for name in KNOB_NAMES)

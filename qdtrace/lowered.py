@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ from qdtrace.compose.call import StagedProgram, backend, call_p
 from qdtrace.errors import BackendError
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.program import ref_type
-from qdtrace.passes.pipelines import optimise
+from qdtrace.passes.pipelines import REWRITES, optimise
 from qdtrace.trace import compat
 
 if TYPE_CHECKING:
@@ -117,7 +118,13 @@ def _graph_at(staged: StagedProgram, stage: str) -> str:
     if stage == "final":
         return print_program(staged.optimised)
     seen: dict[str, Program] = {}
-    optimise(staged.program, staged.options, observers=(lambda name, program: seen.__setitem__(name, program),))
+
+    def observe(name: str, program: Program) -> None:
+        seen[re.sub(r"^simplify_\d+_", "", name)] = program
+
+    optimise(staged.program, staged.options, observers=(observe,), each_pass=True)
+    if "rewrite" in seen:
+        seen.update(dict.fromkeys(REWRITES, seen.pop("rewrite")))
     if stage not in seen:
-        raise BackendError(f"needs a stage out of trace, final, {', '.join(seen)}; got {stage!r}")
+        raise BackendError(f"needs a stage out of {', '.join(dict.fromkeys((*seen, 'final')))}; got {stage!r}")
     return print_program(seen[stage])

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 from jax.core import ShapedArray
-from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from qdtrace.compose.debug import run_checked
@@ -22,6 +21,7 @@ from qdtrace.errors import BackendError, GradientError
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.program import ref_type
 from qdtrace.passes.pipelines import optimise
+from qdtrace.trace.compat import Primitive
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -50,14 +50,14 @@ def simplify_for(options: Options, on_round: Callable[[str, Program], None] | No
     )
 
 
-def stages(options: Options, observers: Sequence[Observer] = ()) -> tuple[Pass, ...]:
+def stages(options: Options, observers: Sequence[Observer] = (), *, each_pass: bool = False) -> tuple[Pass, ...]:
     """The passes that `optimise` runs, in order."""
 
     def on_round(name: str, program: Program) -> None:
         for observe in observers:
             observe(name, program)
 
-    each_round = observers and (options.dump_simplify or options.verify)
+    each_round = observers and (each_pass or options.dump_simplify or options.verify)
     simplify = simplify_for(options, on_round if each_round else None)
     return (
         # First, because cells are memory: no rule sees through a load, and loops carry nothing before it.
@@ -70,17 +70,24 @@ def stages(options: Options, observers: Sequence[Observer] = ()) -> tuple[Pass, 
     )
 
 
-def optimise(program: Program, options: Options, observers: Sequence[Observer] = ()) -> Program:
+REWRITES = ("constant_folding", "unreachable", "algebraic", "peephole", "common_subexpressions")
+"""Passes that simplify runs together, in the walk that observers know as `rewrite`."""
+
+
+def optimise(
+    program: Program, options: Options, observers: Sequence[Observer] = (), *, each_pass: bool = False
+) -> Program:
     """The optimised program. Observers are called with (name, program) before the first and after each stage.
 
-    A stage that runs again and changes nothing is not reported again. Those that the options ask for (verifier,
+    A stage that runs again and changes nothing is not reported again. With `each_pass` they are also called inside of
+    simplify, with names like `simplify_1_dead_code`. Those that the options ask for (verifier,
     printer, dumps) are added.
     """
     watching = (*observers, *observers_for(options))
     for observe in watching:
         observe("trace", program)
     settled: dict[str, Program] = {}
-    for stage in stages(options, watching):
+    for stage in stages(options, watching, each_pass=each_pass):
         # A pass has nothing to do on what it gave itself.
         if settled.get(stage.name) is program:
             continue

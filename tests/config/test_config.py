@@ -184,3 +184,8 @@ def test_the_table_has_every_knob() -> None:
     rows = re.findall(r"^\| `(\w+)` \| `(QD_\w+)` ", knob_table(), re.MULTILINE)
     assert rows == [(k.name, k.env) for k in KNOBS.values()]
     assert len({env for _, env in rows}) == len(rows)
+
+
+def test_the_table_in_the_hacking_guide_is_true():
+    guide = (Path(__file__).parents[2] / "HACKING.md").read_text()
+    assert knob_table() in guide
