@@ -240,7 +240,7 @@ class Generator:
         return tuple(self.statement(scope, depth, arrays) for _ in range(self.draw(st.integers(least, length))))
 
     def statement(self, scope: Scope, depth: int, arrays: bool) -> Any:
-        kinds = ["task"] * 6 + ["get", "get", "put", "put", "change", "change", "let", "swap", "reduce", "fold", "branch"]
+        kinds = ["task"] * (6 if arrays else 14) + ["get", "get", "put", "put", "change", "change", "let", "swap", "reduce", "fold", "branch"]
         kinds += ["assign", "assign", "array_of", "assign_part", "row"]
         if arrays:
             kinds += ["alloc", "alloc", "alias", "inplace"]
