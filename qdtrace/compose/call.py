@@ -106,6 +106,11 @@ def _eager(staged: StagedProgram) -> Any:
     return jax.jit(functools.partial(call_p.bind, staged=staged))
 
 
+def _call_now(*operands: Any, staged: StagedProgram) -> Any:
+    with jax.disable_jit(False):
+        return _eager(staged)(*operands)
+
+
 def _run_on(name: str) -> Any:
     def run(*operands: Any, staged: StagedProgram) -> list[Any]:
         if staged.options.debug:
@@ -145,7 +150,7 @@ def _batch(operands: Sequence[Any], dims: Sequence[int | None], *, staged: Stage
 
 
 call_p.def_abstract_eval(_abstract_eval)
-call_p.def_impl(lambda *operands, staged: _eager(staged)(*operands))
+call_p.def_impl(_call_now)
 mlir.register_lowering(call_p, _no_backend)
 mlir.register_lowering(call_p, _run_on("cpu"), platform="cpu")
 ad.primitive_jvps[call_p] = _jvp

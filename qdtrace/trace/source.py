@@ -14,9 +14,9 @@ import sys
 from typing import TYPE_CHECKING
 
 import jax
-from jax.extend import source_info_util
 
 from qdtrace.ir.program import Loc
+from qdtrace.trace.compat import source_info_util
 
 if TYPE_CHECKING:
     from types import FrameType, TracebackType

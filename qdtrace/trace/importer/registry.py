@@ -67,7 +67,7 @@ def traced_rule(fn: Callable[..., Any], avals: Sequence[Any], params: dict[str, 
     """The closed jaxpr of a decomposition for these operands."""
     try:
         shapes = tuple((a.shape, a.dtype) for a in avals)
-        key = (fn, shapes, tuple(params.items()), bool(jax.config.jax_enable_x64))
+        key = (fn, shapes, tuple(params.items()), bool(jax.config.jax_enable_x64))  # type: ignore[attr-defined]
         found = _traced.get(key)
     except TypeError:
         key = found = None
