@@ -101,6 +101,18 @@ def test_scan_of_arrays_carries_them():
     check(lambda v: lax.scan(lambda c, _: (jnp.roll(c, 1) * 1.1, c @ v), v, None, length=8), V)
 
 
+@pytest.mark.parametrize("length", [3, 6])
+def test_rows_of_a_scan_keep_old_contents_of_a_large_carry(length):
+    def f(v):
+        def step(c, k):
+            c = c.at[k].add(1.0)
+            return c, c
+
+        return lax.scan(step, v, jnp.arange(length))
+
+    check(f, LONG[:2])
+
+
 def test_large_carry_lives_in_memory():
     def f(v):
         return lax.while_loop(lambda s: s[1] < 3, lambda s: (s[0] * 0.5 + 1, s[1] + 1), (v, 0))

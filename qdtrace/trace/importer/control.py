@@ -274,8 +274,10 @@ def _unrolled_scan(
     pinned(consts)
     for t in range(length - 1, -1, -1) if reverse else range(length):
         results = imp.inline(body, [*consts, *carry, *(take(imp, x, t) for x in xs)])
-        carry, steps[t] = results[: len(initial)], results[len(initial) :]
+        carry, steps[t] = results[: len(initial)], pinned(results[len(initial) :])
     unpin(consts)
+    for rows in steps:
+        unpin(rows)
     ys: list[Value] = []
     for j, aval in enumerate(y_avals):
         shape, dtype, pair = (length, *aval.shape), imp.dtype_of(aval), is_pair(aval)

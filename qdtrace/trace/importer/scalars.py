@@ -233,7 +233,7 @@ class ScalarOps:
         finally:
             self._scopes.pop()
 
-    def load_shared(self, ref: Var, indices: Sequence[Atom]) -> Var:
+    def load_shared(self, ref: Var, indices: Sequence[Atom]) -> Atom:
         """A load from memory that nothing writes, shared like a pure equation."""
         key = ("load", id(ref), *map(id, indices))
         for scope in reversed(self._scopes):
