@@ -17,7 +17,7 @@ from qdtrace.errors import BackendError, QdError, TraceTypeError
 from qdtrace.lowered import Lowered, find_programs
 from qdtrace.trace.context import get_current
 from qdtrace.trace.source import user_loc
-from qdtrace.trace.trace import as_buffer, as_values, trace_function
+from qdtrace.trace.trace import as_buffer, as_values, run_inlined, trace_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -137,6 +137,9 @@ class Jitted:
 
         @functools.wraps(self._function)
         def staged(*args: Any, **kwargs: Any) -> Any:
+            if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
+                with jax.disable_jit(False):  # loops of this package exist only while a function is traced
+                    return function(*args, **kwargs)
             return _stage_call(self._function, args, kwargs, self._name, options)
 
         function = jax.jit(staged, **{k: v for k, v in self._jax_settings.items() if v not in ((), None)})
@@ -145,15 +148,18 @@ class Jitted:
 
     def _inside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call from another function that is being traced."""
-        if get_current().regions:  # type: ignore[union-attr]
-            return self._function(*args, **kwargs)
+        context = get_current()
+        assert context is not None
+        if context.in_thread:
+            return run_inlined(self._function, args, kwargs, context)
         args, kwargs = as_values((args, kwargs))
         function = self._functions.get(current()) or self._specialised()
-        return jax.tree.map(as_buffer, function(*args, **kwargs))
+        results = function(*args, **kwargs)
+        return results if context.regions else jax.tree.map(as_buffer, results)
 
     def _again(self, error: Exception, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """JAX refused the arguments or the run failed: converts foreign arrays once, words errors in our terms."""
-        if (failure := take_failure()) is not None:
+        if (failure := take_failure(error)) is not None:
             raise failure from None
         if "incompatible devices" in str(error):
             raise BackendError(

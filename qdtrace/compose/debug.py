@@ -7,6 +7,7 @@ defect. This is the only place where a compiled function calls back into Python.
 
 from __future__ import annotations
 
+import collections
 import functools
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from qdtrace.compose.call import StagedProgram
 
 _FUEL = 10**9
-_failures: list[QdError] = []
+_failures: collections.deque[QdError] = collections.deque(maxlen=64)
+"""The last ones; of any thread."""
 
 
 def run_checked(staged: StagedProgram, operands: Sequence[Any]) -> list[Any]:
@@ -42,11 +44,14 @@ def run_checked(staged: StagedProgram, operands: Sequence[Any]) -> list[Any]:
     return jax.pure_callback(on_host, shapes, *operands, vmap_method="sequential")
 
 
-def take_failure() -> QdError | None:
-    """The error that a checked program raised since the last look, if any: XLA's own hides it in a text."""
-    failure = _failures[-1] if _failures else None
-    _failures.clear()
-    return failure
+def take_failure(error: Exception) -> QdError | None:
+    """The error of a checked program that XLA's error hides in its text, if that is what it is."""
+    text = str(error)
+    for failure in reversed(_failures):
+        if str(failure) in text:
+            _failures.remove(failure)
+            return failure
+    return None
 
 
 def run_blocking(function: Any) -> Any:

@@ -41,6 +41,7 @@ from qdtrace.ir.types import BOOL, DType
 from qdtrace.trace import compat
 from qdtrace.trace.importer.core import Importer
 from qdtrace.trace.importer.values import ArrayRef, MemoryArray, RefValue
+from qdtrace.trace.indexing import WHOLE_LIMIT
 from qdtrace.trace.regions import Region
 from qdtrace.trace.source import eqn_loc
 
@@ -112,8 +113,17 @@ def begin_marker(region: Region) -> Any:
 
 
 def has_tasks(region: Region) -> bool:
-    """True when a `qd.range` is opened anywhere inside."""
-    return any(isinstance(i, Region) and (i.kind == "for" or has_tasks(i)) for i in region.items)
+    """True when the region cannot run in one thread: a `qd.range`, a call of a program or a large array is inside."""
+    return any(
+        i.kind == "for" or has_tasks(i) if isinstance(i, Region) else has_marker(i, "qd_call") or _is_large(i)
+        for i in region.items
+    )
+
+
+def _is_large(eqn: Any) -> bool:
+    """True for an operation on a whole array that is too large for registers."""
+    handle = 1 if eqn.primitive.name in _RULES else 0
+    return any(int(np.prod(v.aval.shape)) > WHOLE_LIMIT for v in (*eqn.invars[handle:], *eqn.outvars))
 
 
 @dataclass(eq=False)
@@ -413,9 +423,19 @@ class Stager:
             else:
                 return
         values = [self.value(v) for v in eqn.invars]
-        outs = bind_eqn(eqn, values)
+        if self.predicate is not None and has_marker(eqn, "qd_call"):
+            outs = self._if_true(lambda: bind_eqn(eqn, values), [v.aval for v in eqn.outvars])
+        else:
+            outs = bind_eqn(eqn, values)
         for var, out in zip(eqn.outvars, outs, strict=True):
             self.env[var] = Constant(out)
+
+    def _if_true(self, run: Callable[[], list[Any]], avals: Sequence[Any]) -> list[Any]:
+        """What `run` gives where the enclosing top-level `qd.when`s hold, else zeros: it may fail where they do not."""
+        holds = functools.reduce(jnp.logical_and, [self.value(v) for v in self.predicate])
+        shapes = [physical_type(a) for a in avals]
+        zeros = [logical(jnp.zeros(shape, dtype.numpy), a) for (shape, dtype), a in zip(shapes, avals, strict=True)]
+        return jax.lax.cond(holds, run, lambda: zeros)
 
     def control_flow(self, eqn: Any) -> None:
         """`lax` control flow with buffer operations inside, between loops."""

@@ -66,6 +66,8 @@ class TraceContext:
     pending: PendingSum | None = None
     leftovers: dict[int, Any] = field(default_factory=dict)
     """Values that loops, now closed, left in Python variables (by identity)."""
+    borrowed: dict[int, Any] = field(default_factory=dict)
+    """Handles (by identity) of arguments of the functions that are inlined now: they may be read only."""
     jax_traces: set[Any] = field(default_factory=set)
     """JAX traces that markers were bound in; all of them end with this one."""
     active: bool = True
@@ -92,8 +94,8 @@ class TraceContext:
 
     @property
     def has_arrays(self) -> bool:
-        """True where whole-array operations may stand: outside loops, or in a `qd.while_` around them."""
-        return all(r.kind == "while" for r in self.regions)
+        """True where whole-array operations may stand: outside of every `qd.range`."""
+        return not self.in_thread
 
     def open(self, region: OpenRegion) -> None:
         """Enters a region."""
@@ -133,6 +135,7 @@ def left_open(region: OpenRegion, loc: Loc | None) -> TraceValueError:
     )
 
 
+_STORES = {"qd_store", "qd_accum", "qd_update", "qd_assign", "qd_atomic"}
 _current: ContextVar[TraceContext | None] = ContextVar("qdtrace_trace", default=None)
 _finished: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -190,6 +193,13 @@ def is_dead(tracer: object) -> bool:
 def emit(primitive: Any, *operands: Any, **params: Any) -> Any:
     """Binds a marker in the running trace."""
     context = current(f"qd.{primitive.name[3:]}")
+    if context.borrowed and primitive.name in _STORES and id(operands[0]) in context.borrowed:
+        raise TraceValueError(
+            "a qd.jit function called inside a loop cannot store into its arguments: they are values, not the "
+            "caller's memory",
+            loc=source.user_loc(),
+            help="return the new value, or remove @qd.jit from the function: a plain one is given the buffers",
+        )
     context.closed_when = None
     result = primitive.bind(*operands, **params)
     trace = compat.trace_of(result)

@@ -79,6 +79,18 @@ def as_values(tree: Any) -> Any:
     return jax.tree.map(lambda x: x.__jax_array__() if _is_memory(x) else x, tree, is_leaf=_is_memory)
 
 
+def run_inlined(function: Callable[..., Any], args: Any, kwargs: Any, context: TraceContext) -> Any:
+    """Calls a function in the middle of a thread: it may read buffers that it is given; results are values."""
+    args, kwargs = jax.tree.map(lambda x: x.value if isinstance(x, Cell) else x, (args, kwargs), is_leaf=_is_memory)
+    given = {id(x.handle): x for x in jax.tree.leaves((args, kwargs), is_leaf=_is_memory) if isinstance(x, Buffer)}
+    before = context.borrowed
+    context.borrowed = before | given
+    try:
+        return as_values(function(*args, **kwargs))
+    finally:
+        context.borrowed = before
+
+
 def as_buffer(leaf: Any) -> Any:
     """An array as a buffer with its content; a scalar or a random key as it is."""
     if isinstance(leaf, (jax.Array, np.ndarray)) and leaf.ndim > 0:

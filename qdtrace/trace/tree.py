@@ -65,8 +65,8 @@ def is_parallel(region: Region) -> bool:
 
 
 def has_arrays(region: Region) -> bool:
-    """True where whole-array operations may stand: outside loops, or in a `qd.while_` around them."""
-    while region.kind == "while" and region.parent is not None:
+    """True where whole-array operations may stand: outside of every `qd.range`."""
+    while region.kind in ("while", "when") and region.parent is not None:
         region = region.parent
     return region.kind == "root"
 

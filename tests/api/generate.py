@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.api.two_modes import Callee
 
-SHAPES = ((1,), (3,), (16,), (17,), (30,), (4, 3), (3, 20))
+SHAPES = ((1,), (3,), (16,), (17,), (30,), (300,), (4, 3), (3, 20))
 OPS = ("add", "add", "add", "min", "max", "mul")
 WAYS = ("at", "sign", "atomic")
 ARITHMETIC = ("+", "-", "*", "min", "max")
@@ -240,11 +240,11 @@ class Generator:
         return tuple(self.statement(scope, depth, arrays) for _ in range(self.draw(st.integers(least, length))))
 
     def statement(self, scope: Scope, depth: int, arrays: bool) -> Any:
-        kinds = ["task"] * (6 if arrays else 14) + ["get", "get", "put", "put", "change", "change", "let", "swap", "reduce", "fold", "branch"]
-        kinds += ["assign", "assign", "array_of", "assign_part", "row"]
-        if arrays:
-            kinds += ["alloc", "alloc", "alias", "inplace"]
-            kinds += ["call", "call"] * bool(self.callees)
+        kinds = ["task"] * (6 if arrays else 14)
+        kinds += ["get", "get", "put", "put", "change", "change", "let", "swap", "reduce", "fold", "branch"]
+        kinds += ["assign", "assign", "array_of", "assign_part", "row", "inplace"]
+        kinds += ["alloc", "alloc", "alias"] * arrays
+        kinds += ["call", "call"] * bool(self.callees)
         if depth > 0:
             kinds += ["when", "when", "repeat", "repeat", "unrolled"]
         while True:
@@ -368,7 +368,7 @@ class Generator:
     counters: list[str]
 
     def make_unrolled(self, scope: Scope, depth: int, arrays: bool) -> Any:
-        return ("unrolled", 2, self.block(scope, depth - 1, 2, arrays=False))
+        return ("unrolled", 2, self.block(scope, depth - 1, 2, arrays=arrays))
 
     def make_call(self, scope: Scope, depth: int, arrays: bool) -> Any:
         which = self.draw(st.integers(0, len(self.callees) - 1))
@@ -386,11 +386,14 @@ class Generator:
                 args.append(("b", self.one(fitting)))
         results = []
         for kind, shape in callee.result_shapes:
-            results.append((kind, self.name("s" if kind == "s" else "b")))
+            # outside of loops and conditions an array comes back as a buffer
+            kind = "s" if kind == "s" else "b" if arrays else "a"
+            name = self.name(kind)
+            results.append((kind, name))
             if kind == "s":
-                scope.scalars.append(results[-1][1])
+                scope.scalars.append(name)
             else:
-                scope.buffers[results[-1][1]] = shape
+                (scope.buffers if arrays else scope.arrays)[name] = shape
         return ("call", which, tuple(args), tuple(results))
 
     # ------------------------------------------------------------------ functions

@@ -353,7 +353,7 @@ class Walker:
         values = [(env.scalars if kind == "s" else env.buffers)[name] for kind, name in args]
         outs = self.mode.call(self.callees[which], values)
         for (kind, name), out in zip(results, outs, strict=True):
-            {"b": env.buffers, "s": env.scalars, "a": env.buffers}[kind][name] = out
+            {"b": env.buffers, "s": env.scalars, "a": env.arrays}[kind][name] = out
 
     # ------------------------------------------------------------------ in a thread
     def body(self, statements: tuple[Any, ...], thread: Thread) -> None:
