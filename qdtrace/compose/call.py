@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution, entry_points
 from typing import TYPE_CHECKING, Any
 
@@ -30,18 +30,29 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Program
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class StagedProgram:
-    """A traced program with the options it is to be compiled with. Equal when the printed graph is equal."""
+    """A traced program with the options it is to be compiled with, as JAX can hash and compare it.
 
-    program: Program = field(compare=False, repr=False)
+    Two are equal when their printed graphs are. A graph is printed only when another one of equal hash turns up: most
+    are traced once, and printing one takes as long as a pass over it.
+    """
+
+    program: Program
     options: Options
-    text: str
 
-    @staticmethod
-    def of(program: Program, options: Options) -> StagedProgram:
-        """Wraps a program so that JAX can hash and compare it."""
-        return StagedProgram(program, options, print_program(program))
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return isinstance(other, StagedProgram) and self.options == other.options and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash((self.program.name, len(self.program.tasks), len(self.program.params), self.options))
+
+    @functools.cached_property
+    def text(self) -> str:
+        """The printed graph, before any pass."""
+        return print_program(self.program)
 
     def __repr__(self) -> str:
         return f"<{self.program.name}: {len(self.program.tasks)} tasks>"
@@ -57,7 +68,7 @@ _BACKENDS = "qdtrace.backends"
 call_p = Primitive("qd_call")
 call_p.multiple_results = True
 
-_compiled: dict[tuple[str, str, Options], Any] = {}
+_compiled: dict[tuple[str, StagedProgram], Any] = {}
 _lock = threading.Lock()
 
 
@@ -88,7 +99,7 @@ def compiled_for(staged: StagedProgram, name: str) -> Any:
         raise BackendError(
             f"{staged.program.name}: needs codegen 'auto' or 'llvm' on {name}, got 'triton'", help="leave codegen out"
         )
-    key = (name, staged.text, staged.options)
+    key = (name, staged)
     with _lock:
         if key not in _compiled:
             _compiled[key] = backend(name).compile(staged.optimised, staged.options)

@@ -228,7 +228,7 @@ class Stager:
         program = segment.finish(results)
         self._open_segment()
         if results:
-            staged = StagedProgram.of(program, self.options)
+            staged = StagedProgram(program, self.options)
             outs = call(staged, [value for _, value in segment.operands])
             for state, out in zip(states, outs, strict=False):
                 state.value = out
