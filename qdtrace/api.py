@@ -13,7 +13,7 @@ from jax.core import Tracer
 from qdtrace.compose.debug import run_blocking, take_failure
 from qdtrace.compose.staging import stage
 from qdtrace.config import current, options_from
-from qdtrace.errors import BackendError, QdError, TraceTypeError
+from qdtrace.errors import BackendError, QdError, TraceTypeError, TraceValueError
 from qdtrace.lowered import Lowered, find_programs
 from qdtrace.trace.context import get_current
 from qdtrace.trace.source import user_loc
@@ -96,6 +96,10 @@ class Jitted:
         }
         if backend is not None:
             self._jax_settings["backend"] = backend
+        try:
+            jax.jit(f, **self._given_settings())  # likewise: positions and names that the function does not have
+        except (TypeError, ValueError) as error:
+            raise TraceValueError(f"qd.jit: {str(error).splitlines()[0]}") from None
         self._functions: dict[Any, Any] = {}
         self._name = getattr(f, "__name__", type(f).__name__)
 
@@ -126,7 +130,12 @@ class Jitted:
             )
         function = self._functions.get(current()) or self._specialised()
         args, kwargs = to_jax((args, kwargs))
-        traced = function.trace(*args, **kwargs)
+        try:
+            traced = function.trace(*args, **kwargs)
+        except QdError:
+            raise
+        except Exception as error:
+            raise (_in_our_terms(error, self._name, (args, kwargs)) or error) from None
         return Lowered(self._name, find_programs(traced.jaxpr), target, traced.lower)
 
     # ------------------------------------------------------------------ tracing
@@ -142,9 +151,12 @@ class Jitted:
                     return function(*args, **kwargs)
             return _stage_call(self._function, args, kwargs, self._name, options)
 
-        function = jax.jit(staged, **{k: v for k, v in self._jax_settings.items() if v not in ((), None)})
+        function = jax.jit(staged, **self._given_settings())
         self._functions[now] = run_blocking(function) if options.debug else function
         return self._functions[now]
+
+    def _given_settings(self) -> dict[str, Any]:
+        return {k: v for k, v in self._jax_settings.items() if v not in ((), None)}
 
     def _inside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call from another function that is being traced."""
@@ -168,7 +180,7 @@ class Jitted:
             ) from error
         converted, changed = _convert_foreign((args, kwargs))
         if not changed:
-            raise (_not_an_array(error, self._name) or error) from None
+            raise (_in_our_terms(error, self._name, (args, kwargs)) or error) from None
         args, kwargs = converted
         return function(*args, **kwargs)
 
@@ -195,16 +207,37 @@ def _is_static(argument: Any) -> bool:
     return any(not isinstance(x, Tracer) for x in jax.tree.leaves(argument))
 
 
-def _not_an_array(error: Exception, name: str) -> TraceTypeError | None:
+def _in_our_terms(error: Exception, name: str, arguments: Any) -> QdError | None:
+    """The error for what JAX said about the arguments of a call; None for any other error."""
+    text = str(error)
+    if text.startswith("Non-hashable static arguments"):
+        kind = re.search(r"object of type <class '([^']+)'>, (.*)\. The error was", text)
+        got = f"{kind[1]} {kind[2]}" if kind else "one that is not"
+        return TraceTypeError(
+            f"{name}: a static argument needs to be hashable, got {got}",
+            loc=user_loc(),
+            help="give a tuple in place of a list, or a frozen dataclass; arrays are not static",
+        )
+    if isinstance(error, RuntimeError) and text.startswith("Unknown backend"):
+        return BackendError(
+            f"{name}: {text.splitlines()[0]}", help="leave `backend` out of qd.jit to run on the default device"
+        )
+    return _not_an_array(error, name, arguments)
+
+
+def _not_an_array(error: Exception, name: str, arguments: Any) -> TraceTypeError | None:
     """The error for an argument that is no array, number or pytree of them; None when that is not what went wrong."""
     path = re.search(r"abstract array.* at path ([^\s.]+)", str(error), re.DOTALL)
     if path is None:
         return None
-    kind = re.search(r"is of type <class '([^']+)'>", str(error))
+    match = re.search(r"is of type <class '([^']+)'>", str(error))
+    kind = match[1].removeprefix("builtins.") if match else "something else"
+    if kind == "numpy.ndarray":
+        kinds = [x.dtype for x in jax.tree.leaves(arguments) if isinstance(x, np.ndarray) and x.dtype.kind in "OSUMmV"]
+        kind = f"an array of {kinds[0]}" if kinds else kind
     argument = re.split(r"[.\[]", path[1])[0]
     return TraceTypeError(
-        f"{name}: the argument `{path[1].rstrip('.')}` needs to be an array, a number or a pytree of them, "
-        f"got {kind[1].removeprefix('builtins.') if kind else 'something else'}",
+        f"{name}: the argument `{path[1].rstrip('.')}` needs to be an array, a number or a pytree of them, got {kind}",
         loc=user_loc(),
         help=f"make it static: qd.jit(f, static_argnames={argument!r}), or register its class with qd.dataclass",
     )

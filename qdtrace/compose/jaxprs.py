@@ -8,8 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from qdtrace.errors import TraceTypeError
 from qdtrace.ir.types import DType
 from qdtrace.trace import compat
+from qdtrace.trace.regions import Region
+from qdtrace.trace.source import eqn_loc
 
 
 def is_literal(atom: Any) -> bool:
@@ -50,15 +53,25 @@ def logical(value: Any, aval: Any) -> Any:
     return value
 
 
-def physical_type(aval: Any) -> tuple[tuple[int, ...], DType]:
-    """Shape and dtype of the array behind an abstract value."""
+def physical_type(aval: Any, where: Any = None) -> tuple[tuple[int, ...], DType]:
+    """Shape and dtype of the array behind an abstract value; `where` is the equation or region that needs it.
+
+    Raises TraceTypeError for an element type that graphs do not have.
+    """
     if _is_key(aval.dtype):
         return (*aval.shape, 2), DType.u32
     if aval.dtype == np.complex64:
         return (*aval.shape, 2), DType.f32
     if aval.dtype == np.complex128:
         return (*aval.shape, 2), DType.f64
-    return tuple(aval.shape), DType.of(aval.dtype)
+    try:
+        return tuple(aval.shape), DType.of(aval.dtype)
+    except KeyError:
+        raise TraceTypeError(
+            f"buffers and loops need one of {', '.join(d.value for d in DType)}, got {aval.dtype}",
+            loc=where.loc if isinstance(where, Region) else where and eqn_loc(where),
+            help="convert it with .astype outside of the function, or outside of the loop",
+        ) from None
 
 
 def has_marker(jaxpr_or_eqn: Any, name: str) -> bool:

@@ -137,6 +137,8 @@ class Stager:
     """Names of variables that the user gave."""
     last_use: dict[Any, int] = field(default_factory=dict)
     position: int = 0
+    current: Any = None
+    """The item that is being staged."""
     segment: Segment = field(init=False)
     predicate: tuple[Any, ...] | None = None
     """Jaxpr atoms of the conditions of the enclosing top-level `qd.when`s."""
@@ -169,6 +171,7 @@ class Stager:
 
     def item(self, item: Any) -> None:
         """Stages one equation or region."""
+        self.current = item
         if isinstance(item, Region):
             if item.kind == "for":
                 self.task(item)
@@ -263,6 +266,7 @@ class Stager:
         entry = self.env[atom]
         if isinstance(entry, BufferState):
             return RefValue(self.segment.ref(entry))
+        physical_type(atom.aval, self.current)
         if isinstance(entry, Constant):
             value = physical(entry.value)
             small = np.ndim(value) == 0 or (np.size(value) <= 4 and not is_concrete(value))
@@ -463,10 +467,9 @@ class Stager:
             state.hint = re.sub(r"\W+", "_", self.hints[eqn.invars[0]]).strip("_") or state.hint
         self.env[eqn.outvars[0]] = state
 
-    @staticmethod
-    def _new_state(aval: Any, value: Any = None, fill: Any = None) -> BufferState:
+    def _new_state(self, aval: Any, value: Any = None, fill: Any = None) -> BufferState:
         """The state of a new buffer; complex numbers are kept as pairs on a trailing axis."""
-        shape, dtype = physical_type(aval)
+        shape, dtype = physical_type(aval, self.current)
         if fill is not None and shape != tuple(aval.shape):
             value, fill = physical(jnp.full(aval.shape, fill, aval.dtype)), None
         return BufferState(shape, dtype, value, fill)

@@ -73,6 +73,14 @@ def _outside_loops(name: str) -> None:
         )
 
 
+def _element_type(dtype: Any) -> np.dtype:
+    """As JAX reads it: `float` is float32 without the x64 mode, which float64 warns about."""
+    element = np.dtype(dtype)
+    if element.itemsize >= 8 and jax.dtypes.canonicalize_dtype(element) != element:
+        return jax.eval_shape(lambda: jnp.zeros((), dtype)).dtype
+    return element
+
+
 def _allocate(name: str, shape: Any, dtype: Any, fill: Any) -> Buffer:
     _outside_loops(name)
     try:
@@ -86,7 +94,7 @@ def _allocate(name: str, shape: Any, dtype: Any, fill: Any) -> Buffer:
     if any(n < 0 for n in dims):
         raise TraceValueError(f"qd.{name} needs a shape without negative lengths, got {dims}", loc=user_loc())
     try:
-        element = np.dtype(dtype)
+        element = _element_type(dtype)
     except TypeError:
         raise TraceTypeError(f"qd.{name} needs a dtype, got {dtype!r}", loc=user_loc()) from None
     operands = () if fill is None else (cast_value(fill, element, (), f"the fill value of qd.{name}"),)
