@@ -61,9 +61,7 @@ class Target:
         _initialise()
         target = llvm.Target.from_triple(self.triple)
         # the linker puts a task's constants beside its code, so that 32 bit offsets reach them
-        return target.create_target_machine(
-            cpu=self.cpu, features=self.features, opt=2, reloc="pic", codemodel="small"
-        )
+        return target.create_target_machine(cpu=self.cpu, features=self.features, opt=2, reloc="pic", codemodel="small")
 
 
 @functools.cache

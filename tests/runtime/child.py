@@ -19,6 +19,9 @@ from lowering.runtime.compile import stats
 from lowering.runtime.keys import compiler_version
 from tests.runtime.programs import affine, chain, uncached
 
+SELDOM_NEEDED = ("lowering.llvm.emit", "qdtrace.interpret.reference", "optree", "jax.extend")
+"""Modules that cost a process much time to load, and that one with a warm cache does without."""
+
 
 def run(folder: str) -> dict[str, object]:
     """Names, values and counters of two programs."""
@@ -35,6 +38,7 @@ def run(folder: str) -> dict[str, object]:
         "compiler": compiler_version(),
         "first": after_first,
         "both": asdict(stats()),
+        "loaded": [name for name in SELDOM_NEEDED if name in sys.modules],
         "sharded": sharded(chain(400_000)),
     }
 

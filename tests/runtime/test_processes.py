@@ -62,6 +62,8 @@ def test_a_warm_process_compiles_nothing_and_mends_a_damaged_file(cold):
     assert warm["first"] == {"llvm_compiles": 0, "cache_hits": 3, "linked": 3}
     assert warm["both"] == {"llvm_compiles": 1, "cache_hits": 4, "linked": 5}
     assert {p: p.read_bytes() for p in (folder / "ours").iterdir()} == before
+    assert warm["loaded"] == []
+    assert ["lowering.llvm.emit"] in [o["loaded"] for o in outcomes]
     assert warm["sharded"] == [True, False]
     assert kept_by_jax
     assert compiled_by_xla(folder) == kept_by_jax, "JAX did not find its programs that call ours again"
