@@ -135,7 +135,10 @@ class Jitted:
         except QdError:
             raise
         except Exception as error:
-            raise (_in_our_terms(error, self._name, (args, kwargs)) or error) from None
+            better = _in_our_terms(error, self._name, (args, kwargs))
+            if better is None:
+                raise
+            raise better from None
         return Lowered(self._name, find_programs(traced.jaxpr), target, traced.lower)
 
     # ------------------------------------------------------------------ tracing
@@ -180,7 +183,10 @@ class Jitted:
             ) from error
         converted, changed = _convert_foreign((args, kwargs))
         if not changed:
-            raise (_in_our_terms(error, self._name, (args, kwargs)) or error) from None
+            better = _in_our_terms(error, self._name, (args, kwargs))
+            if better is None:
+                raise error
+            raise better from None
         args, kwargs = converted
         return function(*args, **kwargs)
 

@@ -70,7 +70,9 @@ class Generator:
         return f"{kind}{self.count}"
 
     # ------------------------------------------------------------------ expressions
-    def key(self, shape: tuple[int, ...], scope: Scope, roles: Roles | None, depth: int, axes: int | None = None) -> Any:
+    def key(
+        self, shape: tuple[int, ...], scope: Scope, roles: Roles | None, depth: int, axes: int | None = None
+    ) -> Any:
         """An index of all axes, or of the first ones."""
         out = []
         for n in shape[:axes]:
