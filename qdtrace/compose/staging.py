@@ -436,7 +436,7 @@ class Stager:
 
     def _if_true(self, run: Callable[[], list[Any]], avals: Sequence[Any]) -> list[Any]:
         """What `run` gives where the enclosing top-level `qd.when`s hold, else zeros: it may fail where they do not."""
-        holds = functools.reduce(jnp.logical_and, [self.value(v) for v in self.predicate])
+        holds = functools.reduce(jnp.logical_and, [self.value(v) for v in self.predicate or ()])
         shapes = [physical_type(a) for a in avals]
         zeros = [logical(jnp.zeros(shape, dtype.numpy), a) for (shape, dtype), a in zip(shapes, avals, strict=True)]
         return jax.lax.cond(holds, run, lambda: zeros)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pytest
 
@@ -9,8 +11,10 @@ from lowering.llvm.emit import emit_task
 from lowering.llvm.target import Target
 from qdtrace.ir.parser import parse_program
 from qdtrace.ir.printer import print_program
-from qdtrace.ir.program import Program
 from tests.lowering.harness import STRICT, agrees
+
+if TYPE_CHECKING:
+    from qdtrace.ir.program import Program
 
 N = 101
 SIZES = (0, 1, 15, 31, 32, 33, 65, 500)
