@@ -269,7 +269,7 @@ def test_static_arguments() -> None:
     ):
         np.testing.assert_array_equal(g(5, x), x + 5)
         np.testing.assert_array_equal(g(5, x, "mul"), x * 5)
-        np.testing.assert_array_equal(g(3, x, op="add"), x + [3, 3, 3, 0, 0])
+        np.testing.assert_array_equal(g(3, x, op="add"), x + np.array([3, 3, 3, 0, 0]))
         np.testing.assert_array_equal(g(x=x, n=5, op="mul"), x * 5)
     g = qd.jit(f, static_argnums=0, static_argnames="op")  # given both, JAX takes each as it is
     np.testing.assert_array_equal(g(5, x, op="mul"), x * 5)
@@ -515,7 +515,7 @@ def test_arrays_without_elements(shape: tuple[int, ...]) -> None:
     @qd.jit
     def f(x):
         count = qd.zeros((), jnp.int32)
-        for i in qd.range(x.shape[0]):
+        for _ in qd.range(x.shape[0]):
             for j in qd.range(x.shape[1] if x.ndim > 1 else 0):
                 count[()] += j
         return x, count

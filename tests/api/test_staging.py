@@ -109,7 +109,7 @@ def test_lax_loop_under_a_condition_with_tasks(flag: bool) -> None:
         total = qd.zeros((), x.dtype)
         with qd.when(flag):
             s = jax.lax.fori_loop(0, 3, lambda k, t: t + x[k], jnp.int32(0))
-            for i in qd.range(x.shape[0]):
+            for _ in qd.range(x.shape[0]):
                 total[()] += s
         return total
 
