@@ -94,8 +94,7 @@ class Jitted:
             "donate_argnums": donate_argnums,
             "donate_argnames": donate_argnames,
         }
-        if backend is not None:
-            self._jax_settings["backend"] = backend
+        self._backend = backend
         try:
             jax.jit(f, **self._given_settings())  # likewise: positions and names that the function does not have
         except (TypeError, ValueError) as error:
@@ -106,6 +105,8 @@ class Jitted:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if get_current() is not None:
             return self._inside(args, kwargs)
+        if self._backend is not None:
+            args, kwargs = _on_backend(self._backend, self._name, (args, kwargs))
         function = self._functions.get(current()) or self._specialised()
         try:
             return function(*args, **kwargs)
@@ -194,6 +195,22 @@ class Jitted:
         return f"<qd.jit {self._name}>"
 
 
+def _on_backend(backend: str, name: str, tree: Any) -> Any:
+    """The arrays on the first device of a platform; what is being traced has its place already."""
+    try:
+        device = jax.local_devices(backend=backend)[0]
+    except RuntimeError as error:
+        raise BackendError(
+            f"{name}: {str(error).splitlines()[0]}", help="leave `backend` out of qd.jit to run on the default device"
+        ) from None
+
+    def one(x: Any) -> Any:
+        is_array = isinstance(x, jax.Array | np.ndarray) and not isinstance(x, jax.core.Tracer)
+        return jax.device_put(x, device) if is_array else x
+
+    return jax.tree.map(one, _convert_foreign(tree)[0])
+
+
 def _stage_call(f: Callable[..., Any], args: Any, kwargs: Any, name: str, options: Any) -> Any:
     """Traces the function on JAX values of an enclosing `jax.jit` and stages what was traced."""
     traced = trace_function(
@@ -223,10 +240,6 @@ def _in_our_terms(error: Exception, name: str, arguments: Any) -> QdError | None
             f"{name}: a static argument needs to be hashable, got {got}",
             loc=user_loc(),
             help="give a tuple in place of a list, or a frozen dataclass; arrays are not static",
-        )
-    if isinstance(error, RuntimeError) and text.startswith("Unknown backend"):
-        return BackendError(
-            f"{name}: {text.splitlines()[0]}", help="leave `backend` out of qd.jit to run on the default device"
         )
     return _not_an_array(error, name, arguments)
 

@@ -204,6 +204,8 @@ def as_array(value: Any, what: str) -> Any:
     if isinstance(value, (bool, int, float, complex, np.generic, np.ndarray, jax.Array)):
         return value
     try:
+        if isinstance(value, (str, bytes)):  # NumPy would read it as the name of a dtype
+            raise TypeError
         return jnp.asarray(value)
     except (TypeError, ValueError):
         raise TraceTypeError(

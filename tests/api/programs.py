@@ -1,0 +1,49 @@
+"""Small functions that many tests call, and a fresh process to run a script in."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+
+import qdtrace as qd
+
+ROOT = Path(__file__).parents[2]
+
+
+@qd.jit
+def affine(x):
+    """2 x + 1."""
+    for i in qd.range(x.shape[0]):
+        x[i] = 2 * x[i] + 1
+    return x
+
+
+@qd.jit
+def add(x, y):
+    for i in qd.range(x.shape[0]):
+        x[i] += y[i]
+    return x
+
+
+def arange(*shape: int) -> np.ndarray:
+    return np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+
+
+def in_process(script: str, **env: str) -> str:
+    """Runs a script in a fresh Python; what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(script)],
+        cwd=ROOT,
+        env={**os.environ, "JAX_PLATFORMS": "cpu", **env},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout

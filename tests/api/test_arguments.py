@@ -1,0 +1,305 @@
+"""Arguments of every kind: static, keyword, pytrees, foreign arrays, all dtypes, ranks, empty arrays, random keys."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import qdtrace as qd
+from tests.api.programs import add, affine, arange, in_process
+
+
+def test_static_arguments() -> None:
+    def f(n, x, op="add"):
+        for i in qd.range(n):
+            x[i] = x[i] + n if op == "add" else x[i] * n
+        return x
+
+    x = arange(5)
+    for g in (
+        qd.jit(f, static_argnums=(0, 2)),
+        qd.jit(f, static_argnames=("n", "op")),
+    ):
+        np.testing.assert_array_equal(g(5, x), x + 5)
+        np.testing.assert_array_equal(g(5, x, "mul"), x * 5)
+        np.testing.assert_array_equal(g(3, x, op="add"), x + np.array([3, 3, 3, 0, 0]))
+        np.testing.assert_array_equal(g(x=x, n=5, op="mul"), x * 5)
+    g = qd.jit(f, static_argnums=0, static_argnames="op")  # given both, JAX takes each as it is
+    np.testing.assert_array_equal(g(5, x, op="mul"), x * 5)
+
+
+@pytest.mark.parametrize("value", [None, (), (1, 2), "abc", jnp.sin, np.float32, frozenset({1})])
+def test_static_values_of_any_hashable_type(value: Any) -> None:
+    seen = []
+
+    @qd.jit(static_argnums=0)
+    def f(value, x):
+        seen.append(value)
+        for i in qd.range(x.shape[0]):
+            x[i] += 1
+        return x
+
+    np.testing.assert_array_equal(f(value, arange(3)), arange(3) + 1)
+    assert all(v == value for v in seen)
+
+
+def test_keywords_defaults_and_variadics() -> None:
+    @qd.jit
+    def f(x, scale=2.0, *rest, shift=0.0, **more):
+        for i in qd.range(x.shape[0]):
+            x[i] = x[i] * scale + shift
+            for r in rest:
+                x[i] += r[i]
+            for m in more.values():
+                x[i] += m[i]
+        return x
+
+    x = arange(4)
+    np.testing.assert_array_equal(f(x), 2 * x)
+    np.testing.assert_array_equal(f(x, 3.0, shift=1.0), 3 * x + 1)
+    np.testing.assert_array_equal(f(x, 1.0, x, x, a=x, b=10 * x), 14 * x)
+    np.testing.assert_array_equal(f(x=x, scale=np.float32(4)), 4 * x)
+
+
+def test_methods() -> None:
+    class Model:
+        def __init__(self, scale: float) -> None:
+            self.scale = scale
+
+        @qd.jit(static_argnums=0)
+        def run(self, x):
+            for i in qd.range(x.shape[0]):
+                x[i] *= self.scale
+            return x
+
+        @staticmethod
+        @qd.jit
+        def double(x):
+            return x * 2
+
+        @classmethod
+        @qd.jit(static_argnums=0)
+        def name(cls, x):
+            return x + len(cls.__name__)
+
+    x = arange(4)
+    np.testing.assert_array_equal(Model(3.0).run(x), 3 * x)
+    np.testing.assert_array_equal(Model(5.0).run(x), 5 * x)
+    np.testing.assert_array_equal(Model.double(x), 2 * x)
+    np.testing.assert_array_equal(Model.name(x), x + 5)
+
+
+class Pair(NamedTuple):
+    a: Any
+    b: Any
+
+
+@qd.dataclass
+class Body:
+    x: jax.Array
+    v: jax.Array
+
+
+def test_pytrees_in_and_out() -> None:
+    @qd.jit
+    def f(tree):
+        pair, body, empty = tree["pair"], tree["body"], tree["none"]
+        assert empty is None
+        for i in qd.range(pair.a.shape[0]):
+            pair.a[i] += pair.b["k"][i]
+            body.x[i] += body.v[i]
+        return body, (pair, [None, {"s": pair.b["s"] + 1}]), ()
+
+    x = arange(3)
+    tree = {"pair": Pair(x, {"k": 2 * x, "s": 4}), "body": Body(x, 3 * x), "none": None}
+    body, (pair, rest), empty = f(tree)
+    assert isinstance(body, Body)
+    assert isinstance(pair, Pair)
+    assert empty == ()
+    np.testing.assert_array_equal(pair.a, 3 * x)
+    np.testing.assert_array_equal(pair.b["k"], 2 * x)
+    np.testing.assert_array_equal(body.x, 4 * x)
+    np.testing.assert_array_equal(body.v, 3 * x)
+    assert rest[0] is None
+    assert int(rest[1]["s"]) == 5
+
+
+def test_dataclass_through_transformations() -> None:
+    @qd.jit
+    def step(body):
+        for i in qd.range(body.x.shape[0]):
+            body.x[i] += body.v[i]
+        return body
+
+    body = Body(jnp.zeros(3), jnp.arange(3.0))
+    out, _ = jax.lax.scan(lambda b, _: (step(b), None), body, None, length=4)
+    np.testing.assert_array_equal(out.x, 4 * np.arange(3))
+    many = jax.vmap(step)(Body(jnp.zeros((2, 3)), jnp.ones((2, 3))))
+    np.testing.assert_array_equal(many.x, np.ones((2, 3)))
+
+
+class Foreign:
+    """An array of another library: it only speaks DLPack."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+
+    def __dlpack__(self, **settings: Any) -> Any:
+        return self.array.__dlpack__(**settings)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.array.__dlpack_device__()
+
+
+def test_foreign_arrays() -> None:
+    x = arange(4)
+    np.testing.assert_array_equal(affine(Foreign(x)), 2 * x + 1)
+    np.testing.assert_array_equal(add(Foreign(x), jnp.ones(4)), x + 1)
+    np.testing.assert_array_equal(add(x, y=Foreign(x)), 2 * x)
+    np.testing.assert_array_equal(qd.vmap(jnp.square)(Foreign(x)), x * x)
+    np.testing.assert_array_equal(qd.grad(lambda x: jnp.sum(x**2))(Foreign(x)), 2 * x)
+    assert len(affine.lower(Foreign(x)).tasks) == 1
+    np.testing.assert_array_equal(x, arange(4))
+
+
+DTYPES = ["int8", "int16", "int32", "uint8", "uint16", "uint32", "float16", "bfloat16", "float32", "complex64"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_dtypes_of_arguments(dtype: str) -> None:
+    x = jnp.arange(20).astype(dtype)
+    got = affine(x)
+    assert got.dtype == x.dtype
+    np.testing.assert_array_equal(np.asarray(got), np.asarray(2 * x + 1))
+    scalar = qd.jit(lambda s, x: (s * 2, x[()] * 2 if x.ndim == 0 else x))(x[3], x[3])
+    assert scalar[0].dtype == x.dtype
+    np.testing.assert_array_equal(np.asarray(scalar[0]), np.asarray(x[3] * 2))
+
+
+def test_bool_arrays() -> None:
+    @qd.jit
+    def f(x, y):
+        for i in qd.range(x.shape[0]):
+            x[i] = x[i] & ~y[i]
+        return x, jnp.any(x[...])
+
+    x, y = np.arange(20) % 2 == 0, np.arange(20) % 3 == 0
+    got, some = f(x, y)
+    assert got.dtype == np.bool_
+    np.testing.assert_array_equal(got, x & ~y)
+    assert bool(some)
+
+
+def test_64_bit_inputs_without_the_mode() -> None:
+    for x, dtype in ((np.arange(4.0), np.float32), (np.arange(4), np.int32), (np.arange(4) + 1j, np.complex64)):
+        got = affine(x)
+        assert got.dtype == dtype
+        np.testing.assert_array_equal(got, 2 * x + 1)
+    assert qd.jit(lambda s: s + 1)(np.int64(3)).dtype == np.int32
+
+
+def test_64_bit_inputs_with_the_mode() -> None:
+    in_process(
+        """
+        import jax, jax.numpy as jnp, numpy as np, qdtrace as qd
+
+        @qd.jit
+        def affine(x):
+            for i in qd.range(x.shape[0]):
+                x[i] = 2 * x[i] + 1
+            return x
+
+        for dtype in ("float64", "int64", "uint64", "complex128", "float32", "int32"):
+            x = np.arange(20).astype(dtype)
+            got = affine(x)
+            assert got.dtype == dtype, got.dtype
+            np.testing.assert_array_equal(got, 2 * x + 1)
+
+        @qd.jit
+        def scalars(x, n, s):
+            total = qd.zeros((), float)
+            for i in qd.range(n):
+                total[()] += x[i] * s
+            k = total[()]
+            x[0] = k
+            return x, total, n + 1, s
+
+        x, total, n, s = scalars(np.arange(4.0), np.int64(4), 0.5)
+        assert (total.dtype, n.dtype, s.dtype) == ("float64", "int64", "float64")
+        assert float(total) == 3 and float(x[0]) == 3 and int(n) == 5
+
+        @qd.jit
+        def wide(x):
+            big = qd.zeros((1,), int)
+            for i in qd.range(np.int64(2**33), 2**33 + 4):
+                big.at[0].max(i)
+                x[i - 2**33] = i
+            return x, big
+
+        x, big = wide(np.zeros(4, np.int64))
+        np.testing.assert_array_equal(x, 2**33 + np.arange(4))
+        assert int(big[0]) == 2**33 + 3
+        third = qd.vmap(lambda a: a / 3)(np.arange(5.0))
+        np.testing.assert_array_equal(third, np.arange(5) / 3)
+        """,
+        JAX_ENABLE_X64="1",
+    )
+
+
+def test_weak_types_and_ranks() -> None:
+    f = qd.jit(lambda s: s + 1)
+    assert f(1).weak_type
+    assert f(jnp.bfloat16(1)).dtype == jnp.bfloat16
+    assert qd.jit(lambda s, x: s * x[...])(2, jnp.ones(3, jnp.bfloat16)).dtype == jnp.bfloat16
+
+    @qd.jit
+    def g(s, x):
+        for i in qd.range(x.shape[0]):
+            x[i] = x[i] * s
+        return x
+
+    assert g(2.0, jnp.ones(3, jnp.bfloat16)).dtype == jnp.bfloat16
+    zero = qd.jit(lambda s: (s[()], s.shape, s.ndim)[0])(jnp.float32(3))
+    assert zero.shape == ()
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 4), (4, 0), (1, 0, 1)])
+def test_arrays_without_elements(shape: tuple[int, ...]) -> None:
+    @qd.jit
+    def f(x):
+        count = qd.zeros((), jnp.int32)
+        for _ in qd.range(x.shape[0]):
+            for j in qd.range(x.shape[1] if x.ndim > 1 else 0):
+                count[()] += j
+        return x, count
+
+    x, count = f(np.zeros(shape, np.float32))
+    assert x.shape == shape
+    assert int(count) == 0
+
+
+@pytest.mark.parametrize("typed", [False, True])
+def test_random_keys(typed: bool) -> None:
+    make = jax.random.key if typed else jax.random.PRNGKey
+
+    @qd.jit
+    def f(key, keys, x):
+        own = key[...]  # a raw key is an array, which arrives as a buffer
+        for i in qd.range(x.shape[0]):
+            x[i] = jax.random.uniform(jax.random.fold_in(own, i)) + jax.random.uniform(keys[i])
+        return x, key, keys
+
+    key, keys = make(1), jax.random.split(make(2), 5)
+    x, same, others = f(key, keys, np.zeros(5, np.float32))
+    want = jax.vmap(lambda i: jax.random.uniform(jax.random.fold_in(key, i)) + jax.random.uniform(keys[i]))(
+        jnp.arange(5)
+    )
+    np.testing.assert_array_equal(x, want)
+    assert jnp.all(same == key)
+    assert jnp.all(others == keys)
+    many = jax.vmap(lambda k: f(k, keys, jnp.zeros(5))[0])(keys)
+    assert many.shape == (5, 5)
