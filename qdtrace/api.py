@@ -15,6 +15,7 @@ from qdtrace.compose.staging import stage
 from qdtrace.config import current, options_from
 from qdtrace.errors import BackendError, QdError, TraceTypeError, TraceValueError
 from qdtrace.lowered import Lowered, find_programs
+from qdtrace.trace import compat
 from qdtrace.trace.context import get_current
 from qdtrace.trace.source import user_loc
 from qdtrace.trace.trace import as_buffer, as_values, run_inlined, trace_function
@@ -171,7 +172,8 @@ class Jitted:
         args, kwargs = as_values((args, kwargs))
         function = self._functions.get(current()) or self._specialised()
         results = function(*args, **kwargs)
-        return results if context.regions else jax.tree.map(as_buffer, results)
+        makes_buffers = not context.regions and compat.current_trace() is context.jax_trace
+        return jax.tree.map(as_buffer, results) if makes_buffers else results
 
     def _again(self, error: Exception, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """JAX refused the arguments or the run failed: converts foreign arrays once, words errors in our terms."""

@@ -449,6 +449,12 @@ class Stager:
                 loc=eqn_loc(eqn),
                 help="use a Python loop, qd.while_ or qd.when, or put the lax loop around the qd.jit function",
             )
+        if has_marker(eqn, "qd_call"):
+            raise UnsupportedError(
+                f"needs arrays in `{eqn.primitive.name}` when it calls a qd.jit function, got a buffer that it reads",
+                loc=eqn_loc(eqn),
+                help="read it in front of the lax loop or branch: `v = x[...]`",
+            )
         self.serial(eqn)
 
     def alloc(self, eqn: Any) -> None:

@@ -15,13 +15,15 @@ from jax.interpreters import partial_eval
 # Their public home is `jax.extend`, which loads all of Pallas with them: a fifth of the time to import this package.
 try:
     from jax._src import source_info_util
-    from jax._src.core import Jaxpr, JaxprEqn, Literal, Primitive, Var
+    from jax._src.core import Jaxpr, JaxprEqn, Literal, Primitive, Var, trace_ctx
     from jax._src.effects import Effect
     from jax._src.random.threefry2x32 import threefry_prng_impl
 except ImportError:
     from jax.extend import source_info_util
     from jax.extend.core import Effect, Jaxpr, JaxprEqn, Literal, Primitive, Var
     from jax.extend.random import threefry_prng_impl
+
+    trace_ctx = None
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -151,6 +153,11 @@ def lower_hijax(eqn: JaxprEqn) -> Any:
 def new_var(like: Var) -> Var:
     """A fresh variable of the same abstract value."""
     return Var(like.aval)
+
+
+def current_trace() -> object:
+    """The JAX trace that is running; None where JAX does not tell."""
+    return getattr(trace_ctx, "trace", None)
 
 
 def trace_of(tracer: object) -> object | None:

@@ -68,6 +68,8 @@ class TraceContext:
     """Values that loops, now closed, left in Python variables (by identity)."""
     borrowed: dict[int, Any] = field(default_factory=dict)
     """Handles (by identity) of arguments of the functions that are inlined now: they may be read only."""
+    jax_trace: Any = None
+    """The JAX trace of the function's own code; that of `lax` and `jax.vmap` bodies is another one."""
     jax_traces: set[Any] = field(default_factory=set)
     """JAX traces that markers were bound in; all of them end with this one."""
     active: bool = True

@@ -10,6 +10,7 @@ static slice. The shape of the value is the lengths of the sliced axes.
 
 from __future__ import annotations
 
+import functools
 from builtins import range as builtin_range
 from typing import TYPE_CHECKING, Any
 
@@ -177,6 +178,48 @@ def _constant_jvp(primitive: Primitive) -> Callable[..., Any]:
     return rule
 
 
-for _read in (load_p, lget_p):
-    batching.primitive_batchers[_read] = _batched_read(_read)
-    ad.primitive_jvps[_read] = _constant_jvp(_read)
+def _through(primitive: Primitive) -> None:
+    """A buffer given to `jax.vmap` or `jax.grad` stands for its content: the axis or the tangent goes with it.
+
+    Only for making and reading a whole buffer; a store into one under a transformation is refused.
+    """
+
+    def batch(operands: Any, axes: Any, **params: Any) -> Any:
+        return primitive.bind(*operands, **params), axes[0]
+
+    def differentiate(primals: Any, tangents: Any, **params: Any) -> Any:
+        return primitive.bind(*primals, **params), tangents[0]
+
+    batching.primitive_batchers[primitive] = batch
+    ad.primitive_jvps[primitive] = differentiate
+
+
+_through(read_p)
+_through(buffer_p)
+
+def _through_load() -> None:
+    """The same for a load: from the content of a buffer that has a batch axis, or a tangent."""
+    batch_indices, constant = _batched_read(load_p), _constant_jvp(load_p)
+
+    def element(slices: Slices, content: Any, *indices: Any) -> Any:
+        dynamic = iter(indices)
+        return content[tuple(next(dynamic) if s is None else slice(*s) for s in slices)]
+
+    def batch(operands: Any, axes: Any, *, slices: Slices) -> Any:
+        if axes[0] is None:
+            return batch_indices(operands, axes, slices=slices)
+        content = read_p.bind(operands[0])
+        return jax.vmap(functools.partial(element, slices), in_axes=tuple(axes))(content, *operands[1:]), 0
+
+    def differentiate(primals: Any, tangents: Any, *, slices: Slices) -> Any:
+        if type(tangents[0]) is ad.Zero:
+            return constant(primals, tangents, slices=slices)
+        return load_p.bind(*primals, slices=slices), element(slices, tangents[0], *primals[1:])
+
+    batching.primitive_batchers[load_p] = batch
+    ad.primitive_jvps[load_p] = differentiate
+
+
+_through_load()
+batching.primitive_batchers[lget_p] = _batched_read(lget_p)
+ad.primitive_jvps[lget_p] = _constant_jvp(lget_p)

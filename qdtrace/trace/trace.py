@@ -58,6 +58,7 @@ def _run(function: Callable[..., Any], args: Any, kwargs: Any, context: TraceCon
         trace = compat.trace_of(leaf)
         if trace is not None:
             context.jax_traces.add(trace)
+    context.jax_trace = compat.current_trace()
     args, kwargs = jax.tree.map(as_buffer, (args, kwargs))
     try:
         result = function(*args, **kwargs)

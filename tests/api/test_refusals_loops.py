@@ -186,7 +186,7 @@ def gradient_of_a_loop(x):
 
 
 def gradient_of_a_buffer(x):
-    return jax.grad(lambda v: jnp.sum(v[...]))(x)
+    return jax.grad(lambda v: jnp.sum(v.at[0].set(2.0)[...]))(x)
 
 
 def loop_in_lax(x):
@@ -414,7 +414,7 @@ help: differentiate a pure scalar function inside the loop body with jax.grad"""
         qd.UnsupportedError,
         """jax.grad needs values, got a buffer
   at FILE:1 in <lambda>
-      return jax.grad(lambda v: jnp.sum(v[...]))(x)
+      return jax.grad(lambda v: jnp.sum(v.at[0].set(2.0)[...]))(x)
 help: give it the content: `jax.grad(f)(x[...])`""",
     ),
     loop_in_lax: (

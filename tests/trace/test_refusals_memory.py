@@ -154,11 +154,11 @@ def lax_function(x):
 
 
 def vmap_over_a_buffer(x):
-    return jax.vmap(lambda v: v * 2)(x)
+    return jax.vmap(lambda v: v.at[()].add(2))(x)
 
 
 def grad_of_a_buffer(x):
-    return jax.grad(lambda v: jnp.sum(v * 2))(x)
+    return jax.grad(lambda v: jnp.sum(v.at[0].set(2)[...]))(x)
 
 
 def alloc_in_loop(x):
@@ -413,13 +413,13 @@ help: load from it: `x[i]`, `x[...]` or `c.value`
     (vmap_over_a_buffer, UnsupportedError, (X,), """
 jax.vmap needs values, got a buffer
   at FILE:1 in <lambda>
-      return jax.vmap(lambda v: v * 2)(x)
+      return jax.vmap(lambda v: v.at[()].add(2))(x)
 help: give it the content: `jax.vmap(f)(x[...])`
 """),
     (grad_of_a_buffer, UnsupportedError, (X,), """
 jax.grad needs values, got a buffer
   at FILE:1 in <lambda>
-      return jax.grad(lambda v: jnp.sum(v * 2))(x)
+      return jax.grad(lambda v: jnp.sum(v.at[0].set(2)[...]))(x)
 help: give it the content: `jax.grad(f)(x[...])`
 """),
     (alloc_in_loop, TraceValueError, (X,), """
