@@ -82,19 +82,19 @@ class Generator:
                 out.append((self.scalar(scope, roles, depth - 1), n))
         return tuple(out)
 
-    def scalar(self, scope: Scope, roles: Roles | None, depth: int, indices: int = 0, cells: int = 0) -> Any:
+    def scalar(self, scope: Scope, roles: Roles | None, depth: int) -> Any:
         """An expression; `roles` is None between loops, where loads have statements of their own."""
-        self_indices = indices or getattr(self, "indices", 0)
         choices = ["const"]
         if scope.scalars:
             choices += ["s", "s"]
         if roles is not None:
             choices += ["i"] * 2
-            choices += ["cell"] * (2 * self.cells)
+            choices += ["cell"] * (2 * self.cells) + ["table"] * (2 * len(self.tables))
             choices += ["at"] * (2 * bool(roles.reads)) + ["own"] * (2 * bool(roles.own))
             choices += ["arr"] * bool(scope.arrays)
         if depth > 0:
             choices += ["binary"] * 3 + ["where"]
+            choices += ["fori", "cond"] * (roles is not None)
             if roles is not None and any(len(scope.buffers[b]) == 2 for b in roles.reads):
                 choices.append("sum")
         match self.one(choices):
@@ -103,9 +103,21 @@ class Generator:
             case "s":
                 return ("s", self.one(scope.scalars))
             case "i":
-                return ("i", self.draw(st.integers(0, self_indices - 1)))
+                return ("i", self.draw(st.integers(0, self.indices - 1)))
             case "cell":
                 return ("cell", self.draw(st.integers(0, self.cells - 1)))
+            case "table":
+                which = self.draw(st.integers(0, len(self.tables) - 1))
+                return ("table", which, ((self.scalar(scope, roles, depth - 1), self.tables[which]),))
+            case "fori":
+                start = self.scalar(scope, roles, depth - 1)
+                self.indices += 1
+                step = self.scalar(scope, roles, depth - 1)
+                self.indices -= 1
+                return ("fori", self.draw(st.integers(0, 3)), start, step)
+            case "cond":
+                branches = (self.scalar(scope, roles, depth - 1) for _ in range(2))
+                return ("cond", self.test(scope, roles, depth - 1), *branches)
             case "at":
                 b = self.one(roles.reads)  # type: ignore[union-attr]
                 return ("at", b, self.key(scope.buffers[b], scope, roles, depth))
@@ -129,6 +141,7 @@ class Generator:
 
     indices = 0
     cells = 0
+    tables: tuple[int, ...] = ()
 
     def own_key(self, buffer: str, scope: Scope, roles: Roles, depth: int) -> Any:
         """The thread's own element: its indices first, any index for the axes behind."""
@@ -182,8 +195,9 @@ class Generator:
     def in_thread(self, scope: Scope, roles: Roles, depth: int) -> Any:
         choices = ["put"] * (4 * bool(roles.own)) + ["change"] * (2 * bool(roles.sums))
         choices += ["row"] * any(len(scope.buffers[b]) == 2 and k == 1 for b, k in roles.own.items())
+        choices += ["set"] * (2 * len(self.tables))
         if depth > 0:
-            choices += ["when", "loop"]
+            choices += ["when", "loop", "until", "table"]
         if not choices:
             choices = ["when"]
         match self.one(choices):
@@ -197,6 +211,22 @@ class Generator:
             case "row":
                 b = self.one(b for b, k in roles.own.items() if len(scope.buffers[b]) == 2 and k == 1)
                 return ("row", b, ((("i", 0), scope.buffers[b][0]),), self.scalar(scope, roles, 2))
+            case "set":
+                which = self.draw(st.integers(0, len(self.tables) - 1))
+                key = ((self.scalar(scope, roles, 1), self.tables[which]),)
+                return ("set", which, key, self.one(("put", "add")), self.scalar(scope, roles, 2))
+            case "table":
+                size, start = self.draw(st.integers(1, 5)), self.scalar(scope, roles, 1)
+                self.tables = (*self.tables, size)
+                body = self.body(scope, roles, depth - 1)
+                self.tables = self.tables[:-1]
+                return ("table", size, start, body)
+            case "until":
+                start, limit = self.scalar(scope, roles, 1), self.draw(st.integers(-1, 4))
+                self.cells += 1
+                body, step = self.body(scope, roles, depth - 1), self.scalar(scope, roles, 1)
+                self.cells -= 1
+                return ("until", start, limit, step, body)
             case "loop":
                 start, count = self.scalar(scope, roles, 1), self.scalar(scope, roles, 1)
                 self.cells += 1

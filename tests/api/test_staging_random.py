@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -21,24 +22,38 @@ def arguments(callee: Callee, seed: int) -> list[Any]:
     return [rng.integers(-5, 6, shape).astype(np.int32)[()] for shape in callee.shapes]
 
 
-def check(callee: Callee, seed: int, **options: object) -> None:
-    args = arguments(callee, seed)
+def check(callee: Callee, seed: int, around: str = "call", **options: object) -> None:
+    """Compares with NumPy: called as it is, from another jitted function, or under `jax.vmap`."""
+    batches = [arguments(callee, seed), *([arguments(callee, seed + 1)] if around == "vmap" else [])]
+    want = []
     with np.errstate(all="ignore"):
-        want = callee.run([np.array(a)[()] for a in args], Plain())
-    before = [np.array(a) for a in args]
+        for args in batches:
+            want += [np.asarray(w) for w in callee.run([np.array(a)[()] for a in args], Plain())]
+    before = [[np.array(a) for a in args] for args in batches]
     with qd.options(**options):
-        got = callee.traced(*args)
+        if around == "vmap":
+            stacked = jax.vmap(lambda *args: callee.traced(*args))(*map(np.stack, zip(*batches, strict=True)))
+            got = [g[k] for k in range(2) for g in stacked]
+        else:
+            got = (jax.jit(lambda *args: callee.traced(*args)) if around == "jit" else callee.traced)(*batches[0])
     for g, w in zip(got, want, strict=True):
         assert g.dtype == np.int32
-        np.testing.assert_array_equal(np.asarray(g), np.asarray(w))
-    for a, b in zip(args, before, strict=True):
-        np.testing.assert_array_equal(a, b)
+        np.testing.assert_array_equal(np.asarray(g), w)
+    for args, olds in zip(batches, before, strict=True):
+        for a, b in zip(args, olds, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+AROUND = st.sampled_from(("call", "call", "jit", "vmap"))
+OPTIONS = st.sampled_from(
+    ({}, {"opt_level": 0}, {"fast_math": False}, {"advanced_optimization": False}, {"constant_folding": False})
+)
 
 
 @settings(max_examples=40, **SETTINGS)
-@given(programs(), st.integers(0, 3))
-def test_compiled(callee: Callee, seed: int) -> None:
-    check(callee, seed)
+@given(programs(), st.integers(0, 3), AROUND)
+def test_compiled(callee: Callee, seed: int, around: str) -> None:
+    check(callee, seed, around)
 
 
 @settings(max_examples=20, **SETTINGS)
@@ -49,6 +64,6 @@ def test_checked(callee: Callee, seed: int) -> None:
 
 @pytest.mark.slow
 @settings(max_examples=1500, **SETTINGS)
-@given(programs(length=9, depth=3), st.integers(0, 3))
-def test_many(callee: Callee, seed: int) -> None:
-    check(callee, seed)
+@given(programs(length=10, depth=3), st.integers(0, 3), AROUND, OPTIONS)
+def test_many(callee: Callee, seed: int, around: str, options: dict[str, object]) -> None:
+    check(callee, seed, around, **options)

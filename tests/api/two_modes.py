@@ -32,11 +32,12 @@ class Env:
 
 @dataclass(frozen=True)
 class Thread:
-    """Where an expression stands: the loop's indices and the thread's cells, none of them between loops."""
+    """Where an expression stands: indices of loops, cells and local arrays of the thread; none between loops."""
 
     env: Env
     index: tuple[Any, ...] = ()
     cells: tuple[Any, ...] = ()
+    tables: tuple[Any, ...] = ()
 
 
 class Plain:
@@ -90,6 +91,18 @@ class Plain:
 
     def cell(self, value: Any) -> Any:
         return PlainCell(I32(value))
+
+    def table(self, size: int, value: Any) -> Any:
+        return np.full(size, value, I32)
+
+    def lax_loop(self, count: int, start: Any, step: Any) -> Any:
+        total = I32(start)
+        for k in range(count):
+            total = I32(step(I32(k), total))
+        return total
+
+    def lax_choice(self, condition: Any, then: Any, other: Any) -> Any:
+        return I32(then() if condition else other())
 
     def accumulate(self, buffer: Any, key: Any, op: str, value: Any, way: str) -> Any:
         old = np.array(buffer[key])[()]
@@ -188,6 +201,15 @@ class Traced:
 
     def cell(self, value: Any) -> Any:
         return qd.local(value, I32)
+
+    def table(self, size: int, value: Any) -> Any:
+        return qd.local(jnp.full(size, value, I32))
+
+    def lax_loop(self, count: int, start: Any, step: Any) -> Any:
+        return jax.lax.fori_loop(0, count, lambda k, t: self.scalar(step(k, t)), self.scalar(start))
+
+    def lax_choice(self, condition: Any, then: Any, other: Any) -> Any:
+        return jax.lax.cond(condition, lambda: self.scalar(then()), lambda: self.scalar(other()))
 
     def accumulate(self, buffer: Any, key: Any, op: str, value: Any, way: str) -> Any:
         if way == "atomic" and op != "mul":
@@ -392,6 +414,30 @@ class Walker:
         self.mode.inner(count, lambda j: (self.test(leave, at(j)), self.test(skip, at(j))), cell, once)
         self.body(body, inside)
 
+    def in_until(self, thread: Thread, start: Any, limit: int, step: Any, body: Any) -> None:
+        """`qd.while_` over a cell that grows by 1 to 3 each time."""
+        xp, const = self.mode.xp, self.mode.const
+        cell = self.mode.cell(xp.clip(self.mode.scalar(self.ev(start, thread)), -3, 3))
+        inside = replace(thread, cells=(*thread.cells, cell))
+
+        def once() -> None:
+            self.body(body, inside)
+            cell.value = cell.value + const(1) + self.ev(step, inside) % const(3)
+
+        self.mode.loop_while(lambda: cell.value < limit, once)
+
+    def in_table(self, thread: Thread, size: int, start: Any, body: Any) -> None:
+        """A local array, and statements that use it."""
+        table = self.mode.table(size, self.ev(start, thread))
+        self.body(body, replace(thread, tables=(*thread.tables, table)))
+
+    def in_set(self, thread: Thread, which: int, key: Any, op: str, expr: Any) -> None:
+        table, k = thread.tables[which], self.key(key, thread)
+        if op == "put":
+            table[k] = self.ev(expr, thread)
+        else:
+            table[k] += self.ev(expr, thread)
+
     # ------------------------------------------------------------------ expressions
     def key(self, key: Any, thread: Thread) -> Any:
         """An index: axis by axis an int, or an expression and the length it is taken modulo of."""
@@ -420,6 +466,20 @@ class Walker:
                 return thread.index[rest[0]]
             case "cell":
                 return thread.cells[rest[0]].value
+            case "table":
+                return thread.tables[rest[0]][self.key(rest[1], thread)]
+            case "fori":
+                count, start, step = rest
+                return self.mode.lax_loop(
+                    count,
+                    self.ev(start, thread),
+                    lambda k, t: t + self.ev(step, replace(thread, index=(*thread.index, k))),
+                )
+            case "cond":
+                then, other = rest[1:]
+                return self.mode.lax_choice(
+                    self.test(rest[0], thread), lambda: self.ev(then, thread), lambda: self.ev(other, thread)
+                )
             case "s":
                 return env.scalars[rest[0]]
             case "at":
