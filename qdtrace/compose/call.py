@@ -118,8 +118,15 @@ def _eager(staged: StagedProgram) -> Any:
 
 
 def _call_now(*operands: Any, staged: StagedProgram) -> Any:
-    with jax.disable_jit(False):
-        return _eager(staged)(*operands)
+    """Runs at once. Where JAX looks for NaN it runs a program again piece by piece; ours is one piece."""
+    with jax.disable_jit(False), jax.debug_nans(False), jax.debug_infs(False):
+        outs = _eager(staged)(*operands)
+    for wanted, test in (("nan", jax.numpy.isnan), ("inf", jax.numpy.isinf)):
+        if getattr(jax.config, f"jax_debug_{wanted}s") and any(
+            jax.numpy.issubdtype(x.dtype, jax.numpy.inexact) and test(x).any() for x in outs
+        ):
+            raise FloatingPointError(f"invalid value ({wanted}) encountered in {staged.program.name}")
+    return outs
 
 
 def _run_on(name: str) -> Any:

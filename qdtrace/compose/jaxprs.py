@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from qdtrace.errors import TraceTypeError
+from qdtrace.errors import TraceTypeError, UnsupportedError
 from qdtrace.ir.types import DType
 from qdtrace.trace import compat
 from qdtrace.trace.regions import Region
@@ -56,9 +56,15 @@ def logical(value: Any, aval: Any) -> Any:
 def physical_type(aval: Any, where: Any = None) -> tuple[tuple[int, ...], DType]:
     """Shape and dtype of the array behind an abstract value; `where` is the equation or region that needs it.
 
-    Raises TraceTypeError for an element type that graphs do not have.
+    Raises TraceTypeError for an element type that graphs do not have, UnsupportedError for a kind of random key.
     """
     if _is_key(aval.dtype):
+        if "fry" not in str(aval.dtype):
+            raise UnsupportedError(
+                f"needs threefry keys in a loop, got {aval.dtype}",
+                loc=_loc(where),
+                help='jax.random.key(seed, impl="threefry2x32")',
+            )
         return (*aval.shape, 2), DType.u32
     if aval.dtype == np.complex64:
         return (*aval.shape, 2), DType.f32
@@ -69,9 +75,20 @@ def physical_type(aval: Any, where: Any = None) -> tuple[tuple[int, ...], DType]
     except KeyError:
         raise TraceTypeError(
             f"buffers and loops need one of {', '.join(d.value for d in DType)}, got {aval.dtype}",
-            loc=where.loc if isinstance(where, Region) else where and eqn_loc(where),
+            loc=_loc(where),
             help="convert it with .astype outside of the function, or outside of the loop",
         ) from None
+
+
+def largest_size(eqn: Any) -> int:
+    """Elements of the largest value of an equation, those inside of it included."""
+    sizes = [int(np.prod(v.aval.shape)) for v in (*eqn.invars, *eqn.outvars)]
+    inner = (largest_size(e) for j in compat.inner_jaxprs(eqn) for e in compat.open_jaxpr(j).eqns)
+    return max(*sizes, *inner, 0)
+
+
+def _loc(where: Any) -> Any:
+    return where.loc if isinstance(where, Region) else where and eqn_loc(where)
 
 
 def has_marker(jaxpr_or_eqn: Any, name: str) -> bool:

@@ -24,7 +24,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from qdtrace.compose.call import StagedProgram, call
-from qdtrace.compose.jaxprs import bind_eqn, has_marker, is_literal, logical, physical, physical_type
+from qdtrace.compose.jaxprs import (
+    bind_eqn,
+    has_marker,
+    is_literal,
+    largest_size,
+    logical,
+    physical,
+    physical_type,
+)
 from qdtrace.compose.segment import (
     BufferState,
     Pending,
@@ -418,8 +426,7 @@ class Stager:
     def pure(self, eqn: Any) -> None:
         """Array code: XLA's, or a serial task's when it is small and needs a value of one."""
         pending = any(not is_literal(v) and isinstance(self.env[v], Pending) for v in eqn.invars)
-        sizes = [int(np.prod(v.aval.shape)) for v in (*eqn.invars, *eqn.outvars)]
-        if pending and max(sizes, default=0) <= SMALL:
+        if pending and largest_size(eqn) <= SMALL:
             try:
                 self.serial(eqn)
             except UnsupportedError:

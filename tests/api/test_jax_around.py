@@ -89,6 +89,57 @@ def test_disable_jit() -> None:
         np.testing.assert_array_equal(jax.jit(lambda x: affine(affine(x)))(x), 4 * x + 3)
 
 
+def test_debug_nans() -> None:
+    @qd.jit
+    def logs(x):
+        for i in qd.range(x.shape[0]):
+            x[i] = jnp.log(x[i])
+        return x
+
+    x = arange(4)
+    with jax.debug_nans(True):
+        np.testing.assert_array_equal(logs(x + 1)[0], 0)
+        with pytest.raises(FloatingPointError, match=r"invalid value \(nan\) encountered in logs"):
+            logs(x - 1)
+    with jax.debug_infs(True), pytest.raises(FloatingPointError, match=r"invalid value \(inf\) encountered in logs"):
+        logs(x)
+    assert np.isneginf(logs(x)[0])
+
+
+@pytest.mark.parametrize(
+    "context",
+    [
+        lambda: jax.numpy_dtype_promotion("strict"),
+        lambda: jax.numpy_rank_promotion("raise"),
+        jax.checking_leaks,
+        lambda: jax.enable_checks(True),
+        lambda: jax.transfer_guard("disallow"),
+    ],
+    ids=["strict promotion", "no rank promotion", "leaks", "checks", "transfers"],
+)
+def test_strict_modes_of_jax(context: Any) -> None:
+    @qd.jit
+    def f(x, s):
+        total = qd.zeros((), x.dtype)
+        for i in qd.range(x.shape[0]):
+            c = qd.local(x[i])
+            for _ in qd.range(3):
+                c += s
+            with qd.when(c.value > 2):
+                total[()] += c.value
+            x[i] = c.value
+        half = total[()] / 2
+        for i in qd.range(x.shape[0]):
+            x[i] = x[i] - half
+        return x, total
+
+    x, s = jnp.arange(4.0), jnp.float32(2)
+    with context():
+        got, total = f(x, s)
+    np.testing.assert_array_equal(got, np.arange(4) + 6 - 15)
+    assert float(total) == 30
+
+
 def test_export() -> None:
     from jax import export
 

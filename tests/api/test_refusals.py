@@ -72,6 +72,18 @@ def test_element_type_of_an_argument() -> None:
     )
 
 
+def test_kind_of_a_random_key() -> None:
+    @qd.jit
+    def f(key, x):
+        for i in qd.range(x.shape[0]):
+            x[i] = jax.random.uniform(jax.random.fold_in(key, i))
+        return x
+
+    assert refusal(qd.UnsupportedError, lambda: f(jax.random.key(0, impl="rbg"), X)) == (
+        'needs threefry keys in a loop, got key<rbg>\nhelp: jax.random.key(seed, impl="threefry2x32")'
+    )
+
+
 def test_static_argument_that_cannot_be_hashed() -> None:
     f = qd.jit(lambda x, n: x, static_argnums=1)
     assert refusal(qd.TraceTypeError, lambda: f(X, [1, 2])) == (

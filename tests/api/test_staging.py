@@ -220,6 +220,23 @@ def test_dead_buffers_make_no_program() -> None:
     np.testing.assert_array_equal(qd.jit(f)(ints(4)), ints(4))
 
 
+def test_large_arrays_inside_of_small_code_are_left_to_xla() -> None:
+    @jax.jit
+    def total(s):
+        return jnp.sum(jnp.arange(1000) * s)
+
+    def f(x):
+        x[0] = 3
+        s = total(x[0])
+        for i in qd.range(x.shape[0]):
+            x[i] += s
+        return x
+
+    jitted, kernels = counted(f)
+    assert kernels(ints(4)) == [1, 1]
+    np.testing.assert_array_equal(jitted(ints(4)), [3 + 3 * 499500, *(k + 3 * 499500 for k in (1, 2, 3))])
+
+
 def test_undefined_content_may_be_returned() -> None:
     @qd.jit
     def f():
