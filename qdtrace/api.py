@@ -207,7 +207,7 @@ def _on_backend(backend: str, name: str, tree: Any) -> Any:
         ) from None
 
     def one(x: Any) -> Any:
-        is_array = isinstance(x, jax.Array | np.ndarray) and not isinstance(x, jax.core.Tracer)
+        is_array = isinstance(x, jax.Array | np.ndarray) and not isinstance(x, Tracer)
         return jax.device_put(x, device) if is_array else x
 
     return jax.tree.map(one, _convert_foreign(tree)[0])

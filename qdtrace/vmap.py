@@ -66,6 +66,7 @@ def _one_task(f: Callable[..., Any], in_axes: Any, out_axes: Any, args: tuple[An
         words, dtype = ((2,), jnp.uint32) if _is_key(s) else ((), s.dtype)
         outs.append((empty((*s.shape[:axis], size, *s.shape[axis:], *words), dtype), axis))
     shared = [x[...] if a is None and getattr(x, "ndim", 0) > 0 else x for x, a in zip(leaves, axes, strict=True)]
+    impls: list[Any] = [None] * len(outs)
     for i in qd_range(size):
         values = [x if a is None else jnp.asarray(x[_at(i, a, x.ndim)]) for x, a in zip(shared, axes, strict=True)]
         ordered, named = jax.tree.unflatten(tree, values)
@@ -98,7 +99,8 @@ def _flat_axes(axes: Any, tree: Any, what: str, of: str) -> list[int | None]:
 
 
 def _is_key(x: Any) -> bool:
-    return jnp.issubdtype(getattr(x, "dtype", None), jax.dtypes.prng_key)
+    dtype = getattr(x, "dtype", None)
+    return dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
 
 
 def _is_buffer(x: Any) -> bool:
