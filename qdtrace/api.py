@@ -101,7 +101,8 @@ class Jitted:
         except (TypeError, ValueError) as error:
             raise TraceValueError(f"qd.jit: {str(error).splitlines()[0]}") from None
         self._functions: dict[Any, Any] = {}
-        self._name = getattr(f, "__name__", type(f).__name__)
+        named = f.func if isinstance(f, functools.partial) else f
+        self._name = getattr(named, "__name__", type(named).__name__)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if get_current() is not None:

@@ -84,7 +84,7 @@ def largest_size(eqn: Any) -> int:
     """Elements of the largest value of an equation, those inside of it included."""
     sizes = [int(np.prod(v.aval.shape)) for v in (*eqn.invars, *eqn.outvars)]
     inner = (largest_size(e) for j in compat.inner_jaxprs(eqn) for e in compat.open_jaxpr(j).eqns)
-    return max(*sizes, *inner, 0)
+    return max([*sizes, *inner, 0])
 
 
 def _loc(where: Any) -> Any:

@@ -65,6 +65,12 @@ class Buffer(ArrayOperators):
 
         return copy(self)
 
+    def __copy__(self) -> Buffer:
+        return self.copy()
+
+    def __deepcopy__(self, _: Any) -> Buffer:
+        return self.copy()
+
     def __len__(self) -> int:
         if not self.shape:
             raise TraceTypeError("len() needs at least one axis, got a buffer of shape ()", loc=user_loc())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -91,6 +93,75 @@ def test_methods() -> None:
     np.testing.assert_array_equal(Model(5.0).run(x), 5 * x)
     np.testing.assert_array_equal(Model.double(x), 2 * x)
     np.testing.assert_array_equal(Model.name(x), x + 5)
+
+
+def test_kinds_of_functions() -> None:
+    def scaled(n, x):
+        for i in qd.range(x.shape[0]):
+            x[i] *= n
+        return x
+
+    class Scale:
+        def __call__(self, x):
+            return scaled(3, x)
+
+        def method(self, x):
+            return scaled(4, x)
+
+    x = arange(4)
+    partial = qd.jit(functools.partial(scaled, 2))
+    np.testing.assert_array_equal(partial(x), 2 * x)
+    assert partial.lower(x).name == "scaled"
+    np.testing.assert_array_equal(qd.jit(Scale())(x), 3 * x)
+    assert repr(qd.jit(Scale())) == "<qd.jit Scale>"
+    np.testing.assert_array_equal(qd.jit(Scale().method)(x), 4 * x)
+    np.testing.assert_array_equal(qd.jit(partial)(x), 2 * x)
+    np.testing.assert_array_equal(qd.jit(jax.jit(functools.partial(scaled, 2)))(x), 2 * x)
+    np.testing.assert_array_equal(qd.jit(qd.vmap(lambda v: v + 1))(x), x + 1)
+    assert qd.jit(scaled).__name__ == "scaled"
+    assert qd.jit(scaled).__wrapped__ is scaled
+
+
+def test_recursion() -> None:
+    @qd.jit(static_argnums=1)
+    def factorial(x, n):
+        if n == 0:
+            return x
+        y = factorial(x, n - 1)
+        for i in qd.range(y.shape[0]):
+            y[i] *= n
+        return y
+
+    np.testing.assert_array_equal(factorial(jnp.ones(3), 4), np.full(3, 24))
+
+
+def test_results_of_any_kind() -> None:
+    def f(x):
+        return [x, (x, {"n": 1, "none": None}), 2.5, True, 1j, np.arange(3), x.shape]
+
+    a, (b, tree), half, yes, i, table, shape = qd.jit(f)(arange(2))
+    np.testing.assert_array_equal(a, b)
+    assert (int(tree["n"]), tree["none"], float(half), bool(yes), complex(i)) == (1, None, 2.5, True, 1j)
+    np.testing.assert_array_equal(table, np.arange(3))
+    assert tuple(map(int, shape)) == (2,)
+
+
+def test_arguments_that_the_function_changes_in_python() -> None:
+    @qd.jit
+    def f(tree):
+        tree["new"] = copy.deepcopy(tree["x"])
+        tree["new"][0] = 7
+        tree["list"].append(copy.copy(tree["x"]))
+        tree["list"][0][1] = 9
+        return tree
+
+    given = {"x": arange(3), "list": []}
+    got = f(given)
+    assert list(given) == ["x", "list"]
+    assert given["list"] == []
+    np.testing.assert_array_equal(got["x"], [0, 1, 2])
+    np.testing.assert_array_equal(got["new"], [7, 1, 2])
+    np.testing.assert_array_equal(got["list"][0], [0, 9, 2])
 
 
 class Pair(NamedTuple):
