@@ -38,6 +38,13 @@ class BufferState:
 
 
 @dataclass(eq=False)
+class Constant:
+    """A JAX value."""
+
+    value: Any
+
+
+@dataclass(eq=False)
 class Pending:
     """A small value computed by the serial task that is being built, and kept in a temporary buffer."""
 

@@ -24,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from qdtrace.compose.call import StagedProgram, call
+from qdtrace.compose.items import all_reads, alone, begin_marker, body_of, has_jump, has_tasks, region_inputs
 from qdtrace.compose.jaxprs import (
     bind_eqn,
     has_marker,
@@ -33,8 +34,10 @@ from qdtrace.compose.jaxprs import (
     physical,
     physical_type,
 )
+from qdtrace.compose.loops import loop_of_tasks
 from qdtrace.compose.segment import (
     BufferState,
+    Constant,
     Pending,
     Segment,
     hints_of,
@@ -49,25 +52,17 @@ from qdtrace.ir.types import BOOL, DType
 from qdtrace.trace import compat
 from qdtrace.trace.importer.core import Importer
 from qdtrace.trace.importer.values import ArrayRef, MemoryArray, RefValue
-from qdtrace.trace.indexing import WHOLE_LIMIT
 from qdtrace.trace.regions import Region
 from qdtrace.trace.source import eqn_loc
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from qdtrace.config import Options
 
 SMALL = 16
 """Values of up to this many elements may be computed in a serial task; larger ones are XLA's."""
 LAUNCH_HINTS = ("block_dim", "unroll", "fuse")
-
-
-@dataclass(eq=False)
-class Constant:
-    """A JAX value."""
-
-    value: Any
 
 
 Entry = Constant | BufferState | Pending
@@ -88,52 +83,6 @@ def stage(root: Region, args: Sequence[Any], names: Sequence[str], name: str, op
     return [stager.value(v) for v in root.results]
 
 
-def region_inputs(item: Any, bound: set[Any] | None = None) -> Iterator[Any]:
-    """Jaxpr variables an item reads and does not bind."""
-    bound = set() if bound is None else bound
-    eqn = item.eqn if isinstance(item, Region) else item
-    if eqn is not None:
-        for v in eqn.invars:
-            if not is_literal(v) and v not in bound:
-                yield v
-        bound.update(eqn.outvars)
-    if isinstance(item, Region):
-        for inner in item.items:
-            yield from region_inputs(inner, bound)
-        if item.test is not None and not is_literal(item.test[1]) and item.test[1] not in bound:
-            yield item.test[1]
-
-
-def all_reads(item: Any) -> Iterator[Any]:
-    """Jaxpr variables an item reads, those that it binds itself included."""
-    if not isinstance(item, Region):
-        yield from (v for v in item.invars if not is_literal(v))
-        return
-    yield from region_inputs(item)
-    for inner in item.items:
-        yield from all_reads(inner)
-
-
-def begin_marker(region: Region) -> Any:
-    """The equation that opens a loop or a condition."""
-    assert region.eqn is not None
-    return region.eqn
-
-
-def has_tasks(region: Region) -> bool:
-    """True when the region cannot run in one thread: a `qd.range`, a call of a program or a large array is inside."""
-    return any(
-        i.kind == "for" or has_tasks(i) if isinstance(i, Region) else has_marker(i, "qd_call") or _is_large(i)
-        for i in region.items
-    )
-
-
-def _is_large(eqn: Any) -> bool:
-    """True for an operation on a whole array that is too large for registers."""
-    handle = 1 if eqn.primitive.name in _RULES else 0
-    return any(int(np.prod(v.aval.shape)) > WHOLE_LIMIT for v in (*eqn.invars[handle:], *eqn.outvars))
-
-
 @dataclass(eq=False)
 class Stager:
     """Walks items; see the module docstring."""
@@ -148,9 +97,10 @@ class Stager:
     current: Any = None
     """The item that is being staged."""
     segment: Segment = field(init=False)
-    predicate: tuple[Any, ...] | None = None
-    """Jaxpr atoms of the conditions of the enclosing top-level `qd.when`s."""
-    programs: int = 0
+    conditions: tuple[Any, ...] = ()
+    """Jaxpr atoms that must hold for an effect to happen: of the enclosing `qd.when`s, and that no jump was taken."""
+    leaves: Any = None
+    """In a `qd.while_` around loops: whether a `qd.break_if` was taken (a JAX bool)."""
 
     def __post_init__(self) -> None:
         self._open_segment()
@@ -160,6 +110,10 @@ class Stager:
 
     def _is_needed(self, pending: Pending) -> bool:
         return any(e is pending and self.used_later(v) for v, e in self.env.items())
+
+    def another(self) -> Stager:
+        """A stager for the body of a loop around tasks."""
+        return Stager(self.name, self.options)
 
     # ------------------------------------------------------------------ walking
     def note_uses(self, items: Sequence[Any], outvars: Sequence[Any]) -> None:
@@ -184,8 +138,8 @@ class Stager:
             if item.kind == "for":
                 self.task(item)
             elif item.kind == "while" and has_tasks(item):
-                self.loop_of_tasks(item)
-            elif item.kind == "when" and has_tasks(item):
+                loop_of_tasks(self, item)
+            elif item.kind == "when" and (has_tasks(item) or has_jump(item, "qd_break", "qd_continue")):
                 self.conditional_tasks(item)
             else:
                 self.serial(item)
@@ -303,18 +257,18 @@ class Stager:
         index_var: Any = marker.outvars[0]
         dtype = DType.of(index_var.aval.dtype)
         start, stop, step = (builder.convert(self.scalar(builder, v), dtype) for v in marker.invars)
-        if self.predicate is not None:
+        if self.conditions:
             stop = builder("select", self._predicate(builder), stop, start)
         unit = getattr(step, "value", None) == 1
         index = scalar_var(dtype, "i")
-        env = {v: self.operand(builder, v) for v in dict.fromkeys(region_inputs(_body(region))) if v is not index_var}
+        env = {v: self.operand(builder, v) for v in dict.fromkeys(region_inputs(body_of(region))) if v is not index_var}
         first, last = start, stop
         if not unit:
             first, last = literal(0, dtype), _trip_count(builder, start, stop, step, region.loc)
         with builder.block() as body:
             at: Atom = index if unit else builder("add", start, builder("mul", index, step))
             env[index_var] = _rank0(at)
-            self.importer(builder).region(_body(region), env)
+            self.importer(builder).region(body_of(region), env)
         name = str(hints.get("name") or f"{self.name}.{len(self.segment.tasks)}")
         head = tuple(builder.current.eqns)
         launch = hints_of(hints, *LAUNCH_HINTS)
@@ -322,7 +276,7 @@ class Stager:
 
     def _predicate(self, builder: Builder) -> Atom:
         condition: Atom | None = None
-        for atom in self.predicate or ():
+        for atom in self.conditions:
             one = self.scalar(builder, atom)
             condition = one if condition is None else builder("and", condition, one)
         assert condition is not None
@@ -330,13 +284,12 @@ class Stager:
 
     def conditional_tasks(self, region: Region) -> None:
         """A top-level `qd.when` around loops: each of its tasks runs over an empty range when it is false."""
-        outer = self.predicate
-        self.predicate = (*(outer or ()), begin_marker(region).invars[0])
-        try:
-            for item in region.items:
-                self.item(item)
-        finally:
-            self.predicate = outer
+        condition = begin_marker(region).invars[0]
+        self.conditions = (*self.conditions, condition)
+        for item in region.items:
+            self.item(item)
+        at = self.conditions.index(condition)
+        self.conditions = (*self.conditions[:at], *self.conditions[at + 1 :])
 
     def serial(self, item: Any) -> None:
         """A small equation or region that runs once, in order, in one thread."""
@@ -345,7 +298,7 @@ class Stager:
             env = {v: self.operand(builder, v) for v in dict.fromkeys(region_inputs(item))}
             importer = self.importer(builder)
             kept = [] if isinstance(item, Region) else [v for v in item.outvars if self.used_later(v)]
-            if self.predicate is not None and (isinstance(item, Region) or compat.has_markers(item.effects)):
+            if self.conditions and (isinstance(item, Region) or compat.has_markers(item.effects)):
                 self._guarded(builder, importer, item, env, kept)
                 return
             _import(importer, item, env)
@@ -379,49 +332,6 @@ class Stager:
             importer.loop_nest(value.shape, lambda at: importer.store(pending.ref, importer.element(value, at), at))
         return pending
 
-    def loop_of_tasks(self, region: Region) -> None:
-        """`qd.while_` around parallel loops: `lax.while_loop` over the contents of the buffers it uses."""
-        assert region.test is not None
-        split, test = region.test
-        used = list(dict.fromkeys(region_inputs(region)))
-        states = list(dict.fromkeys(e for v in used if isinstance(e := self.env[v], BufferState)))
-        contents = tuple(map(self.content, states))
-        fixed = {v: Constant(self.value(v)) for v in used if not isinstance(self.env[v], BufferState)}
-        runs = [self.value(v) for v in self.predicate or ()]
-        if any(s in self.segment.refs for s in states):
-            self.flush()
-        index = {s: k for k, s in enumerate(states)}
-
-        def inside(values: Sequence[Any]) -> tuple[Stager, list[BufferState]]:
-            inner = Stager(self.name, self.options)
-            local = [BufferState(s.shape, s.dtype, v, hint=s.hint) for s, v in zip(states, values, strict=True)]
-            for v in used:
-                entry = self.env[v]
-                inner.env[v] = local[index[entry]] if isinstance(entry, BufferState) else fixed[v]
-            inner.note_uses(region.items, [v for v in used if isinstance(self.env[v], BufferState)])
-            return inner, local
-
-        def condition(values: Sequence[Any]) -> Any:
-            inner, local = inside(values)
-            if not is_literal(test):
-                inner.last_use[test] = len(region.items)
-            inner.run(region.items[:split])
-            if any(a.value is not b for a, b in zip(local, values, strict=True)):
-                raise UnsupportedError("needs a condition without stores in qd.while_", loc=region.loc)
-            return inner.value(test)
-
-        def body(values: Sequence[Any]) -> tuple[Any, ...]:
-            inner, local = inside(values)
-            inner.run(region.items[split:])
-            return tuple(inner.content(s) for s in local)
-
-        def guarded(values: Sequence[Any]) -> Any:
-            return jax.lax.cond(functools.reduce(jnp.logical_and, runs), condition, lambda _: False, values)
-
-        outs = jax.lax.while_loop(guarded if runs else condition, body, contents)
-        for state, out in zip(states, outs, strict=True):
-            state.value = out  # type: ignore[union-attr]
-
     # ------------------------------------------------------------------ equations
     def pure(self, eqn: Any) -> None:
         """Array code: XLA's, or a serial task's when it is small and needs a value of one."""
@@ -434,7 +344,7 @@ class Stager:
             else:
                 return
         values = [self.value(v) for v in eqn.invars]
-        if self.predicate is not None and has_marker(eqn, "qd_call"):
+        if self.conditions and has_marker(eqn, "qd_call"):
             outs = self._if_true(lambda: bind_eqn(eqn, values), [v.aval for v in eqn.outvars])
         else:
             outs = bind_eqn(eqn, values)
@@ -443,10 +353,22 @@ class Stager:
 
     def _if_true(self, run: Callable[[], list[Any]], avals: Sequence[Any]) -> list[Any]:
         """What `run` gives where the enclosing top-level `qd.when`s hold, else zeros: it may fail where they do not."""
-        holds = functools.reduce(jnp.logical_and, [self.value(v) for v in self.predicate or ()])
         shapes = [physical_type(a) for a in avals]
         zeros = [logical(jnp.zeros(shape, dtype.numpy), a) for (shape, dtype), a in zip(shapes, avals, strict=True)]
-        return jax.lax.cond(holds, run, lambda: zeros)
+        return jax.lax.cond(self.holds(), run, lambda: zeros)
+
+    def holds(self) -> Any:
+        """Whether all enclosing conditions hold, as a JAX value."""
+        return functools.reduce(jnp.logical_and, [self.value(v) for v in self.conditions], jnp.bool_(True))
+
+    def jump(self, eqn: Any) -> None:
+        """`qd.break_if` or `qd.continue_if` in a `qd.while_` around loops: what follows in the body has no effect."""
+        taken = jnp.logical_and(self.holds(), self.value(eqn.invars[0]))
+        if eqn.primitive.name == "qd_break":
+            self.leaves = taken if self.leaves is None else jnp.logical_or(self.leaves, taken)
+        goes_on = compat.new_bool()
+        self.env[goes_on] = Constant(jnp.logical_not(taken))
+        self.conditions = (*self.conditions, goes_on)
 
     def control_flow(self, eqn: Any) -> None:
         """`lax` control flow with buffer operations inside, between loops."""
@@ -497,7 +419,7 @@ class Stager:
 
     def _replace(self, state: BufferState, value: Any) -> None:
         """A whole new content, where the enclosing top-level `qd.when`s hold."""
-        for atom in self.predicate or ():
+        for atom in self.conditions:
             value = jnp.where(self.value(atom), value, self.content(state))
         if state in self.segment.refs:
             self.flush()
@@ -545,6 +467,8 @@ _RULES: dict[str, Callable[[Stager, Any], None]] = {
     "qd_local": Stager.buffer,
     "qd_read": Stager.read,
     "qd_assign": Stager.assign,
+    "qd_break": Stager.jump,
+    "qd_continue": Stager.jump,
     **dict.fromkeys(("qd_load", "qd_store", "qd_accum", "qd_atomic", "qd_lget", "qd_lset"), Stager.access),
 }
 
@@ -555,21 +479,11 @@ def _rank0(atom: Atom) -> np.ndarray:
     return out
 
 
-def _body(region: Region) -> Region:
-    """The items of a loop without its begin marker."""
-    return Region(kind="root", eqn=None, items=region.items)
-
-
 def _import(importer: Importer, item: Any, env: dict[Any, Any]) -> None:
     if isinstance(item, Region):
-        importer.region(_wrap(item), env)
+        importer.region(alone(item), env)
     else:
         importer.eqn(item, env)
-
-
-def _wrap(region: Region) -> Region:
-    """A root region that holds just this one."""
-    return Region(kind="root", eqn=None, items=[region])
 
 
 def _trip_count(builder: Builder, start: Atom, stop: Atom, step: Atom, loc: Loc | None) -> Atom:

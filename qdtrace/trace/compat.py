@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import jax
-from jax.core import Tracer
+import numpy as np
+from jax.core import ShapedArray, Tracer
 from jax.interpreters import partial_eval
 
 # Their public home is `jax.extend`, which loads all of Pallas with them: a fifth of the time to import this package.
@@ -153,6 +154,11 @@ def lower_hijax(eqn: JaxprEqn) -> Any:
 def new_var(like: Var) -> Var:
     """A fresh variable of the same abstract value."""
     return Var(like.aval)
+
+
+def new_bool() -> Var:
+    """A fresh variable for a scalar bool."""
+    return Var(ShapedArray((), np.dtype(bool)))
 
 
 def current_trace() -> object:

@@ -277,6 +277,7 @@ class Generator:
         kinds += ["assign", "assign", "array_of", "assign_part", "row", "inplace"]
         kinds += ["alloc", "alloc", "alias"] * arrays
         kinds += ["call", "call"] * bool(self.callees)
+        kinds += ["jump", "jump"] * (self.loops > 0)
         if depth > 0:
             kinds += ["when", "when", "repeat", "repeat", "unrolled"]
         while True:
@@ -394,10 +395,16 @@ class Generator:
         self.counters.append(count)
         limit = self.one((0, 1, 2, 3, *(("min", ("s", s), 3) for s in scope.scalars)))
         extra = self.test(scope, None, 1) if self.maybe() else None
+        self.loops += 1
         body = self.block(scope.child(), depth - 1, 3, arrays=False)
+        self.loops -= 1
         return ("repeat", count, limit, extra, body)
 
     counters: list[str]
+    loops = 0
+
+    def make_jump(self, scope: Scope, depth: int, arrays: bool) -> Any:
+        return ("jump", self.maybe(1), self.test(scope, None, 1))
 
     def make_unrolled(self, scope: Scope, depth: int, arrays: bool) -> Any:
         return ("unrolled", 2, self.block(scope, depth - 1, 2, arrays=arrays))

@@ -53,6 +53,61 @@ def test_loop_of_tasks_under_a_condition(flag: bool) -> None:
     assert int(k) == 3 * flag
 
 
+def test_jumps_in_a_loop_of_tasks() -> None:
+    @qd.jit
+    def f(x, leave, skip):
+        k, skipped = qd.zeros((), jnp.int32), qd.zeros((), jnp.int32)
+        for _ in qd.while_(lambda: k[()] < 10):
+            k[()] += 1
+            for i in qd.range(x.shape[0]):
+                x[i] += 1
+            with qd.when(k[()] > 2):
+                skipped[()] += 1
+                qd.continue_if(x[0] % skip == 0)
+                qd.break_if(x[0] >= leave)
+                skipped[()] -= 1
+            for i in qd.range(x.shape[0]):
+                x[i] += 10
+        return x, k, skipped
+
+    def want(leave: int, skip: int) -> tuple[int, int, int]:
+        x = k = skipped = 0
+        while k < 10:
+            k += 1
+            x += 1
+            if k > 2:
+                skipped += 1
+                if x % skip == 0:
+                    continue
+                if x >= leave:
+                    break
+                skipped -= 1
+            x += 10
+        return x, k, skipped
+
+    for leave, skip in ((40, 3), (1000, 4), (0, 5)):
+        x, k, skipped = f(ints(5), leave, skip)
+        x0, k0, skipped0 = want(leave, skip)
+        np.testing.assert_array_equal(x, ints(5) + x0)
+        assert (int(k), int(skipped)) == (k0, skipped0)
+
+
+def test_store_in_the_condition_of_a_loop_of_tasks() -> None:
+    @qd.jit
+    def f(x):
+        k = qd.zeros((), jnp.int32)
+        for _ in qd.while_(lambda: qd.atomic_add(k, (), 1) < 3):
+            for i in qd.range(x.shape[0]):
+                x[i] += 1
+        return x
+
+    with pytest.raises(qd.UnsupportedError) as caught:
+        f(ints(5))
+    rule, _, _, fix = str(caught.value).splitlines()
+    assert rule == "needs a condition without stores in a qd.while_ around loops"
+    assert fix == "help: store in the body of the loop"
+
+
 @pytest.mark.parametrize("flag", [False, True])
 @pytest.mark.parametrize("n", [4, 40, 400])
 def test_values_read_under_a_condition_with_tasks(n: int, flag: bool) -> None:

@@ -40,6 +40,13 @@ class Thread:
     tables: tuple[Any, ...] = ()
 
 
+class Jump(Exception):  # noqa: N818 - no error: how the NumPy mode leaves a body
+    """A `break` or `continue` on its way to the loop."""
+
+    def __init__(self, leaves: bool) -> None:
+        self.leaves = leaves
+
+
 class Plain:
     """NumPy and Python's own loops."""
 
@@ -73,7 +80,15 @@ class Plain:
 
     def loop_while(self, condition: Any, body: Any) -> None:
         while condition():
-            body()
+            try:
+                body()
+            except Jump as jump:
+                if jump.leaves:
+                    break
+
+    def jump(self, leaves: bool, condition: Any) -> None:
+        if condition:
+            raise Jump(leaves)
 
     def when(self, condition: Any, then: Any, other: Any) -> None:
         if condition:
@@ -184,6 +199,9 @@ class Traced:
     def loop_while(self, condition: Any, body: Any) -> None:
         for _ in qd.while_(condition):
             body()
+
+    def jump(self, leaves: bool, condition: Any) -> None:
+        (qd.break_if if leaves else qd.continue_if)(condition)
 
     def when(self, condition: Any, then: Any, other: Any) -> None:
         with qd.when(condition):
@@ -362,10 +380,13 @@ class Walker:
             return goes_on if extra is None else goes_on & self.test(extra, Thread(env))
 
         def once() -> None:
-            self.block(body, env.child())
             counter[()] += 1
+            self.block(body, env.child())
 
         self.mode.loop_while(condition, once)
+
+    def jump(self, env: Env, leaves: bool, test: Any) -> None:
+        self.mode.jump(leaves, self.test(test, Thread(env)))
 
     def unrolled(self, env: Env, count: int, body: Any) -> None:
         for _ in range(count):

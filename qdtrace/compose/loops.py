@@ -1,0 +1,72 @@
+"""`qd.while_` around parallel loops: `lax.while_loop` over the contents of the buffers that it uses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+
+from qdtrace.compose.items import has_jump, region_inputs
+from qdtrace.compose.jaxprs import is_literal
+from qdtrace.compose.segment import BufferState, Constant
+from qdtrace.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from qdtrace.compose.staging import Stager
+    from qdtrace.trace.regions import Region
+
+
+def loop_of_tasks(stager: Stager, region: Region) -> None:
+    """Stages the loop: its condition and its body become functions of the contents."""
+    assert region.test is not None
+    split, test = region.test
+    used = list(dict.fromkeys(region_inputs(region)))
+    states = list(dict.fromkeys(e for v in used if isinstance(e := stager.env[v], BufferState)))
+    contents = tuple(map(stager.content, states))
+    fixed = {v: Constant(stager.value(v)) for v in used if not isinstance(stager.env[v], BufferState)}
+    starts = stager.holds()
+    if any(s in stager.segment.refs for s in states):
+        stager.flush()
+    index = {s: k for k, s in enumerate(states)}
+
+    def inside(values: Sequence[Any]) -> tuple[Stager, list[BufferState]]:
+        inner = stager.another()
+        local = [BufferState(s.shape, s.dtype, v, hint=s.hint) for s, v in zip(states, values, strict=True)]
+        for v in used:
+            entry = stager.env[v]
+            inner.env[v] = local[index[entry]] if isinstance(entry, BufferState) else fixed[v]
+        inner.note_uses(region.items, [v for v in used if isinstance(stager.env[v], BufferState)])
+        return inner, local
+
+    def evaluate(values: Sequence[Any]) -> Any:
+        inner, local = inside(values)
+        if not is_literal(test):
+            inner.last_use[test] = len(region.items)
+        inner.run(region.items[:split])
+        result = inner.value(test)
+        inner.flush()
+        if any(a.value is not b for a, b in zip(local, values, strict=True)):
+            raise UnsupportedError(
+                "needs a condition without stores in a qd.while_ around loops",
+                loc=region.loc,
+                help="store in the body of the loop",
+            )
+        return result
+
+    def condition(carry: tuple[Any, Sequence[Any]]) -> Any:
+        goes_on, values = carry
+        return jax.lax.cond(goes_on, evaluate, lambda _: jnp.bool_(False), values) if guarded else evaluate(values)
+
+    def body(carry: tuple[Any, Sequence[Any]]) -> tuple[Any, tuple[Any, ...]]:
+        inner, local = inside(carry[1])
+        inner.run(region.items[split:])
+        goes_on = jnp.bool_(True) if inner.leaves is None else jnp.logical_not(inner.leaves)
+        return goes_on, tuple(map(inner.content, local))
+
+    guarded = bool(stager.conditions) or has_jump(region, "qd_break")
+    _, outs = jax.lax.while_loop(condition, body, (starts, contents))
+    for state, out in zip(states, outs, strict=True):
+        state.value = out
