@@ -1,0 +1,65 @@
+"""What task fusion decided about pairs of tasks, and how that is written on a line.
+
+The fusion pass calls `on_decision` with one record a pair that it judged:
+
+    fused    v (spring.py:14) + x (spring.py:16): every access to `v` is at [i] in both
+    refused  a (chain.py:3) + b (chain.py:5): `v[i - 1]` reads what iteration i - 1 of the other wrote
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from qdtrace.ir.program import Loc
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One pair of tasks, in program order, and whether they were joined."""
+
+    first: str
+    """Name of the earlier task; that of a group is its first task's, or all of them with `+` between."""
+    second: str
+    fused: bool
+    reason: str
+    """Why, in words: the rule that allows it, or the reference, the distance or the cost that forbids it."""
+    locs: tuple[Loc | None, ...] = ()
+    """Source lines of the first and of the second task; then those of the accesses that decided."""
+
+    @property
+    def verdict(self) -> str:
+        """`fused` or `refused`."""
+        return "fused" if self.fused else "refused"
+
+
+def short_loc(loc: Loc | None) -> str:
+    """A source line as `file.py:14`, without folders; nothing for None."""
+    return "" if loc is None else f"{PurePath(loc.file).name}:{loc.line}"
+
+
+def format_decision(decision: Decision) -> str:
+    """The decision on one line."""
+    first, second, *accesses = (*decision.locs, None, None)[: max(2, len(decision.locs))]
+    tasks = " + ".join(_with_loc(n, at) for n, at in ((decision.first, first), (decision.second, second)))
+    seen = ", ".join(dict.fromkeys(filter(None, map(short_loc, accesses))))
+    return f"{decision.verdict:<7}  {tasks}: {decision.reason}" + (f" (at {seen})" if seen else "")
+
+
+def _with_loc(name: str, loc: Loc | None) -> str:
+    return (name or "unnamed") + (f" ({short_loc(loc)})" if loc is not None else "")
+
+
+@dataclass(frozen=True)
+class DecisionPrinter:
+    """Prints each decision: what `fuse_tasks_diag` puts on stderr."""
+
+    file: TextIO | None = None
+    """Where to; None is stderr."""
+
+    def __call__(self, decision: Decision) -> None:
+        """Prints one decision."""
+        print(format_decision(decision), file=self.file or sys.stderr)

@@ -1,0 +1,36 @@
+"""Decisions of task fusion as text."""
+
+from __future__ import annotations
+
+import pytest
+
+from qdtrace.ir.program import Loc
+from qdtrace.passes.fusion_decisions import Decision, DecisionPrinter, format_decision
+
+V, X, READ = Loc("a/spring.py", 14), Loc("a/spring.py", 16, "step"), Loc("spring.py", 17)
+SAME = "every access to `v` is at [i] in both"
+
+
+@pytest.mark.parametrize(
+    ("decision", "line"),
+    [
+        (Decision("v", "x", True, SAME, (V, X)), f"fused    v (spring.py:14) + x (spring.py:16): {SAME}"),
+        (Decision("v", "x", False, "n", (V, X)), "refused  v (spring.py:14) + x (spring.py:16): n"),
+        (Decision("v", "x", False, "n", (None, X)), "refused  v + x (spring.py:16): n"),
+        (Decision("v", "x", False, "n", (V,)), "refused  v (spring.py:14) + x: n"),
+        (Decision("", "x", False, "n"), "refused  unnamed + x: n"),
+        (
+            Decision("v", "x", False, "n", (V, X, READ, None, X, READ)),
+            "refused  v (spring.py:14) + x (spring.py:16): n (at spring.py:17, spring.py:16)",
+        ),
+    ],
+)
+def test_lines(decision: Decision, line: str) -> None:
+    assert format_decision(decision) == line
+
+
+def test_the_printer_writes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    printer = DecisionPrinter()
+    printer(Decision("v", "x", True, "n"))
+    printer(Decision("x", "y", False, "m"))
+    assert capsys.readouterr() == ("", "fused    v + x: n\nrefused  x + y: m\n")
