@@ -10,7 +10,7 @@ from qdtrace.ir.program import Atom, Block, Eqn, Loc, Var, literal
 from qdtrace.ir.types import DType, RefType, ScalarType, Type
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Sequence
 
 
 class BlockBuilder:
@@ -41,7 +41,7 @@ class Builder:
         return self.stack[-1]
 
     @contextmanager
-    def block(self, params: Sequence[Var] = ()) -> Iterator[BlockBuilder]:
+    def block(self, params: Sequence[Var] = ()) -> Generator[BlockBuilder]:
         """Opens a block; equations emitted inside go to it. Close it with `.close(results)`."""
         opened = BlockBuilder(params)
         self.stack.append(opened)

@@ -93,7 +93,7 @@ def fail(token: Token, rule: str) -> ParseError:
 
 def read_lines(text: str) -> list[Line]:
     """The lines that hold something; two spaces are one level of depth."""
-    lines = []
+    lines: list[Line] = []
     for number, source in enumerate(text.splitlines(), 1):
         tokens: list[Token] = []
         position = 0

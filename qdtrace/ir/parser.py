@@ -143,13 +143,14 @@ class _Parser:
             case "number":
                 return int(token.text) if token.text.lstrip("-").isdigit() else float(token.text)
             case "(":
-                values = []
+                values: list[object] = []
                 while not line.take(")"):
                     values.append(self._value(line))
                     if not line.is_next(")"):
                         line.expect(",")
                 return tuple(values)
-        raise fail(token, f"needs a value, got {token}")
+            case _:
+                raise fail(token, f"needs a value, got {token}")
 
     def _title(self, line: Line) -> str:
         token = line.next
@@ -168,20 +169,20 @@ class _Parser:
         line.expect("program")
         name = self._title(line)
         line.expect("(")
-        params = []
+        params: list[Var] = []
         while not line.take(")"):
             params.append(self._binder(line))
             if not line.is_next(")"):
                 line.expect(",")
         self._advance(line)
-        buffers = []
+        buffers: list[Var] = []
         while (line := self._peek(1)) is not None and line.take("buffer"):
             buffers.append(self._binder(line))
             self._advance(line)
-        tasks = []
+        tasks: list[Task] = []
         while (line := self._peek(1)) is not None and not line.is_next("return"):
             tasks.append(self._task(line))
-        results = []
+        results: list[Var] = []
         if (line := self._peek(1)) is not None:
             line.expect("return")
             results.append(self._name(line))
@@ -247,7 +248,7 @@ class _Parser:
         return tuple(atoms)
 
     def _eqns(self, depth: int) -> tuple[Eqn, ...]:
-        eqns = []
+        eqns: list[Eqn] = []
         while (line := self._peek(depth)) is not None:
             token = line.next
             is_binder = len(line.tokens) > 1 and line.tokens[1].kind == ":"
@@ -277,7 +278,7 @@ class _Parser:
                 invars, params, blocks = self._if(line, depth)
             case text if text in PRIMITIVES:
                 params = self._pairs(line, "[", "]")
-                operands = []
+                operands: list[Atom] = []
                 while line.next.kind != "end":
                     operands.append(self._atom(line))
                 self._advance(line)

@@ -7,15 +7,21 @@ in each. Semantics of every primitive are defined by `qdtrace.interpret` and des
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.ir.types import BOOL, DType, RefType, ScalarType, Space, Type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from qdtrace.ir.program import Block
+
+    Types = Sequence[Type]
+    Params = Mapping[str, Any]
+    Blocks = Sequence[Block]
+    TypeRule = Callable[[Types, Params, Blocks], tuple[Type, ...]]
 
 
 class Effect(enum.Enum):
@@ -38,7 +44,7 @@ class Primitive:
     """An operation of the graph."""
 
     name: str
-    type_rule: Callable[[Sequence[Type], Mapping[str, Any], Sequence[Block]], tuple[Type, ...]]
+    type_rule: TypeRule
     effects: frozenset[Effect] = frozenset()
     param_names: tuple[str, ...] = ()
     commutative: bool = False
@@ -63,18 +69,14 @@ def _require(condition: bool, message: str) -> None:
         raise IrTypeError(message)
 
 
-def _scalars(types: Sequence[Type], count: int) -> list[DType]:
+def _scalars(types: Types, count: int) -> list[DType]:
     _require(len(types) == count, f"needs {count} operands, got {len(types)}")
     _require(all(isinstance(t, ScalarType) for t in types), "operands must be scalars")
     return [t.dtype for t in types]
 
 
-def _is_number(d: DType) -> bool:
-    return d is not DType.bool
-
-
-def _elementwise(arity: int, accepts: Callable[[DType], bool], what: str, result: DType | None = None):
-    def rule(types: Sequence[Type], params: Mapping[str, Any], blocks: Sequence[Block]) -> tuple[Type, ...]:
+def _elementwise(arity: int, accepts: Callable[[DType], bool], what: str, result: DType | None = None) -> TypeRule:
+    def rule(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
         dtypes = _scalars(types, arity)
         _require(len(set(dtypes)) == 1, f"needs operands of one dtype, got {', '.join(d.value for d in dtypes)}")
         _require(accepts(dtypes[0]), f"needs {what} operands, got {dtypes[0].value}")
@@ -83,31 +85,38 @@ def _elementwise(arity: int, accepts: Callable[[DType], bool], what: str, result
     return rule
 
 
-def _define(names: str, rule, **kwargs) -> None:
+def _define(
+    names: str,
+    rule: TypeRule,
+    effects: frozenset[Effect] = frozenset(),
+    param_names: tuple[str, ...] = (),
+    commutative: bool = False,
+    structured: bool = False,
+) -> None:
     for name in names.split():
-        PRIMITIVES[name] = Primitive(name, rule, **kwargs)
+        PRIMITIVES[name] = Primitive(name, rule, effects, param_names, commutative, structured)
 
 
-def _select(types, params, blocks):
+def _select(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
     _require(len(types) == 3, "needs 3 operands: condition, on_true, on_false")
     _require(types[0] == BOOL, f"needs a bool condition, got {types[0]}")
     _require(isinstance(types[1], ScalarType) and types[1] == types[2], f"branches differ: {types[1]} and {types[2]}")
     return (types[1],)
 
 
-def _convert(types, params, blocks):
+def _convert(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
     _scalars(types, 1)
     return (ScalarType(params["dtype"]),)
 
 
-def _bitcast(types, params, blocks):
+def _bitcast(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
     (source,) = _scalars(types, 1)
     target = params["dtype"]
     _require(source.bits == target.bits, f"needs equal widths, got {source.value} to {target.value}")
     return (ScalarType(target),)
 
 
-def _memory(types: Sequence[Type], first_index: int) -> RefType:
+def _memory(types: Types, first_index: int) -> RefType:
     ref = types[0] if types else None
     if not isinstance(ref, RefType):
         raise IrTypeError("first operand must be a reference")
@@ -119,11 +128,11 @@ def _memory(types: Sequence[Type], first_index: int) -> RefType:
     return ref
 
 
-def _load(types, params, blocks):
+def _load(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
     return (ScalarType(_memory(types, 1).dtype),)
 
 
-def _store(types, params, blocks):
+def _store(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
     ref = _memory(types, 2)
     _require(types[1] == ScalarType(ref.dtype), f"needs a {ref.dtype.value} value for {ref}, got {types[1]}")
     return ()
@@ -133,13 +142,13 @@ ACCUM_OPS = ("add", "mul", "min", "max")
 ATOMIC_OPS = ("add", "mul", "min", "max", "and", "or", "xor", "exchange", "cas")
 
 
-def _accum(types, params, blocks):
+def _accum(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
     _store(types, params, blocks)
     _require(params["op"] in ACCUM_OPS, f"unknown accumulation {params['op']!r}")
     return ()
 
 
-def _atomic(types, params, blocks):
+def _atomic(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
     op = params["op"]
     _require(op in ATOMIC_OPS, f"unknown atomic {op!r}")
     values = 2 if op == "cas" else 1
@@ -151,12 +160,12 @@ def _atomic(types, params, blocks):
     return (ScalarType(ref.dtype),)
 
 
-def _cell(types, params, blocks):
+def _cell(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
     _require(not types, "takes no operand")
     return (RefType(params["dtype"], tuple(params["shape"]), Space.LOCAL),)
 
 
-def _for(types, params, blocks):
+def _for(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
     _require(len(types) >= 3, "needs start, stop, step and the initial carries")
     dtype = types[0].dtype
     _require(dtype in (DType.i32, DType.i64), f"bounds must be i32 or i64, got {dtype.value}")
@@ -168,7 +177,7 @@ def _for(types, params, blocks):
     return carries
 
 
-def _while(types, params, blocks):
+def _while(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
     cond, body = blocks
     carries = tuple(types)
     _require(tuple(p.type for p in cond.params) == carries, "condition parameters must be the carries")
@@ -178,7 +187,7 @@ def _while(types, params, blocks):
     return carries
 
 
-def _if(types, params, blocks):
+def _if(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
     _require(tuple(types) == (BOOL,), "needs one bool condition")
     then, other = blocks
     _require(not then.params and not other.params, "branches take no parameters")
@@ -187,11 +196,12 @@ def _if(types, params, blocks):
     return results
 
 
-_FLOAT = (lambda d: d.is_float, "float")
-_INT = (lambda d: d.is_integer, "integer")
-_BITS = (lambda d: not d.is_float, "integer or bool")
-_NUMBER = (_is_number, "number")
-_ANY = (lambda d: True, "any")
+_Kind = tuple[Callable[[DType], bool], str]
+_FLOAT: _Kind = (lambda d: d.is_float, "float")
+_INT: _Kind = (lambda d: d.is_integer, "integer")
+_BITS: _Kind = (lambda d: not d.is_float, "integer or bool")
+_NUMBER: _Kind = (lambda d: d is not DType.bool, "number")
+_ANY: _Kind = (lambda d: True, "any")
 
 _define("add mul min max", _elementwise(2, *_NUMBER), commutative=True)
 _define("sub div rem", _elementwise(2, *_NUMBER))

@@ -7,7 +7,7 @@ carry values in and out of them; there is no jump.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -104,13 +104,9 @@ class Eqn:
     primitive: Primitive
     invars: tuple[Atom, ...]
     outvars: tuple[Var, ...] = ()
-    params: Mapping[str, Any] = None  # type: ignore[assignment]
+    params: Mapping[str, Any] = field(default_factory=dict[str, Any])
     blocks: tuple[Block, ...] = ()
     loc: Loc | None = None
-
-    def __post_init__(self) -> None:
-        if self.params is None:
-            object.__setattr__(self, "params", {})
 
     @property
     def outvar(self) -> Var:
@@ -139,12 +135,8 @@ class Task:
     head: tuple[Eqn, ...] = ()
     name: str = ""
     loc: Loc | None = None
-    hints: Mapping[str, Any] = None  # type: ignore[assignment]
+    hints: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Launch hints of the user: `block_dim`, `unroll`, `fuse`."""
-
-    def __post_init__(self) -> None:
-        if self.hints is None:
-            object.__setattr__(self, "hints", {})
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import re
 from functools import cache
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from qdtrace.ir.primitives import PRIMITIVES
 from qdtrace.ir.program import Literal
 from qdtrace.ir.types import DType, ScalarType
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 KEYWORDS = frozenset({
@@ -90,8 +94,9 @@ def value_text(value: object) -> str:
         case str():
             return word_text(value)
         case tuple() | list():
-            return "(" + ",".join(map(value_text, value)) + ")"
-    return json.dumps(str(value))
+            return "(" + ",".join(map(value_text, cast("Sequence[object]", value))) + ")"
+        case _:
+            return json.dumps(str(value))
 
 
 @cache

@@ -14,7 +14,7 @@ The rules, by the name an error begins with:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from qdtrace.errors import VerifyError
 from qdtrace.ir.primitives import PRIMITIVES, Effect, IrTypeError
@@ -86,7 +86,8 @@ class _Verifier:
     def _use(self, atoms: Sequence[Atom], eqn: Eqn | None, task: Task | None = None) -> None:
         for atom in atoms:
             if isinstance(atom, Literal):
-                if not isinstance(atom.type, ScalarType) or atom.value.dtype != atom.dtype.numpy:
+                kind: Any = atom.type  # which a graph made by hand may have wrong
+                if not isinstance(kind, ScalarType) or atom.value.dtype != atom.dtype.numpy:
                     what = f"the literal {atom.value!r} is no {atom.type}"
                     raise self._error("typing", what, eqn, task)
             elif atom not in self.visible:
@@ -99,7 +100,8 @@ class _Verifier:
         kind = var.type
         if not isinstance(kind, RefType) or kind.space is not Space.GLOBAL:
             raise self._error("reference", f"{self._name(var)} needs a `ref[...]` type, got {kind}")
-        if any(not isinstance(n, int) or n < 0 for n in kind.shape):
+        lengths: tuple[Any, ...] = kind.shape
+        if any(not isinstance(n, int) or n < 0 for n in lengths):
             raise self._error("reference", f"{self._name(var)} needs lengths of 0 and up, got {kind.shape}")
 
     def _task(self, task: Task) -> None:
@@ -209,12 +211,14 @@ def _fits(name: str, value: object) -> bool:
         case "dtype":
             return isinstance(value, DType)
         case "shape":
-            return isinstance(value, tuple) and all(isinstance(n, int) and n >= 0 for n in value)
+            lengths = cast("tuple[object, ...]", value)
+            return isinstance(value, tuple) and all(isinstance(n, int) and n >= 0 for n in lengths)
         case "y":
             return isinstance(value, int)
         case "op":
             return isinstance(value, str)
-    return isinstance(value, bool | int | None)
+        case _:
+            return isinstance(value, bool | int | None)
 
 
 def _tainted(eqns: Sequence[Eqn], written: set[Atom]) -> set[Var]:
