@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lowering.llvm.types import BYTES, MEMORY, REGISTER
-from qdtrace.analysis.affine import Form, Quotient, Term
+from qdtrace.analysis.affine import Flipped, Form, Quotient, Term
 from qdtrace.ir.program import Literal, literal
 from qdtrace.ir.types import DType, RefType
 
@@ -57,6 +57,7 @@ def _term_stride(f: Frame, term: Term) -> int | None:
             return 0
         terms: list[Term] = [t for t, _ in term.key[0]] if isinstance(term.key, tuple) else [term.key]
         return 0 if all(_term_stride(f, t) == 0 for t in terms) else None
+    assert not isinstance(term, Flipped)  # the emitter's forms are made without them
     if term is f.facts.task.index:
         return 0 if f.is_scalar else 1 if f.neighbours else None
     return 0 if f.is_uniform(term) else None
@@ -81,6 +82,7 @@ def _term_value(f: Frame, term: Term) -> str:
         if f.facts.row is not None and term == f.facts.row.quotient:
             return f.row_number
         return f.cached(("quotient", term), lambda: _quotient_value(f, term))
+    assert not isinstance(term, Flipped)
     scalar = f.scalar_of(term)
     if term.dtype.bits == 64:
         return scalar

@@ -1,8 +1,8 @@
 """Integers as affine forms: a constant plus coefficients times atoms.
 
-An atom is a variable that is not itself affine, or a quotient by a constant. `rem(f, m)` is written as
-`f - m * quotient(f, m)`, so that the mixed radix split of a flat index cancels in a row-major address:
-`m * (f // m) + f % m` is `f`.
+An atom is a variable that is not itself affine, a quotient by a constant, or the exclusive or with a constant.
+`rem(f, m)` is written as `f - m * quotient(f, m)`, so that the mixed radix split of a flat index cancels in a row-major
+address: `m * (f // m) + f % m` is `f`. `not f` is `-1 - f`.
 
 Forms are exact modulo 2**32: wrapping addition and multiplication and the conversions between integers keep them right
 for every integer dtype of 32 bits or more. Statements about true values need `bounds` (an interval), which is None
@@ -36,7 +36,19 @@ class Quotient:
     high: int
 
 
-Term = Var | Quotient
+@dataclass(frozen=True, slots=True)
+class Flipped:
+    """The exclusive or of a form with a constant: different forms stay different."""
+
+    key: Any
+    """Terms and constant of the form."""
+    bits: int
+    """The constant, modulo 2**32."""
+    low: int
+    high: int
+
+
+Term = Var | Quotient | Flipped
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,7 +100,9 @@ def limits(dtype: DType) -> Interval:
 class AffineForms:
     """The affine forms of all integers of a task (or of some blocks)."""
 
-    def __init__(self, task: Task | None = None, blocks: Iterable[Block] = ()) -> None:
+    def __init__(self, task: Task | None = None, blocks: Iterable[Block] = (), *, flips: bool = False) -> None:
+        self.flips = flips
+        """Whether exclusive or makes a term of its own, else it makes an atom."""
         self.forms: dict[Var, Form] = {}
         self.intervals: dict[Var, Interval] = {}
         if task is not None:
@@ -126,7 +140,7 @@ class AffineForms:
         return low, high
 
     def _interval(self, term: Term) -> Interval | None:
-        return (term.low, term.high) if isinstance(term, Quotient) else self.intervals.get(term)
+        return self.intervals.get(term) if isinstance(term, Var) else (term.low, term.high)
 
     def _exact(self, form: Form, dtype: DType) -> Interval | None:
         """Bounds of a form that is known not to wrap in the dtype (never known for 64 bits: forms are modulo 2**32)."""
@@ -206,6 +220,21 @@ def _shift_left(forms: AffineForms, eqn: Eqn) -> Form | None:
     return forms.of(eqn.invars[0]).times(1 << by.constant) if not by.terms and 0 <= by.constant < 31 else None
 
 
+def _not(forms: AffineForms, eqn: Eqn) -> Form:
+    return Form({}, -1).plus(forms.of(eqn.invars[0]), -1)
+
+
+def _xor(forms: AffineForms, eqn: Eqn) -> Form | None:
+    a, b = map(forms.of, eqn.invars)
+    if not forms.flips or (a.terms and b.terms):
+        return None
+    form, constant = (a, b.constant) if a.terms else (b, a.constant)
+    if not form.terms:
+        return Form({}, form.constant ^ constant)
+    dtype = eqn.outvars[0].dtype
+    return Form({Flipped(form.key, constant & 0xFFFFFFFF, *limits(dtype)): 1})
+
+
 def _convert(forms: AffineForms, eqn: Eqn) -> Form | None:
     return forms.of(eqn.invars[0]) if eqn.invars[0].dtype in _WIDE_INTEGERS else None
 
@@ -223,5 +252,5 @@ def _rem(forms: AffineForms, eqn: Eqn) -> Form | None:
 
 _RULES = {
     "add": _add, "sub": _sub, "neg": _neg, "mul": _mul, "shift_left": _shift_left, "convert": _convert,
-    "div": _div, "rem": _rem,
+    "bitcast": _convert, "not": _not, "xor": _xor, "div": _div, "rem": _rem,
 }  # fmt: skip

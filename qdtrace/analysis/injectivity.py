@@ -1,15 +1,15 @@
 """When different iterations of a task always touch different elements.
 
 An index tuple is injective in the task index when equal tuples imply equal iterations. The proof looks at single
-components (`c * i + constant`, or a window: `c * i + r` with `r` within `0 .. c-1`) and at mixed radix pairs (`f // m`
-and `f % m` both used). The result is a set of *keys*: two accesses that share a key meet only inside one iteration.
+components (`c * i + constant`, or a window: `c * i + r` with `r` within `0 .. c-1`, or the exclusive or of one with a
+constant) and at mixed radix pairs (`f // m` and `f % m` both used). The result is a set of *keys*: two accesses that share a key meet only inside one iteration.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from qdtrace.analysis.affine import AffineForms, Form, Quotient, limits
+from qdtrace.analysis.affine import AffineForms, Flipped, Form, Quotient, limits
 from qdtrace.ir.program import Atom, Literal, Task, Var
 
 if TYPE_CHECKING:
@@ -49,6 +49,13 @@ class Injectivity:
         """`c * i + task constants + r` where r stays within one window of width |c|."""
         if self.index is None:
             return None
+        if len(form.terms) == 1:
+            ((term, factor),) = form.terms.items()
+            if isinstance(term, Flipped):
+                # Exclusive or is one to one, and so is an odd factor modulo 2**32.
+                terms, constant = term.key
+                inner = self._window(Form(dict(terms), constant), where) if factor % 2 else None
+                return None if inner is None else (where, "xor", term.bits, factor, form.constant, inner)
         c = abs(form.terms.get(self.index, 0))
         power = c & -c
         if not c or self.count * power > 1 << 32:
