@@ -211,7 +211,8 @@ class _Machine:
         for position, (param, arg) in enumerate(zip(program.params, args, strict=True)):
             contents[param] = _content(program, position, param, np.asarray(arg))
         for buffer in program.buffers:
-            contents[buffer] = [None] * ref_type(buffer).size
+            value = program.initial.get(buffer)
+            contents[buffer] = [None if value is None else value.value] * ref_type(buffer).size
         for task in program.tasks:
             self._task(task, contents)
         return [_array(program, r, contents[r]) for r in program.results]

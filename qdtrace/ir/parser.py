@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from qdtrace.ir.lexer import Line, ParseError, Token, fail, read_lines
 from qdtrace.ir.primitives import PRIMITIVES
-from qdtrace.ir.program import Atom, Block, Eqn, Loc, Program, Task, Var, literal
+from qdtrace.ir.program import Atom, Block, Eqn, Literal, Loc, Program, Task, Var, literal
 from qdtrace.ir.syntax import DTYPES, RESERVED, literal_value
 from qdtrace.ir.types import DType, RefType, ScalarType, Space, Type
 
@@ -93,6 +93,13 @@ class _Parser:
             line.at += 1
             return literal(token.text == "true", DType.bool)
         return self._name(line)
+
+    def _literal(self, line: Line) -> Literal:
+        token = line.next
+        atom = self._atom(line)
+        if not isinstance(atom, Literal):
+            raise fail(token, f"needs a literal, got {token}")
+        return atom
 
     def _type(self, line: Line) -> Type:
         word = line.expect_kind("word", "a type")
@@ -176,8 +183,11 @@ class _Parser:
                 line.expect(",")
         self._advance(line)
         buffers: list[Var] = []
+        initial: dict[Var, Literal] = {}
         while (line := self._peek(1)) is not None and line.take("buffer"):
             buffers.append(self._binder(line))
+            if line.take("="):
+                initial[buffers[-1]] = self._literal(line)
             self._advance(line)
         tasks: list[Task] = []
         while (line := self._peek(1)) is not None and not line.is_next("return"):
@@ -192,7 +202,7 @@ class _Parser:
         if self.at < len(self.lines):
             token = self.lines[self.at].next
             raise fail(token, f"needs the end of the program, got {token}")
-        return Program(name, tuple(params), tuple(buffers), tuple(tasks), tuple(results))
+        return Program(name, tuple(params), tuple(buffers), tuple(tasks), tuple(results), initial)
 
     def _binder(self, line: Line) -> Var:
         token = line.expect_kind("word", "a name")

@@ -116,7 +116,8 @@ class Printer:
         params = ", ".join(map(self.binder, program.params))
         self.line(0, f"program {word_text(program.name)}({params})")
         for buffer in program.buffers:
-            self.line(1, f"buffer {self.binder(buffer)}")
+            value = program.initial.get(buffer)
+            self.line(1, f"buffer {self.binder(buffer)}" + (f" = {self.atom(value)}" if value is not None else ""))
         for task in program.tasks:
             self.task(task, 1)
         if program.results:

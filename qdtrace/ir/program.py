@@ -144,8 +144,8 @@ class Program:
     """Tasks over buffers. Tasks talk to each other only through references, and run in order.
 
     `params` are references filled by the caller (a scalar argument is a rank-0 reference); `buffers` are
-    references local to the call whose content is undefined until stored; `results` are the references, out of
-    both, whose content at the end is returned, in order.
+    references local to the call whose content is undefined until stored, unless `initial` has a value for every
+    element of them; `results` are the references, out of both, whose content at the end is returned, in order.
     """
 
     name: str
@@ -153,6 +153,8 @@ class Program:
     buffers: tuple[Var, ...]
     tasks: tuple[Task, ...]
     results: tuple[Var, ...]
+    initial: Mapping[Var, Literal] = field(default_factory=dict[Var, Literal])
+    """What every element of a buffer is at first; a buffer that is not in it is undefined."""
 
 
 def ref_type(var: Atom) -> RefType:

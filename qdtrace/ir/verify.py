@@ -6,6 +6,7 @@ The rules, by the name an error begins with:
 - `typing`: operands, parameters and results obey the typing rule of the primitive.
 - `reference`: buffers are global; references are never carried, yielded or chosen, so that it is always known which
   memory an equation means.
+- `initial`: an initial value is a literal of its buffer's dtype; parameters have none.
 - `task`: kinds, bounds and index fit; a body has no parameters and no results.
 - `head`: a head writes no buffer, and the body uses no cell of it and nothing of it that depends on a load from a
   buffer the task writes (each thread may evaluate the head anew, while others write).
@@ -48,6 +49,11 @@ class _Verifier:
         for var in (*program.params, *program.buffers):
             self._check_buffer(var)
             self._bind(var, None)
+        buffers = set(program.buffers)
+        for var, value in program.initial.items():
+            if var not in buffers:
+                raise self._error("initial", f"{self._name(var)} has an initial value but is no buffer")
+            self._check_initial(var, value)
         for task in program.tasks:
             before = set(self.visible)
             self._task(task)
@@ -103,6 +109,11 @@ class _Verifier:
         lengths: tuple[Any, ...] = kind.shape
         if any(not isinstance(n, int) or n < 0 for n in lengths):
             raise self._error("reference", f"{self._name(var)} needs lengths of 0 and up, got {kind.shape}")
+
+    def _check_initial(self, var: Var, value: Atom) -> None:
+        if not isinstance(value, Literal) or value.type != ScalarType(var.dtype):
+            raise self._error("initial", f"{self._name(var)} needs a literal of {var.dtype.value}, got {value!r}")
+        self._use((value,), None)
 
     def _task(self, task: Task) -> None:
         if task.kind not in ("range_for", "serial"):

@@ -50,7 +50,8 @@ class DeadCode(Pass):
         buffers = tuple([b for b in program.buffers if b in live])
         if not changed and len(buffers) == len(program.buffers):
             return program
-        return replace(program, tasks=tuple(tasks), buffers=buffers)
+        initial = {v: value for v, value in program.initial.items() if v in live}
+        return replace(program, tasks=tuple(tasks), buffers=buffers, initial=initial)
 
 
 class _Marks:

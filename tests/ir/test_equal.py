@@ -9,7 +9,7 @@ from qdtrace.ir.parser import parse_program
 
 TEXT = """\
 program p(x: ref[f32,4], y: ref[f32,4])
-  buffer t: ref[f32,4]
+  buffer t: ref[f32,4] = 0.0:f32
   range_for i in 0:i32 : 4:i32 {block_dim=64}
     head
       n: i32 = add 1:i32 2:i32
@@ -37,7 +37,9 @@ def test_names_do_not_count():
     ("old", "new"),
     [
         ("y: ref[f32,4]", "y: ref[f32,5]"),
-        ("buffer t: ref[f32,4]", "buffer t: ref[f32,4]\n  buffer u: ref[f32]"),
+        ("buffer t: ref[f32,4] = 0.0:f32", "buffer t: ref[f32,4] = 0.0:f32\n  buffer u: ref[f32]"),
+        ("buffer t: ref[f32,4] = 0.0:f32", "buffer t: ref[f32,4]"),
+        ("ref[f32,4] = 0.0:f32", "ref[f32,4] = -0.0:f32"),
         ("block_dim=64", "block_dim=32"),
         ("add 1:i32 2:i32", "add 1:i32 3:i32"),
         ("0:i32 : 4:i32 {", "1:i32 : 4:i32 {"),

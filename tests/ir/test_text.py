@@ -22,7 +22,8 @@ from qdtrace.ir.verify import verify_program
 EVERYTHING = """\
 program "all <of> it"(x: ref[f32,4x8], n: ref[i32], empty: ref[bool,0x3])
   buffer t: ref[f64]
-  buffer flag: ref[i32]
+  buffer flag: ref[i32] = -1:i32
+  buffer unread: ref[bool,2] = true
   range_for i in 0:i32 : stop @rows {block_dim=128, unroll=true}
     head
       stop: i32 = load n
@@ -231,6 +232,10 @@ HEADER = "program p(x: ref[f32,4])\n  serial\n"
         ("program p()\n    serial", "line 2, column 5: needs an indentation of 2 spaces or fewer, got 4"),
         ("program p()\n  for", "line 2, column 3: needs `range_for`, `serial` or `return`, got `for`"),
         ("program p()\n  return y", "line 2, column 10: `y` is not bound here"),
+        ("program p()\n  buffer b: ref[f32] = 0", "line 2, column 24: needs a dtype after the number, as in `0:f32`"),
+        ("program p(x: ref[f32])\n  buffer b: ref[f32] = x", "line 2, column 24: needs a literal, got `x`"),
+        ("program p()\n  buffer b: ref[f32] = 0:f32 1:f32", "line 2, column 30: needs the end of the line, got `1:f32`"),
+        ("program p(x: ref[f32] = 0:f32)", "line 1, column 23: needs `,`, got `=`"),
         ("program p()\nprogram q()", "line 2, column 1: needs the end of the program, got `program`"),
         (HEADER + "    a: f32 = lod x", "line 3, column 14: `lod` is no primitive"),
         (HEADER + "    a: f32 = load x 0", "line 3, column 21: needs a dtype after the number, as in `0:f32`"),

@@ -235,6 +235,21 @@ def test_results_are_parameters_or_buffers():
     )
 
 
+def test_initial_values():
+    x, b = ref_var(DType.f32, (4,), "x"), ref_var(DType.f32, (4,), "b")
+    zero = literal(0, DType.f32)
+    verify_program(Program("p", (x,), (b,), (), (b,), {b: zero}))
+    assert refusal(Program("p", (x,), (b,), (), (b,), {x: zero})) == (
+        "initial: `x` has an initial value but is no buffer\nnote: in `p`"
+    )
+    assert refusal(Program("p", (x,), (b,), (), (b,), {b: literal(0, DType.f64)})) == (
+        "initial: `b` needs a literal of f32, got 0.0:f64\nnote: in `p`"
+    )
+    assert refusal(Program("p", (x,), (b,), (), (b,), {b: x})).startswith("initial: `b` needs a literal of f32, got <x")
+    wrong = Literal(np.float64(1.0), F32)
+    assert refusal(Program("p", (), (b,), (), (b,), {b: wrong})).startswith("typing: the literal np.float64(1.0) is no")
+
+
 def test_number_of_blocks():
     assert refusal(body(eqn("if", literal(True, DType.bool), blocks=(Block(),)))).startswith(
         "typing: `if` needs 2 blocks, got 1\n"

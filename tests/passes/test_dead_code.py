@@ -32,6 +32,22 @@ program p(x: ref[f32,8], y: ref[f32,8])
     )
 
 
+def test_initial_values_go_with_their_buffers() -> None:
+    text = """
+program p(x: ref[f32,8])
+  buffer read: ref[f32,8] = 1.0:f32
+  buffer unread: ref[f32,8] = 2.0:f32
+  buffer returned: ref[f32,8] = 3.0:f32
+  range_for i in 0:i32 : 8:i32
+    a: f32 = load read i
+    store x a i
+    store unread a i
+  return x, returned
+"""
+    dead = ("  buffer unread: ref[f32,8] = 2.0:f32\n", "    store unread a i\n")
+    check(dce, text, text.replace(dead[0], "").replace(dead[1], ""))
+
+
 def test_carries_that_only_feed_themselves_go() -> None:
     check(
         dce,
