@@ -15,12 +15,12 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args, get_origin, get_type_hints
 
 from qdtrace.errors import TraceTypeError, TraceValueError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Generator, Mapping
 
 FuseMode = Literal["off", "auto", "aggressive"]
 Codegen = Literal["auto", "llvm", "triton"]
@@ -122,9 +122,12 @@ class Knob:
         """What a value must be, in words."""
         if self.choices:
             return "one of " + ", ".join(repr(c) for c in self.choices)
-        words = {bool: "a bool", int: "an int", float: "a float", str: "a path"}.get(self.type)  # type: ignore[call-overload]
-        words = words or "an int or None"
+        words = _WORDS.get(self.type, "an int or None")
         return words if self.low is None else f"{words}, {self.low:g} or more"
+
+    @property
+    def _is_number(self) -> bool:
+        return self.type is int or self.type is float
 
     def check(self, value: object) -> object:
         """The value, in the knob's type. Raises TraceTypeError or TraceValueError."""
@@ -136,8 +139,8 @@ class Knob:
                 return value
         elif self.type is str:
             if isinstance(value, str | os.PathLike):
-                return os.fspath(value)
-        elif value is None and self.type not in (int, float):
+                return os.fspath(cast("str | os.PathLike[str]", value))
+        elif value is None and not self._is_number:
             return value
         else:
             number = (int, float) if self.type is float else int
@@ -158,7 +161,7 @@ class Knob:
                 return _BOOLS[word]
             if self.type is str:
                 return text
-            if word in ("none", "auto") and self.type not in (int, float):
+            if word in ("none", "auto") and not self._is_number:
                 return None
             return self.check(float(word) if self.type is float else int(word))
         except (ValueError, KeyError):
@@ -166,12 +169,13 @@ class Knob:
 
 
 _BOOLS = {"1": True, "true": True, "on": True, "yes": True, "0": False, "false": False, "off": False, "no": False}
+_WORDS: dict[object, str] = {bool: "a bool", int: "an int", float: "a float", str: "a path"}
 _FUSE_WORDS = {"0": "off", "1": "aggressive"}
 
 
 def _knobs() -> dict[str, Knob]:
     types = get_type_hints(Options)
-    made = {}
+    made: dict[str, Knob] = {}
     for f in fields(Options):
         if f.init:
             m = f.metadata
@@ -187,7 +191,7 @@ _CODE_NAMES = tuple(f.name for f in fields(Options) if f.init and f.metadata["co
 
 def options_from(values: Mapping[str, object], base: Options | None = None) -> Options:
     """`base` (the current options) with some knobs changed. Raises TraceValueError or TraceTypeError."""
-    checked = {}
+    checked: dict[str, Any] = {}
     for name, value in values.items():
         if name not in KNOBS:
             near = difflib.get_close_matches(name, KNOB_NAMES, 1)
@@ -217,7 +221,7 @@ def current() -> Options:
 
 
 @contextmanager
-def _scope(made: Options) -> Iterator[Options]:
+def _scope(made: Options) -> Generator[Options]:
     token = _scoped.set(made)
     try:
         yield made

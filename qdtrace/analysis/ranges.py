@@ -116,4 +116,5 @@ def _transfer(name: str, operands: Sequence[Range], dtype: DType, source: DType)
             return a << c, b << d
         case "population_count" | "clz":
             return 0, dtype.bits
-    return None
+        case _:
+            return None

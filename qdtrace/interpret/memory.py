@@ -5,7 +5,7 @@ Each function compiles one memory equation to a closure over an environment (a l
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from qdtrace.errors import InterpreterError
 from qdtrace.interpret.numpy_rules import scalar_function
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Atom
 
     Memory = list[np.generic | None]
-    Env = list
+    Env = list[Any]  # of NumPy scalars and memories: to type checkers np.generic has no arithmetic
+    Locate = Callable[[Env], int]
     Step = Callable[[Env], None]
 
 
@@ -33,7 +34,7 @@ def name_of(ref: Var) -> str:
 
 def unravel(flat: int, shape: Sequence[int]) -> tuple[int, ...]:
     """The index, one entry an axis, of a flat position."""
-    index = []
+    index: list[int] = []
     for n in reversed(shape):
         flat, i = divmod(flat, n)
         index.append(i)
@@ -46,7 +47,7 @@ def element_name(ref: Var, flat: int) -> str:
     return f"`{name_of(ref)}[{', '.join(map(str, index))}]`" if index else f"`{name_of(ref)}`"
 
 
-def _locator(compiler: Compiler, eqn: Eqn, ref: Var, indices: Sequence[Atom]) -> Callable[[Env], int]:
+def _locator(compiler: Compiler, eqn: Eqn, ref: Var, indices: Sequence[Atom]) -> Locate:
     shape = ref_type(ref).shape
     slots = [compiler.slot(a) for a in indices]
 
@@ -94,7 +95,7 @@ def _unset(eqn: Eqn, ref: Var, flat: int) -> InterpreterError:
     )
 
 
-def _watched(compiler: Compiler, eqn: Eqn, ref: Var, locate: Callable[[Env], int]) -> Callable[[Env], int]:
+def _watched(compiler: Compiler, eqn: Eqn, ref: Var, locate: Locate) -> Locate:
     races = compiler.races
     if races is None or not is_global(ref):
         return locate
@@ -115,7 +116,7 @@ def is_global(ref: Var) -> bool:
     return isinstance(ref.type, RefType) and ref.type.space is Space.GLOBAL
 
 
-def _access(compiler: Compiler, eqn: Eqn, first_index: int) -> tuple[int, Callable[[Env], int], Var]:
+def _access(compiler: Compiler, eqn: Eqn, first_index: int) -> tuple[int, Locate, Var]:
     ref = eqn.invars[0]
     assert isinstance(ref, Var)
     locate = _watched(compiler, eqn, ref, _locator(compiler, eqn, ref, eqn.invars[first_index:]))
@@ -170,6 +171,10 @@ def _bool_combine(op: str) -> Callable[..., np.generic]:
     return scalar_function({"add": "or", "max": "or", "mul": "and", "min": "and"}.get(op, op), (), {})
 
 
+def _exchange(old: np.generic, new: np.generic) -> np.generic:
+    return new
+
+
 def compile_atomic(compiler: Compiler, eqn: Eqn) -> Step:
     """`old = atomic[op] ref a i...`, or `old = atomic[op=cas] ref expected a i...`."""
     op = str(eqn.params["op"])
@@ -178,9 +183,9 @@ def compile_atomic(compiler: Compiler, eqn: Eqn) -> Step:
     value = compiler.slot(eqn.invars[-1 - ref_type(ref).ndim])
     expected = compiler.slot(eqn.invars[1])
     if op == "exchange":
-        combine: Callable[..., object] = lambda old, new: new  # noqa: E731
+        combine = _exchange
     elif op == "cas":
-        combine = None  # type: ignore[assignment]
+        combine = None
     else:
         combine = scalar_function(op, (ref.dtype, ref.dtype), {}) if ref.dtype.bits > 1 else _bool_combine(op)
 

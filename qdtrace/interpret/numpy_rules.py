@@ -20,21 +20,24 @@ from qdtrace.ir.types import DType
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    # To type checkers np.generic has no arithmetic: a scalar is Any.
+    Unary = Callable[[Any], Any]
+    Binary = Callable[[Any, Any], Any]
+    Ternary = Callable[[Any, Any, Any], Any]
     Function = Callable[..., Any]
-    Rule = Callable[[Sequence[DType], Mapping[str, object]], Function]
+    Rule = Callable[[Sequence[DType], Mapping[str, Any]], Function]
 
 quiet = lambda: np.errstate(all="ignore")  # noqa: E731 - a context manager, named for what it is for
-RULES: dict[str, Rule] = {}
 _HALVES = (DType.f16, DType.bf16)
 _TRUE, _FALSE = np.True_, np.False_
 
 
-def scalar_function(name: str, dtypes: Sequence[DType], params: Mapping[str, object]) -> Function:
+def scalar_function(name: str, dtypes: Sequence[DType], params: Mapping[str, Any]) -> Function:
     """The function from operands (NumPy scalars of those dtypes) to the result (a NumPy scalar)."""
     return RULES[name](dtypes, params)
 
 
-def apply_scalar(name: str, operands: Sequence[np.generic], params: Mapping[str, object]) -> np.generic:
+def apply_scalar(name: str, operands: Sequence[np.generic], params: Mapping[str, Any]) -> np.generic:
     """One primitive on constants."""
     with quiet():
         return scalar_function(name, [DType.of(v.dtype) for v in operands], params)(*operands)
@@ -55,11 +58,9 @@ def _numeric(on_float: Callable[[DType], Function], on_integer: Callable[[DType]
     return lambda dtypes, params: of(dtypes[0])
 
 
-def _same(function: Function) -> Callable[[DType], Function]:
+def _same(function: Unary | Binary) -> Callable[[DType], Function]:
     return lambda dtype: function
 
-
-# A scalar is annotated Any: to type checkers np.generic has no arithmetic.
 
 # Integers.
 
@@ -74,7 +75,7 @@ def wrapper(dtype: DType) -> Callable[[int], Any]:
     return lambda i: make(((i + half) & mask) - half)
 
 
-def _integer_div(dtype: DType) -> Function:
+def _integer_div(dtype: DType) -> Binary:
     wrap = wrapper(dtype)
 
     def div(a: Any, b: Any) -> Any:
@@ -87,7 +88,7 @@ def _integer_div(dtype: DType) -> Function:
     return div
 
 
-def _integer_rem(dtype: DType) -> Function:
+def _integer_rem(dtype: DType) -> Binary:
     make = dtype.numpy.type
 
     def rem(a: Any, b: Any) -> Any:
@@ -101,7 +102,7 @@ def _integer_rem(dtype: DType) -> Function:
 
 
 def _shift(shifted: Callable[[int, int, int], int]) -> Rule:
-    def rule(dtypes: Sequence[DType], params: Mapping[str, object]) -> Function:
+    def rule(dtypes: Sequence[DType], params: Mapping[str, Any]) -> Binary:
         wrap, bits = wrapper(dtypes[0]), dtypes[0].bits
         mask = (1 << bits) - 1
         # The amount is read as unsigned; every amount from the width on behaves as the width.
@@ -111,7 +112,7 @@ def _shift(shifted: Callable[[int, int, int], int]) -> Rule:
 
 
 def _bit_count(count: Callable[[int, int], int]) -> Rule:
-    def rule(dtypes: Sequence[DType], params: Mapping[str, object]) -> Function:
+    def rule(dtypes: Sequence[DType], params: Mapping[str, Any]) -> Unary:
         make, bits = dtypes[0].numpy.type, dtypes[0].bits
         mask = (1 << bits) - 1
         return lambda a: make(count(int(a) & mask, bits))
@@ -120,6 +121,10 @@ def _bit_count(count: Callable[[int, int], int]) -> Rule:
 
 
 # Floats.
+
+
+def _divide(a: Any, b: Any) -> Any:
+    return a / b
 
 
 def _float_min(a: Any, b: Any) -> Any:
@@ -138,12 +143,12 @@ def _float_sign(a: Any) -> Any:
     return a if a == 0 or a != a else np.copysign(type(a)(1), a)
 
 
-def _integer_sign(dtype: DType) -> Function:
+def _integer_sign(dtype: DType) -> Unary:
     make = dtype.numpy.type
     return lambda a: make((a > 0) - int(a < 0))
 
 
-def _float_fma(dtype: DType) -> Function:
+def _float_fma(dtype: DType) -> Ternary:
     if dtype is DType.f32:
         return lambda a, b, c: np.float32(special.fma_to_odd(float(a), float(b), float(c)))
     return lambda a, b, c: np.float64(special.fma(float(a), float(b), float(c)))
@@ -163,7 +168,7 @@ def _logistic(x: np.float64) -> np.float64:
     return e / (1.0 + e)
 
 
-def _in_double(function: Callable[..., float]) -> Rule:
+def _in_double(function: Unary | Binary) -> Rule:
     """A function of doubles; f32 is the rounded result."""
 
     def on_float(dtype: DType) -> Function:
@@ -174,17 +179,17 @@ def _in_double(function: Callable[..., float]) -> Rule:
     return _numeric(on_float, on_float)
 
 
-def _next_after(dtypes: Sequence[DType], params: Mapping[str, object]) -> Function:
+def _next_after(dtypes: Sequence[DType], params: Mapping[str, Any]) -> Binary:
     # in the type itself: the neighbour of an f16 is no f32 matter; NumPy's f16 keeps the first of two equal zeros
     return lambda a, b: b if a == b else np.nextafter(a, b)
 
 
-def _integer_pow(dtypes: Sequence[DType], params: Mapping[str, object]) -> Function:
-    dtype, exponent = dtypes[0], int(params["y"])  # type: ignore[call-overload]
+def _integer_pow(dtypes: Sequence[DType], params: Mapping[str, Any]) -> Unary:
+    dtype, exponent = dtypes[0], int(params["y"])
     if dtype in _HALVES:
         return _through_f32(_integer_pow([DType.f32], params), dtype)
     one = dtype.numpy.type(1)
-    divide = operator.truediv if dtype.is_float else _integer_div(dtype)
+    divide: Binary = _divide if dtype.is_float else _integer_div(dtype)
 
     def power(x: Any) -> Any:
         rest, result = abs(exponent), None
@@ -204,12 +209,12 @@ def _integer_pow(dtypes: Sequence[DType], params: Mapping[str, object]) -> Funct
 # Conversions.
 
 
-def _convert(dtypes: Sequence[DType], params: Mapping[str, object]) -> Function:
-    return _converter(dtypes[0], params["dtype"])  # type: ignore[arg-type]
+def _convert(dtypes: Sequence[DType], params: Mapping[str, Any]) -> Unary:
+    return _converter(dtypes[0], params["dtype"])
 
 
 @cache
-def _converter(source: DType, target: DType) -> Function:
+def _converter(source: DType, target: DType) -> Unary:
     make = target.numpy.type
     if source is target:
         return lambda a: a
@@ -247,16 +252,16 @@ def _double_to_single_odd(a: Any) -> np.float32:
     return np.nextafter(single, np.float32(np.inf if a > np.float64(single) else -np.inf))
 
 
-def _bitcast(dtypes: Sequence[DType], params: Mapping[str, object]) -> Function:
-    target = params["dtype"].numpy  # type: ignore[attr-defined]
+def _bitcast(dtypes: Sequence[DType], params: Mapping[str, Any]) -> Unary:
+    target = params["dtype"].numpy
     return lambda a: a.view(target)
 
 
-def _select(dtypes: Sequence[DType], params: Mapping[str, object]) -> Function:
+def _select(dtypes: Sequence[DType], params: Mapping[str, Any]) -> Ternary:
     return lambda condition, on_true, on_false: on_true if condition else on_false
 
 
-def _plain(function: Function) -> Rule:
+def _plain(function: Unary | Binary) -> Rule:
     return lambda dtypes, params: function
 
 
@@ -264,13 +269,13 @@ def _truth(function: Callable[..., object]) -> Rule:
     return lambda dtypes, params: lambda *operands: _TRUE if function(*operands) else _FALSE
 
 
-RULES |= {
+RULES: dict[str, Rule] = {
     "add": _numeric(_same(operator.add), _same(operator.add)),
     "sub": _numeric(_same(operator.sub), _same(operator.sub)),
     "mul": _numeric(_same(operator.mul), _same(operator.mul)),
     "min": _numeric(_same(_float_min), _same(min)),
     "max": _numeric(_same(_float_max), _same(max)),
-    "div": _numeric(_same(operator.truediv), _integer_div),
+    "div": _numeric(_same(_divide), _integer_div),
     "rem": _numeric(_same(np.fmod), _integer_rem),
     "neg": _numeric(_same(operator.neg), _same(operator.neg)),
     "abs": _numeric(_same(abs), _same(abs)),
@@ -319,9 +324,9 @@ RULES |= {
     "ge": _truth(operator.ge),
     "eq": _truth(operator.eq),
     "ne": _truth(operator.ne),
-    "and": _plain(operator.and_),
-    "or": _plain(operator.or_),
-    "xor": _plain(operator.xor),
+    "and": _plain(lambda a, b: a & b),
+    "or": _plain(lambda a, b: a | b),
+    "xor": _plain(lambda a, b: a ^ b),
     "not": _plain(operator.invert),
     "shift_left": _shift(lambda a, n, bits: a << n),
     "shift_right_logical": _shift(lambda a, n, bits: a >> n),

@@ -64,7 +64,7 @@ class RaceDetector:
     def _race(self, ref: Var, flat: int, *accesses: tuple[Way, int, Eqn]) -> InterpreterError:
         assert self.task is not None
         name = f" `{self.task.name}`" if self.task.name else ""
-        notes = []
+        notes: list[str] = []
         for (kind, op), iteration, eqn in accesses:
             with_op = f" with {op}" if op else ""
             notes.append(f"iteration {iteration} {_VERB[kind]} it{with_op} at {eqn.loc or 'an unknown line'}")

@@ -48,11 +48,13 @@ def evaluate(
 class Compiler:
     """Turns the blocks of one task into closures. Slots are given to variables and literals as they are met."""
 
-    def __init__(self, template: Env, slots: dict[Var, int], burn: Callable[[Loc | None], None], races) -> None:
+    def __init__(
+        self, template: Env, slots: dict[Var, int], burn: Callable[[Loc | None], None], races: RaceDetector | None
+    ) -> None:
         self.template = template
         self.slots = slots
         self.burn = burn
-        self.races: RaceDetector | None = races
+        self.races = races
 
     def slot(self, atom: Atom) -> int:
         """The slot of a variable, or a new one that holds the literal."""
@@ -101,7 +103,8 @@ def _compile_scalar(compiler: Compiler, eqn: Eqn) -> Step:
                 env[out] = function(env[a], env[b], env[c])
 
             return ternary
-    raise AssertionError(f"{eqn.primitive.name} has {len(operands)} operands")
+        case _:
+            raise AssertionError(f"{eqn.primitive.name} has {len(operands)} operands")
 
 
 def _compile_for(compiler: Compiler, eqn: Eqn) -> Step:
@@ -230,11 +233,11 @@ class _Machine:
             self.races.start_task(task)
         for run in head:
             run(env)
-        if index is None:
+        if index is None or task.index is None:
             for run in steps:
                 run(env)
             return
-        make = wrapper(task.index.dtype)  # type: ignore[union-attr]
+        make = wrapper(task.index.dtype)
         for i in self._iterations(int(env[start]), int(env[stop])):
             self.burn(task.loc)
             env[index] = make(i)

@@ -17,7 +17,7 @@ becomes an `accum`. Linear in the size of the program. Never drops a parameter: 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from qdtrace.analysis.effects import WRITES
 from qdtrace.ir.primitives import ACCUM_OPS, PRIMITIVES
@@ -27,6 +27,7 @@ from qdtrace.passes.base import Pass
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+_Item = TypeVar("_Item", Var, Atom)
 _ACCUM = PRIMITIVES["accum"]
 
 
@@ -142,7 +143,9 @@ class _Marks:
             return task
         return replace(task, head=head, body=body)
 
-    def _sweep_block(self, block: Block, results: tuple[Atom, ...] | None = None, params=None) -> Block:
+    def _sweep_block(
+        self, block: Block, results: tuple[Atom, ...] | None = None, params: tuple[Var, ...] | None = None
+    ) -> Block:
         results = block.results if results is None or len(results) == len(block.results) else results
         params = block.params if params is None or len(params) == len(block.params) else params
         eqns = self._sweep_eqns(block.eqns)
@@ -192,7 +195,7 @@ class _Marks:
         return Eqn(eqn.primitive, invars, outvars, eqn.params, blocks, eqn.loc)
 
 
-def _where(keep: list[bool], items: tuple) -> tuple:
+def _where(keep: list[bool], items: tuple[_Item, ...]) -> tuple[_Item, ...]:
     return tuple([item for item, kept in zip(items, keep, strict=True) if kept])
 
 

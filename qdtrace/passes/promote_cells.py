@@ -127,9 +127,9 @@ class _Slots:
                     then = inner[0].surely & inner[1].surely
                 elif name == "while":
                     now = inner[0].exposed | inner[1].exposed
-                    then = frozenset()
+                    then = frozenset[int]()
                 else:
-                    now, then = inner[0].exposed, frozenset()
+                    now, then = inner[0].exposed, frozenset[int]()
                 exposed |= now - surely
                 surely |= then
                 for s in inner:
@@ -202,7 +202,7 @@ class _Promoter:
             if eqn.blocks:
                 self.live_after[eqn] = now = frozenset(live)
                 summaries = [self.slots.summary[id(b)] for b in eqn.blocks]
-                exposed = frozenset().union(*(s.exposed for s in summaries))
+                exposed = frozenset[int]().union(*(s.exposed for s in summaries))
                 if name == "if":
                     for inner in eqn.blocks:
                         self._find_live(inner, now)

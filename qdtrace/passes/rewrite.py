@@ -28,7 +28,7 @@ from qdtrace.passes.base import TaskPass
 from qdtrace.passes.rule_table import GROUP, RuleSet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterable, Mapping
 
     from qdtrace.ir.program import Program
 
@@ -157,7 +157,7 @@ class Rewriter:
         return tuple(out)
 
     @contextmanager
-    def _inner(self) -> Iterator[list[Eqn]]:
+    def _inner(self) -> Generator[list[Eqn]]:
         """An inner block: its equations go to a new list, values found in it are forgotten after it."""
         out, undo = self._out, self._undo
         self._out, self._undo = [], []
@@ -315,7 +315,7 @@ class Rewriter:
     def _branches(self, eqn: Eqn, written: frozenset[Var]) -> tuple[Block, ...]:
         before = {id(r): self._versions.get(id(r), 0) for r in written}
         facts = self._facts
-        blocks = []
+        blocks: list[Block] = []
         for block, holds in zip(eqn.blocks, (_TRUE, _FALSE), strict=True):
             if self.options.assume:
                 self._facts = {**facts, **self._facts_of(eqn.invars[0], holds)}

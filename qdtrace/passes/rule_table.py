@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from qdtrace.ir.types import DType, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+_Function = TypeVar("_Function", bound="Callable[..., Any]")
 _KIND_INDEX = {Kind.BOOL: 0, Kind.SIGNED: 1, Kind.UNSIGNED: 2, Kind.FLOAT: 3}
 GROUP = {id(d): _KIND_INDEX[d.kind] for d in DType}
 """Position in a `RuleSet` by the `id` of a dtype: hashing the dtype itself would cost more than the rest."""
@@ -38,10 +39,12 @@ class RuleTable:
 
     rules: list[Rule] = field(default_factory=list)
 
-    def rule(self, primitives: str, on: str = "any", *, exact: bool = True, stage: str = "scalar") -> Any:
+    def rule(
+        self, primitives: str, on: str = "any", *, exact: bool = True, stage: str = "scalar"
+    ) -> Callable[[_Function], _Function]:
         """Decorator: adds a function as the rule of its name."""
 
-        def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        def add(function: _Function) -> _Function:
             name = function.__name__.strip("_")
             self.rules.append(Rule(name, tuple(primitives.split()), on, function, exact, stage))
             return function

@@ -40,7 +40,7 @@ def carry_unchanged(w: Rewriter, eqn: Eqn) -> Eqn | None:
                 found = True
     if len(keep) == len(carries):
         return None
-    blocks = []
+    blocks: list[Block] = []
     for block in eqn.blocks:
         own = len(block.params) - len(carries)
         params = (*block.params[:own], *[block.params[own + k] for k in keep])
@@ -62,7 +62,7 @@ def if_not(w: Rewriter, eqn: Eqn) -> Eqn | None:
 def if_same_result(w: Rewriter, eqn: Eqn) -> Eqn | None:
     """A result that both branches yield alike is that value"""
     then, other = eqn.blocks
-    keep = []
+    keep: list[int] = []
     for k, (a, b) in enumerate(zip(then.results, other.results, strict=True)):
         if same(a, b):
             w.replace_var(eqn.outvars[k], a)
