@@ -173,7 +173,8 @@ class AffineForms:
             elif step < 0 and first > last:
                 self.intervals[index] = last + 1, first
 
-    def _quotient(self, value: Atom, divisor: int) -> Form | None:
+    def quotient(self, value: Atom, divisor: int) -> Form | None:
+        """The form of `value // divisor`; None where it is not known to be one."""
         dtype = value.dtype
         if divisor <= 0:
             return None
@@ -241,12 +242,12 @@ def _convert(forms: AffineForms, eqn: Eqn) -> Form | None:
 
 def _div(forms: AffineForms, eqn: Eqn) -> Form | None:
     by = forms.of(eqn.invars[1])
-    return None if by.terms else forms._quotient(eqn.invars[0], by.constant)
+    return None if by.terms else forms.quotient(eqn.invars[0], by.constant)
 
 
 def _rem(forms: AffineForms, eqn: Eqn) -> Form | None:
     by = forms.of(eqn.invars[1])
-    quotient = None if by.terms else forms._quotient(eqn.invars[0], by.constant)
+    quotient = None if by.terms else forms.quotient(eqn.invars[0], by.constant)
     return None if quotient is None else forms.of(eqn.invars[0]).plus(quotient, -by.constant)
 
 

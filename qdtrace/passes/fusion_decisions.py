@@ -45,7 +45,7 @@ def format_decision(decision: Decision) -> str:
     """The decision on one line."""
     first, second, *accesses = (*decision.locs, None, None)[: max(2, len(decision.locs))]
     tasks = " + ".join(_with_loc(n, at) for n, at in ((decision.first, first), (decision.second, second)))
-    seen = ", ".join(dict.fromkeys(filter(None, map(short_loc, accesses))))
+    seen = ", ".join(dict.fromkeys(text for at in accesses if (text := short_loc(at))))
     return f"{decision.verdict:<7}  {tasks}: {decision.reason}" + (f" (at {seen})" if seen else "")
 
 
