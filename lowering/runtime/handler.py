@@ -3,7 +3,8 @@
 What is the same for all programs is one LLVM module, the *launcher*: it checks what XLA passes, collects the data
 pointers and runs the tasks in order. A program adds a *handler* module: a constant table (operands, tasks, where each
 reference lives) and an entry that hands the table to the launcher. So the code of a handler costs next to nothing to
-compile, and the call does no work that depends on the number of programs.
+compile, and the call does no work that depends on the number of programs. Between the tasks the launcher does the
+clears of the table.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from lowering.runtime import abi
 from lowering.runtime.abi import c_string
+from lowering.runtime.clear import CLEARS, LAST_CLEAR, clear_record
 from lowering.runtime.parallel import parallel_for
 from qdtrace.ir.program import Literal, Task, Var, ref_type
 
@@ -28,7 +30,7 @@ ENTRY = "qd_handler"
 LAUNCHER_EXPORTS = ("qd_run", "qd_parallel_for", "qd_api_seen")
 
 PROGRAM_NAME, PROGRAM_ARGS, PROGRAM_RESULTS, PROGRAM_CHECKS = 0, 8, 16, 24
-PROGRAM_TASK_COUNT, PROGRAM_TASKS, PROGRAM_THREADS, PROGRAM_MAX_REFS = 32, 40, 48, 56
+PROGRAM_TASK_COUNT, PROGRAM_TASKS, PROGRAM_THREADS, PROGRAM_MAX_REFS, PROGRAM_CLEARS = 32, 40, 48, 56, 64
 CHECK_DTYPE, CHECK_ELEMENTS, CHECK_LABEL, CHECK_SIZE = 0, 8, 16, 24
 TASK_CODE, TASK_BOUNDS, TASK_REFS, TASK_REF_COUNT, TASK_START, TASK_STOP = 0, 8, 16, 24, 32, 40
 TASK_GRAIN, TASK_LANES, TASK_SIZE = 48, 56, 64
@@ -65,11 +67,14 @@ def handler_text(layout: Layout, shapes: Sequence[TaskShape], max_threads: int =
         lines += [f"declare void @qd_task_{k}(ptr, i64, i64)"]
         records.append(_task_record(layout, k, task, shape))
     lines += [f"@tasks = private constant {_struct(records)}"]
+    clears = [*map(clear_record, layout.clears), LAST_CLEAR]
+    lines += [f"@clears = private constant {_struct(list(map(_struct, clears)))}"]
     most_refs = max(map(len, layout.task_refs), default=0)
     results = layout.slot_count - len(program.params)
     table = [
         "ptr @name", f"i64 {len(program.params)}", f"i64 {results}", "ptr @checks",
         f"i64 {len(program.tasks)}", "ptr @tasks", f"i64 {max_threads}", f"i64 {most_refs}",
+        "ptr @clears",
     ]  # fmt: skip
     lines += [
         f"@program = private constant {_struct(table)}",
@@ -136,7 +141,7 @@ def _task_record(layout: Layout, k: int, task: Task, shape: TaskShape) -> str:
 
 def launcher_text(triple: str) -> str:
     """LLVM IR of the launcher: exports `qd_run`, `qd_parallel_for` and `qd_api_seen`."""
-    return "\n".join([abi.PRELUDE, abi.dtype_names(), parallel_for(triple), _RUN])
+    return "\n".join([abi.PRELUDE, abi.dtype_names(), parallel_for(triple), CLEARS, _RUN])
 
 
 def _format(name: str, text: str) -> str:
@@ -347,9 +352,12 @@ launch:
   %count = call i64 @load_i64(ptr %program, i64 {PROGRAM_TASK_COUNT})
   %tasks = call ptr @load_ptr(ptr %program, i64 {PROGRAM_TASKS})
   %threads = call i64 @load_i64(ptr %program, i64 {PROGRAM_THREADS})
+  %clears = call ptr @load_ptr(ptr %program, i64 {PROGRAM_CLEARS})
   br label %head
 head:
   %k = phi i64 [0, %launch], [%k1, %body]
+  %clear = phi ptr [%clears, %launch], [%next_clear, %body]
+  %next_clear = call ptr @run_clears(ptr %frame, ptr %clear, i64 %k, ptr %slots, i64 %threads)
   %inside = icmp slt i64 %k, %count
   br i1 %inside, label %body, label %finished
 body:

@@ -42,13 +42,14 @@ def task_content(task: Task, emit_options: object) -> str:
 
 
 def program_content(layout: Layout, tasks: Sequence[str], max_threads: int) -> str:
-    """Content key of a program: its tasks, given by their content keys, and how it is called."""
+    """Content key of a program: its tasks, given by their content keys, what is cleared, and how it is called."""
     program = layout.program
     refs = [[(layout.places[v].slot, layout.places[v].offset) for v in used] for used in layout.task_refs]
     params = [(v.hint, str(ref_type(v))) for v in program.params]
     written = [(v.hint, str(ref_type(v))) for v in layout.written]
     aliases = sorted(layout.aliases.items())
-    return digest(program.name, params, written, aliases, layout.scratch_bytes, list(tasks), refs, max_threads)
+    called = (params, written, aliases, layout.scratch_bytes, layout.clears)
+    return digest(program.name, called, list(tasks), refs, max_threads)
 
 
 def artifact_key(content: str, target: Target) -> str:

@@ -2,7 +2,8 @@
 
 A parameter that no task writes is read in place. One that is written is a result aliased to its operand: XLA gives
 both the same memory when the operand is dead or donated, and copies it first when it is not. Buffers that are not
-returned share one scratch result; two whose tasks do not overlap share memory, which saves page faults too.
+returned share one scratch result; two whose tasks do not overlap share memory, which saves page faults too. So what
+has an initial value gets it right before the first task that uses it, when the memory is its own.
 """
 
 from __future__ import annotations
@@ -29,6 +30,18 @@ class Place:
 
 
 @dataclass(frozen=True)
+class Clear:
+    """Memory that is filled with one value, before a task."""
+
+    before: int
+    """Number of the task; as many as there are tasks for what no task uses."""
+    place: Place
+    nbytes: int
+    value: bytes
+    """One element."""
+
+
+@dataclass(frozen=True)
 class Layout:
     """How a program's references map to operands and results of the XLA call."""
 
@@ -41,6 +54,8 @@ class Layout:
     scratch_bytes: int
     task_refs: tuple[tuple[Var, ...], ...]
     """References of each task, in the order in which its code takes them."""
+    clears: tuple[Clear, ...] = ()
+    """What is filled, in the order of the tasks it comes before."""
 
     @property
     def slot_count(self) -> int:
@@ -73,7 +88,21 @@ def plan_layout(program: Program) -> Layout:
     places |= {v: Place(len(params) + len(written), offset) for v, offset in offsets.items()}
     if aliases and len(written) > 1:
         scratch_bytes = max(scratch_bytes, 1)  # see Note [Never a bare tuple]
-    return Layout(program, written, aliases, places, scratch_bytes, refs)
+    return Layout(program, written, aliases, places, scratch_bytes, refs, _clears(program, refs, places))
+
+
+def _clears(program: Program, refs: Sequence[Sequence[Var]], places: Mapping[Var, Place]) -> tuple[Clear, ...]:
+    """A clear for each buffer with an initial value that some task uses or that is returned."""
+    first: dict[Var, int] = {}
+    for k, used in enumerate(refs):
+        for var in used:
+            first.setdefault(var, k)
+    clears = [
+        Clear(first.get(var, len(refs)), places[var], ref_type(var).nbytes, value.value.tobytes())
+        for var, value in program.initial.items()
+        if var in places and ref_type(var).nbytes
+    ]
+    return tuple(sorted(clears, key=lambda clear: clear.before))
 
 
 def _lifetimes(refs: Sequence[Sequence[Var]], buffers: Iterable[Var]) -> dict[Var, tuple[int, int]]:

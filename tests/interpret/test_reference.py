@@ -53,14 +53,14 @@ def test_results_keep_order_shape_and_dtype():
 def test_initial_values_of_buffers():
     text = (
         "program p(x: ref[f32,4])\n  buffer b: ref[f32,2x2] = 1.5:f32\n  buffer c: ref[bool,2] = true\n"
-        "  buffer none: ref[i8,0] = 7:i8\n  serial\n    a: f32 = load b 1:i32 1:i32\n    accum[op=add] b a 0:i32 1:i32\n"
-        "    store x a 0:i32\n  return b, x, c, none"
+        "  buffer d: ref[i8,0] = 7:i8\n  serial\n    a: f32 = load b 1:i32 1:i32\n"
+        "    accum[op=add] b a 0:i32 1:i32\n    store x a 0:i32\n  return b, x, c, d"
     )
-    b, x, c, none = run(text, X)
+    b, x, c, d = run(text, X)
     assert b.tolist() == [[1.5, 3], [1.5, 1.5]]
     assert x.tolist() == [1.5, 2, 3, 4]
     assert c.tolist() == [True, True]
-    assert none.shape == (0,)
+    assert d.shape == (0,)
     assert "is read before anything is stored there" in refusal(text.replace(" = 1.5:f32", ""), X)
 
 

@@ -234,7 +234,7 @@ HEADER = "program p(x: ref[f32,4])\n  serial\n"
         ("program p()\n  return y", "line 2, column 10: `y` is not bound here"),
         ("program p()\n  buffer b: ref[f32] = 0", "line 2, column 24: needs a dtype after the number, as in `0:f32`"),
         ("program p(x: ref[f32])\n  buffer b: ref[f32] = x", "line 2, column 24: needs a literal, got `x`"),
-        ("program p()\n  buffer b: ref[f32] = 0:f32 1:f32", "line 2, column 30: needs the end of the line, got `1:f32`"),
+        ("program p()\n  buffer b: ref[i8] = 0:i8 1", "line 2, column 28: needs the end of the line, got `1`"),
         ("program p(x: ref[f32] = 0:f32)", "line 1, column 23: needs `,`, got `=`"),
         ("program p()\nprogram q()", "line 2, column 1: needs the end of the program, got `program`"),
         (HEADER + "    a: f32 = lod x", "line 3, column 14: `lod` is no primitive"),

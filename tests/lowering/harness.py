@@ -80,7 +80,8 @@ def run_kernels(
     given = dict(zip(program.params, args, strict=True))
     for ref in (*program.params, *program.buffers):
         kind = ref_type(ref)
-        raw, memory[ref] = guarded(np.asarray(given.get(ref, np.zeros(kind.shape, kind.dtype.numpy))))
+        first = program.initial[ref].value if ref in program.initial else 0
+        raw, memory[ref] = guarded(np.asarray(given.get(ref, np.full(kind.shape, first, kind.dtype.numpy))))
         raws.append(raw)
     for kernel in kernels:
         kernel.run(memory, cuts)

@@ -1,0 +1,103 @@
+"""Buffers with an initial value: before the first task that uses one, the launcher fills its memory.
+
+A clear is no launch: it needs no code of its own. The handler lists what to fill with which eight bytes (an element,
+repeated), in the order of the tasks; the launcher does it in passing, over the thread pool where that pays.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lowering.runtime.layout import Clear
+
+CLEAR_GRAIN = 1 << 17
+"""Bytes that make a chunk worth handing to a thread: some microseconds, as long as waking one takes."""
+
+CHUNK_STEP = 64
+"""Chunks are multiples of a cache line, so no two threads write one, and begin at a multiple of the pattern."""
+
+CLEAR_BEFORE, CLEAR_SLOT, CLEAR_OFFSET, CLEAR_BYTES, CLEAR_PATTERN, CLEAR_SIZE = 0, 8, 16, 24, 32, 40
+_PATTERN_BYTES = 8
+
+
+def clear_record(clear: Clear) -> list[str]:
+    """Fields of the handler's table for one clear."""
+    pattern = clear.value * (_PATTERN_BYTES // len(clear.value))
+    return [
+        f"i64 {clear.before}", f"i64 {clear.place.slot}", f"i64 {clear.place.offset}", f"i64 {clear.nbytes}",
+        f"i64 {int.from_bytes(pattern, sys.byteorder, signed=True)}",
+    ]  # fmt: skip
+
+
+LAST_CLEAR = ["i64 -1", *["i64 0"] * 4]
+"""Fields of the record that ends the table: it is before no task."""
+
+CLEARS = f"""
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+declare i64 @llvm.fshl.i64(i64, i64, i64)
+
+; bytes lo .. hi-1 of the memory at refs[0] become the pattern refs[1], repeated; lo is a multiple of its length
+define internal void @clear_bytes(ptr %refs, i64 %lo, i64 %hi) {{
+entry:
+  %data = load ptr, ptr %refs
+  %pattern = call i64 @load_i64(ptr %refs, i64 8)
+  %first = getelementptr i8, ptr %data, i64 %lo
+  %bytes = sub i64 %hi, %lo
+  %turned = call i64 @llvm.fshl.i64(i64 %pattern, i64 %pattern, i64 8)
+  %plain = icmp eq i64 %turned, %pattern
+  br i1 %plain, label %same, label %different
+same:
+  %byte = trunc i64 %pattern to i8
+  call void @llvm.memset.p0.i64(ptr %first, i8 %byte, i64 %bytes, i1 false)
+  ret void
+different:
+  %words = lshr i64 %bytes, 3
+  br label %head
+head:
+  %k = phi i64 [0, %different], [%k1, %body]
+  %inside = icmp ult i64 %k, %words
+  br i1 %inside, label %body, label %tail
+body:
+  %p = getelementptr i64, ptr %first, i64 %k
+  store i64 %pattern, ptr %p, align 1
+  %k1 = add i64 %k, 1
+  br label %head
+tail:
+  %end = getelementptr i64, ptr %first, i64 %words
+  %rest = and i64 %bytes, 7
+  %source = getelementptr i8, ptr %refs, i64 8
+  call void @llvm.memcpy.p0.p0.i64(ptr %end, ptr %source, i64 %rest, i1 false)
+  ret void
+}}
+
+; does the clears of the table that come before task %k, and gives the next one
+define internal ptr @run_clears(ptr %frame, ptr %table, i64 %k, ptr %slots, i64 %threads) {{
+entry:
+  %refs = alloca [2 x i64], align 8
+  br label %head
+head:
+  %clear = phi ptr [%table, %entry], [%next, %body]
+  %before = call i64 @load_i64(ptr %clear, i64 {CLEAR_BEFORE})
+  %due = icmp eq i64 %before, %k
+  br i1 %due, label %body, label %done
+body:
+  %slot = call i64 @load_i64(ptr %clear, i64 {CLEAR_SLOT})
+  %offset = call i64 @load_i64(ptr %clear, i64 {CLEAR_OFFSET})
+  %bytes = call i64 @load_i64(ptr %clear, i64 {CLEAR_BYTES})
+  %pattern = call i64 @load_i64(ptr %clear, i64 {CLEAR_PATTERN})
+  %ps = getelementptr ptr, ptr %slots, i64 %slot
+  %base = load ptr, ptr %ps
+  %data = getelementptr i8, ptr %base, i64 %offset
+  store ptr %data, ptr %refs
+  call void @store_i64(ptr %refs, i64 8, i64 %pattern)
+  call void @qd_parallel_for(ptr %frame, ptr @clear_bytes, ptr %refs, i64 0, i64 %bytes, i64 {CLEAR_GRAIN},
+                             i64 {CHUNK_STEP}, i64 %threads)
+  %next = getelementptr i8, ptr %clear, i64 {CLEAR_SIZE}
+  br label %head
+done:
+  ret ptr %clear
+}}
+"""
