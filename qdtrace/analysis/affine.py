@@ -12,7 +12,7 @@ where the form may wrap.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Task, Var
 from qdtrace.ir.types import DType, ScalarType
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class Quotient:
     """The quotient, truncated towards zero, of a value by a positive constant."""
 
-    key: Any
+    key: FormKey | Atom
     """What is divided: the terms and constant of a 32 bit form, or the variable where that is wider."""
     divisor: int
     dtype: DType
@@ -40,7 +40,7 @@ class Quotient:
 class Flipped:
     """The exclusive or of a form with a constant: different forms stay different."""
 
-    key: Any
+    key: FormKey
     """Terms and constant of the form."""
     bits: int
     """The constant, modulo 2**32."""
@@ -49,6 +49,7 @@ class Flipped:
 
 
 Term = Var | Quotient | Flipped
+FormKey = tuple[frozenset[tuple[Term, int]], int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,7 +66,7 @@ class Form:
         return hash(self.key)
 
     @property
-    def key(self) -> tuple[frozenset[tuple[Term, int]], int]:
+    def key(self) -> FormKey:
         """What equality looks at."""
         return frozenset(self.terms.items()), self.constant
 

@@ -2,7 +2,8 @@
 
 An index tuple is injective in the task index when equal tuples imply equal iterations. The proof looks at single
 components (`c * i + constant`, or a window: `c * i + r` with `r` within `0 .. c-1`, or the exclusive or of one with a
-constant) and at mixed radix pairs (`f // m` and `f % m` both used). The result is a set of *keys*: two accesses that share a key meet only inside one iteration.
+constant) and at mixed radix pairs (`f // m` and `f % m` both used). The result is a set of *keys*: two accesses that
+share a key meet only inside one iteration.
 """
 
 from __future__ import annotations
