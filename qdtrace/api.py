@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
+from qdtrace.compose.collector import collector_at_rest
 from qdtrace.compose.debug import run_blocking, take_failure
 from qdtrace.compose.staging import stage
 from qdtrace.config import current, options_from
@@ -155,7 +156,8 @@ class Jitted:
             if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
                 with jax.disable_jit(False):  # loops of this package exist only while a function is traced
                     return function(*args, **kwargs)
-            return _stage_call(self._function, args, kwargs, self._name, options)
+            with collector_at_rest():
+                return _stage_call(self._function, args, kwargs, self._name, options)
 
         function = jax.jit(staged, **self._given_settings())
         self._functions[now] = run_blocking(function) if options.debug else function

@@ -16,6 +16,7 @@ import jax
 from jax.core import ShapedArray
 from jax.interpreters import ad, batching, mlir
 
+from qdtrace.compose.collector import collector_at_rest
 from qdtrace.compose.debug import run_checked
 from qdtrace.errors import BackendError, GradientError
 from qdtrace.ir.printer import print_program
@@ -100,7 +101,7 @@ def compiled_for(staged: StagedProgram, name: str) -> Any:
             f"{staged.program.name}: needs codegen 'auto' or 'llvm' on {name}, got 'triton'", help="leave codegen out"
         )
     key = (name, staged)
-    with _lock:
+    with _lock, collector_at_rest():
         if key not in _compiled:
             _compiled[key] = backend(name).compile(staged.optimised, staged.options)
         return _compiled[key]

@@ -130,12 +130,14 @@ class _Builder:
     def renamed(self, eqn: JaxprEqn, inputs: list[Any], env: dict[Var, Any]) -> JaxprEqn:
         """The equation on resolved operands; results that are bound already (a body inlined twice) get new names."""
         outputs = list(eqn.outvars)
+        same = all(a is b for a, b in zip(inputs, eqn.invars, strict=True))
         for k, var in enumerate(outputs):
             if var in self.homes:
                 outputs[k] = env[var] = compat.new_var(var)
+                same = False
             else:
                 env.pop(var, None)
-        return eqn.replace(invars=inputs, outvars=outputs)
+        return eqn if same else eqn.replace(invars=inputs, outvars=outputs)
 
     def append(self, eqn: JaxprEqn) -> None:
         self.region.items.append(eqn)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import re
 import sys
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,7 @@ from qdtrace.ir.program import Loc
 from qdtrace.trace.compat import source_info_util
 
 if TYPE_CHECKING:
-    from types import FrameType, TracebackType
+    from types import CodeType, FrameType, TracebackType
 
     from qdtrace.trace.compat import JaxprEqn
 
@@ -78,12 +77,20 @@ def traceback_loc(traceback: TracebackType | None) -> Loc | None:
     return loc
 
 
-_SUMMARY = re.compile(r"^(?P<file>.*?):(?P<line>\d+)(?::\d+)?(?: \((?P<function>.*)\))?$")
-
-
 def eqn_loc(eqn: JaxprEqn) -> Loc | None:
     """The user's line that recorded an equation."""
-    found = _SUMMARY.match(source_info_util.summarize(eqn.source_info))
-    if found is None:
+    traceback = eqn.source_info.traceback
+    if traceback is None:
         return None
-    return Loc(found["file"], int(found["line"]), found["function"] or "")
+    is_users = source_info_util.is_user_filename
+    for code, at in zip(*traceback.raw_frames(), strict=True):
+        if is_users(code.co_filename):
+            return _place(code, at)
+    return None
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _place(code: CodeType, at: int) -> Loc:
+    """The line of an instruction. Most equations come from a line that made others before."""
+    frame = source_info_util.raw_frame_to_frame(code, at)
+    return Loc(frame.file_name, frame.start_line, frame.function_name)
