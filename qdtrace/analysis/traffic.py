@@ -1,0 +1,144 @@
+"""How many bytes a task must move between memory and the core, counted from the graph.
+
+Each element of a reference that a task loads is read once and each that it stores is written once, however often it
+does so: this is what a cache that holds everything of a task would move, and the least that any code for the task can.
+A load of what the same iteration has stored is free. An accumulation reads and writes. Private memory counts nothing.
+
+    range_for i in 0:i32 : 1000:i32
+      a: f32 = load x i              -- 4000 bytes read
+      b: f32 = load y 0:i32          -- 4 bytes read
+      c: f32 = mul a b
+      store x c i                    -- 4000 bytes written
+      d: f32 = load x i              -- nothing
+
+What is conditional or depends on data (`load x k` with `k` loaded) counts as often as it may happen, with each element
+of the reference once: then the count is the most, and `exact` is False.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from qdtrace.analysis.affine import AffineForms
+from qdtrace.analysis.footprint import Elements, IndexSets, trips
+from qdtrace.ir.primitives import Effect
+from qdtrace.ir.program import Literal, Var, ref_type
+from qdtrace.ir.types import RefType, Space
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from qdtrace.ir.program import Block, Eqn, Program, Task
+
+    Place = tuple[object, ...]
+
+_FIRST_INDEX = {"load": 1, "store": 2, "accum": 2, "atomic": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Bytes moved."""
+
+    read: int = 0
+    written: int = 0
+    exact: bool = True
+    """False where some of it is conditional or data-dependent: then the bytes are the most."""
+
+    @property
+    def total(self) -> int:
+        """Bytes read and written."""
+        return self.read + self.written
+
+    def __add__(self, other: Traffic) -> Traffic:
+        return Traffic(self.read + other.read, self.written + other.written, self.exact and other.exact)
+
+    def __str__(self) -> str:
+        return f"{'' if self.exact else 'at most '}{self.read} bytes read, {self.written} written"
+
+
+NOTHING = Traffic()
+
+
+def program_traffic(program: Program) -> Traffic:
+    """Bytes that all tasks of a program move, one after the other, and those of buffers that are cleared before."""
+    cleared = sum(ref_type(v).nbytes for v in program.initial)
+    return sum(map(task_traffic, program.tasks), Traffic(0, cleared))
+
+
+def task_traffic(task: Task) -> Traffic:
+    """Bytes that a task moves."""
+    return sum(reference_traffic(task).values(), NOTHING)
+
+
+def reference_traffic(task: Task) -> dict[Var, Traffic]:
+    """Bytes that a task moves of each reference that it touches."""
+    count = _Count(task)
+    found: dict[Var, Traffic] = {}
+    for ref in dict.fromkeys((*count.read, *count.written)):
+        low, high = count.read[ref].count() if ref in count.read else (0, 0)
+        least, most = count.written[ref].count() if ref in count.written else (0, 0)
+        size = ref.dtype.itemsize
+        found[ref] = Traffic(high * size, most * size, low == high and least == most)
+    return found
+
+
+class _Count:
+    """One walk over a task that collects what it touches."""
+
+    def __init__(self, task: Task) -> None:
+        self.forms = AffineForms(task)
+        self.sets = IndexSets(task, self.forms)
+        self.read: dict[Var, Elements] = {}
+        self.written: dict[Var, Elements] = {}
+        self.stored: dict[Place, None] = {}
+        """Places that the iteration has stored, on the path to where the walk is."""
+        self.eqns(task.head, True, 1)
+        count = 1 if task.index is None else trips(task.start, task.stop, 1)
+        self.block(task.body, count is not None, count)
+
+    def block(self, block: Block, sure: bool, times: int | None) -> None:
+        """A block; `sure`: it runs as soon as its task does, `times` over all."""
+        if times == 0:
+            return
+        before = len(self.stored)
+        self.eqns(block.eqns, sure, times)
+        while len(self.stored) > before:
+            self.stored.popitem()
+
+    def eqns(self, eqns: Iterable[Eqn], sure: bool, times: int | None) -> None:
+        for eqn in eqns:
+            name = eqn.primitive.name
+            if name == "for":
+                step = eqn.invars[2]
+                count = trips(eqn.invars[0], eqn.invars[1], int(step.value)) if isinstance(step, Literal) else None
+                inner = None if count is None or times is None else count * times
+                self.block(eqn.blocks[0], sure and count is not None, 0 if count == 0 else inner)
+            elif name == "while":
+                self.block(eqn.blocks[0], sure, None)
+                self.block(eqn.blocks[1], False, None)
+            elif eqn.blocks:
+                for block in eqn.blocks:
+                    self.block(block, False, times)
+            elif name in _FIRST_INDEX:
+                self.access(eqn, sure, times)
+
+    def access(self, eqn: Eqn, sure: bool, times: int | None) -> None:
+        ref = eqn.invars[0]
+        if not isinstance(ref, Var) or not isinstance(ref.type, RefType) or ref.type.space is Space.LOCAL:
+            return
+        first = 3 if eqn.params.get("op") == "cas" else _FIRST_INDEX[eqn.primitive.name]
+        indices = eqn.invars[first:]
+        place = (ref, *(self.forms.of(i).key for i in indices))
+        writes = eqn.primitive.name != "load"
+        # An accumulation is a read too.
+        reads = eqn.primitive.name == "accum" or Effect.READ in eqn.primitive.effects
+        known = place in self.stored
+        if known and not writes:
+            return
+        box = self.sets.box(ref.type, indices, times)
+        if reads and not known:
+            self.read.setdefault(ref, Elements(ref.type)).add(box, sure)
+        if writes:
+            self.written.setdefault(ref, Elements(ref.type)).add(box, sure)
+            self.stored.setdefault(place)
