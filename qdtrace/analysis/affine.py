@@ -187,6 +187,11 @@ class AffineForms:
             remainder = self.bounds(Form(rest.terms, rest.constant % divisor))
             if remainder is not None and remainder[0] >= 0 and remainder[1] < divisor:
                 return Form({t: c // divisor for t, c in whole.items()}, rest.constant // divisor)
+            if not form.constant and len(form.terms) == 1:
+                ((term, coefficient),) = form.terms.items()
+                if coefficient == 1 and isinstance(term, Quotient):  # truncation nests: (x // a) // b is x // (a * b)
+                    low, high = (_truncated(b, divisor) for b in interval)
+                    return Form({Quotient(term.key, term.divisor * divisor, term.dtype, low, high): 1})
         if interval is None:
             interval = limits(dtype)
         low, high = (_truncated(b, divisor) for b in interval)

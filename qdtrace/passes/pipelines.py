@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from qdtrace.passes.algebraic import Algebraic
+from qdtrace.passes.clear_buffers import ClearBuffers
 from qdtrace.passes.common_subexpressions import CommonSubexpressions
 from qdtrace.passes.constant_extraction import ConstantExtraction
 from qdtrace.passes.constant_folding import ConstantFolding
@@ -35,6 +36,7 @@ PASSES: Mapping[str, Callable[[Options], Pass]] = {
     "constant_extraction": lambda options: ConstantExtraction(),
     "dead_code": lambda options: DeadCode(),
     "simplify": lambda options: simplify_for(options),
+    "clear_buffers": lambda options: ClearBuffers(),
 }
 """Every pass by its name, made for some options."""
 
@@ -67,6 +69,7 @@ def stages(options: Options, observers: Sequence[Observer] = (), *, each_pass: b
         # may be constant in turn. Without a new cell to promote neither of the two runs again.
         PromoteCells(),
         simplify,
+        ClearBuffers(),
     )
 
 
