@@ -97,7 +97,7 @@ def _quotient_value(f: Frame, term: Quotient) -> str:
         total = f.text.op(f"trunc i64 {_sum(f, form)} to i32")
         quotient = f.text.op(f"{signed}div i32 {total}, {term.divisor}")
         return f.text.op(f"{'s' if signed == 's' else 'z'}ext i32 {quotient} to i64")
-    return f.text.op(f"{signed}div i64 {_term_value(f, term.key)}, {term.divisor}")  # type: ignore[arg-type]
+    return f.text.op(f"{signed}div i64 {_term_value(f, term.key)}, {term.divisor}")
 
 
 def _sum(f: Frame, form: Form) -> str:

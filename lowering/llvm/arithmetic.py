@@ -18,20 +18,21 @@ from qdtrace.ir.program import Literal
 from qdtrace.ir.types import DType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from lowering.llvm.ops import Ops
     from qdtrace.ir.program import Atom
 
-Params = dict[str, Any]
+    Params = Mapping[str, Any]
+    Rule = Callable[[Ops, DType, list[str], Params, tuple[Atom, ...]], str]
 
-RULES: dict[str, Callable] = {}
+RULES: dict[str, Rule] = {}
 
 
-def rule(*names: str):
+def rule(*names: str) -> Callable[[Rule], Rule]:
     """Registers a rule for primitives."""
 
-    def register(fn: Callable) -> Callable:
+    def register(fn: Rule) -> Rule:
         for name in names:
             RULES[name] = fn
         return fn
@@ -269,7 +270,11 @@ def _nextafter(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple
     a, b = values
     t, width = o.type(d), {DType.f64: 64, DType.f32: 32}.get(d, 16)
     integer = {64: DType.i64, 32: DType.i32, 16: DType.i16}[width]
-    n, i = o.type(integer), lambda k: o.constant(k, integer)
+    n = o.type(integer)
+
+    def i(value: int) -> str:
+        return o.constant(value, integer)
+
     bits = conversions.bitcast(o, d, a, integer)
     up = o.compare("fcmp olt", t, a, b)
     negative = o.compare("icmp slt", n, bits, i(0))

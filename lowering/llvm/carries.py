@@ -115,7 +115,7 @@ class Carries:
 
     def flat_types(self) -> list[str]:
         """Types in the order of the phis."""
-        found = []
+        found: list[str] = []
         for param, uniform, group in zip(self.params, self.uniform, self.initial, strict=True):
             found += [self._type(param.dtype, uniform)] * len(group)
         for param, group in zip(self.params, self.initial_kept, strict=True):
@@ -138,7 +138,7 @@ class Carries:
 
 def merge(f: Frame, carries: Carries, before: str, latch: str, last: Sequence[str]) -> None:
     """Results of a loop that may be skipped: phis of the initial and the last values."""
-    found = []
+    found: list[str] = []
     for type_, first, value in zip(carries.flat_types(), carries.flat_initial(), last, strict=True):
         found.append(f.text.op(f"phi {type_} [ {first}, %{before} ], [ {value}, %{latch} ]"))
     carries.finish(found)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Atom, Block, Eqn
 
     EmitBlock = Callable[[Frame, Block], None]
+    _Enters = Callable[[str, str, str], str]
+    _GoesOn = Callable[[str, str, str, str], str]
 
 FLATTEN_COST = 24
 """Branches of at most this cost are evaluated both and selected."""
@@ -220,7 +222,7 @@ def _unroll(f: Frame, eqn: Eqn) -> str:
     return f", !llvm.loop {name}"
 
 
-def _tests(f: Frame, eqn: Eqn, o: Ops) -> tuple[Callable[..., str], Callable[..., str]]:
+def _tests(f: Frame, eqn: Eqn, o: Ops) -> tuple[_Enters, _GoesOn]:
     """Two functions that emit "the loop is entered" and "there is a further iteration" for lanes of `o`."""
     step = eqn.invars[2]
     d = step.dtype
@@ -381,7 +383,7 @@ def _divergent_while(f: Frame, eqn: Eqn, emit: EmitBlock) -> None:
     text.branch(f.any(live.vectors), loop, done)
     phis.close([steps, *after], latch, asks)
     text.begin(done)
-    found = []
+    found: list[str] = []
     for type_, first, value in zip(carries.flat_types(), held, carries.flat(), strict=True):
         found.append(text.op(f"phi {type_} [ {first}, %{tested} ], [ {value}, %{asks} ]"))
     carries.finish(found)

@@ -8,6 +8,8 @@ from lowering.llvm.types import REGISTER, SMALL_FLOATS, compute_dtype
 from qdtrace.ir.types import DType
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lowering.llvm.ops import Ops
 
 
@@ -18,9 +20,13 @@ def round_to(o: Ops, dtype: DType, value: str) -> str:
     return from_bits(o, dtype, to_bits(o, dtype, value)) if dtype is DType.f16 else _round_bf16(o, value)
 
 
+def _numbers(o: Ops) -> Callable[[int], str]:
+    return lambda value: o.number("i32", value)
+
+
 def _round_bf16(o: Ops, value: str) -> str:
     """Adds half a unit of the kept bits, then drops the rest; a NaN keeps its sign and becomes quiet."""
-    i32, n = o.vector("i32"), lambda k: o.number("i32", k)
+    i32, n = o.vector("i32"), _numbers(o)
     bits = o.cast("bitcast", "float", value, "i32")
     odd = o.binary("and", i32, o.binary("lshr", i32, bits, n(16)), n(1))
     rounded = o.binary("add", i32, o.binary("add", i32, bits, n(0x7FFF)), odd)
@@ -52,7 +58,7 @@ def from_bits(o: Ops, dtype: DType, bits: str) -> str:
 
 def _half_bits(o: Ops, value: str) -> str:
     """f32 to the bits of f16 without hardware: integers for normal numbers, an addition that rounds for small ones."""
-    i32, f32, n = o.vector("i32"), o.vector("float"), lambda k: o.number("i32", k)
+    i32, f32, n = o.vector("i32"), o.vector("float"), _numbers(o)
     bits = o.cast("bitcast", "float", value, "i32")
     sign = o.binary("and", i32, bits, n(-0x80000000))
     size = o.binary("xor", i32, bits, sign)
@@ -71,7 +77,7 @@ def _half_bits(o: Ops, value: str) -> str:
 
 
 def _from_half_bits(o: Ops, bits: str) -> str:
-    i32, f32, n = o.vector("i32"), o.vector("float"), lambda k: o.number("i32", k)
+    i32, f32, n = o.vector("i32"), o.vector("float"), _numbers(o)
     wide = o.cast("zext", "i16", bits, "i32")
     sign = o.binary("shl", i32, o.binary("and", i32, wide, n(0x8000)), n(16))
     size = o.binary("shl", i32, o.binary("and", i32, wide, n(0x7FFF)), n(13))

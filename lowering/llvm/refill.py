@@ -286,7 +286,8 @@ class _Emission:
         text.do(f"store {i32} {f.lanes.range('i32')}, ptr {numbers}")
         symbol = f"llvm.masked.expandload.v{f.width}i32"
         text.module.declare(symbol, i32, f"ptr, {bits}, {i32}")
-        ranks, before = [], ""
+        ranks: list[str] = []
+        before = ""
         for mask in idle:
             rank = text.op(f"call {i32} @{symbol}(ptr {numbers}, {bits} {mask}, {i32} zeroinitializer)")
             if before:
@@ -324,7 +325,7 @@ class _Emission:
             self._bind(param, registers)
         for eqn in self.body.eqns:
             self.emit(f, eqn)
-        state = {}
+        state: dict[Var, list[str]] = {}
         for param, result in zip(self.params, self.body.results, strict=True):
             new = _pairs(self._vectors(result), old[param])
             state[param] = [f.blend(mask, param.dtype, a, b, v) for v, (a, b) in new]

@@ -6,12 +6,14 @@ import functools
 import hashlib
 import os
 from dataclasses import dataclass
+from typing import Any, cast
 
 import llvmlite.binding as llvm
 
 from lowering.llvm.unlocked import run_passes
 from qdtrace.errors import BackendError
 
+LLVM_VERSION = cast("tuple[int, ...]", llvm.llvm_version_info)
 _FORCED = "QD_CPU_TARGET"
 _LEVELS = {
     "avx512": ("x86-64-v4", 512, 32),
@@ -42,7 +44,7 @@ class Target:
     @property
     def key(self) -> str:
         """Short content hash, for caches."""
-        parts = (self.name, self.triple, self.cpu, self.features, self.vector_bits, llvm.llvm_version_info)
+        parts = (self.name, self.triple, self.cpu, self.features, self.vector_bits, LLVM_VERSION)
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
     @staticmethod
@@ -80,7 +82,7 @@ def _make(cpu: str, features: str, bits: int, registers: int, has_masks: bool, h
 
 @functools.cache
 def _host() -> Target:
-    features = llvm.get_host_cpu_features()
+    features: Any = llvm.get_host_cpu_features()
     wide = all(features.get(f, False) for f in ("avx512f", "avx512bw", "avx512dq", "avx512vl"))
     avx2 = features.get("avx2", False) and features.get("fma", False)
     arm = llvm.get_process_triple().startswith(("aarch64", "arm64"))

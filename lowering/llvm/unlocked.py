@@ -10,12 +10,17 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from llvmlite.binding import ffi
+from llvmlite.binding import ffi as _ffi
 
 if TYPE_CHECKING:
     import llvmlite.binding as llvm
+
+
+# llvmlite has no types, and its handles of LLVM objects are private.
+# pyright: reportPrivateUsage=false
+ffi: Any = _ffi
 
 
 @functools.cache

@@ -95,7 +95,7 @@ class ArtifactCache:
 
     def size(self) -> tuple[int, int]:
         """Number of files, and bytes in them."""
-        sizes = []
+        sizes: list[int] = []
         for path in self._files():
             with contextlib.suppress(OSError):
                 sizes.append(path.stat().st_size)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from lowering.runtime import abi
 from lowering.runtime.abi import c_string
 from lowering.runtime.clear import CLEARS, LAST_CLEAR, clear_record
-from lowering.runtime.parallel import parallel_for
+from lowering.runtime.parallel import parallel_for, slot_limit
 from qdtrace.ir.program import Literal, Task, Var, ref_type
 
 if TYPE_CHECKING:
@@ -25,15 +25,17 @@ if TYPE_CHECKING:
 
 GRAIN_OPERATIONS = 32768
 """Scalar operations that make a chunk worth handing to a thread: some microseconds, as long as waking one takes."""
+SLOT_OPERATIONS = 16
+"""Scalar operations that make a byte of a chunk's slot worth clearing and combining."""
 
 ENTRY = "qd_handler"
-LAUNCHER_EXPORTS = ("qd_run", "qd_parallel_for", "qd_api_seen")
+LAUNCHER_EXPORTS = ("qd_run", "qd_parallel_for", "qd_parallel_reduce", "qd_api_seen")
 
 PROGRAM_NAME, PROGRAM_ARGS, PROGRAM_RESULTS, PROGRAM_CHECKS = 0, 8, 16, 24
 PROGRAM_TASK_COUNT, PROGRAM_TASKS, PROGRAM_THREADS, PROGRAM_MAX_REFS, PROGRAM_CLEARS = 32, 40, 48, 56, 64
 CHECK_DTYPE, CHECK_ELEMENTS, CHECK_LABEL, CHECK_SIZE = 0, 8, 16, 24
 TASK_CODE, TASK_BOUNDS, TASK_REFS, TASK_REF_COUNT, TASK_START, TASK_STOP = 0, 8, 16, 24, 32, 40
-TASK_GRAIN, TASK_LANES, TASK_SIZE = 48, 56, 64
+TASK_GRAIN, TASK_LANES, TASK_COMBINE, TASK_SLOT, TASK_MOST_SLOTS, TASK_SIZE = 48, 56, 64, 72, 80, 88
 MESSAGE_SIZE = 512
 
 
@@ -44,27 +46,31 @@ class TaskShape:
     cost: int
     """Estimated scalar operations of one iteration."""
     lanes: int
+    slot_bytes: int = 0
+    """Memory for the partial results of a chunk; 0 when it does not reduce."""
 
 
 def grain_of(shape: TaskShape) -> int:
     """Iterations of the smallest chunk worth a thread, a multiple of the lanes."""
-    steps = -(-GRAIN_OPERATIONS // (max(shape.cost, 1) * shape.lanes))
+    operations = GRAIN_OPERATIONS + SLOT_OPERATIONS * shape.slot_bytes
+    steps = -(-operations // (max(shape.cost, 1) * shape.lanes))
     return max(steps, 1) * shape.lanes
 
 
 def handler_text(layout: Layout, shapes: Sequence[TaskShape], max_threads: int = 0) -> str:
-    """LLVM IR of the handler: exports `qd_handler`, needs `qd_run` and `qd_task_K`, `qd_bounds_K` of each task."""
+    """LLVM IR of the handler: exports `qd_handler`, needs `qd_run` and `qd_task_K` (and `qd_bounds_K`, `qd_combine_K`) of each task."""
     program = layout.program
     lines = [
         "declare ptr @qd_run(ptr, ptr)",
         f"@name = private constant {c_string(program.name)}",
         *_checks(layout),
     ]
-    records = []
+    records: list[str] = []
     for k, (task, shape) in enumerate(zip(program.tasks, shapes, strict=True)):
         lines += _task_refs(layout, k)
         lines += [f"declare void @{symbol}(ptr, ptr)" for symbol in bounds_symbols(k, task)]
-        lines += [f"declare void @qd_task_{k}(ptr, i64, i64)"]
+        lines += [f"declare void @{symbol}(ptr, ptr, i64)" for symbol in combine_symbols(k, shape)]
+        lines += [f"declare void @qd_task_{k}(ptr, i64, i64, ptr)"]
         records.append(_task_record(layout, k, task, shape))
     lines += [f"@tasks = private constant {_struct(records)}"]
     clears = [*map(clear_record, layout.clears), LAST_CLEAR]
@@ -89,6 +95,11 @@ def handler_text(layout: Layout, shapes: Sequence[TaskShape], max_threads: int =
 def bounds_symbols(k: int, task: Task) -> tuple[str, ...]:
     """The bounds function of task number `k` if it has to be called: static bounds stand in the table."""
     return () if _static_bounds(task) else (f"qd_bounds_{k}",)
+
+
+def combine_symbols(k: int, shape: TaskShape) -> tuple[str, ...]:
+    """The function that combines what chunks of task number `k` have reduced, if they do."""
+    return (f"qd_combine_{k}",) if shape.slot_bytes else ()
 
 
 def _static_bounds(task: Task) -> tuple[int, int] | None:
@@ -131,16 +142,18 @@ def _task_refs(layout: Layout, k: int) -> list[str]:
 def _task_record(layout: Layout, k: int, task: Task, shape: TaskShape) -> str:
     start, stop = _static_bounds(task) or (0, 0)
     bounds = "null" if _static_bounds(task) else f"@qd_bounds_{k}"
+    combine = f"@qd_combine_{k}" if shape.slot_bytes else "null"
     return _struct(
         [
             f"ptr @qd_task_{k}", f"ptr {bounds}", f"ptr @refs_{k}", f"i64 {len(layout.task_refs[k])}",
             f"i64 {start}", f"i64 {stop}", f"i64 {grain_of(shape)}", f"i64 {shape.lanes}",
+            f"ptr {combine}", f"i64 {shape.slot_bytes}", f"i64 {slot_limit(shape.slot_bytes)}",
         ]
     )  # fmt: skip
 
 
 def launcher_text(triple: str) -> str:
-    """LLVM IR of the launcher: exports `qd_run`, `qd_parallel_for` and `qd_api_seen`."""
+    """LLVM IR of the launcher: exports `qd_run`, the parallel loops and `qd_api_seen`."""
     return "\n".join([abi.PRELUDE, abi.dtype_names(), parallel_for(triple), CLEARS, _RUN])
 
 
@@ -304,8 +317,18 @@ go:
   %code = call ptr @load_ptr(ptr %task, i64 {TASK_CODE})
   %grain = call i64 @load_i64(ptr %task, i64 {TASK_GRAIN})
   %lanes = call i64 @load_i64(ptr %task, i64 {TASK_LANES})
+  %combine = call ptr @load_ptr(ptr %task, i64 {TASK_COMBINE})
+  %plain = icmp eq ptr %combine, null
+  br i1 %plain, label %loop, label %reduce
+loop:
   call void @qd_parallel_for(ptr %frame, ptr %code, ptr %refs, i64 %start, i64 %stop, i64 %grain, i64 %lanes,
                              i64 %threads)
+  br label %done
+reduce:
+  %slot_bytes = call i64 @load_i64(ptr %task, i64 {TASK_SLOT})
+  %most = call i64 @load_i64(ptr %task, i64 {TASK_MOST_SLOTS})
+  call void @qd_parallel_reduce(ptr %frame, ptr %code, ptr %refs, i64 %start, i64 %stop, i64 %grain, i64 %lanes,
+                                i64 %threads, ptr %combine, i64 %slot_bytes, i64 %most)
   br label %done
 done:
   ret void

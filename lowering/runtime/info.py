@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import jax
 import llvmlite
-import llvmlite.binding as llvm
 import numpy as np
 
+from lowering.llvm.target import LLVM_VERSION
 from lowering.runtime.keys import compiler_version
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def versions() -> dict[str, str]:
         "jax": jax.__version__,
         "jaxlib": version("jaxlib"),
         "llvmlite": llvmlite.__version__,
-        "LLVM": ".".join(map(str, llvm.llvm_version_info)),
+        "LLVM": ".".join(map(str, LLVM_VERSION)),
     }
 
 

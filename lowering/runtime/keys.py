@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import llvmlite
-import llvmlite.binding as llvm
 
 import lowering
 import qdtrace.analysis
 import qdtrace.ir
+from lowering.llvm.target import LLVM_VERSION
 from qdtrace.ir.printer import print_task
 from qdtrace.ir.program import ref_type
 
@@ -54,7 +54,7 @@ def program_content(layout: Layout, tasks: Sequence[str], max_threads: int) -> s
 
 def artifact_key(content: str, target: Target) -> str:
     """Key of the machine code for a content key."""
-    return digest(content, target.key, llvmlite.__version__, llvm.llvm_version_info, compiler_version())
+    return digest(content, target.key, llvmlite.__version__, LLVM_VERSION, compiler_version())
 
 
 @functools.cache

@@ -42,7 +42,7 @@ def split(name: str, kind: type[np.floating], parts: int, spare: int = 0) -> tup
     """A constant as a sum of numbers of a format, largest first; the last `spare` bits of the first are 0."""
     digits = _DIGITS[name].replace(".", "")
     numerator, denominator = int(digits), 10 ** (len(digits) - 1)
-    result = []
+    result: list[float] = []
     for k in range(parts):
         part = float(kind(numerator / denominator))
         if k == 0 and spare:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import mpmath as mp
+import mpmath
 import numpy as np
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     """An mpmath real; its own types do not tell reals from complex numbers."""
     Function = Callable[[Number], Number]
 
+mp: Any = mpmath  # which has no types
 DIGITS = 60
 _TINY = mp.mpf(10) ** -20
 """Stands for 0 where the formula is 0/0 there."""
