@@ -9,7 +9,9 @@ from qdtrace.passes.clear_buffers import ClearBuffers
 from qdtrace.passes.common_subexpressions import CommonSubexpressions
 from qdtrace.passes.constant_extraction import ConstantExtraction
 from qdtrace.passes.constant_folding import ConstantFolding
+from qdtrace.passes.contract import Contract
 from qdtrace.passes.dead_code import DeadCode
+from qdtrace.passes.fuse_tasks import FuseTasks
 from qdtrace.passes.loop_invariant import LoopInvariant
 from qdtrace.passes.observers import observers_for
 from qdtrace.passes.peephole import Peephole
@@ -35,6 +37,8 @@ PASSES: Mapping[str, Callable[[Options], Pass]] = {
     "loop_invariant": lambda options: LoopInvariant(),
     "constant_extraction": lambda options: ConstantExtraction(),
     "dead_code": lambda options: DeadCode(),
+    "fuse_tasks": lambda options: fuse_for(options),
+    "contract": lambda options: Contract(),
     "simplify": lambda options: simplify_for(options),
     "clear_buffers": lambda options: ClearBuffers(),
 }
@@ -50,6 +54,11 @@ def simplify_for(options: Options, on_round: Callable[[str, Program], None] | No
         rounds=ROUNDS if options.advanced_optimization else 1,
         on_round=on_round,
     )
+
+
+def fuse_for(options: Options) -> FuseTasks:
+    """Task fusion as the options want it."""
+    return FuseTasks(options.fuse_tasks, options.fuse_tasks_raw)
 
 
 def stages(options: Options, observers: Sequence[Observer] = (), *, each_pass: bool = False) -> tuple[Pass, ...]:

@@ -1,0 +1,83 @@
+"""Tasks that do nothing but store one constant in every element of a buffer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from qdtrace.analysis.affine import AffineForms, Form
+from qdtrace.ir.builder import Builder
+from qdtrace.ir.program import Literal, ref_type
+from qdtrace.ir.types import I32 as _I32
+
+if TYPE_CHECKING:
+    from qdtrace.ir.program import Atom, Eqn, Task, Var
+
+ROW_LIMIT = 16
+"""Elements of the largest row that is stored by one iteration."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fill:
+    """A buffer filled with a literal by a task of its own."""
+
+    ref: Var
+    value: Literal
+    task: Task
+
+    def for_bounds(self, start: Atom, stop: Atom, index: Var) -> tuple[Eqn, ...] | None:
+        """Equations that fill the buffer when run for every `index` in `start:stop`; None where that is not possible.
+
+        One element an iteration, or one row where there are as many iterations as rows.
+        """
+        shape = ref_type(self.ref).shape
+        if not (isinstance(start, Literal) and isinstance(stop, Literal)) or int(start.value):
+            return None
+        count, builder = int(stop.value), Builder()
+        builder.loc = self.task.loc
+        size = ref_type(self.ref).size
+        if shape and count == shape[0] and size <= ROW_LIMIT * count:
+            for number in range(size // max(count, 1)):
+                builder.store(self.ref, self.value, index, *_position(number, shape[1:]))
+        elif count == size:
+            builder.store(self.ref, self.value, *_unravel(builder, index, shape))
+        else:
+            return None
+        return tuple(builder.current.eqns)
+
+
+def _position(number: int, shape: tuple[int, ...]) -> list[Literal]:
+    """Indices of an element of a row, by its number."""
+    out: list[Literal] = []
+    for extent in reversed(shape):
+        out.append(Literal(_I32.dtype.numpy.type(number % extent), _I32))
+        number //= extent
+    return out[::-1]
+
+
+def _unravel(builder: Builder, index: Atom, shape: tuple[int, ...]) -> list[Atom]:
+    out: list[Atom] = []
+    for extent in reversed(shape[1:]):
+        size = builder.constant(extent, index.dtype)
+        out.append(builder("rem", index, size))
+        index = builder("div", index, size)
+    return [index, *reversed(out)] if shape else []
+
+
+def fill_of(task: Task) -> Fill | None:
+    """The fill that a task is; None when it does something else, or does not surely reach every element.
+
+    The proof: the row-major element number of the only store is the task's index, which runs over all of them.
+    """
+    if task.index is None or not isinstance(task.start, Literal) or not isinstance(task.stop, Literal):
+        return None
+    stores = [e for e in task.body.eqns if e.primitive.effects or e.blocks]
+    if len(stores) != 1 or stores[0].primitive.name != "store":
+        return None
+    ref, value, *indices = stores[0].invars
+    kind = ref_type(ref)
+    if not isinstance(value, Literal) or int(task.start.value) or int(task.stop.value) != kind.size:
+        return None
+    if kind.size != 1 and AffineForms(task).address(kind, indices) != Form({task.index: 1}):
+        return None
+    return Fill(ref, value, task)  # type: ignore[arg-type]

@@ -1,0 +1,53 @@
+"""Equal values in the heads of different tasks.
+
+Heads are numbered as in local value numbering: two equations are equal when primitive, parameters and operands are, and
+for loads also the version of the memory that is read, which every task that writes it raises.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING
+
+from qdtrace.ir.program import Atom, Eqn, Literal, Task, Var
+from qdtrace.ir.walk import substitute_eqn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+
+@dataclass(slots=True)
+class HeadNumbers:
+    """Gives equal head equations one set of variables, for the tasks of a program in order."""
+
+    _known: dict[tuple[object, ...], Eqn] = field(default_factory=dict[tuple[object, ...], Eqn])
+    _versions: dict[Var, int] = field(default_factory=dict[Var, int])
+    _counter: Iterator[int] = field(default_factory=count)
+
+    def shared(self, task: Task) -> tuple[tuple[Eqn, ...], dict[Var, Atom]]:
+        """The head in terms of the first equal equations, and what replaces the task's own variables."""
+        env: dict[Var, Atom] = {}
+        out: dict[Eqn, None] = {}
+        for eqn in task.head:
+            renamed = substitute_eqn(eqn, env)
+            if not eqn.blocks and len(eqn.outvars) == 1 and eqn.primitive.name != "cell":
+                known = self._known.setdefault(self._key(renamed), renamed)
+                if known.outvars[0] is not eqn.outvars[0]:
+                    env[eqn.outvars[0]] = known.outvars[0]
+                renamed = known
+            out[renamed] = None
+        return tuple(out), env
+
+    def written(self, refs: Iterable[Var]) -> None:
+        """Takes note that a task changed these references."""
+        for ref in refs:
+            self._versions[ref] = next(self._counter) + 1
+
+    def _key(self, eqn: Eqn) -> tuple[object, ...]:
+        operands = [a.key if isinstance(a, Literal) else a for a in eqn.invars]
+        params = tuple(sorted((k, repr(v)) for k, v in eqn.params.items()))
+        version = None
+        if eqn.primitive.effects and isinstance(eqn.invars[0], Var):
+            version = self._versions.get(eqn.invars[0], 0)
+        return (eqn.primitive.name, params, version, *operands)

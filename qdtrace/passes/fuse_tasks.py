@@ -1,0 +1,326 @@
+"""Task fusion: neighbouring tasks over the same range become one, so that values pass in registers.
+
+Before:  range_for i in 0:i32 : 8:i32         After:  range_for i in 0:i32 : 8:i32
+           a: f32 = load x i                            a: f32 = load x i
+           store y a i                                  store y a i
+         range_for j in 0:i32 : 8:i32                   b: f32 = load y i
+           b: f32 = load y j                            c: f32 = mul b b
+           c: f32 = mul b b                             store z c i
+           store z c j
+
+Tasks join when their bounds are equal (as constants, or as the same value in the graph) and no iteration touches what
+another iteration of the other task writes; see `fusion_groups` for the rules and `fusion_cost` for what pays. A task
+may move in front of tasks that it does not depend on, and a group behind tasks that do not depend on it. A task that
+fills a buffer is kept back until the first task that touches the buffer, and joins it in whatever range that one has.
+
+Moves no value into registers: `contract` and `memory` do that. Work per task is its number of accesses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from itertools import count, zip_longest
+from typing import TYPE_CHECKING, ClassVar
+
+from qdtrace.analysis.accesses import ATOMIC, READ, WRITE, TaskAccesses
+from qdtrace.analysis.fills import fill_of
+from qdtrace.analysis.heads import HeadNumbers
+from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var
+from qdtrace.ir.walk import substitute_atom, substitute_block, substitute_eqn, task_refs
+from qdtrace.passes.base import Pass
+from qdtrace.passes.fusion_cost import judge
+from qdtrace.passes.fusion_decisions import Decision
+from qdtrace.passes.fusion_groups import Bounds, Group, Prepared, may_join
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from qdtrace.analysis.fills import Fill
+
+ROUNDS = 3
+"""A group that was made in one round may join another in the next."""
+SINK_LIMIT = 32
+"""References of the largest group that moves behind others: moving it costs that much."""
+
+
+@dataclass(frozen=True)
+class FuseTasks(Pass):
+    """Joins tasks over equal ranges."""
+
+    name: ClassVar[str] = "fuse_tasks"
+    mode: str = "auto"
+    """`off`, `auto` (where it pays) or `aggressive` (wherever it is right)."""
+    read_after_write: bool = True
+    """Also where an iteration reads what it wrote itself."""
+    on_decision: Callable[[Decision], None] | None = None
+
+    def __call__(self, program: Program) -> Program:
+        """The program with tasks joined; the same object when none was."""
+        if self.mode == "off" or len(program.tasks) < 2:
+            return program
+        for _ in range(ROUNDS):
+            before, program = program, _Scheduler(self, program).run()
+            if program is before or len(program.tasks) == len(before.tasks):
+                break
+        return program
+
+
+@dataclass(slots=True)
+class _RefState:
+    """Which groups touched a reference: the last ones in running order, and those nobody depends on yet."""
+
+    last: dict[str, Group] = field(default_factory=dict[str, Group])
+    """Per mode: the group with the largest order."""
+    free: dict[str, list[Group]] = field(default_factory=dict[str, list[Group]])
+
+
+def _depends(first: str, second: str) -> bool:
+    """An access of the second mode has to stay behind one of the first mode."""
+    if first == READ and second == READ:
+        return False
+    return first != second or first in (WRITE, ATOMIC)
+
+
+class _Scheduler:
+    """One walk over the tasks of a program."""
+
+    def __init__(self, options: FuseTasks, program: Program) -> None:
+        self.options = options
+        self.program = program
+        self.heads = HeadNumbers()
+        self.groups: list[Group] = []
+        self.refs: dict[Var, _RefState] = {}
+        self.newest: dict[Bounds, Group] = {}
+        self.held: dict[Var, Prepared] = {}
+        self.fills: dict[Var, Fill] = {}
+        self.indices: dict[Bounds, Var] = {}
+        self.orders: Iterator[int] = count()
+        local = set(program.buffers) - set(program.results) - set(program.initial)
+        self.last_use: dict[Var, int] = {}
+        for number, task in enumerate(program.tasks):
+            for ref in task_refs(task):
+                self.last_use[ref] = number
+        self.local = local
+        self.fillable = set(program.buffers) - set(program.initial)
+        self.number = 0
+
+    def run(self) -> Program:
+        """The program with groups for tasks."""
+        for number, task in enumerate(self.program.tasks):
+            self.number = number
+            self.add(task)
+        for ref in list(self.held):
+            self.release(ref)
+        self.groups.sort(key=lambda g: g.order)
+        used: set[Var] = set()
+        tasks = tuple([_joined(g, used) for g in self.groups])
+        if all(a is b for a, b in zip_longest(tasks, self.program.tasks)):
+            return self.program
+        return replace(self.program, tasks=tasks)
+
+    # ------------------------------------------------------------------ tasks
+    def add(self, task: Task) -> None:
+        """Takes the next task of the program."""
+        fill = fill_of(task)
+        if fill is not None and task.hints.get("fuse") is not False and fill.ref in self.fillable:
+            self.fillable.discard(fill.ref)
+            self.fills[fill.ref] = fill
+            self.held[fill.ref] = self.prepare(task)
+            self.heads.written((fill.ref,))
+            return
+        prepared = self.prepare(task)
+        touched = [*prepared.accesses.by_ref, *prepared.accesses.head_reads]
+        self.fillable.difference_update(touched)
+        for ref in dict.fromkeys(touched):
+            if ref in self.held:
+                prepared = self.with_fill(ref, prepared)
+        self.heads.written(r for r, a in prepared.accesses.by_ref.items() if any(x.writes for x in a))
+        self.place(prepared)
+
+    def prepare(self, task: Task) -> Prepared:
+        """The task over the index and the heads of its class."""
+        head, env = self.heads.shared(task)
+        start, stop = substitute_atom(task.start, env), substitute_atom(task.stop, env)
+        bounds: Bounds | None = None
+        if task.kind == "serial":
+            bounds = None if task.hints.get("fuse") is False else ("serial",)
+        elif task.hints.get("fuse") is not False and task.index is not None:
+            hints = tuple(sorted((k, repr(v)) for k, v in task.hints.items() if k != "fuse"))
+            bounds = ("range", task.index.dtype, _bound_key(start), _bound_key(stop), hints)
+            env[task.index] = self.indices.setdefault(bounds, task.index)
+        index = substitute_atom(task.index, env) if task.index is not None else None
+        shared = replace(
+            task, index=index, start=start, stop=stop, head=head, body=substitute_block(task.body, env)
+        )
+        return Prepared(task, shared, bounds, TaskAccesses(shared))
+
+    def with_fill(self, ref: Var, prepared: Prepared) -> Prepared:
+        """The task with the fill of a buffer in front; where that cannot be, the fill gets a place of its own."""
+        fill, task = self.fills[ref], prepared.task
+        eqns = None
+        if task.index is not None and prepared.bounds is not None and prepared.original.kind == "range_for":
+            eqns = fill.for_bounds(task.start, task.stop, task.index)
+        if eqns is not None:
+            filler = replace(task, body=Block((), eqns), name=fill.task.name, loc=fill.task.loc)
+            first = Prepared(filler, filler, prepared.bounds, TaskAccesses(filler))
+            group = Group(0, prepared.bounds)
+            group.add(first)
+            verdict = may_join(group, prepared, read_after_write=self.options.read_after_write)
+            locs = (fill.task.loc, task.loc, *verdict.locs)
+            self.note(fill.task.name, prepared.name, verdict.legal, verdict.reason, locs)
+            if verdict.legal:
+                del self.held[ref]
+                body = Block((), (*eqns, *task.body.eqns))
+                joined = replace(task, body=body)
+                return Prepared(joined, joined, prepared.bounds, TaskAccesses(joined))
+        self.release(ref)
+        return prepared
+
+    def release(self, ref: Var) -> None:
+        """Gives a fill that was kept back a place of its own."""
+        self.place(self.held.pop(ref), alone=True)
+
+    # ------------------------------------------------------------------ groups
+    def place(self, task: Prepared, *, alone: bool = False) -> None:
+        """Adds a task to the group it joins, or to a new one."""
+        after = self.predecessor(task)
+        group = None if alone or task.bounds is None else self.choose(task, after)
+        if group is None:
+            group = Group(next(self.orders), task.bounds)
+            self.groups.append(group)
+            if task.bounds is not None and not alone:
+                self.newest[task.bounds] = group
+            group.add(task)
+        for ref, modes in self.uses(task):
+            state = self.refs.setdefault(ref, _RefState())
+            for mode in modes:
+                for other, waiting in state.free.items():
+                    if _depends(other, mode) and waiting:
+                        kept = [g for g in waiting if g is group]
+                        for g in waiting:
+                            g.has_dependents = g.has_dependents or g is not group
+                        state.free[other] = kept
+                last = state.last.get(mode)
+                if last is None or last.order < group.order:
+                    state.last[mode] = group
+                if group not in (free := state.free.setdefault(mode, [])):
+                    free.append(group)
+
+    def uses(self, task: Prepared) -> Iterable[tuple[Var, set[str]]]:
+        """References and the modes in which a task uses them."""
+        modes = {ref: {a.mode for a in accesses} for ref, accesses in task.accesses.by_ref.items()}
+        for ref in task.accesses.head_reads:
+            modes.setdefault(ref, set()).add(READ)
+        return modes.items()
+
+    def predecessor(self, task: Prepared) -> Group | None:
+        """The last group that the task has to come after."""
+        found: Group | None = None
+        for ref, modes in self.uses(task):
+            state = self.refs.get(ref)
+            for other, group in state.last.items() if state is not None else ():
+                if (found is None or group.order > found.order) and any(_depends(other, m) for m in modes):
+                    found = group
+        return found
+
+    def choose(self, task: Prepared, after: Group | None) -> Group | None:
+        """The group that the task joins."""
+        assert task.bounds is not None
+        newest = self.newest.get(task.bounds)
+        candidates: list[Group] = []
+        if after is not None and after.bounds == task.bounds and after.bounds is not None:
+            candidates.append(after)
+        if newest is not None and newest not in candidates and (after is None or newest.order > after.order):
+            candidates.append(newest)
+        for group in candidates:
+            if self.joins(group, task):
+                return group
+        if newest is None or after is None or newest in candidates or newest.order > after.order:
+            if not candidates and self.groups and after is not None:
+                self.note(after.name, task.name, False, "the ranges differ", (_loc(after), task.original.loc))
+            return None
+        if newest.has_dependents or len(newest.by_ref) > SINK_LIMIT:
+            why = f"{after.name} has another range, stands between them and needs the one and is needed by the other"
+            self.note(newest.name, task.name, False, why, (_loc(newest), task.original.loc))
+            return None
+        order = newest.order
+        if not self.joins(newest, task):
+            return None
+        newest.order = next(self.orders)
+        assert newest.order > order
+        for member in newest.members:
+            for ref, modes in self.uses(member):
+                self.refs[ref].last.update(dict.fromkeys(modes, newest))
+        return newest
+
+    def joins(self, group: Group, task: Prepared) -> bool:
+        """Adds the task to the group if that is right and pays."""
+        locs = (_loc(group), task.original.loc)
+        if task.bounds == ("serial",):
+            group.add(task)
+            self.note(group.name, task.name, True, "both run once, in one thread", locs)
+            return True
+        verdict = may_join(group, task, read_after_write=self.options.read_after_write)
+        if not verdict.legal:
+            self.note(group.name, task.name, False, verdict.reason, (*locs, *verdict.locs))
+            return False
+        gain = judge(group, task, self.is_dead_after)
+        pays = gain.pays or self.options.mode == "aggressive"
+        self.note(group.name, task.name, pays, f"{verdict.reason}; {gain.reason}", locs)
+        if pays:
+            group.add(task, gain.places)
+        return pays
+
+    def is_dead_after(self, ref: Var) -> bool:
+        """Nobody needs what is in the reference after the current task."""
+        return ref in self.local and self.last_use.get(ref, -1) <= self.number
+
+    def note(self, first: str, second: str, fused: bool, reason: str, locs: tuple[object, ...]) -> None:
+        """Reports a decision."""
+        if self.options.on_decision is not None:
+            self.options.on_decision(Decision(first, second, fused, reason, locs))  # type: ignore[arg-type]
+
+
+def _loc(group: Group) -> object:
+    return group.members[0].original.loc
+
+
+def _bound_key(atom: Atom) -> object:
+    return atom.key if isinstance(atom, Literal) else atom
+
+
+def _joined(group: Group, used: set[Var]) -> Task:
+    """The task of a group. Variables that several groups share are renamed in all but one."""
+    if len(group.members) == 1:
+        task = group.members[0].original
+        mine = [v for v in (task.index, *(v for e in task.head for v in e.outvars)) if v is not None]
+        if used.isdisjoint(mine):
+            used.update(mine)
+            return task
+        return _renamed(task, used)
+    first = group.members[0].task
+    eqns: list[Eqn] = [eqn for member in group.members for eqn in member.task.body.eqns]
+    task = replace(first, head=tuple(group.head), body=Block((), tuple(eqns)), name=group.name)
+    return _renamed(task, used)
+
+
+def _renamed(task: Task, used: set[Var]) -> Task:
+    mine = [v for v in (task.index, *(v for e in task.head for v in e.outvars)) if v is not None]
+    env: dict[Var, Atom] = {v: Var(v.type, v.hint) for v in mine if v in used}
+    used.update(mine)
+    if not env:
+        return task
+    head: list[Eqn] = []
+    for eqn in task.head:
+        renamed = substitute_eqn(eqn, env)
+        outvars = tuple([env.get(v, v) for v in eqn.outvars])
+        head.append(replace(renamed, outvars=outvars) if any(v in env for v in eqn.outvars) else renamed)  # type: ignore[arg-type]
+    index = env.get(task.index, task.index) if task.index is not None else None
+    return replace(
+        task,
+        index=index,  # type: ignore[arg-type]
+        start=substitute_atom(task.start, env),
+        stop=substitute_atom(task.stop, env),
+        head=tuple(head),
+        body=substitute_block(task.body, env),
+    )

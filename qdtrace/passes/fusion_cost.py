@@ -1,0 +1,90 @@
+"""Whether joining a task to a group pays: bytes that need not move against registers and lanes that wait.
+
+Only a legal pair is judged. The figures are estimates for a decision, one iteration of each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from qdtrace.analysis.accesses import READ, WRITE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from qdtrace.analysis.affine import Form
+    from qdtrace.ir.program import Var
+    from qdtrace.passes.fusion_groups import Group, Prepared
+
+LIVE_LIMIT = 48
+"""Scalars alive at once. A vector unit has 16 or 32 registers; a few dozen spills cost less than a pass over memory."""
+SMALL_OPERATIONS = 1 << 18
+"""Operations of a task (all iterations) that take about as long as starting one on several threads."""
+DRAG = 4
+"""Work without loops may join a loop that lanes leave apart when it is below one part in this of the loop's work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """What joining saves, per iteration."""
+
+    bytes: int
+    places: int
+    """Values that pass from the one body to the other in registers."""
+    pays: bool
+    reason: str
+
+
+def _stream(form: Form) -> tuple[object, ...]:
+    return (frozenset(form.terms.items()),)
+
+
+def judge(group: Group, task: Prepared, is_dead_after: Callable[[Var], bool]) -> Gain:
+    """Whether the task should join; `is_dead_after(ref)`: nobody else needs what the group and the task store there."""
+    saved, places = _saved(group, task)
+    live = max(group.live, task.live + places)
+    if saved and live > LIVE_LIMIT and live > max(group.live, task.live):
+        return Gain(saved, places, False, f"saves {saved} bytes an iteration, but {live} values would be alive at once")
+    if group.open_loop and task.open_loop:
+        return Gain(saved, places, False, "both have loops that lanes leave at different times")
+    if group.open_loop != task.open_loop:
+        why = _drag(group, task, is_dead_after)
+        if why:
+            return Gain(saved, places, False, why)
+    if saved:
+        return Gain(saved, places, True, f"saves {saved} bytes an iteration")
+    span = task.accesses.span
+    if span is not None and (span[1] - span[0] + 1) * max(group.operations, task.operations) <= SMALL_OPERATIONS:
+        return Gain(0, 0, True, "both are small: saves a launch")
+    return Gain(0, 0, False, "they share no element: joining would only save a launch")
+
+
+def _saved(group: Group, task: Prepared) -> tuple[int, int]:
+    """Bytes that the task finds in registers or cache, and how many values that are."""
+    saved = places = 0
+    for ref, accesses in task.accesses.by_ref.items():
+        others = group.by_ref.get(ref)
+        if not others:
+            continue
+        exact = {tuple(f.key for f in m.access.forms) for m in others}
+        near = {tuple(_stream(f) for f in m.access.forms) for m in others}
+        for access in accesses:
+            if not any(f.terms for f in access.forms):
+                continue  # one place for all iterations
+            if tuple(f.key for f in access.forms) in exact:
+                saved += ref.dtype.itemsize
+                places += access.mode in (READ, WRITE)
+            elif tuple(_stream(f) for f in access.forms) in near:
+                saved += ref.dtype.itemsize
+    return saved, places
+
+
+def _drag(group: Group, task: Prepared, is_dead_after: Callable[[Var], bool]) -> str:
+    """Why work without loops should not share lanes with a loop that they leave at different times; empty: it may."""
+    loop, plain = (task.operations, group.operations) if task.open_loop else (group.operations, task.operations)
+    if plain * DRAG > loop:
+        return "the one has a loop that lanes leave at different times, the other too much work without one"
+    if task.open_loop and not all(is_dead_after(ref) for ref in group.written):
+        return "stores in front of a loop that lanes leave at different times keep lanes from being refilled"
+    return ""

@@ -1,0 +1,227 @@
+"""Tasks that are to become one: what a group touches, and whether another task may join it.
+
+All tasks of one class of bounds are written over one index variable, and equal values of their heads are one variable,
+so accesses of different tasks compare as they stand. A group keeps, per reference, its different accesses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from qdtrace.analysis.accesses import ATOMIC, READ, Access, TaskAccesses
+from qdtrace.analysis.affine import Flipped, Quotient
+from qdtrace.analysis.dependence import Space, meeting
+from qdtrace.analysis.work import has_open_loop, operations, peak_live
+from qdtrace.ir.program import Eqn, Var, ref_type
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from qdtrace.analysis.affine import Form
+    from qdtrace.analysis.dependence import Meeting
+    from qdtrace.ir.program import Loc, Task
+
+ACCESS_LIMIT = 32
+"""Accesses kept per reference of a group: a bound on the pairs that are compared."""
+
+Bounds = tuple[object, ...]
+"""Equal for tasks that run over the same indices."""
+
+
+@dataclass(slots=True, eq=False)
+class Prepared:
+    """A task in the variables of its class of bounds."""
+
+    original: Task
+    task: Task
+    """The same over the shared index and heads; what is compared and joined."""
+    bounds: Bounds | None
+    """None: never joined with anything."""
+    accesses: TaskAccesses
+    operations: int = field(init=False)
+    live: int = field(init=False)
+    open_loop: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.operations = operations(self.task.body)
+        self.live = peak_live(self.task.body)
+        self.open_loop = has_open_loop(self.task)
+
+    @property
+    def name(self) -> str:
+        """The task's name."""
+        return self.original.name
+
+    @property
+    def reads(self) -> Iterator[Var]:
+        """References read by head or body, those that an atomic reads included."""
+        yield from self.accesses.head_reads
+        for ref, accesses in self.accesses.by_ref.items():
+            if any(a.mode in (READ, ATOMIC) for a in accesses):
+                yield ref
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """An access and the task it is of."""
+
+    access: Access
+    of: Prepared
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """Tasks to be joined, in order."""
+
+    order: int
+    """Groups run by this number."""
+    bounds: Bounds | None
+    members: list[Prepared] = field(default_factory=list[Prepared])
+    by_ref: dict[Var, list[Member]] = field(default_factory=dict[Var, list[Member]])
+    crowded: set[Var] = field(default_factory=set[Var])
+    """References with more accesses than are kept."""
+    head: dict[Eqn, None] = field(default_factory=dict[Eqn, None])
+    head_reads: set[Var] = field(default_factory=set[Var])
+    written: set[Var] = field(default_factory=set[Var])
+    has_dependents: bool = False
+    """Another group has to come after this one."""
+    operations: int = 0
+    live: int = 0
+    open_loop: bool = False
+
+    def add(self, task: Prepared, shared_places: int = 0) -> None:
+        """Puts a task behind the others."""
+        self.live = max(self.live, task.live + shared_places)
+        self.operations += task.operations
+        self.open_loop = self.open_loop or task.open_loop
+        self.members.append(task)
+        self.head.update(dict.fromkeys(task.task.head))
+        self.head_reads |= task.accesses.head_reads
+        for ref, accesses in task.accesses.by_ref.items():
+            mine = self.by_ref.setdefault(ref, [])
+            known = {(m.access.mode, *[f.key for f in m.access.forms]) for m in mine}
+            for access in accesses:
+                if access.writes:
+                    self.written.add(ref)
+                if (access.mode, *[f.key for f in access.forms]) not in known:
+                    if len(mine) < ACCESS_LIMIT:
+                        mine.append(Member(access, task))
+                    else:
+                        self.crowded.add(ref)
+
+    @property
+    def name(self) -> str:
+        """Names of the tasks with `+` between."""
+        names = [m.name for m in self.members]
+        joined = "+".join(names)
+        return joined if len(joined) <= 60 else f"{names[0]}+...+{names[-1]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a task may join a group, why, and where in the source."""
+
+    legal: bool
+    reason: str
+    locs: tuple[Loc | None, ...] = ()
+
+
+def may_join(group: Group, task: Prepared, *, read_after_write: bool = True) -> Verdict:
+    """Whether running each iteration of the task right behind those of the group gives the same results."""
+    for eqn_reads, written, who in (
+        (task.accesses.head_reads, group.written, "the first"),
+        (group.head_reads, {r for r, a in task.accesses.by_ref.items() if any(x.writes for x in a)}, "the second"),
+    ):
+        for ref in eqn_reads & written:
+            return Verdict(False, f"`{ref.hint}` decides on the range or a uniform value, and {who} writes it")
+    space = _space(group, task)
+    shared: list[str] = []
+    for ref, accesses in task.accesses.by_ref.items():
+        others = group.by_ref.get(ref)
+        if others is None:
+            continue
+        if not any(a.writes for a in accesses) and ref not in group.written:
+            continue
+        if ref in group.crowded:
+            return Verdict(False, f"`{ref.hint}` is touched in too many ways to compare")
+        for member in others:
+            for access in accesses:
+                found = _judge_pair(member, access, task, space, read_after_write)
+                if found is not None:
+                    return found
+        shared.append(ref.hint)
+    names = ", ".join(f"`{n}`" for n in shared[:3]) + (", ..." if len(shared) > 3 else "")
+    why = f"each iteration meets only its own elements of {names}" if shared else "nothing shared is written"
+    return Verdict(True, why)
+
+
+def _space(group: Group, task: Prepared) -> Space:
+    index = task.task.index
+    assert index is not None
+    return Space(index, task.accesses.span, {v for eqn in (*group.head, *task.task.head) for v in eqn.outvars})
+
+
+def _judge_pair(
+    member: Member, second: Access, task: Prepared, space: Space, read_after_write: bool
+) -> Verdict | None:
+    """Why the accesses keep the tasks apart; None when they do not."""
+    first = member.access
+    if not (first.writes or second.writes):
+        return None
+    if first.accumulates and first.mode == second.mode:
+        return None  # sums commute
+    if first.keys & second.keys:
+        found_same = True
+    else:
+        found = meeting(
+            ref_type(first.ref), first.forms, second.forms, (member.of.accesses.forms, task.accesses.forms), space
+        )
+        if found.never:
+            return None
+        if not found.same:
+            return Verdict(False, _conflict(first, second, found, space), (first.loc, second.loc))
+        found_same = True
+    if found_same and not read_after_write and first.writes and second.mode in (READ, ATOMIC):
+        why = f"`{first.ref.hint}` is read where the iteration itself wrote it, and fuse_tasks_raw is off"
+        return Verdict(False, why, (first.loc, second.loc))
+    return None
+
+
+_VERBS = {"load": "reads", "store": "writes", "atomic": "updates"}
+
+
+def _conflict(first: Access, second: Access, found: Meeting, space: Space) -> str:
+    name = first.ref.hint
+    did = _VERBS.get(first.mode, "adds to")
+    does = _VERBS.get(second.mode, "adds to")
+    one = f"`{name}[{show_indices(first, space)}]`"
+    two = f"`{name}[{show_indices(second, space)}]`"
+    if found.distance is not None:
+        vector = ", ".join(f"{d:+}" for d in found.distance)
+        plural = f"({vector})" if len(found.distance) > 1 else vector
+        return f"the second {does} {two}, what another iteration of the first {did} ({one}, distance {plural})"
+    return f"the second {does} {two}, the first {did} {one}, perhaps in another iteration"
+
+
+def show_indices(access: Access, space: Space) -> str:
+    """Index expressions in the words of the source: `i - 1, 0`."""
+    return ", ".join(_show(form, space) for form in access.forms)
+
+
+def _show(form: Form, space: Space) -> str:
+    parts: list[str] = []
+    for term, factor in form.terms.items():
+        if term is space.index:
+            name = "i"
+        elif isinstance(term, Quotient):
+            name = f"(... // {term.divisor})"
+        elif isinstance(term, Flipped):
+            name = f"(... ^ {term.bits})"
+        else:
+            name = term.hint or "?"
+        sign = "-" if factor < 0 else "+" if parts else ""
+        parts.append(sign + (name if abs(factor) == 1 else f"{abs(factor)}*{name}"))
+    if form.constant or not parts:
+        parts.append(f"{form.constant:+}" if parts else str(form.constant))
+    return " ".join(parts)
