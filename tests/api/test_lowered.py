@@ -83,7 +83,6 @@ def test_a_stage_shows_what_its_pass_does() -> None:
 
 def test_tasks(lowered: qd.Lowered) -> None:
     assert [(t.name, t.bounds, t.codegen) for t in lowered.tasks] == [
-        ("fill_b", (0, 1), "llvm"),
         ("first", (0, 8), "llvm"),
         ("two_programs.0", (0, 8), "llvm"),
     ]
@@ -100,9 +99,18 @@ def test_bounds_known_at_run_time_only() -> None:
     assert task.bounds == (1, None)
 
 
+def test_zeros_are_no_launch(lowered: qd.Lowered) -> None:
+    assert "  buffer b: ref[f32] = 0.0:f32\n" in lowered.graph()
+    alone = qd.jit(lambda: (qd.zeros((3, 4), jnp.int32), qd.full((2,), 1.5, jnp.float32))).lower()
+    assert alone.tasks == []
+    full = np.full((3, 4), 0, np.int32), np.full((2,), 1.5, np.float32)
+    for got, want in zip(alone.compile()(), full, strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
 def test_texts(lowered: qd.Lowered) -> None:
-    assert lowered.as_text("llvm").count("define void @qd_task(") == 3
-    assert lowered.as_text("asm").count("\nqd_task:") == 3
+    assert lowered.as_text("llvm").count("define void @qd_task(") == 2
+    assert lowered.as_text("asm").count("\nqd_task:") == 2
     for dialect in ("ptx", "triton", "amdgcn", "nonsense"):
         with pytest.raises(qd.BackendError) as caught:
             lowered.as_text(dialect)
@@ -138,7 +146,7 @@ def test_what_it_is_lowered_with(how: str) -> None:
     y: Any = {"shape": jax.ShapeDtypeStruct((8,), np.float32), "numpy": X, "jax": jnp.asarray(X), "keyword": X}[how]
     f = qd.jit(two_programs)
     lowered = f.lower(X, y=y) if how == "keyword" else f.lower(X, y)
-    assert len(lowered.tasks) == 3
+    assert len(lowered.tasks) == 2
 
 
 def test_static_arguments() -> None:

@@ -58,7 +58,7 @@ def primitives(program: Program) -> list[str]:
 
 
 def test_the_stages_in_order() -> None:
-    assert [s.name for s in stages(Options())] == ["promote_cells", "simplify"] * 2
+    assert [s.name for s in stages(Options())] == ["promote_cells", "simplify"] * 2 + ["clear_buffers"]
 
 
 def test_promotion_comes_first_because_rules_see_through_no_cell() -> None:
@@ -88,7 +88,7 @@ program p(x: ref[f32,8])
     seen: list[str] = []
     made = optimise(parsed(text), Options(), (lambda name, program: seen.append(name),))
     assert primitives(made) == ["load"]
-    assert seen == ["trace", "promote_cells", "simplify", "promote_cells"]
+    assert seen == ["trace", "promote_cells", "simplify", "promote_cells", "clear_buffers"]
 
 
 def test_fast_math_changes_roundings_only_when_asked() -> None:
@@ -115,6 +115,7 @@ def test_without_advanced_optimization_there_is_one_round() -> None:
         "simplify_1_constant_extraction",
         "simplify_1_dead_code",
         "simplify",
+        "clear_buffers",
     ]
 
 
@@ -127,11 +128,11 @@ def test_constant_folding_off() -> None:
 def test_observers_see_each_stage() -> None:
     seen: dict[str, Program] = {}
     made = optimise(parsed(TEXT), Options(), (seen.__setitem__,))
-    assert list(seen) == ["trace", "promote_cells", "simplify"]
-    assert seen["simplify"] is made
+    assert list(seen) == ["trace", "promote_cells", "simplify", "clear_buffers"]
+    assert seen["clear_buffers"] is made
     timer = Timer()
     optimise(parsed(TEXT), Options(), (timer,))
-    assert list(timer.seconds) == ["trace", "promote_cells", "simplify"]
+    assert list(timer.seconds) == ["trace", "promote_cells", "simplify", "clear_buffers"]
     assert all(s >= 0 for s in timer.seconds.values())
 
 
@@ -145,17 +146,18 @@ def test_the_verifier_names_the_pass() -> None:
 def test_print_ir(capsys: pytest.CaptureFixture[str]) -> None:
     optimise(parsed(TEXT), Options(print_ir=True))
     err = capsys.readouterr().err
-    assert re.findall(r"^# (.*)$", err, re.MULTILINE) == ["p after trace", "p after promote_cells", "p after simplify"]
+    names = ["trace", "promote_cells", "simplify", "clear_buffers"]
+    assert re.findall(r"^# (.*)$", err, re.MULTILINE) == [f"p after {name}" for name in names]
     assert RESULT in err
 
 
-@pytest.mark.parametrize(("rounds", "count"), [(False, 3), (True, 11)])
+@pytest.mark.parametrize(("rounds", "count"), [(False, 4), (True, 12)])
 def test_dumps(tmp_path: Path, rounds: bool, count: int) -> None:
     options = Options(dump_ir=True, dump_simplify=rounds, debug_dump_path=str(tmp_path))
     made = optimise(parsed(TEXT), options)
     files = sorted(tmp_path.glob("*_p/*.qd"))
     assert files[0].name == "00_trace.qd"
-    assert files[-1].name == f"{len(files) - 1:02}_simplify.qd"
+    assert files[-1].name == f"{len(files) - 1:02}_clear_buffers.qd"
     assert len(files) >= count
     assert print_program(parse_program(files[-1].read_text())) == print_program(made)
 
