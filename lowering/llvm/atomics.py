@@ -1,16 +1,15 @@
-"""Accumulations and atomics: plain where no other iteration can meet, one atomic a vector where all lanes meet,
-else one a lane.
+"""Accumulations and atomics: plain where no other iteration can meet, in the chunk's own memory where there are few
+places (`reductions`), else one atomic a vector where all lanes meet, and one a lane where they do not.
 
 f16, bf16, bool and products have no instruction of their own; they go through a compare-and-exchange loop.
 """
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from lowering.llvm.addresses import Global, Place, lane_pointers, locate
-from lowering.llvm.arithmetic import RULES, minimum
+from lowering.llvm.combining import active_or_identity, combine, combined, reduce_lanes
 from lowering.llvm.facts import reference
 from lowering.llvm.memory import (
     from_memory,
@@ -21,8 +20,9 @@ from lowering.llvm.memory import (
     to_memory,
 )
 from lowering.llvm.private import load_private, store_private
-from lowering.llvm.types import BYTES, MEMORY, REGISTER, REGISTER_BITS, SMALL_FLOATS, compute_dtype
-from lowering.llvm.vectors import Mask, Value
+from lowering.llvm.reductions import into_partials
+from lowering.llvm.types import BYTES, MEMORY, REGISTER, REGISTER_BITS, SMALL_FLOATS
+from lowering.llvm.vectors import Value
 from qdtrace.ir.types import DType
 
 if TYPE_CHECKING:
@@ -35,49 +35,6 @@ if TYPE_CHECKING:
 _NATIVE = {"add": "add", "and": "and", "or": "or", "xor": "xor", "exchange": "xchg"}
 
 
-def combine(o: Ops, op: str, d: DType, a: str, b: str) -> str:
-    """`a op b` as the elementwise primitives do it; of bools, `add` and `max` are or, `mul` and `min` and."""
-    if op in ("min", "max"):
-        return minimum(o, d, a, b, largest=op == "max")
-    if d is DType.bool and op in ("add", "mul"):
-        return o.binary("or" if op == "add" else "and", o.bits, a, b)
-    return RULES[op](o, d, [a, b], {}, ())
-
-
-def identity(op: str, d: DType) -> object:
-    """What changes nothing; -0.0 for sums, as 0.0 + -0.0 is 0.0."""
-    if op == "add":
-        return -0.0 if d.is_float else 0
-    if op == "mul":
-        return 1
-    largest = op == "min"
-    if d.is_float:
-        return math.inf if largest else -math.inf
-    if d.is_signed:
-        return (1 << d.bits - 1) - 1 if largest else -(1 << d.bits - 1)
-    return (1 << d.bits) - 1 if largest else 0
-
-
-def reduce_lanes(f: Frame, op: str, d: DType, vectors: list[str]) -> str:
-    """All lanes of all vectors combined, as a scalar."""
-    o, total = f.vector, vectors[0]
-    for other in vectors[1:]:
-        total = combine(o, op, d, total, other)
-    type_, width = o.type(d), f.width
-    while width > 1:
-        width //= 2
-        order = ", ".join(f"i32 {k if k < f.width else 'poison'}" for k in range(width, width + f.width))
-        moved = f.text.op(f"shufflevector {type_} {total}, {type_} poison, {f.lanes.of('i32')} <{order}>")
-        total = combine(o, op, d, total, moved)
-    return f.text.op(f"extractelement {type_} {total}, i64 0") if f.width > 1 else total
-
-
-def _fill(f: Frame, mask: Mask, op: str, d: DType, value: Atom) -> list[str]:
-    """The values of active lanes, the identity in the others."""
-    neutral = f.vector.constant(identity(op, d), d)
-    return [f.blend(mask, d, f.vector_of(value, v), neutral, v) for v in range(f.vectors)]
-
-
 # accum
 
 
@@ -87,11 +44,9 @@ def accum(f: Frame, eqn: Eqn) -> None:
     if ref in f.privates:
         private = f.privates[ref]
         old = load_private(f, private, indices)
-        store_private(f, private, _combined(f, op, old, value), indices)
+        store_private(f, private, combined(f, op, old, value), indices)
         return
-    slot = f.accumulators.get((ref, indices))
-    if slot is not None:
-        _into_register(f, slot, op, value)
+    if into_partials(f, ref, indices, op, value):
         return
     memory = f.globals[ref]
     place = locate(f, memory, indices)
@@ -102,84 +57,23 @@ def accum(f: Frame, eqn: Eqn) -> None:
     elif f.is_scalar:
         atomic_scalar(f, op, d, memory, place.pointer, [f.scalar_of(value)])
     elif place.stride == 0:
-        total = reduce_lanes(f, op, d, _fill(f, f.mask, op, d, value))
+        total = reduce_lanes(f, op, d, active_or_identity(f, f.mask, op, d, value))
         atomic_scalar(f, op, d, memory, place.pointer, [total])
     else:
         per_lane(f, memory, place, op, [value], returns=False)
-
-
-def _combined(f: Frame, op: str, old: Value, value: Atom) -> Value:
-    d = old.dtype
-    if old.scalar is not None:
-        return Value(d, scalar=combine(f.scalar, op, d, old.scalar, f.scalar_of(value)))
-    assert old.vectors is not None
-    olds = old.vectors
-    return f.each(d, lambda v: combine(f.vector, op, d, olds[v], f.vector_of(value, v)))
 
 
 def _plain(f: Frame, memory: Global, place: Place, op: str, value: Atom) -> None:
     """Read, combine, write: nobody else touches these elements."""
     if f.is_scalar:
         old = Value(value.dtype, scalar=load_scalar(f, memory, place.pointer))
-        new = _combined(f, op, old, value).scalar
+        new = combined(f, op, old, value).scalar
         assert new is not None
         store_scalar(f, memory, place.pointer, new)
         return
-    new_lanes = _combined(f, op, load_lanes(f, memory, place, f.mask), value).vectors
+    new_lanes = combined(f, op, load_lanes(f, memory, place, f.mask), value).vectors
     assert new_lanes is not None
     store_lanes(f, memory, place, new_lanes)
-
-
-# Sums of a whole call, kept in registers
-
-
-def open_accumulators(f: Frame) -> None:
-    """Makes the register sums of the task's reductions."""
-    for (ref, indices), op in f.facts.reductions.items():
-        d = compute_dtype(ref.dtype)
-        kind = f.lanes.of(REGISTER[d]) if d is not DType.bool else f.lanes.of("i8")
-        slot = f.text.slot(f"[{f.vectors} x {kind}]")
-        neutral = identity(op, d)
-        start = f.vector.number("i8", int(bool(neutral))) if d is DType.bool else f.vector.constant(neutral, d)
-        for v in range(f.vectors):
-            f.text.do(f"store {kind} {start}, ptr {_sum_pointer(f, slot, kind, v)}")
-        f.accumulators[(ref, indices)] = slot
-
-
-def _sum_pointer(f: Frame, slot: str, kind: str, v: int) -> str:
-    return slot if v == 0 else f.text.op(f"getelementptr {kind}, ptr {slot}, i64 {v}")
-
-
-def _read_sum(f: Frame, slot: str, d: DType, v: int) -> tuple[str, str]:
-    kind = f.lanes.of("i8") if d is DType.bool else f.vector.type(d)
-    pointer = _sum_pointer(f, slot, kind, v)
-    raw = f.text.op(f"load {kind}, ptr {pointer}")
-    return (f.vector.cast("trunc", "i8", raw, "i1") if d is DType.bool else raw), pointer
-
-
-def _into_register(f: Frame, slot: str, op: str, value: Atom) -> None:
-    d = compute_dtype(value.dtype)
-    kind = f.lanes.of("i8") if d is DType.bool else f.vector.type(d)
-    for v in range(f.vectors):
-        old, pointer = _read_sum(f, slot, d, v)
-        new = f.blend(f.mask, d, combine(f.vector, op, d, old, f.vector_of(value, v)), old, v)
-        raw = f.vector.cast("zext", "i1", new, "i8") if d is DType.bool else new
-        f.text.do(f"store {kind} {raw}, ptr {pointer}")
-
-
-def close_accumulators(f: Frame) -> None:
-    """Adds the register sums to memory, one atomic each."""
-    for (ref, indices), op in f.facts.reductions.items():
-        d = compute_dtype(ref.dtype)
-        slot = f.accumulators[(ref, indices)]
-        total = reduce_lanes(f, op, d, [_read_sum(f, slot, d, v)[0] for v in range(f.vectors)])
-        memory = f.globals[ref]
-        place = locate(f, memory, indices)
-        if f.facts.task.kind == "serial":
-            old = load_scalar(f, memory, place.pointer)
-            store_scalar(f, memory, place.pointer, combine(f.scalar, op, ref.dtype, old, total))
-        else:
-            atomic_scalar(f, op, ref.dtype, memory, place.pointer, [total])
 
 
 # One element, other threads around
@@ -354,7 +248,7 @@ def _private_atomic(f: Frame, eqn: Eqn, op: str, values: list[Atom], indices: tu
     elif op == "cas":
         store_private(f, private, _chosen(f, old, values[0], values[1]), indices)
     else:
-        store_private(f, private, _combined(f, op, old, values[0]), indices)
+        store_private(f, private, combined(f, op, old, values[0]), indices)
 
 
 def _chosen(f: Frame, old: Value, expected: Atom, new: Atom) -> Value:

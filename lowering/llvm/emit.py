@@ -1,7 +1,8 @@
 """From a task to the text of an LLVM module: the driver.
 
-The module exports `qd_task(refs, lo, hi)`, which runs iterations lo .. hi-1, and `qd_bounds(refs, out)`, which stores
-the task's start and stop. `refs` points to data pointers in the order of `TaskCode.refs`.
+The module exports `qd_task(refs, lo, hi, slot)`, which runs iterations lo .. hi-1, and `qd_bounds(refs, out)`, which
+stores the task's start and stop. `refs` points to data pointers in the order of `TaskCode.refs`. A task that reduces
+leaves its results in the slot; `qd_combine(refs, slots, count)` brings those of all chunks into memory.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from lowering.llvm.arithmetic import RULES
 from lowering.llvm.facts import MATHS, TaskFacts
 from lowering.llvm.frame import Frame
 from lowering.llvm.options import DEFAULTS, EmitOptions
+from lowering.llvm.partials import emit_combine, plan_partials
+from lowering.llvm.reductions import close_reductions, open_reductions
 from lowering.llvm.refill import emit_refilled, find_refill
 from lowering.llvm.shape import choose_shape
 from lowering.llvm.text import Module, Text
@@ -26,7 +29,8 @@ from qdtrace.ir.walk import used_vars
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lowering.llvm.ops import Ops
+    from lowering.llvm.arithmetic import Rule
+    from lowering.llvm.partials import Partials
     from lowering.llvm.refill import Refill
     from lowering.llvm.rows import Row
     from lowering.llvm.target import Target
@@ -50,6 +54,8 @@ class TaskCode:
     """Iterations a vector step takes."""
     reason: str
     """How it was made, and why."""
+    slot_bytes: int
+    """Memory for the partial results of a chunk; 0 when there is no `qd_combine`."""
 
 
 def emit_task(task: Task, target: Target, options: EmitOptions = DEFAULTS) -> TaskCode:
@@ -62,12 +68,17 @@ def emit_task(task: Task, target: Target, options: EmitOptions = DEFAULTS) -> Ta
         facts.out_of_step(refill.in_lanes)
     module = Module()
     aliases = _alias_metadata(facts, module)
-    frame = Frame(Text(module), facts, target, shape.width, shape.vectors, options.fast_math)
-    task_text = _Function(frame, aliases).task(refill)
-    bounds_text = _Function(Frame(Text(module), facts, target, 1, 1, options.fast_math), aliases).bounds()
-    text, lanes = module.render([task_text, bounds_text]), shape.width * shape.vectors
+    partials = plan_partials(facts, shape.width)
+
+    def function(width: int, vectors: int) -> _Function:
+        return _Function(Frame(Text(module), facts, target, width, vectors, options.fast_math), aliases)
+
+    functions = [function(shape.width, shape.vectors).task(refill, partials), function(1, 1).bounds()]
+    if partials.nbytes:
+        functions.append(function(shape.width, 1).combine(partials))
+    text, lanes = module.render(functions), shape.width * shape.vectors
     reason = shape.reason if refill is None else shape.reason.replace("under masks", "with lane refill")
-    return TaskCode(text, facts.refs, facts.cost, lanes, reason)
+    return TaskCode(text, facts.refs, facts.cost, lanes, reason, partials.nbytes)
 
 
 class _Function:
@@ -106,11 +117,20 @@ class _Function:
         text.do("ret void")
         return text.render(f"define void @qd_bounds(ptr noalias %refs, ptr noalias %out) {self._attributes()}")
 
-    def task(self, refill: Refill | None) -> str:
+    def combine(self, partials: Partials) -> str:
+        """`qd_combine`."""
+        self._open({a for p in partials.parts for a in p.indices or () if isinstance(a, Var)})
+        emit_combine(self.frame, partials)
+        self.text.do("ret void")
+        header = "define void @qd_combine(ptr noalias %refs, ptr noalias %slots, i64 %count)"
+        return self.text.render(f"{header} {self._attributes()}")
+
+    def task(self, refill: Refill | None, partials: Partials) -> str:
         """`qd_task`."""
         f, text, task = self.frame, self.text, self.facts.task
+        f.partials = partials.parts
         self._open(_needed(task))
-        atomics.open_accumulators(f)
+        open_reductions(f)
         if task.kind == "serial":
             emit_block(f, task.body)
         elif refill is not None:
@@ -123,9 +143,10 @@ class _Function:
                 steps("%lo", "%hi")
             else:
                 self._rows(self.facts.row, steps)
-        atomics.close_accumulators(f)
+        close_reductions(f)
         text.do("ret void")
-        return text.render(f"define void @qd_task(ptr noalias %refs, i64 %lo, i64 %hi) {self._attributes()}")
+        header = "define void @qd_task(ptr noalias %refs, i64 %lo, i64 %hi, ptr noalias %slot)"
+        return text.render(f"{header} {self._attributes()}")
 
     def _iteration(self, index: str, mask: Mask) -> None:
         f, task = self.frame, self.facts.task
@@ -207,7 +228,7 @@ def _alias_metadata(facts: TaskFacts, module: Module) -> tuple[dict[Var, str], s
     domain = module.node(f"distinct !{{!{len(module.metadata)}}}")
     written = [r for r in facts.refs if r in facts.written]
     scopes = {r: module.node(f"distinct !{{!{len(module.metadata)}, {domain}}}") for r in written}
-    aliases = {}
+    aliases: dict[Var, str] = {}
     for ref in facts.refs:
         own = scopes.get(ref)
         others = [name for name in scopes.values() if name != own]
@@ -270,20 +291,13 @@ def _elementwise(f: Frame, eqn: Eqn) -> None:
     d, out = atoms[0].dtype, eqn.outvars[0]
     if f.facts.row is not None and name in ("div", "rem") and _of_row(f, eqn, f.facts.row):
         return
-    if name in MATHS:
-
-        def rule(o: Ops, d, values, params, atoms) -> str:
-            return elementary.call(o, name, d, values)
-
-    else:
-        rule = RULES[name]
+    maths: Rule = lambda o, d, values, params, atoms: elementary.call(o, name, d, values)  # noqa: E731
+    rule = maths if name in MATHS else RULES[name]
     if f.is_uniform(out):
         scalars = [f.scalar_of(a) for a in atoms]
         f.env[out] = Value(out.dtype, scalar=rule(f.scalar, d, scalars, params, atoms))
         return
-    vectors = []
-    for v in range(f.vectors):
-        vectors.append(rule(f.vector, d, [f.vector_of(a, v) for a in atoms], params, atoms))
+    vectors = [rule(f.vector, d, [f.vector_of(a, v) for a in atoms], params, atoms) for v in range(f.vectors)]
     f.env[out] = Value(out.dtype, vectors=vectors)
 
 
@@ -343,7 +357,7 @@ def _store(f: Frame, eqn: Eqn) -> None:
         memory.store(f, eqn)
 
 
-_SPECIAL = {
+_SPECIAL: dict[str, Callable[[Frame, Eqn], None]] = {
     "load": _load, "store": _store, "accum": atomics.accum, "atomic": atomics.atomic,
     "if": lambda f, eqn: control.emit_if(f, eqn, emit_block),
     "for": lambda f, eqn: control.emit_for(f, eqn, emit_block),

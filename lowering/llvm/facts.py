@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from lowering.llvm.types import BYTES, MEMORY, compute_dtype
 from qdtrace.analysis.affine import AffineForms
 from qdtrace.analysis.injectivity import Injectivity
 from qdtrace.analysis.uniformity import Uniformity, analyse_uniformity
-from qdtrace.ir.program import Block, Eqn, Literal, Task, Var
+from qdtrace.ir.program import Block, Eqn, Literal, Task, Var, ref_type
 from qdtrace.ir.types import DType, RefType, ScalarType, Space
 from qdtrace.ir.walk import free_vars, task_refs, used_in_block, walk_eqns, walk_task
 
@@ -25,6 +27,8 @@ MATHS = frozenset({
     "digamma",
 })  # fmt: skip
 _COSTS = {"div": 6, "rem": 8, "sqrt": 6, "atomic": 40, "accum": 6, "store": 2, "load": 2, "cell": 0, "nextafter": 8}
+COPY_BYTES, COPIES_BYTES = 1 << 15, 1 << 16
+"""Memory of one copy of a reference that a chunk may have for its accumulations, and of all its copies."""
 _TRIPS = 16
 """Guess for loops of unknown length."""
 
@@ -81,13 +85,13 @@ class TaskFacts:
     def private_accums(self) -> frozenset[Var]:
         """References into which the task only accumulates, each iteration into elements of its own."""
         injectivity = Injectivity(self.task, self.forms)
-        found = set()
+        found: set[Var] = set()
         for ref, eqns in self.effects.items():
             accums = [e for e in eqns if e.primitive.name == "accum"]
             if not accums or any(e.primitive.name == "atomic" for e in eqns):
                 continue
             keys = [injectivity.keys(e.invars[2:]) for e in accums]
-            if frozenset.intersection(*keys):
+            if keys[0].intersection(*keys[1:]):
                 found.add(ref)
         return frozenset(found)
 
@@ -103,17 +107,51 @@ class TaskFacts:
     def reductions(self) -> dict[tuple[Var, tuple[Atom, ...]], str]:
         """Places (reference, index) that all iterations accumulate into by one operation and nobody else touches.
 
-        They are summed in registers and reach memory once a call.
+        They are summed in registers and reach memory once a chunk.
         """
         found: dict[tuple[Var, tuple[Atom, ...]], str] = {}
-        for ref, eqns in self.effects.items():
-            ops = {e.params["op"] for e in eqns if e.primitive.name == "accum"}
-            if len(ops) != 1 or any(e.primitive.name != "accum" for e in eqns):
-                continue
-            places = {(ref, e.invars[2:]): next(iter(ops)) for e in eqns if self.is_constant(e.invars[2:])}
+        for ref, op in self._accumulated.items():
+            places = {(ref, e.invars[2:]): op for e in self.effects[ref] if self.is_constant(e.invars[2:])}
             if len(places) <= 16:
                 found.update(places)
         return found
+
+    @cached_property
+    def copied(self) -> dict[Var, str]:
+        """Small references that iterations accumulate into by one operation, anywhere, and that nobody else touches.
+
+        Each chunk of iterations has a copy of its own.
+        """
+        found: dict[Var, str] = {}
+        room = COPIES_BYTES
+        for ref, op in self._accumulated.items():
+            if ref in self.private_accums or self.task.kind == "serial":
+                continue
+            if all((ref, e.invars[2:]) in self.reductions for e in self.effects[ref]):
+                continue
+            size = ref_type(ref).size * BYTES[MEMORY[compute_dtype(ref.dtype)]]
+            if 0 < size <= min(room, COPY_BYTES) and self._work >= ref_type(ref).size:
+                found[ref] = op
+                room -= size
+        return found
+
+    @cached_property
+    def _accumulated(self) -> dict[Var, str]:
+        """References that the task only accumulates into, by one operation."""
+        found: dict[Var, str] = {}
+        for ref, eqns in self.effects.items():
+            ops = {e.params["op"] for e in eqns if e.primitive.name == "accum"}
+            if len(ops) == 1 and all(e.primitive.name == "accum" for e in eqns):
+                found[ref] = next(iter(ops))
+        return found
+
+    @property
+    def _work(self) -> float:
+        """Estimated scalar operations of the whole task."""
+        start, stop = self.task.start, self.task.stop
+        if isinstance(start, Literal) and isinstance(stop, Literal):
+            return max(0, int(stop.value) - int(start.value)) * max(1, self.cost)
+        return math.inf
 
     @cached_property
     def cost(self) -> int:
@@ -220,7 +258,7 @@ class _Pressure:
             if eqn.primitive.structured:
                 loop = eqn.primitive.name != "if"
                 for part in eqn.blocks:
-                    around = live | ({v for v in free_vars(part) if v in varying} if loop else set())
+                    around = live | ({v for v in free_vars(part) if v in varying} if loop else set[Var]())
                     found = self.of_block(part, around)
                     if loop:
                         inner = max(inner, found)

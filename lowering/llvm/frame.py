@@ -12,11 +12,13 @@ from lowering.llvm.vectors import ALL, SCALAR, Lanes, Mask, Value
 from qdtrace.ir.program import Atom, Literal, Var
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator
 
     from lowering.llvm.addresses import Global
     from lowering.llvm.facts import TaskFacts
+    from lowering.llvm.partials import Part
     from lowering.llvm.private import Private
+    from lowering.llvm.reductions import Copy
     from lowering.llvm.target import Target
     from lowering.llvm.text import Text
     from qdtrace.ir.types import DType
@@ -44,7 +46,10 @@ class Frame:
         """Lanes hold consecutive iterations of the task."""
         self.row_number = ""
         """The number of the row, as i64, where steps keep to rows."""
+        self.partials: tuple[Part, ...] = ()
+        """What the chunk reduces."""
         self.accumulators: dict[object, str] = {}
+        self.copies: dict[Var, Copy] = {}
         self.pending = PendingStores()
         self._cache: dict[object, str] = {}
         self._undo: list[object] = []
@@ -134,7 +139,7 @@ class Frame:
         return found
 
     @contextmanager
-    def region(self, mask: Mask | None = None) -> Iterator[None]:
+    def region(self, mask: Mask | None = None) -> Generator[None]:
         """Code that runs only sometimes, possibly with fewer lanes: what is cached in it is forgotten after it."""
         mark, before = len(self._undo), self.mask
         if mask is not None:
@@ -150,7 +155,8 @@ class Frame:
 
     def narrowed(self, mask: Mask, conditions: list[str], *, negate: bool = False) -> Mask:
         """The active lanes for which the condition holds (or does not)."""
-        bits, found = self.vector.bits, []
+        bits = self.vector.bits
+        found: list[str] = []
         true = self.lanes.splat("i1", "true")
         for v, condition in enumerate(conditions):
             if negate:

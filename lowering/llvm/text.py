@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
 from lowering.llvm.maths.library import MathFunction, collect
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class Module:
@@ -83,6 +89,20 @@ class Text:
     def fill(self, hole: int, instruction: str) -> None:
         """Puts the instruction into its room."""
         self.lines[hole] = "  " + instruction
+
+    @contextmanager
+    def counted(self, start: str, stop: str, step: int) -> Iterator[str]:
+        """A loop over `start, start + step, ...` below `stop`, all i64; gives the counter."""
+        loop, done, before = self.fresh_label("loop"), self.fresh_label("looped"), self.label
+        self.branch(self.op(f"icmp slt i64 {start}, {stop}"), loop, done)
+        self.begin(loop)
+        counter, hole = self.name(), self.hole()
+        yield counter
+        following = self.op(f"add nsw i64 {counter}, {step}")
+        again = self.op(f"icmp slt i64 {following}, {stop}")
+        self.fill(hole, f"{counter} = phi i64 [ {start}, %{before} ], [ {following}, %{self.label} ]")
+        self.branch(again, loop, done)
+        self.begin(done)
 
     def slot(self, type_: str, align: int = 64) -> str:
         """Stack memory of the whole function."""

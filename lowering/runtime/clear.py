@@ -40,7 +40,7 @@ declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 declare i64 @llvm.fshl.i64(i64, i64, i64)
 
 ; bytes lo .. hi-1 of the memory at refs[0] become the pattern refs[1], repeated; lo is a multiple of its length
-define internal void @clear_bytes(ptr %refs, i64 %lo, i64 %hi) {{
+define internal void @clear_bytes(ptr %refs, i64 %lo, i64 %hi, ptr %slot) {{
 entry:
   %data = load ptr, ptr %refs
   %pattern = call i64 @load_i64(ptr %refs, i64 8)

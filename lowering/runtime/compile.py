@@ -57,6 +57,8 @@ class LinkedTask:
 
     task_address: int
     bounds_address: int
+    combine_address: int
+    """0 when the task does not reduce."""
     shape: TaskShape
 
 
@@ -120,13 +122,15 @@ def link_task(content: str, emit: Callable[[], TaskCode], target: Target, cache:
 
     def compiled() -> Artifact:
         code = emit()
-        return Artifact(object_code(code.text, target), {"cost": code.cost, "lanes": code.lanes})
+        facts = {"cost": code.cost, "lanes": code.lanes, "slot_bytes": code.slot_bytes}
+        return Artifact(object_code(code.text, target), facts)
 
     def make() -> LinkedTask:
         artifact = load_or_make(key, compiled, cache)
-        addresses = make_runnable(f"task_{key}", artifact, ("qd_task", "qd_bounds"), {}, target)
-        shape = TaskShape(int(str(artifact.facts["cost"])), int(str(artifact.facts["lanes"])))
-        return LinkedTask(addresses["qd_task"], addresses["qd_bounds"], shape)
+        shape = TaskShape(*(int(str(artifact.facts[fact])) for fact in ("cost", "lanes", "slot_bytes")))
+        exports = ("qd_task", "qd_bounds", *(["qd_combine"] if shape.slot_bytes else []))
+        addresses = make_runnable(f"task_{key}", artifact, exports, {}, target)
+        return LinkedTask(addresses["qd_task"], addresses["qd_bounds"], addresses.get("qd_combine", 0), shape)
 
     return _tasks.get(key, make)
 

@@ -58,7 +58,8 @@ def grain_of(shape: TaskShape) -> int:
 
 
 def handler_text(layout: Layout, shapes: Sequence[TaskShape], max_threads: int = 0) -> str:
-    """LLVM IR of the handler: exports `qd_handler`, needs `qd_run` and `qd_task_K` (and `qd_bounds_K`, `qd_combine_K`) of each task."""
+    """LLVM IR of the handler: exports `qd_handler`, needs `qd_run` and, of each task, `qd_task_K`, `qd_bounds_K` (not
+    with static bounds) and `qd_combine_K` (where it reduces)."""
     program = layout.program
     lines = [
         "declare ptr @qd_run(ptr, ptr)",

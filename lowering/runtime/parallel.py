@@ -4,6 +4,10 @@ The pool offers "run this" but no "wait", and may have a single thread which may
 schedules helpers, all threads claim chunks from a shared counter, and the caller waits only for chunks that someone is
 already running. This cannot deadlock, balances chunks of unequal work, and a helper that comes late finds nothing
 left. The shared state is reference-counted, because such a helper may run after the caller has returned.
+
+A task that reduces gets a slot of memory for each chunk, and its slots are combined in the order of the chunks when all
+have run. How it is cut depends on the loop and not on the threads, so sums of floats have the same bits every time, on
+any number of threads.
 """
 
 from __future__ import annotations
@@ -11,12 +15,22 @@ from __future__ import annotations
 CHUNKS_PER_THREAD = 16
 """Chunks a thread, where there is enough work: what is idle at the end is at most a sixteenth of the loop."""
 
+MOST_SLOTS, FEWEST_SLOTS, SLOTS_BUDGET = 256, 16, 1 << 20
+"""Chunks of a loop that reduces: so many that threads share them evenly, but few where combining them is work."""
+
 PAUSES_BEFORE_YIELD = 2000
 """Polls of the counter before the waiting caller gives its core away; about 50 microseconds on x86."""
 
-STATE_SIZE = 192
+STATE_SIZE = 256
 NEXT, DONE, USERS = 0, 64, 128  # a cache line each: all threads write them
-TASK, REFS, START, STOP, CHUNK, COUNT = 136, 144, 152, 160, 168, 176
+TASK, REFS, START, STOP, CHUNK, COUNT, SLOTS, SLOT_SIZE = 136, 144, 152, 160, 168, 176, 184, 192
+SLOT_ALIGNMENT = 64
+"""Bytes of a cache line: threads write to slots side by side."""
+
+
+def slot_limit(slot_bytes: int) -> int:
+    """Most chunks of a loop whose chunks have slots of that size."""
+    return max(FEWEST_SLOTS, min(MOST_SLOTS, SLOTS_BUDGET // max(1, slot_bytes)))
 
 
 def relax(triple: str) -> tuple[str, str]:
@@ -30,10 +44,13 @@ def relax(triple: str) -> tuple[str, str]:
 
 
 def parallel_for(triple: str) -> str:
-    """IR of `qd_parallel_for(frame, task, refs, start, stop, grain, lanes, max_threads)`.
+    """IR of `qd_parallel_for(frame, task, refs, start, stop, grain, lanes, max_threads)` and `qd_parallel_reduce(...,
+    combine, slot_bytes, most)`.
 
-    Runs `task(refs, lo, hi)` over chunks that cover `start:stop` once. Below two grains of iterations, or with one
-    thread, that is one call on this thread. Chunks are multiples of `lanes`; `max_threads` 0 means all.
+    Both run `task(refs, lo, hi, slot)` over chunks that cover `start:stop` once. Below two grains of iterations that
+    is one call on this thread, and for `qd_parallel_for` also with one thread. Chunks are multiples of `lanes`;
+    `max_threads` 0 means all. `qd_parallel_reduce` makes at most `most` chunks, gives each a slot and runs
+    `combine(refs, slots, count)` in the end; `slot_bytes` is a multiple of the alignment.
     """
     declare_relax, call_relax = relax(triple)
     return f"""
@@ -59,6 +76,8 @@ entry:
   %stop = call i64 @load_i64(ptr %state, i64 {STOP})
   %chunk = call i64 @load_i64(ptr %state, i64 {CHUNK})
   %count = call i64 @load_i64(ptr %state, i64 {COUNT})
+  %slots = call ptr @load_ptr(ptr %state, i64 {SLOTS})
+  %slot_bytes = call i64 @load_i64(ptr %state, i64 {SLOT_SIZE})
   %done = getelementptr i8, ptr %state, i64 {DONE}
   br label %claim
 claim:
@@ -70,7 +89,9 @@ run:
   %lo = add i64 %start, %offset
   %end = add i64 %lo, %chunk
   %hi = call i64 @llvm.smin.i64(i64 %end, i64 %stop)
-  call void %task(ptr %refs, i64 %lo, i64 %hi)
+  %slot_offset = mul i64 %k, %slot_bytes
+  %slot = getelementptr i8, ptr %slots, i64 %slot_offset
+  call void %task(ptr %refs, i64 %lo, i64 %hi, ptr %slot)
   %d = atomicrmw add ptr %done, i64 1 release
   br label %claim
 out:
@@ -95,37 +116,42 @@ define internal void @helper(ptr %state) {{
   ret void
 }}
 
-define void @qd_parallel_for(ptr %frame, ptr %task, ptr %refs, i64 %start, i64 %stop, i64 %grain, i64 %lanes,
-                             i64 %max_threads) {{
-entry:
-  %n = sub i64 %stop, %start
-  %grains = udiv i64 %n, %grain
-  %small = icmp ult i64 %grains, 2
-  br i1 %small, label %serial, label %ask
-ask:
+; threads that may work, at most %most of them where that is not 0
+define internal i64 @usable_threads(ptr %frame, i64 %most) {{
   %pool = call i64 @pool_threads(ptr %frame)
-  %limited = icmp sgt i64 %max_threads, 0
-  %cap = select i1 %limited, i64 %max_threads, i64 %pool
+  %limited = icmp sgt i64 %most, 0
+  %cap = select i1 %limited, i64 %most, i64 %pool
   %threads = call i64 @llvm.smin.i64(i64 %pool, i64 %cap)
-  %single = icmp slt i64 %threads, 2
-  br i1 %single, label %serial, label %prepare
-serial:
-  call void %task(ptr %refs, i64 %start, i64 %stop)
-  ret void
-prepare:
-  %fair = mul i64 %threads, {CHUNKS_PER_THREAD}
-  %wanted = call i64 @llvm.smin.i64(i64 %grains, i64 %fair)
+  ret i64 %threads
+}}
+
+; the size of chunks that are multiples of %lanes and at most %wanted
+define internal i64 @chunk_size(i64 %n, i64 %wanted, i64 %lanes) alwaysinline {{
   %even = call i64 @ceil_div(i64 %n, i64 %wanted)
   %steps = call i64 @ceil_div(i64 %even, i64 %lanes)
   %chunk = mul i64 %steps, %lanes
-  %count = call i64 @ceil_div(i64 %n, i64 %chunk)
+  ret i64 %chunk
+}}
+
+; runs %count chunks on up to %threads threads, and waits for the last
+define internal void @run_shared(ptr %frame, ptr %task, ptr %refs, i64 %start, i64 %stop, i64 %chunk, i64 %count,
+                                 i64 %threads, ptr %slots, i64 %slot_bytes) noinline {{
+entry:
+  %own = alloca i8, i64 {STATE_SIZE}, align 64
   %others = sub i64 %threads, 1
   %rest = sub i64 %count, 1
-  %helpers = call i64 @llvm.smin.i64(i64 %others, i64 %rest)
-  %state = call ptr @malloc(i64 {STATE_SIZE})
-  %failed = icmp eq ptr %state, null
-  br i1 %failed, label %serial, label %share
-share:
+  %wanted = call i64 @llvm.smin.i64(i64 %others, i64 %rest)
+  %alone = icmp slt i64 %wanted, 1
+  br i1 %alone, label %prepare, label %allocate
+allocate:
+  %heap = call ptr @malloc(i64 {STATE_SIZE})
+  %failed = icmp eq ptr %heap, null
+  %kept = select i1 %failed, ptr %own, ptr %heap
+  %found = select i1 %failed, i64 0, i64 %wanted
+  br label %prepare
+prepare:
+  %state = phi ptr [%own, %entry], [%kept, %allocate]
+  %helpers = phi i64 [0, %entry], [%found, %allocate]
   call void @store_i64(ptr %state, i64 {NEXT}, i64 0)
   call void @store_i64(ptr %state, i64 {DONE}, i64 0)
   %users = add i64 %helpers, 1
@@ -136,9 +162,11 @@ share:
   call void @store_i64(ptr %state, i64 {STOP}, i64 %stop)
   call void @store_i64(ptr %state, i64 {CHUNK}, i64 %chunk)
   call void @store_i64(ptr %state, i64 {COUNT}, i64 %count)
+  call void @store_ptr(ptr %state, i64 {SLOTS}, ptr %slots)
+  call void @store_i64(ptr %state, i64 {SLOT_SIZE}, i64 %slot_bytes)
   br label %schedule
 schedule:
-  %i = phi i64 [0, %share], [%i1, %scheduled]
+  %i = phi i64 [0, %prepare], [%i1, %scheduled]
   %enough = icmp sge i64 %i, %helpers
   br i1 %enough, label %work, label %one
 one:
@@ -172,7 +200,70 @@ spin:
 again:
   br label %wait
 finish:
+  %on_stack = icmp eq ptr %state, %own
+  br i1 %on_stack, label %out, label %drop
+drop:
   call void @leave(ptr %state)
+  br label %out
+out:
+  ret void
+}}
+
+define void @qd_parallel_for(ptr %frame, ptr %task, ptr %refs, i64 %start, i64 %stop, i64 %grain, i64 %lanes,
+                             i64 %max_threads) {{
+entry:
+  %n = sub i64 %stop, %start
+  %grains = udiv i64 %n, %grain
+  %small = icmp ult i64 %grains, 2
+  br i1 %small, label %serial, label %ask
+ask:
+  %threads = call i64 @usable_threads(ptr %frame, i64 %max_threads)
+  %single = icmp slt i64 %threads, 2
+  br i1 %single, label %serial, label %share
+serial:
+  call void %task(ptr %refs, i64 %start, i64 %stop, ptr null)
+  ret void
+share:
+  %fair = mul i64 %threads, {CHUNKS_PER_THREAD}
+  %wanted = call i64 @llvm.smin.i64(i64 %grains, i64 %fair)
+  %chunk = call i64 @chunk_size(i64 %n, i64 %wanted, i64 %lanes)
+  %count = call i64 @ceil_div(i64 %n, i64 %chunk)
+  call void @run_shared(ptr %frame, ptr %task, ptr %refs, i64 %start, i64 %stop, i64 %chunk, i64 %count,
+                        i64 %threads, ptr null, i64 0)
+  ret void
+}}
+
+define void @qd_parallel_reduce(ptr %frame, ptr %task, ptr %refs, i64 %start, i64 %stop, i64 %grain, i64 %lanes,
+                                i64 %max_threads, ptr %combine, i64 %slot_bytes, i64 %most) {{
+entry:
+  %n = sub i64 %stop, %start
+  %grains = udiv i64 %n, %grain
+  %small = icmp ult i64 %grains, 2
+  br i1 %small, label %whole, label %cut
+cut:
+  %wanted = call i64 @llvm.smin.i64(i64 %grains, i64 %most)
+  %chunk = call i64 @chunk_size(i64 %n, i64 %wanted, i64 %lanes)
+  %count = call i64 @ceil_div(i64 %n, i64 %chunk)
+  %bytes = mul i64 %count, %slot_bytes
+  %room = add i64 %bytes, {SLOT_ALIGNMENT}
+  %memory = call ptr @malloc(i64 %room)
+  %failed = icmp eq ptr %memory, null
+  br i1 %failed, label %whole, label %share
+share:
+  %threads = call i64 @usable_threads(ptr %frame, i64 %max_threads)
+  %address = ptrtoint ptr %memory to i64
+  %over = and i64 %address, {SLOT_ALIGNMENT - 1}
+  %skip = sub i64 {SLOT_ALIGNMENT}, %over
+  %slots = getelementptr i8, ptr %memory, i64 %skip
+  call void @run_shared(ptr %frame, ptr %task, ptr %refs, i64 %start, i64 %stop, i64 %chunk, i64 %count,
+                        i64 %threads, ptr %slots, i64 %slot_bytes)
+  call void %combine(ptr %refs, ptr %slots, i64 %count)
+  call void @free(ptr %memory)
+  ret void
+whole:
+  %slot = alloca i8, i64 %slot_bytes, align {SLOT_ALIGNMENT}
+  call void %task(ptr %refs, i64 %start, i64 %stop, ptr %slot)
+  call void %combine(ptr %refs, ptr %slot, i64 1)
   ret void
 }}
 """

@@ -39,21 +39,32 @@ class Kernel:
         optimise(module, machine)
         builder = llvm.JITLibraryBuilder().add_object_img(machine.emit_object(module)).add_current_process()
         builder.export_symbol("qd_task").export_symbol("qd_bounds")
+        if self.code.slot_bytes:
+            builder.export_symbol("qd_combine")
         self._jit = llvm.create_lljit_compiler(machine, use_jit_link=True)
         self._library = builder.link(self._jit, f"kernel{next(_names)}")
-        self._task = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(self._library["qd_task"])
+        pointer, number = ctypes.c_void_p, ctypes.c_int64
+        self._task = ctypes.CFUNCTYPE(None, pointer, number, number, pointer)(self._library["qd_task"])
+        combine = self._library["qd_combine"] if self.code.slot_bytes else 0
+        self._combine = ctypes.CFUNCTYPE(None, pointer, pointer, number)(combine)
         self._bounds = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(self._library["qd_bounds"])
 
-    def run(self, memory: dict[Var, np.ndarray], cuts: Sequence[float] = ()) -> None:
-        """Runs the whole range, cut into chunks at these fractions."""
+    def run(self, memory: dict[Var, np.ndarray], cuts: Sequence[float] = (), backward: bool = False) -> None:
+        """Runs the whole range, cut into chunks at these fractions, as the launcher does."""
         pointers = (ctypes.c_void_p * max(1, len(self.code.refs)))(*[memory[r].ctypes.data for r in self.code.refs])
         ends = (ctypes.c_int64 * 2)()
         self._bounds(pointers, ends)
         start, stop = ends
         borders = [start, *(start + int(c * (stop - start)) for c in cuts), stop]
-        for low, high in itertools.pairwise(borders):
-            if low < high:
-                self._task(pointers, low, high)
+        chunks = [(low, high) for low, high in itertools.pairwise(borders) if low < high]
+        raw, slots = guarded(np.full(self.code.slot_bytes * len(chunks), _GUARD, np.uint8))
+        for k in reversed(range(len(chunks))) if backward else range(len(chunks)):
+            (low, high), slot = chunks[k], slots[k * self.code.slot_bytes :]
+            self._task(pointers, low, high, slot.ctypes.data)
+        if self.code.slot_bytes and chunks:
+            self._combine(pointers, slots.ctypes.data, len(chunks))
+        assert (raw[:128] == _GUARD).all()
+        assert (raw[-128:] == _GUARD).all()
 
 
 def guarded(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

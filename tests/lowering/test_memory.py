@@ -243,29 +243,17 @@ def test_an_own_element_needs_no_atomic():
     assert "atomicrmw" not in text_of(made)
 
 
-def test_neighbours_do():
-    _x, _k, _y, z = refs = buffers(N + 1)
+def test_neighbours_in_a_large_array_do():
+    size = 10_000
+    z = ref_var(I32, (size,), "z")
 
     def body(b: Builder, i: Var) -> None:
         b.accum(z, i32(1), i)
         b.accum(z, i32(2), b("add", i, i32(1)))
 
-    made = program(refs, task(N, body), [z])
-    agrees(made, arguments(N + 1))
+    made = program([z], task(N, body), [z])
+    agrees(made, [np.arange(size, dtype=np.int32)])
     assert "atomicrmw" in text_of(made)
-
-
-def test_a_sum_over_all_elements_is_kept_in_registers():
-    _x, k, _y, _z = refs = buffers(N)
-    total = ref_var(I32, (2,), "total")
-
-    def body(b: Builder, i: Var) -> None:
-        b.accum(total, b.load(k, i), i32(0))
-        loop(b, i32(0), b.load(k, i), i32(1), [], lambda j: b.accum(total, j, i32(1)))
-
-    made = program([*refs, total], task(N, body), [total])
-    agrees(made, [*arguments(N), np.array([5, 7], np.int32)])
-    assert text_of(made).count("atomicrmw") == 2
 
 
 ATOMICS = [(d, op) for d in DType for op in ("add", "mul", "min", "max", "exchange", "cas")] + [
@@ -306,23 +294,24 @@ def test_atomics_give_the_old_value_lane_after_lane(dtype: DType, target: str):
 def test_threads_may_meet(target: str):
     """Two chunks at the same time from two threads: no update is lost."""
     n = 20_000
-    totals, bins = ref_var(F32, (), "totals"), ref_var(DType.f64, (3,), "bins")
+    size = 10_000
+    bins = ref_var(DType.f64, (size,), "bins")
 
     def body(b: Builder, i: Var) -> None:
-        b.accum(totals, f32(1))
         b.accum(bins, b.constant(1, DType.f64), b("rem", i, i32(3)))
 
-    made = program([totals, bins], task(n, body), [totals, bins])
+    made = program([bins], task(n, body), [bins])
     kernel = Kernel(made.tasks[0], Target.named(target))
-    memory = {totals: np.zeros((), np.float32), bins: np.zeros(3, np.float64)}
-    pointers = (ctypes.c_void_p * 2)(*(memory[r].ctypes.data for r in kernel.code.refs))
-    halves = [threading.Thread(target=kernel._task, args=(pointers, k * n // 2, (k + 1) * n // 2)) for k in (0, 1)]
+    assert kernel.code.slot_bytes == 0
+    memory = np.zeros(size)
+    pointers = (ctypes.c_void_p * 1)(memory.ctypes.data)
+    arguments = [(pointers, k * n // 2, (k + 1) * n // 2, None) for k in (0, 1)]
+    halves = [threading.Thread(target=kernel._task, args=a) for a in arguments]
     for half in halves:
         half.start()
     for half in halves:
         half.join()
-    assert memory[totals] == n
-    assert memory[bins].sum() == n
+    assert memory[:3].sum() == n
 
 
 def test_results_do_not_depend_on_execution_order_of_chunks():
