@@ -22,13 +22,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.effects import summarise
 from qdtrace.analysis.ranges import Ranges
+from qdtrace.analysis.stored import FullBefore
 from qdtrace.ir.program import Block, Eqn, Literal, Program, Task, Var, ref_type
 from qdtrace.ir.types import Space
 from qdtrace.passes.base import TaskPass
 from qdtrace.passes.loop_invariant import load_cannot_fail
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Container
 
 
 @dataclass(frozen=True)
@@ -41,14 +42,14 @@ class ConstantExtraction(TaskPass):
         if task.kind != "range_for":
             return task
         written = summarise(task.body)[0].writes
-        mover = _Mover(task, set(program.params), written)
+        mover = _Mover(task, FullBefore(program, task), written)
         body = mover.block(task.body, surely=mover.runs)
         return task if body is task.body else replace(task, head=(*task.head, *mover.moved), body=body)
 
 
 class _Mover:
-    def __init__(self, task: Task, params: Collection[Var], written: Collection[Var]) -> None:
-        self.params = params
+    def __init__(self, task: Task, full: Container[Var], written: Collection[Var]) -> None:
+        self.full = full
         self.written = written
         self.moved: list[Eqn] = []
         self.ranges = Ranges(lambda atom: None)
@@ -72,7 +73,7 @@ class _Mover:
                 moves = all([a.__class__ is Literal or a in shared for a in eqn.invars])  # noqa: C419 - twice as fast
             elif eqn.primitive.name == "load" and eqn.invars[0] not in self.written:
                 uniform = all(a.__class__ is Literal or a in shared for a in eqn.invars[1:])
-                moves = uniform and _is_global(eqn) and (surely or load_cannot_fail(eqn, self.params, self.ranges))
+                moves = uniform and _is_global(eqn) and (surely or load_cannot_fail(eqn, self.full, self.ranges))
             if moves:
                 self.moved.append(eqn)
                 shared.update(eqn.outvars)

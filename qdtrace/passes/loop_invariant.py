@@ -9,7 +9,8 @@ Before:  for k in 0:i32 : n : 1:i32      After:  a: f32 = mul s s
 A pure equation moves out of every loop that its operands do not depend on, also where the loop may not run: nothing
 traps, so computing in vain is harmless. A load moves only where no equation of the loop writes the reference, and
 only where it would surely be executed (the loop surely runs and no `if` is passed), or cannot fail: its indices have
-ranges inside the shape, and it reads a parameter (other memory may not be stored yet).
+ranges inside the shape, and every element of what it reads holds a value: a parameter, or a buffer that an earlier task
+has stored in full (`analysis/stored`).
 
 One walk, with the depth of each value at hand. Never moves equations with blocks, atomics or cells.
 """
@@ -21,25 +22,24 @@ from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.effects import Access, summarise
 from qdtrace.analysis.ranges import Ranges
+from qdtrace.analysis.stored import FullBefore
 from qdtrace.analysis.uses import definitions
 from qdtrace.ir.program import Atom, Block, Eqn, Program, Task, Var, literal, ref_type
 from qdtrace.passes.base import TaskPass
 from qdtrace.passes.unreachable import trip_count
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Container
 
 
-def load_cannot_fail(eqn: Eqn, params: Collection[Var], ranges: Ranges) -> bool:
-    """True for a load of a parameter at indices in range: it may be executed anywhere."""
+def load_cannot_fail(eqn: Eqn, full: Container[Var], ranges: Ranges) -> bool:
+    """True for a load of a reference out of `full` at indices in range: it may be executed anywhere."""
     ref, *indices = eqn.invars
-    if ref not in params:
-        return False
     for index, size in zip(indices, ref_type(ref).shape, strict=True):
         low, high = ranges.of(index)
         if low < 0 or high >= size:
             return False
-    return True
+    return isinstance(ref, Var) and ref in full
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class LoopInvariant(TaskPass):
         if not _has_loop(task.body):
             return task
         _, accesses = summarise(task.body)
-        body = _Mover(accesses, set(program.params), ranges_of(task)).block(task.body)
+        body = _Mover(accesses, FullBefore(program, task), ranges_of(task)).block(task.body)
         return task if body is task.body else replace(task, body=body)
 
 
@@ -85,7 +85,7 @@ class _Loop:
 @dataclass(slots=True)
 class _Mover:
     accesses: dict[Eqn, Access]
-    params: set[Var]
+    full: Container[Var]
     ranges: Ranges
     loops: list[_Loop] = field(default_factory=list)
     depth: dict[Var, int] = field(default_factory=dict)
@@ -131,7 +131,7 @@ class _Mover:
             if eqn.invars[0] in loop.written:
                 break
             surely = loop.surely_runs and not loop.ifs
-            if not surely and not load_cannot_fail(eqn, self.params, self.ranges):
+            if not surely and not load_cannot_fail(eqn, self.full, self.ranges):
                 break
             level -= 1
         return level

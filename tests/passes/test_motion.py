@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from qdtrace.passes.constant_extraction import ConstantExtraction
 from qdtrace.passes.loop_invariant import LoopInvariant
 from tests.passes.harness import check, unchanged
@@ -203,6 +205,100 @@ program p(x: ref[f32,8], y: ref[f32,8], n: ref[i32])
     )
 
 
+FILLED = """
+program p(x: ref[f32,8], n: ref[i32])
+  buffer t: ref[f32,8x3]
+{stores}  range_for i in 0:i32 : 8:i32
+    m: i32 = load n
+{before}    for k in 0:i32 : m : 1:i32
+{inside}      accum[op=add] x a k
+  return x
+"""
+STORES = {
+    "columns": """\
+  range_for i in 0:i32 : 8:i32
+    store t 1.0:f32 i 0:i32
+    store t 2.0:f32 i 2:i32
+    store t 1.0:f32 i 1:i32
+""",
+    "loop": """\
+  range_for i in 0:i32 : 8:i32
+    j: i32 = sub 7:i32 i
+    for k in 2:i32 : -1:i32 : -1:i32
+      store t 1.0:f32 j k
+""",
+    "flat": """\
+  range_for i in 0:i32 : 24:i32
+    j: i32 = div i 3:i32
+    k: i32 = rem i 3:i32
+    store t 1.0:f32 j k
+""",
+    "two tasks back": """\
+  range_for k in 0:i32 : 3:i32
+    for i in 0:i32 : 8:i32 : 1:i32
+      store t 1.0:f32 i k
+  serial
+    store t 1.0:f32 0:i32 0:i32
+""",
+}
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_loads_of_buffers_that_an_earlier_task_stored_in_full(name: str) -> None:
+    a = "    a: f32 = load t i 1:i32\n"
+    check(
+        licm,
+        FILLED.format(stores=STORES[name], before="", inside="  " + a),
+        FILLED.format(stores=STORES[name], before=a, inside=""),
+    )
+
+
+@pytest.mark.parametrize(
+    "stores",
+    [
+        pytest.param(STORES["columns"].replace("2:i32\n", "1:i32\n"), id="a column is left out"),
+        pytest.param(STORES["columns"].replace(": 8:i32", ": 7:i32"), id="a row is left out"),
+        pytest.param(STORES["loop"].replace("2:i32 : -1", "2:i32 : 0"), id="the loop ends early"),
+        pytest.param(STORES["loop"].replace(": -1:i32\n", ": -2:i32\n"), id="the loop leaves out every other"),
+        pytest.param(STORES["loop"].replace("-1:i32 : -1:i32", "i : -1:i32"), id="the loop may not run"),
+        pytest.param(STORES["loop"].replace("sub 7:i32 i", "mul i i"), id="indices that are not affine"),
+        pytest.param(STORES["loop"].replace("sub 7:i32 i", "rem i 4:i32"), id="only some rows"),
+        pytest.param(STORES["flat"].replace("rem i 3:i32", "rem i 2:i32"), id="only some columns"),
+        pytest.param(
+            STORES["flat"].replace("    store", "    p: bool = gt i 2:i32\n    if p\n      store"), id="in a branch"
+        ),
+    ],
+)
+def test_loads_of_buffers_that_may_not_be_full(stores: str) -> None:
+    unchanged(licm, FILLED.format(stores=stores, before="", inside="      a: f32 = load t i 1:i32\n"))
+
+
+def test_a_buffer_with_an_initial_value_is_full_until_the_loop_writes_it() -> None:
+    text = FILLED.replace("ref[f32,8x3]", "ref[f32,8x3] = 0.0:f32")
+    a = "    a: f32 = load t i 1:i32\n"
+    check(licm, text.format(stores="", before="", inside="  " + a), text.format(stores="", before=a, inside=""))
+    unchanged(licm, text.format(stores="", before="", inside="  " + a + "      store t 1.0:f32 i 0:i32\n"))
+    # the task itself fills it, so it was not full before
+    own = "    store t 1.0:f32 i 0:i32\n    store t 1.0:f32 i 1:i32\n    store t 1.0:f32 i 2:i32\n"
+    unchanged(licm, FILLED.format(stores="", before=own, inside="  " + a))
+
+
+def test_extraction_of_a_load_of_a_full_buffer() -> None:
+    text = """
+program p(x: ref[f32,8])
+  buffer t: ref[f32]
+  serial
+    store t 1.0:f32
+  range_for i in 0:i32 : 8:i32
+{head}    p: bool = lt i 4:i32
+    if p
+{body}      store x a i
+  return x
+"""
+    load = "      a: f32 = load t\n"
+    check(extract, text.format(head="", body=load), text.format(head="    head\n" + load, body=""))
+
+
 def test_extraction_to_the_head() -> None:
     check(
         extract,
@@ -276,14 +372,17 @@ program p(x: ref[f32,8], s: ref[f32], k: ref[i32])
     )
 
 
-def test_a_private_array_and_a_buffer_are_not_read_early() -> None:
+def test_a_private_array_and_a_buffer_that_may_not_be_full_are_not_read_early() -> None:
     unchanged(
         extract,
         """
 program p(x: ref[f32,8])
   buffer t: ref[f32]
-  range_for i in 0:i32 : 4:i32
-    store t 1.0:f32
+  serial
+    b: f32 = load x 0:i32
+    q: bool = lt b 100.0:f32
+    if q
+      store t 1.0:f32
   range_for i in 0:i32 : 8:i32
     v: cell[f32,2] = cell[dtype=f32, shape=(2)]
     store v 1.0:f32 0:i32
