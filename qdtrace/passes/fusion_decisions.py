@@ -8,10 +8,9 @@ The fusion pass calls `on_decision` with one record a pair that it judged:
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from qdtrace.ir.program import Loc
@@ -51,15 +50,3 @@ def format_decision(decision: Decision) -> str:
 
 def _with_loc(name: str, loc: Loc | None) -> str:
     return (name or "unnamed") + (f" ({short_loc(loc)})" if loc is not None else "")
-
-
-@dataclass(frozen=True)
-class DecisionPrinter:
-    """Prints each decision: what `fuse_tasks_diag` puts on stderr."""
-
-    file: TextIO | None = None
-    """Where to; None is stderr."""
-
-    def __call__(self, decision: Decision) -> None:
-        """Prints one decision."""
-        print(format_decision(decision), file=self.file or sys.stderr)

@@ -1,28 +1,57 @@
 """What may watch a pipeline: called with the name of each stage and the program after it.
 
-Nothing else in the passes prints or writes files.
+An observer that also has `on_decision` hears each `Decision` of task fusion, and one that has `finish` is called when
+the last stage is done. Nothing else in the passes prints or writes files.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from qdtrace.config import dump_directory
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.verify import VerifyError, verify_program
+from qdtrace.passes.fusion_decisions import format_decision
+from qdtrace.passes.report import StageRecord, report_page
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from qdtrace.config import Options
     from qdtrace.ir.program import Program
+    from qdtrace.passes.base import Pass
+    from qdtrace.passes.fusion_decisions import Decision
 
     Observer = Callable[[str, Program], None]
+
+
+def listening(passes: Iterable[Pass], observers: Sequence[Observer]) -> tuple[Pass, ...]:
+    """The passes, with those that make decisions telling them to the observers that want to hear."""
+    ears: list[Callable[[Decision], None]] = [o.on_decision for o in observers if hasattr(o, "on_decision")]  # type: ignore[attr-defined]
+    if not ears:
+        return tuple(passes)
+
+    def tell(decision: Decision) -> None:
+        for ear in ears:
+            ear(decision)
+
+    def told(one: Any) -> Any:
+        return replace(one, on_decision=tell) if any(f.name == "on_decision" for f in fields(one)) else one
+
+    return tuple(map(told, passes))
+
+
+def finish(observers: Iterable[Observer]) -> None:
+    """Tells the observers that want to know that there is no further stage."""
+    for observer in observers:
+        if hasattr(observer, "finish"):
+            observer.finish()  # type: ignore[attr-defined]
 
 
 class Verifier:
@@ -44,29 +73,78 @@ class Printer:
         print(f"# {program.name} after {stage}", print_program(program), sep="\n", file=sys.stderr)
 
 
+class DecisionPrinter:
+    """Prints each decision of task fusion to stderr."""
+
+    def __call__(self, stage: str, program: Program) -> None:
+        """Prints nothing: it only listens."""
+
+    def on_decision(self, decision: Decision) -> None:
+        """Prints the decision."""
+        print(format_decision(decision), file=sys.stderr)
+
+
+@dataclass
+class Recorder:
+    """Keeps everything that happens to one program, for a report."""
+
+    stages: list[tuple[str, Program]] = field(default_factory=list["tuple[str, Program]"])
+    decisions: list[Decision] = field(default_factory=list["Decision"])
+
+    def __call__(self, stage: str, program: Program) -> None:
+        """Keeps the program."""
+        self.stages.append((stage, program))
+
+    def on_decision(self, decision: Decision) -> None:
+        """Keeps the decision."""
+        self.decisions.append(decision)
+
+    def record(self, launches: Sequence[tuple[str, str]] = ()) -> StageRecord:
+        """What was kept. `launches`: name of each task that is left, and what is to be said of it."""
+        return StageRecord(tuple(self.stages), tuple(self.decisions), tuple(launches))
+
+
 _sequence = count()
 
 
 class Dumper:
-    """Writes the program after each stage to `<directory>/<number>_<program>/<number>_<stage>.qd`."""
+    """Writes the program after each stage to `<directory>/<number>_<program>/<number>_<stage>.qd`.
+
+    At the end it writes what each stage changed as `report.html` beside them.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._stages = count()
+        self._recorder = Recorder()
         self._run = next(_sequence)
 
     def __call__(self, stage: str, program: Program) -> None:
         """Writes the program."""
-        folder = self.directory / f"{self._run:03}_{program.name}"
+        number = len(self._recorder.stages)
+        self._recorder(stage, program)
+        (self._folder() / f"{number:03}_{stage}.qd").write_text(print_program(program), encoding="utf-8")
+
+    def on_decision(self, decision: Decision) -> None:
+        """Keeps the decision for the report."""
+        self._recorder.on_decision(decision)
+
+    def finish(self) -> None:
+        """Writes the report."""
+        page = report_page(self._recorder.stages[0][1].name, [self._recorder.record()])
+        (self._folder() / "report.html").write_text(page, encoding="utf-8")
+
+    def _folder(self) -> Path:
+        name = re.sub(r"[^\w.-]", "_", self._recorder.stages[0][1].name)
+        folder = self.directory / f"{self._run:03}_{name}"
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{next(self._stages):02}_{stage}.qd").write_text(print_program(program))
+        return folder
 
 
 @dataclass
 class Timer:
     """Seconds each stage took, in order: `timer.seconds["simplify"]`."""
 
-    seconds: dict[str, float] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict[str, float])
     _last: float = field(default_factory=time.perf_counter)
 
     def __call__(self, stage: str, program: Program) -> None:
@@ -83,6 +161,8 @@ def observers_for(options: Options) -> tuple[Observer, ...]:
         found.append(Verifier())
     if options.print_ir:
         found.append(Printer())
+    if options.fuse_tasks_diag:
+        found.append(DecisionPrinter())
     if options.dump_ir or options.dump_simplify:
         found.append(Dumper(dump_directory(options)))
     return tuple(found)

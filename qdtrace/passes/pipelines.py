@@ -13,7 +13,7 @@ from qdtrace.passes.contract import Contract
 from qdtrace.passes.dead_code import DeadCode
 from qdtrace.passes.fuse_tasks import FuseTasks
 from qdtrace.passes.loop_invariant import LoopInvariant
-from qdtrace.passes.observers import observers_for
+from qdtrace.passes.observers import finish, listening, observers_for
 from qdtrace.passes.peephole import Peephole
 from qdtrace.passes.promote_cells import PromoteCells
 from qdtrace.passes.simplify import ROUNDS, Simplify
@@ -93,13 +93,13 @@ def optimise(
 
     A stage that runs again and changes nothing is not reported again. With `each_pass` they are also called inside of
     simplify, with names like `simplify_1_dead_code`. Those that the options ask for (verifier,
-    printer, dumps) are added.
+    printer, dumps) are added. What else they may be told is in `passes/observers.py`.
     """
     watching = (*observers, *observers_for(options))
     for observe in watching:
         observe("trace", program)
     settled: dict[str, Program] = {}
-    for stage in stages(options, watching, each_pass=each_pass):
+    for stage in listening(stages(options, watching, each_pass=each_pass), watching):
         # A pass has nothing to do on what it gave itself.
         if settled.get(stage.name) is program:
             continue
@@ -107,4 +107,5 @@ def optimise(
         program = settled[stage.name] = stage(program)
         for observe in watching if program is not before or not again else ():
             observe(stage.name, program)
+    finish(watching)
     return program

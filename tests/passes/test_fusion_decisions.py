@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from qdtrace.ir.program import Loc
-from qdtrace.passes.fusion_decisions import Decision, DecisionPrinter, format_decision
+from qdtrace.passes.fusion_decisions import Decision, format_decision
+from qdtrace.passes.observers import DecisionPrinter
 
 V, X, READ = Loc("a/spring.py", 14), Loc("a/spring.py", 16, "step"), Loc("spring.py", 17)
 SAME = "every access to `v` is at [i] in both"
@@ -31,6 +32,6 @@ def test_lines(decision: Decision, line: str) -> None:
 
 def test_the_printer_writes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     printer = DecisionPrinter()
-    printer(Decision("v", "x", True, "n"))
-    printer(Decision("x", "y", False, "m"))
+    printer.on_decision(Decision("v", "x", True, "n"))
+    printer.on_decision(Decision("x", "y", False, "m"))
     assert capsys.readouterr() == ("", "fused    v + x: n\nrefused  x + y: m\n")

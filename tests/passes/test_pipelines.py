@@ -156,8 +156,8 @@ def test_dumps(tmp_path: Path, rounds: bool, count: int) -> None:
     options = Options(dump_ir=True, dump_simplify=rounds, debug_dump_path=str(tmp_path))
     made = optimise(parsed(TEXT), options)
     files = sorted(tmp_path.glob("*_p/*.qd"))
-    assert files[0].name == "00_trace.qd"
-    assert files[-1].name == f"{len(files) - 1:02}_clear_buffers.qd"
+    assert files[0].name == "000_trace.qd"
+    assert files[-1].name == f"{len(files) - 1:03}_clear_buffers.qd"
     assert len(files) >= count
     assert print_program(parse_program(files[-1].read_text())) == print_program(made)
 

@@ -1,0 +1,177 @@
+"""One static HTML page that shows programs after each stage, with what the stage changed marked.
+
+On the left the stages with their sizes, on the right their text: added lines green, removed ones red, changed ones
+yellow with what they were as tooltip; every line names its source line. Then the decisions of task fusion and the
+launches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+from importlib.resources import files
+from itertools import groupby
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from qdtrace.analysis.traffic import program_traffic, task_traffic
+from qdtrace.ir.walk import walk_program
+from qdtrace.passes.fusion_decisions import Decision, short_loc
+from qdtrace.passes.stage_text import Change, StageTexts, changes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from qdtrace.ir.program import Program
+
+CONTEXT = 4
+"""Unchanged lines that stay in sight around a change; longer runs are folded."""
+_SIGNS = {"same": " ", "added": "+", "removed": "-", "changed": "~"}
+
+
+@dataclass(frozen=True, slots=True)
+class StageRecord:
+    """What happened to one program."""
+
+    stages: tuple[tuple[str, Program], ...]
+    """Name of each stage and the program after it."""
+    decisions: tuple[Decision, ...] = ()
+    launches: tuple[tuple[str, str], ...] = ()
+    """Name of each task that is left, and what is to be said of it: how it was vectorised."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One stage as the page shows it."""
+
+    key: str
+    name: str
+    tasks: int
+    equations: int
+    moved: str
+    """Bytes, as text."""
+    lines: list[Change]
+
+    @property
+    def changed(self) -> bool:
+        return any(c.kind != "same" for c in self.lines)
+
+    def count(self, *kinds: str) -> int:
+        return sum(c.kind in kinds for c in self.lines)
+
+
+def report_page(title: str, records: Sequence[StageRecord]) -> str:
+    """The page, complete in itself."""
+    menu: list[str] = []
+    body: list[str] = []
+    for number, record in enumerate(records, 1):
+        rows = _rows(record, f"p{number}")
+        name = record.stages[0][1].name if record.stages else ""
+        caption = name if len(records) == 1 else f"{name}, program {number} of {len(records)}"
+        menu.append(_menu(caption, rows))
+        body.append(f"<h2>{escape(caption)}</h2>")
+        body += [_section(row, first=row is rows[0]) for row in rows]
+        body.append(_decisions(record.decisions))
+        if record.stages:
+            body.append(_launches(record))
+    template = files("qdtrace.data").joinpath("report.html").read_text(encoding="utf-8")
+    parts = {"title": escape(title), "menu": "\n".join(menu), "body": "\n".join(body)}
+    for key, text in parts.items():
+        template = template.replace(f"<!-- {key} -->", text)
+    return template
+
+
+def _rows(record: StageRecord, prefix: str) -> list[_Row]:
+    texts, rows = StageTexts(), list[_Row]()
+    last = None
+    for number, (name, program) in enumerate(record.stages):
+        lines = texts.lines(program)
+        moved = program_traffic(program)
+        rows.append(
+            _Row(
+                f"{prefix}-{number}",
+                name,
+                len(program.tasks),
+                sum(1 for _ in walk_program(program)),
+                ("" if moved.exact else "≤ ") + _bytes(moved.total),
+                [Change("same", line) for line in lines] if last is None else changes(last, lines),
+            )
+        )
+        last = lines
+    return rows
+
+
+def _menu(caption: str, rows: Iterable[_Row]) -> str:
+    head = "<tr><th>stage</th><th>tasks</th><th>equations</th><th>moved</th><th>lines</th></tr>"
+    lines: list[str] = []
+    for number, row in enumerate(rows):
+        marks = f"+{row.count('added', 'changed')} -{row.count('removed', 'changed')}" if row.changed else ""
+        quiet = "" if row.changed or not number else ' class="quiet"'
+        cells = (row.tasks, row.equations, row.moved, marks)
+        numbers = "".join(f"<td>{cell}</td>" for cell in cells)
+        lines.append(f'<tr{quiet}><td><a href="#{row.key}">{escape(row.name)}</a></td>{numbers}</tr>')
+    return f"<h2>{escape(caption)}</h2>\n<table>{head}\n" + "\n".join(lines) + "\n</table>"
+
+
+def _section(row: _Row, *, first: bool) -> str:
+    title = f'<h3 id="{row.key}">{escape(row.name)}</h3>'
+    if not row.changed and not first:
+        return f"{title}\n<p>nothing changed</p>"
+    return f"{title}\n<pre>{''.join(_folded(row.lines, first))}</pre>"
+
+
+def _folded(lines: Sequence[Change], first: bool) -> Iterable[str]:
+    """The lines; long runs of unchanged ones in the middle are folded, except in the first text."""
+    at = 0
+    for same, group in groupby(lines, lambda c: c.kind == "same"):
+        run = list(group)
+        lead, tail = (CONTEXT if at else 0), (CONTEXT if at + len(run) < len(lines) else 0)
+        at += len(run)
+        hidden = run[lead : len(run) - tail]
+        if first or not same or len(hidden) <= CONTEXT:
+            yield from map(_line, run)
+            continue
+        yield from map(_line, run[:lead])
+        yield f"<details><summary>{len(hidden)} lines</summary>{''.join(map(_line, hidden))}</details>"
+        yield from map(_line, run[len(run) - tail :])
+
+
+def _line(change: Change) -> str:
+    title = "" if change.before is None else f' title="was: {escape(change.before.text.strip())}"'
+    loc = change.line.loc
+    at = f'<i title="{escape(loc)}">{escape(PurePath(loc).name)}</i>' if loc else ""
+    return f'<span class="{change.kind}"{title}><b>{_SIGNS[change.kind]}</b>{escape(change.line.text)}{at}</span>'
+
+
+def _decisions(decisions: Sequence[Decision]) -> str:
+    if not decisions:
+        return ""
+    rows = [
+        f'<tr class="{d.verdict}"><td>{escape(d.first)} + {escape(d.second)}</td><td>{d.verdict}</td>'
+        f"<td>{escape(d.reason)}</td><td>{escape(', '.join(filter(None, map(short_loc, d.locs))))}</td></tr>"
+        for d in decisions
+    ]
+    head = "<tr><th>tasks</th><th>verdict</th><th>reason</th><th>lines</th></tr>"
+    return f"<h3>Fusion decisions</h3>\n<table>{head}\n" + "\n".join(rows) + "\n</table>"
+
+
+def _launches(record: StageRecord) -> str:
+    tasks = record.stages[-1][1].tasks
+    said = [reason for _, reason in record.launches] or [""] * len(tasks)
+    rows: list[str] = []
+    for task, reason in zip(tasks, said, strict=True):
+        moved = task_traffic(task)
+        most = "" if moved.exact else "≤ "
+        cells = (task.name, most + _bytes(moved.read), most + _bytes(moved.written), reason, short_loc(task.loc))
+        rows.append("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>")
+    head = "<tr><th>task</th><th>read</th><th>written</th><th>vectorised</th><th>line</th></tr>"
+    return f"<h3>Launches</h3>\n<table>{head}\n" + "\n".join(rows) + "\n</table>"
+
+
+def _bytes(count: int) -> str:
+    size, unit = float(count), "B"
+    for larger in ("KiB", "MiB", "GiB"):
+        if size < 1024:
+            break
+        size, unit = size / 1024, larger
+    return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"

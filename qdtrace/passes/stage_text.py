@@ -1,0 +1,133 @@
+"""The text of a program after each stage, with names kept, and what a stage changed in it.
+
+The printer numbers names from the top, so one equation less renames all that follow. Here a variable keeps the name
+that it had at the stage before, and only a name that nobody has any more is given anew: equal lines are equal text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import TYPE_CHECKING
+
+from qdtrace.ir.printer import Printer
+from qdtrace.ir.walk import blocks_of, bound_in_block
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from qdtrace.ir.program import Loc, Program, Var
+
+_LOC = "\0"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a printed program."""
+
+    text: str
+    loc: str = ""
+    """The user's source line, empty where there is none."""
+
+    @property
+    def depth(self) -> int:
+        """Spaces before the text."""
+        return len(self.text) - len(self.text.lstrip(" "))
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A line of a difference: `kind` is one of same, added, removed and changed."""
+
+    kind: str
+    line: Line
+    before: Line | None = None
+    """What a changed line was."""
+
+
+class StageTexts:
+    """Prints one program after the other, with names kept."""
+
+    def __init__(self) -> None:
+        self._names: dict[Var, str] = {}
+
+    def lines(self, program: Program) -> list[Line]:
+        """The lines of the program."""
+        bound = {*program.params, *program.buffers}
+        for task in program.tasks:
+            bound.update(v for block in blocks_of(task) for v in bound_in_block(block))
+            if task.index is not None:
+                bound.add(task.index)
+        printer = _Printer({v: name for v, name in self._names.items() if v in bound})
+        printer.program(program)
+        self._names = printer.names
+        return [Line(*line.split(_LOC)) for line in printer.lines]
+
+
+class _Printer(Printer):
+    """Prints with given names, and the source line behind each line."""
+
+    def __init__(self, kept: dict[Var, str]) -> None:
+        super().__init__()
+        self.kept = kept
+        self.used |= set(kept.values())
+
+    def line(self, depth: int, text: str, loc: Loc | None = None) -> None:
+        super().line(depth, text + _LOC + (str(loc) if loc is not None else ""))
+
+    def bind(self, var: Var, prefix: str = "v") -> str:
+        name = self.kept.get(var)
+        if name is None:
+            return super().bind(var, prefix)
+        self.names[var] = name
+        return name
+
+
+def changes(before: Sequence[Line], after: Sequence[Line]) -> list[Change]:
+    """What was done to get from one text to the other: tasks that are equal first, then lines in the rest."""
+    found: list[Change] = []
+    old, new = _tasks(before), _tasks(after)
+    for kind, a, b, c, d in _opcodes([_texts(t) for t in old], [_texts(t) for t in new]):
+        if kind == "equal":
+            found += [Change("same", line) for task in new[c:d] for line in task]
+        else:
+            found += _line_changes([x for t in old[a:b] for x in t], [x for t in new[c:d] for x in t])
+    return found
+
+
+def _line_changes(before: list[Line], after: list[Line]) -> Iterator[Change]:
+    for kind, a, b, c, d in _opcodes(_texts(before), _texts(after)):
+        if kind == "equal":
+            yield from (Change("same", line) for line in after[c:d])
+            continue
+        # A line that defines the same names is the same line, changed.
+        gone = {_defined(line): line for line in before[a:b]}
+        kept = {_defined(line) for line in after[c:d]} - {""}
+        yield from (Change("removed", line) for line in before[a:b] if _defined(line) not in kept)
+        for line in after[c:d]:
+            old = gone.get(_defined(line)) if _defined(line) else None
+            yield Change("added", line) if old is None else Change("changed", line, old)
+
+
+def _opcodes(before: Sequence[object], after: Sequence[object]) -> list[tuple[str, int, int, int, int]]:
+    return SequenceMatcher(None, before, after, autojunk=False).get_opcodes()  # type: ignore[type-var]
+
+
+def _texts(lines: Sequence[Line]) -> tuple[str, ...]:
+    return tuple(line.text for line in lines)
+
+
+def _defined(line: Line) -> str:
+    """The names that a line defines, empty for none."""
+    names, equals, _ = line.text.partition(" = ")
+    return names.strip() if equals and not names.lstrip().startswith(("while ", "for ")) else ""
+
+
+def _tasks(lines: Sequence[Line]) -> list[list[Line]]:
+    """The lines of each task; what is around the tasks is a piece like a task each."""
+    pieces: list[list[Line]] = []
+    for line in lines:
+        if line.depth <= 2 or not pieces:
+            pieces.append([])
+        pieces[-1].append(line)
+    return pieces
