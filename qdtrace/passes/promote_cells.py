@@ -30,6 +30,8 @@ from qdtrace.passes.base import TaskPass
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from qdtrace.ir.primitives import Primitive
+
 SLOT_LIMIT = 256
 """Elements of the largest private array that is promoted: the scalar budget of one value."""
 
@@ -38,6 +40,11 @@ _COMBINE_BOOL = {op: PRIMITIVES[name] for op, name in (("add", "or"), ("max", "o
 """The sum of two truth values is `or`, the product `and`."""
 _VALUES = {"load": 0, "store": 1, "accum": 1}
 """Operands between the reference and its indices."""
+
+
+def combining(op: str, dtype: DType) -> Primitive:
+    """The primitive that an accumulation applies to the old and the new value."""
+    return (_COMBINE_BOOL if dtype is DType.bool else _COMBINE)[op]
 
 
 @dataclass(frozen=True)
@@ -253,8 +260,8 @@ class _Promoter:
             else:
                 operands = (self._value(slot), *self._atoms(eqn.invars[1:2]))
                 result = self._fresh(slot)
-                table = _COMBINE_BOOL if result.dtype is DType.bool else _COMBINE
-                out.append(Eqn(table[str(eqn.params["op"])], operands, (result,), {}, (), eqn.loc))
+                operation = combining(str(eqn.params["op"]), result.dtype)
+                out.append(Eqn(operation, operands, (result,), {}, (), eqn.loc))
                 self.values[slot] = result
         return tuple(out)
 
