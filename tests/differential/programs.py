@@ -9,7 +9,8 @@ What makes a program's result one and the same in any order of iterations, and a
 - In each range_for every buffer has one mode: `read` (anywhere), `own` (loads, stores, accumulations and atomics in
   the row of this iteration only), `accum` (one operation, anywhere, never read), `atomic` (one commuting operation,
   anywhere, old value unused) or `none`. Serial tasks may do all.
-- Indices are brought into range by remainder or clamping; buffers are filled by the first tasks, cells when made.
+- Indices are brought into range by remainder or clamping; buffers have an initial value or are filled by the first
+  tasks, cells when made.
 - A float `min` or `max`, whose zero may have either sign, is followed by `add 0.0`, and memory that takes part in one
   never holds -0.0. A float is cast to bits only after NaN is replaced, as the bits of a NaN are not defined.
 - Floats are added up in memory in any order: buffers called `sum...` start at zero and get multiples of 1/8 between
@@ -27,7 +28,7 @@ from typing import TYPE_CHECKING
 from hypothesis import strategies as st
 
 from qdtrace.ir.builder import Builder, ref_var, scalar_var
-from qdtrace.ir.program import Atom, Block, Program, Task, Var, literal, ref_type
+from qdtrace.ir.program import Atom, Block, Literal, Program, Task, Var, literal, ref_type
 from qdtrace.ir.types import DType, ScalarType
 from tests.differential.corpus import Case, case
 from tests.differential.inputs import KINDS, SIZES
@@ -130,11 +131,12 @@ class Maker(Values):
         self.refs = [*params, self.bound, *buffers]
         self.combined = {r for r in self.refs if r not in params or not r.dtype.is_float}
         extra = [*self.sums, *self.fns]
-        tasks = [self._fill(b) for b in (*buffers, *extra)]
+        initial = {b: self._first_value(b) for b in (*buffers, *extra) if self.chance(3)}
+        tasks = [self._fill(b) for b in (*buffers, *extra) if b not in initial or self.chance(4)]
         tasks += [self._task() for _ in range(1 + self.below(self.options.tasks))]
         results = [r for r in self.refs if not self.chance(4)]
         return Program(
-            "p", (*params, self.bound), (*buffers, *extra), tuple(tasks), (*(results or self.refs[:1]), *extra)
+            "p", (*params, self.bound), (*buffers, *extra), tuple(tasks), (*(results or self.refs[:1]), *extra), initial
         )
 
     def _buffer(self, hint: str) -> Var:
@@ -142,12 +144,17 @@ class Maker(Values):
         shape = self.pick([(n,), (n,), (n, 3), (), (5,), (2, 4), (n, 1)])
         return ref_var(self.pick(self.dtypes), shape, hint)
 
-    def _fill(self, ref: Var) -> Task:
-        """Stores one value in each element."""
-        kind = ref_type(ref)
+    def _first_value(self, ref: Var) -> Literal:
+        """What the elements of a buffer may be at first."""
         extra = ref in self.sums or ref in self.fns
         value = literal(0, ref.dtype) if extra else self.literal_of(ref.dtype)
-        value = literal(0, ref.dtype) if value.value != value.value or not value.value else value
+        return literal(0, ref.dtype) if value.value != value.value or not value.value else value
+
+    def _fill(self, ref: Var) -> Task:
+        """Stores one value in each element."""
+        kind, value = ref_type(ref), self._first_value(ref)
+        if kind.ndim == 2 and self.chance(2):
+            return self._flat_fill(ref, value)
         with self._body() as body:
             indices = []
             if kind.shape:
@@ -162,6 +169,16 @@ class Maker(Values):
         if not kind.shape:
             return Task("serial", None, *self._bounds(0, 1), body.close(), name="fill")
         return Task("range_for", self.index, *self._bounds(0, kind.shape[0]), body.close(), name="fill")
+
+    def _flat_fill(self, ref: Var, value: Literal) -> Task:
+        """One loop over both axes."""
+        rows, columns = ref_type(ref).shape
+        with self._body() as body:
+            assert self.index is not None
+            width = literal(max(columns, 1), DType.i32)
+            place = [self.builder(op, self.index, width) for op in ("div", "rem")]
+            self.builder.store(ref, value, *place)
+        return Task("range_for", self.index, *self._bounds(0, rows * columns), body.close(), name="fill")
 
     @staticmethod
     def _bounds(*numbers: int, dtype: DType = DType.i32) -> list[Atom]:

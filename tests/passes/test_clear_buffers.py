@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from qdtrace.config import Options
 from qdtrace.ir.printer import print_program
@@ -299,6 +303,56 @@ program p(x: ref[f32,4])
     check(clear, text.format("", "", "", first, later), text.format(" = 0.0:f32", " = 7:i32", " = true", "", ""))
     # one of them was used before: the task stays whole
     unchanged(clear, text.format(" = 1.0:f32", "", "", "", nested))
+
+
+@st.composite
+def nests(draw: st.DrawFn) -> tuple[str, bool | None, bool]:
+    """A program that stores in loops, whether it reaches all of its buffer (None: and more), and must be seen to."""
+    loops: list[tuple[int, int, int]] = []
+    for _ in range(draw(st.integers(1, 3))):
+        step = draw(st.sampled_from([1, 1, 1, 2, -1, -2]))
+        start = draw(st.integers(-2, 2))
+        loops.append((start, step, draw(st.integers(1, 4))))
+    order = draw(st.permutations(range(len(loops))))
+    strides, size = [0] * len(loops), 1
+    for k in order:
+        strides[k], size = size, size * loops[k][2]
+    base = -sum(s * (a if c > 0 else a + c * (n - 1)) for s, (a, c, n) in zip(strides, loops, strict=True))
+    gaps = any(abs(step) == 2 and count > 1 for _, step, count in loops)
+    exact = draw(st.booleans())
+    if not exact:
+        changed = draw(st.integers(0, len(loops) - 1))
+        strides[changed] += draw(st.integers(-1, 1))
+        base += draw(st.integers(-1, 1))
+        size += draw(st.integers(-1, 1))
+    size = max(size, 1)
+    ranges = [range(a, a + c * n, c) for a, c, n in loops]
+    reached = {base + sum(s * x for s, x in zip(strides, at, strict=True)) for at in itertools.product(*ranges)}
+    width = draw(st.sampled_from([n for n in range(1, size + 1) if size % n == 0]))
+    lines = [f"program p()\n  buffer b: ref[i32,{size // width}x{width}]\n  serial"]
+    lines += [
+        "  " * (k + 2) + f"for x{k} in {a}:i32 : {a + c * n}:i32 : {c}:i32" for k, (a, c, n) in enumerate(loops)
+    ]
+    indent = "  " * (len(loops) + 2)
+    lines.append(f"{indent}a0: i32 = add {base}:i32 0:i32")
+    for k, stride in enumerate(strides):
+        lines.append(f"{indent}m{k}: i32 = mul x{k} {stride}:i32")
+        lines.append(f"{indent}a{k + 1}: i32 = add a{k} m{k}")
+    last = f"a{len(loops)}"
+    lines += [f"{indent}q: i32 = div {last} {width}:i32", f"{indent}r: i32 = rem {last} {width}:i32"]
+    lines += [f"{indent}store b 7:i32 q r", "  return b\n"]
+    inside = all(0 <= a < size for a in reached)
+    return "\n".join(lines), len(reached) == size if inside else None, exact and not gaps
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(nests())
+def test_what_counts_as_a_fill_fills(nest: tuple[str, bool | None, bool]) -> None:
+    text, whole, must = nest
+    (task,) = parsed(text).tasks
+    found = fill_of(task) is not None
+    assert whole or whole is None or not found  # with an index out of range the program has no meaning
+    assert found or not must
 
 
 def test_what_cannot_be_counted_is_refused() -> None:
