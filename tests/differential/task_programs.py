@@ -162,12 +162,15 @@ class Maker:
         # Few forms and ranges in one program, so that tasks meet.
         self.favoured = [everything[0], everything[0], *(self.pick(everything) for _ in range(3))]
         self.others = everything
-        self.ranges = [self._range(), self._range()]
+        usual = self._range()
+        self.ranges = [usual, usual, usual, self._range()]
         kept: list[Task] = []
         for buffer in self.buffers:
             if not self.chance(4):
                 self._keep(kept, self._fill(buffer))
-        for _ in range(2 + self.below(self.tasks - 1) - len(kept)):
+        for _ in range(2 + self.below(self.tasks - 1)):
+            if len(kept) >= self.tasks:
+                break
             self._keep(kept, self._fill(self.pick(self.refs)) if self.chance(6) else self._task())
         results = [r for r in (*self.params, *self.buffers) if not self.chance(3)]
         results = [r for r in results if r in self.params or self._accepts(kept, [r])]
@@ -261,7 +264,7 @@ class Maker:
     def _task(self) -> Task:
         if self.chance(7):
             return self._serial()
-        bounds = self.pick(self.ranges) if not self.chance(6) else self._range()
+        bounds = self.pick(self.ranges) if not self.chance(8) else self._range()
         with self.builder.block() as opened:
             start, stop = bounds.write(self.builder)
             self._open(start.dtype, bounds.iterations)
@@ -285,6 +288,9 @@ class Maker:
 
     def _serial(self) -> Task:
         self._open(None, range(1))
+        with self.builder.block() as opened:
+            if self.chance(3):
+                self._head()
         with self.builder.block() as body:
             match self.below(3):
                 case 0:  # other bounds from here on
@@ -296,7 +302,7 @@ class Maker:
                     self._statements()
                 case _:
                     self._statements()
-        return Task("serial", None, literal(0, I32), literal(1, I32), body.close())
+        return Task("serial", None, literal(0, I32), literal(1, I32), body.close(), tuple(opened.eqns))
 
     # Statements.
 
