@@ -5,16 +5,21 @@ from __future__ import annotations
 import functools
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from qdtrace.analysis.traffic import NOTHING, Traffic, program_traffic
 from qdtrace.compose.call import StagedProgram, backend, call_p
 from qdtrace.errors import BackendError
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.program import ref_type
+from qdtrace.passes.observers import Recorder
 from qdtrace.passes.pipelines import REWRITES, optimise
+from qdtrace.passes.report import StageRecord, report_page
 from qdtrace.trace import compat
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterator
 
     from qdtrace.ir.program import Program
@@ -60,12 +65,14 @@ class Lowered:
     @functools.cached_property
     def tasks(self) -> list[TaskInfo]:
         """The launches left after all passes, in order, over all programs of the function."""
-        infos = []
-        for staged in self.programs:
-            for task in staged.optimised.tasks:
-                code = self._backend.emit(task, staged.options)
-                bounds = (getattr(task.start, "value", None), getattr(task.stop, "value", None))
-                infos.append(TaskInfo(task.name, bounds, "llvm", code.reason))
+        return [info for staged in self.programs for info in self._tasks_of(staged)]
+
+    def _tasks_of(self, staged: StagedProgram) -> list[TaskInfo]:
+        infos: list[TaskInfo] = []
+        for task in staged.optimised.tasks:
+            code = self._backend.emit(task, staged.options)
+            bounds = (getattr(task.start, "value", None), getattr(task.stop, "value", None))
+            infos.append(TaskInfo(task.name, bounds, "llvm", code.reason))
         return infos
 
     @property
@@ -77,7 +84,29 @@ class Lowered:
 
         Raises BackendError for a name that is no stage; the message lists the stages.
         """
-        return "\n".join(_graph_at(staged, stage) for staged in self.programs)
+        return "\n".join(print_program(_program_at(staged, stage)) for staged in self.programs)
+
+    def traffic(self, stage: str = "final") -> Traffic:
+        """Bytes that the tasks must move between memory and the core, counted from the graph (stages as in `graph`).
+
+        Each element that a task loads or stores counts once a task: `read`, `written`, `total`; not `exact` where
+        accesses are conditional or at indices known only at run time, then it is the most. Raises BackendError.
+        """
+        return sum((program_traffic(_program_at(staged, stage)) for staged in self.programs), NOTHING)
+
+    def report(self, path: str | os.PathLike[str]) -> Path:
+        """Writes one HTML page, complete in itself, that shows what every pass changed; gives its path.
+
+        Also the decisions of task fusion, and bytes and vectorisation of the launches that are left.
+        """
+        records: list[StageRecord] = []
+        for staged in self.programs:
+            recorder = Recorder()
+            optimise(staged.program, staged.options, observers=(recorder,), each_pass=True)
+            records.append(recorder.record([(t.name, t.reason) for t in self._tasks_of(staged)]))
+        page = Path(path)
+        page.write_text(report_page(self.name, records), encoding="utf-8")
+        return page
 
     def as_text(self, dialect: str = "graph") -> str:
         """The code in a dialect: `"graph"`, `"llvm"` (before LLVM's passes) or `"asm"` (machine code as text)."""
@@ -112,11 +141,11 @@ class Lowered:
         return f"<Lowered {self.name}: {len(self.programs)} programs for {self.target}>"
 
 
-def _graph_at(staged: StagedProgram, stage: str) -> str:
+def _program_at(staged: StagedProgram, stage: str) -> Program:
     if stage == "trace":
-        return print_program(staged.program)
+        return staged.program
     if stage == "final":
-        return print_program(staged.optimised)
+        return staged.optimised
     seen: dict[str, Program] = {}
 
     def observe(name: str, program: Program) -> None:
@@ -127,4 +156,4 @@ def _graph_at(staged: StagedProgram, stage: str) -> str:
         seen.update(dict.fromkeys(REWRITES, seen.pop("rewrite")))
     if stage not in seen:
         raise BackendError(f"needs a stage out of {', '.join(dict.fromkeys((*seen, 'final')))}; got {stage!r}")
-    return print_program(seen[stage])
+    return seen[stage]
