@@ -1,0 +1,111 @@
+"""Neighbouring branches on one condition become one: `when` and `otherwise` are two `if`s when they are traced.
+
+Before:  if p                            After:  if p
+           store y a i                             store y a i
+         if p                                    else
+         else                                      store y b i
+           store y b i
+
+Pure equations between the two move in front, unless they use a result of the first. Anything else between them, that
+reads or writes memory, keeps them apart.
+
+Comes first: what follows sees both ways through the branch at once (a place stored on both is stored surely).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from qdtrace.ir.program import Atom, Block, Eqn, Program, Task, Var
+from qdtrace.ir.walk import substitute_atom, substitute_eqn, walk_eqns
+from qdtrace.passes.base import TaskPass
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True)
+class JoinBranches(TaskPass):
+    """Joins neighbours."""
+
+    name: ClassVar[str] = "join_branches"
+
+    def on_task(self, task: Task, program: Program) -> Task:
+        if sum([e.primitive.name == "if" for e in walk_eqns(task.body)]) < 2:
+            return task
+        body = _block(task.body)
+        return task if body is task.body else replace(task, body=body)
+
+
+@dataclass(slots=True)
+class _Side:
+    eqns: list[Eqn] = field(default_factory=list[Eqn])
+    results: list[Atom] = field(default_factory=list[Atom])
+    known: dict[Var, Atom] = field(default_factory=dict[Var, Atom])
+    """What results of branches that were joined are on this side."""
+
+
+class _Group:
+    """Branches on one condition that nothing keeps apart."""
+
+    def __init__(self, eqn: Eqn) -> None:
+        self.condition = eqn.invars[0]
+        self.parts: list[Eqn] = []
+        self.outvars: dict[Var, None] = {}
+        self.sides = (_Side(), _Side())
+        self.add(eqn)
+
+    def add(self, eqn: Eqn) -> None:
+        self.parts.append(eqn)
+        for side, block in zip(self.sides, eqn.blocks, strict=True):
+            known = side.known
+            side.eqns += [substitute_eqn(e, known) for e in block.eqns] if known else block.eqns
+            results = [substitute_atom(a, known) for a in block.results]
+            side.results += results
+            known.update(zip(eqn.outvars, results, strict=True))
+        self.outvars.update(dict.fromkeys(eqn.outvars))
+
+    def holds_back(self, eqn: Eqn) -> bool:
+        """True for an equation that may not move in front of the group."""
+        outvars = self.outvars
+        return bool(eqn.blocks or eqn.primitive.effects or any([a in outvars for a in eqn.invars]))  # noqa: C419
+
+    def close(self) -> Eqn:
+        """The branch they become, with the branches inside joined."""
+        first = self.parts[0]
+        if len(self.parts) == 1:
+            return _inside(first)
+        blocks = tuple([Block((), _joined(s.eqns), tuple(s.results)) for s in self.sides])
+        return replace(first, outvars=tuple(self.outvars), blocks=blocks)
+
+
+def _joined(eqns: Sequence[Eqn]) -> tuple[Eqn, ...]:
+    out: list[Eqn] = []
+    group: _Group | None = None
+    for eqn in eqns:
+        if eqn.primitive.name == "if" and group is not None and eqn.invars[0] is group.condition:
+            group.add(eqn)
+            continue
+        if group is not None and group.holds_back(eqn):
+            out.append(group.close())
+            group = None
+        if eqn.primitive.name == "if":
+            group = _Group(eqn)
+        else:
+            out.append(_inside(eqn))
+    if group is not None:
+        out.append(group.close())
+    return tuple(out)
+
+
+def _inside(eqn: Eqn) -> Eqn:
+    blocks = tuple([_block(b) for b in eqn.blocks])
+    same = all(a is b for a, b in zip(blocks, eqn.blocks, strict=True))
+    return eqn if same else replace(eqn, blocks=blocks)
+
+
+def _block(block: Block) -> Block:
+    eqns = _joined(block.eqns)
+    same = len(eqns) == len(block.eqns) and all(a is b for a, b in zip(eqns, block.eqns, strict=True))
+    return block if same else Block(block.params, eqns, block.results)
