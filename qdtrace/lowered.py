@@ -64,7 +64,10 @@ class Lowered:
 
     @functools.cached_property
     def tasks(self) -> list[TaskInfo]:
-        """The launches left after all passes, in order, over all programs of the function."""
+        """The launches left after all passes, in order, over all programs of the function.
+
+        Clearing a buffer to its initial value is none.
+        """
         return [info for staged in self.programs for info in self._tasks_of(staged)]
 
     def _tasks_of(self, staged: StagedProgram) -> list[TaskInfo]:

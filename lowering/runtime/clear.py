@@ -54,10 +54,25 @@ same:
   call void @llvm.memset.p0.i64(ptr %first, i8 %byte, i64 %bytes, i1 false)
   ret void
 different:
+  %one = insertelement <8 x i64> poison, i64 %pattern, i64 0
+  %wide = shufflevector <8 x i64> %one, <8 x i64> poison, <8 x i32> zeroinitializer
+  %blocks = lshr i64 %bytes, 6
+  br label %blocks_head
+blocks_head:
+  %b = phi i64 [0, %different], [%b1, %block]
+  %whole = icmp ult i64 %b, %blocks
+  br i1 %whole, label %block, label %rest_of_words
+block:
+  %pb = getelementptr <8 x i64>, ptr %first, i64 %b
+  store <8 x i64> %wide, ptr %pb, align 1
+  %b1 = add i64 %b, 1
+  br label %blocks_head
+rest_of_words:
+  %words_done = shl i64 %blocks, 3
   %words = lshr i64 %bytes, 3
   br label %head
 head:
-  %k = phi i64 [0, %different], [%k1, %body]
+  %k = phi i64 [%words_done, %rest_of_words], [%k1, %body]
   %inside = icmp ult i64 %k, %words
   br i1 %inside, label %body, label %tail
 body:
