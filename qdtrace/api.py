@@ -57,7 +57,7 @@ def jit(
     Raises:
         QdError: of one of its kinds, for every rule the traced function breaks.
     """
-    settings = {
+    settings: dict[str, Any] = {
         "static_argnums": static_argnums,
         "static_argnames": static_argnames,
         "donate_argnums": donate_argnums,

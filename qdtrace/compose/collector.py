@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
 _lock = threading.Lock()
 _depth = 0
@@ -20,7 +20,7 @@ _was_on = False
 
 
 @contextmanager
-def collector_at_rest() -> Iterator[None]:
+def collector_at_rest() -> Generator[None]:
     """Stops the collector, and lets it go on after the outermost of such blocks of all threads, if it ran before."""
     global _depth, _was_on
     with _lock:

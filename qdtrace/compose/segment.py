@@ -20,7 +20,7 @@ from qdtrace.ir.types import DType, RefType, Space
 from qdtrace.ir.walk import walk_task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterator, Mapping
 
 _WRITES = frozenset({Effect.WRITE, Effect.ACCUM})
 
@@ -137,7 +137,7 @@ class Segment:
                     self.written.add(target)  # type: ignore[arg-type]
 
     @contextmanager
-    def serial_builder(self, loc: Loc | None = None) -> Iterator[Builder]:
+    def serial_builder(self, loc: Loc | None = None) -> Generator[Builder]:
         """The builder of the serial task at the current end; opened when there is none."""
         if self.serial is None:
             self.serial = Builder()

@@ -285,7 +285,7 @@ class Place:
                 loc=user_loc(),
                 help="use qd.atomic_or or atomic_and",
             )
-        if buffer._is_array() and _small_access(buffer, key) is None:
+        if buffer._is_array() and _small_access(buffer, key) is None:  # pyright: ignore[reportPrivateUsage]
             _assign_part(buffer, key, value, op)
         else:
             access = check_size(parse_index(key, buffer.shape))

@@ -184,7 +184,7 @@ class CodeMap:
             if position is None or self.opname(position) != expected:
                 return None
             position += 1
-        return self.follow(position) if position is not None else None
+        return self.follow(position)
 
     def after_exit(self, call: int) -> int | None:
         """Where execution goes on after the call of `__exit__` at this position."""

@@ -63,7 +63,7 @@ class When:
         emit(markers.when_begin_p, condition, uid=region.uid, loc=region.loc)
         context.open(region)
         self._context, self._region = context, region
-        self._watch = ConditionWatch(sys._getframe(1), self._name)
+        self._watch = ConditionWatch(sys._getframe(1), self._name)  # pyright: ignore[reportPrivateUsage]
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         context, region, watch = self._context, self._region, self._watch
@@ -73,7 +73,7 @@ class When:
         context.close(region)
         emit(markers.when_end_p, uid=region.uid)
         if watch is not None:
-            watch.finish(sys._getframe(1), context)
+            watch.finish(sys._getframe(1), context)  # pyright: ignore[reportPrivateUsage]
         context.closed_when = (self._condition, region.loc) if self._name == "qd.when" else None
 
 

@@ -17,7 +17,7 @@ from qdtrace.errors import QdError, TraceValueError
 from qdtrace.trace import compat, source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
     from qdtrace.ir.program import Loc
 
@@ -166,7 +166,7 @@ def outside(what: str) -> TraceValueError:
 
 
 @contextlib.contextmanager
-def new_trace(name: str) -> Iterator[TraceContext]:
+def new_trace(name: str) -> Generator[TraceContext]:
     """Runs a block as one trace."""
     context = TraceContext(name)
     token = _current.set(context)

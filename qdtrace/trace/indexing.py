@@ -64,7 +64,8 @@ def is_simple(key: Any) -> bool:
         if isinstance(k, slice):
             if not all(x is None or is_static_int(x) for x in (k.start, k.stop, k.step)):
                 return False
-            if k.step is not None and k.step < 1:
+            step: Any = k.step
+            if step is not None and step < 1:
                 return False
         elif k is not Ellipsis and not (is_static_int(k) or _is_integer_scalar(k)):
             return False

@@ -38,12 +38,12 @@ class Loop:
 
     def __iter__(self) -> Iterator[Any]:
         current(self.name)
-        check_iteration(sys._getframe(1), self.name)
+        check_iteration(sys._getframe(1), self.name)  # pyright: ignore[reportPrivateUsage]
         return self._trace_body()
 
     def _trace_body(self) -> Iterator[Any]:
         context = current(self.name)
-        frame = _for_frame(sys._getframe(1))
+        frame = _for_frame(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
         region = OpenRegion(self.kind, self.name, frame_loc(frame), new_uid(), self._is_parallel(context))
         value = self._begin(context, region)
         watch = LoopWatch(frame, region, getattr(self, "condition", None))

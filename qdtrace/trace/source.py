@@ -48,7 +48,7 @@ def is_jax_file(file: str) -> bool:
 
 def user_frame(depth: int = 1) -> FrameType | None:
     """The innermost running frame that belongs to the user."""
-    frame: FrameType | None = sys._getframe(depth)
+    frame: FrameType | None = sys._getframe(depth)  # pyright: ignore[reportPrivateUsage]
     while frame is not None and not is_user_file(frame.f_code.co_filename):
         frame = frame.f_back
     return frame

@@ -34,7 +34,7 @@ def dataclass(cls: Any = None, /, *, frozen: bool = False, kw_only: bool = False
 
 def _register(cls: type) -> None:
     import optree  # only here: most programs have no such class, and loading it would delay every import of the package
-    from optree.registry import __GLOBAL_NAMESPACE as GLOBAL
+    from optree.registry import __GLOBAL_NAMESPACE as GLOBAL  # pyright: ignore[reportPrivateUsage]
 
     fields = dataclasses.fields(cls)  # type: ignore[arg-type]
     static = tuple(f.name for f in fields if f.metadata.get("static", False))

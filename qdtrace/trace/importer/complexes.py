@@ -173,10 +173,11 @@ def _element(imp: Importer, name: str, params: Any, elements: Sequence[Pair]) ->
             return _power(imp, a, int(params["y"]))
         case "square":
             return binary(imp, "mul", a, a)
-    if name == "pow" and type(elements[1]) is not tuple:
-        dtype = a[0].type.dtype
-        elements = [a, (imp.convert(elements[1], dtype), constant(dtype.numpy.type(0)))]
-    return _formula(imp, name, elements) if name in _FORMULAS else _unsupported(imp, name)
+        case "pow" if type(elements[1]) is not tuple:
+            dtype = a[0].type.dtype
+            return _formula(imp, name, [a, (imp.convert(elements[1], dtype), constant(dtype.numpy.type(0)))])
+        case _:
+            return _formula(imp, name, elements) if name in _FORMULAS else _unsupported(imp, name)
 
 
 def per_pair(imp: Importer, name: str, aval: Any, values: Sequence[Value], params: Any) -> Value:

@@ -152,7 +152,8 @@ class MemoryOps(ScalarOps):
                 return self.element(value.base, value.index(index))
             case Generated():
                 return value.at(index)
-        raise self.unreadable(value)
+            case _:
+                raise self.unreadable(value)
 
     def unreadable(self, value: Value) -> TraceValueError:
         """The error for a handle where an array value is needed."""

@@ -52,7 +52,7 @@ def def_import_rule(primitive: Primitive | str, fn: Callable[..., Any]) -> Calla
     `fn(*operands, **params)` gets what the primitive is bound with and gives its result, or a sequence of results
     when the primitive has several. It wins over a built-in rule. Returns `fn`, so it can be used in a decorator.
     """
-    name = primitive.name if isinstance(primitive, Primitive) else primitive
+    name: Any = primitive.name if isinstance(primitive, Primitive) else primitive
     if not isinstance(name, str) or not callable(fn):
         raise TraceTypeError(
             f"def_import_rule needs a primitive (or its name) and a function, got {type(primitive).__name__} and "

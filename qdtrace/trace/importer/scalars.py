@@ -16,7 +16,7 @@ from qdtrace.ir.program import Atom, Eqn, Literal, Var
 from qdtrace.ir.types import BOOL, DType, ScalarType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
     from qdtrace.ir.builder import BlockBuilder, Builder
     from qdtrace.ir.program import Block
@@ -136,6 +136,8 @@ def _same(name: str, a: Atom, b: Atom) -> Atom | None:
         case "min" | "max":
             if a is b:
                 return a
+        case _:
+            pass
     return None
 
 
@@ -144,7 +146,7 @@ class ScalarOps:
 
     def __init__(self, builder: Builder) -> None:
         self.builder = builder
-        self._scopes: list[dict[tuple[Any, ...], Atom]] = [{}]
+        self._scopes: list[dict[tuple[Any, ...], Any]] = [{}]
         self._unlocated: Any = None
 
     def locate(self) -> None:
@@ -224,7 +226,7 @@ class ScalarOps:
         return self.builder.emit(name, *args, blocks=blocks, **params)
 
     @contextmanager
-    def block(self, params: Sequence[Var] = ()) -> Iterator[BlockBuilder]:
+    def block(self, params: Sequence[Var] = ()) -> Generator[BlockBuilder]:
         """Opens a block; equal equations of the enclosing blocks are shared inside."""
         self._scopes.append({})
         try:

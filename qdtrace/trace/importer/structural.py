@@ -32,7 +32,7 @@ def view(imp: Importer, base: MemoryArray, shape: Sequence[int], index: Remap) -
 def take(imp: Importer, x: Value, index: int, axis: int = 0) -> Value:
     """One constant position along an axis, which goes away."""
     if isinstance(x, np.ndarray):
-        out = x[(slice(None),) * axis + (index,)]
+        out: Any = x[(slice(None),) * axis + (index,)]
         return out if isinstance(out, np.ndarray) else rank0(out)
     at = imp.index(index)
     return view(imp, x, x.shape[:axis] + x.shape[axis + 1 :], lambda i: [*i[:axis], at, *i[axis:]])
