@@ -66,11 +66,13 @@ class Options:
     )
     fuse_tasks_diag: bool = _knob(
         False,
-        "print every decision on joining tasks to stderr; there is none yet",
+        "print every decision on joining tasks to stderr",
         env="QD_AGGRESSIVE_KERNEL_FUSION_DIAG",
     )
     print_ir: bool = _knob(False, "print the graph after each stage to stderr")
-    dump_ir: bool = _knob(False, "write the graph after each stage to `debug_dump_path`")
+    dump_ir: bool = _knob(
+        False, "write the graph after each stage, and a page of what changed, to `debug_dump_path`"
+    )
     dump_simplify: bool = _knob(False, "write the graph after each pass and round of simplify")
     dump_cfg: bool = _knob(False, "write the memory analysis; there is none yet")
     debug_dump_path: str = _knob(
