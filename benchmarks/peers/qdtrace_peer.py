@@ -27,7 +27,7 @@ def lorenz(rho: Any) -> Run:
 
 
 @qd.jit
-def mandelbrot_image(cx, cy):
+def mandelbrot_image(cx: Any, cy: Any) -> Any:
     out = qd.empty((cy.shape[0], cx.shape[0]), jnp.int32)
     for a, b in qd.ndrange(cy.shape[0], cx.shape[0]):
         out[a, b] = lanes.mandelbrot(cx[b], cy[a])
@@ -43,7 +43,7 @@ def kepler(e: Any, mean: Any) -> Run:
 
 
 @qd.jit
-def ragged_rows(ptr, col, w, x):
+def ragged_rows(ptr: Any, col: Any, w: Any, x: Any) -> Any:
     out = qd.empty(x.shape, x.dtype)
     for i in qd.range(x.shape[0]):
         acc = qd.local(0.5)
@@ -58,7 +58,7 @@ def ragged(ptr: Any, col: Any, w: Any, x: Any) -> Run:
 
 
 @qd.jit
-def nearest_points(queries, points):
+def nearest_points(queries: Any, points: Any) -> Any:
     count = lanes.NEIGHBOURS
     distances = qd.empty((queries.shape[0], count), jnp.float32)
     indices = qd.empty((queries.shape[0], count), jnp.int32)
@@ -87,7 +87,7 @@ def nearest(queries: Any, points: Any) -> Run:
 
 
 def _stream(function: Any, x: Any) -> Run:
-    def in_place(x):
+    def in_place(x: Any) -> Any:
         for i in qd.range(x.shape[0]):
             x[i] = function(x[i])
         return x
@@ -109,7 +109,7 @@ def exp(x: Any) -> Run:
 
 
 @qd.jit
-def three_tasks(a):
+def three_tasks(a: Any) -> Any:
     n = a.shape[0]
     b, first = qd.empty_like(a), qd.empty_like(a)
     out = qd.empty_like(a)

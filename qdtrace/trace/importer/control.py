@@ -343,7 +343,8 @@ def branch(imp: Importer, condition: Atom, avals: Sequence[Any], on_true: Any, o
         else:
             target = imp.private(aval.shape, imp.dtype_of(aval), pair)
             for k in (0, 1):
-                _continue_block(imp, opened[k], lambda v=results[k][j], t=target: imp.write_all(t, v))
+                with imp.continued(opened[k]):
+                    imp.write_all(target, results[k][j])
             out.append(target)
     emitted = list(imp.emit("if", condition, blocks=(opened[0].close(atoms[0]), opened[1].close(atoms[1]))))
     final: list[Value] = []
@@ -356,14 +357,3 @@ def branch(imp: Importer, condition: Atom, avals: Sequence[Any], on_true: Any, o
         else:
             final.append(value)
     return final
-
-
-def _continue_block(imp: Importer, opened: Any, body: Any) -> None:
-    """Appends more equations to a block that was left."""
-    imp.builder.stack.append(opened)
-    imp._scopes.append({})
-    try:
-        body()
-    finally:
-        imp.builder.stack.pop()
-        imp._scopes.pop()

@@ -235,6 +235,17 @@ class ScalarOps:
         finally:
             self._scopes.pop()
 
+    @contextmanager
+    def continued(self, opened: BlockBuilder) -> Generator[None]:
+        """Appends to a block that was left."""
+        self.builder.stack.append(opened)
+        self._scopes.append({})
+        try:
+            yield
+        finally:
+            self.builder.stack.pop()
+            self._scopes.pop()
+
     def load_shared(self, ref: Var, indices: Sequence[Atom]) -> Atom:
         """A load from memory that nothing writes, shared like a pure equation."""
         key = ("load", id(ref), *map(id, indices))
