@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -27,8 +26,10 @@ MATHS = frozenset({
     "digamma",
 })  # fmt: skip
 _COSTS = {"div": 6, "rem": 8, "sqrt": 6, "atomic": 40, "accum": 6, "store": 2, "load": 2, "cell": 0, "nextafter": 8}
-COPY_BYTES, COPIES_BYTES = 1 << 15, 1 << 16
-"""Memory of one copy of a reference that a chunk may have for its accumulations, and of all its copies."""
+COPIES_BYTES = 1 << 18
+"""Memory that a chunk may have for copies of references into which it accumulates."""
+ITERATIONS = 4096
+"""Guess for tasks with bounds of unknown value."""
 _TRIPS = 16
 """Guess for loops of unknown length."""
 
@@ -130,7 +131,7 @@ class TaskFacts:
             if all((ref, e.invars[2:]) in self.reductions for e in self.effects[ref]):
                 continue
             size = ref_type(ref).size * BYTES[MEMORY[compute_dtype(ref.dtype)]]
-            if 0 < size <= min(room, COPY_BYTES) and self._work >= ref_type(ref).size:
+            if 0 < size <= room and self.work >= ref_type(ref).size:
                 found[ref] = op
                 room -= size
         return found
@@ -146,12 +147,11 @@ class TaskFacts:
         return found
 
     @property
-    def _work(self) -> float:
+    def work(self) -> int:
         """Estimated scalar operations of the whole task."""
         start, stop = self.task.start, self.task.stop
-        if isinstance(start, Literal) and isinstance(stop, Literal):
-            return max(0, int(stop.value) - int(start.value)) * max(1, self.cost)
-        return math.inf
+        known = isinstance(start, Literal) and isinstance(stop, Literal)
+        return (max(0, int(stop.value) - int(start.value)) if known else ITERATIONS) * max(1, self.cost)
 
     @cached_property
     def cost(self) -> int:

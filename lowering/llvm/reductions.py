@@ -1,9 +1,9 @@
 """Reductions inside a chunk: into registers where the place is the same for all iterations, else into the chunk's own
 copy of a small array.
 
-Lanes that name the same element of a copy would lose updates. Where there is room each lane has a copy too, element by
-element side by side, so that a vector covers one element of all lanes; else lanes update the copy one after another,
-without atomics, as no other thread sees it.
+Lanes that name the same element of a copy would lose updates, so they update it one after another, without atomics, as
+no other thread sees it. Where there is room, lanes have copies of their own, element by element side by side: updates of
+one element then need not wait for each other, and when all lanes name the same element it is one vector.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from lowering.llvm.partials import Part
     from qdtrace.ir.program import Atom, Var
 
-LANES_BYTES = 1 << 14
-"""Memory of all copies that lanes have for themselves: a part of the first cache."""
+LANES_BYTES = 1 << 16
+"""Memory of all copies that lanes have for themselves."""
+COPY_WORK = 4
+"""Scalar operations of the task that make an element of one more copy worth clearing and adding up."""
 _ZERO = literal(0, DType.i32)
 
 
@@ -34,9 +36,10 @@ class Copy:
     """Memory that only this chunk sees."""
 
     memory: Global
-    """As many elements as the reference, or as many for each lane (its last axis is then the lanes); and one a lane
-    more, where inactive lanes go."""
-    in_lanes: bool
+    """As many elements as the reference, those of all copies side by side (the last axis, where there are several);
+    and one a lane more, where inactive lanes go."""
+    count: int
+    """Copies: lane l has number `l % count`."""
 
 
 def open_reductions(f: Frame) -> None:
@@ -51,18 +54,20 @@ def open_reductions(f: Frame) -> None:
     for part in f.partials:
         if part.indices is None:
             copy = _make_copy(f, part, room)
-            room -= copy.memory.type.nbytes if copy.in_lanes else 0
+            room -= copy.memory.type.nbytes if copy.count > 1 else 0
             clear_elements(f, copy.memory, copy.memory.type.size, part.op)
             f.copies[part.ref] = copy
 
 
 def _make_copy(f: Frame, part: Part, room: int) -> Copy:
     shared = in_slot(f, part, "%slot", f.globals[part.ref].alias)
-    of_lanes = replace(shared.type, shape=(*shared.type.shape, f.width))
-    if f.is_scalar or of_lanes.nbytes > room:
-        return Copy(shared, in_lanes=False)
-    kind = MEMORY[part.dtype]
-    return Copy(Global(f.text.slot(f"[{of_lanes.size + f.width} x {kind}]"), of_lanes, "", ""), in_lanes=True)
+    count, size = f.width, shared.type.size
+    while count > 1 and (shared.type.nbytes * count > room or f.facts.work < COPY_WORK * size * count):
+        count //= 2
+    if count == 1:
+        return Copy(shared, count)
+    type_ = replace(shared.type, shape=(*shared.type.shape, count))
+    return Copy(Global(f.text.slot(f"[{type_.size + f.width} x {MEMORY[part.dtype]}]"), type_, "", ""), count)
 
 
 def close_reductions(f: Frame) -> None:
@@ -76,8 +81,8 @@ def close_reductions(f: Frame) -> None:
         slot = in_slot(f, part, "%slot", f.globals[part.ref].alias)
         if part.indices is not None:
             store_elements(f, f.scalar, slot, "0", _total(f, part.ref, part.indices, part.op))
-        elif f.copies[part.ref].in_lanes:
-            _join_lanes(f, part, f.copies[part.ref].memory, slot)
+        elif f.copies[part.ref].count > 1:
+            _join_copies(f, part, f.copies[part.ref], slot)
 
 
 def _total(f: Frame, ref: Var, indices: tuple[Atom, ...], op: str) -> str:
@@ -86,10 +91,16 @@ def _total(f: Frame, ref: Var, indices: tuple[Atom, ...], op: str) -> str:
     return reduce_lanes(f, op, d, [_read_sum(f, slot, d, v) for v in range(f.vectors)])
 
 
-def _join_lanes(f: Frame, part: Part, lanes: Global, slot: Global) -> None:
+def _join_copies(f: Frame, part: Part, copy: Copy, slot: Global) -> None:
     with f.text.counted("0", str(part.size), 1) as k, f.region():
-        first = f.text.op(f"mul i64 {k}, {f.width}")
-        total = reduce_lanes(f, part.op, part.dtype, [load_elements(f, f.vector, lanes, first)])
+        first = f.text.op(f"mul i64 {k}, {copy.count}")
+        if copy.count == f.width:
+            total = reduce_lanes(f, part.op, part.dtype, [load_elements(f, f.vector, copy.memory, first)])
+        else:
+            total = load_elements(f, f.scalar, copy.memory, first)
+            for n in range(1, copy.count):
+                other = load_elements(f, f.scalar, copy.memory, f.text.op(f"add i64 {first}, {n}"))
+                total = combine(f.scalar, part.op, part.dtype, total, other)
         store_elements(f, f.scalar, slot, k, total)
 
 
@@ -137,15 +148,15 @@ def _into_register(f: Frame, slot: str, op: str, value: Atom) -> None:
 def _into_copy(f: Frame, copy: Copy, indices: tuple[Atom, ...], op: str, value: Atom) -> None:
     memory = copy.memory
     d = memory.type.dtype
-    place = locate(f, memory, (*indices, _ZERO) if copy.in_lanes else indices)
+    place = locate(f, memory, (*indices, _ZERO) if copy.count > 1 else indices)
     if f.is_scalar:
         _into_element(f, memory, place, op, f.scalar_of(value))
-    elif place.stride == 0 and copy.in_lanes:
+    elif place.stride == 0 and copy.count == f.width:
         _into_all_lanes(f, memory, place, op, value)
     elif place.stride == 0:
         total = reduce_lanes(f, op, d, active_or_identity(f, f.mask, op, d, value))
         _into_element(f, memory, place, op, total)
-    elif place.stride == 1:
+    elif place.stride == 1 and copy.count == 1:
         lanes = combined(f, op, load_lanes(f, memory, place, f.mask), value).vectors
         assert lanes is not None
         store_lanes(f, memory, place, lanes)
@@ -198,8 +209,9 @@ def _elements(f: Frame, copy: Copy, place: Place, v: int) -> str:
         found = f.lanes.range("i32", v * f.width * place.stride, place.stride)
     if place.pointer != memory.pointer:
         found = o.binary("add", i32, found, f.spread("i32", _first(f, memory, place)))
-    if copy.in_lanes:
-        found = o.binary("add", i32, found, f.lanes.range("i32"))
+    if copy.count > 1:
+        numbers = f.lanes.sequence("i32", [k % copy.count for k in range(f.width)])
+        found = o.binary("add", i32, found, numbers)
     if f.mask.vectors is not None:
         found = o.select(f.mask.vectors[v], i32, found, f.lanes.range("i32", memory.type.size))
     return found

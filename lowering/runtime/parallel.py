@@ -26,6 +26,8 @@ NEXT, DONE, USERS = 0, 64, 128  # a cache line each: all threads write them
 TASK, REFS, START, STOP, CHUNK, COUNT, SLOTS, SLOT_SIZE = 136, 144, 152, 160, 168, 176, 184, 192
 SLOT_ALIGNMENT = 64
 """Bytes of a cache line: threads write to slots side by side."""
+SLOT_ON_STACK = 1 << 15
+"""Largest slot of a loop on this thread alone that is not allocated."""
 
 
 def slot_limit(slot_bytes: int) -> int:
@@ -238,10 +240,13 @@ define void @qd_parallel_reduce(ptr %frame, ptr %task, ptr %refs, i64 %start, i6
 entry:
   %n = sub i64 %stop, %start
   %grains = udiv i64 %n, %grain
-  %small = icmp ult i64 %grains, 2
+  %short = icmp ult i64 %grains, 2
+  %little = icmp ule i64 %slot_bytes, {SLOT_ON_STACK}
+  %small = and i1 %short, %little
   br i1 %small, label %whole, label %cut
 cut:
-  %wanted = call i64 @llvm.smin.i64(i64 %grains, i64 %most)
+  %some = select i1 %short, i64 1, i64 %grains
+  %wanted = call i64 @llvm.smin.i64(i64 %some, i64 %most)
   %chunk = call i64 @chunk_size(i64 %n, i64 %wanted, i64 %lanes)
   %count = call i64 @ceil_div(i64 %n, i64 %chunk)
   %bytes = mul i64 %count, %slot_bytes

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lowering.llvm.emit import emit_task
-from lowering.llvm.facts import COPY_BYTES
+from lowering.llvm.facts import COPIES_BYTES
 from lowering.llvm.target import Target
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.builder import Builder, ref_var
@@ -78,9 +78,9 @@ def test_histograms_of_other_dtypes(dtype: DType, size: int):
 
 
 def test_an_array_too_large_for_a_copy_keeps_atomics():
-    size = COPY_BYTES // 4
-    assert code_of(scattered(size, n=1000)).slot_bytes > 0
-    code = code_of(scattered(size + 1, n=1000))
+    size = COPIES_BYTES // 4
+    assert code_of(scattered(size, n=10_000)).slot_bytes > 0
+    code = code_of(scattered(size + 1, n=10_000))
     assert code.slot_bytes == 0
     assert "atomicrmw" in code.text
 
