@@ -10,12 +10,16 @@ import pytest
 from lowering.llvm.target import Target
 from lowering.runtime import abi
 from lowering.runtime.compile import launcher
+from lowering.runtime.parallel import slot_limit
 
 WORK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-TASK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+TASK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
+COMBINE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 API = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 _INT64 = ctypes.c_int64
-PARALLEL_FOR = ctypes.CFUNCTYPE(None, ctypes.c_void_p, TASK, ctypes.c_void_p, _INT64, _INT64, _INT64, _INT64, _INT64)
+_LOOP = (ctypes.c_void_p, TASK, ctypes.c_void_p, _INT64, _INT64, _INT64, _INT64, _INT64)
+PARALLEL_FOR = ctypes.CFUNCTYPE(None, *_LOOP)
+PARALLEL_REDUCE = ctypes.CFUNCTYPE(None, *_LOOP, COMBINE, _INT64, _INT64)
 
 
 def word(address: int, offset: int) -> int:
@@ -66,7 +70,7 @@ class Pool:
     def run(self, start: int, stop: int, grain: int, lanes: int, max_threads: int = 0) -> list[tuple[int, int]]:
         """The chunks that were run, in no order."""
         chunks: list[tuple[int, int]] = []
-        task = TASK(lambda refs, lo, hi: chunks.append((lo, hi)))
+        task = TASK(lambda refs, lo, hi, slot: chunks.append((lo, hi)))
         code = PARALLEL_FOR(launcher(Target.host(), None)["qd_parallel_for"])
         code(ctypes.addressof(self.frame), task, None, start, stop, grain, lanes, max_threads)
         seen = len(chunks)
@@ -130,7 +134,7 @@ def test_helpers_that_come_late_find_nothing_left():
 def test_a_loop_inside_a_loop():
     inner: list[list[tuple[int, int]]] = []
     pool = Pool(3)
-    task = TASK(lambda refs, lo, hi: inner.append(Pool(3).run(lo, hi, 5, 1)))
+    task = TASK(lambda refs, lo, hi, slot: inner.append(Pool(3).run(lo, hi, 5, 1)))
     code = PARALLEL_FOR(launcher(Target.host(), None)["qd_parallel_for"])
     code(ctypes.addressof(pool.frame), task, None, 0, 300, 30, 1, 0)
     for thread in pool.started:
@@ -153,3 +157,72 @@ def test_loops_from_many_threads():
     for k, chunks in results.items():
         check_cover(chunks, k, 500 + k, 2)
     assert len(results) == 6
+
+
+# Loops that reduce
+
+
+def reduce(pool: Pool, start: int, stop: int, grain: int, lanes: int = 1, most: int = 256, slot_bytes: int = 64,
+           max_threads: int = 0) -> list[tuple[int, int]]:  # fmt: skip
+    """The chunks in the order of their slots: each writes its bounds into its slot, from end to end."""
+    found: list[tuple[int, int]] = []
+    words = slot_bytes // 8
+
+    def run(refs: int, lo: int, hi: int, slot: int) -> None:
+        assert slot % 64 == 0
+        (ctypes.c_int64 * words).from_address(slot)[:] = [lo] * (words - 1) + [hi]
+
+    def combine(refs: int, slots: int, count: int) -> None:
+        assert not found
+        for k in range(count):
+            slot = (ctypes.c_int64 * words).from_address(slots + k * slot_bytes)
+            assert set(slot[:-1]) == {slot[0]}
+            found.append((slot[0], slot[words - 1]))
+
+    code = PARALLEL_REDUCE(launcher(Target.host(), None)["qd_parallel_reduce"])
+    frame = ctypes.addressof(pool.frame)
+    code(frame, TASK(run), None, start, stop, grain, lanes, max_threads, COMBINE(combine), slot_bytes, most)
+    for thread in pool.started:
+        if pool.late:
+            thread.start()
+        thread.join()
+    return found
+
+
+@pytest.mark.parametrize("n", [1, 7, 64, 1000, 4097])
+@pytest.mark.parametrize("slot_bytes", [64, 4096, 1 << 16])
+def test_chunks_of_a_reduction_do_not_depend_on_the_threads(n, slot_bytes):
+    for grain, lanes in ((1, 1), (8, 4), (100, 16)):
+        wanted = reduce(Pool(1), 3, 3 + n, grain, lanes, slot_bytes=slot_bytes)
+        check_cover(wanted, 3, 3 + n, lanes)
+        assert wanted == sorted(wanted)
+        for pool in (Pool(2), Pool(8), Pool(8, refuse=True), Pool(3, late=True)):
+            assert reduce(pool, 3, 3 + n, grain, lanes, slot_bytes=slot_bytes) == wanted
+        assert reduce(Pool(8), 3, 3 + n, grain, lanes, slot_bytes=slot_bytes, max_threads=2) == wanted
+
+
+def test_a_reduction_has_no_more_slots_than_allowed():
+    assert len(reduce(Pool(4), 0, 10_000, 1, most=256)) == 250
+    assert len(reduce(Pool(4), 0, 10_000, 1, most=16)) == 16
+    assert len(reduce(Pool(4), 0, 10_000, 1000, most=16)) == 10
+
+
+def test_a_small_reduction_runs_on_the_caller_without_asking_the_pool():
+    pool = Pool(8)
+    assert reduce(pool, 5, 204, 100) == [(5, 204)]
+    assert pool.asked == 0
+    reduce(pool, 5, 205, 100)
+    assert pool.asked == 1
+    assert len(pool.started) == 1
+
+
+def test_a_limit_of_threads_is_kept_by_reductions():
+    pool = Pool(8)
+    reduce(pool, 0, 10_000, 10, max_threads=3)
+    assert len(pool.started) == 2
+
+
+def test_few_slots_where_they_are_large():
+    assert slot_limit(64) == 256
+    assert slot_limit(1 << 14) == 64
+    assert slot_limit(1 << 18) == 16
