@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from qdtrace.config import Options
+    from qdtrace.trace.importer.bodies import Bodies
 
 SMALL = 16
 """Values of up to this many elements may be computed in a serial task; larger ones are XLA's."""
@@ -99,6 +100,8 @@ class Stager:
     segment: Segment = field(init=False)
     conditions: tuple[Any, ...] = ()
     """Jaxpr atoms that must hold for an effect to happen: of the enclosing `qd.when`s, and that no jump was taken."""
+    bodies: Bodies = field(default_factory=dict)
+    """Bodies of called functions that were imported."""
     leaves: Any = None
     """In a `qd.while_` around loops: whether a `qd.break_if` was taken (a JAX bool)."""
 
@@ -113,7 +116,7 @@ class Stager:
 
     def another(self) -> Stager:
         """A stager for the body of a loop around tasks."""
-        return Stager(self.name, self.options)
+        return Stager(self.name, self.options, bodies=self.bodies)
 
     # ------------------------------------------------------------------ walking
     def note_uses(self, items: Sequence[Any], outvars: Sequence[Any]) -> None:
@@ -207,7 +210,7 @@ class Stager:
     # ------------------------------------------------------------------ graph side
     def importer(self, builder: Builder) -> Importer:
         """An importer that puts constants too large for registers into parameters."""
-        return Importer(builder, hoist=lambda array: self.segment.param(jnp.asarray(array)))
+        return Importer(builder, hoist=lambda array: self.segment.param(jnp.asarray(array)), bodies=self.bodies)
 
     def scalars(self, builder: Builder, entry: Entry) -> np.ndarray:
         """A small value as graph scalars, loaded by `builder`."""

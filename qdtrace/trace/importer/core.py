@@ -28,6 +28,7 @@ from qdtrace.trace.importer import (  # noqa: F401 - rules register themselves
     special,
     structural,
 )
+from qdtrace.trace.importer.bodies import body_of, copy_of, operands_of
 from qdtrace.trace.importer.memory import MemoryOps
 from qdtrace.trace.importer.registry import DECOMPOSITIONS, RULES, TAUGHT, traced_rule
 from qdtrace.trace.importer.scalars import constant
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 
     from qdtrace.ir.builder import Builder
     from qdtrace.ir.program import Loc, Var
+    from qdtrace.trace.importer.bodies import Bodies, Key, Operands
     from qdtrace.trace.regions import Region
 
 LARGE_CONSTANT = 64
@@ -58,7 +60,8 @@ LARGE_CONSTANT = 64
 class Importer(MemoryOps):
     """Emits graph equations for jaxpr equations into the open block of a builder; see README.md.
 
-    `hoist(array)` gives a read-only global reference with the content of an array.
+    `hoist(array)` gives a read-only global reference with the content of an array. Importers that share `bodies` import
+    a called function once between them.
     """
 
     def __init__(
@@ -68,8 +71,10 @@ class Importer(MemoryOps):
         hoist: Callable[[Any], Var] | None = None,
         index_dtype: DType = DType.i32,
         scalar_budget: int = 256,
+        bodies: Bodies | None = None,
     ) -> None:
         super().__init__(builder, hoist, index_dtype, scalar_budget)
+        self.bodies = {} if bodies is None else bodies
         self._calls = 0
         self.flow: list[markers.LoopFlow] = []
         self._constants: dict[int, tuple[Any, Value]] = {}
@@ -227,7 +232,52 @@ class Importer(MemoryOps):
         return self.call(traced_rule(fn, avals, params), values)
 
     def call(self, closed: Any, values: Sequence[Value]) -> list[Value]:
-        """Inlines a called function; its equations keep the line of the call."""
+        """Inlines a called function; its equations keep the line of the call. See `bodies`."""
+        jaxpr = compat.open_jaxpr(closed)
+        operands = None
+        if len(jaxpr.eqns) > 1 and not markers.has_markers(jaxpr):
+            operands = operands_of(values)
+        if operands is None:
+            return self._inside_call(closed, values)
+        key = (id(closed), operands.kind)
+        body = self.bodies.get(key)
+        if body is None:
+            return self._first_call(closed, values, key, operands)
+        if body.eqns is None:
+            return self._inside_call(closed, values)
+        same = (key, *map(id, operands.variables))
+        for scope in reversed(self._scopes):
+            known = scope.get(same)
+            if known is not None:
+                return list(known)
+        self.locate()
+        self.charge((body.private_bytes,), DType.u8)
+        eqns, results = copy_of(body, operands.variables, self.builder.loc)
+        self.builder.current.eqns += eqns
+        self._scopes[-1][same] = tuple(results)
+        return results
+
+    def _first_call(self, closed: Any, values: Sequence[Value], key: Key, operands: Operands) -> list[Value]:
+        """Inlines a body and keeps what it became. Nothing is shared with the equations around it."""
+        emitted = self.builder.current.eqns
+        position, before = len(emitted), self.private_bytes
+        scopes, self._scopes = self._scopes, [{}]
+        spilled, self._spilled = self._spilled, {}
+        try:
+            results = self._inside_call(closed, values)
+            # a copy would write an operand to memory again, where calls that are inlined find it there
+            alone = not any(id(v) in self._spilled for v in values)
+        finally:
+            self._scopes, self._spilled = scopes, spilled
+        alive = (closed, values)
+        body = self.bodies[key] = body_of(
+            operands, emitted[position:] if alone else None, results, self.private_bytes - before, alive
+        )
+        if body.eqns is not None:
+            self._scopes[-1][key, *map(id, operands.variables)] = tuple(results)
+        return results
+
+    def _inside_call(self, closed: Any, values: Sequence[Value]) -> list[Value]:
         self._calls += 1
         try:
             return self.inline(closed, values)

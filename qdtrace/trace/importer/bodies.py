@@ -1,0 +1,154 @@
+"""Bodies of called functions, imported by reference.
+
+JAX traces a helper under `jax.jit` once and calls its jaxpr many times; so do most functions of jnp. The body is
+imported at its first call. A later call with operands of the same kinds copies the equations that came out of it, with
+other variables: none of the rules of its primitives runs again.
+
+    before                          after, for operands p, q in the place of a, b
+      v1: f32 = mul a 2.0:f32         v1: f32 = mul a 2.0:f32
+      v2: f32 = add v1 b              v2: f32 = add v1 b
+      v3: f32 = jit[helper] p q       v4: f32 = mul p 2.0:f32
+                                      v5: f32 = add v4 q
+
+Operands are of the same kinds when they have the same constants, and the same variables, in the same places: rules
+look at nothing else. A body that uses memory or values of its surroundings is not kept, nor one whose operands or
+results are arrays in memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qdtrace.ir.program import Block, Eqn, Literal, Var
+from qdtrace.trace.importer.values import array_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from qdtrace.ir.program import Atom, Loc
+    from qdtrace.trace.importer.values import Value
+
+Key = tuple[int, tuple[Any, ...]]
+
+
+@dataclass(frozen=True, eq=False)
+class Operands:
+    """What a call is given: its kind, and the variables in order of their first place."""
+
+    kind: tuple[Any, ...]
+    variables: list[Var]
+
+
+@dataclass(frozen=True, eq=False)
+class Body:
+    """An imported body."""
+
+    params: list[Var]
+    """The variables of its first call."""
+    eqns: tuple[Eqn, ...] | None
+    """None: it depends on more than its operands, and is inlined at each call."""
+    results: tuple[np.ndarray, ...]
+    private_bytes: int
+    alive: Any
+    """What keys tell apart by identity: it must not go before the body does."""
+
+
+Bodies = dict[Key, Body]
+
+
+def operands_of(values: Sequence[Value]) -> Operands | None:
+    """The operands of a call; None when one is no small array of scalars."""
+    kind: list[Any] = []
+    places: dict[int, int] = {}
+    variables: list[Var] = []
+    for value in values:
+        if type(value) is not np.ndarray:
+            return None
+        kind.append(value.shape)
+        for element in value.ravel().tolist():
+            for atom in element if type(element) is tuple else (element,):
+                if type(atom) is Literal:
+                    kind.append(id(atom))
+                    continue
+                place = places.get(id(atom))
+                if place is None:
+                    place = places[id(atom)] = -1 - len(variables)
+                    variables.append(atom)
+                kind.append(place)
+            if type(element) is tuple:
+                kind.append("pair")
+    return Operands(tuple(kind), variables)
+
+
+def body_of(
+    operands: Operands, eqns: Sequence[Eqn] | None, results: Sequence[Value], private_bytes: int, alive: Any
+) -> Body:
+    """The body that a call left, given by its equations (None: not to be kept) and results."""
+    bound = {id(v) for v in operands.variables}
+    if eqns is None or not _is_closed(eqns, bound) or not _are_known(results, bound):
+        return Body([], None, (), 0, alive)
+    return Body(operands.variables, tuple(eqns), tuple(results), private_bytes, alive)
+
+
+def _are_known(results: Iterable[Value], bound: set[int]) -> bool:
+    return all(type(r) is np.ndarray and all(_known(a, bound) for a in _atoms(r)) for r in results)
+
+
+def _known(atom: Atom, bound: set[int]) -> bool:
+    return type(atom) is Literal or id(atom) in bound
+
+
+def _atoms(array: np.ndarray) -> Iterable[Atom]:
+    for element in array.ravel().tolist():
+        yield from element if type(element) is tuple else (element,)
+
+
+def _is_closed(eqns: Iterable[Eqn], bound: set[int]) -> bool:
+    for eqn in eqns:
+        if not all(_known(a, bound) for a in eqn.invars):
+            return False
+        for block in eqn.blocks:
+            bound.update(map(id, block.params))
+            if not _is_closed(block.eqns, bound) or not all(_known(a, bound) for a in block.results):
+                return False
+        bound.update(map(id, eqn.outvars))
+    return True
+
+
+def copy_of(body: Body, variables: Sequence[Var], loc: Loc | None) -> tuple[list[Eqn], list[np.ndarray]]:
+    """Equations and results of a body for other variables."""
+    assert body.eqns is not None
+    env: dict[int, Any] = dict(zip(map(id, body.params), variables, strict=True))
+    eqns = _copied(body.eqns, env, loc)
+    get = env.get
+
+    def moved(element: Any) -> Any:
+        return tuple([get(id(a), a) for a in element]) if type(element) is tuple else get(id(element), element)
+
+    return eqns, [array_of(map(moved, r.ravel().tolist()), r.shape) for r in body.results]
+
+
+def _copied(eqns: Iterable[Eqn], env: dict[int, Any], loc: Loc | None) -> list[Eqn]:
+    out = []
+    for eqn in eqns:
+        invars = tuple([env.get(id(a), a) for a in eqn.invars])
+        blocks = tuple([_copied_block(b, env, loc) for b in eqn.blocks]) if eqn.blocks else ()
+        out.append(Eqn(eqn.primitive, invars, _renewed(eqn.outvars, env), eqn.params, blocks, loc))
+    return out
+
+
+def _renewed(variables: Iterable[Var], env: dict[int, Any]) -> tuple[Var, ...]:
+    out = []
+    for var in variables:
+        new = env[id(var)] = Var(var.type, var.hint)
+        out.append(new)
+    return tuple(out)
+
+
+def _copied_block(block: Block, env: dict[int, Any], loc: Loc | None) -> Block:
+    params = _renewed(block.params, env)
+    eqns = tuple(_copied(block.eqns, env, loc))
+    return Block(params, eqns, tuple([env.get(id(a), a) for a in block.results]))
