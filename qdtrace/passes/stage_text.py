@@ -14,7 +14,7 @@ from qdtrace.ir.printer import Printer
 from qdtrace.ir.walk import blocks_of, bound_in_block
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Hashable, Iterator, Sequence
 
     from qdtrace.ir.program import Loc, Program, Var
 
@@ -84,20 +84,32 @@ class _Printer(Printer):
 
 
 def changes(before: Sequence[Line], after: Sequence[Line]) -> list[Change]:
-    """What was done to get from one text to the other: tasks that are equal first, then lines in the rest."""
+    """What was done to get from one text to the other.
+
+    Tasks that are equal are found first, then those with equal first lines, and lines are compared in what is left: the
+    time is linear in the number of tasks that stay apart.
+    """
     found: list[Change] = []
     old, new = _tasks(before), _tasks(after)
-    for kind, a, b, c, d in _opcodes([_texts(t) for t in old], [_texts(t) for t in new]):
-        if kind == "equal":
+    for equal, a, b, c, d in _opcodes([_texts(t) for t in old], [_texts(t) for t in new]):
+        if equal:
             found += [Change("same", line) for task in new[c:d] for line in task]
-        else:
-            found += _line_changes([x for t in old[a:b] for x in t], [x for t in new[c:d] for x in t])
+            continue
+        heads = [task[0].text for task in old[a:b]], [task[0].text for task in new[c:d]]
+        for same, e, f, g, h in _opcodes(*heads):
+            if same:
+                for one, other in zip(old[a + e : a + f], new[c + g : c + h], strict=True):
+                    found += _line_changes(one, other)
+            else:
+                found += _line_changes(
+                    [x for t in old[a + e : a + f] for x in t], [x for t in new[c + g : c + h] for x in t]
+                )
     return found
 
 
 def _line_changes(before: list[Line], after: list[Line]) -> Iterator[Change]:
-    for kind, a, b, c, d in _opcodes(_texts(before), _texts(after)):
-        if kind == "equal":
+    for equal, a, b, c, d in _opcodes(_texts(before), _texts(after)):
+        if equal:
             yield from (Change("same", line) for line in after[c:d])
             continue
         # A line that defines the same names is the same line, changed.
@@ -109,8 +121,10 @@ def _line_changes(before: list[Line], after: list[Line]) -> Iterator[Change]:
             yield Change("added", line) if old is None else Change("changed", line, old)
 
 
-def _opcodes(before: Sequence[object], after: Sequence[object]) -> list[tuple[str, int, int, int, int]]:
-    return SequenceMatcher(None, before, after, autojunk=False).get_opcodes()  # type: ignore[type-var]
+def _opcodes(before: Sequence[Hashable], after: Sequence[Hashable]) -> list[tuple[bool, int, int, int, int]]:
+    """Pieces `before[a:b]`, `after[c:d]` in order, and whether they are equal."""
+    codes = SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
+    return [(kind == "equal", a, b, c, d) for kind, a, b, c, d in codes]
 
 
 def _texts(lines: Sequence[Line]) -> tuple[str, ...]:
