@@ -33,7 +33,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.affine import AffineForms
 from qdtrace.analysis.effects import PURE, Access, access_of
-from qdtrace.analysis.places import Constants, Meeting, Place, Places, Terms, places_in, references_of
+from qdtrace.analysis.place_table import SCAN, PlaceTable
+from qdtrace.analysis.places import Place, Places, places_in, references_of
 from qdtrace.ir.primitives import PRIMITIVES
 from qdtrace.ir.program import Atom, Block, Eqn, Program, Task, Var
 from qdtrace.ir.types import ScalarType
@@ -47,10 +48,6 @@ if TYPE_CHECKING:
 
     Note = Callable[[str, Eqn, "list[tuple[Place, Atom | None]]"], None]
 
-FACTS = 256
-"""Facts of one reference at most."""
-SCAN = 64
-"""Facts (or writes of a loop) that are compared one by one; where there are more, all are taken to meet."""
 _WRITERS = frozenset({"store", "accum", "atomic"})
 _STORE = PRIMITIVES["store"]
 
@@ -126,53 +123,7 @@ def _close(items: list[_Item]) -> tuple[Eqn, ...]:
     return tuple([i.close() if isinstance(i, _If) else i for i in items])
 
 
-class _Facts:
-    """The known values of one reference, grouped by what varies in the index."""
-
-    def __init__(self) -> None:
-        self.groups: dict[Terms, dict[Constants, tuple[Place, _Value]]] = {}
-        self.count = 0
-
-    def copy(self) -> _Facts:
-        made = _Facts()
-        made.groups = {terms: dict(group) for terms, group in self.groups.items()}
-        made.count = self.count
-        return made
-
-    def get(self, place: Place) -> _Value | None:
-        found = self.groups.get(place.terms, {}).get(place.constants)
-        return None if found is None else found[1]
-
-    def put(self, place: Place, value: _Value) -> None:
-        if self.count >= FACTS:  # the oldest goes
-            terms, oldest = next(iter(self.groups.items()))
-            del oldest[next(iter(oldest))]
-            self.count -= 1
-            if not oldest:
-                del self.groups[terms]
-        group = self.groups.setdefault(place.terms, {})
-        self.count += place.constants not in group
-        group[place.constants] = place, value
-
-    def forget(self, written: Place, places: Places) -> None:
-        """Drops what a write may have changed."""
-        for terms, group in list(self.groups.items()):
-            if terms == written.terms:
-                # Other constants are other elements.
-                dropped = [written.constants] if written.constants in group else []
-            elif len(group) > SCAN:
-                dropped = list(group)
-            else:
-                dropped = [c for c, (p, _) in group.items() if places.meet(p, written) is not Meeting.NEVER]
-            self.count -= len(dropped)
-            for constants in dropped:
-                del group[constants]
-            if not group:
-                del self.groups[terms]
-
-    def items(self) -> Iterable[tuple[Place, _Value]]:
-        for group in self.groups.values():
-            yield from group.values()
+_Facts = PlaceTable[_Value]
 
 
 class _Forwarder:
@@ -320,14 +271,14 @@ class _Forwarder:
 
     def _tell(self, where: str, eqn: Eqn, refs: Iterable[Var]) -> None:
         if self.note is not None:
-            known = [pair for ref in refs if ref in self.facts for pair in self.facts[ref].items()]
+            known = [pair for ref in refs if ref in self.facts for pair in self.facts[ref]]
             self.note(where, eqn, [(place, None if isinstance(v, _Choice) else v) for place, v in known])
 
 
 def _merged(node: _If, ref: Var, then: _Facts, other: _Facts) -> _Facts:
     """What both sides know."""
     merged = _Facts()
-    for place, value in then.items():
+    for place, value in then:
         opposite = other.get(place)
         if opposite is None:
             continue

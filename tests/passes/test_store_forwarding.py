@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qdtrace.passes.store_forwarding import FACTS, StoreForwarding
+from qdtrace.analysis.place_table import LIMIT
+from qdtrace.passes.store_forwarding import StoreForwarding
 from tests.passes.harness import arguments, assert_same_results, check, parsed, unchanged
 
 forward = StoreForwarding()
@@ -408,7 +409,7 @@ program p(n: ref[i32], b: ref[i32,8])
 
 
 def test_facts_are_limited_and_what_is_forgotten_is_loaded() -> None:
-    count = FACTS + 8
+    count = LIMIT + 8
     stores = "\n".join(f"    store w {k}.0:f32 {k}:i32" for k in range(count))
     loads = "\n".join(f"    a{k}: f32 = load w {k}:i32\n    store z a{k} {k}:i32" for k in reversed(range(count)))
     text = f"program p(w: ref[f32,{count}], z: ref[f32,{count}])\n  serial\n{stores}\n{loads}\n  return w, z\n"
