@@ -10,11 +10,17 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING
 
+from qdtrace.analysis.accesses import is_shared
 from qdtrace.ir.program import Atom, Eqn, Literal, Task, Var
 from qdtrace.ir.walk import substitute_eqn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+
+def _is_numbered(eqn: Eqn) -> bool:
+    """Its value depends on operands and versions alone; private memory has no versions."""
+    return not eqn.blocks and (not eqn.primitive.effects or (bool(eqn.invars) and is_shared(eqn.invars[0])))
 
 
 @dataclass(slots=True)
@@ -31,7 +37,7 @@ class HeadNumbers:
         out: dict[Eqn, None] = {}
         for eqn in task.head:
             renamed = substitute_eqn(eqn, env)
-            if not eqn.blocks and len(eqn.outvars) == 1 and eqn.primitive.name != "cell":
+            if len(eqn.outvars) == 1 and _is_numbered(eqn):
                 known = self._known.setdefault(self._key(renamed), renamed)
                 if known.outvars[0] is not eqn.outvars[0]:
                     env[eqn.outvars[0]] = known.outvars[0]

@@ -25,13 +25,14 @@ from qdtrace.analysis.injectivity import Injectivity
 from qdtrace.ir.primitives import PRIMITIVES
 from qdtrace.ir.program import Block, Eqn, Program, Task, Var, ref_type
 from qdtrace.ir.types import RefType, Space
-from qdtrace.ir.walk import task_refs, walk_task
+from qdtrace.ir.walk import bound_in_block, task_refs, walk_task
 from qdtrace.passes.base import Pass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from qdtrace.analysis.accesses import Access
+    from qdtrace.analysis.affine import Form, Term
 
 SIZE_LIMIT = 64
 """Elements of the largest private array that is made: the stack of a step holds one for each lane."""
@@ -82,13 +83,14 @@ def _cells(task: Task, refs: Sequence[Var]) -> dict[Var, _Cell]:
     for eqn in walk_task(task):
         if eqn.primitive.effects and eqn.invars and isinstance(eqn.invars[0], Var):
             first.setdefault(eqn.invars[0], eqn)
+    inner = {v for eqn in task.body.eqns for block in eqn.blocks for v in bound_in_block(block)}
     found: dict[Var, _Cell] = {}
     for ref in refs:
         mine = accesses.by_ref.get(ref)
         if not mine or ref in accesses.head_reads or any(a.mode == ATOMIC for a in mine):
             continue
         kind = ref_type(ref)
-        same = _equal_components(mine, kind.ndim) if task.kind == "range_for" else ()
+        same = _equal_components(mine, kind.ndim, inner) if task.kind == "range_for" else ()
         if task.kind == "range_for":
             indices = indices_of(first[ref])
             if not injectivity.keys([indices[d] for d in same]):
@@ -100,10 +102,26 @@ def _cells(task: Task, refs: Sequence[Var]) -> dict[Var, _Cell]:
     return found
 
 
-def _equal_components(accesses: Sequence[Access], ndim: int) -> tuple[int, ...]:
-    """Components of the index that are the same expression in all accesses."""
+def _equal_components(accesses: Sequence[Access], ndim: int, inner: set[Var]) -> tuple[int, ...]:
+    """Components of the index that are the same expression in all accesses, of one value in all of an iteration.
+
+    `inner` has the variables of loops and branches: an expression of them has other values each time around.
+    """
     head = accesses[0].forms
-    return tuple([d for d in range(ndim) if all(a.forms[d] == head[d] for a in accesses)])
+    equal = [d for d in range(ndim) if all(a.forms[d] == head[d] for a in accesses)]
+    return tuple([d for d in equal if not _uses(head[d], inner)])
+
+
+def _uses(form: Form, variables: set[Var]) -> bool:
+    return any(_term_uses(term, variables) for term in form.terms)
+
+
+def _term_uses(term: Term, variables: set[Var]) -> bool:
+    if isinstance(term, Var):
+        return term in variables
+    if isinstance(term.key, Var):
+        return term.key in variables
+    return any(_term_uses(t, variables) for t, _ in term.key[0])
 
 
 def _with_cells(task: Task, cells: Mapping[Var, _Cell]) -> Task:

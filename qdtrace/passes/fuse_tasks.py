@@ -30,7 +30,7 @@ from qdtrace.ir.walk import substitute_atom, substitute_block, substitute_eqn, t
 from qdtrace.passes.base import Pass
 from qdtrace.passes.fusion_cost import judge
 from qdtrace.passes.fusion_decisions import Decision
-from qdtrace.passes.fusion_groups import Bounds, Group, Prepared, may_join
+from qdtrace.passes.fusion_groups import Bounds, Group, Prepared, head_conflict, may_join
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -250,13 +250,17 @@ class _Scheduler:
         assert newest.order > order
         for member in newest.members:
             for ref, modes in self.uses(member):
-                self.refs[ref].last.update(dict.fromkeys(modes, newest))
+                self.refs.setdefault(ref, _RefState()).last.update(dict.fromkeys(modes, newest))
         return newest
 
     def joins(self, group: Group, task: Prepared) -> bool:
         """Adds the task to the group if that is right and pays."""
         locs = (_loc(group), task.original.loc)
         if task.bounds == ("serial",):
+            conflict = head_conflict(group, task)
+            if conflict is not None:
+                self.note(group.name, task.name, False, conflict.reason, locs)
+                return False
             group.add(task)
             self.note(group.name, task.name, True, "both run once, in one thread", locs)
             return True

@@ -127,14 +127,22 @@ class Verdict:
     locs: tuple[Loc | None, ...] = ()
 
 
-def may_join(group: Group, task: Prepared, *, read_after_write: bool = True) -> Verdict:
-    """Whether running each iteration of the task right behind those of the group gives the same results."""
+def head_conflict(group: Group, task: Prepared) -> Verdict | None:
+    """Why the heads cannot be evaluated together before both bodies; None when they can."""
     for eqn_reads, written, who in (
         (task.accesses.head_reads, group.written, "the first"),
         (group.head_reads, {r for r, a in task.accesses.by_ref.items() if any(x.writes for x in a)}, "the second"),
     ):
         for ref in eqn_reads & written:
             return Verdict(False, f"`{ref.hint}` decides on the range or a uniform value, and {who} writes it")
+    return None
+
+
+def may_join(group: Group, task: Prepared, *, read_after_write: bool = True) -> Verdict:
+    """Whether running each iteration of the task right behind those of the group gives the same results."""
+    conflict = head_conflict(group, task)
+    if conflict is not None:
+        return conflict
     space = _space(group, task)
     shared: list[str] = []
     for ref, accesses in task.accesses.by_ref.items():
