@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class Quotient:
     """The quotient, truncated towards zero, of a value by a positive constant."""
 
-    key: FormKey | Atom
+    key: FormKey | Var
     """What is divided: the terms and constant of a 32 bit form, or the variable where that is wider."""
     divisor: int
     dtype: DType
@@ -179,6 +179,8 @@ class AffineForms:
         dtype = value.dtype
         if divisor <= 0:
             return None
+        if isinstance(value, Literal):
+            return Form({}, _truncated(int(value.value), divisor))
         form = self.of(value)
         interval = self._exact(form, dtype)
         if interval is not None and interval[0] >= 0:

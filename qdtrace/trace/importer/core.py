@@ -1,5 +1,8 @@
 """The importer: environments, dispatch on primitives, inlined jaxprs, source lines, constants."""
 
+# Modules of rules are imported for their effect: the rules register themselves.
+# pyright: reportUnusedImport=false
+
 from __future__ import annotations
 
 from functools import lru_cache
@@ -75,7 +78,8 @@ class Importer(MemoryOps):
     ) -> None:
         super().__init__(builder, hoist, index_dtype, scalar_budget)
         self.bodies = {} if bodies is None else bodies
-        self._calls = 0
+        self.calls = 0
+        """Called functions around the current equation."""
         self.flow: list[markers.LoopFlow] = []
         self._constants: dict[int, tuple[Any, Value]] = {}
 
@@ -188,14 +192,14 @@ class Importer(MemoryOps):
     # ------------------------------------------------------------------ equations
     def locate(self) -> None:
         """Looks the source line of the current equation up; most equations emit nothing and need none."""
-        if self._unlocated is not None:
-            self.builder.loc = located(self._unlocated) or self.builder.loc
-            self._unlocated = None
+        if self.unlocated is not None:
+            self.builder.loc = located(self.unlocated) or self.builder.loc
+            self.unlocated = None
 
     def import_eqn(self, eqn: Any, env: dict[Any, Value]) -> None:
         """One equation; elements of keys and complex numbers are pairs."""
-        if not self._calls:
-            self._unlocated = eqn
+        if not self.calls:
+            self.unlocated = eqn
         primitive = eqn.primitive
         name = primitive.name
         values = [self.read(env, v) for v in eqn.invars]
@@ -278,11 +282,11 @@ class Importer(MemoryOps):
         return results
 
     def _inside_call(self, closed: Any, values: Sequence[Value]) -> list[Value]:
-        self._calls += 1
+        self.calls += 1
         try:
             return self.inline(closed, values)
         finally:
-            self._calls -= 1
+            self.calls -= 1
 
     def inline(self, closed: Any, values: Sequence[Value]) -> list[Value]:
         """Imports a jaxpr on these operands; gives its results.

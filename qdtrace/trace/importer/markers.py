@@ -83,7 +83,7 @@ def _jumps(items: Sequence[Any], nested: bool = False) -> Any:
 
 
 def _jump(imp: Importer, eqn: Any, rest: Sequence[Any], env: dict[Any, Value]) -> None:
-    imp._unlocated = eqn
+    imp.unlocated = eqn
     predicate = imp.element(imp.read(env, eqn.invars[0]), ())
     flow = imp.flow[-1]
     if flow.skip is not None:
@@ -128,9 +128,9 @@ def import_body(imp: Importer, items: Sequence[Any], env: dict[Any, Value]) -> N
 
 
 def _set_loc(imp: Importer, region: Region) -> None:
-    if region.loc is not None and not imp._calls:
+    if region.loc is not None and not imp.calls:
         imp.builder.loc = region.loc
-        imp._unlocated = None
+        imp.unlocated = None
 
 
 def _for(imp: Importer, region: Region, env: dict[Any, Value]) -> None:

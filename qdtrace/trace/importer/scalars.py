@@ -147,7 +147,8 @@ class ScalarOps:
     def __init__(self, builder: Builder) -> None:
         self.builder = builder
         self._scopes: list[dict[tuple[Any, ...], Any]] = [{}]
-        self._unlocated: Any = None
+        self.unlocated: Any = None
+        """The equation whose source line the builder is to have, while that is not looked up."""
 
     def locate(self) -> None:
         """Sets the source line of what is emitted next; the importer overrides it to look lines up late."""
@@ -175,7 +176,7 @@ class ScalarOps:
             result = TYPES[params["dtype"]]
         else:
             result = (args[1] if name == "select" else first).type
-        if self._unlocated is not None:
+        if self.unlocated is not None:
             self.locate()
         out = Var(result)
         builder = self.builder
@@ -221,7 +222,7 @@ class ScalarOps:
     # ------------------------------------------------------------------ effects and blocks
     def emit(self, name: str, *args: Atom, blocks: Sequence[Block] = (), **params: Any) -> tuple[Var, ...]:
         """Appends an equation that is not shared."""
-        if self._unlocated is not None:
+        if self.unlocated is not None:
             self.locate()
         return self.builder.emit(name, *args, blocks=blocks, **params)
 
