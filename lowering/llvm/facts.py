@@ -150,8 +150,10 @@ class TaskFacts:
     def work(self) -> int:
         """Estimated scalar operations of the whole task."""
         start, stop = self.task.start, self.task.stop
-        known = isinstance(start, Literal) and isinstance(stop, Literal)
-        return (max(0, int(stop.value) - int(start.value)) if known else ITERATIONS) * max(1, self.cost)
+        iterations = ITERATIONS
+        if isinstance(start, Literal) and isinstance(stop, Literal):
+            iterations = max(0, int(stop.value) - int(start.value))
+        return iterations * max(1, self.cost)
 
     @cached_property
     def cost(self) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lowering.llvm.maths.library import MathFunction, collect
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
 
 class Module:
@@ -91,7 +91,7 @@ class Text:
         self.lines[hole] = "  " + instruction
 
     @contextmanager
-    def counted(self, start: str, stop: str, step: int) -> Iterator[str]:
+    def counted(self, start: str, stop: str, step: int) -> Generator[str]:
         """A loop over `start, start + step, ...` below `stop`, all i64; gives the counter."""
         loop, done, before = self.fresh_label("loop"), self.fresh_label("looped"), self.label
         self.branch(self.op(f"icmp slt i64 {start}, {stop}"), loop, done)

@@ -187,9 +187,10 @@ def _divided(quotient: Quotient) -> Term | None:
     """What is divided, where that is one term."""
     if isinstance(quotient.key, Var):
         return quotient.key
-    if not isinstance(quotient.key, tuple) or quotient.key[1] or len(quotient.key[0]) != 1:
+    terms, constant = quotient.key
+    if constant or len(terms) != 1:
         return None
-    ((term, factor),) = quotient.key[0]
+    ((term, factor),) = terms
     return term if factor == 1 else None
 
 
