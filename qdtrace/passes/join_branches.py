@@ -1,13 +1,13 @@
 """Neighbouring branches on one condition become one: `when` and `otherwise` are two `if`s when they are traced.
 
-Before:  if p                            After:  if p
-           store y a i                             store y a i
-         if p                                    else
-         else                                      store y b i
-           store y b i
+Before:  if p                            After:  q: bool = not p
+           store y a i                           if p
+         q: bool = not p                           store y a i
+         if q                                    else
+           store y b i                             store y b i
 
-Pure equations between the two move in front, unless they use a result of the first. Anything else between them, that
-reads or writes memory, keeps them apart.
+The condition of the second may be that of the first or its negation. Pure equations between the two move in front,
+unless they use a result of the first. Anything else between them, that reads or writes memory, keeps them apart.
 
 Comes first: what follows sees both ways through the branch at once (a place stored on both is stored surely).
 """
@@ -34,7 +34,7 @@ class JoinBranches(TaskPass):
     def on_task(self, task: Task, program: Program) -> Task:
         if sum([e.primitive.name == "if" for e in walk_eqns(task.body)]) < 2:
             return task
-        body = _block(task.body)
+        body = _Joiner().block(task.body)
         return task if body is task.body else replace(task, body=body)
 
 
@@ -49,16 +49,16 @@ class _Side:
 class _Group:
     """Branches on one condition that nothing keeps apart."""
 
-    def __init__(self, eqn: Eqn) -> None:
-        self.condition = eqn.invars[0]
+    def __init__(self, condition: Atom) -> None:
+        self.condition = condition
         self.parts: list[Eqn] = []
         self.outvars: dict[Var, None] = {}
         self.sides = (_Side(), _Side())
-        self.add(eqn)
 
-    def add(self, eqn: Eqn) -> None:
+    def add(self, eqn: Eqn, *, negated: bool) -> None:
         self.parts.append(eqn)
-        for side, block in zip(self.sides, eqn.blocks, strict=True):
+        blocks = eqn.blocks[::-1] if negated else eqn.blocks
+        for side, block in zip(self.sides, blocks, strict=True):
             known = side.known
             side.eqns += [substitute_eqn(e, known) for e in block.eqns] if known else block.eqns
             results = [substitute_atom(a, known) for a in block.results]
@@ -71,41 +71,50 @@ class _Group:
         outvars = self.outvars
         return bool(eqn.blocks or eqn.primitive.effects or any([a in outvars for a in eqn.invars]))  # noqa: C419
 
-    def close(self) -> Eqn:
-        """The branch they become, with the branches inside joined."""
-        first = self.parts[0]
-        if len(self.parts) == 1:
-            return _inside(first)
-        blocks = tuple([Block((), _joined(s.eqns), tuple(s.results)) for s in self.sides])
-        return replace(first, outvars=tuple(self.outvars), blocks=blocks)
 
+class _Joiner:
+    def __init__(self) -> None:
+        self._negations: dict[Atom, Atom] = {}
+        """What a value is the negation of."""
 
-def _joined(eqns: Sequence[Eqn]) -> tuple[Eqn, ...]:
-    out: list[Eqn] = []
-    group: _Group | None = None
-    for eqn in eqns:
-        if eqn.primitive.name == "if" and group is not None and eqn.invars[0] is group.condition:
-            group.add(eqn)
-            continue
-        if group is not None and group.holds_back(eqn):
-            out.append(group.close())
-            group = None
-        if eqn.primitive.name == "if":
-            group = _Group(eqn)
-        else:
-            out.append(_inside(eqn))
-    if group is not None:
-        out.append(group.close())
-    return tuple(out)
+    def block(self, block: Block) -> Block:
+        eqns = self._joined(block.eqns)
+        same = len(eqns) == len(block.eqns) and all(a is b for a, b in zip(eqns, block.eqns, strict=True))
+        return block if same else Block(block.params, eqns, block.results)
 
+    def _joined(self, eqns: Sequence[Eqn]) -> tuple[Eqn, ...]:
+        out: list[Eqn] = []
+        group: _Group | None = None
+        for eqn in eqns:
+            if eqn.primitive.name == "if":
+                given = eqn.invars[0]
+                condition = self._negations.get(given, given)
+                if group is None or condition is not group.condition:
+                    if group is not None:
+                        out.append(self._closed(group))
+                    group = _Group(condition)
+                group.add(eqn, negated=condition is not given)
+                continue
+            if group is not None and group.holds_back(eqn):
+                out.append(self._closed(group))
+                group = None
+            if eqn.primitive.name == "not":
+                operand = eqn.invars[0]
+                self._negations[eqn.outvars[0]] = operand
+            out.append(self._inside(eqn))
+        if group is not None:
+            out.append(self._closed(group))
+        return tuple(out)
 
-def _inside(eqn: Eqn) -> Eqn:
-    blocks = tuple([_block(b) for b in eqn.blocks])
-    same = all(a is b for a, b in zip(blocks, eqn.blocks, strict=True))
-    return eqn if same else replace(eqn, blocks=blocks)
+    def _closed(self, group: _Group) -> Eqn:
+        """The branch that a group becomes, with the branches inside joined."""
+        first = group.parts[0]
+        if len(group.parts) == 1:
+            return self._inside(first)
+        blocks = tuple([Block((), self._joined(s.eqns), tuple(s.results)) for s in group.sides])
+        return Eqn(first.primitive, (group.condition,), tuple(group.outvars), first.params, blocks, first.loc)
 
-
-def _block(block: Block) -> Block:
-    eqns = _joined(block.eqns)
-    same = len(eqns) == len(block.eqns) and all(a is b for a, b in zip(eqns, block.eqns, strict=True))
-    return block if same else Block(block.params, eqns, block.results)
+    def _inside(self, eqn: Eqn) -> Eqn:
+        blocks = tuple([self.block(b) for b in eqn.blocks])
+        same = all(a is b for a, b in zip(blocks, eqn.blocks, strict=True))
+        return eqn if same else replace(eqn, blocks=blocks)

@@ -35,6 +35,21 @@ def test_when_and_otherwise() -> None:
     )
 
 
+@pytest.mark.parametrize("first", ["p", "r"])
+def test_a_condition_and_its_negation(first: str) -> None:
+    second = "r" if first == "p" else "p"
+    sides = ["store y a i", "store y 1.0:f32 i"]
+    then, other = sides if first == "p" else sides[::-1]
+    check(
+        join,
+        f"{HEAD}    r: bool = not p\n    if {first}\n      store y a i\n"
+        f"    if {second}\n      store y 1.0:f32 i\n  return y\n",
+        f"{HEAD}    r: bool = not p\n    if p\n      {then}\n    else\n      {other}\n  return y\n",
+    )
+    other = "    if r\n      store y a i\n    if q\n      store x a i\n"
+    unchanged(join, f"{HEAD}    r: bool = not p\n{other}  return y\n")
+
+
 def test_results_of_the_first_are_known_on_each_side() -> None:
     check(
         join,
