@@ -170,6 +170,23 @@ def _stream_check(function: Any) -> Callable[[Arrays, Outputs], str]:
     return check
 
 
+def sum_check(given: Arrays, out: Outputs) -> str:
+    x = given["x"].astype(np.float64)
+    # partial sums are of the order of the root of n, and so are n of their roundings together: far below this part of
+    # the magnitudes, while a chunk that is missing is above it
+    return _close(out[0].reshape(()), x.sum(), 0, 1e-7 * float(np.abs(x).sum()))
+
+
+def histogram_inputs(n: int) -> Arrays:
+    return {"k": np.random.default_rng(0).integers(0, c.HISTOGRAM_BINS, n).astype(np.int32)}
+
+
+def histogram_check(given: Arrays, out: Outputs) -> str:
+    if not np.array_equal(out[0], np.bincount(given["k"], minlength=c.HISTOGRAM_BINS)):
+        raise WrongResultError("wrong counts")
+    return "exact"
+
+
 def call_inputs(n: int) -> Arrays:
     return {"a": np.arange(n, dtype=np.float32)}
 
@@ -249,6 +266,25 @@ PROGRAMS = (
         stream_inputs,
         _stream_check(np.exp),
         {"jax": 1.0},
+    ),
+    Program(
+        "sum",
+        (1 << 20, 1 << 24, 1 << 26),
+        1 << 24,
+        "f32 to one",
+        stream_inputs,
+        sum_check,
+        {"jax": 0.9},
+        ("numba", "quadrants"),
+    ),
+    Program(
+        "histogram",
+        (1 << 18, 1 << 22, 1 << 24),
+        1 << 22,
+        f"keys, {c.HISTOGRAM_BINS} bins",
+        histogram_inputs,
+        histogram_check,
+        {"jax": 10.0, "numba": 1.0, "quadrants": 4.0},
     ),
     Program(
         "call",

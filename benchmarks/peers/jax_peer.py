@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import lanes
+from benchmarks.constants import HISTOGRAM_BINS
 from benchmarks.peers import Run
 
 
@@ -64,6 +65,14 @@ def exp(x: Any) -> Run:
     return _stream(jnp.exp, x)
 
 
+def total(x: Any) -> Run:
+    return _mapped(jnp.sum, x)
+
+
+def histogram(k: Any) -> Run:
+    return _mapped(lambda k: jnp.zeros(HISTOGRAM_BINS, jnp.int32).at[k].add(1), k)
+
+
 def call(a: Any, calls: int = 2000) -> Run:
     compiled = jax.jit(lambda a: a + 1)
     given = jnp.asarray(a)
@@ -77,5 +86,6 @@ def call(a: Any, calls: int = 2000) -> Run:
     return Run(repeat, _arrays, calls=calls)
 
 
-PROGRAMS = {f.__name__: f for f in (lorenz, mandelbrot, kepler, ragged, nearest, sin, exp, call)}
+PROGRAMS = {f.__name__: f for f in (lorenz, mandelbrot, kepler, ragged, nearest, sin, exp, histogram, call)}
+PROGRAMS["sum"] = total
 STACKED = {"lorenz": lorenz_stacked}

@@ -3,9 +3,9 @@
 from typing import Any
 
 import numpy as np
-from numba import njit, prange
+from numba import get_num_threads, njit, prange
 
-from benchmarks.constants import LORENZ_DT, LORENZ_STEPS, NEIGHBOURS
+from benchmarks.constants import HISTOGRAM_BINS, LORENZ_DT, LORENZ_STEPS, NEIGHBOURS
 from benchmarks.peers import Run
 
 F = np.float32
@@ -63,4 +63,30 @@ def nearest(queries: Any, points: Any) -> Run:
     return Run(lambda _: _nearest(queries, points, distances, indices), lambda _: (distances, indices))
 
 
-PROGRAMS = {"lorenz": lorenz, "nearest": nearest}
+@njit(parallel=True, fastmath=True)
+def _total(x):
+    sum_ = F(0)
+    for i in prange(x.size):
+        sum_ += x[i]
+    return sum_
+
+
+def total(x: Any) -> Run:
+    return Run(lambda _: _total(x), lambda out: (np.asarray(out),))
+
+
+@njit(parallel=True)
+def _histogram(k, bins, parts):
+    """A histogram of each part, then their sum."""
+    found = np.zeros((parts, bins), np.int32)
+    for p in prange(parts):
+        for i in range(k.size * p // parts, k.size * (p + 1) // parts):
+            found[p, k[i]] += 1
+    return found.sum(0)
+
+
+def histogram(k: Any) -> Run:
+    return Run(lambda _: _histogram(k, HISTOGRAM_BINS, 4 * get_num_threads()), lambda out: (out,))
+
+
+PROGRAMS = {"lorenz": lorenz, "nearest": nearest, "sum": total, "histogram": histogram}

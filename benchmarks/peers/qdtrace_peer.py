@@ -10,6 +10,7 @@ import numpy as np
 
 import qdtrace as qd
 from benchmarks import lanes
+from benchmarks.constants import HISTOGRAM_BINS
 from benchmarks.peers import Run
 
 
@@ -109,6 +110,30 @@ def exp(x: Any) -> Run:
 
 
 @qd.jit
+def sum_of_all(x: Any) -> Any:
+    total = qd.zeros((), x.dtype)
+    for i in qd.range(x.shape[0]):
+        total[...] += x[i]
+    return total
+
+
+def total(x: Any) -> Run:
+    return _run(sum_of_all, x)
+
+
+@qd.jit
+def counts(k: Any) -> Any:
+    out = qd.zeros((HISTOGRAM_BINS,), jnp.int32)
+    for i in qd.range(k.shape[0]):
+        out[k[i]] += 1
+    return out
+
+
+def histogram(k: Any) -> Run:
+    return _run(counts, k)
+
+
+@qd.jit
 def three_tasks(a: Any) -> Any:
     n = a.shape[0]
     b, first = qd.empty_like(a), qd.empty_like(a)
@@ -134,4 +159,5 @@ def call(a: Any, calls: int = 2000) -> Run:
     return Run(repeat, _arrays, calls=calls)
 
 
-PROGRAMS = {f.__name__: f for f in (lorenz, mandelbrot, kepler, ragged, nearest, sin, exp, call)}
+PROGRAMS = {f.__name__: f for f in (lorenz, mandelbrot, kepler, ragged, nearest, sin, exp, histogram, call)}
+PROGRAMS["sum"] = total

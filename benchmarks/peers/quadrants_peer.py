@@ -4,7 +4,14 @@ from typing import Any
 
 import quadrants as q
 
-from benchmarks.constants import KEPLER_LIMIT, KEPLER_TOLERANCE, LORENZ_DT, LORENZ_STEPS, MANDELBROT_LIMIT
+from benchmarks.constants import (
+    HISTOGRAM_BINS,
+    KEPLER_LIMIT,
+    KEPLER_TOLERANCE,
+    LORENZ_DT,
+    LORENZ_STEPS,
+    MANDELBROT_LIMIT,
+)
 from benchmarks.peers import Run
 
 q.init(arch=q.cpu, offline_cache=False, default_fp=q.f32, log_level=q.WARN)
@@ -122,4 +129,39 @@ def ragged(ptr: Any, col: Any, w: Any, x: Any) -> Run:
     )
 
 
-PROGRAMS = {f.__name__: f for f in (lorenz, mandelbrot, kepler, ragged)}
+@q.kernel
+def total_kernel(x: Array, out: Array):
+    for i in range(x.shape[0]):
+        out[0] += x[i]
+
+
+def total(x: Any) -> Run:
+    given, out = _array(x, q.f32), q.ndarray(q.f32, shape=(1,))
+
+    def call(_: Any) -> None:
+        out.fill(0)
+        total_kernel(given, out)
+        q.sync()
+
+    return Run(call, lambda _: (out.to_numpy(),))
+
+
+@q.kernel
+def histogram_kernel(k: Array, out: Array):
+    for i in range(k.shape[0]):
+        out[k[i]] += 1
+
+
+def histogram(k: Any) -> Run:
+    given, out = _array(k, q.i32), q.ndarray(q.i32, shape=(HISTOGRAM_BINS,))
+
+    def call(_: Any) -> None:
+        out.fill(0)
+        histogram_kernel(given, out)
+        q.sync()
+
+    return Run(call, lambda _: (out.to_numpy(),))
+
+
+PROGRAMS = {f.__name__: f for f in (lorenz, mandelbrot, kepler, ragged, histogram)}
+PROGRAMS["sum"] = total

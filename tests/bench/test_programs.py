@@ -35,7 +35,7 @@ def test_both_ways_to_write_lorenz_agree() -> None:
 @pytest.mark.parametrize("name", [p.name for p in PROGRAMS])
 def test_a_wrong_result_is_noticed(name: str) -> None:
     given, out = outputs(jax_peer, name)
-    shifted = tuple(np.roll(a, 1, axis=0) for a in out)
+    shifted = tuple(np.roll(a, 1, axis=0) if a.size > 1 else a + 1 for a in out)
     with pytest.raises(WrongResultError):
         BY_NAME[name].check(given, shifted)
 

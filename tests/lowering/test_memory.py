@@ -294,7 +294,7 @@ def test_atomics_give_the_old_value_lane_after_lane(dtype: DType, target: str):
 def test_threads_may_meet(target: str):
     """Two chunks at the same time from two threads: no update is lost."""
     n = 20_000
-    size = 10_000
+    size = 100_000
     bins = ref_var(DType.f64, (size,), "bins")
 
     def body(b: Builder, i: Var) -> None:
