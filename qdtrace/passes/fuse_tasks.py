@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from qdtrace.analysis.fills import Fill
+    from qdtrace.ir.program import Loc
 
 ROUNDS = 3
 """A group that was made in one round may join another in the next."""
@@ -255,22 +256,22 @@ class _Scheduler:
 
     def joins(self, group: Group, task: Prepared) -> bool:
         """Adds the task to the group if that is right and pays."""
-        locs = (_loc(group), task.original.loc)
+        locs, name = (_loc(group), task.original.loc), group.name
         if task.bounds == ("serial",):
             conflict = head_conflict(group, task)
             if conflict is not None:
                 self.note(group.name, task.name, False, conflict.reason, locs)
                 return False
             group.add(task)
-            self.note(group.name, task.name, True, "both run once, in one thread", locs)
+            self.note(name, task.name, True, "both run once, in one thread", locs)
             return True
         verdict = may_join(group, task, read_after_write=self.options.read_after_write)
         if not verdict.legal:
-            self.note(group.name, task.name, False, verdict.reason, (*locs, *verdict.locs))
+            self.note(name, task.name, False, verdict.reason, (*locs, *verdict.locs))
             return False
         gain = judge(group, task, self.is_dead_after)
         pays = gain.pays or self.options.mode == "aggressive"
-        self.note(group.name, task.name, pays, f"{verdict.reason}; {gain.reason}", locs)
+        self.note(name, task.name, pays, f"{verdict.reason}; {gain.reason}", locs)
         if pays:
             group.add(task, gain.places)
         return pays
@@ -279,13 +280,13 @@ class _Scheduler:
         """Nobody needs what is in the reference after the current task."""
         return ref in self.local and self.last_use.get(ref, -1) <= self.number
 
-    def note(self, first: str, second: str, fused: bool, reason: str, locs: tuple[object, ...]) -> None:
+    def note(self, first: str, second: str, fused: bool, reason: str, locs: tuple[Loc | None, ...]) -> None:
         """Reports a decision."""
         if self.options.on_decision is not None:
-            self.options.on_decision(Decision(first, second, fused, reason, locs))  # type: ignore[arg-type]
+            self.options.on_decision(Decision(first, second, fused, reason, locs))
 
 
-def _loc(group: Group) -> object:
+def _loc(group: Group) -> Loc | None:
     return group.members[0].original.loc
 
 

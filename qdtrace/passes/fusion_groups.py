@@ -112,10 +112,10 @@ class Group:
 
     @property
     def name(self) -> str:
-        """Names of the tasks with `+` between."""
-        names = [m.name for m in self.members]
-        joined = "+".join(names)
-        return joined if len(joined) <= 60 else f"{names[0]}+...+{names[-1]}"
+        """Names of the tasks with `+` between; of many, the first and the last."""
+        if len(self.members) > 3:
+            return f"{self.members[0].name}+...+{self.members[-1].name}"
+        return "+".join(m.name for m in self.members)
 
 
 @dataclass(frozen=True, slots=True)

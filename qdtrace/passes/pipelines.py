@@ -78,6 +78,11 @@ def stages(options: Options, observers: Sequence[Observer] = (), *, each_pass: b
         # may be constant in turn. Without a new cell to promote neither of the two runs again.
         PromoteCells(),
         simplify,
+        # On simple bodies, whose indices compare. What goes through private memory afterwards becomes values.
+        fuse_for(options),
+        Contract(),
+        PromoteCells(),
+        simplify,
         ClearBuffers(),
     )
 
