@@ -42,8 +42,10 @@ def _knob(
 class Options:
     """One value for every knob. Hashable; `code_key` holds what can change the code of a task."""
 
-    opt_level: int = _knob(1, "0: no common subexpressions and no memory pass", code=True, low=0)
-    advanced_optimization: bool = _knob(True, "False: one basic clean-up instead of the fixed point", code=True)
+    opt_level: int = _knob(1, "0: no common subexpressions, no memory and loop passes", code=True, low=0)
+    advanced_optimization: bool = _knob(
+        True, "False: one basic clean-up instead of the fixed point, no loop passes", code=True
+    )
     constant_folding: bool = _knob(True, "evaluate operations on constants", code=True)
     cfg_optimization: bool = _knob(
         True, "the memory pass (store-to-load forwarding, dead stores); there is none yet", code=True
@@ -267,7 +269,7 @@ def knob_table() -> str:
     >>> print("\\n".join(knob_table().splitlines()[:3]))
     | option | environment | values | default | effect |
     |---|---|---|---|---|
-    | `opt_level` | `QD_OPT_LEVEL` | an int, 0 or more | 1 | 0: no common subexpressions and no memory pass |
+    | `opt_level` | `QD_OPT_LEVEL` | an int, 0 or more | 1 | 0: no common subexpressions, no memory and loop passes |
     """
     rows = ["| option | environment | values | default | effect |", "|---|---|---|---|---|"]
     for k in KNOBS.values():

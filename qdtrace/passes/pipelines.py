@@ -12,12 +12,15 @@ from qdtrace.passes.constant_folding import ConstantFolding
 from qdtrace.passes.contract import Contract
 from qdtrace.passes.dead_code import DeadCode
 from qdtrace.passes.fuse_tasks import FuseTasks
+from qdtrace.passes.join_branches import JoinBranches
 from qdtrace.passes.loop_invariant import LoopInvariant
 from qdtrace.passes.observers import finish, listening, observers_for
 from qdtrace.passes.peephole import Peephole
+from qdtrace.passes.predicate import Predicate
 from qdtrace.passes.promote_cells import PromoteCells
 from qdtrace.passes.simplify import ROUNDS, Simplify
 from qdtrace.passes.unreachable import Unreachable
+from qdtrace.passes.unroll import Unroll
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -40,6 +43,9 @@ PASSES: Mapping[str, Callable[[Options], Pass]] = {
     "fuse_tasks": lambda options: fuse_for(options),
     "contract": lambda options: Contract(),
     "simplify": lambda options: simplify_for(options),
+    "join_branches": lambda options: JoinBranches(),
+    "unroll": lambda options: Unroll(),
+    "predicate": lambda options: Predicate(),
     "clear_buffers": lambda options: ClearBuffers(),
 }
 """Every pass by its name, made for some options."""
@@ -70,8 +76,11 @@ def stages(options: Options, observers: Sequence[Observer] = (), *, each_pass: b
 
     each_round = observers and (each_pass or options.dump_simplify or options.verify)
     simplify = simplify_for(options, on_round if each_round else None)
+    loops = options.opt_level > 0 and options.advanced_optimization
     return (
-        # First, because cells are memory: no rule sees through a load, and loops carry nothing before it.
+        # Before cells are promoted, because a cell stored on both sides of one branch is stored surely.
+        *((JoinBranches(),) if loops else ()),
+        # Early, because cells are memory: no rule sees through a load, and loops carry nothing before it.
         PromoteCells(),
         simplify,
         # Again, because indices that simplify found to be constant let more private arrays go; and what they held
@@ -83,6 +92,9 @@ def stages(options: Options, observers: Sequence[Observer] = (), *, each_pass: b
         Contract(),
         PromoteCells(),
         simplify,
+        # When loads are forwarded and branches empty, the cost of a body and of a side is what it will be. Unrolled
+        # loops have constant indices, so private arrays are taken apart once more.
+        *((Unroll(), simplify, PromoteCells(), Predicate(), simplify) if loops else ()),
         ClearBuffers(),
     )
 

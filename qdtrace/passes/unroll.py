@@ -76,6 +76,11 @@ class _Apart:
         self._visit(body)
         self.arrays -= self._rejected
 
+    def copied(self, env: dict[Var, Atom]) -> None:
+        """Takes note of copies: `env` has them by what they copy."""
+        for facts in (self.known, self.arrays):
+            facts.update([new for old, new in env.items() if old in facts])
+
     def _visit(self, block: Block) -> None:
         for eqn in block.eqns:
             name = eqn.primitive.name
@@ -167,7 +172,9 @@ class _Unroller:
         for k in range(*[int(a.value) for a in (start, stop, step) if isinstance(a, Literal)]):
             env: dict[Var, Atom] = dict(zip(body.params, (literal(k, start.dtype), *carries), strict=True))
             # visited again, because bounds of loops inside may be constants now
-            size += sum([self._visit(eqn, out) for eqn in copy_eqns(body.eqns, env)])
+            eqns = copy_eqns(body.eqns, env)
+            self._apart.copied(env)
+            size += sum([self._visit(eqn, out) for eqn in eqns])
             carries = copied_atoms(copied_atoms(body.results, env), self._replaced)
         self._replaced.update(zip(loop.outvars, carries, strict=True))
         return size
