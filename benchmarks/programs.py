@@ -187,6 +187,43 @@ def histogram_check(given: Arrays, out: Outputs) -> str:
     return "exact"
 
 
+def chain_check(given: Arrays, out: Outputs) -> str:
+    at = _sample(len(given["x"]), 100_000)
+    x = given["x"][at].astype(np.float64)
+    # nothing cancels; the square doubles the few roundings before it
+    return _close(out[0][at], ((np.sqrt(9 * x * x + 1) + x / 2) ** 2 - x) / 4, 1e-6, 0)
+
+
+def springs_inputs(side: int) -> Arrays:
+    rng = np.random.default_rng(0)
+    at = np.arange(side * side, dtype=np.int32).reshape(side, side)
+    across = np.stack([at[:, :-1].ravel(), at[:, 1:].ravel()], 1)
+    down = np.stack([at[:-1].ravel(), at[1:].ravel()], 1)
+    edge = np.concatenate([across, down])
+    points = np.stack(np.divmod(at.ravel(), side), 1)
+    return {
+        "x": (points + rng.uniform(-0.1, 0.1, points.shape)).astype(np.float32),
+        "v": rng.uniform(-1, 1, points.shape).astype(np.float32),
+        "edge": edge,
+        "rest": np.ones(len(edge), np.float32),
+    }
+
+
+def springs_check(given: Arrays, out: Outputs) -> str:
+    x, v, edge = given["x"].astype(np.float64), given["v"].astype(np.float64), given["edge"]
+    d = x[edge[:, 1]] - x[edge[:, 0]]
+    n = np.linalg.norm(d, axis=1, keepdims=True)
+    pull = c.SPRING_STIFFNESS * (n - given["rest"][:, None]) * d / n
+    f = np.zeros_like(x)
+    np.add.at(f, edge[:, 0], pull)
+    np.add.at(f, edge[:, 1], -pull)
+    v = (v + c.SPRING_DT * f) * c.SPRING_DAMPING
+    # the length of an edge is off by 1e-7, which the stiffness, four edges and the time step make 2e-7
+    _close(out[1], v, 0, 1e-6)
+    # coordinates are up to the side: one unit in the last place
+    return _close(out[0], x + c.SPRING_DT * v, 1.2e-7, 1e-6)
+
+
 def call_inputs(n: int) -> Arrays:
     return {"a": np.arange(n, dtype=np.float32)}
 
@@ -285,6 +322,25 @@ PROGRAMS = (
         histogram_inputs,
         histogram_check,
         {"jax": 10.0, "numba": 1.0, "quadrants": 4.0},
+    ),
+    Program(
+        "chain",
+        (1 << 20, 1 << 24, 1 << 26),
+        1 << 24,
+        "f32, eight loops",
+        stream_inputs,
+        chain_check,
+        {"quadrants": 5.0, "jax": 1.0},
+    ),
+    Program(
+        "springs",
+        (128, 512, 1024),
+        512,
+        "points a side, edges between neighbours",
+        springs_inputs,
+        springs_check,
+        {},
+        ("quadrants", "jax"),
     ),
     Program(
         "call",

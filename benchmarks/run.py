@@ -136,9 +136,10 @@ def measure(program: Program, size: int, repeats: int, say: Any = print) -> list
 
 
 def _first_call(peer: Peer, program: Program, given: Any, say: Any) -> None:
-    first = peer.ask("run")["first"]
+    answer = peer.ask("run")
+    about = f"; {answer['about']}" if answer["about"] else ""
     accuracy = program.check(given, peer.results())
-    say(f"  {program.name}: {peer.name} first call {first:.2f} s, checked: {accuracy}")
+    say(f"  {program.name}: {peer.name} first call {answer['first']:.2f} s, checked: {accuracy}{about}")
 
 
 def _beside(ours: Peer, row: Row, program: Program, given: Any, inputs: Path, repeats: int, say: Any) -> None:

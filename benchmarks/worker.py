@@ -36,7 +36,7 @@ def main(peer: str, inputs: str, output: str, program: str) -> None:
         try:
             if command["do"] == "run":
                 run, first = _load(peer, inputs, output, program)
-                answer(first=first)
+                answer(first=first, about=run.about())
             elif command["do"] == "time":
                 assert run is not None
                 answer(times=_times(run, command["repeats"]))

@@ -30,3 +30,5 @@ class Run:
     """Made before each timed call, outside the time."""
     calls: int = 1
     """Calls that `call` makes; the time is divided by it."""
+    about: Callable[[], str] = str
+    """A line about the program, printed after the first call."""

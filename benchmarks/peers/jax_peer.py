@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import lanes
-from benchmarks.constants import HISTOGRAM_BINS
+from benchmarks.constants import HISTOGRAM_BINS, SPRING_DAMPING, SPRING_DT, SPRING_STIFFNESS
 from benchmarks.peers import Run
 
 
@@ -73,6 +73,33 @@ def histogram(k: Any) -> Run:
     return _mapped(lambda k: jnp.zeros(HISTOGRAM_BINS, jnp.int32).at[k].add(1), k)
 
 
+def chain(x: Any) -> Run:
+    def array_form(a: Any) -> Any:
+        b = a * 2
+        c = b + a
+        b = c * c + 1
+        c = jnp.sqrt(b)
+        b = c + a * 0.5
+        c = b * b
+        b = c - a
+        return b * 0.25
+
+    return _mapped(array_form, x)
+
+
+def springs(x: Any, v: Any, edge: Any, rest: Any) -> Run:
+    def array_form(x: Any, v: Any, edge: Any, rest: Any) -> Any:
+        a, b = edge[:, 0], edge[:, 1]
+        d = x[b] - x[a]
+        n = jnp.linalg.norm(d, axis=1, keepdims=True) + 1e-9
+        pull = SPRING_STIFFNESS * (n - rest[:, None]) * d / n
+        f = jnp.zeros_like(x).at[a].add(pull).at[b].add(-pull)
+        v = (v + SPRING_DT * f) * SPRING_DAMPING
+        return x + SPRING_DT * v, v
+
+    return _mapped(array_form, x, v, edge, rest)
+
+
 def call(a: Any, calls: int = 2000) -> Run:
     compiled = jax.jit(lambda a: a + 1)
     given = jnp.asarray(a)
@@ -86,6 +113,9 @@ def call(a: Any, calls: int = 2000) -> Run:
     return Run(repeat, _arrays, calls=calls)
 
 
-PROGRAMS = {f.__name__: f for f in (lorenz, mandelbrot, kepler, ragged, nearest, sin, exp, histogram, call)}
+PROGRAMS = {
+    f.__name__: f
+    for f in (lorenz, mandelbrot, kepler, ragged, nearest, sin, exp, histogram, chain, springs, call)
+}
 PROGRAMS["sum"] = total
 STACKED = {"lorenz": lorenz_stacked}

@@ -10,7 +10,7 @@ import numpy as np
 
 import qdtrace as qd
 from benchmarks import lanes
-from benchmarks.constants import HISTOGRAM_BINS
+from benchmarks.constants import HISTOGRAM_BINS, SPRING_DAMPING, SPRING_DT, SPRING_STIFFNESS
 from benchmarks.peers import Run
 
 
@@ -133,6 +133,64 @@ def histogram(k: Any) -> Run:
     return _run(counts, k)
 
 
+def _described(compiled: Any, *args: Any) -> Run:
+    def about() -> str:
+        lowered = compiled.lower(*args)
+        return f"tasks left: {len(lowered.tasks)}; counted from the graph: {lowered.traffic()}"
+
+    run = _run(compiled, *args)
+    run.about = about
+    return run
+
+
+@qd.jit
+def eight_loops(x: Any) -> Any:
+    n = x.shape[0]
+    made = [qd.empty_like(x) for _ in range(8)]
+    for i in qd.range(n):
+        made[0][i] = x[i] * 2.0
+    for i in qd.range(n):
+        made[1][i] = made[0][i] + x[i]
+    for i in qd.range(n):
+        made[2][i] = made[1][i] * made[1][i] + 1.0
+    for i in qd.range(n):
+        made[3][i] = jnp.sqrt(made[2][i])
+    for i in qd.range(n):
+        made[4][i] = made[3][i] + x[i] * 0.5
+    for i in qd.range(n):
+        made[5][i] = made[4][i] * made[4][i]
+    for i in qd.range(n):
+        made[6][i] = made[5][i] - x[i]
+    for i in qd.range(n):
+        made[7][i] = made[6][i] * 0.25
+    return made[7]
+
+
+def chain(x: Any) -> Run:
+    return _described(eight_loops, x)
+
+
+@qd.jit
+def spring_step(x: Any, v: Any, edge: Any, rest: Any, dt: Any) -> Any:
+    f = qd.zeros(x.shape, x.dtype)
+    for e in qd.range(edge.shape[0]):
+        a, b = edge[e, 0], edge[e, 1]
+        d = x[b] - x[a]
+        n = jnp.linalg.norm(d) + 1e-9
+        pull = SPRING_STIFFNESS * (n - rest[e]) * d / n
+        f[a] += pull
+        f[b] += -pull
+    for i in qd.range(x.shape[0]):
+        v[i] = (v[i] + dt * f[i]) * SPRING_DAMPING
+    for i in qd.range(x.shape[0]):
+        x[i] = x[i] + dt * v[i]
+    return x, v
+
+
+def springs(x: Any, v: Any, edge: Any, rest: Any) -> Run:
+    return _described(spring_step, x, v, edge, rest, np.float32(SPRING_DT))
+
+
 @qd.jit
 def three_tasks(a: Any) -> Any:
     n = a.shape[0]
@@ -159,5 +217,8 @@ def call(a: Any, calls: int = 2000) -> Run:
     return Run(repeat, _arrays, calls=calls)
 
 
-PROGRAMS = {f.__name__: f for f in (lorenz, mandelbrot, kepler, ragged, nearest, sin, exp, histogram, call)}
+PROGRAMS = {
+    f.__name__: f
+    for f in (lorenz, mandelbrot, kepler, ragged, nearest, sin, exp, histogram, chain, springs, call)
+}
 PROGRAMS["sum"] = total

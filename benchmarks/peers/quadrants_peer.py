@@ -11,6 +11,9 @@ from benchmarks.constants import (
     LORENZ_DT,
     LORENZ_STEPS,
     MANDELBROT_LIMIT,
+    SPRING_DAMPING,
+    SPRING_DT,
+    SPRING_STIFFNESS,
 )
 from benchmarks.peers import Run
 
@@ -163,5 +166,68 @@ def histogram(k: Any) -> Run:
     return Run(call, lambda _: (out.to_numpy(),))
 
 
-PROGRAMS = {f.__name__: f for f in (lorenz, mandelbrot, kepler, ragged, histogram)}
+@q.kernel
+def chain_kernel(a: Array, b: Array, c: Array):
+    for i in range(a.shape[0]):
+        b[i] = a[i] * 2.0
+    for i in range(a.shape[0]):
+        c[i] = b[i] + a[i]
+    for i in range(a.shape[0]):
+        b[i] = c[i] * c[i] + 1.0
+    for i in range(a.shape[0]):
+        c[i] = q.sqrt(b[i])
+    for i in range(a.shape[0]):
+        b[i] = c[i] + a[i] * 0.5
+    for i in range(a.shape[0]):
+        c[i] = b[i] * b[i]
+    for i in range(a.shape[0]):
+        b[i] = c[i] - a[i]
+    for i in range(a.shape[0]):
+        c[i] = b[i] * 0.25
+
+
+def chain(x: Any) -> Run:
+    between, out = q.ndarray(q.f32, shape=x.shape), q.ndarray(q.f32, shape=x.shape)
+    return _run(chain_kernel, out, _array(x, q.f32), between, out)
+
+
+@q.kernel
+def springs_kernel(
+    x: Array, v: Array, f: Array, edge: Array, rest: Array, stiffness: q.f32, dt: q.f32, damping: q.f32
+):
+    for i in range(x.shape[0]):
+        f[i, 0] = 0.0
+        f[i, 1] = 0.0
+    for e in range(edge.shape[0]):
+        a = edge[e, 0]
+        b = edge[e, 1]
+        dx = x[b, 0] - x[a, 0]
+        dy = x[b, 1] - x[a, 1]
+        n = q.sqrt(dx * dx + dy * dy) + 1e-9
+        pull = stiffness * (n - rest[e]) / n
+        f[a, 0] += pull * dx
+        f[a, 1] += pull * dy
+        f[b, 0] -= pull * dx
+        f[b, 1] -= pull * dy
+    for i in range(x.shape[0]):
+        v[i, 0] = (v[i, 0] + dt * f[i, 0]) * damping
+        v[i, 1] = (v[i, 1] + dt * f[i, 1]) * damping
+    for i in range(x.shape[0]):
+        x[i, 0] = x[i, 0] + dt * v[i, 0]
+        x[i, 1] = x[i, 1] + dt * v[i, 1]
+
+
+def springs(x: Any, v: Any, edge: Any, rest: Any) -> Run:
+    at, speed, force = _array(x, q.f32), _array(v, q.f32), q.ndarray(q.f32, shape=x.shape)
+    given, lengths = _array(edge, q.i32), _array(rest, q.f32)
+
+    def call(_: Any) -> None:
+        # in place: each call goes on from the one before
+        springs_kernel(at, speed, force, given, lengths, SPRING_STIFFNESS, SPRING_DT, SPRING_DAMPING)
+        q.sync()
+
+    return Run(call, lambda _: (at.to_numpy(), speed.to_numpy()))
+
+
+PROGRAMS = {f.__name__: f for f in (lorenz, mandelbrot, kepler, ragged, histogram, chain, springs)}
 PROGRAMS["sum"] = total

@@ -10,7 +10,16 @@ from benchmarks.peers import jax_peer, qdtrace_peer
 from benchmarks.programs import BY_NAME, PROGRAMS, WrongResultError
 from benchmarks.run import Row, table
 
-SMALL = {"lorenz": 33, "mandelbrot": 24, "kepler": 1000, "ragged": 300, "nearest": 40, "sin": 1001, "exp": 1001}
+SMALL = {
+    "lorenz": 33,
+    "mandelbrot": 24,
+    "kepler": 1000,
+    "ragged": 300,
+    "nearest": 40,
+    "sin": 1001,
+    "exp": 1001,
+    "springs": 17,
+}
 
 
 def outputs(peer, name: str):
