@@ -91,8 +91,8 @@ class Text:
         self.lines[hole] = "  " + instruction
 
     @contextmanager
-    def counted(self, start: str, stop: str, step: int) -> Generator[str]:
-        """A loop over `start, start + step, ...` below `stop`, all i64; gives the counter."""
+    def counted(self, start: str, stop: str, step: int, unroll: int = 1) -> Generator[str]:
+        """A loop over `start, start + step, ...` below `stop`, all i64; gives the counter. LLVM unrolls it so often."""
         loop, done, before = self.fresh_label("loop"), self.fresh_label("looped"), self.label
         self.branch(self.op(f"icmp slt i64 {start}, {stop}"), loop, done)
         self.begin(loop)
@@ -101,7 +101,10 @@ class Text:
         following = self.op(f"add nsw i64 {counter}, {step}")
         again = self.op(f"icmp slt i64 {following}, {stop}")
         self.fill(hole, f"{counter} = phi i64 [ {start}, %{before} ], [ {following}, %{self.label} ]")
-        self.branch(again, loop, done)
+        hint = f'!"llvm.loop.unroll.count", i32 {unroll}' if unroll > 1 else '!"llvm.loop.unroll.disable"'
+        how = self.module.node(f"!{{{hint}}}")
+        node = self.module.node(f"distinct !{{!{len(self.module.metadata)}, {how}}}")
+        self.branch(again, loop, done, f", !llvm.loop {node}")
         self.begin(done)
 
     def slot(self, type_: str, align: int = 64) -> str:
