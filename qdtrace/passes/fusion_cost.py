@@ -21,6 +21,9 @@ LIVE_LIMIT = 48
 """Scalars alive at once. A vector unit has 16 or 32 registers; a few dozen spills cost less than a pass over memory."""
 SMALL_OPERATIONS = 1 << 18
 """Operations of a task (all iterations) that take about as long as starting one on several threads."""
+CODE_LIMIT = 512
+"""Operations of the code of a body that is made by joining. A body of this size moves little memory for its work, and
+the time to compile it grows faster than its size."""
 DRAG = 4
 """Work without loops may join a loop that lanes leave apart when it is below one part in this of the loop's work."""
 
@@ -44,6 +47,9 @@ def judge(group: Group, task: Prepared, is_dead_after: Callable[[Var], bool]) ->
     """Whether the task should join; `is_dead_after(ref)`: nobody else needs what the group and the task store there."""
     saved, places = _saved(group, task)
     live = max(group.live, task.live + places)
+    if group.size + task.size > CODE_LIMIT:
+        why = f"saves {saved} bytes an iteration, but bodies of {group.size} and {task.size} operations are long enough"
+        return Gain(saved, places, False, why)
     if saved and live > LIVE_LIMIT and live > max(group.live, task.live):
         return Gain(saved, places, False, f"saves {saved} bytes an iteration, but {live} values would be alive at once")
     if group.open_loop and task.open_loop:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from qdtrace.analysis.accesses import ATOMIC, READ, Access, TaskAccesses
 from qdtrace.analysis.affine import Flipped, Quotient
+from qdtrace.analysis.cost import code_size
 from qdtrace.analysis.dependence import Space, meeting
 from qdtrace.analysis.work import has_open_loop, operations, peak_live
 from qdtrace.ir.program import Eqn, Var, ref_type
@@ -40,11 +41,14 @@ class Prepared:
     """None: never joined with anything."""
     accesses: TaskAccesses
     operations: int = field(init=False)
+    size: int = field(init=False)
+    """Operations that its code has."""
     live: int = field(init=False)
     open_loop: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.operations = operations(self.task.body)
+        self.size = code_size(self.task.body)
         self.live = peak_live(self.task.body)
         self.open_loop = has_open_loop(self.task)
 
@@ -87,6 +91,7 @@ class Group:
     has_dependents: bool = False
     """Another group has to come after this one."""
     operations: int = 0
+    size: int = 0
     live: int = 0
     open_loop: bool = False
 
@@ -94,6 +99,7 @@ class Group:
         """Puts a task behind the others."""
         self.live = max(self.live, task.live + shared_places)
         self.operations += task.operations
+        self.size += task.size
         self.open_loop = self.open_loop or task.open_loop
         self.members.append(task)
         self.head.update(dict.fromkeys(task.task.head))
