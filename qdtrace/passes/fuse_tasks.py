@@ -319,11 +319,11 @@ def _renamed(task: Task, used: set[Var]) -> Task:
     for eqn in task.head:
         renamed = substitute_eqn(eqn, env)
         outvars = tuple([env.get(v, v) for v in eqn.outvars])
-        head.append(replace(renamed, outvars=outvars) if any(v in env for v in eqn.outvars) else renamed)  # type: ignore[arg-type]
+        head.append(replace(renamed, outvars=outvars) if any(v in env for v in eqn.outvars) else renamed)
     index = env.get(task.index, task.index) if task.index is not None else None
     return replace(
         task,
-        index=index,  # type: ignore[arg-type]
+        index=index,
         start=substitute_atom(task.start, env),
         stop=substitute_atom(task.stop, env),
         head=tuple(head),

@@ -100,7 +100,7 @@ def _sources(jaxpr: Any, held: set[int], places: list[int]) -> dict[int, int]:
         elif eqn.primitive.name in ("while", "scan", "cond"):
             operands = {a for k, a in enumerate(eqn.invars) if k in inner}
             back = {v: k for k, v in enumerate(eqn.invars) if k in inner}
-            passed = {k: back[v] for k, v in forwarded_handles(eqn, operands, None).items()}  # type: ignore[arg-type]
+            passed = {k: back[v] for k, v in forwarded_handles(eqn, operands, None).items()}
         else:
             continue
         for k, operand in passed.items():

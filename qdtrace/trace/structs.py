@@ -36,7 +36,7 @@ def _register(cls: type) -> None:
     import optree  # only here: most programs have no such class, and loading it would delay every import of the package
     from optree.registry import __GLOBAL_NAMESPACE as GLOBAL  # pyright: ignore[reportPrivateUsage]
 
-    fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+    fields = dataclasses.fields(cls)
     static = tuple(f.name for f in fields if f.metadata.get("static", False))
     data = tuple(f.name for f in fields if f.name not in static)
 
