@@ -1,0 +1,132 @@
+"""What a structured equation does to places on its way: which it surely accesses, which it reads first.
+
+Sets hold the keys of places (`analysis/places`). A place whose index varies inside of a loop is no place outside; its
+key is in the sets too, but nothing outside can be equal to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from qdtrace.analysis.places import MEMORY
+from qdtrace.ir.program import Literal
+
+if TYPE_CHECKING:
+    from qdtrace.analysis.places import Constants, Places, Terms
+    from qdtrace.ir.program import Block, Eqn, Var
+
+    Key = tuple[Var, Terms, Constants]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What happens to places from the start of a region to its end."""
+
+    accessed: frozenset[Key]
+    """Surely accessed."""
+    written: frozenset[Key]
+    """Surely written."""
+    first_read: frozenset[Key]
+    """Surely read (by an accumulation or atomic too), and not written before that."""
+    exposed: frozenset[Key]
+    """Perhaps read before it is surely written."""
+    perhaps_written: frozenset[Key]
+
+
+class _Running:
+    """A summary that grows equation by equation."""
+
+    def __init__(self) -> None:
+        self.accessed: set[Key] = set()
+        self.written: set[Key] = set()
+        self.first_read: set[Key] = set()
+        self.exposed: set[Key] = set()
+        self.perhaps_written: set[Key] = set()
+
+    def access(self, key: Key, name: str) -> None:
+        self.accessed.add(key)
+        if name != "store":
+            if key not in self.perhaps_written:
+                self.first_read.add(key)
+            if key not in self.written:
+                self.exposed.add(key)
+        if name != "load":
+            self.written.add(key)
+            self.perhaps_written.add(key)
+
+    def region(self, summary: Summary) -> None:
+        self.accessed |= summary.accessed
+        self.first_read |= summary.first_read - self.perhaps_written
+        self.exposed |= summary.exposed - self.written
+        self.written |= summary.written
+        self.perhaps_written |= summary.perhaps_written
+
+    def close(self) -> Summary:
+        return Summary(
+            frozenset(self.accessed),
+            frozenset(self.written),
+            frozenset(self.first_read),
+            frozenset(self.exposed),
+            frozenset(self.perhaps_written),
+        )
+
+
+class Summaries:
+    """The summaries of a task's regions, made once each."""
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self._blocks: dict[int, tuple[Block, Summary]] = {}
+
+    def of_block(self, block: Block) -> Summary:
+        """One run of a block."""
+        found = self._blocks.get(id(block))
+        if found is None:
+            running = _Running()
+            for eqn in block.eqns:
+                name = eqn.primitive.name
+                if name in MEMORY:
+                    running.access(self._places.of(eqn).key, name)
+                elif eqn.blocks:
+                    running.region(self.of_eqn(eqn))
+            found = self._blocks[id(block)] = block, running.close()
+        return found[1]
+
+    def of_body(self, loop: Eqn) -> Summary:
+        """A loop that runs: one iteration of a `for`; the condition of a `while` and perhaps its body."""
+        if loop.primitive.name == "for":
+            return self.of_block(loop.blocks[0])
+        running = _Running()
+        running.region(self.of_block(loop.blocks[0]))
+        running.region(_perhaps(self.of_block(loop.blocks[1])))
+        return running.close()
+
+    def of_eqn(self, eqn: Eqn) -> Summary:
+        """An equation with blocks."""
+        if eqn.primitive.name == "if":
+            then, other = map(self.of_block, eqn.blocks)
+            return Summary(
+                then.accessed & other.accessed,
+                then.written & other.written,
+                then.first_read & other.first_read,
+                then.exposed | other.exposed,
+                then.perhaps_written | other.perhaps_written,
+            )
+        body = self.of_body(eqn)
+        return body if surely_runs(eqn) else _perhaps(body)
+
+
+def _perhaps(summary: Summary) -> Summary:
+    nothing = frozenset[object]()
+    return Summary(nothing, nothing, nothing, summary.exposed, summary.perhaps_written)  # type: ignore[arg-type]
+
+
+def surely_runs(loop: Eqn) -> bool:
+    """Whether the body of a `for`, or the condition of a `while`, runs at least once."""
+    if loop.primitive.name == "while":
+        return True
+    start, stop, step = loop.invars[:3]
+    if not (isinstance(start, Literal) and isinstance(stop, Literal) and isinstance(step, Literal) and step.value):
+        return False
+    return len(range(int(start.value), int(stop.value), int(step.value))) > 0
