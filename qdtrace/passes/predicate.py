@@ -19,7 +19,7 @@ iteration's.
 Cost. Lanes that disagree compute both sides anyway, under masks. Straight code saves the masks of loads and stores, and
 lets equal values be shared with the code around; a branch saves a whole side when no lane takes it. Measured on the
 CPU with AVX-512, straight code against branch in a loop of 64 steps: sides with loads 0.6, both where lanes disagree
-and where they agree; arithmetic alone 1.0, as the emitter flattens it itself; `exp` 1.05 where they disagree and 3 where
+and where they agree; arithmetic alone 1.0, as the emitter flattens it itself; `exp` 1.05 where they disagree, 3 where
 none takes it. A store on both sides of a pass over memory: 0.5. So up to `DIVERGENT_COST` (the emitter's own limit) is
 computed always, but never a function that is a polynomial and more, nor a load at an index that is no affine form of
 the task's: a gather touches a cache line a lane. A condition that all lanes share is a real branch: kept, unless both
