@@ -20,7 +20,8 @@ from qdtrace.compose.collector import collector_at_rest
 from qdtrace.compose.debug import run_checked
 from qdtrace.errors import BackendError, GradientError
 from qdtrace.ir.printer import print_program
-from qdtrace.ir.program import ref_type
+from qdtrace.ir.program import Literal, ref_type
+from qdtrace.ir.walk import walk_program
 from qdtrace.passes.pipelines import optimise
 from qdtrace.trace.compat import Primitive
 
@@ -36,7 +37,8 @@ class StagedProgram:
     """A traced program with the options it is to be compiled with, as JAX can hash and compare it.
 
     Two are equal when their printed graphs are. A graph is printed only when another one of equal hash turns up: most
-    are traced once, and printing one takes as long as a pass over it.
+    are traced once, and printing one takes as long as a pass over it. The constants tell apart the programs of a
+    function that repeats itself.
     """
 
     program: Program
@@ -48,7 +50,13 @@ class StagedProgram:
         return isinstance(other, StagedProgram) and self.options == other.options and self.text == other.text
 
     def __hash__(self) -> int:
-        return hash((self.program.name, len(self.program.tasks), len(self.program.params), self.options))
+        return self._hash
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        program = self.program
+        constants = (a for e in walk_program(program) for a in e.invars if a.__class__ is Literal)
+        return hash((program.name, len(program.tasks), len(program.params), self.options, *constants))
 
     @functools.cached_property
     def text(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -12,33 +13,43 @@ from qdtrace.trace.indexing import WHOLE_LIMIT
 from qdtrace.trace.regions import Region
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable
 
 
-def region_inputs(item: Any, bound: set[Any] | None = None) -> Iterator[Any]:
-    """Jaxpr variables an item reads and does not bind."""
-    bound = set() if bound is None else bound
-    eqn = item.eqn if isinstance(item, Region) else item
-    if eqn is not None:
-        for v in eqn.invars:
-            if not is_literal(v) and v not in bound:
-                yield v
-        bound.update(eqn.outvars)
-    if isinstance(item, Region):
-        for inner in item.items:
-            yield from region_inputs(inner, bound)
-        if item.test is not None and not is_literal(item.test[1]) and item.test[1] not in bound:
-            yield item.test[1]
-
-
-def all_reads(item: Any) -> Iterator[Any]:
-    """Jaxpr variables an item reads, those that it binds itself included."""
+def region_inputs(item: Any) -> Iterable[Any]:
+    """Jaxpr variables an item reads and does not bind, in order; each region is looked at once."""
     if not isinstance(item, Region):
-        yield from (v for v in item.invars if not is_literal(v))
-        return
-    yield from region_inputs(item)
-    for inner in item.items:
-        yield from all_reads(inner)
+        return [v for v in item.invars if not is_literal(v)]
+    known = _inputs.get(item)
+    if known is None:
+        known = _inputs[item] = tuple(_free(item))
+    return known
+
+
+_inputs: WeakKeyDictionary[Region, tuple[Any, ...]] = WeakKeyDictionary()
+
+
+def _free(region: Region) -> dict[Any, None]:
+    bound: set[Any] = set()
+    free: dict[Any, None] = {}
+    if region.eqn is not None:
+        free.update(dict.fromkeys(region_inputs(region.eqn)))
+        bound.update(region.eqn.outvars)
+    for inner in region.items:
+        free.update((v, None) for v in region_inputs(inner) if v not in bound)
+        if not isinstance(inner, Region):
+            bound.update(inner.outvars)
+    if region.test is not None and not is_literal(region.test[1]) and region.test[1] not in bound:
+        free[region.test[1]] = None
+    return free
+
+
+def reads_of(item: Any) -> Iterable[Any]:
+    """Jaxpr variables that staging asks for when it comes to this item: what is inside of a `qd.when` is staged one by
+    one, and may read what stands in front of it there."""
+    if not isinstance(item, Region) or item.kind != "when":
+        return region_inputs(item)
+    return [*region_inputs(begin_marker(item)), *(v for inner in item.items for v in reads_of(inner))]
 
 
 def begin_marker(region: Region) -> Any:
@@ -49,10 +60,16 @@ def begin_marker(region: Region) -> Any:
 
 def has_tasks(region: Region) -> bool:
     """True when the region cannot run in one thread: a `qd.range`, a call of a program or a large array is inside."""
-    return any(
-        i.kind == "for" or has_tasks(i) if isinstance(i, Region) else has_marker(i, "qd_call") or is_large(i)
-        for i in region.items
-    )
+    known = _with_tasks.get(region)
+    if known is None:
+        known = _with_tasks[region] = any(
+            i.kind == "for" or has_tasks(i) if isinstance(i, Region) else has_marker(i, "qd_call") or is_large(i)
+            for i in region.items
+        )
+    return known
+
+
+_with_tasks: WeakKeyDictionary[Region, bool] = WeakKeyDictionary()
 
 
 def is_large(eqn: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -83,17 +84,25 @@ def physical_type(aval: Any, where: Any = None) -> tuple[tuple[int, ...], DType]
 def largest_size(eqn: Any) -> int:
     """Elements of the largest value of an equation, those inside of it included."""
     sizes = [int(np.prod(v.aval.shape)) for v in (*eqn.invars, *eqn.outvars)]
-    inner = (largest_size(e) for j in compat.inner_jaxprs(eqn) for e in compat.open_jaxpr(j).eqns)
-    return max([*sizes, *inner, 0])
+    return max([*sizes, *(_largest_inside(compat.open_jaxpr(j)) for j in compat.inner_jaxprs(eqn)), 0])
+
+
+@functools.lru_cache(maxsize=1024)
+def _largest_inside(jaxpr: Any) -> int:
+    return max((largest_size(e) for e in jaxpr.eqns), default=0)
 
 
 def _loc(where: Any) -> Any:
     return where.loc if isinstance(where, Region) else where and eqn_loc(where)
 
 
-def has_marker(jaxpr_or_eqn: Any, name: str) -> bool:
+def has_marker(eqn: Any, name: str) -> bool:
     """True when an equation of that primitive is anywhere inside."""
-    eqns = getattr(jaxpr_or_eqn, "eqns", None)
-    if eqns is not None:
-        return any(e.primitive.name == name or has_marker(e, name) for e in eqns)
-    return any(has_marker(compat.open_jaxpr(j), name) for j in compat.inner_jaxprs(jaxpr_or_eqn))
+    return any(name in _names_inside(compat.open_jaxpr(j)) for j in compat.inner_jaxprs(eqn))
+
+
+@functools.lru_cache(maxsize=1024)
+def _names_inside(jaxpr: Any) -> frozenset[str]:
+    """Primitives in a jaxpr; a function that is called often is looked at once."""
+    inner = (_names_inside(compat.open_jaxpr(j)) for e in jaxpr.eqns for j in compat.inner_jaxprs(e))
+    return frozenset(e.primitive.name for e in jaxpr.eqns).union(*inner)

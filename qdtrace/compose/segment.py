@@ -20,7 +20,7 @@ from qdtrace.ir.types import DType, RefType, Space
 from qdtrace.ir.walk import walk_task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 
 _WRITES = frozenset({Effect.WRITE, Effect.ACCUM})
 
@@ -55,16 +55,41 @@ class Pending:
     """Whether a task stores it."""
 
 
+Entry = Constant | BufferState | Pending
+
+
+class Environment(dict[Any, Entry]):
+    """What jaxpr variables stand for, and the variables of a buffer or of a pending value."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._names: dict[Entry, dict[Any, None]] = {}
+
+    def __setitem__(self, var: Any, entry: Entry) -> None:
+        before = self.get(var)
+        if before is not None:
+            self._names.get(before, {}).pop(var, None)
+        if not isinstance(entry, Constant):
+            self._names.setdefault(entry, {})[var] = None
+        super().__setitem__(var, entry)
+
+    def names(self, entry: Entry) -> Iterable[Any]:
+        """The variables that stand for this entry now."""
+        return self._names.get(entry, ())
+
+
 @dataclass(eq=False)
 class Segment:
     """Tasks collected so far and the references they use."""
 
     name: str
     operands: list[tuple[Var, Any]] = field(default_factory=list)
-    buffers: list[Var] = field(default_factory=list)
+    buffers: dict[Var, None] = field(default_factory=dict)
     tasks: list[Task] = field(default_factory=list)
     refs: dict[BufferState, Var] = field(default_factory=dict)
     pending: list[Pending] = field(default_factory=list)
+    unsettled: list[Pending] = field(default_factory=list)
+    """Of the open serial task."""
     written: set[Var] = field(default_factory=set)
     serial: Builder | None = None
     values: dict[int, Var] = field(default_factory=dict)
@@ -103,7 +128,7 @@ class Segment:
     def temporary(self, dtype: DType, shape: tuple[int, ...], hint: str = "t") -> Var:
         """A buffer local to the program."""
         var = ref_var(dtype, shape, hint)
-        self.buffers.append(var)
+        self.buffers[var] = None
         return var
 
     def _fill(self, var: Var, fill: Any) -> None:
@@ -149,15 +174,16 @@ class Segment:
         if self.serial is None:
             return
         builder, self.serial = self.serial, None
-        for value in self.pending:
+        for value in self.unsettled:
             if value.atoms is not None and self.is_needed(value):
                 for position in np.ndindex(*value.atoms.shape):
                     at = [literal(k, DType.i32) for k in position]
                     builder.store(value.ref, only(value.atoms[position]), *at)
                 value.stored = True
             value.atoms = None
-        unused = {p.ref for p in self.pending if not p.stored}
-        self.buffers = [b for b in self.buffers if b not in unused]
+            if not value.stored:
+                del self.buffers[value.ref]
+        self.unsettled.clear()
         zero = literal(0, DType.i32)
         body = builder.current.close()
         self.append(Task("serial", None, zero, zero, body, name=f"{self.name}.serial{next(self.counter)}"))
@@ -167,13 +193,15 @@ class Segment:
         shape = shape if atoms is None else atoms.shape
         pending = Pending(self.temporary(dtype, shape), atoms, stored=atoms is None)
         self.pending.append(pending)
+        self.unsettled.append(pending)
         return pending
 
     def finish(self, results: list[Var]) -> Program:
         """The program; results are what is asked for and, after it, parameters that were written."""
         self.close_serial()
         params = tuple(v for v, _ in self.operands)
-        extra = [v for v in params if v in self.written and v not in results]
+        given = set(results)
+        extra = [v for v in params if v in self.written and v not in given]
         return Program(self.name, params, tuple(self.buffers), tuple(self.tasks), (*results, *extra))
 
 

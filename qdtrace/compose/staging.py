@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from qdtrace.compose.call import StagedProgram, call
-from qdtrace.compose.items import all_reads, alone, begin_marker, body_of, has_jump, has_tasks, region_inputs
+from qdtrace.compose.items import alone, begin_marker, body_of, has_jump, has_tasks, reads_of, region_inputs
 from qdtrace.compose.jaxprs import (
     bind_eqn,
     has_marker,
@@ -38,6 +38,8 @@ from qdtrace.compose.loops import loop_of_tasks
 from qdtrace.compose.segment import (
     BufferState,
     Constant,
+    Entry,
+    Environment,
     Pending,
     Segment,
     hints_of,
@@ -66,9 +68,6 @@ SMALL = 16
 LAUNCH_HINTS = ("block_dim", "unroll", "fuse")
 
 
-Entry = Constant | BufferState | Pending
-
-
 def stage(root: Region, args: Sequence[Any], names: Sequence[str], name: str, options: Options) -> list[Any]:
     """Evaluates a traced function on JAX values (usually tracers); gives its flat outputs.
 
@@ -90,7 +89,7 @@ class Stager:
 
     name: str
     options: Options
-    env: dict[Any, Entry] = field(default_factory=dict)
+    env: Environment = field(default_factory=Environment)
     hints: dict[Any, str] = field(default_factory=dict)
     """Names of variables that the user gave."""
     last_use: dict[Any, int] = field(default_factory=dict)
@@ -112,7 +111,7 @@ class Stager:
         self.segment = Segment(self.name, is_needed=self._is_needed)
 
     def _is_needed(self, pending: Pending) -> bool:
-        return any(e is pending and self.used_later(v) for v, e in self.env.items())
+        return any(map(self.used_later, self.env.names(pending)))
 
     def another(self) -> Stager:
         """A stager for the body of a loop around tasks."""
@@ -122,7 +121,7 @@ class Stager:
     def note_uses(self, items: Sequence[Any], outvars: Sequence[Any]) -> None:
         """Remembers the last position that reads each variable."""
         for position, item in enumerate(items):
-            for v in all_reads(item):
+            for v in reads_of(item):
                 self.last_use[v] = position
         for v in outvars:
             if not is_literal(v):
@@ -189,9 +188,9 @@ class Stager:
         segment.close_serial()
         states = {s: v for s, v in segment.refs.items() if v in segment.written and self._is_live(s)}
         waiting: dict[Pending, list[Any]] = {}
-        for var, entry in self.env.items():
-            if isinstance(entry, Pending) and self.used_later(var):
-                waiting.setdefault(entry, []).append(var)
+        for pending in segment.pending:
+            if variables := [v for v in self.env.names(pending) if self.used_later(v)]:
+                waiting[pending] = variables
         results = [*states.values(), *(p.ref for p in waiting)]
         program = segment.finish(results)
         self._open_segment()
@@ -205,7 +204,7 @@ class Stager:
                     self.env[var] = Constant(logical(out, var.aval))
 
     def _is_live(self, state: BufferState) -> bool:
-        return any(e is state and self.used_later(v) for v, e in self.env.items())
+        return any(map(self.used_later, self.env.names(state)))
 
     # ------------------------------------------------------------------ graph side
     def importer(self, builder: Builder) -> Importer:
@@ -322,7 +321,8 @@ class Stager:
                 zero = literal(0, ref.dtype)
                 importer.loop_nest(ref.shape, lambda index, r=pending.ref, z=zero: importer.store(r, z, index))
         builder.emit("if", self._predicate(builder), blocks=(then.close(), other.close()))
-        self.env.update(zip(kept, results, strict=True))
+        for v, pending in zip(kept, results, strict=True):
+            self.env[v] = pending
 
     def _deposit(self, importer: Importer, var: Any, value: Any) -> Pending:
         """A value of the open serial task, stored where it is made."""

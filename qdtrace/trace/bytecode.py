@@ -35,6 +35,18 @@ def _names(instruction: dis.Instruction) -> tuple[str, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
+def _accesses(instruction: dis.Instruction) -> list[tuple[str, str]]:
+    """Variables that an instruction reads, writes or hides."""
+    op = instruction.opname
+    if op == "STORE_FAST_LOAD_FAST":
+        stored, loaded = _names(instruction)
+        return [(stored, "write"), (loaded, "read")]
+    if op == "LOAD_FAST_AND_CLEAR":
+        return [(name, "hidden") for name in _names(instruction)]
+    kind = "read" if op in _READS else "write" if op in _WRITES else None
+    return [] if kind is None else [(name, kind) for name in _names(instruction)]
+
+
 class CodeMap:
     """The instructions of a code object as a graph; an instruction is named by its position in the list."""
 
@@ -49,6 +61,11 @@ class CodeMap:
                 self.instructions.append(instruction)
         self._offsets = [i.offset for i in self.instructions]
         self._handlers = list(_exception_table(code))
+        self._accesses: dict[str, dict[int, str]] = {}
+        for position, instruction in enumerate(self.instructions):
+            for name, access in _accesses(instruction):
+                self._accesses.setdefault(name, {}).setdefault(position, access)
+        self._first_reads: dict[str, dict[int, int]] = {}
 
     def at(self, offset: int) -> int:
         """Position of the instruction that holds this offset (which may point into its inline cache)."""
@@ -84,6 +101,8 @@ class CodeMap:
         may read it.
         """
         captured = self._is_captured(name, start)
+        if barrier is None and not captured:
+            return self._reads_ahead(name).get(start)
         seen: set[int] = set()
         work = [start]
         found: list[int] = []
@@ -112,7 +131,7 @@ class CodeMap:
 
     def is_written(self, name: str, start: int, end: int) -> bool:
         """True when an instruction between the positions sets the variable."""
-        return any(self._access(name, position) == "write" for position in range(start, end))
+        return any(start <= p < end for p, access in self._accesses.get(name, {}).items() if access == "write")
 
     def skip_exits(self, position: int) -> int:
         """Behind calls of `__exit__` of enclosing `with` blocks."""
@@ -125,19 +144,40 @@ class CodeMap:
             position = self.follow(call + 1)
         return position
 
+    def _reads_ahead(self, name: str) -> dict[int, int]:
+        """`first_read` without a barrier from every position that has one: found once, from the reads backward."""
+        known = self._first_reads.get(name)
+        if known is not None:
+            return known
+        ahead = self._first_reads[name] = {}
+        accesses = self._accesses.get(name, {})
+        resumed: dict[int, list[int]] = {}
+        for position, access in accesses.items():
+            if access == "hidden":
+                resumed.setdefault(self._comprehension_end(name, position), []).append(position)
+        for read in sorted(p for p, access in accesses.items() if access == "read"):
+            ahead[read] = read
+            work = [read]
+            while work:
+                position = work.pop()
+                before = [p for p in self._predecessors[position] if p not in accesses] + resumed.get(position, [])
+                for p in before:
+                    if p not in ahead:
+                        ahead[p] = read
+                        work.append(p)
+        return ahead
+
+    @functools.cached_property
+    def _predecessors(self) -> list[list[int]]:
+        """For each instruction those that it may run after, exceptions aside."""
+        found: list[list[int]] = [[] for _ in self.instructions]
+        for position in range(len(self.instructions)):
+            for following in self.successors(position):
+                found[following].append(position)
+        return found
+
     def _access(self, name: str, position: int) -> str | None:
-        instruction = self.instructions[position]
-        op = instruction.opname
-        if op == "STORE_FAST_LOAD_FAST":
-            stored, loaded = _names(instruction)
-            return "write" if stored == name else "read" if loaded == name else None
-        if op == "LOAD_FAST_AND_CLEAR":
-            return "hidden" if instruction.argval == name else None
-        if op in _READS and name in _names(instruction):
-            return "read"
-        if op in _WRITES and name in _names(instruction):
-            return "write"
-        return None
+        return self._accesses.get(name, {}).get(position)
 
     def _comprehension_end(self, name: str, position: int) -> int:
         """An inlined comprehension hides the variable and restores it: the position after that."""
@@ -162,6 +202,7 @@ class CodeMap:
                 return True
         return False
 
+    @functools.cached_property
     def global_writes(self) -> set[str]:
         """Names of globals that the code sets."""
         return {i.argval for i in self.instructions if i.opname == "STORE_GLOBAL"}

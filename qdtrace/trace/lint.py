@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import numbers
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -60,15 +61,28 @@ class _Variables:
 
     def __init__(self, frame: FrameType, codes: CodeMap) -> None:
         self.values: dict[str, Any] = dict(frame.f_locals)
-        for name in codes.global_writes():
+        for name in codes.global_writes:
             if name in frame.f_globals:
                 self.values.setdefault(name, frame.f_globals[name])
-        self.contents = {name: held for name, value in self.values.items() if (held := _content(value)) is not None}
+        # A function of many loops has many variables, and each loop comes here: nothing is called for a plain value.
+        self.contents: dict[str, dict[Any, Any]] = {}
+        for name, value in self.values.items():
+            if type(value) not in _PLAIN and (held := _content(value)) is not None:
+                self.contents[name] = held
 
     def identities(self) -> set[int]:
         """Of all values, and of the items of containers."""
-        items = (v for held in self.contents.values() for v in held.values())
-        return {id(v) for value in (*self.values.values(), *items) for v in _leaves(value)}
+        found: set[int] = set()
+        for value in (*self.values.values(), *(v for held in self.contents.values() for v in held.values())):
+            if isinstance(value, (tuple, list)):
+                found.update(map(id, _leaves(value)))
+            else:
+                found.add(id(value))
+        return found
+
+
+_PLAIN: set[type] = {type(None), bool, int, float, complex, str, tuple, type, FunctionType, ModuleType}
+"""Types whose values hold nothing that a body may replace, as far as they were met."""
 
 
 def _content(value: Any) -> dict[Any, Any] | None:
@@ -79,6 +93,8 @@ def _content(value: Any) -> dict[Any, Any] | None:
         return dict(value)
     module = type(value).__module__.partition(".")[0]
     if isinstance(value, type) or module in ("builtins", "jax", "jaxlib", "numpy", "qdtrace", "functools"):
+        if module != "builtins" and not isinstance(value, type):
+            _PLAIN.add(type(value))
         return None
     attributes = getattr(value, "__dict__", None)
     return dict(attributes) if type(attributes) is dict and len(attributes) <= _LARGE else None
@@ -144,7 +160,8 @@ class _Watch:
 
     def _rebound(self, after: _Variables) -> list[str]:
         before = self._before.values
-        return [n for n, new in after.values.items() if n in before and _differs(before[n], new)]
+        changed = [n for n, new in after.values.items() if n in before and before[n] is not new]
+        return [n for n in changed if _differs(before[n], after.values[n])]
 
     def _changed_part(self, after: _Variables) -> str | None:
         """The item or attribute that the body replaced in a container or object made before it."""
@@ -159,11 +176,13 @@ class _Watch:
 
     def _keep_leftovers(self, after: _Variables, context: TraceContext) -> None:
         """Values made in this body: if a later body reads one, `regions` refuses that exactly."""
-        known = self._before.identities()
-        for value in after.values.values():
-            for leaf in _leaves(value):
-                if isinstance(leaf, Tracer) and id(leaf) not in known:
-                    context.leftovers[id(leaf)] = leaf
+        before = self._before.values
+        made = [v for n, v in after.values.items() if before.get(n) is not v or isinstance(v, (tuple, list))]
+        found = {id(leaf): leaf for value in made for leaf in _leaves(value) if isinstance(leaf, Tracer)}
+        if found:
+            for known in self._before.identities():
+                found.pop(known, None)
+            context.leftovers.update(found)
 
     def _report(self, context: TraceContext, diagnose: Callable[[], TraceValueError | None]) -> None:
         error = None

@@ -67,6 +67,8 @@ class _Builder:
         self.time = 0
         self.forwards: dict[Var, Any] = {}
         """Results of control flow that are a handle passed through."""
+        self.checked: dict[int, Any] = {}
+        """Inner jaxprs without dead values, by identity."""
         self.promoted: dict[Var, Var] = {}
         """Value -> the buffer made of it."""
 
@@ -323,8 +325,12 @@ class _Builder:
         return eqn.replace(invars=inputs)
 
     def check_constants(self, eqn: JaxprEqn) -> None:
-        """Dead tracers and stray jumps inside jaxprs that are not inlined."""
+        """Dead tracers and stray jumps inside jaxprs that are not inlined; a function that is called often once."""
+        if not eqn.params:
+            return
         for inner in compat.inner_jaxprs(eqn):
+            if id(inner) in self.checked:
+                continue
             for value in compat.constants_of(inner):
                 if is_dead(value):
                     self.add_constant(compat.open_jaxpr(inner).constvars[0], value, eqn)
@@ -340,6 +346,7 @@ class _Builder:
             else:
                 for item in jaxpr.eqns:
                     self.check_constants(item)
+                self.checked[id(inner)] = inner
 
 
 def _same_atoms(a: Any, b: Any) -> bool:

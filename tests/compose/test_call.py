@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
@@ -14,10 +15,10 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Program
 
 
-def _scaled(factor: float) -> Program:
+def _scaled(factor: float, operation: Any = operator.mul) -> Program:
     def scale(x: Any) -> Any:
         for i in qd.range(x.shape[0]):
-            x[i] = x[i] * factor
+            x[i] = operation(x[i], factor)
         return x
 
     return qd.make_graph(scale)(jnp.ones(8, jnp.float32)).programs[0]
@@ -33,11 +34,18 @@ def test_programs_traced_apart_are_equal_and_compiled_once() -> None:
 
 def test_another_body_or_other_options_make_another_program() -> None:
     a = StagedProgram(_scaled(2.0), Options())
-    other = StagedProgram(_scaled(3.0), Options())
+    other = StagedProgram(_scaled(2.0, operator.add), Options())
     assert hash(a) == hash(other)  # the body is looked at only when the rest is equal
     assert a != other
+    assert a != StagedProgram(_scaled(3.0), Options())
     assert a != StagedProgram(a.program, Options(num_threads=1))
     assert a != a.program
+
+
+def test_programs_that_differ_in_constants_are_not_printed_to_tell_them_apart() -> None:
+    programs = [StagedProgram(_scaled(k / 2), Options()) for k in range(1, 9)]
+    assert len(set(map(hash, programs))) == len(set(programs)) == 8
+    assert not any("text" in vars(p) for p in programs)
 
 
 def test_a_program_that_meets_no_other_is_never_printed() -> None:
