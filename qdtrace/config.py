@@ -48,10 +48,10 @@ class Options:
     )
     constant_folding: bool = _knob(True, "evaluate operations on constants", code=True)
     cfg_optimization: bool = _knob(
-        True, "the memory pass (store-to-load forwarding, dead stores); there is none yet", code=True
+        True, "the memory pass (store-to-load forwarding, places of loops in registers, dead stores)", code=True
     )
     cfg_optimization_per_task: bool = _knob(
-        True, "False: analyse the memory of the whole program at once; nothing does yet", code=True
+        True, "False: look for dead stores through all tasks at once", code=True
     )
     fast_math: bool = _knob(True, "allow changes of rounding (reassociation, fused operations)", code=True)
     fuse_tasks: FuseMode = _knob(  # noqa: RUF009 - a field
@@ -76,7 +76,7 @@ class Options:
         False, "write the graph after each stage, and a page of what changed, to `debug_dump_path`"
     )
     dump_simplify: bool = _knob(False, "write the graph after each pass and round of simplify")
-    dump_cfg: bool = _knob(False, "write the memory analysis; there is none yet")
+    dump_cfg: bool = _knob(False, "write the memory analysis; implies `cfg_optimization_per_task=False`")
     debug_dump_path: str = _knob(
         os.path.join(tempfile.gettempdir(), "ir"), "where graphs are written", shown="<tmp>/ir"
     )

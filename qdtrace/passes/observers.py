@@ -1,7 +1,8 @@
 """What may watch a pipeline: called with the name of each stage and the program after it.
 
-An observer that also has `on_decision` hears each `Decision` of task fusion, and one that has `finish` is called when
-the last stage is done. Nothing else in the passes prints or writes files.
+An observer that also has `on_decision` hears each `Decision` of task fusion, one that has `on_memory` gets the text of
+each memory analysis, and one that has `finish` is called when the last stage is done. Nothing else in the passes prints
+or writes files.
 """
 
 from __future__ import annotations
@@ -45,6 +46,19 @@ def listening(passes: Iterable[Pass], observers: Sequence[Observer]) -> tuple[Pa
         return replace(one, on_decision=tell) if any(f.name == "on_decision" for f in fields(one)) else one
 
     return tuple(map(told, passes))
+
+
+def memory_reporter(observers: Iterable[Observer]) -> Callable[[Program, str], None] | None:
+    """Hands the text of a memory analysis to the observers that want it; None when nobody does."""
+    ears: list[Callable[[Program, str], None]] = [o.on_memory for o in observers if hasattr(o, "on_memory")]  # type: ignore[attr-defined]
+    if not ears:
+        return None
+
+    def tell(program: Program, text: str) -> None:
+        for ear in ears:
+            ear(program, text)
+
+    return tell
 
 
 def finish(observers: Iterable[Observer]) -> None:
@@ -134,10 +148,32 @@ class Dumper:
         (self._folder() / "report.html").write_text(page, encoding="utf-8")
 
     def _folder(self) -> Path:
-        name = re.sub(r"[^\w.-]", "_", self._recorder.stages[0][1].name)
-        folder = self.directory / f"{self._run:03}_{name}"
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
+        return _folder(self.directory, self._run, self._recorder.stages[0][1].name)
+
+
+class MemoryDumper:
+    """Writes each memory analysis to `<directory>/<number>_<program>/memory_<number>.txt`."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._run = next(_sequence)
+        self._count = count(1)
+
+    def __call__(self, stage: str, program: Program) -> None:
+        """Writes nothing: it only listens."""
+
+    def on_memory(self, program: Program, text: str) -> None:
+        """Writes the analysis."""
+        folder = _folder(self.directory, self._run, program.name)
+        (folder / f"memory_{next(self._count)}.txt").write_text(text, encoding="utf-8")
+
+
+def _folder(directory: Path, run: int, name: str) -> Path:
+    """The folder of one program, made when missing."""
+    clean = re.sub(r"[^\w.-]", "_", name)
+    folder = directory / f"{run:03}_{clean}"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 @dataclass
@@ -165,4 +201,6 @@ def observers_for(options: Options) -> tuple[Observer, ...]:
         found.append(DecisionPrinter())
     if options.dump_ir or options.dump_simplify:
         found.append(Dumper(dump_directory(options)))
+    if options.dump_cfg:
+        found.append(MemoryDumper(dump_directory(options)))
     return tuple(found)

@@ -11,14 +11,18 @@ from qdtrace.passes.constant_extraction import ConstantExtraction
 from qdtrace.passes.constant_folding import ConstantFolding
 from qdtrace.passes.contract import Contract
 from qdtrace.passes.dead_code import DeadCode
+from qdtrace.passes.dead_stores import DeadStores
 from qdtrace.passes.fuse_tasks import FuseTasks
 from qdtrace.passes.join_branches import JoinBranches
 from qdtrace.passes.loop_invariant import LoopInvariant
-from qdtrace.passes.observers import finish, listening, observers_for
+from qdtrace.passes.loop_places import LoopPlaces
+from qdtrace.passes.memory import Memory
+from qdtrace.passes.observers import finish, listening, memory_reporter, observers_for
 from qdtrace.passes.peephole import Peephole
 from qdtrace.passes.predicate import Predicate
 from qdtrace.passes.promote_cells import PromoteCells
 from qdtrace.passes.simplify import ROUNDS, Simplify
+from qdtrace.passes.store_forwarding import StoreForwarding
 from qdtrace.passes.unreachable import Unreachable
 from qdtrace.passes.unroll import Unroll
 
@@ -42,6 +46,10 @@ PASSES: Mapping[str, Callable[[Options], Pass]] = {
     "dead_code": lambda options: DeadCode(),
     "fuse_tasks": lambda options: fuse_for(options),
     "contract": lambda options: Contract(),
+    "loop_places": lambda options: LoopPlaces(options.fast_math),
+    "store_forwarding": lambda options: StoreForwarding(),
+    "dead_stores": lambda options: DeadStores(options.cfg_optimization_per_task),
+    "memory": lambda options: memory_for(options),
     "simplify": lambda options: simplify_for(options),
     "join_branches": lambda options: JoinBranches(),
     "unroll": lambda options: Unroll(),
@@ -67,6 +75,12 @@ def fuse_for(options: Options) -> FuseTasks:
     return FuseTasks(options.fuse_tasks, options.fuse_tasks_raw)
 
 
+def memory_for(options: Options, on_report: Callable[[Program, str], None] | None = None) -> Memory:
+    """The memory pass; whoever dumps its analysis sees that of the whole program."""
+    per_task = options.cfg_optimization_per_task and not options.dump_cfg
+    return Memory(options.fast_math, per_task, on_report)
+
+
 def stages(options: Options, observers: Sequence[Observer] = (), *, each_pass: bool = False) -> tuple[Pass, ...]:
     """The passes that `optimise` runs, in order."""
 
@@ -76,6 +90,9 @@ def stages(options: Options, observers: Sequence[Observer] = (), *, each_pass: b
 
     each_round = observers and (each_pass or options.dump_simplify or options.verify)
     simplify = simplify_for(options, on_round if each_round else None)
+    memory: tuple[Pass, ...] = ()
+    if options.opt_level > 0 and options.cfg_optimization:
+        memory = (memory_for(options, memory_reporter(observers)),)
     loops = options.opt_level > 0 and options.advanced_optimization
     return (
         # Before cells are promoted, because a cell stored on both sides of one branch is stored surely.
@@ -91,10 +108,12 @@ def stages(options: Options, observers: Sequence[Observer] = (), *, each_pass: b
         fuse_for(options),
         Contract(),
         PromoteCells(),
+        # On what fusion and contraction left in memory; it leaves values that fold and branches that are empty.
+        *memory,
         simplify,
         # When loads are forwarded and branches empty, the cost of a body and of a side is what it will be. Unrolled
-        # loops have constant indices, so private arrays are taken apart once more.
-        *((Unroll(), simplify, PromoteCells(), Predicate(), simplify) if loops else ()),
+        # loops have constant indices, so private arrays are taken apart once more, and rows are forwarded.
+        *((Unroll(), simplify, PromoteCells(), *memory, Predicate(), simplify) if loops else ()),
         ClearBuffers(),
     )
 

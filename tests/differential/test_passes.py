@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Program
 
 EXACT = Options(fast_math=False)
-ONE_WALK = ("algebraic", "peephole", "unreachable")
+ONE_WALK = ("algebraic", "peephole", "unreachable", "loop_places", "store_forwarding", "dead_stores", "memory")
 """One rule may make another one apply to what was passed already; `simplify` walks again."""
 EXAMPLES = settings(
     max_examples=40,

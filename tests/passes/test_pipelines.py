@@ -63,11 +63,12 @@ def primitives(program: Program) -> list[str]:
 def test_the_stages_in_order() -> None:
     names = [s.name for s in stages(Options())]
     assert names[:5] == ["join_branches", "promote_cells", "simplify", "promote_cells", "simplify"]
-    assert names[5:9] == ["fuse_tasks", "contract", "promote_cells", "simplify"]
-    assert names[9:] == ["unroll", "simplify", "promote_cells", "predicate", "simplify", "clear_buffers"]
-    basic = [n for n in names if n not in ("join_branches", "unroll", "predicate")]
-    for options in (Options(opt_level=0), Options(advanced_optimization=False)):
-        assert set(basic) == {s.name for s in stages(options)}
+    assert names[5:10] == ["fuse_tasks", "contract", "promote_cells", "memory", "simplify"]
+    assert names[10:] == ["unroll", "simplify", "promote_cells", "memory", "predicate", "simplify", "clear_buffers"]
+    basic = {*names} - {"join_branches", "unroll", "predicate"}
+    assert {s.name for s in stages(Options(advanced_optimization=False))} == basic
+    assert {s.name for s in stages(Options(opt_level=0))} == basic - {"memory"}
+    assert {s.name for s in stages(Options(cfg_optimization=False))} == {*names} - {"memory"}
 
 
 def test_promotion_comes_first_because_rules_see_through_no_cell() -> None:
@@ -89,13 +90,14 @@ program p(x: ref[f32,8])
     k: i32 = rem 6:i32 4:i32
     store c a k
     b: f32 = load c 2:i32
-    store x b i
+    d: f32 = neg b
+    store x d i
   return x
 """
     assert "cell" in primitives(simplify_for(Options())(PromoteCells()(parsed(text))))
     seen: list[str] = []
     made = optimise(parsed(text), Options(), (lambda name, program: seen.append(name),))
-    assert primitives(made) == ["load"]
+    assert primitives(made) == ["load", "neg"]
     assert seen == [name for stage in STAGES for name in ([stage, "promote_cells"] if stage == "simplify" else [stage])]
 
 
