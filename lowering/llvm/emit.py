@@ -78,7 +78,12 @@ def emit_task(task: Task, target: Target, options: EmitOptions = DEFAULTS) -> Ta
         functions.append(function(shape.width, 1).combine(partials))
     text, lanes = module.render(functions), shape.width * shape.vectors
     reason = shape.reason if refill is None else shape.reason.replace("under masks", "with lane refill")
-    return TaskCode(text, facts.refs, facts.cost, lanes, reason, partials.nbytes)
+    return TaskCode(text, facts.refs, facts.cost, lanes, reason + _reduces(facts), partials.nbytes)
+
+
+def _reduces(facts: TaskFacts) -> str:
+    parts = [(len(facts.reductions), "sums in registers"), (len(facts.copied), "arrays with copies a chunk")]
+    return "".join(f", {count} {what}" for count, what in parts if count)
 
 
 class _Function:

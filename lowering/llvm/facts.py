@@ -28,6 +28,8 @@ MATHS = frozenset({
 _COSTS = {"div": 6, "rem": 8, "sqrt": 6, "atomic": 40, "accum": 6, "store": 2, "load": 2, "cell": 0, "nextafter": 8}
 COPIES_BYTES = 1 << 18
 """Memory that a chunk may have for copies of references into which it accumulates."""
+COPY_WORK = 4
+"""Scalar operations of the task that make one more copy of an element worth clearing and adding up."""
 ITERATIONS = 4096
 """Guess for tasks with bounds of unknown value."""
 _TRIPS = 16
@@ -131,7 +133,7 @@ class TaskFacts:
             if all((ref, e.invars[2:]) in self.reductions for e in self.effects[ref]):
                 continue
             size = ref_type(ref).size * BYTES[MEMORY[compute_dtype(ref.dtype)]]
-            if 0 < size <= room and self.work >= ref_type(ref).size:
+            if 0 < size <= room and self.work >= COPY_WORK * ref_type(ref).size:
                 found[ref] = op
                 room -= size
         return found

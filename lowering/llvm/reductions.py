@@ -2,8 +2,8 @@
 copy of a small array.
 
 Lanes that name the same element of a copy would lose updates, so they update it one after another, without atomics, as
-no other thread sees it. Where there is room, lanes have copies of their own, element by element side by side: updates of
-one element then need not wait for each other, and when all lanes name the same element it is one vector.
+no other thread sees it. Where there is room, lanes have copies of their own, element by element side by side: updates
+of one element then need not wait for each other, and when all lanes name the same element it is one vector.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from lowering.llvm.addresses import Global, Place, locate
 from lowering.llvm.combining import active_or_identity, combine, combined, identity, reduce_lanes
+from lowering.llvm.facts import COPY_WORK
 from lowering.llvm.memory import from_memory, load_lanes, load_scalar, store_lanes, store_scalar, to_memory
 from lowering.llvm.partials import clear_elements, in_slot, load_elements, store_elements
 from lowering.llvm.types import BYTES, MEMORY, compute_dtype
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 LANES_BYTES = 1 << 16
 """Memory of all copies that lanes have for themselves."""
-COPY_WORK = 4
-"""Scalar operations of the task that make an element of one more copy worth clearing and adding up."""
 UNROLL = 8
 """Lanes a turn of the loop over lanes, shared by all such loops of a task: a tenth faster, at the price of code."""
 _ZERO = literal(0, DType.i32)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 GRAIN_OPERATIONS = 32768
 """Scalar operations that make a chunk worth handing to a thread: some microseconds, as long as waking one takes."""
-SLOT_OPERATIONS = 16
+SLOT_OPERATIONS = 4
 """Scalar operations that make a byte of a chunk's slot worth clearing and combining."""
 
 ENTRY = "qd_handler"

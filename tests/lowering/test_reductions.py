@@ -53,7 +53,7 @@ def scattered(size: int, dtype: DType = F32, op: str = "add", n: int = N) -> Pro
 
 
 @pytest.mark.parametrize("op", ["add", "mul", "min", "max"])
-@pytest.mark.parametrize("size", [1, 7, 200, 3000])
+@pytest.mark.parametrize("size", [1, 7, 200, 700])
 def test_a_histogram_has_no_atomics(size: int, op: str):
     """Copies of all lanes where the array is small, one copy of the chunk where it is not."""
     made = scattered(size, op=op)
@@ -64,10 +64,11 @@ def test_a_histogram_has_no_atomics(size: int, op: str):
     assert "atomicrmw" not in code.text
     assert "cmpxchg" not in code.text
     assert code.slot_bytes >= 4 * size
+    assert code.reason.endswith(", 1 arrays with copies a chunk")
 
 
 @pytest.mark.parametrize("dtype", [DType.bool, DType.u8, DType.i16, I64, DType.f16, DType.bf16, DType.f64], ids=str)
-@pytest.mark.parametrize("size", [3, 3000])
+@pytest.mark.parametrize("size", [3, 700])
 def test_histograms_of_other_dtypes(dtype: DType, size: int):
     rng = np.random.default_rng(2)
     values = rng.integers(0, 2, N).astype(dtype.numpy)
@@ -79,17 +80,17 @@ def test_histograms_of_other_dtypes(dtype: DType, size: int):
 
 def test_an_array_too_large_for_a_copy_keeps_atomics():
     size = COPIES_BYTES // 4
-    assert code_of(scattered(size, n=10_000)).slot_bytes > 0
-    code = code_of(scattered(size + 1, n=10_000))
+    assert code_of(scattered(size, n=100_000)).slot_bytes > 0
+    code = code_of(scattered(size + 1, n=100_000))
     assert code.slot_bytes == 0
     assert "atomicrmw" in code.text
 
 
 def test_a_few_iterations_do_not_pay_for_a_copy():
     """They run in one chunk on one thread, so the order of their atomics is fixed anyway."""
-    code = code_of(scattered(3000, n=8))
+    code = code_of(scattered(700, n=8))
     assert code.slot_bytes == 0
-    assert code_of(scattered(3000, n=3000)).slot_bytes > 0
+    assert code_of(scattered(700, n=700)).slot_bytes > 0
 
 
 def other_access(kind: str) -> Program:

@@ -191,7 +191,7 @@ def reduce(pool: Pool, start: int, stop: int, grain: int, lanes: int = 1, most: 
 
 @pytest.mark.parametrize("n", [1, 7, 64, 1000, 4097])
 @pytest.mark.parametrize("slot_bytes", [64, 4096, 1 << 16])
-def test_chunks_of_a_reduction_do_not_depend_on_the_threads(n, slot_bytes):
+def test_chunks_of_a_reduction_do_not_depend_on_the_threads(n: int, slot_bytes: int):
     for grain, lanes in ((1, 1), (8, 4), (100, 16)):
         wanted = reduce(Pool(1), 3, 3 + n, grain, lanes, slot_bytes=slot_bytes)
         check_cover(wanted, 3, 3 + n, lanes)
