@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
+from lowering.legalize.share_code import share_code
 from lowering.llvm.options import EmitOptions
 from lowering.llvm.target import Target
 from lowering.runtime.cache import Artifact, ArtifactCache
@@ -103,7 +104,8 @@ class CpuBackend:
 
     def compile(self, program: Program, options: Options) -> CompiledProgram:
         """Compiles and registers a program, or gives the one that was compiled before from equal content."""
-        layout = plan_layout(program)
+        shared = share_code(program)
+        program, layout = shared.program, plan_layout(shared.program, shared.literals)
         made_with = emit_options(options)
         contents = [task_content(task, made_with) for task in program.tasks]
         max_threads = options.num_threads or 0

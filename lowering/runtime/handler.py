@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from lowering.runtime import abi
 from lowering.runtime.abi import c_string
 from lowering.runtime.clear import CLEARS, LAST_CLEAR, clear_record
+from lowering.runtime.layout import SCRATCH_ALIGNMENT
 from lowering.runtime.parallel import parallel_for, slot_limit
 from qdtrace.ir.program import Literal, Task, Var, ref_type
 
@@ -33,6 +34,7 @@ LAUNCHER_EXPORTS = ("qd_run", "qd_parallel_for", "qd_parallel_reduce", "qd_api_s
 
 PROGRAM_NAME, PROGRAM_ARGS, PROGRAM_RESULTS, PROGRAM_CHECKS = 0, 8, 16, 24
 PROGRAM_TASK_COUNT, PROGRAM_TASKS, PROGRAM_THREADS, PROGRAM_MAX_REFS, PROGRAM_CLEARS = 32, 40, 48, 56, 64
+PROGRAM_CONSTANTS = 72
 CHECK_DTYPE, CHECK_ELEMENTS, CHECK_LABEL, CHECK_SIZE = 0, 8, 16, 24
 TASK_CODE, TASK_BOUNDS, TASK_REFS, TASK_REF_COUNT, TASK_START, TASK_STOP = 0, 8, 16, 24, 32, 40
 TASK_GRAIN, TASK_LANES, TASK_COMBINE, TASK_SLOT, TASK_MOST_SLOTS, TASK_SIZE = 48, 56, 64, 72, 80, 88
@@ -76,12 +78,15 @@ def handler_text(layout: Layout, shapes: Sequence[TaskShape], max_threads: int =
     lines += [f"@tasks = private constant {_struct(records)}"]
     clears = [*map(clear_record, layout.clears), LAST_CLEAR]
     lines += [f"@clears = private constant {_struct(list(map(_struct, clears)))}"]
+    if layout.constants:
+        data = "".join(f"\\{byte:02x}" for byte in layout.constants)
+        lines += [f'@constants = private constant [{len(layout.constants)} x i8] c"{data}", align {SCRATCH_ALIGNMENT}']
     most_refs = max(map(len, layout.task_refs), default=0)
     results = layout.slot_count - len(program.params)
     table = [
         "ptr @name", f"i64 {len(program.params)}", f"i64 {results}", "ptr @checks",
         f"i64 {len(program.tasks)}", "ptr @tasks", f"i64 {max_threads}", f"i64 {most_refs}",
-        "ptr @clears",
+        "ptr @clears", f"ptr {'@constants' if layout.constants else 'null'}",
     ]  # fmt: skip
     lines += [
         f"@program = private constant {_struct(table)}",
@@ -353,7 +358,11 @@ wrong:
   ret ptr %e0
 buffers:
   %slot_count = add i64 %args, %results
-  %slots = alloca ptr, i64 %slot_count
+  %all_slots = add i64 %slot_count, 1
+  %slots = alloca ptr, i64 %all_slots
+  %constants = call ptr @load_ptr(ptr %program, i64 {PROGRAM_CONSTANTS})
+  %last_slot = getelementptr ptr, ptr %slots, i64 %slot_count
+  store ptr %constants, ptr %last_slot
   %checks = call ptr @load_ptr(ptr %program, i64 {PROGRAM_CHECKS})
   %e1 = call ptr @collect(ptr %frame, ptr %program, i64 {abi.FRAME_ARGS}, i64 %args, ptr %checks, ptr %slots)
   %args_good = icmp eq ptr %e1, null

@@ -48,7 +48,7 @@ def program_content(layout: Layout, tasks: Sequence[str], max_threads: int) -> s
     params = [(v.hint, str(ref_type(v))) for v in program.params]
     written = [(v.hint, str(ref_type(v))) for v in layout.written]
     aliases = sorted(layout.aliases.items())
-    called = (params, written, aliases, layout.scratch_bytes, layout.clears)
+    called = (params, written, aliases, layout.scratch_bytes, layout.clears, layout.constants)
     return digest(program.name, called, list(tasks), refs, max_threads)
 
 

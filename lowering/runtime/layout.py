@@ -8,7 +8,7 @@ has an initial value gets it right before the first task that uses it, when the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from qdtrace.ir.primitives import Effect
@@ -17,6 +17,8 @@ from qdtrace.ir.walk import task_refs, walk_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    import numpy as np
 
 SCRATCH_ALIGNMENT = 64
 
@@ -56,6 +58,8 @@ class Layout:
     """References of each task, in the order in which its code takes them."""
     clears: tuple[Clear, ...] = ()
     """What is filled, in the order of the tasks it comes before."""
+    constants: bytes = b""
+    """Memory of the program itself: the slot after all others."""
 
     @property
     def slot_count(self) -> int:
@@ -72,8 +76,8 @@ def written_refs(program: Program) -> set[Var]:
     }
 
 
-def plan_layout(program: Program) -> Layout:
-    """Assigns a place to every reference of the program."""
+def plan_layout(program: Program, constants: Mapping[Var, np.ndarray] | None = None) -> Layout:
+    """Assigns a place to every reference of the program; `constants` are references with a content of their own."""
     stored = written_refs(program)
     params = {v: k for k, v in enumerate(program.params)}
     returned = [v for v in dict.fromkeys(program.results) if v not in params or v in stored]
@@ -88,7 +92,17 @@ def plan_layout(program: Program) -> Layout:
     places |= {v: Place(len(params) + len(written), offset) for v, offset in offsets.items()}
     if aliases and len(written) > 1:
         scratch_bytes = max(scratch_bytes, 1)  # see Note [Never a bare tuple]
-    return Layout(program, written, aliases, places, scratch_bytes, refs, _clears(program, refs, places))
+    layout = Layout(program, written, aliases, places, scratch_bytes, refs, _clears(program, refs, places))
+    return _with_constants(layout, constants) if constants else layout
+
+
+def _with_constants(layout: Layout, constants: Mapping[Var, np.ndarray]) -> Layout:
+    places, memory = dict(layout.places), bytearray()
+    for var, content in constants.items():
+        memory += bytes(-len(memory) % SCRATCH_ALIGNMENT)
+        places[var] = Place(layout.slot_count, len(memory))
+        memory += content.tobytes()
+    return replace(layout, places=places, constants=bytes(memory))
 
 
 def _clears(program: Program, refs: Sequence[Sequence[Var]], places: Mapping[Var, Place]) -> tuple[Clear, ...]:

@@ -1,0 +1,1 @@
+"""Graph to graph, before code is emitted: what an emitter need not know."""
