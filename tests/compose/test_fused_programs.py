@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -42,5 +44,21 @@ def test_a_chain_that_is_not_fused_moves_every_buffer_in_between() -> None:
     assert (moved.read, moved.written) == ((8 + 3) * 4 * N, 8 * 4 * N)
 
 
+def accesses(graph: str, primitive: str, ref: str) -> int:
+    name = rf"{primitive} {ref} \S+ \S+" if primitive == "load" else rf"{primitive} {ref} \S+ \S+ \S+"
+    return len(re.findall(rf"\b{name}$", graph, re.MULTILINE))
+
+
 def test_a_step_of_springs_is_two_launches(springs: qd.Lowered) -> None:
     assert len(springs.tasks) == 2
+
+
+def test_velocities_that_a_step_of_springs_has_stored_are_not_loaded(springs: qd.Lowered) -> None:
+    # two components, each read once and written once; the loop over positions would load both again
+    assert accesses(springs.graph("trace"), "load", "v") == 4
+    graph = springs.graph()
+    assert accesses(graph, "store", "v") == 2
+    assert accesses(graph, "load", "v") == 2
+    _, stored, after = graph.partition("store v ")
+    assert stored
+    assert "load v " not in after
