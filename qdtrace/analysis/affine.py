@@ -19,7 +19,7 @@ from qdtrace.ir.types import DType, ScalarType
 from qdtrace.ir.walk import walk_eqns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from qdtrace.ir.types import RefType
 
@@ -201,6 +201,12 @@ class AffineForms:
         return Form({Quotient(key, divisor, dtype, low, high): 1})
 
 
+    def is_natural(self, value: Atom) -> bool:
+        """True where a value, and the form that it has, is surely not negative; so shifts and masks divide it."""
+        interval = self._exact(self.of(value), value.dtype)
+        return not value.dtype.is_signed or (interval is not None and interval[0] >= 0)
+
+
 def _truncated(a: int, b: int) -> int:
     return a // b if a >= 0 else -(-a // b)
 
@@ -259,7 +265,25 @@ def _rem(forms: AffineForms, eqn: Eqn) -> Form | None:
     return None if quotient is None else forms.of(eqn.invars[0]).plus(quotient, -by.constant)
 
 
-_RULES = {
+def _shift_right(forms: AffineForms, eqn: Eqn) -> Form | None:
+    value, by = eqn.invars[0], forms.of(eqn.invars[1])
+    if by.terms or not 0 <= by.constant < 31 or not forms.is_natural(value):
+        return None
+    return forms.quotient(value, 1 << by.constant)
+
+
+def _mask(forms: AffineForms, eqn: Eqn) -> Form | None:
+    """`value & (2**k - 1)`: the remainder by 2**k."""
+    value, by = eqn.invars[0], forms.of(eqn.invars[1])
+    divisor = by.constant + 1
+    if by.terms or not 1 < divisor <= 1 << 30 or divisor & by.constant or not forms.is_natural(value):
+        return None
+    quotient = forms.quotient(value, divisor)
+    return None if quotient is None else forms.of(value).plus(quotient, -divisor)
+
+
+_RULES: dict[str, Callable[[AffineForms, Eqn], Form | None]] = {
     "add": _add, "sub": _sub, "neg": _neg, "mul": _mul, "shift_left": _shift_left, "convert": _convert,
     "bitcast": _convert, "not": _not, "xor": _xor, "div": _div, "rem": _rem,
+    "shift_right_logical": _shift_right, "and": _mask,
 }  # fmt: skip

@@ -91,6 +91,8 @@ def _transfer(name: str, operands: Sequence[Range], dtype: DType, source: DType)
             return -b, -a
         case "abs":
             return (a, b) if a >= 0 else (-b, -a) if b <= 0 else (0, max(-a, b))
+        case "sign":
+            return (a > 0) - (a < 0), (b > 0) - (b < 0)
         case "min":
             return min(a, c), min(b, d)
         case "max":

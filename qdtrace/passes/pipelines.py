@@ -23,6 +23,7 @@ from qdtrace.passes.predicate import Predicate
 from qdtrace.passes.promote_cells import PromoteCells
 from qdtrace.passes.simplify import ROUNDS, Simplify
 from qdtrace.passes.store_forwarding import StoreForwarding
+from qdtrace.passes.strength_reduction import StrengthReduction
 from qdtrace.passes.unreachable import Unreachable
 from qdtrace.passes.unroll import Unroll
 
@@ -54,6 +55,7 @@ PASSES: Mapping[str, Callable[[Options], Pass]] = {
     "join_branches": lambda options: JoinBranches(),
     "unroll": lambda options: Unroll(),
     "predicate": lambda options: Predicate(),
+    "strength_reduction": lambda options: StrengthReduction(),
     "clear_buffers": lambda options: ClearBuffers(),
 }
 """Every pass by its name, made for some options."""
@@ -113,7 +115,7 @@ def stages(options: Options, observers: Sequence[Observer] = (), *, each_pass: b
         simplify,
         # When loads are forwarded and branches empty, the cost of a body and of a side is what it will be. Unrolled
         # loops have constant indices, so private arrays are taken apart once more, and rows are forwarded.
-        *((Unroll(), simplify, PromoteCells(), *memory, Predicate(), simplify) if loops else ()),
+        *((Unroll(), simplify, PromoteCells(), *memory, Predicate(), StrengthReduction(), simplify) if loops else ()),
         ClearBuffers(),
     )
 

@@ -122,6 +122,31 @@ def test_a_row_major_address_puts_quotient_and_remainder_together():
     assert len(forms.address(ref_var(F32, (6, 12)).type, [v["q"], v["r"]]).terms) == 2
 
 
+def test_shifts_and_masks_divide_what_is_not_negative():
+    def body(b: Builder, i: Var) -> dict[str, Atom]:
+        moved = b("add", i, i32(-3))  # negative at first
+        unsigned = b.convert(i, DType.u32)
+        k = b.constant
+        return {
+            "q": b("shift_right_logical", i, i32(3)),
+            "r": b("and", i, i32(7)),
+            "uq": b("shift_right_logical", unsigned, k(3, DType.u32)),
+            "ur": b("and", unsigned, k(7, DType.u32)),
+            "moved q": b("shift_right_logical", moved, i32(3)),
+            "moved r": b("and", moved, i32(7)),
+            "other": b("and", i, i32(6)),
+            "all": b("and", i, i32(-1)),
+        }
+
+    made, v = recorded(64, body)
+    forms = AffineForms(made)
+    for q, r in (("q", "r"), ("uq", "ur")):
+        assert forms.address(ref_var(F32, (8, 8)).type, [v[q], v[r]]) == Form({v["i"]: 1})
+        assert forms.bounds(forms.of(v[q])) == (0, 7)
+    for name in ("moved q", "moved r", "other", "all"):
+        assert forms.of(v[name]) == Form({v[name]: 1})
+
+
 def test_quotients_of_multiples_are_exact_where_nothing_wraps():
     def body(b: Builder, i: Var) -> dict[str, Atom]:
         inside = b("div", b("add", b("mul", i, i32(4)), i32(3)), i32(4))

@@ -305,6 +305,22 @@ CASES: dict[str, list[Case]] = {
         (N, "(lt (rem x 10:i32) 9:i32)", None),
         (N, "(lt (add (rem x 10:i32) 2147483647:i32) 5:i32)", None),
     ],
+    "compare_sign": [
+        (N, "(ne (sign (and x 7:i32)) 1:i32)", "(eq (and x 7:i32) 0:i32)"),
+        (U, "(eq (sign x) 1:u8)", "(ne x 0:u8)"),
+        (N, "(ne (sign x) 1:i32)", None),
+        (U, "(ne (sign x) 0:u8)", None),
+        (F, "(ne (sign x) 1.0:f32)", None),
+    ],
+    "zero_without_remainder": [
+        (N, "(and (eq x 0:i32) (ne (rem x y) 0:i32))", "false"),
+        (N, "(and (ne (rem x 8:i32) 0:i32) (eq x 0:i32))", "false"),
+        (N, "(and (eq y 0:i32) (ne (rem x y) 0:i32))", None),
+        (N, "(and (eq x 1:i32) (ne (rem x y) 0:i32))", None),
+        (N, "(and (eq x 0:i32) (ne (rem x y) 1:i32))", None),
+        (N, "(and (ne x 0:i32) (ne (rem x y) 0:i32))", None),
+        (F, "(and (eq x nan:f32) (ne (rem x y) nan:f32))", None),
+    ],
     "compare_with_bool": [
         (B, "(eq c true)", "c"),
         (B, "(ne c false)", "c"),

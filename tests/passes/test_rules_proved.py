@@ -44,6 +44,8 @@ PLAIN = """
 (select c (select c x y) z)  (select c x (select c y z))  (select (lt x y) x y)  (select (le x y) x y)
 (select (gt x y) x y)  (select (ge x y) x y)  (select (lt x y) y x)  (select (le x y) y x)  (select (gt x y) y x)
 (not (and c d))  (eq (sub x y) 0:T)  (ne (neg x) 0:T)  (lt (convert[i32] x) 300:i32)  (eq (convert[T] c) 2:T)
+(ne (sign (and x 7:T)) 1:T)  (eq 1:T (sign (and x 7:T)))  (ne (sign x) 1:T)  (lt (sign (or (and x 7:T) 1:T)) 1:T)
+(and (eq x 0:T) (ne (rem x y) 0:T))  (and (ne (rem x 7:T) 0:T) (eq 0:T x))  (and (eq y 0:T) (ne (rem x y) 0:T))
 (mul (convert[i16] x) (convert[i16] y))  (lt (mul (convert[i32] x) (convert[i32] y)) 70000:i32)
 """
 ONE = """
@@ -111,7 +113,7 @@ def meaning(name: str, ops, source: DType, target: DType, params):
     a = ops[0]
     b = ops[1] if len(ops) > 1 else None
     signed, width = source.is_signed, a.size()
-    zero, ones = z3.BitVecVal(0, width), z3.BitVecVal(-1, width)
+    zero, one, ones = (z3.BitVecVal(k, width) for k in (0, 1, -1))
     less = (
         {"lt": (a < b) if signed else z3.ULT(a, b), "le": (a <= b) if signed else z3.ULE(a, b)} if b is not None else {}
     )
@@ -134,6 +136,8 @@ def meaning(name: str, ops, source: DType, target: DType, params):
             return a ^ b
         case "abs":
             return z3.If(a < 0, -a, a) if signed else a
+        case "sign":
+            return z3.If(a == 0, zero, z3.If(a < 0, ones, one) if signed else one)
         case "div":
             return z3.If(b == 0, ones, (a / b) if signed else z3.UDiv(a, b))
         case "rem":

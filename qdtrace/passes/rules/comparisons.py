@@ -50,6 +50,28 @@ def compare_range(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom |
     return TRUE if b <= c else FALSE if a > d else None
 
 
+@TABLE.rule("eq ne", on="integer")
+def compare_sign(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+    """sign(x) != 1 -> x == 0, sign(x) == 1 -> x != 0, where x is not negative"""
+    inner = w.defined_by(ops[0], "sign")
+    if inner is None or integer(ops[1]) != 1 or w.range_of(inner[0])[0] < 0:
+        return None
+    return w.emit(_OPPOSITE[op], inner[0], wrapped(0, ops[0].dtype))
+
+
+@TABLE.rule("and", on="bool")
+def zero_without_remainder(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+    """x == 0 and x rem y != 0 -> false: what is left of a rounded down quotient where x is not negative"""
+    for zero, rest in (ops, ops[::-1]):
+        x, left = w.defined_by(zero, "eq"), w.defined_by(rest, "ne")
+        if x is None or left is None or not (x[0].dtype.is_integer and left[0].dtype.is_integer):
+            continue
+        divided = w.defined_by(left[0], "rem")
+        if divided is not None and same(divided[0], x[0]) and integer(x[1]) == 0 and integer(left[1]) == 0:
+            return FALSE
+    return None
+
+
 @TABLE.rule("eq ne", on="bool")
 def compare_with_bool(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
     """b == true -> b, b == false -> not b, and the other way round for !="""

@@ -1,0 +1,92 @@
+"""Strength reduction: which divisions become shifts and masks, and proofs that they give the same."""
+
+from __future__ import annotations
+
+import pytest
+import z3
+
+from qdtrace.passes.rewrite import RewriteOptions, Rewriter
+from qdtrace.passes.rule_table import RuleSet
+from qdtrace.passes.strength_reduction import TABLE, StrengthReduction
+from tests.passes.expressions import expression_program
+from tests.passes.harness import check, unchanged
+from tests.passes.test_rules_proved import as_z3
+
+reduce = StrengthReduction()
+TEXT = """\
+program p(x: ref[i32,64], y: ref[i32,64])
+  range_for i in 0:i32 : 64:i32
+    l: i32 = load x i
+{lines}    store y r i
+  return y
+"""
+
+
+def text(*lines: str) -> str:
+    return TEXT.format(lines="".join(f"    {line}\n" for line in lines))
+
+
+def test_quotient_and_remainder() -> None:
+    check(
+        reduce,
+        text("a: i32 = mul i i", "q: i32 = div a 8:i32", "m: i32 = rem a 8:i32", "r: i32 = add q m"),
+        text(
+            "a: i32 = mul i i", "q: i32 = shift_right_logical a 3:i32", "m: i32 = and a 7:i32", "r: i32 = add q m"
+        ),
+    )
+
+
+def test_in_loops_by_the_range_of_their_indices() -> None:
+    lines = ["for k in 0:i32 : 4:i32 : 1:i32", "  a: i32 = add i k", "  {}", "  accum[op=add] y b i"]
+    lines.append("r: i32 = add i i")
+    check(
+        reduce,
+        text(*lines).format("b: i32 = rem a 16:i32"),
+        text(*lines).format("b: i32 = and a 15:i32"),
+    )
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        pytest.param(["r: i32 = div l 8:i32"], id="a value that may be negative"),
+        pytest.param(["a: i32 = add i -1:i32", "b: i32 = mul a i", "r: i32 = rem b 8:i32"], id="negative at first"),
+        pytest.param(["a: i32 = mul i i", "r: i32 = div a 7:i32"], id="no power of two"),
+        pytest.param(["a: i32 = mul i i", "r: i32 = div a 1:i32"], id="one"),
+        pytest.param(["a: i32 = mul i i", "r: i32 = div a -8:i32"], id="a negative power"),
+        pytest.param(["a: i32 = mul i i", "r: i32 = div a i"], id="a value"),
+        pytest.param(["r: i32 = div i 8:i32"], id="the index of the task"),
+        pytest.param(["a: i32 = add i 8:i32", "r: i32 = rem a 8:i32"], id="the index plus a constant"),
+        pytest.param(
+            [
+                "w: i64 = convert[dtype=i64] i",
+                "a: i64 = mul w w",
+                "b: i64 = div a 8:i64",
+                "r: i32 = convert[dtype=i32] b",
+            ],
+            id="64 bits",
+        ),
+    ],
+)
+def test_what_stays(lines: list[str]) -> None:
+    unchanged(reduce, text(*lines))
+
+
+TEMPLATES = ["(div (and x 127:i8) C)", "(rem (and x 127:i8) C)", "(rem (max x y) C)", "(div (max (and y 3:i8) x) C)"]
+
+
+def test_each_rule_is_proved() -> None:
+    fired: set[str] = set()
+    symbols = [z3.BitVec("x", 8), z3.BitVec("y", 8)]
+    for template in TEMPLATES:
+        for c in (0, 1, 2, 3, 8, 64, 127, -1, -8, -128):
+            program = expression_program({"x": "i8", "y": "i8"}, template.replace("C", f"{c}:i8"), 4)
+            walk = Rewriter(RewriteOptions(RuleSet.of(TABLE.rules, fast_math=False)))
+            (task,) = program.tasks
+            got = walk.rewrite(task)
+            fired |= set(walk.fired)
+            solver = z3.Solver()
+            inputs = {id(ref): s for ref, s in zip(program.params, symbols, strict=False)}
+            solver.add(as_z3(task.body, inputs) != as_z3(got.body, inputs))
+            assert solver.check() == z3.unsat, f"{template} by {c}: {solver.model()}"
+    assert fired == {rule.name for rule in TABLE.rules}
