@@ -56,13 +56,13 @@ class Options:
     fast_math: bool = _knob(True, "allow changes of rounding (reassociation, fused operations)", code=True)
     fuse_tasks: FuseMode = _knob(  # noqa: RUF009 - a field
         "auto",
-        "join adjacent tasks: never, by a cost model, always; nothing does yet",
+        "join tasks over equal ranges: never, where it pays by a cost model, wherever it is right",
         env="QD_AGGRESSIVE_KERNEL_FUSION",
         code=True,
     )
     fuse_tasks_raw: bool = _knob(
         True,
-        "join tasks where a thread reads what it wrote itself; nothing does yet",
+        "also where an iteration reads what it wrote itself",
         env="QD_AGGRESSIVE_KERNEL_FUSION_RAW",
         code=True,
     )
