@@ -35,16 +35,20 @@ def measure(root: Path) -> Report:
 
     What follows the trace is the difference of two processes.
     """
+
+    def process(cache: str, what: str) -> float:
+        return separate(root, cache, "benchmarks.compile_time", what)
+
     cold, warm, trace, fresh = [], [], [], []
     try:
         for _ in range(PROCESSES):
             with tempfile.TemporaryDirectory() as cache:
-                cold.append(_process(root, cache, "call"))
+                cold.append(process(cache, "call"))
                 if not any(Path(cache).rglob("*")):
                     return Report("compile time of mpm88: failed: the artifact cache stayed empty", False)
-                warm.append(_process(root, cache, "call"))
-                trace.append(_process(root, cache, "trace"))
-                fresh.append(_process(root, cache, "fresh"))
+                warm.append(process(cache, "call"))
+                trace.append(process(cache, "trace"))
+                fresh.append(process(cache, "fresh"))
     except subprocess.CalledProcessError as error:
         last = (error.stderr or "").strip().splitlines()[-1:] or ["no message"]
         return Report(f"compile time of mpm88: failed: {last[0]}", False)
@@ -52,25 +56,27 @@ def measure(root: Path) -> Report:
     lines = [
         f"compile time of mpm88, first call in a new process that has run a small program, smallest of {PROCESSES}",
         f"  cold: trace, import, passes, LLVM, call  {min(cold):.3f} s  at most {COLD_LIMIT} s: "
-        + _verdict(min(cold), COLD_LIMIT),
+        + verdict(min(cold), COLD_LIMIT),
         f"  warm cache                               {min(warm):.3f} s",
         f"  trace and import alone                   {min(trace):.3f} s",
         f"  warm cache, after the trace              {rest:.3f} s  at most {WARM_LIMIT} s: "
-        + _verdict(rest, WARM_LIMIT),
+        + verdict(rest, WARM_LIMIT),
         f"  warm cache, first program of the process {min(fresh):.3f} s  (loads the compiler's modules)",
     ]
     return Report("\n".join(lines), True)
 
 
-def _verdict(value: float, limit: float) -> str:
+def verdict(value: float, limit: float) -> str:
+    """Whether a value is within its limit."""
     return "reached" if value <= limit else "NOT reached"
 
 
-def _process(root: Path, cache: str, what: str) -> float:
+def separate(root: Path, cache: str, module: str, *what: str) -> Any:
+    """What a module of the benchmarks prints in a process of its own, with that artifact cache."""
     environment = {**os.environ, "QD_OFFLINE_CACHE_DIR": cache}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else every process compiles all modules anew
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.compile_time", what],
+        [sys.executable, "-m", module, *what],
         cwd=root,
         env=environment,
         capture_output=True,
@@ -84,6 +90,12 @@ def _add_one(x: Any) -> Any:
     for i in qd.range(x.shape[0]):
         x[i] = x[i] + 1
     return x
+
+
+def run_small() -> None:
+    """Loads the compiler's modules."""
+    x = jax.block_until_ready(jax.jit(lambda a: jnp.sin(a) + 1)(jnp.ones(8)))
+    jax.block_until_ready(qd.jit(_add_one)(x))
 
 
 def seconds_of(what: str) -> float:

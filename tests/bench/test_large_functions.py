@@ -1,0 +1,50 @@
+"""The large functions of the benchmark at small sizes: what is timed must be right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import qdtrace as qd
+from benchmarks import large_functions
+from benchmarks.large_functions import arguments, heavy, heavy_arrays, stages
+
+
+def test_heavy_loops_agree_with_arrays() -> None:
+    (x,) = arguments("heavy")
+    given = x[:100]
+    np.testing.assert_allclose(qd.jit(heavy(3))(given), jax.jit(heavy_arrays(3))(given), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("settings", [{}, {"mixed": True}, {"mixed": True, "edited": True}], ids=str)
+def test_stages(settings: dict[str, Any]) -> None:
+    rng = np.random.default_rng(1)
+    a, b, w = (jnp.asarray(rng.uniform(-1, 1, size=shape), jnp.float32) for shape in ((20,), (20,), (20, 12)))
+    got = qd.jit(stages(3, **settings))(a, b, w)
+    for k in range(3):
+        s = a if k % 2 == 0 else b
+        v = s
+        for m in range(12):
+            wave = jnp.cos if settings.get("mixed") and k >> m & 1 else jnp.sin
+            v = v * (1 + 0.01 * (k + m)) + wave(v + 0.1 * m)
+            w = w.at[:, m].set(v)
+            v = v + jnp.roll(s, -m)
+        v = jnp.tanh(v) if settings.get("edited") and k == 1 else v
+        a, b = (a, v) if k % 2 == 0 else (v, b)
+    for one, other in zip(got, (a, b, w), strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-4)
+
+
+def test_quadrants_source_is_python() -> None:
+    for kind in ("heavy", "stages"):
+        compile(large_functions._quadrants_source(kind, 2), kind, "exec")
+
+
+def test_a_process_says_what_it_took() -> None:
+    times = large_functions.first_call("stages", 2)
+    assert 0 < times["trace"] < times["total"]
+    assert times["equations"] > 2 * 12 * 8
