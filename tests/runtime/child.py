@@ -17,7 +17,7 @@ import numpy as np
 from lowering.backend import CpuBackend
 from lowering.runtime.compile import stats
 from lowering.runtime.keys import compiler_version
-from tests.runtime.programs import affine, chain, uncached
+from tests.runtime.programs import affine, chain, total, uncached
 
 SELDOM_NEEDED = ("lowering.llvm.emit", "qdtrace.interpret.reference", "optree", "jax.extend")
 """Modules that cost a process much time to load, and that one with a warm cache does without."""
@@ -39,8 +39,17 @@ def run(folder: str) -> dict[str, object]:
         "first": after_first,
         "both": asdict(stats()),
         "loaded": [name for name in SELDOM_NEEDED if name in sys.modules],
+        "sum": sum_in_threads(options),
+        "all": asdict(stats()),
         "sharded": sharded(chain(400_000)),
     }
+
+
+def sum_in_threads(options) -> str:
+    """The bits of a sum of floats."""
+    x = np.random.default_rng(0).standard_normal(300_000).astype(np.float32)
+    (out,) = CpuBackend().compile(total(len(x)), options).call(x, np.float32(0))
+    return np.asarray(out).tobytes().hex()
 
 
 def sharded(program) -> list[object]:

@@ -89,3 +89,9 @@ def part(n: int) -> Program:
 
     task = range_for(body, n, lambda b: (b.load(lo), b.load(hi)))
     return Program("part", (lo, hi, x), (), (task,), (x,))
+
+
+def total(n: int) -> Program:
+    """The sum of an array."""
+    x, out = ref_var(F32, (n,), "x"), ref_var(F32, (), "out")
+    return Program("total", (x, out), (), (range_for(lambda b, i: b.accum(out, b.load(x, i)), n),), (out,))

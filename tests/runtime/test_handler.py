@@ -12,11 +12,11 @@ import pytest
 from lowering.llvm.target import Target
 from lowering.runtime import abi
 from lowering.runtime.compile import launcher
-from lowering.runtime.handler import GRAIN_OPERATIONS, TaskShape, grain_of, handler_text
+from lowering.runtime.handler import GRAIN_OPERATIONS, SLOT_OPERATIONS, TaskShape, grain_of, handler_text
 from lowering.runtime.layout import plan_layout
 from lowering.runtime.registry import register
 from qdtrace.errors import BackendError
-from tests.runtime.programs import affine, chain, compiled
+from tests.runtime.programs import affine, chain, compiled, total
 
 
 def test_the_launcher_answers_a_metadata_query():
@@ -124,3 +124,13 @@ def test_the_grain_is_worth_a_thread_and_a_multiple_of_the_lanes():
     assert grain_of(TaskShape(cost=1000, lanes=16)) == 48
     assert grain_of(TaskShape(cost=10**9, lanes=16)) == 16
     assert grain_of(TaskShape(cost=0, lanes=1)) == GRAIN_OPERATIONS
+    assert grain_of(TaskShape(cost=1, lanes=1, slot_bytes=100)) == GRAIN_OPERATIONS + 100 * SLOT_OPERATIONS
+
+
+def test_only_a_task_that_reduces_has_a_slot_and_a_combination():
+    text = handler_text(plan_layout(affine(100)), [TaskShape(3, 16)])
+    assert "qd_combine" not in text
+    assert "ptr null, i64 0, i64 256}" in text
+    text = handler_text(plan_layout(total(100)), [TaskShape(3, 16, slot_bytes=64)])
+    assert "declare void @qd_combine_0(ptr, ptr, i64)" in text
+    assert "ptr @qd_combine_0, i64 64, i64 256}" in text

@@ -43,7 +43,8 @@ def test_two_processes_fill_one_cache(cold):
     assert [o["sharded"] for o in outcomes] == [[True, False]] * 2
     assert outcomes[0]["names"] == outcomes[1]["names"]
     tasks_handlers_and_launcher = 2 + 2 + 1
-    assert len(list((folder / "ours").iterdir())) == tasks_handlers_and_launcher
+    task_and_handler_of_the_sum = 2
+    assert len(list((folder / "ours").iterdir())) == tasks_handlers_and_launcher + task_and_handler_of_the_sum
     for o in outcomes:
         assert o["both"]["llvm_compiles"] + o["both"]["cache_hits"] == tasks_handlers_and_launcher
     assert sum(o["both"]["llvm_compiles"] for o in outcomes) >= tasks_handlers_and_launcher
@@ -62,6 +63,8 @@ def test_a_warm_process_compiles_nothing_and_mends_a_damaged_file(cold):
     assert warm["first"] == {"llvm_compiles": 0, "cache_hits": 3, "linked": 3}
     assert warm["both"] == {"llvm_compiles": 1, "cache_hits": 4, "linked": 5}
     assert {p: p.read_bytes() for p in (folder / "ours").iterdir()} == before
+    assert warm["all"] == {"llvm_compiles": 1, "cache_hits": 6, "linked": 7}
+    assert [o["sum"] for o in outcomes] == [warm["sum"]] * 2, "a sum has the same bits in every process"
     assert warm["loaded"] == []
     assert ["lowering.llvm.emit"] in [o["loaded"] for o in outcomes]
     assert warm["sharded"] == [True, False]
