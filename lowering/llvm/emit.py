@@ -195,7 +195,10 @@ class _Function:
             self._loop(start, stop, masked=False)
             return
         count = text.op(f"sub i64 {stop}, {start}")
-        whole = text.op(f"and i64 {count}, {-step}")
+        if step & (step - 1):
+            whole = text.op(f"sub i64 {count}, {text.op(f'srem i64 {count}, {step}')}")
+        else:
+            whole = text.op(f"and i64 {count}, {-step}")
         full = text.op(f"add i64 {start}, {whole}")
         self._loop(start, full, masked=False)
         rest, done = text.fresh_label("rest"), text.fresh_label("finish")

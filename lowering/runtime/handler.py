@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from lowering.runtime import abi
 from lowering.runtime.abi import c_string
 from lowering.runtime.clear import CLEARS, LAST_CLEAR, clear_record
+from lowering.runtime.large_pages import large_bytes, large_pages
 from lowering.runtime.layout import SCRATCH_ALIGNMENT
 from lowering.runtime.parallel import parallel_for, slot_limit
 from qdtrace.ir.program import Literal, Task, Var, ref_type
@@ -35,7 +36,7 @@ LAUNCHER_EXPORTS = ("qd_run", "qd_parallel_for", "qd_parallel_reduce", "qd_api_s
 PROGRAM_NAME, PROGRAM_ARGS, PROGRAM_RESULTS, PROGRAM_CHECKS = 0, 8, 16, 24
 PROGRAM_TASK_COUNT, PROGRAM_TASKS, PROGRAM_THREADS, PROGRAM_MAX_REFS, PROGRAM_CLEARS = 32, 40, 48, 56, 64
 PROGRAM_CONSTANTS = 72
-CHECK_DTYPE, CHECK_ELEMENTS, CHECK_LABEL, CHECK_SIZE = 0, 8, 16, 24
+CHECK_DTYPE, CHECK_ELEMENTS, CHECK_LABEL, CHECK_FRESH, CHECK_SIZE = 0, 8, 16, 24, 32
 TASK_CODE, TASK_BOUNDS, TASK_REFS, TASK_REF_COUNT, TASK_START, TASK_STOP = 0, 8, 16, 24, 32, 40
 TASK_GRAIN, TASK_LANES, TASK_COMBINE, TASK_SLOT, TASK_MOST_SLOTS, TASK_SIZE = 48, 56, 64, 72, 80, 88
 MESSAGE_SIZE = 512
@@ -130,11 +131,18 @@ def _checks(layout: Layout) -> list[str]:
     """Constants: what each operand and result must be."""
     expected = [(_label("operand", k, v), v) for k, v in enumerate(layout.program.params)]
     expected += [(_label("result", k, v), v) for k, v in enumerate(layout.written)]
+    taken_over = set(layout.aliases.values())
     rows = [(label, abi.XLA_DTYPES[v.dtype], ref_type(v).size) for label, v in expected]
+    fresh = [0] * len(layout.program.params)
+    fresh += [0 if k in taken_over else large_bytes(ref_type(v).nbytes) for k, v in enumerate(layout.written)]
     if layout.scratch_bytes:
         rows.append(("the scratch result", abi.XLA_BYTE, layout.scratch_bytes))
+        fresh.append(large_bytes(layout.scratch_bytes))
     lines = [f"@label_{k} = private constant {c_string(label)}" for k, (label, _, _) in enumerate(rows)]
-    records = [_struct([f"i64 {dtype}", f"i64 {size}", f"ptr @label_{k}"]) for k, (_, dtype, size) in enumerate(rows)]
+    records = [
+        _struct([f"i64 {dtype}", f"i64 {size}", f"ptr @label_{k}", f"i64 {fresh[k]}"])
+        for k, (_, dtype, size) in enumerate(rows)
+    ]
     return [*lines, f"@checks = private constant {_struct(records)}"]
 
 
@@ -160,7 +168,7 @@ def _task_record(layout: Layout, k: int, task: Task, shape: TaskShape) -> str:
 
 def launcher_text(triple: str) -> str:
     """LLVM IR of the launcher: exports `qd_run`, the parallel loops and `qd_api_seen`."""
-    return "\n".join([abi.PRELUDE, abi.dtype_names(), parallel_for(triple), CLEARS, _RUN])
+    return "\n".join([abi.PRELUDE, abi.dtype_names(), parallel_for(triple), CLEARS, large_pages(triple), _RUN])
 
 
 def _format(name: str, text: str) -> str:
@@ -247,7 +255,7 @@ entry:
   %list = call ptr @load_ptr(ptr %frame, i64 %list_offset)
   br label %head
 head:
-  %i = phi i64 [0, %entry], [%i1, %keep]
+  %i = phi i64 [0, %entry], [%i1, %keep], [%i1, %advise]
   %inside = icmp slt i64 %i, %count
   br i1 %inside, label %body, label %done
 body:
@@ -270,6 +278,11 @@ keep:
   %ps = getelementptr ptr, ptr %slots, i64 %i
   store ptr %data, ptr %ps
   %i1 = add i64 %i, 1
+  %fresh = call i64 @load_i64(ptr %check, i64 {CHECK_FRESH})
+  %large = icmp ne i64 %fresh, 0
+  br i1 %large, label %advise, label %head
+advise:
+  call void @advise_large(ptr %data, i64 %fresh)
   br label %head
 bad:
   %e = call ptr @buffer_error(ptr %frame, ptr %program, ptr %check, i64 %dtype, i64 %n)

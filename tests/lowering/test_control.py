@@ -350,3 +350,23 @@ def test_sixty_four_bit_indices():
         b.store(y, a, index)
     made = Task("range_for", index, wide(0), wide(n), block.close())
     agrees(program([x, y], made, [y]), arguments(n)[::2])
+
+
+@pytest.mark.parametrize("n", [1, 47, 48, 49, 96, 143, 200])
+def test_three_vectors_side_by_side(n: int):
+    """Steps of 48 lanes, no power of two, without a loop (whole steps need no mask) and with one."""
+
+    def short(b: Builder, i, x, k, y, z):
+        b.store(y, b("mul", b.load(x, i), f32(2)), i)
+        b.store(z, b("add", b.load(k, i), i), i)
+
+    def long(b: Builder, i, x, k, y, z):
+        def body(j, total):
+            return b("add", total, b("mul", b.load(x, i), b.convert(j, F32)))
+
+        (total,) = loop(b, i32(0), i32(5), i32(1), [f32(0)], lambda j, c: [body(j, c)])
+        b.store(y, total, i)
+        b.store(z, i, i)
+
+    for made in (short, long):
+        check(made, n, vectors=(3,))

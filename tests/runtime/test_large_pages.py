@@ -1,0 +1,58 @@
+"""Large pages are asked for by large fresh results only, and results are the same with and without."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from lowering.runtime.handler import TaskShape, handler_text, launcher_text
+from lowering.runtime.large_pages import LARGE_BYTES, large_bytes, large_pages
+from lowering.runtime.layout import plan_layout
+from qdtrace.ir.builder import ref_var
+from qdtrace.ir.program import Program
+from tests.runtime.programs import F32, compiled, range_for
+
+LIMIT = LARGE_BYTES // 4
+
+
+def program(size: int, *, in_place: bool = False) -> Program:
+    """Twice `x`, in place or in a fresh result, through a buffer that is not returned."""
+    x, y, t = ref_var(F32, (size,), "x"), ref_var(F32, (size,), "y"), ref_var(F32, (size,), "t")
+    first = range_for(lambda b, i: b.store(t, b("add", b.load(x, i), b.load(x, i)), i), size)
+    out = x if in_place else y
+    second = range_for(lambda b, i: b.store(out, b.load(t, i), i), size)
+    return Program("p", (x,), (t,) if in_place else (y, t), (first, second), (out,))
+
+
+def fresh_bytes(made: Program) -> list[int]:
+    """What the table of the handler says of operands and results, in order."""
+    text = handler_text(plan_layout(made), [TaskShape(1, 1, 0)] * len(made.tasks))
+    (table,) = re.findall(r"@checks = private constant (.*)", text)
+    return [int(n) for n in re.findall(r"ptr @label_\d+, i64 (\d+)", table)]
+
+
+def test_only_large_fresh_results_ask() -> None:
+    assert fresh_bytes(program(LIMIT)) == [0, LARGE_BYTES, LARGE_BYTES]
+    assert fresh_bytes(program(LIMIT - 16)) == [0, 0, 0]
+    # a result that takes over an operand's memory has its pages already
+    assert fresh_bytes(program(LIMIT, in_place=True)) == [0, 0, LARGE_BYTES]
+
+
+def test_the_limit() -> None:
+    assert [large_bytes(n) for n in (0, LARGE_BYTES - 1, LARGE_BYTES, 1 << 40)] == [0, 0, LARGE_BYTES, 1 << 40]
+
+
+def test_other_systems_do_nothing() -> None:
+    assert "madvise" in large_pages("x86_64-unknown-linux-gnu")
+    assert "madvise" not in launcher_text("arm64-apple-darwin23.0")
+
+
+@pytest.mark.parametrize("size", [LIMIT - 1, LIMIT, LIMIT + 1, 3 * LIMIT + 5])
+def test_results(size: int) -> None:
+    x = np.arange(size, dtype=np.float32)
+    (y,) = compiled(program(size)).call(x)
+    np.testing.assert_array_equal(np.asarray(y), 2 * x)
+    (z,) = compiled(program(size, in_place=True)).call(x)
+    np.testing.assert_array_equal(np.asarray(z), 2 * x)
