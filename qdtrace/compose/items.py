@@ -9,6 +9,7 @@ import numpy as np
 
 from qdtrace.compose.jaxprs import has_marker, is_literal
 from qdtrace.trace import markers
+from qdtrace.trace.compat import Literal
 from qdtrace.trace.indexing import WHOLE_LIMIT
 from qdtrace.trace.regions import Region
 
@@ -20,25 +21,34 @@ def region_inputs(item: Any) -> Iterable[Any]:
     """Jaxpr variables an item reads and does not bind, in order; each region is looked at once."""
     if not isinstance(item, Region):
         return [v for v in item.invars if not is_literal(v)]
-    known = _inputs.get(item)
+    if item.eqn is None:
+        return body_inputs(item)
+    begin = dict.fromkeys(region_inputs(item.eqn))
+    return begin | {v: None for v in body_inputs(item) if v not in item.eqn.outvars}
+
+
+def body_inputs(region: Region) -> Iterable[Any]:
+    """The same of what is inside a region, which may read what its begin marker binds."""
+    known = _inputs.get(region)
     if known is None:
-        known = _inputs[item] = tuple(_free(item))
+        known = _inputs[region] = _free(region)
     return known
 
 
-_inputs: WeakKeyDictionary[Region, tuple[Any, ...]] = WeakKeyDictionary()
+_inputs: WeakKeyDictionary[Region, dict[Any, None]] = WeakKeyDictionary()
 
 
 def _free(region: Region) -> dict[Any, None]:
     bound: set[Any] = set()
     free: dict[Any, None] = {}
-    if region.eqn is not None:
-        free.update(dict.fromkeys(region_inputs(region.eqn)))
-        bound.update(region.eqn.outvars)
     for inner in region.items:
-        free.update((v, None) for v in region_inputs(inner) if v not in bound)
-        if not isinstance(inner, Region):
-            bound.update(inner.outvars)
+        if isinstance(inner, Region):
+            free.update((v, None) for v in region_inputs(inner) if v not in bound)
+            continue
+        for v in inner.invars:
+            if not isinstance(v, Literal) and v not in bound:
+                free[v] = None
+        bound.update(inner.outvars)
     if region.test is not None and not is_literal(region.test[1]) and region.test[1] not in bound:
         free[region.test[1]] = None
     return free

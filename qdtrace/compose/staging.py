@@ -24,7 +24,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from qdtrace.compose.call import StagedProgram, call
-from qdtrace.compose.items import alone, begin_marker, body_of, has_jump, has_tasks, reads_of, region_inputs
+from qdtrace.compose.items import (
+    alone,
+    begin_marker,
+    body_inputs,
+    body_of,
+    has_jump,
+    has_tasks,
+    reads_of,
+    region_inputs,
+)
 from qdtrace.compose.jaxprs import (
     bind_eqn,
     has_marker,
@@ -263,7 +272,7 @@ class Stager:
             stop = builder("select", self._predicate(builder), stop, start)
         unit = getattr(step, "value", None) == 1
         index = scalar_var(dtype, "i")
-        env = {v: self.operand(builder, v) for v in dict.fromkeys(region_inputs(body_of(region))) if v is not index_var}
+        env = {v: self.operand(builder, v) for v in body_inputs(region) if v is not index_var}
         first, last = start, stop
         if not unit:
             first, last = literal(0, dtype), _trip_count(builder, start, stop, step, region.loc)

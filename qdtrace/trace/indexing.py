@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from dataclasses import dataclass
@@ -125,7 +126,7 @@ def _static_slice(k: slice, axis: int, n: int) -> tuple[int, int, int]:
 
 def _is_integer_scalar(k: Any) -> bool:
     dtype, shape = getattr(k, "dtype", None), getattr(k, "shape", None)
-    return dtype is not None and shape == () and jnp.issubdtype(dtype, jnp.integer)
+    return dtype is not None and shape == () and _rank(dtype) == 1
 
 
 def _index_operand(k: Any, axis: int, shape: tuple[int, ...]) -> Any:
@@ -192,7 +193,9 @@ def default_dtype(value: Any) -> np.dtype:
     return np.dtype(value.dtype)
 
 
+@functools.lru_cache(maxsize=256)
 def _rank(dtype: Any) -> int:
+    """Of bool, integers, floats and complex numbers, from 0 on; -1 of anything else."""
     for rank, kind in enumerate((jnp.bool_, jnp.integer, jnp.floating, jnp.complexfloating)):
         if jnp.issubdtype(dtype, kind):
             return rank
@@ -202,7 +205,7 @@ def _rank(dtype: Any) -> int:
 def as_array(value: Any, what: str) -> Any:
     """A number, a tracer or a NumPy array from anything array-like."""
     value = as_value(value)
-    if isinstance(value, (bool, int, float, complex, np.generic, np.ndarray, jax.Array)):
+    if isinstance(value, (Tracer, bool, int, float, complex, np.generic, np.ndarray, jax.Array)):
         return value
     try:
         if isinstance(value, (str, bytes)):  # NumPy would read it as the name of a dtype

@@ -56,6 +56,8 @@ if TYPE_CHECKING:
     from qdtrace.trace.importer.bodies import Bodies, Key, Operands
     from qdtrace.trace.regions import Region
 
+PLAIN: dict[Any, DType] = {d.numpy: d for d in DType}
+"""Element types that graphs have."""
 LARGE_CONSTANT = 64
 """Constants of more elements are kept in memory from the start."""
 
@@ -113,7 +115,10 @@ class Importer(MemoryOps):
     def read(self, env: dict[Any, Value], atom: Any) -> Value:
         """The value of a jaxpr variable or literal."""
         if isinstance(atom, compat.Literal):
-            return self.constant_value(atom.val, atom.aval)
+            aval: Any = atom.aval
+            if not aval.shape and aval.dtype in PLAIN:
+                return rank0(constant(np.asarray(atom.val, aval.dtype)[()]))
+            return self.constant_value(atom.val, aval)
         try:
             value = env[atom]
         except KeyError:
@@ -123,7 +128,7 @@ class Importer(MemoryOps):
                 loc=self.builder.loc,
                 help="keep it in a qd.local() made before the loop, or in a buffer",
             ) from None
-        if type(value) is np.ndarray and value.ndim != len(atom.aval.shape):
+        if type(value) is np.ndarray and value.ndim and value.ndim != len(atom.aval.shape):
             value = env[atom] = join_pairs(value)
         elif type(value) is ArrayRef and value.ndim != len(atom.aval.shape):
             value = env[atom] = ArrayRef(value.var, pair=True)
@@ -169,6 +174,9 @@ class Importer(MemoryOps):
     def dtype_of(self, aval: Any) -> DType:
         """The graph dtype of an array; of the parts of a pair."""
         dtype = aval.dtype
+        known = PLAIN.get(dtype)
+        if known is not None:
+            return known
         if not isinstance(dtype, np.dtype):
             self._check_key(dtype)
             return DType.u32

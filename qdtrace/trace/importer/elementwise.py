@@ -68,14 +68,17 @@ def _is_complex(aval: Any) -> bool:
 
 
 def _direct(name: str) -> Callable[..., Value]:
+    on_bool = _ON_BOOL.get(name, name)
+
     def run(imp: Importer, eqn: Any, *values: Value) -> Value:
         aval = eqn.outvars[0].aval
-        source = eqn.invars[0].aval
-        if _is_complex(source):
+        kind = getattr(eqn.invars[0].aval.dtype, "kind", "")
+        if kind == "c":
             return complexes.per_pair(imp, name, aval, values, eqn.params)
-        op, graph = imp.op, name
-        if source.dtype == np.bool_:
-            graph = _ON_BOOL.get(name, name)
+        op, graph = imp.op, on_bool if kind == "b" else name
+        if not aval.shape and type(values[0]) is np.ndarray and type(values[-1]) is np.ndarray:
+            # most equations of most programs
+            return rank0(op(graph, *[v.item() for v in values]))
         fn = lambda *elements: op(graph, *elements)  # noqa: E731 - chosen by name
         return per_element(imp, fn, aval.shape, imp.dtype_of(aval), values)
 

@@ -69,7 +69,9 @@ def import_items(imp: Importer, items: Sequence[Any], env: dict[Any, Value]) -> 
         else:
             imp.import_eqn(item, env)
             for var in item.outvars:
-                hold(env[var])
+                value = env[var]
+                if type(value) is not np.ndarray:
+                    hold(value)
 
 
 def _jumps(items: Sequence[Any], nested: bool = False) -> Any:

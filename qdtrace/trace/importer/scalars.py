@@ -160,7 +160,7 @@ class ScalarOps:
             folded = self._fold(name, args, params)
             if folded is not None:
                 return folded
-        elif len(args) == 2 and not params:
+        elif len(args) == 2 and not params and (first is args[1] or type(first) is Literal or type(args[1]) is Literal):
             same = _same(name, *args)
             if same is not None:
                 return same
