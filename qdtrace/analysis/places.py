@@ -7,13 +7,12 @@ number are never the same: `b[i]` and `b[i + 1]`, whatever `i` is. Different ref
 Forms are exact modulo 2**32 and an index is inside of its axis (others are undefined), so for axes of less than 2**32
 elements equality of forms modulo 2**32 is equality of indices. References with a longer axis are not looked at.
 
-Nothing here speaks of other iterations, but for `private_references`. A comparison with a place whose variables are all
+Nothing here speaks of other iterations, but for `References`. A comparison with a place whose variables are all
 bound outside of a loop holds for every iteration of that loop: what varies in it is a term or an interval of the other.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from enum import Enum, auto
 from math import gcd
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
 
 MEMORY = frozenset({"load", "store", "accum", "atomic"})
 """Names of the primitives that touch an element of a reference."""
+_PLAIN = frozenset({"load", "store"})
 _WRAP = 1 << 32
 
 Terms = tuple[frozenset[tuple["Term", int]], ...]
@@ -86,6 +86,8 @@ class Places:
 
     def __init__(self, forms: AffineForms) -> None:
         self.forms = forms
+        self._parts: dict[int, tuple[frozenset[tuple[Term, int]], int, Atom]] = {}
+        """By the `id` of an atom, which is kept alive: literals are slow to hash."""
 
     def of(self, eqn: Eqn) -> Place:
         """The place of a load, store, accumulation or atomic."""
@@ -95,9 +97,18 @@ class Places:
 
     def at(self, ref: Var, indices: tuple[Atom, ...]) -> Place:
         """The place of an index tuple."""
-        forms = [self.forms.of(a) for a in indices]
-        terms = tuple([frozenset(f.terms.items()) for f in forms])
-        return Place(ref, terms, tuple([f.constant % _WRAP for f in forms]), indices)
+        get = self._parts.get
+        parts = [get(id(a)) or self._part(a) for a in indices]
+        return Place(ref, tuple([p[0] for p in parts]), tuple([p[1] for p in parts]), indices)
+
+    def _part(self, index: Atom) -> tuple[frozenset[tuple[Term, int]], int, Atom]:
+        form = self.forms.of(index)
+        made = self._parts[id(index)] = frozenset(form.terms.items()), form.constant % _WRAP, index
+        return made
+
+    def renew(self, var: Var) -> None:
+        """Says that the form of a variable has changed."""
+        self._parts.pop(id(var), None)
 
     def meet(self, a: Place, b: Place) -> Meeting:
         """Whether two places of one reference are the same element."""
@@ -129,41 +140,42 @@ def is_private_memory(ref: Var) -> bool:
     return ref_type(ref).space is Space.LOCAL
 
 
-@dataclass(frozen=True, slots=True)
 class References:
     """What a task does to each reference, over all its iterations."""
 
-    private: frozenset[Var]
-    """Every element is touched by one iteration at most (always so in a serial task)."""
-    tracked: frozenset[Var]
-    """What an iteration stored or loaded stays as it is until the iteration itself writes: the reference is private,
-    or the task neither accumulates into it nor updates it atomically (anything else would be a race)."""
-    modes: dict[Var, frozenset[str]]
-    """Names of the primitives used on it; for accumulations the operation."""
-    counts: Counter[Var]
-    """Number of memory equations."""
+    def __init__(self, task: Task, forms: AffineForms) -> None:
+        self.accesses: dict[Var, list[Eqn]] = {}
+        """The memory equations of each reference."""
+        for eqn in walk_task(task):
+            if eqn.primitive.name in MEMORY:
+                self.accesses.setdefault(eqn.invars[0], []).append(eqn)  # type: ignore[arg-type]
+        self._injectivity = Injectivity(task, forms)
+        self._is_serial = task.index is None
+        self._private: dict[Var, bool] = {}
+        self._modes: dict[Var, frozenset[str]] = {}
+        self.tracked = frozenset(ref for ref in self.accesses if self._is_tracked(ref))
+        """What an iteration stored or loaded stays as it is until the iteration itself writes: the reference is
+        private, or the task neither accumulates into it nor updates it atomically (anything else would be a race)."""
 
+    def _is_tracked(self, ref: Var) -> bool:
+        return is_comparable(ref) and (self.modes(ref) <= _PLAIN or self.is_private(ref))
 
-def references_of(task: Task, forms: AffineForms) -> References:
-    """The facts of a task; linear in its size."""
-    accesses: dict[Var, list[Eqn]] = {}
-    for eqn in walk_task(task):
-        if eqn.primitive.name in MEMORY:
-            accesses.setdefault(eqn.invars[0], []).append(eqn)  # type: ignore[arg-type]
-    injectivity = Injectivity(task, forms)
-    private: set[Var] = set()
-    tracked: set[Var] = set()
-    modes: dict[Var, frozenset[str]] = {}
-    for ref, eqns in accesses.items():
-        if not is_comparable(ref):
-            continue
-        used = modes[ref] = frozenset([_mode(e) for e in eqns])
-        if task.index is None or is_private_memory(ref) or _share_a_key(injectivity, eqns):
-            private.add(ref)
-        if ref in private or used <= {"load", "store"}:
-            tracked.add(ref)
-    counts = Counter({ref: len(eqns) for ref, eqns in accesses.items()})
-    return References(frozenset(private), frozenset(tracked), modes, counts)
+    def modes(self, ref: Var) -> frozenset[str]:
+        """Names of the primitives used on it; for accumulations the operation."""
+        found = self._modes.get(ref)
+        if found is None:
+            found = self._modes[ref] = frozenset([_mode(e) for e in self.accesses[ref]])
+        return found
+
+    def is_private(self, ref: Var) -> bool:
+        """Every element is touched by one iteration at most (always so in a serial task)."""
+        found = self._private.get(ref)
+        if found is None:
+            found = is_comparable(ref) and (
+                self._is_serial or is_private_memory(ref) or _share_a_key(self._injectivity, self.accesses[ref])
+            )
+            self._private[ref] = found
+        return found
 
 
 def _mode(eqn: Eqn) -> str:
@@ -173,8 +185,9 @@ def _mode(eqn: Eqn) -> str:
 
 def _share_a_key(injectivity: Injectivity, eqns: Iterable[Eqn]) -> bool:
     common = None
-    for eqn in eqns:
-        keys = injectivity.keys(indices_of(eqn))
+    different = {tuple(map(id, indices)): indices for indices in map(indices_of, eqns)}
+    for indices in different.values():
+        keys = injectivity.keys(indices)
         common = keys if common is None else common & keys
         if not common:
             return False

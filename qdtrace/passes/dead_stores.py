@@ -31,15 +31,13 @@ from qdtrace.analysis.affine import AffineForms
 from qdtrace.analysis.coverage import reads_of, stored_completely
 from qdtrace.analysis.effects import PURE, Access, access_of
 from qdtrace.analysis.place_table import LIMIT, SCAN, PlaceTable
-from qdtrace.analysis.places import Place, Places, is_private_memory, levels_of, places_in, references_of
+from qdtrace.analysis.places import Place, Places, References, is_private_memory, levels_of, places_in
 from qdtrace.ir.program import Block, Eqn, Program, Task, Var
 from qdtrace.passes.base import Pass
 from qdtrace.passes.unreachable import trip_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
-
-    from qdtrace.analysis.places import References
 
 _READERS = frozenset({"load", "accum", "atomic"})
 
@@ -93,14 +91,14 @@ def _swept(task: Task, live: Collection[Var]) -> tuple[Task, list[Eqn]]:
     if not touched.writes:
         return task, []
     forms = AffineForms(task, flips=True)
-    references = references_of(task, forms)
+    references = References(task, forms)
     reads = reads_of(task)
     gone = {
         ref for ref in references.tracked & touched.writes
-        if ref not in live and not is_private_memory(ref) and (ref in references.private or ref not in reads)
+        if ref not in live and not is_private_memory(ref) and (ref not in reads or references.is_private(ref))
     }  # fmt: skip
     # Nothing to find where nothing is touched twice.
-    if not gone and all(references.counts[ref] < 2 for ref in touched.writes & references.tracked):
+    if not gone and all(len(references.accesses[ref]) < 2 for ref in touched.writes & references.tracked):
         return task, []
     sweeper = _Sweeper(Places(forms), references, access, levels_of(task))
     sweeper.futures.update({ref: _Future(gone=True) for ref in gone})

@@ -38,10 +38,10 @@ from qdtrace.analysis.places import (
     Meeting,
     Place,
     Places,
+    References,
     is_comparable,
     is_private_memory,
     levels_of,
-    references_of,
 )
 from qdtrace.analysis.ranges import range_of_dtype
 from qdtrace.analysis.region_summary import Summaries, surely_runs
@@ -56,7 +56,6 @@ from qdtrace.passes.promote_cells import PromoteCells
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from qdtrace.analysis.places import References
     from qdtrace.analysis.ranges import Ranges
     from qdtrace.analysis.region_summary import Key
 
@@ -89,7 +88,7 @@ class LoopPlaces(Pass):
             return task
         forms = AffineForms(task, flips=True)
         walker = _Walker(
-            Places(forms), references_of(task, forms), levels_of(task), ranges_of(task), set_before, self.fast_math
+            Places(forms), References(task, forms), levels_of(task), ranges_of(task), set_before, self.fast_math
         )
         body = walker.block(task.body, 1)
         return task if body is task.body else PromoteCells().on_task(replace(task, body=body), program)
@@ -251,7 +250,7 @@ class _Walker:
         if ref in self.references.tracked:
             if any(self.places.meet(place, u.places[0]) is not Meeting.NEVER for k, u in uses.items() if k != key):
                 return None
-            free = in_range and ref in self.references.private
+            free = in_range and self.references.is_private(ref)
             op, loads = "", key in once.exposed or key not in once.written
             may_load = before is not None or (free and ref in self.set_before)
             may_store = bool(before) or free
@@ -270,7 +269,7 @@ class _Walker:
             surely = key in once.accessed
             if not surely and not all(isinstance(a, Literal) for a in place.indices):
                 return None
-            if bool(before) or (in_range and ref in self.set_before and self.references.modes[ref] == modes):
+            if bool(before) or (in_range and ref in self.set_before and self.references.modes(ref) == modes):
                 guarded = False
             elif surely:
                 guarded = not runs

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, ClassVar
 from qdtrace.analysis.affine import AffineForms
 from qdtrace.analysis.effects import PURE, Access, access_of
 from qdtrace.analysis.place_table import SCAN, PlaceTable
-from qdtrace.analysis.places import Place, Places, places_in, references_of
+from qdtrace.analysis.places import Place, Places, References, places_in
 from qdtrace.ir.primitives import PRIMITIVES
 from qdtrace.ir.program import Atom, Block, Eqn, Program, Task, Var
 from qdtrace.ir.types import ScalarType
@@ -44,7 +44,6 @@ from qdtrace.passes.promote_cells import combining
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from qdtrace.analysis.places import References
 
     Note = Callable[[str, Eqn, "list[tuple[Place, Atom | None]]"], None]
 
@@ -69,9 +68,9 @@ def forwarded(task: Task, note: Note | None = None) -> Task:
     if not touched.reads and not touched.writes:
         return task
     forms = AffineForms(task, flips=True)
-    references = references_of(task, forms)
+    references = References(task, forms)
     # Nothing to find where no reference is touched twice.
-    if all(n < 2 or ref not in references.tracked for ref, n in references.counts.items()):
+    if all(len(references.accesses[ref]) < 2 for ref in references.tracked):
         return task
     return _Forwarder(forms, references, access, note).rewrite(task)
 
@@ -165,6 +164,8 @@ class _Forwarder:
                 self._memory(eqn, out)
             else:
                 self.forms.visit(eqn)
+                if eqn.outvars:
+                    self.places.renew(eqn.outvars[0])
                 out.append(eqn)
         return out
 
@@ -184,6 +185,7 @@ class _Forwarder:
             value = self.replaced[var] = self._value(known)
             if not value.dtype.is_float:
                 self.forms.forms[var] = self.forms.of(value)
+                self.places.renew(var)
             if known is not value:
                 facts.put(place, value)
             return
