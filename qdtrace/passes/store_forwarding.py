@@ -14,7 +14,8 @@ A forward data-flow over the structured blocks. A fact says that a place (`analy
 - `forward`: a load of a place with a fact becomes its value; a load or store makes a fact.
 - `choose`: where both sides of an `if` leave facts with different values, the `if` gives the value, if it is asked for.
 - `accum_to_store`: an accumulation into a place with a fact becomes an operation and a store, where no other iteration
-  can add to it. The order of operations stays.
+  can add to it. Without a fact it becomes a load too, if the task touches the place again: the next accumulation then
+  has a fact. The order of operations stays.
 - `store_same`: a store of the value that is there already goes.
 
 A write ends the facts of all places that it may touch: `b[i + 1]` leaves `b[i]` alone, `b[j]` does not. Facts enter a
@@ -22,12 +23,13 @@ loop for places that nothing in the loop writes, and outlive it for the same; wh
 it may not have run. Facts of a reference that the task accumulates into, or updates atomically, at elements that other
 iterations may touch are never made: any other write by another iteration would be a race.
 
-Never moves a load and adds none. Never looks from one iteration of a loop to the next. Linear in the size of the task
+Never moves a load. Never looks from one iteration of a loop to the next. Linear in the size of the task
 times its depth: a reference has a limited number of facts.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -42,13 +44,15 @@ from qdtrace.passes.base import TaskPass
 from qdtrace.passes.promote_cells import combining
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
+
+    from qdtrace.analysis.region_summary import Key
 
 
     Note = Callable[[str, Eqn, "list[tuple[Place, Atom | None]]"], None]
 
 _WRITERS = frozenset({"store", "accum", "atomic"})
-_STORE = PRIMITIVES["store"]
+_LOAD, _STORE = PRIMITIVES["load"], PRIMITIVES["store"]
 
 
 @dataclass(frozen=True)
@@ -136,6 +140,7 @@ class _Forwarder:
         self.note = note
         self.facts: dict[Var, _Facts] = {}
         self.replaced: dict[Var, Atom] = {}
+        self.repeated: set[Key] | None = None
 
     def rewrite(self, task: Task) -> Task:
         # The head is a block of its own: other iterations may have written since it read.
@@ -192,6 +197,10 @@ class _Forwarder:
         value = eqn.invars[1]
         if name == "store" and known is not None and known == value:
             return  # store_same
+        if name == "accum" and known is None and place.key in self._repeated():
+            old = Var(ScalarType(place.ref.dtype), place.ref.hint)
+            out.append(Eqn(_LOAD, (place.ref, *place.indices), (old,), {}, (), eqn.loc))
+            known = old
         if name == "accum" and known is not None:  # accum_to_store
             var = Var(ScalarType(place.ref.dtype), place.ref.hint)
             operation = combining(str(eqn.params["op"]), var.dtype)
@@ -204,6 +213,17 @@ class _Forwarder:
         if name == "store":
             facts.put(place, value)
         out.append(eqn)
+
+    def _repeated(self) -> Collection[Key]:
+        """Places into which the task accumulates and that it touches elsewhere too."""
+        if self.repeated is None:
+            counts: Counter[Key] = Counter()
+            for ref in self.references.tracked:
+                eqns = self.references.accesses[ref]
+                if any(e.primitive.name == "accum" for e in eqns):
+                    counts.update(self.places.of(e).key for e in eqns)
+            self.repeated = {key for key, n in counts.items() if n > 1}
+        return self.repeated
 
     def _value(self, value: _Value) -> Atom:
         """The atom of a value; an `if` gets the result that it needs for it."""

@@ -295,6 +295,20 @@ store y t i
     check(forward, task(text), task(after))
 
 
+def test_accumulations_into_one_place_share_a_load() -> None:
+    text = "q: f32 = load x i\naccum[op=add] b q i\nstore y q i\naccum[op=add] b 2.0:f32 i"
+    after = """
+q: f32 = load x i
+o: f32 = load b i
+s: f32 = add o q
+store b s i
+store y q i
+t: f32 = add s 2.0:f32
+store b t i
+"""
+    check(forward, task(text), task(after))
+
+
 def test_accumulation_of_truth_values() -> None:
     text = "q: f32 = load x i\np: bool = gt q 0.0:f32\nstore t false i\naccum[op=add] t p i"
     got = "q: f32 = load x i\np: bool = gt q 0.0:f32\nstore t false i\ns: bool = or false p\nstore t s i"
@@ -305,8 +319,9 @@ def test_accumulation_of_truth_values() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        # nothing is known of the place: the emitter sees to it
-        "q: f32 = load x i\naccum[op=add] b q i\naccum[op=add] b q i",
+        # nothing is known of the place, and nothing is gained: the emitter sees to it
+        "q: f32 = load x i\naccum[op=add] b q i\nstore y q i",
+        "q: f32 = load x i\nk: i32 = min i 3:i32\naccum[op=add] r q i k\naccum[op=add] r q i 0:i32",
         # other iterations add to it too
         "q: f32 = load x i\nj: i32 = load e i\na: f32 = load b i\naccum[op=add] b q j\nc: f32 = load b i\nstore y c i",
         "q: f32 = load x i\nj: i32 = div i 2:i32\naccum[op=max] b q j\naccum[op=max] b q j",
@@ -380,8 +395,9 @@ j: i32 = load n
 store c 1.0:f32 j
 a: f32 = add 1.0:f32 2.0:f32
 store c a j
-accum[op=add] b a 0:i32
-d: f32 = load b 0:i32
+o: f32 = load b 0:i32
+d: f32 = add o a
+store b d 0:i32
 f: f32 = add d d
 store b f 0:i32
 store y f 0:i32
