@@ -17,7 +17,7 @@ from qdtrace.ir.program import Literal, Var, ref_type
 from qdtrace.ir.types import Space
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterator
 
     from qdtrace.analysis.affine import Form
     from qdtrace.ir.program import Atom, Block, Eqn, Program, Task
@@ -49,7 +49,7 @@ class StoredBefore:
         found = dict.fromkeys((*program.params, *program.initial), 0)
         for number, task in enumerate(program.tasks):
             self._position[task] = number
-            for ref in _filled(task, found):
+            for ref in filled_by(task, found):
                 found[ref] = number + 1
         return found
 
@@ -71,7 +71,7 @@ class FullBefore:
         return isinstance(ref, Var) and self._facts.find(self._task, ref)
 
 
-def _filled(task: Task, known: dict[Var, int]) -> set[Var]:
+def filled_by(task: Task, known: Container[Atom] = ()) -> set[Var]:
     """References that a task surely stores everywhere, out of those not known to be full."""
     ranges: dict[Var, Interval] = {}
     if task.index is not None and not _bind(ranges, task.index, task.start, task.stop, 1):

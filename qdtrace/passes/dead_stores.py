@@ -28,17 +28,20 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.affine import AffineForms
-from qdtrace.analysis.coverage import reads_of, stored_completely
 from qdtrace.analysis.effects import PURE, Access, access_of
 from qdtrace.analysis.place_table import LIMIT, SCAN, PlaceTable
 from qdtrace.analysis.places import Place, Places, References, is_private_memory, levels_of, places_in
+from qdtrace.analysis.stored import filled_by
+from qdtrace.ir.primitives import Effect
 from qdtrace.ir.program import Block, Eqn, Program, Task, Var
+from qdtrace.ir.walk import walk_task
 from qdtrace.passes.base import Pass
 from qdtrace.passes.unreachable import trip_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
+_LOOKS = frozenset({Effect.READ, Effect.ACCUM})
 _READERS = frozenset({"load", "accum", "atomic"})
 
 
@@ -74,7 +77,7 @@ def without_dead_stores(
         swept, dropped = _swept(task, live)
         reads = reads_of(swept)
         if not per_task:
-            live -= stored_completely(swept, AffineForms(swept, flips=True)) - reads
+            live -= filled_by(swept) - reads
         live |= {ref for ref in reads if not is_private_memory(ref)}
         if note is not None:
             note(task, Borders(set(live), after, dropped))
@@ -83,6 +86,11 @@ def without_dead_stores(
     if all(a is b for a, b in zip(tasks, program.tasks, strict=True)):
         return program
     return replace(program, tasks=tuple(tasks))
+
+
+def reads_of(task: Task) -> set[Var]:
+    """References whose content the task looks at: what it loads, accumulates into or updates atomically."""
+    return {e.invars[0] for e in walk_task(task) if not _LOOKS.isdisjoint(e.primitive.effects)}  # type: ignore[misc]
 
 
 def _swept(task: Task, live: Collection[Var]) -> tuple[Task, list[Eqn]]:

@@ -32,7 +32,6 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from qdtrace.analysis.affine import AffineForms
-from qdtrace.analysis.coverage import stored_completely
 from qdtrace.analysis.places import (
     MEMORY,
     Meeting,
@@ -45,16 +44,17 @@ from qdtrace.analysis.places import (
 )
 from qdtrace.analysis.ranges import range_of_dtype
 from qdtrace.analysis.region_summary import Summaries, surely_runs
+from qdtrace.analysis.stored import FullBefore
 from qdtrace.ir.builder import Builder
 from qdtrace.ir.primitives import PRIMITIVES
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var, literal, ref_type
 from qdtrace.ir.types import DType, RefType, Space
-from qdtrace.passes.base import Pass
+from qdtrace.passes.base import TaskPass
 from qdtrace.passes.loop_invariant import ranges_of
 from qdtrace.passes.promote_cells import PromoteCells
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Iterable
 
     from qdtrace.analysis.ranges import Ranges
     from qdtrace.analysis.region_summary import Key
@@ -65,31 +65,18 @@ PLACES = 32
 
 
 @dataclass(frozen=True)
-class LoopPlaces(Pass):
+class LoopPlaces(TaskPass):
     """Carries what loops keep loading and storing."""
 
     name: ClassVar[str] = "loop_places"
     fast_math: bool = False
 
-    def __call__(self, program: Program) -> Program:
-        """The program with places of loops in registers."""
-        set_before = {*program.params, *program.initial}
-        tasks: list[Task] = []
-        for task in program.tasks:
-            tasks.append(self._on_task(task, program, set_before))
-            if len(set_before) < len(program.params) + len(program.buffers):
-                set_before |= stored_completely(task, AffineForms(task, flips=True))
-        if all(a is b for a, b in zip(tasks, program.tasks, strict=True)):
-            return program
-        return replace(program, tasks=tuple(tasks))
-
-    def _on_task(self, task: Task, program: Program, set_before: Collection[Var]) -> Task:
+    def on_task(self, task: Task, program: Program) -> Task:
         if not any(_has_writing_loop(e) for e in task.body.eqns):
             return task
         forms = AffineForms(task, flips=True)
-        walker = _Walker(
-            Places(forms), References(task, forms), levels_of(task), ranges_of(task), set_before, self.fast_math
-        )
+        references, full = References(task, forms), FullBefore(program, task)
+        walker = _Walker(Places(forms), references, levels_of(task), ranges_of(task), full, self.fast_math)
         body = walker.block(task.body, 1)
         return task if body is task.body else PromoteCells().on_task(replace(task, body=body), program)
 
@@ -133,7 +120,8 @@ class _Walker:
     references: References
     levels: dict[Var, int]
     ranges: Ranges
-    set_before: Collection[Var]
+    full: FullBefore
+    """References of which every element is set before the task."""
     fast_math: bool
     active: dict[Key, Var] = field(default_factory=lambda: {})
     """The cells of places that loops around carry."""
@@ -252,7 +240,7 @@ class _Walker:
                 return None
             free = in_range and self.references.is_private(ref)
             op, loads = "", key in once.exposed or key not in once.written
-            may_load = before is not None or (free and ref in self.set_before)
+            may_load = before is not None or (free and ref in self.full)
             may_store = bool(before) or free
             if may_load and may_store:
                 guarded, loads = False, loads or not runs
@@ -269,7 +257,7 @@ class _Walker:
             surely = key in once.accessed
             if not surely and not all(isinstance(a, Literal) for a in place.indices):
                 return None
-            if bool(before) or (in_range and ref in self.set_before and self.references.modes(ref) == modes):
+            if bool(before) or (in_range and ref in self.full and self.references.modes(ref) == modes):
                 guarded = False
             elif surely:
                 guarded = not runs
