@@ -12,6 +12,7 @@ from jax.core import Tracer
 
 from qdtrace.compose.collector import collector_at_rest
 from qdtrace.compose.debug import run_blocking, take_failure
+from qdtrace.compose.donation import donated_leaves
 from qdtrace.compose.staging import stage
 from qdtrace.config import current, options_from
 from qdtrace.errors import BackendError, QdError, TraceTypeError, TraceValueError
@@ -96,6 +97,7 @@ class Jitted:
             "donate_argnums": donate_argnums,
             "donate_argnames": donate_argnames,
         }
+        self._donations = donate_argnums, donate_argnames
         self._backend = backend
         try:
             jax.jit(f, **self._given_settings())  # likewise: positions and names that the function does not have
@@ -157,7 +159,8 @@ class Jitted:
                 with jax.disable_jit(False):  # loops of this package exist only while a function is traced
                     return function(*args, **kwargs)
             with collector_at_rest():
-                return _stage_call(self._function, args, kwargs, self._name, options)
+                donated = donated_leaves(self._function, args, kwargs, *self._donations)
+                return _stage_call(self._function, args, kwargs, self._name, options, donated)
 
         function = jax.jit(staged, **self._given_settings())
         self._functions[now] = run_blocking(function) if options.debug else function
@@ -216,7 +219,9 @@ def _on_backend(backend: str, name: str, tree: Any) -> Any:
     return jax.tree.map(one, _convert_foreign(tree)[0])
 
 
-def _stage_call(f: Callable[..., Any], args: Any, kwargs: Any, name: str, options: Any) -> Any:
+def _stage_call(
+    f: Callable[..., Any], args: Any, kwargs: Any, name: str, options: Any, donated: Sequence[Any]
+) -> Any:
     """Traces the function on JAX values of an enclosing `jax.jit` and stages what was traced."""
     traced = trace_function(
         f,
@@ -227,7 +232,7 @@ def _stage_call(f: Callable[..., Any], args: Any, kwargs: Any, name: str, option
         name=name,
     )
     leaves = [x for x in jax.tree.leaves((args, kwargs)) if isinstance(x, Tracer)]
-    return jax.tree.unflatten(traced.out_tree, stage(traced.root, leaves, traced.names, name, options))
+    return jax.tree.unflatten(traced.out_tree, stage(traced.root, leaves, traced.names, name, options, donated))
 
 
 def _is_static(argument: Any) -> bool:

@@ -196,13 +196,14 @@ class Segment:
         self.unsettled.append(pending)
         return pending
 
-    def finish(self, results: list[Var]) -> Program:
+    def finish(self, results: list[Var], takes_over: Mapping[Var, Var]) -> Program:
         """The program; results are what is asked for and, after it, parameters that were written."""
         self.close_serial()
         params = tuple(v for v, _ in self.operands)
         given = set(results)
         extra = [v for v in params if v in self.written and v not in given]
-        return Program(self.name, params, tuple(self.buffers), tuple(self.tasks), (*results, *extra))
+        tasks, returned = tuple(self.tasks), (*results, *extra)
+        return Program(self.name, params, tuple(self.buffers), tasks, returned, takes_over=takes_over)
 
 
 def only(element: Any) -> Atom:

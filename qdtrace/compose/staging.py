@@ -24,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from qdtrace.compose.call import StagedProgram, call
+from qdtrace.compose.donation import pair_results
 from qdtrace.compose.items import (
     alone,
     begin_marker,
@@ -67,7 +68,7 @@ from qdtrace.trace.regions import Region
 from qdtrace.trace.source import eqn_loc
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from qdtrace.config import Options
     from qdtrace.trace.importer.bodies import Bodies
@@ -77,12 +78,20 @@ SMALL = 16
 LAUNCH_HINTS = ("block_dim", "unroll", "fuse")
 
 
-def stage(root: Region, args: Sequence[Any], names: Sequence[str], name: str, options: Options) -> list[Any]:
+def stage(
+    root: Region,
+    args: Sequence[Any],
+    names: Sequence[str],
+    name: str,
+    options: Options,
+    donated: Sequence[Any] = (),
+) -> list[Any]:
     """Evaluates a traced function on JAX values (usually tracers); gives its flat outputs.
 
-    `names` are those of the arguments, for printed graphs and errors.
+    `names` are those of the arguments, for printed graphs and errors. The memory of those in `donated` is for results.
     """
     stager = Stager(name, options, hints=dict(zip(root.params, names, strict=True)))
+    stager.memory_of = pair_results(root, donated)
     for var, const in root.constants.items():
         stager.env[var] = Constant(const)
     for var, arg in zip(root.params, args, strict=True):
@@ -110,6 +119,8 @@ class Stager:
     """Jaxpr atoms that must hold for an effect to happen: of the enclosing `qd.when`s, and that no jump was taken."""
     bodies: Bodies = field(default_factory=dict)
     """Bodies of called functions that were imported."""
+    memory_of: Mapping[Any, Any] = field(default_factory=dict[Any, Any])
+    """For variables of buffers that are results: a donated argument whose memory they may have."""
     leaves: Any = None
     """In a `qd.while_` around loops: whether a `qd.break_if` was taken (a JAX bool)."""
 
@@ -201,7 +212,7 @@ class Stager:
             if variables := [v for v in self.env.names(pending) if self.used_later(v)]:
                 waiting[pending] = variables
         results = [*states.values(), *(p.ref for p in waiting)]
-        program = segment.finish(results)
+        program = segment.finish(results, self._takes_over(states))
         self._open_segment()
         if results:
             staged = StagedProgram(program, self.options)
@@ -214,6 +225,22 @@ class Stager:
 
     def _is_live(self, state: BufferState) -> bool:
         return any(map(self.used_later, self.env.names(state)))
+
+    def _takes_over(self, states: Mapping[BufferState, Var]) -> dict[Var, Var]:
+        """New buffers that may have the memory of a donated argument, which only the open segment reads."""
+        found: dict[Var, Var] = {}
+        for state, ref in states.items() if self.memory_of else ():
+            arguments = [self.memory_of[v] for v in self.env.names(state) if v in self.memory_of]
+            if state.value is not None or not arguments:
+                continue
+            params = [v for v, value in self.segment.operands if value is arguments[0]]
+            if len(params) == 1 and params[0].type == ref.type and not self._is_read_later(arguments[0]):
+                found[ref] = params[0]
+        return found
+
+    def _is_read_later(self, value: Any) -> bool:
+        entries = self.env.items()
+        return any(self.used_later(v) for v, e in entries if not isinstance(e, Pending) and e.value is value)
 
     # ------------------------------------------------------------------ graph side
     def importer(self, builder: Builder) -> Importer:

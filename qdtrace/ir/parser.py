@@ -184,8 +184,11 @@ class _Parser:
         self._advance(line)
         buffers: list[Var] = []
         initial: dict[Var, Literal] = {}
+        takes_over: dict[Var, Var] = {}
         while (line := self._peek(1)) is not None and line.take("buffer"):
             buffers.append(self._binder(line))
+            if line.take("in"):
+                takes_over[buffers[-1]] = self._name(line)
             if line.take("="):
                 initial[buffers[-1]] = self._literal(line)
             self._advance(line)
@@ -202,7 +205,7 @@ class _Parser:
         if self.at < len(self.lines):
             token = self.lines[self.at].next
             raise fail(token, f"needs the end of the program, got {token}")
-        return Program(name, tuple(params), tuple(buffers), tuple(tasks), tuple(results), initial)
+        return Program(name, tuple(params), tuple(buffers), tuple(tasks), tuple(results), initial, takes_over)
 
     def _binder(self, line: Line) -> Var:
         token = line.expect_kind("word", "a name")

@@ -116,8 +116,12 @@ class Printer:
         params = ", ".join(map(self.binder, program.params))
         self.line(0, f"program {word_text(program.name)}({params})")
         for buffer in program.buffers:
-            value = program.initial.get(buffer)
-            self.line(1, f"buffer {self.binder(buffer)}" + (f" = {self.atom(value)}" if value is not None else ""))
+            text = f"buffer {self.binder(buffer)}"
+            if (param := program.takes_over.get(buffer)) is not None:
+                text += f" in {self.known(param)}"
+            if (value := program.initial.get(buffer)) is not None:
+                text += f" = {self.atom(value)}"
+            self.line(1, text)
         for task in program.tasks:
             self.task(task, 1)
         if program.results:

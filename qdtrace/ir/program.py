@@ -155,6 +155,8 @@ class Program:
     results: tuple[Var, ...]
     initial: Mapping[Var, Literal] = field(default_factory=dict[Var, Literal])
     """What every element of a buffer is at first; a buffer that is not in it is undefined."""
+    takes_over: Mapping[Var, Var] = field(default_factory=dict[Var, Var])
+    """Results out of `buffers` that may have the memory of a parameter: nobody needs its content after the call."""
 
 
 def ref_type(var: Atom) -> RefType:

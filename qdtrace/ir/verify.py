@@ -7,6 +7,7 @@ The rules, by the name an error begins with:
 - `reference`: buffers are global; references are never carried, yielded or chosen, so that it is always known which
   memory an equation means.
 - `initial`: an initial value is a literal of its buffer's dtype; parameters have none.
+- `memory`: what may take over the memory of a parameter is a returned buffer of its type, one for each parameter.
 - `task`: kinds, bounds and index fit; a body has no parameters and no results.
 - `head`: a head writes no buffer, and the body uses no cell of it and nothing of it that depends on a load from a
   buffer the task writes (each thread may evaluate the head anew, while others write).
@@ -54,6 +55,7 @@ class _Verifier:
             if var not in buffers:
                 raise self._error("initial", f"{self._name(var)} has an initial value but is no buffer")
             self._check_initial(var, value)
+        self._check_takes_over()
         for task in program.tasks:
             before = set(self.visible)
             self._task(task)
@@ -114,6 +116,19 @@ class _Verifier:
         if not isinstance(value, Literal) or value.type != ScalarType(var.dtype):
             raise self._error("initial", f"{self._name(var)} needs a literal of {var.dtype.value}, got {value!r}")
         self._use((value,), None)
+
+    def _check_takes_over(self) -> None:
+        program, taken = self.program, set[Var]()
+        for var, param in program.takes_over.items():
+            if param not in program.params:
+                raise self._error("memory", f"{self._name(param)} is no parameter of the program")
+            if var not in program.buffers or var not in program.results:
+                raise self._error("memory", f"{self._name(var)} is no buffer that is returned")
+            if var.type != param.type:
+                raise self._error("memory", f"{self._name(var)} needs the type {param.type} of {self._name(param)}")
+            if param in taken:
+                raise self._error("memory", f"{self._name(param)} is taken over twice")
+            taken.add(param)
 
     def _task(self, task: Task) -> None:
         if task.kind not in ("range_for", "serial"):

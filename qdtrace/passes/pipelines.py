@@ -21,6 +21,7 @@ from qdtrace.passes.observers import finish, listening, memory_reporter, observe
 from qdtrace.passes.peephole import Peephole
 from qdtrace.passes.predicate import Predicate
 from qdtrace.passes.promote_cells import PromoteCells
+from qdtrace.passes.reuse_donated import ReuseDonated
 from qdtrace.passes.simplify import ROUNDS, Simplify
 from qdtrace.passes.store_forwarding import StoreForwarding
 from qdtrace.passes.strength_reduction import StrengthReduction
@@ -57,6 +58,7 @@ PASSES: Mapping[str, Callable[[Options], Pass]] = {
     "predicate": lambda options: Predicate(),
     "strength_reduction": lambda options: StrengthReduction(),
     "clear_buffers": lambda options: ClearBuffers(),
+    "reuse_donated": lambda options: ReuseDonated(),
 }
 """Every pass by its name, made for some options."""
 
@@ -117,6 +119,8 @@ def stages(options: Options, observers: Sequence[Observer] = (), *, each_pass: b
         # loops have constant indices, so private arrays are taken apart once more, and rows are forwarded.
         *((Unroll(), simplify, PromoteCells(), *memory, Predicate(), StrengthReduction(), simplify) if loops else ()),
         ClearBuffers(),
+        # All passes before take a donated argument and the result in its memory as different memory.
+        ReuseDonated(),
     )
 
 

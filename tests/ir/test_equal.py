@@ -40,6 +40,7 @@ def test_names_do_not_count():
         ("buffer t: ref[f32,4] = 0.0:f32", "buffer t: ref[f32,4] = 0.0:f32\n  buffer u: ref[f32]"),
         ("buffer t: ref[f32,4] = 0.0:f32", "buffer t: ref[f32,4]"),
         ("ref[f32,4] = 0.0:f32", "ref[f32,4] = -0.0:f32"),
+        ("buffer t: ref[f32,4]", "buffer t: ref[f32,4] in x"),
         ("block_dim=64", "block_dim=32"),
         ("add 1:i32 2:i32", "add 1:i32 3:i32"),
         ("0:i32 : 4:i32 {", "1:i32 : 4:i32 {"),

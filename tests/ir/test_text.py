@@ -24,6 +24,8 @@ program "all <of> it"(x: ref[f32,4x8], n: ref[i32], empty: ref[bool,0x3])
   buffer t: ref[f64]
   buffer flag: ref[i32] = -1:i32
   buffer unread: ref[bool,2] = true
+  buffer u: ref[f32,4x8] in x
+  buffer set: ref[i32] in n = 2:i32
   range_for i in 0:i32 : stop @rows {block_dim=128, unroll=true}
     head
       stop: i32 = load n
@@ -55,7 +57,7 @@ program "all <of> it"(x: ref[f32,4x8], n: ref[i32], empty: ref[bool,0x3])
     y: f64 = atan2 nan:f64 -inf:f64
     store t y
   serial
-  return x, t"""
+  return x, t, u, set"""
 
 
 def test_everything_is_printed_as_it_is_read():
@@ -235,6 +237,7 @@ HEADER = "program p(x: ref[f32,4])\n  serial\n"
         ("program p()\n  buffer b: ref[f32] = 0", "line 2, column 24: needs a dtype after the number, as in `0:f32`"),
         ("program p(x: ref[f32])\n  buffer b: ref[f32] = x", "line 2, column 24: needs a literal, got `x`"),
         ("program p()\n  buffer b: ref[i8] = 0:i8 1", "line 2, column 28: needs the end of the line, got `1`"),
+        ("program p()\n  buffer b: ref[i8] in x", "line 2, column 24: `x` is not bound here"),
         ("program p(x: ref[f32] = 0:f32)", "line 1, column 23: needs `,`, got `=`"),
         ("program p()\nprogram q()", "line 2, column 1: needs the end of the program, got `program`"),
         (HEADER + "    a: f32 = lod x", "line 3, column 14: `lod` is no primitive"),

@@ -250,6 +250,21 @@ def test_initial_values():
     assert refusal(Program("p", (), (b,), (), (b,), {b: wrong})).startswith("typing: the literal np.float64(1.0) is no")
 
 
+def test_memory_that_is_taken_over():
+    x, b, c = (ref_var(DType.f32, (4,), name) for name in "xbc")
+    y = ref_var(DType.f32, (2, 2), "y")
+
+    def marked(takes_over, results=(b, c)):
+        return Program("p", (x, y), (b, c), (), results, {}, takes_over)
+
+    verify_program(marked({b: x}))
+    assert refusal(marked({c: b})).startswith("memory: `b` is no parameter of the program\n")
+    assert refusal(marked({y: x})).startswith("memory: `y` is no buffer that is returned\n")
+    assert refusal(marked({b: x}, (c,))).startswith("memory: `b` is no buffer that is returned\n")
+    assert refusal(marked({b: y})).startswith("memory: `b` needs the type ref[f32,2x2] of `y`\n")
+    assert refusal(marked({b: x, c: x})).startswith("memory: `x` is taken over twice\n")
+
+
 def test_number_of_blocks():
     assert refusal(body(eqn("if", literal(True, DType.bool), blocks=(Block(),)))).startswith(
         "typing: `if` needs 2 blocks, got 1\n"

@@ -65,7 +65,7 @@ def test_the_stages_in_order() -> None:
     assert names[:5] == ["join_branches", "promote_cells", "simplify", "promote_cells", "simplify"]
     assert names[5:10] == ["fuse_tasks", "contract", "promote_cells", "memory", "simplify"]
     assert names[10:14] == ["unroll", "simplify", "promote_cells", "memory"]
-    assert names[14:] == ["predicate", "strength_reduction", "simplify", "clear_buffers"]
+    assert names[14:] == ["predicate", "strength_reduction", "simplify", "clear_buffers", "reuse_donated"]
     basic = {*names} - {"join_branches", "unroll", "predicate", "strength_reduction"}
     assert {s.name for s in stages(Options(advanced_optimization=False))} == basic
     assert {s.name for s in stages(Options(opt_level=0))} == basic - {"memory"}
@@ -139,7 +139,7 @@ def test_observers_see_each_stage() -> None:
     seen: dict[str, Program] = {}
     made = optimise(parsed(TEXT), Options(), (seen.__setitem__,))
     assert list(seen) == STAGES
-    assert seen["clear_buffers"] is made
+    assert seen["reuse_donated"] is made
     timer = Timer()
     optimise(parsed(TEXT), Options(), (timer,))
     assert list(timer.seconds) == STAGES
@@ -166,7 +166,7 @@ def test_dumps(tmp_path: Path, rounds: bool, count: int) -> None:
     made = optimise(parsed(TEXT), options)
     files = sorted(tmp_path.glob("*_p/*.qd"))
     assert files[0].name == "000_trace.qd"
-    assert files[-1].name == f"{len(files) - 1:03}_clear_buffers.qd"
+    assert files[-1].name == f"{len(files) - 1:03}_reuse_donated.qd"
     assert len(files) >= count
     assert print_program(parse_program(files[-1].read_text())) == print_program(made)
 

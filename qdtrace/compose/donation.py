@@ -1,0 +1,66 @@
+"""Donated arguments: which result may have the memory of which argument.
+
+JAX gives XLA the pairs: each output takes the first donated argument of its type that is left. A result that is
+computed elsewhere is copied there, so a program is told the pair and may compute in place (`passes/reuse_donated`).
+XLA copies an argument that somebody still reads, so a wrong guess here costs time, and is never wrong.
+
+Only `qd.jit` knows its own donations: what `jax.jit(..., donate_argnums=...)` around it donates does not show here.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import jax
+from jax.core import Tracer
+
+from qdtrace.compose.jaxprs import is_literal
+from qdtrace.trace.regions import Region
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+
+def donated_leaves(
+    f: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    argnums: int | Sequence[int],
+    argnames: str | Iterable[str],
+) -> list[Any]:
+    """The tracers among the donated arguments, in order; positions stand for names and names for positions."""
+    nums = {argnums} if isinstance(argnums, int) else set(argnums)
+    names = {argnames} if isinstance(argnames, str) else set(argnames)
+    if not nums and not names:
+        return []
+    try:
+        known = [p.name for p in inspect.signature(f).parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    except (TypeError, ValueError):
+        known = []
+    if not names:
+        names = {known[n] for n in nums if -len(known) <= n < len(known)}
+    elif not nums:
+        nums = {known.index(n) for n in names if n in known}
+    chosen = [a for k, a in enumerate(args) if k in nums or k - len(args) in nums]
+    chosen += [v for k, v in sorted(kwargs.items()) if k in names]
+    return [x for x in jax.tree.leaves(chosen) if isinstance(x, Tracer)]
+
+
+def pair_results(root: Region, donated: Sequence[Any]) -> dict[Any, Any]:
+    """For variables of buffers that the function gives back: the donated argument in whose memory JAX wants them."""
+    if not donated:
+        return {}
+    eqns = [item for item in root.items if not isinstance(item, Region)]
+    reads = {eqn.outvars[0]: eqn.invars[0] for eqn in eqns if eqn.primitive.name == "qd_read"}
+    waiting: dict[tuple[Any, Any], list[Any]] = {}
+    for x in reversed(donated):
+        waiting.setdefault((x.aval.shape, x.aval.dtype), []).append(x)
+    pairs: dict[Any, Any] = {}
+    for result in root.results:
+        left = waiting.get((result.aval.shape, result.aval.dtype))
+        argument = left.pop() if left else None
+        buffer = None if is_literal(result) else reads.get(result)
+        if argument is not None and buffer is not None:
+            pairs.setdefault(buffer, argument)
+    return pairs

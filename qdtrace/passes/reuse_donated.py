@@ -1,0 +1,94 @@
+"""Donated arguments: a result that may have the memory of a parameter becomes that parameter, where no value changes.
+
+Before:  program p(x: ref[f32,8])              After:  program p(x: ref[f32,8])
+           buffer y: ref[f32,8] in x                     range_for i in 0:i32 : 8:i32
+           range_for i in 0:i32 : 8:i32                    a: f32 = load x i
+             a: f32 = load x i                             b: f32 = mul a a
+             b: f32 = mul a a                              store x b i
+             store y b i                                 return x
+           return y
+
+XLA gives a donated argument and the result of its type one piece of memory. What is computed elsewhere it has to copy
+there; a parameter that is written is updated in place. The marks (`in x`) are set where a function is staged.
+
+Nobody may need `x` where `y` is written: no task writes `x`, it is no result, and all tasks that use it come before
+those that use `y`. One task may use both if it reads `x` and only loads and stores `y` there; different iterations
+never meet, and in each iteration what may be a load of the element comes before the store of it, see
+`analysis/reads_first`. A head that reads `x` may run at any time, so such a task may not use both. A buffer with an
+initial value has it before the first task, where `x` has its content; it stays.
+
+One of the last passes, because fusion and the memory pass take `x` and `y` as different memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from qdtrace.analysis.reads_first import reads_come_first
+from qdtrace.ir.primitives import Effect
+from qdtrace.ir.walk import substitute_atom, substitute_block, substitute_eqn, task_refs, walk_task
+from qdtrace.passes.base import Pass
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from qdtrace.ir.program import Atom, Program, Task, Var
+
+_WRITES = frozenset({Effect.WRITE, Effect.ACCUM})
+
+
+@dataclass(frozen=True)
+class ReuseDonated(Pass):
+    """Puts results into the memory of donated arguments."""
+
+    name: ClassVar[str] = "reuse_donated"
+
+    def __call__(self, program: Program) -> Program:
+        """The program with parameters for marked buffers; the same object when none can be."""
+        marked = {b: p for b, p in program.takes_over.items() if p not in program.results and b not in program.initial}
+        if not marked:
+            return program
+        uses = _Uses(program, {*marked, *marked.values()})
+        env: dict[Var, Atom] = {b: p for b, p in marked.items() if uses.may_share(b, p)}
+        if not env:
+            return program
+        return replace(
+            program,
+            buffers=tuple([b for b in program.buffers if b not in env]),
+            tasks=tuple([_in_place(task, env) for task in program.tasks]),
+            results=tuple([marked[r] if r in env else r for r in program.results]),
+            takes_over={b: p for b, p in program.takes_over.items() if b not in env},
+        )
+
+
+class _Uses:
+    """Which tasks use some references."""
+
+    def __init__(self, program: Program, refs: set[Var]) -> None:
+        self.tasks = program.tasks
+        self.first: dict[Var, int] = {}
+        self.last: dict[Var, int] = {}
+        self.written: set[Atom] = set()
+        for number, task in enumerate(program.tasks):
+            for ref in task_refs(task):
+                if ref in refs:
+                    self.first.setdefault(ref, number)
+                    self.last[ref] = number
+            self.written.update([e.invars[0] for e in walk_task(task) if e.primitive.effects & _WRITES])
+
+    def may_share(self, buffer: Var, param: Var) -> bool:
+        """Whether the content of the parameter is not needed any more where the buffer gets one."""
+        if param in self.written:
+            return False
+        last, first = self.last.get(param, -1), self.first.get(buffer, len(self.tasks))
+        return last < first or (last == first and reads_come_first(self.tasks[last], param, buffer))
+
+
+def _in_place(task: Task, env: Mapping[Var, Atom]) -> Task:
+    body = substitute_block(task.body, env)
+    head = tuple([substitute_eqn(eqn, env) for eqn in task.head])
+    if body is task.body and all(a is b for a, b in zip(head, task.head, strict=True)):
+        return task
+    start, stop = substitute_atom(task.start, env), substitute_atom(task.stop, env)
+    return replace(task, start=start, stop=stop, head=head, body=body)
