@@ -85,25 +85,27 @@ class _Joiner:
     def _joined(self, eqns: Sequence[Eqn]) -> tuple[Eqn, ...]:
         out: list[Eqn] = []
         group: _Group | None = None
+        waiting: list[Eqn] = []
+        """What stands behind the group, and in front of it once another branch joins."""
         for eqn in eqns:
-            if eqn.primitive.name == "if":
-                given = eqn.invars[0]
-                condition = self._negations.get(given, given)
-                if group is None or condition is not group.condition:
-                    if group is not None:
-                        out.append(self._closed(group))
-                    group = _Group(condition)
+            is_if = eqn.primitive.name == "if"
+            given = eqn.invars[0] if is_if else None
+            condition = None if given is None else self._negations.get(given, given)
+            if group is not None and condition is not None and condition == group.condition:
+                out += waiting
+                waiting = []
+            elif group is not None and (is_if or group.holds_back(eqn)):
+                out += (self._closed(group), *waiting)
+                group, waiting = None, []
+            if condition is not None:
+                group = group or _Group(condition)
                 group.add(eqn, negated=condition is not given)
                 continue
-            if group is not None and group.holds_back(eqn):
-                out.append(self._closed(group))
-                group = None
             if eqn.primitive.name == "not":
-                operand = eqn.invars[0]
-                self._negations[eqn.outvars[0]] = operand
-            out.append(self._inside(eqn))
+                self._negations[eqn.outvars[0]] = eqn.invars[0]
+            (out if group is None else waiting).append(self._inside(eqn))
         if group is not None:
-            out.append(self._closed(group))
+            out += (self._closed(group), *waiting)
         return tuple(out)
 
     def _closed(self, group: _Group) -> Eqn:

@@ -172,7 +172,8 @@ def range(
 
     Outermost: one thread an iteration, unordered. Inside another range: a serial loop of the thread.
     `serial=True` runs an outermost loop in one thread. Bounds may be traced; the index is int32 unless a bound is
-    int64.
+    int64. `unroll=True` asks for a copy of the body for each iteration of a nested range with constant bounds, a number
+    for that many at a time, False for none.
     """
     current("qd.range")
     hints = _check_hints("qd.range", serial=serial, block_dim=block_dim, name=name, unroll=unroll, fuse=fuse)

@@ -137,6 +137,7 @@ PAIR = """\
     ("between", "second"),
     [
         pytest.param("", "q", id="another condition"),
+        pytest.param("    c: f32 = mul a a\n", "q", id="another condition behind an equation"),
         pytest.param("    c: f32 = load y i\n    accum[op=add] x c i\n", "p", id="memory between"),
         pytest.param("    c: f32 = add b 1.0:f32\n    d: bool = lt c 0.0:f32\n", "p", id="a result is used between"),
         pytest.param("    if q\n      store y 3.0:f32 i\n", "p", id="another branch between"),
