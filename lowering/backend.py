@@ -107,7 +107,9 @@ class CpuBackend:
         shared = share_code(program)
         program, layout = shared.program, plan_layout(shared.program, shared.literals)
         made_with = emit_options(options)
-        contents = [task_content(task, made_with) for task in program.tasks]
+        first = [shared.equal.get(k, k) for k in range(len(program.tasks))]
+        known = {k: task_content(program.tasks[k], made_with) for k in dict.fromkeys(first)}
+        contents = [known[k] for k in first]
         max_threads = options.num_threads or 0
         content = program_content(layout, contents, max_threads)
         key = artifact_key(content, self.target)
@@ -124,8 +126,8 @@ class CpuBackend:
             register(name, address, start["qd_api_seen"])
             return CompiledProgram(name, address, layout)
 
-        known = _compiled.get(name, make)
-        return known if known.program is program else CompiledProgram(name, known.address, layout)
+        compiled = _compiled.get(name, make)
+        return compiled if compiled.program is program else CompiledProgram(name, compiled.address, layout)
 
     def _link_handler(
         self,

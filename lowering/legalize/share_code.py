@@ -48,6 +48,8 @@ class SharedCode:
     program: Program
     literals: Mapping[Var, np.ndarray] = field(default_factory=dict[Var, np.ndarray])
     """References that only heads of tasks read, with their content."""
+    equal: Mapping[int, int] = field(default_factory=dict[int, int])
+    """Number of a task to that of the first one that is equal to it."""
 
 
 def share_code(program: Program) -> SharedCode:
@@ -60,13 +62,15 @@ def share_code(program: Program) -> SharedCode:
         text, literals = _skeleton(task)
         groups.setdefault(text, []).append(number)
         found.append(literals)
-    tasks, memory = list(program.tasks), dict[Var, np.ndarray]()
+    tasks, memory, equal = list(program.tasks), dict[Var, np.ndarray](), dict[int, int]()
     for members in groups.values():
         differ = _differing([found[n] for n in members])
-        if 0 < len(differ) <= LIFT_LIMIT:
-            for n in members:
-                tasks[n] = _lifted(tasks[n], differ, [found[n][k] for k in differ], memory)
-    return SharedCode(replace(program, tasks=tuple(tasks)), memory) if memory else SharedCode(program)
+        if len(differ) > LIFT_LIMIT:
+            continue
+        equal |= dict.fromkeys(members, members[0])
+        for n in members if differ else ():
+            tasks[n] = _lifted(tasks[n], differ, [found[n][k] for k in differ], memory)
+    return SharedCode(replace(program, tasks=tuple(tasks)) if memory else program, memory, equal)
 
 
 def liftable(eqn: Eqn) -> tuple[int, ...]:

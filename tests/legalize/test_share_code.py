@@ -49,6 +49,9 @@ def distinct(made: Program) -> int:
 def assert_same(before: Program, shared: SharedCode) -> None:
     made = as_program(shared)
     verify_program(made)
+    for number, first in shared.equal.items():
+        tasks = shared.program.tasks
+        assert print_task(tasks[number], canonical=True) == print_task(tasks[first], canonical=True)
     args = arguments(before)
     wanted = evaluate(before, [a.copy() for a in args])
     got = evaluate(made, [a.copy() for a in args] + list(shared.literals.values()))
