@@ -27,7 +27,7 @@ from qdtrace.ir.program import Literal, Var
 from qdtrace.ir.walk import used_vars
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from lowering.llvm.arithmetic import Rule
     from lowering.llvm.partials import Partials
@@ -140,7 +140,7 @@ class _Function:
             emit_block(f, task.body)
         elif refill is not None:
             f.neighbours = False
-            emit_refilled(f, refill, emit_eqn)
+            emit_refilled(f, refill, emit_eqns)
         else:
             twice = f.is_scalar or (not self.facts.has_loops and self.facts.cost <= TWICE_COST)
             steps = self._full_vectors_then_rest if twice else self._masked_vectors
@@ -273,11 +273,18 @@ def _slice(task: Task, needed: set[Var]) -> list[Eqn]:
 
 def emit_block(f: Frame, block: Block) -> None:
     """The equations of a block under the current mask."""
-    for eqn in block.eqns:
+    emit_eqns(f, block.eqns)
+
+
+def emit_eqns(f: Frame, eqns: Sequence[Eqn]) -> None:
+    """Equations one after another, all of what they store with them."""
+    for eqn in eqns:
         if eqn.primitive.structured:
             f.pending.settle(f, None)
+            f.updates.settle(f)
         emit_eqn(f, eqn)
     f.pending.settle(f, None)
+    f.updates.settle(f)
 
 
 def emit_eqn(f: Frame, eqn: Eqn, *, head: bool = False) -> None:

@@ -113,7 +113,7 @@ class TaskFacts:
         They are summed in registers and reach memory once a chunk.
         """
         found: dict[tuple[Var, tuple[Atom, ...]], str] = {}
-        for ref, op in self._accumulated.items():
+        for ref, op in self.accumulated.items():
             places = {(ref, e.invars[2:]): op for e in self.effects[ref] if self.is_constant(e.invars[2:])}
             if len(places) <= 16:
                 found.update(places)
@@ -127,7 +127,7 @@ class TaskFacts:
         """
         found: dict[Var, str] = {}
         room = COPIES_BYTES
-        for ref, op in self._accumulated.items():
+        for ref, op in self.accumulated.items():
             if ref in self.private_accums or self.task.kind == "serial":
                 continue
             if all((ref, e.invars[2:]) in self.reductions for e in self.effects[ref]):
@@ -139,7 +139,7 @@ class TaskFacts:
         return found
 
     @cached_property
-    def _accumulated(self) -> dict[Var, str]:
+    def accumulated(self) -> dict[Var, str]:
         """References that the task only accumulates into, by one operation."""
         found: dict[Var, str] = {}
         for ref, eqns in self.effects.items():

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from lowering.llvm.interleave import PendingStores
 from lowering.llvm.ops import Ops
 from lowering.llvm.types import REGISTER, constant
+from lowering.llvm.updates import WaitingUpdates
 from lowering.llvm.vectors import ALL, SCALAR, Lanes, Mask, Value
 from qdtrace.ir.program import Atom, Literal, Var
 
@@ -51,6 +52,7 @@ class Frame:
         self.accumulators: dict[object, str] = {}
         self.copies: dict[Var, Copy] = {}
         self.pending = PendingStores()
+        self.updates = WaitingUpdates()
         self._cache: dict[object, str] = {}
         self._undo: list[object] = []
 

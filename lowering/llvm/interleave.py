@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lowering.llvm.vectors import Mask
 
 
-def _pick(f: Frame, kind: str, sources: Sequence[str], wanted: Sequence[int]) -> str:
+def pick(f: Frame, kind: str, sources: Sequence[str], wanted: Sequence[int]) -> str:
     """One vector: lane l is element `wanted[l]` of the concatenated sources.
 
     Pairs of sources give what they have at its place; then the pairs are blended.
@@ -69,7 +69,7 @@ def load_component(f: Frame, ref: Global, place: Place, mask: Mask, v: int) -> s
         parts = [f.cached((*key, k), lambda k=k: load(k)) for k in range(stride)]
     else:
         parts = [load(k) for k in range(stride)]
-    return _pick(f, MEMORY[ref.type.dtype], parts, [place.component + stride * n for n in range(width)])
+    return pick(f, MEMORY[ref.type.dtype], parts, [place.component + stride * n for n in range(width)])
 
 
 @dataclass
@@ -124,4 +124,4 @@ class PendingStores:
             for k in range(stride):
                 wanted = [e % stride * width + e // stride for e in range(k * width, (k + 1) * width)]
                 shift = v * width * stride - place.component + k * width
-                store_vector(f, ref, place.pointer, shift, _pick(f, kind, sources, wanted), masks[k])
+                store_vector(f, ref, place.pointer, shift, pick(f, kind, sources, wanted), masks[k])

@@ -111,13 +111,13 @@ class _Slots:
 _HELD, _LIVE = "held", "live"
 
 
-def emit_refilled(f: Frame, refill: Refill, emit: Callable[[Frame, Eqn], None]) -> None:
+def emit_refilled(f: Frame, refill: Refill, emit: Callable[[Frame, Sequence[Eqn]], None]) -> None:
     """The whole range %lo .. %hi-1 of a task."""
     _Emission(f, refill, emit).run()
 
 
 class _Emission:
-    def __init__(self, f: Frame, refill: Refill, emit: Callable[[Frame, Eqn], None]) -> None:
+    def __init__(self, f: Frame, refill: Refill, emit: Callable[[Frame, Sequence[Eqn]], None]) -> None:
         self.f = f
         self.refill = refill
         self.emit = emit
@@ -150,9 +150,7 @@ class _Emission:
         begin, header, service, step, done = map(text.fresh_label, ("begin", "lanes", "service", "step", "end"))
         text.branch(text.op("icmp slt i64 %lo, %hi"), begin, done)
         text.begin(begin)
-        for eqn in self.refill.before:
-            if all(f.is_uniform(v) for v in eqn.outvars):
-                self.emit(f, eqn)
+        self.emit(f, [e for e in self.refill.before if all(f.is_uniform(v) for v in e.outvars)])
         self._make_slots()
         text.jump(header)
         text.begin(header)
@@ -231,8 +229,7 @@ class _Emission:
             self._bind_lanes()
             for out, param in zip(self.refill.loop.outvars, self.params, strict=True):
                 self._bind(out, self.slots.load(param))
-            for eqn in self.refill.after:
-                self.emit(f, eqn)
+            self.emit(f, self.refill.after)
         text.jump(fill_or_not)
         text.begin(fill_or_not)
         text.branch(more, fill, check)
@@ -263,9 +260,7 @@ class _Emission:
         wide = [r if kind == "i32" else o.cast("zext", "i32", r, kind) for r in ranks]
         with f.region(Mask(fills)):
             self._bind(self.index, [o.binary("add", o.type(self.index.dtype), first, w) for w in wide])
-            for eqn in self.refill.before:
-                if not all(f.is_uniform(v) for v in eqn.outvars):
-                    self.emit(f, eqn)
+            self.emit(f, [e for e in self.refill.before if not all(f.is_uniform(v) for v in e.outvars)])
             state = {v: self._vectors(v) for v in (self.index, *self.kept)}
             state |= {p: self._vectors(a) for p, a in zip(self.params, self.initial, strict=True)}
             if self.is_for:
@@ -309,8 +304,7 @@ class _Emission:
             test = self.refill.loop.blocks[0]
             for param, carried in zip(test.params, self.params, strict=True):
                 self._bind(param, state[carried])
-            for eqn in test.eqns:
-                self.emit(f, eqn)
+            self.emit(f, test.eqns)
             conditions = self._vectors(test.results[0])
         vectors = f.narrowed(mask, conditions).vectors
         assert vectors is not None
@@ -323,8 +317,7 @@ class _Emission:
         old = {p: self.slots.load(p) for p in self.body.params}
         for param, registers in old.items():
             self._bind(param, registers)
-        for eqn in self.body.eqns:
-            self.emit(f, eqn)
+        self.emit(f, self.body.eqns)
         state: dict[Var, list[str]] = {}
         for param, result in zip(self.params, self.body.results, strict=True):
             new = _pairs(self._vectors(result), old[param])

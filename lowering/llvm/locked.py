@@ -1,0 +1,115 @@
+"""Operations on memory that other threads may change meanwhile: one element, or several side by side at once.
+
+f16, bf16, bool, floats and products have no instruction of their own; they go through a compare-and-exchange loop.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lowering.llvm.combining import combine
+from lowering.llvm.memory import from_memory, to_memory
+from lowering.llvm.types import BYTES, MEMORY, REGISTER, SMALL_FLOATS
+from qdtrace.ir.types import DType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lowering.llvm.addresses import Global
+    from lowering.llvm.frame import Frame
+    from lowering.llvm.ops import Ops
+
+_NATIVE = {"add": "add", "and": "and", "or": "or", "xor": "xor", "exchange": "xchg"}
+
+
+def atomic_scalar(f: Frame, op: str, d: DType, memory: Global, pointer: str, values: list[str]) -> str:
+    """One atomic operation; returns the old value."""
+    o, kind = f.scalar, MEMORY[d]
+    special = d in SMALL_FLOATS or d is DType.bool
+    if op == "cas":
+        return _compare_and_swap(f, d, memory, pointer, *values)
+    if op == "exchange" or not special:
+        native = _native_name(op, d)
+        if native is not None:
+            raw = to_memory(o, d, values[0])
+            order = f"monotonic, align {BYTES[kind]}{memory.alias}"
+            return from_memory(o, d, f.text.op(f"atomicrmw {native} ptr {pointer}, {kind} {raw} {order}"))
+    return _exchange_loop(f, d, memory, pointer, lambda old: combine(o, op, d, old, values[0]))
+
+
+def _native_name(op: str, d: DType) -> str | None:
+    if op in ("min", "max"):
+        if d.is_float:
+            return None
+        return op if d.is_signed else "u" + op
+    if op == "add" and d.is_float:
+        return "fadd"
+    return _NATIVE.get(op)
+
+
+def _integer(d: DType) -> str:
+    return f"i{d.itemsize * 8}"
+
+
+def _as_bits(o: Ops, d: DType, value: str) -> str:
+    raw = to_memory(o, d, value)
+    return o.cast("bitcast", MEMORY[d], raw, _integer(d))
+
+
+def _from_bits(o: Ops, d: DType, bits: str) -> str:
+    return from_memory(o, d, o.cast("bitcast", _integer(d), bits, MEMORY[d]))
+
+
+def _swap(
+    f: Frame, kind: str, nbytes: int, memory: Global, pointer: str, expected: str, new: str
+) -> tuple[str, str]:
+    """Compare-and-exchange of the bits; the bits found and whether it happened."""
+    pair = f.text.op(
+        f"cmpxchg weak ptr {pointer}, {kind} {expected}, {kind} {new} acq_rel monotonic, align {nbytes}{memory.alias}"
+    )
+    found = f.text.op(f"extractvalue {{ {kind}, i1 }} {pair}, 0")
+    return found, f.text.op(f"extractvalue {{ {kind}, i1 }} {pair}, 1")
+
+
+def _exchange_loop(f: Frame, d: DType, memory: Global, pointer: str, make: Callable[[str], str]) -> str:
+    """Replaces the element by what `make` computes from it; returns the old value."""
+    text, kind = f.text, _integer(d)
+    first = text.op(f"load atomic {kind}, ptr {pointer} monotonic, align {d.itemsize}{memory.alias}")
+    loop, done, before = text.fresh_label("swap"), text.fresh_label("swapped"), text.label
+    text.jump(loop)
+    text.begin(loop)
+    bits, hole = text.name(), text.hole()
+    old = _from_bits(f.scalar, d, bits)
+    found, happened = _swap(f, kind, d.itemsize, memory, pointer, bits, _as_bits(f.scalar, d, make(old)))
+    text.fill(hole, f"{bits} = phi {kind} [ {first}, %{before} ], [ {found}, %{text.label} ]")
+    text.branch(happened, done, loop)
+    text.begin(done)
+    return old
+
+
+def _compare_and_swap(f: Frame, d: DType, memory: Global, pointer: str, expected: str, new: str) -> str:
+    """Stores `new` where the bits of the element are those of `expected`."""
+    kind = _integer(d)
+    pair = f.text.op(
+        f"cmpxchg ptr {pointer}, {kind} {_as_bits(f.scalar, d, expected)}, {kind} {_as_bits(f.scalar, d, new)} "
+        f"acq_rel monotonic, align {d.itemsize}{memory.alias}"
+    )
+    return _from_bits(f.scalar, d, f.text.op(f"extractvalue {{ {kind}, i1 }} {pair}, 0"))
+
+
+def exchange_record(f: Frame, o: Ops, d: DType, memory: Global, pointer: str, make: Callable[[str], str]) -> None:
+    """Replaces the elements of `o` at an aligned pointer, all at once, by what `make` computes from them."""
+    text, kind = f.text, REGISTER[d]
+    nbytes = o.lanes.width * BYTES[kind]
+    bits_type = f"i{8 * nbytes}"
+    first = text.op(f"load atomic {bits_type}, ptr {pointer} monotonic, align {nbytes}{memory.alias}")
+    loop, done, before = text.fresh_label("swap"), text.fresh_label("swapped"), text.label
+    text.jump(loop)
+    text.begin(loop)
+    bits, hole = text.name(), text.hole()
+    old = text.op(f"bitcast {bits_type} {bits} to {o.type(d)}")
+    new = text.op(f"bitcast {o.type(d)} {make(old)} to {bits_type}")
+    found, happened = _swap(f, bits_type, nbytes, memory, pointer, bits, new)
+    text.fill(hole, f"{bits} = phi {bits_type} [ {first}, %{before} ], [ {found}, %{text.label} ]")
+    text.branch(happened, done, loop)
+    text.begin(done)

@@ -1,0 +1,236 @@
+"""Accumulations at computed places of large arrays: records of components, with and without locks."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from lowering.llvm.emit import emit_task
+from lowering.llvm.facts import COPIES_BYTES
+from lowering.llvm.options import EmitOptions
+from lowering.llvm.target import Target
+from qdtrace.ir.builder import Builder, ref_var
+from qdtrace.ir.program import Program, Var, literal, ref_type
+from qdtrace.ir.types import DType
+from tests.lowering.harness import agrees, branch, f32, i32, loop, program, task, while_loop
+
+F32, F64, I32 = DType.f32, DType.f64, DType.i32
+N = 131
+
+
+def rows_for(columns: int, dtype: DType) -> int:
+    """So many that chunks have no copies of the array."""
+    return COPIES_BYTES // (columns * dtype.itemsize) + 3
+
+
+def records(columns: int, dtype: DType = F32, op: str = "add", last: int | None = None) -> Program:
+    """out[place[i], c] op= x[i, c] for the columns c below `last`."""
+    shape = (rows_for(columns, dtype), columns)
+    place, x, out = ref_var(I32, (N,), "place"), ref_var(dtype, (N, columns), "x"), ref_var(dtype, shape, "out")
+
+    def body(b: Builder, i: Var) -> None:
+        at = b.load(place, i)
+        values = [b.load(x, i, i32(c)) for c in range(last or columns)]
+        for c, value in enumerate(values):
+            b.accum(out, value, at, i32(c), op=op)
+
+    return program([place, x, out], task(N, body), [out])
+
+
+def given(made: Program, spread: int = 50, most: int = 4, seed: int = 0) -> list[np.ndarray]:
+    """Rows that collide, those at both ends of the array among them; sums are exact in any order."""
+    _, x, out = made.params
+    rng = np.random.default_rng(seed)
+    rows = ref_type(out).shape[0]
+    places = rng.choice([*range(spread), rows - 1, rows - 2], N).astype(np.int32)
+    values = rng.integers(0, most, ref_type(x).shape).astype(x.dtype.numpy)
+    start = rng.integers(0, 8, ref_type(out).shape).astype(out.dtype.numpy)
+    return [places, values, start]
+
+
+def text_of(made: Program, target: str = "avx512") -> str:
+    return emit_task(made.tasks[0], Target.named(target), EmitOptions(vectors=1)).text
+
+
+def swaps(made: Program, target: str = "avx512") -> dict[str, int]:
+    """Compare-and-swaps of a body that is emitted twice (full vectors, rest), by type."""
+    found = re.findall(r"cmpxchg weak ptr %\w+, (i\d+)", text_of(made, target))
+    return {kind: found.count(kind) // 2 for kind in dict.fromkeys(found)}
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3, 4, 5, 6])
+@pytest.mark.parametrize("dtype", [F32, F64, I32, DType.u32, DType.i64], ids=str)
+def test_rows(columns: int, dtype: DType):
+    made = records(columns, dtype)
+    agrees(made, given(made), vectors=(None, 2))
+
+
+@pytest.mark.parametrize("dtype", [DType.bool, DType.u8, DType.i16, DType.f16, DType.bf16], ids=str)
+@pytest.mark.parametrize("columns", [1, 2])
+def test_rows_of_small_elements(columns: int, dtype: DType):
+    made = records(columns, dtype)
+    agrees(made, given(made, most=2))
+
+
+@pytest.mark.parametrize("op", ["mul", "min", "max"])
+@pytest.mark.parametrize("dtype", [F32, DType.u32], ids=str)
+def test_other_operations(op: str, dtype: DType):
+    made = records(3, dtype, op)
+    place, x, start = given(made, spread=400)
+    agrees(made, [place, np.maximum(x, 1), start])
+
+
+@pytest.mark.parametrize("spread", [1, 2, 16])
+def test_lanes_that_name_the_same_row(spread: int):
+    for columns in (2, 3, 4):
+        made = records(columns)
+        agrees(made, given(made, spread))
+
+
+def test_what_one_exchange_takes():
+    assert swaps(records(2)) == {"i64": 1}
+    assert swaps(records(4)) == {"i128": 1}
+    assert swaps(records(4), "portable") == {"i64": 2}
+    assert swaps(records(2, F64)) == {"i128": 1}
+    assert swaps(records(6)) == {"i64": 3}
+    assert swaps(records(4, last=3)) == {"i64": 1}
+    assert swaps(records(8)) == {"i128": 2}
+    assert swaps(records(2, I32)) == {"i64": 1}
+
+
+def test_odd_rows_take_the_pairs_that_are_aligned():
+    """f32 rows of three begin at a multiple of eight bytes or four after it."""
+    assert swaps(records(3)) == {"i64": 1}
+    assert swaps(records(5)) == {"i64": 2}
+    assert swaps(records(3, F64)) == {"i128": 1}
+    assert swaps(records(3, F64), "portable") == {}
+    assert swaps(records(3, last=2)) == {}
+
+
+def mixed(kind: str) -> Program:
+    rows = rows_for(2, F32)
+    place, x, out = ref_var(I32, (N,), "place"), ref_var(F32, (N, 2), "x"), ref_var(F32, (rows, 2), "out")
+    seen = ref_var(F32, (N,), "seen")
+
+    def body(b: Builder, i: Var) -> None:
+        at, one, two = b.load(place, i), b.load(x, i, i32(0)), b.load(x, i, i32(1))
+        first, second = (i32(1), i32(0)) if kind == "backward" else (i32(0), i32(1))
+        if kind == "twice":
+            second = first
+        b.accum(out, one, at, first)
+        if kind == "a load":
+            b.store(seen, b.load(out, at, second), i)
+        elif kind == "an atomic":
+            b.store(seen, b("atomic", out, f32(0), at, second, op="add"), i)
+        elif kind == "another row":
+            b.accum(out, one, b("add", at, i32(1)), first)
+        elif kind == "a branch":
+            branch(b, b("gt", one, f32(1)), lambda: b.accum(out, two, at, second))
+            return
+        elif kind == "any component":
+            second = b("rem", b("add", i, i32(1)), i32(2))
+        b.accum(out, two, at, second, op="max" if kind == "another operation" else "add")
+
+    return program([place, x, out, seen], task(N, body), [out, seen] if kind == "an atomic" else [out])
+
+
+OTHERWISE = [
+    "twice", "backward", "another row", "a branch", "any component", "another operation", "a load", "an atomic",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", OTHERWISE)
+def test_components_that_do_not_follow_each_other_are_not_put_together(kind: str):
+    made = mixed(kind)
+    assert "i64" not in swaps(made)
+    rng = np.random.default_rng(3)
+    rows = ref_type(made.params[2]).shape[0]
+    # rows of their own where iterations see each other's sums
+    place = rng.permutation(rows // 2)[:N].astype(np.int32) * 2
+    args = [place, rng.integers(0, 4, (N, 2)).astype(np.float32), np.ones((rows, 2), np.float32),
+            np.zeros(N, np.float32)]  # fmt: skip
+    agrees(made, args, vectors=(None, 2))
+
+
+def test_components_follow_each_other():
+    assert swaps(mixed("nothing else")) == {"i64": 1}
+
+
+def test_values_with_signs_and_ends():
+    """Infinities, signed zeros and roundings are those of single additions: one iteration a row."""
+    made = records(3)
+    place, x, start = given(made)
+    rng = np.random.default_rng(9)
+    place = rng.permutation(start.shape[0])[:N].astype(np.int32)
+    special = np.array([0.0, -0.0, np.inf, -np.inf, 1e-45, 1e38, 1 / 3], np.float32)
+    agrees(made, [place, rng.choice(special, x.shape), rng.choice(special[[0, 1, 4, 5, 6]], start.shape)])
+
+
+def test_under_masks_and_in_loops():
+    rows = rows_for(3, F32)
+    place, x, out = ref_var(I32, (N,), "place"), ref_var(F32, (N, 3), "x"), ref_var(F32, (rows, 3), "out")
+
+    def row(b: Builder, i: Var, at: Var) -> None:
+        for c in range(3):
+            b.accum(out, b.load(x, i, i32(c)), at, i32(c))
+
+    def body(b: Builder, i: Var) -> None:
+        at = b.load(place, i)
+        even = b("eq", b("rem", at, i32(2)), i32(0))
+        outside = b("sub", i32(0), b("mul", at, i32(10**6)))
+        branch(b, even, lambda: row(b, i, at))
+        branch(b, b("lt", at, i32(0)), lambda: row(b, i, outside))
+        loop(b, i32(0), b("rem", at, i32(4)), i32(1), [], lambda j: row(b, i, b("add", at, j)))
+
+        def turn(a: Var) -> list[Var]:
+            row(b, i, a)
+            return [b("sub", a, i32(1))]
+
+        while_loop(b, [b("rem", at, i32(3))], lambda a: b("gt", a, i32(0)), turn)
+
+    made = program([place, x, out], task(N, body), [out])
+    places, values, start = given(made)
+    agrees(made, [np.minimum(places, rows - 5), values, start], vectors=(None, 2))
+
+
+def test_lanes_that_are_refilled():
+    rows = rows_for(2, F32)
+    place, x, out = ref_var(I32, (N,), "place"), ref_var(F32, (N, 2), "x"), ref_var(F32, (rows, 2), "out")
+
+    def body(b: Builder, i: Var) -> None:
+        at = b.load(place, i)
+
+        def turn(j: Var, a: Var) -> list[Var]:
+            for _ in range(12):
+                a = b("max", b("sub", a, f32(1)), b("mul", a, f32(0)))
+                a = b("add", a, b.load(x, i, i32(0)))
+            return [a]
+
+        (total,) = loop(b, i32(0), b("rem", at, i32(7)), i32(1), [f32(0)], turn)
+        b.accum(out, b("min", total, f32(4)), at, i32(0))
+        b.accum(out, b.load(x, i, i32(1)), at, i32(1))
+        branch(b, b("gt", total, f32(2)), lambda: b.accum(out, f32(1), at, i32(0)))
+
+    made = program([place, x, out], task(N, body), [out])
+    assert "refill" in emit_task(made.tasks[0], Target.named("avx512")).reason
+    assert re.search("cmpxchg weak ptr %\\w+, i64", text_of(made))
+    agrees(made, given(made), vectors=(None, 2))
+
+
+def test_a_row_that_is_the_same_for_all_lanes():
+    where, x = ref_var(I32, (), "where"), ref_var(F32, (N, 2), "x")
+    out, place = ref_var(F32, (rows_for(2, F32), 2), "out"), ref_var(I32, (N,), "place")
+
+    def body(b: Builder, i: Var) -> None:
+        def side(j: Var) -> None:
+            for c in range(2):
+                b.accum(out, b.load(x, i, i32(c)), b("add", j, b.load(where)), i32(c))
+
+        loop(b, i32(0), i32(3), i32(1), [], side)
+        b.accum(out, literal(1, F32), b.load(place, i), i32(0))
+
+    made = program([where, place, x, out], task(N, body), [out])
+    places, values, start = given(program([place, x, out], made.tasks[0], [out]))
+    agrees(made, [np.array(5, np.int32), places, values, start], vectors=(None, 2))
