@@ -50,7 +50,9 @@ def jit(
         f: the function.
         static_argnums: positions of arguments that are compile-time values (hashable), as in `jax.jit`.
         static_argnames: the same by name.
-        donate_argnums: positions of arguments whose memory the results may take over.
+        donate_argnums: positions of arguments whose memory the results may take over. Only what is donated here is
+            known when loops are compiled: a new buffer that is returned is then computed in place where that is right.
+            A donation to a `jax.jit` around it holds as well, but such a buffer is copied.
         donate_argnames: the same by name.
         backend: JAX platform to compile for; the default device's when None.
         options: values for `qd.options` that hold for this function.

@@ -29,7 +29,7 @@ def donated_leaves(
     argnums: int | Sequence[int],
     argnames: str | Iterable[str],
 ) -> list[Any]:
-    """The tracers among the donated arguments, in order; positions stand for names and names for positions."""
+    """The tracers among the donated arguments, in order. As in JAX, positions stand for names, and names for them."""
     nums = {argnums} if isinstance(argnums, int) else set(argnums)
     names = {argnames} if isinstance(argnames, str) else set(argnames)
     if not nums and not names:
@@ -39,10 +39,10 @@ def donated_leaves(
     except (TypeError, ValueError):
         known = []
     if not names:
-        names = {known[n] for n in nums if -len(known) <= n < len(known)}
+        names = {known[n] for n in nums if 0 <= n < len(known)}
     elif not nums:
         nums = {known.index(n) for n in names if n in known}
-    chosen = [a for k, a in enumerate(args) if k in nums or k - len(args) in nums]
+    chosen = [a for k, a in enumerate(args) if k in nums]
     chosen += [v for k, v in sorted(kwargs.items()) if k in names]
     return [x for x in jax.tree.leaves(chosen) if isinstance(x, Tracer)]
 
