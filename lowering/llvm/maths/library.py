@@ -7,6 +7,7 @@ of those they need, once each.
 from __future__ import annotations
 
 import functools
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -119,6 +120,46 @@ def collect(functions: Iterable[MathFunction]) -> str:
     return "\n".join(function.text for function in closure(functions))
 
 
+_DEFINITION = re.compile(r"^define internal (.*@(qdm\.[\w.]+)\(.*\) noinline .*) \{$")
+_TABLE = f"qdm.{trigonometric.TABLE}"
+_SYMBOL = re.compile(r"qdm\.(\w+)\.(f32|f64)x(\d+)")
+
+
+def without_calls(text: str) -> tuple[str, tuple[str, ...]]:
+    """A module without the definitions of functions that are never inlined, and the symbols of those it calls.
+
+    They are the same for all tasks (`module_of`); slow paths are as much code as the loops of many a task.
+    """
+    kept: list[str] = []
+    declared: dict[str, str] = {}
+    inside = False
+    for line in text.splitlines():
+        found = None if inside else _DEFINITION.match(line)
+        if found is not None:
+            inside = True
+            declared[found[2]] = f"declare {found[1]}"
+        if not inside:
+            kept.append(line)
+        inside &= line != "}"
+    if not declared:
+        return text, ()
+    rest = "\n".join(kept)
+    called = tuple([symbol for symbol in declared if f"@{symbol}(" in rest])
+    if rest.count(f"@{_TABLE}") == 1:
+        kept = [line for line in kept if not line.startswith(f"@{_TABLE} ")]
+    return "\n".join([*kept, *(declared[symbol] for symbol in called), ""]), called
+
+
+def module_of(symbol: str) -> str:
+    """A module that exports one function."""
+    match = _SYMBOL.fullmatch(symbol)
+    if match is None:
+        raise KeyError(symbol)
+    element = next(e for e, short in _SHORT.items() if short == match[2])
+    function = _build(match[1], element, int(match[3]))
+    return collect([function]).replace("define internal", "define", 1)  # the function comes before what it requires
+
+
 def _resolve(name: str, element: str, lanes: int) -> str:
     return _build(name, element, lanes).symbol
 
@@ -126,7 +167,7 @@ def _resolve(name: str, element: str, lanes: int) -> str:
 @functools.cache
 def _build(name: str, element: str, lanes: int) -> MathFunction:
     if name == trigonometric.TABLE:
-        function = MathFunction(f"qdm.{name}", trigonometric.table_text(f"qdm.{name}"))
+        function = MathFunction(_TABLE, trigonometric.table_text(_TABLE))
     else:
         entry = _ENTRIES.get(name) or _PARTS[name]
         b = Builder(lanes, _resolve)
