@@ -2,69 +2,27 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
-from qdtrace.config import Options
 from qdtrace.errors import QdError
 from qdtrace.interpret.reference import evaluate
-from qdtrace.ir.printer import print_program
-from qdtrace.ir.program import Program, ref_type
-from qdtrace.ir.verify import verify_program
 from qdtrace.ir.walk import walk_program
 from qdtrace.passes.pipelines import PASSES
 from tests.passes.fusion_cases import INJECTIVE, JOINED, REFUSED, SHARED, program, task
-from tests.passes.harness import assert_same_bits, check, parsed, unchanged
-
-AGGRESSIVE = Options(fuse_tasks="aggressive")
-
-
-def fuse(before: Program, **options: object) -> Program:
-    """The program with tasks joined wherever that is right."""
-    return PASSES["fuse_tasks"](Options(**{"fuse_tasks": "aggressive", **options}))(before)  # type: ignore[arg-type]
-
-
-def inputs(before: Program, seed: int = 0) -> list[np.ndarray]:
-    """Whole numbers; lists of indices are below 100, and below 2 where they choose a row or column; lengths are 20."""
-    rng = np.random.default_rng(seed)
-    made = []
-    for param in before.params:
-        kind = ref_type(param)
-        high = 2 if param.hint in ("k2", "k3") else 100
-        array = rng.integers(0, high, kind.shape) if kind.shape else np.array(20)
-        made.append(array.astype(kind.dtype.numpy))
-    return made
-
-
-def same(before: Program, after: Program) -> None:
-    """One result in any order, before and after, and no race."""
-    verify_program(after)
-    for seed in range(2):
-        args = inputs(before, seed)
-        want = evaluate(before, args, check_races=True)
-        for order in ("forward", "backward", "shuffled"):
-            for x, y in zip(evaluate(after, args, order=order, check_races=True), want, strict=True):
-                assert_same_bits(x, y)
-
-
-def joins(text: str, count: int = 1, **options: object) -> Program:
-    """That many tasks are left, with the same results."""
-    before = parsed(text)
-    after = fuse(before, **options)
-    assert len(after.tasks) == count, print_program(after)
-    same(before, after)
-    assert fuse(after, **options) is after
-    return after
-
-
-def stays(text: str, *, valid: bool = True, **options: object) -> None:
-    """The same object is left. A text that is not `valid` has races of its own, so its results say nothing."""
-    before = parsed(text)
-    if valid:
-        evaluate(before, inputs(before), check_races=True)
-    after = fuse(before, **options)
-    assert after is before, print_program(after)
-
+from tests.passes.fusion_harness import (
+    AGGRESSIVE,
+    FULL,
+    ORDER,
+    SHORT,
+    copy,
+    fuse,
+    headed,
+    inputs,
+    joins,
+    same,
+    stays,
+)  # fmt: skip
+from tests.passes.harness import check, parsed, unchanged
 
 # Pairs of tasks.
 
@@ -141,13 +99,6 @@ def test_different_injective_indices(first: str) -> None:
 
 OWN = "store b 1.0:f32 i", "r: f32 = load b i; store c r i"
 RANGES = "x: ref[f32,64], n: ref[i32], m: ref[i32], s: ref[i32,4], b: ref[f32,64], c: ref[f32,64]"
-
-
-def headed(head: str, bounds: str, line: str) -> str:
-    """A task with a head."""
-    lines = "\n".join("      " + part.strip() for part in head.split(";"))
-    index, *rest = task(line, bounds).split("\n", 1)
-    return f"{index}\n    head\n{lines}\n{rest[0]}"
 
 
 @pytest.mark.parametrize(
@@ -312,14 +263,6 @@ def test_values_of_the_head_from_two_places() -> None:
 
 # Order.
 
-FULL, SHORT = "0:i32 : 64:i32", "0:i32 : 20:i32"
-ORDER = "x: ref[f32,64], y: ref[f32,64], z: ref[f32,64], b: ref[f32,64], c: ref[f32,64], s: ref[f32], k: ref[i32,64]"
-COPY = "v: f32 = load {0} i; store {1} v i"
-
-
-def copy(source: str, target: str) -> str:
-    return COPY.format(source, target)
-
 
 PASSED = {
     "nothing in common": task(copy("y", "z"), SHORT),
@@ -467,74 +410,6 @@ def test_a_serial_task_sees_the_memory_of_the_one_before_in_its_head() -> None:
     second = "  serial\n    head\n      v: f32 = load s\n      w: f32 = add v 1.0:f32\n    store b w 0:i32\n"
     before = parsed(program(first, second, refs=ORDER))
     same(before, fuse(before))
-
-
-# Fills.
-
-LOCAL = "  buffer t: ref[f32,64]\n  buffer u: ref[f32,64x2]\n  buffer l: ref[f32]\n"
-
-
-def test_a_fill_joins_its_consumer() -> None:
-    use = task("v: f32 = load x i; accum[op=add] t v i; w: f32 = load t i; store c w i", FULL)
-    joins(program(task("store t 0.0:f32 i", FULL), use, refs=ORDER, buffers=LOCAL))
-
-
-def test_a_fill_does_not_join_what_adds_anywhere() -> None:
-    use = task("q: i32 = load k i; p: i32 = rem q 64:i32; accum[op=add] t 1.0:f32 p", FULL)
-    read = task("v: f32 = load t i; store c v i", FULL)
-    stays(program(task("store t 0.0:f32 i", FULL), use, read, refs=ORDER, buffers=LOCAL))
-
-
-def test_a_fill_does_not_join_a_stencil() -> None:
-    reads = task("p: i32 = sub 63:i32 i; v: f32 = load t p; store t 5.0:f32 p; store c v i", FULL)
-    before = parsed(program(task("store t 0.0:f32 i", FULL), reads, refs=ORDER, buffers=LOCAL))
-    same(before, fuse(before))
-
-
-def test_a_fill_of_more_than_the_consumer_touches() -> None:
-    """The rest of the buffer is read later."""
-    use = task("v: f32 = load x i; store t v i", SHORT)
-    read = task("p: i32 = sub 63:i32 i; v: f32 = load t p; store c v i", FULL)
-    before = parsed(program(task("store t 0.0:f32 i", FULL), use, read, refs=ORDER, buffers=LOCAL))
-    same(before, fuse(before))
-
-
-def test_a_second_fill_is_no_first_one() -> None:
-    """It stores over what is there, also for a task between them."""
-    tasks = [
-        task("store t 1.0:f32 i", FULL),
-        task("v: f32 = load t 0:i32; store y v i", SHORT),
-        task("store t 0.0:f32 i", FULL),
-        task("v: f32 = load t i; store c v i", SHORT),
-        task("p: i32 = sub 63:i32 i; v: f32 = load t p; store z v i", FULL),
-    ]
-    before = parsed(program(*tasks, refs=ORDER, buffers=LOCAL))
-    same(before, fuse(before))
-
-
-def test_a_fill_that_only_some_iterations_do() -> None:
-    """Bounds of the fill that are not those of the buffer: the rest has to be stored by others."""
-    tasks = [
-        task("store t 1.0:f32 i", "0:i32 : 20:i32"),
-        task("store t 2.0:f32 i", "20:i32 : 64:i32"),
-        task("v: f32 = load t i; store c v i", FULL),
-    ]
-    before = parsed(program(*tasks, refs=ORDER, buffers=LOCAL))
-    same(before, fuse(before))
-
-
-@pytest.mark.parametrize("ends", [20, 64, 0, 1])
-def test_a_fill_before_a_range_that_is_known_when_it_runs(ends: int) -> None:
-    """Elements beyond the bound are filled as well."""
-    head = "e0: i32 = load k 0:i32; e: i32 = min e0 64:i32"
-    use = headed(head, "0:i32 : e", "v: f32 = load x i; accum[op=add] t v i")
-    read = task("p: i32 = sub 63:i32 i; v: f32 = load t p; store c v i", FULL)
-    before = parsed(program(task("store t 7.0:f32 i", FULL), use, read, refs=ORDER, buffers=LOCAL))
-    after = fuse(before)
-    args = inputs(before)
-    args[-1][0] = ends
-    for x, y in zip(evaluate(after, args, check_races=True), evaluate(before, args), strict=True):
-        assert_same_bits(x, y)
 
 
 # Cost.
