@@ -16,7 +16,7 @@ from lowering.llvm.options import EmitOptions
 from lowering.llvm.target import Target
 from lowering.runtime.cache import Artifact, ArtifactCache
 from lowering.runtime.compile import launcher, link_tasks, load_or_make, make_runnable, object_code, optimised
-from lowering.runtime.handler import ENTRY, bounds_symbols, combine_symbols, handler_text
+from lowering.runtime.handler import ENTRY, bounds_symbols, combine_symbols, handler_text, merge_symbols
 from lowering.runtime.info import describe
 from lowering.runtime.keys import artifact_key, program_content, task_content
 from lowering.runtime.layout import Layout, plan_layout
@@ -148,6 +148,7 @@ class CpuBackend:
             imports[f"qd_task_{k}"] = linked.task_address
             imports |= dict.fromkeys(bounds_symbols(k, task), linked.bounds_address)
             imports |= dict.fromkeys(combine_symbols(k, linked.shape), linked.combine_address)
+            imports |= dict.fromkeys(merge_symbols(k, linked.shape), linked.merge_address)
         return make_runnable(f"handler_{key}", artifact, (ENTRY,), imports, self.target)[ENTRY]
 
 

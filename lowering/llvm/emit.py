@@ -2,7 +2,8 @@
 
 The module exports `qd_task(refs, lo, hi, slot)`, which runs iterations lo .. hi-1, and `qd_bounds(refs, out)`, which
 stores the task's start and stop. `refs` points to data pointers in the order of `TaskCode.refs`. A task that reduces
-leaves its results in the slot; `qd_combine(refs, slots, count)` brings those of all chunks into memory.
+leaves its results in the slot; `qd_combine(refs, slots, count)` brings those of all chunks into memory. Where a task
+accumulates into large arrays, the word after the pointers is not 0 when nobody else sees them; `copies` has `qd_merge`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 from lowering.llvm import atomics, control, elementary, memory, private
 from lowering.llvm.addresses import Global
 from lowering.llvm.arithmetic import RULES
+from lowering.llvm.copies import emit_merge, plan_copies
 from lowering.llvm.facts import MATHS, TaskFacts
 from lowering.llvm.frame import Frame
 from lowering.llvm.options import DEFAULTS, EmitOptions
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from lowering.llvm.arithmetic import Rule
+    from lowering.llvm.copies import Copies
     from lowering.llvm.partials import Partials
     from lowering.llvm.refill import Refill
     from lowering.llvm.rows import Row
@@ -56,6 +59,10 @@ class TaskCode:
     """How it was made, and why."""
     slot_bytes: int
     """Memory for the partial results of a chunk; 0 when there is no `qd_combine`."""
+    updates: int
+    """Accumulations of one iteration that need locks, where the word after the references does not say otherwise."""
+    copies: Copies
+    """Arrays of which `qd_merge` merges copies."""
 
 
 def emit_task(task: Task, target: Target, options: EmitOptions = DEFAULTS) -> TaskCode:
@@ -76,13 +83,22 @@ def emit_task(task: Task, target: Target, options: EmitOptions = DEFAULTS) -> Ta
     functions = [function(shape.width, shape.vectors).task(refill, partials), function(1, 1).bounds()]
     if partials.nbytes:
         functions.append(function(shape.width, 1).combine(partials))
+    copies = plan_copies(facts)
+    if copies.nbytes:
+        functions.append(function(shape.width, 1).merge(copies))
     text, lanes = module.render(functions), shape.width * shape.vectors
     reason = shape.reason if refill is None else shape.reason.replace("under masks", "with lane refill")
-    return TaskCode(text, facts.refs, facts.cost, lanes, reason + _reduces(facts), partials.nbytes)
+    reason += _reduces(facts)
+    return TaskCode(text, facts.refs, facts.cost, lanes, reason, partials.nbytes, facts.updates, copies)
 
 
 def _reduces(facts: TaskFacts) -> str:
-    parts = [(len(facts.reductions), "sums in registers"), (len(facts.copied), "arrays with copies a chunk")]
+    large = "arrays with copies a thread or locks" if plan_copies(facts).nbytes else "arrays with locks"
+    parts = [
+        (len(facts.reductions), "sums in registers"),
+        (len(facts.copied), "arrays with copies a chunk"),
+        (len(facts.shared), large),
+    ]
     return "".join(f", {count} {what}" for count, what in parts if count)
 
 
@@ -130,11 +146,23 @@ class _Function:
         header = "define void @qd_combine(ptr noalias %refs, ptr noalias %slots, i64 %count)"
         return self.text.render(f"{header} {self._attributes()}")
 
+    def merge(self, copies: Copies) -> str:
+        """`qd_merge`."""
+        self.text.do("%refs = load ptr, ptr %job")
+        self._open(set())
+        emit_merge(self.frame, copies)
+        self.text.do("ret void")
+        header = "define void @qd_merge(ptr noalias %job, i64 %lo, i64 %hi, ptr %slot)"
+        return self.text.render(f"{header} {self._attributes()}")
+
     def task(self, refill: Refill | None, partials: Partials) -> str:
         """`qd_task`."""
         f, text, task = self.frame, self.text, self.facts.task
         f.partials = partials.parts
         self._open(_needed(task))
+        if self.facts.shared:
+            word = text.op(f"getelementptr i64, ptr %refs, i64 {len(self.facts.refs)}")
+            f.alone = text.op(f"icmp ne i64 {text.op(f'load i64, ptr {word}, align 8{self.aliases[1]}')}, 0")
         open_reductions(f)
         if task.kind == "serial":
             emit_block(f, task.body)

@@ -148,6 +148,23 @@ class TaskFacts:
                 found[ref] = next(iter(ops))
         return found
 
+    @cached_property
+    def shared(self) -> dict[Var, str | None]:
+        """References into which iterations accumulate where others may meet them, so that threads need locks; and by
+        which operation, where the task does nothing else with them."""
+        found: dict[Var, str | None] = {}
+        for ref, eqns in self.effects.items():
+            if ref in self.private_accums or ref in self.copied or self.task.kind == "serial":
+                continue
+            if any(e.primitive.name == "accum" and (ref, e.invars[2:]) not in self.reductions for e in eqns):
+                found[ref] = self.accumulated.get(ref)
+        return found
+
+    @property
+    def updates(self) -> int:
+        """Estimated accumulations of one iteration into those references."""
+        return max(1, _updates(self.task.body, self.shared)) if self.shared else 0
+
     @property
     def work(self) -> int:
         """Estimated scalar operations of the whole task."""
@@ -235,6 +252,17 @@ def eqn_cost(eqn: Eqn) -> int:
 def block_cost(block: Block) -> int:
     """Estimated scalar operations."""
     return sum(map(eqn_cost, block.eqns))
+
+
+def _updates(block: Block, refs: Iterable[Var]) -> int:
+    total = 0
+    for eqn in block.eqns:
+        if eqn.primitive.name == "accum":
+            total += reference(eqn) in refs
+        else:
+            times = trips(eqn) if eqn.primitive.name == "for" else _TRIPS if eqn.primitive.name == "while" else 1
+            total += times * sum(_updates(b, refs) for b in eqn.blocks)
+    return total
 
 
 def trips(eqn: Eqn) -> int:

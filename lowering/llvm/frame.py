@@ -53,6 +53,8 @@ class Frame:
         self.copies: dict[Var, Copy] = {}
         self.pending = PendingStores()
         self.updates = WaitingUpdates()
+        self.alone = ""
+        """True (i1) when nobody else sees the arrays of `TaskFacts.shared`."""
         self._cache: dict[object, str] = {}
         self._undo: list[object] = []
 

@@ -19,6 +19,7 @@ from lowering.llvm.combining import active_or_identity, combine, reduce_lanes
 from lowering.llvm.interleave import pick
 from lowering.llvm.lane_loops import each_active
 from lowering.llvm.locked import atomic_scalar, exchange_record
+from lowering.llvm.memory import load_scalar, store_scalar
 from lowering.llvm.ops import Ops
 from lowering.llvm.types import BYTES, MEMORY, REGISTER
 from lowering.llvm.vectors import Lanes
@@ -95,19 +96,32 @@ def update(f: Frame, record: Record) -> None:
     place = locate(f, memory, record.indices)
     d = record.ref.dtype
     if f.is_scalar:
-        if len(record.values) == 1:
-            _element(f, memory, record.op, place.pointer, f.scalar_of(record.values[0]))
-            return
-        values = f.text.slot(f"[{len(record.values)} x {MEMORY[d]}]")
-        for k, value in enumerate(record.values):
-            f.text.do(f"store {MEMORY[d]} {f.scalar_of(value)}, ptr {ahead(f, MEMORY[d], values, k)}")
-        _components(f, memory, record, place.pointer, values)
+        _scalar(f, memory, record, place.pointer)
     elif place.stride == 0:
         for k, value in enumerate(record.values):
             total = reduce_lanes(f, record.op, d, active_or_identity(f, f.mask, record.op, d, value))
             atomic_scalar(f, record.op, d, memory, ahead(f, MEMORY[d], place.pointer, k), [total])
     else:
         _lanes(f, memory, record, place)
+
+
+def _scalar(f: Frame, memory: Global, record: Record, pointer: str) -> None:
+    if len(record.values) == 1:
+        value = f.scalar_of(record.values[0])
+        plain, locked = (
+            lambda: _element(f, memory, record.op, pointer, value, locked=False),
+            lambda: _element(f, memory, record.op, pointer, value, locked=True),
+        )
+    else:
+        kind = MEMORY[record.ref.dtype]
+        values = f.text.slot(f"[{len(record.values)} x {kind}]")
+        for k, atom in enumerate(record.values):
+            f.text.do(f"store {kind} {f.scalar_of(atom)}, ptr {ahead(f, kind, values, k)}")
+        plain, locked = (
+            lambda: _plain_components(f, memory, record, pointer, values),
+            lambda: _locked_components(f, memory, record, pointer, values),
+        )
+    _choose(f, plain, locked)
 
 
 def _lanes(f: Frame, memory: Global, record: Record, place: Place) -> None:
@@ -119,15 +133,16 @@ def _lanes(f: Frame, memory: Global, record: Record, place: Place) -> None:
     def lane_of(pointer: str, type_: str, lane: str) -> str:
         return text.op(f"getelementptr {type_}, ptr {pointer}, i64 {lane}")
 
-    def one(lane: str) -> None:
+    def one(lane: str, locked: bool = True) -> None:
         target = text.op(f"load ptr, ptr {lane_of(pointers, 'ptr', lane)}")
         given = lane_of(values, f"[{many} x {kind}]", lane)
         if many > 1:
-            _components(f, memory, record, target, given)
+            make = _locked_components if locked else _plain_components
+            make(f, memory, record, target, given)
             return
         raw = text.op(f"load {kind}, ptr {given}")
         value = f.scalar.cast("trunc", "i8", raw, "i1") if d is DType.bool else raw
-        _element(f, memory, record.op, target, value)
+        _element(f, memory, record.op, target, value, locked)
 
     for v in range(f.vectors):
         text.do(f"store {f.lanes.of('ptr')} {lane_pointers(f, place, MEMORY[d], v)}, ptr {pointers}")
@@ -138,12 +153,44 @@ def _lanes(f: Frame, memory: Global, record: Record, place: Place) -> None:
             wanted = [e % many * width + e // many for e in range(k * width, (k + 1) * width)]
             raw = spelled[0] if many == 1 else pick(f, kind, spelled, wanted)
             text.do(f"store {f.lanes.of(kind)} {raw}, ptr {ahead(f, kind, values, k * width)}")
+        _each_lane(f, v, lambda lane: one(lane, locked=False), one)
+
+
+def _each_lane(f: Frame, v: int, plain: Callable[[str], None], locked: Callable[[str], None]) -> None:
+    def all_plain() -> None:
+        with f.text.counted("0", str(f.width), 1, UNROLL) as lane:
+            plain(lane)
+
+    def all_locked() -> None:
         with each_active(f, v) as lane:
-            one(lane)
+            locked(lane)
+
+    if f.mask.vectors is None:
+        _choose(f, all_plain, all_locked)
+    else:
+        with each_active(f, v) as lane:
+            _choose(f, lambda: plain(lane), lambda: locked(lane))
 
 
-def _element(f: Frame, memory: Global, op: str, pointer: str, value: str) -> None:
-    atomic_scalar(f, op, memory.type.dtype, memory, pointer, [value])
+def _choose(f: Frame, plain: Callable[[], None], locked: Callable[[], None]) -> None:
+    """The way without locks where nobody else sees the memory."""
+    text = f.text
+    alone, shared, done = map(text.fresh_label, ("alone", "shared", "updated"))
+    text.branch(f.alone, alone, shared)
+    for label, make in ((alone, plain), (shared, locked)):
+        text.begin(label)
+        with f.region():
+            make()
+        text.jump(done)
+    text.begin(done)
+
+
+def _element(f: Frame, memory: Global, op: str, pointer: str, value: str, locked: bool) -> None:
+    d = memory.type.dtype
+    if locked:
+        atomic_scalar(f, op, d, memory, pointer, [value])
+    else:
+        store_scalar(f, memory, pointer, combine(f.scalar, op, d, load_scalar(f, memory, pointer), value))
 
 
 # Components of a record together
@@ -153,8 +200,22 @@ def _wide(f: Frame, d: DType, count: int) -> Ops:
     return Ops(f.text, Lanes(count), f.target, f.scalar.fast_math)
 
 
-def _components(f: Frame, memory: Global, record: Record, target: str, values: str) -> None:
+def _plain_components(f: Frame, memory: Global, record: Record, target: str, values: str) -> None:
     """The components from `target` on, by the values that lie from `values` on."""
+    text, d, many = f.text, record.ref.dtype, len(record.values)
+    kind, size, k = MEMORY[d], BYTES[MEMORY[d]], 0
+    while k < many:
+        count = next(n for n in (4, 2, 1) if n <= many - k)
+        o = _wide(f, d, count)
+        at, given = ahead(f, kind, target, k), ahead(f, kind, values, k)
+        old = text.op(f"load {o.type(d)}, ptr {at}, align {size}{memory.alias}")
+        new = combine(o, record.op, d, old, text.op(f"load {o.type(d)}, ptr {given}, align {size}"))
+        text.do(f"store {o.type(d)} {new}, ptr {at}, align {size}{memory.alias}")
+        k += count
+
+
+def _locked_components(f: Frame, memory: Global, record: Record, target: str, values: str) -> None:
+    """The same where other threads do so too."""
     text, d, many = f.text, record.ref.dtype, len(record.values)
     kind, size = MEMORY[d], BYTES[MEMORY[d]]
 

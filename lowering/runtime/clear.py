@@ -22,12 +22,16 @@ CLEAR_BEFORE, CLEAR_SLOT, CLEAR_OFFSET, CLEAR_BYTES, CLEAR_PATTERN, CLEAR_SIZE =
 _PATTERN_BYTES = 8
 
 
+def pattern_of(element: bytes) -> int:
+    """Eight bytes of an element again and again, as a signed number."""
+    return int.from_bytes(element * (_PATTERN_BYTES // len(element)), sys.byteorder, signed=True)
+
+
 def clear_record(clear: Clear) -> list[str]:
     """Fields of the handler's table for one clear."""
-    pattern = clear.value * (_PATTERN_BYTES // len(clear.value))
     return [
         f"i64 {clear.before}", f"i64 {clear.place.slot}", f"i64 {clear.place.offset}", f"i64 {clear.nbytes}",
-        f"i64 {int.from_bytes(pattern, sys.byteorder, signed=True)}",
+        f"i64 {pattern_of(clear.value)}",
     ]  # fmt: skip
 
 

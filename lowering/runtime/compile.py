@@ -12,6 +12,7 @@ import llvmlite.binding as llvm
 from lowering.llvm.target import Target, optimise
 from lowering.llvm.unlocked import emit_object
 from lowering.runtime.cache import Artifact, ArtifactCache
+from lowering.runtime.copies import CopyRecord
 from lowering.runtime.handler import LAUNCHER_EXPORTS, TaskShape, launcher_text
 from lowering.runtime.info import usable_cores
 from lowering.runtime.jit import link
@@ -59,6 +60,8 @@ class LinkedTask:
     bounds_address: int
     combine_address: int
     """0 when the task does not reduce."""
+    merge_address: int
+    """0 when threads have no copies of arrays."""
     shape: TaskShape
 
 
@@ -133,6 +136,13 @@ def math_function(symbol: str, target: Target, cache: ArtifactCache | None) -> i
     return _maths.get(key, make)
 
 
+def _shape_of(artifact: Artifact) -> TaskShape:
+    numbers = [int(str(artifact.facts[fact])) for fact in ("cost", "lanes", "slot_bytes", "updates")]
+    copies = cast("list[tuple[int, int, int, str]]", artifact.facts["copies"])
+    records = tuple(CopyRecord(ref, at, nbytes, bytes.fromhex(neutral)) for ref, at, nbytes, neutral in copies)
+    return TaskShape(*numbers, copies=records)
+
+
 def link_task(content: str, emit: Callable[[], TaskCode], target: Target, cache: ArtifactCache | None) -> LinkedTask:
     """The task of that content key, ready to run. `emit` is called only when no cache has it."""
     key = artifact_key(content, target)
@@ -143,16 +153,20 @@ def link_task(content: str, emit: Callable[[], TaskCode], target: Target, cache:
         code = emit()
         text, called = without_calls(code.text)
         facts = {"cost": code.cost, "lanes": code.lanes, "slot_bytes": code.slot_bytes, "calls": list(called)}
+        copies = [(a.number, a.offset, a.nbytes, a.neutral.hex()) for a in code.copies.arrays]
+        facts |= {"updates": code.updates, "copies": copies}
         return Artifact(object_code(text, target), facts)
 
     def make() -> LinkedTask:
         artifact = load_or_make(key, compiled, cache)
-        shape = TaskShape(*(int(str(artifact.facts[fact])) for fact in ("cost", "lanes", "slot_bytes")))
-        exports = ("qd_task", "qd_bounds", *(["qd_combine"] if shape.slot_bytes else []))
+        shape = _shape_of(artifact)
+        more = [*(["qd_combine"] if shape.slot_bytes else []), *(["qd_merge"] if shape.copies else [])]
+        exports = ("qd_task", "qd_bounds", *more)
         called = cast("list[str]", artifact.facts["calls"])
         imports = {symbol: math_function(symbol, target, cache) for symbol in called}
         addresses = make_runnable(f"task_{key}", artifact, exports, imports, target)
-        return LinkedTask(addresses["qd_task"], addresses["qd_bounds"], addresses.get("qd_combine", 0), shape)
+        combine, merge = (addresses.get(symbol, 0) for symbol in ("qd_combine", "qd_merge"))
+        return LinkedTask(addresses["qd_task"], addresses["qd_bounds"], combine, merge, shape)
 
     return _tasks.get(key, make)
 

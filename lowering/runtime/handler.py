@@ -15,9 +15,40 @@ from typing import TYPE_CHECKING
 from lowering.runtime import abi
 from lowering.runtime.abi import c_string
 from lowering.runtime.clear import CLEARS, LAST_CLEAR, clear_record
+from lowering.runtime.copies import COPIES, LINE, CopyRecord
 from lowering.runtime.large_pages import large_bytes, large_pages
 from lowering.runtime.layout import SCRATCH_ALIGNMENT
 from lowering.runtime.parallel import parallel_for, slot_limit
+from lowering.runtime.tables import (
+    CHECK_DTYPE,
+    CHECK_ELEMENTS,
+    CHECK_FRESH,
+    CHECK_LABEL,
+    CHECK_SIZE,
+    PROGRAM_ARGS,
+    PROGRAM_CHECKS,
+    PROGRAM_CLEARS,
+    PROGRAM_CONSTANTS,
+    PROGRAM_MAX_REFS,
+    PROGRAM_NAME,
+    PROGRAM_RESULTS,
+    PROGRAM_TASK_COUNT,
+    PROGRAM_TASKS,
+    PROGRAM_THREADS,
+    TASK_BOUNDS,
+    TASK_CODE,
+    TASK_COMBINE,
+    TASK_GRAIN,
+    TASK_LANES,
+    TASK_MOST_SLOTS,
+    TASK_REF_COUNT,
+    TASK_REFS,
+    TASK_SIZE,
+    TASK_SLOT,
+    TASK_START,
+    TASK_STOP,
+    TASK_UPDATES,
+)
 from qdtrace.ir.program import Literal, Task, Var, ref_type
 
 if TYPE_CHECKING:
@@ -31,14 +62,8 @@ SLOT_OPERATIONS = 4
 """Scalar operations that make a byte of a chunk's slot worth clearing and combining."""
 
 ENTRY = "qd_handler"
-LAUNCHER_EXPORTS = ("qd_run", "qd_parallel_for", "qd_parallel_reduce", "qd_api_seen")
+LAUNCHER_EXPORTS = ("qd_run", "qd_parallel_for", "qd_parallel_reduce", "qd_parallel_update", "qd_api_seen")
 
-PROGRAM_NAME, PROGRAM_ARGS, PROGRAM_RESULTS, PROGRAM_CHECKS = 0, 8, 16, 24
-PROGRAM_TASK_COUNT, PROGRAM_TASKS, PROGRAM_THREADS, PROGRAM_MAX_REFS, PROGRAM_CLEARS = 32, 40, 48, 56, 64
-PROGRAM_CONSTANTS = 72
-CHECK_DTYPE, CHECK_ELEMENTS, CHECK_LABEL, CHECK_FRESH, CHECK_SIZE = 0, 8, 16, 24, 32
-TASK_CODE, TASK_BOUNDS, TASK_REFS, TASK_REF_COUNT, TASK_START, TASK_STOP = 0, 8, 16, 24, 32, 40
-TASK_GRAIN, TASK_LANES, TASK_COMBINE, TASK_SLOT, TASK_MOST_SLOTS, TASK_SIZE = 48, 56, 64, 72, 80, 88
 MESSAGE_SIZE = 512
 
 
@@ -51,6 +76,16 @@ class TaskShape:
     lanes: int
     slot_bytes: int = 0
     """Memory for the partial results of a chunk; 0 when it does not reduce."""
+    updates: int = 0
+    """Accumulations of one iteration that need locks where other threads see them."""
+    copies: tuple[CopyRecord, ...] = ()
+    """Arrays of which a thread may have copies."""
+
+    @property
+    def copy_bytes(self) -> int:
+        """Memory of one thread's copies."""
+        end = max((c.offset + c.nbytes for c in self.copies), default=0)
+        return -(-end // LINE) * LINE
 
 
 def grain_of(shape: TaskShape) -> int:
@@ -74,7 +109,10 @@ def handler_text(layout: Layout, shapes: Sequence[TaskShape], max_threads: int =
         lines += _task_refs(layout, k)
         lines += [f"declare void @{symbol}(ptr, ptr)" for symbol in bounds_symbols(k, task)]
         lines += [f"declare void @{symbol}(ptr, ptr, i64)" for symbol in combine_symbols(k, shape)]
+        lines += [f"declare void @{symbol}(ptr, i64, i64, ptr)" for symbol in merge_symbols(k, shape)]
         lines += [f"declare void @qd_task_{k}(ptr, i64, i64, ptr)"]
+        if shape.copies:
+            lines += [f"@copies_{k} = private constant {_struct([_struct(c.fields) for c in shape.copies])}"]
         records.append(_task_record(layout, k, task, shape))
     lines += [f"@tasks = private constant {_struct(records)}"]
     clears = [*map(clear_record, layout.clears), LAST_CLEAR]
@@ -82,7 +120,7 @@ def handler_text(layout: Layout, shapes: Sequence[TaskShape], max_threads: int =
     if layout.constants:
         data = "".join(f"\\{byte:02x}" for byte in layout.constants)
         lines += [f'@constants = private constant [{len(layout.constants)} x i8] c"{data}", align {SCRATCH_ALIGNMENT}']
-    most_refs = max(map(len, layout.task_refs), default=0)
+    most_refs = max(map(len, layout.task_refs), default=0) + 1  # and a word that says how to accumulate
     results = layout.slot_count - len(program.params)
     table = [
         "ptr @name", f"i64 {len(program.params)}", f"i64 {results}", "ptr @checks",
@@ -107,6 +145,11 @@ def bounds_symbols(k: int, task: Task) -> tuple[str, ...]:
 def combine_symbols(k: int, shape: TaskShape) -> tuple[str, ...]:
     """The function that combines what chunks of task number `k` have reduced, if they do."""
     return (f"qd_combine_{k}",) if shape.slot_bytes else ()
+
+
+def merge_symbols(k: int, shape: TaskShape) -> tuple[str, ...]:
+    """The function that merges copies of task number `k`, if it may have any."""
+    return (f"qd_merge_{k}",) if shape.copies else ()
 
 
 def _static_bounds(task: Task) -> tuple[int, int] | None:
@@ -157,18 +200,21 @@ def _task_record(layout: Layout, k: int, task: Task, shape: TaskShape) -> str:
     start, stop = _static_bounds(task) or (0, 0)
     bounds = "null" if _static_bounds(task) else f"@qd_bounds_{k}"
     combine = f"@qd_combine_{k}" if shape.slot_bytes else "null"
+    merge, copied = (f"@qd_merge_{k}", f"@copies_{k}") if shape.copies else ("null", "null")
     return _struct(
         [
             f"ptr @qd_task_{k}", f"ptr {bounds}", f"ptr @refs_{k}", f"i64 {len(layout.task_refs[k])}",
             f"i64 {start}", f"i64 {stop}", f"i64 {grain_of(shape)}", f"i64 {shape.lanes}",
             f"ptr {combine}", f"i64 {shape.slot_bytes}", f"i64 {slot_limit(shape.slot_bytes)}",
+            f"i64 {shape.updates}", f"ptr {merge}", f"i64 {shape.copy_bytes}", f"ptr {copied}",
+            f"i64 {len(shape.copies)}",
         ]
     )  # fmt: skip
 
 
 def launcher_text(triple: str) -> str:
     """LLVM IR of the launcher: exports `qd_run`, the parallel loops and `qd_api_seen`."""
-    return "\n".join([abi.PRELUDE, abi.dtype_names(), parallel_for(triple), CLEARS, large_pages(triple), _RUN])
+    return "\n".join([abi.PRELUDE, abi.dtype_names(), parallel_for(triple), CLEARS, large_pages(triple), COPIES, _RUN])
 
 
 def _format(name: str, text: str) -> str:
@@ -333,6 +379,22 @@ run:
   %any = icmp slt i64 %start, %stop
   br i1 %any, label %go, label %done
 go:
+  %updates = call i64 @load_i64(ptr %task, i64 {TASK_UPDATES})
+  %apart = icmp eq i64 %updates, 0
+  br i1 %apart, label %loop, label %update
+loop:
+  call void @run_loop(ptr %frame, ptr %task, ptr %refs, i64 %start, i64 %stop, i64 %threads)
+  br label %done
+update:
+  call void @qd_parallel_update(ptr %frame, ptr %task, ptr %refs, i64 %start, i64 %stop, i64 %threads)
+  br label %done
+done:
+  ret void
+}}
+
+; runs the loop of a task in chunks
+define internal void @run_loop(ptr %frame, ptr %task, ptr %refs, i64 %start, i64 %stop, i64 %threads) {{
+entry:
   %code = call ptr @load_ptr(ptr %task, i64 {TASK_CODE})
   %grain = call i64 @load_i64(ptr %task, i64 {TASK_GRAIN})
   %lanes = call i64 @load_i64(ptr %task, i64 {TASK_LANES})
@@ -342,14 +404,12 @@ go:
 loop:
   call void @qd_parallel_for(ptr %frame, ptr %code, ptr %refs, i64 %start, i64 %stop, i64 %grain, i64 %lanes,
                              i64 %threads)
-  br label %done
+  ret void
 reduce:
   %slot_bytes = call i64 @load_i64(ptr %task, i64 {TASK_SLOT})
   %most = call i64 @load_i64(ptr %task, i64 {TASK_MOST_SLOTS})
   call void @qd_parallel_reduce(ptr %frame, ptr %code, ptr %refs, i64 %start, i64 %stop, i64 %grain, i64 %lanes,
                                 i64 %threads, ptr %combine, i64 %slot_bytes, i64 %most)
-  br label %done
-done:
   ret void
 }}
 

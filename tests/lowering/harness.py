@@ -39,6 +39,8 @@ class Kernel:
         optimise(module, machine)
         builder = llvm.JITLibraryBuilder().add_object_img(machine.emit_object(module)).add_current_process()
         builder.export_symbol("qd_task").export_symbol("qd_bounds")
+        if self.code.copies.nbytes:
+            builder.export_symbol("qd_merge")
         if self.code.slot_bytes:
             builder.export_symbol("qd_combine")
         self._jit = llvm.create_lljit_compiler(machine, use_jit_link=True)
@@ -47,11 +49,16 @@ class Kernel:
         self._task = ctypes.CFUNCTYPE(None, pointer, number, number, pointer)(self._library["qd_task"])
         combine = self._library["qd_combine"] if self.code.slot_bytes else 0
         self._combine = ctypes.CFUNCTYPE(None, pointer, pointer, number)(combine)
+        merge = self._library["qd_merge"] if self.code.copies.nbytes else 0
+        self._merge = ctypes.CFUNCTYPE(None, pointer, number, number, pointer)(merge)
         self._bounds = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(self._library["qd_bounds"])
 
-    def run(self, memory: dict[Var, np.ndarray], cuts: Sequence[float] = (), backward: bool = False) -> None:
-        """Runs the whole range, cut into chunks at these fractions, as the launcher does."""
-        pointers = (ctypes.c_void_p * max(1, len(self.code.refs)))(*[memory[r].ctypes.data for r in self.code.refs])
+    def run(
+        self, memory: dict[Var, np.ndarray], cuts: Sequence[float] = (), backward: bool = False, alone: bool = False
+    ) -> None:
+        """Runs the whole range, cut into chunks at these fractions, as the launcher does; without locks if alone."""
+        words = [*(memory[r].ctypes.data for r in self.code.refs), int(alone)]
+        pointers = (ctypes.c_void_p * len(words))(*words)
         ends = (ctypes.c_int64 * 2)()
         self._bounds(pointers, ends)
         start, stop = ends
@@ -65,6 +72,15 @@ class Kernel:
             self._combine(pointers, slots.ctypes.data, len(chunks))
         assert (raw[:128] == _GUARD).all()
         assert (raw[-128:] == _GUARD).all()
+
+
+    def merge(self, memory: dict[Var, np.ndarray], copies: np.ndarray, cuts: Sequence[int] = ()) -> None:
+        """Merges copies, in pieces that end at these lines; `copies` are bytes, one copy after another."""
+        pointers = (ctypes.c_void_p * len(self.code.refs))(*[memory[r].ctypes.data for r in self.code.refs])
+        size = self.code.copies.nbytes
+        job = (ctypes.c_int64 * 3)(ctypes.addressof(pointers), copies.ctypes.data, copies.size // size)
+        for low, high in itertools.pairwise([0, *cuts, size // 64]):
+            self._merge(ctypes.addressof(job), low, high, None)
 
 
 def guarded(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -83,7 +99,7 @@ def execute(
 
 
 def run_kernels(
-    program: Program, kernels: Sequence[Kernel], args: Sequence[np.ndarray], cuts: Sequence[float]
+    program: Program, kernels: Sequence[Kernel], args: Sequence[np.ndarray], cuts: Sequence[float], alone: bool = False
 ) -> list[np.ndarray]:
     """Results of a program by its compiled tasks; nothing beside the arrays may be touched."""
     memory: dict[Var, np.ndarray] = {}
@@ -95,7 +111,7 @@ def run_kernels(
         raw, memory[ref] = guarded(np.asarray(given.get(ref, np.full(kind.shape, first, kind.dtype.numpy))))
         raws.append(raw)
     for kernel in kernels:
-        kernel.run(memory, cuts)
+        kernel.run(memory, cuts, alone=alone)
     for raw in raws:
         assert (raw[:128] == _GUARD).all()
         assert (raw[-128:] == _GUARD).all()
@@ -130,9 +146,10 @@ def agrees(
         for side in vectors if target in ("avx512", "avx2") else vectors[:1]:
             options = EmitOptions(fast_math=False, vectors=side)
             kernels = [Kernel(t, Target.named(target), options) for t in program.tasks]
-            for pieces in ((), cuts):
-                for got, expected in zip(run_kernels(program, kernels, args, pieces), want, strict=True):
-                    same_bits(got, expected, (target, side, pieces))
+            alone = [False, True] if any(kernel.code.updates for kernel in kernels) else [False]
+            for pieces, way in itertools.product(((), cuts), alone):
+                for got, expected in zip(run_kernels(program, kernels, args, pieces, way), want, strict=True):
+                    same_bits(got, expected, (target, side, pieces, way))
 
 
 def i32(value: int) -> Literal:

@@ -14,7 +14,20 @@ from lowering.llvm.target import Target
 from qdtrace.ir.builder import Builder, ref_var
 from qdtrace.ir.program import Program, Var, literal, ref_type
 from qdtrace.ir.types import DType
-from tests.lowering.harness import agrees, branch, f32, i32, loop, program, task, while_loop
+from tests.lowering.harness import (
+    TARGETS,
+    Kernel,
+    agrees,
+    branch,
+    f32,
+    guarded,
+    i32,
+    loop,
+    program,
+    same_bits,
+    task,
+    while_loop,
+)
 
 F32, F64, I32 = DType.f32, DType.f64, DType.i32
 N = 131
@@ -234,3 +247,37 @@ def test_a_row_that_is_the_same_for_all_lanes():
     made = program([where, place, x, out], task(N, body), [out])
     places, values, start = given(program([place, x, out], made.tasks[0], [out]))
     agrees(made, [np.array(5, np.int32), places, values, start], vectors=(None, 2))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", [F32, F64, I32, DType.bool, DType.u8, DType.f16, DType.bf16, DType.u64], ids=str)
+@pytest.mark.parametrize("op", ["add", "min", "max", "mul"])
+def test_copies_are_merged(dtype: DType, op: str, target: str):
+    """Two arrays with tails; pieces of the merge that end anywhere; in the order of the copies."""
+    sizes = (COPIES_BYTES // dtype.itemsize + 1, COPIES_BYTES // 4 + 37)
+    k, one, two = ref_var(I32, (N,), "k"), ref_var(dtype, sizes[:1], "one"), ref_var(F32, sizes[1:], "two")
+
+    def body(b: Builder, i: Var) -> None:
+        b.accum(one, b.constant(1, dtype), b.load(k, i), op=op)
+        b.accum(two, f32(1), b.load(k, i))
+
+    kernel = Kernel(task(N, body), Target.named(target))
+    arrays, nbytes = kernel.code.copies.arrays, kernel.code.copies.nbytes
+    assert [a.ref for a in arrays] == [one, two]
+    rng = np.random.default_rng(4)
+    start, more = rng.integers(0, 3, sizes[0]).astype(dtype.numpy), rng.standard_normal(sizes[1]).astype(np.float32)
+    memory = {k: np.zeros(N, np.int32), one: guarded(start)[1], two: guarded(more)[1]}
+    copies = np.zeros((3, nbytes), np.uint8)
+    want_one, want_two = start.copy(), more.copy()
+    function = {"add": np.add, "min": np.minimum, "max": np.maximum, "mul": np.multiply}[op]
+    for n, copy in enumerate(copies):
+        first = copy[: arrays[0].nbytes].view(dtype.numpy)
+        first[:] = np.frombuffer(arrays[0].neutral, dtype.numpy)[0] if n == 1 else rng.integers(0, 3, sizes[0])
+        second = copy[arrays[1].offset :][: arrays[1].nbytes].view(np.float32)
+        second[:] = rng.standard_normal(sizes[1])
+        want_one = want_one if n == 1 else function(want_one, first)
+        want_two = want_two + second
+    lines = nbytes // 64
+    kernel.merge(memory, copies.reshape(-1), (1, 100, lines // 2, lines - 1))
+    same_bits(memory[one], want_one, "one")
+    same_bits(memory[two], want_two, "two")
