@@ -101,11 +101,16 @@ class _Builder:
         if primitive in markers.ENDS:
             self.close(eqn)
             return
-        inputs = [self.resolve(atom, env) for atom in eqn.invars]
-        for atom in inputs:
-            self.check_scope(atom, eqn)
+        inputs: list[Any] = []
+        takes_handle = False
+        for operand in eqn.invars:
+            atom = self.resolve(operand, env)
+            inputs.append(atom)
+            if not isinstance(atom, Literal):
+                if self.homes[atom] is not self.region:
+                    self.check_scope(atom, eqn)
+                takes_handle |= atom in self.handles
         inner = compat.called_jaxpr(eqn)
-        takes_handle = any(self.is_handle(a) for a in inputs)
         if inner is not None and (takes_handle or compat.has_markers(compat.open_jaxpr(inner).effects)):
             self.inline(eqn, inner, inputs, env)
             return
@@ -119,7 +124,7 @@ class _Builder:
             self.append(eqn)
 
     def resolve(self, atom: Any, env: dict[Var, Any]) -> Any:
-        if isinstance(atom, Literal):
+        if isinstance(atom, Literal) or (atom not in env and atom not in self.forwards):
             return atom
         atom = env.get(atom, atom)
         while not isinstance(atom, Literal) and atom in self.forwards:

@@ -260,7 +260,9 @@ def _place(imp: Importer, slices: Sequence[Any], indices: Sequence[Value]) -> _P
 
 
 def _each(imp: Importer, shape: Sequence[int], value: Any, body: Callable[..., None]) -> None:
-    if isinstance(value, np.ndarray):
+    if not shape:
+        body([])
+    elif isinstance(value, np.ndarray):
         for i in np.ndindex(*shape):
             body([imp.index(k) for k in i])
     else:

@@ -29,6 +29,7 @@ from qdtrace.trace.importer.values import (
     elements_of,
     hold,
     is_static,
+    rank0,
     storage_of,
 )
 
@@ -164,6 +165,8 @@ class MemoryOps(ScalarOps):
         )
 
     def _small_element(self, value: np.ndarray, index: Sequence[Atom]) -> Element:
+        if not index and not value.ndim:
+            return value.item()
         dynamic = [d for d, k in enumerate(index) if type(k) is not Literal and value.shape[d] > 1]
         where = tuple(slice(None) if d in dynamic else _number(k) for d, k in enumerate(index))
         candidates = value[where]
@@ -194,6 +197,8 @@ class MemoryOps(ScalarOps):
         *, unroll: bool = False,
     ) -> Value:  # fmt: skip
         """An array by its element function: scalars when small (or asked for, within the budget), else a loop."""
+        if not shape:
+            return rank0(at([]))
         size = int(np.prod(shape, dtype=np.int64))
         if size <= UNROLL or (unroll and size <= self.scalar_budget):
             indices = np.ndindex(*shape)
