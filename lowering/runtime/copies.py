@@ -30,7 +30,7 @@ from lowering.runtime.tables import (
 MOST_PIECES = 16
 MOST_COPY_BYTES = 1 << 26
 """Memory of all copies."""
-UPDATE_BYTES = 8
+UPDATE_BYTES = 16
 """Bytes of copies that an accumulation without a lock pays for."""
 MERGE_GRAIN = 1 << 11
 """Lines that make a chunk of the merge worth handing to a thread."""

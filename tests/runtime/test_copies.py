@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import qdtrace as qd
 from lowering.llvm.copies import plan_copies
 from lowering.llvm.facts import COPIES_BYTES, TaskFacts
 from lowering.llvm.target import Target
@@ -188,6 +189,32 @@ def test_bounds_of_unknown_value():
     for n in (0, 1, 100, 40_000, N):
         ((got,),) = run(made, [np.array(n, np.int32), places, np.zeros((LARGE, 2), np.float32)])
         np.testing.assert_array_equal(got[:, 1], np.bincount(places[:n], minlength=LARGE))
+
+
+@pytest.mark.parametrize("axes", [2, 3])
+def test_a_mesh_as_it_is_written(axes: int):
+    """Points of a row are vectors of the program: their components become one record of the task."""
+
+    @qd.jit
+    def pulls(x: Any, edge: Any) -> Any:
+        f = qd.zeros(x.shape, x.dtype)
+        for e in qd.range(edge.shape[0]):
+            a, b = edge[e, 0], edge[e, 1]
+            d = x[b] - x[a]
+            f[a] += d
+            f[b] += -d
+        return f
+
+    n = LARGE // axes + 1
+    rng = np.random.default_rng(6)
+    x, edge = rng.integers(0, 9, (n, axes)).astype(np.float32), rng.integers(0, n, (2 * n, 2)).astype(np.int32)
+    want = np.zeros((n, axes))
+    np.add.at(want, edge[:, 0], x[edge[:, 1]] - x[edge[:, 0]])
+    np.add.at(want, edge[:, 1], x[edge[:, 0]] - x[edge[:, 1]])
+    low = pulls.lower(jnp.asarray(x), jnp.asarray(edge))
+    assert "cmpxchg weak ptr" in low.as_text("llvm")
+    assert ", i64" in next(line for line in low.as_text("llvm").splitlines() if "cmpxchg" in line)
+    np.testing.assert_array_equal(np.asarray(pulls(jnp.asarray(x), jnp.asarray(edge))), want)
 
 
 UPDATE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 3)
