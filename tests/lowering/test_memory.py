@@ -291,27 +291,31 @@ def test_atomics_give_the_old_value_lane_after_lane(dtype: DType, target: str):
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_threads_may_meet(target: str):
+@pytest.mark.parametrize("columns", [1, 2, 3, 4])
+@pytest.mark.parametrize("dtype", [DType.f32, DType.f64], ids=str)
+def test_threads_may_meet(dtype: DType, columns: int, target: str):
     """Two chunks at the same time from two threads: no update is lost."""
-    n = 20_000
+    n = 60_000
     size = 100_000
-    bins = ref_var(DType.f64, (size,), "bins")
+    bins = ref_var(dtype, (size, columns), "bins")
 
     def body(b: Builder, i: Var) -> None:
-        b.accum(bins, b.constant(1, DType.f64), b("rem", i, i32(3)))
+        for c in range(columns):
+            b.accum(bins, b.constant(c + 1, dtype), b("rem", i, i32(3)), i32(c))
 
     made = program([bins], task(n, body), [bins])
     kernel = Kernel(made.tasks[0], Target.named(target))
     assert kernel.code.slot_bytes == 0
-    memory = np.zeros(size)
-    pointers = (ctypes.c_void_p * 1)(memory.ctypes.data)
+    memory = np.zeros((size, columns), dtype.numpy)
+    pointers = (ctypes.c_void_p * 2)(memory.ctypes.data, 0)  # others see it: with locks
     arguments = [(pointers, k * n // 2, (k + 1) * n // 2, None) for k in (0, 1)]
     halves = [threading.Thread(target=kernel._task, args=a) for a in arguments]
     for half in halves:
         half.start()
     for half in halves:
         half.join()
-    assert memory[:3].sum() == n
+    assert memory[:3].sum(axis=0).tolist() == [n * (c + 1) for c in range(columns)]
+    assert not memory[3:].any()
 
 
 def test_results_do_not_depend_on_execution_order_of_chunks():
