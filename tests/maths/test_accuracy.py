@@ -82,13 +82,6 @@ def test_f32_error_on_a_million_patterns(name: str):
     assert _errors_f32(name, *patterns) <= _BOUND
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(set(_IN_F64) - {"pow", "atan2", "rem"}))
-def test_f32_error_on_all_patterns(name: str):
-    for start in range(0, 1 << 32, _CHUNK):
-        assert _errors_f32(name, np.arange(start, start + _CHUNK, dtype=np.uint32)) <= _BOUND
-
-
 @DTYPES
 @pytest.mark.parametrize("name", ["sin", "cos", "tan"])
 def test_one_large_angle_among_small_ones(name: str, dtype: DType):

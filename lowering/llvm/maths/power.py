@@ -104,9 +104,14 @@ def cbrt(b: Builder, x: Value) -> Value:
     """Cube root: m**(-1/3) by a polynomial and one step of third order, times m twice, and one Newton step."""
     form = FORMATS[x.element]
     size = b.abs(x)
-    small = size < form.smallest
-    lift = 3 * ((form.mantissa + 4) // 3)
-    bits = b.bits(b.select(small, size * 2.0**lift, size))
+    # Subnormal numbers are m * 2**(1 - bias): their bits behind the point of a number between 1 and 2, less 1. No
+    # operation sees them, because XLA's threads take subnormal operands for zero.
+    raw = b.bits(size)
+    small = raw < (1 << form.mantissa)
+    spare = -(form.bias - 1) % 3
+    lift = form.bias - 1 + spare
+    lifted = (b.from_bits(raw | (form.bias << form.mantissa)) - 1.0) * 2.0**spare
+    bits = b.select(small, b.bits(lifted), raw)
     # The exponent plus `offset`, divided by 3 through a multiplication; offset is a multiple of 3.
     offset = 3 * (form.bias // 3 + 1)
     exponent = (bits >> form.mantissa) - (form.bias - offset)
@@ -126,7 +131,7 @@ def cbrt(b: Builder, x: Value) -> Value:
     y = b.mad(residual * square, -1 / 3, y)
     shift = third - offset // 3 - b.select(small, b.value(lift // 3, form.integer), 0)
     result = y * b.power_of_two(shift, x.element)
-    keep = size.equals(0.0) | ~(size < math.inf)
+    keep = raw.equals(0) | ~(size < math.inf)
     return b.select(keep, x, b.copysign(result, x))
 
 
