@@ -8,6 +8,7 @@ carry, nothing stays open.
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.errors import QdError, TraceTypeError, TraceValueError, UnsupportedError
@@ -103,8 +104,9 @@ class _Builder:
             return
         inputs: list[Any] = []
         takes_handle = False
+        as_named = not env and not self.forwards  # nothing is renamed: the usual case, and the fast one
         for operand in eqn.invars:
-            atom = self.resolve(operand, env)
+            atom = operand if as_named else self.resolve(operand, env)
             inputs.append(atom)
             if not isinstance(atom, Literal):
                 if self.homes[atom] is not self.region:
@@ -136,14 +138,15 @@ class _Builder:
 
     def renamed(self, eqn: JaxprEqn, inputs: list[Any], env: dict[Var, Any]) -> JaxprEqn:
         """The equation on resolved operands; results that are bound already (a body inlined twice) get new names."""
-        outputs = list(eqn.outvars)
-        same = all(a is b for a, b in zip(inputs, eqn.invars, strict=True))
-        for k, var in enumerate(outputs):
+        outputs: list[Var] | None = None
+        for k, var in enumerate(eqn.outvars):
             if var in self.homes:
+                outputs = list(eqn.outvars) if outputs is None else outputs
                 outputs[k] = env[var] = compat.new_var(var)
-                same = False
-            else:
+            elif env:
                 env.pop(var, None)
+        same = outputs is None and all(map(operator.is_, inputs, eqn.invars))
+        outputs = list(eqn.outvars) if outputs is None else outputs
         return eqn if same else eqn.replace(invars=inputs, outvars=outputs)
 
     def append(self, eqn: JaxprEqn) -> None:
