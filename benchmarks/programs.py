@@ -321,7 +321,7 @@ PROGRAMS = (
         f"keys, {c.HISTOGRAM_BINS} bins",
         histogram_inputs,
         histogram_check,
-        {"jax": 10.0, "numba": 1.0, "quadrants": 4.0},
+        {"jax": 4.0, "numba": 1.0, "quadrants": 4.0},
     ),
     Program(
         "chain",
