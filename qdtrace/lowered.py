@@ -15,7 +15,6 @@ from qdtrace.ir.printer import print_program
 from qdtrace.ir.program import ref_type
 from qdtrace.passes.observers import Recorder
 from qdtrace.passes.pipelines import REWRITES, optimise
-from qdtrace.passes.report import StageRecord, report_page
 from qdtrace.trace import compat
 
 if TYPE_CHECKING:
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from qdtrace.ir.program import Program
+    from qdtrace.passes.report import StageRecord
 
 DIALECTS = ("graph", "llvm", "asm")
 
@@ -102,6 +102,8 @@ class Lowered:
 
         Also the decisions of task fusion, and bytes and vectorisation of the launches that are left.
         """
+        from qdtrace.passes.report import report_page  # only here: a page is rare, and loading it delays every import
+
         records: list[StageRecord] = []
         for staged in self.programs:
             recorder = Recorder()

@@ -18,7 +18,6 @@ from qdtrace.config import dump_directory
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.verify import VerifyError, verify_program
 from qdtrace.passes.fusion_decisions import format_decision
-from qdtrace.passes.report import StageRecord, report_page
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Program
     from qdtrace.passes.base import Pass
     from qdtrace.passes.fusion_decisions import Decision
+    from qdtrace.passes.report import StageRecord
 
     Observer = Callable[[str, Program], None]
 
@@ -115,6 +115,8 @@ class Recorder:
 
     def record(self, launches: Sequence[tuple[str, str]] = ()) -> StageRecord:
         """What was kept. `launches`: name of each task that is left, and what is to be said of it."""
+        from qdtrace.passes.report import StageRecord  # only here: a page is rare, and loading it delays every import
+
         return StageRecord(tuple(self.stages), tuple(self.decisions), tuple(launches))
 
 
@@ -144,6 +146,8 @@ class Dumper:
 
     def finish(self) -> None:
         """Writes the report."""
+        from qdtrace.passes.report import report_page  # only here, as above
+
         page = report_page(self._recorder.stages[0][1].name, [self._recorder.record()])
         (self._folder() / "report.html").write_text(page, encoding="utf-8")
 
