@@ -106,16 +106,12 @@ class _Skeleton(Printer):
                 atom = invars[k]
                 assert isinstance(atom, Literal)
                 self.literals.append(atom)
-                invars[k] = _hole(atom.dtype)
+                invars[k] = _HOLES[atom.dtype]
             eqn = Eqn(eqn.primitive, tuple(invars), eqn.outvars, eqn.params, eqn.blocks, eqn.loc)
         super().eqn(eqn, depth, inner)
 
 
 _HOLES: dict[DType, Literal] = {d: literal(0, d) for d in DType}
-
-
-def _hole(dtype: DType) -> Literal:
-    return _HOLES[dtype]
 
 
 def _skeleton(task: Task) -> tuple[str, list[Literal]]:

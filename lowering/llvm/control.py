@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lowering.llvm.carries import Carries, Phis, merge
-from lowering.llvm.facts import MATHS, block_cost
 from lowering.llvm.types import REGISTER
 from lowering.llvm.vectors import Mask, Value
+from qdtrace.analysis.cost import FUNCTIONS
+from qdtrace.analysis.work import operations
 from qdtrace.ir.program import Literal, Var
 from qdtrace.ir.types import RefType
 from qdtrace.ir.walk import walk_eqns
@@ -43,7 +44,7 @@ def emit_if(f: Frame, eqn: Eqn, emit: EmitBlock) -> None:
     condition = eqn.invars[0]
     if isinstance(condition, Literal) or f.is_uniform(condition):
         _uniform_if(f, eqn, emit)
-    elif all(_is_cheap(f, block) for block in eqn.blocks) and sum(map(block_cost, eqn.blocks)) <= FLATTEN_COST:
+    elif all(_is_cheap(f, block) for block in eqn.blocks) and sum(map(operations, eqn.blocks)) <= FLATTEN_COST:
         _flat_if(f, eqn, emit)
     else:
         _masked_if(f, eqn, emit)
@@ -82,7 +83,7 @@ def _is_cheap(f: Frame, block: Block) -> bool:
     """Nothing but arithmetic and loads that a mask can hold back."""
     for eqn in walk_eqns(block):
         name = eqn.primitive.name
-        if name in ("store", "accum", "atomic", "cell", "for", "while") or name in MATHS:
+        if name in ("store", "accum", "atomic", "cell", "for", "while") or name in FUNCTIONS:
             return False
         if name == "load" and not _is_safe_load(f, eqn):
             return False
@@ -421,6 +422,6 @@ def is_quiet(eqn: Eqn) -> bool:
     if eqn.primitive.name != "while":
         return False
     names = {e.primitive.name for block in eqn.blocks for e in walk_eqns(block)}
-    if not names.isdisjoint(_LOUD) or not names.isdisjoint(MATHS):
+    if not names.isdisjoint(_LOUD) or not names.isdisjoint(FUNCTIONS):
         return False
-    return sum(map(block_cost, eqn.blocks)) <= QUIET_COST
+    return sum(map(operations, eqn.blocks)) <= QUIET_COST

@@ -15,7 +15,7 @@ from lowering.llvm import atomics, control, elementary, memory, private
 from lowering.llvm.addresses import Global
 from lowering.llvm.arithmetic import RULES
 from lowering.llvm.copies import emit_merge, plan_copies
-from lowering.llvm.facts import MATHS, TaskFacts
+from lowering.llvm.facts import TaskFacts
 from lowering.llvm.frame import Frame
 from lowering.llvm.options import DEFAULTS, EmitOptions
 from lowering.llvm.partials import emit_combine, plan_partials
@@ -25,6 +25,7 @@ from lowering.llvm.shape import choose_shape
 from lowering.llvm.text import Module, Text
 from lowering.llvm.types import REGISTER
 from lowering.llvm.vectors import ALL, Mask, Value
+from qdtrace.analysis.cost import FUNCTIONS
 from qdtrace.ir.program import Literal, Var
 from qdtrace.ir.walk import used_vars
 
@@ -335,7 +336,7 @@ def _elementwise(f: Frame, eqn: Eqn) -> None:
     if f.facts.row is not None and name in ("div", "rem") and _of_row(f, eqn, f.facts.row):
         return
     maths: Rule = lambda o, d, values, params, atoms: elementary.call(o, name, d, values)  # noqa: E731
-    rule = maths if name in MATHS else RULES[name]
+    rule = maths if name in FUNCTIONS else RULES[name]
     if f.is_uniform(out):
         scalars = [f.scalar_of(a) for a in atoms]
         f.env[out] = Value(out.dtype, scalar=rule(f.scalar, d, scalars, params, atoms))

@@ -10,8 +10,9 @@ from lowering.llvm.types import BYTES, MEMORY, compute_dtype
 from qdtrace.analysis.affine import AffineForms
 from qdtrace.analysis.injectivity import Injectivity
 from qdtrace.analysis.uniformity import Uniformity, analyse_uniformity
-from qdtrace.ir.program import Block, Eqn, Literal, Task, Var, ref_type
-from qdtrace.ir.types import DType, RefType, ScalarType, Space
+from qdtrace.analysis.work import GUESS, operations, trips_of
+from qdtrace.ir.program import Block, Eqn, Literal, Task, Var, is_global, ref_type
+from qdtrace.ir.types import DType, RefType, ScalarType
 from qdtrace.ir.walk import free_vars, task_refs, used_in_block, walk_eqns, walk_task
 
 if TYPE_CHECKING:
@@ -20,20 +21,12 @@ if TYPE_CHECKING:
     from lowering.llvm.rows import Row
     from qdtrace.ir.program import Atom
 
-MATHS = frozenset({
-    "pow", "atan2", "rsqrt", "cbrt", "exp", "exp2", "expm1", "log", "log2", "log1p", "logistic", "sin", "cos", "tan",
-    "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erf_inv", "lgamma",
-    "digamma",
-})  # fmt: skip
-_COSTS = {"div": 6, "rem": 8, "sqrt": 6, "atomic": 40, "accum": 6, "store": 2, "load": 2, "cell": 0, "nextafter": 8}
 COPIES_BYTES = 1 << 18
 """Memory that a chunk may have for copies of references into which it accumulates."""
 COPY_WORK = 4
 """Scalar operations of the task that make one more copy of an element worth clearing and adding up."""
 ITERATIONS = 4096
 """Guess for tasks with bounds of unknown value."""
-_TRIPS = 16
-"""Guess for loops of unknown length."""
 
 
 @dataclass(eq=False)
@@ -177,7 +170,7 @@ class TaskFacts:
     @cached_property
     def cost(self) -> int:
         """Estimated scalar operations of one iteration."""
-        return block_cost(self.task.body)
+        return operations(self.task.body)
 
     @cached_property
     def has_loops(self) -> bool:
@@ -191,7 +184,7 @@ class TaskFacts:
         for eqn in walk_eqns(self.task.body):
             loops = eqn.primitive.name in ("for", "while")
             if loops and not any(e.primitive.name in ("for", "while") for b in eqn.blocks for e in walk_eqns(b)):
-                longest = max(longest, sum(map(block_cost, eqn.blocks)))
+                longest = max(longest, sum(map(operations, eqn.blocks)))
         return longest
 
     @cached_property
@@ -232,46 +225,15 @@ def reference(eqn: Eqn) -> Var:
     return ref
 
 
-def is_global(atom: object) -> bool:
-    """A reference to memory that all iterations share."""
-    return isinstance(atom, Var) and isinstance(atom.type, RefType) and atom.type.space is Space.GLOBAL
-
-
-def eqn_cost(eqn: Eqn) -> int:
-    """Estimated scalar operations."""
-    name = eqn.primitive.name
-    if name == "for":
-        return max(1, trips(eqn)) * (1 + block_cost(eqn.blocks[0]))
-    if name == "while":
-        return _TRIPS * (1 + block_cost(eqn.blocks[0]) + block_cost(eqn.blocks[1]))
-    if name == "if":
-        return 1 + block_cost(eqn.blocks[0]) + block_cost(eqn.blocks[1])
-    return 18 if name in MATHS else _COSTS.get(name, 1)
-
-
-def block_cost(block: Block) -> int:
-    """Estimated scalar operations."""
-    return sum(map(eqn_cost, block.eqns))
-
-
 def _updates(block: Block, refs: Iterable[Var]) -> int:
     total = 0
     for eqn in block.eqns:
         if eqn.primitive.name == "accum":
             total += reference(eqn) in refs
         else:
-            times = trips(eqn) if eqn.primitive.name == "for" else _TRIPS if eqn.primitive.name == "while" else 1
+            times = trips_of(eqn) if eqn.primitive.name == "for" else GUESS if eqn.primitive.name == "while" else 1
             total += times * sum(_updates(b, refs) for b in eqn.blocks)
     return total
-
-
-def trips(eqn: Eqn) -> int:
-    """Iterations of a `for`; a guess where the bounds are not literal."""
-    bounds = [int(a.value) for a in eqn.invars[:3] if isinstance(a, Literal)]
-    if len(bounds) < 3:
-        return _TRIPS
-    start, stop, step = bounds
-    return len(range(start, stop, step)) if step else 0
 
 
 class _Pressure:

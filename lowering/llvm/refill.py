@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lowering.llvm.control import is_quiet
-from lowering.llvm.facts import block_cost, is_global
 from lowering.llvm.types import REGISTER
 from lowering.llvm.vectors import Mask, Value
-from qdtrace.ir.program import Literal, Var
+from qdtrace.analysis.work import operations
+from qdtrace.ir.program import Literal, Var, is_global
 from qdtrace.ir.walk import free_vars, used_vars, walk_eqns
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def find_refill(facts: TaskFacts, target: Target) -> Refill | None:
         return None
     if loop.primitive.name == "for" and not (isinstance(loop.invars[2], Literal) and int(loop.invars[2].value) == 1):
         return None
-    cost = sum(map(block_cost, loop.blocks))
+    cost = sum(map(operations, loop.blocks))
     if is_quiet(loop) or cost < (FOR_COST if loop.primitive.name == "for" else WHILE_COST):
         return None
     return Refill(before, loop, after)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from qdtrace.analysis.affine import AffineForms
 from qdtrace.analysis.injectivity import Injectivity
-from qdtrace.ir.program import Atom, Block, Eqn, Literal, Loc, Task, Var
-from qdtrace.ir.types import RefType, Space
+from qdtrace.ir.program import Atom, Eqn, Literal, Loc, Task, Var, is_global
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -59,12 +58,6 @@ def mode_of(eqn: Eqn) -> str:
     return eqn.params["op"] if name == "accum" else name
 
 
-def is_shared(atom: Atom) -> bool:
-    """True for a reference to memory that all iterations share."""
-    kind = atom.type
-    return isinstance(kind, RefType) and kind.space is Space.GLOBAL
-
-
 @dataclass(slots=True)
 class TaskAccesses:
     """All accesses of one task's body, per reference, equal ones once; and the space their indices live in."""
@@ -72,6 +65,8 @@ class TaskAccesses:
     task: Task
     forms: AffineForms = field(init=False)
     by_ref: dict[Var, list[Access]] = field(init=False)
+    written: frozenset[Var] = field(init=False)
+    """References that the body changes."""
     head_reads: frozenset[Var] = field(init=False)
     span: Interval | None = field(init=False)
     """First and last iteration, where the bounds are constants and not empty."""
@@ -94,6 +89,7 @@ class TaskAccesses:
         self.by_ref = {}
         for access in found.values():
             self.by_ref.setdefault(access.ref, []).append(access)
+        self.written = frozenset([access.ref for access in found.values() if access.writes])
         self.head_reads = frozenset(
             eqn.invars[0]  # type: ignore[misc]
             for eqn, _ in _memory_eqns(task.head, surely=True)
@@ -110,10 +106,5 @@ def _memory_eqns(eqns: Iterable[Eqn], *, surely: bool) -> Iterator[tuple[Eqn, bo
         if eqn.blocks:
             for block in eqn.blocks:
                 yield from _memory_eqns(block.eqns, surely=False)
-        elif eqn.primitive.name in _VALUES and is_shared(eqn.invars[0]):
+        elif eqn.primitive.name in _VALUES and is_global(eqn.invars[0]):
             yield eqn, surely
-
-
-def body_block(eqns: Iterable[Eqn]) -> Block:
-    """A task's body of these equations."""
-    return Block((), tuple(eqns), ())

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.affine import AffineForms, Form
-from qdtrace.ir.builder import Builder
+from qdtrace.ir.builder import Builder, unravel
 from qdtrace.ir.program import Literal, ref_type
 from qdtrace.ir.types import I32 as _I32
 
@@ -40,7 +40,7 @@ class Fill:
             for number in range(size // max(count, 1)):
                 builder.store(self.ref, self.value, index, *_position(number, shape[1:]))
         elif count == size:
-            builder.store(self.ref, self.value, *_unravel(builder, index, shape))
+            builder.store(self.ref, self.value, *unravel(builder, index, shape))
         else:
             return None
         return tuple(builder.current.eqns)
@@ -53,15 +53,6 @@ def _position(number: int, shape: tuple[int, ...]) -> list[Literal]:
         out.append(Literal(_I32.dtype.numpy.type(number % extent), _I32))
         number //= extent
     return out[::-1]
-
-
-def _unravel(builder: Builder, index: Atom, shape: tuple[int, ...]) -> list[Atom]:
-    out: list[Atom] = []
-    for extent in reversed(shape[1:]):
-        size = builder.constant(extent, index.dtype)
-        out.append(builder("rem", index, size))
-        index = builder("div", index, size)
-    return [index, *reversed(out)] if shape else []
 
 
 def fill_of(task: Task) -> Fill | None:

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING
 
-from qdtrace.analysis.accesses import is_shared
-from qdtrace.ir.program import Atom, Eqn, Literal, Task, Var
+from qdtrace.ir.program import Atom, Eqn, Literal, Task, Var, is_global
 from qdtrace.ir.walk import substitute_eqn
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 def _is_numbered(eqn: Eqn) -> bool:
     """Its value depends on operands and versions alone; private memory has no versions."""
-    return not eqn.blocks and (not eqn.primitive.effects or (bool(eqn.invars) and is_shared(eqn.invars[0])))
+    return not eqn.blocks and (not eqn.primitive.effects or (bool(eqn.invars) and is_global(eqn.invars[0])))
 
 
 @dataclass(slots=True)

@@ -10,19 +10,23 @@ from qdtrace.ir.types import ScalarType
 from qdtrace.ir.walk import walk_eqns
 
 if TYPE_CHECKING:
-    from qdtrace.ir.program import Block, Eqn, Task
+    from qdtrace.ir.program import Atom, Block, Eqn, Task
 
-_GUESS = 16
+GUESS = 16
 """Trips of a loop of unknown length."""
 
 
+def trip_count(start: Atom, stop: Atom, step: Atom) -> int | None:
+    """Iterations of a `for`, where its bounds and step are constants (none for step zero); else None."""
+    if not (isinstance(start, Literal) and isinstance(stop, Literal) and isinstance(step, Literal)):
+        return None
+    return len(range(int(start.value), int(stop.value), int(step.value))) if step.value else 0
+
+
 def trips_of(eqn: Eqn) -> int:
-    """Iterations of a `for`; a guess where the bounds are not literal."""
-    bounds = [int(a.value) for a in eqn.invars[:3] if isinstance(a, Literal)]
-    if len(bounds) < 3:
-        return _GUESS
-    start, stop, step = bounds
-    return len(range(start, stop, step)) if step else 0
+    """Iterations of a `for`; a guess where the bounds are not constants."""
+    known = trip_count(*eqn.invars[:3])
+    return GUESS if known is None else known
 
 
 def operations(block: Block) -> int:
@@ -35,7 +39,7 @@ def _operations_of(eqn: Eqn) -> int:
         return eqn_size(eqn)
     inner = 1 + sum(map(operations, eqn.blocks))
     name = eqn.primitive.name
-    return inner if name == "if" else inner * (max(1, trips_of(eqn)) if name == "for" else _GUESS)
+    return inner if name == "if" else inner * (max(1, trips_of(eqn)) if name == "for" else GUESS)
 
 
 def has_open_loop(task: Task) -> bool:

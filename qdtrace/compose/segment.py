@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qdtrace.ir.builder import Builder, ref_var, scalar_var
+from qdtrace.ir.builder import Builder, ref_var, scalar_var, unravel
 from qdtrace.ir.primitives import Effect
 from qdtrace.ir.program import Atom, Block, Loc, Program, Task, Var, literal, ref_type
 from qdtrace.ir.types import DType, RefType, Space
@@ -215,19 +215,6 @@ def only(element: Any) -> Atom:
 def is_concrete(value: Any) -> bool:
     """True for a NumPy or Python scalar, whose value is known while tracing."""
     return isinstance(value, bool | int | float | np.generic | np.ndarray)
-
-
-def unravel(builder: Builder, index: Atom, shape: tuple[int, ...]) -> list[Atom]:
-    """Indices of each axis from a flat row-major index."""
-    if not shape:
-        return []
-    out: list[Atom] = []
-    rest = index
-    for extent in reversed(shape[1:]):
-        size = literal(max(extent, 1), index.dtype)
-        out.append(builder("rem", rest, size))
-        rest = builder("div", rest, size)
-    return [rest, *reversed(out)]
 
 
 def load_all(builder: Builder, ref: Var) -> np.ndarray:

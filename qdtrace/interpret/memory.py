@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from qdtrace.errors import InterpreterError
 from qdtrace.interpret.numpy_rules import scalar_function
 from qdtrace.ir.primitives import Effect
-from qdtrace.ir.program import Eqn, Var, ref_type
-from qdtrace.ir.types import RefType, Space
+from qdtrace.ir.program import Eqn, Var, is_global, ref_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -109,11 +108,6 @@ def _watched(compiler: Compiler, eqn: Eqn, ref: Var, locate: Locate) -> Locate:
         return flat
 
     return locate_and_tell
-
-
-def is_global(ref: Var) -> bool:
-    """True for a reference shared by all iterations."""
-    return isinstance(ref.type, RefType) and ref.type.space is Space.GLOBAL
 
 
 def _access(compiler: Compiler, eqn: Eqn, first_index: int) -> tuple[int, Locate, Var]:

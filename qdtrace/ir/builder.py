@@ -107,3 +107,16 @@ def scalar_var(dtype: DType, hint: str = "") -> Var:
 def ref_var(dtype: DType, shape: Sequence[int], hint: str = "") -> Var:
     """A fresh buffer variable."""
     return Var(RefType(dtype, tuple(shape)), hint)
+
+
+def unravel(builder: Builder, index: Atom, shape: Sequence[int]) -> list[Atom]:
+    """Indices of each axis from a flat row-major index."""
+    if not shape:
+        return []
+    out: list[Atom] = []
+    rest = index
+    for extent in reversed(shape[1:]):
+        size = literal(max(extent, 1), index.dtype)
+        out.append(builder("rem", rest, size))
+        rest = builder("div", rest, size)
+    return [rest, *reversed(out)]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qdtrace.ir.types import DType, RefType, ScalarType, Type
+from qdtrace.ir.types import DType, RefType, ScalarType, Space, Type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -164,3 +164,8 @@ def ref_type(var: Atom) -> RefType:
     if not isinstance(var.type, RefType):
         raise TypeError(f"{var!r} is not a reference")
     return var.type
+
+
+def is_global(atom: Atom) -> bool:
+    """True for a reference to memory that all iterations share."""
+    return isinstance(atom.type, RefType) and atom.type.space is Space.GLOBAL

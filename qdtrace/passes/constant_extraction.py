@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, ClassVar
 from qdtrace.analysis.effects import summarise
 from qdtrace.analysis.ranges import Ranges
 from qdtrace.analysis.stored import FullBefore
-from qdtrace.ir.program import Block, Eqn, Literal, Program, Task, Var, ref_type
-from qdtrace.ir.types import Space
+from qdtrace.ir.program import Block, Eqn, Literal, Program, Task, Var, is_global
 from qdtrace.passes.base import TaskPass
 from qdtrace.passes.loop_invariant import load_cannot_fail
 
@@ -73,7 +72,8 @@ class _Mover:
                 moves = all([a.__class__ is Literal or a in shared for a in eqn.invars])  # noqa: C419 - twice as fast
             elif eqn.primitive.name == "load" and eqn.invars[0] not in self.written:
                 uniform = all(a.__class__ is Literal or a in shared for a in eqn.invars[1:])
-                moves = uniform and _is_global(eqn) and (surely or load_cannot_fail(eqn, self.full, self.ranges))
+                movable = uniform and is_global(eqn.invars[0])
+                moves = movable and (surely or load_cannot_fail(eqn, self.full, self.ranges))
             if moves:
                 self.moved.append(eqn)
                 shared.update(eqn.outvars)
@@ -82,7 +82,3 @@ class _Mover:
         if len(kept) == len(block.eqns) and all(a is b for a, b in zip(kept, block.eqns, strict=True)):
             return block
         return Block(block.params, tuple(kept), block.results)
-
-
-def _is_global(eqn: Eqn) -> bool:
-    return ref_type(eqn.invars[0]).space is Space.GLOBAL

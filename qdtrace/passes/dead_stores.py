@@ -32,11 +32,11 @@ from qdtrace.analysis.effects import PURE, Access, access_of
 from qdtrace.analysis.place_table import LIMIT, SCAN, PlaceTable
 from qdtrace.analysis.places import Place, Places, References, is_private_memory, levels_of, places_in
 from qdtrace.analysis.stored import filled_by
+from qdtrace.analysis.work import trip_count
 from qdtrace.ir.primitives import Effect
 from qdtrace.ir.program import Block, Eqn, Program, Task, Var
 from qdtrace.ir.walk import walk_task
 from qdtrace.passes.base import Pass
-from qdtrace.passes.unreachable import trip_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable

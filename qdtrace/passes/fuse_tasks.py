@@ -135,7 +135,7 @@ class _Scheduler:
         for ref in dict.fromkeys(touched):
             if ref in self.held:
                 prepared = self.with_fill(ref, prepared)
-        self.heads.written(r for r, a in prepared.accesses.by_ref.items() if any(x.writes for x in a))
+        self.heads.written(prepared.accesses.written)
         self.place(prepared)
 
     def prepare(self, task: Task) -> Prepared:
@@ -244,11 +244,9 @@ class _Scheduler:
             why = f"{after.name} has another range, stands between them and needs the one and is needed by the other"
             self.note(newest.name, task.name, False, why, (_loc(newest), task.original.loc))
             return None
-        order = newest.order
         if not self.joins(newest, task):
             return None
         newest.order = next(self.orders)
-        assert newest.order > order
         for member in newest.members:
             for ref, modes in self.uses(member):
                 self.refs.setdefault(ref, _RefState()).last.update(dict.fromkeys(modes, newest))

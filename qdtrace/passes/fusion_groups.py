@@ -17,7 +17,6 @@ from qdtrace.analysis.work import has_open_loop, operations, peak_live
 from qdtrace.ir.program import Eqn, Var, ref_type
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
 
     from qdtrace.analysis.affine import Form
     from qdtrace.analysis.dependence import Meeting
@@ -56,14 +55,6 @@ class Prepared:
     def name(self) -> str:
         """The task's name."""
         return self.original.name
-
-    @property
-    def reads(self) -> Iterator[Var]:
-        """References read by head or body, those that an atomic reads included."""
-        yield from self.accesses.head_reads
-        for ref, accesses in self.accesses.by_ref.items():
-            if any(a.mode in (READ, ATOMIC) for a in accesses):
-                yield ref
 
 
 @dataclass(slots=True, eq=False)
@@ -104,12 +95,11 @@ class Group:
         self.members.append(task)
         self.head.update(dict.fromkeys(task.task.head))
         self.head_reads |= task.accesses.head_reads
+        self.written |= task.accesses.written
         for ref, accesses in task.accesses.by_ref.items():
             mine = self.by_ref.setdefault(ref, [])
             known = {(m.access.mode, *[f.key for f in m.access.forms]) for m in mine}
             for access in accesses:
-                if access.writes:
-                    self.written.add(ref)
                 if (access.mode, *[f.key for f in access.forms]) not in known:
                     if len(mine) < ACCESS_LIMIT:
                         mine.append(Member(access, task))
@@ -137,7 +127,7 @@ def head_conflict(group: Group, task: Prepared) -> Verdict | None:
     """Why the heads cannot be evaluated together before both bodies; None when they can."""
     for eqn_reads, written, who in (
         (task.accesses.head_reads, group.written, "the first"),
-        (group.head_reads, {r for r, a in task.accesses.by_ref.items() if any(x.writes for x in a)}, "the second"),
+        (group.head_reads, task.accesses.written, "the second"),
     ):
         for ref in eqn_reads & written:
             return Verdict(False, f"`{ref.hint}` decides on the range or a uniform value, and {who} writes it")
@@ -155,7 +145,7 @@ def may_join(group: Group, task: Prepared, *, read_after_write: bool = True) -> 
         others = group.by_ref.get(ref)
         if others is None:
             continue
-        if not any(a.writes for a in accesses) and ref not in group.written:
+        if ref not in task.accesses.written and ref not in group.written:
             continue
         if ref in group.crowded:
             return Verdict(False, f"`{ref.hint}` is touched in too many ways to compare")
@@ -185,9 +175,7 @@ def _judge_pair(
         return None
     if first.accumulates and first.mode == second.mode:
         return None  # sums commute
-    if first.keys & second.keys:
-        found_same = True
-    else:
+    if not first.keys & second.keys:
         found = meeting(
             ref_type(first.ref), first.forms, second.forms, (member.of.accesses.forms, task.accesses.forms), space
         )
@@ -195,8 +183,7 @@ def _judge_pair(
             return None
         if not found.same:
             return Verdict(False, _conflict(first, second, found, space), (first.loc, second.loc))
-        found_same = True
-    if found_same and not read_after_write and first.writes and second.mode in (READ, ATOMIC):
+    if not read_after_write and first.writes and second.mode in (READ, ATOMIC):
         why = f"`{first.ref.hint}` is read where the iteration itself wrote it, and fuse_tasks_raw is off"
         return Verdict(False, why, (first.loc, second.loc))
     return None

@@ -24,9 +24,9 @@ from qdtrace.analysis.effects import Access, summarise
 from qdtrace.analysis.ranges import Ranges
 from qdtrace.analysis.stored import FullBefore
 from qdtrace.analysis.uses import definitions
+from qdtrace.analysis.work import trip_count
 from qdtrace.ir.program import Atom, Block, Eqn, Program, Task, Var, literal, ref_type
 from qdtrace.passes.base import TaskPass
-from qdtrace.passes.unreachable import trip_count
 
 if TYPE_CHECKING:
     from collections.abc import Container

@@ -25,17 +25,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
+from qdtrace.analysis.effects import task_access
 from qdtrace.analysis.reads_first import reads_come_first
-from qdtrace.ir.primitives import Effect
-from qdtrace.ir.walk import substitute_atom, substitute_block, substitute_eqn, task_refs, walk_task
+from qdtrace.ir.walk import substitute_atom, substitute_block, substitute_eqn, task_refs
 from qdtrace.passes.base import Pass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from qdtrace.ir.program import Atom, Program, Task, Var
-
-_WRITES = frozenset({Effect.WRITE, Effect.ACCUM})
 
 
 @dataclass(frozen=True)
@@ -69,13 +67,13 @@ class _Uses:
         self.tasks = program.tasks
         self.first: dict[Var, int] = {}
         self.last: dict[Var, int] = {}
-        self.written: set[Atom] = set()
+        self.written: set[Var] = set()
         for number, task in enumerate(program.tasks):
             for ref in task_refs(task):
                 if ref in refs:
                     self.first.setdefault(ref, number)
                     self.last[ref] = number
-            self.written.update([e.invars[0] for e in walk_task(task) if e.primitive.effects & _WRITES])
+            self.written |= task_access(task).writes
 
     def may_share(self, buffer: Var, param: Var) -> bool:
         """Whether the content of the parameter is not needed any more where the buffer gets one."""

@@ -20,6 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
+from qdtrace.analysis.work import trip_count
 from qdtrace.ir.program import Atom, Eqn, Literal, Program, Task
 from qdtrace.passes.rewrite import RewriteOptions, RewritePass, Rewriter
 from qdtrace.passes.rule_table import RuleSet, RuleTable
@@ -28,15 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 TABLE = RuleTable()
-
-
-def trip_count(start: Atom, stop: Atom, step: Atom) -> int | None:
-    """Iterations of a `for`, where its bounds and step are constants (step not zero); else None."""
-    if not (isinstance(start, Literal) and isinstance(stop, Literal) and isinstance(step, Literal)):
-        return None
-    if not step.value:
-        return 0
-    return len(range(int(start.value), int(stop.value), int(step.value)))
 
 
 def task_is_empty(task: Task) -> bool:

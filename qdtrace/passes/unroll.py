@@ -30,13 +30,13 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from qdtrace.analysis.cost import code_size, eqn_size
+from qdtrace.analysis.work import trip_count
 from qdtrace.ir.copies import copied_atoms, copy_eqns
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var, literal, ref_type
 from qdtrace.ir.types import Space
 from qdtrace.ir.walk import walk_eqns
 from qdtrace.passes.base import TaskPass
 from qdtrace.passes.promote_cells import SLOT_LIMIT
-from qdtrace.passes.unreachable import trip_count
 
 TRIPS = 8
 """Iterations of a loop that is unrolled unasked."""

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from lowering.llvm.arithmetic import RULES
-from lowering.llvm.facts import MATHS
 from lowering.llvm.options import EmitOptions
+from qdtrace.analysis.cost import FUNCTIONS as MATHS
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.builder import Builder, ref_var
 from qdtrace.ir.primitives import PRIMITIVES, IrTypeError
