@@ -36,7 +36,7 @@ LIFT_LIMIT = 64
 """Constants that a task reads from memory at most: each is a register or a reload."""
 
 _ANY_NUMBER = frozenset({"add", "sub", "min", "max", "lt", "le", "gt", "ge", "eq", "ne", "select", "store", "accum"})
-_FLOATS = frozenset({"mul", "div", "fma", "pow", "atan2"})
+_FLOATS = frozenset({"mul", "div", "quotient", "fma", "pow", "atan2"})
 _VALUES = {"load": 0, "store": 1, "accum": 1}
 """Operands between the reference and its indices."""
 

@@ -19,6 +19,7 @@ from lowering.llvm.facts import TaskFacts
 from lowering.llvm.frame import Frame
 from lowering.llvm.options import DEFAULTS, EmitOptions
 from lowering.llvm.partials import emit_combine, plan_partials
+from lowering.llvm.quotients import emit_quotient, note_divisor
 from lowering.llvm.reductions import close_reductions, open_reductions
 from lowering.llvm.refill import emit_refilled, find_refill
 from lowering.llvm.shape import choose_shape
@@ -328,6 +329,8 @@ def emit_eqn(f: Frame, eqn: Eqn, *, head: bool = False) -> None:
         _select(f, eqn)
     else:
         _elementwise(f, eqn)
+        if name == "div":
+            note_divisor(f, eqn.outvars[0])
 
 
 def _elementwise(f: Frame, eqn: Eqn) -> None:
@@ -402,7 +405,7 @@ def _store(f: Frame, eqn: Eqn) -> None:
 
 
 _SPECIAL: dict[str, Callable[[Frame, Eqn], None]] = {
-    "load": _load, "store": _store, "accum": atomics.accum, "atomic": atomics.atomic,
+    "quotient": emit_quotient, "load": _load, "store": _store, "accum": atomics.accum, "atomic": atomics.atomic,
     "if": lambda f, eqn: control.emit_if(f, eqn, emit_block),
     "for": lambda f, eqn: control.emit_for(f, eqn, emit_block),
     "while": lambda f, eqn: control.emit_while(f, eqn, emit_block),

@@ -73,6 +73,12 @@ class TaskFacts:
         return frozenset(r for r, eqns in self.effects.items() if any(e.primitive.name != "load" for e in eqns))
 
     @cached_property
+    def divisors(self) -> dict[Var, Var]:
+        """The divisors whose reciprocals quotients multiply by, by those."""
+        quotients = [e.invars for e in walk_eqns(self.task.body) if e.primitive.name == "quotient"]
+        return {c: r for _, r, c in quotients if isinstance(c, Var) and isinstance(r, Var)}
+
+    @cached_property
     def used(self) -> frozenset[Var]:
         """Variables that somebody reads."""
         return frozenset(used_in_block(self.task.body))

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lowering.llvm.facts import TaskFacts
     from lowering.llvm.partials import Part
     from lowering.llvm.private import Private
+    from lowering.llvm.quotients import Odd
     from lowering.llvm.reductions import Copy
     from lowering.llvm.target import Target
     from lowering.llvm.text import Text
@@ -51,6 +52,8 @@ class Frame:
         """What the chunk reduces."""
         self.accumulators: dict[object, str] = {}
         self.copies: dict[Var, Copy] = {}
+        self.odd: dict[tuple[str, ...], Odd] = {}
+        """What is known of divisors, by the registers of their reciprocals."""
         self.pending = PendingStores()
         self.updates = WaitingUpdates()
         self.alone = ""

@@ -127,6 +127,10 @@ def _divide(a: Any, b: Any) -> Any:
     return a / b
 
 
+def _quotient(a: Any, b: Any, inverse: Any) -> Any:
+    return a / b
+
+
 def _float_min(a: Any, b: Any) -> Any:
     if a != a or (a == b and np.signbit(a)):
         return a
@@ -285,6 +289,7 @@ RULES: dict[str, Rule] = {
     "nextafter": _next_after,
     "integer_pow": _integer_pow,
     "fma": _numeric(_float_fma, _float_fma),
+    "quotient": _numeric(_same(_quotient), _same(_quotient)),
     "sqrt": _in_double(np.sqrt),
     "rsqrt": _in_double(lambda x: 1.0 / np.sqrt(x)),
     "cbrt": _in_double(np.cbrt),

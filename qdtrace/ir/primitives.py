@@ -213,7 +213,7 @@ _define(
     "asinh acosh atanh erf erfc erf_inv lgamma digamma floor ceil round_even round_away trunc",
     _elementwise(1, *_FLOAT),
 )
-_define("fma", _elementwise(3, *_FLOAT))
+_define("fma quotient", _elementwise(3, *_FLOAT))
 _define("is_finite", _elementwise(1, *_FLOAT, result=DType.bool))
 _define("lt le gt ge", _elementwise(2, *_ANY, result=DType.bool))
 _define("eq ne", _elementwise(2, *_ANY, result=DType.bool), commutative=True)

@@ -21,6 +21,7 @@ from qdtrace.passes.observers import finish, listening, memory_reporter, observe
 from qdtrace.passes.peephole import Peephole
 from qdtrace.passes.predicate import Predicate
 from qdtrace.passes.promote_cells import PromoteCells
+from qdtrace.passes.reciprocals import Reciprocals
 from qdtrace.passes.reuse_donated import ReuseDonated
 from qdtrace.passes.simplify import ROUNDS, Simplify
 from qdtrace.passes.store_forwarding import StoreForwarding
@@ -57,6 +58,7 @@ PASSES: Mapping[str, Callable[[Options], Pass]] = {
     "unroll": lambda options: Unroll(),
     "predicate": lambda options: Predicate(),
     "strength_reduction": lambda options: StrengthReduction(),
+    "reciprocals": lambda options: Reciprocals(options.fast_math),
     "clear_buffers": lambda options: ClearBuffers(),
     "reuse_donated": lambda options: ReuseDonated(),
 }
@@ -117,7 +119,9 @@ def stages(options: Options, observers: Sequence[Observer] = (), *, each_pass: b
         simplify,
         # When loads are forwarded and branches empty, the cost of a body and of a side is what it will be. Unrolled
         # loops have constant indices, so private arrays are taken apart once more, and rows are forwarded.
-        *((Unroll(), simplify, PromoteCells(), *memory, Predicate(), StrengthReduction(), simplify) if loops else ()),
+        # Then cheaper operations: last, as `div` and `rem` are what the rest knows. The reciprocals leave their loops.
+        *((Unroll(), simplify, PromoteCells(), *memory, Predicate()) if loops else ()),
+        *((StrengthReduction(), Reciprocals(options.fast_math), simplify) if loops else ()),
         ClearBuffers(),
         # All passes before take a donated argument and the result in its memory as different memory.
         ReuseDonated(),

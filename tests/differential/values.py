@@ -108,7 +108,11 @@ class Values:
             power = self.pick((2, 3, 0, 1, 4) if not dtype.is_float else (2, 3, 0, -1, -2, 4))
             out = self.builder("integer_pow", self.value(dtype), y=power)
         elif how == 6 and dtype.is_float:
-            out = self.builder("fma", *(self.value(dtype) for _ in range(3)))
+            x, y, z = (self.value(dtype) for _ in range(3))
+            if self.chance(3):
+                out = self.builder("quotient", x, y, self.builder("div", literal(1.0, dtype), y))
+            else:
+                out = self.builder("fma", x, y, z)
         elif how >= 4:
             out = self.builder(self.pick(UNARY[kind]), self.value(dtype))
         else:

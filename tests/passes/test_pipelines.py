@@ -65,8 +65,9 @@ def test_the_stages_in_order() -> None:
     assert names[:5] == ["join_branches", "promote_cells", "simplify", "promote_cells", "simplify"]
     assert names[5:10] == ["fuse_tasks", "contract", "promote_cells", "memory", "simplify"]
     assert names[10:14] == ["unroll", "simplify", "promote_cells", "memory"]
-    assert names[14:] == ["predicate", "strength_reduction", "simplify", "clear_buffers", "reuse_donated"]
-    basic = {*names} - {"join_branches", "unroll", "predicate", "strength_reduction"}
+    assert names[14:18] == ["predicate", "strength_reduction", "reciprocals", "simplify"]
+    assert names[18:] == ["clear_buffers", "reuse_donated"]
+    basic = {*names} - {"join_branches", "unroll", "predicate", "strength_reduction", "reciprocals"}
     assert {s.name for s in stages(Options(advanced_optimization=False))} == basic
     assert {s.name for s in stages(Options(opt_level=0))} == basic - {"memory"}
     assert {s.name for s in stages(Options(cfg_optimization=False))} == {*names} - {"memory"}

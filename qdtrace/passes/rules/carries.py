@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 TABLE = RuleTable()
 SPECULATED = 6
 """Cheap equations that both branches of an `if` may hold together to be computed always."""
-_COSTLY = ROUNDED | {"div", "rem", "sqrt", "integer_pow", "fma"}
+_COSTLY = ROUNDED | {"div", "rem", "sqrt", "integer_pow", "fma", "quotient"}
 
 
 @TABLE.rule("for while", stage="before")

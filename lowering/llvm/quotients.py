@@ -1,0 +1,107 @@
+"""`quotient`: a division whose reciprocal was computed before is a multiplication.
+
+`x * c` with `c = 1 / r` has the class and sign of `x / r` for every `x`, where `r` and `c` are normal numbers. For
+other divisors (zeros, infinities, NaN, and finite ones whose reciprocal overflows or is subnormal) `x` is divided, in
+a branch that is hardly ever taken, and what is multiplied then is the quotient and one. So the multiplication stands
+behind the branch, where a following sum can be fused with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lowering.llvm.conversions import round_to
+from lowering.llvm.types import REGISTER
+from lowering.llvm.vectors import Value
+from qdtrace.ir.types import DType
+
+if TYPE_CHECKING:
+    from lowering.llvm.frame import Frame
+    from lowering.llvm.ops import Ops
+    from qdtrace.ir.program import Atom, Eqn, Var
+
+_LAYOUT = {DType.f32: ("i32", 24, 252), DType.f64: ("i64", 53, 2044)}
+"""An integer of so many bits, the place of the exponent when the sign is shifted out, and the largest exponent of
+divisors whose reciprocals are all normal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Odd:
+    """What is known of a divisor: whether it, or its reciprocal, is no normal number."""
+
+    lanes: tuple[str, ...]
+    """The active lanes where that is so, as masks; empty for a divisor that all lanes share."""
+    some: str
+    """Some active lane has one (i1)."""
+
+
+def note_divisor(f: Frame, inverse: Var) -> None:
+    """Looks at a divisor where its reciprocal is defined: in front of the loops that divide by it."""
+    divisor = f.facts.divisors.get(inverse)
+    if divisor is not None and f.vector.fast_math and inverse.dtype in _LAYOUT:
+        f.odd[_registers(f.env[inverse])] = _look_at(f, divisor)
+
+
+def emit_quotient(f: Frame, eqn: Eqn) -> None:
+    """`quotient x r c`."""
+    x, r, c = eqn.invars
+    out = eqn.outvars[0]
+    uniform = f.is_uniform(out)
+    o, count = (f.scalar, 1) if uniform else (f.vector, f.vectors)
+    operands = [[f.scalar_of(a) if uniform else f.vector_of(a, v) for v in range(count)] for a in (x, r, c)]
+    if o.fast_math and out.dtype in _LAYOUT:
+        odd = f.odd.get(_registers(f.value(c))) or _look_at(f, r)
+        registers = _multiplied(f, o, out.dtype, odd, *operands)
+    else:
+        registers = [
+            round_to(o, out.dtype, o.op(f"fdiv {o.flags}{o.type(out.dtype)} {a}, {b}"))
+            for a, b in zip(*operands[:2], strict=True)
+        ]
+    f.env[out] = Value(out.dtype, scalar=registers[0]) if uniform else Value(out.dtype, vectors=registers)
+
+
+def _registers(value: Value) -> tuple[str, ...]:
+    return (value.scalar,) if value.scalar is not None else tuple(value.vectors or ())
+
+
+def _look_at(f: Frame, divisor: Atom) -> Odd:
+    if f.value(divisor).is_uniform:
+        return Odd((), _is_odd(f.scalar, divisor.dtype, f.scalar_of(divisor)))
+    found = [_is_odd(f.vector, divisor.dtype, f.vector_of(divisor, v)) for v in range(f.vectors)]
+    lanes = f.narrowed(f.mask, found).vectors
+    assert lanes is not None
+    return Odd(lanes, f.any(lanes))
+
+
+def _is_odd(o: Ops, d: DType, divisor: str) -> str:
+    """Adding one bit pattern brings the exponents of plain divisors below all others."""
+    integer, place, largest = _LAYOUT[d]
+    t = o.vector(integer)
+    bits = o.binary("shl", t, o.cast("bitcast", REGISTER[d], divisor, integer), o.number(integer, 1))
+    above = o.binary("sub", t, bits, o.number(integer, 1 << place))
+    return o.compare("icmp uge", t, above, o.number(integer, largest << place))
+
+
+def _multiplied(
+    f: Frame, o: Ops, d: DType, odd: Odd, numerators: list[str], divisors: list[str], inverses: list[str]
+) -> list[str]:
+    text, kind, one = f.text, o.type(d), o.constant(1, d)
+    before, divide, join = text.label, text.fresh_label("divide"), text.fresh_label("multiply")
+    weights = text.module.node('!{!"branch_weights", i32 1, i32 1048575}')
+    text.branch(odd.some, divide, join, f", !prof {weights}")
+    text.begin(divide)
+    quotients = [o.op(f"fdiv {kind} {a}, {b}") for a, b in zip(numerators, divisors, strict=True)]
+    ones = [one] * len(quotients)
+    if odd.lanes:
+        quotients = [o.select(m, kind, q, a) for m, q, a in zip(odd.lanes, quotients, numerators, strict=True)]
+        ones = [o.select(m, kind, one, c) for m, c in zip(odd.lanes, inverses, strict=True)]
+    text.jump(join)
+    text.begin(join)
+
+    def either(usual: list[str], seldom: list[str]) -> list[str]:
+        pairs = zip(usual, seldom, strict=True)
+        return [text.op(f"phi {kind} [ {a}, %{before} ], [ {b}, %{divide} ]") for a, b in pairs]
+
+    factors = zip(either(numerators, quotients), either(inverses, ones), strict=True)
+    return [o.op(f"fmul {o.flags}{kind} {a}, {b}") for a, b in factors]
