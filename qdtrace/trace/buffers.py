@@ -108,10 +108,17 @@ class Buffer(ArrayOperators):
             _assign_part(self, key, value, "set")
             return
         access = check_size(parse_index(key, self.shape))
-        pending, context.pending = context.pending, None
-        if pending is None or value is not pending.result:
+        pending = context.sums.pop(id(value), None)
+        if pending is None:
             _write(self, markers.store_p, access, value, "a store")
             return
+        in_place = pending.statement is not None and pending.statement.is_storing()
+        if in_place and self.dtype == jnp.bool_:
+            raise TraceTypeError(
+                "`b[k] += v` needs a buffer of numbers, got bool",
+                loc=user_loc(),
+                help="use qd.atomic_or(b, k, v), or write `b[k] = b[k] | v` where each iteration has its own k",
+            )
         delta = cast_value(pending.value, self.dtype, access.shape, "an accumulation")
         if pending.negate:
             delta = lax.neg(jnp.asarray(delta))
@@ -125,6 +132,7 @@ class Buffer(ArrayOperators):
             *access.operands,
             slices=access.slices,
             op="add",
+            in_place=in_place,
         )
 
     def __iter__(self) -> Any:

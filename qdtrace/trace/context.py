@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from qdtrace.ir.program import Loc
+    from qdtrace.trace.inplace import Statement
 
 _uids = itertools.count()
 
@@ -47,10 +48,11 @@ class OpenRegion:
 class PendingSum:
     """`b[i] + v` made by `b[i] += v`, until it is stored: then it is an accumulation."""
 
-    result: Any
     loaded: Any
     value: Any
     negate: bool
+    statement: Statement | None
+    """The statement that made it, if that has the form `place += value`."""
 
 
 @dataclass(eq=False)
@@ -63,7 +65,8 @@ class TraceContext:
     """First error seen where raising it would be swallowed; every later operation raises it."""
     closed_when: tuple[Any, Loc | None] | None = None
     """Predicate of the `qd.when` that closed with the last operation."""
-    pending: PendingSum | None = None
+    sums: dict[int, PendingSum] = field(default_factory=dict)
+    """Sums that in-place operators made and nobody stored yet, by identity, while they live."""
     leftovers: dict[int, Any] = field(default_factory=dict)
     """Values that loops, now closed, left in Python variables (by identity)."""
     borrowed: dict[int, Any] = field(default_factory=dict)
@@ -120,10 +123,17 @@ class TraceContext:
             raise left_open(self.regions[-1], None)
         self.release()
 
+    def note_sum(self, result: Any, pending: PendingSum) -> None:
+        """Remembers what a sum was made of, no longer than somebody holds it."""
+        key = id(result)
+        self.sums[key] = pending
+        weakref.finalize(result, self.sums.pop, key, None).atexit = False
+
     def release(self) -> None:
         """Drops every traced value."""
         self.leftovers.clear()
-        self.pending = self.closed_when = None
+        self.sums.clear()
+        self.closed_when = None
 
 
 def left_open(region: OpenRegion, loc: Loc | None) -> TraceValueError:

@@ -1,14 +1,15 @@
 """What `b[i]` gives: a JAX tracer whose class also knows `+=` and `-=`.
 
 Python runs `b[i] += v` as a load, an in-place addition and a store. The tracer of the load gets a subclass of its own
-class that adds only `__iadd__` and `__isub__`; these compute the sum as always and note, until the next one, what was
-added to what. A store of exactly that sum then records an *update*, which `regions` turns into an accumulation. See
+class that adds only `__iadd__` and `__isub__`; these compute the sum as always and note what was added to what, by
+which statement. A store of exactly that sum then records an *update*, which `regions` turns into an accumulation. See
 docs/design/0002-accumulation-syntax.md.
 """
 
 from __future__ import annotations
 
 import operator
+import sys
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ import jax.numpy as jnp
 
 from qdtrace.trace.compat import Tracer
 from qdtrace.trace.context import PendingSum, get_current
+from qdtrace.trace.inplace import running_statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,16 +30,17 @@ def _accumulating(function: Callable[[Any, Any], Any], *, negate: bool) -> Calla
         result = function(self, value)
         context = get_current()
         if context is not None and isinstance(result, Tracer):
-            context.pending = PendingSum(result, self, value, negate)
+            statement = running_statement(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
+            context.note_sum(result, PendingSum(self, value, negate, statement))
         return result
 
     return method
 
 
 def as_element(loaded: Any) -> Any:
-    """The same tracer, able to accumulate. Values without an addition of numbers (bool, keys) stay as they are."""
+    """The same tracer, able to accumulate. Values without an addition (random keys) stay as they are."""
     plain = type(loaded)
-    if not isinstance(loaded, Tracer) or not jnp.issubdtype(loaded.dtype, jnp.number):
+    if not isinstance(loaded, Tracer) or not (loaded.dtype == jnp.bool_ or jnp.issubdtype(loaded.dtype, jnp.number)):
         return loaded
     if plain not in _classes:
         members = {

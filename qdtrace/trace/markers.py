@@ -116,7 +116,8 @@ store_p = _marker("store", _nothing, results=0, shown="`b[i] = v`")
 accum_p = _marker("accum", _nothing, results=0, shown="`b.at[i].add(v)`")
 """Operands: handle, value, indices; `op` in add mul min max."""
 update_p = _marker("update", _nothing, results=0, shown="`b[i] += v`")
-"""`b[i] += v`: handle, value loaded before, sum, v, indices. Restructuring makes it an accum or a store."""
+"""`b[i] += v`: handle, value loaded before, sum, v, indices; `in_place` when one statement of this form is known to
+have made and stored the sum. Restructuring makes it an accum or a store."""
 atomic_p = _marker("atomic", _accessed, results=1, shown="an atomic")
 """Operands: handle, `nvalues` values, indices; gives the old value."""
 local_p = _marker("local", _like, results=1)

@@ -15,6 +15,7 @@ from qdtrace.errors import QdError, TraceTypeError, TraceValueError, Unsupported
 from qdtrace.trace import compat, markers
 from qdtrace.trace.compat import JaxprEqn, Literal, Var
 from qdtrace.trace.context import is_dead, new_uid
+from qdtrace.trace.equal_values import History
 from qdtrace.trace.forwarding import forwarded_handles, handle_inputs
 from qdtrace.trace.placement import check_cell, check_jump, check_maker, placed
 from qdtrace.trace.source import eqn_loc
@@ -61,10 +62,7 @@ class _Builder:
         self.homes: dict[Var, Region] = {}
         self.makers: dict[Var, JaxprEqn] = {}
         self.handles: set[Var] = set()
-        self.loads: dict[Var, tuple[Region, int]] = {}
-        """Result of a load -> its region and time."""
-        self.writes: dict[Var, int] = {}
-        """Handle -> time of the last equation that may have written it."""
+        self.history = History(self.makers, root.constants)
         self.time = 0
         self.forwards: dict[Var, Any] = {}
         """Results of control flow that are a handle passed through."""
@@ -197,19 +195,19 @@ class _Builder:
                 check_cell(eqn, self.region, self.homes[handle], self.makers.get(handle))
             if primitive is markers.update_p:
                 eqn = self.update(eqn)
-            if eqn.primitive is markers.load_p:
-                self.loads[eqn.outvars[0]] = (self.region, self.time)
-            elif primitive not in markers.READS:
+            if eqn.primitive in markers.READS:
+                self.history.reads[eqn.outvars[0]] = (self.region, self.time)
+            else:
                 self.note_write(handle)
         self.append(eqn)
 
     def note_write(self, handle: Var) -> None:
         """Inside of control flow, two inputs of one type may be the same buffer."""
-        self.writes[handle] = self.time
+        self.history.writes[handle] = self.time
         if not self.root.is_function and handle in self.root.params:
             for other in self.root.params:
                 if other in self.handles and other.aval == handle.aval:
-                    self.writes[other] = self.time
+                    self.history.writes[other] = self.time
 
     def promote(self, eqn: JaxprEqn) -> Var:
         """A value used as memory (`jax.tree.map` over buffers gives such): it becomes a buffer where it was made."""
@@ -233,30 +231,29 @@ class _Builder:
         return self.promoted[value]
 
     def update(self, eqn: JaxprEqn) -> JaxprEqn:
-        """`b[i] += v`: an accumulation when the value loaded before is the present one, else a store of the sum."""
+        """`b[i] += v`: an accumulation where the sum goes back to the element that was loaded, else a store of the sum.
+
+        In a statement of this form v may write the element as well: both changes count. Elsewhere (`t += v`, later
+        `b[i] = t`) a write in between makes it a store, as Python has it.
+        """
         atoms: list[Any] = list(eqn.invars)
         handle, loaded, total, delta, *indices = atoms
-        slices = eqn.params["slices"]
-        load, region, time = None, None, 0
-        if not isinstance(loaded, Literal) and loaded in self.loads:
-            load = self.makers[loaded]
-            region, time = self.loads[loaded]
-        same = (
-            load is not None
-            and region is self.region
-            and time > self.writes.get(handle, 0)
-            and load.params["slices"] == slices
-            and _same_atoms(load.invars, [handle, *indices])
-        )
-        effects = {compat.QD}
-        if same:
-            params = {"slices": slices, "op": eqn.params["op"]}
-            return eqn.replace(
-                primitive=markers.accum_p, invars=[handle, delta, *indices], params=params, effects=effects
-            )
-        return eqn.replace(
-            primitive=markers.store_p, invars=[handle, total, *indices], params={"slices": slices}, effects=effects
-        )
+        slices, in_place = eqn.params["slices"], eqn.params["in_place"]
+        primitive, operands, params = markers.store_p, [handle, total, *indices], {"slices": slices}
+        region, is_present = self.history.read(loaded)
+        load = None if region is None else self.makers[loaded]
+        if (in_place and load is None) or (load is not None and load.invars[0] is handle):
+            old: list[Any] = [] if load is None else list(load.invars[1:])
+            same_form = load is not None and load.params["slices"] == slices
+            same = same_form and self.history.all_equal(old, indices)
+            if in_place:
+                same = same and region is self.region
+                if not same and not (same_form and _differ(old, indices)):
+                    raise _another_place(eqn, load)
+            if same and (in_place or (is_present and region is self.region)):
+                primitive, operands = markers.accum_p, [handle, delta, *indices]
+                params["op"] = eqn.params["op"]
+        return eqn.replace(primitive=primitive, invars=operands, params=params, effects={compat.QD})
 
     def open(self, eqn: JaxprEqn) -> None:
         region = Region(markers.BEGINS[eqn.primitive], eqn, self.region, loc=eqn.params["loc"])
@@ -329,6 +326,7 @@ class _Builder:
                 read = eqn.replace(
                     primitive=markers.read_p, invars=[atom], outvars=[inputs[k]], params={}, effects={compat.QD}
                 )
+                self.history.reads[inputs[k]] = (self.region, self.time)
                 self.append(read)
         return eqn.replace(invars=inputs)
 
@@ -357,14 +355,21 @@ class _Builder:
                 self.checked[id(inner)] = inner
 
 
-def _same_atoms(a: Any, b: Any) -> bool:
-    return len(a) == len(b) and all(_same_atom(x, y) for x, y in zip(a, b, strict=True))
+def _differ(first: list[Any], second: list[Any]) -> bool:
+    """True when two lists of indices surely name different elements: they differ in a constant."""
+    pairs = zip(first, second, strict=True)
+    return any(isinstance(a, Literal) and isinstance(b, Literal) and a.val != b.val for a, b in pairs)
 
 
-def _same_atom(x: Any, y: Any) -> bool:
-    if isinstance(x, Literal) and isinstance(y, Literal):
-        return x.val == y.val and x.aval == y.aval
-    return x is y
+def _another_place(eqn: JaxprEqn, load: JaxprEqn | None) -> TraceValueError:
+    return TraceValueError(
+        "`b[k] += v` needs to store to the element that it loads: this index changes while v is computed, or comes out "
+        "in another way the second time",
+        loc=eqn_loc(eqn),
+        notes=() if load is None else (f"the element is loaded at {eqn_loc(load)}",),
+        help="take the index before: `k = cell.value`, then `b[k] += v`; a store of a sum is written out: "
+        "`b[k] = b[j] + v`",
+    )
 
 
 def _type_of(value: Any) -> str:

@@ -15,7 +15,10 @@ from tests.api.two_modes import Callee
 
 SHAPES = ((1,), (3,), (16,), (17,), (30,), (300,), (4, 3), (3, 20))
 OPS = ("add", "add", "add", "min", "max", "mul")
-WAYS = ("at", "sign", "atomic")
+WAYS = ("at", "plus", "plus", "minus", "object", "atomic")
+INDICES = {"int32": 300, "int8": 127, "uint8": 255, "int16": 300, "uint16": 300, "uint32": 300}
+"""Integers that index, with the longest axis that a test may use them for."""
+MOST_ROUNDS = 3
 ARITHMETIC = ("+", "-", "*", "min", "max")
 small = st.integers(-4, 5)
 
@@ -71,15 +74,19 @@ class Generator:
 
     # ------------------------------------------------------------------ expressions
     def key(
-        self, shape: tuple[int, ...], scope: Scope, roles: Roles | None, depth: int, axes: int | None = None
-    ) -> Any:
-        """An index of all axes, or of the first ones."""
+        self, shape: tuple[int, ...], scope: Scope, roles: Roles | None, depth: int, axes: int | None = None,
+        *, of_array: bool = False,
+    ) -> Any:  # fmt: skip
+        """An index of all axes, or of the first ones; that of a JAX array has values only."""
         out = []
         for n in shape[:axes]:
             if self.maybe(1):
                 out.append(self.draw(st.integers(-n, n - 1)))
+            elif not of_array and self.open_counters and n > MOST_ROUNDS and self.maybe():
+                out.append(("counter", self.one(self.open_counters)))
             else:
-                out.append((self.scalar(scope, roles, depth - 1), n))
+                kind = self.index_kind(n, may_be_cell=roles is not None and not of_array)
+                out.append((self.scalar(scope, roles, depth - 1), n, kind))
         return tuple(out)
 
     def scalar(self, scope: Scope, roles: Roles | None, depth: int) -> Any:
@@ -108,7 +115,7 @@ class Generator:
                 return ("cell", self.draw(st.integers(0, self.cells - 1)))
             case "table":
                 which = self.draw(st.integers(0, len(self.tables) - 1))
-                return ("table", which, ((self.scalar(scope, roles, depth - 1), self.tables[which]),))
+                return ("table", which, ((self.scalar(scope, roles, depth - 1), self.tables[which], "int32"),))
             case "fori":
                 start = self.scalar(scope, roles, depth - 1)
                 self.indices += 1
@@ -126,7 +133,7 @@ class Generator:
                 return ("at", b, self.own_key(b, scope, roles, depth))  # type: ignore[arg-type]
             case "arr":
                 a = self.one(scope.arrays)
-                return ("arr", a, self.key(scope.arrays[a], scope, roles, depth))
+                return ("arr", a, self.key(scope.arrays[a], scope, roles, depth, of_array=True))
             case "sum":
                 b = self.one([b for b in roles.reads if len(scope.buffers[b]) == 2])  # type: ignore[union-attr]
                 return ("sum", b, self.key(scope.buffers[b], scope, roles, depth, axes=1))
@@ -146,8 +153,13 @@ class Generator:
     def own_key(self, buffer: str, scope: Scope, roles: Roles, depth: int) -> Any:
         """The thread's own element: its indices first, any index for the axes behind."""
         shape, given = scope.buffers[buffer], roles.own[buffer]
-        mine = tuple((("i", k), shape[k]) for k in range(given))
+        mine = tuple((("i", k), shape[k], self.index_kind(shape[k])) for k in range(given))
         return (*mine, *self.key(shape[given:], scope, roles, depth))
+
+    def index_kind(self, n: int, *, may_be_cell: bool = True) -> str:
+        """A form for an index below n."""
+        fitting = [k for k, most in INDICES.items() if n <= most]
+        return self.one(("int32", "int32", "int32", *fitting, *("cell",) * may_be_cell))
 
     def test(self, scope: Scope, roles: Roles | None, depth: int) -> Any:
         return (self.one(("<", "<", "==", "odd")), self.scalar(scope, roles, depth), self.scalar(scope, roles, depth))
@@ -207,13 +219,16 @@ class Generator:
             case "change":
                 b = self.one(roles.sums)
                 key = self.key(scope.buffers[b], scope, roles, 2)
+                if roles.sums[b] == "add" and self.maybe():
+                    inner = (self.key(scope.buffers[b], scope, roles, 1), self.scalar(scope, roles, 1))
+                    return ("add_inside", b, key, self.scalar(scope, roles, 2), inner)
                 return ("change", b, key, roles.sums[b], self.scalar(scope, roles, 2), self.one(WAYS))
             case "row":
                 b = self.one(b for b, k in roles.own.items() if len(scope.buffers[b]) == 2 and k == 1)
-                return ("row", b, ((("i", 0), scope.buffers[b][0]),), self.scalar(scope, roles, 2))
+                return ("row", b, ((("i", 0), scope.buffers[b][0], "int32"),), self.scalar(scope, roles, 2))
             case "set":
                 which = self.draw(st.integers(0, len(self.tables) - 1))
-                key = ((self.scalar(scope, roles, 1), self.tables[which]),)
+                key = ((self.scalar(scope, roles, 1), self.tables[which], self.index_kind(5)),)
                 return ("set", which, key, self.one(("put", "add")), self.scalar(scope, roles, 2))
             case "table":
                 size, start = self.draw(st.integers(1, 5)), self.scalar(scope, roles, 1)
@@ -393,14 +408,18 @@ class Generator:
         """A loop needs a counter that nothing else stores into: `wrap` puts it in front of the outermost statement."""
         count = self.name("n")
         self.counters.append(count)
-        limit = self.one((0, 1, 2, 3, *(("min", ("s", s), 3) for s in scope.scalars)))
+        limit = self.one((0, 1, 2, 3, *(("min", ("s", s), MOST_ROUNDS) for s in scope.scalars)))
         extra = self.test(scope, None, 1) if self.maybe() else None
         self.loops += 1
+        self.open_counters = (*self.open_counters, count)
         body = self.block(scope.child(), depth - 1, 3, arrays=False)
+        self.open_counters = self.open_counters[:-1]
         self.loops -= 1
         return ("repeat", count, limit, extra, body)
 
     counters: list[str]
+    open_counters: tuple[str, ...] = ()
+    """Of the loops around: from 1 to MOST_ROUNDS."""
     loops = 0
 
     def make_jump(self, scope: Scope, depth: int, arrays: bool) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 
 import qdtrace as qd
 from tests.api.generate import programs
-from tests.api.two_modes import Callee, Plain
+from tests.api.modes import Plain
+
+if TYPE_CHECKING:
+    from tests.api.two_modes import Callee
 
 SETTINGS = {"deadline": None, "derandomize": True, "suppress_health_check": list(HealthCheck)}
 
