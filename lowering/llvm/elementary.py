@@ -22,5 +22,6 @@ def call(o: Ops, name: str, dtype: DType, values: list[str]) -> str:
     type_ = o.type(compute)
     function = function_for(name, compute, o.lanes.width)
     o.text.module.library[function.symbol] = function
+    o.text.module.sites[function.symbol] += 1
     operands = ", ".join(f"{type_} {v}" for v in values)
     return round_to(o, dtype, o.op(f"call {type_} @{function.symbol}({operands})"))

@@ -308,11 +308,13 @@ def emit_block(f: Frame, block: Block) -> None:
 
 def emit_eqns(f: Frame, eqns: Sequence[Eqn]) -> None:
     """Equations one after another, all of what they store with them."""
+    here = f.text.here()
     for eqn in eqns:
         if eqn.primitive.structured:
             f.pending.settle(f, None)
             f.updates.settle(f)
         emit_eqn(f, eqn)
+        here = f.text.cut(here)
     f.pending.settle(f, None)
     f.updates.settle(f)
 

@@ -16,7 +16,7 @@ from lowering.llvm.maths.builder import Builder, Value
 from qdtrace.ir.types import DType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Container, Iterable
 
 _ELEMENTS = {DType.f32: "float", DType.f64: "double"}
 _SHORT = {"float": "f32", "double": "f64"}
@@ -31,6 +31,11 @@ class MathFunction:
     symbol: str
     text: str
     requires: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Instructions of the definition, about."""
+        return self.text.count("\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +120,12 @@ def closure(functions: Iterable[MathFunction]) -> tuple[MathFunction, ...]:
     return tuple(found.values())
 
 
-def collect(functions: Iterable[MathFunction]) -> str:
-    """The definitions of the functions and of all they require."""
-    return "\n".join(function.text for function in closure(functions))
+def collect(functions: Iterable[MathFunction], called: Container[str] = ()) -> str:
+    """The definitions of the functions and of all they require; those of the symbols in `called` are not inlined."""
+    return "\n".join(
+        function.text.replace(INLINE, CALL, 1) if function.symbol in called else function.text
+        for function in closure(functions)
+    )
 
 
 _DEFINITION = re.compile(r"^define internal (.*@(qdm\.[\w.]+)\(.*\) noinline .*) \{$")

@@ -1,0 +1,152 @@
+"""Long functions in parts: the types that registers are read to have, and programs cut as often as it goes."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lowering.llvm import text
+from lowering.llvm.emit import emit_task
+from lowering.llvm.options import EmitOptions
+from lowering.llvm.parts import type_of
+from lowering.llvm.target import Target
+from qdtrace.interpret.reference import evaluate
+from qdtrace.ir.builder import Builder, ref_var
+from qdtrace.ir.types import DType
+from tests.differential.compare import compare
+from tests.differential.corpus import Case, replay
+from tests.differential.programs import programs
+from tests.lowering.harness import agrees, branch, execute, f32, i32, loop, program, task, while_loop
+
+if TYPE_CHECKING:
+    from qdtrace.ir.program import Program, Var
+
+
+@pytest.fixture
+def cut_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every function is split, into the shortest parts."""
+    monkeypatch.setattr(text, "PART", 1)
+    monkeypatch.setattr(text, "WHOLE", 0)
+
+
+@pytest.mark.parametrize(
+    ("instruction", "kind"),
+    [
+        ("fadd contract <16 x float> %a, splat (float 0x3FF0000000000000)", "<16 x float>"),
+        ("fneg double %a", "double"),
+        ("icmp slt <8 x i32> %a, %b", "<8 x i1>"),
+        ("fcmp olt float %a, %b", "i1"),
+        ("select <4 x i1> %m, <4 x float> %a, <4 x float> zeroinitializer", "<4 x float>"),
+        ("select i1 %m, i64 %a, i64 %b", "i64"),
+        ("bitcast <16 x i1> %m to i16", "i16"),
+        ("sext <8 x i16> %a to <8 x i32>", "<8 x i32>"),
+        ("load <16 x float>, ptr %p, align 4, !alias.scope !3", "<16 x float>"),
+        ("phi <16 x i1> [ %a, %before1 ], [ %b, %for2 ]", "<16 x i1>"),
+        ("call contract <16 x float> @llvm.minnum.v16f32(<16 x float> %a, <16 x float> %b)", "<16 x float>"),
+        ("call fastcc { float, i1 } @f(i32 %a)", "{ float, i1 }"),
+        ("getelementptr float, ptr %p, i64 3", "ptr"),
+        ("getelementptr <16 x float>, ptr %p, i64 %n", "ptr"),
+        ("getelementptr float, ptr %p, <16 x i32> %n", "<16 x ptr>"),
+        ("insertelement <16 x i32> poison, i32 %n, i64 0", "<16 x i32>"),
+        ("extractelement <16 x float> %a, i64 3", "float"),
+        ("shufflevector <16 x float> %a, <16 x float> %b, <32 x i32> <i32 0, i32 1>", "<32 x float>"),
+        ("atomicrmw add ptr %p, i32 %v monotonic", "i32"),
+        ("cmpxchg weak ptr %p, i64 %a, i64 %b acq_rel monotonic, align 8", "{ i64, i1 }"),
+        ("extractvalue { i64, i1 } %pair, 1", "i1"),
+        ("extractvalue { <16 x float>, <16 x i1> } %both, 0", "<16 x float>"),
+        ("alloca [4 x float], align 64", "ptr"),
+    ],
+)
+def test_types(instruction: str, kind: str) -> None:
+    assert type_of(instruction) == kind
+
+
+@pytest.mark.usefixtures("cut_often")
+@pytest.mark.parametrize(("target", "examples"), [("avx512", 40), ("avx2", 10), ("scalar", 15)])
+def test_random_programs_in_the_shortest_parts(target: str, examples: int) -> None:
+    @settings(max_examples=examples, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @given(programs(), st.sampled_from([None, 1, 2]))
+    def one(case: Case, vectors: int | None) -> None:
+        got = execute(case.program, case.args, target, EmitOptions(fast_math=False, vectors=vectors), (0.4,))
+        compare(got, evaluate(case.program, case.args))
+
+    one()
+
+
+@pytest.mark.usefixtures("cut_often")
+@pytest.mark.parametrize("case", [pytest.param(c, id=name) for name, c in replay()])
+def test_the_corpus_in_the_shortest_parts(case: Case) -> None:
+    compare(execute(case.program, case.args, "avx512"), evaluate(case.program, case.args))
+
+
+def nested(n: int) -> tuple[Program, list[np.ndarray]]:
+    """Loops and branches in one another, values that cross all borders."""
+    x, y = ref_var(DType.f32, (n,), "x"), ref_var(DType.f32, (n,), "y")
+
+    def body(b: Builder, i: Var) -> None:
+        a = b.load(x, i)
+        c = b("mul", a, f32(0.5))
+
+        def row(k: Var, s: Var, t: Var) -> tuple[Var, ...]:
+            u = b("add", s, a)
+            (v,) = branch(b, b("lt", u, t), lambda: (b("sub", u, c),), lambda: (b("mul", u, f32(0.25)),))
+            (w,) = while_loop(b, [v], lambda q: b("gt", q, f32(1.0)), lambda q: (b("mul", q, c),))
+            return b("min", w, f32(9.0)), b("add", t, b("mul", u, c))
+
+        s, t = loop(b, i32(0), b("rem", i, i32(5)), i32(1), [a, c], row)
+        b.store(y, b("add", b("mul", s, t), c), i)
+
+    values = np.random.default_rng(0).uniform(-0.9, 0.9, n).astype(np.float32)
+    return program((x, y), task(n, body), (y,)), [values, np.zeros(n, np.float32)]
+
+
+@pytest.mark.usefixtures("cut_often")
+def test_control_flow_in_parts() -> None:
+    agrees(*nested(37), vectors=(None, 1, 2, 4))
+
+
+def chain(steps: int) -> Program:
+    """`v * v + c` again and again."""
+    x, y = ref_var(DType.f32, (40,), "x"), ref_var(DType.f32, (40,), "y")
+
+    def body(b: Builder, i: Var) -> None:
+        v = b.load(x, i)
+        for k in range(steps):
+            v = b("sub", b("mul", v, v), f32(0.5 + k % 7 / 20))
+        b.store(y, v, i)
+
+    return program((x, y), task(40, body), (y,))
+
+
+def test_long_bodies_are_cut_and_short_ones_are_not() -> None:
+    assert "qd_part" not in emit_task(chain(1000).tasks[0], Target.named("avx512")).text
+    code = emit_task(chain(4000).tasks[0], Target.named("avx512")).text
+    functions = re.split(r"(?m)^}$", code)
+    assert code.count("define internal fastcc") == 8
+    assert max(f.count("\n") for f in functions) <= text.PART + 100
+    agrees(chain(2000), [np.linspace(-1, 1, 40, dtype=np.float32), np.zeros(40, np.float32)], ("avx512", "scalar"))
+
+
+def test_functions_are_called_where_the_code_would_be_long() -> None:
+    def of(sites: int, exps: int) -> str:
+        x = ref_var(DType.f32, (40,), "x")
+
+        def body(b: Builder, i: Var) -> None:
+            v = b.load(x, i)
+            for k in range(sites):
+                v = b("sin", b("add", v, f32(k / 10)))
+            for _ in range(exps):
+                v = b("exp", v)
+            b.store(x, v, i)
+
+        return emit_task(task(40, body), Target.named("avx512")).text
+
+    assert "@qdm.sin.f32x16(<16 x float> %x0) alwaysinline" in of(40, 1)
+    many = of(200, 2)
+    assert "@qdm.sin.f32x16(<16 x float> %x0) noinline" in many
+    assert "@qdm.exp.f32x16(<16 x float> %x0) alwaysinline" in many
