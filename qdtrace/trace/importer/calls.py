@@ -8,47 +8,78 @@ import numpy as np
 
 from qdtrace.errors import UnsupportedError
 from qdtrace.trace import compat
-from qdtrace.trace.importer.registry import rule
+from qdtrace.trace.importer.registry import PLACED, rule
 from qdtrace.trace.importer.scalars import constant
 from qdtrace.trace.importer.values import Value, rank0
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from qdtrace.trace.importer.core import Importer
+
+PLATFORM = "cpu"
+"""Where emitted code runs, as `lax.platform_dependent` names it."""
+_DERIVATIVES = "it is for derivatives, which JAX took while tracing"
+_WHOLE = "it is for XLA, which does not see the call"
+
+
+@rule(
+    "jit", "remat2",
+    ignores={
+        **dict.fromkeys(("prevent_cse", "differentiated", "policy"), _DERIVATIVES),
+        **dict.fromkeys(("in_shardings", "out_shardings", "in_layouts", "out_layouts", "ctx_mesh"), PLACED),
+        **dict.fromkeys(("donated_invars", "keep_unused", "inline", "compiler_options_kvs", "name"), _WHOLE),
+    },
+)  # fmt: skip
+def call(imp: Importer, eqn: Any, *operands: Value, jaxpr: Any) -> list[Value]:
+    """A function that runs once on its operands."""
+    return imp.call(jaxpr, operands)
+
+
+@rule(
+    "custom_jvp_call", "custom_vjp_call", "closed_call", "eval_jaxpr",
+    ignores=dict.fromkeys(
+        ("jvp_jaxpr_fun", "fwd_jaxpr_thunk", "bwd", "out_trees", "symbolic_zeros", "num_consts"), _DERIVATIVES
+    ),
+)  # fmt: skip
+def call_with_rules(imp: Importer, eqn: Any, *operands: Value, call_jaxpr: Any) -> list[Value]:
+    """The same, where JAX calls the parameter by another name."""
+    return imp.call(call_jaxpr, operands)
 
 
 @rule("custom_linear_solve")
-def custom_linear_solve(imp: Importer, eqn: Any, *operands: Value) -> list[Value]:
+def custom_linear_solve(
+    imp: Importer, eqn: Any, *operands: Value, const_lengths: Sequence[int], jaxprs: Any
+) -> list[Value]:
     """Runs the user's `solve`; the other jaxprs are for derivatives."""
-    lengths = list(eqn.params["const_lengths"])
+    lengths = list(const_lengths)
     before, count, total = sum(lengths[:2]), lengths[2], sum(lengths)
-    solve = eqn.params["jaxprs"].solve
-    results = imp.call(solve, [*operands[before : before + count], *operands[total:]])
+    results = imp.call(jaxprs.solve, [*operands[before : before + count], *operands[total:]])
     return results[: len(eqn.outvars)]
 
 
-@rule("call_hi_primitive")
-def call_hi_primitive(imp: Importer, eqn: Any, *operands: Value) -> list[Value]:
+@rule("call_hi_primitive", takes_all="JAX itself lowers the equation with them")
+def call_hi_primitive(imp: Importer, eqn: Any, *operands: Value, **_: Any) -> list[Value]:
     """An operation that JAX itself lowers to ordinary primitives."""
     return imp.call(compat.lower_hijax(eqn), operands)
 
 
-@rule("eval_jaxpr")
-def eval_jaxpr(imp: Importer, eqn: Any, *operands: Value) -> list[Value]:
-    """A jaxpr that is a parameter."""
-    return imp.call(next(compat.inner_jaxprs(eqn)), operands)
-
-
 @rule("platform_index")
-def platform_index(imp: Importer, eqn: Any) -> Value:
-    """The branch for any platform; a graph does not know where it will run."""
-    platforms = eqn.params["platforms"]
-    default = [k for k, names in enumerate(platforms) if names is None]
-    cpu = [k for k, names in enumerate(platforms) if names is not None and "cpu" in names]
-    return rank0(constant(np.int32((default or cpu or [0])[0])))
+def platform_index(imp: Importer, eqn: Any, *, platforms: Sequence[Sequence[str] | None]) -> Value:
+    """The first branch for the platform where the code runs, or for any (None)."""
+    for k, names in enumerate(platforms):
+        if names is None or PLATFORM in names:
+            return rank0(constant(np.int32(k)))
+    imp.locate()
+    raise UnsupportedError(
+        f"`platform_dependent` has no branch for {PLATFORM!r}, where the loop runs",
+        loc=imp.builder.loc,
+        help="give a branch for it, or a `default`",
+    )
 
 
-@rule("debug_callback", "debug_print", "pure_callback", "io_callback")
-def callback(imp: Importer, eqn: Any, *operands: Value) -> Any:
+@rule("debug_callback", "debug_print", "pure_callback", "io_callback", takes_all="the rule refuses the primitive")
+def callback(imp: Importer, eqn: Any, *operands: Value, **_: Any) -> Any:
     """Python cannot be called from a kernel."""
     imp.locate()
     raise UnsupportedError(

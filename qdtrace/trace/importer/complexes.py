@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from qdtrace.errors import UnsupportedError
-from qdtrace.trace.importer.registry import rule, scalar_struct, traced_rule
+from qdtrace.trace.importer.registry import RESULT_TYPE, rule, scalar_struct, traced_rule
 from qdtrace.trace.importer.scalars import constant
 from qdtrace.trace.importer.values import Value, rank0
 
@@ -155,7 +155,7 @@ def _power(imp: Importer, a: Pair, y: int) -> Pair:
     return binary(imp, "div", (one, zero), total) if y < 0 else total
 
 
-def _element(imp: Importer, name: str, params: Any, elements: Sequence[Pair]) -> Any:
+def _element(imp: Importer, name: str, elements: Sequence[Pair]) -> Any:
     op = imp.op
     a = elements[0]
     match name:
@@ -169,8 +169,6 @@ def _element(imp: Importer, name: str, params: Any, elements: Sequence[Pair]) ->
             return op("or", op("ne", a[0], elements[1][0]), op("ne", a[1], elements[1][1]))
         case "is_finite":
             return op("and", op("is_finite", a[0]), op("is_finite", a[1]))
-        case "integer_pow":
-            return _power(imp, a, int(params["y"]))
         case "square":
             return binary(imp, "mul", a, a)
         case "pow" if type(elements[1]) is not tuple:
@@ -180,12 +178,19 @@ def _element(imp: Importer, name: str, params: Any, elements: Sequence[Pair]) ->
             return _formula(imp, name, elements) if name in _FORMULAS else _unsupported(imp, name)
 
 
-def per_pair(imp: Importer, name: str, aval: Any, values: Sequence[Value], params: Any) -> Value:
+def per_pair(imp: Importer, name: str, aval: Any, values: Sequence[Value]) -> Value:
     """An elementwise primitive on complex operands."""
     from qdtrace.trace.importer.elementwise import per_element
 
-    fn = lambda *elements: _element(imp, name, params, elements)  # noqa: E731 - chosen by name
+    fn = lambda *elements: _element(imp, name, elements)  # noqa: E731 - chosen by name
     return per_element(imp, fn, aval.shape, imp.dtype_of(aval), values, aval.dtype.kind == "c")
+
+
+def integer_pow(imp: Importer, aval: Any, x: Value, y: int) -> Value:
+    """A constant exponent, by squaring."""
+    from qdtrace.trace.importer.elementwise import per_element
+
+    return per_element(imp, lambda a: _power(imp, a, y), aval.shape, imp.dtype_of(aval), (x,), True)
 
 
 def convert_parts(imp: Importer, pair: Pair, dtype: DType) -> Pair:
@@ -193,11 +198,10 @@ def convert_parts(imp: Importer, pair: Pair, dtype: DType) -> Pair:
     return imp.convert(pair[0], dtype), imp.convert(pair[1], dtype)
 
 
-def convert(imp: Importer, eqn: Any, x: Value) -> Value:
+def convert(imp: Importer, aval: Any, x: Value) -> Value:
     """Between complex dtypes, from real to complex, and (the real part) from complex to real."""
     from qdtrace.trace.importer.elementwise import per_element
 
-    aval = eqn.outvars[0].aval
     dtype, pair = imp.dtype_of(aval), aval.dtype.kind == "c"
     zero = constant(np.zeros((), dtype.numpy)[()])
 
@@ -205,7 +209,7 @@ def convert(imp: Importer, eqn: Any, x: Value) -> Value:
         parts = element if type(element) is tuple else (element, zero)
         return convert_parts(imp, parts, dtype) if pair else imp.convert(parts[0], dtype)
 
-    return per_element(imp, fn, aval.shape, dtype, (x,), pair)
+    return per_element(imp, fn, x.shape, dtype, (x,), pair)
 
 
 def _parts(pick: Callable[..., Any]) -> Callable[..., Value]:
@@ -223,7 +227,7 @@ def _parts(pick: Callable[..., Any]) -> Callable[..., Value]:
 rule("real")(_parts(lambda imp, z: z[0]))
 rule("imag")(_parts(lambda imp, z: z[1]))
 rule("complex")(_parts(lambda imp, x, y: (x, y)))
-rule("conj")(
+rule("conj", ignores={"input_dtype": RESULT_TYPE})(
     _parts(
         lambda imp, z: (z[0], imp.op("neg", z[1])) if type(z) is tuple else (z, constant(z.type.dtype.numpy.type(0)))
     )

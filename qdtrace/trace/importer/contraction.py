@@ -12,7 +12,7 @@ import numpy as np
 from qdtrace.trace.importer import complexes
 from qdtrace.trace.importer.memory import UNROLL
 from qdtrace.trace.importer.reductions import combiner, fold_loop, neutral, tree
-from qdtrace.trace.importer.registry import rule
+from qdtrace.trace.importer.registry import PLACED, RESULT_TYPE, rule
 from qdtrace.trace.importer.structural import permute
 from qdtrace.trace.importer.values import MemoryArray, Value, array_of, is_pair, is_static
 
@@ -21,16 +21,20 @@ if TYPE_CHECKING:
 
     from qdtrace.trace.importer.core import Importer
 
+PRECISION = "it is a least precision, and products are exact to a rounding of the result's dtype"
 UNROLLED_PRODUCTS = 1024
 """Most products written out when both operands are scalars."""
 UNROLLED_FROM_MEMORY = 256
 """Most products written out when an operand is in memory."""
 
 
-@rule("dot_general")
-def dot_general(imp: Importer, eqn: Any, x: Value, y: Value) -> Value:
+@rule(
+    "dot_general",
+    ignores={"precision": PRECISION, "preferred_element_type": RESULT_TYPE, "out_sharding": PLACED},
+)
+def dot_general(imp: Importer, eqn: Any, x: Value, y: Value, *, dimension_numbers: Any) -> Value:
     """Batch axes first, then the free axes of x, then those of y."""
-    (cx, cy), (bx, by) = eqn.params["dimension_numbers"]
+    (cx, cy), (bx, by) = dimension_numbers
     fx = [d for d in range(x.ndim) if d not in cx and d not in bx]
     fy = [d for d in range(y.ndim) if d not in cy and d not in by]
     batch, inner = [x.shape[d] for d in bx], [x.shape[d] for d in cx]

@@ -57,13 +57,15 @@ def unpin(values: Sequence[Value]) -> None:
 
 
 @rule("while")
-def while_(imp: Importer, eqn: Any, *operands: Value) -> list[Value]:
+def while_(
+    imp: Importer, eqn: Any, *operands: Value,
+    cond_nconsts: int, cond_jaxpr: Any, body_nconsts: int, body_jaxpr: Any,
+) -> list[Value]:  # fmt: skip
     """`lax.while_loop`; a predicate for each batch element runs until all are done."""
-    params = eqn.params
-    n_cond, n_body = params["cond_nconsts"], params["body_nconsts"]
+    n_cond, n_body = cond_nconsts, body_nconsts
     cond_consts, body_consts = operands[:n_cond], operands[n_cond : n_cond + n_body]
     initial = operands[n_cond + n_body :]
-    cond, body = params["cond_jaxpr"], params["body_jaxpr"]
+    cond, body = cond_jaxpr, body_jaxpr
     avals = [v.aval for v in compat.open_jaxpr(body).invars[n_body:]]
     pinned(cond_consts)
     pinned(body_consts)
@@ -202,12 +204,15 @@ def _counted(
     return [rank0(last) if j == k else after[j] if j in fixed else next(moved) for j in range(len(carries.items))]
 
 
-@rule("scan")
-def scan(imp: Importer, eqn: Any, *operands: Value) -> list[Value]:
+@rule("scan", ignores={"unroll": "it is for speed", "ft_out": "results come in the order of the body's"})
+def scan(
+    imp: Importer, eqn: Any, *operands: Value, jaxpr: Any, length: int, reverse: bool,
+    num_consts: int = 0, num_carry: int = 0, ft_in: Any = None,
+) -> list[Value]:  # fmt: skip
     """`lax.scan` and `fori_loop` of constant length: a `for`; few steps over arrays are written out."""
-    params = eqn.params
-    n_consts, n_carry = compat.scan_counts(params)
-    length, reverse, body = params["length"], params["reverse"], params["jaxpr"]
+    counts = {"num_consts": num_consts, "num_carry": num_carry} if ft_in is None else {"ft_in": ft_in}
+    n_consts, n_carry = compat.scan_counts(counts)
+    body = jaxpr
     consts, initial, xs = operands[:n_consts], operands[n_consts : n_consts + n_carry], operands[n_consts + n_carry :]
     jaxpr = compat.open_jaxpr(body)
     y_avals = [v.aval for v in jaxpr.outvars[n_carry:]]
@@ -292,10 +297,9 @@ def _unrolled_scan(
     return [*carry, *ys]
 
 
-@rule("cond")
-def cond(imp: Importer, eqn: Any, which: Value, *operands: Value) -> list[Value]:
+@rule("cond", ignores={"branches_platforms": "the index comes from `platform_index`, which knows the platform"})
+def cond(imp: Importer, eqn: Any, which: Value, *operands: Value, branches: Sequence[Any]) -> list[Value]:
     """`lax.cond` and `lax.switch`: nested `if` equations; only the taken branch runs."""
-    branches = eqn.params["branches"]
     index = imp.element(which, ())
     last = len(branches) - 1
     if type(index) is Literal:

@@ -211,9 +211,12 @@ class Importer(MemoryOps):
         primitive = eqn.primitive
         name = primitive.name
         values = [self.read(env, v) for v in eqn.invars]
-        handler = RULES.get(name)
-        if handler is not None and name not in TAUGHT:
-            results = handler(self, eqn, *values)
+        found = RULES.get(name)
+        if found is not None and name not in TAUGHT:
+            if eqn.params or found.needed:
+                results = found.run(self, eqn, *values, **found.keywords(self, eqn))
+            else:
+                results = found.run(self, eqn, *values)
         else:
             results = self._without_rule(eqn, values)
         if primitive.multiple_results:
@@ -223,13 +226,13 @@ class Importer(MemoryOps):
 
     def _without_rule(self, eqn: Any, values: list[Value]) -> Any:
         name = eqn.primitive.name
-        fn = TAUGHT.get(name) or DECOMPOSITIONS.get(name)
+        fn, params = TAUGHT.get(name), eqn.params
+        if fn is None and name in DECOMPOSITIONS:
+            found = DECOMPOSITIONS[name]
+            fn, params = found.run, found.keywords(self, eqn)
         if fn is not None:
-            results = self.decomposed(fn, [v.aval for v in eqn.invars], eqn.params, values)
+            results = self.decomposed(fn, [v.aval for v in eqn.invars], params, values)
             return results if eqn.primitive.multiple_results else results[0]
-        called = compat.called_jaxpr(eqn)
-        if called is not None:
-            return self.call(called, values)
         self.locate()
         raise UnsupportedError(
             f"the JAX primitive `{name}` has no import rule",

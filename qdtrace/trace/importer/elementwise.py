@@ -10,7 +10,7 @@ import numpy as np
 from qdtrace.errors import UnsupportedError
 from qdtrace.ir.types import DType
 from qdtrace.trace.importer import complexes
-from qdtrace.trace.importer.registry import rule
+from qdtrace.trace.importer.registry import PLACED, RESULT_TYPE, rule
 from qdtrace.trace.importer.scalars import integer
 from qdtrace.trace.importer.values import Element, PrivateArray, Value, array_of, is_pair, rank0
 
@@ -20,13 +20,18 @@ if TYPE_CHECKING:
     from qdtrace.trace.importer.core import Importer
 
 SAME_NAME = (
-    "add", "sub", "mul", "div", "rem", "max", "min", "neg", "abs", "sign", "pow", "atan2", "nextafter", "sqrt", "rsqrt",
+    "add", "sub", "div", "rem", "max", "min", "neg", "abs", "sign", "pow", "atan2", "nextafter", "sqrt", "rsqrt",
     "cbrt", "exp", "exp2", "expm1", "log", "log2", "log1p", "logistic", "sin", "cos", "tan", "asin", "acos", "atan",
     "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erf_inv", "lgamma", "digamma", "floor", "ceil",
     "is_finite", "lt", "le", "gt", "ge", "eq", "ne", "and", "or", "xor", "not", "shift_left", "shift_right_logical",
     "shift_right_arithmetic", "population_count", "clz",
 )  # fmt: skip
-_OTHER_NAME = {"add_any": "add", "mul_any": "mul"}
+_WITH_ACCURACY = frozenset(
+    ("cbrt", "cos", "erfc", "exp", "exp2", "expm1", "log", "log1p", "log2", "logistic", "rsqrt", "sin", "sqrt", "tan",
+     "tanh")
+)  # fmt: skip
+_OTHER_NAME = {"add_any": "add"}
+ACCURACY = "it is a wish that XLA's code for the CPU leaves aside"
 _ON_BOOL = {"add": "or", "mul": "and", "max": "or", "min": "and"}
 
 
@@ -74,7 +79,7 @@ def _direct(name: str) -> Callable[..., Value]:
         aval = eqn.outvars[0].aval
         kind = getattr(eqn.invars[0].aval.dtype, "kind", "")
         if kind == "c":
-            return complexes.per_pair(imp, name, aval, values, eqn.params)
+            return complexes.per_pair(imp, name, aval, values)
         op, graph = imp.op, on_bool if kind == "b" else name
         if not aval.shape and type(values[0]) is np.ndarray and type(values[-1]) is np.ndarray:
             # most equations of most programs
@@ -86,9 +91,20 @@ def _direct(name: str) -> Callable[..., Value]:
 
 
 for _name in SAME_NAME:
-    rule(_name)(_direct(_name))
+    rule(_name, ignores={"accuracy": ACCURACY} if _name in _WITH_ACCURACY else None)(_direct(_name))
 for _name, _graph in _OTHER_NAME.items():
     rule(_name)(_direct(_graph))
+
+
+@rule("mul")
+def mul(imp: Importer, eqn: Any, x: Value, y: Value, *, out_dtype: Any = None) -> Value:
+    """The product, of operands in `out_dtype` when there is one."""
+    if out_dtype is not None:
+        x, y = (converted(imp, v.aval, value, eqn.outvars[0].aval) for v, value in zip(eqn.invars, (x, y), strict=True))
+    return _product(imp, eqn, x, y)
+
+
+_product = _direct("mul")
 
 
 @rule("pow")
@@ -96,18 +112,18 @@ def pow_(imp: Importer, eqn: Any, x: Value, y: Value) -> Value:
     """An integer exponent becomes a float one."""
     aval = eqn.outvars[0].aval
     if _is_complex(aval):
-        return complexes.per_pair(imp, "pow", aval, (x, y), eqn.params)
+        return complexes.per_pair(imp, "pow", aval, (x, y))
     dtype = imp.dtype_of(aval)
     power = lambda a, b: imp.op("pow", a, imp.convert(b, dtype))  # noqa: E731
     return per_element(imp, power, aval.shape, dtype, (x, y))
 
 
 @rule("integer_pow")
-def integer_pow(imp: Importer, eqn: Any, x: Value) -> Value:
+def integer_pow(imp: Importer, eqn: Any, x: Value, *, y: int) -> Value:
     """A constant exponent; the first few are written out."""
-    aval, y = eqn.outvars[0].aval, int(eqn.params["y"])
+    aval = eqn.outvars[0].aval
     if _is_complex(aval):
-        return complexes.per_pair(imp, "integer_pow", aval, (x,), eqn.params)
+        return complexes.integer_pow(imp, aval, x, y)
 
     def power(a: Any) -> Any:
         if y in (2, 3, 4):
@@ -123,16 +139,15 @@ def square(imp: Importer, eqn: Any, x: Value) -> Value:
     """x times x."""
     aval = eqn.outvars[0].aval
     if _is_complex(aval):
-        return complexes.per_pair(imp, "square", aval, (x,), eqn.params)
+        return complexes.per_pair(imp, "square", aval, (x,))
     return per_element(imp, lambda a: imp.op("mul", a, a), aval.shape, imp.dtype_of(aval), (x,))
 
 
 @rule("round")
-def round_(imp: Importer, eqn: Any, x: Value) -> Value:
+def round_(imp: Importer, eqn: Any, x: Value, *, rounding_method: Any) -> Value:
     """Ties to even or away from zero."""
     aval = eqn.outvars[0].aval
-    away = eqn.params["rounding_method"].name == "AWAY_FROM_ZERO"
-    name = "round_away" if away else "round_even"
+    name = {"AWAY_FROM_ZERO": "round_away", "TO_NEAREST_EVEN": "round_even"}[rounding_method.name]
     return per_element(imp, lambda a: imp.op(name, a), aval.shape, imp.dtype_of(aval), (x,))
 
 
@@ -163,19 +178,26 @@ def select_n(imp: Importer, eqn: Any, which: Value, *cases: Value) -> Value:
     return per_element(imp, choose, aval.shape, imp.dtype_of(aval), (which, *cases), pair)
 
 
-@rule("convert_element_type")
+@rule(
+    "convert_element_type",
+    ignores={"new_dtype": RESULT_TYPE, "weak_type": "dtypes were promoted while tracing", "sharding": PLACED},
+)
 def convert_element_type(imp: Importer, eqn: Any, x: Value) -> Value:
     """Conversion between dtypes."""
-    source, aval = eqn.invars[0].aval, eqn.outvars[0].aval
+    return converted(imp, eqn.invars[0].aval, x, eqn.outvars[0].aval)
+
+
+def converted(imp: Importer, source: Any, x: Value, aval: Any) -> Value:
+    """An array with the type `source` in the dtype of `aval`, which has the result's shape or broadcasts from it."""
     if source.dtype == aval.dtype:
         return x
     if _is_complex(source) or _is_complex(aval):
-        return complexes.convert(imp, eqn, x)
+        return complexes.convert(imp, aval, x)
     dtype = imp.dtype_of(aval)
-    return per_element(imp, lambda a: imp.convert(a, dtype), aval.shape, dtype, (x,))
+    return per_element(imp, lambda a: imp.convert(a, dtype), source.shape, dtype, (x,))
 
 
-@rule("bitcast_convert_type")
+@rule("bitcast_convert_type", ignores={"new_dtype": RESULT_TYPE})
 def bitcast_convert_type(imp: Importer, eqn: Any, x: Value) -> Value:
     """Bits as another dtype; a narrower one adds a trailing axis, a wider one takes it away (little end first)."""
     aval = eqn.outvars[0].aval
@@ -206,11 +228,11 @@ def bitcast_convert_type(imp: Importer, eqn: Any, x: Value) -> Value:
 
 
 @rule("reduce_precision")
-def reduce_precision(imp: Importer, eqn: Any, x: Value) -> Value:
+def reduce_precision(imp: Importer, eqn: Any, x: Value, *, exponent_bits: int, mantissa_bits: int) -> Value:
     """Rounds to a narrower float format and back, for the formats that exist as dtypes."""
     aval = eqn.outvars[0].aval
     dtype = imp.dtype_of(aval)
-    bits = (eqn.params["exponent_bits"], eqn.params["mantissa_bits"])
+    bits = (exponent_bits, mantissa_bits)
     formats = {(5, 10): DType.f16, (8, 7): DType.bf16, (8, 23): DType.f32, (11, 52): DType.f64}
     narrow = formats.get(bits)
     if narrow is dtype or (narrow is not None and narrow.bits > dtype.bits):
@@ -260,10 +282,15 @@ def polynomial(imp: Importer, eqn: Any, x: Value, *coefficients: Value) -> Value
     return per_element(imp, horner, aval.shape, imp.dtype_of(aval), (x, *coefficients))
 
 
+@rule("stop_gradient", "copy", "optimization_barrier")
+@rule("name", ignores={"name": "it is for policies of jax.checkpoint"})
+@rule("pvary", ignores={"axes": PLACED})
+@rule("reshard", ignores={"dst_sharding": PLACED, "concrete_mesh": PLACED})
+@rule("layout_constraint", ignores={"layout": PLACED})
 @rule(
-    "stop_gradient", "copy", "copy_p", "optimization_barrier", "pvary", "sharding_constraint", "random_wrap_identity",
-    "reshard", "layout_constraint", "name",
-)  # fmt: skip
+    "sharding_constraint",
+    ignores=dict.fromkeys(("sharding", "layout", "context_mesh", "unconstrained_dims"), PLACED),
+)
 def identity(imp: Importer, eqn: Any, *values: Value) -> Any:
     """Nothing to compute."""
     return list(values) if eqn.primitive.multiple_results else values[0]

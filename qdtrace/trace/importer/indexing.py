@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from qdtrace.errors import UnsupportedError
 from qdtrace.ir.program import Literal
 from qdtrace.ir.types import DType
 from qdtrace.trace.importer.memory import CHAIN, UNROLL
-from qdtrace.trace.importer.registry import rule
+from qdtrace.trace.importer.registry import PROMISE, rule
 from qdtrace.trace.importer.scalars import TRUE, constant, integer
 from qdtrace.trace.importer.structural import view
 from qdtrace.trace.importer.values import is_pair
@@ -59,9 +60,9 @@ def shifted(imp: Importer, start: Any, k: Any) -> Any:
 
 
 @rule("dynamic_slice")
-def dynamic_slice(imp: Importer, eqn: Any, x: Value, *starts: Value) -> Value:
+def dynamic_slice(imp: Importer, eqn: Any, x: Value, *starts: Value, slice_sizes: Sequence[int]) -> Value:
     """A slice of constant size at clamped traced starts."""
-    sizes = eqn.params["slice_sizes"]
+    sizes = slice_sizes
     at = [clamped(imp, imp.element(s, ()), n - m) for s, n, m in zip(starts, x.shape, sizes, strict=True)]
     if all(type(k) is Literal for k in at) and isinstance(x, np.ndarray):
         return x[tuple(slice(int(k.value), int(k.value) + m) for k, m in zip(at, sizes, strict=True))]
@@ -147,6 +148,18 @@ def put(imp: Importer, out: np.ndarray, where: Sequence[Any], combine: Any, guar
         out[place] = imp.choose(hit, combine(out[place]), out[place])
 
 
+def is_mode(imp: Importer, eqn: Any, mode: Any, name: str, others: Sequence[str]) -> bool:
+    """True for this way to treat indices out of bounds, False for the others that are known."""
+    if mode.name != name and mode.name not in others:
+        imp.locate()
+        raise UnsupportedError(
+            f"`{eqn.primitive.name}` in a loop body cannot have mode={mode.name.lower()!r}",
+            loc=imp.builder.loc,
+            help='use mode="clip", "fill", "drop" or "promise_in_bounds"',
+        )
+    return mode.name == name
+
+
 def fill_element(imp: Importer, aval: Any, fill: Any) -> Any:
     """What `mode="fill"` gives out of bounds."""
     dtype = imp.dtype_of(aval)
@@ -163,13 +176,16 @@ def fill_element(imp: Importer, aval: Any, fill: Any) -> Any:
     return constant(np.asarray(fill).astype(dtype.numpy)[()])
 
 
-@rule("gather")
-def gather(imp: Importer, eqn: Any, x: Value, indices: Value) -> Value:
+@rule("gather", ignores={"unique_indices": PROMISE, "indices_are_sorted": PROMISE})
+def gather(
+    imp: Importer, eqn: Any, x: Value, indices: Value, *,
+    dimension_numbers: Any, slice_sizes: Sequence[int], mode: Any, fill_value: Any,
+) -> Value:  # fmt: skip
     """Blocks of constant size at traced positions."""
-    dims, sizes = eqn.params["dimension_numbers"], eqn.params["slice_sizes"]
+    dims, sizes = dimension_numbers, slice_sizes
     aval = eqn.outvars[0].aval
-    fills = eqn.params["mode"].name == "FILL_OR_DROP"
-    filler = fill_element(imp, aval, eqn.params.get("fill_value")) if fills else None
+    fills = is_mode(imp, eqn, mode, "FILL_OR_DROP", ("CLIP", "PROMISE_IN_BOUNDS"))
+    filler = fill_element(imp, aval, fill_value) if fills else None
     batch_axes = [d for d in range(len(aval.shape)) if d not in dims.offset_dims]
     skipped = {*dims.collapsed_slice_dims, *dims.operand_batching_dims}
     window_axes = [d for d in range(x.ndim) if d not in skipped]

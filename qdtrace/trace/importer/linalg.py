@@ -20,6 +20,7 @@ from qdtrace.trace.importer.registry import decomposition
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_ALGORITHM = "it chooses among ways to the same result"
 UNROLLED = 6
 """Steps over at most this many rows or columns are written out."""
 
@@ -112,7 +113,7 @@ def lu_pivots_to_permutation(pivots: Any, *, permutation_size: int) -> Any:
 
 @decomposition("cholesky")
 @_batched(2)
-def cholesky(a: Any, **_: Any) -> Any:
+def cholesky(a: Any) -> Any:
     """Lower factor, column by column; NaN when not positive definite."""
     n = a.shape[0]
     rows = jnp.arange(n)
@@ -175,13 +176,11 @@ def _reflect(a: Any, q: Any, k: Any) -> tuple[Any, Any, Any]:
     return a, q - _outer(q @ v, tau * v), beta * scale
 
 
-@decomposition("qr")
+@decomposition("qr", assumes={"pivoting": False}, ignores={"use_magma": "it chooses a library for GPUs"})
 @_batched(2)
-def qr(a: Any, *, full_matrices: bool, pivoting: bool = False, **_: Any) -> Any:
+def qr(a: Any, *, full_matrices: bool) -> Any:
     """(Q, R) by Householder reflections, signs as in LAPACK."""
     _real_only("qr", a)
-    if pivoting:
-        raise UnsupportedError("`qr` in a loop body needs pivoting=False", help="compute it outside of the loop")
     m, n = a.shape
     q, r = jnp.eye(m, dtype=a.dtype), a
 
@@ -240,13 +239,15 @@ def _sorted_columns(key: Any, *matrices: Any) -> list[Any]:
     return result
 
 
-@decomposition("eigh")
+@decomposition(
+    "eigh",
+    assumes={"subset_by_index": None},
+    ignores={"sort_eigenvalues": "they are sorted in any case", "algorithm": _ALGORITHM},
+)
 @_batched(2)
-def eigh(a: Any, *, lower: bool = True, sort_eigenvalues: bool = True, subset_by_index: Any = None, **_: Any) -> Any:
+def eigh(a: Any, *, lower: bool) -> Any:
     """(eigenvectors, eigenvalues upwards) of a symmetric matrix by cyclic Jacobi rotations."""
     _real_only("eigh", a)
-    if subset_by_index is not None:
-        raise UnsupportedError("`eigh` in a loop body gives all eigenvalues", help="slice the result")
     n = a.shape[0]
     half = jnp.tril(a, -1) if lower else jnp.triu(a, 1).T
     a = half + half.T + jnp.diag(jnp.diag(a))
@@ -265,14 +266,12 @@ def eigh(a: Any, *, lower: bool = True, sort_eigenvalues: bool = True, subset_by
     return v, w
 
 
-@decomposition("svd")
+@decomposition("svd", assumes={"subset_by_index": None}, ignores={"algorithm": _ALGORITHM})
 @_batched(2)
-def svd(a: Any, *, full_matrices: bool, compute_uv: bool, subset_by_index: Any = None, **_: Any) -> Any:
+def svd(a: Any, *, full_matrices: bool, compute_uv: bool) -> Any:
     """(singular values downwards, U, V^T) by one-sided Jacobi; U from a QR of the rotated columns, so that it is
     orthogonal for a singular matrix too."""
     _real_only("svd", a)
-    if subset_by_index is not None:
-        raise UnsupportedError("`svd` in a loop body gives all singular values", help="slice the result")
     if a.shape[0] < a.shape[1]:
         s, u, v = _tall_svd(a.T, full_matrices, compute_uv)
         return (s, v, u.T) if compute_uv else (s,)

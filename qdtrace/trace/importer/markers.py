@@ -17,7 +17,7 @@ from qdtrace.ir.program import Literal, ref_type
 from qdtrace.ir.types import DType, Space
 from qdtrace.trace import compat
 from qdtrace.trace.importer.indexing import as_index, each
-from qdtrace.trace.importer.registry import rule
+from qdtrace.trace.importer.registry import RESULT_TYPE, rule
 from qdtrace.trace.importer.scalars import FALSE, integer
 from qdtrace.trace.importer.values import RefValue, Value, hold, is_pair, rank0
 from qdtrace.trace.regions import Region, restructure
@@ -270,29 +270,33 @@ def _each(imp: Importer, shape: Sequence[int], value: Any, body: Callable[..., N
 
 
 @rule("qd_load", "qd_lget")
-def load(imp: Importer, eqn: Any, handle: Value, *indices: Value) -> Value:
+def load(imp: Importer, eqn: Any, handle: Value, *indices: Value, slices: Sequence[Any]) -> Value:
     """A snapshot of elements of a buffer or cell."""
     var = _handle(imp, handle)
-    place = _place(imp, eqn.params["slices"], indices)
+    place = _place(imp, slices, indices)
     aval = eqn.outvars[0].aval
     pair = is_pair(aval)
     return imp.build(place.shape, var.dtype, lambda i: imp.load(var, place.at(i), pair), pair, unroll=True)
 
 
 @rule("qd_store", "qd_lset")
-def store(imp: Importer, eqn: Any, handle: Value, value: Value, *indices: Value) -> list[Value]:
+def store(
+    imp: Importer, eqn: Any, handle: Value, value: Value, *indices: Value, slices: Sequence[Any]
+) -> list[Value]:
     """Writes elements."""
     var = _handle(imp, handle)
-    place = _place(imp, eqn.params["slices"], indices)
+    place = _place(imp, slices, indices)
     _each(imp, place.shape, value, lambda i: imp.store(var, imp.element(value, i if value.ndim else ()), place.at(i)))
     return []
 
 
 @rule("qd_accum")
-def accum(imp: Importer, eqn: Any, handle: Value, value: Value, *indices: Value) -> list[Value]:
+def accum(
+    imp: Importer, eqn: Any, handle: Value, value: Value, *indices: Value, slices: Sequence[Any], op: str
+) -> list[Value]:
     """Combines into elements."""
-    var, op = _handle(imp, handle), eqn.params["op"]
-    place = _place(imp, eqn.params["slices"], indices)
+    var = _handle(imp, handle)
+    place = _place(imp, slices, indices)
     local = ref_type(var).space is Space.LOCAL
 
     def one(i: Sequence[Any]) -> None:
@@ -311,11 +315,12 @@ def accum(imp: Importer, eqn: Any, handle: Value, value: Value, *indices: Value)
 
 
 @rule("qd_atomic")
-def atomic(imp: Importer, eqn: Any, handle: Value, *operands: Value) -> Value:
+def atomic(
+    imp: Importer, eqn: Any, handle: Value, *operands: Value, slices: Sequence[Any], op: str, nvalues: int
+) -> Value:
     """Combines into elements and gives what was there."""
-    var, op, count = _handle(imp, handle), eqn.params["op"], eqn.params["nvalues"]
-    values = operands[:count]
-    place = _place(imp, eqn.params["slices"], operands[count:])
+    var, values = _handle(imp, handle), operands[:nvalues]
+    place = _place(imp, slices, operands[nvalues:])
 
     def one(i: Sequence[Any]) -> Any:
         parts = [imp.element(v, i if v.ndim else ()) for v in values]
@@ -342,12 +347,15 @@ def assign(imp: Importer, eqn: Any, handle: Value, value: Value) -> list[Value]:
     return []
 
 
+_MADE = {"uid": "it tells equal allocations apart while tracing", "dtype": RESULT_TYPE, "shape": RESULT_TYPE}
+
+
 def _cell(imp: Importer, aval: Any) -> RefValue:
     pair = is_pair(aval)
     return RefValue(imp.private(aval.shape, imp.dtype_of(aval), pair, "cell").var)
 
 
-@rule("qd_local", "qd_buffer")
+@rule("qd_local", "qd_buffer", ignores=_MADE)
 def local(imp: Importer, eqn: Any, initial: Value) -> Value:
     """Memory of the thread with a first content."""
     cell = _cell(imp, eqn.outvars[0].aval)
@@ -355,7 +363,7 @@ def local(imp: Importer, eqn: Any, initial: Value) -> Value:
     return cell
 
 
-@rule("qd_alloc")
+@rule("qd_alloc", ignores=_MADE)
 def alloc(imp: Importer, eqn: Any, *fill: Value) -> Value:
     """Memory of the thread, filled with one value or undefined."""
     cell = _cell(imp, eqn.outvars[0].aval)

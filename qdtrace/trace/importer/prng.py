@@ -10,7 +10,7 @@ import numpy as np
 from qdtrace.ir.types import DType
 from qdtrace.trace.compat import threefry_prng_impl
 from qdtrace.trace.importer.elementwise import per_element
-from qdtrace.trace.importer.registry import rule, traced_rule
+from qdtrace.trace.importer.registry import RESULT_TYPE, rule, traced_rule
 from qdtrace.trace.importer.scalars import constant
 from qdtrace.trace.importer.structural import ravel, view
 from qdtrace.trace.importer.values import Generated, PrivateArray, Value, array_of, join_pairs, split_pairs
@@ -46,12 +46,12 @@ def _over_keys(imp: Importer, key: Value, fn: Callable[[np.ndarray], Value], out
 
 
 @rule("random_bits")
-def random_bits(imp: Importer, eqn: Any, key: Value) -> Value:
+def random_bits(imp: Importer, eqn: Any, key: Value, *, bit_width: int, shape: Sequence[int]) -> Value:
     """Random integers."""
     imp.dtype_of(eqn.invars[0].aval)
-    params = {"bit_width": eqn.params["bit_width"], "shape": tuple(eqn.params["shape"])}
+    params = {"bit_width": bit_width, "shape": tuple(shape)}
     fn = lambda raw: _apply(imp, _bits, params, [_words()], [raw])  # noqa: E731
-    return _over_keys(imp, key, fn, params["shape"])
+    return _over_keys(imp, key, fn, shape)
 
 
 def _bits(raw: Any, *, bit_width: int, shape: tuple[int, ...]) -> Any:
@@ -71,12 +71,12 @@ def _seed(data: Any) -> Any:
 
 
 @rule("random_split")
-def random_split(imp: Importer, eqn: Any, key: Value) -> Value:
+def random_split(imp: Importer, eqn: Any, key: Value, *, shape: Sequence[int]) -> Value:
     """New keys from one."""
     imp.dtype_of(eqn.invars[0].aval)
-    params = {"shape": tuple(eqn.params["shape"])}
+    params = {"shape": tuple(shape)}
     fn = lambda raw: _as_keys(imp, _apply(imp, _split, params, [_words()], [raw]))  # noqa: E731
-    return _over_keys(imp, key, fn, params["shape"])
+    return _over_keys(imp, key, fn, shape)
 
 
 def _as_keys(imp: Importer, raw: Value) -> np.ndarray:
@@ -98,7 +98,7 @@ def random_fold_in(imp: Importer, eqn: Any, key: Value, data: Value) -> Value:
     return out
 
 
-@rule("random_seed")
+@rule("random_seed", ignores={"impl": RESULT_TYPE})
 def random_seed(imp: Importer, eqn: Any, data: Value) -> Value:
     """Integers to keys."""
     imp.dtype_of(eqn.outvars[0].aval)
@@ -111,7 +111,7 @@ def random_seed(imp: Importer, eqn: Any, data: Value) -> Value:
     return out
 
 
-@rule("random_wrap")
+@rule("random_wrap", ignores={"impl": RESULT_TYPE})
 def random_wrap(imp: Importer, eqn: Any, raw: Value) -> Value:
     """Raw words as keys."""
     imp.dtype_of(eqn.outvars[0].aval)
@@ -131,9 +131,9 @@ def random_clone(imp: Importer, eqn: Any, key: Value) -> Value:
 
 
 @rule("iota_2x32_shape")
-def iota_2x32_shape(imp: Importer, eqn: Any) -> list[Value]:
+def iota_2x32_shape(imp: Importer, eqn: Any, *, shape: Sequence[int]) -> list[Value]:
     """High and low words of 0, 1, 2, ... in a shape."""
-    shape = tuple(eqn.params["shape"])
+    shape = tuple(shape)
     size = int(np.prod(shape, dtype=np.int64))
     zero = constant(np.uint32(0))
     if size <= imp.scalar_budget:

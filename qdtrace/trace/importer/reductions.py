@@ -9,7 +9,7 @@ import numpy as np
 from qdtrace.ir.types import DType
 from qdtrace.trace.importer import complexes
 from qdtrace.trace.importer.memory import UNROLL
-from qdtrace.trace.importer.registry import rule
+from qdtrace.trace.importer.registry import PLACED, rule
 from qdtrace.trace.importer.scalars import FALSE, TRUE, constant, integer
 from qdtrace.trace.importer.structural import move_last, permute
 from qdtrace.trace.importer.values import MemoryArray, Value, array_of, is_pair, rank0
@@ -109,27 +109,27 @@ def fold_loop(imp: Importer, shape: Sequence[int], start: Any, body: Callable[[l
 
 
 def _reduction(name: str) -> Callable[..., Value]:
-    def run(imp: Importer, eqn: Any, x: Value) -> Value:
+    def run(imp: Importer, eqn: Any, x: Value, *, axes: Sequence[int]) -> Value:
         aval = eqn.outvars[0].aval
         dtype = imp.dtype_of(aval)
         pair = is_pair(aval)
         start = neutral(name, dtype)
         if pair:
             start = (start, neutral("add", dtype))
-        return reduced(imp, x, eqn.params["axes"], combiner(imp, name, aval), start, dtype, pair)
+        return reduced(imp, x, axes, combiner(imp, name, aval), start, dtype, pair)
 
     return run
 
 
 for _name, _op in _REDUCTIONS.items():
-    rule(_name)(_reduction(_op))
+    rule(_name, ignores={"out_sharding": PLACED})(_reduction(_op))
 
 
-@rule("reduce")
-def general_reduce(imp: Importer, eqn: Any, *values: Value) -> list[Value]:
+@rule("reduce", ignores={"computation": "`jaxpr` is the same function"})
+def general_reduce(imp: Importer, eqn: Any, *values: Value, jaxpr: Any, dimensions: Sequence[int]) -> list[Value]:
     """A reduction by a user's function, in index order."""
     count = len(values) // 2
-    axes = list(eqn.params["dimensions"])
+    axes = list(dimensions)
     arrays = [imp.scalars(v, "reduce") for v in values[:count]]
     starts = [imp.element(v, ()) for v in values[count:]]
     kept = [d for d in range(arrays[0].ndim) if d not in axes]
@@ -140,16 +140,16 @@ def general_reduce(imp: Importer, eqn: Any, *values: Value) -> list[Value]:
     for r, at in enumerate(np.ndindex(*shape)):
         state = [rank0(s) for s in starts]
         for k in range(rows[0].shape[1]):
-            state = imp.call(eqn.params["jaxpr"], [*state, *(rank0(row[r, k]) for row in rows)])
+            state = imp.call(jaxpr, [*state, *(rank0(row[r, k]) for row in rows)])
         for o, s in zip(out, state, strict=True):
             o[at] = s[()]
     return out
 
 
 def _cumulative(name: str) -> Callable[..., Value]:
-    def run(imp: Importer, eqn: Any, x: Value) -> Value:
+    def run(imp: Importer, eqn: Any, x: Value, *, axis: int, reverse: bool) -> Value:
         aval = eqn.outvars[0].aval
-        return scanned(imp, x, eqn.params["axis"], eqn.params["reverse"], combiner(imp, name, aval), aval)
+        return scanned(imp, x, axis, reverse, combiner(imp, name, aval), aval)
 
     return run
 
@@ -199,7 +199,7 @@ for _name, _op in _CUMULATIVE.items():
 
 
 @rule("cumlogsumexp")
-def cumlogsumexp(imp: Importer, eqn: Any, x: Value) -> Value:
+def cumlogsumexp(imp: Importer, eqn: Any, x: Value, *, axis: int, reverse: bool) -> Value:
     """Running log(sum(exp)), stable."""
     aval = eqn.outvars[0].aval
 
@@ -208,13 +208,13 @@ def cumlogsumexp(imp: Importer, eqn: Any, x: Value) -> Value:
         safe = imp.select(imp.op("eq", low, high), neutral("add", high.dtype), imp.op("sub", low, high))
         return imp.op("add", high, imp.op("log1p", imp.op("exp", safe)))
 
-    return scanned(imp, x, eqn.params["axis"], eqn.params["reverse"], combine, aval)
+    return scanned(imp, x, axis, reverse, combine, aval)
 
 
 def _arg_extreme(compare: str) -> Callable[..., Value]:
-    def run(imp: Importer, eqn: Any, x: Value) -> Value:
-        (axis,) = eqn.params["axes"]
-        kind = DType.of(eqn.params["index_dtype"])
+    def run(imp: Importer, eqn: Any, x: Value, *, axes: Sequence[int], index_dtype: Any) -> Value:
+        (axis,) = axes
+        kind = DType.of(index_dtype)
         source = imp.dtype_of(eqn.invars[0].aval)
         lines = move_last(imp, x, axis)
         n = lines.shape[-1]

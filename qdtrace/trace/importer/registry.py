@@ -1,49 +1,143 @@
-"""Rules by primitive name, and primitives taught by a jnp function.
+"""Rules by primitive name, the parameters that each accounts for, and primitives taught by a jnp function.
 
-A rule is `rule(importer, eqn, *values)` and gives one value, or a list for a primitive of several results.
-A decomposition is a jnp function of the operands and parameters; it is traced once per shapes and inlined.
+A rule is `rule(importer, eqn, *values, **parameters)` and gives one value, or a list for a primitive of several
+results. A decomposition is a jnp function of the operands and parameters; it is traced once per shapes and inlined.
+
+The signature of a rule is the list of parameters that it reads: its keyword arguments. `ignores` names the others, each
+with the reason why no value depends on it, `assumes` those that the rule is right for one value of. A parameter that
+is none of these, as a new release of JAX may add, is refused by its name.
 """
 
 from __future__ import annotations
 
+import inspect
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import jax
 
-from qdtrace.errors import TraceTypeError
+from qdtrace.errors import TraceTypeError, UnsupportedError
 from qdtrace.trace.compat import Primitive
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy as np
 
-RULES: dict[str, Callable[..., Any]] = {}
-DECOMPOSITIONS: dict[str, Callable[..., Any]] = {}
+    from qdtrace.trace.importer.core import Importer
+
+PLACED = "it says where an array is kept"
+"""Reason to ignore `sharding`."""
+RESULT_TYPE = "it is the dtype or shape of the result, which the rule takes from there"
+"""Reason to ignore `new_dtype`."""
+PROMISE = "it is a promise that saves work where it holds"
+"""Reason to ignore `unique_indices`."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Rule:
+    """A function that imports equations of a primitive, with the parameters that it accounts for."""
+
+    run: Callable[..., Any]
+    needed: frozenset[str]
+    """Keyword arguments without a default."""
+    reads: frozenset[str]
+    """All keyword arguments."""
+    ignores: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Parameter -> why no value depends on it."""
+    assumes: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Parameter -> the value that the rule is right for."""
+    takes_all: str = ""
+    """Why the rule is right whatever the parameters are."""
+
+    def keywords(self, imp: Importer, eqn: Any) -> dict[str, Any]:
+        """The parameters of an equation that the rule reads; refuses what it does not account for."""
+        params = eqn.params
+        if self.takes_all:
+            return params
+        reads, ignores = self.reads, self.ignores
+        out = {}
+        for name in params:
+            if name in reads:
+                out[name] = params[name]
+            elif name not in ignores:
+                self._check_assumed(imp, eqn, name)
+        for name in self.needed:
+            if name not in out:
+                raise _refused(imp, eqn, f"without its parameter `{name}`")
+        return out
+
+    def _check_assumed(self, imp: Importer, eqn: Any, name: str) -> None:
+        value = eqn.params[name]
+        if name not in self.assumes:
+            raise _refused(imp, eqn, f"with the parameter `{name}` (here {value!r:.60})")
+        if value is not self.assumes[name] and value != self.assumes[name]:
+            raise _refused(imp, eqn, f"with {name}={value!r:.60}, only with {name}={self.assumes[name]!r}")
+
+
+def _refused(imp: Importer, eqn: Any, what: str) -> UnsupportedError:
+    imp.locate()
+    name = eqn.primitive.name
+    return UnsupportedError(
+        f"the import rule of `{name}` does not work {what}",
+        loc=imp.builder.loc,
+        notes=(f"jax {jax.__version__}",),
+        help=f"compute it outside of the loop, or teach it: qd.def_import_rule({name!r}, jnp_function)",
+    )
+
+
+RULES: dict[str, Rule] = {}
+DECOMPOSITIONS: dict[str, Rule] = {}
 TAUGHT: dict[str, Callable[..., Any]] = {}
 _traced: dict[Any, Any] = {}
 
 
-def rule(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Registers an import rule for primitives of these names."""
-
+def _register(
+    table: dict[str, Rule],
+    names: Sequence[str],
+    ignores: Mapping[str, str] | None,
+    assumes: Mapping[str, Any] | None,
+    takes_all: str,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def register(fn: Callable[..., Any]) -> Callable[..., Any]:
-        for name in names:
-            RULES[name] = fn
+        parameters = inspect.signature(fn).parameters.values()
+        keywords = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
+        if any(p.kind is p.VAR_KEYWORD for p in parameters) != bool(takes_all):
+            raise TraceTypeError(
+                f"the import rule of `{names[0]}` takes any parameter, and so would leave out what it does not know",
+                help="name the parameters that it reads as keyword arguments, and the others in `ignores` or `assumes`",
+            )
+        needed = frozenset(p.name for p in keywords if p.default is p.empty)
+        reads = frozenset(p.name for p in keywords)
+        made = Rule(fn, needed, reads, ignores or {}, assumes or {}, takes_all)
+        table.update(dict.fromkeys(names, made))
         return fn
 
     return register
 
 
-def decomposition(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Registers a jnp function that computes primitives of these names."""
+def rule(
+    *names: str,
+    ignores: Mapping[str, str] | None = None,
+    assumes: Mapping[str, Any] | None = None,
+    takes_all: str = "",
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Registers an import rule for primitives of these names.
 
-    def register(fn: Callable[..., Any]) -> Callable[..., Any]:
-        for name in names:
-            DECOMPOSITIONS[name] = fn
-        return fn
+    `ignores` gives parameters that cannot change a value, each with the reason; `assumes` parameters with the one value
+    that is imported. `takes_all` is for a rule with `**parameters`: why it is right for any.
+    """
+    return _register(RULES, names, ignores, assumes, takes_all)
 
-    return register
+
+def decomposition(
+    *names: str,
+    ignores: Mapping[str, str] | None = None,
+    assumes: Mapping[str, Any] | None = None,
+    takes_all: str = "",
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Registers a jnp function that computes primitives of these names; parameters as for `rule`."""
+    return _register(DECOMPOSITIONS, names, ignores, assumes, takes_all)
 
 
 def def_import_rule(primitive: Primitive | str, fn: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,31 +7,59 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qdtrace.ir.program import Literal
-from qdtrace.trace.importer.indexing import as_index, clamped, each, inside, put, shifted
+from qdtrace.trace.importer.indexing import as_index, clamped, each, inside, is_mode, put, shifted
 from qdtrace.trace.importer.memory import CHAIN
 from qdtrace.trace.importer.reductions import combiner
-from qdtrace.trace.importer.registry import rule
+from qdtrace.trace.importer.registry import PROMISE, rule
 from qdtrace.trace.importer.scalars import TRUE
-from qdtrace.trace.importer.values import is_pair
+from qdtrace.trace.importer.values import is_pair, rank0
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from qdtrace.trace.importer.core import Importer
     from qdtrace.trace.importer.values import PrivateArray, Value
 
+    Join = Callable[[Callable[[], Any], Any], Any]
+    """What is stored, given how to load the element and the update."""
+
+
+_PROMISES = {"unique_indices": PROMISE, "indices_are_sorted": PROMISE}
+
+
+@rule("scatter", assumes={"update_consts": ()}, ignores=_PROMISES)
+def replace(
+    imp: Importer, eqn: Any, x: Value, indices: Value, updates: Value, *,
+    dimension_numbers: Any, mode: Any, update_jaxpr: Any,
+) -> Value:  # fmt: skip
+    """The array with updates, or (`lax.scatter_apply`) functions of its elements, at traced positions."""
+    if update_jaxpr is None or (not update_jaxpr.eqns and update_jaxpr.outvars[0] is update_jaxpr.invars[1]):
+        join: Join = lambda old, new: new  # noqa: E731
+    else:
+        join = lambda old, new: imp.call(update_jaxpr, [rank0(old()), rank0(new)])[0][()]  # noqa: E731
+    return scatter(imp, eqn, x, indices, updates, dimension_numbers, mode, join)
+
 
 @rule(
-    "scatter", "scatter-add", "scatter-mul", "scatter-min", "scatter-max", "scatter-sub", "scatter_sub",
-    "scatter_add", "scatter_mul", "scatter_min", "scatter_max",
+    "scatter-add", "scatter-mul", "scatter-min", "scatter-max", "scatter-sub", ignores={
+        **_PROMISES, **dict.fromkeys(("update_jaxpr", "update_consts"), "the name says how elements are combined"),
+    },
 )  # fmt: skip
-def scatter(imp: Importer, eqn: Any, x: Value, indices: Value, updates: Value) -> Value:
-    """The array with updates put, or combined, at traced positions; out-of-bounds ones are dropped or clamped."""
-    dims, aval = eqn.params["dimension_numbers"], eqn.outvars[0].aval
-    clips = eqn.params["mode"].name in ("CLIP", "PROMISE_IN_BOUNDS")
-    drops = not clips
-    name = eqn.primitive.name.replace("_", "-").removeprefix("scatter").removeprefix("-")
-    join = combiner(imp, name, aval) if name else (lambda old, new: new)
+def combine(
+    imp: Importer, eqn: Any, x: Value, indices: Value, updates: Value, *, dimension_numbers: Any, mode: Any
+) -> Value:
+    """The array with updates combined into it at traced positions."""
+    both = combiner(imp, eqn.primitive.name.removeprefix("scatter-"), eqn.outvars[0].aval)
+    join: Join = lambda old, new: both(old(), new)  # noqa: E731
+    return scatter(imp, eqn, x, indices, updates, dimension_numbers, mode, join)
+
+
+def scatter(
+    imp: Importer, eqn: Any, x: Value, indices: Value, updates: Value, dims: Any, mode: Any, join: Join
+) -> Value:
+    """Updates joined with elements at traced positions; out-of-bounds ones are dropped or clamped."""
+    aval = eqn.outvars[0].aval
+    clips = is_mode(imp, eqn, mode, "CLIP", ("FILL_OR_DROP", "PROMISE_IN_BOUNDS"))
     batch_axes = [d for d in range(updates.ndim) if d not in dims.update_window_dims]
     skipped = {*dims.inserted_window_dims, *dims.operand_batching_dims}
     window_axes = [d for d in range(x.ndim) if d not in skipped]
@@ -47,7 +75,7 @@ def scatter(imp: Importer, eqn: Any, x: Value, indices: Value, updates: Value) -
         for k, d in enumerate(dims.scatter_dims_to_operand_dims):
             start = as_index(imp, imp.element(indices, [*batch, imp.index(k)]))
             last = x.shape[d] - extent[d]
-            if drops:
+            if not clips:
                 valid = imp.op("and", valid, inside(imp, start, last))
             start = clamped(imp, start, last) if clips else start
             where[d] = shifted(imp, start, where[d])
@@ -56,12 +84,12 @@ def scatter(imp: Importer, eqn: Any, x: Value, indices: Value, updates: Value) -
         return where, valid
 
     small = isinstance(x, np.ndarray) and isinstance(updates, np.ndarray) and isinstance(indices, np.ndarray)
-    if small and _by_selects(eqn, x, indices, updates):
+    if small and _by_selects(dims, x, indices, updates):
         out = x.copy()
         for i in np.ndindex(*updates.shape):
             where, valid = place([imp.index(k) for k in i])
             if valid is TRUE or not (type(valid) is Literal and not valid.value):
-                put(imp, out, where, lambda old, new=updates[i]: join(old, new), valid)
+                put(imp, out, where, lambda old, new=updates[i]: join(lambda: old, new), valid)
         return out
     target: PrivateArray = imp.own(x, imp.dtype_of(aval), is_pair(aval))
     indices, source = imp.in_memory(indices), imp.in_memory(updates)
@@ -71,9 +99,7 @@ def scatter(imp: Importer, eqn: Any, x: Value, indices: Value, updates: Value) -
 
         def store() -> None:
             new = imp.element(source, i)
-            if name:
-                new = join(imp.load(target.var, where, target.pair), new)
-            imp.store(target.var, new, where)
+            imp.store(target.var, join(lambda: imp.load(target.var, where, target.pair), new), where)
 
         imp.if_(valid, store)
 
@@ -81,10 +107,9 @@ def scatter(imp: Importer, eqn: Any, x: Value, indices: Value, updates: Value) -
     return target
 
 
-def _by_selects(eqn: Any, x: np.ndarray, indices: np.ndarray, updates: np.ndarray) -> bool:
+def _by_selects(dims: Any, x: np.ndarray, indices: np.ndarray, updates: np.ndarray) -> bool:
     """True when writing out the possible positions is cheap: constant positions, or few candidates."""
     if all(type(k) is Literal for k in indices.ravel().tolist()):
         return True
-    dims = eqn.params["dimension_numbers"]
     candidates = int(np.prod([x.shape[d] for d in dims.scatter_dims_to_operand_dims]))
     return candidates <= CHAIN and candidates * updates.size <= 4 * CHAIN

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from qdtrace.ir.types import DType
     from qdtrace.trace.importer.core import Importer
 
+STABLE = "equal elements keep their order in any case"
 NETWORK_KEYS = 32
 """Most elements sorted by a network when only keys are sorted."""
 
@@ -47,10 +48,10 @@ def _neighbours(n: int) -> Iterator[tuple[int, int]]:
             yield k, k + 1
 
 
-@rule("sort")
-def sort(imp: Importer, eqn: Any, *arrays: Value) -> list[Value]:
+@rule("sort", ignores={"is_stable": STABLE})
+def sort(imp: Importer, eqn: Any, *arrays: Value, dimension: int, num_keys: int) -> list[Value]:
     """Sorts along an axis by the first operands; the others follow."""
-    axis, keys = eqn.params["dimension"], eqn.params["num_keys"]
+    axis, keys = dimension, num_keys
     avals = [v.aval for v in eqn.outvars]
     n = avals[0].shape[axis]
     dtypes = [imp.dtype_of(a) for a in avals]
@@ -145,10 +146,9 @@ def _slide(
     return out
 
 
-@decomposition("top_k")
-def top_k(x: Any, *, k: int, axis: int = -1, **_: Any) -> Any:
+@decomposition("top_k", ignores={"is_stable": STABLE})
+def top_k(x: Any, *, k: int, axis: int) -> Any:
     """Largest first; of equal ones the first. Sorts the reversed array upwards and reads it backwards."""
-    axis = axis % x.ndim
     positions = jax.lax.broadcasted_iota(jnp.int32, x.shape, axis)
     values, indices = jax.lax.sort((jnp.flip(x, axis), jnp.flip(positions, axis)), dimension=axis, num_keys=1)
     take = lambda a: jax.lax.slice_in_dim(jnp.flip(a, axis), 0, k, axis=axis)  # noqa: E731

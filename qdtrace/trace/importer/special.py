@@ -55,12 +55,12 @@ def _scaled_bessel(order: int, x: Any) -> Any:
 
 
 @decomposition("bessel_i0e")
-def bessel_i0e(x: Any, **_: Any) -> Any:
+def bessel_i0e(x: Any) -> Any:
     """exp(-|x|) I_0(x)."""
     return _scaled_bessel(0, x)
 
 
 @decomposition("bessel_i1e")
-def bessel_i1e(x: Any, **_: Any) -> Any:
+def bessel_i1e(x: Any) -> Any:
     """exp(-|x|) I_1(x)."""
     return _scaled_bessel(1, x)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qdtrace.trace.importer.memory import UNROLL
-from qdtrace.trace.importer.registry import rule
+from qdtrace.trace.importer.registry import PLACED, RESULT_TYPE, rule
 from qdtrace.trace.importer.scalars import constant
 from qdtrace.trace.importer.values import Generated, MemoryArray, Value, View, array_of, hold, is_pair, rank0
 
@@ -118,11 +118,10 @@ def _large(imp: Importer, eqn: Any, values: Sequence[Value]) -> bool:
     return size > UNROLL and any(isinstance(v, MemoryArray) for v in values)
 
 
-@rule("broadcast_in_dim")
-def broadcast_in_dim(imp: Importer, eqn: Any, x: Value, *_: Value) -> Value:
+@rule("broadcast_in_dim", ignores={"shape": RESULT_TYPE, "sharding": PLACED})
+def broadcast_in_dim(imp: Importer, eqn: Any, x: Value, *, broadcast_dimensions: Sequence[int]) -> Value:
     """Operand axis k is result axis broadcast_dimensions[k]."""
-    shape = tuple(eqn.params["shape"])
-    dims = eqn.params["broadcast_dimensions"]
+    shape, dims = eqn.outvars[0].aval.shape, broadcast_dimensions
     if isinstance(x, np.ndarray) and int(np.prod(shape)) <= imp.scalar_budget:
         expanded = [1] * len(shape)
         for k, d in enumerate(dims):
@@ -137,32 +136,34 @@ def broadcast_in_dim(imp: Importer, eqn: Any, x: Value, *_: Value) -> Value:
     return view(imp, base, shape, lambda i: [zero if base.shape[k] == 1 else i[d] for k, d in enumerate(dims)])
 
 
-@rule("reshape")
-def reshape(imp: Importer, eqn: Any, x: Value, *_: Value) -> Value:
-    """Row-major reshape."""
-    return reshaped(imp, x, eqn.params["new_sizes"])
+@rule("reshape", ignores={"new_sizes": RESULT_TYPE, "sharding": PLACED})
+def reshape(imp: Importer, eqn: Any, x: Value, *, dimensions: Sequence[int] | None = None) -> Value:
+    """Row-major reshape of the operand with its axes in the order `dimensions`."""
+    return reshaped(imp, x if dimensions is None else permute(imp, x, dimensions), eqn.outvars[0].aval.shape)
 
 
-@rule("squeeze", "expand_dims")
+@rule("squeeze", ignores={"dimensions": RESULT_TYPE})
 def squeeze(imp: Importer, eqn: Any, x: Value) -> Value:
-    """Axes of length one come or go."""
+    """Axes of length one go."""
     return reshaped(imp, x, eqn.outvars[0].aval.shape)
 
 
 @rule("transpose")
-def transpose(imp: Importer, eqn: Any, x: Value) -> Value:
+def transpose(imp: Importer, eqn: Any, x: Value, *, permutation: Sequence[int]) -> Value:
     """Permuted axes."""
-    return permute(imp, x, eqn.params["permutation"])
+    return permute(imp, x, permutation)
 
 
 @rule("slice")
-def slice_(imp: Importer, eqn: Any, x: Value) -> Value:
+def slice_(
+    imp: Importer, eqn: Any, x: Value, *,
+    start_indices: Sequence[int], limit_indices: Sequence[int], strides: Sequence[int] | None,
+) -> Value:  # fmt: skip
     """A constant slice."""
-    start, stop = eqn.params["start_indices"], eqn.params["limit_indices"]
-    step = eqn.params["strides"] or (1,) * len(start)
+    step = strides or (1,) * len(start_indices)
     if isinstance(x, np.ndarray):
-        return x[tuple(map(slice, start, stop, step))]
-    return _strided(imp, x, eqn.outvars[0].aval.shape, start, step)
+        return x[tuple(map(slice, start_indices, limit_indices, step))]
+    return _strided(imp, x, eqn.outvars[0].aval.shape, start_indices, step)
 
 
 def _strided(imp: Importer, x: Value, shape: Sequence[int], start: Sequence[int], step: Sequence[int]) -> Value:
@@ -174,11 +175,10 @@ def _strided(imp: Importer, x: Value, shape: Sequence[int], start: Sequence[int]
 
 
 @rule("tile")
-def tile(imp: Importer, eqn: Any, x: Value) -> Value:
+def tile(imp: Importer, eqn: Any, x: Value, *, reps: Sequence[int]) -> Value:
     """The array repeated along each axis."""
-    reps = tuple(eqn.params["reps"])
     if isinstance(x, np.ndarray) and not _large(imp, eqn, [x]):
-        return np.tile(x, reps)
+        return np.tile(x, tuple(reps))
     base = imp.in_memory(x)
     return imp.build(
         eqn.outvars[0].aval.shape,
@@ -189,19 +189,18 @@ def tile(imp: Importer, eqn: Any, x: Value) -> Value:
 
 
 @rule("rev")
-def rev(imp: Importer, eqn: Any, x: Value) -> Value:
+def rev(imp: Importer, eqn: Any, x: Value, *, dimensions: Sequence[int]) -> Value:
     """Reversed axes."""
-    dims = eqn.params["dimensions"]
     if isinstance(x, np.ndarray):
-        return np.flip(x, dims)
-    start = [n - 1 if d in dims else 0 for d, n in enumerate(x.shape)]
-    return _strided(imp, x, x.shape, start, [-1 if d in dims else 1 for d in range(x.ndim)])
+        return np.flip(x, tuple(dimensions)) if dimensions else x
+    start = [n - 1 if d in dimensions else 0 for d, n in enumerate(x.shape)]
+    return _strided(imp, x, x.shape, start, [-1 if d in dimensions else 1 for d in range(x.ndim)])
 
 
 @rule("concatenate")
-def concatenate(imp: Importer, eqn: Any, *pieces: Value) -> Value:
+def concatenate(imp: Importer, eqn: Any, *pieces: Value, dimension: int) -> Value:
     """Pieces one after the other along an axis."""
-    axis = eqn.params["dimension"]
+    axis = dimension
     if not _large(imp, eqn, pieces):
         return np.concatenate([imp.scalars(p, "concatenate") for p in pieces], axis)
     placed, offset = [], 0
@@ -213,9 +212,8 @@ def concatenate(imp: Importer, eqn: Any, *pieces: Value) -> Value:
 
 
 @rule("stack")
-def stack(imp: Importer, eqn: Any, *pieces: Value) -> Value:
+def stack(imp: Importer, eqn: Any, *pieces: Value, axis: int) -> Value:
     """Pieces along a new axis."""
-    axis = eqn.params.get("axis", 0)
     if not _large(imp, eqn, pieces):
         small = [imp.scalars(p, "stack") for p in pieces]
         return np.concatenate([np.expand_dims(p, axis) for p in small], axis)
@@ -229,16 +227,14 @@ def stack(imp: Importer, eqn: Any, *pieces: Value) -> Value:
 
 
 @rule("unstack")
-def unstack(imp: Importer, eqn: Any, x: Value) -> list[Value]:
+def unstack(imp: Importer, eqn: Any, x: Value, *, axis: int) -> list[Value]:
     """One value for each position of an axis."""
-    axis = eqn.params.get("axis", 0)
     return [take(imp, x, k, axis) for k in range(x.shape[axis])]
 
 
 @rule("split")
-def split(imp: Importer, eqn: Any, x: Value) -> list[Value]:
+def split(imp: Importer, eqn: Any, x: Value, *, sizes: Sequence[int], axis: int) -> list[Value]:
     """Consecutive pieces along an axis."""
-    axis, sizes = eqn.params["axis"], [int(n) for n in eqn.params["sizes"]]
     starts = np.concatenate([[0], np.cumsum(sizes)])
     if isinstance(x, np.ndarray):
         return [x[(slice(None),) * axis + (slice(a, a + n),)] for a, n in zip(starts, sizes, strict=False)]
@@ -250,9 +246,9 @@ def split(imp: Importer, eqn: Any, x: Value) -> list[Value]:
 
 
 @rule("pad")
-def pad(imp: Importer, eqn: Any, x: Value, fill: Value) -> Value:
+def pad(imp: Importer, eqn: Any, x: Value, fill: Value, *, padding_config: Sequence[Sequence[int]]) -> Value:
     """Padding before, after and between elements; negative amounts cut."""
-    config = [tuple(map(int, c)) for c in eqn.params["padding_config"]]
+    config = [tuple(map(int, c)) for c in padding_config]
     fill_element = imp.element(fill, ())
     aval = eqn.outvars[0].aval
     # Elements that stay, per axis: those whose padded position is inside the result.
@@ -277,12 +273,11 @@ def pad(imp: Importer, eqn: Any, x: Value, fill: Value) -> Value:
     return out
 
 
-@rule("iota")
-def iota(imp: Importer, eqn: Any, *_: Value) -> Value:
+@rule("iota", ignores={"dtype": RESULT_TYPE, "shape": RESULT_TYPE, "sharding": PLACED})
+def iota(imp: Importer, eqn: Any, *, dimension: int) -> Value:
     """0, 1, 2, ... along an axis."""
-    shape, axis = tuple(eqn.params["shape"]), eqn.params["dimension"]
     aval = eqn.outvars[0].aval
-    dtype = imp.dtype_of(aval)
+    shape, axis, dtype = aval.shape, dimension, imp.dtype_of(aval)
     if int(np.prod(shape)) > imp.scalar_budget:
         return Generated(shape, dtype, lambda i: imp.convert(i[axis], dtype))
     line = np.arange(shape[axis]).astype(dtype.numpy)
