@@ -1,4 +1,8 @@
-"""Making buffers: `zeros`, `ones`, `full`, `empty`, their `_like` forms, and `copy`."""
+"""Making buffers: `zeros`, `ones`, `full`, `empty`, their `_like` forms, and `copy`.
+
+dtypes are JAX's: without one a buffer has the dtype of `jnp.zeros`, `jnp.full` and so on, also in x64 mode. A dtype
+that is given stays: a wider float stored into the buffer is rounded to it.
+"""
 
 from __future__ import annotations
 
@@ -7,52 +11,54 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from qdtrace.errors import TraceTypeError, TraceValueError
 from qdtrace.trace import markers
 from qdtrace.trace.buffers import Buffer, new_buffer
 from qdtrace.trace.compat import Tracer
 from qdtrace.trace.context import current, emit, new_uid
-from qdtrace.trace.indexing import as_array, as_value, cast_value, default_dtype
+from qdtrace.trace.dtypes import default_dtype, element_type
+from qdtrace.trace.indexing import as_array, cast_value
 from qdtrace.trace.source import user_loc
 
 
 def zeros(shape: Any, dtype: Any = None) -> Buffer:
-    """A buffer of zeros; float32 unless a dtype is given."""
-    return _allocate("zeros", shape, dtype or jnp.float32, 0)
+    """A buffer of zeros; of JAX's default float (f32, in x64 mode f64) unless a dtype is given."""
+    return _allocate("zeros", shape, default_dtype() if dtype is None else dtype, 0)
 
 
 def ones(shape: Any, dtype: Any = None) -> Buffer:
-    """A buffer of ones; float32 unless a dtype is given."""
-    return _allocate("ones", shape, dtype or jnp.float32, 1)
+    """A buffer of ones; of JAX's default float (f32, in x64 mode f64) unless a dtype is given."""
+    return _allocate("ones", shape, default_dtype() if dtype is None else dtype, 1)
 
 
 def full(shape: Any, fill_value: Any, dtype: Any = None) -> Buffer:
-    """A buffer filled with a scalar (also a traced one), of its dtype; f32, i32 or bool for a Python number."""
+    """A buffer filled with a scalar (also a traced one), of its dtype; JAX's default for a Python number."""
     fill_value = as_array(fill_value, "qd.full")
-    return _allocate("full", shape, dtype or default_dtype(fill_value), fill_value)
+    return _allocate("full", shape, default_dtype(fill_value, "qd.full") if dtype is None else dtype, fill_value)
 
 
 def empty(shape: Any, dtype: Any = None) -> Buffer:
-    """A buffer of undefined content; float32 unless a dtype is given."""
-    return _allocate("empty", shape, dtype or jnp.float32, None)
+    """A buffer of undefined content; of JAX's default float (f32, in x64 mode f64) unless a dtype is given."""
+    return _allocate("empty", shape, default_dtype() if dtype is None else dtype, None)
 
 
 def zeros_like(x: Any, dtype: Any = None) -> Buffer:
     """A buffer of zeros with the shape and dtype of an array or buffer."""
-    return _allocate("zeros_like", jnp.shape(x), dtype or _dtype_of(x), 0)
+    return _allocate("zeros_like", jnp.shape(x), _dtype_of(x) if dtype is None else dtype, 0)
 
 
 def empty_like(x: Any, dtype: Any = None) -> Buffer:
     """A buffer of undefined content with the shape and dtype of an array or buffer."""
-    return _allocate("empty_like", jnp.shape(x), dtype or _dtype_of(x), None)
+    return _allocate("empty_like", jnp.shape(x), _dtype_of(x) if dtype is None else dtype, None)
 
 
 def copy(x: Any) -> Buffer:
     """A buffer with the present content of an array or buffer."""
     _outside_loops("copy")
-    return new_buffer(jnp.asarray(as_value(x)))
+    x = as_array(x, "qd.copy")
+    default_dtype(x, "qd.copy")
+    return new_buffer(jnp.asarray(x))
 
 
 def _shown_shape(shape: Any) -> str:
@@ -61,7 +67,7 @@ def _shown_shape(shape: Any) -> str:
 
 
 def _dtype_of(x: Any) -> Any:
-    return x.dtype if hasattr(x, "dtype") else default_dtype(as_array(x, "a `_like` function"))
+    return default_dtype(x if hasattr(x, "dtype") else as_array(x, "a `_like` function"), "a buffer")
 
 
 def _outside_loops(name: str) -> None:
@@ -71,14 +77,6 @@ def _outside_loops(name: str) -> None:
             loc=user_loc(),
             help="move it in front of the loop; for memory of one iteration use qd.local(jnp.zeros(n))",
         )
-
-
-def _element_type(dtype: Any) -> np.dtype:
-    """As JAX reads it: `float` is float32 without the x64 mode, which float64 warns about."""
-    element = np.dtype(dtype)
-    if element.itemsize >= 8 and jax.dtypes.canonicalize_dtype(element) != element:
-        return jax.eval_shape(lambda: jnp.zeros((), dtype)).dtype
-    return element
 
 
 def _allocate(name: str, shape: Any, dtype: Any, fill: Any) -> Buffer:
@@ -93,9 +91,6 @@ def _allocate(name: str, shape: Any, dtype: Any, fill: Any) -> Buffer:
         ) from None
     if any(n < 0 for n in dims):
         raise TraceValueError(f"qd.{name} needs a shape without negative lengths, got {dims}", loc=user_loc())
-    try:
-        element = _element_type(dtype)
-    except TypeError:
-        raise TraceTypeError(f"qd.{name} needs a dtype, got {dtype!r}", loc=user_loc()) from None
+    element = element_type(dtype, f"qd.{name}")
     operands = () if fill is None else (cast_value(fill, element, (), f"the fill value of qd.{name}"),)
     return Buffer(emit(markers.alloc_p, *operands, shape=dims, dtype=element, uid=new_uid()))

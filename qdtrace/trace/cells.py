@@ -12,13 +12,13 @@ import numpy as np
 from qdtrace.errors import TraceTypeError, TraceValueError
 from qdtrace.trace import markers
 from qdtrace.trace.context import current, emit, new_uid
+from qdtrace.trace.dtypes import default_dtype, element_type
 from qdtrace.trace.indexing import (
     ACCESS_LIMIT,
     Access,
     as_array,
     as_value,
     cast_value,
-    default_dtype,
     parse_index,
     whole,
 )
@@ -123,8 +123,8 @@ for _name, _function in INPLACE.items():
 def local(init: Any, dtype: Any = None) -> Cell:
     """A cell that starts with `init`, made inside a loop, and gone with its iteration.
 
-    dtype is that of `init`; for a Python number it is f32, i32 or bool, also in x64 mode: write
-    `qd.local(0.0, jnp.float64)` for a double.
+    dtype is that of `init`; for a Python number JAX's default: f32, i32 or c64, in x64 mode f64, i64 or c128. What is
+    stored later is converted to it; refused where it would lose its fraction or imaginary part.
     """
     context = current("qd.local")
     loc = user_loc()
@@ -135,10 +135,7 @@ def local(init: Any, dtype: Any = None) -> Cell:
             help="outside of loops use a buffer: `s = qd.zeros(())`, then `s[()] += v` in the loop",
         )
     init = as_array(init, "qd.local")
-    try:
-        element = np.dtype(default_dtype(init) if dtype is None else dtype)
-    except TypeError:
-        raise TraceTypeError(f"qd.local needs a dtype, got {dtype!r}", loc=loc) from None
+    element = default_dtype(init, "qd.local") if dtype is None else element_type(dtype, "qd.local")
     if np.size(init) > ACCESS_LIMIT:
         raise TraceTypeError(
             f"a qd.local holds at most {ACCESS_LIMIT} elements, got {np.size(init)} (shape {np.shape(init)})",

@@ -15,6 +15,7 @@ from jax import lax
 
 from qdtrace.errors import TraceIndexError, TraceTypeError
 from qdtrace.trace.compat import Tracer
+from qdtrace.trace.dtypes import default_dtype
 from qdtrace.trace.markers import Slices, sliced_shape
 from qdtrace.trace.source import user_loc
 
@@ -176,21 +177,6 @@ def check_size(access: Access, limit: int = ACCESS_LIMIT) -> Access:
             help="give more indices, or loop over the elements: `for j in qd.range(n): x[i, j]`",
         )
     return access
-
-
-def default_dtype(value: Any) -> np.dtype:
-    """dtype of new memory for a value: f32, i32 or bool for Python numbers, also in x64 mode."""
-    if isinstance(value, bool):
-        return np.dtype(np.bool_)
-    if isinstance(value, int):
-        return np.dtype(np.int32)
-    if isinstance(value, float):
-        return np.dtype(np.float32)
-    if isinstance(value, complex):
-        return np.dtype(np.complex64)
-    if getattr(value, "weak_type", False):
-        return default_dtype(np.zeros((), value.dtype).item())
-    return np.dtype(value.dtype)
 
 
 @functools.lru_cache(maxsize=256)

@@ -188,33 +188,6 @@ def test_cell_arrays(tree) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("init", "dtype", "expected"),
-    [
-        (0, None, "int32"),
-        (0.0, None, "float32"),
-        (True, None, "bool"),
-        (0, jnp.float16, "float16"),
-        (2.0, None, "float32"),
-    ],
-)
-@pytest.mark.parametrize("wide", [False, True])
-def test_cell_dtypes_do_not_depend_on_x64(init, dtype, expected, wide) -> None:
-    def body(x):
-        for i in qd.range(8):
-            c = qd.local(init, dtype)
-            d = qd.local(x[i] * 2)
-            assert str(c.dtype) == expected
-            assert str(d.dtype) == "float32"
-            assert i.dtype == np.int32
-            x[i] = c.value.astype(jnp.float32) + d
-        assert qd.zeros(3).dtype == np.float32
-        return x
-
-    with jax.enable_x64(wide):
-        qd.trace_function(body, (X,))
-
-
 def test_wide_types_on_request() -> None:
     def body(x, n):
         for i in qd.range(n):
