@@ -10,12 +10,13 @@ import contextlib
 import functools
 import os
 import sys
+import sysconfig
 from typing import TYPE_CHECKING
 
 import jax
 
 from qdtrace.ir.program import Loc
-from qdtrace.trace.compat import source_info_util
+from qdtrace.trace.compat import has_markers, source_info_util
 
 if TYPE_CHECKING:
     from types import CodeType, FrameType, TracebackType
@@ -31,6 +32,7 @@ _HIDDEN = (
     os.path.abspath(contextlib.__file__),
     os.path.abspath(functools.__file__),
 )
+_INSTALLED = tuple({sysconfig.get_path(name) + os.sep for name in ("purelib", "platlib")})
 
 for _path in _OWN:
     source_info_util.register_exclusion(_path)
@@ -78,15 +80,18 @@ def traceback_loc(traceback: TracebackType | None) -> Loc | None:
 
 
 def eqn_loc(eqn: JaxprEqn) -> Loc | None:
-    """The user's line that recorded an equation."""
+    """The user's line that recorded an equation; of JAX's own, the line that called the library which recorded it."""
     traceback = eqn.source_info.traceback
     if traceback is None:
         return None
     is_users = source_info_util.is_user_filename
+    inside = None
     for code, at in zip(*traceback.raw_frames(), strict=True):
         if is_users(code.co_filename):
-            return _place(code, at)
-    return None
+            if not code.co_filename.startswith(_INSTALLED) or has_markers(eqn.effects):
+                return _place(code, at)
+            inside = inside or (code, at)
+    return None if inside is None else _place(*inside)
 
 
 @functools.lru_cache(maxsize=1 << 14)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import os
+import sysconfig
 
 import jax
 import jax.numpy as jnp
@@ -76,11 +78,19 @@ def test_unknown_primitive():
     )
 
 
+@pytest.mark.parametrize("depth", [1, 3])
+def test_the_line_is_the_users_where_a_library_is_between(depth):
+    library: dict = {}
+    source = "def helper(f, x, depth):\n    return f(x) if depth == 1 else helper(f, x, depth - 1)\n"
+    exec(compile(source, os.path.join(sysconfig.get_path("purelib"), "library.py"), "exec"), library)
+    call = lambda x: library["helper"](jnp.fft.fft, x, depth).real  # called  # noqa: E731
+    assert f"  at here.py:{line_of('called  # noqa: E731')} in " in text_of(call, X)
+
+
 @pytest.fixture
 def double_p():
     primitive = Primitive("test_double")
     primitive.def_abstract_eval(lambda x, *, times: x)
-    primitive.def_impl(lambda x, *, times: x * times)
     yield primitive
     TAUGHT.pop("test_double", None)
 

@@ -32,6 +32,7 @@ from qdtrace.trace.importer import (  # noqa: F401 - rules register themselves
     structural,
 )
 from qdtrace.trace.importer.bodies import body_of, copy_of, operands_of
+from qdtrace.trace.importer.implementations import implementation_of, is_foreign
 from qdtrace.trace.importer.memory import MemoryOps
 from qdtrace.trace.importer.registry import DECOMPOSITIONS, RULES, TAUGHT, traced_rule
 from qdtrace.trace.importer.scalars import constant
@@ -212,7 +213,9 @@ class Importer(MemoryOps):
         name = primitive.name
         values = [self.read(env, v) for v in eqn.invars]
         found = RULES.get(name)
-        if found is not None and name not in TAUGHT:
+        if name not in TAUGHT and is_foreign(primitive):
+            results = self._implemented(eqn, values)
+        elif found is not None and name not in TAUGHT:
             if eqn.params or found.needed:
                 results = found.run(self, eqn, *values, **found.keywords(self, eqn))
             else:
@@ -233,8 +236,19 @@ class Importer(MemoryOps):
         if fn is not None:
             results = self.decomposed(fn, [v.aval for v in eqn.invars], params, values)
             return results if eqn.primitive.multiple_results else results[0]
+        raise self._no_rule(eqn)
+
+    def _implemented(self, eqn: Any, values: list[Value]) -> Any:
+        inner = implementation_of(eqn)
+        if inner is None:
+            raise self._no_rule(eqn)
+        results = self.call(inner, values)
+        return results if eqn.primitive.multiple_results else results[0]
+
+    def _no_rule(self, eqn: Any) -> UnsupportedError:
         self.locate()
-        raise UnsupportedError(
+        name = eqn.primitive.name
+        return UnsupportedError(
             f"the JAX primitive `{name}` has no import rule",
             loc=located(eqn) or self.builder.loc,
             help=f"compute it outside of the loop, or teach it: qd.def_import_rule({name!r}, jnp_function)",

@@ -6,6 +6,8 @@ from functools import lru_cache
 from typing import Any
 
 from qdtrace.trace import compat
+from qdtrace.trace.importer.implementations import implementation_of, is_foreign
+from qdtrace.trace.importer.registry import TAUGHT
 
 _INDEXED = {"dynamic_slice": 1, "dynamic_update_slice": 2, "gather": 1, "scatter": 1, "scatter-add": 1,
             "scatter-mul": 1, "scatter-min": 1, "scatter-max": 1, "sort": 1}  # fmt: skip
@@ -43,13 +45,18 @@ def _indexed(jaxpr: Any) -> tuple[bool, ...]:
         if name in _CARRIED_ON:
             reach = set().union(*(source.get(v, set()) for v in operands if v.aval.shape == eqn.outvars[0].aval.shape))
             source[eqn.outvars[0]] = reach
-        inner = compat.called_jaxpr(eqn)
+        inner = compat.called_jaxpr(eqn) or _implementation(eqn)
         if inner is not None or name in ("while", "scan", "cond"):
             marked |= _through(eqn, inner, source)
             for out in eqn.outvars:
                 same = (source.get(v, set()) for v in operands if v.aval.shape == out.aval.shape and out.aval.shape)
                 source[out] = set().union(*same)
     return tuple(k in marked for k in range(len(jaxpr.invars)))
+
+
+def _implementation(eqn: Any) -> Any | None:
+    primitive = eqn.primitive
+    return implementation_of(eqn) if primitive.name not in TAUGHT and is_foreign(primitive) else None
 
 
 def _through(eqn: Any, called: Any, source: dict[Any, set[int]]) -> set[int]:

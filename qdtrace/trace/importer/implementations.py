@@ -1,0 +1,84 @@
+"""Primitives of other packages: what they compute is their implementation, which JAX can trace.
+
+    eqn                              the implementation, a jaxpr
+      c = unvmap_any b                 { lambda ; a:bool[]. let c = reduce_or[axes=()] a in (c,) }
+
+A package that defines a primitive gives it `def_impl` in terms of JAX, and the rules of JAX's transformations. Inside
+of a task one lane is one element, so nothing is mapped: the implementation is the primitive.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+
+from qdtrace.errors import QdError, UnsupportedError
+from qdtrace.trace import compat
+from qdtrace.trace.source import eqn_loc
+
+KEPT = 256
+"""Equations whose implementation is kept."""
+
+
+def implementation_of(eqn: Any) -> Any | None:
+    """The closed jaxpr of an equation whose primitive another package implements; None where it has an effect.
+
+    Raises UnsupportedError when the implementation needs values, or gives something else than the equation.
+    """
+    return None if eqn.effects else _traced(_Same(eqn))
+
+
+@functools.cache
+def is_foreign(primitive: Any) -> bool:
+    """True when another package than JAX wrote the implementation: JAX's run the compiled primitive itself."""
+    inner = primitive.impl
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    package = (getattr(inner, "__module__", None) or "jax").partition(".")[0]
+    return package not in ("jax", "jaxlib", "qdtrace")
+
+
+class _Same:
+    """An equation by identity, kept alive."""
+
+    def __init__(self, eqn: Any) -> None:
+        self.eqn = eqn
+
+    def __hash__(self) -> int:
+        return id(self.eqn)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.eqn is self.eqn
+
+
+@functools.lru_cache(maxsize=KEPT)
+def _traced(same: _Same) -> Any:
+    eqn = same.eqn
+    name, function = eqn.primitive.name, eqn.primitive.impl
+    avals = [v.aval for v in eqn.invars]
+    operands = [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in avals]
+    try:
+        closed = jax.make_jaxpr(lambda *xs: function(*xs, **eqn.params))(*operands)
+    except QdError:
+        raise
+    except Exception as error:
+        raise UnsupportedError(
+            f"the primitive `{name}` has no import rule, and its implementation cannot be traced",
+            loc=eqn_loc(eqn),
+            notes=(f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}",),
+            help=f"compute it outside of the loop, or teach it: qd.def_import_rule({name!r}, jnp_function)",
+        ) from error
+    given, wanted = ([v.aval for v in xs] for xs in (compat.open_jaxpr(closed).outvars, eqn.outvars))
+    if [(a.shape, a.dtype) for a in given] != [(a.shape, a.dtype) for a in wanted]:
+        raise UnsupportedError(
+            f"the implementation of the primitive `{name}` gives {_shown(given)}, the equation {_shown(wanted)}",
+            loc=eqn_loc(eqn),
+            help=f"teach it: qd.def_import_rule({name!r}, jnp_function)",
+        )
+    return closed
+
+
+def _shown(avals: Any) -> str:
+    return ", ".join(f"{a.dtype}[{','.join(map(str, a.shape))}]" for a in avals)
