@@ -19,6 +19,8 @@ LONG_BODY = 500
 """Innermost loop bodies above this cost get one vector a step."""
 PRIVATE_BUDGET = 1 << 18
 """Bytes of private memory that the lanes of one step may take on the stack."""
+PRIVATE_CACHED = 1 << 15
+"""The same for which vectors stand side by side: what the nearest cache holds."""
 WAITS = 2
 """Loops whose chains would take more vectors than this to fill get three or four."""
 ROW_USE = 0.75
@@ -46,7 +48,7 @@ def choose_shape(facts: TaskFacts, target: Target, wanted: int | None) -> Shape:
         width //= 2
     pressure = facts.pressure
     vectors = wanted or _side_by_side(facts, target, pressure)
-    while not wanted and vectors > 1 and facts.private_bytes * width * vectors > PRIVATE_BUDGET:
+    while not wanted and vectors > 1 and facts.private_bytes * width * vectors > PRIVATE_CACHED:
         vectors = _fewer(vectors)
     row = find_row(facts)
     if row is not None:

@@ -8,34 +8,39 @@ Before:  buffer y: ref[f32,8]                 After:  range_for i in 0:i32 : 8:i
            c: f32 = mul b b                             c: f32 = mul b b
            store z c i                                  store z c i
 
-Applies to buffers local to the program that no other task touches, where the indices tell iterations apart: some
-components are the same in all accesses and injective (see `analysis/injectivity`); the others index the private array.
-The memory is never allocated; `promote_cells` makes values of the cell. Buffers with an initial value, results, atomics
-and rows above the limit stay.
+Applies to buffers local to the program that no other task touches but fills before it, where the indices tell
+iterations apart: some components are the same in all accesses and injective (see `analysis/injectivity`); the others
+index the private array. An iteration first stores there what the buffer was filled with. The memory is never
+allocated; `promote_cells` makes values of the cell. Results, atomics and rows above `BYTES_LIMIT` stay.
+
+Measured with two of them a column, gone over up and down: 0.42 of the time for columns of 64 elements, 0.4 for 128,
+0.15 to 0.2 for 256 and 512.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import prod
 from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.accesses import ATOMIC, TaskAccesses, indices_of
 from qdtrace.analysis.injectivity import Injectivity
+from qdtrace.ir.builder import Builder
 from qdtrace.ir.primitives import PRIMITIVES
-from qdtrace.ir.program import Block, Eqn, Program, Task, Var, ref_type
-from qdtrace.ir.types import RefType, Space
-from qdtrace.ir.walk import bound_in_block, task_refs, walk_task
+from qdtrace.ir.program import Block, Eqn, Program, Task, Var, literal, ref_type
+from qdtrace.ir.types import I32, RefType, Space
+from qdtrace.ir.walk import bound_in_block, task_refs, walk_eqns, walk_task
 from qdtrace.passes.base import Pass
+from qdtrace.passes.clear_buffers import fill_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from qdtrace.analysis.accesses import Access
     from qdtrace.analysis.affine import Form, Term
+    from qdtrace.ir.program import Atom, Literal
 
-SIZE_LIMIT = 64
-"""Elements of the largest private array that is made: the stack of a step holds one for each lane."""
+BYTES_LIMIT = 4096
+"""Private memory of an iteration up to which arrays are made: the stack of a step holds as much for each lane."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +51,17 @@ class Contract(Pass):
 
     def __call__(self, program: Program) -> Program:
         """The program with less memory; the same object when there is nothing to contract."""
-        candidates = set(program.buffers) - set(program.results) - set(program.initial)
-        users: dict[Var, list[int]] = {}
+        fills = [fill_of(task) or {} for task in program.tasks]
+        first = dict(program.initial)
+        users: dict[Var, list[int]] = {b: [] for b in program.buffers if b not in program.results}
         for number, task in enumerate(program.tasks):
             for ref in task_refs(task):
-                if ref in candidates:
-                    users.setdefault(ref, []).append(number)
+                if ref not in users:
+                    continue
+                if ref in fills[number] and not users[ref]:
+                    first[ref] = fills[number][ref]
+                else:
+                    users[ref].append(number)
         wanted: dict[int, list[Var]] = {}
         for ref, numbers in users.items():
             if len(numbers) == 1:
@@ -61,11 +71,35 @@ class Contract(Pass):
         for number, refs in wanted.items():
             cells = _cells(tasks[number], refs)
             if cells:
-                tasks[number] = _with_cells(tasks[number], cells)
+                tasks[number] = _with_cells(tasks[number], cells, first)
                 gone |= cells.keys()
         if not gone:
             return program
-        return replace(program, tasks=tuple(tasks), buffers=tuple([b for b in program.buffers if b not in gone]))
+        kept = [t if gone.isdisjoint(fill) else _without_stores(t, gone) for t, fill in zip(tasks, fills, strict=True)]
+        return replace(
+            program,
+            tasks=tuple([t for t in kept if t is not None]),
+            buffers=tuple([b for b in program.buffers if b not in gone]),
+            initial={b: v for b, v in program.initial.items() if b not in gone},
+        )
+
+
+def _without_stores(task: Task, gone: set[Var]) -> Task | None:
+    """A task that only fills, without what is gone; None when nothing is left."""
+
+    def without(block: Block) -> Block:
+        eqns: list[Eqn] = []
+        for eqn in block.eqns:
+            if eqn.blocks:
+                blocks = tuple([without(inner) for inner in eqn.blocks])
+                if any(inner.eqns for inner in blocks):
+                    eqns.append(replace(eqn, blocks=blocks))
+            elif not (eqn.primitive.effects and eqn.invars[0] in gone):
+                eqns.append(eqn)
+        return replace(block, eqns=tuple(eqns))
+
+    body = without(task.body)
+    return replace(task, body=body) if any(e.primitive.effects for e in walk_eqns(body)) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +118,8 @@ def _cells(task: Task, refs: Sequence[Var]) -> dict[Var, _Cell]:
         if eqn.primitive.effects and eqn.invars and isinstance(eqn.invars[0], Var):
             first.setdefault(eqn.invars[0], eqn)
     inner = {v for eqn in task.body.eqns for block in eqn.blocks for v in bound_in_block(block)}
+    cells = [e.outvars[0] for e in walk_eqns(task.body) if e.primitive.name == "cell"]
+    room = BYTES_LIMIT - sum([ref_type(cell).nbytes for cell in cells])
     found: dict[Var, _Cell] = {}
     for ref in refs:
         mine = accesses.by_ref.get(ref)
@@ -96,9 +132,10 @@ def _cells(task: Task, refs: Sequence[Var]) -> dict[Var, _Cell]:
             if not injectivity.keys([indices[d] for d in same]):
                 continue
         kept = tuple([d for d in range(kind.ndim) if d not in same])
-        shape = tuple([kind.shape[d] for d in kept])
-        if prod(shape) <= SIZE_LIMIT:
-            found[ref] = _Cell(Var(RefType(kind.dtype, shape, Space.LOCAL), ref.hint), kept)
+        cell = RefType(kind.dtype, tuple([kind.shape[d] for d in kept]), Space.LOCAL)
+        if not cell.shape or cell.nbytes <= room:
+            room -= cell.nbytes
+            found[ref] = _Cell(Var(cell, ref.hint), kept)
     return found
 
 
@@ -124,14 +161,30 @@ def _term_uses(term: Term, variables: set[Var]) -> bool:
     return any(_term_uses(t, variables) for t, _ in term.key[0])
 
 
-def _with_cells(task: Task, cells: Mapping[Var, _Cell]) -> Task:
+def _with_cells(task: Task, cells: Mapping[Var, _Cell], first: Mapping[Var, Literal]) -> Task:
+    builder = Builder()
+    builder.loc = task.loc
     allocate = PRIMITIVES["cell"]
     made: list[Eqn] = []
-    for cell in cells.values():
+    for ref, cell in cells.items():
         kind = ref_type(cell.var)
         made.append(Eqn(allocate, (), (cell.var,), {"dtype": kind.dtype, "shape": kind.shape}, (), task.loc))
+        if ref in first:
+            _fill(builder, cell.var, first[ref], kind.shape, [])
     body = _rewrite(task.body, cells)
-    return replace(task, body=replace(body, eqns=(*made, *body.eqns)))
+    return replace(task, body=replace(body, eqns=(*made, *builder.current.eqns, *body.eqns)))
+
+
+def _fill(builder: Builder, cell: Var, value: Literal, shape: tuple[int, ...], at: list[Atom]) -> None:
+    """Stores a value everywhere."""
+    if len(at) == len(shape):
+        builder.store(cell, value, *at)
+        return
+    index = Var(I32)
+    with builder.block([index]) as block:
+        _fill(builder, cell, value, shape, [*at, index])
+    bounds = [literal(n, I32.dtype) for n in (0, shape[len(at)], 1)]
+    builder.emit("for", *bounds, blocks=[block.close()])
 
 
 def _rewrite(block: Block, cells: Mapping[Var, _Cell]) -> Block:

@@ -102,3 +102,14 @@ def test_three_vectors_compute_the_same(n: int) -> None:
     rng = np.random.default_rng(n)
     args = [rng.normal(size=n).astype(np.float32), np.zeros(n, np.float32)]
     agrees(parse_program(text), args, ("avx512", "avx2"), vectors=(None, 3))
+
+
+def test_private_memory_of_vectors_side_by_side_stays_in_the_nearest_cache() -> None:
+    def shape(elements: int) -> tuple[int, int]:
+        cell = f"    p: cell[f32,{elements}] = cell[dtype=f32, shape=({elements})]\n"
+        lines = "".join(f"      {line}\n" for line in ("store p a k", "m: i32 = sub 8:i32 k", "b: f32 = load p m"))
+        text = f"{HEAD}{cell}    for k in 0:i32 : 9:i32 : 1:i32\n{lines}      accum[op=add] y b i\n  return y\n"
+        found = choose_shape(facts(text), Target.named("avx512"), None)
+        return found.width, found.vectors
+
+    assert [shape(n) for n in (128, 256, 512, 4096, 8192)] == [(16, 4), (16, 2), (16, 1), (16, 1), (8, 1)]

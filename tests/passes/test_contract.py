@@ -10,6 +10,7 @@ from qdtrace.config import Options
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.verify import verify_program
+from qdtrace.passes.contract import BYTES_LIMIT
 from qdtrace.passes.pipelines import PASSES
 from tests.passes.fusion_cases import INJECTIVE, SHARED, program, task
 from tests.passes.harness import arguments, assert_same_bits, check, parsed
@@ -220,3 +221,123 @@ def test_a_scalar_in_a_range_stays() -> None:
     text = program(task("store t 1.0:f32; v: f32 = load t; store c v i", "0:i32 : 1:i32"), refs=REFS, buffers=SCALAR)
     before = parsed(text)
     same(before, CONTRACT(before))
+
+
+# Fills are no users: an iteration stores first what the buffer was filled with.
+
+FILL = "  range_for f in 0:i32 : 256:i32\n    store t {0} f\n"
+SEEN = "v: f32 = load t i; store t 1.0:f32 i; w: f32 = load t i; u: f32 = add v w; store c u i"
+
+
+def test_what_a_fill_stored_is_seen() -> None:
+    check(
+        CONTRACT,
+        """
+program p(x: ref[f32,4x2], z: ref[f32,4])
+  buffer y: ref[f32,4x2]
+  buffer o: ref[f32,4]
+  range_for f in 0:i32 : 8:i32
+    r: i32 = rem f 2:i32
+    q: i32 = div f 2:i32
+    store y 5.0:f32 q r
+  range_for i in 0:i32 : 4:i32
+    a: f32 = load x i 1:i32
+    accum[op=add] y a i 1:i32
+    for k in 0:i32 : 2:i32 : 1:i32
+      b: f32 = load y i k
+      accum[op=add] z b i
+  return z
+""",
+        """
+program p(x: ref[f32,4x2], z: ref[f32,4])
+  buffer o: ref[f32,4]
+  range_for i in 0:i32 : 4:i32
+    y: cell[f32,2] = cell[dtype=f32, shape=(2)]
+    for m in 0:i32 : 2:i32 : 1:i32
+      store y 5.0:f32 m
+    a: f32 = load x i 1:i32
+    accum[op=add] y a 1:i32
+    for k in 0:i32 : 2:i32 : 1:i32
+      b: f32 = load y k
+      accum[op=add] z b i
+  return z
+""",
+    )
+
+
+def test_the_last_fill_counts() -> None:
+    after = gone(SEEN, LOCAL, FILL.format("5.0:f32"), FILL.format("7.0:f32"))
+    assert len(after.tasks) == 1
+    after = gone(SEEN, "  buffer t: ref[f32,256] = 5.0:f32\n", FILL.format("7.0:f32"))
+    assert not after.initial
+
+
+def test_an_initial_value_is_stored_first() -> None:
+    assert not gone(SEEN, "  buffer t: ref[f32,256] = 5.0:f32\n").initial
+
+
+def test_a_fill_of_several_buffers_keeps_the_others() -> None:
+    fill = "  range_for f in 0:i32 : 256:i32\n    store t 1.0:f32 f\n    store x 2.0:f32 f\n"
+    after = gone(SEEN, LOCAL, fill)
+    assert [len(task.body.eqns) for task in after.tasks][:1] == [1]
+    nested = (
+        "  serial\n    for f in 0:i32 : 256:i32 : 1:i32\n      store t 1.0:f32 f\n"
+        "    for g in 0:i32 : 256:i32 : 1:i32\n      store x 2.0:f32 g\n"
+    )
+    after = gone(SEEN, LOCAL, nested)
+    assert [len(task.body.eqns) for task in after.tasks][:1] == [1]
+
+
+@pytest.mark.parametrize("buffers", [LOCAL, "  buffer t: ref[f32,256] = 5.0:f32\n"])
+def test_a_fill_after_the_use_or_of_a_part_is_a_user(buffers: str) -> None:
+    first = FILL.format("5.0:f32")
+    stays(program(first, task(SEEN), FILL.format("7.0:f32"), refs=REFS, buffers=buffers))
+    part = "  range_for f in 0:i32 : 255:i32\n    store t 1.0:f32 f\n"
+    stays(program(first, part, task(SEEN), refs=REFS, buffers=buffers))
+
+
+@pytest.mark.parametrize(
+    "place", ["q r {0}", "q {0} r", "{0} q r", "r q {0}"], ids=["last", "middle", "first", "turned"]
+)
+def test_columns_of_a_grid(place: str) -> None:
+    """The tuple of the other two indices tells iterations apart, though none of them does."""
+    shapes = {"q": "2", "r": "3", "{0}": "5"}
+    shape = "x".join(shapes[part] for part in place.split())
+    at, before = place.format("k"), place.format("m")
+    text = f"""
+program p(x: ref[f32,6x5], c: ref[f32,6x5])
+  buffer t: ref[f32,{shape}]
+  range_for i in 0:i32 : 6:i32
+    q: i32 = div i 3:i32
+    r: i32 = rem i 3:i32
+    store t 1.0:f32 {place.format("0:i32")}
+    for k in 1:i32 : 5:i32 : 1:i32
+      m: i32 = sub k 1:i32
+      a: f32 = load t {before}
+      b: f32 = load x i k
+      s: f32 = add a b
+      store t s {at}
+    for k in 0:i32 : 5:i32 : 1:i32
+      e: f32 = load t {at}
+      store c e i k
+  return c
+"""
+    before_it = parsed(text)
+    after = CONTRACT(before_it)
+    assert not after.buffers, print_program(after)
+    same(before_it, after)
+
+
+def test_arrays_up_to_the_limit() -> None:
+    def of(length: int, cells: int = 0) -> bool:
+        line = "; ".join(f"p{k}: cell[f32,256] = cell[dtype=f32, shape=(256)]" for k in range(cells))
+        stores = "store t 1.0:f32 i 1:i32; store t 1.0:f32 i 0:i32; v: f32 = load t i 0:i32; store c v i"
+        buffers = f"  buffer t: ref[f32,256x{length}]\n"
+        text = program(task(f"{line}; {stores}" if line else stores), refs=REFS, buffers=buffers)
+        return not CONTRACT(parsed(text)).buffers
+
+    most = BYTES_LIMIT // 4
+    assert of(most)
+    assert not of(most + 1)
+    assert of(most - 512, cells=2)
+    assert not of(most - 511, cells=2)
