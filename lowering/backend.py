@@ -19,7 +19,7 @@ from lowering.runtime.compile import launcher, link_tasks, load_or_make, make_ru
 from lowering.runtime.handler import ENTRY, bounds_symbols, combine_symbols, handler_text, merge_symbols
 from lowering.runtime.info import describe
 from lowering.runtime.keys import artifact_key, program_content, task_content
-from lowering.runtime.layout import Layout, plan_layout
+from lowering.runtime.layout import Layout, plan_layout, written_refs
 from lowering.runtime.once import Once
 from lowering.runtime.registry import register
 from qdtrace.errors import BackendError
@@ -53,6 +53,12 @@ class CompiledProgram:
         """Memory of buffers that are not returned."""
         return self.layout.scratch_bytes
 
+    @property
+    def only_checks(self) -> bool:
+        """True for a program that computes nothing that it gives: XLA must not drop it."""
+        stored = written_refs(self.program)
+        return not any(v in stored for v in self.program.results)
+
     def call(self, *operands: Any) -> tuple[Any, ...]:
         """Contents of `program.results` for contents of `program.params`: arrays or tracers, in order."""
         layout = self.layout
@@ -71,7 +77,11 @@ class CompiledProgram:
         if not results:
             return lambda *operands: ()
         return jax.ffi.ffi_call(
-            self.target_name, tuple(results), input_output_aliases=dict(self.layout.aliases), vmap_method="sequential"
+            self.target_name,
+            tuple(results),
+            input_output_aliases=dict(self.layout.aliases),
+            vmap_method="sequential",
+            has_side_effect=self.only_checks,
         )
 
 

@@ -16,6 +16,8 @@ from qdtrace.config import config, options
 from qdtrace.derivatives import grad, hessian, jacfwd, jacrev, jvp, linearize, value_and_grad, vjp
 from qdtrace.errors import (
     BackendError,
+    BoundsError,
+    CheckError,
     GradientError,
     InterpreterError,
     QdError,
@@ -39,6 +41,7 @@ from qdtrace.trace.atomics import (
 )
 from qdtrace.trace.buffers import Buffer
 from qdtrace.trace.cells import Cell, local
+from qdtrace.trace.checks import check
 from qdtrace.trace.conditions import break_if, continue_if, otherwise, when
 from qdtrace.trace.importer import def_import_rule
 from qdtrace.trace.loops import ndrange, range, while_
@@ -49,8 +52,10 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BackendError",
+    "BoundsError",
     "Buffer",
     "Cell",
+    "CheckError",
     "GradientError",
     "Graph",
     "InterpreterError",
@@ -71,6 +76,7 @@ __all__ = [
     "atomic_or",
     "atomic_xor",
     "break_if",
+    "check",
     "config",
     "continue_if",
     "copy",

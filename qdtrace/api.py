@@ -13,9 +13,11 @@ from jax.core import Tracer
 from qdtrace.compose.collector import collector_at_rest
 from qdtrace.compose.debug import run_blocking, take_failure
 from qdtrace.compose.donation import donated_leaves
+from qdtrace.compose.staged import Programs, note_programs
 from qdtrace.compose.staging import stage
 from qdtrace.config import current, options_from
 from qdtrace.errors import BackendError, QdError, TraceTypeError, TraceValueError
+from qdtrace.ir.faults import fault_in
 from qdtrace.lowered import Lowered, find_programs
 from qdtrace.trace import compat
 from qdtrace.trace.context import get_current
@@ -106,6 +108,7 @@ class Jitted:
         except (TypeError, ValueError) as error:
             raise TraceValueError(f"qd.jit: {str(error).splitlines()[0]}") from None
         self._functions: dict[Any, Any] = {}
+        self._programs: dict[Any, Programs] = {}
         named = f.func if isinstance(f, functools.partial) else f
         self._name = getattr(named, "__name__", type(named).__name__)
 
@@ -116,11 +119,15 @@ class Jitted:
             args, kwargs = _on_backend(self._backend, self._name, (args, kwargs))
         function = self._functions.get(current()) or self._specialised()
         try:
-            return function(*args, **kwargs)
+            return self._waited(function(*args, **kwargs))
         except QdError:
             raise
         except Exception as error:
             return self._again(error, function, args, kwargs)
+
+    def _waited(self, results: Any) -> Any:
+        """Results of a call whose programs may fail, once they are there: the error belongs to this call."""
+        return jax.block_until_ready(results) if self._programs[current()].may_fail() else results
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -154,13 +161,14 @@ class Jitted:
         """The JAX function for the current options; made at their first use."""
         now = current()
         options = options_from(self._overrides)
+        programs = self._programs[now] = Programs()
 
         @functools.wraps(self._function)
         def staged(*args: Any, **kwargs: Any) -> Any:
             if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
                 with jax.disable_jit(False):  # loops of this package exist only while a function is traced
                     return function(*args, **kwargs)
-            with collector_at_rest():
+            with collector_at_rest(), programs.open():
                 donated = donated_leaves(self._function, args, kwargs, *self._donations)
                 return _stage_call(self._function, args, kwargs, self._name, options, donated)
 
@@ -180,12 +188,13 @@ class Jitted:
         args, kwargs = as_values((args, kwargs))
         function = self._functions.get(current()) or self._specialised()
         results = function(*args, **kwargs)
+        note_programs(self._programs[current()].all)
         makes_buffers = not context.regions and compat.current_trace() is context.jax_trace
         return jax.tree.map(as_buffer, results) if makes_buffers else results
 
     def _again(self, error: Exception, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """JAX refused the arguments or the run failed: converts foreign arrays once, words errors in our terms."""
-        if (failure := take_failure(error)) is not None:
+        if (failure := take_failure(error) or fault_in(str(error))) is not None:
             raise failure from None
         if "incompatible devices" in str(error):
             raise BackendError(
@@ -199,7 +208,7 @@ class Jitted:
                 raise error
             raise better from None
         args, kwargs = converted
-        return function(*args, **kwargs)
+        return self._waited(function(*args, **kwargs))
 
     def __repr__(self) -> str:
         return f"<qd.jit {self._name}>"

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 FuseMode = Literal["off", "auto", "aggressive"]
 Codegen = Literal["auto", "llvm", "triton"]
+Bounds = Literal["raise", "clip", "unchecked"]
 
 
 def _cache_dir() -> str:
@@ -83,6 +84,12 @@ class Options:
     verify: bool = _knob(False, "check the graph after every pass")
     offline_cache: bool = _knob(True, "keep compiled tasks on disk")
     offline_cache_dir: str = _knob(_cache_dir(), "where they are kept", shown="user cache directory")
+    bounds: Bounds = _knob(  # noqa: RUF009 - a field
+        "raise",
+        "an index outside of its buffer: ends the call with an error; takes the nearest element and stores nothing "
+        "('clip'); corrupts memory ('unchecked')",
+        code=True,
+    )
     debug: bool = _knob(
         False, "run in the interpreter, with checks of bounds, unset memory and races (slow)", code=True
     )

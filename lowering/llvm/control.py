@@ -33,7 +33,7 @@ FLATTEN_COST = 24
 QUIET_COST = 32
 """A pure `while` of at most this cost asks only every `QUIET_STEPS` steps whether a lane is left."""
 QUIET_STEPS = 8
-_LOUD = ("load", "store", "accum", "atomic", "cell", "for", "while")
+_LOUD = ("load", "store", "accum", "atomic", "cell", "for", "while", "bound", "check")
 
 
 # if
@@ -103,7 +103,7 @@ def _flat_if(f: Frame, eqn: Eqn, emit: EmitBlock) -> None:
     """Both sides, then a choice lane by lane; loads take the mask of their side."""
     conditions = [f.vector_of(eqn.invars[0], v) for v in range(f.vectors)]
     for block, negate in zip(eqn.blocks, (False, True), strict=True):
-        loads = any(e.primitive.name in ("load", "if") for e in block.eqns)
+        loads = any(e.primitive.name in ("load", "if", "bound", "check") for e in block.eqns)
         mask = f.narrowed(f.mask, conditions, negate=negate) if loads else Mask(f.mask.vectors, nonempty=False)
         with f.region(mask):
             emit(f, block)

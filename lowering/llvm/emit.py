@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lowering.llvm import atomics, control, elementary, memory, private
+from lowering.llvm import atomics, checks, control, elementary, memory, private
 from lowering.llvm.addresses import Global
 from lowering.llvm.arithmetic import RULES
 from lowering.llvm.copies import emit_merge, plan_copies
@@ -27,6 +27,7 @@ from lowering.llvm.text import Module, Text
 from lowering.llvm.types import REGISTER
 from lowering.llvm.vectors import ALL, Mask, Value
 from qdtrace.analysis.cost import FUNCTIONS
+from qdtrace.ir.primitives import Effect
 from qdtrace.ir.program import Literal, Var
 from qdtrace.ir.walk import used_vars
 
@@ -133,6 +134,7 @@ class _Function:
         """`qd_bounds`."""
         task, text = self.facts.task, self.text
         atoms: list[Atom] = [] if task.kind == "serial" else [task.start, task.stop]
+        self.frame.leave = "store [2 x i64] zeroinitializer, ptr %out\n  ret void"
         self._open({a for a in atoms if isinstance(a, Var)})
         values = [_wide(self.frame, a) for a in atoms] or ["0", "1"]
         text.do(f"store i64 {values[0]}, ptr %out")
@@ -292,7 +294,7 @@ def _slice(task: Task, needed: set[Var]) -> list[Eqn]:
     """The equations of the head on which the variables depend (and its effects)."""
     kept: list[Eqn] = []
     for eqn in reversed(task.head):
-        if not eqn.outvars or not needed.isdisjoint(eqn.outvars):
+        if not eqn.outvars or Effect.CHECK in eqn.primitive.effects or not needed.isdisjoint(eqn.outvars):
             needed.update(used_vars(eqn))
             kept.append(eqn)
     return kept[::-1]
@@ -408,6 +410,7 @@ def _store(f: Frame, eqn: Eqn) -> None:
 
 _SPECIAL: dict[str, Callable[[Frame, Eqn], None]] = {
     "quotient": emit_quotient, "load": _load, "store": _store, "accum": atomics.accum, "atomic": atomics.atomic,
+    "bound": checks.bound, "check": checks.check,
     "if": lambda f, eqn: control.emit_if(f, eqn, emit_block),
     "for": lambda f, eqn: control.emit_for(f, eqn, emit_block),
     "while": lambda f, eqn: control.emit_while(f, eqn, emit_block),

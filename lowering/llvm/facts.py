@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from lowering.llvm.checks import checks_of
 from lowering.llvm.types import BYTES, MEMORY, compute_dtype
 from qdtrace.analysis.affine import AffineForms
 from qdtrace.analysis.injectivity import Injectivity
@@ -57,6 +58,11 @@ class TaskFacts:
     def refs(self) -> tuple[Var, ...]:
         """Global references in the order of the call."""
         return tuple(task_refs(self.task))
+
+    @cached_property
+    def check_numbers(self) -> dict[Eqn, int]:
+        """How code names the checks."""
+        return {eqn: k for k, eqn in enumerate(checks_of(self.task))}
 
     @cached_property
     def effects(self) -> dict[Var, list[Eqn]]:

@@ -56,6 +56,8 @@ class Frame:
         """What is known of divisors, by the registers of their reciprocals."""
         self.pending = PendingStores()
         self.updates = WaitingUpdates()
+        self.leave = "ret void"
+        """What a failed check ends the function with."""
         self.alone = ""
         """True (i1) when nobody else sees the arrays of `TaskFacts.shared`."""
         self._cache: dict[object, str] = {}

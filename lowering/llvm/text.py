@@ -31,6 +31,8 @@ class Module:
         self.metadata: list[str] = []
         self.parts = 0
         """Functions that were split."""
+        self.helpers: dict[str, str] = {}
+        """Functions of this module by what they are for."""
 
     def declare(self, symbol: str, result: str, arguments: str) -> None:
         """Declares an external function or intrinsic once."""
@@ -46,7 +48,7 @@ class Module:
         """The whole module."""
         nodes = [f"!{n} = {content}" for n, content in enumerate(self.metadata)]
         library = collect(self.library.values(), called=self._called())
-        return "\n".join([*functions, library, *self.declarations.values(), *nodes, ""])
+        return "\n".join([*functions, *self.helpers.values(), library, *self.declarations.values(), *nodes, ""])
 
     def _called(self) -> set[str]:
         """Functions that are not inlined because the code would be too long, those with the most of it."""
@@ -70,6 +72,8 @@ class Text:
         self.lines: list[str] = []
         self.label = "entry"
         """The block that is being filled."""
+        self.exits: list[int] = []
+        """Lines that leave the function early."""
         self.stretches: list[Stretch] = []
         """What may become functions, in order."""
         self._count = 0
@@ -89,6 +93,11 @@ class Text:
     def do(self, instruction: str) -> None:
         """Appends an instruction without a result."""
         self.lines.append("  " + instruction)
+
+    def leave(self, instructions: str) -> None:
+        """Closes the block and leaves the function before its end."""
+        self.exits.append(len(self.lines))
+        self.do(instructions)
 
     def fresh_label(self, hint: str) -> str:
         """A label not used yet."""
@@ -152,6 +161,8 @@ class Text:
             return self.here()
         if len(self.lines) - start < PART:
             return since
+        if any(line >= start for line in self.exits):  # it has to leave this function, not one of its own
+            return self.here()
         self.stretches.append(Stretch(start, len(self.lines), first, self.label))
         return self.here()
 

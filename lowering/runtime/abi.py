@@ -53,7 +53,9 @@ POOL_THREADS_SIZE = 32
 POOL_SCHEDULE_SIZE = 40
 
 INVALID_ARGUMENT = 3
-"""Code of the errors raised here."""
+"""Code of the errors of arguments."""
+OUT_OF_RANGE = 11
+"""Code of failed checks."""
 
 XLA_BYTE = 6
 XLA_DTYPES = {

@@ -70,7 +70,7 @@ entry:
   %task = call ptr @load_ptr(ptr %job, i64 {JOB_TASK})
   %shared_refs = call ptr @load_ptr(ptr %job, i64 {JOB_REFS})
   %ref_count = call i64 @load_i64(ptr %job, i64 {JOB_REF_COUNT})
-  %words = add i64 %ref_count, 1
+  %words = add i64 %ref_count, 2
   %refs = alloca ptr, i64 %words
   %size = mul i64 %words, 8
   call void @llvm.memcpy.p0.p0.i64(ptr %refs, ptr %shared_refs, i64 %size, i1 false)

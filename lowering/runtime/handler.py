@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lowering.llvm.checks import checks_of
 from lowering.runtime import abi
 from lowering.runtime.abi import c_string
 from lowering.runtime.clear import CLEARS, LAST_CLEAR, clear_record
@@ -38,6 +39,7 @@ from lowering.runtime.tables import (
     TASK_BOUNDS,
     TASK_CODE,
     TASK_COMBINE,
+    TASK_FAULTS,
     TASK_GRAIN,
     TASK_LANES,
     TASK_MOST_SLOTS,
@@ -49,6 +51,7 @@ from lowering.runtime.tables import (
     TASK_STOP,
     TASK_UPDATES,
 )
+from qdtrace.ir.faults import fault_of
 from qdtrace.ir.program import Literal, Task, Var, ref_type
 
 if TYPE_CHECKING:
@@ -65,6 +68,8 @@ ENTRY = "qd_handler"
 LAUNCHER_EXPORTS = ("qd_run", "qd_parallel_for", "qd_parallel_reduce", "qd_parallel_update", "qd_api_seen")
 
 MESSAGE_SIZE = 512
+FAULT_SIZE = 4096
+"""Bytes of the message of a failed check, at most."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +116,7 @@ def handler_text(layout: Layout, shapes: Sequence[TaskShape], max_threads: int =
         lines += [f"declare void @{symbol}(ptr, ptr, i64)" for symbol in combine_symbols(k, shape)]
         lines += [f"declare void @{symbol}(ptr, i64, i64, ptr)" for symbol in merge_symbols(k, shape)]
         lines += [f"declare void @qd_task_{k}(ptr, i64, i64, ptr)"]
+        lines += _faults(k, task)
         if shape.copies:
             lines += [f"@copies_{k} = private constant {_struct([_struct(c.fields) for c in shape.copies])}"]
         records.append(_task_record(layout, k, task, shape))
@@ -120,7 +126,8 @@ def handler_text(layout: Layout, shapes: Sequence[TaskShape], max_threads: int =
     if layout.constants:
         data = "".join(f"\\{byte:02x}" for byte in layout.constants)
         lines += [f'@constants = private constant [{len(layout.constants)} x i8] c"{data}", align {SCRATCH_ALIGNMENT}']
-    most_refs = max(map(len, layout.task_refs), default=0) + 1  # and a word that says how to accumulate
+    # and a word that says how to accumulate, and where a failed check is kept
+    most_refs = max(map(len, layout.task_refs), default=0) + 2
     results = layout.slot_count - len(program.params)
     table = [
         "ptr @name", f"i64 {len(program.params)}", f"i64 {results}", "ptr @checks",
@@ -196,6 +203,23 @@ def _task_refs(layout: Layout, k: int) -> list[str]:
     return [f"@refs_{k} = private constant [{len(numbers)} x i64] [{items}]"]
 
 
+def _faults(k: int, task: Task) -> list[str]:
+    """Constants: what each check of a task says, with room for a number."""
+    texts = fault_texts(task)
+    if not texts:
+        return []
+    lines = [f"@fault_{k}_{n} = private constant {c_string(text)}" for n, text in enumerate(texts)]
+    items = ", ".join(f"ptr @fault_{k}_{n}" for n in range(len(texts)))
+    return [*lines, f"@faults_{k} = private constant [{len(texts)} x ptr] [{items}]"]
+
+
+def fault_texts(task: Task) -> list[str]:
+    """What each check of a task says, as formats of C with one `%lld` where there is a number."""
+    hole = "\x01"
+    texts = [str(fault_of(eqn, hole)).replace("%", "%%") for eqn in checks_of(task)]
+    return [text.replace(hole, "%lld") for text in texts]
+
+
 def _task_record(layout: Layout, k: int, task: Task, shape: TaskShape) -> str:
     start, stop = _static_bounds(task) or (0, 0)
     bounds = "null" if _static_bounds(task) else f"@qd_bounds_{k}"
@@ -207,7 +231,7 @@ def _task_record(layout: Layout, k: int, task: Task, shape: TaskShape) -> str:
             f"i64 {start}", f"i64 {stop}", f"i64 {grain_of(shape)}", f"i64 {shape.lanes}",
             f"ptr {combine}", f"i64 {shape.slot_bytes}", f"i64 {slot_limit(shape.slot_bytes)}",
             f"i64 {shape.updates}", f"ptr {merge}", f"i64 {shape.copy_bytes}", f"ptr {copied}",
-            f"i64 {len(shape.copies)}",
+            f"i64 {len(shape.copies)}", f"ptr {f'@faults_{k}' if checks_of(task) else 'null'}",
         ]
     )  # fmt: skip
 
@@ -337,8 +361,22 @@ done:
   ret ptr null
 }}
 
+; the error of the check that failed first
+define internal ptr @fault_error(ptr %frame, ptr %task, ptr %failure) cold noinline {{
+  %message = alloca [{FAULT_SIZE} x i8]
+  %texts = call ptr @load_ptr(ptr %task, i64 {TASK_FAULTS})
+  %name = load i64, ptr %failure
+  %number = sub i64 %name, 1
+  %value = call i64 @load_i64(ptr %failure, i64 8)
+  %place = getelementptr ptr, ptr %texts, i64 %number
+  %format = load ptr, ptr %place
+  %n = call i32 (ptr, i64, ptr, ...) @snprintf(ptr %message, i64 {FAULT_SIZE}, ptr %format, i64 %value)
+  %e = call ptr @new_error(ptr %frame, ptr %message, i32 {abi.OUT_OF_RANGE})
+  ret ptr %e
+}}
+
 ; fills the pointers that a task wants and runs it
-define internal void @run_task(ptr %frame, ptr %task, ptr %slots, ptr %refs, i64 %threads) {{
+define internal void @run_task(ptr %frame, ptr %task, ptr %slots, ptr %refs, i64 %threads, ptr %failure) {{
 entry:
   %bounds = alloca [2 x i64]
   %table = call ptr @load_ptr(ptr %task, i64 {TASK_REFS})
@@ -361,6 +399,9 @@ body:
   %i1 = add i64 %i, 1
   br label %head
 ask:
+  %after = add i64 %count, 1
+  %place_of_failure = getelementptr ptr, ptr %refs, i64 %after
+  store ptr %failure, ptr %place_of_failure
   %find_bounds = call ptr @load_ptr(ptr %task, i64 {TASK_BOUNDS})
   %static = icmp eq ptr %find_bounds, null
   br i1 %static, label %known, label %find
@@ -455,6 +496,8 @@ bad_results:
 launch:
   %most = call i64 @load_i64(ptr %program, i64 {PROGRAM_MAX_REFS})
   %refs = alloca ptr, i64 %most
+  %failure = alloca [2 x i64], align 8
+  store [2 x i64] zeroinitializer, ptr %failure
   %count = call i64 @load_i64(ptr %program, i64 {PROGRAM_TASK_COUNT})
   %tasks = call ptr @load_ptr(ptr %program, i64 {PROGRAM_TASKS})
   %threads = call i64 @load_i64(ptr %program, i64 {PROGRAM_THREADS})
@@ -469,9 +512,14 @@ head:
 body:
   %at = mul i64 %k, {TASK_SIZE}
   %task = getelementptr i8, ptr %tasks, i64 %at
-  call void @run_task(ptr %frame, ptr %task, ptr %slots, ptr %refs, i64 %threads)
+  call void @run_task(ptr %frame, ptr %task, ptr %slots, ptr %refs, i64 %threads, ptr %failure)
   %k1 = add i64 %k, 1
-  br label %head
+  %failed = load i64, ptr %failure, align 8
+  %fine = icmp eq i64 %failed, 0
+  br i1 %fine, label %head, label %faulty
+faulty:
+  %e3 = call ptr @fault_error(ptr %frame, ptr %task, ptr %failure)
+  ret ptr %e3
 finished:
   ret ptr null
 }}

@@ -250,6 +250,10 @@ def _xor(forms: AffineForms, eqn: Eqn) -> Form | None:
     return Form({Flipped(form.key, constant & 0xFFFFFFFF, *limits(dtype)): 1})
 
 
+def _bound(forms: AffineForms, eqn: Eqn) -> Form:
+    return forms.of(eqn.invars[0])
+
+
 def _convert(forms: AffineForms, eqn: Eqn) -> Form | None:
     return forms.of(eqn.invars[0]) if eqn.invars[0].dtype in _WIDE_INTEGERS else None
 
@@ -283,7 +287,7 @@ def _mask(forms: AffineForms, eqn: Eqn) -> Form | None:
 
 
 _RULES: dict[str, Callable[[AffineForms, Eqn], Form | None]] = {
-    "add": _add, "sub": _sub, "neg": _neg, "mul": _mul, "shift_left": _shift_left, "convert": _convert,
+    "add": _add, "sub": _sub, "neg": _neg, "mul": _mul, "shift_left": _shift_left, "convert": _convert, "bound": _bound,
     "bitcast": _convert, "not": _not, "xor": _xor, "div": _div, "rem": _rem,
     "shift_right_logical": _shift_right, "and": _mask,
 }  # fmt: skip

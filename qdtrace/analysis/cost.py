@@ -16,7 +16,7 @@ FUNCTIONS = frozenset({
 _FUNCTION = 18
 _COSTS = {
     "div": 6, "rem": 8, "sqrt": 6, "atomic": 40, "accum": 6, "store": 2, "load": 2, "cell": 0, "nextafter": 8,
-    "quotient": 2,
+    "quotient": 2, "bound": 0,
 }  # fmt: skip
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     Range = tuple[int, int]
 
+COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
 DEPTH = 8
 """Definitions that a range looks through."""
 
@@ -27,29 +28,61 @@ class Ranges:
 
     def __init__(self, definition: Callable[[Atom], Eqn | None]) -> None:
         self._definition = definition
+        self._fixed: dict[int, Range] = {}
+        """What was said from outside."""
         self._known: dict[int, Range] = {}
+        """What was found."""
 
     def of(self, atom: Atom, depth: int = DEPTH) -> Range:
         """The smallest and largest value of an integer or bool."""
         if isinstance(atom, Literal):
             value = int(atom.value)
             return value, value
-        found = self._known.get(id(atom))
+        found = self._fixed.get(id(atom)) or self._known.get(id(atom))
         if found is None:
             eqn = self._definition(atom)
-            if eqn is None or eqn.blocks or eqn.primitive.effects or not depth:
+            if eqn is None or depth <= 0:
                 return range_of_dtype(atom.dtype)
+            found = self._special(eqn, atom, depth)
+            if found is not None:
+                self._known[id(atom)] = found
+                return found
             operands = [self.of(a, depth - 1) if not a.dtype.is_float else (0, 0) for a in eqn.invars]
             found = range_of_result(eqn.primitive.name, operands, atom.dtype, eqn.invars[0].dtype)
             self._known[id(atom)] = found
         return found
+
+    def _special(self, eqn: Eqn, atom: Atom, depth: int) -> Range | None:
+        """Of an equation that is no function of the ranges of its operands; None for one that is."""
+        name = eqn.primitive.name
+        if eqn.blocks:
+            return self.of_results(eqn, atom, depth)
+        if name == "bound":
+            return inside(*self.of(eqn.invars[0], depth - 1), int(eqn.params["size"]))
+        if name == "select":
+            return self.of_select(eqn, depth)
+        return range_of_dtype(atom.dtype) if eqn.primitive.effects else None
+
+    def of_results(self, eqn: Eqn, atom: Atom, depth: int) -> Range:
+        """A result of an `if` or a loop: nothing is known of it."""
+        return range_of_dtype(atom.dtype)
+
+    def of_select(self, eqn: Eqn, depth: int) -> Range | None:
+        """A choice; None: as of any equation."""
+        return None
 
     def set_index(self, index: Var, start: Atom, stop: Atom, step: Atom) -> None:
         """Says over what an index runs, before anything that uses it is asked for."""
         if isinstance(step, Literal) and step.value:
             found = range_of_loop(self.of(start), self.of(stop), int(step.value))
             if found is not None:
-                self._known[id(index)] = found
+                self._fixed[id(index)] = found
+
+
+def inside(low: int, high: int, size: int) -> Range:
+    """Values of an index after a check against the length of its axis."""
+    low, high = max(low, 0), min(high, size - 1)
+    return (low, high) if low <= high else (0, max(size - 1, 0))
 
 
 def range_of_dtype(dtype: DType) -> Range:
@@ -74,6 +107,24 @@ def range_of_result(name: str, operands: Sequence[Range], dtype: DType, source: 
     if found is None or found[0] < whole[0] or found[1] > whole[1]:
         return whole
     return found
+
+
+def compared(name: str, a: Range, b: Range) -> bool | None:
+    """What a comparison of two ranges always gives; None where it depends."""
+    less, more = a[1] < b[0], a[0] > b[1]
+    at_most, at_least = a[1] <= b[0], a[0] >= b[1]
+    match name:
+        case "lt":
+            return True if less else False if at_least else None
+        case "le":
+            return True if at_most else False if more else None
+        case "gt":
+            return True if more else False if at_most else None
+        case "ge":
+            return True if at_least else False if less else None
+        case _:
+            equal = a[0] == a[1] == b[0] == b[1]
+            return (name == "eq") if equal else (name == "ne") if less or more else None
 
 
 def _transfer(name: str, operands: Sequence[Range], dtype: DType, source: DType) -> Range | None:
@@ -116,6 +167,13 @@ def _transfer(name: str, operands: Sequence[Range], dtype: DType, source: DType)
             return None if repeats else (a >> d, b >> c)
         case "shift_left" if a >= 0 and c >= 0 and d < dtype.bits:
             return a << c, b << d
+        case "and" | "or" if dtype is DType.bool:
+            return (a & c, b & d) if name == "and" else (a | c, b | d)
+        case "not" if dtype is DType.bool:
+            return 1 - b, 1 - a
+        case _ if name in COMPARISONS and not source.is_float:
+            truth = compared(name, (a, b), (c, d))
+            return None if truth is None else (int(truth), int(truth))
         case "population_count" | "clz":
             return 0, dtype.bits
         case _:

@@ -19,6 +19,7 @@ from jax.interpreters import ad, batching, mlir
 from qdtrace.compose.collector import collector_at_rest
 from qdtrace.compose.debug import run_checked
 from qdtrace.errors import BackendError, GradientError
+from qdtrace.ir.primitives import Effect
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.program import Literal, ref_type
 from qdtrace.ir.walk import walk_program
@@ -70,6 +71,13 @@ class StagedProgram:
     def optimised(self) -> Program:
         """The graph after all passes."""
         return optimise(self.program, self.options)
+
+    @functools.cached_property
+    def may_fail(self) -> bool:
+        """Whether a check is left after all passes; a run in the interpreter waits for its end anyway."""
+        if self.options.debug:
+            return False
+        return any(Effect.CHECK in eqn.primitive.effects for eqn in walk_program(self.optimised))
 
 
 _BACKENDS = "qdtrace.backends"

@@ -46,7 +46,7 @@ def loop_of_tasks(stager: Stager, region: Region) -> None:
         if not is_literal(test):
             inner.last_use[test] = len(region.items)
         inner.run(region.items[:split])
-        result = inner.value(test)
+        (result,) = inner.tied([inner.value(test)])
         inner.flush()
         if any(a.value is not b for a, b in zip(local, values, strict=True)):
             raise UnsupportedError(
@@ -64,7 +64,8 @@ def loop_of_tasks(stager: Stager, region: Region) -> None:
         inner, local = inside(carry[1])
         inner.run(region.items[split:])
         goes_on = jnp.bool_(True) if inner.leaves is None else jnp.logical_not(inner.leaves)
-        return goes_on, tuple(map(inner.content, local))
+        goes_on, *after = inner.tied([goes_on, *map(inner.content, local)])
+        return goes_on, tuple(after)
 
     guarded = bool(stager.conditions) or has_jump(region, "qd_break")
     _, outs = jax.lax.while_loop(condition, body, (starts, contents))

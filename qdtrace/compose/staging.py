@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -57,10 +57,12 @@ from qdtrace.compose.segment import (
     load_all,
     only,
 )
+from qdtrace.compose.staged import note_programs
 from qdtrace.errors import TraceValueError, UnsupportedError
 from qdtrace.ir.builder import Builder, scalar_var
 from qdtrace.ir.program import Atom, Loc, Task, Var, literal, ref_type
 from qdtrace.ir.types import BOOL, DType
+from qdtrace.ir.walk import walk_task
 from qdtrace.trace import compat
 from qdtrace.trace.importer.core import Importer
 from qdtrace.trace.importer.values import ArrayRef, MemoryArray, RefValue
@@ -98,7 +100,7 @@ def stage(
         stager.env[var] = Constant(arg)
     stager.note_uses(root.items, root.results)
     stager.run(root.items)
-    return [stager.value(v) for v in root.results]
+    return stager.tied([stager.value(v) for v in root.results])
 
 
 @dataclass(eq=False)
@@ -121,6 +123,8 @@ class Stager:
     """Bodies of called functions that were imported."""
     memory_of: Mapping[Any, Any] = field(default_factory=dict[Any, Any])
     """For variables of buffers that are results: a donated argument whose memory they may have."""
+    tokens: list[Any] = field(default_factory=list[Any])
+    """Results of programs that do nothing but check."""
     leaves: Any = None
     """In a `qd.while_` around loops: whether a `qd.break_if` was taken (a JAX bool)."""
 
@@ -212,16 +216,33 @@ class Stager:
             if variables := [v for v in self.env.names(pending) if self.used_later(v)]:
                 waiting[pending] = variables
         results = [*states.values(), *(p.ref for p in waiting)]
+        checks = not results and any(map(_has_user_check, segment.tasks))
+        if checks:
+            results.append(segment.temporary(DType.i32, (), "checked"))
         program = segment.finish(results, self._takes_over(states))
         self._open_segment()
+        if checks:
+            program = replace(program, initial={results[0]: literal(0, DType.i32)})
         if results:
             staged = StagedProgram(program, self.options)
+            note_programs((staged,))
             outs = call(staged, [value for _, value in segment.operands])
+            if checks:
+                self.tokens += outs
             for state, out in zip(states, outs, strict=False):
                 state.value = out
             for pending, out in zip(waiting, outs[len(states) :], strict=False):
                 for var in waiting[pending]:
                     self.env[var] = Constant(logical(out, var.aval))
+
+    def tied(self, values: list[Any]) -> list[Any]:
+        """The values, which cannot be had without what checks only: programs of checks run with them."""
+        if any(map(_has_user_check, self.segment.tasks)) or self.segment.serial is not None:
+            self.flush()
+        if not self.tokens or not values:
+            return values
+        tokens, self.tokens = self.tokens, []
+        return list(jax.lax.optimization_barrier((*values, *tokens))[: len(values)])
 
     def _is_live(self, state: BufferState) -> bool:
         return any(map(self.used_later, self.env.names(state)))
@@ -245,7 +266,12 @@ class Stager:
     # ------------------------------------------------------------------ graph side
     def importer(self, builder: Builder) -> Importer:
         """An importer that puts constants too large for registers into parameters."""
-        return Importer(builder, hoist=lambda array: self.segment.param(jnp.asarray(array)), bodies=self.bodies)
+        return Importer(
+            builder,
+            hoist=lambda array: self.segment.param(jnp.asarray(array)),
+            bodies=self.bodies,
+            bounds=self.options.bounds,
+        )
 
     def scalars(self, builder: Builder, entry: Entry) -> np.ndarray:
         """A small value as graph scalars, loaded by `builder`."""
@@ -306,7 +332,9 @@ class Stager:
         with builder.block() as body:
             at: Atom = index if unit else builder("add", start, builder("mul", index, step))
             env[index_var] = _rank0(at)
-            self.importer(builder).region(body_of(region), env)
+            importer = self.importer(builder)
+            importer.ranges.set_index(at, start, stop, step)
+            importer.region(body_of(region), env)
         name = str(hints.get("name") or f"{self.name}.{len(self.segment.tasks)}")
         head = tuple(builder.current.eqns)
         launch = hints_of(hints, *LAUNCH_HINTS)
@@ -510,6 +538,10 @@ _RULES: dict[str, Callable[[Stager, Any], None]] = {
     "qd_continue": Stager.jump,
     **dict.fromkeys(("qd_load", "qd_store", "qd_accum", "qd_atomic", "qd_lget", "qd_lset"), Stager.access),
 }
+
+
+def _has_user_check(task: Task) -> bool:
+    return any(e.primitive.name == "check" for e in walk_task(task))
 
 
 def _rank0(atom: Atom) -> np.ndarray:

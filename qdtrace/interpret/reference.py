@@ -15,6 +15,7 @@ from qdtrace.errors import InterpreterError
 from qdtrace.interpret import memory
 from qdtrace.interpret.numpy_rules import RULES, quiet, scalar_function, wrapper
 from qdtrace.interpret.races import RaceDetector
+from qdtrace.ir.faults import fault_of
 from qdtrace.ir.program import Atom, Block, Eqn, Program, Task, Var, ref_type
 
 if TYPE_CHECKING:
@@ -174,6 +175,28 @@ def _compile_if(compiler: Compiler, eqn: Eqn) -> Step:
     return branch
 
 
+def _compile_bound(compiler: Compiler, eqn: Eqn) -> Step:
+    index, out, size = compiler.slot(eqn.invars[0]), compiler.slot(eqn.outvar), int(eqn.params["size"])
+
+    def bound(env: Env) -> None:
+        value = env[index]
+        if not 0 <= value < size:
+            raise fault_of(eqn, str(value))
+        env[out] = value
+
+    return bound
+
+
+def _compile_check(compiler: Compiler, eqn: Eqn) -> Step:
+    condition = compiler.slot(eqn.invars[0])
+
+    def check(env: Env) -> None:
+        if not env[condition]:
+            raise fault_of(eqn)
+
+    return check
+
+
 COMPILE: dict[str, Callable[[Compiler, Eqn], Step]] = {
     **dict.fromkeys(RULES, _compile_scalar),
     "load": memory.compile_load,
@@ -181,6 +204,8 @@ COMPILE: dict[str, Callable[[Compiler, Eqn], Step]] = {
     "accum": memory.compile_accum,
     "atomic": memory.compile_atomic,
     "cell": memory.compile_cell,
+    "bound": _compile_bound,
+    "check": _compile_check,
     "for": _compile_for,
     "while": _compile_while,
     "if": _compile_if,

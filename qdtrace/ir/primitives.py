@@ -33,6 +33,9 @@ class Effect(enum.Enum):
     """Adds to (or takes the min/max/product with) memory; two of them with one operation commute."""
     ALLOC = "alloc"
     """Makes new memory: two equal equations are not the same value."""
+    CHECK = "check"
+    """May end the call with an error. No memory changes: two checks may run in either order, and one that a check in
+    front of it implies is not needed."""
 
 
 class IrTypeError(TypeError):
@@ -50,6 +53,8 @@ class Primitive:
     commutative: bool = False
     structured: bool = False
     """Owns blocks (`for`, `while`, `if`)."""
+    remarks: frozenset[str] = frozenset()
+    """Parameters that only messages need: code does not depend on them."""
     tags: frozenset[str] = field(default=frozenset())
 
     @property
@@ -92,9 +97,10 @@ def _define(
     param_names: tuple[str, ...] = (),
     commutative: bool = False,
     structured: bool = False,
+    remarks: frozenset[str] = frozenset(),
 ) -> None:
     for name in names.split():
-        PRIMITIVES[name] = Primitive(name, rule, effects, param_names, commutative, structured)
+        PRIMITIVES[name] = Primitive(name, rule, effects, param_names, commutative, structured, remarks)
 
 
 def _select(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
@@ -165,6 +171,19 @@ def _cell(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
     return (RefType(params["dtype"], tuple(params["shape"]), Space.LOCAL),)
 
 
+def _bound(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
+    (dtype,) = _scalars(types, 1)
+    _require(dtype in (DType.i32, DType.i64), f"index must be i32 or i64, got {dtype.value}")
+    size = params["size"]
+    _require(isinstance(size, int) and size >= 0, f"needs a size of 0 or more, got {size!r}")
+    return (types[0],)
+
+
+def _check(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
+    _require(tuple(types) == (BOOL,), "needs one bool condition")
+    return ()
+
+
 def _for(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
     _require(len(types) >= 3, "needs start, stop, step and the initial carries")
     dtype = types[0].dtype
@@ -229,6 +248,20 @@ _define("store", _store, effects=frozenset({Effect.WRITE}))
 _define("accum", _accum, effects=frozenset({Effect.ACCUM}), param_names=("op",))
 _define("atomic", _atomic, effects=frozenset({Effect.READ, Effect.WRITE}), param_names=("op",))
 _define("cell", _cell, effects=frozenset({Effect.ALLOC}), param_names=("dtype", "shape"))
+_define(
+    "bound",
+    _bound,
+    effects=frozenset({Effect.CHECK}),
+    param_names=("size", "axis", "buffer", "shape"),
+    remarks=frozenset({"axis", "buffer", "shape"}),
+)
+_define(
+    "check",
+    _check,
+    effects=frozenset({Effect.CHECK}),
+    param_names=("message",),
+    remarks=frozenset({"message"}),
+)
 _define("for", _for, structured=True, param_names=("unroll",))
 _define("while", _while, structured=True)
 _define("if", _if, structured=True)

@@ -163,12 +163,13 @@ class Printer:
         bind = self.bind if inner else self.known
         name = eqn.primitive.name
         text = name
-        if eqn.params:
-            text += f"[{_pairs(eqn.params)}]"
+        params = self._params(eqn)
+        if params:
+            text += f"[{_pairs(params)}]"
         # What follows has names of the enclosing scope only, so it is printed before anything is bound.
         if name == "for" and eqn.blocks:
             start, stop, step, *inits = map(self.atom, eqn.invars)
-            bounds = f" in {start} : {stop} : {step}{' ' * bool(eqn.params)}{text[3:]}"
+            bounds = f" in {start} : {stop} : {step}{' ' * bool(params)}{text[3:]}"
             index, *carried = eqn.blocks[0].params
             text = f"for {bind(index)}{bounds}"
         else:
@@ -188,6 +189,12 @@ class Printer:
             text = ", ".join([f"{bind(v)}: {self.type(v)}" for v in eqn.outvars]) + f" = {text}"
         self.line(depth, text, eqn.loc)
         self.lines[at] = self.lines.pop()
+
+    def _params(self, eqn: Eqn) -> Mapping[str, object]:
+        remarks = eqn.primitive.remarks
+        if not (self.canonical and remarks):
+            return eqn.params
+        return {k: v for k, v in eqn.params.items() if k not in remarks}
 
     def _blocks(self, eqn: Eqn, depth: int) -> None:
         match eqn.primitive.name, eqn.blocks:

@@ -241,7 +241,7 @@ def _fits(name: str, value: object) -> bool:
             return isinstance(value, tuple) and all(isinstance(n, int) and n >= 0 for n in lengths)
         case "y":
             return isinstance(value, int)
-        case "op":
+        case "op" | "buffer" | "message":
             return isinstance(value, str)
         case _:
             return isinstance(value, bool | int | None)

@@ -10,7 +10,7 @@ Before:  range_for i in 0:i32 : n        After:  range_for i in 0:i32 : n
 
 Pure equations of constants and values of the head move from anywhere in the body: nothing traps. A load moves where
 the task does not write the reference, and where it is surely executed (the task surely runs, and the load is in no
-loop or branch) or cannot fail.
+loop or branch) or cannot fail. A check moves where it is surely made.
 
 Never moves equations with blocks, nor what reads memory that the task writes: every thread may evaluate the head.
 """
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, ClassVar
 from qdtrace.analysis.effects import summarise
 from qdtrace.analysis.ranges import Ranges
 from qdtrace.analysis.stored import FullBefore
+from qdtrace.ir.primitives import Effect
 from qdtrace.ir.program import Block, Eqn, Literal, Program, Task, Var, is_global
 from qdtrace.passes.base import TaskPass
 from qdtrace.passes.loop_invariant import load_cannot_fail
@@ -74,6 +75,8 @@ class _Mover:
                 uniform = all(a.__class__ is Literal or a in shared for a in eqn.invars[1:])
                 movable = uniform and is_global(eqn.invars[0])
                 moves = movable and (surely or load_cannot_fail(eqn, self.full, self.ranges))
+            elif Effect.CHECK in effects and surely:
+                moves = all(a.__class__ is Literal or a in shared for a in eqn.invars)
             if moves:
                 self.moved.append(eqn)
                 shared.update(eqn.outvars)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from qdtrace.analysis.effects import WRITES
-from qdtrace.ir.primitives import ACCUM_OPS, PRIMITIVES
+from qdtrace.ir.primitives import ACCUM_OPS, PRIMITIVES, Effect
 from qdtrace.ir.program import Atom, Block, Eqn, Program, Task, Var
 from qdtrace.passes.base import Pass
 
@@ -66,14 +66,20 @@ class _Marks:
         self.parent: dict[Eqn, Eqn | Task] = {}
         self.writers: dict[Atom, list[Eqn]] = {}
         self.live_tasks: set[Task] = set()
+        self.checks: list[Eqn] = []
         for task in program.tasks:
             for eqn in task.head:
+                if Effect.CHECK in eqn.primitive.effects:
+                    self.checks.append(eqn)
+                    self.parent[eqn] = task
                 for k, var in enumerate(eqn.outvars):
                     self.origin[var] = eqn, k
                 for block in eqn.blocks:
                     self._enter(block, eqn)
             self._enter(task.body, task)
         self._mark(program.results)
+        for eqn in self.checks:
+            self._mark_eqn(eqn)
         while self.pending:
             self._spread(self.pending.pop())
 
@@ -89,8 +95,11 @@ class _Marks:
                     for k, var in enumerate(inner.params[first:]):
                         origin[var] = eqn, k
                     self._enter(inner, eqn)
-            elif eqn.primitive.effects and not WRITES.isdisjoint(eqn.primitive.effects):
-                self.writers.setdefault(eqn.invars[0], []).append(eqn)
+            elif eqn.primitive.effects:
+                if not WRITES.isdisjoint(eqn.primitive.effects):
+                    self.writers.setdefault(eqn.invars[0], []).append(eqn)
+                elif Effect.CHECK in eqn.primitive.effects:
+                    self.checks.append(eqn)
 
     def _mark(self, atoms: Iterable[Atom]) -> None:
         live = self.live

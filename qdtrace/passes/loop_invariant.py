@@ -10,7 +10,7 @@ A pure equation moves out of every loop that its operands do not depend on, also
 traps, so computing in vain is harmless. A load moves only where no equation of the loop writes the reference, and
 only where it would surely be executed (the loop surely runs and no `if` is passed), or cannot fail: its indices have
 ranges inside the shape, and every element of what it reads holds a value: a parameter, or a buffer that an earlier task
-has stored in full (`analysis/stored`).
+has stored in full (`analysis/stored`). A check moves only where it would surely be made.
 
 One walk, with the depth of each value at hand. Never moves equations with blocks, atomics or cells.
 """
@@ -25,6 +25,7 @@ from qdtrace.analysis.ranges import Ranges
 from qdtrace.analysis.stored import FullBefore
 from qdtrace.analysis.uses import definitions
 from qdtrace.analysis.work import trip_count
+from qdtrace.ir.primitives import Effect
 from qdtrace.ir.program import Atom, Block, Eqn, Program, Task, Var, literal, ref_type
 from qdtrace.passes.base import TaskPass
 
@@ -104,12 +105,15 @@ class _Mover:
                     level = self._level(eqn.invars)
                 elif eqn.primitive.name == "load":
                     level = self._load_level(eqn)
+                elif Effect.CHECK in effects:
+                    level = self._check_level(eqn)
                 else:
                     level = here
                 if level < here:
                     self.loops[level].before.append(eqn)
                     if level:
-                        self.depth[eqn.outvars[0]] = level
+                        for var in eqn.outvars:
+                            self.depth[var] = level
                     continue
             out.append(eqn)
             if here:
@@ -133,6 +137,14 @@ class _Mover:
             surely = loop.surely_runs and not loop.ifs
             if not surely and not load_cannot_fail(eqn, self.full, self.ranges):
                 break
+            level -= 1
+        return level
+
+    def _check_level(self, eqn: Eqn) -> int:
+        """A check moves where it would surely be made: an error must not come of what is not executed."""
+        lowest = self._level(eqn.invars)
+        level = len(self.loops)
+        while level > lowest and self.loops[level - 1].surely_runs and not self.loops[level - 1].ifs:
             level -= 1
         return level
 

@@ -21,6 +21,7 @@ from qdtrace.passes.observers import finish, listening, memory_reporter, observe
 from qdtrace.passes.peephole import Peephole
 from qdtrace.passes.predicate import Predicate
 from qdtrace.passes.promote_cells import PromoteCells
+from qdtrace.passes.prove_bounds import ProveBounds
 from qdtrace.passes.reciprocals import Reciprocals
 from qdtrace.passes.reuse_donated import ReuseDonated
 from qdtrace.passes.simplify import ROUNDS, Simplify
@@ -47,6 +48,7 @@ PASSES: Mapping[str, Callable[[Options], Pass]] = {
     "loop_invariant": lambda options: LoopInvariant(),
     "constant_extraction": lambda options: ConstantExtraction(),
     "dead_code": lambda options: DeadCode(),
+    "prove_bounds": lambda options: ProveBounds(),
     "fuse_tasks": lambda options: fuse_for(options),
     "contract": lambda options: Contract(),
     "loop_places": lambda options: LoopPlaces(options.fast_math),
@@ -106,6 +108,8 @@ def stages(options: Options, observers: Sequence[Observer] = (), *, each_pass: b
         # Early, because cells are memory: no rule sees through a load, and loops carry nothing before it.
         PromoteCells(),
         simplify,
+        # On values that loops carry; then branches and clamps of indices that it has decided fold.
+        ProveBounds(),
         # Again, because indices that simplify found to be constant let more private arrays go; and what they held
         # may be constant in turn. Without a new cell to promote neither of the two runs again.
         PromoteCells(),
@@ -120,7 +124,7 @@ def stages(options: Options, observers: Sequence[Observer] = (), *, each_pass: b
         # When loads are forwarded and branches empty, the cost of a body and of a side is what it will be. Unrolled
         # loops have constant indices, so private arrays are taken apart once more, and rows are forwarded.
         # Then cheaper operations: last, as `div` and `rem` are what the rest knows. The reciprocals leave their loops.
-        *((Unroll(), simplify, PromoteCells(), *memory, Predicate()) if loops else ()),
+        *((Unroll(), simplify, PromoteCells(), ProveBounds(), *memory, Predicate()) if loops else ()),
         *((StrengthReduction(), Reciprocals(options.fast_math), simplify) if loops else ()),
         ClearBuffers(),
         # All passes before take a donated argument and the result in its memory as different memory.

@@ -200,6 +200,8 @@ class Rewriter:
                 self._replaced[id(var)] = atom
         elif prim.name == "load":
             self._load(eqn, operands)
+        elif prim.name == "bound":
+            self._bound(eqn, operands)
         else:
             self._out.append(_with_operands(eqn, operands))
             if not WRITES.isdisjoint(prim.effects):
@@ -252,6 +254,27 @@ class Rewriter:
             number = self._numbers.setdefault(atom.key, -1 - len(self._numbers))
             found = self._literals[id(atom)] = (atom, number)
         return found[1]
+
+    def _bound(self, eqn: Eqn, operands: tuple[Atom, ...]) -> None:
+        """An index in range needs no check, nor one that an equal check in front has looked at."""
+        (index,) = operands
+        size = int(eqn.params["size"])
+        var = eqn.outvars[0]
+        if isinstance(index, Literal) and 0 <= index.value < size:
+            self._replaced[id(var)] = index
+            return
+        key = ("bound", size, id(index) if index.__class__ is Var else self._literal_key(index))  # type: ignore[arg-type]
+        known = self._available.get(key) if self._share else None
+        if known is not None:
+            self.fired["share"] += 1
+            self._replaced[id(var)] = known
+            return
+        made = _with_operands(eqn, operands)
+        self._out.append(made)
+        self._defs[id(var)] = made
+        if self._share:
+            self._available[key] = var
+            self._undo.append(key)
 
     def _load(self, eqn: Eqn, operands: tuple[Atom, ...]) -> None:
         if self._share:

@@ -132,6 +132,8 @@ when_end_p = _marker("when_end", _nothing, results=0, shown="qd.when")
 while_begin_p = _marker("while_begin", _nothing, results=0, shown="qd.while_")
 while_test_p = _marker("while_test", _nothing, results=0, shown="qd.while_")
 while_end_p = _marker("while_end", _nothing, results=0, shown="qd.while_")
+check_p = _marker("check", _nothing, results=0, shown="qd.check")
+"""Operand: the condition; `message`."""
 break_p = _marker("break", _nothing, results=0, shown="qd.break_if")
 continue_p = _marker("continue", _nothing, results=0, shown="qd.continue_if")
 
@@ -142,7 +144,7 @@ BUFFER_ACCESSES = {read_p, assign_p, load_p, store_p, accum_p, update_p, atomic_
 ACCESSES = CELL_ACCESSES | BUFFER_ACCESSES
 MAKERS = {alloc_p, buffer_p, local_p}
 READS = {read_p, load_p, lget_p}
-MARKERS = ACCESSES | MAKERS | set(BEGINS) | set(ENDS) | {while_test_p, break_p, continue_p}
+MARKERS = ACCESSES | MAKERS | set(BEGINS) | set(ENDS) | {while_test_p, break_p, continue_p, check_p}
 
 
 def _batched_read(primitive: Primitive) -> Callable[..., Any]:
@@ -194,6 +196,19 @@ def _through(primitive: Primitive) -> None:
     batching.primitive_batchers[primitive] = batch
     ad.primitive_jvps[primitive] = differentiate
 
+
+def _batched_check(operands: Any, axes: Any, *, message: str) -> Any:
+    """`jax.vmap` around a check: it holds when it holds for all."""
+    return check_p.bind(jnp.all(operands[0]), message=message), []
+
+
+def _checked_jvp(primals: Any, tangents: Any, *, message: str) -> Any:
+    """A derivative checks what the value checks."""
+    return check_p.bind(*primals, message=message), []
+
+
+batching.primitive_batchers[check_p] = _batched_check
+ad.primitive_jvps[check_p] = _checked_jvp
 
 _through(read_p)
 _through(buffer_p)

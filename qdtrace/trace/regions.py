@@ -177,6 +177,9 @@ class _Builder:
             return
         if primitive in (markers.break_p, markers.continue_p):
             check_jump(eqn, self.region)
+        elif primitive is markers.check_p:
+            if self.is_handle(eqn.invars[0]):
+                eqn = self.other_use(eqn)
         elif primitive in markers.MAKERS:
             check_maker(eqn, self.region)
             for operand in eqn.invars:

@@ -272,8 +272,8 @@ CHECKS: dict[Any, str] = {
     out_of_range: """index 4 is out of bounds for axis 0 of `x` with shape (4,)
   at FILE:2 in out_of_range
       x[i] = 1.0
-note: `store` of `x` at (4)
-help: keep indices between 0 and the length of the axis minus 1, or guard the access with a condition""",
+help: keep traced indices between 0 and the length of the axis minus 1 (negative ones do not count from the end), \
+or guard the access with qd.when""",
     race: """race on `x[0]`: two iterations of one task `race.0` use it, at least one writes
   at FILE:2 in race
       x[i // 2] = i.astype(jnp.float32)

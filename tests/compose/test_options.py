@@ -53,12 +53,15 @@ def test_debug_runs_like_the_compiled_function() -> None:
 
 
 @pytest.mark.parametrize(
-    ("index", "rule"),
-    [([0, 1, 2, 7], "index 7 is out of bounds"), ([0, 1, 1, 3], "race on `b[1]`")],
+    ("index", "error", "rule"),
+    [
+        ([0, 1, 2, 7], qd.BoundsError, "index 7 is out of bounds"),
+        ([0, 1, 1, 3], qd.InterpreterError, "race on `b[1]`"),
+    ],
 )
-def test_debug_names_what_was_broken(index: list[int], rule: str) -> None:
+def test_debug_names_what_was_broken(index: list[int], error: type[qd.QdError], rule: str) -> None:
     checked = qd.jit(scatter, options={"debug": True})
-    with pytest.raises(qd.InterpreterError) as caught:
+    with pytest.raises(error) as caught:
         checked(jnp.arange(4.0), jnp.array(index))
     assert rule in str(caught.value)
     assert "out[k[i]] = x[i]" in str(caught.value)

@@ -17,7 +17,7 @@ from tests.lowering.harness import TARGETS, agrees, execute, program, same_bits,
 
 _FRAMED = {"quotient", "select"}
 """Elementwise, but with masks or branches."""
-_ELSEWHERE = { "load", "store", "accum", "atomic", "cell", "for", "while", "if"}
+_ELSEWHERE = {"load", "store", "accum", "atomic", "cell", "for", "while", "if", "bound", "check"}
 _POWERS = (0, 1, 2, 5, -3)
 
 

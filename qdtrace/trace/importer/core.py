@@ -67,7 +67,7 @@ class Importer(MemoryOps):
     """Emits graph equations for jaxpr equations into the open block of a builder; see README.md.
 
     `hoist(array)` gives a read-only global reference with the content of an array. Importers that share `bodies` import
-    a called function once between them.
+    a called function once between them. `bounds` is the option of that name: see `bounds.py`.
     """
 
     def __init__(
@@ -78,9 +78,11 @@ class Importer(MemoryOps):
         index_dtype: DType = DType.i32,
         scalar_budget: int = 256,
         bodies: Bodies | None = None,
+        bounds: str = "raise",
     ) -> None:
         super().__init__(builder, hoist, index_dtype, scalar_budget)
         self.bodies = {} if bodies is None else bodies
+        self.bounds = bounds
         self.calls = 0
         """Called functions around the current equation."""
         self.flow: list[markers.LoopFlow] = []

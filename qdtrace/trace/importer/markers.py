@@ -16,9 +16,10 @@ from qdtrace.ir.builder import scalar_var
 from qdtrace.ir.program import Literal, ref_type
 from qdtrace.ir.types import DType, Space
 from qdtrace.trace import compat
-from qdtrace.trace.importer.indexing import as_index, each
+from qdtrace.trace.importer.bounds import checked
+from qdtrace.trace.importer.indexing import each
 from qdtrace.trace.importer.registry import RESULT_TYPE, rule
-from qdtrace.trace.importer.scalars import FALSE, integer
+from qdtrace.trace.importer.scalars import FALSE, TRUE, integer
 from qdtrace.trace.importer.values import RefValue, Value, hold, is_pair, rank0
 from qdtrace.trace.regions import Region, restructure
 
@@ -144,6 +145,7 @@ def _for(imp: Importer, region: Region, env: dict[Any, Value]) -> None:
     flow = _open_flow(imp, region.items)
     index = scalar_var(dtype, "k")
     env[index_var] = rank0(index)
+    imp.ranges.set_index(index, start, stop, step)
     hints = {k: v for k, v in region.hints.items() if k == "unroll" and v is not None}
     loc = imp.builder.loc
     if flow.broken is None:
@@ -238,6 +240,8 @@ class _Place:
     shape: tuple[int, ...]
     slices: tuple[Any, ...]
     indices: list[Any]
+    valid: Any
+    """Whether they were in range before they were clipped."""
     imp: Importer
 
     def at(self, index: Sequence[Any]) -> list[Any]:
@@ -254,9 +258,9 @@ class _Place:
         return out
 
 
-def _place(imp: Importer, slices: Sequence[Any], indices: Sequence[Value]) -> _Place:
+def _place(imp: Importer, var: Var, slices: Sequence[Any], indices: Sequence[Value]) -> _Place:
     shape = tuple(len(range(*s)) for s in slices if s is not None)
-    return _Place(shape, tuple(slices), [as_index(imp, imp.element(k, ())) for k in indices], imp)
+    return _Place(shape, tuple(slices), *checked(imp, var, slices, indices), imp)
 
 
 def _each(imp: Importer, shape: Sequence[int], value: Any, body: Callable[..., None]) -> None:
@@ -273,7 +277,7 @@ def _each(imp: Importer, shape: Sequence[int], value: Any, body: Callable[..., N
 def load(imp: Importer, eqn: Any, handle: Value, *indices: Value, slices: Sequence[Any]) -> Value:
     """A snapshot of elements of a buffer or cell."""
     var = _handle(imp, handle)
-    place = _place(imp, slices, indices)
+    place = _place(imp, var, slices, indices)
     aval = eqn.outvars[0].aval
     pair = is_pair(aval)
     return imp.build(place.shape, var.dtype, lambda i: imp.load(var, place.at(i), pair), pair, unroll=True)
@@ -285,8 +289,12 @@ def store(
 ) -> list[Value]:
     """Writes elements."""
     var = _handle(imp, handle)
-    place = _place(imp, slices, indices)
-    _each(imp, place.shape, value, lambda i: imp.store(var, imp.element(value, i if value.ndim else ()), place.at(i)))
+    place = _place(imp, var, slices, indices)
+
+    def one(i: Sequence[Any]) -> None:
+        imp.store(var, imp.element(value, i if value.ndim else ()), place.at(i))
+
+    imp.if_(place.valid, lambda: _each(imp, place.shape, value, one))
     return []
 
 
@@ -296,7 +304,7 @@ def accum(
 ) -> list[Value]:
     """Combines into elements."""
     var = _handle(imp, handle)
-    place = _place(imp, slices, indices)
+    place = _place(imp, var, slices, indices)
     local = ref_type(var).space is Space.LOCAL
 
     def one(i: Sequence[Any]) -> None:
@@ -310,7 +318,7 @@ def accum(
             else:
                 imp.emit("accum", var, part, *where, op=op)
 
-    _each(imp, place.shape, value, one)
+    imp.if_(place.valid, lambda: _each(imp, place.shape, value, one))
     return []
 
 
@@ -320,13 +328,29 @@ def atomic(
 ) -> Value:
     """Combines into elements and gives what was there."""
     var, values = _handle(imp, handle), operands[:nvalues]
-    place = _place(imp, slices, operands[nvalues:])
+    place = _place(imp, var, slices, operands[nvalues:])
 
     def one(i: Sequence[Any]) -> Any:
         parts = [imp.element(v, i if v.ndim else ()) for v in values]
-        return imp.emit("atomic", var, *parts, *place.at(i), op=op)[0]
+        at = place.at(i)
+        if place.valid is TRUE:
+            return imp.emit("atomic", var, *parts, *at, op=op)[0]
+        with imp.block() as then:
+            (old,) = imp.emit("atomic", var, *parts, *at, op=op)
+        with imp.block() as other:
+            (nearest,) = imp.emit("load", var, *at)
+        return imp.emit("if", place.valid, blocks=(then.close([old]), other.close([nearest])))[0]
 
     return imp.build(place.shape, var.dtype, one, unroll=True)
+
+
+@rule("qd_check")
+def check(imp: Importer, eqn: Any, condition: Value, *, message: str) -> list[Value]:
+    """Ends the call with an error where the condition does not hold."""
+    holds = imp.element(condition, ())
+    if holds is not TRUE:
+        imp.emit("check", holds, message=message)
+    return []
 
 
 @rule("qd_read")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from qdtrace.analysis.ranges import Ranges
 from qdtrace.ir.primitives import PRIMITIVES
 from qdtrace.ir.program import Atom, Eqn, Literal, Var
 from qdtrace.ir.types import BOOL, DType, ScalarType
@@ -147,6 +148,9 @@ class ScalarOps:
     def __init__(self, builder: Builder) -> None:
         self.builder = builder
         self._scopes: list[dict[tuple[Any, ...], Any]] = [{}]
+        self._made: dict[Var, Eqn] = {}
+        self.ranges = Ranges(self._made.get)  # type: ignore[arg-type]
+        """Of the integers made here."""
         self.unlocated: Any = None
         """The equation whose source line the builder is to have, while that is not looked up."""
 
@@ -180,7 +184,8 @@ class ScalarOps:
             self.locate()
         out = Var(result)
         builder = self.builder
-        builder.stack[-1].eqns.append(Eqn(prim, args, (out,), params, (), builder.loc))
+        eqn = self._made[out] = Eqn(prim, args, (out,), params, (), builder.loc)
+        builder.stack[-1].eqns.append(eqn)
         self._scopes[-1][key] = out
         return out
 
@@ -247,13 +252,24 @@ class ScalarOps:
             self.builder.stack.pop()
             self._scopes.pop()
 
-    def load_shared(self, ref: Var, indices: Sequence[Atom]) -> Atom:
-        """A load from memory that nothing writes, shared like a pure equation."""
-        key = ("load", id(ref), *map(id, indices))
+    def shared(self, key: tuple[Any, ...]) -> Any:
+        """What was kept under a key in an enclosing block; None where nothing was."""
         for scope in reversed(self._scopes):
             found = scope.get(key)
             if found is not None:
                 return found
+        return None
+
+    def share(self, key: tuple[Any, ...], value: Any) -> None:
+        """Keeps a value for the block that is open and those inside of it."""
+        self._scopes[-1][key] = value
+
+    def load_shared(self, ref: Var, indices: Sequence[Atom]) -> Atom:
+        """A load from memory that nothing writes, shared like a pure equation."""
+        key = ("load", id(ref), *map(id, indices))
+        found = self.shared(key)
+        if found is not None:
+            return found
         (out,) = self.emit("load", ref, *indices)
-        self._scopes[-1][key] = out
+        self.share(key, out)
         return out

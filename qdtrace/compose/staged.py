@@ -1,0 +1,55 @@
+"""Which programs a function was staged into: what runs may fail, and then a call waits for its end.
+
+A list of programs is kept for each compiled function. While a function is traced its list is open, and so are those of
+the functions around it: a call fails where a program of a function that it calls does.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable
+
+    from qdtrace.compose.call import StagedProgram
+
+_open: ContextVar[tuple[Programs, ...]] = ContextVar("qdtrace_staged", default=())
+
+
+class Programs:
+    """The programs of one compiled function, over all its traces."""
+
+    def __init__(self) -> None:
+        self.all: dict[StagedProgram, None] = {}
+        self._unseen: list[StagedProgram] = []
+        self._may_fail = False
+
+    def add(self, program: StagedProgram) -> None:
+        """Takes note of a program."""
+        if program not in self.all:
+            self.all[program] = None
+            self._unseen.append(program)
+
+    def may_fail(self) -> bool:
+        """True when a program has a check that no pass has proven."""
+        while self._unseen and not self._may_fail:
+            self._may_fail = self._unseen.pop().may_fail
+        return self._may_fail
+
+    @contextmanager
+    def open(self) -> Generator[None]:
+        """Programs that are staged inside belong to the function."""
+        token = _open.set((*_open.get(), self))
+        try:
+            yield
+        finally:
+            _open.reset(token)
+
+
+def note_programs(programs: Iterable[StagedProgram]) -> None:
+    """Says that the functions being traced run these programs."""
+    for owner in _open.get():
+        for program in programs:
+            owner.add(program)

@@ -1,0 +1,48 @@
+"""What a check says when it fails: the same words from the interpreter and from machine code.
+
+Machine code keeps the text with a mark where the number goes that is only known then, so `fault_of` takes the number
+as text. `fault_in` finds the error again in the words of whoever passed it on.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from qdtrace.errors import BoundsError, CheckError
+from qdtrace.ir.program import Loc
+
+if TYPE_CHECKING:
+    from qdtrace.errors import QdError
+    from qdtrace.ir.program import Eqn
+
+_HELP = (
+    "keep traced indices between 0 and the length of the axis minus 1 (negative ones do not count from the end), or "
+    "guard the access with qd.when"
+)
+_FAILED = "check failed: "
+_FAULT = re.compile(
+    rf"(?P<rule>index -?\d+ is out of bounds for axis \d+ of `[^\n]*|{_FAILED}.*?)"
+    r"(?:\n  at (?P<file>[^\n]*?):(?P<line>\d+)(?: in (?P<function>[^\n]*))?(?:\n.*)?)?\Z",
+    re.DOTALL,
+)
+
+
+def fault_of(eqn: Eqn, value: str = "") -> QdError:
+    """The error of a `bound` (of that index) or a `check` that does not hold."""
+    p = eqn.params
+    if eqn.primitive.name == "check":
+        return CheckError(_FAILED + str(p["message"]), loc=eqn.loc)
+    rule = f"index {value} is out of bounds for axis {p['axis']} of `{p['buffer']}` with shape {p['shape']}"
+    return BoundsError(rule, loc=eqn.loc, help=_HELP)
+
+
+def fault_in(text: str) -> QdError | None:
+    """The error that a text of XLA holds; None where it holds none."""
+    found = _FAULT.search(text)
+    if found is None:
+        return None
+    loc = Loc(found["file"], int(found["line"]), found["function"] or "") if found["file"] else None
+    if found["rule"].startswith(_FAILED):
+        return CheckError(found["rule"], loc=loc)
+    return BoundsError(found["rule"], loc=loc, help=_HELP)

@@ -1,0 +1,48 @@
+"""`qd.check`: a condition that must hold when the program runs, else the call fails."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from qdtrace.errors import TraceTypeError
+from qdtrace.trace import markers
+from qdtrace.trace.context import current, emit
+from qdtrace.trace.indexing import as_value, shown
+from qdtrace.trace.source import user_loc
+
+
+def check(condition: Any, message: str) -> None:
+    """The call of the `qd.jit` function fails with `message` and the line of this check where `condition` is false.
+
+    It may stand anywhere in a traced function: in loops, under `qd.when`, in the function that `qd.vmap` maps and in
+    `lax` control flow there, and between loops. What comes after a check that fails is not executed in that iteration;
+    the call has no results. As anything in JAX it runs only where a result of the function is used.
+
+    Args:
+        condition: a bool, or an array of them (all must hold).
+        message: what the error says; a constant.
+
+    Raises:
+        CheckError: when the function runs, from the call, or where XLA reports errors (`jax.block_until_ready`) when a
+            `jax.jit` is around it.
+        TraceTypeError: for a condition that is no bool or a message that is no string.
+    """
+    current("qd.check")
+    if not isinstance(message, str):  # pyright: ignore[reportUnnecessaryIsInstance] - a user may pass anything
+        raise TraceTypeError(f"the message of qd.check needs to be a string, got {shown(message)}", loc=user_loc())
+    value = as_value(condition)
+    is_array = isinstance(value, (bool, np.bool_, np.ndarray, jax.Array))
+    if not is_array or jnp.result_type(value) != jnp.bool_:
+        got = f"values of {jnp.result_type(value)}" if is_array else shown(value)
+        raise TraceTypeError(
+            f"the condition of qd.check needs to be a bool, got {got}",
+            loc=user_loc(),
+            help="compare it with something: `qd.check(x[i] > 0, ...)`",
+        )
+    if np.ndim(value):
+        value = jnp.all(value)
+    emit(markers.check_p, np.bool_(value) if isinstance(value, bool) else value, message=message)
