@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 from jax import lax
 
+from qdtrace.ir.builder import Builder
+from qdtrace.ir.program import Literal
+from qdtrace.trace.importer.scalars import ScalarOps, constant
 from tests.importer.harness import check, imported
 
 RNG = np.random.default_rng(1)
@@ -223,3 +226,16 @@ def test_zero_times_nan_is_kept():
 def test_equal_expressions_are_shared():
     program = imported(lambda x: jnp.sin(x) + jnp.sin(x) * jnp.sin(x), X[:, 0])
     assert program.count("sin") == 1
+
+
+@pytest.mark.parametrize(("name", "sign"), [("min", True), ("max", False)])
+@pytest.mark.parametrize("first", [0.0, -0.0])
+def test_extremes_of_constant_zeros(name: str, sign: bool, first: float):
+    folded = ScalarOps(Builder()).op(name, constant(np.float32(first)), constant(np.float32(-first)))
+    assert isinstance(folded, Literal)
+    assert np.signbit(folded.value) == sign
+    (nan,) = {
+        ScalarOps(Builder()).op(name, constant(np.float32(a)), constant(np.float32(b))).value.tobytes()
+        for a, b in [(first, np.nan), (np.nan, first)]
+    }
+    assert np.isnan(np.frombuffer(nan, np.float32)[0])

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from jax import lax
 
+from qdtrace.ir.program import Literal
+from qdtrace.ir.walk import walk_program
 from tests.importer.harness import check, imported
 
 RNG = np.random.default_rng(2)
@@ -106,9 +108,21 @@ def test_reductions_of_integers():
     check(lambda v: (v.sum(), v.max(), lax.reduce_xor(v, (0,)), lax.reduce_and(v, (0,)), lax.reduce_or(v, (0,))), x)
 
 
-def test_identity_matrices_cost_nothing():
-    program = imported(lambda v: jnp.eye(3) @ v[:3], V)
-    assert program.count("mul", "add") == 0
+def test_zeros_of_constant_matrices_count():
+    x = np.array([[np.inf, 1.0, -2.0], [1.0, np.nan, 0.0], [-0.0, -0.0, -0.0], [1.0, 2.0, 3.0]], np.float32)
+    constants = jnp.array([[1.0, 0.0, 0.0], [0.0, -1.0, 0.0], [0.0, 0.0, 0.0]])
+    check(lambda v: (v @ constants, jnp.outer(constants[2], v)), x, exact=True)
+    program = check(lambda v: constants @ v, x, exact=True)
+    assert program.count("mul") == 4  # by -1, and 0 * v once for all rows
+
+
+def test_zeros_inside_of_decompositions_cost_nothing():
+    x = RNG.normal(size=(2, 3, 3)).astype(np.float32)
+    program = imported(lambda a: lax.linalg.lu(a)[0], x)
+    assert not any(
+        e.primitive.name == "mul" and any(isinstance(a, Literal) and a.value == 0 for a in e.invars)
+        for e in walk_program(program.program)
+    )
 
 
 def test_rotation_built_by_at_set():
@@ -117,7 +131,7 @@ def test_rotation_built_by_at_set():
         return rotation.T @ v[:3]
 
     program = check(f, V)
-    assert program.count("mul") == 4
+    assert program.count("mul") == 4 + 3  # and 0 * v, once for all rows
 
 
 def test_mixed_precision_contraction():

@@ -31,7 +31,7 @@ program p(x: ref[f32,64], y: ref[f32,8])
     store c 0.0:f32
     for k in 0:i32 : 64:i32 : 1:i32
       a: f32 = load x k
-      b: f32 = add a 0.0:f32
+      b: f32 = add a -0.0:f32
       d: f32 = div b 3.0:f32
       e: f32 = load x k
       f: f32 = mul d e

@@ -31,7 +31,7 @@ TEXT = f"""\
 program p(x: ref[f32,256])
   range_for i in 0:i32 : 256:i32 @"a<b"
     b0: f32 = load x i
-{EQNS}    c: f32 = add b20 0.0:f32
+{EQNS}    c: f32 = add b20 -0.0:f32
     store x c i
   return x
 """
@@ -123,7 +123,7 @@ def test_programs_of_one_function() -> None:
 
 
 def test_bytes_that_may_be_fewer() -> None:
-    text = TEXT.replace(EQNS, "").replace("add b20 0.0:f32", "mul b0 2.0:f32").replace("store x c i", "store x c k")
+    text = TEXT.replace(EQNS, "").replace("add b20 -0.0:f32", "mul b0 2.0:f32").replace("store x c i", "store x c k")
     text = text.replace("    b0:", "    t: f32 = load x 0:i32\n    k: i32 = convert[dtype=i32] t\n    b0:")
     assert "≤ 2.0 KiB" in report_page("p", [record_of(text).record()])
 

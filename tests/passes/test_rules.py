@@ -103,6 +103,8 @@ def test_rule(name: str, case: Case) -> None:
         info = ml_dtypes.finfo(x.dtype)
         np.testing.assert_array_equal(np.isnan(x), np.isnan(y))
         np.testing.assert_array_equal(np.isinf(x), np.isinf(y))
+        zero = (x == 0) & (y == 0)
+        np.testing.assert_array_equal(np.signbit(x[zero]), np.signbit(y[zero]))
         finite = np.isfinite(x)
         scale = np.maximum(np.abs(x), 10)[finite] if "add" in name else np.abs(x)[finite]
         error = np.abs(x[finite].astype(np.float64) - y[finite].astype(np.float64))

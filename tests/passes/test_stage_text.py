@@ -19,7 +19,7 @@ program p(x: ref[f32,8], y: ref[f32,8])
     a: f32 = load x i
     b: f32 = mul a 2.0:f32
     unused: f32 = exp b
-    c: f32 = add b 0.0:f32
+    c: f32 = add b -0.0:f32
     store x c i
   range_for i_1 in 0:i32 : 8:i32 @two
     d: f32 = load y i_1
@@ -61,7 +61,7 @@ def test_a_line_that_defines_the_same_is_changed() -> None:
     assert marked(stages["trace"], stages["promote_cells"]) == []
     assert marked(stages["trace"], stages["simplify"]) == [
         ("removed", "v2: f32 = exp v1"),
-        ("removed", "v3: f32 = add v1 0.0:f32"),
+        ("removed", "v3: f32 = add v1 -0.0:f32"),
         ("removed", "store x v3 i"),
         ("added", "store x v1 i"),
     ]

@@ -1,8 +1,7 @@
 """Algebra of floats. Exact rules hold for every operand bit for bit (a NaN may become another NaN).
 
-The others change a rounding or the sign of a zero. They are used with `fast_math` only, and still keep infinities
-and NaN: constants are combined only where the result is a normal number and no step can overflow sooner or later than
-before.
+The others change a rounding, and so are used with `fast_math` only. They keep infinities, NaN and the signs of zeros:
+constants are combined only where the result is a normal number and no step can overflow sooner or later than before.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from qdtrace.ir.program import Literal
 from qdtrace.ir.types import DType
 from qdtrace.passes.rule_table import RuleTable
 from qdtrace.passes.rules.match import floating, same
+from qdtrace.passes.rules.zeros import is_never_negative_zero
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -67,12 +67,11 @@ def float_negative_zero_sub(w: Rewriter, op: str, ops: Operands, params: Params)
     return w.emit("neg", ops[1]) if _is(ops[0], -0.0) else None
 
 
-@TABLE.rule("add sub", on="float", exact=False)
+@TABLE.rule("add sub", on="float")
 def float_add_zero(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
-    """x + 0.0 -> x, x - (-0.0) -> x (only -0.0 differs), 0.0 - x -> -x (only 0.0 differs)"""
-    if _number(ops[1]) == 0.0:
-        return ops[0]
-    return w.emit("neg", ops[1]) if op == "sub" and _number(ops[0]) == 0.0 else None
+    """x + 0.0 -> x, x - (-0.0) -> x, where x is surely not -0.0"""
+    zero = 0.0 if op == "add" else -0.0
+    return ops[0] if _is(ops[1], zero) and is_never_negative_zero(w, ops[0]) else None
 
 
 @TABLE.rule("mul div", on="float")
@@ -106,13 +105,6 @@ def neg_neg(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
     """-(-x) -> x (integers too)"""
     inner = w.defined_by(ops[0], "neg")
     return None if inner is None else inner[0]
-
-
-@TABLE.rule("neg", on="float", exact=False)
-def float_neg_sub(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
-    """-(x - y) -> y - x (the sign of a zero differs)"""
-    inner = w.defined_by(ops[0], "sub")
-    return None if inner is None else w.emit("sub", inner[1], inner[0])
 
 
 @TABLE.rule("mul div", on="float")

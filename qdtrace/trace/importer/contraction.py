@@ -1,6 +1,7 @@
 """dot_general: sums of products, unrolled when small, loops over private arrays when large.
 
-A constant zero factor contributes nothing and is left out (identity and selection matrices cost no arithmetic).
+Every product counts, also one with a constant zero: 0 * inf is NaN. Inside of our own decompositions, where zeros stand
+for what a step leaves alone, such products are left out (`Importer.zeros_vanish`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import numpy as np
 
 from qdtrace.trace.importer import complexes
 from qdtrace.trace.importer.memory import UNROLL
-from qdtrace.trace.importer.reductions import combiner, fold_loop, neutral, tree
+from qdtrace.trace.importer.reductions import combiner, fold_loop, total, zero_of
 from qdtrace.trace.importer.registry import PLACED, RESULT_TYPE, rule
 from qdtrace.trace.importer.structural import permute
 from qdtrace.trace.importer.values import MemoryArray, Value, array_of, is_pair, is_static
@@ -62,9 +63,9 @@ def _unrolled(imp: Importer, aval: Any, left: np.ndarray, right: np.ndarray, siz
                 products = [
                     mul(_as(imp, p, dtype), _as(imp, q, dtype))
                     for p, q in zip(row, column, strict=True)
-                    if not (_is_zero(p) or _is_zero(q))
+                    if not (imp.zeros_vanish and (_is_zero(p) or _is_zero(q)))
                 ]
-                out.append(tree(add, products) if products else _zero(dtype, aval))
+                out.append(total(add, products, zero_of(aval, imp)))
     return array_of(out, aval.shape)
 
 
@@ -80,20 +81,15 @@ def _looped(imp: Importer, aval: Any, left: Value, right: Value, sizes: tuple[An
         q = imp.element(right, [*index[:nb], *index[nb + nr :], *k])
         return mul(_as(imp, p, dtype), _as(imp, q, dtype))
 
-    def total(index: Sequence[Any]) -> Any:
-        return fold_loop(imp, inner, _zero(dtype, aval), lambda k, acc: add(acc, product(index, k)))
+    def entry(index: Sequence[Any]) -> Any:
+        return fold_loop(imp, inner, zero_of(aval, imp), lambda k, acc: add(acc, product(index, k)))
 
     pair = is_pair(aval)
-    return imp.build(aval.shape, dtype, total, pair)
+    return imp.build(aval.shape, dtype, entry, pair)
 
 
 def _as(imp: Importer, element: Any, dtype: Any) -> Any:
     return complexes.convert_parts(imp, element, dtype) if type(element) is tuple else imp.convert(element, dtype)
-
-
-def _zero(dtype: Any, aval: Any) -> Any:
-    zero = neutral("add", dtype)
-    return (zero, zero) if is_pair(aval) else zero
 
 
 def _is_zero(element: Any) -> bool:

@@ -85,6 +85,8 @@ class Importer(MemoryOps):
         self.bounds = bounds
         self.calls = 0
         """Called functions around the current equation."""
+        self.zeros_vanish = False
+        """Inside of a decomposition: a product with a constant zero is nothing, whatever the other factor is."""
         self.flow: list[markers.LoopFlow] = []
         self._constants: dict[int, tuple[Any, Value]] = {}
 
@@ -236,7 +238,11 @@ class Importer(MemoryOps):
             found = DECOMPOSITIONS[name]
             fn, params = found.run, found.keywords(self, eqn)
         if fn is not None:
-            results = self.decomposed(fn, [v.aval for v in eqn.invars], params, values)
+            outside, self.zeros_vanish = self.zeros_vanish, name not in TAUGHT
+            try:
+                results = self.decomposed(fn, [v.aval for v in eqn.invars], params, values)
+            finally:
+                self.zeros_vanish = outside
             return results if eqn.primitive.multiple_results else results[0]
         raise self._no_rule(eqn)
 
@@ -270,7 +276,7 @@ class Importer(MemoryOps):
             operands = operands_of(values)
         if operands is None:
             return self._inside_call(closed, values)
-        key = (id(closed), operands.kind)
+        key = (id(closed), (*operands.kind, self.zeros_vanish))
         body = self.bodies.get(key)
         if body is None:
             return self._first_call(closed, values, key, operands)

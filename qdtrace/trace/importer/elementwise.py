@@ -259,13 +259,19 @@ def total_less(imp: Importer, dtype: DType, a: Any, b: Any) -> Any:
 
 @rule("lt_to", "le_to")
 def total_order(imp: Importer, eqn: Any, x: Value, y: Value) -> Value:
-    """Comparison in the total order."""
+    """Comparison in the total order of IEEE 754, which is that of the bits: -0.0 is below 0.0, NaN at the ends."""
     aval, dtype = eqn.outvars[0].aval, imp.dtype_of(eqn.invars[0].aval)
-    if eqn.primitive.name == "lt_to":
-        fn = lambda a, b: total_less(imp, dtype, a, b)  # noqa: E731
-    else:
-        fn = lambda a, b: imp.op("not", total_less(imp, dtype, b, a))  # noqa: E731
-    return per_element(imp, fn, aval.shape, DType.bool, (x, y))
+    name = eqn.primitive.name.removesuffix("_to")
+
+    def key(element: Any) -> Any:
+        if not dtype.is_float:
+            return element
+        kind = DType(f"i{dtype.bits}")
+        bits = imp.op("bitcast", element, dtype=kind)
+        sign = imp.op("shift_right_arithmetic", bits, integer(dtype.bits - 1, kind))
+        return imp.op("xor", bits, imp.op("and", sign, integer((1 << (dtype.bits - 1)) - 1, kind)))
+
+    return per_element(imp, lambda a, b: imp.op(name, key(a), key(b)), aval.shape, DType.bool, (x, y))
 
 
 @rule("polynomial")

@@ -51,7 +51,7 @@ def steps(count: int, body: Callable[[Any, Any], Any], state: Any) -> Any:
 
 
 def _outer(u: Any, v: Any) -> Any:
-    """u v^T as a contraction, in which constant zeros cost nothing."""
+    """u v^T as a contraction, in which constant zeros cost nothing (see `contraction`)."""
     return lax.dot_general(u[:, None], v[None, :], (((1,), (0,)), ((), ())))
 
 

@@ -54,6 +54,12 @@ def neutral(name: str, dtype: DType) -> Any:
     return constant(np.asarray(value).astype(dtype.numpy)[()])
 
 
+def zero_of(aval: Any, imp: Importer) -> Any:
+    """What a sum begins with."""
+    zero = neutral("add", imp.dtype_of(aval))
+    return (zero, zero) if is_pair(aval) else zero
+
+
 def tree(combine: Combine, elements: Sequence[Any]) -> Any:
     """Joins elements pairwise: short chains and small rounding errors."""
     items = list(elements)
@@ -63,10 +69,16 @@ def tree(combine: Combine, elements: Sequence[Any]) -> Any:
     return items[0]
 
 
-def reduced(
-    imp: Importer, x: Value, axes: Sequence[int], combine: Combine, start: Any, dtype: DType, pair: bool = False
-) -> Value:
+def total(add: Combine, elements: Sequence[Any], zero: Any) -> Any:
+    """The sum of elements. As JAX's, it begins at 0.0 where there are several: -0.0 and -0.0 give 0.0."""
+    if len(elements) < 2:
+        return elements[0] if elements else zero
+    return tree(add, [add(elements[0], zero), *elements[1:]])
+
+
+def reduced(imp: Importer, x: Value, axes: Sequence[int], name: str, start: Any, aval: Any) -> Value:
     """The array with these axes joined."""
+    combine, dtype, pair = combiner(imp, name, aval), imp.dtype_of(aval), is_pair(aval)
     axes = [d % max(x.ndim, 1) for d in axes]
     if not axes:
         return x
@@ -78,14 +90,15 @@ def reduced(
     if isinstance(x, np.ndarray) or x.size <= min(LOOP_ABOVE, imp.scalar_budget):
         x = imp.scalars(x)
         rows = x.transpose([*kept, *axes]).reshape(-1, count)
-        return array_of((tree(combine, row.tolist()) for row in rows), shape)
+        join = total if name == "add" else lambda combine, elements, _: tree(combine, elements)
+        return array_of((join(combine, row.tolist(), start) for row in rows), shape)
     lines = permute(imp, x, [*kept, *axes])
     inner = [x.shape[d] for d in axes]
 
-    def total(index: Sequence[Any]) -> Any:
+    def joined(index: Sequence[Any]) -> Any:
         return fold_loop(imp, inner, start, lambda k, acc: combine(acc, imp.element(lines, [*index, *k])))
 
-    return imp.build(shape, dtype, total, pair)
+    return imp.build(shape, dtype, joined, pair)
 
 
 def fold_loop(imp: Importer, shape: Sequence[int], start: Any, body: Callable[[list[Any], Any], Any]) -> Any:
@@ -112,11 +125,10 @@ def _reduction(name: str) -> Callable[..., Value]:
     def run(imp: Importer, eqn: Any, x: Value, *, axes: Sequence[int]) -> Value:
         aval = eqn.outvars[0].aval
         dtype = imp.dtype_of(aval)
-        pair = is_pair(aval)
         start = neutral(name, dtype)
-        if pair:
+        if is_pair(aval):
             start = (start, neutral("add", dtype))
-        return reduced(imp, x, axes, combiner(imp, name, aval), start, dtype, pair)
+        return reduced(imp, x, axes, name, start, aval)
 
     return run
 
@@ -149,22 +161,27 @@ def general_reduce(imp: Importer, eqn: Any, *values: Value, jaxpr: Any, dimensio
 def _cumulative(name: str) -> Callable[..., Value]:
     def run(imp: Importer, eqn: Any, x: Value, *, axis: int, reverse: bool) -> Value:
         aval = eqn.outvars[0].aval
-        return scanned(imp, x, axis, reverse, combiner(imp, name, aval), aval)
+        combine = combiner(imp, name, aval)
+        begin = (lambda element: combine(element, zero_of(aval, imp))) if name == "add" else None
+        return scanned(imp, x, axis, reverse, combine, aval, begin)
 
     return run
 
 
-def scanned(imp: Importer, x: Value, axis: int, reverse: bool, combine: Combine, aval: Any) -> Value:
-    """Running totals along an axis."""
+def scanned(imp: Importer, x: Value, axis: int, reverse: bool, combine: Combine, aval: Any, begin: Any = None) -> Value:
+    """Running totals along an axis; `begin(element)` is the first, where there are several."""
     n = aval.shape[axis]
+    if begin is None or n < 2:
+        begin = lambda element: element  # noqa: E731
     if isinstance(x, np.ndarray) or x.size <= UNROLL:
         lines = np.moveaxis(imp.scalars(x), axis, -1)
         out = np.empty(lines.shape, object)
         for at in np.ndindex(*lines.shape[:-1]):
-            total = None
+            so_far: Any = None
             for k in range(n - 1, -1, -1) if reverse else range(n):
-                total = lines[(*at, k)] if total is None else combine(total, lines[(*at, k)])
-                out[(*at, k)] = total
+                element = lines[(*at, k)]
+                so_far = begin(element) if so_far is None else combine(so_far, element)
+                out[(*at, k)] = so_far
         return np.moveaxis(out, -1, axis)
     lines = move_last(imp, x, axis)
     dtype = imp.dtype_of(aval)
@@ -176,14 +193,14 @@ def scanned(imp: Importer, x: Value, axis: int, reverse: bool, combine: Combine,
         def where(k: Any) -> list[Any]:
             return [*at, imp.op("sub", imp.index(n - 1), k) if reverse else k]
 
-        first = imp.element(lines, where(imp.index(0)))
+        first = begin(imp.element(lines, where(imp.index(0))))
         imp.store(result.var, first, where(imp.index(0)))
 
-        def step(index: list[Any], total: Any) -> Any:
+        def step(index: list[Any], so_far: Any) -> Any:
             k = where(imp.op("add", index[0], imp.index(1)))
-            total = combine(total, imp.element(lines, k))
-            imp.store(result.var, total, k)
-            return total
+            so_far = combine(so_far, imp.element(lines, k))
+            imp.store(result.var, so_far, k)
+            return so_far
 
         if n > 1:
             fold_loop(imp, [n - 1], first, step)
@@ -208,7 +225,8 @@ def cumlogsumexp(imp: Importer, eqn: Any, x: Value, *, axis: int, reverse: bool)
         safe = imp.select(imp.op("eq", low, high), neutral("add", high.dtype), imp.op("sub", low, high))
         return imp.op("add", high, imp.op("log1p", imp.op("exp", safe)))
 
-    return scanned(imp, x, axis, reverse, combine, aval)
+    begin = lambda element: imp.op("add", element, neutral("add", element.dtype))  # noqa: E731
+    return scanned(imp, x, axis, reverse, combine, aval, begin)
 
 
 def _arg_extreme(compare: str) -> Callable[..., Value]:

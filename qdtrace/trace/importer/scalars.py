@@ -71,10 +71,15 @@ def _logical_shift(a: Any, b: Any) -> Any:
     return (a.view(f"u{a.itemsize}") >> b.astype(f"u{a.itemsize}")).view(a.dtype)
 
 
+def _extreme(function: Callable[[Any, Any], Any], negative: bool) -> Callable[[Any, Any], Any]:
+    """-0.0 is below 0.0, which NumPy's functions do not say."""
+    return lambda a, b: (a if np.signbit(a) == negative else b) if a == b else function(a, b)
+
+
 _FOLD: dict[str, Callable[..., Any]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": _div, "rem": _rem, "neg": np.negative,
-    "abs": np.abs, "min": np.minimum, "max": np.maximum, "sqrt": np.sqrt, "floor": np.floor, "ceil": np.ceil,
-    "trunc": np.trunc, "round_even": np.rint,
+    "abs": np.abs, "min": _extreme(np.minimum, True), "max": _extreme(np.maximum, False), "sqrt": np.sqrt,
+    "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "round_even": np.rint,
     "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal,
     "ne": np.not_equal, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
     "not": np.invert, "is_finite": np.isfinite, "shift_left": _shift(np.left_shift),

@@ -1,0 +1,62 @@
+"""Which floats are surely not -0.0, so that adding 0.0 changes nothing.
+
+A difference of two normal numbers may be -0.0 where threads flush subnormal results, so a sum counts only where both
+terms have no sign, or where a constant is so large that what is left cannot be subnormal.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from qdtrace.ir.program import Literal
+from qdtrace.ir.types import DType
+from qdtrace.passes.rules.match import same
+
+if TYPE_CHECKING:
+    from qdtrace.ir.program import Atom
+    from qdtrace.passes.rewrite import Rewriter
+
+DEPTH = 4
+"""Definitions that are looked through."""
+_POSITIVE = frozenset(("abs", "exp", "exp2", "logistic", "cosh", "erfc"))
+"""Functions whose results have no sign."""
+_LARGE = 2.0**-64
+"""What is left of x + c is c's last place or more, where it is not zero."""
+
+
+def is_never_negative_zero(w: Rewriter, atom: Atom) -> bool:
+    """True for a float that no operands make -0.0."""
+    eqn = w.definition(atom)
+    if eqn is not None and eqn.primitive.name == "convert":
+        source = eqn.invars[0].dtype
+        return source is DType.bool or source.is_integer
+    if eqn is not None and eqn.primitive.name in ("add", "sub"):
+        x = eqn.invars[0] if eqn.primitive.name == "sub" else eqn.invars[1]
+        if isinstance(x, Literal) and abs(x.value) >= _LARGE:
+            return True
+    return has_no_sign(w, atom)
+
+
+def has_no_sign(w: Rewriter, atom: Atom, depth: int = DEPTH) -> bool:
+    """True for a float that is 0.0, above it or NaN."""
+    if isinstance(atom, Literal):
+        return math.copysign(1.0, float(atom.value)) > 0 or atom.value != atom.value
+    eqn = w.definition(atom)
+    if eqn is None or not depth:
+        return False
+    ops = eqn.invars
+    match eqn.primitive.name:
+        case "mul" if same(*ops):
+            return True
+        case "add" | "mul" | "div" | "sqrt" | "min":
+            return all(has_no_sign(w, a, depth - 1) for a in ops)
+        case "max":
+            return any(has_no_sign(w, a, depth - 1) for a in ops)
+        case "select":
+            return all(has_no_sign(w, a, depth - 1) for a in ops[1:])
+        case "convert":
+            source = ops[0].dtype
+            return source is DType.bool or (source.is_integer and not source.is_signed)
+        case name:
+            return name in _POSITIVE

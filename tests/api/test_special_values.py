@@ -1,0 +1,107 @@
+"""Zeros and their signs, infinities and NaN come out as in JAX, with `fast_math` too: it may change roundings only.
+
+JAX is run operation by operation: compiled as a whole, XLA itself simplifies x + 0.0 to x. Numbers below the smallest
+normal one count as zeros: both flush them, but not in the same operations. NaN is NaN, whatever its bits.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import qdtrace as qd
+from tests.api.special_functions import BINARY, UNARY, bound
+
+NEAR_ZERO = {"lgamma", "logaddexp"}
+"""JAX's results are not exact where these are zero."""
+CHUNK = 40
+"""Functions compiled together."""
+
+
+def values(dtype: Any, ordinary: tuple[float, ...] = (0.5, 2.0, 3.0, 1.7, 1e-3, 100.5, 1e10)) -> np.ndarray:
+    info = np.finfo(dtype)
+    positive = [0.0, 1.0, np.inf, float(info.max), float(info.tiny), *ordinary]
+    return np.array([*positive, *(-v for v in positive), np.nan], dtype)
+
+
+def operands(dtype: Any, arity: int) -> list[np.ndarray]:
+    """Every combination of special values."""
+    row = values(dtype) if arity < 3 else values(dtype, (2.0,))
+    return [a.ravel() for a in np.meshgrid(*[row] * arity)]
+
+
+def same(got: Any, want: Any, near_zero: bool) -> np.ndarray:
+    """Which elements are of one class (sign, zero, infinity, NaN) and near each other."""
+    a, b = np.asarray(got), np.asarray(want)
+    assert (a.dtype, a.shape) == (b.dtype, b.shape)
+    if jnp.iscomplexobj(a):
+        return same(a.real, b.real, near_zero) & same(a.imag, b.imag, near_zero)
+    if not jnp.issubdtype(a.dtype, jnp.floating):
+        return a == b
+    wide = a.dtype.itemsize == 8
+    smallest = float(jnp.finfo(a.dtype).tiny) if a.dtype.itemsize > 2 else 0.0
+    a, b = (np.where(np.abs(v) < 2 * smallest, np.copysign(0.0, v), v) for v in (a.astype(float), b.astype(float)))
+    both = np.isnan(a) & np.isnan(b)
+    equal = (a == b) & (np.signbit(a) == np.signbit(b))
+    with np.errstate(all="ignore"):
+        apart = np.abs(a - b)
+        near = np.isfinite(a) & np.isfinite(b) & (np.signbit(a) == np.signbit(b))
+        near &= apart <= (1e-11 if wide else 1e-2 if np.asarray(got).dtype.itemsize == 2 else 1e-4) * np.abs(b)
+        noise = (apart <= (1e-13 if wide else 1e-6)) & ((a != 0) & (b != 0) | near_zero)
+    return both | equal | near | noise
+
+
+def check(table: dict[str, Any], dtype: Any, arity: int) -> None:
+    """Compares every function of a table, lanes against JAX."""
+    args = operands(dtype, arity)
+    wrong: list[str] = []
+    names = list(table)
+    for first in range(0, len(names), CHUNK):
+        part = {name: table[name] for name in names[first : first + CHUNK]}
+        run = lambda *xs, part=part: {name: f(*xs) for name, f in part.items()}  # noqa: E731
+        want, got = jax.vmap(run)(*args), qd.vmap(run)(*args)
+        for name in part:
+            leaves = zip(jax.tree.leaves(got[name]), jax.tree.leaves(want[name]), strict=True)
+            for one, other in leaves:
+                bad = ~same(one, other, name in NEAR_ZERO).reshape(len(args[0]), -1).all(1)
+                wrong += [
+                    f"{name} at {[float(a[k]) for a in args]}: {np.asarray(one)[k]}, in JAX {np.asarray(other)[k]}"
+                    for k in np.flatnonzero(bad)[:3]
+                ]
+    assert not wrong, "\n".join(wrong)
+
+
+def run_all(dtype: Any, fast_math: bool) -> None:
+    with qd.options(fast_math=fast_math):
+        check({**UNARY, **bound(dtype, 1)}, dtype, 1)
+        check({**BINARY, **bound(dtype, 2)}, dtype, 2)
+        check(bound(dtype, 3), dtype, 3)
+
+
+def test_single_precision() -> None:
+    run_all(jnp.float32, fast_math=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fast_math", [False, True])
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64], ids=["f32", "f64"])
+def test_both_precisions(dtype: Any, fast_math: bool) -> None:
+    with jax.enable_x64(dtype == jnp.float64):
+        run_all(dtype, fast_math)
+
+
+def test_primitives_are_found_by_themselves() -> None:
+    assert {"neg", "sin", "erf_inv", "floor", "is_finite"} <= set(bound(jnp.float32, 1))
+    assert {"add", "pow", "rem", "nextafter", "lt", "atan2"} <= set(bound(jnp.float32, 2))
+    assert "clamp" in bound(jnp.float32, 3)
+
+
+def test_a_lost_sign_is_noticed() -> None:
+    zero = np.zeros(1, np.float32)
+    assert not same(zero, -zero, False).any()
+    assert not same(np.float32([np.inf]), np.float32([np.nan]), False).any()
+    assert same(np.float32([1.0]), np.float32([1.00001]), False).all()
