@@ -45,6 +45,10 @@ class QdError(Exception):
         return "\n".join(lines)
 
 
+class QdWarning(UserWarning):
+    """Something in a program that has no effect, at the user's file and line."""
+
+
 class TraceTypeError(QdError, TypeError):
     """An operand has the wrong type, dtype, rank or shape."""
 

@@ -64,6 +64,7 @@ from qdtrace.ir.program import Atom, Loc, Task, Var, literal, ref_type
 from qdtrace.ir.types import BOOL, DType
 from qdtrace.ir.walk import walk_task
 from qdtrace.trace import compat
+from qdtrace.trace.importer.bodies import Bodies
 from qdtrace.trace.importer.core import Importer
 from qdtrace.trace.importer.values import ArrayRef, MemoryArray, RefValue
 from qdtrace.trace.regions import Region
@@ -73,7 +74,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from qdtrace.config import Options
-    from qdtrace.trace.importer.bodies import Bodies
 
 SMALL = 16
 """Values of up to this many elements may be computed in a serial task; larger ones are XLA's."""
@@ -119,7 +119,7 @@ class Stager:
     segment: Segment = field(init=False)
     conditions: tuple[Any, ...] = ()
     """Jaxpr atoms that must hold for an effect to happen: of the enclosing `qd.when`s, and that no jump was taken."""
-    bodies: Bodies = field(default_factory=dict)
+    bodies: Bodies = field(default_factory=Bodies)
     """Bodies of called functions that were imported."""
     memory_of: Mapping[Any, Any] = field(default_factory=dict[Any, Any])
     """For variables of buffers that are results: a donated argument whose memory they may have."""

@@ -6,11 +6,12 @@ here. Runs on jax 0.10 to 0.12.
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
-from jax.core import ShapedArray, Tracer
+from jax.core import ShapedArray, Tracer, eval_jaxpr
 from jax.interpreters import partial_eval
 
 # Their public home is `jax.extend`, which loads all of Pallas with them: a fifth of the time to import this package.
@@ -27,7 +28,7 @@ except ImportError:
     trace_ctx = None
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 __all__ = [
     "Jaxpr",
@@ -149,6 +150,23 @@ def lower_hijax(eqn: JaxprEqn) -> Any:
     operands = [v.aval for v in eqn.invars]
     closed = jax.make_jaxpr(lambda *xs: eqn.primitive.bind(*xs, **eqn.params))(*operands)
     return partial_eval.lower_jaxpr2(closed)  # type: ignore[attr-defined]
+
+
+_FORMULAS = {"random_gamma": ("jax._src.random.core", "_gamma_impl")}
+
+
+def formula_of(name: str) -> Callable[..., Any] | None:
+    """The function of arrays that JAX itself computes a primitive by; None where this version has none."""
+    module, attribute = _FORMULAS.get(name, ("jax._src.lax.special", f"{name}_impl"))
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError):
+        return None
+
+
+def function_of(jaxpr: Any) -> Callable[..., Sequence[Any]]:
+    """A jaxpr that is a parameter as a function of arrays."""
+    return lambda *operands: eval_jaxpr(open_jaxpr(jaxpr), constants_of(jaxpr), *operands)
 
 
 def new_var(like: Var) -> Var:

@@ -12,8 +12,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import jax.scipy.linalg as jsl
 import numpy as np
 from jax import lax
+from jax._src.lax.linalg import ormqr
 from jax.ad_checkpoint import checkpoint_name
 
 RNG = np.random.default_rng(5)
@@ -269,3 +271,69 @@ for _flag in (False, True):
     case("eigh", lambda a, f=_flag: jnp.abs(lax.linalg.eigh(a, sort_eigenvalues=f)[0]), SYMMETRIC)
     case("svd", lambda a, f=_flag: [jnp.abs(x) for x in lax.linalg.svd(a, full_matrices=f)], _floats(3, 2))
     case("svd", lambda a, f=_flag: lax.linalg.svd(a, compute_uv=False, full_matrices=f), SQUARE)
+case("qr", lambda a: jsl.qr(a, pivoting=True, mode="economic"), _floats(3, 2))
+for _left in (False, True):
+    for _flag in (False, True):
+        case("ormqr", lambda a, f=_left, t=_flag: ormqr(a, a[0], a, left=f, transpose=t), M)
+case("tridiagonal", lambda a: lax.linalg.tridiagonal(a, lower=False)[1:], SYMMETRIC)
+case("tridiagonal", lambda a: lax.linalg.tridiagonal(a, lower=True)[1:], SYMMETRIC)
+for _by in (1.0, 2.0):
+    case("symmetric_product", lambda a, b=_by: lax.linalg.symmetric_product(a, a, alpha=b, symmetrize_output=True), M)
+    case("symmetric_product", lambda a, b=_by: lax.linalg.symmetric_product(a, a, beta=b, symmetrize_output=True), M)
+
+# Windows, convolutions, transforms, samples.
+_ADD, _OWN = (0.0, lax.add), (0.0, lambda a, b: a + b + a * b)
+_POOL: dict[str, Any] = {"window_dimensions": (2, 2), "window_strides": (1, 1), "padding": "VALID"}
+_POOLS: list[dict[str, Any]] = [
+    {},
+    {"window_dimensions": (2, 3)},
+    {"window_strides": (1, 2)},
+    {"padding": ((1, 0), (0, 2))},
+    {"base_dilation": (1, 2)},
+    {"window_dilation": (1, 2)},
+]
+_PIXELS = _floats(3, 5)
+for _form in _POOLS:
+    for _start, _combine in (_ADD, (-np.inf, lax.max), (np.inf, lax.min), _OWN):
+        case(
+            "reduce_window",
+            lambda x, s=_start, c=_combine, f=_form: lax.reduce_window(x, np.float32(s), c, **{**_POOL, **f}),
+            _PIXELS,
+        )
+    for _start, _combine in ((-np.inf, lax.max), (np.inf, lax.min)):
+        _pooled = lambda x, s=_start, c=_combine, f=_form: lax.reduce_window(x, s, c, **{**_POOL, **f})  # noqa: E731
+        case("select_and_gather_add", lambda x, p=_pooled: jax.jvp(p, (x,), (2 * x + 1,))[1], _PIXELS)
+        if "base_dilation" not in _form and "window_dilation" not in _form:
+            case("select_and_scatter_add", jax.grad(lambda x, p=_pooled: jnp.sum(p(x) ** 2)), _PIXELS)
+case("reduce_window", lambda x: lax.reduce_window(x, jnp.float32(1), lambda a, b: a * b, **_POOL), _PIXELS)
+_CONVOLUTION: dict[str, Any] = {"window_strides": (1, 1), "padding": "VALID"}
+_CONVOLUTIONS: list[dict[str, Any]] = [
+    {},
+    {"window_strides": (1, 2)},
+    {"padding": ((1, 0), (0, 2))},
+    {"padding": ((0, 0), (0, 0)), "lhs_dilation": (1, 2)},
+    {"rhs_dilation": (2, 1)},
+    {"feature_group_count": 2},
+    {"batch_group_count": 2},
+    {"precision": lax.Precision.HIGHEST},
+    {"dimension_numbers": ("NHWC", "OIHW", "NHWC")},
+]
+_IMAGES, _KERNEL = _floats(2, 2, 4, 2), _floats(4, 2, 2, 1)
+for _form in _CONVOLUTIONS:
+    _depth = 1 if "feature_group_count" in _form else None
+    case(
+        "conv_general_dilated",
+        lambda x, k, f=_form, d=_depth: lax.conv_general_dilated(x, k[:, :d], **{**_CONVOLUTION, **f}),
+        _IMAGES,
+        _KERNEL,
+    )
+case(
+    "conv_general_dilated",
+    lambda x, k: lax.conv_general_dilated(x, k, **_CONVOLUTION, preferred_element_type=jnp.float32),
+    _IMAGES.astype(np.float16),
+    _KERNEL.astype(np.float16),
+)
+for _name in ("fft", "ifft", "rfft", "irfft", "fft2"):
+    case("fft", lambda x, n=_name: getattr(jnp.fft, n)(x if n == "rfft" else x + 1j * x[::-1]), A)
+for _name in ("gamma", "loggamma"):
+    case("random_gamma", lambda k, a, n=_name: getattr(jax.random, n)(jax.random.wrap_key_data(k), a), KEYS, S)

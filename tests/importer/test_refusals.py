@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from jax.extend.core import Primitive
 
-from qdtrace.errors import TraceTypeError, TraceValueError, UnsupportedError
+from qdtrace.errors import QdWarning, TraceTypeError, TraceValueError, UnsupportedError
 from qdtrace.ir.builder import Builder, ref_var
 from qdtrace.ir.types import DType
 from qdtrace.trace.importer import Importer, RefValue, def_import_rule
@@ -22,13 +22,27 @@ from tests.importer.harness import check, imported
 X = np.ones((2, 4), np.float32)
 
 
-def fft_of(x):
-    return jnp.abs(jnp.fft.fft(x))  # fft
+def schur_of(x):
+    return jax.lax.linalg.schur(x[:, None] * x)  # schur
 
 
 def calls_python(x):
-    jax.debug.callback(print, x)  # callback
-    return x
+    return jax.pure_callback(lambda v: v, x, x)  # callback
+
+
+def long_fft(x):
+    return jnp.fft.fft(jnp.tile(x, 65)).real  # long fft
+
+
+def perturbed(x):
+    return jax.lax.linalg.tridiagonal_solve(x, x, x, x[:, None], perturb_singular=True)  # perturbed
+
+
+def prints(x):
+    jax.debug.print("{}", x)  # first print
+    y = x + jax.lax.fori_loop(0, 3, lambda k, v: (jax.debug.print("{}", v), v + k)[1], x)
+    jax.debug.callback(print, y)
+    return y
 
 
 def narrow(x):
@@ -45,10 +59,6 @@ def rbg_noise(x):
 
 def e4m3(x):
     return jax.lax.reduce_precision(x, 4, 3)  # e4m3
-
-
-def complex_qr(x):
-    return jnp.linalg.qr((x[:, None] * x).astype(jnp.complex64))[0].real  # complex qr
 
 
 def root_of(x):
@@ -70,11 +80,11 @@ def line_of(marker: str) -> int:
 
 
 def test_unknown_primitive():
-    assert text_of(fft_of, X) == (
-        "the JAX primitive `fft` has no import rule\n"
-        f"  at here.py:{line_of('fft')} in fft_of\n"
-        "      return jnp.abs(jnp.fft.fft(x))  # fft\n"
-        "help: compute it outside of the loop, or teach it: qd.def_import_rule('fft', jnp_function)"
+    assert text_of(schur_of, X) == (
+        "the JAX primitive `schur` has no import rule\n"
+        f"  at here.py:{line_of('schur')} in schur_of\n"
+        "      return jax.lax.linalg.schur(x[:, None] * x)  # schur\n"
+        "help: compute it outside of the loop, or teach it: qd.def_import_rule('schur', jnp_function)"
     )
 
 
@@ -83,7 +93,7 @@ def test_the_line_is_the_users_where_a_library_is_between(depth):
     library: dict = {}
     source = "def helper(f, x, depth):\n    return f(x) if depth == 1 else helper(f, x, depth - 1)\n"
     exec(compile(source, os.path.join(sysconfig.get_path("purelib"), "library.py"), "exec"), library)
-    call = lambda x: library["helper"](jnp.fft.fft, x, depth).real  # called  # noqa: E731
+    call = lambda x: library["helper"](jax.lax.linalg.schur, x[:, None] * x, depth)[0]  # called  # noqa: E731
     assert f"  at here.py:{line_of('called  # noqa: E731')} in " in text_of(call, X)
 
 
@@ -137,10 +147,39 @@ def test_teaching_nonsense():
 
 def test_calling_python():
     assert text_of(calls_python, X) == (
-        "`debug_callback` calls Python, which a loop body cannot do\n"
+        "`pure_callback` calls Python, which a loop body cannot do\n"
         f"  at here.py:{line_of('callback')} in calls_python\n"
-        "      jax.debug.callback(print, x)  # callback\n"
+        "      return jax.pure_callback(lambda v: v, x, x)  # callback\n"
+        "help: call it outside of the loop, on whole arrays"
+    )
+
+
+def test_prints_are_left_out_with_one_warning():
+    with pytest.warns(QdWarning) as caught:
+        program = imported(prints, X)
+    np.testing.assert_array_equal(program(X)[0], 2 * X + 3)
+    (warning,) = caught
+    assert (warning.filename, warning.lineno) == (__file__, line_of("first print"))
+    assert str(warning.message) == (
+        "`jax.debug.print` and `jax.debug.callback` are left out in a loop body: a kernel cannot call Python\n"
         "help: store what you want to see in a buffer and look at it after the call"
+    )
+
+
+def test_long_transforms():
+    assert text_of(long_fft, X) == (
+        "`fft` in a loop body needs at most 256 points along an axis, got 260\n"
+        f"  at here.py:{line_of('long fft')} in long_fft\n"
+        "      return jnp.fft.fft(jnp.tile(x, 65)).real  # long fft\n"
+        "help: compute it outside of the loop"
+    )
+
+
+def test_perturbed_tridiagonal_systems():
+    assert text_of(perturbed, X).startswith(
+        "the import rule of `tridiagonal_solve` does not work with perturb_singular=True, only with "
+        "perturb_singular=False\n"
+        f"  at here.py:{line_of('perturbed')} in perturbed\n"
     )
 
 
@@ -170,11 +209,6 @@ def test_reduce_precision_of_other_formats():
     assert text_of(e4m3, X).startswith(
         "reduce_precision needs the format of f16, bf16 or f32, got 4 exponent, 3 mantissa bits\n  at here.py"
     )
-
-
-def test_complex_qr_is_refused():
-    text = text_of(complex_qr, X)
-    assert text.startswith("`qr` in a loop body needs a real matrix, got complex64")
 
 
 def test_buffer_where_a_value_is_needed():

@@ -56,7 +56,13 @@ class Body:
     """What keys tell apart by identity: it must not go before the body does."""
 
 
-Bodies = dict[Key, Body]
+class Bodies(dict[Key, Body]):
+    """The bodies of one trace."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left_out: set[str] = set()
+        """Primitives without a meaning for a kernel that the user was warned of."""
 
 
 def operands_of(values: Sequence[Value]) -> Operands | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qdtrace.errors import UnsupportedError
+from qdtrace.errors import QdWarning, UnsupportedError
 from qdtrace.trace import compat
 from qdtrace.trace.importer.registry import PLACED, rule
 from qdtrace.trace.importer.scalars import constant
@@ -78,12 +79,27 @@ def platform_index(imp: Importer, eqn: Any, *, platforms: Sequence[Sequence[str]
     )
 
 
-@rule("debug_callback", "debug_print", "pure_callback", "io_callback", takes_all="the rule refuses the primitive")
+@rule("debug_callback", "debug_print", takes_all="the rule leaves the equation out")
+def debug_callback(imp: Importer, eqn: Any, *operands: Value, **_: Any) -> list[Value]:
+    """Left out, with a warning at the first one of a trace."""
+    if "debug" not in imp.bodies.left_out:
+        imp.bodies.left_out.add("debug")
+        imp.locate()
+        loc = imp.builder.loc
+        text = (
+            "`jax.debug.print` and `jax.debug.callback` are left out in a loop body: a kernel cannot call Python\n"
+            "help: store what you want to see in a buffer and look at it after the call"
+        )
+        warnings.warn_explicit(text, QdWarning, loc.file if loc else "<unknown>", loc.line if loc else 0)
+    return []
+
+
+@rule("pure_callback", "io_callback", takes_all="the rule refuses the primitive")
 def callback(imp: Importer, eqn: Any, *operands: Value, **_: Any) -> Any:
     """Python cannot be called from a kernel."""
     imp.locate()
     raise UnsupportedError(
         f"`{eqn.primitive.name}` calls Python, which a loop body cannot do",
         loc=imp.builder.loc,
-        help="store what you want to see in a buffer and look at it after the call",
+        help="call it outside of the loop, on whole arrays",
     )

@@ -31,10 +31,10 @@ from qdtrace.trace.importer import (  # noqa: F401 - rules register themselves
     special,
     structural,
 )
-from qdtrace.trace.importer.bodies import body_of, copy_of, operands_of
+from qdtrace.trace.importer.bodies import Bodies, body_of, copy_of, operands_of
 from qdtrace.trace.importer.implementations import implementation_of, is_foreign
 from qdtrace.trace.importer.memory import MemoryOps
-from qdtrace.trace.importer.registry import DECOMPOSITIONS, RULES, TAUGHT, traced_rule
+from qdtrace.trace.importer.registry import RULES, TAUGHT, decomposition_of, traced_rule
 from qdtrace.trace.importer.scalars import constant
 from qdtrace.trace.importer.values import (
     ArrayRef,
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
     from qdtrace.ir.builder import Builder
     from qdtrace.ir.program import Loc, Var
-    from qdtrace.trace.importer.bodies import Bodies, Key, Operands
+    from qdtrace.trace.importer.bodies import Key, Operands
     from qdtrace.trace.regions import Region
 
 PLAIN: dict[Any, DType] = {d.numpy: d for d in DType}
@@ -81,7 +81,7 @@ class Importer(MemoryOps):
         bounds: str = "raise",
     ) -> None:
         super().__init__(builder, hoist, index_dtype, scalar_budget)
-        self.bodies = {} if bodies is None else bodies
+        self.bodies = Bodies() if bodies is None else bodies
         self.bounds = bounds
         self.calls = 0
         """Called functions around the current equation."""
@@ -233,12 +233,13 @@ class Importer(MemoryOps):
 
     def _without_rule(self, eqn: Any, values: list[Value]) -> Any:
         name = eqn.primitive.name
-        fn, params = TAUGHT.get(name), eqn.params
-        if fn is None and name in DECOMPOSITIONS:
-            found = DECOMPOSITIONS[name]
-            fn, params = found.run, found.keywords(self, eqn)
+        fn, params, vanish = TAUGHT.get(name), eqn.params, False
+        if fn is None:
+            found = decomposition_of(name)
+            if found is not None:
+                fn, params, vanish = found.run, found.keywords(self, eqn), found.zeros_vanish
         if fn is not None:
-            outside, self.zeros_vanish = self.zeros_vanish, name not in TAUGHT
+            outside, self.zeros_vanish = self.zeros_vanish, vanish
             try:
                 results = self.decomposed(fn, [v.aval for v in eqn.invars], params, values)
             finally:
@@ -265,8 +266,13 @@ class Importer(MemoryOps):
     def decomposed(
         self, fn: Callable[..., Any], avals: Sequence[Any], params: dict[str, Any], values: list[Value]
     ) -> Any:
-        """Results of a jnp function, inlined."""
-        return self.call(traced_rule(fn, avals, params), values)
+        """Results of a jnp function, inlined; what it refuses is refused at the user's line."""
+        try:
+            closed = traced_rule(fn, avals, params)
+        except UnsupportedError as error:
+            self.locate()
+            raise UnsupportedError(error.rule, loc=self.builder.loc, notes=error.notes, help=error.help) from None
+        return self.call(closed, values)
 
     def call(self, closed: Any, values: Sequence[Value]) -> list[Value]:
         """Inlines a called function; its equations keep the line of the call. See `bodies`."""

@@ -14,7 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from qdtrace.errors import UnsupportedError
 from qdtrace.trace.importer.registry import decomposition
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ UNROLLED = 6
 """Steps over at most this many rows or columns are written out."""
 
 
-def _batched(core: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def batched(core: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Maps a function of matrices (or of operands of rank `core`) over leading axes."""
 
     def wrap(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -50,23 +49,17 @@ def steps(count: int, body: Callable[[Any, Any], Any], state: Any) -> Any:
     return lax.fori_loop(0, count, body, state)
 
 
-def _outer(u: Any, v: Any) -> Any:
+def outer(u: Any, v: Any) -> Any:
     """u v^T as a contraction, in which constant zeros cost nothing (see `contraction`)."""
     return lax.dot_general(u[:, None], v[None, :], (((1,), (0,)), ((), ())))
 
 
-def _conj(x: Any) -> Any:
+def conj(x: Any) -> Any:
     return jnp.conj(x) if jnp.iscomplexobj(x) else x
 
 
-def _real_only(name: str, a: Any) -> None:
-    if jnp.iscomplexobj(a):
-        raise UnsupportedError(f"`{name}` in a loop body needs a real matrix, got {a.dtype}",
-                               help="compute it outside of the loop")  # fmt: skip
-
-
 @decomposition("lu")
-@_batched(2)
+@batched(2)
 def lu(a: Any) -> Any:
     """(factors, pivots, permutation) with partial pivoting."""
     m, n = a.shape
@@ -78,19 +71,19 @@ def lu(a: Any) -> Any:
             p = (jnp.argmax(jnp.abs(a[k:, k])) + k).astype(jnp.int32)
         else:
             p = jnp.argmax(jnp.where(rows >= k, jnp.abs(a[:, k]), -1)).astype(jnp.int32)
-        a, permutation = _swap(a, k, p), _swap(permutation, k, p)
+        a, permutation = swap(a, k, p), swap(permutation, k, p)
         pivots = pivots.at[k].set(p)
         below = rows > k
         factor = jnp.where(below, a[:, k] / a[k, k], jnp.zeros_like(a[:, k]))
         right = jnp.where(jnp.arange(n) > k, a[k], jnp.zeros_like(a[k]))
-        a = a - _outer(factor, right)
+        a = a - outer(factor, right)
         return a.at[:, k].set(jnp.where(below, factor, a[:, k])), pivots, permutation
 
     count = min(m, n)
     return steps(count, step, (a, jnp.zeros(count, jnp.int32), rows))
 
 
-def _swap(a: Any, k: Any, p: Any) -> Any:
+def swap(a: Any, k: Any, p: Any) -> Any:
     """Rows k and p exchanged."""
     if isinstance(k, int):
         top = a[k]
@@ -105,21 +98,21 @@ def _swap(a: Any, k: Any, p: Any) -> Any:
 
 
 @decomposition("lu_pivots_to_permutation")
-@_batched(1)
+@batched(1)
 def lu_pivots_to_permutation(pivots: Any, *, permutation_size: int) -> Any:
     """Row exchanges as a permutation."""
-    return steps(pivots.shape[0], lambda k, p: _swap(p, k, pivots[k]), jnp.arange(permutation_size, dtype=pivots.dtype))
+    return steps(pivots.shape[0], lambda k, p: swap(p, k, pivots[k]), jnp.arange(permutation_size, dtype=pivots.dtype))
 
 
 @decomposition("cholesky")
-@_batched(2)
+@batched(2)
 def cholesky(a: Any) -> Any:
     """Lower factor, column by column; NaN when not positive definite."""
     n = a.shape[0]
     rows = jnp.arange(n)
 
     def step(k: Any, lower: Any) -> Any:
-        column = a[:, k] - lower @ _conj(lower[k])
+        column = a[:, k] - lower @ conj(lower[k])
         root = jnp.sqrt(column[k].real if jnp.iscomplexobj(column) else column[k])
         scaled = jnp.where(rows > k, column / root, jnp.zeros_like(column))
         return lower.at[:, k].set(jnp.where(rows == k, root.astype(a.dtype), scaled))
@@ -128,13 +121,13 @@ def cholesky(a: Any) -> Any:
 
 
 @decomposition("triangular_solve")
-@_batched(2)
+@batched(2)
 def triangular_solve(
     a: Any, b: Any, *, left_side: bool, lower: bool, transpose_a: bool, conjugate_a: bool, unit_diagonal: bool
 ) -> Any:
     """Substitution, row by row."""
     if conjugate_a:
-        a = _conj(a)
+        a = conj(a)
     if transpose_a:
         a, lower = a.T, not lower
     if not left_side:
@@ -155,43 +148,87 @@ def triangular_solve(
     return x if left_side else x.T
 
 
+def reflector(column: Any, k: Any) -> tuple[Any, Any, Any]:
+    """(v, tau, beta) of the reflection 1 - tau v v^H whose adjoint turns a column into (kept, beta, 0, ...).
+
+    v is one at k and zero above, beta is real; signs are those of LAPACK.
+    """
+    rows = jnp.arange(column.shape[0])
+    column = jnp.where(rows >= k, column, jnp.zeros_like(column))
+    tail = jnp.where(rows > k, column, jnp.zeros_like(column))
+    largest = jnp.max(_size(column))
+    scale = jnp.where(largest > 0, largest, jnp.ones_like(largest))
+    alpha, tail = column[k] / scale, tail / scale
+    rest = jnp.sum(_squared(tail))
+    norm = jnp.sqrt(_squared(alpha) + rest)
+    flat = (rest == 0) & (alpha.imag == 0) if jnp.iscomplexobj(alpha) else rest == 0
+    beta = jnp.where(flat, alpha.real, jnp.where(alpha.real >= 0, -norm, norm))
+    head = jnp.where(flat, jnp.ones_like(alpha), alpha - beta)
+    v = jnp.where(rows == k, jnp.ones_like(column), tail / head)
+    v = jnp.where(rows >= k, v, jnp.zeros_like(v))
+    tau = jnp.where(flat, jnp.zeros_like(alpha), (beta - alpha) / jnp.where(flat, jnp.ones_like(beta), beta))
+    return v, tau, beta * scale
+
+
+def _size(x: Any) -> Any:
+    """The larger part of a complex number, the size of a real one."""
+    return jnp.maximum(jnp.abs(x.real), jnp.abs(x.imag)) if jnp.iscomplexobj(x) else jnp.abs(x)
+
+
+def _squared(x: Any) -> Any:
+    return x.real * x.real + x.imag * x.imag if jnp.iscomplexobj(x) else x * x
+
+
+def reflected(v: Any, tau: Any, a: Any) -> Any:
+    """(1 - tau v v^H) a; the adjoint for a conjugate tau."""
+    return a - outer(tau * v, conj(v) @ a)
+
+
+def reflected_from_right(v: Any, tau: Any, a: Any) -> Any:
+    """a (1 - tau v v^H)."""
+    return a - outer(a @ v, tau * conj(v))
+
+
 def _reflect(a: Any, q: Any, k: Any) -> tuple[Any, Any, Any]:
     """One Householder step: column k of `a` below the diagonal becomes zero, `q` collects the reflections."""
-    m = a.shape[0]
-    rows = jnp.arange(m)
-    column = jnp.where(rows >= k, a[:, k], jnp.zeros_like(a[:, k]))
-    tail = jnp.where(rows > k, column, jnp.zeros_like(column))
-    largest = jnp.max(jnp.abs(column))
-    scale = jnp.where(largest > 0, largest, jnp.ones_like(largest))
-    alpha, rest = column[k] / scale, jnp.sum((tail / scale) ** 2)
-    norm = jnp.sqrt(alpha * alpha + rest)
-    flat = rest == 0
-    beta = jnp.where(flat, alpha, jnp.where(alpha >= 0, -norm, norm))
-    head = jnp.where(flat, jnp.ones_like(alpha), alpha - beta)
-    v = jnp.where(rows == k, jnp.ones_like(column), (tail / scale) / head)
-    v = jnp.where(rows >= k, v, jnp.zeros_like(v))
-    tau = jnp.where(flat, jnp.zeros_like(beta), (beta - alpha) / jnp.where(flat, jnp.ones_like(beta), beta))
-    a = a - _outer(tau * v, v @ a)
-    a = a.at[:, k].set(jnp.where(rows > k, jnp.zeros_like(column), jnp.where(rows == k, beta * scale, a[:, k])))
-    return a, q - _outer(q @ v, tau * v), beta * scale
+    rows = jnp.arange(a.shape[0])
+    v, tau, beta = reflector(a[:, k], k)
+    a = reflected(v, conj(tau), a)
+    column = jnp.where(rows > k, jnp.zeros_like(v), jnp.where(rows == k, beta.astype(a.dtype), a[:, k]))
+    return a.at[:, k].set(column), reflected_from_right(v, tau, q), beta
 
 
-@decomposition("qr", assumes={"pivoting": False}, ignores={"use_magma": "it chooses a library for GPUs"})
-@_batched(2)
-def qr(a: Any, *, full_matrices: bool) -> Any:
-    """(Q, R) by Householder reflections, signs as in LAPACK."""
-    _real_only("qr", a)
+@decomposition("qr", ignores={"use_magma": "it chooses a library for GPUs"})
+@batched(2)
+def qr(a: Any, *, full_matrices: bool, pivoting: bool = False) -> Any:
+    """(Q, R) by Householder reflections, signs as in LAPACK; with pivoting also the order of columns."""
     m, n = a.shape
-    q, r = jnp.eye(m, dtype=a.dtype), a
+    order = jnp.arange(n, dtype=jnp.int32)
+    # the last row of a complex matrix is turned until its diagonal entry is real
+    count = min(m if jnp.iscomplexobj(a) else m - 1, n)
 
     def step(k: Any, state: Any) -> Any:
-        r, q = state
+        r, q, order = state
+        if pivoting:
+            p = largest_column(r, k)
+            r, order = swap(r.T, k, p).T, swap(order, k, p)
         r, q, _ = _reflect(r, q, k)
-        return r, q
+        return r, q, order
 
-    r, q = steps(min(m - 1, n) if m > 1 else 0, step, (r, q))
+    r, q, order = steps(min(m, n) if pivoting else count, step, (a, jnp.eye(m, dtype=a.dtype), order))
     kept = m if full_matrices else min(m, n)
-    return q[:, :kept], jnp.triu(r[:kept])
+    result = q[:, :kept], jnp.triu(r[:kept])
+    return (*result, order) if pivoting else result
+
+
+def largest_column(a: Any, k: Any) -> Any:
+    """The column from k on that is longest below row k."""
+    m, n = a.shape
+    below = jnp.where((jnp.arange(m) >= k)[:, None], a, jnp.zeros_like(a))
+    largest = jnp.max(_size(below))
+    below = below / jnp.where(largest > 0, largest, jnp.ones_like(largest))
+    lengths = jnp.where(jnp.arange(n) >= k, jnp.sum(_squared(below), 0), -1)
+    return jnp.argmax(lengths).astype(jnp.int32)
 
 
 def _sweeps(n: int, dtype: Any) -> int:
@@ -210,9 +247,20 @@ def _rotation(difference: Any, twice: Any) -> tuple[Any, Any]:
     return c, t * c
 
 
-def _turn(a: Any, p: Any, q: Any, c: Any, s: Any) -> Any:
-    """Columns p and q of `a` rotated."""
+def _phase(x: Any) -> tuple[Any, Any]:
+    """(size, conjugate direction) of a number; a real one is left as it is, in direction None."""
+    if not jnp.iscomplexobj(x):
+        return x, None
+    size = jnp.abs(x)
+    zero = size == 0
+    direction = conj(x) / jnp.where(zero, jnp.ones_like(size), size)
+    return size, jnp.where(zero, jnp.ones_like(x), direction)
+
+
+def _turn(a: Any, p: Any, q: Any, c: Any, s: Any, direction: Any) -> Any:
+    """Columns p and q of `a` rotated, column q multiplied by a direction before."""
     x, y = a[:, p], a[:, q]
+    y = y if direction is None else y * direction
     return a.at[:, p].set(c * x - s * y).at[:, q].set(s * x + c * y)
 
 
@@ -230,6 +278,10 @@ def _sweep(n: int, rotate: Callable[[Any, Any, Any], Any], state: Any) -> Any:
 
 def _sorted_columns(key: Any, *matrices: Any) -> list[Any]:
     """Keys upwards, columns of the matrices with them."""
+    if any(map(jnp.iscomplexobj, matrices)):
+        parts = [p for m in matrices for p in (m.real, m.imag)]
+        key, *parts = _sorted_columns(key, *parts)
+        return [key, *(lax.complex(*parts[k : k + 2]) for k in range(0, len(parts), 2))]
     rows = [m[i] for m in matrices for i in range(m.shape[0])]
     out = lax.sort((key, *rows), num_keys=1)
     result, at = [out[0]], 1
@@ -244,67 +296,67 @@ def _sorted_columns(key: Any, *matrices: Any) -> list[Any]:
     assumes={"subset_by_index": None},
     ignores={"sort_eigenvalues": "they are sorted in any case", "algorithm": _ALGORITHM},
 )
-@_batched(2)
+@batched(2)
 def eigh(a: Any, *, lower: bool) -> Any:
-    """(eigenvectors, eigenvalues upwards) of a symmetric matrix by cyclic Jacobi rotations."""
-    _real_only("eigh", a)
+    """(eigenvectors, eigenvalues upwards) of a Hermitian matrix by cyclic Jacobi rotations."""
     n = a.shape[0]
-    half = jnp.tril(a, -1) if lower else jnp.triu(a, 1).T
-    a = half + half.T + jnp.diag(jnp.diag(a))
+    half = jnp.tril(a, -1) if lower else conj(jnp.triu(a, 1)).T
+    a = half + conj(half).T + jnp.diag(jnp.diag(a).real.astype(a.dtype))
     if n == 1:
-        return jnp.ones_like(a), a[0]
+        return jnp.ones_like(a), a[0].real
 
     def rotate(p: Any, q: Any, state: Any) -> Any:
         a, v = state
-        c, s = _rotation(a[q, q] - a[p, p], 2 * a[p, q])
-        a = _turn(_turn(a, p, q, c, s).T, p, q, c, s)
-        return a, _turn(v, p, q, c, s)
+        size, direction = _phase(a[p, q])
+        c, s = _rotation((a[q, q] - a[p, p]).real, 2 * size)
+        a = _turn(conj(_turn(a, p, q, c, s, direction)).T, p, q, c, s, direction)
+        return a, _turn(v, p, q, c, s, direction)
 
     state = (a, jnp.eye(n, dtype=a.dtype))
     a, v = lax.fori_loop(0, _sweeps(n, a.dtype), lambda _, s: _sweep(n, rotate, s), state)
-    w, v = _sorted_columns(jnp.diag(a), v)
+    w, v = _sorted_columns(jnp.diag(a).real, v)
     return v, w
 
 
 @decomposition("svd", assumes={"subset_by_index": None}, ignores={"algorithm": _ALGORITHM})
-@_batched(2)
+@batched(2)
 def svd(a: Any, *, full_matrices: bool, compute_uv: bool) -> Any:
-    """(singular values downwards, U, V^T) by one-sided Jacobi; U from a QR of the rotated columns, so that it is
+    """(singular values downwards, U, V^H) by one-sided Jacobi; U from a QR of the rotated columns, so that it is
     orthogonal for a singular matrix too."""
-    _real_only("svd", a)
     if a.shape[0] < a.shape[1]:
-        s, u, v = _tall_svd(a.T, full_matrices, compute_uv)
-        return (s, v, u.T) if compute_uv else (s,)
+        s, u, v = _tall_svd(conj(a).T, full_matrices, compute_uv)
+        return (s, v, conj(u).T) if compute_uv else (s,)
     s, u, v = _tall_svd(a, full_matrices, compute_uv)
-    return (s, u, v.T) if compute_uv else (s,)
+    return (s, u, conj(v).T) if compute_uv else (s,)
 
 
 def _tall_svd(a: Any, full: bool, vectors: bool) -> tuple[Any, Any, Any]:
     m, n = a.shape
-    largest = jnp.max(jnp.abs(a))
+    largest = jnp.max(_size(a))
     scale = jnp.where(largest > 0, largest, jnp.ones_like(largest))
     a = a / scale
 
     def rotate(p: Any, q: Any, state: Any) -> Any:
         a, v = state
         x, y = a[:, p], a[:, q]
-        c, s = _rotation(jnp.vdot(y, y) - jnp.vdot(x, x), 2 * jnp.vdot(x, y))
-        return _turn(a, p, q, c, s), _turn(v, p, q, c, s)
+        size, direction = _phase(jnp.vdot(x, y))
+        c, s = _rotation(jnp.sum(_squared(y)) - jnp.sum(_squared(x)), 2 * size)
+        return _turn(a, p, q, c, s, direction), _turn(v, p, q, c, s, direction)
 
     state = (a, jnp.eye(n, dtype=a.dtype))
     if n > 1:
         state = lax.fori_loop(0, _sweeps(n, a.dtype), lambda _, s: _sweep(n, rotate, s), state)
     a, v = state
     # Squares of small columns underflow; norms relative to the largest entry of the column do not.
-    tops = jnp.max(jnp.abs(a), axis=0)
+    tops = jnp.max(_size(a), axis=0)
     safe = jnp.where(tops > 0, tops, jnp.ones_like(tops))
-    norms = tops * jnp.sqrt(jnp.sum((a / safe) ** 2, axis=0))
+    norms = tops * jnp.sqrt(jnp.sum(_squared(a / safe), axis=0))
     if not vectors:
         (falling,) = lax.sort((-norms,), num_keys=1)
         return -falling * scale, a, v
     falling, a, v = _sorted_columns(-norms, a, v)
     u = jnp.eye(m, dtype=a.dtype)
-    signs = jnp.ones(n, a.dtype)
+    signs = jnp.ones(n, norms.dtype)
 
     def step(k: Any, state: Any) -> Any:
         r, u, signs = state
@@ -313,7 +365,7 @@ def _tall_svd(a: Any, full: bool, vectors: bool) -> tuple[Any, Any, Any]:
 
     _, u, signs = steps(n, step, (a, u, signs))
     if full and m > n:
-        signs = jnp.concatenate([signs, jnp.ones(m - n, a.dtype)])
+        signs = jnp.concatenate([signs, jnp.ones(m - n, signs.dtype)])
     else:
         u = u[:, :n]
     return -falling * scale, u * signs, v

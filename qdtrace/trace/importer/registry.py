@@ -10,6 +10,7 @@ is none of these, as a new release of JAX may add, is refused by its name.
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -49,6 +50,8 @@ class Rule:
     """Parameter -> the value that the rule is right for."""
     takes_all: str = ""
     """Why the rule is right whatever the parameters are."""
+    zeros_vanish: bool = False
+    """In contractions of a decomposition a product with a constant zero is nothing, whatever the other factor is."""
 
     def keywords(self, imp: Importer, eqn: Any) -> dict[str, Any]:
         """The parameters of an equation that the rule reads; refuses what it does not account for."""
@@ -89,6 +92,27 @@ def _refused(imp: Importer, eqn: Any, what: str) -> UnsupportedError:
 RULES: dict[str, Rule] = {}
 DECOMPOSITIONS: dict[str, Rule] = {}
 TAUGHT: dict[str, Callable[..., Any]] = {}
+RARE: dict[str, str] = {
+    primitive: f"qdtrace.trace.importer.{module}"
+    for module, primitives in {
+        "convolution": ("conv_general_dilated",),
+        "factorisations": (
+            "geqrf", "geqp3", "householder_product", "ormqr", "hessenberg", "tridiagonal", "tridiagonal_solve",
+            "cholesky_update", "symmetric_product",
+        ),
+        "fourier": ("fft",),
+        "gammas": (
+            "igamma", "igammac", "igamma_grad_a", "random_gamma", "random_gamma_grad", "regularized_incomplete_beta",
+            "polygamma", "zeta",
+        ),
+        "windows": (
+            "reduce_window", "reduce_window_sum", "reduce_window_max", "reduce_window_min", "select_and_scatter_add",
+            "select_and_gather_add",
+        ),
+    }.items()
+    for primitive in primitives
+}  # fmt: skip
+"""Primitives whose decompositions are in modules that are loaded when a program has one of them."""
 _traced: dict[Any, Any] = {}
 
 
@@ -98,6 +122,7 @@ def _register(
     ignores: Mapping[str, str] | None,
     assumes: Mapping[str, Any] | None,
     takes_all: str,
+    zeros_vanish: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def register(fn: Callable[..., Any]) -> Callable[..., Any]:
         parameters = inspect.signature(fn).parameters.values()
@@ -109,7 +134,7 @@ def _register(
             )
         needed = frozenset(p.name for p in keywords if p.default is p.empty)
         reads = frozenset(p.name for p in keywords)
-        made = Rule(fn, needed, reads, ignores or {}, assumes or {}, takes_all)
+        made = Rule(fn, needed, reads, ignores or {}, assumes or {}, takes_all, zeros_vanish)
         table.update(dict.fromkeys(names, made))
         return fn
 
@@ -135,9 +160,13 @@ def decomposition(
     ignores: Mapping[str, str] | None = None,
     assumes: Mapping[str, Any] | None = None,
     takes_all: str = "",
+    zeros_vanish: bool = True,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Registers a jnp function that computes primitives of these names; parameters as for `rule`."""
-    return _register(DECOMPOSITIONS, names, ignores, assumes, takes_all)
+    """Registers a jnp function that computes primitives of these names; parameters as for `rule`.
+
+    `zeros_vanish=False` where constant zeros in a contraction are the user's, and not of what a step leaves alone.
+    """
+    return _register(DECOMPOSITIONS, names, ignores, assumes, takes_all, zeros_vanish)
 
 
 def def_import_rule(primitive: Primitive | str, fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -155,6 +184,19 @@ def def_import_rule(primitive: Primitive | str, fn: Callable[..., Any]) -> Calla
         )
     TAUGHT[name] = fn
     return fn
+
+
+def decomposition_of(name: str) -> Rule | None:
+    """The built-in jnp function that computes a primitive; None without one."""
+    if name in RARE and name not in DECOMPOSITIONS:
+        importlib.import_module(RARE[name])
+    return DECOMPOSITIONS.get(name)
+
+
+def load_rare() -> None:
+    """Registers the decompositions of every module in `RARE`."""
+    for module in RARE.values():
+        importlib.import_module(module)
 
 
 def traced_rule(fn: Callable[..., Any], avals: Sequence[Any], params: dict[str, Any]) -> Any:

@@ -1,0 +1,144 @@
+"""Packed factorisations against LAPACK, as JAX calls it; complex matrices; tridiagonal systems."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import jax.scipy.linalg as jsl
+import numpy as np
+import pytest
+from jax._src.lax import linalg as private
+from jax.lax import linalg
+
+from tests.importer.harness import check, imported
+
+RNG = np.random.default_rng(13)
+DTYPES = {"f32": np.float32, "c64": np.complex64, "f64": np.float64, "c128": np.complex128}
+SHAPES = [(1, 1), (3, 3), (4, 2), (2, 4), (7, 7)]
+# Backward stable methods at norms of about one: see test_linalg.
+ULPS = 200
+
+
+@pytest.fixture(params=DTYPES)
+def dtype(request):
+    with jax.enable_x64(request.param.endswith(("f64", "c128"))):
+        yield DTYPES[request.param]
+
+
+def numbers(dtype, *shape: int) -> np.ndarray:
+    a = RNG.normal(size=shape) / 2
+    return (a + (1j * RNG.normal(size=shape) / 2 if np.issubdtype(dtype, np.complexfloating) else 0)).astype(dtype)
+
+
+def like_jax(fn, *args) -> None:
+    eps = np.finfo(args[0].dtype).eps
+    check(fn, *args, rtol=ULPS * eps, atol=ULPS * eps)
+
+
+def adjoint(a):
+    return np.conj(np.swapaxes(a, -1, -2))
+
+
+def close(got, want, dtype):
+    np.testing.assert_allclose(got, want, rtol=0, atol=ULPS * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_reflections(shape, dtype):
+    a = numbers(dtype, 2, *shape)
+    like_jax(private.geqrf, a)
+    if shape[0] < shape[1]:
+        return
+    packed, taus = (np.asarray(x) for x in private.geqrf(a))
+    like_jax(linalg.householder_product, packed, taus)
+    left, right = numbers(dtype, 2, shape[0], 2), numbers(dtype, 2, 2, shape[0])
+    for transpose in (False, True):
+        options = {"transpose": transpose}
+        like_jax(lambda a, t, c, options=options: private.ormqr(a, t, c, left=True, **options), packed, taus, left)
+        like_jax(lambda a, t, c, options=options: private.ormqr(a, t, c, left=False, **options), packed, taus, right)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_orthogonal_triangular(shape, dtype):
+    a = numbers(dtype, 2, *shape)
+    like_jax(lambda a: (jnp.linalg.qr(a), jnp.linalg.qr(a, mode="complete")), a)
+    like_jax(lambda a: jsl.qr(a, pivoting=True, mode="economic"), a)
+
+
+def test_pivoting_keeps_marked_columns_in_front():
+    a = numbers(np.float32, 2, 4, 4)
+    like_jax(lambda a: private.geqp3(a, jnp.array([0, 0, 1, 0], jnp.int32)), a)
+
+
+def test_reflections_of_zeros():
+    like_jax(private.geqrf, np.zeros((1, 3, 3), np.float32))
+    like_jax(private.geqrf, np.zeros((1, 3, 3), np.complex64))
+
+
+@pytest.mark.parametrize("n", [2, 3, 7])
+def test_hessenberg_and_tridiagonal_forms(n, dtype):
+    a = numbers(dtype, 2, n, n)
+    like_jax(lambda a: jsl.hessenberg(a, calc_q=True), a)
+    hermitian = (a + adjoint(a)) / 2
+    like_jax(lambda a: linalg.tridiagonal(a, lower=True), hermitian)
+    like_jax(lambda a: linalg.tridiagonal(a, lower=False), hermitian)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 8])
+def test_tridiagonal_systems(n, dtype):
+    dl, d, du, b = (numbers(dtype, 3, n) for _ in range(4))
+    b = numbers(dtype, 3, n, 2)
+    d[0, 0] = 0 if n > 1 else 1  # needs an exchange of rows
+    dense = np.zeros((3, n, n), dtype) + np.eye(n) * d[:, None]
+    dense += np.eye(n, k=-1) * dl[..., None] + np.eye(n, k=1) * du[..., None]
+    (x,) = imported(linalg.tridiagonal_solve, dl, d, du, b)(dl, d, du, b)
+    wide = np.linalg.solve(dense.astype(complex), b.astype(complex))
+    error = np.abs(x - wide).max((1, 2)) / np.abs(wide).max((1, 2))
+    assert np.all(error <= 4 * n * np.linalg.cond(dense) * np.finfo(dtype).eps)
+
+
+def test_singular_tridiagonal_systems():
+    d = np.array([[0.0, 1.0], [1.0, 1.0]], np.float32)
+    off = np.array([[0.0, 0.0], [1.0, 1.0]], np.float32)
+    like_jax(linalg.tridiagonal_solve, off, d, off, np.ones((2, 2, 1), np.float32))
+
+
+@pytest.mark.parametrize("n", [1, 3, 7])
+def test_eigenvalues_of_hermitian_matrices(n, dtype):
+    a = numbers(dtype, 3, n, n)
+    h = (a + adjoint(a)) / 2
+    h[0] = 0
+    for lower in (True, False):
+        part = np.tril(h) if lower else np.triu(h)
+        f = lambda a, lower=lower: private.eigh(a, lower=lower, symmetrize_input=False)  # noqa: E731
+        v, w = imported(f, part)(part)
+        assert (v.dtype, w.dtype) == (h.dtype, h.real.dtype)
+        close(w, np.linalg.eigvalsh(h.astype(complex)), dtype)
+        close((v * w[:, None]) @ adjoint(v), h, dtype)
+        close(adjoint(v) @ v, np.broadcast_to(np.eye(n), h.shape), dtype)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_singular_values(shape, dtype):
+    a = numbers(dtype, 3, *shape)
+    a[0] = 1
+    for full in (False, True):
+        u, s, v = imported(lambda a, full=full: jnp.linalg.svd(a, full_matrices=full), a)(a)
+        k = min(shape)
+        close(s, np.linalg.svd(a.astype(complex), compute_uv=False), dtype)
+        close((u[..., :k] * s[:, None]) @ v[:, :k], a, dtype)
+        for q in (u, adjoint(v)):
+            close(adjoint(q) @ q, np.broadcast_to(np.eye(q.shape[2]), (3, q.shape[2], q.shape[2])), dtype)
+
+
+def test_functions_built_of_them():
+    a = numbers(np.complex64, 2, 3, 3)
+    like_jax(lambda a: (jnp.linalg.pinv(a), jnp.linalg.cond(a), jnp.linalg.norm(a, 2)), a)
+
+
+def test_updates():
+    a, w = numbers(np.float32, 2, 3, 3), numbers(np.float32, 2, 3)
+    spd = a @ adjoint(a) + np.eye(3, dtype=np.float32)
+    (got,) = imported(linalg.cholesky_update, adjoint(np.linalg.cholesky(spd)), w)(adjoint(np.linalg.cholesky(spd)), w)
+    close(adjoint(got) @ got, spd + w[:, :, None] * w[:, None], np.float32)
+    like_jax(lambda a: linalg.symmetric_product(a[:2], a[:2, :2], alpha=2.0, beta=3.0, symmetrize_output=True), a)
