@@ -13,6 +13,7 @@ from qdtrace.passes.contract import Contract
 from qdtrace.passes.dead_code import DeadCode
 from qdtrace.passes.dead_stores import DeadStores
 from qdtrace.passes.fuse_tasks import FuseTasks
+from qdtrace.passes.hoist_bounds import HoistBounds
 from qdtrace.passes.join_branches import JoinBranches
 from qdtrace.passes.loop_invariant import LoopInvariant
 from qdtrace.passes.loop_places import LoopPlaces
@@ -49,6 +50,7 @@ PASSES: Mapping[str, Callable[[Options], Pass]] = {
     "constant_extraction": lambda options: ConstantExtraction(),
     "dead_code": lambda options: DeadCode(),
     "prove_bounds": lambda options: ProveBounds(),
+    "hoist_bounds": lambda options: HoistBounds(),
     "fuse_tasks": lambda options: fuse_for(options),
     "contract": lambda options: Contract(),
     "loop_places": lambda options: LoopPlaces(options.fast_math),
@@ -110,6 +112,8 @@ def stages(options: Options, observers: Sequence[Observer] = (), *, each_pass: b
         simplify,
         # On values that loops carry; then branches and clamps of indices that it has decided fold.
         ProveBounds(),
+        # What is not proven of the index of a loop is checked before it.
+        HoistBounds(),
         # Again, because indices that simplify found to be constant let more private arrays go; and what they held
         # may be constant in turn. Without a new cell to promote neither of the two runs again.
         PromoteCells(),

@@ -1,8 +1,8 @@
 """One static HTML page that shows programs after each stage, with what the stage changed marked.
 
 On the left the stages with their sizes, on the right their text: added lines green, removed ones red, changed ones
-yellow with what they were as tooltip; every line names its source line. Then the decisions of task fusion and the
-launches.
+yellow with what they were as tooltip; every line names its source line. Then the decisions of task fusion, the
+accesses with their proofs, and the launches.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from itertools import groupby
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from qdtrace.analysis.checked import indexed_accesses
 from qdtrace.analysis.traffic import program_traffic, task_traffic
 from qdtrace.ir.walk import walk_program
 from qdtrace.passes.fusion_decisions import Decision, short_loc
@@ -73,6 +74,7 @@ def report_page(title: str, records: Sequence[StageRecord]) -> str:
         body += [_section(row, first=row is rows[0]) for row in rows]
         body.append(_decisions(record.decisions))
         if record.stages:
+            body.append(_indices(record))
             body.append(_launches(record))
     template = files("qdtrace.data").joinpath("report.html").read_text(encoding="utf-8")
     parts = {"title": escape(title), "menu": "\n".join(menu), "body": "\n".join(body)}
@@ -153,6 +155,22 @@ def _decisions(decisions: Sequence[Decision]) -> str:
     ]
     head = "<tr><th>tasks</th><th>verdict</th><th>reason</th><th>lines</th></tr>"
     return f"<h3>Fusion decisions</h3>\n<table>{head}\n" + "\n".join(rows) + "\n</table>"
+
+
+def _indices(record: StageRecord) -> str:
+    """Which accesses are proven to be in range, and which are checked."""
+    found = indexed_accesses(record.stages[0][1], record.stages[-1][1])
+    if not found:
+        return ""
+    proven = sum(a.count for a in found if not a.axes)
+    rows: list[str] = []
+    for a in found:
+        verdict = "checked: axis " + ", ".join(map(str, a.axes)) if a.axes else "proven"
+        cells = (a.buffer, str(a.count), verdict, short_loc(a.loc))
+        rows.append("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>")
+    head = "<tr><th>buffer</th><th>accesses</th><th>index</th><th>line</th></tr>"
+    said = f"<p>{proven} of {sum(a.count for a in found)} accesses are proven to be in range</p>"
+    return f"<h3>Indices</h3>\n{said}\n<table>{head}\n" + "\n".join(rows) + "\n</table>"
 
 
 def _launches(record: StageRecord) -> str:

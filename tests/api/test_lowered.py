@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +11,9 @@ import numpy as np
 import pytest
 
 import qdtrace as qd
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 X = np.arange(8, dtype=np.float32)
 
@@ -226,3 +229,19 @@ def test_make_graph_takes_plain_and_compiled_functions() -> None:
     graph = qd.make_graph(f)(X)
     assert repr(graph) == str(graph)
     assert [len(p.tasks) for p in graph.programs] == [1]
+
+
+def test_the_report_says_which_accesses_are_proven(tmp_path: Path) -> None:
+    def gathered(x, e):
+        out = qd.zeros(e.shape, x.dtype)
+        for i in qd.range(e.shape[0]):
+            out[i] = x[e[i]] + x[i]
+        return out
+
+    low = qd.jit(gathered).lower(jnp.zeros(9), jnp.zeros(9, jnp.int32))
+    low.report(tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "<p>3 of 5 accesses are proven to be in range</p>" in page
+    line = gathered.__code__.co_firstlineno + 3
+    assert f"<td>x</td><td>2</td><td>checked: axis 0</td><td>test_lowered.py:{line}</td>" in page
+    assert f"<td>e</td><td>1</td><td>proven</td><td>test_lowered.py:{line}</td>" in page

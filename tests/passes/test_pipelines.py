@@ -62,11 +62,12 @@ def primitives(program: Program) -> list[str]:
 
 def test_the_stages_in_order() -> None:
     names = [s.name for s in stages(Options())]
-    assert names[:6] == ["join_branches", "promote_cells", "simplify", "prove_bounds", "promote_cells", "simplify"]
-    assert names[6:11] == ["fuse_tasks", "contract", "promote_cells", "memory", "simplify"]
-    assert names[11:16] == ["unroll", "simplify", "promote_cells", "prove_bounds", "memory"]
-    assert names[16:20] == ["predicate", "strength_reduction", "reciprocals", "simplify"]
-    assert names[20:] == ["clear_buffers", "reuse_donated"]
+    assert names[:5] == ["join_branches", "promote_cells", "simplify", "prove_bounds", "hoist_bounds"]
+    assert names[5:7] == ["promote_cells", "simplify"]
+    assert names[7:12] == ["fuse_tasks", "contract", "promote_cells", "memory", "simplify"]
+    assert names[12:17] == ["unroll", "simplify", "promote_cells", "prove_bounds", "memory"]
+    assert names[17:21] == ["predicate", "strength_reduction", "reciprocals", "simplify"]
+    assert names[21:] == ["clear_buffers", "reuse_donated"]
     basic = {*names} - {"join_branches", "unroll", "predicate", "strength_reduction", "reciprocals"}
     assert {s.name for s in stages(Options(advanced_optimization=False))} == basic
     assert {s.name for s in stages(Options(opt_level=0))} == basic - {"memory"}
@@ -100,7 +101,7 @@ program p(x: ref[f32,8])
     seen: list[str] = []
     made = optimise(parsed(text), Options(), (lambda name, program: seen.append(name),))
     assert primitives(made) == ["load", "neg"]
-    twice = {"prove_bounds": ["prove_bounds", "promote_cells"]}
+    twice = {"hoist_bounds": ["hoist_bounds", "promote_cells"]}
     assert seen == [name for stage in STAGES for name in twice.get(stage, [stage])]
 
 

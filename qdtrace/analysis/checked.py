@@ -1,0 +1,44 @@
+"""Which accesses of a program are proven to be in range, and which are checked when it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from qdtrace.analysis.accesses import indices_of
+from qdtrace.analysis.places import MEMORY
+from qdtrace.ir.program import Literal
+from qdtrace.ir.walk import walk_program
+
+if TYPE_CHECKING:
+    from qdtrace.ir.program import Loc, Program
+
+
+@dataclass(frozen=True, slots=True)
+class Indexed:
+    """Accesses of one buffer in one line of the source."""
+
+    loc: Loc | None
+    buffer: str
+    count: int
+    """How many, as traced."""
+    axes: tuple[int, ...]
+    """Axes whose index is checked; none: all are proven."""
+
+
+def indexed_accesses(traced: Program, final: Program) -> list[Indexed]:
+    """The accesses with an index that is no constant, by line and buffer, in the order of the program.
+
+    `traced` has all of them, `final` the checks that are left. One check may serve several buffers of one length: it
+    counts for the first.
+    """
+    counts: dict[tuple[Loc | None, str], int] = {}
+    for eqn in walk_program(traced):
+        if eqn.primitive.name in MEMORY and not all(isinstance(i, Literal) for i in indices_of(eqn)):
+            key = eqn.loc, getattr(eqn.invars[0], "hint", "") or "_"
+            counts[key] = counts.get(key, 0) + 1
+    axes: dict[tuple[Loc | None, str], set[int]] = {}
+    for eqn in walk_program(final):
+        if eqn.primitive.name == "bound":
+            axes.setdefault((eqn.loc, str(eqn.params["buffer"])), set()).add(int(eqn.params["axis"]))
+    return [Indexed(*key, count, tuple(sorted(axes.get(key, ())))) for key, count in counts.items()]
