@@ -1,4 +1,9 @@
-"""`qd.vmap`: any JAX function of one element as one task over a batch."""
+"""`qd.vmap`: any JAX function of one element as one task over a batch, nested ones as one task over the product.
+
+A call at the top runs `_map` under `qd.jit`: one loop over the batch, whose body selects the arguments of its element,
+calls the function and stores what it gives. Where the function is, or only calls, another `qd.vmap`, the loop runs over
+the product of both batches (`vmap_plan`). A `qd.vmap` in the middle of a lane is `jax.vmap` there.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +11,17 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 import jax
-import jax.numpy as jnp
+from jax.core import Tracer
+from jax.custom_batching import custom_vmap
 
-from qdtrace.errors import TraceTypeError, TraceValueError
+from qdtrace.errors import TraceValueError
 from qdtrace.trace.allocation import empty
-from qdtrace.trace.buffers import Buffer
+from qdtrace.trace.context import get_current
+from qdtrace.trace.loops import ndrange
 from qdtrace.trace.loops import range as qd_range
+from qdtrace.trace.source import user_loc
+from qdtrace.trace.trace import as_values
+from qdtrace.vmap_plan import REFERENCE, Lane, Mapping, Part, Plan, Probe, is_key, plan_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,121 +31,141 @@ def vmap(f: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callable
     """Maps `f` over a batch: one thread per element, each with its own control flow.
 
     Takes and gives what `jax.vmap` does: `in_axes` is an int, None or a (prefix) pytree of them over the positional
-    arguments, `out_axes` one over the results; keyword arguments are mapped over their first axis. A `while_loop` in
-    `f` stops per element.
+    arguments, `out_axes` one over the results, with None for a result that depends on no mapped argument; keyword
+    arguments are mapped over their first axis. A `while_loop` in `f` stops per element. `qd.vmap(qd.vmap(f))` and
+    `jax.vmap(qd.vmap(f))` are one task over all elements, also with a function in between that does no more than call.
 
-    Raises TraceValueError when nothing is mapped or batch sizes differ, TraceTypeError for an axis out of range.
+    Raises TraceValueError when nothing is mapped, batch sizes differ, or a result with `out_axes=None` is mapped;
+    TraceTypeError for an axis out of range.
     """
+    return _batched(Mapping(f, in_axes, out_axes))
+
+
+def _batched(mapping: Mapping) -> Callable[..., Any]:
     from qdtrace.api import jit
 
+    f = mapping.f
+
     def mapped(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return _one_task(f, in_axes, out_axes, args, kwargs)
+        return _map(mapping, args, kwargs)
 
     mapped.__name__ = getattr(f, "__name__", type(f).__name__)
     jitted = jit(mapped)
 
     @functools.wraps(f)
     def batched(*args: Any, **kwargs: Any) -> Any:
+        context = get_current()
+        if context is None:
+            is_traced = any(isinstance(x, Tracer) for x in jax.tree.leaves((args, kwargs)))
+            return _under_jax(jitted, outer, args, kwargs) if is_traced else jitted(args, kwargs)
+        mode = context.lanes
+        if isinstance(mode, Lane):
+            return _lane(mapping, _parts(*as_values((args, kwargs))), mode.indices)
+        if isinstance(mode, Probe):
+            return mode.called(mapping, args, kwargs)
+        if mode is REFERENCE or context.in_thread:
+            args, kwargs = as_values((args, kwargs))
+            return mapping.by_jax(args, kwargs)
         return jitted(args, kwargs)
 
+    @functools.lru_cache
+    def outer(axes: tuple[int | None, ...]) -> Callable[..., Any]:
+        return _batched(Mapping(batched, 0, 0, axes))
+
     batched.jitted = jitted  # type: ignore[attr-defined]
+    batched.mapping = mapping  # type: ignore[attr-defined]
     return batched
 
 
-def _one_task(f: Callable[..., Any], in_axes: Any, out_axes: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=_is_buffer)
-    spec = tuple(in_axes) if isinstance(in_axes, list) else in_axes
-    axes = [*_flat_axes(spec, args, "in_axes", "arguments"), *_flat_axes(0, kwargs, "in_axes", "arguments")]
-    size = _batch_size(leaves, axes)
-    element = [
-        jax.ShapeDtypeStruct(_without(x.shape, a), x.dtype) if a is not None else jax.ShapeDtypeStruct(x.shape, x.dtype)
-        for x, a in zip(leaves, axes, strict=True)
-    ]
-    ordered, named = jax.tree.unflatten(tree, element)
-    shapes = jax.eval_shape(f, *ordered, **named)
-    out_leaves, out_tree = jax.tree.flatten(shapes)
-    results = _flat_axes(out_axes, shapes, "out_axes", "results")
-    outs = []
-    for s, a in zip(out_leaves, results, strict=True):
-        if a is None:
-            raise TraceValueError("needs an integer for every leaf of out_axes, got None")
-        if not -len(s.shape) - 1 <= a <= len(s.shape):
-            batched = (size, *s.shape)
-            raise TraceTypeError(f"needs an axis within the rank of the result, got axis {a} of shape {batched}")
-        axis = a % (len(s.shape) + 1)
-        words, dtype = ((2,), jnp.uint32) if _is_key(s) else ((), s.dtype)
-        outs.append((empty((*s.shape[:axis], size, *s.shape[axis:], *words), dtype), axis))
-    shared = [x[...] if a is None and getattr(x, "ndim", 0) > 0 else x for x, a in zip(leaves, axes, strict=True)]
+def _under_jax(jitted: Any, outer: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """A call in a trace of JAX: where `jax.vmap` batches it, one task over both batches takes its place."""
+
+    @custom_vmap
+    def call(args: Any, kwargs: Any) -> Any:
+        return jitted(args, kwargs)
+
+    @call.def_vmap
+    def _(_: int, is_batched: Any, args: Any, kwargs: Any) -> Any:
+        out = outer(tuple(0 if b else None for b in jax.tree.leaves(is_batched)))(*args, **kwargs)
+        return out, jax.tree.map(lambda _: True, out)
+
+    return call(args, kwargs)
+
+
+def _map(mapping: Mapping, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """All elements: the body of the function that `qd.jit` compiles."""
+    context = get_current()
+    assert context is not None
+    plan = plan_of(mapping, args, kwargs, context)
+    outs = [None if slot is None else empty(slot.shape, slot.dtype) for slot in plan.slots]
+    values = _unmapped(mapping, plan, args, kwargs)
     impls: list[Any] = [None] * len(outs)
-    for i in qd_range(size):
-        values = [x if a is None else jnp.asarray(x[_at(i, a, x.ndim)]) for x, a in zip(shared, axes, strict=True)]
-        ordered, named = jax.tree.unflatten(tree, values)
-        ys = jax.tree.leaves(f(*ordered, **named))
-        impls = [jax.random.key_impl(y) if _is_key(y) else None for y in ys]
-        for (buffer, axis), y in zip(outs, ys, strict=True):
-            buffer[_at(i, axis, buffer.ndim)] = jax.random.key_data(y) if _is_key(y) else y
-    mapped = [
-        b if impl is None else jax.random.wrap_key_data(b[...], impl=impl)
-        for (b, _), impl in zip(outs, impls, strict=True)
-    ]
-    return jax.tree.unflatten(out_tree, mapped)
+    if any(out is not None for out in outs):
+        parts = _parts(args, kwargs)
+        loop = qd_range(plan.sizes[0]) if len(plan.sizes) == 1 else ndrange(*plan.sizes)
+        with loop.as_block() as index:
+            indices = (index,) if len(plan.sizes) == 1 else index
+            try:
+                ys = jax.tree.leaves(_lane(mapping, parts, indices))
+            finally:
+                context.lanes = None
+            for k, (out, slot, y) in enumerate(zip(outs, plan.slots, ys, strict=True)):
+                if out is not None and slot is not None:
+                    impls[k] = jax.random.key_impl(y) if is_key(y) else None
+                    out[slot.index(indices)] = jax.random.key_data(y) if is_key(y) else y
+    for k, (out, impl) in enumerate(zip(outs, impls, strict=True)):
+        if out is not None:
+            values[k] = out if impl is None else jax.random.wrap_key_data(out[...], impl=impl)
+    return jax.tree.unflatten(plan.tree, [values[k] for k in range(len(outs))])
 
 
-def _flat_axes(axes: Any, tree: Any, what: str, of: str) -> list[int | None]:
-    """The axes of a prefix pytree, one per leaf."""
+def _unmapped(mapping: Mapping, plan: Plan, args: Any, kwargs: Any) -> dict[int, Any]:
+    """Results that some level gives as they are, `out_axes=None`: computed once, by JAX, which checks that too."""
+    wanted = [k for k, slot in enumerate(plan.slots) if slot is None]
+    if not wanted:
+        return {}
+    context = get_current()
+    assert context is not None
+    args, kwargs = as_values((args, kwargs))
+    context.lanes = REFERENCE
     try:
-        spread = jax.tree.map(
-            lambda a, t: jax.tree.map(lambda _: _Axis(a), t, is_leaf=_is_buffer),
-            axes,
-            tree,
-            is_leaf=lambda a: a is None,
+        outs = mapping.by_jax(args, kwargs, keep=wanted)
+    except ValueError as error:
+        if "out_axes" not in str(error):
+            raise
+        raise TraceValueError(
+            "qd.vmap: a result with out_axes=None depends on a mapped argument",
+            loc=user_loc(),
+            help="give the result an axis, as in out_axes=0",
+        ) from None
+    finally:
+        context.lanes = None
+    return dict(zip(wanted, outs, strict=True))
+
+
+def _parts(args: Any, kwargs: Any) -> tuple[list[Part], Any]:
+    leaves, tree = Mapping.flatten(args, kwargs)
+    return [Part(x) for x in leaves], tree
+
+
+def _lane(mapping: Mapping, parts: tuple[list[Part], Any], indices: tuple[Any, ...]) -> Any:
+    """One element: the first index selects here, the others in the `qd.vmap` that is called inside."""
+    leaves, tree = parts
+    axes = mapping.leaf_axes(*jax.tree.unflatten(tree, leaves))
+    chosen = [x if a is None else x.select(a, indices[0]) for x, a in zip(leaves, axes, strict=True)]
+    is_last = len(indices) == 1
+    inner = getattr(mapping.f, "mapping", None)
+    if isinstance(inner, Mapping) and not is_last:
+        return _lane(inner, (chosen, tree), indices[1:])
+    args, kwargs = jax.tree.unflatten(tree, [x.value(lazy=not is_last) for x in chosen])
+    context = get_current()
+    assert context is not None
+    expected = context.lanes = REFERENCE if is_last else Lane(indices[1:])
+    out = mapping.f(*args, **kwargs)
+    if not is_last and context.lanes is expected:
+        raise TraceValueError(
+            "qd.vmap: the function called another qd.vmap the first time it was traced, and none the second time",
+            loc=user_loc(),
+            help="let what the function does depend on its arguments only",
         )
-        flat = [axis.value for axis in jax.tree.leaves(spread)]
-    except ValueError:
-        flat = [axes]
-    if all(a is None or (isinstance(a, int) and not isinstance(a, bool)) for a in flat):
-        return flat
-    raise TraceTypeError(f"needs {what} to be an int, None or a prefix of the {of}' pytree, got {axes!r}")
-
-
-def _is_key(x: Any) -> bool:
-    dtype = getattr(x, "dtype", None)
-    return dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
-
-
-def _is_buffer(x: Any) -> bool:
-    return isinstance(x, Buffer)
-
-
-class _Axis:
-    """An axis as a leaf, so that None counts as one."""
-
-    def __init__(self, value: int | None) -> None:
-        self.value = value
-
-
-def _batch_size(leaves: list[Any], axes: list[int | None]) -> int:
-    sizes: dict[int, None] = {}
-    for x, a in zip(leaves, axes, strict=True):
-        if a is None:
-            continue
-        ndim = getattr(x, "ndim", 0)
-        if not -ndim <= a < ndim:
-            raise TraceTypeError(f"needs an axis within the rank of the argument, got axis {a} of shape {x.shape}")
-        sizes[x.shape[a]] = None
-    if not sizes:
-        raise TraceValueError("needs at least one mapped argument, got in_axes=None for all")
-    if len(sizes) > 1:
-        raise TraceValueError(f"needs one batch size, got {', '.join(map(str, sizes))}")
-    return next(iter(sizes))
-
-
-def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
-    axis %= len(shape)
-    return (*shape[:axis], *shape[axis + 1 :])
-
-
-def _at(i: Any, axis: int | None, ndim: int) -> tuple[Any, ...]:
-    assert axis is not None
-    axis %= ndim
-    return (*(slice(None),) * axis, i)
+    return out

@@ -71,6 +71,8 @@ class TraceContext:
     """Values that loops, now closed, left in Python variables (by identity)."""
     borrowed: dict[int, Any] = field(default_factory=dict)
     """Handles (by identity) of arguments of the functions that are inlined now: they may be read only."""
+    lanes: Any = None
+    """What a `qd.vmap` that is called here does; see `vmap_plan`."""
     jax_trace: Any = None
     """The JAX trace of the function's own code; that of `lax` and `jax.vmap` bodies is another one."""
     jax_traces: set[Any] = field(default_factory=set)

@@ -6,6 +6,7 @@ The iterator binds a begin marker, gives the index once, and binds an end marker
 from __future__ import annotations
 
 import builtins
+import contextlib
 import math
 import sys
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ from qdtrace.trace.lint import LoopWatch, check_iteration
 from qdtrace.trace.source import frame_loc, is_user_file, user_frame, user_loc
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
     from types import FrameType
 
 Hints = tuple[tuple[str, Any], ...]
@@ -59,6 +60,15 @@ class Loop:
         context.close(region)
         emit(self._end, uid=region.uid)
         watch.finish(context)
+
+    @contextlib.contextmanager
+    def as_block(self) -> Generator[Any]:
+        """Traces the body as a `with` block, for loops that this package writes: no user's frame needs a watch."""
+        context = current(self.name)
+        region = OpenRegion(self.kind, self.name, user_loc(), new_uid(), self._is_parallel(context))
+        yield self._begin(context, region)
+        context.close(region)
+        emit(self._end, uid=region.uid)
 
     _end: Any = None
 

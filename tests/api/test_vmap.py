@@ -216,37 +216,80 @@ def test_traced_once() -> None:
     assert len(traces) == first
 
 
-def refusal(kind: type[Exception], run: Any) -> str:
-    with pytest.raises(kind) as caught:
-        run()
-    assert isinstance(caught.value, qd.QdError)
-    return str(caught.value)
+def text(rule: str, line: str, fix: str = "") -> str:
+    return f"{rule}\n  at FILE in LINE\n      {line}" + (f"\nhelp: {fix}" if fix else "")
 
 
-def test_refusals() -> None:
-    f = lambda a, b: a + b  # noqa: E731
-    assert refusal(qd.TraceValueError, lambda: qd.vmap(f, None)(F, F)) == (
-        "needs at least one mapped argument, got in_axes=None for all"
-    )
-    assert refusal(qd.TraceValueError, lambda: qd.vmap(f)(F, F[:5])) == "needs one batch size, got 37, 5"
-    assert refusal(qd.TraceTypeError, lambda: qd.vmap(f, 1)(F, F)) == (
-        "needs an axis within the rank of the argument, got axis 1 of shape (37,)"
-    )
-    assert refusal(qd.TraceTypeError, lambda: qd.vmap(f)(F, 1.0)) == (
-        "needs an axis within the rank of the argument, got axis 0 of shape ()"
-    )
-    assert refusal(qd.TraceTypeError, lambda: qd.vmap(f, (0, 0, 0))(F, F)) == (
-        "needs in_axes to be an int, None or a prefix of the arguments' pytree, got (0, 0, 0)"
-    )
-    assert refusal(qd.TraceTypeError, lambda: qd.vmap(f, out_axes=(0, 1))(F, F)) == (
-        "needs out_axes to be an int, None or a prefix of the results' pytree, got (0, 1)"
-    )
-    assert refusal(qd.TraceTypeError, lambda: qd.vmap(f, out_axes=1)(F, F)) == (
-        "needs an axis within the rank of the result, got axis 1 of shape (37,)"
-    )
-    assert refusal(qd.TraceTypeError, lambda: qd.vmap(f, in_axes="a")(F, F)) == (
-        "needs in_axes to be an int, None or a prefix of the arguments' pytree, got 'a'"
-    )
-    assert refusal(qd.TraceValueError, lambda: qd.vmap(f, out_axes=None)(F, F)) == (
-        "needs an integer for every leaf of out_axes, got None"
-    )
+RANK = "give in_axes an entry for each argument; None for one that all elements share"
+SIZES = "give arguments of equal length along the mapped axes, or in_axes=None for one that all share"
+REFUSED = {
+    "qd.vmap(add, None)(F, F)": (
+        "qd.vmap needs at least one mapped argument, got in_axes=None for all",
+        "give an axis to one argument, or call the function without qd.vmap",
+    ),
+    "qd.vmap(add)(F, F[:5])": ("qd.vmap needs one batch size, got 37, 5", SIZES),
+    "qd.vmap(add, 1)(F, F)": ("qd.vmap needs an axis within the rank of the argument, got axis 1 of shape (37,)", RANK),
+    "qd.vmap(add)(F, 1.0)": ("qd.vmap needs an axis within the rank of the argument, got axis 0 of shape ()", RANK),
+    "qd.vmap(add, (0, 0, 0))(F, F)": (
+        "qd.vmap needs in_axes to be an int, None or a prefix of the arguments' pytree, got (0, 0, 0)",
+        "",
+    ),
+    "qd.vmap(add, out_axes=(0, 1))(F, F)": (
+        "qd.vmap needs out_axes to be an int, None or a prefix of the results' pytree, got (0, 1)",
+        "",
+    ),
+    "qd.vmap(add, out_axes=1)(F, F)": (
+        "qd.vmap needs an axis within the rank of the result, got out_axes=1 for shape (37,)",
+        "",
+    ),
+    "qd.vmap(add, in_axes='a')(F, F)": (
+        "qd.vmap needs in_axes to be an int, None or a prefix of the arguments' pytree, got 'a'",
+        "",
+    ),
+    "qd.vmap(add, out_axes=None)(F, F)": (
+        "qd.vmap: a result with out_axes=None depends on a mapped argument",
+        "give the result an axis, as in out_axes=0",
+    ),
+    "qd.vmap(lambda x: 'text')(F)": (
+        "qd.vmap needs a function that gives arrays, numbers or pytrees of them, got str",
+        "return the parts that are arrays",
+    ),
+    "qd.vmap(qd.vmap(add))(F, F)": (
+        "qd.vmap needs an axis within the rank of the argument, got axis 0 of shape ()",
+        RANK,
+    ),
+    "qd.vmap(qd.vmap(add), (0, None))(ROWS, ROWS)": ("qd.vmap needs one batch size, got 3, 37", SIZES),
+    "qd.vmap(qd.vmap(add, out_axes=None))(ROWS, ROWS)": (
+        "qd.vmap: a result with out_axes=None depends on a mapped argument",
+        "give the result an axis, as in out_axes=0",
+    ),
+    "qd.vmap(lambda r: qd.vmap(add)(r, F))(ROWS)": ("qd.vmap needs one batch size, got 3, 37", SIZES),
+}
+
+
+def add(a, b):
+    return a + b
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_refusals(line: str, tmp_path: Any) -> None:
+    """Every message points to the line that calls; none into the package."""
+    file = tmp_path / "program.py"
+    file.write_text(f"import qdtrace as qd\n{line}\n")
+    rule, fix = REFUSED[line]
+    with pytest.raises(qd.QdError) as caught:
+        exec(compile(file.read_text(), str(file), "exec"), {"add": add, "F": F, "ROWS": ROWS})
+    assert str(caught.value).replace(f"{file}:2", "FILE").replace("<lambda>", "<module>") == text(
+        rule, line, fix
+    ).replace("LINE", "<module>")
+
+
+def test_faults_of_the_function_are_told_with_its_line() -> None:
+    def wrong(v):
+        return v @ jnp.ones(4)
+
+    for f in (qd.vmap(wrong), qd.vmap(lambda r: qd.vmap(wrong)(r[None])), lambda r: qd.vmap(qd.vmap(wrong))(r[None])):
+        with pytest.raises(qd.TraceTypeError) as caught:
+            f(ROWS)
+        assert caught.value.loc is not None
+        assert caught.value.loc.function.endswith("wrong")

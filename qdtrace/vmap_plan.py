@@ -1,0 +1,369 @@
+"""What a `qd.vmap` does with its axes: batch sizes, the nested ones that join it, and where results go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from qdtrace.errors import TraceTypeError, TraceValueError
+from qdtrace.trace import compat
+from qdtrace.trace.buffers import Buffer
+from qdtrace.trace.source import user_loc
+from qdtrace.trace.trace import as_values
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from qdtrace.trace.context import TraceContext
+
+REFERENCE = "reference"
+"""Mode of a trace in which every `qd.vmap` is `jax.vmap`."""
+_MARK = "qd_lanes"
+_MOVES = {"iota", "broadcast_in_dim", "reshape", "squeeze", "expand_dims", "slice", "transpose", "copy"}
+
+
+@dataclass(frozen=True)
+class Lane:
+    """Mode of a trace in the body of a joined loop: indices for the `qd.vmap` that is called next."""
+
+    indices: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Mapping:
+    """A function of one element, and the axes of its batch."""
+
+    f: Callable[..., Any]
+    in_axes: Any
+    out_axes: Any
+    given: tuple[int | None, ...] | None = None
+    """Axes of all leaves of the arguments, in place of `in_axes`."""
+
+    @staticmethod
+    def flatten(args: Any, kwargs: Any) -> tuple[list[Any], Any]:
+        """Leaves of the arguments; a buffer is one."""
+        return jax.tree.flatten((args, kwargs), is_leaf=_is_buffer)
+
+    def leaf_axes(self, args: Any, kwargs: Any) -> list[int | None]:
+        """The mapped axis of each leaf of the arguments."""
+        if self.given is not None:
+            return list(self.given)
+        spec = tuple(self.in_axes) if isinstance(self.in_axes, list) else self.in_axes
+        return [*_flat_axes(spec, args, "in_axes", "arguments"), *_flat_axes(0, kwargs, "in_axes", "arguments")]
+
+    def by_jax(self, args: Any, kwargs: Any, keep: Sequence[int] | None = None) -> Any:
+        """The same by `jax.vmap`; `keep` picks leaves of the result, as a list."""
+        leaves, tree = jax.tree.flatten((args, kwargs))
+
+        def flat(*leaves: Any) -> Any:
+            args, kwargs = jax.tree.unflatten(tree, leaves)
+            out = self.f(*args, **kwargs)
+            return out if keep is None else [jax.tree.leaves(out)[k] for k in keep]
+
+        out_axes = self.out_axes
+        if keep is not None:
+            shapes = jax.eval_shape(lambda args, kwargs: self._element(args, kwargs), args, kwargs)
+            spread = _flat_axes(self.out_axes, shapes, "out_axes", "results")
+            out_axes = [spread[k] for k in keep]
+        return jax.vmap(flat, in_axes=tuple(self.leaf_axes(args, kwargs)), out_axes=out_axes)(*leaves)
+
+    def _element(self, args: Any, kwargs: Any) -> Any:
+        """What the function gives for one element: only for its shapes."""
+        leaves, tree = jax.tree.flatten((args, kwargs))
+        axes = self.leaf_axes(args, kwargs)
+        one = [
+            x if a is None else jnp.zeros(_without(x.shape, a), x.dtype) if not is_key(x) else _first_key(x, a)
+            for x, a in zip(leaves, axes, strict=True)
+        ]
+        args, kwargs = jax.tree.unflatten(tree, one)
+        return self.f(*args, **kwargs)
+
+
+@dataclass
+class Part:
+    """What a lane selects of an argument: an index for some of its axes."""
+
+    base: Any
+    at: tuple[Any, ...] = ()
+    """Of each axis: its index, or None where it stays."""
+    whole: Any = None
+    """Content of a buffer, read in front of the loop."""
+
+    def __post_init__(self) -> None:
+        if not self.at:
+            self.at = (None,) * getattr(self.base, "ndim", 0)
+        if self.whole is None:
+            self.whole = self.base[...] if isinstance(self.base, Buffer) else self.base
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of what is selected."""
+        return tuple(n for n, k in zip(jnp.shape(self.base), self.at, strict=True) if k is None)
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes that stay."""
+        return len(self.shape)
+
+    def select(self, axis: int, index: Any) -> Part:
+        """One element along an axis of those that stay."""
+        free = [k for k, taken in enumerate(self.at) if taken is None]
+        place = free[axis % len(free)]
+        return Part(self.base, (*self.at[:place], index, *self.at[place + 1 :]), self.whole)
+
+    def value(self, *, lazy: bool) -> Any:
+        """The value; lazily: as a slice of the whole, of which later only an element may be read."""
+        if all(k is None for k in self.at):
+            return self.whole
+        if lazy or not isinstance(self.base, Buffer):
+            out = jnp.asarray(self.whole)
+            for axis in range(len(self.at) - 1, -1, -1):
+                if self.at[axis] is not None:
+                    out = lax.dynamic_index_in_dim(out, self.at[axis], axis, keepdims=False)
+            return out
+        return jnp.asarray(self.base[tuple(slice(None) if k is None else k for k in self.at)])
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where a leaf of the results goes: shape and dtype of the whole, and the axis of each loop index."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+    order: tuple[int | None, ...]
+    """Of each axis: the loop that it belongs to, None for an axis of the element."""
+
+    def index(self, indices: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The place of an element."""
+        return tuple(slice(None) if k is None else indices[k] for k in self.order)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One loop: its sizes, from the outermost `qd.vmap` to the innermost, and the results."""
+
+    sizes: tuple[int, ...]
+    slots: tuple[Slot | None, ...]
+    """None for a result that some level does not map."""
+    tree: Any
+
+
+@dataclass
+class _Levels:
+    sizes: list[int]
+    axes: list[list[int | None]]
+    """For each level the axes of all leaves of the results."""
+    elements: list[Any]
+    """Shapes of these leaves for one element."""
+    tree: Any
+
+
+def plan_of(mapping: Mapping, args: Any, kwargs: Any, context: TraceContext) -> Plan:
+    """The loop of a `qd.vmap` on these arguments."""
+    levels = _levels(mapping, args, kwargs, context)
+    slots = [
+        _slot(element, [axes[k] for axes in levels.axes], levels.sizes) for k, element in enumerate(levels.elements)
+    ]
+    return Plan(tuple(levels.sizes), tuple(slots), levels.tree)
+
+
+def _slot(element: Any, axes: list[int | None], sizes: list[int]) -> Slot | None:
+    shape: list[int] = list(element.shape)
+    order: list[int | None] = [None] * len(shape)
+    for level in range(len(sizes) - 1, -1, -1):
+        axis = axes[level]
+        if axis is None:
+            return None
+        if not -len(shape) - 1 <= axis <= len(shape):
+            raise TraceTypeError(
+                f"qd.vmap needs an axis within the rank of the result, got out_axes={axis} for shape "
+                f"{(sizes[level], *shape)}",
+                loc=user_loc(),
+            )
+        axis %= len(shape) + 1
+        shape.insert(axis, sizes[level])
+        order.insert(axis, level)
+    if is_key(element):
+        return Slot((*shape, 2), jnp.uint32, tuple(order))
+    return Slot(tuple(shape), element.dtype, tuple(order))
+
+
+def _levels(mapping: Mapping, args: Any, kwargs: Any, context: TraceContext) -> _Levels:
+    leaves, tree = Mapping.flatten(args, kwargs)
+    axes = mapping.leaf_axes(args, kwargs)
+    size = _batch_size(leaves, axes)
+    element = [
+        jax.ShapeDtypeStruct(
+            jnp.shape(x) if a is None else _without(x.shape, a),
+            jnp.result_type(x) if not hasattr(x, "dtype") else x.dtype,
+            weak_type=a is None and bool(getattr(x, "weak_type", False)),
+        )
+        for x, a in zip(leaves, axes, strict=True)
+    ]
+    one_args, one_kwargs = jax.tree.unflatten(tree, element)
+    inner = getattr(mapping.f, "mapping", None)
+    if isinstance(inner, Mapping):
+        found = _levels(inner, one_args, one_kwargs, context)
+    else:
+        found = _probe(mapping.f, one_args, one_kwargs, context)
+    results = jax.tree.unflatten(found.tree, found.elements)
+    found.axes.insert(0, _flat_axes(mapping.out_axes, results, "out_axes", "results"))
+    found.sizes.insert(0, size)
+    return found
+
+
+def _probe(f: Callable[..., Any], args: Any, kwargs: Any, context: TraceContext) -> _Levels:
+    """What a function of one element gives: shapes, and the levels of the `qd.vmap` that is all it calls."""
+    probe = Probe(context)
+    is_tail = False
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        nonlocal is_tail
+        out = f(*args, **kwargs)
+        leaves, tree = jax.tree.flatten(out)
+        _check_results(leaves)
+        is_tail = len(probe.calls) == 1 and probe.calls[0].gave(leaves, tree)
+        return out
+
+    before, context.lanes = context.lanes, probe
+    try:
+        closed, shapes = jax.make_jaxpr(run, return_shape=True)(*args, **kwargs)
+    finally:
+        context.lanes = before
+    if is_tail and all(map(_is_free, compat.open_jaxpr(closed).eqns)):
+        return probe.calls[0].levels
+    elements, tree = jax.tree.flatten(shapes)
+    return _Levels([], [], elements, tree)
+
+
+def _check_results(leaves: list[Any]) -> None:
+    for leaf in leaves:
+        if not isinstance(leaf, (bool, int, float, complex, np.generic, np.ndarray, jax.Array)):
+            raise TraceTypeError(
+                f"qd.vmap needs a function that gives arrays, numbers or pytrees of them, got {type(leaf).__name__}",
+                loc=user_loc(),
+                help="return the parts that are arrays",
+            )
+
+
+@dataclass
+class _Call:
+    levels: _Levels
+    leaves: list[Any]
+    tree: Any
+
+    def gave(self, leaves: list[Any], tree: Any) -> bool:
+        """True when these are its results, as they are."""
+        return tree == self.tree and all(a is b for a, b in zip(leaves, self.leaves, strict=True))
+
+
+@dataclass
+class Probe:
+    """Mode of a trace that looks for shapes, and for a `qd.vmap` that could join the loop."""
+
+    context: TraceContext
+    calls: list[_Call] = field(default_factory=list)
+
+    def called(self, mapping: Mapping, args: Any, kwargs: Any) -> Any:
+        """A `qd.vmap` is called: by JAX, in one equation."""
+        args, kwargs = as_values((args, kwargs))
+        levels = _levels(mapping, args, kwargs, self.context)
+
+        def qd_lanes(args: Any, kwargs: Any) -> Any:
+            return mapping.by_jax(args, kwargs)
+
+        self.context.lanes = REFERENCE
+        try:
+            out = jax.jit(qd_lanes)(args, kwargs)
+        finally:
+            self.context.lanes = self
+        leaves, tree = jax.tree.flatten(out)
+        self.calls.append(_Call(levels, leaves, tree))
+        return out
+
+
+def _is_free(eqn: Any) -> bool:
+    """True for the joined call, and for what may be done again for each of its elements."""
+    if eqn.params.get("name") == _MARK:
+        return True
+    is_small = all(v.aval.size <= 1 for v in eqn.outvars)
+    is_plain = not eqn.effects and next(compat.inner_jaxprs(eqn), None) is None
+    return is_plain and (is_small or eqn.primitive.name in _MOVES)
+
+
+def _flat_axes(axes: Any, tree: Any, what: str, of: str) -> list[int | None]:
+    """The axes of a prefix pytree, one per leaf."""
+    try:
+        spread = jax.tree.map(
+            lambda a, t: jax.tree.map(lambda _: _Axis(a), t, is_leaf=_is_buffer),
+            axes,
+            tree,
+            is_leaf=lambda a: a is None,
+        )
+        flat = [axis.value for axis in jax.tree.leaves(spread)]
+    except ValueError:
+        flat = [axes]
+    if all(a is None or (isinstance(a, int) and not isinstance(a, bool)) for a in flat):
+        return flat
+    raise TraceTypeError(
+        f"qd.vmap needs {what} to be an int, None or a prefix of the {of}' pytree, got {axes!r}", loc=user_loc()
+    )
+
+
+def is_key(x: Any) -> bool:
+    """True for random keys."""
+    dtype = getattr(x, "dtype", None)
+    return dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
+
+
+def _first_key(x: Any, axis: int) -> Any:
+    return lax.index_in_dim(x, 0, axis, keepdims=False)
+
+
+def _is_buffer(x: Any) -> bool:
+    return isinstance(x, Buffer)
+
+
+class _Axis:
+    """An axis as a leaf, so that None counts as one."""
+
+    def __init__(self, value: int | None) -> None:
+        self.value = value
+
+
+def _batch_size(leaves: list[Any], axes: list[int | None]) -> int:
+    sizes: dict[int, None] = {}
+    for x, a in zip(leaves, axes, strict=True):
+        if a is None:
+            continue
+        shape = jnp.shape(x)
+        if not -len(shape) <= a < len(shape):
+            raise TraceTypeError(
+                f"qd.vmap needs an axis within the rank of the argument, got axis {a} of shape {shape}",
+                loc=user_loc(),
+                help="give in_axes an entry for each argument; None for one that all elements share",
+            )
+        sizes[shape[a]] = None
+    if not sizes:
+        raise TraceValueError(
+            "qd.vmap needs at least one mapped argument, got in_axes=None for all",
+            loc=user_loc(),
+            help="give an axis to one argument, or call the function without qd.vmap",
+        )
+    if len(sizes) > 1:
+        raise TraceValueError(
+            f"qd.vmap needs one batch size, got {', '.join(map(str, sizes))}",
+            loc=user_loc(),
+            help="give arguments of equal length along the mapped axes, or in_axes=None for one that all share",
+        )
+    return next(iter(sizes))
+
+
+def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    axis %= len(shape)
+    return (*shape[:axis], *shape[axis + 1 :])
