@@ -22,6 +22,8 @@ LATENCY = 4
 """Cycles until the result of an addition or multiplication is there."""
 PORTS = 2
 """Operations that begin in one cycle."""
+GATHER = 20
+"""Operations that take as long as a gather."""
 _LONG = {"div": 4, "sqrt": 4, "rem": 6}
 _FUNCTION_LENGTH, _FUNCTION_SIZE = 10, 20
 """Operations one after another, and in all, of a function that is a polynomial and more."""
@@ -39,6 +41,17 @@ def vectors_to_fill(facts: TaskFacts) -> float:
         if chain.operations:
             most = max(most, LATENCY * PORTS * chain.length / chain.operations)
     return most
+
+
+def cycles(facts: TaskFacts, loop: Eqn, vectors: int) -> float:
+    """Cycles that an iteration of a loop takes for one of so many vectors side by side: of waiting, or of work."""
+    chain = _Chain(facts, loop)
+    gathers = sum(
+        e.primitive.name == "load" and e.outvars[0] in facts.uniformity.varying
+        for block in loop.blocks
+        for e in walk_eqns(block)
+    )
+    return max((chain.operations + GATHER * gathers) / PORTS, LATENCY * chain.length / vectors, 1.0)
 
 
 class _Chain:

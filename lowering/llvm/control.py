@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lowering.llvm.carries import Carries, Phis, merge
+from lowering.llvm.spread import count
 from lowering.llvm.types import REGISTER
 from lowering.llvm.vectors import Mask, Value
 from qdtrace.analysis.cost import FUNCTIONS
@@ -281,6 +282,7 @@ def _divergent_for(f: Frame, eqn: Eqn, emit: EmitBlock) -> None:
     with f.region(Mask(masks)):
         f.env[body.params[0]] = Value(d, scalar=indices[0]) if counter else Value(d, vectors=indices)
         carries.bind(body.params[1:])
+        count(f, eqn, masks)
         emit(f, body)
         carries.step(body, Mask(masks))
         if counter:
@@ -367,6 +369,7 @@ def _divergent_while(f: Frame, eqn: Eqn, emit: EmitBlock) -> None:
         text.branch(_all(f, goes_on), inside, done)
         text.begin(inside)
         with f.region(Mask(live.vectors, nonempty=not quiet)):
+            count(f, eqn, live.vectors)
             carries.bind(body.params)
             emit(f, body)
             carries.step(body, live)

@@ -23,6 +23,7 @@ from lowering.llvm.quotients import emit_quotient, note_divisor
 from lowering.llvm.reductions import close_reductions, open_reductions
 from lowering.llvm.refill import emit_refilled, find_refill
 from lowering.llvm.shape import choose_shape
+from lowering.llvm.spread import close_counts, driver, open_counts
 from lowering.llvm.text import Module, Text
 from lowering.llvm.types import REGISTER
 from lowering.llvm.vectors import ALL, Mask, Value
@@ -73,24 +74,40 @@ def emit_task(task: Task, target: Target, options: EmitOptions = DEFAULTS) -> Ta
     facts = TaskFacts(task)
     shape = choose_shape(facts, target, options.vectors)
     facts.keep_to(shape.row)
-    refill = find_refill(facts, target) if shape.width > 1 else None
-    if refill is not None:
-        facts.out_of_step(refill.in_lanes)
-    module = Module()
-    aliases = _alias_metadata(facts, module)
     partials = plan_partials(facts, shape.width)
+    refill = find_refill(facts, target, reduces=bool(partials.nbytes)) if shape.width > 1 else None
+    module = Module()
 
-    def function(width: int, vectors: int) -> _Function:
-        return _Function(Frame(Text(module), facts, target, width, vectors, options.fast_math), aliases)
+    def function(width: int, vectors: int, of: TaskFacts = facts) -> _Function:
+        return _Function(Frame(Text(module), of, target, width, vectors, options.fast_math), aliases)
 
-    functions = [function(shape.width, shape.vectors).task(refill, partials), function(1, 1).bounds()]
+    in_lanes = facts
+    if refill is not None:
+        in_lanes = TaskFacts(task)
+        in_lanes.out_of_step(refill.in_lanes)
+    aliases = _alias_metadata(facts, module)
+    whole = (shape.width, shape.vectors)
+    if refill is None or not refill.measures:
+        functions = [function(*whole, in_lanes).task(refill, partials)]
+    else:
+        probe, masked = function(*whole), function(*whole)
+        functions = [
+            probe.task(None, partials, "qd_probe", refill.loop),
+            masked.task(None, partials, "qd_masked"),
+            function(*whole, in_lanes).task(refill, partials, "qd_refilled"),
+            driver(facts, in_lanes, module, shape, refill, probe.attributes()),
+        ]
+    functions.append(function(1, 1).bounds())
     if partials.nbytes:
         functions.append(function(shape.width, 1).combine(partials))
     copies = plan_copies(facts)
     if copies.nbytes:
         functions.append(function(shape.width, 1).merge(copies))
     text, lanes = module.render(functions), shape.width * shape.vectors
-    reason = shape.reason if refill is None else shape.reason.replace("under masks", "with lane refill")
+    how = "under masks" if refill is None else "with lane refill"
+    if refill is not None and refill.measures:
+        how = "under masks or with lane refill, as trip counts spread"
+    reason = shape.reason.replace("under masks", how)
     reason += _reduces(facts)
     return TaskCode(text, facts.refs, facts.cost, lanes, reason, partials.nbytes, facts.updates, copies)
 
@@ -115,7 +132,8 @@ class _Function:
         self.target = frame.target
         self.text = frame.text
 
-    def _attributes(self) -> str:
+    def attributes(self) -> str:
+        """What LLVM is told of the function."""
         return f'nounwind "prefer-vector-width"="{max(128, self.target.vector_bits)}"'
 
     def _open(self, needed: set[Var]) -> None:
@@ -140,7 +158,7 @@ class _Function:
         text.do(f"store i64 {values[0]}, ptr %out")
         text.do(f"store i64 {values[1]}, ptr {text.op('getelementptr i64, ptr %out, i64 1')}")
         text.do("ret void")
-        return text.render(f"define void @qd_bounds(ptr noalias %refs, ptr noalias %out) {self._attributes()}")
+        return text.render(f"define void @qd_bounds(ptr noalias %refs, ptr noalias %out) {self.attributes()}")
 
     def combine(self, partials: Partials) -> str:
         """`qd_combine`."""
@@ -148,7 +166,7 @@ class _Function:
         emit_combine(self.frame, partials)
         self.text.do("ret void")
         header = "define void @qd_combine(ptr noalias %refs, ptr noalias %slots, i64 %count)"
-        return self.text.render(f"{header} {self._attributes()}")
+        return self.text.render(f"{header} {self.attributes()}")
 
     def merge(self, copies: Copies) -> str:
         """`qd_merge`."""
@@ -157,10 +175,12 @@ class _Function:
         emit_merge(self.frame, copies)
         self.text.do("ret void")
         header = "define void @qd_merge(ptr noalias %job, i64 %lo, i64 %hi, ptr %slot)"
-        return self.text.render(f"{header} {self._attributes()}")
+        return self.text.render(f"{header} {self.attributes()}")
 
-    def task(self, refill: Refill | None, partials: Partials) -> str:
-        """`qd_task`."""
+    def task(
+        self, refill: Refill | None, partials: Partials, name: str = "qd_task", counted: Eqn | None = None
+    ) -> str:
+        """`qd_task`, or one of the ways to do what it does; one may count the iterations of a loop."""
         f, text, task = self.frame, self.text, self.facts.task
         f.partials = partials.parts
         self._open(_needed(task))
@@ -168,6 +188,7 @@ class _Function:
             word = text.op(f"getelementptr i64, ptr %refs, i64 {len(self.facts.refs)}")
             f.alone = text.op(f"icmp ne i64 {text.op(f'load i64, ptr {word}, align 8{self.aliases[1]}')}, 0")
         open_reductions(f)
+        f.counts = open_counts(f, counted) if counted is not None else None
         if task.kind == "serial":
             emit_block(f, task.body)
         elif refill is not None:
@@ -181,9 +202,13 @@ class _Function:
             else:
                 self._rows(self.facts.row, steps)
         close_reductions(f)
+        if f.counts is not None:
+            close_counts(f, f.counts)
         text.do("ret void")
-        header = "define void @qd_task(ptr noalias %refs, i64 %lo, i64 %hi, ptr noalias %slot)"
-        return text.render(f"{header} {self._attributes()}")
+        linkage = "" if name == "qd_task" else "internal "
+        more = ", ptr noalias %counts" if counted is not None else ""
+        header = f"define {linkage}void @{name}(ptr noalias %refs, i64 %lo, i64 %hi, ptr noalias %slot{more})"
+        return text.render(f"{header} {self.attributes()}")
 
     def _iteration(self, index: str, mask: Mask) -> None:
         f, task = self.frame, self.facts.task

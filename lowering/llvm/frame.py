@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from lowering.llvm.private import Private
     from lowering.llvm.quotients import Odd
     from lowering.llvm.reductions import Copy
+    from lowering.llvm.spread import Counts
     from lowering.llvm.target import Target
     from lowering.llvm.text import Text
     from qdtrace.ir.types import DType
@@ -54,6 +55,8 @@ class Frame:
         self.copies: dict[Var, Copy] = {}
         self.odd: dict[tuple[str, ...], Odd] = {}
         """What is known of divisors, by the registers of their reciprocals."""
+        self.counts: Counts | None = None
+        """What the function counts of a loop, if anything."""
         self.pending = PendingStores()
         self.updates = WaitingUpdates()
         self.leave = "ret void"

@@ -26,9 +26,11 @@ if TYPE_CHECKING:
     from lowering.llvm.target import Target
     from qdtrace.ir.program import Atom, Block, Eqn
 
+SURE_COST = 200
+"""Bodies of at least this cost refill: the service between steps costs next to nothing. Others as trips spread."""
 FOR_COST, WHILE_COST = 20, 100
-"""Bodies below this cost less than the service between steps. Measured: the trip counts of a `for` over loaded bounds
-differ more than those of a short `while` that converges (0.67 and 1.24 of the time with masks)."""
+"""The same for tasks that reduce, which have one way: there the trip counts of a `for` over loaded bounds differ more
+than those of a short `while` that converges (measured: 0.67 and 1.24 of the time with masks)."""
 IDLE_PART = 8
 """The service runs when one of this many lanes is idle."""
 _EFFECTS = ("store", "accum", "atomic", "cell")
@@ -41,6 +43,8 @@ class Refill:
     before: tuple[Eqn, ...]
     loop: Eqn
     after: tuple[Eqn, ...]
+    measures: bool
+    """Whether lanes are refilled is decided while the task runs (`spread`)."""
 
     @property
     def in_lanes(self) -> frozenset[Var]:
@@ -48,10 +52,11 @@ class Refill:
         return frozenset(p for block in self.loop.blocks for p in block.params)
 
 
-def find_refill(facts: TaskFacts, target: Target) -> Refill | None:
-    """How to refill lanes of a task; None when its body has another form or would not gain."""
+def find_refill(facts: TaskFacts, target: Target, *, reduces: bool) -> Refill | None:
+    """How to refill lanes of a task; None when its body has another form or would not gain, or its hint says no."""
     task = facts.task
-    if task.kind != "range_for" or facts.row is not None or target.vector_bits < 512:
+    hint = task.hints.get("refill")
+    if task.kind != "range_for" or facts.row is not None or target.vector_bits < 512 or hint is False:
         return None
     loops = [k for k, e in enumerate(task.body.eqns) if e in facts.divergent_loops]
     if len(loops) != 1:
@@ -64,9 +69,13 @@ def find_refill(facts: TaskFacts, target: Target) -> Refill | None:
     if loop.primitive.name == "for" and not (isinstance(loop.invars[2], Literal) and int(loop.invars[2].value) == 1):
         return None
     cost = sum(map(operations, loop.blocks))
+    if hint or cost >= SURE_COST:
+        return Refill(before, loop, after, measures=False)
+    if not reduces:
+        return Refill(before, loop, after, measures=True)
     if is_quiet(loop) or cost < (FOR_COST if loop.primitive.name == "for" else WHILE_COST):
         return None
-    return Refill(before, loop, after)
+    return Refill(before, loop, after, measures=False)
 
 
 def _all(eqns: Sequence[Eqn]) -> list[Eqn]:

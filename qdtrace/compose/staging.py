@@ -77,7 +77,7 @@ if TYPE_CHECKING:
 
 SMALL = 16
 """Values of up to this many elements may be computed in a serial task; larger ones are XLA's."""
-LAUNCH_HINTS = ("block_dim", "unroll", "fuse")
+LAUNCH_HINTS = ("block_dim", "unroll", "fuse", "refill")
 
 
 def stage(

@@ -136,7 +136,7 @@ class Task:
     name: str = ""
     loc: Loc | None = None
     hints: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Launch hints of the user: `block_dim`, `unroll`, `fuse`."""
+    """Launch hints of the user: `block_dim`, `unroll`, `fuse`, `refill`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

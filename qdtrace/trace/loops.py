@@ -161,6 +161,7 @@ def _check_hints(loop: str, /, **hints: Any) -> Hints:
         "name": ("a word", lambda v: isinstance(v, str) and v.isidentifier()),
         "unroll": ("True, False or a positive integer", lambda v: isinstance(v, bool) or (is_static_int(v) and v > 0)),
         "fuse": ("True or False", lambda v: isinstance(v, bool)),
+        "refill": ("True or False", lambda v: isinstance(v, bool)),
     }
     given = {key: value for key, value in hints.items() if value is not None}
     for key, value in given.items():
@@ -177,6 +178,7 @@ def range(
     name: str | None = None,
     unroll: bool | int | None = None,
     fuse: bool | None = None,
+    refill: bool | None = None,
 ) -> Range:
     """`for i in qd.range(stop)`, `(start, stop)` or `(start, stop, step)`.
 
@@ -184,9 +186,16 @@ def range(
     `serial=True` runs an outermost loop in one thread. Bounds may be traced; the index is int32 unless a bound is
     int64. `unroll=True` asks for a copy of the body for each iteration of a nested range with constant bounds, a number
     for that many at a time, False for none.
+
+    `refill` is for an outermost range whose iterations loop for different times. True: a lane of a vector that has left
+    its loop takes the next iteration; False: it waits for the others. Without it the trip counts of a few iterations
+    decide, while the task runs. It changes no result, and nothing where the body has another form than values, one
+    loop, stores; `Lowered.tasks` says what was made.
     """
     current("qd.range")
-    hints = _check_hints("qd.range", serial=serial, block_dim=block_dim, name=name, unroll=unroll, fuse=fuse)
+    hints = _check_hints(
+        "qd.range", serial=serial, block_dim=block_dim, name=name, unroll=unroll, fuse=fuse, refill=refill
+    )
     if not 1 <= len(bounds) <= 3:
         raise TraceTypeError(
             f"qd.range needs 1 to 3 bounds, got {len(bounds)}",
@@ -241,10 +250,13 @@ def ndrange(
     name: str | None = None,
     unroll: bool | int | None = None,
     fuse: bool | None = None,
+    refill: bool | None = None,
 ) -> NdRange:
     """`for i, j in qd.ndrange(n, m)`; each bound is `n` or `(low, high)`. Outermost: one task over the product."""
     current("qd.ndrange")
-    hints = _check_hints("qd.ndrange", serial=serial, block_dim=block_dim, name=name, unroll=unroll, fuse=fuse)
+    hints = _check_hints(
+        "qd.ndrange", serial=serial, block_dim=block_dim, name=name, unroll=unroll, fuse=fuse, refill=refill
+    )
     if not dims:
         raise TraceTypeError("qd.ndrange needs at least one length", loc=user_loc(), help="write qd.ndrange(n, m)")
     pairs = []

@@ -22,6 +22,7 @@ from tests.differential.compare import compare
 from tests.differential.corpus import Case, replay
 from tests.differential.programs import programs
 from tests.lowering.harness import agrees, branch, execute, f32, i32, loop, program, task, while_loop
+from tests.lowering.test_refill import rows, trips
 
 if TYPE_CHECKING:
     from qdtrace.ir.program import Program, Var
@@ -150,3 +151,9 @@ def test_functions_are_called_where_the_code_would_be_long() -> None:
     many = of(200, 2)
     assert "@qdm.sin.f32x16(<16 x float> %x0) noinline" in many
     assert "@qdm.exp.f32x16(<16 x float> %x0) alwaysinline" in many
+
+
+@pytest.mark.usefixtures("cut_often")
+@pytest.mark.parametrize("hint", [" {refill=true}", ""])
+def test_refilled_loops_in_parts(hint: str) -> None:
+    agrees(rows(200, hint=hint), trips("geometric", 200), ("avx512",))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,22 +12,23 @@ from lowering.llvm.emit import emit_task
 from lowering.llvm.target import Target
 from qdtrace.ir.parser import parse_program
 from qdtrace.ir.printer import print_program
-from tests.lowering.harness import STRICT, agrees
+from tests.lowering.harness import STRICT, agrees, execute
 
 if TYPE_CHECKING:
     from qdtrace.ir.program import Program
 
 N = 101
+YES, NO = " {refill=true}", " {refill=false}"
 SIZES = (0, 1, 15, 31, 32, 33, 65, 500)
 
 
-def rows(n: int, after: str = "store y r i", before: str = "", index: str = "i32") -> Program:
+def rows(n: int, after: str = "store y r i", before: str = "", index: str = "i32", hint: str = YES) -> Program:
     """A `for` over loaded bounds; `after` follows the loop."""
     extra = "".join(f"    {line}\n" for line in before.splitlines())
     tail = "".join(f"    {line}\n" for line in after.splitlines())
     return parse_program(
         f"""program rows(lo: ref[i32,{n}], hi: ref[i32,{n}], w: ref[f32,{N}], y: ref[f32,{n}], z: ref[i32,4])
-  range_for i in 0:{index} : {n}:{index}
+  range_for i in 0:{index} : {n}:{index}{hint}
     a: i32 = load lo i
     b: i32 = load hi i
 {extra}    r: f32 = for k in a : b : 1:i32 carry c = 0.5:f32
@@ -65,8 +67,13 @@ def arguments(n: int, longest: int) -> list[np.ndarray]:
 
 
 def is_refilled(program: Program, target: str = "avx512") -> bool:
+    return "divergent loops with lane refill" in reason(program, target)
+
+
+def reason(program: Program, target: str = "avx512") -> str:
+    """How the only task was made."""
     (task,) = program.tasks
-    return "lane refill" in emit_task(task, Target.named(target), STRICT).reason
+    return emit_task(task, Target.named(target), STRICT).reason
 
 
 @pytest.mark.parametrize("longest", [1, 60])
@@ -104,7 +111,7 @@ def test_values_from_before_the_loop() -> None:
 def test_while_with_a_counter_that_lanes_do_not_share() -> None:
     program = parse_program(
         f"""program settle(x: ref[f32,{N}], y: ref[f32,{N}], z: ref[i32,{N}])
-  range_for i in 0:i64 : {N}:i64
+  range_for i in 0:i64 : {N}:i64{YES}
     a: f32 = load x i
     r: f32, steps: i32 = while carry c = a, k = 0:i32
       m: f32 = abs c
@@ -136,7 +143,7 @@ def test_refused_where_lanes_are_not_masks() -> None:
         pytest.param("a: i32 = load lo i", "store y 0.0:f32 i\n    a: i32 = load lo i", id="store before the loop"),
         pytest.param("a : b : 1:i32", "0:i32 : 20:i32 : 1:i32", id="lanes leave together"),
         pytest.param("a : b : 1:i32", "a : b : 2:i32", id="step of two"),
-        pytest.param("u: f32 = div t 2.0:f32", "u: f32 = neg t", id="cheap body"),
+        pytest.param(YES, NO, id="a hint"),
     ],
 )
 def test_refused_bodies(old: str, new: str) -> None:
@@ -144,4 +151,116 @@ def test_refused_bodies(old: str, new: str) -> None:
     assert old in text
     program = parse_program(text.replace(old, new))
     assert not is_refilled(program)
+    agrees(program, arguments(40, 20), ("avx512",))
+
+
+# Without a hint: the trip counts of some elements decide.
+
+
+def trips(kind: str, n: int) -> list[np.ndarray]:
+    """Bounds of rows whose lengths spread in some way."""
+    rng = np.random.default_rng(n)
+    longest = N - 1
+    lengths = {
+        "equal": np.full(n, 9),
+        "narrow": rng.integers(8, 11, n),
+        "geometric": rng.geometric(0.1, n),
+        "rare": np.where(rng.random(n) < 0.05, longest, 2),
+        "changing": np.where(np.arange(n) % 2000 < 1000, 7, rng.geometric(0.05, n)),
+        "none": np.zeros(n),
+    }[kind]
+    low = np.zeros(n, np.int32)
+    high = np.minimum(lengths, longest).astype(np.int32)
+    return [low, high, rng.normal(size=N).astype(np.float32), np.full(n, -1, np.float32), np.zeros(4, np.int32)]
+
+
+def ways(monkeypatch: pytest.MonkeyPatch, program: Program, args: list[np.ndarray]) -> float:
+    """The part of the elements after the first probe that are refilled: those get 1.0 more than the others."""
+    found = []
+    for name in ("qd_refilled", "qd_masked"):
+        code = emit_task(program.tasks[0], Target.named("avx512"), STRICT)
+        text = code.text.replace(f"call void @{name}(", "call void @qd_nothing(")
+        text += "\ndefine internal void @qd_nothing(ptr %a, i64 %b, i64 %c, ptr %d) {\n  ret void\n}\n"
+        changed = replace(code, text=text)
+        monkeypatch.setattr("tests.lowering.harness.emit_task", lambda *_, changed=changed: changed)
+        (y, _) = execute(program, args, "avx512")
+        found.append(float((y == -1).sum()))
+    monkeypatch.undo()
+    return found[0] / max(1.0, sum(found))
+
+
+@pytest.mark.parametrize(
+    ("kind", "refilled"),
+    [("equal", (0, 0)), ("narrow", (0, 0)), ("geometric", (1, 1)), ("rare", (1, 1)), ("changing", (0.1, 0.9))],
+)
+def test_the_spread_of_trip_counts_decides(
+    monkeypatch: pytest.MonkeyPatch, kind: str, refilled: tuple[float, float]
+) -> None:
+    monkeypatch.setattr("lowering.llvm.spread.BLOCK", 12)
+    program = rows(6000, hint="")
+    assert "under masks or with lane refill, as trip counts spread" in reason(program)
+    low, high = refilled
+    assert low <= ways(monkeypatch, program, trips(kind, 6000)) <= high
+
+
+@pytest.mark.parametrize("kind", ["equal", "narrow", "geometric", "rare", "changing", "none"])
+@pytest.mark.parametrize("n", [*SIZES, 1999])
+def test_both_ways_give_the_same(monkeypatch: pytest.MonkeyPatch, kind: str, n: int) -> None:
+    monkeypatch.setattr("lowering.llvm.spread.BLOCK", 2)
+    monkeypatch.setattr("lowering.llvm.spread.PROBE", 1)
+    agrees(rows(n, hint=""), trips(kind, n), ("avx512",), vectors=(None, 1, 2))
+
+
+def test_cheap_loops_have_the_choice_too() -> None:
+    text = f"""program halve(x: ref[f32,{N}], y: ref[f32,{N}])
+  range_for i in 0:i32 : {N}:i32
+    a: f32 = load x i
+    r: f32 = while carry c = a
+      o: bool = gt c 1.0:f32
+      test o
+      d: f32 = mul c 0.5:f32
+      yield d
+    store y r i
+  return y
+"""
+    program = parse_program(text)
+    assert "as trip counts spread" in reason(program)
+    assert not is_refilled(parse_program(text.replace(f": {N}:i32\n", f": {N}:i32{NO}\n")))
+    assert is_refilled(parse_program(text.replace(f": {N}:i32\n", f": {N}:i32{YES}\n")))
+    x = np.exp(np.random.default_rng(1).normal(size=N) * 5).astype(np.float32)
+    x[:3] = np.nan, np.inf, -np.inf
+    x[1] = 3e38
+    for hint in ("", YES, NO):
+        agrees(
+            parse_program(text.replace(f": {N}:i32\n", f": {N}:i32{hint}\n")),
+            [x, np.zeros(N, np.float32)],
+            ("avx512", "avx2"),
+        )
+
+
+def test_long_bodies_are_always_refilled() -> None:
+    program = parse_program(
+        f"""program settle(x: ref[f32,{N}])
+  range_for i in 0:i32 : {N}:i32
+    a: f32 = load x i
+    r: f32 = while carry c = a
+      m: f32 = abs c
+      o: bool = gt m 0.3:f32
+      test o
+{_chain("c", "d", 12)}
+      yield d
+    store x r i
+  return x
+"""
+    )
+    assert is_refilled(program)
+
+
+@pytest.mark.parametrize(("step", "refilled"), [("u: f32 = div t 2.0:f32", True), ("u: f32 = neg t", False)])
+def test_tasks_that_reduce_have_one_way(step: str, refilled: bool) -> None:
+    """By cost: the order of their sums may not depend on what was counted."""
+    text = print_program(rows(40, "store y r i\nf: i32 = convert[dtype=i32] r\naccum[op=add] z f 0:i32", hint=""))
+    program = parse_program(text.replace("u: f32 = div t 2.0:f32", step))
+    assert "trip counts" not in reason(program)
+    assert is_refilled(program) is refilled
     agrees(program, arguments(40, 20), ("avx512",))

@@ -59,7 +59,7 @@ def test_traced_bounds_of_any_integer_type() -> None:
 
 def test_hints_and_nesting(tree) -> None:
     def body(x):
-        for i in qd.range(8, name="outer", block_dim=128, fuse=False):
+        for i in qd.range(8, name="outer", block_dim=128, fuse=False, refill=True):
             for j in qd.range(3, unroll=3):
                 x[i] = j
         for i in qd.range(8, serial=True):
@@ -68,7 +68,7 @@ def test_hints_and_nesting(tree) -> None:
 
     root = qd.trace_function(body, (X,)).root
     outer, serial = (item for item in root.items if isinstance(item, Region))
-    assert outer.hints == {"name": "outer", "block_dim": 128, "fuse": False}
+    assert outer.hints == {"name": "outer", "block_dim": 128, "fuse": False, "refill": True}
     assert serial.hints == {"serial": True}
     (inner,) = (item for item in outer.items if isinstance(item, Region))
     assert inner.hints == {"unroll": 3}

@@ -72,6 +72,12 @@ def wrong_hint(x):
         x[i] = 1
 
 
+def wrong_refill(x):
+    for i in qd.ndrange(8, refill=1):
+        x[i] = 0.0
+    return x
+
+
 def wrong_name(x):
     for i in qd.range(8, name="two words"):
         x[i] = 1
@@ -282,6 +288,11 @@ qd.ndrange needs n or (low, high) for each index, got (0, 3, 1)
 qd.range needs block_dim to be a positive integer, got 0
   at FILE:1 in wrong_hint
       for i in qd.range(8, block_dim=0):
+"""),
+    (wrong_refill, TraceTypeError, (X,), """
+qd.ndrange needs refill to be True or False, got 1
+  at FILE:1 in wrong_refill
+      for i in qd.ndrange(8, refill=1):
 """),
     (wrong_name, TraceTypeError, (X,), """
 qd.range needs name to be a word, got 'two words'
