@@ -1,8 +1,12 @@
 """The artifact cache: object code on disk, one file a task and one a handler, named by content.
 
 A file is written under a temporary name and renamed, so processes never see half of one, and two that make the same
-file write the same thing. Every file carries a checksum: what a crash or a full disk left behind is dropped and made
-anew. A folder that cannot be written costs a warning and the cache, nothing else.
+file write the same thing. Every file carries its own key and a checksum of all it holds: what a crash or a full disk
+left behind, and what was copied or renamed to the name of something else, is dropped and made anew.
+
+Object code is run, so only what this user (or the administrator) has written is loaded: a folder that others may change
+is not used at all, and in one where each may only remove their own files, as in /tmp, neither is a file of somebody
+else. A folder that cannot be used costs one warning and the cache, nothing else.
 """
 
 from __future__ import annotations
@@ -10,7 +14,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import logging
 import os
+import stat
 import struct
 import tempfile
 import warnings
@@ -21,9 +27,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-_MAGIC = b"qdtrace\x01"
-_HEADER = struct.Struct("<8s32sI")
+_MAGIC = b"qdtrace\x02"
+_HEADER = struct.Struct("<8s32sII")
 _SUFFIX = ".qdo"
+_ADMINISTRATOR = 0
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_log = logging.getLogger("qdtrace.cache")
+_warned: set[str] = set()
+"""What was warned about in this process."""
 
 
 @dataclass(frozen=True)
@@ -34,23 +45,27 @@ class Artifact:
     facts: Mapping[str, object]
 
 
-def encode(artifact: Artifact) -> bytes:
-    """The content of a cache file."""
+def encode(key: str, artifact: Artifact) -> bytes:
+    """The content of the cache file of a key."""
+    name = key.encode()
     facts = json.dumps(dict(artifact.facts), sort_keys=True).encode()
-    body = facts + artifact.code
-    digest = hashlib.sha256(struct.pack("<I", len(facts)) + body).digest()
-    return _HEADER.pack(_MAGIC, digest, len(facts)) + body
+    body = name + facts + artifact.code
+    return _HEADER.pack(_MAGIC, _checksum(len(name), len(facts), body), len(name), len(facts)) + body
 
 
-def decode(data: bytes) -> Artifact | None:
-    """The artifact in a cache file; None when it is damaged or of another format."""
+def decode(key: str, data: bytes) -> Artifact | None:
+    """The artifact in the cache file of a key; None when it is damaged, of another format, or of another key."""
     if len(data) < _HEADER.size:
         return None
-    magic, digest, length = _HEADER.unpack_from(data)
+    magic, checksum, name, facts = _HEADER.unpack_from(data)
     body = data[_HEADER.size :]
-    if magic != _MAGIC or hashlib.sha256(struct.pack("<I", length) + body).digest() != digest:
+    if magic != _MAGIC or body[:name] != key.encode() or _checksum(name, facts, body) != checksum:
         return None
-    return Artifact(body[length:], json.loads(body[:length]))
+    return Artifact(body[name + facts :], json.loads(body[name : name + facts]))
+
+
+def _checksum(name: int, facts: int, body: bytes) -> bytes:
+    return hashlib.sha256(struct.pack("<II", name, facts) + body).digest()
 
 
 @dataclass(frozen=True)
@@ -60,38 +75,63 @@ class ArtifactCache:
     folder: Path
 
     def load(self, key: str) -> Artifact | None:
-        """The artifact of that key; None when there is none or its file is damaged (it is removed then)."""
+        """The artifact of that key; None when there is none, or its file is not what its name says: it is removed."""
         path = self._path(key)
         try:
-            data = path.read_bytes()
+            if not self._is_trusted():
+                return None
+            with path.open("rb") as file:
+                data = file.read() if _is_own(os.fstat(file.fileno())) else b""
         except OSError:
             return None
-        artifact = decode(data)
+        artifact = decode(key, data)
         if artifact is None:
+            _log.debug("%s is not the artifact of its name: it is made anew", path)
             with contextlib.suppress(OSError):
                 path.unlink()
         return artifact
 
     def save(self, key: str, artifact: Artifact) -> None:
-        """Keeps an artifact. Warns when the folder cannot be written."""
+        """Keeps an artifact. Warns, once a process, when the folder cannot be written."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if not self._is_trusted():
+                return
             handle, temporary = tempfile.mkstemp(dir=self.folder, prefix=".writing-")
             try:
                 with os.fdopen(handle, "wb") as file:
-                    file.write(encode(artifact))
+                    file.write(encode(key, artifact))
                 os.replace(temporary, self._path(key))
             except BaseException:
                 with contextlib.suppress(OSError):
                     os.unlink(temporary)
                 raise
         except OSError as e:
-            warnings.warn(
-                f"qdtrace: compiled code is not kept: cannot write {self.folder} ({e.strerror}); "
-                "set QD_OFFLINE_CACHE_DIR to a folder that can be written, or QD_OFFLINE_CACHE=0",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+            self._warn(f"cannot write {self.folder} ({e.strerror})", "to a folder that can be written")
+
+    def _is_trusted(self) -> bool:
+        """True when nobody else may put files there that would be taken for ours. Raises OSError where it is not."""
+        status = self.folder.stat()
+        if not hasattr(os, "geteuid"):  # no owners and modes of this kind
+            return True
+        if status.st_uid not in (os.geteuid(), _ADMINISTRATOR):
+            self._warn(f"{self.folder} belongs to another user", "to a folder of your own")
+            return False
+        if status.st_mode & _OTHERS_WRITE and not status.st_mode & stat.S_ISVTX:
+            what = f"others may write {self.folder} (mode {stat.S_IMODE(status.st_mode):o})"
+            self._warn(what, "to a folder of your own, `chmod go-w` this one")
+            return False
+        return True
+
+    def _warn(self, what: str, instead: str) -> None:
+        if what in _warned:
+            return
+        _warned.add(what)
+        warnings.warn(
+            f"qdtrace: compiled code is not kept: {what}; set QD_OFFLINE_CACHE_DIR {instead}, or QD_OFFLINE_CACHE=0",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
     def size(self) -> tuple[int, int]:
         """Number of files, and bytes in them."""
@@ -117,3 +157,10 @@ class ArtifactCache:
         if not self.folder.is_dir():
             return []
         return [p for p in self.folder.iterdir() if p.suffix == _SUFFIX or p.name.startswith(".writing-")]
+
+
+def _is_own(status: os.stat_result) -> bool:
+    """True for a file that only this user or the administrator can have written."""
+    if not hasattr(os, "geteuid"):
+        return True
+    return status.st_uid in (os.geteuid(), _ADMINISTRATOR) and not status.st_mode & _OTHERS_WRITE

@@ -2,26 +2,44 @@
 
 from __future__ import annotations
 
+import itertools
+import logging
+import os
 import stat
+import subprocess
+import sys
+import warnings
+from pathlib import Path
 
 import pytest
 
+from lowering.runtime import cache as cache_module
 from lowering.runtime.cache import Artifact, ArtifactCache, decode, encode
+
+ROOT = Path(__file__).parents[2]
 
 ARTIFACT = Artifact(b"\x7fELF code", {"cost": 3, "lanes": 16})
 
 
+@pytest.fixture(autouse=True)
+def nothing_warned(monkeypatch):
+    """Each test sees the warnings of a new process."""
+    monkeypatch.setattr(cache_module, "_warned", set())
+
+
 def test_an_artifact_survives_encoding():
-    assert decode(encode(ARTIFACT)) == ARTIFACT
-    assert decode(encode(Artifact(b"", {}))) == Artifact(b"", {})
+    assert decode("k", encode("k", ARTIFACT)) == ARTIFACT
+    assert decode("", encode("", Artifact(b"", {}))) == Artifact(b"", {})
 
 
 def test_every_damage_is_noticed():
-    data = encode(ARTIFACT)
+    data = encode("key", ARTIFACT)
     for k in range(len(data)):
-        assert decode(data[:k]) is None, f"cut to {k} bytes"
-        assert decode(data[:k] + bytes([data[k] ^ 0x10]) + data[k + 1 :]) is None, f"byte {k} changed"
-    assert decode(data + b"x") is None
+        assert decode("key", data[:k]) is None, f"cut to {k} bytes"
+        assert decode("key", data[:k] + bytes([data[k] ^ 0x10]) + data[k + 1 :]) is None, f"byte {k} changed"
+    assert decode("key", data + b"x") is None
+    for other in ("kez", "ke", "key{", ""):
+        assert decode(other, data) is None
 
 
 def test_save_load_size_clear(tmp_path):
@@ -30,7 +48,7 @@ def test_save_load_size_clear(tmp_path):
     cache.save("k", ARTIFACT)
     cache.save("k", ARTIFACT)
     assert cache.load("k") == ARTIFACT
-    assert cache.size() == (1, len(encode(ARTIFACT)))
+    assert cache.size() == (1, len(encode("k", ARTIFACT)))
     assert stat.S_IMODE(cache.folder.stat().st_mode) == 0o700
     assert [p.name for p in cache.folder.iterdir()] == ["k.qdo"]
     (cache.folder / "mine.txt").write_text("stays")
@@ -41,7 +59,7 @@ def test_save_load_size_clear(tmp_path):
 def test_a_damaged_file_is_dropped(tmp_path):
     cache = ArtifactCache(tmp_path)
     cache.save("k", ARTIFACT)
-    (tmp_path / "k.qdo").write_bytes(encode(ARTIFACT)[:-1])
+    (tmp_path / "k.qdo").write_bytes(encode("k", ARTIFACT)[:-1])
     assert cache.load("k") is None
     assert cache.size() == (0, 0)
 
@@ -57,3 +75,102 @@ def test_a_folder_that_cannot_be_made_costs_a_warning(tmp_path):
     )
     assert cache.load("k") is None
     assert cache.size() == (0, 0)
+
+
+def test_a_file_under_the_name_of_another_is_dropped(tmp_path, caplog):
+    cache = ArtifactCache(tmp_path)
+    cache.save("a", ARTIFACT)
+    os.replace(tmp_path / "a.qdo", tmp_path / "b.qdo")
+    with caplog.at_level(logging.DEBUG, "qdtrace.cache"):
+        assert cache.load("b") is None
+    assert [r.getMessage() for r in caplog.records] == [
+        f"{tmp_path / 'b.qdo'} is not the artifact of its name: it is made anew"
+    ]
+    assert cache.size() == (0, 0)
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o722])
+def test_a_folder_that_others_may_write_is_not_used(tmp_path, mode):
+    cache = ArtifactCache(tmp_path / "cache")
+    cache.save("k", ARTIFACT)
+    cache.folder.chmod(mode)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert cache.load("k") is None
+        cache.save("k", ARTIFACT)
+        cache.save("other", ARTIFACT)
+        assert ArtifactCache(cache.folder).load("other") is None
+    assert [str(w.message) for w in caught] == [
+        f"qdtrace: compiled code is not kept: others may write {cache.folder} (mode {mode:o}); "
+        "set QD_OFFLINE_CACHE_DIR to a folder of your own, `chmod go-w` this one, or QD_OFFLINE_CACHE=0"
+    ]
+    assert [p.name for p in cache.folder.iterdir()] == ["k.qdo"]
+    cache.folder.chmod(0o755)
+    assert cache.load("k") == ARTIFACT
+
+
+def test_a_folder_of_another_user_is_not_used(tmp_path, monkeypatch):
+    cache = ArtifactCache(tmp_path)
+    cache.save("k", ARTIFACT)
+    monkeypatch.setattr(cache_module, "_ADMINISTRATOR", -1)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert cache.load("k") is None
+        cache.save("other", ARTIFACT)
+    assert [str(w.message) for w in caught] == [
+        f"qdtrace: compiled code is not kept: {tmp_path} belongs to another user; "
+        "set QD_OFFLINE_CACHE_DIR to a folder of your own, or QD_OFFLINE_CACHE=0"
+    ]
+    assert [p.name for p in tmp_path.iterdir()] == ["k.qdo"]
+
+
+def test_in_a_shared_folder_only_own_files_count(tmp_path):
+    """Where each may remove their own files only, as in /tmp."""
+    cache = ArtifactCache(tmp_path)
+    tmp_path.chmod(0o1777)
+    cache.save("mine", ARTIFACT)
+    cache.save("changed", ARTIFACT)
+    (tmp_path / "changed.qdo").chmod(0o666)
+    assert cache.load("mine") == ARTIFACT
+    assert cache.load("changed") is None
+    assert cache.size()[0] == 1
+
+
+PROGRAM = """
+import numpy as np, qdtrace as qd
+@qd.jit
+def f(x):
+    for i in qd.range(x.shape[0]):
+        x[i] = x[i] * 2 + 1
+    return x
+@qd.jit
+def g(x):
+    for i in qd.range(x.shape[0]):
+        x[i] = x[i] * 3 - 5
+    return x
+x = np.arange(4, dtype=np.float32)
+assert f(x).tolist() == [1, 3, 5, 7], f(x)
+assert g(x).tolist() == [-5, -2, 1, 4], g(x)
+"""
+
+
+def test_swapped_and_damaged_files_change_no_result(tmp_path):
+    """Each file gets the content of its neighbour, of itself cut short, of nothing; the run mends all of them."""
+    folder, program = tmp_path / "cache", tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    environment = {**os.environ, "QD_OFFLINE_CACHE_DIR": str(folder), "PYTHONPATH": str(ROOT)}
+
+    def run():
+        subprocess.run([sys.executable, str(program)], env=environment, check=True)
+        return {p: p.read_bytes() for p in sorted(folder.iterdir())}
+
+    good = run()
+    assert len(good) >= 4
+    contents = itertools.cycle([*list(good.values())[1:], next(iter(good.values())), b"", b"qdtrace"])
+    for path in good:
+        path.write_bytes(next(contents))
+    assert run() == good
+    for path, data in good.items():
+        path.write_bytes(data[: len(data) // 2])
+    assert run() == good
