@@ -11,7 +11,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from qdtrace.analysis.ranges import DEPTH, Ranges, range_of_dtype, range_of_loop
+from qdtrace.analysis.ranges import DEPTH, Ranges, inside, range_of_dtype, range_of_loop
 from qdtrace.analysis.uses import definitions
 from qdtrace.ir.program import Literal, Var, literal
 from qdtrace.ir.types import ScalarType
@@ -170,6 +170,13 @@ class FlowRanges(Ranges):
             relation = name if holds else _NEGATED[name]
             self._limit(facts, a, relation, self.of(b))
             self._limit(facts, b, _MIRRORED[relation], self.of(a))
+        return facts
+
+    def facts_inside(self, atom: Atom, size: int) -> Facts:
+        """What follows from an index that was checked against the length of its axis."""
+        facts: Facts = {}
+        if isinstance(atom, Var):
+            self._note(facts, atom, *inside(*self.of(atom), size))
         return facts
 
     def _limit(self, facts: Facts, atom: Atom, relation: str, other: Range) -> None:

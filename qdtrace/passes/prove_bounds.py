@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.flow_ranges import FlowRanges
-from qdtrace.analysis.ranges import COMPARISONS, compared, inside
+from qdtrace.analysis.ranges import COMPARISONS, compared
 from qdtrace.ir.copies import copied_atoms
 from qdtrace.ir.program import Atom, Block, Eqn, Program, Task, Var, literal
 from qdtrace.ir.types import DType
@@ -95,8 +95,7 @@ class _Prover:
             self.replaced[eqn.outvars[0]] = renamed.invars[0]
             return
         out.append(renamed)
-        if isinstance(index, Var):
-            self.ranges.note({id(index): inside(low, high, size)})
+        self.ranges.note(self.ranges.facts_inside(index, size))
 
     def _decided(self, eqn: Eqn) -> Atom | None:
         """What a comparison, `min` or `max` of integers gives, where ranges tell."""
