@@ -13,7 +13,7 @@ from lowering.llvm.spread import count
 from lowering.llvm.types import REGISTER
 from lowering.llvm.vectors import Mask, Value
 from qdtrace.analysis.cost import FUNCTIONS
-from qdtrace.analysis.work import operations
+from qdtrace.analysis.work import operations, trip_count
 from qdtrace.ir.program import Literal, Var
 from qdtrace.ir.types import RefType
 from qdtrace.ir.walk import walk_eqns
@@ -181,9 +181,9 @@ def _uniform_for(f: Frame, eqn: Eqn, emit: EmitBlock) -> None:
     enters, goes_on = _tests(f, eqn, f.scalar)
     carries = Carries(f, eqn, eqn.invars[3:], body.params[1:])
     loop, done = text.fresh_label("for"), text.fresh_label("done")
-    known = all(isinstance(a, Literal) for a in (start, stop, step))
-    runs = known and len(range(int(start.value), int(stop.value), int(step.value))) > 0  # type: ignore[union-attr]
-    if known and not runs:
+    trips = trip_count(start, stop, step)
+    runs = bool(trips)
+    if trips == 0:
         carries.finish(carries.flat_initial())
         return
     if runs:

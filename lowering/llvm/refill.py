@@ -154,12 +154,16 @@ class _Emission:
         made = {v for e in self.refill.before for v in e.outvars}
         return [v for v in read if v in made and not self.f.is_uniform(v)]
 
+    def _is_shared(self, eqn: Eqn) -> bool:
+        """What is the same for all elements is evaluated once; a check, which has no result, with each element."""
+        return bool(eqn.outvars) and all(map(self.f.is_uniform, eqn.outvars))
+
     def run(self) -> None:
         f, text = self.f, self.text
         begin, header, service, step, done = map(text.fresh_label, ("begin", "lanes", "service", "step", "end"))
         text.branch(text.op("icmp slt i64 %lo, %hi"), begin, done)
         text.begin(begin)
-        self.emit(f, [e for e in self.refill.before if all(f.is_uniform(v) for v in e.outvars)])
+        self.emit(f, [e for e in self.refill.before if self._is_shared(e)])
         self._make_slots()
         text.jump(header)
         text.begin(header)
@@ -269,7 +273,7 @@ class _Emission:
         wide = [r if kind == "i32" else o.cast("zext", "i32", r, kind) for r in ranks]
         with f.region(Mask(fills)):
             self._bind(self.index, [o.binary("add", o.type(self.index.dtype), first, w) for w in wide])
-            self.emit(f, [e for e in self.refill.before if not all(f.is_uniform(v) for v in e.outvars)])
+            self.emit(f, [e for e in self.refill.before if not self._is_shared(e)])
             state = {v: self._vectors(v) for v in (self.index, *self.kept)}
             state |= {p: self._vectors(a) for p, a in zip(self.params, self.initial, strict=True)}
             if self.is_for:

@@ -123,8 +123,9 @@ head:
 body:
   %before_lo = mul i64 %k, %chunk
   %lo = add i64 %start, %before_lo
-  %most_hi = add i64 %lo, %chunk
-  %hi = call i64 @llvm.smin.i64(i64 %most_hi, i64 %stop)
+  %left = sub i64 %stop, %lo
+  %span = call i64 @llvm.smin.i64(i64 %chunk, i64 %left)
+  %hi = add i64 %lo, %span
   %slot_at = mul i64 %k, %slot_bytes
   %slot = getelementptr i8, ptr %slots, i64 %slot_at
   call void %task(ptr %refs, i64 %lo, i64 %hi, ptr %slot)

@@ -89,8 +89,9 @@ claim:
 run:
   %offset = mul i64 %k, %chunk
   %lo = add i64 %start, %offset
-  %end = add i64 %lo, %chunk
-  %hi = call i64 @llvm.smin.i64(i64 %end, i64 %stop)
+  %left = sub i64 %stop, %lo
+  %span = call i64 @llvm.smin.i64(i64 %chunk, i64 %left)
+  %hi = add i64 %lo, %span
   %slot_offset = mul i64 %k, %slot_bytes
   %slot = getelementptr i8, ptr %slots, i64 %slot_offset
   call void %task(ptr %refs, i64 %lo, i64 %hi, ptr %slot)

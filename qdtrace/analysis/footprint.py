@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from qdtrace.analysis.affine import Quotient, limits
 from qdtrace.analysis.boxes import Span, distinct_values, progression, union_size
+from qdtrace.analysis.work import iterations
 from qdtrace.ir.program import Literal, Var
 from qdtrace.ir.types import DType
 from qdtrace.ir.walk import walk_task
@@ -209,4 +210,4 @@ def trips(start: Atom, stop: Atom, step: int) -> int | None:
     """How often a loop runs; None where that is not static."""
     if not (isinstance(start, Literal) and isinstance(stop, Literal)):
         return None
-    return len(range(int(start.value), int(stop.value), step)) if step else 0
+    return iterations(int(start.value), int(stop.value), step)

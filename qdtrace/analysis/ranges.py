@@ -14,7 +14,7 @@ from qdtrace.ir.types import DType
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from qdtrace.ir.program import Atom, Eqn, Var
+    from qdtrace.ir.program import Atom, Eqn
 
     Range = tuple[int, int]
 
@@ -71,7 +71,7 @@ class Ranges:
         """A choice; None: as of any equation."""
         return None
 
-    def set_index(self, index: Var, start: Atom, stop: Atom, step: Atom) -> None:
+    def set_index(self, index: Atom, start: Atom, stop: Atom, step: Atom) -> None:
         """Says over what an index runs, before anything that uses it is asked for."""
         if isinstance(step, Literal) and step.value:
             found = range_of_loop(self.of(start), self.of(stop), int(step.value))

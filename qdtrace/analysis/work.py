@@ -16,11 +16,18 @@ GUESS = 16
 """Trips of a loop of unknown length."""
 
 
+def iterations(start: int, stop: int, step: int) -> int:
+    """Numbers in `start : stop : step`; none for step zero. (`len` of a range fails above 2**63.)"""
+    if not step:
+        return 0
+    return max(0, (stop - start + step - (1 if step > 0 else -1)) // step)
+
+
 def trip_count(start: Atom, stop: Atom, step: Atom) -> int | None:
     """Iterations of a `for`, where its bounds and step are constants (none for step zero); else None."""
     if not (isinstance(start, Literal) and isinstance(stop, Literal) and isinstance(step, Literal)):
         return None
-    return len(range(int(start.value), int(stop.value), int(step.value))) if step.value else 0
+    return iterations(int(start.value), int(stop.value), int(step.value))
 
 
 def trips_of(eqn: Eqn) -> int:

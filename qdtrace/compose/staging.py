@@ -58,15 +58,17 @@ from qdtrace.compose.segment import (
     only,
 )
 from qdtrace.compose.staged import note_programs
+from qdtrace.compose.task_range import task_range
 from qdtrace.errors import TraceValueError, UnsupportedError
 from qdtrace.ir.builder import Builder, scalar_var
-from qdtrace.ir.program import Atom, Loc, Task, Var, literal, ref_type
-from qdtrace.ir.types import BOOL, DType
-from qdtrace.ir.walk import walk_task
+from qdtrace.ir.program import Atom, Task, Var, literal, ref_type
+from qdtrace.ir.types import DType
+from qdtrace.ir.walk import walk_eqns
 from qdtrace.trace import compat
 from qdtrace.trace.importer.bodies import Bodies
 from qdtrace.trace.importer.core import Importer
 from qdtrace.trace.importer.values import ArrayRef, MemoryArray, RefValue
+from qdtrace.trace.loops import too_many
 from qdtrace.trace.regions import Region
 from qdtrace.trace.source import eqn_loc
 
@@ -320,25 +322,27 @@ class Stager:
         marker = begin_marker(region)
         index_var: Any = marker.outvars[0]
         dtype = DType.of(index_var.aval.dtype)
-        start, stop, step = (builder.convert(self.scalar(builder, v), dtype) for v in marker.invars)
+        start, stop, step = (builder.convert(self.scalar(builder, v), dtype) for v in marker.invars[:3])
+        fits = [self.scalar(builder, v) for v in marker.invars[3:]]
         if self.conditions:
-            stop = builder("select", self._predicate(builder), stop, start)
-        unit = getattr(step, "value", None) == 1
+            runs = self._predicate(builder)
+            stop = builder("select", runs, stop, start)
+            fits = [builder("or", builder("not", runs), f) for f in fits]
+        for condition in fits:
+            builder.emit("check", condition, message=too_many(dtype.numpy))
         index = scalar_var(dtype, "i")
         env = {v: self.operand(builder, v) for v in body_inputs(region) if v is not index_var}
-        first, last = start, stop
-        if not unit:
-            first, last = literal(0, dtype), _trip_count(builder, start, stop, step, region.loc)
+        importer = self.importer(builder)
+        span = task_range(builder, importer.ranges, start, stop, step, region.loc)
         with builder.block() as body:
-            at: Atom = index if unit else builder("add", start, builder("mul", index, step))
+            at = span.index(builder, index)
             env[index_var] = _rank0(at)
-            importer = self.importer(builder)
             importer.ranges.set_index(at, start, stop, step)
             importer.region(body_of(region), env)
         name = str(hints.get("name") or f"{self.name}.{len(self.segment.tasks)}")
         head = tuple(builder.current.eqns)
-        launch = hints_of(hints, *LAUNCH_HINTS)
-        self.segment.append(Task("range_for", index, first, last, body.close(), head, name, region.loc, launch))
+        launch, ends = hints_of(hints, *LAUNCH_HINTS), (span.first, span.last)
+        self.segment.append(Task("range_for", index, *ends, body.close(), head, name, region.loc, launch))
 
     def _predicate(self, builder: Builder) -> Atom:
         condition: Atom | None = None
@@ -541,7 +545,8 @@ _RULES: dict[str, Callable[[Stager, Any], None]] = {
 
 
 def _has_user_check(task: Task) -> bool:
-    return any(e.primitive.name == "check" for e in walk_task(task))
+    # one in a head is about the launch alone
+    return any(e.primitive.name == "check" for e in walk_eqns(task.body))
 
 
 def _rank0(atom: Atom) -> np.ndarray:
@@ -555,20 +560,3 @@ def _import(importer: Importer, item: Any, env: dict[Any, Any]) -> None:
         importer.region(alone(item), env)
     else:
         importer.eqn(item, env)
-
-
-def _trip_count(builder: Builder, start: Atom, stop: Atom, step: Atom, loc: Loc | None) -> Atom:
-    """max(0, ceil((stop - start) / step)) for a step of either sign."""
-    dtype = start.dtype
-    if all(not isinstance(a, Var) for a in (start, stop, step)):
-        a, b, s = (int(v.value) for v in (start, stop, step))  # type: ignore[union-attr]
-        return literal(len(range(a, b, s)), dtype)
-    zero, one = literal(0, dtype), literal(1, dtype)
-    positive = builder("gt", step, zero)
-    toward = builder("select", positive, one, literal(-1, dtype))
-    span = builder("sub", builder("add", builder("sub", stop, start), step), toward)
-    count = builder("max", builder("div", span, step), zero)
-    runs = builder("select", positive, builder("lt", start, stop), builder("gt", start, stop))
-    runs = builder("and", runs, builder("ne", step, zero))
-    assert runs.type == BOOL
-    return builder("select", runs, count, zero)

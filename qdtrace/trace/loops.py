@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import functools
 import math
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -89,7 +91,7 @@ class Range(Loop):
     kind = "for"
     _end = markers.loop_end_p
 
-    def __init__(self, name: str, bounds: tuple[Any, Any, Any], hints: Hints) -> None:
+    def __init__(self, name: str, bounds: tuple[Any, ...], hints: Hints) -> None:
         self.name = name
         self._bounds = bounds
         self._hints = hints
@@ -187,6 +189,9 @@ def range(
     int64. `unroll=True` asks for a copy of the body for each iteration of a nested range with constant bounds, a number
     for that many at a time, False for none.
 
+    Start, stop and step may be any numbers of the index's dtype; a step of 0 runs nothing. Only an outermost loop over
+    int64 that goes beyond 2**63 - 2**32 ends the call with an error.
+
     `refill` is for an outermost range whose iterations loop for different times. True: a lane of a vector that has left
     its loop takes the next iteration; False: it waits for the others. Without it the trip counts of a few iterations
     decide, while the task runs. It changes no result, and nothing where the body has another form than values, one
@@ -211,20 +216,22 @@ def range(
     return Range("qd.range", (start, stop, step), hints)
 
 
+def too_many(dtype: Any) -> str:
+    """What a loop over a product says that its index cannot count."""
+    info = np.iinfo(dtype)
+    wider = "" if info.bits == 64 else "; give a bound as int64 (jax_enable_x64), or nest two loops"
+    return f"qd.ndrange needs at most {info.max} iterations, and as many along each axis{wider}"
+
+
 class NdRange(Range):
     """A loop over a product of ranges, as one flat loop: the last index runs fastest."""
 
-    def __init__(self, lows: list[Any], lengths: list[Any], dtype: np.dtype, hints: Hints) -> None:
+    def __init__(self, lows: list[Any], lengths: list[_Length], dtype: np.dtype, hints: Hints) -> None:
         self._lows = lows
-        self._lengths = lengths
+        self._lengths = [length.value for length in lengths]
         self._dtype = dtype
-        if all(isinstance(n, int) for n in lengths):
-            total: Any = _as_index(math.prod(lengths), dtype)
-        else:
-            total = _as_index(lengths[0], dtype)
-            for n in lengths[1:]:
-                total = lax.mul(jnp.asarray(total), jnp.asarray(_as_index(n, dtype)))
-        super().__init__("qd.ndrange", (dtype.type(0), total, dtype.type(1)), hints)
+        total, fits = _product(lengths, dtype)
+        super().__init__("qd.ndrange", (dtype.type(0), total, dtype.type(1), *fits), hints)
 
     def _decode(self, index: Any) -> tuple[Any, ...]:
         indices: list[Any] = []
@@ -252,7 +259,10 @@ def ndrange(
     fuse: bool | None = None,
     refill: bool | None = None,
 ) -> NdRange:
-    """`for i, j in qd.ndrange(n, m)`; each bound is `n` or `(low, high)`. Outermost: one task over the product."""
+    """`for i, j in qd.ndrange(n, m)`; each bound is `n` or `(low, high)`. Outermost: one task over the product.
+
+    The product must be a number of the index's dtype, else the call ends with an error.
+    """
     current("qd.ndrange")
     hints = _check_hints(
         "qd.ndrange", serial=serial, block_dim=block_dim, name=name, unroll=unroll, fuse=fuse, refill=refill
@@ -270,16 +280,51 @@ def ndrange(
     dtype = _index_dtype((*(b for pair in pairs for b in pair), product), "qd.ndrange")
     lows = [low for low, _ in pairs]
     lengths = [_length(low, high, dtype) for low, high in pairs]
-    shape = tuple(n if isinstance(n, int) else None for n in lengths)
+    shape = tuple(n.value if isinstance(n.value, int) else None for n in lengths)
     return NdRange(lows, lengths, dtype, (*hints, ("dims", shape)))
 
 
-def _length(low: Any, high: Any, dtype: np.dtype) -> Any:
+@dataclass(frozen=True)
+class _Length:
+    """The length of an axis: an int or a traced value, and whether the dtype holds it (None: surely)."""
+
+    value: Any
+    fits: Any = None
+
+
+def _length(low: Any, high: Any, dtype: np.dtype) -> _Length:
     if isinstance(low, int) and isinstance(high, int):
-        return max(high - low, 0)
-    high = jnp.asarray(_as_index(high, dtype))
-    length = high if isinstance(low, int) and low == 0 else lax.sub(high, jnp.asarray(_as_index(low, dtype)))
-    return lax.max(length, jnp.asarray(dtype.type(0)))
+        return _Length(max(high - low, 0))
+    if isinstance(low, int) and low == 0:
+        return _Length(lax.max(jnp.asarray(_as_index(high, dtype)), jnp.asarray(dtype.type(0))))
+    first, last = (jnp.asarray(_as_index(b, dtype)) for b in (low, high))
+    zero, difference = jnp.asarray(dtype.type(0)), lax.sub(last, first)
+    if isinstance(low, int) and low > 0:
+        return _Length(lax.max(difference, zero))
+    # of a pair in order, a difference that the dtype does not hold is negative; out of order it may be anything
+    rises = lax.gt(last, first)
+    length = lax.select(rises, lax.max(difference, jnp.asarray(dtype.type(1))), zero)
+    return _Length(length, lax.bitwise_or(lax.bitwise_not(rises), lax.gt(difference, zero)))
+
+
+def _product(lengths: list[_Length], dtype: np.dtype) -> tuple[Any, list[Any]]:
+    """The product, and whether the dtype holds it, where that is known only later; an empty axis makes it 0."""
+    static = math.prod(n.value for n in lengths if isinstance(n.value, int))
+    traced = [n for n in lengths if not isinstance(n.value, int)]
+    total: Any = dtype.type(static)
+    if not traced or not static:
+        return total, []
+    total, rest = (total, traced) if static > 1 else (traced[0].value, traced[1:])
+    fits = [n.fits for n in traced if n.fits is not None]
+    one, largest = jnp.asarray(dtype.type(1)), jnp.asarray(np.iinfo(dtype).max, dtype)
+    for n in rest:
+        total = jnp.asarray(total)
+        fits.append(lax.le(n.value, lax.div(largest, lax.max(total, one))))
+        total = lax.mul(total, n.value)
+    if not fits:
+        return total, []
+    empty = functools.reduce(lax.bitwise_or, [lax.le(n.value, jnp.asarray(dtype.type(0))) for n in traced])
+    return total, [lax.bitwise_or(functools.reduce(lax.bitwise_and, fits), empty)]
 
 
 class While(Loop):

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
 
+from qdtrace.analysis.ranges import range_of_dtype
 from qdtrace.ir.builder import Builder, ref_var, scalar_var
 from qdtrace.ir.program import Atom, Block, Literal, Program, Task, Var, literal, ref_type
 from qdtrace.ir.types import DType, ScalarType
@@ -304,12 +305,31 @@ class Maker(Values):
         trips = self._bounds(*self.pick([(0, 3, 1), (0, 1, 1), (3, -1, -2), (2, 2, 1), (-4, 4, 3)]), dtype=dtype)
         if self.chance(2):
             trips[1] = self.index_below(4, dtype)
+        elif self.chance(3):
+            trips = self._trips_at_the_ends(dtype)
         inits, params = self._carries()
         unroll = {"unroll": 2} if self.chance(6) else {}
         with self._block([scalar_var(dtype, "k"), *params]) as opened:
             self.statements(depth - 1)
             block = opened.close([self.value(p.dtype) for p in params])
         self._emit("for", *trips, *inits, blocks=[block], **unroll)
+
+    def _trips_at_the_ends(self, dtype: DType) -> list[Atom]:
+        """Bounds near the ends of the dtype, where an index plus a step wraps; at most three iterations."""
+        low, high = range_of_dtype(dtype)
+        far = [(low, high, high), (high, low, low), (0, high, high // 2), (low, high, (high // 2) + 1), (low, -1, high)]
+        near = [(high - 3, high, 2), (low + 3, low, -2), (high - 2, high, 1), (low + 2, low, -1), (high, low, 1)]
+        trips = self._bounds(*self.pick(near + far), dtype=dtype)
+        if self.chance(2):  # three numbers from each other, so any step will do
+            ends = [literal(high - 3, dtype), literal(low, dtype)]
+            start = self.builder("add", self.pick(ends), self.index_below(4, dtype))
+            stop = self.builder("add", start, self.index_below(4, dtype)) if self.chance(2) else trips[1]
+            toward = self.builder("sub", stop, start)
+            small = [self.builder("ge", toward, literal(-3, dtype)), self.builder("le", toward, literal(3, dtype))]
+            falls = [self.builder("lt", stop, start), self.builder("lt", toward, literal(0, dtype))]
+            close = self.builder("and", self.builder("and", *small), self.builder("eq", *falls))  # no wrap between
+            trips = [start, self.builder("select", close, stop, start), self.pick([*trips[2:], self.value(dtype)])]
+        return trips
 
     def _while(self, depth: int) -> None:
         inits, params = self._carries()
@@ -361,14 +381,10 @@ class Maker(Values):
             ref = self.pick(refs)
             self._store(ref) if self.access[ref].mode in ("own", "free") and self.chance(2) else self._update(ref)
 
-    def _stored(self, ref: Var) -> Atom:
-        value = self.value(ref.dtype)
-        return self.definite_zero(value) if ref in self.combined else value
-
     def _store(self, ref: Var) -> None:
         place = self._place(ref, self.access[ref].row)
         if place is not None:
-            self.builder.store(ref, self._stored(ref), *place)
+            self.builder.store(ref, self.value(ref.dtype), *place)
 
     def _update(self, ref: Var) -> None:
         """An accumulation or atomic, as the mode allows."""
@@ -385,7 +401,7 @@ class Maker(Values):
             self.keep(self.builder("atomic", ref, *values, *place, op=op))
         elif self.options.accums and ref in self.combined:
             op = access.op or self.pick(accumulations(dtype))
-            self.builder.accum(ref, self._stored(ref), *place, op=op)
+            self.builder.accum(ref, self.value(ref.dtype), *place, op=op)
 
     def _sum(self) -> None:
         ref = self.pick([r for r in self.sums if self.access[r].mode == "sum"] or [None])
@@ -414,7 +430,7 @@ class Maker(Values):
         for flat in range(ref_type(cell).size):
             place = [literal(flat // 2, DType.i32), literal(flat % 2, DType.i32)] if len(shape) == 2 else []
             place = [literal(flat, DType.i32)] if len(shape) == 1 else place
-            self.builder.store(cell, self.definite_zero(self.value(dtype)), *place)
+            self.builder.store(cell, self.value(dtype), *place)
         self.cells.append(cell)
 
     def _use_cell(self) -> None:
@@ -425,6 +441,6 @@ class Maker(Values):
         if self.chance(2):
             return self.keep(self.builder.load(cell, *place))
         if self.options.accums and self.chance(3):
-            value = self.definite_zero(self.value(cell.dtype))
+            value = self.value(cell.dtype)
             return self.builder.accum(cell, value, *place, op=self.pick(accumulations(cell.dtype)))
-        return self.builder.store(cell, self.definite_zero(self.value(cell.dtype)), *place)
+        return self.builder.store(cell, self.value(cell.dtype), *place)

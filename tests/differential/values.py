@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import ml_dtypes
 from hypothesis import strategies as st
 
 from qdtrace.ir.program import Atom, Var, literal
@@ -33,7 +34,7 @@ COMPARISONS = ["lt", "le", "gt", "ge", "eq", "ne"]
 BITCASTS = [
     ("f32", "i32"), ("f32", "u32"), ("i32", "u32"), ("f64", "i64"), ("f64", "u64"), ("i64", "u64"), ("i8", "u8"),
 ]  # fmt: skip
-FLOATS = (0.0, 1.0, -1.0, 0.5, 2.0, -0.0, 3.25, -7.5, 1e30, 1e-30, float("inf"), float("nan"))
+FLOATS = (0.0, 1.0, -1.0, 0.5, 2.0, -0.0, 3.25, -7.5, 1e30, 1e-30, float("inf"), float("-inf"), float("nan"))
 INTEGERS = (0, 1, 2, 3, -1, 7, 31, 100, -128)
 
 
@@ -69,6 +70,10 @@ class Values:
         """A constant."""
         if dtype is DType.bool:
             return literal(self.pick((False, True)), dtype)
+        if dtype.is_float and self.chance(8):
+            info = ml_dtypes.finfo(dtype.numpy)
+            value = float(self.pick((info.max, info.tiny, info.smallest_subnormal)))
+            return literal(-value if self.chance(2) else value, dtype)
         value = self.pick(FLOATS if dtype.is_float else INTEGERS)
         return literal(value if dtype.is_float else value % 256 if not dtype.is_signed else value, dtype)
 
@@ -82,10 +87,6 @@ class Values:
         if choice > len(have) and others and (not have or self.chance(3)):
             return self.builder.convert(self.pick(others[::-1]), dtype)
         return self.literal_of(dtype)
-
-    def definite_zero(self, value: Atom) -> Atom:
-        """The value with -0.0 made 0.0, so that a `min` or `max` of it later has one result."""
-        return self.builder("add", value, literal(0.0, value.dtype)) if value.dtype.is_float else value
 
     def index_below(self, n: int, dtype: DType = DType.i32) -> Atom:
         """An index from 0 to n - 1."""
@@ -118,8 +119,6 @@ class Values:
         else:
             name = self.pick(BINARY[kind])
             out = self.builder(name, self.value(dtype), self.value(dtype))
-            if name in ("min", "max") and dtype.is_float:
-                out = self.definite_zero(out)
         self.keep(out)
 
     def logic(self) -> None:

@@ -134,7 +134,32 @@ def test_ndrange_of_traced_lengths() -> None:
     (loop,) = (item for item in traced.root.items if isinstance(item, Region))
     assert loop.hints == {"dims": (None, None)}
     names = [e.primitive.name for e in traced.root.items if not isinstance(e, Region)]
-    assert names == ["qd_buffer", "max", "sub", "max", "mul", "qd_read"]
+    difference, product = ["sub", "gt", "max", "select_n", "not", "gt", "or"], ["max", "div", "le", "mul"]
+    assert names == ["qd_buffer", "max", *difference, *product, "le", "le", "or", "and", "or", "qd_read"]
+    assert len(loop.eqn.invars) == 4
+
+
+def test_ndrange_says_whether_its_product_fits() -> None:
+    """Only where it may not: the last operand of the loop's marker is what is checked."""
+
+    def traced(dims) -> int:
+        def body(m, n):
+            for _ in qd.ndrange(*dims(n[0])):
+                m[0, 0] = 1.0
+            return m
+
+        (loop,) = (i for i in qd.trace_function(body, (M, np.zeros(1, np.int32))).root.items if isinstance(i, Region))
+        return len(loop.eqn.invars)
+
+    assert traced(lambda k: (3, (1, 4))) == 3
+    assert traced(lambda k: (k,)) == 3
+    assert traced(lambda k: ((1, k),)) == 3
+    assert traced(lambda k: (k, 1)) == 3
+    assert traced(lambda k: (k, 0)) == 3
+    assert traced(lambda k: ((-1, k),)) == 4
+    assert traced(lambda k: ((k, 5),)) == 4
+    assert traced(lambda k: (k, 2)) == 4
+    assert traced(lambda k: (k, k)) == 4
 
 
 def test_while_has_its_test_apart(tree) -> None:

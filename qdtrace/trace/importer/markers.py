@@ -21,7 +21,9 @@ from qdtrace.trace.importer.indexing import each
 from qdtrace.trace.importer.registry import RESULT_TYPE, rule
 from qdtrace.trace.importer.scalars import FALSE, TRUE, integer
 from qdtrace.trace.importer.values import RefValue, Value, hold, is_pair, rank0
+from qdtrace.trace.loops import too_many
 from qdtrace.trace.regions import Region, restructure
+from qdtrace.trace.trips import count_of, may_pass_the_end, unsigned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -140,8 +142,10 @@ def _for(imp: Importer, region: Region, env: dict[Any, Value]) -> None:
     assert region.eqn is not None
     index_var = region.eqn.outvars[0]
     dtype = imp.dtype_of(index_var.aval)
-    start, stop, step = (imp.convert(imp.element(imp.read(env, v), ()), dtype) for v in region.eqn.invars)
+    start, stop, step = (imp.convert(imp.element(imp.read(env, v), ()), dtype) for v in region.eqn.invars[:3])
     _set_loc(imp, region)
+    for fits in region.eqn.invars[3:]:
+        _fails_unless(imp, imp.element(imp.read(env, fits), ()), too_many(dtype.numpy))
     flow = _open_flow(imp, region.items)
     index = scalar_var(dtype, "k")
     env[index_var] = rank0(index)
@@ -154,25 +158,29 @@ def _for(imp: Importer, region: Region, env: dict[Any, Value]) -> None:
         imp.builder.loc = loc
         imp.emit("for", start, stop, step, blocks=(opened.close(),), **hints)
         return
-    at = scalar_var(dtype, "k")
-    with imp.block((at,)) as test:
-        going = _before(imp, at, stop, step)
+    # Where the index that ends the loop may not be a number of its dtype, iterations are counted down beside it.
+    counts = may_pass_the_end(imp.ranges.of(stop), step)
+    at, left = scalar_var(dtype, "k"), scalar_var(unsigned(dtype), "left")
+    with imp.block((at, left) if counts else (at,)) as test:
+        going = imp.op("ne", left, integer(0, left.dtype)) if counts else _before(imp, at, stop, step)
         going = imp.op("and", going, imp.op("not", imp.load(flow.broken, ())))
-    with imp.block((index,)) as opened:
+    left = scalar_var(unsigned(dtype), "left")
+    with imp.block((index, left) if counts else (index,)) as opened:
         _body(imp, flow, region.items, env)
-        following = imp.op("add", index, step)
+        following = [imp.op("add", index, step)]
+        if counts:
+            following.append(imp.op("sub", left, integer(1, left.dtype)))
     imp.builder.loc = loc
-    imp.emit("while", start, blocks=(test.close([going]), opened.close([following])))
+    first = [start, count_of(imp.op, start, stop, step)] if counts else [start]
+    imp.emit("while", *first, blocks=(test.close([going]), opened.close(following)))
 
 
 def _before(imp: Importer, index: Atom, stop: Atom, step: Atom) -> Atom:
-    """True while a loop of this step has not reached its end; a step of 0 runs nothing."""
-    zero = integer(0, step.type.dtype)
-    up, down = imp.op("lt", index, stop), imp.op("gt", index, stop)
-    if type(step) is Literal:
-        return FALSE if step.value == 0 else up if step.value > 0 else down
-    runs = imp.select(imp.op("gt", step, zero), up, down)
-    return imp.op("and", runs, imp.op("ne", step, zero))
+    """True while a loop of a constant step has not reached its end; a step of 0 runs nothing."""
+    assert isinstance(step, Literal)
+    if step.value == 0:
+        return FALSE
+    return imp.op("lt" if step.value > 0 else "gt", index, stop)
 
 
 def _while(imp: Importer, region: Region, env: dict[Any, Value]) -> None:
@@ -347,10 +355,13 @@ def atomic(
 @rule("qd_check")
 def check(imp: Importer, eqn: Any, condition: Value, *, message: str) -> list[Value]:
     """Ends the call with an error where the condition does not hold."""
-    holds = imp.element(condition, ())
+    _fails_unless(imp, imp.element(condition, ()), message)
+    return []
+
+
+def _fails_unless(imp: Importer, holds: Atom, message: str) -> None:
     if holds is not TRUE:
         imp.emit("check", holds, message=message)
-    return []
 
 
 @rule("qd_read")

@@ -1,0 +1,83 @@
+"""What the index of a task runs over. Tasks have a step of 1, and their iterations no order.
+
+`start : stop` is taken as it is, `start : stop : -1` from its lower end up. Other steps are counted from 0; where there
+may be more iterations than the signed dtype counts, from its least value, so that all of up to 2**32 - 1 have a number.
+
+The launcher adds lanes and chunks to 64-bit indices, so those must stay away from the ends of their dtype.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from qdtrace.analysis.ranges import range_of_dtype
+from qdtrace.errors import TraceValueError
+from qdtrace.ir.program import Literal, literal
+from qdtrace.ir.types import DType
+from qdtrace.trace.trips import count_of, most_trips
+
+if TYPE_CHECKING:
+    from qdtrace.analysis.ranges import Ranges
+    from qdtrace.ir.builder import Builder
+    from qdtrace.ir.program import Atom, Loc
+
+LAST = (1 << 63) - (1 << 32)
+"""Where ranges of 64 bits end at the latest."""
+_RULE = "a loop over 64-bit integers needs to end at 2**63 - 2**32 or before, and to have fewer than 2**63 iterations"
+
+
+@dataclass(frozen=True)
+class TaskRange:
+    """A task's bounds, and how the user's index follows from the task's: `base + index * step`."""
+
+    first: Atom
+    last: Atom
+    base: Atom | None
+    step: Atom | None
+
+    def index(self, builder: Builder, number: Atom) -> Atom:
+        """The user's index, in the body."""
+        scaled = number if self.step is None else builder("mul", number, self.step)
+        return scaled if self.base is None else builder("add", self.base, scaled)
+
+
+def task_range(builder: Builder, ranges: Ranges, start: Atom, stop: Atom, step: Atom, loc: Loc | None) -> TaskRange:
+    """The range of a task for a loop over `start : stop : step`; what it computes goes into the open block (the head).
+
+    Raises:
+        TraceValueError: for constant bounds too near to the end of i64. Others are checked when the task is launched.
+    """
+    dtype = start.dtype
+    low, high = range_of_dtype(dtype)
+    by = int(step.value) if isinstance(step, Literal) else None
+    if by == 1:
+        made = TaskRange(start, stop, None, None)
+    elif by == -1:
+        made = TaskRange(stop, start, literal(1, dtype), None)
+    else:
+        count = count_of(builder, start, stop, step)
+        if most_trips(ranges.of(start), ranges.of(stop), step) <= high:
+            last = literal(int(count.value), dtype) if isinstance(count, Literal) else builder.convert(count, dtype)
+            made = TaskRange(literal(0, dtype), last, start, step)
+        else:
+            least = literal(low, dtype)
+            last = builder("add", builder.convert(count, dtype), least)
+            base = builder("sub", start, builder("mul", least, step))
+            made = TaskRange(least, last, base, step)
+    if dtype is DType.i64:
+        _check_ends(builder, made.first, made.last, loc)
+    return made
+
+
+def _check_ends(builder: Builder, first: Atom, last: Atom, loc: Loc | None) -> None:
+    top = range_of_dtype(DType.i64)[1]
+    if isinstance(first, Literal) and isinstance(last, Literal):
+        a, b = int(first.value), int(last.value)
+        if a < b and (b > LAST or b - a > top):
+            raise TraceValueError(f"{_RULE}, got {a} to {b}", loc=loc, help="shift the range, or use fewer iterations")
+        return
+    ends = builder("le", last, literal(LAST, DType.i64))
+    near = builder("le", last, builder("add", builder("min", first, literal(0, DType.i64)), literal(top, DType.i64)))
+    fine = builder("or", builder("ge", first, last), builder("and", ends, near))
+    builder.emit("check", fine, message=_RULE)
