@@ -11,6 +11,8 @@
 Array([0, 2, 4], dtype=int32)
 """
 
+from typing import TYPE_CHECKING
+
 from qdtrace.api import Graph, Jitted, jit, make_graph
 from qdtrace.config import config, options
 from qdtrace.derivatives import grad, hessian, jacfwd, jacrev, jvp, linearize, value_and_grad, vjp
@@ -28,7 +30,6 @@ from qdtrace.errors import (
     UnsupportedError,
     VerifyError,
 )
-from qdtrace.lowered import Lowered
 from qdtrace.trace.allocation import copy, empty, empty_like, full, ones, zeros, zeros_like
 from qdtrace.trace.atomics import (
     atomic_add,
@@ -44,10 +45,13 @@ from qdtrace.trace.buffers import Buffer
 from qdtrace.trace.cells import Cell, local
 from qdtrace.trace.checks import check
 from qdtrace.trace.conditions import break_if, continue_if, otherwise, when
-from qdtrace.trace.importer import def_import_rule
 from qdtrace.trace.loops import ndrange, range, while_
 from qdtrace.trace.structs import dataclass
 from qdtrace.vmap import vmap
+
+if TYPE_CHECKING:
+    from qdtrace.lowered import Lowered
+    from qdtrace.trace.importer import def_import_rule
 
 __version__ = "0.1.0"
 
@@ -109,3 +113,14 @@ __all__ = [
     "zeros",
     "zeros_like",
 ]
+
+_LATER = {"Lowered": "qdtrace.lowered", "def_import_rule": "qdtrace.trace.importer"}
+"""Names whose modules need passes or import rules: loaded when they are asked for, as most processes begin without."""
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_LATER[name]), name)

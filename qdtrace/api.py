@@ -12,13 +12,10 @@ from jax.core import Tracer
 
 from qdtrace.compose.collector import collector_at_rest
 from qdtrace.compose.debug import run_blocking, take_failure
-from qdtrace.compose.donation import donated_leaves
 from qdtrace.compose.staged import Programs, note_programs
-from qdtrace.compose.staging import stage
 from qdtrace.config import current, options_from
 from qdtrace.errors import BackendError, QdError, TraceTypeError, TraceValueError
 from qdtrace.ir.faults import fault_in
-from qdtrace.lowered import Lowered, find_programs
 from qdtrace.trace import compat
 from qdtrace.trace.context import get_current
 from qdtrace.trace.source import user_loc
@@ -28,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from qdtrace.compose.call import StagedProgram
+    from qdtrace.lowered import Lowered
 
 
 def jit(
@@ -154,6 +152,8 @@ class Jitted:
             if better is None:
                 raise
             raise better from None
+        from qdtrace.lowered import Lowered, find_programs
+
         return Lowered(self._name, find_programs(traced.jaxpr), target, traced.lower)
 
     # ------------------------------------------------------------------ tracing
@@ -162,6 +162,9 @@ class Jitted:
         now = current()
         options = options_from(self._overrides)
         programs = self._programs[now] = Programs()
+
+        # Only here: passes, import rules and the primitive that calls a program are loaded when one is traced.
+        from qdtrace.compose.donation import donated_leaves
 
         @functools.wraps(self._function)
         def staged(*args: Any, **kwargs: Any) -> Any:
@@ -234,6 +237,8 @@ def _stage_call(
     f: Callable[..., Any], args: Any, kwargs: Any, name: str, options: Any, donated: Sequence[Any]
 ) -> Any:
     """Traces the function on JAX values of an enclosing `jax.jit` and stages what was traced."""
+    from qdtrace.compose.staging import stage
+
     traced = trace_function(
         f,
         args,

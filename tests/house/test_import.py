@@ -1,0 +1,43 @@
+"""What `import qdtrace` loads: nothing that is needed only once a function is traced."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import qdtrace as qd
+
+LATER = ("qdtrace.passes", "qdtrace.trace.importer", "qdtrace.interpret", "lowering", "llvmlite")
+CHILD = """
+import sys
+import qdtrace as qd
+
+@qd.jit
+def f(x):
+    for i in qd.range(x.shape[0]):
+        x[i] += 1
+    return x
+
+print(*[m for m in sys.modules if m.split(".")[0] in ("qdtrace", "lowering", "llvmlite")])
+qd.Lowered, qd.def_import_rule
+f.lower(__import__("jax").numpy.zeros(3))
+print("qdtrace.passes.pipelines" in sys.modules)
+"""
+
+
+def test_passes_rules_and_emitters_are_loaded_when_a_function_is_traced() -> None:
+    done = subprocess.run([sys.executable, "-c", CHILD], capture_output=True, text=True, check=True)
+    first, second = done.stdout.splitlines()
+    loaded = first.split()
+    assert "qdtrace.trace.loops" in loaded
+    assert [m for m in loaded if m.startswith(LATER)] == []
+    assert second == "True"
+
+
+def test_names_that_are_loaded_late_are_there() -> None:
+    for name in qd.__all__:
+        assert getattr(qd, name) is not None
+    with pytest.raises(AttributeError, match="module 'qdtrace' has no attribute 'nothing'"):
+        _ = qd.nothing  # type: ignore[attr-defined]
