@@ -204,10 +204,11 @@ class FlowRanges(Ranges):
 
     def _note(self, facts: Facts, atom: Var, low: int, high: int, depth: int = 4) -> None:
         """Notes a range and what follows for the value it is a constant away from."""
+        if (before := facts.get(id(atom))) is not None:
+            low, high = max(low, before[0]), min(high, before[1])
         if low > high:  # the place is never reached
             return
-        before = facts.get(id(atom))
-        facts[id(atom)] = (low, high) if before is None else (max(low, before[0]), min(high, before[1]))
+        facts[id(atom)] = low, high
         eqn = self._definition(atom)
         if eqn is None or depth <= 0 or eqn.primitive.name not in ("add", "sub", "convert", "bound"):
             return

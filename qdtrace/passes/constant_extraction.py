@@ -10,7 +10,7 @@ Before:  range_for i in 0:i32 : n        After:  range_for i in 0:i32 : n
 
 Pure equations of constants and values of the head move from anywhere in the body: nothing traps. A load moves where
 the task does not write the reference, and where it is surely executed (the task surely runs, and the load is in no
-loop or branch) or cannot fail. A check moves where it is surely made.
+loop or branch, and in range where a check in front of it stays) or cannot fail. A check moves where it is surely made.
 
 Never moves equations with blocks, nor what reads memory that the task writes: every thread may evaluate the head.
 """
@@ -24,9 +24,9 @@ from qdtrace.analysis.effects import summarise
 from qdtrace.analysis.ranges import Ranges
 from qdtrace.analysis.stored import FullBefore
 from qdtrace.ir.primitives import Effect
-from qdtrace.ir.program import Block, Eqn, Literal, Program, Task, Var, is_global
+from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var, is_global
 from qdtrace.passes.base import TaskPass
-from qdtrace.passes.loop_invariant import load_cannot_fail
+from qdtrace.passes.loop_invariant import in_range, load_cannot_fail
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Container
@@ -52,8 +52,11 @@ class _Mover:
         self.full = full
         self.written = written
         self.moved: list[Eqn] = []
-        self.ranges = Ranges(lambda atom: None)
-        """Constants only: values of the head have no known ranges that matter here."""
+        self.defined: dict[Atom, Eqn] = {}
+        """Checks that were moved. Of constants and their results ranges are known; others do not matter here."""
+        self.ranges = Ranges(self.defined.get)
+        self.checks = False
+        """A check in front of the current place stays."""
         self.shared = {v for e in task.head for v in e.outvars}
         start, stop = task.start, task.stop
         self.runs = isinstance(start, Literal) and isinstance(stop, Literal) and bool(start.value < stop.value)
@@ -74,9 +77,14 @@ class _Mover:
             elif eqn.primitive.name == "load" and eqn.invars[0] not in self.written:
                 uniform = all(a.__class__ is Literal or a in shared for a in eqn.invars[1:])
                 movable = uniform and is_global(eqn.invars[0])
-                moves = movable and (surely or load_cannot_fail(eqn, self.full, self.ranges))
-            elif Effect.CHECK in effects and surely:
-                moves = all(a.__class__ is Literal or a in shared for a in eqn.invars)
+                sure = surely and (not self.checks or in_range(eqn, self.ranges))
+                moves = movable and (sure or load_cannot_fail(eqn, self.full, self.ranges))
+            elif Effect.CHECK in effects:
+                moves = surely and all(a.__class__ is Literal or a in shared for a in eqn.invars)
+                if moves:
+                    self.defined.update(dict.fromkeys(eqn.outvars, eqn))
+                else:
+                    self.checks = True
             if moves:
                 self.moved.append(eqn)
                 shared.update(eqn.outvars)

@@ -10,7 +10,8 @@ A pure equation moves out of every loop that its operands do not depend on, also
 traps, so computing in vain is harmless. A load moves only where no equation of the loop writes the reference, and
 only where it would surely be executed (the loop surely runs and no `if` is passed), or cannot fail: its indices have
 ranges inside the shape, and every element of what it reads holds a value: a parameter, or a buffer that an earlier task
-has stored in full (`analysis/stored`). A check moves only where it would surely be made.
+has stored in full (`analysis/stored`). A check moves only where it would surely be made. A load passes a check that
+stays only when its indices are in range anywhere, as the check may be what proved them.
 
 One walk, with the depth of each value at hand. Never moves equations with blocks, atomics or cells.
 """
@@ -35,12 +36,18 @@ if TYPE_CHECKING:
 
 def load_cannot_fail(eqn: Eqn, full: Container[Var], ranges: Ranges) -> bool:
     """True for a load of a reference out of `full` at indices in range: it may be executed anywhere."""
+    ref = eqn.invars[0]
+    return in_range(eqn, ranges) and isinstance(ref, Var) and ref in full
+
+
+def in_range(eqn: Eqn, ranges: Ranges) -> bool:
+    """True for a load at indices in range, wherever it stands."""
     ref, *indices = eqn.invars
     for index, size in zip(indices, ref_type(ref).shape, strict=True):
         low, high = ranges.of(index)
         if low < 0 or high >= size:
             return False
-    return isinstance(ref, Var) and ref in full
+    return True
 
 
 @dataclass(frozen=True)
@@ -81,6 +88,8 @@ class _Loop:
     """The current block of it runs at least once."""
     ifs: int = 0
     """Branches between the loop and the current place (or the next loop inside)."""
+    checks: bool = False
+    """A check in front of the current place stays in the loop."""
 
 
 @dataclass(slots=True)
@@ -107,6 +116,8 @@ class _Mover:
                     level = self._load_level(eqn)
                 elif Effect.CHECK in effects:
                     level = self._check_level(eqn)
+                    if level:
+                        self.loops[level - 1].checks = True
                 else:
                     level = here
                 if level < here:
@@ -134,7 +145,7 @@ class _Mover:
             loop = self.loops[level - 1]
             if eqn.invars[0] in loop.written:
                 break
-            surely = loop.surely_runs and not loop.ifs
+            surely = loop.surely_runs and not loop.ifs and (not loop.checks or in_range(eqn, self.ranges))
             if not surely and not load_cannot_fail(eqn, self.full, self.ranges):
                 break
             level -= 1

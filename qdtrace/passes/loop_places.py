@@ -17,8 +17,9 @@ the reference is surely elsewhere (`analysis/places`). The rules:
   so it needs `fast_math` (but for minima and maxima).
 
 The load before and the accumulation or store after must be allowed: the loop surely runs and surely does the same on
-its way, or the iteration has touched the element before, or the index is in range, the element is set and nobody else
-touches it. Where only the bounds of a `for` are in doubt, both stand under `if start < stop`.
+its way (with no check in it, which may be what proves the index), or the iteration has touched the element before, or
+the index is in range, the element is set and nobody else touches it. Where only the bounds of a `for` are in doubt,
+both stand under `if start < stop`.
 
 The outermost loop is tried first. What the condition of a `while` writes stays, and atomics stay. Relies on
 `promote_cells`, which turns the cell that replaces the element into a carried value.
@@ -46,9 +47,10 @@ from qdtrace.analysis.ranges import range_of_dtype
 from qdtrace.analysis.region_summary import Summaries, surely_runs
 from qdtrace.analysis.stored import FullBefore
 from qdtrace.ir.builder import Builder
-from qdtrace.ir.primitives import PRIMITIVES
+from qdtrace.ir.primitives import PRIMITIVES, Effect
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var, literal, ref_type
 from qdtrace.ir.types import DType, RefType, Space
+from qdtrace.ir.walk import walk_eqns
 from qdtrace.passes.base import TaskPass
 from qdtrace.passes.loop_invariant import ranges_of
 from qdtrace.passes.promote_cells import PromoteCells
@@ -244,7 +246,9 @@ class _Walker:
             may_store = bool(before) or free
             if may_load and may_store:
                 guarded, loads = False, loads or not runs
-            elif (not loads or may_load or key in once.first_read) and (may_store or key in once.written):
+            elif (not loads or may_load or (key in once.first_read and (in_range or not _has_check(eqn)))) and (
+                may_store or key in once.written
+            ):
                 guarded = not runs
             else:
                 return None
@@ -277,6 +281,10 @@ class _Walker:
             return False
         ends = [self.ranges.of(a) for a in place.indices]
         return all(low >= 0 and high < n for (low, high), n in zip(ends, ref_type(place.ref).shape, strict=True))
+
+
+def _has_check(loop: Eqn) -> bool:
+    return any(Effect.CHECK in e.primitive.effects for b in loop.blocks for e in walk_eqns(b))
 
 
 def _around(loop: Eqn, carried: list[_Carried]) -> list[Eqn]:

@@ -9,7 +9,9 @@ Before:  range_for i in 0:i32 : 8:i32              After:  range_for i in 0:i32 
              store y a i
 
 The proof is by ranges (`analysis/flow_ranges`): of the task's index, of loops, through branches and tests around the
-place. A check that is kept says something itself: behind it the index is in range, for every buffer as long.
+place. A check that is kept says something itself: behind it the index is in range, for every buffer as long. Where
+that is a proof, the access does not depend on the check, so passes that execute a load earlier do not pass a check
+with it unless its index is in range anywhere.
 Comparisons that ranges decide become constants, and `min` and `max` one of their operands: that is what is left of the
 clamping in indexed JAX arrays.
 """
@@ -42,15 +44,20 @@ class ProveBounds(TaskPass):
     def on_task(self, task: Task, program: Program) -> Task:
         if not any(e.primitive.name == "bound" for e in walk_task(task)):
             return task
-        return _Prover(task).rewrite(task)
+        return Prover(task).rewrite(task)
 
 
-class _Prover:
+class Prover:
+    """Walks one task, with the ranges of the place it is at."""
+
     def __init__(self, task: Task) -> None:
         self.ranges = FlowRanges(task)
         self.replaced: dict[Var, Atom] = {}
+        self.checked: dict[Atom, tuple[int, Var]] = {}
+        """Indices that were checked in front of the place: the shortest length, and the result of that check."""
 
     def rewrite(self, task: Task) -> Task:
+        """The task without the checks that ranges prove."""
         head = self._eqns(task.head)
         start, stop = copied_atoms((task.start, task.stop), self.replaced)
         body = self._block(task.body)
@@ -59,9 +66,11 @@ class _Prover:
         return replace(task, head=head, start=start, stop=stop, body=body)
 
     def _block(self, block: Block, facts: Facts | None = None) -> Block:
+        checked, self.checked = self.checked, dict(self.checked)
         with self.ranges.scope(facts or {}):
             eqns = self._eqns(block.eqns)
             results = copied_atoms(block.results, self.replaced)
+        self.checked = checked
         if _same(eqns, block.eqns) and all(a is b for a, b in zip(results, block.results, strict=True)):
             return block
         return Block(block.params, eqns, results)
@@ -70,10 +79,10 @@ class _Prover:
         """The equations after each other; behind a check its condition is a fact."""
         out: list[Eqn] = []
         for eqn in eqns:
-            self._visit(eqn, out)
+            self.visit(eqn, out)
         return tuple(out)
 
-    def _visit(self, eqn: Eqn, out: list[Eqn]) -> None:
+    def visit(self, eqn: Eqn, out: list[Eqn]) -> None:
         """Appends what an equation becomes."""
         name = eqn.primitive.name
         if eqn.blocks:
@@ -89,12 +98,17 @@ class _Prover:
 
     def _bound(self, eqn: Eqn, out: list[Eqn]) -> None:
         index, size = eqn.invars[0], int(eqn.params["size"])
-        low, high = self.ranges.of(index)
         renamed = self._renamed(eqn)
+        least, made = self.checked.get(index, (size + 1, None))
+        if made is not None and least <= size:
+            self.replaced[eqn.outvars[0]] = made
+            return
+        low, high = self.ranges.of(index)
         if low >= 0 and high < size:
             self.replaced[eqn.outvars[0]] = renamed.invars[0]
             return
         out.append(renamed)
+        self.checked[index] = size, eqn.outvars[0]
         self.ranges.note(self.ranges.facts_inside(index, size))
 
     def _decided(self, eqn: Eqn) -> Atom | None:
