@@ -12,18 +12,20 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from qdtrace.analysis.affine import AffineForms
+from qdtrace.analysis.affine import AffineForms, Form
 from qdtrace.ir.program import Literal, Var, ref_type
 from qdtrace.ir.types import Space
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
 
-    from qdtrace.analysis.affine import Form
+    from qdtrace.analysis.affine import Term
     from qdtrace.ir.program import Atom, Block, Eqn, Program, Task
 
     Interval = tuple[int, int]
 
+_LISTED = 1024
+"""Numbers of a store in loops that are looked at one by one, at most."""
 _MOST = 1 << 31
 """Forms are exact modulo twice this."""
 
@@ -84,13 +86,26 @@ def filled_by(task: Task, known: Container[Atom] = ()) -> set[Var]:
     for eqn in stores:
         ref, _, *indices = eqn.invars
         form = forms.address(ref_type(ref), indices)
-        _, constants = places.setdefault((ref, frozenset(form.terms.items())), (form, set()))
-        constants.add(form.constant)
+        # as it is, and with the numbers of short loops one by one: a loop and a store beside it may be all together
+        for terms, numbers in ((form.terms, [form.constant]), _listed(form, ranges, task.index)):
+            _, constants = places.setdefault((ref, frozenset(terms.items())), (Form(terms), set()))
+            constants.update(numbers)
     return {
         ref
         for (ref, _), (form, constants) in places.items()
         if isinstance(ref, Var) and _covers(form, constants, ranges, ref_type(ref).size)
     }
+
+
+def _listed(form: Form, ranges: dict[Var, Interval], index: Var | None) -> tuple[dict[Term, int], list[int]]:
+    """The terms of a form without those of short loops, and the numbers that the rest may add."""
+    terms, numbers = dict(form.terms), [form.constant]
+    for term, factor in form.terms.items():
+        found = ranges.get(term) if isinstance(term, Var) and term is not index else None
+        if found is not None and (found[1] - found[0] + 1) * len(numbers) <= _LISTED:
+            del terms[term]
+            numbers = [n + factor * k for n in numbers for k in range(found[0], found[1] + 1)]
+    return terms, numbers
 
 
 def _bind(ranges: dict[Var, Interval], index: Var, start: Atom, stop: Atom, step: int) -> bool:

@@ -9,8 +9,9 @@ Before:  buffer b: ref[f32,4x8]                 After:  buffer b: ref[f32,4x8] =
            a: f32 = load x j
            accum[op=add] b a j 0:i32
 
-A clear is no launch, and `zeros` that are all of a program need no code at all. The last pass: what could use the
-constant itself has taken it by then.
+A clear is no launch, and `zeros` that are all of a program need no code at all. Where the first task after it stores
+every element and reads none (`analysis/stored`), there is no clear. The last pass: what could use the constant itself
+has taken it by then.
 
 The task may have nested loops and several stores, but its bounds are constants and nothing else happens in it: no
 load, no condition. That every element is stored is proved: the row-major address, an affine form over the indices of
@@ -25,9 +26,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.affine import AffineForms
+from qdtrace.analysis.stored import filled_by
 from qdtrace.ir.program import Atom, Literal, Program, Task, Var, ref_type
 from qdtrace.ir.types import Space
-from qdtrace.ir.walk import task_refs
+from qdtrace.ir.walk import task_refs, walk_task
 from qdtrace.passes.base import Pass
 
 if TYPE_CHECKING:
@@ -49,7 +51,7 @@ class ClearBuffers(Pass):
     def __call__(self, program: Program) -> Program:
         """The program without tasks that only fill buffers nothing used before."""
         fills = [fill_of(task) for task in program.tasks]
-        if not any(fills):
+        if not any(fills) and not program.initial:
             return program
         fresh = set(program.buffers)
         initial = dict(program.initial)
@@ -60,9 +62,19 @@ class ClearBuffers(Pass):
             else:
                 kept.append(task)
                 fresh.difference_update(task_refs(task))
-        if len(kept) == len(program.tasks):
+        initial = {ref: value for ref, value in initial.items() if not _is_overwritten(ref, kept)}
+        if len(kept) == len(program.tasks) and len(initial) == len(program.initial):
             return program
         return replace(program, tasks=tuple(kept), initial=initial)
+
+
+def _is_overwritten(ref: Var, tasks: Iterable[Task]) -> bool:
+    """Whether the first task that uses a reference stores every element of it and does nothing else with it."""
+    for task in tasks:
+        if ref in task_refs(task):
+            used = [e.primitive.name for e in walk_task(task) if e.invars and e.invars[0] is ref]
+            return set(used) == {"store"} and ref in filled_by(task)
+    return False
 
 
 @dataclass(frozen=True)

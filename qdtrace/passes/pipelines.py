@@ -24,6 +24,7 @@ from qdtrace.passes.predicate import Predicate
 from qdtrace.passes.promote_cells import PromoteCells
 from qdtrace.passes.prove_bounds import ProveBounds
 from qdtrace.passes.reciprocals import Reciprocals
+from qdtrace.passes.recurrences import Recurrences
 from qdtrace.passes.reuse_donated import ReuseDonated
 from qdtrace.passes.simplify import ROUNDS, Simplify
 from qdtrace.passes.store_forwarding import StoreForwarding
@@ -62,6 +63,7 @@ PASSES: Mapping[str, Callable[[Options], Pass]] = {
     "unroll": lambda options: Unroll(),
     "predicate": lambda options: Predicate(),
     "strength_reduction": lambda options: StrengthReduction(),
+    "recurrences": lambda options: Recurrences(),
     "reciprocals": lambda options: Reciprocals(options.fast_math),
     "clear_buffers": lambda options: ClearBuffers(),
     "reuse_donated": lambda options: ReuseDonated(),
@@ -122,6 +124,8 @@ def stages(options: Options, observers: Sequence[Observer] = (), *, each_pass: b
         fuse_for(options),
         Contract(),
         PromoteCells(),
+        # After contraction, as what is private has one column; before the memory pass, which forwards the first values.
+        *((Recurrences(),) if loops else ()),
         # On what fusion and contraction left in memory; it leaves values that fold and branches that are empty.
         *memory,
         simplify,

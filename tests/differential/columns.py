@@ -106,7 +106,8 @@ class _Maker:
     def load(self, ref: Var, k: Atom) -> Var:
         return self.b.load(ref, *self.at(k))
 
-    def statement(self, k: Atom, depth: int) -> None:
+    def statement(self, k: Atom, depth: int, before: Atom | None = None) -> None:
+        """`before` is the place of the iteration before, where that is surely one of the column."""
         b, how = self.b, self.below(7)
         target, source = self.pick(self.temporaries), self.pick([self.x, *self.temporaries])
         if how == 0:
@@ -116,15 +117,29 @@ class _Maker:
         elif how == 2:
             b.accum(target, self.load(source, k), *self.at(k), op=self.pick(["max", "min"]))
         elif how == 3:
-            before = b("max", b("sub", k, _i32(1)), _i32(0))
-            larger = "or" if self.dtype is DType.bool else "max"
-            b.store(target, b(larger, self.load(target, before), self.load(source, k)), *self.at(k))
+            self.recurrence(target, k, before or b("max", b("sub", k, _i32(1)), _i32(0)))
         elif how == 4 and depth < 2:
             condition = b("eq" if self.below(2) else "lt", self.load(source, k), self.load(target, k))
-            branch(b, condition, lambda: self.statement(k, depth + 1))
+            branch(b, condition, lambda: self.statement(k, depth + 1, before))
         elif how == 6 and self.below(6) == 5:
             b("atomic", target, self.load(source, k), *self.at(k), op="exchange")
         elif depth < 2:
-            down = self.below(2)
-            ends = (self.length - 1, -1, -1) if down else (self.below(2) if self.length > 1 else 0, self.length, 1)
-            loop(b, *map(_i32, ends), (), lambda j: self.statement(j, depth + 1))
+            step, most = self.pick([1, -1]), self.length - 1
+            late = self.below(min(2, self.length))
+            ends = (late, self.length, 1) if step > 0 else (most - late, -1, -1)
+
+            def body(j: Var) -> None:
+                place = b("sub", j, _i32(step)) if late else None
+                if place is not None and self.below(2):
+                    self.recurrence(self.pick(self.temporaries), j, place)
+                    return
+                for _ in range(1 + self.below(2)):
+                    self.statement(j, depth + 1, place)
+
+            loop(b, *map(_i32, ends), (), body)
+
+    def recurrence(self, target: Var, k: Atom, before: Atom) -> None:
+        """Stores what follows from another place."""
+        larger = "or" if self.dtype is DType.bool else "max"
+        value = self.b(larger, self.load(target, before), self.load(self.x, k))
+        self.b.store(target, value, *self.at(k))

@@ -12,6 +12,7 @@ from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.verify import verify_program
 from qdtrace.passes.contract import Contract
 from qdtrace.passes.pipelines import optimise
+from qdtrace.passes.recurrences import Recurrences
 from tests.differential.columns import column_programs
 from tests.differential.compare import compare
 from tests.lowering.harness import execute
@@ -26,15 +27,16 @@ EXAMPLES = settings(
     suppress_health_check=list(HealthCheck),
     phases=(Phase.explicit, Phase.generate, Phase.shrink),
 )
-contract = Contract()
+contract, recurrences = Contract(), Recurrences()
 
 
 def preserves(case: Case) -> None:
     want = evaluate(case.program, case.args)
-    after = contract(case.program)
-    verify_program(after)
-    assert contract(after) is after
-    compare(evaluate(after, case.args), want)
+    for change in (contract, recurrences):
+        after = change(case.program)
+        verify_program(after)
+        assert change(after) is after
+        compare(evaluate(after, case.args), want)
     final = optimise(case.program, Options(fast_math=False))
     compare(evaluate(final, case.args), want)
     compare(execute(final, case.args, "avx512"), want)
@@ -46,18 +48,21 @@ def test_results(case: Case) -> None:
     preserves(case)
 
 
-def test_most_temporaries_go() -> None:
+def test_most_temporaries_and_some_loads_go() -> None:
     before: list[int] = []
     after: list[int] = []
+    carried: list[bool] = []
 
     @EXAMPLES
     @given(column_programs())
     def count(case: Case) -> None:
         before.append(len(case.program.buffers))
         after.append(len(contract(case.program).buffers))
+        carried.append(recurrences(case.program) is not case.program)
 
     count()
     assert 2 * sum(after) < sum(before)
+    assert 20 * sum(carried) > len(carried)
 
 
 @pytest.mark.slow

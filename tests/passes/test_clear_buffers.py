@@ -374,3 +374,46 @@ def test_the_pipeline_clears_last() -> None:
     assert "buffer b: ref[f32,4x5x6] = 1.0:f32" in print_program(done)
     assert len(done.tasks) == 1
     assert_same_results(parsed(text), done)
+
+
+# A value that nobody sees is not written.
+
+ROW = "    a: f32 = load x j\n    for k in 0:i32 : {0}:i32 : 1:i32\n      store b a j k\n"
+OVERWRITES = {
+    "an element an iteration": ("ref[f32,4]", "    a: f32 = load x j\n    store b a j\n"),
+    "a row": ("ref[f32,4x3]", ROW.format(3)),
+    "a row and an element beside it": ("ref[f32,4x3]", "    store b 1.0:f32 j 2:i32\n" + ROW.format(2)),
+    "the rows of a square": (
+        "ref[f32,4x3x3]",
+        "    for k in 2:i32 : -1:i32 : -1:i32\n      a: f32 = load x j\n      store b a j k 0:i32\n"
+        "      for l in 1:i32 : 3:i32 : 1:i32\n        store b a j k l\n",
+    ),
+}
+TASK = "  range_for j in 0:i32 : 4:i32\n"
+
+
+@pytest.mark.parametrize("name", OVERWRITES)
+def test_no_clear_of_what_is_overwritten(name: str) -> None:
+    buffer, body = OVERWRITES[name]
+    check(clear, program(f"{buffer} = 5.0:f32", "", TASK + body), program(buffer, "", TASK + body))
+
+
+@pytest.mark.parametrize(
+    ("buffer", "rest"),
+    [
+        pytest.param("ref[f32,4x3]", TASK + ROW.format(2), id="an element is left"),
+        pytest.param("ref[f32,4x3]", TASK + "    v: f32 = load b j 0:i32\n" + ROW.format(3), id="a load"),
+        pytest.param("ref[f32,4x3]", TASK + "    accum[op=add] b 1.0:f32 j 0:i32\n" + ROW.format(3), id="a sum"),
+        pytest.param("ref[f32,4]", "  range_for j in 0:i32 : 3:i32\n    store b 1.0:f32 j\n", id="one is left"),
+        pytest.param(
+            "ref[f32,4]", TASK + "    q: bool = eq j 1:i32\n    if q\n      store b 1.0:f32 j\n", id="in a branch"
+        ),
+        pytest.param(
+            "ref[f32,4]", "  range_for j in 0:i32 : 2:i32\n    store b 1.0:f32 j\n" + TASK + "    store b 1.0:f32 j\n",
+            id="a part before the whole",
+        ),
+        pytest.param("ref[f32,4]", "", id="nobody uses it"),
+    ],
+)  # fmt: skip
+def test_a_clear_that_somebody_may_see_stays(buffer: str, rest: str) -> None:
+    unchanged(clear, program(f"{buffer} = 5.0:f32", "", rest))
