@@ -103,7 +103,7 @@ def _map(mapping: Mapping, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     if any(out is not None for out in outs):
         parts = _parts(args, kwargs)
         loop = qd_range(plan.sizes[0]) if len(plan.sizes) == 1 else ndrange(*plan.sizes)
-        with loop.as_block() as index:
+        for index in loop.over(mapping.f):
             indices = (index,) if len(plan.sizes) == 1 else index
             try:
                 ys = jax.tree.leaves(_lane(mapping, parts, indices))

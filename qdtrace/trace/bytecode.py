@@ -52,6 +52,7 @@ class CodeMap:
 
     def __init__(self, code: CodeType) -> None:
         self._cells = frozenset(code.co_cellvars)
+        self._free = frozenset(code.co_freevars)
         self.instructions: list[dis.Instruction] = []
         self._position: dict[int, int] = {}
         for instruction in dis.get_instructions(code):
@@ -66,6 +67,7 @@ class CodeMap:
             for name, access in _accesses(instruction):
                 self._accesses.setdefault(name, {}).setdefault(position, access)
         self._first_reads: dict[str, dict[int, int]] = {}
+        self._comprehensions: dict[int, bool] = {}
 
     def at(self, offset: int) -> int:
         """Position of the instruction that holds this offset (which may point into its inline cache)."""
@@ -97,12 +99,46 @@ class CodeMap:
     def first_read(self, name: str, start: int, barrier: int | None = None) -> int | None:
         """Position of a read of the variable that can be reached from `start` without a write of it in between.
 
-        Paths through `barrier` are not followed. Where a function made before `start` captured the variable, any call
-        may read it.
+        Paths through `barrier` are not followed. A function that captures the variable where it is made counts as a
+        read.
         """
-        captured = self._is_captured(name, start)
-        if barrier is None and not captured:
+        if barrier is None:
             return self._reads_ahead(name).get(start)
+        return min(self._ahead(name, start, barrier, calls=False), default=None)
+
+    def is_read_first(self, name: str, start: int, barrier: int | None = None) -> bool:
+        """True when every path from `start` reads the variable before anything else is done with it."""
+        seen: set[int] = set()
+        work = [start]
+        while work:
+            position = work.pop()
+            if position in seen:
+                continue
+            seen.add(position)
+            access = self._access(name, position)
+            if access == "read" and not self._is_capture(position):
+                continue
+            following = [] if access is not None or position == barrier else list(self.successors(position))
+            if not following:
+                return False
+            work.extend(following)
+        return True
+
+    def may_call_reader(self, name: str, start: int, barrier: int | None = None) -> int | None:
+        """Position of a call, reached like a read, that may run a function which captured the variable before."""
+        if not self._is_captured(name, start):
+            return None
+        calls = (p for p in self._ahead(name, start, barrier, calls=True) if self.opname(p) in _CALLS)
+        return min(calls, default=None)
+
+    def _is_capture(self, position: int) -> bool:
+        """True when the read only makes a function, which may read the variable when it is called."""
+        return self.opname(position) == "LOAD_CLOSURE" or (
+            self.opname(position) == "LOAD_FAST" and self.instructions[position].argval in self._cells | self._free
+        )
+
+    def _ahead(self, name: str, start: int, barrier: int | None, *, calls: bool) -> list[int]:
+        """Reads of the variable, or calls, that can be reached from `start` without a write of it in between."""
         seen: set[int] = set()
         work = [start]
         found: list[int] = []
@@ -112,20 +148,22 @@ class CodeMap:
                 continue
             seen.add(position)
             match self._access(name, position):
-                case "read":
+                case "read" if not calls:
                     found.append(position)
                 case "write":
                     pass
                 case "hidden":
                     work.append(self._comprehension_end(name, position))
-                case _ if captured and self.opname(position) in _CALLS:
+                case _ if calls and self.opname(position) in _CALLS:
                     found.append(position)
                 case _:
                     work.extend(self.successors(position))
-        return min(found, default=None)
+        return found
 
     def _is_captured(self, name: str, end: int) -> bool:
-        """True when a function made before `end` closes over the variable."""
+        """True when a function made before `end`, or outside, closes over the variable."""
+        if name in self._free:
+            return True
         capture = {"LOAD_CLOSURE", "LOAD_FAST"}
         return name in self._cells and any(i.opname in capture and i.argval == name for i in self.instructions[:end])
 
@@ -191,6 +229,11 @@ class CodeMap:
 
     def is_comprehension(self, loop: int) -> bool:
         """True when the FOR_ITER at this position belongs to an inlined comprehension."""
+        if loop not in self._comprehensions:
+            self._comprehensions[loop] = self._is_comprehension(loop)
+        return self._comprehensions[loop]
+
+    def _is_comprehension(self, loop: int) -> bool:
         if loop > 0 and self.opname(loop - 1) == "SWAP":
             return True
         inner: int | None = None
@@ -202,10 +245,40 @@ class CodeMap:
                 return True
         return False
 
-    @functools.cached_property
-    def global_writes(self) -> set[str]:
-        """Names of globals that the code sets."""
-        return {i.argval for i in self.instructions if i.opname == "STORE_GLOBAL"}
+    def stored_at(self, position: int) -> list[str]:
+        """Variables that are set from here on, before anything else is done: the targets of a `for`."""
+        names: list[str] = []
+        while position < len(self.instructions):
+            instruction = self.instructions[position]
+            accesses = _accesses(instruction)
+            if not instruction.opname.startswith("UNPACK") and [kind for _, kind in accesses][:1] != ["write"]:
+                break
+            names += [name for name, kind in accesses if kind == "write"]
+            position += 1
+        return names
+
+    def iterates_over_call(self, loop: int, function: str) -> bool:
+        """True when the `for` goes directly over a call `function(...)` or `a.function(...)`."""
+        call = loop - 2
+        if loop < 3 or self.opname(loop - 1) != "GET_ITER" or self.opname(call) != "CALL":
+            return False
+        if any(self.target(k) == loop - 1 for k in range(loop)):
+            return False  # one of several
+        needed = 2 + (self.instructions[call].arg or 0)
+        position = call - (self.opname(call - 1) == "PRECALL")
+        while needed > 0 and position > 0:
+            position -= 1
+            instruction = self.instructions[position]
+            if instruction.opcode in _HAS_TARGET:
+                return False
+            needed -= dis.stack_effect(instruction.opcode, instruction.arg)
+        names: list[str] = []
+        for instruction in self.instructions[position:call]:
+            if instruction.opname in ("PUSH_NULL", "LOAD_ATTR", "LOAD_METHOD") or not names:
+                names += [instruction.argval] if instruction.opname != "PUSH_NULL" else []
+            else:
+                break
+        return bool(names) and names[-1] == function
 
     def after_with(self, enter: int) -> int | None:
         """Where the statement after a `with` begins; `enter` is its BEFORE_WITH.

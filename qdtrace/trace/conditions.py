@@ -13,7 +13,9 @@ from jax import lax
 from qdtrace.errors import TraceTypeError, TraceValueError
 from qdtrace.trace import markers
 from qdtrace.trace.context import OpenRegion, TraceContext, current, emit, new_uid
+from qdtrace.trace.frames import body_frames
 from qdtrace.trace.indexing import as_value
+from qdtrace.trace.leave_out import LeftOut, leave_out
 from qdtrace.trace.lint import ConditionWatch
 from qdtrace.trace.source import user_loc
 
@@ -40,6 +42,7 @@ class When:
         self._context: TraceContext | None = None
         self._region: OpenRegion | None = None
         self._watch: ConditionWatch | None = None
+        self._is_left_out = False
 
     def __enter__(self) -> None:
         context = current(self._name)
@@ -59,22 +62,30 @@ class When:
         else:
             condition = predicate(self._condition, self._name)
         self._condition = condition
-        region = OpenRegion("when", self._name, user_loc(), new_uid())
+        frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+        loc = user_loc()
+        region = OpenRegion("when", self._name, loc, new_uid(), key=context.new_key(loc))
+        self._context, self._region = context, region
+        if region.key in context.left_out and (frames := body_frames(frame)):
+            self._is_left_out = True
+            leave_out(frames[context.left_out[region.key]])
+            return
         emit(markers.when_begin_p, condition, uid=region.uid, loc=region.loc)
         context.open(region)
-        self._context, self._region = context, region
-        self._watch = ConditionWatch(sys._getframe(1), self._name)  # pyright: ignore[reportPrivateUsage]
+        self._watch = ConditionWatch(frame, region, context)
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
         context, region, watch = self._context, self._region, self._watch
         self._context = self._watch = None
-        if kind is not None or context is None or region is None:
-            return
-        context.close(region)
-        emit(markers.when_end_p, uid=region.uid)
+        if (kind is not None and not self._is_left_out) or context is None or region is None:
+            return False
+        if not self._is_left_out:
+            context.close(region)
+            emit(markers.when_end_p, uid=region.uid)
         if watch is not None:
-            watch.finish(sys._getframe(1), context)  # pyright: ignore[reportPrivateUsage]
+            watch.finish(context)
         context.closed_when = (self._condition, region.loc) if self._name == "qd.when" else None
+        return kind is LeftOut
 
 
 def when(condition: Any) -> When:

@@ -17,7 +17,7 @@ from qdtrace.errors import QdError, TraceValueError
 from qdtrace.trace import compat, source
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Mapping
 
     from qdtrace.ir.program import Loc
     from qdtrace.trace.inplace import Statement
@@ -42,6 +42,8 @@ class OpenRegion:
     uid: int
     parallel: bool = False
     """True for a range inside no other: its iterations are threads."""
+    key: Any = ()
+    """Tells the regions of a trace apart, the same in every trace of the function."""
 
 
 @dataclass(eq=False)
@@ -78,6 +80,25 @@ class TraceContext:
     jax_traces: set[Any] = field(default_factory=set)
     """JAX traces that markers were bound in; all of them end with this one."""
     active: bool = True
+    state: Any = None
+    """Objects that bodies may change, once one was looked for (`state.State`)."""
+    watching: bool = True
+    """False where bodies run for a check: what they do was looked at before."""
+    again: Any = None
+    """What the body that runs for a second time changed in the first, while it runs."""
+    suspects: list[Any] = field(default_factory=list)
+    """Regions that set something which code after them may read (`lint.Suspect`)."""
+    left_out: Mapping[Any, int] = field(default_factory=dict)
+    """Keys of the regions that do not run in this trace, with `lint.Suspect.depth`."""
+    counts: dict[Any, int] = field(default_factory=dict)
+    uids: dict[Any, int] = field(default_factory=dict)
+    """Keys of the regions with their uids."""
+
+    def new_key(self, loc: Loc | None) -> tuple[Any, ...]:
+        """The key of a region that begins at this place."""
+        place = (self.regions[-1].key if self.regions else (), loc and loc.file, loc and loc.line)
+        self.counts[place] = count = self.counts.get(place, 0) + 1
+        return (*place, count)
 
     def check(self) -> None:
         """Raises the recorded error, if any."""
@@ -107,6 +128,7 @@ class TraceContext:
     def open(self, region: OpenRegion) -> None:
         """Enters a region."""
         self.closed_when = None
+        self.uids[region.key] = region.uid
         self.regions.append(region)
 
     def close(self, region: OpenRegion) -> None:
@@ -123,6 +145,10 @@ class TraceContext:
         self.check()
         if self.regions:
             raise left_open(self.regions[-1], None)
+        if self.suspects:
+            self.state.settle()
+        else:
+            self.state = None
         self.release()
 
     def note_sum(self, result: Any, pending: PendingSum) -> None:
@@ -189,6 +215,8 @@ def new_trace(name: str) -> Generator[TraceContext]:
         context.active = False
         context.regions.clear()
         context.jax_traces.clear()
+        context.suspects.clear()
+        context.state = context.again = None
         context.release()
 
 

@@ -1,39 +1,46 @@
-"""Diagnosis of Python that a trace cannot see: variables carried from one iteration to the next, values read after
-a loop or condition, `continue` under a condition, a loop given to `enumerate`.
+"""Diagnosis of Python that a trace cannot see: state carried from one iteration to the next or set under a condition,
+`continue` under a condition, a loop given to `enumerate`.
 
-A body is traced once for all iterations, so each of these would give a wrong result without an error. The local
-variables of the user's frame are compared before and after the body; whether a change matters is read off the
-compiled code. If a diagnosis itself fails, the trace goes on.
+A body is traced once for all iterations, so each of these would give a wrong result without an error. What is plain is
+refused at once: a variable that is read before it is set again, by the compiled code. What may be wrong is a suspicion:
+then the body is traced again (`loops`), or the function without it (`replay`), and the equations decide. If a diagnosis
+itself fails, the trace goes on. See docs/design/0007-carried-state.md.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import numbers
-from types import FunctionType, ModuleType
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import jax
-import numpy as np
-
 from qdtrace.errors import TraceValueError
-from qdtrace.ir.program import Loc
-from qdtrace.trace.bytecode import CodeMap, code_map
+from qdtrace.trace import reports
+from qdtrace.trace.bytecode import code_map
+from qdtrace.trace.changes import Change, kind_of
 from qdtrace.trace.compat import Tracer
-from qdtrace.trace.operators import ArrayOperators
+from qdtrace.trace.frames import Variables, body_frames, is_data, is_static, is_whole, leaves
 from qdtrace.trace.source import frame_loc, is_user_file
+from qdtrace.trace.state import State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from types import FrameType
 
+    from qdtrace.ir.program import Loc
     from qdtrace.trace.context import OpenRegion, TraceContext
 
 _CONSUMERS = ("CALL", "PRECALL", "LIST_EXTEND", "SET_UPDATE", "UNPACK", "CONTAINS_OP")
 _COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
-_LARGE = 256
-"""Containers with more items are not looked into."""
+
+
+@dataclass(frozen=True, eq=False)
+class Suspect:
+    """A region that changed something which code after it may read."""
+
+    region: OpenRegion
+    changes: tuple[Change, ...]
+    depth: int = 0
+    """Which of `frames.body_frames` runs the block of a condition."""
 
 
 def check_iteration(frame: FrameType, name: str) -> None:
@@ -56,139 +63,56 @@ def _not_a_for(frame: FrameType, name: str) -> TraceValueError:
     )
 
 
-class _Variables:
-    """The variables of a frame at one moment, and what its containers and objects hold."""
-
-    def __init__(self, frame: FrameType, codes: CodeMap) -> None:
-        self.values: dict[str, Any] = dict(frame.f_locals)
-        for name in codes.global_writes:
-            if name in frame.f_globals:
-                self.values.setdefault(name, frame.f_globals[name])
-        # A function of many loops has many variables, and each loop comes here: nothing is called for a plain value.
-        self.contents: dict[str, dict[Any, Any]] = {}
-        for name, value in self.values.items():
-            if type(value) not in _PLAIN and (held := _content(value)) is not None:
-                self.contents[name] = held
-
-    def identities(self) -> set[int]:
-        """Of all values, and of the items of containers."""
-        found: set[int] = set()
-        for value in (*self.values.values(), *(v for held in self.contents.values() for v in held.values())):
-            if isinstance(value, (tuple, list)):
-                found.update(map(id, _leaves(value)))
-            else:
-                found.add(id(value))
-        return found
-
-
-_PLAIN: set[type] = {type(None), bool, int, float, complex, str, tuple, type, FunctionType, ModuleType}
-"""Types whose values hold nothing that a body may replace, as far as they were met."""
-
-
-def _content(value: Any) -> dict[Any, Any] | None:
-    """The items of a mutable container or the attributes of a user's object."""
-    if type(value) is list and len(value) <= _LARGE:
-        return dict(enumerate(value))
-    if type(value) is dict and len(value) <= _LARGE:
-        return dict(value)
-    module = type(value).__module__.partition(".")[0]
-    if isinstance(value, type) or module in ("builtins", "jax", "jaxlib", "numpy", "qdtrace", "functools"):
-        if module != "builtins" and not isinstance(value, type):
-            _PLAIN.add(type(value))
-        return None
-    attributes = getattr(value, "__dict__", None)
-    return dict(attributes) if type(attributes) is dict and len(attributes) <= _LARGE else None
-
-
-def _leaves(value: Any) -> Iterator[Any]:
-    if isinstance(value, (tuple, list)) and len(value) <= _LARGE:
-        for item in value:
-            yield from _leaves(item)
-    else:
-        yield value
-
-
-def _is_static(value: Any) -> bool:
-    return value is None or isinstance(value, (numbers.Number, np.generic, str, np.ndarray))
-
-
-def _is_data(value: Any) -> bool:
-    """Something that takes part in the computation, as opposed to a function, a module or a class."""
-    return all(_is_static(v) or isinstance(v, (jax.Array, ArrayOperators)) for v in _leaves(value))
-
-
-def _differs(old: Any, new: Any) -> bool:
-    if old is new or not (_is_data(old) and _is_data(new)):
-        return False
-    if isinstance(old, (tuple, list)) and type(old) is type(new) and len(old) == len(new):
-        return any(_differs(a, b) for a, b in zip(old, new, strict=True))
-    same_kind = type(old) is type(new)
-    return not (same_kind and isinstance(old, (numbers.Number, np.generic, str)) and old == new)
-
-
-def _changed_content(before: dict[Any, Any], after: dict[Any, Any], counts: bool) -> Any | None:
-    """The first key whose item was replaced by a traced value (or any, if it `counts`), or came new with one."""
-    for key, new in after.items():
-        traced = _is_data(new) and not all(map(_is_static, _leaves(new)))
-        if key in before and _differs(before[key], new) and (counts or traced):
-            return key
-        if key not in before and traced:
-            return key
-    return None
-
-
 class _Watch:
-    """Compares the variables of a frame before and after a traced body."""
+    """Compares variables and objects before and after a traced body."""
 
-    def __init__(self, frame: FrameType | None, opname: str) -> None:
-        self._frame = None
-        if frame is None or not is_user_file(frame.f_code.co_filename):
+    def __init__(self, frame: FrameType | None, opname: str, region: OpenRegion, context: TraceContext) -> None:
+        self._region = region
+        self._scopes: list[Variables] = []
+        self._mark: int | None = None
+        if not context.watching:
             return
+        state = context.state = context.state or State()
         with contextlib.suppress(Exception):
-            self._codes = code_map(frame.f_code)
-            self._begin = self._codes.at(frame.f_lasti)
-            self._loc = frame_loc(frame)
-            self._before = _Variables(frame, self._codes)
-            if self._codes.opname(self._begin) == opname:
-                self._frame = frame
+            self._scopes = [Variables(f, opname) for f in body_frames(frame)]
+            self._mark = state.begin([(s.frame, s.before) for s in self._scopes], self._roots())
 
-    def _loc_of(self, position: int) -> Loc | None:
-        if self._frame is None:
-            return None
-        code = self._frame.f_code
-        return Loc(code.co_filename, self._codes.line(position) or self._frame.f_lineno, code.co_name)
+    def _roots(self) -> dict[str, Any]:
+        """Further objects to look at, by name."""
+        return {}
 
-    def _rebound(self, after: _Variables) -> list[str]:
-        before = self._before.values
-        changed = [n for n, new in after.values.items() if n in before and before[n] is not new]
-        return [n for n in changed if _differs(before[n], after.values[n])]
+    def _changes(self, context: TraceContext) -> list[Change]:
+        """Objects that the body changed, and one that cannot be looked into."""
+        if self._mark is None:
+            return [Change("", "unknown")]
+        changes, blind = context.state.end(self._mark)
+        return changes if blind is None else [*changes, Change(blind, "blind")]
 
-    def _changed_part(self, after: _Variables) -> str | None:
-        """The item or attribute that the body replaced in a container or object made before it."""
-        for name, old in self._before.contents.items():
-            value = after.values.get(name)
-            if value is self._before.values[name]:
-                counts = isinstance(value, (list, dict)) or dataclasses.is_dataclass(value)
-                key = _changed_content(old, after.contents.get(name, old), counts)
-                if key is not None:
-                    return f"`{name}[{key!r}]`" if isinstance(value, (list, dict)) else f"`{name}.{key}`"
-        return None
-
-    def _keep_leftovers(self, after: _Variables, context: TraceContext) -> None:
+    def keep_leftovers(self, context: TraceContext) -> None:
         """Values made in this body: if a later body reads one, `regions` refuses that exactly."""
-        before = self._before.values
-        made = [v for n, v in after.values.items() if before.get(n) is not v or isinstance(v, (tuple, list))]
-        found = {id(leaf): leaf for value in made for leaf in _leaves(value) if isinstance(leaf, Tracer)}
+        found: dict[int, Any] = {}
+        for scope in self._scopes:
+            for name, value in scope.frame.f_locals.items():
+                if scope.before.get(name) is not value or isinstance(value, (tuple, list)):
+                    found.update((id(leaf), leaf) for leaf in leaves(value) if isinstance(leaf, Tracer))
         if found:
-            for known in self._before.identities():
-                found.pop(known, None)
-            context.leftovers.update(found)
+            known: set[int] = context.state.identities()
+            for scope in self._scopes:
+                known.update(id(leaf) for value in scope.before.values() for leaf in leaves(value))
+            context.leftovers.update((k, v) for k, v in found.items() if k not in known)
+
+    def _suspect(self, changes: list[Change], context: TraceContext) -> None:
+        """Notes what has to be decided by the equations."""
+        if changes:
+            ran = (k for k, s in enumerate(self._scopes) if s.has_moved())
+            context.suspects.append(Suspect(self._region, tuple(changes), max(ran, default=0)))
 
     def _report(self, context: TraceContext, diagnose: Callable[[], TraceValueError | None]) -> None:
-        error = None
-        with contextlib.suppress(Exception):
+        try:
             error = diagnose()
-        self._frame = None
+        except Exception:
+            error = None
+            self._suspect([Change("", "unknown")], context)
         if error is not None:
             context.fail(error)
             raise error
@@ -197,83 +121,119 @@ class _Watch:
 class LoopWatch(_Watch):
     """Watches the body of a `for` statement over a traced loop."""
 
-    def __init__(self, frame: FrameType | None, region: OpenRegion, condition: Callable[[], Any] | None) -> None:
-        super().__init__(frame, "FOR_ITER")
-        self._region = region
+    def __init__(
+        self,
+        frame: FrameType | None,
+        region: OpenRegion,
+        condition: Callable[[], Any] | None,
+        context: TraceContext,
+    ) -> None:
+        super().__init__(frame, "FOR_ITER", region, context)
         self._condition = condition
-        if frame is None or self._frame is None:
-            return
-        name = frame.f_code.co_name
         self._captured = _captured(condition)
-        comprehension = name in _COMPREHENSIONS
-        with contextlib.suppress(Exception):
-            comprehension = comprehension or self._codes.is_comprehension(self._begin)
-        if comprehension:
-            raise _not_a_for(frame, region.name)
+        self.carried: list[Change] = []
+        """What the body may carry to its next iteration."""
+        self._after: list[Change] = []
+        for scope in self._scopes:
+            comprehension = scope.frame.f_code.co_name in _COMPREHENSIONS
+            with contextlib.suppress(Exception):
+                comprehension = comprehension or (scope.is_placed and scope.codes.is_comprehension(scope.position))
+            if comprehension:
+                raise _not_a_for(scope.frame, region.name)
 
     def finish(self, context: TraceContext) -> None:
-        """To be called when the body has been traced."""
-        if self._frame is not None:
+        """To be called when the body has been traced: refuses what is plain, notes in `carried` what may be wrong."""
+        if context.watching:
             self._report(context, lambda: self._diagnose(context))
 
     def _diagnose(self, context: TraceContext) -> TraceValueError | None:
-        if self._frame is None:
-            return None
-        after = _Variables(self._frame, self._codes)
-        codes, loop = self._codes, self._begin
+        changes = self._changes(context)
         for name, old in self._captured.items():
             new = _captured(self._condition).get(name)
-            if _differs(old, new):
+            if old is not new and is_data(old) and is_data(new):
                 return self._condition_carried(name)
-        exit_ = codes.target(loop)
-        for name in self._rebound(after):
-            old = self._before.values[name]
-            if not (isinstance(old, Tracer) and id(old) in context.leftovers):
-                read = codes.first_read(name, loop + 1, barrier=loop)
-                if read is None and exit_ is not None and not codes.is_written(name, loop, exit_):
-                    read = loop  # set by a function that the body calls
-                if read is not None:
-                    return self._carried(f"`{name}`", read)
-            if exit_ is not None and _is_static(after.values[name]):
-                read = codes.first_read(name, exit_)
-                if read is not None:
-                    return self._read_after(name, read)
-        part = self._changed_part(after)
-        if part is not None:
-            return self._carried(part, loop)
-        self._keep_leftovers(after, context)
+        for scope in self._scopes:
+            error = self._variables(scope, context) if scope.is_placed else self._unplaced(scope)
+            if error is not None:
+                return error
+        self.carried += [*changes, *self._wrapped()]
+        super()._suspect([*self._after, *changes], context)
+        self.keep_leftovers(context)
         return None
 
-    def _carried(self, what: str, position: int) -> TraceValueError:
-        where = self._region.name
-        if self._region.parallel:
-            help_ = "iterations run in parallel: to sum over them, accumulate into a buffer made before the loop: "
-            help_ += "`s = qd.zeros(())` and `s[()] += v`"
-        else:
-            help_ = "keep it in a cell made before the loop: `c = qd.local(start)`, then `c.value` and `c.value = v`"
-        return TraceValueError(
-            f"{what} would carry a value from one iteration of the {where} to the next",
-            loc=self._loc_of(position),
-            notes=(f"the {where} is at {self._loc}", "its body is traced once for all iterations"),
-            help=help_,
-        )
+    def _suspect(self, changes: list[Change], context: TraceContext) -> None:
+        self.carried += changes
+
+    def _variables(self, scope: Variables, context: TraceContext) -> TraceValueError | None:
+        codes, loop = scope.codes, scope.position
+        exit_ = codes.target(loop)
+        for name, old, new in scope.rebound():
+            change = Change(name, kind_of(new))
+            plain = is_data(old) and is_data(new)
+            if not (isinstance(old, Tracer) and id(old) in context.leftovers):
+                read = codes.first_read(name, loop + 1, barrier=loop)
+                if read is not None and is_whole(old) and is_whole(new) and codes.is_read_first(name, loop + 1, loop):
+                    return self._carried(change, scope.loc(read), scope.loc(loop))
+                by_call = codes.may_call_reader(name, loop + 1, barrier=loop) is not None
+                elsewhere = exit_ is not None and not codes.is_written(name, loop, exit_)
+                if read is not None or by_call or elsewhere:
+                    self.carried.append(change)
+            if exit_ is None or (plain and not any(map(is_static, leaves(new)))):
+                continue
+            read = codes.first_read(name, exit_)
+            if read is not None and is_whole(new) and codes.is_read_first(name, exit_):
+                return reports.read_after(change, self._region.name, loc=scope.loc(read), region=scope.loc(loop))
+            if read is not None or codes.may_call_reader(name, exit_) is not None:
+                self._after.append(change)
+        return None
+
+    def _unplaced(self, scope: Variables) -> None:
+        """Of a frame that calls for the next index by other means: its code does not tell what comes next."""
+        changes = [Change(name, kind_of(new)) for name, _, new in scope.rebound()]
+        self.carried += changes
+        self._after += changes
+
+    def _wrapped(self) -> list[Change]:
+        """The loop variable, where the loop is a generator that something like `enumerate` may count."""
+        for inner, outer in zip(self._scopes, self._scopes[1:], strict=False):
+            codes, loop = outer.codes, outer.position
+            if codes.opname(loop) == "SEND":  # yield from
+                continue
+            if outer.is_placed and codes.iterates_over_call(loop, inner.frame.f_code.co_name):
+                continue
+            names = codes.stored_at(loop + 1) if outer.is_placed else []
+            values = outer.frame.f_locals
+            static = [n for n in names if not isinstance(values.get(n), Tracer)]
+            return [Change((static or names or [""])[0], "static")]
+        return []
+
+    def _carried(self, change: Change, read: Loc, loop: Loc) -> TraceValueError:
+        region = self._region
+        return reports.carried(change, region.name, parallel=region.parallel, loc=read, loop=loop)
 
     def _condition_carried(self, name: str) -> TraceValueError:
         return TraceValueError(
             f"the condition of the qd.while_ reads `{name}`, which the body sets as a Python variable",
-            loc=self._loc,
+            loc=self._region.loc,
             notes=("the condition and the body are traced once for all iterations",),
-            help="keep it in a cell made before the loop: `c = qd.local(start)`, then `c.value` and `c.value = v`",
+            help=reports.CELL,
         )
 
-    def _read_after(self, name: str, position: int) -> TraceValueError:
-        where = self._region.name
-        return TraceValueError(
-            f"`{name}` is set inside the {where} and read after it",
-            loc=self._loc_of(position),
-            notes=(f"the {where} is at {self._loc}", "its body is traced once, also when it would not run at all"),
-            help="set it outside of the loop, or keep it in a buffer or a qd.local",
-        )
+
+class FunctionWatch(LoopWatch):
+    """Watches the body of a loop that this package writes, which calls a function of the user and nothing else."""
+
+    def __init__(self, function: Any, region: OpenRegion, context: TraceContext) -> None:
+        self._function = function
+        super().__init__(None, region, None, context)
+
+    def _roots(self) -> dict[str, Any]:
+        return {getattr(self._function, "__name__", "f"): self._function}
+
+    def _diagnose(self, context: TraceContext) -> TraceValueError | None:
+        # Nothing of the function is left to run after it.
+        self.carried += self._changes(context)
+        return None
 
 
 def _captured(function: Callable[[], Any] | None) -> dict[str, Any]:
@@ -290,66 +250,58 @@ def _captured(function: Callable[[], Any] | None) -> dict[str, Any]:
 class ConditionWatch(_Watch):
     """Watches the body of a `with qd.when(...)`."""
 
-    def __init__(self, frame: FrameType, name: str) -> None:
-        super().__init__(frame, "BEFORE_WITH")
-        self._name = name
+    def __init__(self, frame: FrameType, region: OpenRegion, context: TraceContext) -> None:
+        super().__init__(frame, "BEFORE_WITH", region, context)
 
-    def finish(self, frame: FrameType, context: TraceContext) -> None:
-        """To be called when the block has been traced; `frame` is the caller of `__exit__`."""
-        if self._frame is frame:
-            self._report(context, lambda: self._diagnose(frame, context))
+    def finish(self, context: TraceContext) -> None:
+        """To be called when the block has been traced, inside of the call of `__exit__`."""
+        if context.watching:
+            self._report(context, lambda: self._diagnose(context))
 
-    def _diagnose(self, frame: FrameType, context: TraceContext) -> TraceValueError | None:
-        codes = self._codes
-        call = codes.at(frame.f_lasti)
-        here, after_block = codes.after_exit(call), codes.after_with(self._begin)
-        if here is None:
-            return None
-        if after_block is not None and not codes.same_code(here, after_block):
-            return self._left(here, call)
-        after = _Variables(frame, codes)
-        new = [n for n, v in after.values.items() if n not in self._before.values and _is_data(v)]
-        for name in (*self._rebound(after), *new):
-            read = codes.first_read(name, here)
-            if read is not None:
-                return self._read_after(name, read)
-        part = self._changed_part(after)
-        if part is not None:
-            return self._changed(part)
-        self._keep_leftovers(after, context)
+    def _diagnose(self, context: TraceContext) -> TraceValueError | None:
+        changes = self._changes(context)
+        for scope in self._scopes:
+            if not scope.has_moved():  # it opens another block, by a context manager that is not done with its own
+                continue
+            set_here = [(name, old, new) for name, old, new in scope.rebound()]
+            set_here += [(name, None, value) for name, value in scope.new()]
+            if not scope.is_placed:
+                changes += [Change(name, kind_of(new)) for name, _, new in set_here]
+                continue
+            codes = scope.codes
+            call = codes.at(scope.frame.f_lasti)
+            here, after_block = codes.after_exit(call), codes.after_with(scope.position)
+            if here is None:
+                continue
+            if after_block is not None and not codes.same_code(here, after_block):
+                return self._left(scope, here, call)
+            for name, old, new in set_here:
+                change = Change(name, kind_of(new))
+                read = codes.first_read(name, here)
+                if read is not None and is_data(old) and is_data(new) and codes.is_read_first(name, here):
+                    begin = scope.loc(scope.position)
+                    return reports.read_after(change, self._region.name, loc=scope.loc(read), region=begin)
+                if read is not None or codes.may_call_reader(name, here) is not None:
+                    changes.append(change)
+        self._suspect(changes, context)
+        self.keep_leftovers(context)
         return None
 
-    def _left(self, here: int, call: int) -> TraceValueError:
-        codes = self._codes
+    def _left(self, scope: Variables, here: int, call: int) -> TraceValueError:
+        codes, begin = scope.codes, scope.position
         here = codes.skip_exits(here)
-        if here <= self._begin:
+        if here <= begin:
             word, instead = "continue", "qd.continue_if(condition)"
         elif codes.leads_to_return(here) and codes.opname(here) != "POP_TOP":
             word, instead = "return", "`with qd.otherwise():` around the rest of the function"
         else:
             word, instead = "break", "qd.break_if(condition)"
         position = call
-        while position > self._begin and codes.opname(position) in ("CALL", "PRECALL", "LOAD_CONST", "SWAP"):
+        while position > begin and codes.opname(position) in ("CALL", "PRECALL", "LOAD_CONST", "SWAP"):
             position -= 1
         return TraceValueError(
-            f"a `{word}` under {self._name} would hold whatever the condition is",
-            loc=self._loc_of(position),
-            notes=(f"the {self._name} is at {self._loc}", "the code after it would never be traced"),
+            f"a `{word}` under {self._region.name} would hold whatever the condition is",
+            loc=scope.loc(position),
+            notes=(f"the {self._region.name} is at {scope.loc(begin)}", "the code after it would never be traced"),
             help=f"use {instead}",
-        )
-
-    def _read_after(self, name: str, position: int) -> TraceValueError:
-        return TraceValueError(
-            f"`{name}` is set under {self._name} and read after it",
-            loc=self._loc_of(position),
-            notes=(f"the {self._name} is at {self._loc}", "Python sets it whatever the condition is"),
-            help="use jnp.where(condition, a, b), or keep it in a cell: `c = qd.local(start)` and `c.value = v`",
-        )
-
-    def _changed(self, what: str) -> TraceValueError:
-        return TraceValueError(
-            f"{what} is set under {self._name}",
-            loc=self._loc,
-            notes=("Python sets it whatever the condition is",),
-            help="use jnp.where(condition, a, b), or keep it in a cell: `c = qd.local(start)` and `c.value = v`",
         )

@@ -1,12 +1,12 @@
 """`qd.range`, `qd.ndrange`, `qd.while_`: loops whose body is traced once.
 
 The iterator binds a begin marker, gives the index once, and binds an end marker when Python asks for the next item.
+Where the body may have carried Python state it gives an index for a second trip, which is compared and dropped.
 """
 
 from __future__ import annotations
 
 import builtins
-import contextlib
 import functools
 import math
 import sys
@@ -18,17 +18,21 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from qdtrace.errors import TraceTypeError, TraceValueError
+from qdtrace.errors import QdError, TraceTypeError, TraceValueError
 from qdtrace.trace import markers
 from qdtrace.trace.conditions import predicate
 from qdtrace.trace.context import OpenRegion, TraceContext, current, emit, get_current, left_open, new_uid
 from qdtrace.trace.indexing import as_value, is_static_int, shown
-from qdtrace.trace.lint import LoopWatch, check_iteration
+from qdtrace.trace.lint import FunctionWatch, LoopWatch, check_iteration
+from qdtrace.trace.reports import carried
 from qdtrace.trace.source import frame_loc, is_user_file, user_frame, user_loc
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Callable, Iterator
     from types import FrameType
+
+    from qdtrace.ir.program import Loc
+    from qdtrace.trace.changes import Change
 
 Hints = tuple[tuple[str, Any], ...]
 
@@ -47,30 +51,64 @@ class Loop:
     def _trace_body(self) -> Iterator[Any]:
         context = current(self.name)
         frame = _for_frame(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
-        region = OpenRegion(self.kind, self.name, frame_loc(frame), new_uid(), self._is_parallel(context))
+        loc = frame_loc(frame)
+        key = context.new_key(loc)
+        if key in context.left_out:
+            return
+        region = OpenRegion(self.kind, self.name, loc, new_uid(), self._is_parallel(context), key)
         value = self._begin(context, region)
-        watch = LoopWatch(frame, region, getattr(self, "condition", None))
+        watch = LoopWatch(frame, region, getattr(self, "condition", None), context)
         del frame
+        yield from self._trips(context, region, value, watch)
+
+    def over(self, function: Any) -> Iterator[Any]:
+        """For a loop of this package whose body calls a function of the user: that is watched, and no frame."""
+        context = current(self.name)
+        loc = user_loc()
+        region = OpenRegion(self.kind, self.name, loc, new_uid(), self._is_parallel(context), context.new_key(loc))
+        value = self._begin(context, region)
+        yield from self._trips(context, region, value, FunctionWatch(function, region, context))
+
+    def _trips(self, context: TraceContext, region: OpenRegion, value: Any, watch: LoopWatch) -> Iterator[Any]:
+        yield from self._trip(context, region, value)
+        emit(self._end, uid=region.uid)
+        watch.finish(context)
+        if watch.carried:
+            yield from self._second_trip(context, region, tuple(watch.carried))
+            watch.keep_leftovers(context)
+
+    def _trip(self, context: TraceContext, region: OpenRegion, value: Any) -> Iterator[Any]:
         try:
             yield value
         except GeneratorExit:
             # Raising here would be swallowed: the error waits for the next operation or the end of the trace.
-            context.fail(left_open(region, frame_loc(user_frame())))
+            context.fail(self._left_early(context, region, frame_loc(user_frame())))
             raise
         if get_current() is not context:
             raise left_open(region, user_loc())
         context.close(region)
-        emit(self._end, uid=region.uid)
-        watch.finish(context)
 
-    @contextlib.contextmanager
-    def as_block(self) -> Generator[Any]:
-        """Traces the body as a `with` block, for loops that this package writes: no user's frame needs a watch."""
-        context = current(self.name)
-        region = OpenRegion(self.kind, self.name, user_loc(), new_uid(), self._is_parallel(context))
-        yield self._begin(context, region)
-        context.close(region)
-        emit(self._end, uid=region.uid)
+    def _left_early(self, context: TraceContext, region: OpenRegion, loc: Loc | None) -> QdError:
+        if context.again is None or context.again[0] is not region:
+            return left_open(region, loc)
+        what, note = context.again[1][0], "traced for a second iteration, the body is left early"
+        return carried(what, region.name, parallel=region.parallel, loc=loc, loop=region.loc, notes=[note])
+
+    def _second_trip(self, context: TraceContext, region: OpenRegion, changes: tuple[Change, ...]) -> Iterator[Any]:
+        """The body once more, for comparison (`second_trips`); what it changes is put back."""
+        context.open(region)
+        told = {"where": region.name, "loc": region.loc, "parallel": region.parallel, "changes": changes}
+        index = emit(markers.again_p, self._first_index(), uid=region.uid, **told)
+        context.watching, context.again = False, (region, changes)
+        yield from self._trip(context, region, self._begin_again(region, index))
+        context.watching, context.again = True, None
+        emit(markers.again_end_p, uid=region.uid, grown=context.state.restore())
+
+    def _first_index(self) -> Any:
+        return np.int32(0)
+
+    def _begin_again(self, region: OpenRegion, index: Any) -> Any:
+        raise AssertionError(type(self))
 
     _end: Any = None
 
@@ -102,6 +140,12 @@ class Range(Loop):
     def _begin(self, context: TraceContext, region: OpenRegion) -> Any:
         index = emit(markers.loop_begin_p, *self._bounds, uid=region.uid, loc=region.loc, hints=self._hints)
         context.open(region)
+        return self._decode(index)
+
+    def _first_index(self) -> Any:
+        return self._bounds[0]
+
+    def _begin_again(self, region: OpenRegion, index: Any) -> Any:
         return self._decode(index)
 
     def _decode(self, index: Any) -> Any:
@@ -340,6 +384,9 @@ class While(Loop):
     def _begin(self, context: TraceContext, region: OpenRegion) -> Any:
         emit(markers.while_begin_p, uid=region.uid, loc=region.loc)
         context.open(region)
+        emit(markers.while_test_p, predicate(self.condition(), self.name), uid=region.uid)
+
+    def _begin_again(self, region: OpenRegion, index: Any) -> Any:
         emit(markers.while_test_p, predicate(self.condition(), self.name), uid=region.uid)
 
 

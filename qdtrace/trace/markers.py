@@ -125,6 +125,11 @@ local_p = _marker("local", _like, results=1)
 lget_p = _marker("lget", _accessed, results=1, shown="reading a qd.local")
 lset_p = _marker("lset", _nothing, results=0, shown="storing into a qd.local")
 
+again_p = _marker("again_begin", _like, results=1, shown="qd.range")
+"""A second trip through the body that ended just before, for comparison; gives the index. `uid` is that of the loop."""
+again_end_p = _marker("again_end", _nothing, results=0, shown="qd.range")
+"""`grown`: the trip added a traced value to a collection, as the first one did."""
+
 loop_begin_p = _marker("loop_begin", _like, results=1, shown="qd.range")
 loop_end_p = _marker("loop_end", _nothing, results=0, shown="qd.range")
 when_begin_p = _marker("when_begin", _nothing, results=0, shown="qd.when")

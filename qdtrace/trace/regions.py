@@ -18,11 +18,13 @@ from qdtrace.trace.context import is_dead, new_uid
 from qdtrace.trace.equal_values import History
 from qdtrace.trace.forwarding import forwarded_handles, handle_inputs
 from qdtrace.trace.placement import check_cell, check_jump, check_maker, placed
+from qdtrace.trace.same import constants
+from qdtrace.trace.second_trips import first_trips
 from qdtrace.trace.source import eqn_loc
 from qdtrace.trace.tree import NAMES, Region, has_arrays, prune, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 __all__ = ["Region", "restructure"]
 
@@ -41,7 +43,7 @@ def restructure(closed_jaxpr: Any, *, handles: Iterable[Var] = (), is_function: 
         build.add_constant(var, value, _first_user(jaxpr, var) if is_dead(value) else None)
     build.handles.update(handles, (jaxpr.invars[k] for k in handle_inputs(jaxpr)))
     env: dict[Var, Any] = {}
-    build.run(jaxpr, env)
+    build.run(jaxpr, env, root.constants)
     if build.region is not root:
         raise _unbalanced(build.region, None)
     root.results = tuple(build.result(atom, env) for atom in jaxpr.outvars)
@@ -90,8 +92,8 @@ class _Builder:
 
     # -- one jaxpr ----------------------------------------------------------------------------------------------
 
-    def run(self, jaxpr: Any, env: dict[Var, Any]) -> None:
-        for eqn in jaxpr.eqns:
+    def run(self, jaxpr: Any, env: dict[Var, Any], values: Mapping[Var, Any]) -> None:
+        for eqn in first_trips(jaxpr.eqns, values, env):
             self.equation(eqn, env)
 
     def equation(self, eqn: JaxprEqn, env: dict[Var, Any]) -> None:
@@ -159,7 +161,7 @@ class _Builder:
         for var, value in zip(jaxpr.constvars, compat.constants_of(inner), strict=True):
             local[var] = compat.new_var(var)
             self.add_constant(local[var], value, eqn)
-        self.run(jaxpr, local)
+        self.run(jaxpr, local, constants(inner))
         if self.region is not opened:
             raise _unbalanced(self.region, eqn)
         for var, atom in zip(eqn.outvars, jaxpr.outvars, strict=True):

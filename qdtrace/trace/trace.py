@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from qdtrace.errors import TraceTypeError, TraceValueError
+from qdtrace.errors import QdError, TraceTypeError, TraceValueError
 from qdtrace.ir.program import Loc
 from qdtrace.trace import compat
 from qdtrace.trace.buffers import Buffer, new_buffer
@@ -19,6 +19,9 @@ from qdtrace.trace.cells import Cell
 from qdtrace.trace.context import new_trace, remember_finished
 from qdtrace.trace.explain import explain
 from qdtrace.trace.regions import Region, restructure
+from qdtrace.trace.replay import Replay, check_suspects
+from qdtrace.trace.reports import carried
+from qdtrace.trace.source import traceback_loc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -65,10 +68,20 @@ def _run(function: Callable[..., Any], args: Any, kwargs: Any, context: TraceCon
         context.finish()
         return jax.tree.map(lambda leaf: _unwrap(leaf, loc), result, is_leaf=_is_memory)
     except Exception as error:
+        if context.again is not None and error is not context.error:
+            raise _second_trip_failed(context, error) from error
         better = explain(error)
         if better is None:
             raise
         raise better from error
+
+
+def _second_trip_failed(context: TraceContext, error: Exception) -> TraceValueError:
+    region, changes = context.again
+    text = (str(error).splitlines() or [""])[0]
+    raised = f"traced for a second iteration, the body raises {type(error).__name__}" + (f": {text}" if text else "")
+    loc = error.loc if isinstance(error, QdError) else traceback_loc(error.__traceback__)
+    return carried(changes[0], region.name, parallel=region.parallel, loc=loc, loop=region.loc, notes=[raised])
 
 
 def _is_memory(leaf: Any) -> bool:
@@ -141,23 +154,34 @@ def trace_function(
     name = name or _name_of(function)
     loc = _function_loc(function)
     out_tree: Any = None
-    context: TraceContext
 
-    def flat(*values: Any) -> list[Any]:
-        nonlocal out_tree
-        rest, given = jax.tree.unflatten(in_tree, values)
-        moving = iter(rest)
-        full = [args[k] if k in static_nums else next(moving) for k in range(len(args))]
-        result = _run(functools.partial(function, **static_kwargs), full, given, context, loc)
-        outputs, out_tree = jax.tree.flatten(result)
-        return [_check_output(o, loc) for o in outputs]
+    def trace_in(context: TraceContext) -> Any:
+        def flat(*values: Any) -> list[Any]:
+            nonlocal out_tree
+            rest, given = jax.tree.unflatten(in_tree, values)
+            moving = iter(rest)
+            full = [args[k] if k in static_nums else next(moving) for k in range(len(args))]
+            result = _run(functools.partial(function, **static_kwargs), full, given, context, loc)
+            outputs, out_tree = jax.tree.flatten(result)
+            return [_check_output(o, loc) for o in outputs]
 
-    with new_trace(name) as context:
         try:
-            closed = jax.make_jaxpr(flat)(*leaves)
-            root = restructure(closed, is_function=True)
+            return jax.make_jaxpr(flat)(*leaves)
         finally:
             remember_finished(context)
+
+    def trace_again(left_out: Mapping[Any, int]) -> Replay:
+        with new_trace(name) as other:
+            other.watching, other.left_out = False, left_out
+            return Replay(trace_in(other), other.uids)
+
+    with new_trace(name) as context:
+        closed = trace_in(context)
+        root = restructure(closed, is_function=True)
+        if context.suspects:
+            tree = out_tree
+            check_suspects(context, Replay(closed, context.uids), trace_again)
+            out_tree = tree
     return Traced(name, closed, root, in_tree, out_tree, tuple(leaves), names)
 
 

@@ -149,3 +149,56 @@ def test_where_a_with_block_ends(function, same) -> None:
     ]
     exits = [k for k in calls if codes.instructions[k].arg == 2]
     assert codes.same_code(codes.after_exit(exits[0]), codes.after_with(enter)) is same
+
+
+def second_loop(n):
+    for i in n:
+        f = lambda: a
+        a = print(i)
+    for i in n:
+        print(i)
+        a = 1
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "first", "always", "by_call"),
+    [
+        (straight, "b", 2, True, None),
+        (branches, "a", 4, False, None),
+        (straight, "a", None, False, None),
+        (closure, "a", 3, False, None),
+    ],
+)
+def test_reads_of_the_next_iteration(function, name, first, always, by_call) -> None:
+    codes, loop = loop_of(function)
+    assert line(codes, codes.first_read(name, loop + 1, barrier=loop), function) == first
+    assert codes.is_read_first(name, loop + 1, barrier=loop) is always
+    assert line(codes, codes.may_call_reader(name, loop + 1, barrier=loop), function) == by_call
+
+
+def test_a_call_that_may_read_a_captured_variable() -> None:
+    codes, first = loop_of(second_loop)
+    loop = next(k for k in range(first + 1, len(codes.instructions)) if codes.opname(k) == "FOR_ITER")
+    assert line(codes, codes.may_call_reader("a", loop + 1, barrier=loop), second_loop) == 5
+    assert codes.may_call_reader("f", loop + 1, barrier=loop) is None
+
+
+def goes_over(n, self):
+    for i in rows(8, key=len(n)):
+        pass
+    for i, k in self.grid.rows(n[0]):
+        pass
+    for k, i in enumerate(rows(n)):
+        pass
+    for i in n:
+        pass
+    for i in enumerate(rows(n)) if n else rows(n):
+        pass
+
+
+def test_what_a_for_goes_over() -> None:
+    codes = CodeMap(goes_over.__code__)
+    loops = [k for k in range(len(codes.instructions)) if codes.opname(k) == "FOR_ITER"]
+    assert [codes.iterates_over_call(k, "rows") for k in loops] == [True, True, False, False, False]
+    assert [codes.iterates_over_call(k, "enumerate") for k in loops] == [False, False, True, False, False]
+    assert [codes.stored_at(k + 1) for k in loops] == [["i"], ["i", "k"], ["k", "i"], ["i"], ["i"]]

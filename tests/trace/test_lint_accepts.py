@@ -1,8 +1,9 @@
-# ruff: noqa: B023
+# ruff: noqa: B023, UP028
 """Ordinary code that resembles a trap is not refused."""
 
 from __future__ import annotations
 
+import functools
 from textwrap import dedent
 
 import jax
@@ -113,6 +114,80 @@ def conditions(x):
     return x
 
 
+def captured_under_a_condition(x):
+    for i in qd.range(4):
+        with qd.when(x[i] > 0.5):
+            c = qd.local(x[i])
+            for _ in qd.while_(lambda: c.value < 3.0):
+                c.value = c.value + 1
+            x[i] = c.value
+        x[i] = jnp.sin(x[i])
+    for i in qd.range(4):
+        x[i] = jnp.sin(x[i])
+        c = qd.local(x[i])
+        for _ in qd.while_(lambda: c.value < 3.0):
+            c.value = c.value + 1
+        x[i] = c.value
+    return x
+
+
+def static_values_in_branches(x, flag):
+    for k in range(2):
+        for i in qd.range(8):
+            if flag == 1:
+                v = 2.0 + k
+            elif flag == 2:
+                v = 3.0 + k
+            x[i] = v
+            with qd.when(x[i] > 1):
+                if flag:
+                    w = k + 1.0
+                x[i] = w
+            if flag:
+                w = k - 1.0
+            x[i] = w
+    return x
+
+
+class Simulation:
+    """Keeps what it computed in its attributes, and its tables once they were made."""
+
+    def __init__(self):
+        self.tables = {}
+        self.notes = []
+        self.calls = 0
+
+    def table(self, n):
+        if n not in self.tables:
+            self.tables[n] = np.arange(n, dtype=np.float32)
+        return self.tables[n]
+
+    @functools.cached_property
+    def scale(self):
+        return 2.0
+
+    def step(self, v):
+        self.speed = v * self.scale
+        self.calls += 1
+        self.notes.append(f"step {v.dtype}")
+        return self.speed + jnp.asarray(self.table(4))[0]
+
+
+def objects_as_scratch(x, simulation=Simulation()):  # noqa: B008
+    for i in qd.range(8):
+        x[i] = simulation.step(x[i])
+        with qd.when(x[i] > 3):
+            x[i] = simulation.step(x[i])
+    for i in rows(8):
+        x[i] = simulation.step(x[i])
+    return x
+
+
+def rows(n):
+    for i in qd.range(n):
+        yield i
+
+
 def last_statement_continue(x):
     for i in qd.range(8):
         with qd.when(x[i] > 0):
@@ -155,10 +230,14 @@ def comprehension_names(x):
         (names_used_again, ()),
         (static_branches, (1,)),
         (static_branches, (2,)),
+        (static_values_in_branches, (1,)),
+        (static_values_in_branches, (2,)),
         (static_jumps, ()),
         (accumulators, ()),
         (helper_functions, ()),
         (conditions, ()),
+        (captured_under_a_condition, ()),
+        (objects_as_scratch, ()),
         (last_statement_continue, ()),
         (through_generators, ()),
         (sign_flips_back, ()),
@@ -171,11 +250,50 @@ def test_ordinary_code_is_accepted(function, args) -> None:
     assert any(eqn.primitive.name == "qd_store" for eqn in traced.root.walk())
 
 
+def test_bodies_change_objects_once() -> None:
+    """Traces for comparison put back what they change."""
+    simulation = Simulation()
+    qd.trace_function(objects_as_scratch, (X, simulation), static_argnums=(1,))
+    assert simulation.calls == 3
+    assert simulation.notes == ["step float32"] * 3
+    assert list(simulation.tables) == [4]
+
+
+def test_an_index_that_a_generator_gives_needs_no_second_trip(monkeypatch) -> None:
+    def traced_again(*_):
+        raise AssertionError
+
+    monkeypatch.setattr("qdtrace.trace.loops.Loop._second_trip", traced_again)
+
+    class Grid:
+        def rows(self, n):
+            yield from rows(n)
+
+    def body(x):
+        grid = Grid()
+        for i in rows(8):
+            x[i] = x[i] * 2
+        for i in grid.rows(x.shape[0]):
+            x[i] = x[i] + 1
+        return x
+
+    assert qd.trace_function(body, (X,)).root.items
+
+
 def broken(*_):
     raise RuntimeError("no such instruction set")
 
 
-@pytest.mark.parametrize("where", ["qdtrace.trace.lint.code_map", "qdtrace.trace.lint._Watch._rebound"])
+@pytest.mark.parametrize(
+    "where",
+    [
+        "qdtrace.trace.lint.code_map",
+        "qdtrace.trace.frames.code_map",
+        "qdtrace.trace.frames.Variables.rebound",
+        "qdtrace.trace.state.State.begin",
+        "qdtrace.trace.state.State.end",
+    ],
+)
 def test_a_failing_diagnosis_does_not_break_a_trace(monkeypatch, where) -> None:
     monkeypatch.setattr(where, broken)
     for function in (names_used_again, conditions):

@@ -1,0 +1,36 @@
+"""What a body changed, as its author calls it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from qdtrace.trace.buffers import Buffer
+from qdtrace.trace.cells import Cell
+from qdtrace.trace.compat import Tracer
+
+
+@dataclass(frozen=True)
+class Change:
+    """Something that a body changed, or may have changed."""
+
+    name: str
+    """How the user writes it: `s.b.c`, `seen[0]`, `count`. Empty when that is not known."""
+    kind: str
+    """What it holds now: `traced`, `buffer` or `static`. `drawn`: the next of a stream was taken; `blind`: it cannot be
+    seen; `unknown`: nothing was found."""
+
+    def __str__(self) -> str:
+        return f"`{self.name}`" if self.name else "a value"
+
+
+def kind_of(value: Any) -> str:
+    """The kind of a value, tuples and lists opened."""
+    if isinstance(value, (Tracer, Cell)):
+        return "traced"
+    if isinstance(value, Buffer):
+        return "buffer"
+    if type(value) in (tuple, list):
+        kinds = {kind_of(v) for v in value[:64]}
+        return next((k for k in ("traced", "buffer") if k in kinds), "static")
+    return "static"

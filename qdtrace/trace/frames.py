@@ -1,0 +1,114 @@
+"""The frames of the user in which the body of a loop or condition runs, and their variables.
+
+Usually one. A body that is reached through a generator or a context manager runs in the frame that drives it as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import numbers
+import os
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from qdtrace.ir.program import Loc
+from qdtrace.trace.bytecode import code_map
+from qdtrace.trace.operators import ArrayOperators
+from qdtrace.trace.source import is_user_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+_CONTEXTLIB = os.path.abspath(contextlib.__file__)
+_LARGE = 256
+"""Tuples and lists with more items are not looked into."""
+
+
+def body_frames(frame: FrameType | None) -> list[FrameType]:
+    """The frame that opens a region and those that run the rest of its body, innermost first."""
+    found: list[FrameType] = []
+    while frame is not None:
+        code = frame.f_code
+        if is_user_file(code.co_filename):
+            # A method of the protocols has returned before the body begins.
+            if code.co_name not in ("__enter__", "__next__"):
+                found.append(frame)
+                if not code.co_flags & inspect.CO_GENERATOR:
+                    break
+        elif code.co_filename != _CONTEXTLIB:
+            break
+        frame = frame.f_back
+    return found
+
+
+class Variables:
+    """The variables of a frame before a body, and where in its code the body stands."""
+
+    def __init__(self, frame: FrameType, opname: str) -> None:
+        self.frame = frame
+        self.codes = code_map(frame.f_code)
+        self.position = self.codes.at(frame.f_lasti)
+        self.is_placed = self.codes.opname(self.position) == opname
+        """The body belongs to a statement of this frame, so its code tells what comes next."""
+        self.before: dict[str, Any] = dict(frame.f_locals)
+
+    def has_moved(self) -> bool:
+        """True when the frame ran since."""
+        return self.codes.at(self.frame.f_lasti) != self.position
+
+    def rebound(self) -> Iterator[tuple[str, Any, Any]]:
+        """(name, old, new) for each variable that has another value now."""
+        before = self.before
+        for name, new in self.frame.f_locals.items():
+            if name in before:
+                old = before[name]
+                if old is not new and _differs(old, new):
+                    yield name, old, new
+
+    def new(self) -> Iterator[tuple[str, Any]]:
+        """(name, value) for each variable that had none."""
+        before = self.before
+        return ((name, value) for name, value in self.frame.f_locals.items() if name not in before)
+
+    def loc(self, position: int) -> Loc:
+        """The line of an instruction."""
+        code = self.frame.f_code
+        return Loc(code.co_filename, self.codes.line(position) or self.frame.f_lineno, code.co_name)
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """The value, tuples and lists opened."""
+    if isinstance(value, (tuple, list)) and len(value) <= _LARGE:
+        for item in value:
+            yield from leaves(item)
+    else:
+        yield value
+
+
+def is_static(value: Any) -> bool:
+    """A constant of the trace."""
+    return value is None or isinstance(value, (numbers.Number, np.generic, str, np.ndarray))
+
+
+def is_data(value: Any) -> bool:
+    """Something that takes part in the computation, as opposed to a function, a module or an object."""
+    return all(is_static(v) or isinstance(v, (jax.Array, ArrayOperators)) for v in leaves(value))
+
+
+def is_whole(value: Any) -> bool:
+    """Data in one piece: reading it is reading all of it."""
+    return is_data(value) and not isinstance(value, (tuple, list))
+
+
+def _differs(old: Any, new: Any) -> bool:
+    if old is new:
+        return False
+    if type(old) is not type(new):
+        return True
+    if isinstance(old, (tuple, list)):
+        return len(old) != len(new) or any(_differs(a, b) for a, b in zip(old, new, strict=True))
+    return not (isinstance(old, (numbers.Number, np.generic, str)) and bool(old == new))

@@ -1,0 +1,432 @@
+"""What an object holds: how to read it, put it back, and which objects to look at next.
+
+A table from type to `Holder`, filled as types are met. Types whose values hold nothing that Python code may change map
+to None. What cannot be looked into is `OPAQUE`: it may change at any time.
+"""
+
+from __future__ import annotations
+
+import array
+import collections
+import contextvars
+import functools
+import io
+import itertools
+import operator
+import os
+import pickle
+import random
+import sys
+import sysconfig
+import threading
+import types
+import weakref
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from qdtrace.trace.compat import Tracer
+from qdtrace.trace.source import is_user_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Content = tuple[Any, list[Any]]
+"""Keys (compared by ==) and values (compared by identity)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Holder:
+    """How to handle the values of a type."""
+
+    read: Callable[[Any], Content]
+    write: Callable[[Any, Content], None] | None = None
+    """Puts back what `read` gave; None where that is not possible."""
+    label: Callable[[str, Any], str] = lambda path, _: path
+    """How the user writes the place of a key."""
+    fixed: bool = False
+    """What it holds never changes: it is looked through once."""
+    grows: bool = False
+    """A collection."""
+    draws: bool = False
+    """An iterator or a random stream: its use is its change."""
+
+
+def _nothing(_: Any) -> Content:
+    raise TypeError
+
+
+OPAQUE = Holder(_nothing)
+_EMPTY: Content = ((), [])
+
+
+# -- collections ------------------------------------------------------------------------------------------------------
+
+
+def _item(path: str, key: Any) -> str:
+    return f"{path}[{key!r}]"
+
+
+def _attribute(path: str, key: Any) -> str:
+    return f"{path}.{key}"
+
+
+def _write_list(held: Any, content: Content) -> None:
+    held[:] = content[1]
+
+
+def _write_collection(held: Any, content: Content) -> None:
+    held.clear()
+    held.extend(content[1])
+
+
+def _write_dict(held: Any, content: Content) -> None:
+    held.clear()
+    held.update(zip(*content, strict=True))
+
+
+def _write_set(held: Any, content: Content) -> None:
+    held.clear()
+    held.update(content[0])
+
+
+def _write_bytes(held: Any, content: Content) -> None:
+    memoryview(held).cast("B")[:] = content[0]
+
+
+def _read_mapping(held: Any) -> Content:
+    return (list(held), list(held.values()))
+
+
+_LIST = Holder(lambda held: ((), list(held)), _write_list, _item, grows=True)
+_DICT = Holder(_read_mapping, _write_dict, _item, grows=True)
+_SET = Holder(lambda held: (set(held), []), _write_set, grows=True)
+_DEQUE = Holder(lambda held: ((), list(held)), _write_collection, _item, grows=True)
+_BYTES = Holder(lambda held: (bytes(held), []), _write_bytes)
+_VIEW = Holder(_read_mapping, None, _item)
+_TUPLE = Holder(lambda held: ((), list(held)), label=_item, fixed=True)
+
+_EXACT = 1 << 16
+_ARRAY_LIMIT = 1 << 24
+
+
+def _read_array(held: np.ndarray) -> Content:
+    """Its bytes; of a large array, a sum that any one change of an element changes."""
+    if held.dtype.hasobject:
+        return (held.shape, held.ravel().tolist())
+    if held.nbytes <= _EXACT:
+        return (held.tobytes(), [])
+    words = np.ascontiguousarray(held).reshape(-1).view(np.uint8)
+    whole = words[: words.size // 8 * 8].view(np.uint64)
+    return ((int(np.bitwise_xor.reduce(whole)), int(whole.sum()), bytes(words[whole.size * 8 :])), [])
+
+
+def _write_array(held: np.ndarray, content: Content) -> None:
+    if isinstance(content[0], bytes):
+        held[...] = np.frombuffer(content[0], held.dtype).reshape(held.shape)
+
+
+_ARRAY = Holder(_read_array, _write_array)
+
+
+# -- variables and code -----------------------------------------------------------------------------------------------
+
+
+def _read_cell(cell: Any) -> Content:
+    try:
+        return ((), [cell.cell_contents])
+    except ValueError:
+        return _EMPTY
+
+
+def _write_cell(cell: Any, content: Content) -> None:
+    if content[1]:
+        cell.cell_contents = content[1][0]
+    else:
+        del cell.cell_contents
+
+
+CELL = Holder(_read_cell, _write_cell)
+
+MISSING = object()
+
+
+class Namespace:
+    """The variables of a module that some code names."""
+
+    __slots__ = ("names", "space")
+
+    def __init__(self, space: dict[str, Any]) -> None:
+        self.space = space
+        self.names: dict[str, None] = {}
+
+
+def _read_namespace(held: Namespace) -> Content:
+    space = held.space
+    return (list(held.names), [space.get(name, MISSING) for name in held.names])
+
+
+def _write_namespace(held: Namespace, content: Content) -> None:
+    for name, value in zip(*content, strict=True):
+        if value is MISSING:
+            held.space.pop(name, None)
+        elif held.space.get(name, MISSING) is not value:
+            held.space[name] = value
+
+
+NAMESPACE = Holder(_read_namespace, _write_namespace, lambda path, key: f"{path}.{key}" if path else key)
+
+
+def _write_attributes(held: Any, content: Content) -> None:
+    names, values = content
+    own = _own_attribute(held, "__dict__")
+    for name in set() if own is MISSING else set(own) - set(names):
+        del own[name]
+    now = dict(zip(*_read_attributes(held), strict=True))
+    for name, value in zip(names, values, strict=True):
+        if now.get(name, MISSING) is not value:
+            if name in _slots(type(held)):
+                object.__setattr__(held, name, value)
+            else:
+                own[name] = value
+
+
+def _write_vars(held: Any, content: Content) -> None:
+    _write_dict(held.__dict__, content)
+
+
+def _write_class(held: type, content: Content) -> None:
+    now = vars(held)
+    for name in set(now) - set(content[0]):
+        delattr(held, name)
+    for name, value in zip(*content, strict=True):
+        if now.get(name, MISSING) is not value:
+            setattr(held, name, value)
+
+
+FUNCTION = Holder(lambda held: _read_mapping(held.__dict__), _write_attributes, _attribute)
+_LIBRARY_FUNCTION = Holder(lambda held: ((), [c.cell_contents for c in held.__closure__]), fixed=True)
+"""One that was made from a function of the user may stand for it: `jax.vmap(f)`."""
+CLASS = Holder(lambda held: _read_mapping(vars(held)), _write_class, _attribute)
+_METHOD = Holder(lambda held: ((), [held.__self__, held.__func__]), fixed=True)
+_PARTIAL = Holder(lambda held: ((), [held.func, *held.args, *held.keywords.values()]), fixed=True)
+_WRAPPER = Holder(lambda held: ((), [held.__wrapped__]), fixed=True)
+_MEMO = Holder(lambda held: (held.cache_info(), [held.__wrapped__]))
+
+
+def _read_context_variable(held: contextvars.ContextVar[Any]) -> Content:
+    return ((), [held.get(MISSING)])
+
+
+# -- objects ----------------------------------------------------------------------------------------------------------
+
+
+def _own_attribute(held: Any, name: str) -> Any:
+    """An attribute without a call of the user's `__getattr__`; MISSING when there is none."""
+    try:
+        return object.__getattribute__(held, name)
+    except AttributeError:
+        return MISSING
+
+
+def _read_attributes(held: Any) -> Content:
+    found = _own_attribute(held, "__dict__")
+    slots = _slots(type(held))
+    if not slots and found is not MISSING:
+        return (list(found), list(found.values()))
+    found = {} if found is MISSING else dict(found)
+    found.update((name, value) for name in slots if (value := _own_attribute(held, name)) is not MISSING)
+    return (list(found), list(found.values()))
+
+
+@functools.lru_cache(maxsize=1024)
+def _slots(cls: type) -> tuple[str, ...]:
+    """Names of the attributes that the class and its bases keep in slots."""
+    return tuple(
+        name
+        for base in cls.__mro__
+        for name, value in vars(base).items()
+        if isinstance(value, types.MemberDescriptorType)
+        and name != "__dict__"
+        and base.__module__ not in sys.builtin_module_names
+    )
+
+
+_INSTANCE = Holder(_read_attributes, _write_attributes, _attribute)
+
+
+def _both(items: Holder) -> Holder:
+    """Of a user's class derived from a collection."""
+
+    def read(held: Any) -> Content:
+        keys, values = items.read(held)
+        names, attributes = _read_attributes(held)
+        own = list(keys) if isinstance(keys, list) else [*range(len(values)), *keys]
+        return ([*own, *names], [*values, *attributes])
+
+    def label(path: str, key: Any) -> str:
+        return _attribute(path, key) if isinstance(key, str) and key.isidentifier() else _item(path, key)
+
+    return Holder(read, None, label, grows=True)
+
+
+def _pickled(get: Callable[[Any], Any], put: Callable[[Any, Any], None]) -> Holder:
+    """Of a random generator, by its state."""
+    return Holder(
+        lambda held: (pickle.dumps(get(held)), []),
+        lambda held, content: put(held, pickle.loads(content[0])),
+        draws=True,
+    )
+
+
+_STREAMS: dict[type, Holder] = {
+    random.Random: _pickled(lambda r: r.getstate(), lambda r, state: r.setstate(state)),
+    np.random.Generator: _pickled(
+        lambda r: r.bit_generator.state, lambda r, state: setattr(r.bit_generator, "state", state)
+    ),
+    np.random.RandomState: _pickled(lambda r: r.get_state(), lambda r, state: r.set_state(state)),
+    itertools.count: Holder(lambda held: (repr(held), []), draws=True),
+    itertools.repeat: Holder(lambda held: (repr(held), []), draws=True),
+}
+_SEQUENCES = ([], (), "", b"", bytearray(), {}, {}.values(), {}.items(), set[int](), range(1), range(1 << 70))
+_SEQUENCE_ITERATORS = {*(type(iter(one)) for one in _SEQUENCES), type(reversed([]))}
+_ITERATOR = Holder(lambda held: (operator.length_hint(held), []), draws=True)
+
+_HOLDERS: dict[type, Holder | None] = {
+    list: _LIST,
+    dict: _DICT,
+    collections.defaultdict: _DICT,
+    collections.OrderedDict: _DICT,
+    collections.Counter: _DICT,
+    set: _SET,
+    collections.deque: _DEQUE,
+    bytearray: _BYTES,
+    array.array: _BYTES,
+    tuple: _TUPLE,
+    frozenset: Holder(lambda held: ((), list(held)), fixed=True),
+    types.MappingProxyType: _VIEW,
+    np.ndarray: _ARRAY,
+    io.StringIO: Holder(lambda held: ((held.getvalue(), held.tell()), [])),
+    io.BytesIO: Holder(lambda held: ((held.getvalue(), held.tell()), [])),
+    contextvars.ContextVar: Holder(_read_context_variable, lambda held, content: held.set(content[1][0])),
+    threading.local: Holder(lambda held: _read_mapping(held.__dict__), _write_vars, _attribute),
+    types.CellType: CELL,
+    types.FunctionType: FUNCTION,
+    types.MethodType: _METHOD,
+    functools.partial: _PARTIAL,
+    types.SimpleNamespace: _INSTANCE,
+    Namespace: NAMESPACE,
+    property: Holder(lambda held: ((), [held.fget, held.fset, held.fdel]), fixed=True),
+    classmethod: _WRAPPER,
+    staticmethod: _WRAPPER,
+    functools.cached_property: Holder(lambda held: ((), [held.func]), fixed=True),
+    type(functools.lru_cache(len)): _MEMO,
+    **_STREAMS,
+    **dict.fromkeys(_SEQUENCE_ITERATORS, _ITERATOR),
+    **dict.fromkeys(
+        (
+            *(type(None), bool, int, float, complex, str, bytes, range, slice, type(...), type(NotImplemented), object),
+            *(types.CodeType, types.MethodWrapperType, types.WrapperDescriptorType, types.MethodDescriptorType),
+            *(types.ClassMethodDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType),
+            *(types.GenericAlias, types.UnionType, types.FrameType, types.TracebackType, np.ufunc, weakref.ref),
+        )
+    ),
+}
+_BUILTIN_FUNCTIONS = types.BuiltinFunctionType
+_PURE_MODULES = {
+    *("builtins", "math", "cmath", "_operator", "operator", "_functools", "itertools", "_collections", "numpy"),
+    *("numpy._core._multiarray_umath", "_abc", "_bisect", "_heapq", "_struct", "_statistics", "jaxlib", "sys", "gc"),
+}
+_PURE_LIBRARIES = {"jax", "jaxlib", "qdtrace", "ml_dtypes", "optree", "numpy"}
+_CONSTANT_MODULES = {
+    *("typing", "abc", "_abc", "re", "enum", "datetime", "decimal", "fractions", "pathlib", "logging", "numbers"),
+    *("_thread", "threading", "_io", "string", "dataclasses", "inspect", "operator", "warnings", "uuid"),
+}
+_LIBRARY = (
+    os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep,
+    *{
+        os.path.abspath(path) + os.sep
+        for key in ("stdlib", "platstdlib", "purelib", "platlib")
+        if (path := sysconfig.get_paths().get(key))
+    },
+)
+
+
+PLAIN: set[type] = {kind for kind, holder in _HOLDERS.items() if holder is None}
+"""Types met so far whose values hold nothing."""
+
+
+def holder_of(value: Any) -> Holder | None:
+    """How to handle a value; None when it holds nothing that may change."""
+    kind: type = type(value)
+    if kind is types.FunctionType and not is_own_code(value.__code__.co_filename):
+        return _LIBRARY_FUNCTION if value.__closure__ else None
+    if kind in _HOLDERS:
+        return _HOLDERS[kind]
+    if kind is _BUILTIN_FUNCTIONS:
+        return _builtin(value)
+    if isinstance(value, type):
+        return CLASS if is_own(value) else None
+    if isinstance(value, types.ModuleType):
+        return None  # what code names of a module is looked up by name
+    if _own_attribute(value, "__wrapped__") is not MISSING:
+        return _MEMO if hasattr(value, "cache_info") else _WRAPPER
+    holder = _HOLDERS[kind] = _classify(kind)
+    if holder is None:
+        PLAIN.add(kind)
+    return holder
+
+
+def _classify(kind: type) -> Holder | None:
+    library = kind.__module__.partition(".")[0]
+    if issubclass(kind, (Tracer, jax.Array)):
+        return None
+    for base, holder in _STREAMS.items():
+        if issubclass(kind, base):
+            return holder
+    if library in _PURE_LIBRARIES or kind.__module__ in _CONSTANT_MODULES or library in _CONSTANT_MODULES:
+        return _ARRAY if issubclass(kind, np.ndarray) else None
+    for base in (list, dict, set, collections.deque):
+        if issubclass(kind, base):
+            held = _HOLDERS[base]
+            return held if held is None or kind.__module__ in ("collections", "builtins") else _both(held)
+    if issubclass(kind, tuple):
+        return _TUPLE
+    if any(_is_made_in_c(base) for base in kind.__mro__[:-1]):
+        return OPAQUE
+    return _INSTANCE if kind.__dictoffset__ or _slots(kind) else None
+
+
+def _is_made_in_c(cls: type) -> bool:
+    """True for a class whose values may hold what Python does not see."""
+    if _HOLDERS.get(cls, OPAQUE) is not OPAQUE:
+        return False
+    return not cls.__flags__ & _HEAP_TYPE or isinstance(vars(cls).get("__new__"), types.BuiltinFunctionType)
+
+
+_HEAP_TYPE = 1 << 9
+"""Of `type.__flags__`: made at run time, by a `class` statement or by a library written in C."""
+
+
+def _builtin(function: Any) -> Holder | None:
+    owner = function.__self__
+    if owner is None or isinstance(owner, types.ModuleType):
+        name = getattr(owner, "__name__", function.__module__) or ""
+        pure = name in _PURE_MODULES or name.partition(".")[0] in ("numpy", "jaxlib", "jax")
+        return None if pure else OPAQUE
+    return Holder(lambda held: ((), [held.__self__]), fixed=True)
+
+
+def is_own(made: type | types.ModuleType) -> bool:
+    """True for a class or a module of the user."""
+    module = sys.modules.get(made.__module__) if isinstance(made, type) else made
+    own = module is None or module.__name__ == "__main__" or module.__spec__ is None  # made by hand, or in a notebook
+    return is_own_code(getattr(module, "__file__", None) or ("" if own else "<built-in>"))
+
+
+@functools.lru_cache(maxsize=4096)
+def is_own_code(file: str) -> bool:
+    """True for code of the user, as opposed to that of libraries."""
+    return is_user_file(file) and not file.startswith(_LIBRARY) and file != "<built-in>" and "<frozen" not in file

@@ -1,0 +1,148 @@
+"""Traces a function again with some of its regions left out: what comes after them must be the same.
+
+A region whose body sets something outside of it is a suspect: the equations show whether code after it reads that.
+Suspects are left out all at once, and then in such groups that for each two of them there is a run with the earlier one
+and without the later one, so that none hides what another set.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from qdtrace.errors import QdError
+from qdtrace.trace import compat, markers, reports
+from qdtrace.trace.same import Comparison, Difference, constants, without_second_trips
+from qdtrace.trace.source import eqn_loc, traceback_loc
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+
+    from qdtrace.errors import TraceValueError
+    from qdtrace.ir.program import Loc
+    from qdtrace.trace.compat import JaxprEqn
+    from qdtrace.trace.context import TraceContext
+    from qdtrace.trace.lint import Suspect
+
+
+@dataclass(frozen=True, eq=False)
+class Replay:
+    """One trace of the function."""
+
+    closed: Any
+    uids: Mapping[Any, int]
+    """Of its regions, by key."""
+
+    @functools.cached_property
+    def eqns(self) -> Sequence[JaxprEqn]:
+        """The equations, without second trips."""
+        return without_second_trips(compat.open_jaxpr(self.closed).eqns)
+
+
+def check_suspects(context: TraceContext, first: Replay, trace_again: Callable[[Mapping[Any, int]], Replay]) -> None:
+    """Raises TraceValueError when what a suspect set is read after it.
+
+    `trace_again` traces the function without the regions of these keys.
+    """
+    opened = {e.params["uid"] for e in first.eqns if e.primitive in markers.BEGINS}
+    suspects = sorted((s for s in context.suspects if s.region.uid in opened), key=lambda s: s.region.uid)
+
+    def replay(left_out: Mapping[Any, int]) -> Replay:
+        context.state.restore()  # each starts with what the first trace left
+        return trace_again(left_out)
+
+    try:
+        for group in _groups(suspects):
+            error = _check(first, group, replay)
+            if error is not None:
+                raise error
+    finally:
+        context.state.restore()
+
+
+def _groups(suspects: Sequence[Suspect]) -> Iterator[list[Suspect]]:
+    if suspects:
+        yield list(suspects)
+    for bit in range((len(suspects) - 1).bit_length()):
+        yield [s for k, s in enumerate(suspects) if k >> bit & 1]
+
+
+def _check(
+    first: Replay, group: Sequence[Suspect], replay: Callable[[Mapping[Any, int]], Replay]
+) -> TraceValueError | None:
+    """The error if code depends on what these regions set.
+
+    Where the trace without them differs from the first, it may still be the function itself that never gives the same
+    twice: two more traces with nothing left out tell.
+    """
+    try:
+        without = replay({s.region.key: s.depth for s in group})
+    except Exception as error:
+        notes = [f"without the {group[0].region.name} the function raises {_text(error)}"]
+        try:
+            replay({})
+        except Exception as again:
+            notes = [f"whether that matters cannot be seen: traced again, the function raises {_text(again)}"]
+        loc = error.loc if isinstance(error, QdError) else traceback_loc(error.__traceback__)
+        return _error(group[0], ("static", "traced"), loc, notes)
+    found = _difference(first, without, group)
+    if found is None:
+        return None
+    whole, twin = replay({}), replay({})
+    noise: set[int] = set()
+    while (other := _difference(whole, twin, (), noise)) is not None and other.one and id(other.one) not in noise:
+        noise.add(id(other.one))
+    if _difference(whole, without, group, noise) is None:
+        return None
+    return _error_at(found, first, group)
+
+
+def _difference(one: Replay, two: Replay, group: Sequence[Suspect], noise: Container[int] = ()) -> Difference | None:
+    """Where two traces part, the second one without the regions of the group."""
+    mine, theirs = compat.open_jaxpr(one.closed), compat.open_jaxpr(two.closed)
+    comparison = Comparison(constants(one.closed), constants(two.closed))
+    comparison.pair(mine.invars, theirs.invars)
+    eqns = _leave_out(one.eqns, {one.uids[s.region.key] for s in group if s.region.key in one.uids})
+    found = comparison.equations(eqns, two.eqns, noise)
+    if found is not None:
+        return found
+    same = len(mine.outvars) == len(theirs.outvars) and all(map(comparison.same_atom, mine.outvars, theirs.outvars))
+    return None if same else Difference(None, None)
+
+
+def _error_at(found: Difference, first: Replay, group: Sequence[Suspect]) -> TraceValueError:
+    at = next((k for k, e in enumerate(first.eqns) if e is found.one), len(first.eqns))
+    begins = {e.params["uid"]: k for k, e in enumerate(first.eqns) if e.primitive in markers.BEGINS}
+    before = [s for s in group if begins[s.region.uid] < at]
+    places = (eqn_loc(e) for e in (found.one, found.two) if e is not None)
+    kinds = ("traced", "buffer") if found.is_reference else ("static", "traced")
+    return _error(before[-1] if before else group[0], kinds, next((p for p in places if p is not None), None), [])
+
+
+def _error(suspect: Suspect, kinds: tuple[str, ...], loc: Loc | None, notes: list[str]) -> TraceValueError:
+    region, changes = suspect.region, suspect.changes
+    best = next((c for kind in kinds for c in changes if c.kind == kind), changes[0])
+    return reports.read_after(best, region.name, loc=loc or region.loc, region=region.loc, notes=notes)
+
+
+def _text(error: Exception) -> str:
+    first = (str(error).splitlines() or [""])[0]
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__
+
+
+def _leave_out(eqns: Sequence[JaxprEqn], uids: set[int]) -> Sequence[JaxprEqn]:
+    """The equations without those of the regions."""
+    if not uids:
+        return eqns
+    kept: list[JaxprEqn] = []
+    inside: int | None = None
+    for eqn in eqns:
+        uid = eqn.params.get("uid")
+        if inside is None and eqn.primitive in markers.BEGINS and uid in uids:
+            inside = uid
+        elif inside is None:
+            kept.append(eqn)
+        elif eqn.primitive in markers.ENDS and uid == inside:
+            inside = None
+    return kept

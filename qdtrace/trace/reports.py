@@ -1,0 +1,59 @@
+"""The words of the refusals of carried state."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from qdtrace.errors import TraceValueError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from qdtrace.ir.program import Loc
+    from qdtrace.trace.changes import Change
+
+CELL = "keep it in a cell made before the loop: `c = qd.local(start)`, then `c.value` and `c.value = v`"
+_SUM = (
+    "iterations run in parallel: to sum over them, accumulate into a buffer made before the loop: `s = qd.zeros(())` "
+    "and `s[()] += v`"
+)
+_SWAP = (
+    "a cell cannot hold a buffer: copy back at the end of the body, `for j in qd.range(n): a[j] = b[j]`, or unroll the "
+    "loop, `for s in range(steps):`, or put lax.fori_loop around the qd.jit function"
+)
+_STREAM = (
+    "make it from the index: `jax.random.fold_in(key, i)` for a random key, `table[i]` for numbers made before the loop"
+)
+_WHERE = "use jnp.where(condition, a, b), or keep it in a cell: `c = qd.local(start)` and `c.value = v`"
+
+
+def carried(
+    what: Change, where: str, *, parallel: bool, loc: Loc | None, loop: Loc | None, notes: Sequence[str] = ()
+) -> TraceValueError:
+    """`what` would carry a value through the loop called `where`."""
+    helps = {"buffer": _SWAP, "drawn": _STREAM, "blind": _STREAM}
+    return TraceValueError(
+        f"{what} would carry a value from one iteration of the {where} to the next",
+        loc=loc,
+        notes=(f"the {where} is at {loop}", "its body is traced once for all iterations", *notes),
+        help=helps.get(what.kind, _SUM if parallel else CELL),
+    )
+
+
+def read_after(
+    what: Change, where: str, *, loc: Loc | None, region: Loc | None, notes: Sequence[str] = ()
+) -> TraceValueError:
+    """`what` is set in a region, called `where`, and read after it."""
+    if where in ("qd.when", "qd.otherwise"):
+        return TraceValueError(
+            f"{what} is set under {where} and read after it",
+            loc=loc,
+            notes=(f"the {where} is at {region}", "Python sets it whatever the condition is", *notes),
+            help=_WHERE,
+        )
+    return TraceValueError(
+        f"{what} is set inside the {where} and read after it",
+        loc=loc,
+        notes=(f"the {where} is at {region}", "its body is traced once, also when it would not run at all", *notes),
+        help="set it outside of the loop, or keep it in a buffer or a qd.local",
+    )

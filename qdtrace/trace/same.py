@@ -1,0 +1,158 @@
+"""Whether two traces of the same code recorded the same equations, and where they part.
+
+Variables are paired as they are bound; what is bound elsewhere must be the very same, or a constant with equal content.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from qdtrace.trace import compat, markers
+from qdtrace.trace.compat import JaxprEqn, Literal, Var
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Mapping, Sequence
+
+_OWN_PARAMS = ("uid", "loc")
+"""Parameters of markers that no two traces share."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Where two lists of equations part."""
+
+    one: JaxprEqn | None
+    two: JaxprEqn | None
+    is_reference: bool = False
+    """The operands are values of different places, and not only different constants."""
+
+    @property
+    def eqn(self) -> JaxprEqn | None:
+        """The equation to show."""
+        return self.two or self.one
+
+
+class Comparison:
+    """Pairs the variables of two traces."""
+
+    def __init__(self, one: Mapping[Var, Any] | None = None, two: Mapping[Var, Any] | None = None) -> None:
+        self.pairs: dict[Var, Var] = {}
+        self._one = one or {}
+        self._two = two or {}
+        """Constant variables with their values."""
+
+    def equations(
+        self, one: Sequence[JaxprEqn], two: Sequence[JaxprEqn], ignored: Container[int] = ()
+    ) -> Difference | None:
+        """The first difference, but for operands of those of `one` that are ignored (by identity)."""
+        for a, b in zip_longest(one, two):
+            if a is None or b is None or not self._same_operation(a, b):
+                return Difference(a, b)
+            for x, y in zip(a.invars, b.invars, strict=True):
+                if not self.same_atom(x, y) and id(a) not in ignored:
+                    return Difference(a, b, isinstance(x, Var) or isinstance(y, Var))
+            self.pair(a.outvars, b.outvars)
+        return None
+
+    def pair(self, one: Sequence[Var], two: Sequence[Var]) -> None:
+        """Notes that these mean the same."""
+        self.pairs.update(zip(one, two, strict=True))
+
+    def same_atom(self, x: Any, y: Any) -> bool:
+        """True when two operands mean the same value."""
+        if isinstance(x, Literal) or isinstance(y, Literal):
+            return isinstance(x, Literal) and isinstance(y, Literal) and x.aval == y.aval and _same_value(x.val, y.val)
+        if x in self.pairs:
+            return self.pairs[x] is y
+        if x is y:
+            return True
+        return x in self._one and y in self._two and _same_value(self._one[x], self._two[y])
+
+    def _same_operation(self, a: JaxprEqn, b: JaxprEqn) -> bool:
+        return (
+            a.primitive is b.primitive
+            and len(a.invars) == len(b.invars)
+            and len(a.outvars) == len(b.outvars)
+            and a.params.keys() == b.params.keys()
+            and all(_same_param(v, b.params[k]) for k, v in a.params.items() if k not in _OWN_PARAMS)
+        )
+
+
+def same_jaxpr(one: Any, two: Any) -> bool:
+    """True when two jaxprs, open or closed, compute the same; second trips inside of them do not count."""
+    a, b = compat.open_jaxpr(one), compat.open_jaxpr(two)
+    if a is b and compat.constants_of(one) is compat.constants_of(two):
+        return True
+    if len(a.invars) != len(b.invars) or len(a.outvars) != len(b.outvars):
+        return False
+    if any(x.aval != y.aval for x, y in zip(a.invars, b.invars, strict=True)):
+        return False
+    comparison = Comparison(constants(one), constants(two))
+    comparison.pair(a.invars, b.invars)
+    if len(a.constvars) == len(b.constvars) and not compat.constants_of(one):
+        comparison.pair(a.constvars, b.constvars)
+    if comparison.equations(without_second_trips(a.eqns), without_second_trips(b.eqns)) is not None:
+        return False
+    return all(comparison.same_atom(x, y) for x, y in zip(a.outvars, b.outvars, strict=True))
+
+
+def constants(jaxpr: Any) -> dict[Var, Any]:
+    """The constant variables of a jaxpr with their values."""
+    return dict(zip(compat.open_jaxpr(jaxpr).constvars, compat.constants_of(jaxpr), strict=False))
+
+
+def without_second_trips(eqns: Sequence[JaxprEqn]) -> Sequence[JaxprEqn]:
+    """The equations without those of second trips."""
+    if not any(e.primitive is markers.again_p for e in eqns):
+        return eqns
+    kept: list[JaxprEqn] = []
+    skipped = False
+    for eqn in eqns:
+        if eqn.primitive is markers.again_p:
+            skipped = True
+        elif eqn.primitive is markers.again_end_p:
+            skipped = False
+        elif not skipped:
+            kept.append(eqn)
+    return kept
+
+
+def _same_param(a: Any, b: Any) -> bool:
+    if a is b:
+        return True
+    if compat.is_jaxpr(a) and compat.is_jaxpr(b):
+        return same_jaxpr(a, b)
+    if isinstance(a, (tuple, list)) and isinstance(b, (tuple, list)):
+        return len(a) == len(b) and all(map(_same_param, a, b))
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(_same_param(v, b[k]) for k, v in a.items())
+    if isinstance(a, _VALUES) and isinstance(b, _VALUES):
+        return _same_value(a, b)
+    # What is left are functions and other objects made anew by each trace, which JAX keeps beside a jaxpr.
+    return type(a) is type(b)
+
+
+_VALUES = (bool, int, float, complex, str, bytes, np.generic, np.ndarray, np.dtype, enum.Enum, jax.Array)
+
+
+def _same_value(a: Any, b: Any) -> bool:
+    if a is b:
+        return True
+    if isinstance(a, compat.Tracer) or isinstance(b, compat.Tracer):
+        return False
+    if isinstance(a, (np.ndarray, jax.Array, np.generic)) and isinstance(b, (np.ndarray, jax.Array, np.generic)):
+        if a.shape != b.shape or a.dtype != b.dtype:
+            return False
+        if jnp.issubdtype(a.dtype, jax.dtypes.extended):
+            a, b = jax.random.key_data(a), jax.random.key_data(b)  # type: ignore[arg-type]
+        return np.asarray(a).tobytes() == np.asarray(b).tobytes()
+    if isinstance(a, (float, complex)) and type(a) is type(b):
+        return repr(a) == repr(b)
+    return type(a) is type(b) and bool(a == b)

@@ -1,0 +1,86 @@
+"""Second trips: the equations between `again` and `again_end` must be those of the first trip, and are dropped."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from qdtrace.trace import compat, markers, reports
+from qdtrace.trace.same import Comparison, Difference
+from qdtrace.trace.source import eqn_loc
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from qdtrace.errors import TraceValueError
+    from qdtrace.trace.compat import JaxprEqn, Var
+
+
+def first_trips(eqns: Sequence[JaxprEqn], constants: Mapping[Var, Any], names: dict[Var, Any]) -> Iterator[JaxprEqn]:
+    """The equations without second trips; `names` gets what the values of those are called.
+
+    Raises TraceValueError where a second trip differs from the first: the body carries Python state.
+    """
+    if not any(e.primitive is markers.again_p for e in eqns):
+        yield from eqns
+        return
+    kept: list[JaxprEqn] = []
+    begins: dict[int, int] = {}
+    rest = iter(eqns)
+    for eqn in rest:
+        if eqn.primitive is markers.again_p:
+            second: list[JaxprEqn] = []
+            while (last := next(rest)).primitive is not markers.again_end_p:
+                second.append(last)
+            begin = begins[eqn.params["uid"]]
+            comparison = Comparison(constants, constants)
+            if kept[begin].outvars:
+                comparison.pair(kept[begin].outvars, eqn.outvars)
+            difference = comparison.equations(kept[begin + 1 : -1], second)
+            if difference is not None:
+                raise _carried(eqn, difference)
+            if last.params["grown"]:
+                raise _collected(eqn)
+            names.update((b, names.get(a, a)) for a, b in comparison.pairs.items())
+            continue
+        if eqn.primitive in markers.BEGINS:
+            begins[eqn.params["uid"]] = len(kept)
+        kept.append(eqn)
+        yield eqn
+
+
+def _carried(again: JaxprEqn, difference: Difference) -> TraceValueError:
+    params = again.params
+    changes: tuple[Any, ...] = params["changes"]
+    first = "traced" if difference.is_reference else "static"
+    best = next((c for c in changes if c.kind == first), None)
+    best = best or next((c for c in changes if c.kind != "blind"), changes[0])
+    shown = next((e for e in (difference.two, difference.one) if e is not None and eqn_loc(e) is not None), None)
+    notes = []
+    if difference.one is not None and difference.two is not None and not difference.is_reference:
+        notes = list(_values(difference.one, difference.two))
+    return reports.carried(
+        best,
+        params["where"],
+        parallel=params["parallel"],
+        loc=params["loc"] if shown is None else eqn_loc(shown),
+        loop=params["loc"],
+        notes=notes,
+    )
+
+
+def _collected(again: JaxprEqn) -> TraceValueError:
+    """The second trip added another traced value to a collection: it would have to have one for each iteration."""
+    params = again.params
+    what = next((c for c in params["changes"] if c.kind == "traced"), params["changes"][0])
+    where, loop = params["where"], params["loc"]
+    return reports.carried(what, where, parallel=params["parallel"], loc=loop, loop=loop)
+
+
+def _values(one: JaxprEqn, two: JaxprEqn) -> Sequence[str]:
+    """The constants that differ, where they are short."""
+    for a, b in zip(one.invars, two.invars, strict=False):
+        if isinstance(a, compat.Literal) and isinstance(b, compat.Literal):
+            first, second = str(a.val), str(b.val)
+            if first != second and len(first) + len(second) < 60:
+                return [f"it gives {first} for the first iteration, {second} for the second"]
+    return []

@@ -1,0 +1,295 @@
+"""Which objects a body changed: all that its code can name are listed, and compared with what they held before.
+
+One `State` a trace. Objects are found once; comparing is by identity. Bodies nest, so a change is kept in a log with
+the time when it was seen: what a body changed are the entries of the log since it began, of objects that were there
+already.
+"""
+
+from __future__ import annotations
+
+from operator import is_
+from types import FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qdtrace.trace.changes import Change, kind_of
+from qdtrace.trace.holders import (
+    CELL,
+    CLASS,
+    FUNCTION,
+    OPAQUE,
+    PLAIN,
+    Content,
+    Holder,
+    Namespace,
+    holder_of,
+    is_own,
+    is_own_code,
+)
+from qdtrace.trace.names import module_attributes, named_by
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import CodeType, FrameType
+
+_LIMIT = 20_000
+"""Items that are looked at; a program that holds more is one whose state cannot be seen."""
+
+
+class _PlainOrCollection:
+    """Types of the variables of a library's own frame that are left alone: what it is given may carry state."""
+
+    def __contains__(self, kind: type) -> bool:
+        return kind in PLAIN or kind in (list, tuple, dict, set)
+
+
+_PLAIN_OR_COLLECTION = _PlainOrCollection()
+
+
+class _Entry:
+    """An object that is watched."""
+
+    __slots__ = ("born", "content", "holder", "path", "value")
+
+    def __init__(self, value: Any, holder: Holder, path: str, born: int) -> None:
+        self.value = value
+        self.holder = holder
+        self.path = path
+        self.born = born
+        self.content: Content = ((), []) if holder is OPAQUE else holder.read(value)
+
+    def name(self, key: Any) -> str:
+        return self.holder.label(self.path, key)
+
+
+class State:
+    """The objects that bodies of one trace may change."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, Any] = {}
+        """Objects that were looked into, by identity; they are kept alive, so that the identity stays theirs."""
+        self._entries: list[_Entry] = []
+        self._spaces: dict[int, Namespace] = {}
+        self._codes: set[tuple[int, CodeType]] = set()
+        self._log: list[tuple[int, _Entry, Change]] = []
+        self._time = 0
+        self._open = 0
+        self._items = 0
+        self._after_rebuild = 0
+
+    def begin(self, frames: Iterable[tuple[FrameType, dict[str, Any]]], roots: dict[str, Any]) -> int:
+        """To be called before a body that runs in these frames, with their variables, or on `roots`; gives its mark."""
+        if not self._open and len(self._entries) > 64 + 2 * self._after_rebuild:
+            self._forget()
+        self._compare()
+        known = self._known
+        for name, value in roots.items():
+            self._add(value, name)
+        for frame, local in frames:
+            skipped = PLAIN if is_own_code(frame.f_code.co_filename) else _PLAIN_OR_COLLECTION
+            for name, value in local.items():
+                if type(value) not in skipped and id(value) not in known:
+                    self._add(value, name)
+            self._add_code(frame.f_code, local, frame.f_globals)
+        if not self._open and not self._after_rebuild:
+            self._after_rebuild = len(self._entries)
+        self._open += 1
+        self._time += 1
+        return self._time
+
+    def end(self, mark: int) -> tuple[list[Change], str | None]:
+        """What changed since the mark, and something that cannot be looked into, if there is any."""
+        self._open -= 1
+        self._compare()
+        changes = [change for time, entry, change in self._log if time >= mark and entry.born < mark]
+        blind = next((e.path for e in self._entries if e.holder is OPAQUE and e.born < mark), None)
+        if not changes and len(self._entries) and self._entries[-1].born >= mark:
+            # What was made in the body is gone with it, or will be found anew.
+            for entry in self._entries:
+                if entry.born >= mark:
+                    self._known.pop(id(entry.value), None)
+            self._entries = [e for e in self._entries if e.born < mark]
+        self._time += 1
+        if self._items > _LIMIT:
+            blind = blind or ""
+        if not self._open:
+            self._log.clear()
+        return list(dict.fromkeys(changes)), blind
+
+    def identities(self) -> set[int]:
+        """Of everything that the watched objects hold."""
+        return {id(v) for e in self._entries for v in e.content[1]}
+
+    def settle(self) -> None:
+        """At the end of the trace: takes what the objects hold now as what `restore` puts back, drops traced values."""
+        self._compare()
+        kept = self._entries.copy()
+        self._forget()
+        for entry in kept:
+            keys, values = entry.content
+            entry.content = keys, [v if kind_of(v) == "static" else _LEFT for v in values]
+        self._entries += kept
+
+    def restore(self) -> bool:
+        """Gives the objects back what they held at the last look; True if one had collected more traced values."""
+        grown = False
+        for entry in self._entries:
+            if entry.holder is OPAQUE or entry.holder.fixed:
+                continue
+            now, before = entry.holder.read(entry.value), entry.content
+            if _same(now, before):
+                continue
+            if entry.holder.grows and len(now[1]) > len(before[1]) and "traced" in map(kind_of, now[1][-1:]):
+                grown = True
+            if entry.holder.write is not None:
+                entry.holder.write(entry.value, _filled(before, now))
+        return grown
+
+    # -- finding objects -------------------------------------------------------------------------------------------
+
+    def _forget(self) -> None:
+        for held in (self._known, self._entries, self._spaces, self._codes, self._log):
+            held.clear()
+        self._items = self._after_rebuild = 0
+
+    def _add(self, value: Any, path: str) -> None:
+        """Watches a value and what it holds."""
+        work = [(value, path)]
+        while work:
+            value, path = work.pop()
+            if type(value) in PLAIN or id(value) in self._known or self._items > _LIMIT:
+                continue
+            holder = holder_of(value)
+            if holder is None:
+                continue
+            self._known[id(value)] = value
+            entry = _Entry(value, holder, path, self._time)
+            if not holder.fixed:
+                self._entries.append(entry)
+            if holder is not OPAQUE:
+                work.extend(self._parts(entry))
+            if holder is FUNCTION:
+                self._add_function(value, work)
+            elif type(value).__module__ != "builtins":
+                work.append((type(value), type(value).__name__))
+            if holder is CLASS:
+                work.extend((base, base.__name__) for base in value.__bases__)
+
+    def _parts(self, entry: _Entry) -> list[tuple[Any, str]]:
+        keys, values = entry.content
+        if not values:
+            if not isinstance(keys, (set, list, tuple)):
+                return []
+            self._items += len(keys)
+            return [(key, entry.path) for key in keys if type(key) not in PLAIN]
+        self._items += len(values)
+        if not set(map(type, values)) - PLAIN:
+            return []
+        pairs = zip(_keys(entry.content), values, strict=True)
+        return [(v, entry.name(k)) for k, v in pairs if type(v) not in PLAIN]
+
+    def _add_function(self, function: FunctionType, work: list[tuple[Any, str]]) -> None:
+        code = function.__code__
+        local: dict[str, Any] = {}
+        for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+            if id(cell) not in self._known:
+                self._known[id(cell)] = cell
+                entry = _Entry(cell, CELL, name, self._time)
+                self._entries.append(entry)
+                work.extend((v, name) for v in entry.content[1])
+                local.update((name, v) for v in entry.content[1])
+        defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+        work.extend((value, function.__name__) for value in defaults)
+        self._add_code(code, local, function.__globals__)
+
+    def _add_code(self, code: CodeType, local: dict[str, Any], space: dict[str, Any]) -> None:
+        """Watches the globals and the attributes of modules that the code names."""
+        key = (id(space), code)
+        if key in self._codes:
+            return
+        self._codes.add(key)
+        variables, chains = named_by(code)
+        self._name(space, variables, "")
+        for module, attribute, path in module_attributes(chains, local, space):
+            if is_own(module):
+                self._name(vars(module), (attribute,), path.rpartition(".")[0])
+            else:
+                value = vars(module).get(attribute)
+                if value is not None and not isinstance(value, (ModuleType, type, FunctionType)):
+                    self._add(value, path)
+
+    def _name(self, space: dict[str, Any], names: Iterable[str], path: str) -> None:
+        held = self._spaces.get(id(space))
+        if held is None:
+            held = self._spaces[id(space)] = Namespace(space)
+            self._add(held, path)
+        entry = next(e for e in self._entries if e.value is held)
+        new = [name for name in names if name not in held.names]
+        held.names.update(dict.fromkeys(new))
+        if new:
+            entry.content = entry.holder.read(held)
+            for name in new:
+                if name in space:
+                    self._add(space[name], entry.name(name))
+
+    # -- comparing ---------------------------------------------------------------------------------------------------
+
+    def _compare(self) -> None:
+        """Puts what changed since the last look into the log."""
+        for entry in self._entries:
+            holder = entry.holder
+            if holder is OPAQUE:
+                continue
+            now, before = holder.read(entry.value), entry.content
+            if now[0] == before[0] and len(now[1]) == len(before[1]) and all(map(is_, now[1], before[1])):
+                continue
+            if not _same(now, before):
+                key, value = _first_difference(before, now)
+                kind = "drawn" if holder.draws else kind_of(value)
+                self._log.append((self._time, entry, Change(entry.name(key), kind)))
+            entry.content = now
+            for value, path in self._parts(entry):
+                self._add(value, path)
+
+
+_LEFT = object()
+"""Stands for a traced value of a trace that has ended: it is not put back."""
+
+
+def _filled(content: Content, now: Content) -> Content:
+    """The content with what is held now where a value is not put back."""
+    if not any(v is _LEFT for v in content[1]):
+        return content
+    held = dict(zip(_keys(now), now[1], strict=True))
+    pairs = [(k, held.get(k, _LEFT) if v is _LEFT else v) for k, v in zip(_keys(content), content[1], strict=True)]
+    pairs = [(k, v) for k, v in pairs if v is not _LEFT]
+    return ([k for k, _ in pairs] if isinstance(content[0], list) else content[0], [v for _, v in pairs])
+
+
+def _same(a: Content, b: Content) -> bool:
+    if a[0] != b[0] or len(a[1]) != len(b[1]):
+        return False
+    return all(x is y or _same_number(x, y) for x, y in zip(a[1], b[1], strict=True))
+
+
+_NUMBERS = (bool, int, float, complex, str, bytes, np.generic)
+
+
+def _same_number(a: Any, b: Any) -> bool:
+    return type(a) is type(b) and isinstance(a, _NUMBERS) and bool(a == b or (a != a and b != b))
+
+
+def _first_difference(before: Content, now: Content) -> tuple[Any, Any]:
+    """The first key that has another value, came new or is gone, with its value now."""
+    old = dict(zip(_keys(before), before[1], strict=True))
+    new = dict(zip(_keys(now), now[1], strict=True))
+    for key, value in new.items():
+        if key not in old or not (old[key] is value or _same_number(old[key], value)):
+            return key, value
+    return next((key for key in old if key not in new), None), None
+
+
+def _keys(content: Content) -> list[Any]:
+    keys, values = content
+    return keys if isinstance(keys, list) and len(keys) == len(values) else list(range(len(values)))

@@ -1,0 +1,79 @@
+"""Python state that a body carries is refused wherever it hides, and state that it does not carry is accepted."""
+
+from __future__ import annotations
+
+import re
+
+import jax
+import numpy as np
+import pytest
+
+import qdtrace as qd
+from qdtrace.errors import TraceValueError
+from qdtrace.trace import trace_function
+from tests.trace.carried import Program, X, programs, sample
+
+REFUSAL = re.compile(
+    r"""(a\ value|`[^`]+`)\ (
+        would\ carry\ a\ value\ from\ one\ iteration\ of\ the\ qd\.(range|ndrange|while_)\ to\ the\ next
+        | made\ inside\ the\ qd\.(range|when|while_)\ is\ used\ outside\ of\ it
+        | is\ set\ (inside\ the\ qd\.(range|ndrange|while_)|under\ qd\.(when|otherwise))\ and\ read\ after\ it
+    )\n\ \ at\ <carried""",
+    re.VERBOSE,
+)
+
+
+def check(program: Program) -> None:
+    function = program.function()
+    if program.expected is None:
+        with pytest.raises(TraceValueError) as caught:
+            trace_function(function, (X,))
+        text = str(caught.value)
+        assert REFUSAL.match(text), f"{program.name}: {text}\n{program.source}"
+        assert "\nhelp: " in text
+    else:
+        got = np.asarray(qd.jit(function, options={"debug": True})(X))
+        np.testing.assert_allclose(got, program.expected, rtol=1e-6, err_msg=program.source)
+
+
+@pytest.mark.parametrize("program", sample(20, seed=1), ids=lambda p: p.name)
+def test_state_in_random_places(program: Program) -> None:
+    check(program)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(16))
+def test_state_in_all_places(part: int) -> None:
+    for program in list(programs())[part::16]:
+        check(program)
+
+
+class Stream:
+    def __init__(self) -> None:
+        self.key = jax.random.key(0)
+
+    def __call__(self, v):
+        self.key, sub = jax.random.split(self.key)
+        return v + jax.random.uniform(sub)
+
+
+class Module:
+    """Keeps its last value, which it does not read."""
+
+    def __call__(self, v):
+        self.last = v * 2
+        return self.last + 1
+
+
+def test_state_of_a_mapped_function() -> None:
+    with pytest.raises(TraceValueError, match=r"^`f.key` would carry a value"):
+        qd.vmap(Stream())(X)
+    assert np.array_equal(qd.vmap(Module())(X), X * 2 + 1)
+    keys = qd.vmap(lambda i: (LOG.append(1), jax.random.fold_in(jax.random.key(0), i))[1])(np.arange(4))
+    assert np.array_equal(
+        jax.random.key_data(keys),
+        jax.random.key_data(jax.vmap(lambda i: jax.random.fold_in(jax.random.key(0), i))(np.arange(4))),
+    )
+
+
+LOG: list[int] = []
