@@ -84,6 +84,11 @@ EXACT = {
     "random bits": (lambda k: jax.random.bits(jax.random.key(k)), (INTS,)),
     "inner vmap": (lambda r: jax.vmap(lambda x: jnp.where(x > 0, x, 0))(r), (ROWS,)),
     "bool": (lambda x, k: (x > 0) & (k % 2 == 0), (F, INTS)),
+    "complex order": (jnp.sort, ((INTS.reshape(37, 1) % [2, 3, 5, 7] + 1j * ROWS[:, :1]).astype(np.complex64),)),
+    "column order": (lambda r: jnp.outer(r, r).reshape(-1, order="F")[:4], (ROWS.astype(np.int32),)),
+    "platform": (lambda x: lax.platform_dependent(x, cpu=lambda y: y * 2, default=lambda y: y * 3), (F,)),
+    "applied": (lambda r, k: r.at[k % 3].apply(lambda v: 2 * v), (ROWS, INTS)),
+    "upper half": (lambda a, b: lax.mulhi(a * 2**20, b * 2**20), (INTS, INTS[::-1].copy())),
     "types": (lambda x: (x.astype(jnp.int8), x.astype(jnp.bfloat16), x.astype(jnp.float16)), (F,)),
 }
 # rounding: other vector maths, fused multiply-adds, another order of sums
@@ -102,6 +107,10 @@ CLOSE = {
     "hessian": (jax.hessian(lambda r: jnp.sum(r**4) * r[0]), (ROWS,)),
     "normal": (lambda k: jax.random.normal(jax.random.key(k), (3,)), (INTS,)),
     "softmax": (jax.nn.softmax, (ROWS,)),
+    "bessel": (lambda x: lax.bessel_i0e(x) * jnp.sqrt(x) + lax.bessel_i1e(x) * jnp.sqrt(x), (10 ** (POSITIVE * 12),)),
+    "indefinite": (jnp.linalg.cholesky, (MATRICES * np.sign(F)[:, None, None],)),
+    "complex constants": (lambda x: jnp.exp(jnp.arange(4) * 2j * x) * jnp.array([1j, 2.0, 1 - 1j, 0]) + 1j, (F,)),
+    "branch gradient": (jax.grad(lambda x: lax.cond(x > 0, jnp.sin, lambda v: v**3, x)), (F,)),
     "complex": (orbit, ((F * 0.5 + 0.3j).astype(np.complex64),)),
 }
 

@@ -125,6 +125,11 @@ case("pad", lambda x: lax.pad(x, 9.0, ((-1, 2, 0),)), V)
 for _dimension in (0, 1):
     case("iota", lambda x, d=_dimension: x * lax.broadcasted_iota(jnp.float32, (2, 2), d), S)
 case("iota", lambda x: x + lax.iota(jnp.int8, 3), _integers(0, 9, dtype=np.int8))
+for _dtype, _shape in ((np.float32, (2,)), (np.complex64, (3,))):
+    case("empty", lambda x, d=_dtype, s=_shape: x * lax.empty(s, d), S)
+case("empty", lambda x: lax.empty((20, 30), jnp.float32).at[2, 3].set(x)[2, 2:4], S)
+for _values in (S, H):
+    case("empty2", jax.grad(lambda x: lax.cond(x > 0.5, jnp.sin, lambda v: v**3, x)), _values)
 
 # Indices.
 case("dynamic_slice", lambda x, i: lax.dynamic_slice(x, (i,), (2,)), V, I)
@@ -200,6 +205,10 @@ for _k, _axis in ((1, 0), (2, 0), (2, 1)):
 if NEWER:
     case("top_k", lambda x: lax.top_k(x, 2, is_stable=True), V)
     case("top_k", lambda x: lax.top_k(x, 2, is_stable=False), V)
+for _k, _dimension in ((1, 0), (2, 0), (2, 1), (2, -1)):
+    for _find in (lax.approx_max_k, lax.approx_min_k):
+        case("approx_top_k", lambda x, k=_k, d=_dimension, f=_find: f(x, k, reduction_dimension=d), M)
+        case("approx_top_k", lambda x, k=_k, f=_find: f(x, k, recall_target=0.5), V)
 for _contract in (0, 1):
     case("dot_general", lambda x, y, c=_contract: lax.dot_general(x, y, (((c,), (0,)), ((), ()))), M, M + 1)
 _BATCHED = (((1,), (2,)), ((0,), (0,)))

@@ -7,13 +7,15 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import jax.scipy.sparse.linalg
 import numpy as np
 import pytest
 from jax import lax
 
 import qdtrace as qd
+from qdtrace.errors import UnsupportedError
 from qdtrace.trace.importer import Importer
-from tests.importer.harness import check
+from tests.importer.harness import check, imported
 
 RNG = np.random.default_rng(7)
 X = RNG.uniform(0.5, 4, size=(7,)).astype(np.float32)
@@ -185,3 +187,23 @@ def test_lines_of_copies_are_those_of_their_calls() -> None:
     (staged,) = run.lower(jnp.ones(8, jnp.float32)).programs
     lines = [e.loc.line for e in staged.program.tasks[0].body.eqns if e.primitive.name == "sin" and e.loc]
     assert lines[1] == lines[0] + 1
+
+
+def test_equations_that_compute_nothing() -> None:
+    """`empty2` is left by derivatives of branches, `device_put` by sparse solvers."""
+    x = np.linspace(-2, 2, 7, dtype=np.float32)
+    branches = [jnp.sin, jnp.cos, jnp.tanh]
+    check(jax.grad(lambda x: lax.cond(x > 0, jnp.sin, lambda v: v**3, x)), x)
+    check(jax.grad(lambda x: lax.switch((x > 0).astype(int), branches, x) + lax.switch(2, branches, x)), x)
+    a = np.tile(np.diag([1.0, 2.0, 3.0]).astype(np.float32), (7, 1, 1))
+    check(lambda a, b: jax.scipy.sparse.linalg.cg(a, b * jnp.ones(3))[0], a, x)
+    check(lambda x: jax.device_put(x, jax.devices()[0]) + jax.device_put(2.0), x)
+    check(lambda x: lax.empty((20, 30), jnp.float32).at[2, 3].set(x)[2, 2:4] + x, x)
+    check(lambda x: lax.empty((2,), jnp.complex64).at[1].set(x)[1], x)
+
+
+def test_platforms() -> None:
+    check(lambda x: lax.platform_dependent(x, cpu=jnp.sin, default=jnp.cos), X)
+    check(lambda x: lax.platform_dependent(x, tpu=jnp.sin, cuda=jnp.tan, default=jnp.cos), X)
+    with pytest.raises(UnsupportedError, match="`platform_dependent` has no branch for 'cpu', where the loop runs"):
+        imported(lambda x: lax.platform_dependent(x, tpu=jnp.sin, cuda=jnp.tan), X)

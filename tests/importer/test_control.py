@@ -211,10 +211,6 @@ def test_forward_derivative_through_loops():
     check(lambda a: (jax.jvp(f, (a,), (1.0,))[1], jax.grad(g)(a)), X / 4, rtol=1e-3)
 
 
-def test_platform_dependent_code_takes_the_default():
-    check(lambda a: lax.platform_dependent(a, tpu=jnp.sin, default=jnp.cos), X)
-
-
 def test_custom_root():
     def f(a):
         return lax.custom_root(

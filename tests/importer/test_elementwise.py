@@ -239,3 +239,31 @@ def test_extremes_of_constant_zeros(name: str, sign: bool, first: float):
         for a, b in [(first, np.nan), (np.nan, first)]
     }
     assert np.isnan(np.frombuffer(nan, np.float32)[0])
+
+
+def test_bessel_functions_of_large_arguments():
+    x = np.array([1e30, 1e37, 1e38, 3.4e38, np.inf, -np.inf, np.nan, 0.0, -0.0, 9.99, 10.01], np.float32)
+    for fn in (lax.bessel_i0e, lax.bessel_i1e, jnp.i0):
+        check(fn, np.concatenate([x, -x]), atol=1e-44)
+    (ours,) = imported(lax.bessel_i1e, x)(x)
+    np.testing.assert_array_equal(np.signbit(ours[-4:-2]), [False, True])
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"])
+def test_upper_half_of_products(dtype):
+    with jax.enable_x64(True):
+        info = np.iinfo(dtype)
+        edges = np.array([info.min, info.max, 0, 1, info.min + 1, info.max - 1, info.max // 2 + 1], dtype)
+        values = np.concatenate([edges, RNG.integers(info.min, info.max, 20, dtype=dtype, endpoint=True)])
+        x, y = (np.ravel(v) for v in np.meshgrid(values, values))
+        check(lax.mulhi, x, y)
+        (high,) = imported(lax.mulhi, x, y)(x, y)
+        exact = [(int(a) * int(b)) >> info.bits for a, b in zip(x, y, strict=True)]
+        np.testing.assert_array_equal(high, np.array(exact, dtype))
+
+
+def test_equality_in_the_order_of_sorting():
+    x = np.array([1.0, np.nan, 2.0, np.nan], np.float32)
+    y = np.array([1.0, np.nan, 3.0, 0.0], np.float32)
+    check(lax.eq_to_p.bind, x, y)
+    check(lax.eq_to_p.bind, np.arange(4, dtype=np.int8), np.array([0, 2, 2, 4], np.int8))

@@ -165,10 +165,62 @@ def test_lu_and_permutation():
     check(lambda a: jsl.lu_solve(jsl.lu_factor(a), a[0]), matrices(3, np.float32), rtol=1e-4, atol=1e-4)
 
 
-def test_cholesky_of_an_indefinite_matrix_is_nan():
-    a = np.array([[[1.0, 2.0], [2.0, 1.0]]], np.float32)
-    (factor,) = imported(lambda a: jnp.linalg.cholesky(a), a)(a)
-    assert np.isnan(factor[0, 1, 1])
+SPECIAL = np.array(
+    [
+        np.zeros((3, 3)), np.ones((3, 3)), -np.eye(3), np.diag([1.0, 0.0, 2.0]), np.diag([1.0, -2.0, 3.0]),
+        [[1, 2, 3], [2, 4, 6], [0, 0, 1]], [[0, 1, 0], [1, 0, 0], [0, 0, 1]], [[4, 1, 0], [1, -3, 0], [0, 0, 1]],
+        1e30 * np.eye(3), 1e-30 * np.eye(3), [[1, 1e-30, 0], [1e-30, 1, 0], [0, 0, 1]],
+    ],
+    np.float32,
+)  # fmt: skip
+"""Singular, indefinite, and of very large or small elements."""
+
+
+@pytest.mark.parametrize("size", [3, 8])
+@pytest.mark.parametrize("kind", [np.float32, np.complex64], ids=["real", "complex"])
+def test_special_matrices(size, kind):
+    a = SPECIAL.astype(kind)
+    if kind is np.complex64:
+        a = a + 1j * (np.tril(SPECIAL, -1) - np.triu(SPECIAL, 1))
+    wide = np.tile(np.eye(size, dtype=kind), (len(a), 1, 1))
+    wide[:, :3, :3] = a
+
+    def every(a):
+        return (
+            jax.lax.linalg.cholesky(a), jax.lax.linalg.lu(a), jnp.linalg.det(a), jnp.linalg.slogdet(a),
+            jnp.linalg.inv(a), jnp.linalg.solve(a, jnp.ones(size)),
+        )  # fmt: skip
+
+    # the largest condition number without a NaN or an infinity in the result is 40; det of 1e30 overflows alike
+    check(every, wide, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("size", [3, 8])
+def test_nan_stays_in_the_result(size):
+    a = np.tile(np.eye(size, dtype=np.float32), (3, 1, 1))
+    a[0, 0, 0] = a[1, 1, 2] = a[2, 2, 1] = np.nan
+    det, inverse, solution = imported(
+        lambda a: (jnp.linalg.det(a), jnp.linalg.inv(a), jnp.linalg.solve(a, jnp.ones(size))), a
+    )(a)
+    assert np.isnan(det).all()
+    assert np.isnan(inverse).any((1, 2)).all()
+    assert np.isnan(solution).any(1).all()
+
+
+def test_signs_of_qr_with_a_tail_whose_squares_vanish():
+    check(lambda a: jnp.linalg.qr(a), SPECIAL[-1:])
+
+
+@pytest.mark.parametrize("size", [3, 8])
+def test_pivots_of_complex_matrices_are_those_of_lapack(size):
+    a = (RNG.normal(size=(20, size, size)) + 1j * RNG.normal(size=(20, size, size))).astype(np.complex64)
+    check(lambda a: jax.lax.linalg.lu(a), a, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(("count", "size"), [(3, 3), (3, 5), (8, 8)])
+def test_pivots_in_any_order(count, size):
+    pivots = RNG.integers(0, size, (20, count)).astype(np.int32)
+    check(lambda p: jax.lax.linalg.lu_pivots_to_permutation(p, size), pivots)
 
 
 def test_derivatives_of_linear_algebra():

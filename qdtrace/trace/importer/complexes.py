@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def binary(imp: Importer, name: str, a: Pair, b: Pair) -> Pair:
-    """add, sub, mul or div of two pairs."""
+    """add, sub, mul, div, max or min of two pairs."""
     op = imp.op
     if name in ("add", "sub"):
         return op(name, a[0], b[0]), op(name, a[1], b[1])
@@ -31,7 +32,11 @@ def binary(imp: Importer, name: str, a: Pair, b: Pair) -> Pair:
         return real, op("add", op("mul", a[0], b[1]), op("mul", a[1], b[0]))
     if name == "div":
         return _divide(imp, a, b)
-    return _unsupported(imp, name)
+    if name in ("max", "min"):
+        compare = "gt" if name == "max" else "lt"
+        first = imp.select(op("eq", a[0], b[0]), op(compare, a[1], b[1]), op(compare, a[0], b[0]))
+        return imp.choose(first, a, b)
+    return unsupported(imp, name)
 
 
 def _divide(imp: Importer, a: Pair, b: Pair) -> Pair:
@@ -47,7 +52,7 @@ def _divide(imp: Importer, a: Pair, b: Pair) -> Pair:
     return real, imp.select(wide, imag, op("neg", imag))
 
 
-def _unsupported(imp: Importer, name: str) -> Any:
+def unsupported(imp: Importer, name: str) -> Any:
     imp.locate()
     raise UnsupportedError(
         f"`{name}` of complex numbers has no import rule", loc=imp.builder.loc,
@@ -129,6 +134,8 @@ _FORMULAS: dict[str, Callable[..., Any]] = {
     "pow": _pow, "sign": _sign, "log1p": _log1p, "expm1": _expm1, "logistic": _logistic,
     "sin": lambda x, y: (jnp.sin(x) * jnp.cosh(y), jnp.cos(x) * jnp.sinh(y)),
     "cos": lambda x, y: (jnp.cos(x) * jnp.cosh(y), -jnp.sin(x) * jnp.sinh(y)),
+    "exp2": lambda x, y: _exp(math.log(2) * x, math.log(2) * y),
+    "log2": lambda x, y: tuple(part / math.log(2) for part in _log(x, y)),
     "abs": jnp.hypot,
 }  # fmt: skip
 
@@ -159,7 +166,7 @@ def _element(imp: Importer, name: str, elements: Sequence[Pair]) -> Any:
     op = imp.op
     a = elements[0]
     match name:
-        case "add" | "sub" | "mul" | "div":
+        case "add" | "sub" | "mul" | "div" | "max" | "min":
             return binary(imp, name, a, elements[1])
         case "neg":
             return op("neg", a[0]), op("neg", a[1])
@@ -175,7 +182,7 @@ def _element(imp: Importer, name: str, elements: Sequence[Pair]) -> Any:
             dtype = a[0].type.dtype
             return _formula(imp, name, [a, (imp.convert(elements[1], dtype), constant(dtype.numpy.type(0)))])
         case _:
-            return _formula(imp, name, elements) if name in _FORMULAS else _unsupported(imp, name)
+            return _formula(imp, name, elements) if name in _FORMULAS else unsupported(imp, name)
 
 
 def per_pair(imp: Importer, name: str, aval: Any, values: Sequence[Value]) -> Value:

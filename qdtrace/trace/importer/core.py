@@ -141,8 +141,8 @@ class Importer(MemoryOps):
 
     def constant_value(self, content: Any, aval: Any) -> Value:
         """A literal or a captured constant."""
-        if isinstance(content, bool | int | float | np.generic):
-            return rank0(constant(np.asarray(content, aval.dtype)[()]))
+        if isinstance(content, bool | int | float | complex | np.generic):
+            return rank0(_element(np.asarray(content, aval.dtype)[()]))
         known = self._constants.get(id(content))
         if known is None:
             known = self._constants[id(content)] = (content, self._constant_array(content, aval))
@@ -155,7 +155,7 @@ class Importer(MemoryOps):
             content = jax.random.key_data(content)
         if isinstance(content, Tracer):
             return self._captured(content, aval, pair)
-        array: Any = np.asarray(content)
+        array: Any = np.asarray(content, aval.dtype if isinstance(aval.dtype, np.dtype) else None)
         if array.dtype.kind == "c":
             array = np.stack([array.real, array.imag], -1)
         if array.size > LARGE_CONSTANT and self.hoist is not None:
@@ -355,6 +355,11 @@ class Importer(MemoryOps):
         for value in held.values():
             hold(value, -1)
         return results
+
+
+def _element(value: Any) -> Any:
+    """A constant; a pair of the parts for a complex number."""
+    return (constant(value.real), constant(value.imag)) if value.dtype.kind == "c" else constant(value)
 
 
 def _release(jaxpr: Any, position: int, eqn: Any, held: dict[Any, Value]) -> None:

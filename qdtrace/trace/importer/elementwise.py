@@ -155,7 +155,10 @@ def round_(imp: Importer, eqn: Any, x: Value, *, rounding_method: Any) -> Value:
 def clamp(imp: Importer, eqn: Any, low: Value, x: Value, high: Value) -> Value:
     """min(max(x, low), high)."""
     aval = eqn.outvars[0].aval
-    limit = lambda a, b, c: imp.op("min", imp.op("max", b, a), c)  # noqa: E731
+    if _is_complex(aval):
+        return complexes.unsupported(imp, "clamp")
+    larger, smaller = ("or", "and") if aval.dtype == np.bool_ else ("max", "min")
+    limit = lambda a, b, c: imp.op(smaller, imp.op(larger, b, a), c)  # noqa: E731
     return per_element(imp, limit, aval.shape, imp.dtype_of(aval), (low, x, high))
 
 
@@ -274,20 +277,69 @@ def total_order(imp: Importer, eqn: Any, x: Value, y: Value) -> Value:
     return per_element(imp, lambda a, b: imp.op(name, key(a), key(b)), aval.shape, DType.bool, (x, y))
 
 
+@rule("eq_to")
+def total_equal(imp: Importer, eqn: Any, x: Value, y: Value) -> Value:
+    """Equality in the order of sorting."""
+
+    def same(a: Any, b: Any) -> Any:
+        equal = imp.op("eq", a, b)
+        if not a.type.dtype.is_float:
+            return equal
+        return imp.op("or", equal, imp.op("and", imp.op("ne", a, a), imp.op("ne", b, b)))
+
+    return per_element(imp, same, eqn.outvars[0].aval.shape, DType.bool, (x, y))
+
+
+@rule("mulhi")
+def mulhi(imp: Importer, eqn: Any, x: Value, y: Value) -> Value:
+    """The upper half of the product of integers."""
+    aval, dtype = eqn.outvars[0].aval, imp.dtype_of(eqn.outvars[0].aval)
+    high = _high_of_wide if dtype.bits == 64 else _high
+    return per_element(imp, lambda a, b: high(imp, dtype, a, b), aval.shape, dtype, (x, y))
+
+
+def _high(imp: Importer, dtype: DType, a: Any, b: Any) -> Any:
+    wide = DType.i64 if dtype.is_signed else DType.u64
+    product = imp.op("mul", imp.convert(a, wide), imp.convert(b, wide))
+    return imp.convert(imp.op("shift_right_logical", product, integer(dtype.bits, wide)), dtype)
+
+
+def _high_of_wide(imp: Importer, dtype: DType, a: Any, b: Any) -> Any:
+    """By products of the halves; a negative number as an unsigned one is 2^64 too large."""
+    op, word, low = imp.op, DType.u64, integer(2**32 - 1, DType.u64)
+    shift = lambda v: op("shift_right_logical", v, integer(32, word))  # noqa: E731
+    x, y = (v if dtype is word else op("bitcast", v, dtype=word) for v in (a, b))
+    (x0, x1), (y0, y1) = ((op("and", v, low), shift(v)) for v in (x, y))
+    first, second = op("mul", x0, y1), op("mul", x1, y0)
+    middle = op("add", shift(op("mul", x0, y0)), op("add", op("and", first, low), op("and", second, low)))
+    high = op("add", op("add", op("mul", x1, y1), shift(first)), op("add", shift(second), shift(middle)))
+    if dtype is word:
+        return high
+    zero = integer(0, dtype)
+    for negative, other in ((a, b), (b, a)):
+        high = op("sub", high, op("bitcast", imp.select(op("lt", negative, zero), other, zero), dtype=word))
+    return op("bitcast", high, dtype=dtype)
+
+
 @rule("polynomial")
 def polynomial(imp: Importer, eqn: Any, x: Value, *coefficients: Value) -> Value:
     """Horner's scheme; coefficients from the constant term up."""
     aval = eqn.outvars[0].aval
+    pair = _is_complex(aval)
 
-    def horner(a: Any, *terms: Any) -> Any:
+    def op(name: str, a: Element, b: Element) -> Element:
+        return complexes.binary(imp, name, a, b) if pair else imp.op(name, a, b)
+
+    def horner(a: Element, *terms: Element) -> Element:
         total = terms[-1]
         for term in reversed(terms[:-1]):
-            total = imp.op("add", imp.op("mul", total, a), term)
+            total = op("add", op("mul", total, a), term)
         return total
 
-    return per_element(imp, horner, aval.shape, imp.dtype_of(aval), (x, *coefficients))
+    return per_element(imp, horner, aval.shape, imp.dtype_of(aval), (x, *coefficients), pair)
 
 
+@rule("device_put", ignores=dict.fromkeys(("devices", "srcs", "copy_semantics"), PLACED))
 @rule("stop_gradient", "copy", "optimization_barrier")
 @rule("name", ignores={"name": "it is for policies of jax.checkpoint"})
 @rule("pvary", ignores={"axes": PLACED})

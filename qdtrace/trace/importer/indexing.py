@@ -163,8 +163,6 @@ def is_mode(imp: Importer, eqn: Any, mode: Any, name: str, others: Sequence[str]
 def fill_element(imp: Importer, aval: Any, fill: Any) -> Any:
     """What `mode="fill"` gives out of bounds."""
     dtype = imp.dtype_of(aval)
-    if is_pair(aval):
-        return (constant(dtype.numpy.type(np.nan if dtype.is_float else 2**32 - 1)),) * 2
     if fill is None:
         if dtype is DType.bool:
             fill = True
@@ -173,7 +171,10 @@ def fill_element(imp: Importer, aval: Any, fill: Any) -> Any:
         else:
             info = np.iinfo(dtype.numpy)
             fill = info.min if dtype.is_signed else info.max
-    return constant(np.asarray(fill).astype(dtype.numpy)[()])
+    if not is_pair(aval):
+        return constant(np.asarray(fill).astype(dtype.numpy)[()])
+    parts = (np.real(fill), np.imag(fill)) if dtype.is_float else (fill, fill)
+    return tuple(constant(np.asarray(part).astype(dtype.numpy)[()]) for part in parts)
 
 
 @rule("gather", ignores={"unique_indices": PROMISE, "indices_are_sorted": PROMISE})

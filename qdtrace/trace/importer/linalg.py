@@ -54,6 +54,11 @@ def outer(u: Any, v: Any) -> Any:
     return lax.dot_general(u[:, None], v[None, :], (((1,), (0,)), ((), ())))
 
 
+def _pivot_size(x: Any) -> Any:
+    """What LAPACK compares to find a pivot: |re| + |im|, which is cheaper than the modulus."""
+    return jnp.abs(x.real) + jnp.abs(x.imag) if jnp.iscomplexobj(x) else jnp.abs(x)
+
+
 def conj(x: Any) -> Any:
     return jnp.conj(x) if jnp.iscomplexobj(x) else x
 
@@ -61,20 +66,21 @@ def conj(x: Any) -> Any:
 @decomposition("lu")
 @batched(2)
 def lu(a: Any) -> Any:
-    """(factors, pivots, permutation) with partial pivoting."""
+    """(factors, pivots, permutation) with partial pivoting; a column of zeros is left as it is, as by LAPACK."""
     m, n = a.shape
     rows = jnp.arange(m, dtype=jnp.int32)
 
     def step(k: Any, state: Any) -> Any:
         a, pivots, permutation = state
         if isinstance(k, int):
-            p = (jnp.argmax(jnp.abs(a[k:, k])) + k).astype(jnp.int32)
+            p = (jnp.argmax(_pivot_size(a[k:, k])) + k).astype(jnp.int32)
         else:
-            p = jnp.argmax(jnp.where(rows >= k, jnp.abs(a[:, k]), -1)).astype(jnp.int32)
+            p = jnp.argmax(jnp.where(rows >= k, _pivot_size(a[:, k]), -1)).astype(jnp.int32)
         a, permutation = swap(a, k, p), swap(permutation, k, p)
         pivots = pivots.at[k].set(p)
         below = rows > k
-        factor = jnp.where(below, a[:, k] / a[k, k], jnp.zeros_like(a[:, k]))
+        pivot = jnp.where(a[k, k] == 0, jnp.ones_like(a[k, k]), a[k, k])
+        factor = jnp.where(below, a[:, k] / pivot, jnp.zeros_like(a[:, k]))
         right = jnp.where(jnp.arange(n) > k, a[k], jnp.zeros_like(a[k]))
         a = a - outer(factor, right)
         return a.at[:, k].set(jnp.where(below, factor, a[:, k])), pivots, permutation
@@ -83,9 +89,9 @@ def lu(a: Any) -> Any:
     return steps(count, step, (a, jnp.zeros(count, jnp.int32), rows))
 
 
-def swap(a: Any, k: Any, p: Any) -> Any:
-    """Rows k and p exchanged."""
-    if isinstance(k, int):
+def swap(a: Any, k: Any, p: Any, *, any_order: bool = False) -> Any:
+    """Rows k and p exchanged; p is not less than k unless they are in any order."""
+    if isinstance(k, int) and not any_order:
         top = a[k]
         for i in range(k + 1, a.shape[0]):
             hit = p == i
@@ -100,24 +106,29 @@ def swap(a: Any, k: Any, p: Any) -> Any:
 @decomposition("lu_pivots_to_permutation")
 @batched(1)
 def lu_pivots_to_permutation(pivots: Any, *, permutation_size: int) -> Any:
-    """Row exchanges as a permutation."""
-    return steps(pivots.shape[0], lambda k, p: swap(p, k, pivots[k]), jnp.arange(permutation_size, dtype=pivots.dtype))
+    """Row exchanges, one after the other, as a permutation."""
+    exchange = lambda k, rows: swap(rows, k, pivots[k], any_order=True)  # noqa: E731
+    return steps(pivots.shape[0], exchange, jnp.arange(permutation_size, dtype=pivots.dtype))
 
 
 @decomposition("cholesky")
 @batched(2)
 def cholesky(a: Any) -> Any:
-    """Lower factor, column by column; NaN when not positive definite."""
+    """Lower factor, column by column; NaN everywhere when a pivot is zero or negative, as in JAX."""
     n = a.shape[0]
     rows = jnp.arange(n)
 
-    def step(k: Any, lower: Any) -> Any:
+    def step(k: Any, state: Any) -> Any:
+        lower, definite = state
         column = a[:, k] - lower @ conj(lower[k])
-        root = jnp.sqrt(column[k].real if jnp.iscomplexobj(column) else column[k])
+        square = column[k].real
+        root = jnp.sqrt(square)
         scaled = jnp.where(rows > k, column / root, jnp.zeros_like(column))
-        return lower.at[:, k].set(jnp.where(rows == k, root.astype(a.dtype), scaled))
+        return lower.at[:, k].set(jnp.where(rows == k, root.astype(a.dtype), scaled)), definite & ~(square <= 0)
 
-    return steps(n, step, jnp.zeros_like(a))
+    lower, definite = steps(n, step, (jnp.zeros_like(a), jnp.asarray(True)))
+    nothing = complex(np.nan, np.nan) if jnp.iscomplexobj(a) else np.nan
+    return jnp.where(definite, lower, jnp.full_like(a, nothing))
 
 
 @decomposition("triangular_solve")
@@ -161,7 +172,9 @@ def reflector(column: Any, k: Any) -> tuple[Any, Any, Any]:
     alpha, tail = column[k] / scale, tail / scale
     rest = jnp.sum(_squared(tail))
     norm = jnp.sqrt(_squared(alpha) + rest)
-    flat = (rest == 0) & (alpha.imag == 0) if jnp.iscomplexobj(alpha) else rest == 0
+    flat = jnp.all(tail == 0)  # one whose squares vanish still turns the sign, as in LAPACK
+    if jnp.iscomplexobj(alpha):
+        flat = flat & (alpha.imag == 0)
     beta = jnp.where(flat, alpha.real, jnp.where(alpha.real >= 0, -norm, norm))
     head = jnp.where(flat, jnp.ones_like(alpha), alpha - beta)
     v = jnp.where(rows == k, jnp.ones_like(column), tail / head)

@@ -219,6 +219,8 @@ for _name, _op in _CUMULATIVE.items():
 def cumlogsumexp(imp: Importer, eqn: Any, x: Value, *, axis: int, reverse: bool) -> Value:
     """Running log(sum(exp)), stable."""
     aval = eqn.outvars[0].aval
+    if is_pair(aval):
+        return complexes.unsupported(imp, "cumlogsumexp")
 
     def combine(a: Any, b: Any) -> Any:
         high, low = imp.op("max", a, b), imp.op("min", a, b)

@@ -73,7 +73,11 @@ def sort(imp: Importer, eqn: Any, *arrays: Value, dimension: int, num_keys: int)
 def _before(imp: Importer, dtypes: Sequence[DType], a: Sequence[Any], b: Sequence[Any]) -> Any:
     """a < b, key by key."""
     less: Any = None
-    for dtype, x, y in reversed(list(zip(dtypes, a, b, strict=False))):
+    keys: list[Any] = []
+    for dtype, x, y in zip(dtypes, a, b, strict=False):
+        # of complex numbers the real part goes first
+        keys += ((dtype, *parts) for parts in zip(x, y, strict=True)) if type(x) is tuple else [(dtype, x, y)]
+    for dtype, x, y in reversed(keys):
         here = total_less(imp, dtype, x, y)
         if less is not None:
             after = total_less(imp, dtype, y, x)
@@ -153,3 +157,18 @@ def top_k(x: Any, *, k: int, axis: int) -> Any:
     values, indices = jax.lax.sort((jnp.flip(x, axis), jnp.flip(positions, axis)), dimension=axis, num_keys=1)
     take = lambda a: jax.lax.slice_in_dim(jnp.flip(a, axis), 0, k, axis=axis)  # noqa: E731
     return take(values), take(indices)
+
+
+@decomposition(
+    "approx_top_k",
+    assumes={"aggregate_to_topk": True},
+    ignores=dict.fromkeys(("recall_target", "reduction_input_size_override"), "the result is exact"),
+)
+def approx_top_k(x: Any, *, k: int, reduction_dimension: int, is_max_k: bool) -> Any:
+    """The exact largest or smallest elements: of equal ones the first."""
+    axis = reduction_dimension % x.ndim
+    if is_max_k:
+        return top_k(x, k=k, axis=axis)
+    positions = jax.lax.broadcasted_iota(jnp.int32, x.shape, axis)
+    found = jax.lax.sort((x, positions), dimension=axis, num_keys=1)
+    return [jax.lax.slice_in_dim(a, 0, k, axis=axis) for a in found]

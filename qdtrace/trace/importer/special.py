@@ -49,9 +49,10 @@ def _scaled_bessel(order: int, x: Any) -> Any:
     if order == 1:
         series = series * half
     far = jnp.maximum(size, border)
-    asymptotic = _horner(_bessel_asymptotic(order, far_terms), 1.0 / far) / jnp.sqrt(2 * math.pi * far)
+    # a product under the root would overflow where the function does not vanish yet
+    asymptotic = _horner(_bessel_asymptotic(order, far_terms), 1.0 / far) * (2 * math.pi) ** -0.5 / jnp.sqrt(far)
     value = jnp.where(size <= border, series, asymptotic)
-    return jnp.where(x < 0, -value, value) if order == 1 else value
+    return jnp.copysign(value, x) if order == 1 else value
 
 
 @decomposition("bessel_i0e")
@@ -64,3 +65,9 @@ def bessel_i0e(x: Any) -> Any:
 def bessel_i1e(x: Any) -> Any:
     """exp(-|x|) I_1(x)."""
     return _scaled_bessel(1, x)
+
+
+@decomposition("one_minus_square")
+def one_minus_square(x: Any) -> Any:
+    """1 - x^2 without cancellation near 1."""
+    return (1 + x) * (1 - x)

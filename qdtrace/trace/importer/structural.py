@@ -273,13 +273,32 @@ def pad(imp: Importer, eqn: Any, x: Value, fill: Value, *, padding_config: Seque
     return out
 
 
+def filled(imp: Importer, aval: Any, element: Any) -> Value:
+    """An array with one element everywhere."""
+    if aval.size > imp.scalar_budget:
+        return Generated(aval.shape, imp.dtype_of(aval), lambda i: element, type(element) is tuple)
+    return np.broadcast_to(rank0(element), aval.shape)
+
+
+@rule("empty", ignores={"shape": RESULT_TYPE, "dtype": RESULT_TYPE, "out_sharding": PLACED})
+@rule("empty2", ignores={"dtype": RESULT_TYPE, "memory_space": PLACED})
+def empty(imp: Importer, eqn: Any) -> Value:
+    """An array that nobody reads before it is written: zeros, as by XLA for the CPU."""
+    aval = eqn.outvars[0].aval
+    zero = constant(np.zeros((), imp.dtype_of(aval).numpy)[()])
+    return filled(imp, aval, (zero, zero) if is_pair(aval) else zero)
+
+
 @rule("iota", ignores={"dtype": RESULT_TYPE, "shape": RESULT_TYPE, "sharding": PLACED})
 def iota(imp: Importer, eqn: Any, *, dimension: int) -> Value:
     """0, 1, 2, ... along an axis."""
     aval = eqn.outvars[0].aval
     shape, axis, dtype = aval.shape, dimension, imp.dtype_of(aval)
+    pair, zero = is_pair(aval), constant(np.zeros((), dtype.numpy)[()])
+    as_element = lambda k: (k, zero) if pair else k  # noqa: E731
     if int(np.prod(shape)) > imp.scalar_budget:
-        return Generated(shape, dtype, lambda i: imp.convert(i[axis], dtype))
+        return Generated(shape, dtype, lambda i: as_element(imp.convert(i[axis], dtype)), pair)
     line = np.arange(shape[axis]).astype(dtype.numpy)
-    column = array_of(map(constant, line), line.shape).reshape([-1 if d == axis else 1 for d in range(len(shape))])
+    elements = (as_element(constant(k)) for k in line)
+    column = array_of(elements, line.shape).reshape([-1 if d == axis else 1 for d in range(len(shape))])
     return np.broadcast_to(column, shape)
