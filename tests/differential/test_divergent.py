@@ -1,0 +1,85 @@
+"""Lanes that leave a loop at different times: masks, refill and the choice give what the interpreter gives."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from lowering.llvm.emit import emit_task
+from lowering.llvm.options import EmitOptions
+from lowering.llvm.target import Target
+from qdtrace.interpret.reference import evaluate
+from tests.differential.compare import compare
+from tests.differential.divergent import divergent_programs, with_hint
+from tests.lowering.harness import execute
+
+if TYPE_CHECKING:
+    from tests.differential.corpus import Case
+
+EXAMPLES = settings(
+    max_examples=25,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+    phases=(Phase.explicit, Phase.generate, Phase.shrink),
+)
+GAINS = {"as counts say": None, "always refill": (0, 1), "never refill": (1, 0)}
+
+
+@pytest.fixture(params=GAINS)
+def short_looks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counts a step, runs two, and so on."""
+    monkeypatch.setattr("lowering.llvm.spread.PROBE", 1)
+    monkeypatch.setattr("lowering.llvm.spread.BLOCK", 2)
+    gain = GAINS[request.param]
+    if gain is not None:
+        monkeypatch.setattr("lowering.llvm.spread.GAIN", gain)
+
+
+def agrees(case: Case, hint: bool | None, vectors: int | None) -> None:
+    options = EmitOptions(fast_math=False, vectors=vectors)
+    want = evaluate(case.program, case.args)
+    compare(execute(with_hint(case.program, hint), case.args, "avx512", options, (0.6,)), want)
+
+
+@pytest.mark.usefixtures("short_looks")
+def test_what_counts_decide() -> None:
+    @EXAMPLES
+    @given(divergent_programs(), st.sampled_from([None, 1, 2]))
+    def one(case: Case, vectors: int | None) -> None:
+        agrees(case, None, vectors)
+
+    one()
+
+
+@pytest.mark.parametrize("hint", [True, False])
+def test_hints(hint: bool) -> None:
+    @EXAMPLES
+    @given(divergent_programs(), st.sampled_from([None, 1, 2]))
+    def one(case: Case, vectors: int | None) -> None:
+        agrees(case, hint, vectors)
+
+    one()
+
+
+def test_many_have_the_choice() -> None:
+    reasons: list[str] = []
+
+    @EXAMPLES
+    @given(divergent_programs())
+    def one(case: Case) -> None:
+        reasons.append(emit_task(case.program.tasks[0], Target.named("avx512")).reason)
+
+    one()
+    assert 4 * sum("as trip counts spread" in reason for reason in reasons) > len(reasons)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("short_looks")
+@settings(EXAMPLES, max_examples=1000, derandomize=False)
+@given(divergent_programs(), st.sampled_from([None, True, False]))
+def test_many(case: Case, hint: bool | None) -> None:
+    agrees(case, hint, 1)
