@@ -80,6 +80,20 @@ def _unless(
     text.begin(fine)
 
 
+def leave_if_failed(f: Frame) -> None:
+    """Leaves the function where a check has failed: what it proves of indices does not hold then."""
+    if not f.facts.check_numbers:
+        return
+    text = f.text
+    slot = text.op(f"getelementptr ptr, ptr %refs, i64 {len(f.facts.refs) + 1}")
+    failed = text.op(f"load i64, ptr {text.op(f'load ptr, ptr {slot}, align 8')}, align 8")
+    fail, fine = text.fresh_label("fail"), text.fresh_label("fine")
+    text.branch(text.op(f"icmp ne i64 {failed}, 0"), fail, fine, f", !prof {_unlikely(f)}")
+    text.begin(fail)
+    text.leave(f.leave)
+    text.begin(fine)
+
+
 def _unlikely(f: Frame) -> str:
     nodes = f.text.module.metadata
     return f"!{nodes.index(_UNLIKELY)}" if _UNLIKELY in nodes else f.text.module.node(_UNLIKELY)

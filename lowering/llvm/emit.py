@@ -136,8 +136,8 @@ class _Function:
         """What LLVM is told of the function."""
         return f'nounwind "prefer-vector-width"="{max(128, self.target.vector_bits)}"'
 
-    def _open(self, needed: set[Var]) -> None:
-        """Loads the pointers and evaluates the part of the head that is needed."""
+    def _open(self, needed: set[Var], *, checks: bool = False) -> None:
+        """Loads the pointers and evaluates the part of the head that is needed, or checked."""
         f, text = self.frame, self.text
         aliases, constant = self.aliases
         for n, ref in enumerate(self.facts.refs):
@@ -145,7 +145,7 @@ class _Function:
             pointer = text.op(f"load ptr, ptr {slot}, align 8{constant}")
             invariant = "" if ref in self.facts.written else constant
             f.globals[ref] = Global(pointer, ref.type, aliases[ref], invariant)  # type: ignore[arg-type]
-        for eqn in _slice(self.facts.task, needed):
+        for eqn in _slice(self.facts.task, needed, checks):
             emit_eqn(f, eqn, head=True)
 
     def bounds(self) -> str:
@@ -153,7 +153,7 @@ class _Function:
         task, text = self.facts.task, self.text
         atoms: list[Atom] = [] if task.kind == "serial" else [task.start, task.stop]
         self.frame.leave = "store [2 x i64] zeroinitializer, ptr %out\n  ret void"
-        self._open({a for a in atoms if isinstance(a, Var)})
+        self._open({a for a in atoms if isinstance(a, Var)}, checks=True)
         values = [_wide(self.frame, a) for a in atoms] or ["0", "1"]
         text.do(f"store i64 {values[0]}, ptr %out")
         text.do(f"store i64 {values[1]}, ptr {text.op('getelementptr i64, ptr %out, i64 1')}")
@@ -163,6 +163,7 @@ class _Function:
     def combine(self, partials: Partials) -> str:
         """`qd_combine`."""
         self._open({a for p in partials.parts for a in p.indices or () if isinstance(a, Var)})
+        checks.leave_if_failed(self.frame)
         emit_combine(self.frame, partials)
         self.text.do("ret void")
         header = "define void @qd_combine(ptr noalias %refs, ptr noalias %slots, i64 %count)"
@@ -183,7 +184,9 @@ class _Function:
         """`qd_task`, or one of the ways to do what it does; one may count the iterations of a loop."""
         f, text, task = self.frame, self.text, self.facts.task
         f.partials = partials.parts
-        self._open(_needed(task))
+        # Bounds that have to be asked for were found, and checked, before: a chunk may see what others have stored.
+        asked = any(isinstance(a, Var) for a in (task.start, task.stop)) and task.kind != "serial"
+        self._open(_needed(task), checks=not asked)
         if self.facts.shared:
             word = text.op(f"getelementptr i64, ptr %refs, i64 {len(self.facts.refs)}")
             f.alone = text.op(f"icmp ne i64 {text.op(f'load i64, ptr {word}, align 8{self.aliases[1]}')}, 0")
@@ -315,11 +318,12 @@ def _needed(task: Task) -> set[Var]:
     return needed
 
 
-def _slice(task: Task, needed: set[Var]) -> list[Eqn]:
-    """The equations of the head on which the variables depend (and its effects)."""
+def _slice(task: Task, needed: set[Var], checks: bool) -> list[Eqn]:
+    """The equations of the head on which the variables depend, and its effects; those of checks when asked for."""
     kept: list[Eqn] = []
     for eqn in reversed(task.head):
-        if not eqn.outvars or Effect.CHECK in eqn.primitive.effects or not needed.isdisjoint(eqn.outvars):
+        wanted = checks if Effect.CHECK in eqn.primitive.effects else not eqn.outvars
+        if wanted or not needed.isdisjoint(eqn.outvars):
             needed.update(used_vars(eqn))
             kept.append(eqn)
     return kept[::-1]

@@ -34,8 +34,8 @@ class Effect(enum.Enum):
     ALLOC = "alloc"
     """Makes new memory: two equal equations are not the same value."""
     CHECK = "check"
-    """May end the call with an error. No memory changes: two checks may run in either order, and one that a check in
-    front of it implies is not needed."""
+    """May end the call with an error. No memory changes: two checks of indices may run in either order, and one that a
+    check in front of it implies is not needed. Behind a `check` that fails nothing is executed: none moves in front."""
 
 
 class IrTypeError(TypeError):

@@ -57,6 +57,8 @@ class _Mover:
         self.ranges = Ranges(self.defined.get)
         self.checks = False
         """A check in front of the current place stays."""
+        self.conditions = False
+        """And it is one of the user's: no check moves in front of it."""
         self.shared = {v for e in task.head for v in e.outvars}
         start, stop = task.start, task.stop
         self.runs = isinstance(start, Literal) and isinstance(stop, Literal) and bool(start.value < stop.value)
@@ -80,11 +82,12 @@ class _Mover:
                 sure = surely and (not self.checks or in_range(eqn, self.ranges))
                 moves = movable and (sure or load_cannot_fail(eqn, self.full, self.ranges))
             elif Effect.CHECK in effects:
-                moves = surely and all(a.__class__ is Literal or a in shared for a in eqn.invars)
+                uniform = all(a.__class__ is Literal or a in shared for a in eqn.invars)
+                moves = surely and uniform and not self.conditions
                 if moves:
                     self.defined.update(dict.fromkeys(eqn.outvars, eqn))
                 else:
-                    self.checks = True
+                    self.checks, self.conditions = True, self.conditions or eqn.primitive.name == "check"
             if moves:
                 self.moved.append(eqn)
                 shared.update(eqn.outvars)

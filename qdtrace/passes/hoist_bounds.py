@@ -12,12 +12,14 @@ Before:  for k in a : b : 1:i32                After:  r: bool = lt a b
                                                          accum[op=add] s v
 
 The index of a loop of step 1, checked in each iteration that runs. A range that leaves the axis leaves it at its end,
-so the index in the message is the first one that fails: `min`. Where the loop does not run nothing is checked. The same
+so the index in the message is the first one that fails: `min`. Where the loop does not run nothing is checked, and what
+stands behind a condition of the user (`check`) stays there, as it is executed only where that holds. The same
 for the index of a task whose bounds are known only when it runs: its checks go to the head.
 """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -67,12 +69,17 @@ def _block(block: Block) -> Block:
 
 def _taken(body: Block, index: Var) -> tuple[list[Eqn], Block]:
     """The checks of the index that every iteration makes, and the body without them."""
-    checks = [e for e in body.eqns if e.primitive.name == "bound" and e.invars[0] is index and _has_end(e)]
+    before = itertools.takewhile(lambda e: not _has_condition(e), body.eqns)
+    checks = [e for e in before if e.primitive.name == "bound" and e.invars[0] is index and _has_end(e)]
     if not checks:
         return [], body
     gone = set(checks)
     kept = Block(body.params, tuple([e for e in body.eqns if e not in gone]), body.results)
     return checks, substitute_block(kept, {e.outvars[0]: index for e in checks})
+
+
+def _has_condition(eqn: Eqn) -> bool:
+    return eqn.primitive.name == "check" or any(_has_condition(e) for b in eqn.blocks for e in b.eqns)
 
 
 def _has_end(check: Eqn) -> bool:

@@ -90,6 +90,8 @@ class _Loop:
     """Branches between the loop and the current place (or the next loop inside)."""
     checks: bool = False
     """A check in front of the current place stays in the loop."""
+    conditions: bool = False
+    """And it is one of the user's."""
 
 
 @dataclass(slots=True)
@@ -117,7 +119,8 @@ class _Mover:
                 elif Effect.CHECK in effects:
                     level = self._check_level(eqn)
                     if level:
-                        self.loops[level - 1].checks = True
+                        loop = self.loops[level - 1]
+                        loop.checks, loop.conditions = True, loop.conditions or eqn.primitive.name == "check"
                 else:
                     level = here
                 if level < here:
@@ -152,10 +155,14 @@ class _Mover:
         return level
 
     def _check_level(self, eqn: Eqn) -> int:
-        """A check moves where it would surely be made: an error must not come of what is not executed."""
+        """A check moves where it would surely be made: an error must not come of what is not executed, and what stands
+        behind a condition of the user that does not hold is not."""
         lowest = self._level(eqn.invars)
         level = len(self.loops)
-        while level > lowest and self.loops[level - 1].surely_runs and not self.loops[level - 1].ifs:
+        while level > lowest:
+            loop = self.loops[level - 1]
+            if not loop.surely_runs or loop.ifs or loop.conditions:
+                break
             level -= 1
         return level
 

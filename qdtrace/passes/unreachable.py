@@ -10,7 +10,7 @@ Before:  if false                        After:  a: f32 = load x i
          store y a i
 
 Also: a `for` with constant bounds that runs never or once, a `while` whose condition is false, and, inside the
-branches of an `if`, its condition as a known value. Tasks with constant empty ranges go.
+branches of an `if`, its condition as a known value. Tasks with constant empty ranges go, but for checks in their heads.
 
 Relies on constants being literals (constant folding). Never evaluates anything itself but loop bounds.
 """
@@ -18,15 +18,15 @@ Relies on constants being literals (constant folding). Never evaluates anything 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from qdtrace.analysis.work import trip_count
-from qdtrace.ir.program import Atom, Eqn, Literal, Program, Task
+from qdtrace.ir.primitives import Effect
+from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, literal
+from qdtrace.ir.types import DType
+from qdtrace.ir.walk import walk_eqns
 from qdtrace.passes.rewrite import RewriteOptions, RewritePass, Rewriter
 from qdtrace.passes.rule_table import RuleSet, RuleTable
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 TABLE = RuleTable()
 
@@ -93,9 +93,18 @@ class Unreachable(RewritePass):
 
 
 def without_empty_tasks(program: Program) -> Program:
-    """The program without tasks whose constant range is empty."""
-    kept: Sequence[Task] = [t for t in program.tasks if not task_is_empty(t)]
-    return program if len(kept) == len(program.tasks) else replace(program, tasks=tuple(kept))
+    """The program without tasks whose constant range is empty; of one that checks something in its head, the head."""
+    if not any(map(task_is_empty, program.tasks)):
+        return program
+    kept = [t if not task_is_empty(t) else _head_alone(t) for t in program.tasks]
+    return replace(program, tasks=tuple([t for t in kept if t is not None]))
+
+
+def _head_alone(task: Task) -> Task | None:
+    if not any(Effect.CHECK in e.primitive.effects for e in walk_eqns(Block((), task.head))):
+        return None
+    zero, one = literal(0, DType.i32), literal(1, DType.i32)
+    return Task("serial", None, zero, one, Block((), task.head), name=task.name, loc=task.loc)
 
 
 _RULES = RuleSet.of(TABLE.rules, fast_math=False)

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 import llvmlite.binding as llvm
 import numpy as np
 
+from lowering.llvm.checks import checks_of
 from lowering.llvm.emit import TaskCode, emit_task
 from lowering.llvm.options import EmitOptions
 from lowering.llvm.target import Target, optimise
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.builder import Builder, scalar_var
+from qdtrace.ir.faults import fault_of
 from qdtrace.ir.program import Atom, Literal, Program, Task, Var, literal, ref_type
 from qdtrace.ir.types import DType
 
@@ -31,6 +33,7 @@ class Kernel:
     """A compiled task."""
 
     def __init__(self, task: Task, target: Target, options: EmitOptions = STRICT) -> None:
+        self.task = task
         self.code: TaskCode = emit_task(task, target, options)
         module = llvm.parse_assembly(self.code.text)
         module.triple, module.data_layout = target.triple, target.data_layout
@@ -56,8 +59,12 @@ class Kernel:
     def run(
         self, memory: dict[Var, np.ndarray], cuts: Sequence[float] = (), backward: bool = False, alone: bool = False
     ) -> None:
-        """Runs the whole range, cut into chunks at these fractions, as the launcher does; without locks if alone."""
-        words = [*(memory[r].ctypes.data for r in self.code.refs), int(alone)]
+        """Runs the whole range, cut into chunks at these fractions, as the launcher does; without locks if alone.
+
+        Raises the error of the check that failed first, when all chunks have run, as threads do.
+        """
+        failure = (ctypes.c_int64 * 2)()
+        words = [*(memory[r].ctypes.data for r in self.code.refs), int(alone), ctypes.addressof(failure)]
         pointers = (ctypes.c_void_p * len(words))(*words)
         ends = (ctypes.c_int64 * 2)()
         self._bounds(pointers, ends)
@@ -72,7 +79,8 @@ class Kernel:
             self._combine(pointers, slots.ctypes.data, len(chunks))
         assert (raw[:128] == _GUARD).all()
         assert (raw[-128:] == _GUARD).all()
-
+        if failure[0]:
+            raise fault_of(checks_of(self.task)[failure[0] - 1], str(failure[1]))
 
     def merge(self, memory: dict[Var, np.ndarray], copies: np.ndarray, cuts: Sequence[int] = ()) -> None:
         """Merges copies, in pieces that end at these lines; `copies` are bytes, one copy after another."""
@@ -110,11 +118,13 @@ def run_kernels(
         first = program.initial[ref].value if ref in program.initial else 0
         raw, memory[ref] = guarded(np.asarray(given.get(ref, np.full(kind.shape, first, kind.dtype.numpy))))
         raws.append(raw)
-    for kernel in kernels:
-        kernel.run(memory, cuts, alone=alone)
-    for raw in raws:
-        assert (raw[:128] == _GUARD).all()
-        assert (raw[-128:] == _GUARD).all()
+    try:
+        for kernel in kernels:
+            kernel.run(memory, cuts, alone=alone)
+    finally:
+        for raw in raws:
+            assert (raw[:128] == _GUARD).all()
+            assert (raw[-128:] == _GUARD).all()
     return [memory[r].copy() for r in program.results]
 
 

@@ -14,6 +14,7 @@ from qdtrace.ir.equal import programs_equal
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.walk import walk_program
 from qdtrace.passes.constant_extraction import ConstantExtraction
+from qdtrace.passes.hoist_bounds import HoistBounds
 from qdtrace.passes.loop_invariant import LoopInvariant
 from qdtrace.passes.loop_places import LoopPlaces
 from qdtrace.passes.pipelines import optimise
@@ -448,3 +449,53 @@ def test_equal_programs_with_other_messages_are_not_equal() -> None:
     body = f"    p: bool = lt i 3:i32\n    {check_of} p\n    store y 1.0:f32 i\n"
     text = f"program p(y: ref[f32,4])\n  range_for i in 0:i32 : 4:i32\n{body}  return y\n"
     assert not programs_equal(parsed(text), parsed(text.replace('"A"', '"B"')))
+
+
+def test_no_check_moves_in_front_of_a_condition_of_the_user() -> None:
+    """Behind a `check` that fails nothing is executed: the error is that of the condition."""
+    text = text_of("""
+program p(x: ref[f32,8], n: ref[i32], z: ref[i32,4], y: ref[f32,4])
+  range_for i in 0:i32 : 4:i32
+    head
+      a: i32 = load n
+    b: i32 = load z i
+    p: bool = lt b 5:i32
+    check[message="no"] p
+    k: i32 = BOUND a
+    v: f32 = load x k
+    for j in 0:i32 : 4:i32 : 1:i32
+      c: i32 = load z j
+      q: bool = lt c 6:i32
+      check[message="never"] q
+      l: i32 = LONG a
+      m: i32 = bound[size=3, axis=0, buffer="y", shape=(3)] j
+      store y v m
+  return y
+""")
+    unchanged(ConstantExtraction(), text)
+    unchanged(LoopInvariant(), text)
+    unchanged(HoistBounds(), text)
+    z = np.array([1, 9, 1, 1], np.int32)
+    args = [np.ones(8, np.float32), np.asarray(np.int32(99)), z, np.ones(4, np.float32)]
+    assert outcome(parsed(text), args) is BoundsError
+    args[2] = z[::-1].copy() + 4
+    assert outcome(parsed(text), args) is CheckError
+    everywhere(parsed(text), args)
+
+
+def test_checks_in_the_head_of_a_task_over_nothing_stay() -> None:
+    text = text_of("""
+program p(n: ref[i32], y: ref[f32,4])
+  range_for i in 3:i32 : 3:i32
+    head
+      a: i32 = load n
+      k: i32 = BOUND a
+    store y 1.0:f32 i
+  return y
+""")
+    final = optimise(parsed(text), Options())
+    assert [t.kind for t in final.tasks] == ["serial"]
+    for index in (0, 8):
+        everywhere(parsed(text), [np.asarray(np.int32(index)), np.ones(4, np.float32)])
+    without = text.replace(f"      k: i32 = bound{B} a\n", "")
+    assert not optimise(parsed(without), Options()).tasks
