@@ -39,8 +39,10 @@ _HALF_SQRT_PI = 0.886226925452758
 
 def fma(a: float, b: float, c: float) -> float:
     """a * b + c with one rounding."""
+    if not math.isfinite(c) and math.isfinite(a) and math.isfinite(b):
+        return c  # the product may overflow, but is finite
     plain = a * b + c
-    if not (math.isfinite(a) and math.isfinite(b) and math.isfinite(c)):
+    if not (math.isfinite(a) and math.isfinite(b)):
         return plain
     exact = Fraction(a) * Fraction(b) + Fraction(c)
     if exact == 0:  # the product is exact then (or a factor is zero), so the plain sum has the right sign
@@ -114,6 +116,8 @@ def digamma(x: float) -> float:
         return math.nan
     if x == math.inf:
         return x
+    if -0.5 < x < 0:  # one step of the recurrence: 1 / x may be all that is left
+        return digamma(x + 1.0) - 1.0 / x
     if x < 0:
         fraction = x - math.floor(x)  # tan has period pi: reduce before the multiplication rounds
         return digamma(1.0 - x) - math.pi / math.tan(math.pi * (fraction if fraction <= 0.5 else fraction - 1.0))

@@ -262,8 +262,10 @@ def test_upper_half_of_products(dtype):
         np.testing.assert_array_equal(high, np.array(exact, dtype))
 
 
-def test_equality_in_the_order_of_sorting():
-    x = np.array([1.0, np.nan, 2.0, np.nan], np.float32)
-    y = np.array([1.0, np.nan, 3.0, 0.0], np.float32)
-    check(lax.eq_to_p.bind, x, y)
-    check(lax.eq_to_p.bind, np.arange(4, dtype=np.int8), np.array([0, 2, 2, 4], np.int8))
+@pytest.mark.parametrize("name", ["eq_to_p", "lt_to_p", "le_to_p"])
+def test_total_order(name: str):
+    values = np.array([1.0, np.nan, -np.inf, 0.0, -0.0, -2.0, np.inf, 1e-40, -1e-40], np.float32)
+    values = np.append(values, np.copysign(np.float32(np.nan), np.float32(-1)))
+    x, y = (v.ravel() for v in np.meshgrid(values, values))
+    check(getattr(lax, name).bind, x, y, exact=True)
+    check(getattr(lax, name).bind, np.arange(4, dtype=np.int8), np.array([0, 2, 2, 4], np.int8), exact=True)

@@ -454,3 +454,16 @@ def test_select():
     one, two = of(DType.f32, 1, NAN)
     assert same(apply_scalar("select", [np.True_, one, two], {}), one)
     assert same(apply_scalar("select", [np.False_, one, two], {}), two)
+
+
+@pytest.mark.parametrize("dtype", [DType.f32, DType.f64])
+def test_the_product_of_an_fma_does_not_overflow(dtype: DType) -> None:
+    largest, infinite = dtype.numpy.type(np.finfo(dtype.numpy).max), dtype.numpy.type(np.inf)
+    assert apply_scalar("fma", [largest, largest, -infinite], {}) == -infinite
+    assert np.isnan(apply_scalar("fma", [infinite, largest, -infinite], {}))
+
+
+def test_digamma_beside_zero() -> None:
+    x = np.float32(-1.4e-45)
+    assert apply_scalar("digamma", [x], {}) == np.float32(np.inf)
+    assert float(apply_scalar("digamma", [np.float64(-1e-10)], {})) == pytest.approx(1e10 - 0.5772156649)

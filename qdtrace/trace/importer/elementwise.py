@@ -260,7 +260,7 @@ def total_less(imp: Importer, dtype: DType, a: Any, b: Any) -> Any:
     return imp.op("or", less, only_b)
 
 
-@rule("lt_to", "le_to")
+@rule("eq_to", "lt_to", "le_to")
 def total_order(imp: Importer, eqn: Any, x: Value, y: Value) -> Value:
     """Comparison in the total order of IEEE 754, which is that of the bits: -0.0 is below 0.0, NaN at the ends."""
     aval, dtype = eqn.outvars[0].aval, imp.dtype_of(eqn.invars[0].aval)
@@ -275,19 +275,6 @@ def total_order(imp: Importer, eqn: Any, x: Value, y: Value) -> Value:
         return imp.op("xor", bits, imp.op("and", sign, integer((1 << (dtype.bits - 1)) - 1, kind)))
 
     return per_element(imp, lambda a, b: imp.op(name, key(a), key(b)), aval.shape, DType.bool, (x, y))
-
-
-@rule("eq_to")
-def total_equal(imp: Importer, eqn: Any, x: Value, y: Value) -> Value:
-    """Equality in the order of sorting."""
-
-    def same(a: Any, b: Any) -> Any:
-        equal = imp.op("eq", a, b)
-        if not a.type.dtype.is_float:
-            return equal
-        return imp.op("or", equal, imp.op("and", imp.op("ne", a, a), imp.op("ne", b, b)))
-
-    return per_element(imp, same, eqn.outvars[0].aval.shape, DType.bool, (x, y))
 
 
 @rule("mulhi")
