@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from qdtrace.ir.memory import first_index
 from qdtrace.ir.primitives import PRIMITIVES
 from qdtrace.ir.printer import Printer
-from qdtrace.ir.program import Block, Eqn, Literal, Program, Task, Var, literal
-from qdtrace.ir.types import DType, RefType, ScalarType, Space
+from qdtrace.ir.program import Block, Eqn, Literal, Program, Task, Var, is_global, literal
+from qdtrace.ir.types import DType, RefType, ScalarType
 from qdtrace.ir.walk import task_refs
 
 if TYPE_CHECKING:
@@ -37,8 +38,6 @@ LIFT_LIMIT = 64
 
 _ANY_NUMBER = frozenset({"add", "sub", "min", "max", "lt", "le", "gt", "ge", "eq", "ne", "select", "store", "accum"})
 _FLOATS = frozenset({"mul", "div", "quotient", "fma", "pow", "atan2"})
-_VALUES = {"load": 0, "store": 1, "accum": 1}
-"""Operands between the reference and its indices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +75,11 @@ def share_code(program: Program) -> SharedCode:
 def liftable(eqn: Eqn) -> tuple[int, ...]:
     """Positions of operands that may be a variable as well as a literal without other code around them."""
     name, invars = eqn.primitive.name, eqn.invars
-    values = _VALUES.get(name)
-    if values is not None:
-        kind = invars[0].type
-        if not isinstance(kind, RefType) or kind.space is not Space.GLOBAL:
+    if eqn.primitive.values is not None:
+        if name == "atomic" or not is_global(invars[0]):
             return ()
         # An index in front of one that varies: on the last axis it may say which part of a record is meant.
-        first = 1 + values
+        first = first_index(eqn)
         slow = range(first, len(invars) - 1) if len(invars) > first and isinstance(invars[-1], Var) else ()
         return tuple([k for k in (*range(1, first), *slow) if isinstance(invars[k], Literal)])
     if name in _ANY_NUMBER or (name in _FLOATS and invars[0].dtype.is_float):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from qdtrace.analysis.cost import FUNCTIONS
+from qdtrace.ir.primitives import FUNCTIONS
 from qdtrace.ir.program import Literal, Var
 from qdtrace.ir.walk import used_in_block, walk_eqns
 

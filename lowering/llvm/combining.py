@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from lowering.llvm.arithmetic import RULES, minimum
 from lowering.llvm.vectors import Value
+from qdtrace.ir.combining import identity
 from qdtrace.ir.types import DType
 
 if TYPE_CHECKING:
@@ -35,20 +35,6 @@ def combined(f: Frame, op: str, old: Value, value: Atom) -> Value:
     return f.each(d, lambda v: combine(f.vector, op, d, olds[v], f.vector_of(value, v)))
 
 
-def identity(op: str, d: DType) -> object:
-    """What changes nothing; -0.0 for sums, as 0.0 + -0.0 is 0.0."""
-    if op == "add":
-        return -0.0 if d.is_float else 0
-    if op == "mul":
-        return 1
-    largest = op == "min"
-    if d.is_float:
-        return math.inf if largest else -math.inf
-    if d.is_signed:
-        return (1 << d.bits - 1) - 1 if largest else -(1 << d.bits - 1)
-    return (1 << d.bits) - 1 if largest else 0
-
-
 def reduce_lanes(f: Frame, op: str, d: DType, vectors: list[str]) -> str:
     """All lanes of all vectors combined, as a scalar."""
     o, total = f.vector, vectors[0]
@@ -65,5 +51,5 @@ def reduce_lanes(f: Frame, op: str, d: DType, vectors: list[str]) -> str:
 
 def active_or_identity(f: Frame, mask: Mask, op: str, d: DType, value: Atom) -> list[str]:
     """The values of active lanes, the identity in the others."""
-    neutral = f.vector.constant(identity(op, d), d)
+    neutral = f.vector.constant(identity(op, d).value, d)
     return [f.blend(mask, d, f.vector_of(value, v), neutral, v) for v in range(f.vectors)]

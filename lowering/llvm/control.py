@@ -12,8 +12,8 @@ from lowering.llvm.carries import Carries, Phis, merge
 from lowering.llvm.spread import count
 from lowering.llvm.types import REGISTER
 from lowering.llvm.vectors import Mask, Value
-from qdtrace.analysis.cost import FUNCTIONS
 from qdtrace.analysis.work import operations, trip_count
+from qdtrace.ir.primitives import FUNCTIONS
 from qdtrace.ir.program import Literal, Var
 from qdtrace.ir.types import RefType
 from qdtrace.ir.walk import walk_eqns

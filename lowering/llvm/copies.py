@@ -10,12 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from lowering.llvm.addresses import Global, ahead
-from lowering.llvm.combining import combine, identity
+from lowering.llvm.combining import combine
 from lowering.llvm.partials import load_elements, store_elements
 from lowering.llvm.types import BYTES, MEMORY
+from qdtrace.ir.combining import identity
 from qdtrace.ir.program import ref_type
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ class CopiedArray:
     @property
     def neutral(self) -> bytes:
         """An element that changes nothing."""
-        return np.array(identity(self.op, self.ref.dtype)).astype(self.ref.dtype.numpy).tobytes()
+        return identity(self.op, self.ref.dtype).value.tobytes()
 
 
 @dataclass(frozen=True, slots=True)

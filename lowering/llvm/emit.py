@@ -27,8 +27,7 @@ from lowering.llvm.spread import close_counts, driver, open_counts
 from lowering.llvm.text import Module, Text
 from lowering.llvm.types import REGISTER
 from lowering.llvm.vectors import ALL, Mask, Value
-from qdtrace.analysis.cost import FUNCTIONS
-from qdtrace.ir.primitives import Effect
+from qdtrace.ir.primitives import FUNCTIONS, Effect
 from qdtrace.ir.program import Literal, Var
 from qdtrace.ir.walk import used_vars
 

@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lowering.llvm.addresses import Global, ahead, locate
-from lowering.llvm.combining import combine, identity
+from lowering.llvm.combining import combine
 from lowering.llvm.memory import from_memory, to_memory
 from lowering.llvm.types import BYTES, MEMORY, compute_dtype
+from qdtrace.ir.combining import identity
 from qdtrace.ir.program import ref_type
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def _element(f: Frame, ref: Global, k: str) -> str:
 def clear_elements(f: Frame, ref: Global, size: int, op: str) -> None:
     """Makes elements 0 .. size-1 the identity of the operation."""
     d = ref.type.dtype
-    for_elements(f, size, lambda o, k: store_elements(f, o, ref, k, o.constant(identity(op, d), d)))
+    for_elements(f, size, lambda o, k: store_elements(f, o, ref, k, o.constant(identity(op, d).value, d)))
 
 
 # The end of a task

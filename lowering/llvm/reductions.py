@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lowering.llvm.addresses import Global, Place, locate
-from lowering.llvm.combining import active_or_identity, combine, combined, identity, reduce_lanes
+from lowering.llvm.combining import active_or_identity, combine, combined, reduce_lanes
 from lowering.llvm.facts import COPY_WORK
 from lowering.llvm.memory import from_memory, load_lanes, load_scalar, store_lanes, store_scalar, to_memory
 from lowering.llvm.partials import clear_elements, in_slot, load_elements, store_elements
 from lowering.llvm.types import BYTES, MEMORY, compute_dtype
+from qdtrace.ir.combining import identity
 from qdtrace.ir.program import literal
 from qdtrace.ir.types import DType
 
@@ -49,7 +50,7 @@ def open_reductions(f: Frame) -> None:
         d = compute_dtype(ref.dtype)
         slot = f.text.slot(f"[{f.vectors} x {f.lanes.of(MEMORY[d])}]")
         for v in range(f.vectors):
-            _write_sum(f, slot, d, v, f.vector.constant(identity(op, d), d))
+            _write_sum(f, slot, d, v, f.vector.constant(identity(op, d).value, d))
         f.accumulators[(ref, indices)] = slot
     room = LANES_BYTES
     for part in f.partials:

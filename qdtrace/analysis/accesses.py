@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from qdtrace.analysis.affine import AffineForms
 from qdtrace.analysis.injectivity import Injectivity
-from qdtrace.ir.program import Atom, Eqn, Literal, Loc, Task, Var, is_global
+from qdtrace.ir.memory import indices_of
+from qdtrace.ir.program import Eqn, Literal, Loc, Task, Var, is_global
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 READ, WRITE, ATOMIC = "load", "store", "atomic"
 """Modes of an access; an accumulation has the mode `add`, `mul`, `min` or `max`."""
-_VALUES = {"load": 0, "store": 1, "accum": 1, "atomic": 1}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,14 +42,6 @@ class Access:
     def accumulates(self) -> bool:
         """Combines with memory, without seeing the old value."""
         return self.mode not in (READ, WRITE, ATOMIC)
-
-
-def indices_of(eqn: Eqn) -> tuple[Atom, ...]:
-    """The index operands of a memory equation."""
-    values = _VALUES[eqn.primitive.name]
-    if eqn.primitive.name == "atomic" and eqn.params["op"] == "cas":
-        values = 2
-    return eqn.invars[1 + values :]
 
 
 def mode_of(eqn: Eqn) -> str:
@@ -106,5 +98,5 @@ def _memory_eqns(eqns: Iterable[Eqn], *, surely: bool) -> Iterator[tuple[Eqn, bo
         if eqn.blocks:
             for block in eqn.blocks:
                 yield from _memory_eqns(block.eqns, surely=False)
-        elif eqn.primitive.name in _VALUES and is_global(eqn.invars[0]):
+        elif eqn.primitive.values is not None and is_global(eqn.invars[0]):
             yield eqn, surely

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from qdtrace.analysis.accesses import indices_of
-from qdtrace.analysis.places import MEMORY
+from qdtrace.ir.memory import MEMORY, indices_of
 from qdtrace.ir.program import Literal
 from qdtrace.ir.walk import walk_program
 

@@ -9,16 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from qdtrace.ir.primitives import Effect
+from qdtrace.ir.primitives import WRITES, Effect
 from qdtrace.ir.program import Block, Eqn, Task, Var
 from qdtrace.ir.walk import blocks_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-WRITES = frozenset({Effect.WRITE, Effect.ACCUM})
-"""Effects that change memory."""
-
 
 @dataclass(frozen=True, slots=True)
 class Access:

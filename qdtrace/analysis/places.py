@@ -18,11 +18,10 @@ from enum import Enum, auto
 from math import gcd
 from typing import TYPE_CHECKING
 
-from qdtrace.analysis.accesses import indices_of
 from qdtrace.analysis.affine import AffineForms, Form
 from qdtrace.analysis.injectivity import Injectivity
-from qdtrace.ir.program import Var, ref_type
-from qdtrace.ir.types import Space
+from qdtrace.ir.memory import MEMORY, indices_of
+from qdtrace.ir.program import Var, is_local, ref_type
 from qdtrace.ir.walk import walk_task
 
 if TYPE_CHECKING:
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
     from qdtrace.analysis.affine import Term
     from qdtrace.ir.program import Atom, Block, Eqn, Task
 
-MEMORY = frozenset({"load", "store", "accum", "atomic"})
-"""Names of the primitives that touch an element of a reference."""
 _PLAIN = frozenset({"load", "store"})
 _WRAP = 1 << 32
 
@@ -135,11 +132,6 @@ def is_comparable(ref: Var) -> bool:
     return max(ref_type(ref).shape, default=0) < _WRAP
 
 
-def is_private_memory(ref: Var) -> bool:
-    """True for cells and private arrays."""
-    return ref_type(ref).space is Space.LOCAL
-
-
 class References:
     """What a task does to each reference, over all its iterations."""
 
@@ -172,7 +164,7 @@ class References:
         found = self._private.get(ref)
         if found is None:
             found = is_comparable(ref) and (
-                self._is_serial or is_private_memory(ref) or _share_a_key(self._injectivity, self.accesses[ref])
+                self._is_serial or is_local(ref) or _share_a_key(self._injectivity, self.accesses[ref])
             )
             self._private[ref] = found
         return found

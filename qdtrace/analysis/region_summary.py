@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from qdtrace.analysis.places import MEMORY
+from qdtrace.ir.memory import MEMORY
 from qdtrace.ir.program import Literal
 
 if TYPE_CHECKING:

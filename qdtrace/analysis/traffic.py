@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING
 
 from qdtrace.analysis.affine import AffineForms
 from qdtrace.analysis.footprint import Elements, IndexSets, trips
+from qdtrace.ir.memory import indices_of
 from qdtrace.ir.primitives import Effect
-from qdtrace.ir.program import Literal, Var, ref_type
-from qdtrace.ir.types import RefType, Space
+from qdtrace.ir.program import Literal, Var, is_local, ref_type
+from qdtrace.ir.types import RefType
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Block, Eqn, Program, Task
 
     Place = tuple[object, ...]
-
-_FIRST_INDEX = {"load": 1, "store": 2, "accum": 2, "atomic": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,15 +119,14 @@ class _Count:
             elif eqn.blocks:
                 for block in eqn.blocks:
                     self.block(block, False, times)
-            elif name in _FIRST_INDEX:
+            elif eqn.primitive.values is not None:
                 self.access(eqn, sure, times)
 
     def access(self, eqn: Eqn, sure: bool, times: int | None) -> None:
         ref = eqn.invars[0]
-        if not isinstance(ref, Var) or not isinstance(ref.type, RefType) or ref.type.space is Space.LOCAL:
+        if not isinstance(ref, Var) or not isinstance(ref.type, RefType) or is_local(ref):
             return
-        first = 3 if eqn.params.get("op") == "cas" else _FIRST_INDEX[eqn.primitive.name]
-        indices = eqn.invars[first:]
+        indices = indices_of(eqn)
         place = (ref, *(self.forms.of(i).key for i in indices))
         writes = eqn.primitive.name != "load"
         # An accumulation is a read too.

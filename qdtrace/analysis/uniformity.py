@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from qdtrace.ir.program import Atom, Block, Eqn, Literal, Task, Var
-from qdtrace.ir.types import RefType, Space
+from qdtrace.ir.program import Atom, Block, Eqn, Literal, Task, Var, is_local
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,8 @@ class _Search:
                 name = eqn.primitive.name
                 if name == "cell":
                     continue
-                if name == "atomic" or not varying.isdisjoint(eqn.invars) or (name == "load" and _is_local(eqn)):
+                own = name == "atomic" or (name == "load" and is_local(eqn.invars[0]))
+                if own or not varying.isdisjoint(eqn.invars):
                     self.mark(eqn.outvars[0])
 
     def _if(self, eqn: Eqn) -> None:
@@ -118,8 +118,3 @@ class _Search:
                 self.mark(param)
             if eqn in self.divergent or self.differs(param):
                 self.mark(out)
-
-
-def _is_local(eqn: Eqn) -> bool:
-    ref = eqn.invars[0].type
-    return isinstance(ref, RefType) and ref.space is Space.LOCAL

@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qdtrace.ir.builder import Builder, ref_var, scalar_var, unravel
-from qdtrace.ir.primitives import Effect
+from qdtrace.ir.primitives import WRITES
 from qdtrace.ir.program import Atom, Block, Loc, Program, Task, Var, literal, ref_type
 from qdtrace.ir.types import DType, RefType, Space
 from qdtrace.ir.walk import walk_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-
-_WRITES = frozenset({Effect.WRITE, Effect.ACCUM})
 
 
 @dataclass(eq=False)
@@ -156,7 +154,7 @@ class Segment:
             self.close_serial()
         self.tasks.append(task)
         for eqn in walk_task(task):
-            if eqn.primitive.effects & _WRITES:
+            if eqn.primitive.effects & WRITES:
                 target = eqn.invars[0]
                 if isinstance(target.type, RefType) and target.type.space is Space.GLOBAL:
                     self.written.add(target)  # type: ignore[arg-type]

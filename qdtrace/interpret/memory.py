@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from qdtrace.errors import InterpreterError
 from qdtrace.interpret.numpy_rules import scalar_function
+from qdtrace.ir.combining import combining
+from qdtrace.ir.memory import indices_of
 from qdtrace.ir.primitives import Effect
 from qdtrace.ir.program import Eqn, Var, is_global, ref_type
 
@@ -110,16 +112,16 @@ def _watched(compiler: Compiler, eqn: Eqn, ref: Var, locate: Locate) -> Locate:
     return locate_and_tell
 
 
-def _access(compiler: Compiler, eqn: Eqn, first_index: int) -> tuple[int, Locate, Var]:
+def _access(compiler: Compiler, eqn: Eqn) -> tuple[int, Locate, Var]:
     ref = eqn.invars[0]
     assert isinstance(ref, Var)
-    locate = _watched(compiler, eqn, ref, _locator(compiler, eqn, ref, eqn.invars[first_index:]))
+    locate = _watched(compiler, eqn, ref, _locator(compiler, eqn, ref, indices_of(eqn)))
     return compiler.slot(ref), locate, ref
 
 
 def compile_load(compiler: Compiler, eqn: Eqn) -> Step:
     """`a = load ref i...`."""
-    memory, locate, ref = _access(compiler, eqn, 1)
+    memory, locate, ref = _access(compiler, eqn)
     out = compiler.slot(eqn.outvar)
 
     def load(env: Env) -> None:
@@ -134,7 +136,7 @@ def compile_load(compiler: Compiler, eqn: Eqn) -> Step:
 
 def compile_store(compiler: Compiler, eqn: Eqn) -> Step:
     """`store ref a i...`."""
-    memory, locate, _ = _access(compiler, eqn, 2)
+    memory, locate, _ = _access(compiler, eqn)
     value = compiler.slot(eqn.invars[1])
 
     def store(env: Env) -> None:
@@ -145,10 +147,9 @@ def compile_store(compiler: Compiler, eqn: Eqn) -> Step:
 
 def compile_accum(compiler: Compiler, eqn: Eqn) -> Step:
     """`accum[op] ref a i...`."""
-    memory, locate, ref = _access(compiler, eqn, 2)
+    memory, locate, ref = _access(compiler, eqn)
     value = compiler.slot(eqn.invars[1])
-    combine = scalar_function(str(eqn.params["op"]), (ref.dtype, ref.dtype), {}) if ref.dtype.bits > 1 else None
-    combine = combine or _bool_combine(str(eqn.params["op"]))
+    combine = scalar_function(combining(str(eqn.params["op"]), ref.dtype).name, (ref.dtype, ref.dtype), {})
 
     def accum(env: Env) -> None:
         flat = locate(env)
@@ -160,11 +161,6 @@ def compile_accum(compiler: Compiler, eqn: Eqn) -> Step:
     return accum
 
 
-def _bool_combine(op: str) -> Callable[..., np.generic]:
-    # Of two truth values the sum is `or` and the product is `and`, as NumPy has them.
-    return scalar_function({"add": "or", "max": "or", "mul": "and", "min": "and"}.get(op, op), (), {})
-
-
 def _exchange(old: np.generic, new: np.generic) -> np.generic:
     return new
 
@@ -172,7 +168,7 @@ def _exchange(old: np.generic, new: np.generic) -> np.generic:
 def compile_atomic(compiler: Compiler, eqn: Eqn) -> Step:
     """`old = atomic[op] ref a i...`, or `old = atomic[op=cas] ref expected a i...`."""
     op = str(eqn.params["op"])
-    memory, locate, ref = _access(compiler, eqn, 3 if op == "cas" else 2)
+    memory, locate, ref = _access(compiler, eqn)
     out = compiler.slot(eqn.outvar)
     value = compiler.slot(eqn.invars[-1 - ref_type(ref).ndim])
     expected = compiler.slot(eqn.invars[1])
@@ -181,7 +177,7 @@ def compile_atomic(compiler: Compiler, eqn: Eqn) -> Step:
     elif op == "cas":
         combine = None
     else:
-        combine = scalar_function(op, (ref.dtype, ref.dtype), {}) if ref.dtype.bits > 1 else _bool_combine(op)
+        combine = scalar_function(combining(op, ref.dtype).name, (ref.dtype, ref.dtype), {})
 
     def atomic(env: Env) -> None:
         flat = locate(env)

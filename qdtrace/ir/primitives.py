@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.ir.types import BOOL, DType, RefType, ScalarType, Space, Type
@@ -38,6 +38,10 @@ class Effect(enum.Enum):
     check in front of it implies is not needed. Behind a `check` that fails nothing is executed: none moves in front."""
 
 
+WRITES = frozenset({Effect.WRITE, Effect.ACCUM})
+"""Effects that change memory."""
+
+
 class IrTypeError(TypeError):
     """An equation breaks the typing rule of its primitive."""
 
@@ -55,7 +59,12 @@ class Primitive:
     """Owns blocks (`for`, `while`, `if`)."""
     remarks: frozenset[str] = frozenset()
     """Parameters that only messages need: code does not depend on them."""
-    tags: frozenset[str] = field(default=frozenset())
+    values: int | None = None
+    """Operands between the reference and its indices; None for what touches no element (of `cas` it is one more)."""
+    cost: int = 1
+    """Operations of a lane that its code has, in additions; what is in its blocks comes on top."""
+    is_function: bool = False
+    """Code of it is a polynomial and more, and the last bit depends on the library."""
 
     @property
     def is_pure(self) -> bool:
@@ -90,17 +99,10 @@ def _elementwise(arity: int, accepts: Callable[[DType], bool], what: str, result
     return rule
 
 
-def _define(
-    names: str,
-    rule: TypeRule,
-    effects: frozenset[Effect] = frozenset(),
-    param_names: tuple[str, ...] = (),
-    commutative: bool = False,
-    structured: bool = False,
-    remarks: frozenset[str] = frozenset(),
-) -> None:
+def _define(names: str, rule: TypeRule, *effects: Effect, **facts: Any) -> None:
+    """Adds primitives that share a typing rule, effects and facts, which are fields of `Primitive`."""
     for name in names.split():
-        PRIMITIVES[name] = Primitive(name, rule, effects, param_names, commutative, structured, remarks)
+        PRIMITIVES[name] = Primitive(name, rule, frozenset(effects), **facts)
 
 
 def _select(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
@@ -223,16 +225,24 @@ _NUMBER: _Kind = (lambda d: d is not DType.bool, "number")
 _ANY: _Kind = (lambda d: True, "any")
 
 _define("add mul min max", _elementwise(2, *_NUMBER), commutative=True)
-_define("sub div rem", _elementwise(2, *_NUMBER))
+_define("sub", _elementwise(2, *_NUMBER))
+_define("div", _elementwise(2, *_NUMBER), cost=6)
+_define("rem", _elementwise(2, *_NUMBER), cost=8)
 _define("neg abs sign", _elementwise(1, *_NUMBER))
-_define("pow atan2 nextafter", _elementwise(2, *_FLOAT))
+_define("pow atan2", _elementwise(2, *_FLOAT), is_function=True, cost=18)
+_define("nextafter", _elementwise(2, *_FLOAT), cost=8)
 _define("integer_pow", _elementwise(1, *_NUMBER), param_names=("y",))
 _define(
-    "sqrt rsqrt cbrt exp exp2 expm1 log log2 log1p logistic sin cos tan asin acos atan sinh cosh tanh "
-    "asinh acosh atanh erf erfc erf_inv lgamma digamma floor ceil round_even round_away trunc",
+    "rsqrt cbrt exp exp2 expm1 log log2 log1p logistic sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh "
+    "erf erfc erf_inv lgamma digamma",
     _elementwise(1, *_FLOAT),
+    is_function=True,
+    cost=18,
 )
-_define("fma quotient", _elementwise(3, *_FLOAT))
+_define("sqrt", _elementwise(1, *_FLOAT), cost=6)
+_define("floor ceil round_even round_away trunc", _elementwise(1, *_FLOAT))
+_define("fma", _elementwise(3, *_FLOAT))
+_define("quotient", _elementwise(3, *_FLOAT), cost=2)
 _define("is_finite", _elementwise(1, *_FLOAT, result=DType.bool))
 _define("lt le gt ge", _elementwise(2, *_ANY, result=DType.bool))
 _define("eq ne", _elementwise(2, *_ANY, result=DType.bool), commutative=True)
@@ -243,28 +253,27 @@ _define("population_count clz", _elementwise(1, *_INT))
 _define("select", _select)
 _define("convert", _convert, param_names=("dtype",))
 _define("bitcast", _bitcast, param_names=("dtype",))
-_define("load", _load, effects=frozenset({Effect.READ}))
-_define("store", _store, effects=frozenset({Effect.WRITE}))
-_define("accum", _accum, effects=frozenset({Effect.ACCUM}), param_names=("op",))
-_define("atomic", _atomic, effects=frozenset({Effect.READ, Effect.WRITE}), param_names=("op",))
-_define("cell", _cell, effects=frozenset({Effect.ALLOC}), param_names=("dtype", "shape"))
+_define("load", _load, Effect.READ, values=0, cost=2)
+_define("store", _store, Effect.WRITE, values=1, cost=2)
+_define("accum", _accum, Effect.ACCUM, param_names=("op",), values=1, cost=6)
+_define("atomic", _atomic, Effect.READ, Effect.WRITE, param_names=("op",), values=1, cost=40)
+_define("cell", _cell, Effect.ALLOC, param_names=("dtype", "shape"), cost=0)
 _define(
     "bound",
     _bound,
-    effects=frozenset({Effect.CHECK}),
+    Effect.CHECK,
     param_names=("size", "axis", "buffer", "shape"),
     remarks=frozenset({"axis", "buffer", "shape"}),
+    cost=0,
 )
-_define(
-    "check",
-    _check,
-    effects=frozenset({Effect.CHECK}),
-    param_names=("message",),
-    remarks=frozenset({"message"}),
-)
+_define("check", _check, Effect.CHECK, param_names=("message",), remarks=frozenset({"message"}))
 _define("for", _for, structured=True, param_names=("unroll",))
 _define("while", _while, structured=True)
 _define("if", _if, structured=True)
+
+
+FUNCTIONS = frozenset(name for name, p in PRIMITIVES.items() if p.is_function)
+"""Names of the primitives whose code is a polynomial and more."""
 
 
 def primitive(name: str) -> Primitive:

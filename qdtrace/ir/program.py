@@ -166,6 +166,11 @@ def ref_type(var: Atom) -> RefType:
     return var.type
 
 
+def is_local(atom: Atom) -> bool:
+    """True for a reference to memory of one iteration: a cell or a private array."""
+    return isinstance(atom.type, RefType) and atom.type.space is Space.LOCAL
+
+
 def is_global(atom: Atom) -> bool:
     """True for a reference to memory that all iterations share."""
     return isinstance(atom.type, RefType) and atom.type.space is Space.GLOBAL

@@ -19,9 +19,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from qdtrace.errors import VerifyError
-from qdtrace.ir.primitives import PRIMITIVES, Effect, IrTypeError
+from qdtrace.ir.primitives import PRIMITIVES, WRITES, IrTypeError
 from qdtrace.ir.printer import Printer, print_eqn
-from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var
+from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var, is_local
 from qdtrace.ir.types import DType, RefType, ScalarType, Space
 from qdtrace.ir.walk import free_vars, used_vars, walk_eqns, walk_task
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 _BLOCKS = {"for": 1, "while": 2, "if": 2}
 _OPTIONAL = frozenset({"unroll"})
-_WRITES = frozenset({Effect.WRITE, Effect.ACCUM})
 _INDEX = (DType.i32, DType.i64)
 
 
@@ -155,10 +154,10 @@ class _Verifier:
     def _check_head(self, task: Task) -> None:
         if not task.head:
             return
-        written = {e.invars[0] for e in walk_task(task) if e.primitive.effects & _WRITES}
+        written = {e.invars[0] for e in walk_task(task) if e.primitive.effects & WRITES}
         head = Block((), task.head)
         for eqn in walk_eqns(head):
-            if eqn.primitive.effects & _WRITES and not _is_cell(eqn.invars[0]):
+            if eqn.primitive.effects & WRITES and not is_local(eqn.invars[0]):
                 raise self._error("head", "a head writes no buffer", eqn)
         if not (used := [v for v in free_vars(task.body) if v not in self.program.params]):
             return
@@ -252,10 +251,10 @@ def _tainted(eqns: Sequence[Eqn], written: set[Atom]) -> set[Var]:
     tainted: set[Var] = set()
     for eqn in eqns:
         deep = list(_with_inner(eqn))
-        loads = any(e.primitive.name == "load" and e.invars[0] in written and not _is_cell(e.invars[0]) for e in deep)
+        loads = any(e.primitive.name == "load" and e.invars[0] in written and not is_local(e.invars[0]) for e in deep)
         if loads or any(v in tainted for v in used_vars(eqn)):
             tainted.update(eqn.outvars)
-            stored = [e.invars[0] for e in deep if e.primitive.effects & _WRITES]
+            stored = [e.invars[0] for e in deep if e.primitive.effects & WRITES]
             tainted.update(cell for cell in stored if isinstance(cell, Var))
     return tainted
 
@@ -264,7 +263,3 @@ def _with_inner(eqn: Eqn) -> Iterator[Eqn]:
     yield eqn
     for block in eqn.blocks:
         yield from walk_eqns(block)
-
-
-def _is_cell(atom: Atom) -> bool:
-    return isinstance(atom.type, RefType) and atom.type.space is Space.LOCAL

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from qdtrace.interpret.numpy_rules import apply_scalar
+from qdtrace.ir.primitives import PRIMITIVES
 from qdtrace.ir.program import Atom, Literal
 from qdtrace.ir.types import BOOL, ScalarType
 from qdtrace.passes.rewrite import RewriteOptions, RewritePass
@@ -23,12 +24,6 @@ from qdtrace.passes.rule_table import RuleSet
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_NAMES = """
-pow atan2 rsqrt cbrt exp exp2 expm1 log log2 log1p logistic sin cos tan asin acos atan sinh cosh tanh
-asinh acosh atanh erf erfc erf_inv lgamma digamma
-"""
-ROUNDED = frozenset(_NAMES.split())
-"""Primitives whose last bit depends on the library."""
 _TO_BOOL = frozenset(("lt", "le", "gt", "ge", "eq", "ne", "is_finite"))
 
 
@@ -46,7 +41,7 @@ def fold_all(name: str, operands: tuple[Atom, ...], params: Mapping[str, Any]) -
 
 def fold_exact(name: str, operands: tuple[Atom, ...], params: Mapping[str, Any]) -> Literal | None:
     """As `fold_all`, for primitives that give the same bits everywhere."""
-    return None if name in ROUNDED else fold_all(name, operands, params)
+    return None if PRIMITIVES[name].is_function else fold_all(name, operands, params)
 
 
 @dataclass(frozen=True)

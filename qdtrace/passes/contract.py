@@ -22,9 +22,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from qdtrace.analysis.accesses import ATOMIC, TaskAccesses, indices_of
+from qdtrace.analysis.accesses import ATOMIC, TaskAccesses
 from qdtrace.analysis.injectivity import Injectivity
 from qdtrace.ir.builder import Builder
+from qdtrace.ir.memory import indices_of
 from qdtrace.ir.primitives import PRIMITIVES
 from qdtrace.ir.program import Block, Eqn, Program, Task, Var, literal, ref_type
 from qdtrace.ir.types import I32, RefType, Space

@@ -19,8 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
-from qdtrace.analysis.effects import WRITES
-from qdtrace.ir.primitives import ACCUM_OPS, PRIMITIVES, Effect
+from qdtrace.ir.primitives import ACCUM_OPS, PRIMITIVES, WRITES, Effect
 from qdtrace.ir.program import Atom, Block, Eqn, Program, Task, Var
 from qdtrace.passes.base import Pass
 

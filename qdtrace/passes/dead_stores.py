@@ -30,11 +30,12 @@ from typing import TYPE_CHECKING, ClassVar
 from qdtrace.analysis.affine import AffineForms
 from qdtrace.analysis.effects import PURE, Access, access_of
 from qdtrace.analysis.place_table import LIMIT, SCAN, PlaceTable
-from qdtrace.analysis.places import Place, Places, References, is_private_memory, levels_of, places_in
+from qdtrace.analysis.places import Place, Places, References, levels_of, places_in
 from qdtrace.analysis.stored import filled_by
 from qdtrace.analysis.work import trip_count
+from qdtrace.ir.memory import READERS
 from qdtrace.ir.primitives import Effect
-from qdtrace.ir.program import Block, Eqn, Program, Task, Var
+from qdtrace.ir.program import Block, Eqn, Program, Task, Var, is_local
 from qdtrace.ir.walk import walk_task
 from qdtrace.passes.base import Pass
 
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
 _LOOKS = frozenset({Effect.READ, Effect.ACCUM})
-_READERS = frozenset({"load", "accum", "atomic"})
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def without_dead_stores(
         reads = reads_of(swept)
         if not per_task:
             live -= filled_by(swept) - reads
-        live |= {ref for ref in reads if not is_private_memory(ref)}
+        live |= {ref for ref in reads if not is_local(ref)}
         if note is not None:
             note(task, Borders(set(live), after, dropped))
         tasks.append(swept)
@@ -103,7 +103,7 @@ def _swept(task: Task, live: Collection[Var]) -> tuple[Task, list[Eqn]]:
     reads = reads_of(task)
     gone = {
         ref for ref in references.tracked & touched.writes
-        if ref not in live and not is_private_memory(ref) and (ref not in reads or references.is_private(ref))
+        if ref not in live and not is_local(ref) and (ref not in reads or references.is_private(ref))
     }  # fmt: skip
     # Nothing to find where nothing is touched twice.
     if not gone and all(len(references.accesses[ref]) < 2 for ref in touched.writes & references.tracked):
@@ -242,7 +242,7 @@ class _Sweeper:
     def _loop(self, eqn: Eqn, level: int) -> Eqn:
         touched = self._touched(eqn)
         after = self._taken(touched)
-        reads = places_in(self.places, eqn.blocks, _READERS)
+        reads = places_in(self.places, eqn.blocks, READERS)
         self._set({ref: self._around(after[ref], reads.get(ref, []), level) for ref in touched})
         body = self.block(eqn.blocks[-1], level + 1)
         entered = self._outside(self._taken(touched), level)

@@ -30,25 +30,22 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
-
 from qdtrace.analysis.affine import AffineForms
 from qdtrace.analysis.places import (
-    MEMORY,
     Meeting,
     Place,
     Places,
     References,
     is_comparable,
-    is_private_memory,
     levels_of,
 )
-from qdtrace.analysis.ranges import range_of_dtype
 from qdtrace.analysis.region_summary import Summaries, surely_runs
 from qdtrace.analysis.stored import FullBefore
 from qdtrace.ir.builder import Builder
+from qdtrace.ir.combining import identity
+from qdtrace.ir.memory import MEMORY
 from qdtrace.ir.primitives import PRIMITIVES, Effect
-from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var, literal, ref_type
+from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var, is_local, ref_type
 from qdtrace.ir.types import DType, RefType, Space
 from qdtrace.ir.walk import walk_eqns
 from qdtrace.passes.base import TaskPass
@@ -277,7 +274,7 @@ class _Walker:
         return self.fast_math or not dtype.is_float or op in ("min", "max")
 
     def _in_range(self, place: Place) -> bool:
-        if is_private_memory(place.ref):
+        if is_local(place.ref):
             return False
         ends = [self.ranges.of(a) for a in place.indices]
         return all(low >= 0 and high < n for (low, high), n in zip(ends, ref_type(place.ref).shape, strict=True))
@@ -318,7 +315,7 @@ def _around(loop: Eqn, carried: list[_Carried]) -> list[Eqn]:
 def _before(builder: Builder, carried: list[_Carried]) -> None:
     for c in carried:
         if c.op:
-            builder.store(c.cell, neutral(c.op, c.cell.dtype))
+            builder.store(c.cell, identity(c.op, c.cell.dtype))
         elif c.loads:
             builder.store(c.cell, builder.load(c.place.ref, *c.place.indices, hint=c.cell.hint))
 
@@ -330,15 +327,3 @@ def _after(builder: Builder, carried: list[_Carried]) -> None:
             builder.accum(c.place.ref, value, *c.place.indices, op=c.op)
         else:
             builder.store(c.place.ref, value, *c.place.indices)
-
-
-def neutral(op: str, dtype: DType) -> Literal:
-    """What an accumulation may combine with any value without changing it; for floats that is -0.0 in a sum."""
-    if dtype is DType.bool:
-        return literal(op in ("mul", "min"), dtype)
-    if op in ("add", "mul"):
-        return literal(1 if op == "mul" else -0.0 if dtype.is_float else 0, dtype)
-    if dtype.is_float:
-        return literal(np.inf if op == "min" else -np.inf, dtype)
-    low, high = range_of_dtype(dtype)
-    return literal(high if op == "min" else low, dtype)

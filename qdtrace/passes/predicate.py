@@ -32,7 +32,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.affine import AffineForms
-from qdtrace.analysis.cost import FUNCTIONS, eqn_size
+from qdtrace.analysis.cost import eqn_size
 from qdtrace.analysis.effects import task_access
 from qdtrace.analysis.stored import FullBefore
 from qdtrace.analysis.uniformity import analyse_uniformity
@@ -139,7 +139,7 @@ class _Predicator:
     def _is_allowed(self, eqn: Eqn) -> bool:
         """Cannot fail, and costs what it is said to."""
         if not eqn.primitive.effects:
-            return eqn.primitive.name not in FUNCTIONS
+            return not eqn.primitive.is_function
         ref, *indices = eqn.invars
         if ref in self._written or not load_cannot_fail(eqn, self._full, self._ranges):
             return False

@@ -22,29 +22,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from qdtrace.ir.primitives import PRIMITIVES
-from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var, literal, ref_type
-from qdtrace.ir.types import DType, ScalarType, Space
+from qdtrace.ir.combining import combining
+from qdtrace.ir.memory import indices_of
+from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var, is_local, literal, ref_type
+from qdtrace.ir.types import ScalarType
 from qdtrace.passes.base import TaskPass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from qdtrace.ir.primitives import Primitive
 
 SLOT_LIMIT = 256
 """Elements of the largest private array that is promoted: the scalar budget of one value."""
-
-_COMBINE = {op: PRIMITIVES[op] for op in ("add", "mul", "min", "max")}
-_COMBINE_BOOL = {op: PRIMITIVES[name] for op, name in (("add", "or"), ("max", "or"), ("mul", "and"), ("min", "and"))}
-"""The sum of two truth values is `or`, the product `and`."""
-_VALUES = {"load": 0, "store": 1, "accum": 1}
-"""Operands between the reference and its indices."""
-
-
-def combining(op: str, dtype: DType) -> Primitive:
-    """The primitive that an accumulation applies to the old and the new value."""
-    return (_COMBINE_BOOL if dtype is DType.bool else _COMBINE)[op]
 
 
 @dataclass(frozen=True)
@@ -86,12 +75,11 @@ class _Slots:
 
     def of(self, eqn: Eqn) -> int | None:
         """The slot that a load, store or accumulation refers to."""
-        values = _VALUES.get(eqn.primitive.name)
-        if values is None or eqn.invars[0] not in self.cells:
+        if eqn.primitive.values is None or eqn.invars[0] not in self.cells:
             return None
         cell = eqn.invars[0]
         assert isinstance(cell, Var)
-        return self.number.get((cell, _flat_index(cell, eqn.invars[1 + values :])))  # type: ignore[arg-type]
+        return self.number.get((cell, _flat_index(cell, indices_of(eqn))))  # type: ignore[arg-type]
 
     def _collect(self, body: Block) -> None:
         rejected: set[Var] = set()
@@ -103,18 +91,16 @@ class _Slots:
                 if name == "cell":
                     if ref_type(eqn.outvars[0]).size <= SLOT_LIMIT:
                         self.cells.add(eqn.outvars[0])
-                elif (values := _VALUES.get(name)) is not None:
+                elif eqn.primitive.values is not None:
                     cell = eqn.invars[0]
                     assert isinstance(cell, Var)
-                    if ref_type(cell).space is not Space.LOCAL:
+                    if not is_local(cell):
                         continue
-                    flat = _flat_index(cell, eqn.invars[1 + values :])
+                    flat = None if name == "atomic" else _flat_index(cell, indices_of(eqn))
                     if flat is None:
                         rejected.add(cell)
                     else:
                         self.number.setdefault((cell, flat), len(self.number))
-                elif name == "atomic":
-                    rejected.add(eqn.invars[0])  # type: ignore[arg-type]
                 elif name == "while":
                     rejected |= _stored_outside(eqn.blocks[0])
                 pending += eqn.blocks

@@ -18,10 +18,10 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from qdtrace.analysis.effects import PURE, WRITES, Access, access_of
+from qdtrace.analysis.effects import PURE, Access, access_of
 from qdtrace.analysis.ranges import Ranges
 from qdtrace.ir.builder import result_types
-from qdtrace.ir.primitives import PRIMITIVES, Primitive
+from qdtrace.ir.primitives import PRIMITIVES, WRITES, Primitive
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Loc, Task, Var, literal
 from qdtrace.ir.types import BOOL, DType
 from qdtrace.passes.base import TaskPass

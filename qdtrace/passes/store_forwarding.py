@@ -37,11 +37,12 @@ from qdtrace.analysis.affine import AffineForms
 from qdtrace.analysis.effects import PURE, Access, access_of
 from qdtrace.analysis.place_table import SCAN, PlaceTable
 from qdtrace.analysis.places import Place, Places, References, places_in
+from qdtrace.ir.combining import combining
+from qdtrace.ir.memory import WRITERS
 from qdtrace.ir.primitives import PRIMITIVES
 from qdtrace.ir.program import Atom, Block, Eqn, Program, Task, Var
 from qdtrace.ir.types import ScalarType
 from qdtrace.passes.base import TaskPass
-from qdtrace.passes.promote_cells import combining
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
 
     Note = Callable[[str, Eqn, "list[tuple[Place, Atom | None]]"], None]
 
-_WRITERS = frozenset({"store", "accum", "atomic"})
 _LOAD, _STORE = PRIMITIVES["load"], PRIMITIVES["store"]
 
 
@@ -268,7 +268,7 @@ class _Forwarder:
         invars = self._atoms(eqn.invars)
         writes = self.access.get(eqn, PURE).writes
         if any(ref in self.facts for ref in touched if ref in writes):
-            for ref, written in places_in(self.places, eqn.blocks, _WRITERS).items():
+            for ref, written in places_in(self.places, eqn.blocks, WRITERS).items():
                 facts = self.facts.get(ref)
                 if facts is None:
                     continue

@@ -32,8 +32,8 @@ from typing import ClassVar
 from qdtrace.analysis.cost import code_size, eqn_size
 from qdtrace.analysis.work import trip_count
 from qdtrace.ir.copies import copied_atoms, copy_eqns
-from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var, literal, ref_type
-from qdtrace.ir.types import Space
+from qdtrace.ir.memory import indices_of
+from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var, is_local, literal, ref_type
 from qdtrace.ir.walk import walk_eqns
 from qdtrace.passes.base import TaskPass
 from qdtrace.passes.promote_cells import SLOT_LIMIT
@@ -49,8 +49,6 @@ ASKED_BUDGET = 4096
 """Operations of all copies of a loop that the user wants unrolled."""
 TASK_LIMIT = 8192
 """Operations that no task is made larger than."""
-_VALUES = {"load": 1, "store": 2, "accum": 2}
-"""Position of the first index."""
 
 
 @dataclass(frozen=True)
@@ -89,11 +87,9 @@ class _Apart:
             if name == "cell":
                 if ref_type(eqn.outvars[0]).size <= SLOT_LIMIT:
                     self.arrays.add(eqn.outvars[0])
-            elif name in _VALUES:
-                if not self._all_known(eqn.invars[_VALUES[name] :]):
+            elif eqn.primitive.values is not None:
+                if name == "atomic" or not self._all_known(indices_of(eqn)):
                     self._rejected.add(eqn.invars[0])
-            elif name == "atomic":
-                self._rejected.add(eqn.invars[0])
             elif name == "for" and (trip_count(*eqn.invars[:3]) or APART_TRIPS + 1) <= APART_TRIPS:
                 self.known.add(eqn.blocks[0].params[0])
             elif not eqn.blocks and self._all_known(eqn.invars):
@@ -155,7 +151,7 @@ class _Unroller:
                 return False
             if name == "while" or (name == "for" and not self._ends_up_constant(eqn)):
                 return False
-            if name in _VALUES and ref_type(eqn.invars[0]).space is Space.LOCAL:
+            if eqn.primitive.values is not None and is_local(eqn.invars[0]):
                 takes_apart |= eqn.invars[0] in self._apart.arrays
         if takes_apart and trips <= APART_TRIPS and total <= APART_BUDGET:
             return True

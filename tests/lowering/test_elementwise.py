@@ -7,9 +7,9 @@ import pytest
 
 from lowering.llvm.arithmetic import RULES
 from lowering.llvm.options import EmitOptions
-from qdtrace.analysis.cost import FUNCTIONS as MATHS
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.builder import Builder, ref_var
+from qdtrace.ir.primitives import FUNCTIONS as MATHS
 from qdtrace.ir.primitives import PRIMITIVES, IrTypeError
 from qdtrace.ir.program import Program, Var
 from qdtrace.ir.types import DType, ScalarType

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from qdtrace.interpret.reference import evaluate
+from qdtrace.ir.combining import identity
 from qdtrace.ir.equal import programs_equal
 from qdtrace.ir.syntax import literal_text
 from qdtrace.ir.types import DType
-from qdtrace.passes.loop_places import PLACES, LoopPlaces, neutral
+from qdtrace.passes.loop_places import PLACES, LoopPlaces
 from tests.passes.harness import arguments, assert_same_results, check, parsed, unchanged
 
 exact = LoopPlaces()
@@ -433,7 +434,7 @@ def test_the_neutral_value_changes_nothing(dtype: DType, op: str) -> None:
     args = [np.array([float(v) for v in values]).astype(dtype.numpy)]
     before = f"program p(x: ref[{dtype.value},{len(values)}])\n  serial\n"
     after = before
-    text = neutral(op, dtype)
+    text = identity(op, dtype)
     for k in range(len(values)):
         after += f"    accum[op={op}] x {literal_text(text)} {k}:i32\n"
         before += f"    a{k}: {dtype.value} = load x {k}:i32\n"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from qdtrace.ir.primitives import FUNCTIONS
 from qdtrace.ir.program import Block, Eqn
-from qdtrace.passes.constant_folding import ROUNDED
 from qdtrace.passes.rule_table import RuleTable
 from qdtrace.passes.rules.match import same
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 TABLE = RuleTable()
 SPECULATED = 6
 """Cheap equations that both branches of an `if` may hold together to be computed always."""
-_COSTLY = ROUNDED | {"div", "rem", "sqrt", "integer_pow", "fma", "quotient"}
+_COSTLY = FUNCTIONS | {"div", "rem", "sqrt", "integer_pow", "fma", "quotient"}
 
 
 @TABLE.rule("for while", stage="before")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qdtrace.errors import UnsupportedError
+from qdtrace.ir.combining import ON_BOOL
 from qdtrace.ir.types import DType
 from qdtrace.trace.importer import complexes
 from qdtrace.trace.importer.registry import PLACED, RESULT_TYPE, rule
@@ -32,7 +33,6 @@ _WITH_ACCURACY = frozenset(
 )  # fmt: skip
 _OTHER_NAME = {"add_any": "add"}
 ACCURACY = "it is a wish that XLA's code for the CPU leaves aside"
-_ON_BOOL = {"add": "or", "mul": "and", "max": "or", "min": "and"}
 
 
 def per_element(
@@ -73,7 +73,7 @@ def _is_complex(aval: Any) -> bool:
 
 
 def _direct(name: str) -> Callable[..., Value]:
-    on_bool = _ON_BOOL.get(name, name)
+    on_bool = ON_BOOL.get(name, name)
 
     def run(imp: Importer, eqn: Any, *values: Value) -> Value:
         aval = eqn.outvars[0].aval

@@ -13,8 +13,8 @@ import numpy as np
 
 from qdtrace.errors import TraceValueError
 from qdtrace.ir.builder import scalar_var
-from qdtrace.ir.program import Literal, ref_type
-from qdtrace.ir.types import DType, Space
+from qdtrace.ir.program import Literal, is_local
+from qdtrace.ir.types import DType
 from qdtrace.trace import compat
 from qdtrace.trace.importer.bounds import checked
 from qdtrace.trace.importer.indexing import each
@@ -313,7 +313,7 @@ def accum(
     """Combines into elements."""
     var = _handle(imp, handle)
     place = _place(imp, var, slices, indices)
-    local = ref_type(var).space is Space.LOCAL
+    local = is_local(var)
 
     def one(i: Sequence[Any]) -> None:
         element, at = imp.element(value, i if value.ndim else ()), place.at(i)

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from qdtrace.ir.combining import ON_BOOL, identity
 from qdtrace.ir.types import DType
 from qdtrace.trace.importer import complexes
 from qdtrace.trace.importer.memory import UNROLL
 from qdtrace.trace.importer.registry import PLACED, rule
-from qdtrace.trace.importer.scalars import FALSE, TRUE, constant, integer
+from qdtrace.trace.importer.scalars import constant, integer
 from qdtrace.trace.importer.structural import move_last, permute
 from qdtrace.trace.importer.values import MemoryArray, Value, array_of, is_pair, rank0
 
@@ -35,23 +36,13 @@ def combiner(imp: Importer, name: str, aval: Any) -> Combine:
     if is_pair(aval):
         return lambda a, b: complexes.binary(imp, name, a, b)
     if aval.dtype == np.bool_:
-        name = {"add": "or", "mul": "and", "max": "or", "min": "and"}.get(name, name)
+        name = ON_BOOL.get(name, name)
     return lambda a, b: imp.op(name, a, b)
 
 
 def neutral(name: str, dtype: DType) -> Any:
-    """The element that changes nothing."""
-    if dtype is DType.bool:
-        return TRUE if name in ("and", "min", "mul") else FALSE
-    if name in ("max", "min"):
-        if dtype.is_float:
-            value: Any = -np.inf if name == "max" else np.inf
-        else:
-            info = np.iinfo(dtype.numpy)
-            value = info.min if name == "max" else info.max
-    else:
-        value = {"add": 0, "mul": 1, "or": 0, "xor": 0, "and": -1}[name]
-    return constant(np.asarray(value).astype(dtype.numpy)[()])
+    """What a reduction begins with: what changes nothing, but 0.0 for sums, as in JAX."""
+    return constant(dtype.numpy.type(0)) if name == "add" else constant(identity(name, dtype).value)
 
 
 def zero_of(aval: Any, imp: Importer) -> Any:
