@@ -260,11 +260,11 @@ class CodeMap:
     def iterates_over_call(self, loop: int, function: str) -> bool:
         """True when the `for` goes directly over a call `function(...)` or `a.function(...)`."""
         call = loop - 2
-        if loop < 3 or self.opname(loop - 1) != "GET_ITER" or self.opname(call) != "CALL":
+        if loop < 3 or self.opname(loop - 1) != "GET_ITER" or self.opname(call) not in ("CALL", "CALL_KW"):
             return False
         if any(self.target(k) == loop - 1 for k in range(loop)):
             return False  # one of several
-        needed = 2 + (self.instructions[call].arg or 0)
+        needed = 2 + (self.opname(call) == "CALL_KW") + (self.instructions[call].arg or 0)
         position = call - (self.opname(call - 1) == "PRECALL")
         while needed > 0 and position > 0:
             position -= 1

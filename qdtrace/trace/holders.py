@@ -10,6 +10,7 @@ import array
 import collections
 import contextvars
 import functools
+import inspect
 import io
 import itertools
 import operator
@@ -424,6 +425,17 @@ def is_own(made: type | types.ModuleType) -> bool:
     module = sys.modules.get(made.__module__) if isinstance(made, type) else made
     own = module is None or module.__name__ == "__main__" or module.__spec__ is None  # made by hand, or in a notebook
     return is_own_code(getattr(module, "__file__", None) or ("" if own else "<built-in>"))
+
+
+def is_jitted(value: Any) -> bool:
+    """True for a function of the user under `jax.jit`."""
+    if type(value) is not type(_JITTED):
+        return False
+    code = getattr(inspect.unwrap(value), "__code__", None)
+    return code is not None and is_own_code(code.co_filename)
+
+
+_JITTED = jax.jit(abs)
 
 
 @functools.lru_cache(maxsize=4096)

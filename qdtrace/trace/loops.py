@@ -100,6 +100,7 @@ class Loop:
         told = {"where": region.name, "loc": region.loc, "parallel": region.parallel, "changes": changes}
         index = emit(markers.again_p, self._first_index(), uid=region.uid, **told)
         context.watching, context.again = False, (region, changes)
+        context.state.forget_helpers()
         yield from self._trip(context, region, self._begin_again(region, index))
         context.watching, context.again = True, None
         emit(markers.again_end_p, uid=region.uid, grown=context.state.restore())

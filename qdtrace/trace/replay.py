@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.errors import QdError
-from qdtrace.trace import compat, markers, reports
-from qdtrace.trace.same import Comparison, Difference, constants, without_second_trips
+from qdtrace.trace import compat, reports
+from qdtrace.trace.same import Comparison, Difference, constants, regions_in, without_second_trips
 from qdtrace.trace.source import eqn_loc, traceback_loc
 
 if TYPE_CHECKING:
@@ -45,11 +45,11 @@ def check_suspects(context: TraceContext, first: Replay, trace_again: Callable[[
 
     `trace_again` traces the function without the regions of these keys.
     """
-    opened = {e.params["uid"] for e in first.eqns if e.primitive in markers.BEGINS}
-    suspects = sorted((s for s in context.suspects if s.region.uid in opened), key=lambda s: s.region.uid)
+    suspects = sorted(context.suspects, key=lambda s: s.region.uid)
 
     def replay(left_out: Mapping[Any, int]) -> Replay:
         context.state.restore()  # each starts with what the first trace left
+        context.state.forget_helpers()
         return trace_again(left_out)
 
     try:
@@ -101,10 +101,10 @@ def _check(
 def _difference(one: Replay, two: Replay, group: Sequence[Suspect], noise: Container[int] = ()) -> Difference | None:
     """Where two traces part, the second one without the regions of the group."""
     mine, theirs = compat.open_jaxpr(one.closed), compat.open_jaxpr(two.closed)
-    comparison = Comparison(constants(one.closed), constants(two.closed))
+    left_out = frozenset(one.uids[s.region.key] for s in group if s.region.key in one.uids)
+    comparison = Comparison(constants(one.closed), constants(two.closed), left_out)
     comparison.pair(mine.invars, theirs.invars)
-    eqns = _leave_out(one.eqns, {one.uids[s.region.key] for s in group if s.region.key in one.uids})
-    found = comparison.equations(eqns, two.eqns, noise)
+    found = comparison.equations(one.eqns, two.eqns, noise)
     if found is not None:
         return found
     same = len(mine.outvars) == len(theirs.outvars) and all(map(comparison.same_atom, mine.outvars, theirs.outvars))
@@ -113,8 +113,8 @@ def _difference(one: Replay, two: Replay, group: Sequence[Suspect], noise: Conta
 
 def _error_at(found: Difference, first: Replay, group: Sequence[Suspect]) -> TraceValueError:
     at = next((k for k, e in enumerate(first.eqns) if e is found.one), len(first.eqns))
-    begins = {e.params["uid"]: k for k, e in enumerate(first.eqns) if e.primitive in markers.BEGINS}
-    before = [s for s in group if begins[s.region.uid] < at]
+    begins = {uid: k for k, e in enumerate(first.eqns) for uid in regions_in(e)}
+    before = [s for s in group if begins.get(s.region.uid, at) < at]
     places = (eqn_loc(e) for e in (found.one, found.two) if e is not None)
     kinds = ("traced", "buffer") if found.is_reference else ("static", "traced")
     return _error(before[-1] if before else group[0], kinds, next((p for p in places if p is not None), None), [])
@@ -129,20 +129,3 @@ def _error(suspect: Suspect, kinds: tuple[str, ...], loc: Loc | None, notes: lis
 def _text(error: Exception) -> str:
     first = (str(error).splitlines() or [""])[0]
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
-
-
-def _leave_out(eqns: Sequence[JaxprEqn], uids: set[int]) -> Sequence[JaxprEqn]:
-    """The equations without those of the regions."""
-    if not uids:
-        return eqns
-    kept: list[JaxprEqn] = []
-    inside: int | None = None
-    for eqn in eqns:
-        uid = eqn.params.get("uid")
-        if inside is None and eqn.primitive in markers.BEGINS and uid in uids:
-            inside = uid
-        elif inside is None:
-            kept.append(eqn)
-        elif eqn.primitive in markers.ENDS and uid == inside:
-            inside = None
-    return kept

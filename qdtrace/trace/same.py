@@ -42,23 +42,55 @@ class Difference:
 class Comparison:
     """Pairs the variables of two traces."""
 
-    def __init__(self, one: Mapping[Var, Any] | None = None, two: Mapping[Var, Any] | None = None) -> None:
+    def __init__(
+        self,
+        one: Mapping[Var, Any] | None = None,
+        two: Mapping[Var, Any] | None = None,
+        left_out: frozenset[int] = frozenset(),
+    ) -> None:
         self.pairs: dict[Var, Var] = {}
         self._one = one or {}
         self._two = two or {}
         """Constant variables with their values."""
+        self._left_out = left_out
+        """Regions of the first trace (by uid) that the second one does not have."""
+        self._free: tuple[set[Var], set[Var]] = set(), set()
+        """Inputs that may be paired as they are met."""
 
     def equations(
         self, one: Sequence[JaxprEqn], two: Sequence[JaxprEqn], ignored: Container[int] = ()
     ) -> Difference | None:
         """The first difference, but for operands of those of `one` that are ignored (by identity)."""
-        for a, b in zip_longest(one, two):
+        for a, b in zip_longest(_without_regions(one, self._left_out), two):
+            if a is not None and b is not None and self._left_out and not self._left_out.isdisjoint(regions_in(a)):
+                found = self._inner(a, b)
+                if found is not None:
+                    return found
+                self.pair(a.outvars, b.outvars)
+                continue
             if a is None or b is None or not self._same_operation(a, b):
                 return Difference(a, b)
             for x, y in zip(a.invars, b.invars, strict=True):
                 if not self.same_atom(x, y) and id(a) not in ignored:
                     return Difference(a, b, isinstance(x, Var) or isinstance(y, Var))
             self.pair(a.outvars, b.outvars)
+        return None
+
+    def _inner(self, a: JaxprEqn, b: JaxprEqn) -> Difference | None:
+        """Of control flow that holds a region which is left out, so that it may capture fewer values."""
+        if a.primitive is not b.primitive or len(a.outvars) != len(b.outvars):
+            return Difference(a, b)
+        for x, y in zip(compat.inner_jaxprs(a), compat.inner_jaxprs(b), strict=True):
+            mine, theirs = compat.open_jaxpr(x), compat.open_jaxpr(y)
+            if mine is theirs:
+                continue  # JAX has kept the first trace
+            inner = Comparison(constants(x), constants(y), self._left_out)
+            inner._free = set(mine.invars), set(theirs.invars)
+            found = inner.equations(without_second_trips(mine.eqns), without_second_trips(theirs.eqns))
+            if found is not None:
+                return found
+            if not all(map(inner.same_atom, mine.outvars, theirs.outvars)):
+                return Difference(a, b)
         return None
 
     def pair(self, one: Sequence[Var], two: Sequence[Var]) -> None:
@@ -72,6 +104,10 @@ class Comparison:
         if x in self.pairs:
             return self.pairs[x] is y
         if x is y:
+            return True
+        if x in self._free[0] and y in self._free[1] and x.aval == y.aval:
+            self._free[1].discard(y)
+            self.pairs[x] = y
             return True
         return x in self._one and y in self._two and _same_value(self._one[x], self._two[y])
 
@@ -121,6 +157,34 @@ def without_second_trips(eqns: Sequence[JaxprEqn]) -> Sequence[JaxprEqn]:
             skipped = False
         elif not skipped:
             kept.append(eqn)
+    return kept
+
+
+def regions_in(eqn: JaxprEqn) -> set[int]:
+    """Regions that the equation begins, or holds in an inner jaxpr, by uid."""
+    if eqn.primitive in markers.BEGINS:
+        return {eqn.params["uid"]}
+    found: set[int] = set()
+    if compat.has_markers(eqn.effects):
+        for jaxpr in compat.inner_jaxprs(eqn):
+            for inner in compat.open_jaxpr(jaxpr).eqns:
+                found |= regions_in(inner)
+    return found
+
+
+def _without_regions(eqns: Sequence[JaxprEqn], uids: frozenset[int]) -> Sequence[JaxprEqn]:
+    if not uids:
+        return eqns
+    kept: list[JaxprEqn] = []
+    inside: int | None = None
+    for eqn in eqns:
+        uid = eqn.params.get("uid")
+        if inside is None and eqn.primitive in markers.BEGINS and uid in uids:
+            inside = uid
+        elif inside is None:
+            kept.append(eqn)
+        elif eqn.primitive in markers.ENDS and uid == inside:
+            inside = None
     return kept
 
 

@@ -24,6 +24,7 @@ from qdtrace.trace.holders import (
     Holder,
     Namespace,
     holder_of,
+    is_jitted,
     is_own,
     is_own_code,
 )
@@ -71,6 +72,7 @@ class State:
         """Objects that were looked into, by identity; they are kept alive, so that the identity stays theirs."""
         self._entries: list[_Entry] = []
         self._spaces: dict[int, Namespace] = {}
+        self._helpers: list[Any] = []
         self._codes: set[tuple[int, CodeType]] = set()
         self._log: list[tuple[int, _Entry, Change]] = []
         self._time = 0
@@ -117,6 +119,11 @@ class State:
             self._log.clear()
         return list(dict.fromkeys(changes)), blind
 
+    def forget_helpers(self) -> None:
+        """Lets `jax.jit` run the user's functions again, of which it keeps the first trace."""
+        for helper in self._helpers:
+            helper.clear_cache()
+
     def identities(self) -> set[int]:
         """Of everything that the watched objects hold."""
         return {id(v) for e in self._entries for v in e.content[1]}
@@ -124,8 +131,9 @@ class State:
     def settle(self) -> None:
         """At the end of the trace: takes what the objects hold now as what `restore` puts back, drops traced values."""
         self._compare()
-        kept = self._entries.copy()
+        kept, helpers = self._entries.copy(), self._helpers.copy()
         self._forget()
+        self._helpers += helpers
         for entry in kept:
             keys, values = entry.content
             entry.content = keys, [v if kind_of(v) == "static" else _LEFT for v in values]
@@ -149,7 +157,7 @@ class State:
     # -- finding objects -------------------------------------------------------------------------------------------
 
     def _forget(self) -> None:
-        for held in (self._known, self._entries, self._spaces, self._codes, self._log):
+        for held in (self._known, self._entries, self._spaces, self._codes, self._helpers, self._log):
             held.clear()
         self._items = self._after_rebuild = 0
 
@@ -169,6 +177,8 @@ class State:
                 self._entries.append(entry)
             if holder is not OPAQUE:
                 work.extend(self._parts(entry))
+            if is_jitted(value):
+                self._helpers.append(value)
             if holder is FUNCTION:
                 self._add_function(value, work)
             elif type(value).__module__ != "builtins":

@@ -1,12 +1,16 @@
+# ruff: noqa: B023
 """Python state that a body carries is refused wherever it hides, and state that it does not carry is accepted."""
 
 from __future__ import annotations
 
 import re
+import types
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
 import qdtrace as qd
 from qdtrace.errors import TraceValueError
@@ -77,3 +81,101 @@ def test_state_of_a_mapped_function() -> None:
 
 
 LOG: list[int] = []
+
+
+def in_a_scan(x):
+    for i in qd.range(8):
+
+        def step(k, c):
+            s = types.SimpleNamespace(v=1.0)
+            with qd.when(c > 3):
+                s.v = 2.0
+            return c + s.v
+
+        x[i] = lax.fori_loop(0, 3, step, x[i])
+    return x
+
+
+def in_a_branch(x):
+    for i in qd.range(8):
+        s = types.SimpleNamespace(v=1.0)
+
+        def up(v):
+            with qd.when(v > 5):
+                s.v = x[0] * 0 + 2.0
+                s.v = 2.0
+            return v * s.v
+
+        x[i] = lax.cond(x[i] > 3, up, lambda v: v, x[i])
+    return x
+
+
+def in_a_scan_and_back(x):
+    for i in qd.range(8):
+
+        def step(k, c):
+            s = types.SimpleNamespace(v=1.0)
+            with qd.when(c > x[0] + 3):
+                s.v = 2.0
+            s.v = 1.0
+            return c + s.v
+
+        x[i] = lax.fori_loop(0, 3, step, x[i])
+    return x
+
+
+def in_a_cached_helper(x):
+    s = types.SimpleNamespace(v=1.0)
+
+    @jax.jit
+    def grow(v):
+        s.v += 1
+        return v * s.v
+
+    for i in qd.range(8):
+        x[i] = grow(x[i])
+    return x
+
+
+def set_in_a_cached_helper(x):
+    @jax.jit
+    def grow(v):
+        s = types.SimpleNamespace(v=1.0)
+        with qd.when(v > 3):
+            s.v = 2.0
+        return v * s.v
+
+    for i in qd.range(8):
+        x[i] = grow(x[i])
+    return x
+
+
+def tables_on_demand(x):
+    tables = {}
+
+    def table():
+        if "t" not in tables:
+            tables["t"] = np.ones(3, np.float32)
+        return tables["t"]
+
+    for i in qd.range(8):
+        x[i] = lax.fori_loop(0, 1, lambda k, c: c + jnp.asarray(table())[k], x[i])
+    return x
+
+
+@pytest.mark.parametrize(
+    ("function", "text"),
+    [
+        (in_a_scan, "`s.v` is set under qd.when and read after it"),
+        (in_a_branch, "`s.v` is set under qd.when and read after it"),
+        (in_a_cached_helper, "`s.v` would carry a value from one iteration of the qd.range to the next"),
+        (set_in_a_cached_helper, "`s.v` is set under qd.when and read after it"),
+    ],
+)
+def test_state_in_functions_that_jax_traces(refusal, function, text) -> None:
+    assert refusal(TraceValueError, function, X).splitlines()[0] == text
+
+
+def test_clean_functions_that_jax_traces() -> None:
+    for function, expected in [(in_a_scan_and_back, X + 3), (tables_on_demand, X + 1)]:
+        assert np.array_equal(qd.jit(function, options={"debug": True})(X), expected)
