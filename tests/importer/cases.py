@@ -56,7 +56,12 @@ I = np.array([-2, 7, 3], np.int32)  # noqa: E741 - indices, some of them out of 
 OUTSIDE = np.array([[-7, 2], [-2, 7], [9, 4]], np.int32)
 SQUARE = _floats(3, 3) + 2 * np.eye(3, dtype=np.float32)
 SYMMETRIC = SQUARE + SQUARE.transpose(0, 2, 1)
+TRIANGLE = np.triu(SQUARE) + np.diag([0, 1, 2]).astype(np.float32)
 KEYS = RNG.integers(0, 2**32, (ROWS, 2), dtype=np.uint32)
+
+
+def _eig(a: Any, left: bool, right: bool) -> Any:
+    return lax.linalg.eig(a, compute_left_eigenvectors=left, compute_right_eigenvectors=right)
 
 
 # Elementwise.
@@ -289,6 +294,12 @@ case("tridiagonal", lambda a: lax.linalg.tridiagonal(a, lower=True)[1:], SYMMETR
 for _by in (1.0, 2.0):
     case("symmetric_product", lambda a, b=_by: lax.linalg.symmetric_product(a, a, alpha=b, symmetrize_output=True), M)
     case("symmetric_product", lambda a, b=_by: lax.linalg.symmetric_product(a, a, beta=b, symmetrize_output=True), M)
+for _left in (False, True):
+    for _right in (False, True):
+        case("eig", lambda a, f=_left, r=_right: [jnp.abs(v) for v in _eig(a, f, r)], TRIANGLE)
+    case("schur", lambda a, f=_left: jnp.abs(lax.linalg.schur(a, compute_schur_vectors=f)[0]), TRIANGLE + 0j)
+for _function in (jnp.sin, jnp.cos):
+    case("custom_vmap_call", jax.custom_batching.sequential_vmap(_function), V)
 
 # Windows, convolutions, transforms, samples.
 _ADD, _OWN = (0.0, lax.add), (0.0, lambda a, b: a + b + a * b)

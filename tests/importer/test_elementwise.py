@@ -176,11 +176,41 @@ def test_complex_arithmetic():
     check(lambda a, b: (a + b, a - b, a * b, a / b, -a, jnp.conj(a), a.real, b.imag, jnp.abs(a), a == a, a != b), z, w)
 
 
-@pytest.mark.parametrize("name", ["exp", "log", "sqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh", "square", "sign",
-                                  "log1p", "expm1", "reciprocal", "angle"])  # fmt: skip
+COMPLEX = (
+    "exp", "log", "sqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh", "log1p", "expm1", "arcsin", "arccos", "arctan",
+    "arcsinh", "arccosh", "arctanh", "exp2", "log2",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*COMPLEX, "square", "sign", "reciprocal", "angle"])
 def test_complex_functions(name):
     z = (X[:, 0] + 1j * Y[:, 0]).astype(np.complex64)
     check(getattr(jnp, name), z)
+
+
+# off the axes; at a zero beside an infinity, far out, and beside the unit circle, where a logarithm is small
+FAR = np.array(
+    [2 - 1j, -3 + 0.5j, 90j, -90j, 90, -90, 1 + 1e-4j, -1 + 1e-4j, 1e-4 + 1j, 1e15 + 1e15j, 1e-4 - 1e-4j]
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COMPLEX)
+def test_complex_functions_keep_their_digits(name):
+    z = FAR.astype(np.complex64)
+    (got,) = imported(getattr(jnp, name), z)(z)
+    with np.errstate(all="ignore"):
+        want = getattr(np, name)(z.astype(complex)).astype(np.complex64)
+        error = np.abs(got - want)
+    finite = np.isfinite(want)
+    assert np.all(error[finite] <= 64 * np.finfo(np.float32).eps * np.abs(want)[finite])
+    # an exponential of a large number overflows in f32 alone, in the same quadrant
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+
+
+def test_logistic_of_complex_numbers_far_out():
+    z = np.array([-80 + 1j, 80 - 2j, -5 - 3j, 0.5 + 0.1j], np.complex64)
+    (got,) = imported(jax.nn.sigmoid, z)(z)
+    np.testing.assert_allclose(got, 1 / (1 + np.exp(-z.astype(complex))), rtol=1e-5)
 
 
 def test_complex_powers_and_structure():

@@ -22,6 +22,10 @@ from tests.importer.harness import check, imported
 X = np.ones((2, 4), np.float32)
 
 
+def unseeded(x):
+    return jax.lax.rng_uniform(x[0], x[1], (4,))  # unseeded
+
+
 def schur_of(x):
     return jax.lax.linalg.schur(x[:, None] * x)  # schur
 
@@ -80,11 +84,20 @@ def line_of(marker: str) -> int:
 
 
 def test_unknown_primitive():
+    assert text_of(unseeded, X) == (
+        "the JAX primitive `rng_uniform` has no import rule\n"
+        f"  at here.py:{line_of('unseeded')} in unseeded\n"
+        "      return jax.lax.rng_uniform(x[0], x[1], (4,))  # unseeded\n"
+        "help: compute it outside of the loop, or teach it: qd.def_import_rule('rng_uniform', jnp_function)"
+    )
+
+
+def test_real_schur_form():
     assert text_of(schur_of, X) == (
-        "the JAX primitive `schur` has no import rule\n"
+        "`schur` in a loop body needs a complex matrix, got float32\n"
         f"  at here.py:{line_of('schur')} in schur_of\n"
         "      return jax.lax.linalg.schur(x[:, None] * x)  # schur\n"
-        "help: compute it outside of the loop, or teach it: qd.def_import_rule('schur', jnp_function)"
+        'help: jax.scipy.linalg.schur(a, output="complex"), or a.astype(complex)'
     )
 
 

@@ -137,3 +137,14 @@ def test_rotation_built_by_at_set():
 def test_mixed_precision_contraction():
     x = RNG.normal(size=(3, 4)).astype(np.float16)
     check(lambda v: lax.dot(v, v, preferred_element_type=jnp.float32), x)
+
+
+def test_order_of_complex_numbers_and_of_special_values():
+    z = np.array([[1 + 1j, 1 - 1j, 0, np.nan, 2 - 3j, 1 + 1j, -1]], np.complex64)
+    check(lambda z: (jnp.sort(z), jnp.argsort(z), lax.sort((z, jnp.arange(7)), num_keys=1)), z)
+    x = np.array([[np.nan, -np.nan, 1, 2, -np.inf, np.inf, -0.0, 0.0]], np.float32)
+    x = np.concatenate([x, -x, x[:, ::-1]])
+    program = check(lambda v: lax.top_k(v, 8), x)
+    np.testing.assert_array_equal(np.signbit(program(x)[0]), np.signbit(lax.top_k(x, 8)[0]))
+    check(lambda v: lax.top_k(v, 3), x.astype(np.float16))
+    check(lambda v: lax.top_k(v, 3), np.arange(12, dtype=np.uint32).reshape(2, 6) * 400_000_000)

@@ -48,6 +48,12 @@ def call_with_rules(imp: Importer, eqn: Any, *operands: Value, call_jaxpr: Any) 
     return imp.call(call_jaxpr, operands)
 
 
+@rule("custom_vmap_call", ignores=dict.fromkeys(("rule", "in_tree", "out_tree"), "in a lane nothing is mapped"))
+def custom_vmap_call(imp: Importer, eqn: Any, *operands: Value, call: Any) -> list[Value]:
+    """A function with a rule of its own for `jax.vmap`."""
+    return imp.call(call, operands)
+
+
 @rule("custom_linear_solve")
 def custom_linear_solve(
     imp: Importer, eqn: Any, *operands: Value, const_lengths: Sequence[int], jaxprs: Any

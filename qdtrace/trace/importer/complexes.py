@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
@@ -60,8 +59,16 @@ def unsupported(imp: Importer, name: str) -> Any:
     )  # fmt: skip
 
 
+def _log_size(x: Any, y: Any) -> Any:
+    """log |z|; near the unit circle from the distance to it, where the logarithm is small."""
+    size = jnp.hypot(x, y)
+    large, small = jnp.maximum(jnp.abs(x), jnp.abs(y)), jnp.minimum(jnp.abs(x), jnp.abs(y))
+    near = 0.5 * jnp.log1p((large - 1) * (large + 1) + small * small)
+    return jnp.where((size > 0.5) & (size < 2), near, jnp.log(size))
+
+
 def _log(x: Any, y: Any) -> Any:
-    return jnp.log(jnp.hypot(x, y)), jnp.arctan2(y, x)
+    return _log_size(x, y), jnp.arctan2(y, x)
 
 
 def _exp(x: Any, y: Any) -> Any:
@@ -83,11 +90,23 @@ def _rsqrt(x: Any, y: Any) -> Any:
 
 
 def _sinh(x: Any, y: Any) -> Any:
-    return jnp.sinh(x) * jnp.cos(y), jnp.cosh(x) * jnp.sin(y)
+    """A zero stays one beside an infinity; so in the next."""
+    real, imag = jnp.sinh(x) * jnp.cos(y), jnp.cosh(x) * jnp.sin(y)
+    return jnp.where(x == 0, x, real), jnp.where(y == 0, y, imag)
 
 
 def _cosh(x: Any, y: Any) -> Any:
-    return jnp.cosh(x) * jnp.cos(y), jnp.sinh(x) * jnp.sin(y)
+    real, imag = jnp.cosh(x) * jnp.cos(y), jnp.sinh(x) * jnp.sin(y)
+    return real, jnp.where((x == 0) | (y == 0), x * y, imag)
+
+
+def _sin(x: Any, y: Any) -> Any:
+    a, b = _sinh(-y, x)
+    return b, -a
+
+
+def _cos(x: Any, y: Any) -> Any:
+    return _cosh(-y, x)
 
 
 def _tanh(x: Any, y: Any) -> Any:
@@ -116,27 +135,77 @@ def _sign(x: Any, y: Any) -> Any:
 
 
 def _log1p(x: Any, y: Any) -> Any:
-    return 0.5 * jnp.log1p(x * (2 + x) + y * y), jnp.arctan2(y, 1 + x)
+    far = jnp.maximum(jnp.abs(x), jnp.abs(y)) > 0.5
+    near = 0.5 * jnp.log1p(x * (2 + x) + y * y)
+    return jnp.where(far, _log_size(1 + x, y), near), jnp.arctan2(y, 1 + x)
 
 
 def _expm1(x: Any, y: Any) -> Any:
     half = jnp.sin(0.5 * y)
-    return jnp.expm1(x) * jnp.cos(y) - 2 * half * half, jnp.exp(x) * jnp.sin(y)
+    real, imag = jnp.expm1(x) * jnp.cos(y) - 2 * half * half, jnp.exp(x) * jnp.sin(y)
+    return real, jnp.where(y == 0, y, imag)
 
 
 def _logistic(x: Any, y: Any) -> Any:
-    a, b = _tanh(0.5 * x, 0.5 * y)
-    return 0.5 + 0.5 * a, 0.5 * b
+    """1 / (1 + exp(-z)), or exp(z) / (1 + exp(z)) on the left, by the smaller exponential u + iv."""
+    u, v = _exp(-jnp.abs(x), y)
+    size = (1 + u) * (1 + u) + v * v
+    return jnp.where(x < 0, u + u * u + v * v, 1 + u) / size, v / size
+
+
+def _asinh(x: Any, y: Any) -> Any:
+    """By roots of 1 + iz and 1 - iz, so that both sides of a branch cut come out (W. Kahan, 1987); so are the next."""
+    a, b = _sqrt(1 - y, x)
+    c, d = _sqrt(1 + y, -x)
+    return jnp.arcsinh(c * b - a * d), jnp.arctan2(y, c * a - d * b)
+
+
+def _asin(x: Any, y: Any) -> Any:
+    a, b = _asinh(-y, x)
+    return b, -a
+
+
+def _acos(x: Any, y: Any) -> Any:
+    a, b = _sqrt(1 - x, -y)
+    c, d = _sqrt(1 + x, y)
+    return 2 * jnp.arctan2(a, c), jnp.arcsinh(c * b - d * a)
+
+
+def _acosh(x: Any, y: Any) -> Any:
+    a, b = _sqrt(x - 1, y)
+    c, d = _sqrt(x + 1, y)
+    return jnp.arcsinh(a * c + b * d), 2 * jnp.arctan2(b, c)
+
+
+def _atanh(x: Any, y: Any) -> Any:
+    size = jnp.abs(x)
+    d = jnp.hypot(1 - size, y)
+    real = 0.25 * jnp.log1p(4 * (size / d) / d)
+    return jnp.copysign(real, x), 0.5 * jnp.arctan2(2 * y, (1 - x) * (1 + x) - y * y)
+
+
+def _atan(x: Any, y: Any) -> Any:
+    a, b = _atanh(-y, x)
+    return b, -a
+
+
+def _exp2(x: Any, y: Any) -> Any:
+    two = jnp.asarray(np.log(2), x.dtype)
+    r = jnp.exp2(x)
+    return jnp.where(y == 0, r, r * jnp.cos(two * y)), jnp.where(y == 0, y, r * jnp.sin(two * y))
+
+
+def _log2(x: Any, y: Any) -> Any:
+    scale = jnp.asarray(np.log(2), x.dtype)
+    return _log_size(x, y) / scale, jnp.arctan2(y, x) / scale
 
 
 _FORMULAS: dict[str, Callable[..., Any]] = {
     "log": _log, "exp": _exp, "sqrt": _sqrt, "rsqrt": _rsqrt, "sinh": _sinh, "cosh": _cosh, "tanh": _tanh, "tan": _tan,
     "pow": _pow, "sign": _sign, "log1p": _log1p, "expm1": _expm1, "logistic": _logistic,
-    "sin": lambda x, y: (jnp.sin(x) * jnp.cosh(y), jnp.cos(x) * jnp.sinh(y)),
-    "cos": lambda x, y: (jnp.cos(x) * jnp.cosh(y), -jnp.sin(x) * jnp.sinh(y)),
-    "exp2": lambda x, y: _exp(math.log(2) * x, math.log(2) * y),
-    "log2": lambda x, y: tuple(part / math.log(2) for part in _log(x, y)),
-    "abs": jnp.hypot,
+    "sin": _sin, "cos": _cos,
+    "abs": jnp.hypot, "asin": _asin, "acos": _acos, "atan": _atan, "asinh": _asinh, "acosh": _acosh, "atanh": _atanh,
+    "exp2": _exp2, "log2": _log2,
 }  # fmt: skip
 
 

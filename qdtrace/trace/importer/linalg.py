@@ -175,7 +175,7 @@ def reflector(column: Any, k: Any) -> tuple[Any, Any, Any]:
     flat = jnp.all(tail == 0)  # one whose squares vanish still turns the sign, as in LAPACK
     if jnp.iscomplexobj(alpha):
         flat = flat & (alpha.imag == 0)
-    beta = jnp.where(flat, alpha.real, jnp.where(alpha.real >= 0, -norm, norm))
+    beta = jnp.where(flat, alpha.real, -jnp.copysign(norm, alpha.real))
     head = jnp.where(flat, jnp.ones_like(alpha), alpha - beta)
     v = jnp.where(rows == k, jnp.ones_like(column), tail / head)
     v = jnp.where(rows >= k, v, jnp.zeros_like(v))

@@ -100,6 +100,7 @@ RARE: dict[str, str] = {
             "geqrf", "geqp3", "householder_product", "ormqr", "hessenberg", "tridiagonal", "tridiagonal_solve",
             "cholesky_update", "symmetric_product",
         ),
+        "eigen": ("eig", "schur"),
         "fourier": ("fft",),
         "gammas": (
             "igamma", "igammac", "igamma_grad_a", "random_gamma", "random_gamma_grad", "regularized_incomplete_beta",

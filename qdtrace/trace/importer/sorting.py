@@ -71,7 +71,7 @@ def sort(imp: Importer, eqn: Any, *arrays: Value, dimension: int, num_keys: int)
 
 
 def _before(imp: Importer, dtypes: Sequence[DType], a: Sequence[Any], b: Sequence[Any]) -> Any:
-    """a < b, key by key."""
+    """a < b, key by key; a complex key is its real part, then its imaginary part."""
     less: Any = None
     keys: list[Any] = []
     for dtype, x, y in zip(dtypes, a, b, strict=False):
@@ -152,11 +152,25 @@ def _slide(
 
 @decomposition("top_k", ignores={"is_stable": STABLE})
 def top_k(x: Any, *, k: int, axis: int) -> Any:
-    """Largest first; of equal ones the first. Sorts the reversed array upwards and reads it backwards."""
+    """Largest first; of equal ones the first. Sorts the reversed array upwards and reads it backwards.
+
+    Floats are in their total order, as in XLA: NaN is beyond infinity on the side of its sign, -0.0 below 0.0.
+    """
     positions = jax.lax.broadcasted_iota(jnp.int32, x.shape, axis)
-    values, indices = jax.lax.sort((jnp.flip(x, axis), jnp.flip(positions, axis)), dimension=axis, num_keys=1)
+    keys = _ordered_bits(x, x.dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x
+    values, indices = jax.lax.sort((jnp.flip(keys, axis), jnp.flip(positions, axis)), dimension=axis, num_keys=1)
     take = lambda a: jax.lax.slice_in_dim(jnp.flip(a, axis), 0, k, axis=axis)  # noqa: E731
-    return take(values), take(indices)
+    values = take(values)
+    return (_ordered_bits(values, x.dtype) if keys is not x else values), take(indices)
+
+
+def _ordered_bits(x: Any, dtype: Any) -> Any:
+    """Floats as integers in the same order, and back: negative numbers have their other bits inverted."""
+    bits = jnp.finfo(dtype).bits
+    integer = jnp.dtype(f"int{bits}")
+    word = x if x.dtype == integer else jax.lax.bitcast_convert_type(x, integer)
+    word = jnp.where(word < 0, word ^ jnp.iinfo(integer).max, word)
+    return word if x.dtype == dtype else jax.lax.bitcast_convert_type(word, dtype)
 
 
 @decomposition(

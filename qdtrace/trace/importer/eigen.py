@@ -1,0 +1,181 @@
+"""Eigenvalues of matrices that are not Hermitian: complex QR iterations with one shift, each lane until it is done.
+
+A Hessenberg form is turned into an upper triangle (Golub and Van Loan, 7.5). Eigenvalues come in the order in which
+the triangle has them, which is not LAPACK's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+from jax import lax
+
+from qdtrace.errors import UnsupportedError
+from qdtrace.trace.importer.factorisations import hessenberg, householder_product
+from qdtrace.trace.importer.linalg import batched, conj
+from qdtrace.trace.importer.registry import decomposition
+
+STEPS = 40
+"""Most iterations for each eigenvalue; a lane that needs more gives NaN."""
+
+
+def _unitary_of(packed: Any, taus: Any) -> Any:
+    """The product of the reflections of a Hessenberg form; the first row and column are those of the identity."""
+    n = packed.shape[0]
+    inner = householder_product(packed[1:, : n - 1], taus)
+    return jnp.eye(n, dtype=packed.dtype).at[1:, 1:].set(inner)
+
+
+def _shift(t: Any, k: Any) -> Any:
+    """The eigenvalue of the last two rows up to k that is nearer to the corner."""
+    a, b, c, d = t[k - 1, k - 1], t[k - 1, k], t[k, k - 1], t[k, k]
+    half = 0.5 * (a - d)
+    root = jnp.sqrt(half * half + b * c)
+    root = jnp.where(half.real * root.real + half.imag * root.imag < 0, -root, root)
+    below = half + root
+    return d - jnp.where(below == 0, 0, b * c / jnp.where(below == 0, 1, below))
+
+
+def _rotation(x: Any, y: Any) -> tuple[Any, Any]:
+    """(c, s) of a rotation [[c, s], [-conj(s), c]] that takes (x, y) to (r, 0)."""
+    a, b = jnp.abs(x), jnp.abs(y)
+    r = jnp.hypot(a, b)
+    zero, alone = r == 0, a == 0
+    safe_r, safe_a = jnp.where(zero, 1, r), jnp.where(alone, 1, a)
+    s = jnp.where(alone, 1, x / safe_a * conj(y) / safe_r)
+    return jnp.where(zero, 1, a / safe_r), jnp.where(zero, 0, s)
+
+
+def _turn_rows(t: Any, k: Any, c: Any, s: Any) -> Any:
+    x, y = t[k], t[k + 1]
+    return t.at[k].set(c * x + s * y).at[k + 1].set(c * y - conj(s) * x)
+
+
+def _turn_columns(t: Any, k: Any, c: Any, s: Any) -> Any:
+    x, y = t[:, k], t[:, k + 1]
+    return t.at[:, k].set(c * x + conj(s) * y).at[:, k + 1].set(c * y - s * x)
+
+
+def triangle_of(a: Any) -> tuple[Any, Any]:
+    """(T, Z) with a = Z T Z^H for a complex matrix, T an upper triangle; NaN where the iterations did not end."""
+    n = a.shape[0]
+    if n == 1:
+        return a, jnp.ones_like(a)
+    packed, taus = hessenberg(a)
+    t, z = jnp.triu(packed, -1), _unitary_of(packed, taus)
+    eps = jnp.finfo(a.dtype).eps
+    norm = jnp.sqrt(jnp.sum(a.real * a.real + a.imag * a.imag))
+
+    def size(x: Any) -> Any:
+        return jnp.abs(x.real) + jnp.abs(x.imag)
+
+    def is_small(t: Any, k: Any) -> Any:
+        near = size(t[k - 1, k - 1]) + size(t[k, k])
+        return size(t[k, k - 1]) <= eps * jnp.where(near == 0, norm, near)
+
+    def going(state: Any) -> Any:
+        _, _, last, count, _ = state
+        return (last > 0) & (count < STEPS * n)
+
+    def step(state: Any) -> Any:
+        t, z, last, count, tries = state
+        first = lax.while_loop(
+            lambda k: jnp.where(k > 0, ~is_small(t, jnp.maximum(k, 1)), False), lambda k: k - 1, last
+        )
+        done = first == last
+        # every tenth try takes a shift that has nothing to do with the matrix
+        shift = jnp.where(
+            tries % 10 == 9, t[last, last] + size(t[last, jnp.maximum(last - 1, 0)]), _shift(t, jnp.maximum(last, 1))
+        )
+
+        def chase(k: Any, state: Any) -> Any:
+            t, z = state
+            behind = jnp.maximum(k - 1, 0)
+            x = jnp.where(k == first, t[k, k] - shift, t[k, behind])
+            y = jnp.where(k == first, t[k + 1, k], t[k + 1, behind])
+            c, s = _rotation(x, y)
+            t = _turn_columns(_turn_rows(t, k, c, s), k, c, s)
+            return t.at[k + 1, behind].set(jnp.where(k == first, t[k + 1, behind], 0)), _turn_columns(z, k, c, s)
+
+        t, z = lax.fori_loop(first, jnp.where(done, first, last), chase, (t, z))
+        corner = jnp.maximum(last - 1, 0)
+        t = t.at[last, corner].set(jnp.where(done, 0, t[last, corner]))
+        return t, z, jnp.where(done, last - 1, last), count + 1, jnp.where(done, 0, tries + 1)
+
+    zero = jnp.int32(0)
+    t, z, last, _, _ = lax.while_loop(going, step, (t, z, jnp.int32(n - 1), zero, zero))
+    failed = last > 0
+    return jnp.where(failed, jnp.nan, jnp.triu(t)), jnp.where(failed, jnp.nan, z)
+
+
+def _solutions(t: Any) -> Any:
+    """Eigenvectors of an upper triangle as columns, by substitution from the diagonal up."""
+    n = t.shape[0]
+    rows = jnp.arange(n)
+    least = jnp.maximum(jnp.finfo(t.dtype).eps * jnp.max(jnp.abs(t)), jnp.finfo(t.dtype).tiny)
+
+    def column(k: Any, out: Any) -> Any:
+        def row(j: Any, x: Any) -> Any:
+            i = k - 1 - j
+            known = jnp.where((rows > i) & (rows <= k), t[i], jnp.zeros_like(t[i]))
+            below = t[i, i] - t[k, k]
+            below = jnp.where(jnp.abs(below) < least, least.astype(t.dtype), below)
+            return x.at[i].set(-jnp.sum(known * x) / below)
+
+        x = lax.fori_loop(0, k, row, jnp.where(rows == k, jnp.ones_like(t[0]), jnp.zeros_like(t[0])))
+        return out.at[:, k].set(x)
+
+    return lax.fori_loop(0, n, column, jnp.zeros_like(t))
+
+
+def _normal(v: Any) -> Any:
+    """Columns of length one, their largest entry real."""
+    v = v / jnp.max(jnp.abs(v), 0)
+    size = jnp.abs(v)
+    v = v / jnp.sqrt(jnp.sum(size * size, 0))
+    largest = jnp.take_along_axis(v, jnp.argmax(size, 0)[None], 0)
+    return v * (conj(largest) / jnp.abs(largest))
+
+
+@decomposition(
+    "eig",
+    ignores={
+        "use_magma": "it chooses a library for GPUs",
+        "implementation": "it chooses among ways to the same result",
+        "enable_eigvec_derivs": "it is for derivatives, which JAX took while tracing",
+    },
+)
+@batched(2)
+def eig(a: Any, *, compute_left_eigenvectors: bool, compute_right_eigenvectors: bool) -> Any:
+    """(eigenvalues, left eigenvectors, right eigenvectors)."""
+    real = not jnp.iscomplexobj(a)
+    n = a.shape[0]
+    largest = jnp.max(jnp.abs(a))
+    scale = jnp.where((largest > 0) & (largest < jnp.inf), largest, 1)
+    t, z = triangle_of(a / scale + jnp.zeros((), jnp.result_type(a, jnp.complex64)))
+    w = jnp.diag(t)
+    if real:
+        # of a real matrix: what is as small as the error of the iterations is zero
+        noise = 8 * n * jnp.finfo(a.dtype).eps * jnp.sqrt(jnp.sum(jnp.square(jnp.abs(w))))
+        w = lax.complex(w.real, jnp.where(jnp.abs(w.imag) <= noise, 0, w.imag))
+    out = [w * scale]
+    if compute_left_eigenvectors:
+        turned = conj(t).T[::-1, ::-1]
+        out.append(_normal(z @ _solutions(turned)[::-1, ::-1]))
+    if compute_right_eigenvectors:
+        out.append(_normal(z @ _solutions(t)))
+    return tuple(out)
+
+
+@decomposition("schur", assumes={"sort_eig_vals": False, "select_callable": None})
+@batched(2)
+def schur(a: Any, *, compute_schur_vectors: bool) -> Any:
+    """(T, Z) of a complex matrix."""
+    if not jnp.iscomplexobj(a):
+        raise UnsupportedError(
+            f"`schur` in a loop body needs a complex matrix, got {a.dtype}",
+            help='jax.scipy.linalg.schur(a, output="complex"), or a.astype(complex)',
+        )
+    t, z = triangle_of(a)
+    return (t, z) if compute_schur_vectors else (t,)

@@ -1,0 +1,89 @@
+"""Eigenvalues, eigenvectors and Schur forms of matrices that are not Hermitian."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.lax import linalg
+
+from tests.importer.harness import imported
+
+RNG = np.random.default_rng(14)
+DTYPES = {"f32": np.float32, "c64": np.complex64, "f64": np.float64, "c128": np.complex128}
+# Backward stable: a modest multiple of eps times the norm, which is about the number of rows here.
+ULPS = 100
+
+
+@pytest.fixture(params=DTYPES)
+def dtype(request):
+    with jax.enable_x64(request.param.endswith(("f64", "c128"))):
+        yield DTYPES[request.param]
+
+
+def matrices(n: int, dtype) -> np.ndarray:
+    """Random ones, zero, the identity, all ones and a rotation of the axes."""
+    a = RNG.normal(size=(6, n, n))
+    if np.issubdtype(dtype, np.complexfloating):
+        a = a + 1j * RNG.normal(size=a.shape)
+    a[2], a[3], a[4], a[5] = 0, np.eye(n), 1, np.roll(np.eye(n), 1, 0)
+    return a.astype(dtype)
+
+
+def adjoint(a):
+    return np.conj(np.swapaxes(a, -1, -2))
+
+
+def distance(got, want) -> float:
+    """Between two sets of numbers."""
+    rest, worst = list(want), 0.0
+    for value in got:
+        nearest = int(np.argmin([abs(value - r) for r in rest]))
+        worst = max(worst, abs(value - rest.pop(nearest)))
+    return worst
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5])
+def test_eigenvalues_and_vectors(n, dtype):
+    a = matrices(n, dtype)
+    f = lambda a: linalg.eig(a, compute_left_eigenvectors=True, compute_right_eigenvectors=True)  # noqa: E731
+    w, left, right = imported(f, a)(a)
+    eps = np.finfo(dtype).eps
+    for row, found in zip(a, w, strict=True):
+        assert distance(found, np.linalg.eigvals(row.astype(complex))) <= ULPS * eps * n
+    np.testing.assert_allclose(a @ right, right * w[:, None], rtol=0, atol=ULPS * eps * n)
+    np.testing.assert_allclose(adjoint(left) @ a, w[:, :, None] * adjoint(left), rtol=0, atol=ULPS * eps * n)
+    np.testing.assert_allclose(np.linalg.norm(right, axis=1), 1, rtol=8 * eps)
+    if not np.issubdtype(dtype, np.complexfloating):
+        assert np.all(w[2:5].imag == 0)
+
+
+@pytest.mark.parametrize("n", [1, 3, 4])
+def test_schur_form(n):
+    a = matrices(n, np.complex64)
+    t, z = imported(lambda a: linalg.schur(a), a)(a)
+    eps = np.finfo(np.float32).eps
+    np.testing.assert_array_equal(np.tril(t, -1), 0)
+    np.testing.assert_allclose(z @ t @ adjoint(z), a, rtol=0, atol=ULPS * eps * n)
+    np.testing.assert_allclose(adjoint(z) @ z, np.broadcast_to(np.eye(n), a.shape), rtol=0, atol=ULPS * eps)
+
+
+def test_a_defective_matrix_and_one_of_large_numbers():
+    a = np.array([[[2, 1, 0], [0, 2, 1], [0, 0, 2]], 1e30 * np.diag([1, 2, 3])], np.float32)
+    (w,) = imported(jnp.linalg.eigvals, a)(a)
+    # three equal eigenvalues of one vector move by the cube root of a rounding
+    assert distance(w[0], [2, 2, 2]) <= 3 * np.finfo(np.float32).eps ** (1 / 3)
+    assert distance(w[1], [1e30, 2e30, 3e30]) <= 1e24
+
+
+def test_roots_of_polynomials():
+    p = np.array([[1, -6, 11, -6], [2, 0, -2, 0]], np.float32)
+    (roots,) = imported(lambda p: jnp.roots(p, strip_zeros=False), p)(p)
+    assert distance(roots[0], [1, 2, 3]) <= 1e-4
+    assert distance(roots[1], [-1, 0, 1]) <= 1e-5
+
+
+def test_not_a_number_gives_not_a_number():
+    a = np.full((1, 3, 3), np.nan, np.float32)
+    assert np.all(np.isnan(imported(jnp.linalg.eigvals, a)(a)[0]))
