@@ -15,17 +15,17 @@ import pytest
 from lowering.llvm.options import EmitOptions
 from qdtrace.interpret.numpy_rules import RULES
 from qdtrace.interpret.reference import evaluate
+from qdtrace.ir import primitives
 from qdtrace.ir.builder import Builder, ref_var, scalar_var
 from qdtrace.ir.program import Program, Task, literal
 from qdtrace.ir.types import DType
-from qdtrace.passes.constant_folding import ROUNDED
 from tests.differential.compare import Tolerance, agreeing
 from tests.lowering.harness import execute
 from tests.passes.special_expressions import Grid, Run, one_rounding, specials
 
 FUNCTIONS = Tolerance(ulps=5)
 """What the maths library promises, and the interpreter's own rounding."""
-APPROXIMATE = ROUNDED | {"quotient"}
+APPROXIMATE = primitives.FUNCTIONS | {"quotient"}
 PARAMS: dict[str, list[dict[str, Any]]] = {
     "integer_pow": [{"y": y} for y in (-3, -2, -1, 0, 1, 2, 3, 5)],
     "convert": [{"dtype": d} for d in DType],
