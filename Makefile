@@ -29,7 +29,7 @@ bench: $(BENCH_VENV)/.ready
 clean:
 	rm -rf $(VENV) $(BENCH_VENV) build dist
 
-$(VENV)/.ready: EXTRAS = test,dev,demo
+$(VENV)/.ready: EXTRAS = test,libs,dev,demo
 $(BENCH_VENV)/.ready: EXTRAS = bench
 %/.ready: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "needs Python 3.11, 3.12 or 3.13 on PATH (or PYTHON=/path/to/one)"; exit 1; }

@@ -31,6 +31,7 @@ from qdtrace.passes.store_forwarding import StoreForwarding
 from qdtrace.passes.strength_reduction import StrengthReduction
 from qdtrace.passes.unreachable import Unreachable
 from qdtrace.passes.unroll import Unroll
+from qdtrace.passes.unroll_whiles import UnrollWhiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -60,6 +61,7 @@ PASSES: Mapping[str, Callable[[Options], Pass]] = {
     "memory": lambda options: memory_for(options),
     "simplify": lambda options: simplify_for(options),
     "join_branches": lambda options: JoinBranches(),
+    "unroll_whiles": lambda options: UnrollWhiles(),
     "unroll": lambda options: Unroll(),
     "predicate": lambda options: Predicate(),
     "strength_reduction": lambda options: StrengthReduction(),
@@ -132,7 +134,7 @@ def stages(options: Options, observers: Sequence[Observer] = (), *, each_pass: b
         # When loads are forwarded and branches empty, the cost of a body and of a side is what it will be. Unrolled
         # loops have constant indices, so private arrays are taken apart once more, and rows are forwarded.
         # Then cheaper operations: last, as `div` and `rem` are what the rest knows. The reciprocals leave their loops.
-        *((Unroll(), simplify, PromoteCells(), ProveBounds(), *memory, Predicate()) if loops else ()),
+        *((UnrollWhiles(), Unroll(), simplify, PromoteCells(), ProveBounds(), *memory, Predicate()) if loops else ()),
         *((StrengthReduction(), Reciprocals(options.fast_math), simplify) if loops else ()),
         ClearBuffers(),
         # All passes before take a donated argument and the result in its memory as different memory.

@@ -202,6 +202,8 @@ class Rewriter:
             self._load(eqn, operands)
         elif prim.name == "bound":
             self._bound(eqn, operands)
+        elif prim.name == "check" and operands[0] == _TRUE:
+            self.fired["check"] += 1
         else:
             self._out.append(_with_operands(eqn, operands))
             if not WRITES.isdisjoint(prim.effects):

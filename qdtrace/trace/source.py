@@ -79,11 +79,14 @@ def traceback_loc(traceback: TracebackType | None) -> Loc | None:
     return loc
 
 
-def eqn_loc(eqn: JaxprEqn) -> Loc | None:
-    """The user's line that recorded an equation; of JAX's own, the line that called the library which recorded it."""
+def eqn_loc(eqn: JaxprEqn, around: Loc | None = None) -> Loc | None:
+    """The user's line that recorded an equation; of JAX's own, the line that called the library which recorded it.
+
+    `around` is the line of what calls the function with the equation, for when all that is known is a library's line.
+    """
     traceback = eqn.source_info.traceback
     if traceback is None:
-        return None
+        return around
     is_users = source_info_util.is_user_filename
     inside = None
     for code, at in zip(*traceback.raw_frames(), strict=True):
@@ -91,7 +94,7 @@ def eqn_loc(eqn: JaxprEqn) -> Loc | None:
             if not code.co_filename.startswith(_INSTALLED) or has_markers(eqn.effects):
                 return _place(code, at)
             inside = inside or (code, at)
-    return None if inside is None else _place(*inside)
+    return around if around is not None or inside is None else _place(*inside)
 
 
 @functools.lru_cache(maxsize=1 << 14)

@@ -178,6 +178,8 @@ CASES: dict[str, list[Case]] = {
         (F, "(add (sqrt (abs x)) 0.0:f32)", "(sqrt (abs x))"),
         (F, "(add (select (lt x y) (abs x) 1.0:f32) 0.0:f32)", "(select (lt x y) (abs x) 1.0:f32)"),
         (N, "(add (convert[f32] x) 0.0:f32)", "(convert[f32] x)"),
+        (F, "(add (add (add x 0.0:f32) 0.0:f32) 0.0:f32)", "(add (add x 0.0:f32) 0.0:f32)"),
+        (F, "(add (add x -0.0:f32) 0.0:f32)", None),
         (F, "(add x 0.0:f32)", None),
         (F, "(sub x -0.0:f32)", None),
         (F, "(sub 0.0:f32 x)", None),

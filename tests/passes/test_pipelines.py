@@ -65,10 +65,11 @@ def test_the_stages_in_order() -> None:
     assert names[:5] == ["join_branches", "promote_cells", "simplify", "prove_bounds", "hoist_bounds"]
     assert names[5:7] == ["promote_cells", "simplify"]
     assert names[7:13] == ["fuse_tasks", "contract", "promote_cells", "recurrences", "memory", "simplify"]
-    assert names[13:18] == ["unroll", "simplify", "promote_cells", "prove_bounds", "memory"]
-    assert names[18:22] == ["predicate", "strength_reduction", "reciprocals", "simplify"]
-    assert names[22:] == ["clear_buffers", "reuse_donated"]
-    loops = {"join_branches", "recurrences", "unroll", "predicate", "strength_reduction", "reciprocals"}
+    assert names[13:19] == ["unroll_whiles", "unroll", "simplify", "promote_cells", "prove_bounds", "memory"]
+    assert names[19:23] == ["predicate", "strength_reduction", "reciprocals", "simplify"]
+    assert names[23:] == ["clear_buffers", "reuse_donated"]
+    bodies = {"predicate", "strength_reduction", "reciprocals"}
+    loops = {"join_branches", "recurrences", "unroll_whiles", "unroll", *bodies}
     basic = {*names} - loops
     assert {s.name for s in stages(Options(advanced_optimization=False))} == basic
     assert {s.name for s in stages(Options(opt_level=0))} == basic - {"memory"}

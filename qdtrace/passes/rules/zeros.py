@@ -14,7 +14,7 @@ from qdtrace.ir.types import DType
 from qdtrace.passes.rules.match import same
 
 if TYPE_CHECKING:
-    from qdtrace.ir.program import Atom
+    from qdtrace.ir.program import Atom, Eqn
     from qdtrace.passes.rewrite import Rewriter
 
 DEPTH = 4
@@ -35,7 +35,17 @@ def is_never_negative_zero(w: Rewriter, atom: Atom) -> bool:
         x = eqn.invars[0] if eqn.primitive.name == "sub" else eqn.invars[1]
         if isinstance(x, Literal) and abs(x.value) >= _LARGE:
             return True
+        if _adds_zero(eqn) and _adds_zero(w.definition(eqn.invars[0])):
+            return True
     return has_no_sign(w, atom)
+
+
+def _adds_zero(eqn: Eqn | None) -> bool:
+    """True for x + 0.0. Where threads flush subnormal numbers it may be -0.0, but nothing that is flushed once more."""
+    if eqn is None or eqn.primitive.name != "add":
+        return False
+    zero = eqn.invars[1]
+    return isinstance(zero, Literal) and zero.value == 0 and math.copysign(1.0, float(zero.value)) > 0
 
 
 def has_no_sign(w: Rewriter, atom: Atom, depth: int = DEPTH) -> bool:

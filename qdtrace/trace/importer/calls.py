@@ -9,6 +9,7 @@ import numpy as np
 
 from qdtrace.errors import QdWarning, UnsupportedError
 from qdtrace.trace import compat
+from qdtrace.trace.importer.libraries import callback_of
 from qdtrace.trace.importer.registry import PLACED, rule
 from qdtrace.trace.importer.scalars import constant
 from qdtrace.trace.importer.values import Value, rank0
@@ -100,9 +101,12 @@ def debug_callback(imp: Importer, eqn: Any, *operands: Value, **_: Any) -> list[
     return []
 
 
-@rule("pure_callback", "io_callback", takes_all="the rule refuses the primitive")
-def callback(imp: Importer, eqn: Any, *operands: Value, **_: Any) -> Any:
-    """Python cannot be called from a kernel."""
+@rule("pure_callback", "io_callback", takes_all="what the rule does not refuse is told by the function")
+def callback(imp: Importer, eqn: Any, *operands: Value, **_: Any) -> list[Value]:
+    """Python cannot be called from a kernel; what a library means by a call may be something else."""
+    found = callback_of(imp, eqn, operands) if eqn.primitive.name == "pure_callback" else None
+    if found is not None:
+        return found
     imp.locate()
     raise UnsupportedError(
         f"`{eqn.primitive.name}` calls Python, which a loop body cannot do",

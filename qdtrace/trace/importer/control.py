@@ -5,6 +5,7 @@ A `while` that counts one carry up to a bound it does not change (what `lax.fori
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from qdtrace.trace.importer.indexing import as_index
 from qdtrace.trace.importer.memory import UNROLL
 from qdtrace.trace.importer.reductions import tree
 from qdtrace.trace.importer.registry import rule
-from qdtrace.trace.importer.scalars import TYPES, integer
+from qdtrace.trace.importer.scalars import FALSE, TYPES, integer
 from qdtrace.trace.importer.structural import take, view
 from qdtrace.trace.importer.values import (
     MemoryArray,
@@ -37,6 +38,8 @@ from qdtrace.trace.importer.values import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from qdtrace.ir.builder import BlockBuilder
+    from qdtrace.ir.program import Eqn
     from qdtrace.trace.importer.core import Importer
 
 UNROLLED_STEPS = 4
@@ -325,6 +328,11 @@ def branch(imp: Importer, condition: Atom, avals: Sequence[Any], on_true: Any, o
         with imp.block() as block:
             results.append(run())
         opened.append(block)
+    failing = [any(map(_fails, block.eqns)) for block in opened]
+    if any(failing):
+        lives = failing.index(False) if False in failing else 0
+        _keep_one(imp, condition if lives else imp.op("not", condition), opened[1 - lives], opened[lives])
+        return results[lives]
     atoms: list[list[Atom]] = [[], []]
     out: list[Any] = []
     for j, aval in enumerate(avals):
@@ -361,3 +369,20 @@ def branch(imp: Importer, condition: Atom, avals: Sequence[Any], on_true: Any, o
         else:
             final.append(value)
     return final
+
+
+def _fails(eqn: Eqn) -> bool:
+    return eqn.primitive.name == "check" and eqn.invars[0] is FALSE
+
+
+def _keep_one(imp: Importer, fails: Atom, dead: BlockBuilder, alive: BlockBuilder) -> None:
+    """The equations of the side of a branch that goes on, behind the checks of the side that surely fails."""
+    checks = [e for e in dead.eqns if e.primitive.effects or e.blocks]
+    if len(checks) == 1 and _fails(checks[0]):
+        (check,) = checks
+        imp.builder.current.eqns.append(replace(check, invars=(imp.op("not", fails),)))
+    else:
+        with imp.block() as nothing:
+            pass
+        imp.emit("if", fails, blocks=(dead.close(), nothing.close()))
+    imp.builder.current.eqns += alive.eqns

@@ -40,9 +40,11 @@ from qdtrace.trace.importer.values import (
     ArrayRef,
     MemoryArray,
     Value,
+    View,
     array_of,
     hold,
     is_pair,
+    is_static,
     join_pairs,
     rank0,
     split_pairs,
@@ -248,7 +250,7 @@ class Importer(MemoryOps):
         raise self._no_rule(eqn)
 
     def _implemented(self, eqn: Any, values: list[Value]) -> Any:
-        inner = implementation_of(eqn)
+        inner = implementation_of(eqn, [_content(v, x.aval) for v, x in zip(values, eqn.invars, strict=True)])
         if inner is None:
             raise self._no_rule(eqn)
         results = self.call(inner, values)
@@ -259,7 +261,7 @@ class Importer(MemoryOps):
         name = eqn.primitive.name
         return UnsupportedError(
             f"the JAX primitive `{name}` has no import rule",
-            loc=located(eqn) or self.builder.loc,
+            loc=eqn_loc(eqn, self.builder.loc),
             help=f"compute it outside of the loop, or teach it: qd.def_import_rule({name!r}, jnp_function)",
         )
 
@@ -342,10 +344,14 @@ class Importer(MemoryOps):
         held = {v: x for v, x in env.items() if isinstance(x, MemoryArray)}
         for value in held.values():
             hold(value)
+        dead = _dead(jaxpr)
         for position, eqn in enumerate(jaxpr.eqns):
-            if held:
-                _release(jaxpr, position, eqn, held)
+            if position in dead:
+                continue
+            views = _release(jaxpr, position, eqn, held) if held else ()
             self.import_eqn(eqn, env)
+            for value in views:
+                hold(value, -1)
             for var in eqn.outvars:
                 value = env[var]
                 if isinstance(value, MemoryArray):
@@ -362,19 +368,31 @@ def _element(value: Any) -> Any:
     return (constant(value.real), constant(value.imag)) if value.dtype.kind == "c" else constant(value)
 
 
-def _release(jaxpr: Any, position: int, eqn: Any, held: dict[Any, Value]) -> None:
-    """Lets go of operands that no later equation reads, unless this one reads them twice."""
+def _release(jaxpr: Any, position: int, eqn: Any, held: dict[Any, Value]) -> list[Value]:
+    """Lets go of operands that no later equation reads, unless this one reads them twice.
+
+    Gives the views among them: what they show must not change before the equation has read it.
+    """
     uses = _last_uses(jaxpr)
+    views = []
     for var in eqn.invars:
         last = not isinstance(var, compat.Literal) and var in held and uses[var] == position
         if last and sum(v is var for v in eqn.invars) == 1:
-            hold(held.pop(var), -1)
+            value = held.pop(var)
+            if isinstance(value, View):
+                views.append(value)
+            else:
+                hold(value, -1)
+    return views
 
 
 @lru_cache(maxsize=256)
 def _last_uses(jaxpr: Any) -> dict[Any, int]:
     uses = {}
+    dead = _dead(jaxpr)
     for position, eqn in enumerate(jaxpr.eqns):
+        if position in dead:
+            continue
         for var in eqn.invars:
             if not isinstance(var, compat.Literal):
                 uses[var] = position
@@ -382,6 +400,28 @@ def _last_uses(jaxpr: Any) -> dict[Any, int]:
         if not isinstance(var, compat.Literal):
             uses[var] = len(jaxpr.eqns)
     return uses
+
+
+@lru_cache(maxsize=1024)
+def _dead(jaxpr: Any) -> frozenset[int]:
+    """Positions of equations without effect that no result depends on. Derivatives leave such, and failing in one
+    that JAX drops would be wrong."""
+    used = {v for v in jaxpr.outvars if not isinstance(v, compat.Literal)}
+    dead = []
+    for position in range(len(jaxpr.eqns) - 1, -1, -1):
+        eqn = jaxpr.eqns[position]
+        if not eqn.effects and used.isdisjoint(eqn.outvars):
+            dead.append(position)
+        else:
+            used.update([v for v in eqn.invars if not isinstance(v, compat.Literal)])
+    return frozenset(dead)
+
+
+def _content(value: Value, aval: Any) -> np.ndarray | None:
+    """The array that a value surely is."""
+    if not isinstance(value, np.ndarray) or is_pair(aval) or not all(map(is_static, value.ravel().tolist())):
+        return None
+    return np.array([e.value for e in value.ravel().tolist()], aval.dtype).reshape(value.shape)
 
 
 def _logical(var: Any, value: Value) -> Value:

@@ -10,7 +10,7 @@ of a task one lane is one element, so nothing is mapped: the implementation is t
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
@@ -18,16 +18,30 @@ from qdtrace.errors import QdError, UnsupportedError
 from qdtrace.trace import compat
 from qdtrace.trace.source import eqn_loc
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+
 KEPT = 256
 """Equations whose implementation is kept."""
 
 
-def implementation_of(eqn: Any) -> Any | None:
+def implementation_of(eqn: Any, known: Sequence[np.ndarray | None] = ()) -> Any | None:
     """The closed jaxpr of an equation whose primitive another package implements; None where it has an effect.
 
-    Raises UnsupportedError when the implementation needs values, or gives something else than the equation.
+    `known` has the operands that are constants: where the implementation needs values, it gets those.
+
+    Raises UnsupportedError when it needs others too, or gives something else than the equation.
     """
-    return None if eqn.effects else _traced(_Same(eqn))
+    if eqn.effects:
+        return None
+    try:
+        return _traced(_Same(eqn))
+    except UnsupportedError:
+        if all(k is None for k in known):
+            raise
+        return _trace(eqn, known)
 
 
 @functools.cache
@@ -55,12 +69,20 @@ class _Same:
 
 @functools.lru_cache(maxsize=KEPT)
 def _traced(same: _Same) -> Any:
-    eqn = same.eqn
+    return _trace(same.eqn, ())
+
+
+def _trace(eqn: Any, known: Sequence[np.ndarray | None]) -> Any:
     name, function = eqn.primitive.name, eqn.primitive.impl
     avals = [v.aval for v in eqn.invars]
     operands = [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in avals]
+
+    def run(*xs: Any) -> Any:
+        given = [x if k is None else k for x, k in zip(xs, known, strict=True)] if known else xs
+        return function(*given, **eqn.params)
+
     try:
-        closed = jax.make_jaxpr(lambda *xs: function(*xs, **eqn.params))(*operands)
+        closed = jax.make_jaxpr(run)(*operands)
     except QdError:
         raise
     except Exception as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
+from qdtrace.errors import UnsupportedError
 from qdtrace.trace import compat
 from qdtrace.trace.importer.implementations import implementation_of, is_foreign
 from qdtrace.trace.importer.registry import TAUGHT
@@ -55,8 +56,12 @@ def _indexed(jaxpr: Any) -> tuple[bool, ...]:
 
 
 def _implementation(eqn: Any) -> Any | None:
-    primitive = eqn.primitive
-    return implementation_of(eqn) if primitive.name not in TAUGHT and is_foreign(primitive) else None
+    if eqn.primitive.name in TAUGHT or not is_foreign(eqn.primitive):
+        return None
+    try:
+        return implementation_of(eqn)
+    except UnsupportedError:  # if it is refused is not decided here
+        return None
 
 
 def _through(eqn: Any, called: Any, source: dict[Any, set[int]]) -> set[int]:

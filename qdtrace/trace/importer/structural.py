@@ -9,7 +9,7 @@ import numpy as np
 from qdtrace.trace.importer.memory import UNROLL
 from qdtrace.trace.importer.registry import PLACED, RESULT_TYPE, rule
 from qdtrace.trace.importer.scalars import constant
-from qdtrace.trace.importer.values import Generated, MemoryArray, Value, View, array_of, hold, is_pair, rank0
+from qdtrace.trace.importer.values import Generated, MemoryArray, Value, View, array_of, is_pair, rank0
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,9 +24,7 @@ def view(imp: Importer, base: MemoryArray, shape: Sequence[int], index: Remap) -
     out = View(base, tuple(shape), index)
     if out.size > UNROLL:
         return out
-    loaded = imp.scalars(out)
-    hold(base, -1)
-    return loaded
+    return imp.scalars(out)
 
 
 def take(imp: Importer, x: Value, index: int, axis: int = 0) -> Value:

@@ -81,17 +81,28 @@ class PrivateArray(MemoryArray):
 
 @dataclass(eq=False)
 class View(MemoryArray):
-    """Elements of another array: `index` gives the base's index from one's own."""
+    """Elements of another array: `index` gives the base's index from one's own.
+
+    It holds its base until the last of those that held the view lets go of it, or nothing refers to it any more: a rule
+    may look through a view that no variable ever names.
+    """
 
     base: MemoryArray
     shape: tuple[int, ...]
     index: Callable[[Sequence[Atom]], Sequence[Atom]]
+    holders: int = 0
     dtype: DType = field(init=False)
     pair: bool = field(init=False)
+    lets_go: bool = field(init=False, default=False)
+    """Nobody holds it any more, and so it does not hold its base."""
 
     def __post_init__(self) -> None:
         self.dtype, self.pair = self.base.dtype, self.base.pair
         hold(self.base)
+
+    def __del__(self) -> None:
+        if not self.lets_go:
+            hold(self.base, -1)
 
 
 @dataclass(eq=False)
@@ -110,9 +121,15 @@ Value = Any
 
 def hold(value: Value, count: int = 1) -> None:
     """Notes that something more (or, negative, less) needs the content of a private array."""
-    while isinstance(value, View):
-        value = value.base
-    if isinstance(value, PrivateArray):
+    if isinstance(value, View):
+        before, value.holders = value.holders, value.holders + count
+        if before > 0 and value.holders == 0:
+            value.lets_go = True
+            hold(value.base, -1)
+        elif value.lets_go and value.holders > 0:
+            value.lets_go = False
+            hold(value.base)
+    elif isinstance(value, PrivateArray):
         value.holders += count
 
 

@@ -1,0 +1,72 @@
+"""What is left of a body once an index in it is a constant: choices by the index go, and private arrays at the index.
+
+    p: bool = le k 0:i32           k = 0:   a: f32 = mul 0.2:f32 c
+    t: f32 = select p 0.2:f32 0.3:f32
+    a: f32 = mul t c
+
+The row of a table that a traced index takes is a chain of selects (`trace/importer`); so is the place that it writes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from qdtrace.analysis.cost import eqn_size
+from qdtrace.ir.program import Atom, Block, Literal, Var, ref_type
+from qdtrace.ir.types import Space
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from qdtrace.ir.program import Eqn
+
+_INDEXED = {"load": 1, "store": 2, "accum": 2}
+"""Position of the first index."""
+
+
+@dataclass(slots=True)
+class WithKnown:
+    """A body when some of its variables are constants."""
+
+    constants: set[Atom]
+    size: int = 0
+    """Operations that its code has then."""
+    kept: set[Atom] = field(default_factory=set[Atom])
+    """Private arrays with an access at an index that is no constant."""
+
+    def visit(self, block: Block) -> None:
+        """Takes a block into account."""
+        for eqn in block.eqns:
+            if eqn.blocks:
+                self.size += 1
+                for inner in eqn.blocks:
+                    self.visit(inner)
+            elif not self._goes(eqn):
+                self.size += eqn_size(eqn)
+
+    def _goes(self, eqn: Eqn) -> bool:
+        """True where nothing is left to compute; notes results that are constants."""
+        name = eqn.primitive.name
+        known = [isinstance(a, Literal) or a in self.constants for a in eqn.invars]
+        if name in _INDEXED or name == "atomic":
+            local = ref_type(eqn.invars[0]).space is Space.LOCAL
+            goes = local and name in _INDEXED and all(known[_INDEXED[name] :])
+            if local and not goes:
+                self.kept.add(eqn.invars[0])
+            return goes
+        if eqn.primitive.effects:
+            return False
+        if all(known):
+            self.constants.update(eqn.outvars)
+            return True
+        if name == "select" and known[0]:
+            return True
+        return name in ("and", "or") and eqn.outvars[0].dtype.bits == 1 and any(known)
+
+
+def with_known(block: Block, known: Iterable[Var]) -> WithKnown:
+    """What is left of a block when these variables are constants."""
+    found = WithKnown(set(known))
+    found.visit(block)
+    return found
