@@ -10,8 +10,11 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
+from qdtrace.compose.byte_order import has_foreign as has_foreign_order
+from qdtrace.compose.byte_order import is_foreign, native
 from qdtrace.compose.collector import collector_at_rest
 from qdtrace.compose.debug import run_blocking, take_failure
+from qdtrace.compose.depth import deepest_region, depth_told
 from qdtrace.compose.staged import Programs, note_programs
 from qdtrace.config import current, options_from
 from qdtrace.errors import BackendError, QdError, TraceTypeError, TraceValueError
@@ -113,6 +116,8 @@ class Jitted:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if get_current() is not None:
             return self._inside(args, kwargs)
+        if has_foreign_order(args, kwargs):
+            args, kwargs = to_jax((args, kwargs))
         if self._backend is not None:
             args, kwargs = _on_backend(self._backend, self._name, (args, kwargs))
         function = self._functions.get(current()) or self._specialised()
@@ -144,7 +149,8 @@ class Jitted:
         function = self._functions.get(current()) or self._specialised()
         args, kwargs = to_jax((args, kwargs))
         try:
-            traced = function.trace(*args, **kwargs)
+            with depth_told(self._name):
+                traced = function.trace(*args, **kwargs)
         except QdError:
             raise
         except Exception as error:
@@ -198,7 +204,10 @@ class Jitted:
     def _again(self, error: Exception, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """JAX refused the arguments or the run failed: converts foreign arrays once, words errors in our terms."""
         if (failure := take_failure(error) or fault_in(str(error))) is not None:
-            raise failure from None
+            raise failure.with_traceback(None) from None
+        with depth_told(self._name):
+            if isinstance(error, RecursionError):
+                raise error
         if "incompatible devices" in str(error):
             raise BackendError(
                 f"{self._name}: needs all arrays on one device, got {_devices((args, kwargs))}",
@@ -239,16 +248,18 @@ def _stage_call(
     """Traces the function on JAX values of an enclosing `jax.jit` and stages what was traced."""
     from qdtrace.compose.staging import stage
 
-    traced = trace_function(
-        f,
-        args,
-        kwargs,
-        static_argnums=[k for k, a in enumerate(args) if _is_static(a)],
-        static_argnames=[k for k, a in kwargs.items() if _is_static(a)],
-        name=name,
-    )
+    with depth_told(name):
+        traced = trace_function(
+            f,
+            args,
+            kwargs,
+            static_argnums=[k for k, a in enumerate(args) if _is_static(a)],
+            static_argnames=[k for k, a in kwargs.items() if _is_static(a)],
+            name=name,
+        )
     leaves = [x for x in jax.tree.leaves((args, kwargs)) if isinstance(x, Tracer)]
-    return jax.tree.unflatten(traced.out_tree, stage(traced.root, leaves, traced.names, name, options, donated))
+    with depth_told(name, lambda: deepest_region(traced.root)):
+        return jax.tree.unflatten(traced.out_tree, stage(traced.root, leaves, traced.names, name, options, donated))
 
 
 def _is_static(argument: Any) -> bool:
@@ -294,11 +305,14 @@ def _devices(tree: Any) -> str:
 
 
 def _convert_foreign(tree: Any) -> tuple[Any, bool]:
-    """Arrays of other libraries that speak DLPack, as JAX arrays."""
+    """Arrays of other libraries that speak DLPack, as JAX arrays; NumPy's in the byte order of this machine."""
     changed = False
 
     def one(x: Any) -> Any:
         nonlocal changed
+        if is_foreign(x):
+            changed = True
+            return native(x)
         if hasattr(x, "__dlpack__") and not isinstance(x, jax.Array | np.ndarray | np.generic):
             changed = True
             return jax.dlpack.from_dlpack(x)
@@ -308,7 +322,7 @@ def _convert_foreign(tree: Any) -> tuple[Any, bool]:
 
 
 def to_jax(tree: Any) -> Any:
-    """The pytree with arrays of other libraries as JAX arrays."""
+    """The pytree with arrays that JAX takes: see `_convert_foreign`."""
     return _convert_foreign(tree)[0]
 
 

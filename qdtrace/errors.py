@@ -61,6 +61,10 @@ class TraceIndexError(QdError, IndexError):
     """A static index is out of bounds."""
 
 
+class TraceAttributeError(QdError, AttributeError):
+    """A loop, buffer or cell has no attribute of this name, or it cannot be set."""
+
+
 class UnsupportedError(QdError, NotImplementedError):
     """Something that cannot be compiled, with what to write in its place."""
 

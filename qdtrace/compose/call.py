@@ -18,6 +18,7 @@ from jax.interpreters import ad, batching, mlir
 
 from qdtrace.compose.collector import collector_at_rest
 from qdtrace.compose.debug import run_checked
+from qdtrace.compose.depth import deepest_equation, depth_told
 from qdtrace.errors import BackendError, GradientError
 from qdtrace.ir.primitives import Effect
 from qdtrace.ir.printer import print_program
@@ -28,6 +29,7 @@ from qdtrace.trace.compat import Primitive
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
     from qdtrace.config import Options
     from qdtrace.ir.program import Program
@@ -62,7 +64,12 @@ class StagedProgram:
     @functools.cached_property
     def text(self) -> str:
         """The printed graph, before any pass."""
-        return print_program(self.program)
+        with self.depth_told():
+            return print_program(self.program)
+
+    def depth_told(self) -> AbstractContextManager[None]:
+        """A block in which this program, nested too deep to be walked, is refused."""
+        return depth_told(self.program.name, lambda: deepest_equation(self.program))
 
     def __repr__(self) -> str:
         return f"<{self.program.name}: {len(self.program.tasks)} tasks>"
@@ -70,7 +77,8 @@ class StagedProgram:
     @functools.cached_property
     def optimised(self) -> Program:
         """The graph after all passes."""
-        return optimise(self.program, self.options)
+        with self.depth_told():
+            return optimise(self.program, self.options)
 
     @functools.cached_property
     def may_fail(self) -> bool:
@@ -117,7 +125,7 @@ def compiled_for(staged: StagedProgram, name: str) -> Any:
             f"{staged.program.name}: needs codegen 'auto' or 'llvm' on {name}, got 'triton'", help="leave codegen out"
         )
     key = (name, staged)
-    with _lock, collector_at_rest():
+    with _lock, collector_at_rest(), staged.depth_told():
         if key not in _compiled:
             _compiled[key] = backend(name).compile(staged.optimised, staged.options)
         return _compiled[key]

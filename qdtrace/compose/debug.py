@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import logging
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -16,6 +17,7 @@ import numpy as np
 
 from qdtrace.errors import QdError
 from qdtrace.ir.program import ref_type
+from qdtrace.trace.compat import CALLBACK_LOGGER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +27,14 @@ if TYPE_CHECKING:
 _FUEL = 10**9
 _failures: collections.deque[QdError] = collections.deque(maxlen=64)
 """The last ones; of any thread."""
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """False for JAX's report of a failure that is raised as an error of ours."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], QdError)
+
+
+logging.getLogger(CALLBACK_LOGGER).addFilter(_is_news)
 
 
 def run_checked(staged: StagedProgram, operands: Sequence[Any]) -> list[Any]:

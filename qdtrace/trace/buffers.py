@@ -11,6 +11,7 @@ from jax import lax
 
 from qdtrace.errors import QdError, TraceIndexError, TraceTypeError, TraceValueError
 from qdtrace.trace import indexing, markers
+from qdtrace.trace.attributes import StrictAttributes
 from qdtrace.trace.context import current, emit, new_uid
 from qdtrace.trace.elements import as_element
 from qdtrace.trace.indexing import Access, as_value, cast_value, check_size, parse_index
@@ -233,7 +234,7 @@ def _assign_part(buffer: Buffer, key: Any, value: Any, method: str) -> None:
     _assign(buffer, getattr(place, method)(value))
 
 
-class At:
+class At(StrictAttributes):
     """`b.at`: waits for an index."""
 
     __slots__ = ("_buffer",)
@@ -245,7 +246,7 @@ class At:
         return Place(self._buffer, key)
 
 
-class Place:
+class Place(StrictAttributes):
     """`b.at[i]`: a place in a buffer. Methods change it there and give the buffer back."""
 
     __slots__ = ("_buffer", "_key")

@@ -61,6 +61,8 @@ class QdEffect(Effect):
 
 
 QD = QdEffect()
+CALLBACK_LOGGER = "jax._src.callback"
+"""Where JAX reports that a callback failed."""
 
 
 def _allow_effect() -> None:

@@ -18,14 +18,14 @@ def default_dtype(value: Any = 0.0, what: str = "memory") -> np.dtype:
         if isinstance(value, kind):
             return np.dtype(jax.dtypes.canonicalize_dtype(kind))
     _check_not_keys(value.dtype, what)
-    return np.dtype(jax.dtypes.canonicalize_dtype(value.dtype))
+    return np.dtype(jax.dtypes.canonicalize_dtype(value.dtype)).newbyteorder("=")
 
 
 def element_type(dtype: Any, what: str) -> np.dtype:
     """A dtype that the user gave, as JAX reads it: without the x64 mode float64 warns and is float32."""
     _check_not_keys(dtype, what)
     try:
-        element = np.dtype(dtype)
+        element = np.dtype(dtype).newbyteorder("=")
     except TypeError:
         raise TraceTypeError(f"{what} needs a dtype, got {dtype!r}", loc=user_loc()) from None
     if element.itemsize >= 8 and jax.dtypes.canonicalize_dtype(element) != element:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import jax
 
-from qdtrace.errors import QdError, TraceIndexError, TraceTypeError, TraceValueError, UnsupportedError
+from qdtrace.errors import (
+    QdError,
+    TraceAttributeError,
+    TraceIndexError,
+    TraceTypeError,
+    TraceValueError,
+    UnsupportedError,
+)
 from qdtrace.trace.source import is_jax_file, traceback_loc
 
 if TYPE_CHECKING:
@@ -73,6 +81,18 @@ def _explain_text(error: Exception, loc: Loc | None) -> QdError | None:
         )
     if "does not support ufuncs" in text:
         return _numpy_function(loc)
+    if re.match(r"unhashable type: '\w*Tracer'", text):
+        return TraceTypeError(
+            "a traced value cannot be a key of a dict or an element of a set: it stands for many values",
+            loc=loc,
+            help="use a Python number or a name as the key; to store at a traced place, `b[i] = v` of a buffer",
+        )
+    if "Error interpreting argument" in text and "numpy.ndarray" in text:
+        return TraceTypeError(
+            "JAX needs arrays of numbers in the byte order of this machine, got one of another kind",
+            loc=loc,
+            help="convert it: `x.astype(x.dtype.newbyteorder('='))`",
+        )
     if isinstance(error, NotImplementedError) and "Effects not supported" in text:
         return UnsupportedError(
             "this JAX transformation cannot hold loops or stores of this package",
@@ -98,6 +118,7 @@ _KINDS: dict[type, type[QdError]] = {
     TypeError: TraceTypeError,
     ValueError: TraceValueError,
     IndexError: TraceIndexError,
+    AttributeError: TraceAttributeError,
     NotImplementedError: UnsupportedError,
 }
 

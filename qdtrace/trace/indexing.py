@@ -191,6 +191,8 @@ def _rank(dtype: Any) -> int:
 def as_array(value: Any, what: str) -> Any:
     """A number, a tracer or a NumPy array from anything array-like."""
     value = as_value(value)
+    if isinstance(value, np.ndarray) and not value.dtype.isnative:
+        return value.astype(value.dtype.newbyteorder("="))
     if isinstance(value, (Tracer, bool, int, float, complex, np.generic, np.ndarray, jax.Array)):
         return value
     try:

@@ -20,6 +20,7 @@ from jax import lax
 
 from qdtrace.errors import QdError, TraceTypeError, TraceValueError
 from qdtrace.trace import markers
+from qdtrace.trace.attributes import StrictAttributes
 from qdtrace.trace.conditions import predicate
 from qdtrace.trace.context import OpenRegion, TraceContext, current, emit, get_current, left_open, new_uid
 from qdtrace.trace.indexing import as_value, is_static_int, shown
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 Hints = tuple[tuple[str, Any], ...]
 
 
-class Loop:
+class Loop(StrictAttributes):
     """What a `for` statement iterates over; each pass of the statement traces the body once."""
 
     name = ""
@@ -110,6 +111,28 @@ class Loop:
 
     def _begin_again(self, region: OpenRegion, index: Any) -> Any:
         raise AssertionError(type(self))
+
+    def __reversed__(self) -> Any:
+        raise TraceTypeError(
+            f"a {self.name} cannot be reversed once it is made",
+            loc=user_loc(),
+            help="give the bounds the other way round: `qd.range(n - 1, -1, -1)`",
+        )
+
+    def __len__(self) -> int:
+        raise TraceTypeError(
+            f"a {self.name} has no len() and is neither true nor false: its bounds may be traced",
+            loc=user_loc(),
+            help="use the bound that it was given",
+        )
+
+    def __getitem__(self, _: object) -> Any:
+        raise TraceTypeError(
+            f"a {self.name} cannot be indexed",
+            loc=user_loc(),
+            help="compute the index from the bounds: `start + k * step`",
+        )
+
 
     _end: Any = None
 

@@ -6,6 +6,7 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.errors import TraceTypeError
+from qdtrace.trace.attributes import StrictAttributes, kind_of
 from qdtrace.trace.indexing import as_value
 from qdtrace.trace.source import user_loc
 
@@ -28,21 +29,28 @@ _METHODS = frozenset(
 INPLACE = {f"__i{name}__": getattr(operator, f"__{name}__") for name in _BINARY}
 
 
-class ArrayOperators:
+class ArrayOperators(StrictAttributes):
     """Operators, comparisons and array methods that act on `self.__jax_array__()`."""
 
     __slots__ = ()
-    __hash__ = None  # type: ignore[assignment]
     __array_ufunc__ = None
     """Makes NumPy scalars and arrays leave `np_value + self` to this class."""
 
     def __jax_array__(self) -> Any:
         raise AssertionError(type(self))
 
-    def __getattr__(self, name: str) -> Any:
-        if name in _METHODS:
-            return getattr(self.__jax_array__(), name)
-        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+    def _delegated(self, name: str) -> Any:
+        return getattr(self.__jax_array__(), name)
+
+    def _more_attributes(self) -> frozenset[str]:
+        return _METHODS
+
+    def __hash__(self) -> int:
+        raise TraceTypeError(
+            f"a {kind_of(self)} cannot be a key of a dict or an element of a set: its content is not known yet",
+            loc=user_loc(),
+            help="use a Python number or a name as the key; to store at a traced place, `b[i] = v` of a buffer",
+        )
 
     def __array__(self, *_: Any, **__: Any) -> Any:
         raise TraceTypeError(

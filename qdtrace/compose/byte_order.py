@@ -1,0 +1,36 @@
+"""NumPy arrays in the other byte order: JAX refuses them at first, and misreads them once a function is compiled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+_plain: set[type] = set()
+"""Types met so far that hold no array of NumPy: looked up at each call, which has little time."""
+
+
+def is_foreign(x: Any) -> bool:
+    """True for an array in the other byte order."""
+    return type(x) is np.ndarray and not x.dtype.isnative
+
+
+def has_foreign(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """True when an argument, or a leaf of one, is in the other byte order."""
+    for x in (*args, *kwargs.values()) if kwargs else args:
+        kind = type(x)
+        if kind is np.ndarray:
+            if not x.dtype.isnative:
+                return True
+        elif kind not in _plain:
+            if isinstance(x, (jax.Array, np.generic, int, float, complex, str)):
+                _plain.add(kind)
+            elif any(map(is_foreign, jax.tree.leaves(x))):
+                return True
+    return False
+
+
+def native(x: Any) -> Any:
+    """The same numbers in the byte order of this machine."""
+    return x.astype(x.dtype.newbyteorder("=")) if is_foreign(x) else x

@@ -1,0 +1,89 @@
+"""Programs that nest deeper than Python's recursion limit lets the package, or JAX, walk them."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import importlib.util
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from qdtrace.errors import UnsupportedError
+from qdtrace.ir.program import Loc
+from qdtrace.ir.walk import blocks_of
+from qdtrace.trace.source import is_user_file
+from qdtrace.trace.tree import Region
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from types import TracebackType
+
+    from qdtrace.ir.program import Program
+
+_ENDLESS = 0.8
+"""Part of the recursion limit that frames of the user take where a function of theirs calls itself without end."""
+
+
+@contextlib.contextmanager
+def depth_told(name: str, deepest: Callable[[], Loc | None] | None = None) -> Generator[None]:
+    """Turns a RecursionError of this package or of JAX into an error that says what to do.
+
+    `deepest` gives the user's line that is nested the most, where the traceback does not.
+    """
+    try:
+        yield
+    except RecursionError as error:
+        lines = _users(error.__traceback__)
+        if len(lines) > _ENDLESS * sys.getrecursionlimit():
+            raise
+        loc = deepest() if deepest is not None else None
+        raise UnsupportedError(
+            f"{name}: loops, conditions and calls nest deeper than Python's recursion limit of "
+            f"{sys.getrecursionlimit()} lets them be walked",
+            loc=loc or _busiest(lines),
+            help="join conditions, `qd.when(a & b)`, or raise the limit before the call: "
+            "`sys.setrecursionlimit(20_000)`",
+        ) from None
+
+
+def deepest_region(root: Region) -> Loc | None:
+    """The line of the region that is nested the most."""
+    found, most = root.loc, 0
+    work = [(root, 0)]
+    while work:
+        region, depth = work.pop()
+        if depth > most:
+            found, most = region.loc, depth
+        work += [(item, depth + 1) for item in region.items if isinstance(item, Region)]
+    return found
+
+
+def deepest_equation(program: Program) -> Loc | None:
+    """The line of the equation that is nested the most."""
+    found, most = None, -1
+    work = [(block, 0) for task in program.tasks for block in blocks_of(task)]
+    while work:
+        block, depth = work.pop()
+        if depth > most:
+            found, most = next((e.loc for e in block.eqns if e.loc is not None), found), depth
+        work += [(inner, depth + 1) for eqn in block.eqns for inner in eqn.blocks]
+    return found
+
+
+def _users(traceback: TracebackType | None) -> list[Loc]:
+    """The user's lines that an exception passed through."""
+    found: list[Loc] = []
+    specs = [importlib.util.find_spec(package) for package in ("qdtrace", "lowering")]
+    own = tuple(os.path.dirname(str(spec.origin)) + os.sep for spec in specs if spec is not None)
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if is_user_file(code.co_filename) and not code.co_filename.startswith(own):
+            found.append(Loc(code.co_filename, traceback.tb_lineno, code.co_name))
+        traceback = traceback.tb_next
+    return found
+
+
+def _busiest(lines: list[Loc]) -> Loc | None:
+    """The line that is passed through the most: what calls itself."""
+    return max(lines, key=collections.Counter(lines).__getitem__, default=None)

@@ -1,0 +1,65 @@
+"""Misspelt attributes of loops, buffers and cells: an error that names the nearest one, at the user's line."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from typing import Any
+
+from qdtrace.errors import TraceAttributeError
+from qdtrace.trace.source import is_user_file, user_loc
+
+
+class StrictAttributes:
+    """Has the attributes of its class, and no others."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._more_attributes():
+            return self._delegated(name)
+        # JAX and NumPy ask for many names that may be missing; only a user gets the long answer.
+        asker = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+        if name.startswith("__") or not is_user_file(asker.f_code.co_filename):
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        raise TraceAttributeError(
+            f"a {kind_of(self)} has no attribute `{name}`", loc=user_loc(), help=_nearest(self, name)
+        )
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        try:
+            object.__setattr__(self, name, value)
+        except AttributeError:
+            has_it = hasattr(type(self), name)
+            raise TraceAttributeError(
+                f"`{name}` of a {kind_of(self)} cannot be set" if has_it else f"a {kind_of(self)} has no attribute "
+                f"`{name}`",
+                loc=user_loc(),
+                help=_store(self) if has_it else _nearest(self, name),
+            ) from None
+
+    def _delegated(self, name: str) -> Any:
+        """The value of one of `_more_attributes`."""
+        raise AssertionError(name)
+
+    def _more_attributes(self) -> frozenset[str]:
+        """Names that are attributes besides those of the class."""
+        return frozenset()
+
+
+def kind_of(thing: object) -> str:
+    """What the user calls an object of this class."""
+    kind = type(thing).__name__
+    known = {"Cell": "qd.local", "Buffer": "buffer", "Range": "qd.range", "NdRange": "qd.ndrange", "While": "qd.while_",
+             "At": "`b.at`", "Place": "`b.at[i]`"}  # fmt: skip
+    return known.get(kind, kind)
+
+
+def _nearest(thing: StrictAttributes, name: str) -> str:
+    names = {n for n in dir(type(thing)) if not n.startswith("_")} | thing._more_attributes()  # pyright: ignore[reportPrivateUsage]
+    close = difflib.get_close_matches(name, sorted(names), n=1, cutoff=0.5)
+    return f"did you mean `{close[0]}`?" if close else ""
+
+
+def _store(thing: object) -> str:
+    return {"Cell": "store with `c.value = v`", "Buffer": "store with `b[i] = v`"}.get(type(thing).__name__, "")
