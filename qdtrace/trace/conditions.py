@@ -74,7 +74,7 @@ class When:
         context.open(region)
         self._watch = ConditionWatch(frame, region, context)
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *_: object) -> bool:
         context, region, watch = self._context, self._region, self._watch
         self._context = self._watch = None
         if (kind is not None and not self._is_left_out) or context is None or region is None:
@@ -85,7 +85,10 @@ class When:
         if watch is not None:
             watch.finish(context)
         context.closed_when = (self._condition, region.loc) if self._name == "qd.when" else None
-        return kind is LeftOut
+        if isinstance(error, LeftOut):
+            error.resume()
+            return True
+        return False
 
 
 def when(condition: Any) -> When:

@@ -109,19 +109,18 @@ _BYTES = Holder(lambda held: (bytes(held), []), _write_bytes)
 _VIEW = Holder(_read_mapping, None, _item)
 _TUPLE = Holder(lambda held: ((), list(held)), label=_item, fixed=True)
 
-_EXACT = 1 << 16
-_ARRAY_LIMIT = 1 << 24
+_EXACT = 1 << 18
+_SAMPLE = 1 << 12
 
 
 def _read_array(held: np.ndarray) -> Content:
-    """Its bytes; of a large array, a sum that any one change of an element changes."""
+    """Its bytes; of a large array, those of a sample: a body that changes it all is seen, one element may be missed."""
     if held.dtype.hasobject:
         return (held.shape, held.ravel().tolist())
     if held.nbytes <= _EXACT:
         return (held.tobytes(), [])
-    words = np.ascontiguousarray(held).reshape(-1).view(np.uint8)
-    whole = words[: words.size // 8 * 8].view(np.uint64)
-    return ((int(np.bitwise_xor.reduce(whole)), int(whole.sum()), bytes(words[whole.size * 8 :])), [])
+    flat = held.reshape(-1) if held.flags.c_contiguous else held.flat
+    return ((held.shape, flat[:: held.size // _SAMPLE + 1].tobytes(), flat[held.size - 1].tobytes()), [])
 
 
 def _write_array(held: np.ndarray, content: Content) -> None:
@@ -420,6 +419,7 @@ def _builtin(function: Any) -> Holder | None:
     return Holder(lambda held: ((), [held.__self__]), fixed=True)
 
 
+@functools.lru_cache(maxsize=4096)
 def is_own(made: type | types.ModuleType) -> bool:
     """True for a class or a module of the user."""
     module = sys.modules.get(made.__module__) if isinstance(made, type) else made
@@ -429,13 +429,14 @@ def is_own(made: type | types.ModuleType) -> bool:
 
 def is_jitted(value: Any) -> bool:
     """True for a function of the user under `jax.jit`."""
-    if type(value) is not type(_JITTED):
+    if type(value) is not JITTED:
         return False
     code = getattr(inspect.unwrap(value), "__code__", None)
     return code is not None and is_own_code(code.co_filename)
 
 
-_JITTED = jax.jit(abs)
+JITTED: type = type(jax.jit(abs))
+"""Of what `jax.jit` gives."""
 
 
 @functools.lru_cache(maxsize=4096)

@@ -15,6 +15,15 @@ if TYPE_CHECKING:
 class LeftOut(BaseException):
     """Ends a block that does not run."""
 
+    def __init__(self, tracing: Any = None) -> None:
+        super().__init__()
+        self._tracing = tracing
+
+    def resume(self) -> None:
+        """Puts back the trace function of a debugger, which Python drops when one raises."""
+        if self._tracing is not None:
+            sys.settrace(self._tracing)
+
 
 def leave_out(frame: FrameType) -> None:
     """Makes the frame raise `LeftOut` at its next instruction."""
@@ -54,7 +63,7 @@ def _by_tracing(frame: FrameType) -> None:
             return at_instruction
         frame.f_trace, frame.f_trace_opcodes = own, opcodes
         sys.settrace(tracing)
-        raise LeftOut
+        raise LeftOut(tracing)
 
     frame.f_trace, frame.f_trace_opcodes = at_instruction, True
     sys.settrace(tracing or (lambda *_: None))

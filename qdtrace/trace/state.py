@@ -18,6 +18,7 @@ from qdtrace.trace.holders import (
     CELL,
     CLASS,
     FUNCTION,
+    JITTED,
     OPAQUE,
     PLAIN,
     Content,
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
 
 _LIMIT = 20_000
 """Items that are looked at; a program that holds more is one whose state cannot be seen."""
+
+
+_FUNCTIONS = {FunctionType, ModuleType, JITTED, type}
+"""Types of what a library's module holds that no body changes."""
 
 
 class _PlainOrCollection:
@@ -226,7 +231,7 @@ class State:
                 self._name(vars(module), (attribute,), path.rpartition(".")[0])
             else:
                 value = vars(module).get(attribute)
-                if value is not None and not isinstance(value, (ModuleType, type, FunctionType)):
+                if type(value) not in _FUNCTIONS and type(value) not in PLAIN:
                     self._add(value, path)
 
     def _name(self, space: dict[str, Any], names: Iterable[str], path: str) -> None:

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import functools
+import sys
+import types
 from textwrap import dedent
 
 import jax
@@ -278,6 +280,31 @@ def test_an_index_that_a_generator_gives_needs_no_second_trip(monkeypatch) -> No
         return x
 
     assert qd.trace_function(body, (X,)).root.items
+
+
+def test_a_debugger_stays_attached() -> None:
+    """The block of a condition is left out by means that debuggers use as well."""
+
+    def body(x):
+        for i in qd.range(8):
+            s = types.SimpleNamespace(v=1.0)
+            with qd.when(x[i] > 1):
+                s.v = 2.0
+            s.v = 1.0
+            x[i] = s.v
+        return x
+
+    def debugger(*_):
+        return None
+
+    attached = sys.gettrace()
+    sys.settrace(debugger)
+    try:
+        traced = qd.trace_function(body, (X,))
+        assert sys.gettrace() is debugger
+    finally:
+        sys.settrace(attached)
+    assert traced.root.items
 
 
 def broken(*_):
