@@ -22,7 +22,10 @@ from qdtrace.trace.source import user_loc
 class Buffer(ArrayOperators):
     """A handle to memory local to the call.
 
-    Outside loops it may be used as an array: that means its content at this point.
+    `b[k]` loads, `b[k] = v` stores; `b[k] += v`, `b[k] -= v` and the methods of `b.at[k]` accumulate, however many
+    iterations meet in an element. Every other in-place operator (`b[k] *= v`) is a load and a store: a race where two
+    meet.
+    Outside loops a buffer may be used as an array: that means its content at this point.
     """
 
     __slots__ = ("_handle",)
@@ -57,7 +60,7 @@ class Buffer(ArrayOperators):
 
     @property
     def at(self) -> At:
-        """`b.at[i].add(v)` and the like."""
+        """`b.at[k].add(v)`, `subtract`, `mul`, `min`, `max`: accumulations; `set(v)` stores, `get()` loads."""
         return At(self)
 
     def copy(self) -> Buffer:

@@ -92,7 +92,11 @@ class When:
 
 
 def when(condition: Any) -> When:
-    """`with qd.when(condition):` the body has effect only where the condition holds."""
+    """`with qd.when(condition):` the body has effect only where the condition holds.
+
+    `a & b` evaluates both sides: nest two, where the second needs the first. Values leave through a `qd.local` or a
+    buffer. Raises TraceTypeError unless the condition is a scalar bool.
+    """
     return When("qd.when", condition)
 
 
@@ -118,7 +122,10 @@ def _jump(name: str, primitive: Any, condition: Any, *, in_threads: bool) -> Non
 
 
 def break_if(condition: Any) -> None:
-    """Leaves the innermost serial loop when the condition holds."""
+    """Leaves the innermost serial loop when the condition holds.
+
+    Raises TraceValueError in an outermost `qd.range`, whose iterations run in parallel.
+    """
     _jump("qd.break_if", markers.break_p, condition, in_threads=False)
 
 

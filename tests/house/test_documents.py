@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -49,7 +50,42 @@ def test_the_architecture_shows_the_graphs_of_its_program(tmp_path: Path) -> Non
     assert low.graph().strip() == final.strip()
 
 
-@pytest.mark.parametrize("name", ["README.md", "ARCHITECTURE.md", "HACKING.md", "CHANGELOG.md", "benchmarks/README.md"])
+def test_every_block_of_the_language_runs(tmp_path: Path) -> None:
+    names: dict[str, object] = {}
+    codes = blocks("docs/language.md", "python")
+    assert len(codes) >= 6
+    for k, code in enumerate(codes):
+        script = tmp_path / f"block{k}.py"
+        script.write_text(code)
+        exec(compile(code, str(script), "exec"), names)
+
+
+def test_refusals_of_the_language_happen() -> None:
+    """Blocks that show an error catch it: without it they would pass."""
+    names: dict[str, Any] = {}
+    for code in blocks("docs/language.md", "python"):
+        exec(compile(code.split("\ntry:")[0], "language.md", "exec"), names)
+    with pytest.raises(qd.InterpreterError, match="race"):
+        names["race"](jnp.array([2.0, 3.0]))
+    with pytest.raises(qd.BoundsError):
+        names["shifted"](jnp.arange(3.0), 1)
+
+
+def test_the_language_names_what_a_body_is_written_with() -> None:
+    """Everything public but derivatives, errors, and what looks at programs from outside."""
+    text = (ROOT / "docs/language.md").read_text()
+    outside = {"Buffer", "Cell", "Graph", "Jitted", "Lowered", "QdWarning", "config", "options", "make_graph"}
+    outside |= {"dataclass", "def_import_rule", "grad", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "vjp"}
+    outside |= {"value_and_grad", "autodiff"}
+    names = [n for n in qd.__all__ if n not in outside and not n.endswith("Error")]
+    assert {"local", "while_", "when", "break_if"} <= set(names)
+    assert [n for n in names if not re.search(rf"\b{n}\b", text)] == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["README.md", "ARCHITECTURE.md", "HACKING.md", "CHANGELOG.md", "benchmarks/README.md", "docs/language.md"],
+)
 def test_links_lead_somewhere(name: str) -> None:
     path = ROOT / name
     for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
