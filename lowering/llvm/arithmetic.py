@@ -59,11 +59,6 @@ def _div(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom,
     a, b = values
     if not d.is_float:
         return integers.divide(o, d, a, b, atoms[1], remainder=False)
-    if o.fast_math and isinstance(atoms[1], Literal) and d in (DType.f32, DType.f64):
-        divisor, info = float(atoms[1].value), np.finfo(d.numpy)
-        inverse = 1 / divisor if divisor else math.inf
-        if all(info.tiny <= abs(x) <= info.max for x in (inverse, divisor)):
-            return o.op(f"fmul {o.flags}{o.type(d)} {a}, {o.constant(inverse, d)}")
     return round_to(o, d, o.op(f"fdiv {o.flags}{o.type(d)} {a}, {b}"))
 
 

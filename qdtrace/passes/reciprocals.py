@@ -28,8 +28,9 @@ from qdtrace.analysis.uniformity import analyse_uniformity
 from qdtrace.ir.primitives import PRIMITIVES
 from qdtrace.ir.program import Block, Eqn, Program, Task, Var, literal
 from qdtrace.ir.types import DType
-from qdtrace.ir.walk import walk_eqns
+from qdtrace.ir.walk import walk_eqns, walk_task
 from qdtrace.passes.base import TaskPass
+from qdtrace.passes.rules.floats import is_whole
 
 if TYPE_CHECKING:
     from qdtrace.analysis.uniformity import Uniformity
@@ -72,6 +73,7 @@ class _Rewriter:
         self._depth: Counter[Var] = Counter()
         """Loops around the place where a value is bound; 0 for what the head has."""
         self._decided = {e.invars[0] for e in walk_eqns(task.body) if _decides(e)}
+        self._whole = {v for e in walk_task(task) if is_whole(e) for v in e.outvars}
 
     def block(self, block: Block, depth: int) -> Block:
         self._bind(block.params, depth)
@@ -98,7 +100,7 @@ class _Rewriter:
 
     def _is_free(self, eqn: Eqn) -> bool:
         """A division that may be rounded once more."""
-        return _may_change(eqn) and eqn.outvars[0] not in self._decided
+        return _may_change(eqn) and eqn.outvars[0] not in self._decided and eqn.invars[0] not in self._whole
 
     def _is_shared(self, eqn: Eqn, depth: int) -> bool:
         """Lanes, or iterations of a loop, divide by the same."""

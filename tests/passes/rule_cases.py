@@ -233,6 +233,7 @@ CASES: dict[str, list[Case]] = {
     "float_div_by_constant": [
         (D, "(div x 4.0:f64)", "(mul x 0.25:f64)"),
         (F, "(div x 3.0:f32)", "(mul x 0.33333334:f32)"),
+        (N, "(div (convert[f32] x) 3.0:f32)", None),
         (F, "(div x 0.0:f32)", None),
         (F, "(div x 1e-40:f32)", None),
         (F, "(div x inf:f32)", None),

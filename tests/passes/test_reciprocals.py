@@ -105,6 +105,7 @@ program p(x: ref[f32,8], r: ref[f32], y: ref[f32,8])
             ],
             id="a divisor that the loop changes",
         ),
+        pytest.param(["r: f32 = load w 2:i32", "j: f32 = convert[dtype=f32] i", "q: f32 = div j r"], id="integer"),
         *[
             pytest.param(["r: f32 = load w 2:i32", "d: f32 = div l r", f"q: f32 = {name} d"], id=name)
             for name in ("floor", "ceil", "trunc", "round_even", "round_away")

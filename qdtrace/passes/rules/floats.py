@@ -20,7 +20,7 @@ from qdtrace.passes.rules.zeros import is_never_negative_zero
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from qdtrace.ir.program import Atom
+    from qdtrace.ir.program import Atom, Eqn
     from qdtrace.passes.rewrite import Rewriter
 
     Operands = tuple[Atom, ...]
@@ -165,12 +165,18 @@ def float_div_by_power_of_two(w: Rewriter, op: str, ops: Operands, params: Param
     return w.emit("mul", ops[0], floating(1 / c, dtype))
 
 
+def is_whole(eqn: Eqn | None) -> bool:
+    """True for an integer made a float. Quotients of those are compared (times with the knots of a table), so they get
+    no second rounding."""
+    return eqn is not None and eqn.primitive.name == "convert" and eqn.invars[0].dtype.is_integer
+
+
 @TABLE.rule("div", on="float", exact=False)
 def float_div_by_constant(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
-    """x / c -> x * (1 / c), where both are normal numbers"""
+    """x / c -> x * (1 / c), where both are normal numbers and x is no integer"""
     c = _number(ops[1])
     dtype = ops[1].dtype
-    if c is None or not _is_normal(c, dtype) or not _is_normal(1 / c, dtype):
+    if c is None or is_whole(w.definition(ops[0])) or not _is_normal(c, dtype) or not _is_normal(1 / c, dtype):
         return None
     return w.emit("mul", ops[0], floating(1 / c, dtype))
 
