@@ -55,9 +55,9 @@ class CompiledProgram:
 
     @property
     def only_checks(self) -> bool:
-        """True for a program that computes nothing that it gives: XLA must not drop it."""
+        """True for a program that computes nothing that it gives, or nothing but empty arrays: XLA must not drop it."""
         stored = written_refs(self.program)
-        return not any(v in stored for v in self.program.results)
+        return not any(v in stored and ref_type(v).size for v in self.program.results)
 
     def call(self, *operands: Any) -> tuple[Any, ...]:
         """Contents of `program.results` for contents of `program.params`: arrays or tracers, in order."""

@@ -44,6 +44,7 @@ from qdtrace.compose.jaxprs import (
     physical,
     physical_type,
 )
+from qdtrace.compose.large_access import safe_indices
 from qdtrace.compose.loops import loop_of_tasks
 from qdtrace.compose.segment import (
     BufferState,
@@ -198,6 +199,13 @@ class Stager:
         assert isinstance(entry, Constant)
         return entry.value
 
+    def known(self, atom: Any) -> Any:
+        """The value of a jaxpr atom where it is known now; None where a task computes it."""
+        if is_literal(atom):
+            return atom.val
+        entry = self.env[atom]
+        return entry.value if isinstance(entry, Constant) else None
+
     def content(self, state: BufferState) -> Any:
         """The whole content of a buffer now."""
         self.segment.close_serial()
@@ -325,7 +333,7 @@ class Stager:
         start, stop, step = (builder.convert(self.scalar(builder, v), dtype) for v in marker.invars[:3])
         fits = [self.scalar(builder, v) for v in marker.invars[3:]]
         if self.conditions:
-            runs = self._predicate(builder)
+            runs = self.predicate(builder)
             stop = builder("select", runs, stop, start)
             fits = [builder("or", builder("not", runs), f) for f in fits]
         for condition in fits:
@@ -344,7 +352,8 @@ class Stager:
         launch, ends = hints_of(hints, *LAUNCH_HINTS), (span.first, span.last)
         self.segment.append(Task("range_for", index, *ends, body.close(), head, name, region.loc, launch))
 
-    def _predicate(self, builder: Builder) -> Atom:
+    def predicate(self, builder: Builder) -> Atom:
+        """Whether the enclosing conditions hold."""
         condition: Atom | None = None
         for atom in self.conditions:
             one = self.scalar(builder, atom)
@@ -388,7 +397,7 @@ class Stager:
                 ref = ref_type(pending.ref)
                 zero = literal(0, ref.dtype)
                 importer.loop_nest(ref.shape, lambda index, r=pending.ref, z=zero: importer.store(r, z, index))
-        builder.emit("if", self._predicate(builder), blocks=(then.close(), other.close()))
+        builder.emit("if", self.predicate(builder), blocks=(then.close(), other.close()))
         for v, pending in zip(kept, results, strict=True):
             self.env[v] = pending
 
@@ -437,7 +446,7 @@ class Stager:
         taken = jnp.logical_and(self.holds(), self.value(eqn.invars[0]))
         if eqn.primitive.name == "qd_break":
             self.leaves = taken if self.leaves is None else jnp.logical_or(self.leaves, taken)
-        goes_on = compat.new_bool()
+        goes_on = compat.new_scalar(bool)
         self.env[goes_on] = Constant(jnp.logical_not(taken))
         self.conditions = (*self.conditions, goes_on)
 
@@ -515,8 +524,7 @@ class Stager:
                 help="use a qd.range over the elements",
             )
         first = 2 if name in ("qd_store", "qd_lset", "qd_accum") else 1
-        dynamic = iter([self.value(v) for v in eqn.invars[first:]])
-        where = tuple(next(dynamic) if s is None else slice(*s) for s in eqn.params["slices"])
+        where = safe_indices(self, eqn, state, eqn.invars[first:], loads=first == 1)
         old = logical(self.content(state), eqn.invars[0].aval)
         if first == 1:
             self.env[eqn.outvars[0]] = Constant(old[where])

@@ -176,9 +176,9 @@ def new_var(like: Var) -> Var:
     return Var(like.aval)
 
 
-def new_bool() -> Var:
-    """A fresh variable for a scalar bool."""
-    return Var(ShapedArray((), np.dtype(bool)))
+def new_scalar(dtype: Any) -> Var:
+    """A fresh variable for a scalar."""
+    return Var(ShapedArray((), np.dtype(dtype)))
 
 
 def current_trace() -> object:

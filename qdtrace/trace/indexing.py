@@ -143,7 +143,10 @@ def _index_operand(k: Any, axis: int, shape: tuple[int, ...]) -> Any:
     if _is_integer_scalar(k):
         if k.dtype in (np.int32, np.int64):
             return k
-        return lax.convert_element_type(k, np.int64 if k.dtype == np.uint64 else np.int32)
+        signed = np.int64 if k.dtype == np.uint64 else np.int32
+        if k.dtype in (np.uint32, np.uint64):  # far outside stays far outside on its side
+            k = lax.min(k, np.asarray(np.iinfo(signed).max, k.dtype))
+        return lax.convert_element_type(k, signed)
     if np.ndim(k) > 0:
         raise TraceTypeError(
             f"the index of axis {axis} must be a scalar, got shape {np.shape(k)}",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -116,7 +116,7 @@ class _Adder:
             name = one.choice(("eq", "eq", "lt", "gt"))
             when = b("and", when, b(name, v, literal(one.choice((0, 1, 2, 3, 5, 11)), v.dtype)))
         drawn = b("select", when, far, index)
-        names = {"axis": axis, "buffer": f"site{self.count}", "shape": shape}
+        names: dict[str, Any] = {"axis": axis, "buffer": f"site{self.count}", "shape": shape}
         kind = one.random()
         if kind < 0.15:
             low, high = b("ge", drawn, literal(0, dtype)), b("lt", drawn, literal(size, dtype))

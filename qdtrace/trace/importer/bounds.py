@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from qdtrace.ir.program import ref_type
 from qdtrace.trace.importer.indexing import as_index, clamped, inside
-from qdtrace.trace.importer.scalars import TRUE
+from qdtrace.trace.importer.scalars import FALSE, TRUE, integer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 
 def checked(imp: Importer, var: Var, slices: Sequence[Any], indices: Sequence[Value]) -> tuple[list[Atom], Atom]:
-    """Safe indices for the axes without a slice, and whether all were in range (`clip` only, else true)."""
+    """Safe indices for the axes without a slice, and whether all were in range (`clip` only, else true).
+
+    Where an axis has no element, nothing is in range (`FALSE`): then a load gives 0.
+    """
     traced = iter(indices)
     out: list[Atom] = []
     valid: Atom = TRUE
@@ -35,6 +38,9 @@ def checked(imp: Importer, var: Var, slices: Sequence[Any], indices: Sequence[Va
         low, high = imp.ranges.of(index)
         if (low >= 0 and high < size) or imp.bounds == "unchecked":
             out.append(index)
+        elif imp.bounds == "clip" and size == 0:
+            valid = FALSE
+            out.append(integer(0, index.dtype))
         elif imp.bounds == "clip":
             valid = imp.op("and", valid, inside(imp, index, size - 1))
             out.append(clamped(imp, index, size - 1))

@@ -249,7 +249,7 @@ class _Place:
     slices: tuple[Any, ...]
     indices: list[Any]
     valid: Any
-    """Whether they were in range before they were clipped."""
+    """Whether they were in range before they were clipped; `FALSE` where an axis has no element."""
     imp: Importer
 
     def at(self, index: Sequence[Any]) -> list[Any]:
@@ -288,6 +288,9 @@ def load(imp: Importer, eqn: Any, handle: Value, *indices: Value, slices: Sequen
     place = _place(imp, var, slices, indices)
     aval = eqn.outvars[0].aval
     pair = is_pair(aval)
+    if place.valid is FALSE:
+        zero = integer(0, var.dtype)
+        return imp.build(place.shape, var.dtype, lambda i: (zero, zero) if pair else zero, pair, unroll=True)
     return imp.build(place.shape, var.dtype, lambda i: imp.load(var, place.at(i), pair), pair, unroll=True)
 
 
@@ -339,6 +342,8 @@ def atomic(
     place = _place(imp, var, slices, operands[nvalues:])
 
     def one(i: Sequence[Any]) -> Any:
+        if place.valid is FALSE:
+            return integer(0, var.dtype)
         parts = [imp.element(v, i if v.ndim else ()) for v in values]
         at = place.at(i)
         if place.valid is TRUE:

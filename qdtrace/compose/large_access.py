@@ -1,0 +1,74 @@
+"""Indices of rows and slices between loops that are too large for registers: XLA reads and writes them.
+
+XLA limits an index silently, and jnp counts negative ones from the end. Here they are what they are in loops
+(`trace/importer/bounds`). `raise`: a serial task of its own checks the index and gives it, so XLA's access cannot be
+had without the check. Else a load takes the nearest element, and anything else goes to an index that XLA drops.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from qdtrace.compose.segment import is_concrete
+from qdtrace.ir.program import literal
+from qdtrace.trace import compat
+from qdtrace.trace.importer.indexing import as_index
+from qdtrace.trace.source import eqn_loc
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from qdtrace.compose.segment import BufferState
+    from qdtrace.compose.staging import Stager
+
+
+def safe_indices(stager: Stager, eqn: Any, state: BufferState, atoms: Sequence[Any], *, loads: bool) -> tuple[Any, ...]:
+    """An index for each axis: static slices, and JAX values for what is traced. `atoms` are the traced indices."""
+    traced = iter(atoms)
+    shape = state.shape[: len(eqn.params["slices"])]
+    out: list[Any] = []
+    for axis, (entry, size) in enumerate(zip(eqn.params["slices"], shape, strict=True)):
+        if entry is not None:
+            out.append(slice(*entry))
+            continue
+        atom = next(traced)
+        known = stager.known(atom)
+        if is_concrete(known) and 0 <= int(known) < size:
+            out.append(int(known))
+        elif stager.options.bounds == "raise":
+            out.append(_checked(stager, eqn, atom, {"axis": axis, "buffer": state.hint, "shape": shape}, size))
+        else:
+            out.append(_limited(stager.value(atom), size, loads=loads))
+    return tuple(out)
+
+
+def _checked(stager: Stager, eqn: Any, atom: Any, names: dict[str, Any], size: int) -> Any:
+    """The index, from a program that ends with an error where it is outside; 0 where the access does not happen."""
+    with stager.segment.serial_builder(eqn_loc(eqn)) as builder:
+        index = as_index(stager.importer(builder), stager.scalar(builder, atom))
+        if stager.conditions:
+            with builder.block() as then:
+                checked = builder("bound", index, size=size, **names)
+            with builder.block() as other:
+                pass
+            blocks = then.close([checked]), other.close([literal(0, index.dtype)])
+            (made,) = builder.emit("if", stager.predicate(builder), blocks=blocks)
+        else:
+            made = builder("bound", index, size=size, **names)
+        value = np.empty((), object)
+        value[()] = made
+    var = compat.new_scalar(index.dtype.numpy)
+    stager.env[var] = stager.segment.keep(value, index.dtype)
+    stager.last_use[var] = stager.position
+    return stager.value(var)
+
+
+def _limited(index: Any, size: int, *, loads: bool) -> Any:
+    index = jnp.asarray(index)
+    if index.dtype.itemsize < 4:
+        index = index.astype(jnp.int32)
+    nearest = jnp.clip(index, 0, max(size - 1, 0))
+    return nearest if loads else jnp.where((index < 0) | (index >= size), np.iinfo(np.int32).max, nearest)
