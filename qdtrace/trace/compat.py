@@ -29,6 +29,7 @@ except ImportError:
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
 __all__ = [
     "Jaxpr",
@@ -112,6 +113,11 @@ def inner_jaxprs(eqn: JaxprEqn) -> Iterator[Any]:
         for one in value if isinstance(value, (tuple, list)) else (value,):
             if is_jaxpr(one):
                 yield one
+
+
+def settings_of(eqn: JaxprEqn) -> AbstractContextManager[Any]:
+    """JAX's settings as they were where an equation was traced: the bits of a random key depend on one of them."""
+    return eqn.ctx.manager
 
 
 def scan_counts(params: dict[str, Any]) -> tuple[int, int]:

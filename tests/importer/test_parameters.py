@@ -144,6 +144,14 @@ def test_other_value_than_assumed_is_refused(name: str) -> None:
             rule.keywords(*_equation(name, {**params, parameter: "x"}))
 
 
+def test_settings_that_an_equation_keeps_are_known() -> None:
+    """Besides parameters an equation keeps settings; of these only `threefry_partitionable` has a say in values."""
+    (eqn,) = jax.make_jaxpr(jax.lax.sin)(1.0).eqns
+    placed = {"cur_abstract_mesh", "remove_size_one_mesh_axis", "cur_layout_mode", "no_collectives"}
+    hints = {"compute_type", "xla_metadata", "configs"}
+    assert {*type(eqn.ctx).__slots__} - {"__weakref__"} <= {*placed, *hints, "threefry_partitionable"}
+
+
 def test_missing_parameter_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="`transpose` does not work without its parameter `permutation`"):
         RULES["transpose"].keywords(*_equation("transpose", {}))

@@ -33,6 +33,19 @@ def test_64_bits():
         check(lambda k: jax.random.uniform(k, (2,), jnp.float64), KEYS, exact=True)
 
 
+@pytest.mark.parametrize("around", [False, True])
+def test_bits_depend_on_the_setting_where_they_are_drawn(around):
+    def bits(k):
+        return jax.random.bits(k, (3,)), jax.random.key_data(jax.random.split(k, 3)), jax.random.poisson(k, 3.0)
+
+    def other(k):
+        with jax.threefry_partitionable(not around):
+            return bits(k)
+
+    with jax.threefry_partitionable(around):
+        check(lambda k: (bits(k), other(k)), KEYS, exact=True)
+
+
 DISTRIBUTIONS = {
     "uniform": lambda k: jax.random.uniform(k, (3,), minval=-1.0, maxval=2.0),
     "normal": lambda k: jax.random.normal(k, (2, 2)),

@@ -243,14 +243,17 @@ class Importer(MemoryOps):
         if fn is not None:
             outside, self.zeros_vanish = self.zeros_vanish, vanish
             try:
-                results = self.decomposed(fn, [v.aval for v in eqn.invars], params, values)
+                with compat.settings_of(eqn):
+                    results = self.decomposed(fn, [v.aval for v in eqn.invars], params, values)
             finally:
                 self.zeros_vanish = outside
             return results if eqn.primitive.multiple_results else results[0]
         raise self._no_rule(eqn)
 
     def _implemented(self, eqn: Any, values: list[Value]) -> Any:
-        inner = implementation_of(eqn, [_content(v, x.aval) for v, x in zip(values, eqn.invars, strict=True)])
+        contents = [_content(v, x.aval) for v, x in zip(values, eqn.invars, strict=True)]
+        with compat.settings_of(eqn):
+            inner = implementation_of(eqn, contents)
         if inner is None:
             raise self._no_rule(eqn)
         results = self.call(inner, values)

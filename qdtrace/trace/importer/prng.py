@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from qdtrace.ir.types import DType
+from qdtrace.trace import compat
 from qdtrace.trace.compat import threefry_prng_impl
 from qdtrace.trace.importer.elementwise import per_element
 from qdtrace.trace.importer.registry import RESULT_TYPE, rule, traced_rule
@@ -25,10 +26,12 @@ _PARITY = np.uint32(0x1BD11BDA)
 
 
 def _apply(
-    imp: Importer, fn: Callable[..., Any], params: dict[str, Any], shapes: Sequence[Any], values: list[Any]
+    imp: Importer, eqn: Any, fn: Callable[..., Any], params: dict[str, Any], shapes: Sequence[Any], values: list[Any]
 ) -> Value:
     """Inlines a function of raw key words (arrays u32[2])."""
-    (result,) = imp.call(traced_rule(fn, shapes, params), values)
+    with compat.settings_of(eqn):
+        closed = traced_rule(fn, shapes, params)
+    (result,) = imp.call(closed, values)
     return result
 
 
@@ -50,7 +53,7 @@ def random_bits(imp: Importer, eqn: Any, key: Value, *, bit_width: int, shape: S
     """Random integers."""
     imp.dtype_of(eqn.invars[0].aval)
     params = {"bit_width": bit_width, "shape": tuple(shape)}
-    fn = lambda raw: _apply(imp, _bits, params, [_words()], [raw])  # noqa: E731
+    fn = lambda raw: _apply(imp, eqn, _bits, params, [_words()], [raw])  # noqa: E731
     return _over_keys(imp, key, fn, shape)
 
 
@@ -75,7 +78,7 @@ def random_split(imp: Importer, eqn: Any, key: Value, *, shape: Sequence[int]) -
     """New keys from one."""
     imp.dtype_of(eqn.invars[0].aval)
     params = {"shape": tuple(shape)}
-    fn = lambda raw: _as_keys(imp, _apply(imp, _split, params, [_words()], [raw]))  # noqa: E731
+    fn = lambda raw: _as_keys(imp, _apply(imp, eqn, _split, params, [_words()], [raw]))  # noqa: E731
     return _over_keys(imp, key, fn, shape)
 
 
@@ -93,7 +96,7 @@ def random_fold_in(imp: Importer, eqn: Any, key: Value, data: Value) -> Value:
     for at in np.ndindex(*keys.shape):
         raw = array_of(keys[at], (2,))
         number = array_of([numbers[at]], ())
-        new = _as_keys(imp, _apply(imp, _fold_in, {}, [_words(), scalar], [raw, number]))
+        new = _as_keys(imp, _apply(imp, eqn, _fold_in, {}, [_words(), scalar], [raw, number]))
         out[at] = new[()]
     return out
 
@@ -106,7 +109,7 @@ def random_seed(imp: Importer, eqn: Any, data: Value) -> Value:
     numbers = imp.scalars(data)
     out = np.empty(numbers.shape, object)
     for at in np.ndindex(*numbers.shape):
-        new = _as_keys(imp, _apply(imp, _seed, {}, [scalar], [array_of([numbers[at]], ())]))
+        new = _as_keys(imp, _apply(imp, eqn, _seed, {}, [scalar], [array_of([numbers[at]], ())]))
         out[at] = new[()]
     return out
 

@@ -204,7 +204,7 @@ def traced_rule(fn: Callable[..., Any], avals: Sequence[Any], params: dict[str, 
     """The closed jaxpr of a decomposition for these operands."""
     try:
         shapes = tuple((a.shape, a.dtype) for a in avals)
-        key = (fn, shapes, tuple(params.items()), bool(jax.config.jax_enable_x64))  # type: ignore[attr-defined]
+        key = (fn, shapes, tuple(params.items()), _settings())
         found = _traced.get(key)
     except TypeError:
         key = found = None
@@ -214,6 +214,12 @@ def traced_rule(fn: Callable[..., Any], avals: Sequence[Any], params: dict[str, 
         if key is not None:
             _traced[key] = found
     return found
+
+
+def _settings() -> tuple[bool, ...]:
+    """What a traced function depends on besides its arguments."""
+    config: Any = jax.config
+    return bool(config.jax_enable_x64), bool(config.jax_threefry_partitionable)
 
 
 def scalar_struct(dtype: np.dtype, count: int) -> list[jax.ShapeDtypeStruct]:
