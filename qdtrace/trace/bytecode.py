@@ -158,6 +158,7 @@ class CodeMap:
                     found.append(position)
                 case _:
                     work.extend(self.successors(position))
+                    work.extend(self._caught.get(position, ()))
         return found
 
     def _is_captured(self, name: str, end: int) -> bool:
@@ -207,11 +208,25 @@ class CodeMap:
 
     @functools.cached_property
     def _predecessors(self) -> list[list[int]]:
-        """For each instruction those that it may run after, exceptions aside."""
+        """For each instruction those that it may run after."""
         found: list[list[int]] = [[] for _ in self.instructions]
         for position in range(len(self.instructions)):
-            for following in self.successors(position):
+            for following in (*self.successors(position), *self._caught.get(position, ())):
                 found[following].append(position)
+        return found
+
+    @functools.cached_property
+    def _caught(self) -> dict[int, list[int]]:
+        """Where an exception of an instruction goes: to an `except` or `finally`. That of a `with` raises it again."""
+        found: dict[int, list[int]] = {}
+        for start, end, handler in self._handlers:
+            target = self._position.get(handler)
+            if target is None or self.opname(target + 1) == "WITH_EXCEPT_START":
+                continue
+            for position in range(self.at(start), len(self.instructions)):
+                if self._offsets[position] >= end:
+                    break
+                found.setdefault(position, []).append(target)
         return found
 
     def _access(self, name: str, position: int) -> str | None:

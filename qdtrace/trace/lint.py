@@ -128,8 +128,8 @@ class LoopWatch(_Watch):
         condition: Callable[[], Any] | None,
         context: TraceContext,
     ) -> None:
-        super().__init__(frame, "FOR_ITER", region, context)
         self._condition = condition
+        super().__init__(frame, "FOR_ITER", region, context)
         self._captured = _captured(condition)
         self.carried: list[Change] = []
         """What the body may carry to its next iteration."""
@@ -140,6 +140,9 @@ class LoopWatch(_Watch):
                 comprehension = comprehension or (scope.is_placed and scope.codes.is_comprehension(scope.position))
             if comprehension:
                 raise _not_a_for(scope.frame, region.name)
+
+    def _roots(self) -> dict[str, Any]:
+        return {} if self._condition is None else {"condition": self._condition}
 
     def finish(self, context: TraceContext) -> None:
         """To be called when the body has been traced: refuses what is plain, notes in `carried` what may be wrong."""

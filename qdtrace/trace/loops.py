@@ -57,8 +57,8 @@ class Loop(StrictAttributes):
         if key in context.left_out:
             return
         region = OpenRegion(self.kind, self.name, loc, new_uid(), self._is_parallel(context), key)
+        watch = LoopWatch(frame, region, getattr(self, "condition", None), context)  # which may change something
         value = self._begin(context, region)
-        watch = LoopWatch(frame, region, getattr(self, "condition", None), context)
         del frame
         yield from self._trips(context, region, value, watch)
 

@@ -320,6 +320,9 @@ LOOPS = {
     "ndrange": "for (i,) in qd.ndrange(N):",
     "callback": "",
     "serial": "for i in qd.range(N, serial=True):",
+    "except": "for i in qd.range(N):\n  try:\n    raise KeyError\n  except KeyError:",
+    "finally": "for i in qd.range(N):\n  try:\n    pass\n  finally:",
+    "suppress": "for i in qd.range(N):\n  with contextlib.suppress(KeyError):",
     "while": "for i in qd.range(N):\n  c = qd.local(0)\n  for _ in qd.while_(lambda: c < 1):\n    c += 1",
 }
 CONDITIONS = {
@@ -360,7 +363,7 @@ def _loop(path: str, body: str, holder: Holder | None, name: str = "i") -> str:
     if path == "callback":
         declared = "    nonlocal s\n" if holder is not None and holder.local else ""
         return f"def body({name}):\n{declared}{indent(body, '    ')}\nforeach(N, body)"
-    return f"{LOOPS[path]}\n{indent(body, '    ')}"  # two spaces a level in `while`, whose body is at four
+    return f"{LOOPS[path]}\n{indent(body, '    ')}"  # nested ones have two spaces a level, and the body at four
 
 
 def _program(name: str, lines: str, expected: Any) -> Program:

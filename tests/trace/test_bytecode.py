@@ -183,6 +183,28 @@ def test_a_call_that_may_read_a_captured_variable() -> None:
     assert codes.may_call_reader("f", loop + 1, barrier=loop) is None
 
 
+def handled(n, w):
+    for i in n:
+        try:
+            print(i)
+            a = 1
+        except KeyError:
+            a = a + 1
+        with w:
+            b = 1
+        with w:
+            b = 2
+            print(b)
+
+
+def test_exceptions_lead_to_their_handlers() -> None:
+    codes, loop = loop_of(handled)
+    assert line(codes, codes.first_read("a", loop + 1, barrier=loop), handled) == 6
+    assert not codes.is_read_first("a", loop + 1, barrier=loop)
+    assert codes.first_read("b", loop + 1, barrier=loop) is None
+    assert line(codes, codes.first_read("a", loop), handled) == 6
+
+
 def goes_over(n, self):
     for i in rows(8, key=len(n)):
         pass

@@ -305,6 +305,22 @@ def test_while_condition_reads_a_python_variable(refusal) -> None:
     """)
 
 
+def changing_condition(x):
+    for i in qd.range(8):
+        c = qd.local(0.0)
+        counter = Counter()
+        for _ in qd.while_(lambda: c < 3 * counter.next()):
+            c += 1
+        x[i] = c
+    return x
+
+
+def test_a_condition_that_changes_something(refusal) -> None:
+    text = refusal(TraceValueError, changing_condition, X).splitlines()
+    assert text[0] == "`counter.k` would carry a value from one iteration of the qd.while_ to the next"
+    assert text[1] == "  at FILE:4 in changing_condition.<locals>.<lambda>"
+
+
 def flag_after(x):
     found = False
     for i in qd.range(8):
