@@ -161,8 +161,6 @@ class Text:
             return self.here()
         if len(self.lines) - start < PART:
             return since
-        if any(line >= start for line in self.exits):  # it has to leave this function, not one of its own
-            return self.here()
         self.stretches.append(Stretch(start, len(self.lines), first, self.label))
         return self.here()
 
@@ -172,5 +170,5 @@ class Text:
         if len(lines) > WHOLE and self.stretches:
             prefix = f"qd_part{self.module.parts}_"
             self.module.parts += 1
-            lines, parts = split(header, self.entry, lines, self.stretches, prefix)
+            lines, parts = split(header, self.entry, lines, self.stretches, self.exits, prefix)
         return "\n".join([header + " {", "entry:", *self.entry, *lines, "}", *parts])

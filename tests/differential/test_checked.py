@@ -125,6 +125,22 @@ def test_machine_code_of_programs_with_control_flow(target: str, examples: int) 
     one()
 
 
+@pytest.mark.parametrize("target", ["avx512", "scalar"])
+def test_machine_code_in_the_shortest_parts(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each part of a function that is left by a failed check tells its caller."""
+    monkeypatch.setattr("lowering.llvm.text.PART", 1)
+    monkeypatch.setattr("lowering.llvm.text.WHOLE", 0)
+    for seed in range(5, 8):
+        wanted(seed).machine_code(target)
+
+    @settings(EXAMPLES, max_examples=8)
+    @given(programs(), st.integers(0, 1000), st.sampled_from([None, 1, 2]))
+    def one(case: Case, seed: int, vectors: int | None) -> None:
+        Wanted(case, seed).machine_code(target, vectors, optimised=False)
+
+    one()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(1000, 5000, 500))
 def test_stages_of_many_task_programs(first: int) -> None:

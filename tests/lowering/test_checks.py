@@ -144,7 +144,7 @@ program p(x: ref[i32,8], n: ref[i32,37], y: ref[i32,37])
 
 @pytest.mark.parametrize("target", ["avx512", "scalar"])
 def test_a_check_in_the_middle_of_a_long_function(target: str) -> None:
-    """Long functions are cut into parts; a stretch with a way out is not."""
+    """Long functions are cut into parts; a part with a way out says so to its caller."""
     lines = ["    v0: f32 = load x k"]
     for step in range(2500):
         lines += [f"    m{step}: f32 = mul v{step} v{step}", f"    v{step + 1}: f32 = add m{step} 0.25:f32"]
