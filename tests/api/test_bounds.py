@@ -446,6 +446,48 @@ def test_sums_in_registers_of_an_index_that_a_condition_proves() -> None:
             f(x, y, index)
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("size", [7, 1000, 1_000_000])
+def test_accumulations_in_slots_in_copies_and_under_locks(size: int, threads: int) -> None:
+    n = 100_000
+
+    def f(x: Any, k: Any, v: Any) -> Any:
+        for i in qd.range(n):
+            x[k[i]] += v[i]
+        return x
+
+    function = qd.jit(f, options={"num_threads": threads})
+    k = jnp.arange(n) % size
+    want = np.bincount(np.asarray(k), minlength=size)
+    for index in (size, -1, 2**31 - 1, -(2**31)):
+        with pytest.raises(qd.BoundsError, match=f"^index {index} is out of bounds for axis 0 of `x`"):
+            function(jnp.zeros(size), k.at[n - 3].set(index), jnp.ones(n))
+        assert (function(jnp.zeros(size), k, jnp.ones(n)) == want).all()
+
+
+def test_lanes_that_take_further_elements() -> None:
+    n = 5000
+
+    def f(table: Any, k: Any) -> Any:
+        out = qd.zeros(n)
+        for i in qd.range(n, refill=True):
+            c, total = qd.local(k[i]), qd.local(0.0)
+            for _ in qd.while_(lambda: c.value > 0):  # noqa: B023
+                total.value += table[c.value]
+                c.value -= 1
+            out[i] = total.value
+        return out
+
+    function, k = qd.jit(f), jnp.arange(n) * 7919 % 100
+    table = jnp.ones(101)
+    assert "lane refill" in function.lower(table, k).tasks[-1].reason
+    assert (function(table, k) == k).all()
+    for index in (101, 2**31 - 1):
+        with pytest.raises(qd.BoundsError, match=f"^index {index} is out of bounds for axis 0 of `table`"):
+            function(table, k.at[777].set(index))
+    assert (function(table, k.at[777].set(-5)) == jnp.maximum(k.at[777].set(-5), 0)).all()
+
+
 # JAX's array code in a body keeps JAX's rules, and touches nothing else either.
 
 

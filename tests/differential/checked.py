@@ -48,9 +48,9 @@ def checked(program: Program, seed: int) -> Checked:
         try:
             verify_program(made.program)
         except VerifyError:
-            continue  # a head may not hand on what the task writes: `select` made more depend on it
+            continue  # a head may not hand on what the task writes: now more depends on it
         return made
-    raise AssertionError("not valid without checks in heads either")
+    raise AssertionError("not valid, though heads have no checks and give nothing new")
 
 
 def outcome(run: Callable[[], Sequence[np.ndarray]]) -> Outcome:
@@ -79,7 +79,7 @@ class _Adder:
         builder = Builder()
         self.chosen = builder.load(self.site, hint="chosen")
         head = self.eqns(task.head, []) if self.heads else task.head
-        around = [*_integers(task.head), *([task.index] if task.index is not None else [])]
+        around = [*(_integers(task.head) if self.heads else ()), *([task.index] if task.index is not None else [])]
         return replace(task, head=(*builder.current.eqns, *head), body=self.block(task.body, around))
 
     def block(self, block: Block, around: list[Var]) -> Block:
