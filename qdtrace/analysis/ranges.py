@@ -32,6 +32,8 @@ class Ranges:
         """What was said from outside."""
         self._known: dict[int, Range] = {}
         """What was found."""
+        self._indices: list[Atom] = []
+        """Kept alive, so that nothing else ever has their `id`, also when the loop is thrown away."""
 
     def of(self, atom: Atom, depth: int = DEPTH) -> Range:
         """The smallest and largest value of an integer or bool."""
@@ -77,6 +79,7 @@ class Ranges:
             found = range_of_loop(self.of(start), self.of(stop), int(step.value))
             if found is not None:
                 self._fixed[id(index)] = found
+                self._indices.append(index)
 
 
 def inside(low: int, high: int, size: int) -> Range:
