@@ -121,6 +121,9 @@ class _Watch:
 class LoopWatch(_Watch):
     """Watches the body of a `for` statement over a traced loop."""
 
+    runs_helpers_again = True
+    """The second trip runs the user's `jax.jit` functions again."""
+
     def __init__(
         self,
         frame: FrameType | None,
@@ -225,6 +228,10 @@ class LoopWatch(_Watch):
 
 class FunctionWatch(LoopWatch):
     """Watches the body of a loop that this package writes, which calls a function of the user and nothing else."""
+
+    runs_helpers_again = (
+        False  # `qd.vmap` has run them for shapes before, where a `qd.vmap` inside leaves other equations
+    )
 
     def __init__(self, function: Any, region: OpenRegion, context: TraceContext) -> None:
         self._function = function

@@ -75,6 +75,8 @@ class Loop(StrictAttributes):
         emit(self._end, uid=region.uid)
         watch.finish(context)
         if watch.carried:
+            if watch.runs_helpers_again:
+                context.state.forget_helpers()
             yield from self._second_trip(context, region, tuple(watch.carried))
             watch.keep_leftovers(context)
 
@@ -101,7 +103,6 @@ class Loop(StrictAttributes):
         told = {"where": region.name, "loc": region.loc, "parallel": region.parallel, "changes": changes}
         index = emit(markers.again_p, self._first_index(), uid=region.uid, **told)
         context.watching, context.again = False, (region, changes)
-        context.state.forget_helpers()
         yield from self._trip(context, region, self._begin_again(region, index))
         context.watching, context.again = True, None
         emit(markers.again_end_p, uid=region.uid, grown=context.state.restore())
@@ -132,7 +133,6 @@ class Loop(StrictAttributes):
             loc=user_loc(),
             help="compute the index from the bounds: `start + k * step`",
         )
-
 
     _end: Any = None
 
