@@ -193,7 +193,7 @@ def test_equations_that_compute_nothing() -> None:
     """`empty2` is left by derivatives of branches, `device_put` by sparse solvers."""
     x = np.linspace(-2, 2, 7, dtype=np.float32)
     branches = [jnp.sin, jnp.cos, jnp.tanh]
-    check(jax.grad(lambda x: lax.cond(x > 0, jnp.sin, lambda v: v**3, x)), x)
+    check(jax.grad(lambda x: lax.cond(x > 0, jnp.sin, lambda v: 2 * v, x)), x)
     check(jax.grad(lambda x: lax.switch((x > 0).astype(int), branches, x) + lax.switch(2, branches, x)), x)
     a = np.tile(np.diag([1.0, 2.0, 3.0]).astype(np.float32), (7, 1, 1))
     check(lambda a, b: jax.scipy.sparse.linalg.cg(a, b * jnp.ones(3))[0], a, x)

@@ -28,7 +28,7 @@ BINARY = (
     "bitwise_and", "bitwise_or", "bitwise_xor", "shift_left", "shift_right_logical", "shift_right_arithmetic",
     "mulhi", "complex",
 )  # fmt: skip
-REFUSED_COMPLEX = ("asin", "acos", "atan", "asinh", "acosh", "atanh", "atan2", "clamp", "cumlogsumexp")
+REFUSED_COMPLEX = ("atan2", "clamp", "cumlogsumexp")
 """Functions of complex numbers without a rule; the message names them."""
 _two = jnp.array([0, 7])
 FUNCTIONS: dict[str, tuple[Any, ...]] = {
