@@ -81,13 +81,13 @@ class VerifyError(QdError):
     """A graph breaks an invariant: a defect of this package (or a hand-written graph)."""
 
 
-class BoundsError(QdError, IndexError):
-    """An index was outside of its buffer when the program ran."""
-
-
 class CheckError(QdError, RuntimeError):
     """A condition of `qd.check` (or of a library's own check) did not hold when the program ran."""
 
 
 class InterpreterError(QdError):
-    """A run with checks did what has no meaning: an index out of range, a read of unset memory, a race."""
+    """A run did what has no meaning: an index out of range, a read of unset memory, a race."""
+
+
+class BoundsError(InterpreterError, IndexError):
+    """An index was outside of its buffer when the program ran: compiled, or in the interpreter (`debug=True`)."""

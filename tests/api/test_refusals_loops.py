@@ -55,7 +55,7 @@ def large_bound(x):
 
 def unknown_primitive(x):
     for i in qd.range(4):
-        x[i] = jax.lax.linalg.schur(jnp.eye(2) * x[i])[0][0, 0]
+        x[i] = jax.lax.rng_uniform(x[i], 1.0, ())
     return x
 
 
@@ -254,10 +254,10 @@ help: turn on 64-bit integers: jax.config.update('jax_enable_x64', True)""",
     ),
     unknown_primitive: (
         qd.UnsupportedError,
-        """the JAX primitive `schur` has no import rule
+        """the JAX primitive `rng_uniform` has no import rule
   at FILE:2 in unknown_primitive
-      x[i] = jax.lax.linalg.schur(jnp.eye(2) * x[i])[0][0, 0]
-help: compute it outside of the loop, or teach it: qd.def_import_rule('schur', jnp_function)""",
+      x[i] = jax.lax.rng_uniform(x[i], 1.0, ())
+help: compute it outside of the loop, or teach it: qd.def_import_rule('rng_uniform', jnp_function)""",
     ),
     callback: (
         qd.UnsupportedError,
