@@ -153,3 +153,21 @@ def test_rolled_history():
         return lax.fori_loop(0, 5, lambda k, v: jnp.roll(v, 1).at[0].set(v[-1] + k), v)
 
     check(f, LONG)
+
+
+TABLES = {
+    "same": np.arange(7), "steps": np.arange(10) * 3 - 8, "down": np.arange(9)[::-1].copy(), "still": np.full(5, 3),
+    "short": np.array([4, 5]), "uneven": np.array([0, 1, 2, 4]), "wide": np.array([-(2**31), 0, 2**31 - 1]),
+    "matrix": np.arange(12).reshape(4, 3) * 2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint8", "int8", "uint32", "float32"])
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_with_equal_steps_are_arithmetic(name, dtype):
+    table = TABLES[name].astype(dtype)
+    program = check(lambda k: jnp.asarray(table)[k], np.arange(-3, 14, dtype=np.int32))
+    steps = np.diff(table.astype(np.int64), axis=0)
+    even = (table.dtype.kind != "f" and len(table) > 2 and (steps == steps[0]).all()) or not steps.any()
+    clamps = program.count("select") - (len(table) - 1) * (table.size // len(table))
+    assert (clamps < 0) == bool(even)

@@ -82,7 +82,7 @@ def implicit_euler(a):
     return solve(a, dfx.ImplicitEuler(optx.Newton(1e-9, 1e-9))).ys
 
 
-@DIFFRAX(A, rtol=1e-6)
+@DIFFRAX(A, rtol=2e-4)  # the tolerance of the solve: `jax.jit` of one lane and of all differ by 3e-5
 def implicit_explicit(a):
     control = dfx.PIDController(rtol=1e-4, atol=1e-6)
     terms = dfx.MultiTerm(dfx.ODETerm(lambda t, y, a: jnp.sin(t) * y), dfx.ODETerm(lambda t, y, a: -a * y**3))
@@ -290,7 +290,7 @@ def backsolve_gradient(a):
 
 @DIFFRAX(A, rtol=1e-6)
 def implicit_gradient(a):
-    return jax.grad(lambda a: solve(a, dfx.Kvaerno3(), stepsize_controller=PID, max_steps=64).ys[0])(a)
+    return jax.grad(lambda a: solve(a, dfx.Kvaerno3(), stepsize_controller=PID, max_steps=256).ys[0])(a)
 
 
 @DIFFRAX(A, rtol=1e-6)

@@ -375,6 +375,15 @@ CASES: dict[str, list[Case]] = {
     "select_constant": [(S, "(select true x y)", "x"), (S, "(select false x y)", "y"), (S, "(select c x y)", None)],
     "select_same": [(S, "(select c x x)", "x"), (S, "(select c 1:i32 1:i32)", "1:i32"), (S, "(select c x y)", None)],
     "select_not": [(S, "(select (not c) x y)", "(select c y x)"), (S, "(select c x y)", None)],
+    "select_of_equals": [
+        (N, "(select (eq x y) x y)", "y"),
+        (N, "(select (eq x 3:i32) 3:i32 x)", "x"),
+        (N, "(select (ne x y) x y)", "x"),
+        (N, "(select (ne x 0:i32) x 0:i32)", "x"),
+        (N, "(select (ne y x) x y)", "x"),
+        (N, "(select (eq x y) x 0:i32)", None),
+        (F, "(select (eq x y) x y)", None),
+    ],
     "select_of_condition": [
         (B, "(select c c d)", "(select c true d)"),
         (B, "(select c d c)", "(select c d false)"),

@@ -42,6 +42,7 @@ PLAIN = """
 (select true x y)  (select false x y)  (select c x x)  (select (not c) x y)  (select c c d)  (select c d c)
 (select c true d)  (select c false d)  (select c d true)  (select c d false)
 (select c (select c x y) z)  (select c x (select c y z))  (select (lt x y) x y)  (select (le x y) x y)
+(select (eq x y) x y)  (select (ne x y) x y)  (select (eq x y) y x)  (select (ne x y) y x)
 (select (gt x y) x y)  (select (ge x y) x y)  (select (lt x y) y x)  (select (le x y) y x)  (select (gt x y) y x)
 (not (and c d))  (eq (sub x y) 0:T)  (ne (neg x) 0:T)  (lt (convert[i32] x) 300:i32)  (eq (convert[T] c) 2:T)
 (ne (sign (and x 7:T)) 1:T)  (eq 1:T (sign (and x 7:T)))  (ne (sign x) 1:T)  (lt (sign (or (and x 7:T) 1:T)) 1:T)

@@ -41,6 +41,18 @@ def select_not(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | No
 
 
 @TABLE.rule("select")
+def select_of_equals(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+    """select(x == y, x, y) -> y, select(x != y, x, y) -> x, for integers"""
+    if not ops[1].dtype.is_integer:
+        return None
+    for name, chosen in (("eq", ops[2]), ("ne", ops[1])):
+        pair = w.defined_by(ops[0], name)
+        if pair is not None and any(same(pair[k], ops[1]) and same(pair[1 - k], ops[2]) for k in (0, 1)):
+            return chosen
+    return None
+
+
+@TABLE.rule("select")
 def select_of_condition(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
     """select(c, c, y) -> select(c, true, y), select(c, x, c) -> select(c, x, false)"""
     c, x, y = ops

@@ -15,7 +15,7 @@ from qdtrace.ir.builder import scalar_var
 from qdtrace.ir.primitives import primitive
 from qdtrace.ir.program import Atom, Eqn, Literal, Var
 from qdtrace.ir.types import DType, RefType, Space
-from qdtrace.trace.importer.scalars import FALSE, TRUE, ScalarOps, integer
+from qdtrace.trace.importer.scalars import FALSE, TRUE, ScalarOps, constant, integer
 from qdtrace.trace.importer.values import (
     ArrayRef,
     Element,
@@ -42,6 +42,8 @@ PRIVATE_BYTES = 64 * 1024
 """Most bytes of private arrays a thread may have."""
 CHAIN = 16
 """Most candidates a dynamic index chooses among by selects."""
+_STEP = 1 << 62
+"""Steps that 64 bits hold."""
 UNROLL = 16
 """Most elements computed without a loop when an operand is in memory."""
 
@@ -179,10 +181,17 @@ class MemoryOps(ScalarOps):
         return candidates[()]
 
     def _chain(self, candidates: np.ndarray, index: Atom) -> np.ndarray:
-        """Chooses along the last axis by a chain of selects."""
+        """Chooses along the last axis: by arithmetic where steps are equal, else by a chain of selects."""
         count = candidates.shape[-1]
-        tests = [self.op("le", index, integer(k, index.dtype)) for k in range(count - 1)]
         out = np.empty(candidates.shape[:-1], object)
+        rising = {at: _first_and_step(candidates[at]) for at in np.ndindex(*out.shape)}
+        if all(rising.values()):
+            for at, (first, step) in rising.items():  # type: ignore[misc]
+                dtype = first.type.dtype
+                times = self.op("mul", self.convert(index, dtype), constant(np.int64(step).astype(dtype.numpy)))
+                out[at] = self.op("add", times, first)
+            return out
+        tests = [self.op("le", index, integer(k, index.dtype)) for k in range(count - 1)]
         for at in np.ndindex(*out.shape):
             row = candidates[at]
             chosen = row[count - 1]
@@ -298,6 +307,15 @@ class MemoryOps(ScalarOps):
     def _spill_floor(self) -> int:
         """The outermost block of the builder that this importer may append to."""
         return len(self.builder.stack) - len(self._scopes)
+
+
+def _first_and_step(row: np.ndarray) -> tuple[Literal, int] | None:
+    """What `first + step * k` is the k-th of a row of at least three integer constants."""
+    if row.size < 3 or not all(type(e) is Literal and e.type.dtype.is_integer for e in row):
+        return None
+    first, *rest = (int(e.value) for e in row)
+    step = rest[0] - first
+    return (row[0], step) if abs(step) < _STEP and rest == [first + step * (k + 1) for k in range(len(rest))] else None
 
 
 def _bound(block: Any) -> set[Var]:
