@@ -6,13 +6,13 @@ All numbers are small integers, also in floats and complex numbers, so results a
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, field
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from hypothesis import strategies as st
 from jax import lax
 
 ROWS = 3
@@ -39,7 +39,7 @@ def index(x: Any, count: int, dtype: Any) -> Any:
 
 @dataclass
 class Function:
-    """Steps over a growing list of values; its results are the last ones."""
+    """Steps over a growing list of values, which are its results."""
 
     arguments: list[tuple[tuple[int, ...], Any]]
     steps: list[tuple[str, Any, tuple[int, ...]]] = field(default_factory=list)
@@ -48,7 +48,7 @@ class Function:
         pool = [jnp.asarray(v) for v in values]
         for _, fn, operands in self.steps:
             pool.append(small(fn(*(pool[k] for k in operands))))
-        return pool[-3:]
+        return pool[len(values) :]
 
     def __repr__(self) -> str:
         return f"{self.arguments} -> {'; '.join(f'{name}{operands}' for name, _, operands in self.steps)}"
@@ -57,17 +57,17 @@ class Function:
 class Generator:
     """Draws one function."""
 
-    def __init__(self, draw: Any) -> None:
-        self.draw = draw
-        arguments = draw(st.lists(st.tuples(st.sampled_from(SHAPES), st.sampled_from(DTYPES)), min_size=2, max_size=4))
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        arguments = [(self.one(SHAPES), self.one(DTYPES)) for _ in range(self.number(2, 4))]
         self.function = Function(arguments)
         self.pool = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in arguments]
 
     def one(self, options: Any) -> Any:
-        return self.draw(st.sampled_from(tuple(options)))
+        return self.random.choice(tuple(options))
 
     def number(self, low: int, high: int) -> int:
-        return self.draw(st.integers(low, high))
+        return self.random.randint(low, high)
 
     def operand(self, least_rank: int = 0, where: Any = lambda v: True) -> int | None:
         fitting = [k for k, v in enumerate(self.pool) if len(v.shape) >= least_rank and v.size <= MOST and where(v)]
@@ -90,11 +90,12 @@ class Generator:
         return self.number(0, len(self.pool[k].shape) - 1)
 
     def permutation(self, k: int) -> tuple[int, ...]:
-        return tuple(self.draw(st.permutations(range(len(self.pool[k].shape)))))
+        rank = len(self.pool[k].shape)
+        return tuple(self.random.sample(range(rank), rank))
 
     def axes(self, k: int) -> tuple[int, ...]:
         rank = len(self.pool[k].shape)
-        return tuple(sorted(self.draw(st.sets(st.integers(0, rank - 1))))) if rank else ()
+        return tuple(d for d in range(rank) if self.number(0, 1))
 
     def make_reshape(self) -> Any:
         k = self.operand()
@@ -252,7 +253,8 @@ class Generator:
 
     # ------------------------------------------------------------------ indices
     def make_get(self) -> Any:
-        k, at, count = self.operand(1), self.operand(0, lambda v: v.size), self.number(0, 3)
+        k, at = self.operand(1, lambda v: v.size), self.operand(0, lambda v: v.size)
+        count = self.number(0, 3)
         mode, dtype, fill = self.one(MODES), self.one(INDEX_DTYPES), self.one((None, 3, 0))
         axis = 0 if k is None else self.axis(k)
         fill = fill if mode == "fill" else None
@@ -264,7 +266,8 @@ class Generator:
         return get, k, at
 
     def make_set(self) -> Any:
-        k, at, count = self.operand(1), self.operand(0, lambda v: v.size), self.number(0, 3)
+        k, at = self.operand(1, lambda v: v.size), self.operand(0, lambda v: v.size)
+        count = self.number(0, 3)
         mode, dtype = self.one(MODES), self.one(INDEX_DTYPES)
         mode = "drop" if mode == "fill" else mode
         how = self.one(("set", "add", "mul", "min", "max", "apply"))
@@ -323,11 +326,10 @@ KINDS = tuple(name.removeprefix("make_") for name in vars(Generator) if name.sta
 KINDS += ("get", "set", "set", "switch", "loop", "dynamic_slice", "constant", "sort", "convert", "mulhi")
 
 
-@st.composite
-def functions(draw: Any, most: int = 8) -> Function:
+def function(seed: int, steps: int = 12) -> Function:
     """A random function of two to four arrays."""
-    generator = Generator(draw)
-    for _ in range(draw(st.integers(2, most))):
+    generator = Generator(seed)
+    while len(generator.function.steps) < steps:
         generator.step()
     return generator.function
 
