@@ -14,7 +14,7 @@ from unittest import mock
 
 import numpy as np
 
-from qdtrace.errors import InterpreterError, QdError
+from qdtrace.errors import BoundsError, CheckError, InterpreterError
 from qdtrace.interpret import reference
 from qdtrace.ir.builder import Builder, ref_var, scalar_var
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var, literal
@@ -324,9 +324,9 @@ def outcome(program: Program, args: Sequence[np.ndarray]) -> Any:
     """The results of a run, or the error that ended it; None where it runs too long."""
     try:
         return [x.tolist() for x in reference.evaluate(program, args, fuel=FUEL)]
+    except (BoundsError, CheckError) as error:
+        return f"{type(error).__name__}: {error}"
     except InterpreterError as error:
         if "loop iterations were run" in str(error):
             return None
         raise
-    except QdError as error:
-        return f"{type(error).__name__}: {error}"

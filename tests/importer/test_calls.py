@@ -54,13 +54,9 @@ def test_a_body_is_imported_at_its_first_call(imported_primitives: Counter[str])
     assert program.count("sin") == program.count("tanh") == 10
 
 
-def test_600_calls_in_loop_bodies_trace_and_import_once(imported_primitives: Counter[str]) -> None:
-    traces = 0
-
+def test_600_calls_in_loop_bodies_import_once(imported_primitives: Counter[str]) -> None:
     @jax.jit
     def step(a: Any, b: Any) -> Any:
-        nonlocal traces
-        traces += 1
         return jnp.cosh(a) * 0.1 + b * 0.5
 
     @qd.jit
@@ -75,7 +71,7 @@ def test_600_calls_in_loop_bodies_trace_and_import_once(imported_primitives: Cou
 
     graph = run.lower(jnp.ones(8, jnp.float32)).graph("trace")
     assert graph.count("cosh") == 600
-    assert (traces, imported_primitives["cosh"]) == (1, 1)
+    assert imported_primitives["cosh"] == 1
     assert (imported_primitives["jit"] or imported_primitives["pjit"]) == 600
 
 

@@ -29,7 +29,7 @@ SCALAR_RULES = [r for r in (*algebraic.RULES, *peephole.RULES) if r.stage == "sc
 RULES = {fast: RuleSet.of(SCALAR_RULES, fast_math=fast) for fast in (False, True)}
 INTEGERS_ONLY = {r.name for r in SCALAR_RULES if r.on in ("bool", "signed", "unsigned", "integer", "bits")}
 """Rules that never see a float operand."""
-NOT_OF_FLOATS = {"select_of_condition", "select_bool", "select_extreme", "neg_sub"}
+NOT_OF_FLOATS = {"select_of_condition", "select_of_equals", "select_bool", "select_extreme", "neg_sub"}
 """Rules of any kind that ask for bools or integers themselves."""
 
 
