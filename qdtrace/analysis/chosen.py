@@ -13,16 +13,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.cost import eqn_size
-from qdtrace.ir.program import Atom, Block, Literal, Var, ref_type
-from qdtrace.ir.types import Space
+from qdtrace.ir.memory import first_index
+from qdtrace.ir.program import Atom, Block, Literal, Var, is_local
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from qdtrace.ir.program import Eqn
-
-_INDEXED = {"load": 1, "store": 2, "accum": 2}
-"""Position of the first index."""
 
 
 @dataclass(slots=True)
@@ -49,9 +46,9 @@ class WithKnown:
         """True where nothing is left to compute; notes results that are constants."""
         name = eqn.primitive.name
         known = [isinstance(a, Literal) or a in self.constants for a in eqn.invars]
-        if name in _INDEXED or name == "atomic":
-            local = ref_type(eqn.invars[0]).space is Space.LOCAL
-            goes = local and name in _INDEXED and all(known[_INDEXED[name] :])
+        if eqn.primitive.values is not None:
+            local = is_local(eqn.invars[0])
+            goes = local and name != "atomic" and all(known[first_index(eqn) :])
             if local and not goes:
                 self.kept.add(eqn.invars[0])
             return goes
