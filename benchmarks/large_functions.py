@@ -22,14 +22,15 @@ import jax.numpy as jnp
 
 import qdtrace as qd
 from benchmarks.compile_time import Report, run_small, separate, verdict
-from qdtrace.trace.trace import trace_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 PROCESSES = 3
 LOOPS, LANES, PLACES, UPDATES = 64, 4096, 1024, 12
-HEAVY_LIMIT, GROWTH_LIMIT, STAGES_LIMIT, EQUATION_LIMIT, EDITED_LIMIT = 2.0, 4.2, 1.5, 60.0, 0.15
+HEAVY_LIMIT, GROWTH_LIMIT, STAGES_LIMIT, EDITED_LIMIT = 2.0, 4.2, 1.5, 0.15
+TRACE_LIMITS = {"heavy": 0.65, "stages": 1.0}
+"""Trace and import beside `jax.make_jaxpr` of the same arithmetic on arrays."""
 
 
 def heavy_lane(t: int, a: Any, b: Any) -> Any:
@@ -89,6 +90,24 @@ def stages(loops: int, *, mixed: bool = False, edited: bool = False) -> Callable
     return run
 
 
+def stages_arrays(loops: int) -> Callable[..., Any]:
+    """The stages for `jax.jit`: the same operations on arrays, the columns of `w` stacked."""
+
+    def run(a: Any, b: Any, w: Any) -> Any:
+        for k in range(loops):
+            s = a if k % 2 == 0 else b
+            i, v, columns = jnp.arange(s.shape[0]), s, []
+            for m in range(UPDATES):
+                v = v * (1 + 0.01 * (k + m)) + jnp.sin(v + 0.1 * m)
+                columns.append(v)
+                v = v + s[(i + m) % s.shape[0]]
+            w = jnp.stack(columns, 1)
+            a, b = (a, v) if k % 2 == 0 else (v, b)
+        return a, b, w
+
+    return run
+
+
 def arguments(kind: str) -> tuple[Any, ...]:
     """Arrays for a function of that kind."""
     if kind == "heavy":
@@ -96,6 +115,7 @@ def arguments(kind: str) -> tuple[Any, ...]:
     return jnp.linspace(0, 1, PLACES), jnp.zeros(PLACES), jnp.zeros((PLACES, UPDATES))
 
 
+ARRAYS = {"heavy": heavy_arrays, "stages": stages_arrays}
 FUNCTIONS: dict[str, Callable[[int], Callable[..., Any]]] = {
     "heavy": heavy,
     "stages": stages,
@@ -106,7 +126,7 @@ FUNCTIONS: dict[str, Callable[[int], Callable[..., Any]]] = {
 
 
 def first_call(kind: str, loops: int) -> dict[str, float]:
-    """Seconds of a process that has run a small program: to trace and import, and to the first result."""
+    """Seconds to the first result in a process that has run a small program: in all, and after trace and import."""
     run_small()
     function, given = qd.jit(FUNCTIONS[kind](loops)), jax.block_until_ready(arguments(kind.split("-")[0]))
     began = time.perf_counter()
@@ -114,8 +134,17 @@ def first_call(kind: str, loops: int) -> dict[str, float]:
     traced = time.perf_counter()
     jax.block_until_ready(function(*given))
     done = time.perf_counter()
-    equations = len(trace_function(FUNCTIONS[kind](loops), given).closed_jaxpr.jaxpr.eqns)
-    return {"trace": traced - began, "total": done - began, "equations": equations}
+    return {"total": done - began, "rest": done - traced}
+
+
+def first_trace(kind: str, loops: int, *, of_jax: bool) -> dict[str, float]:
+    """Processor seconds of trace and import, or of `jax.make_jaxpr` of the same arithmetic, in such a process."""
+    run_small()
+    given = arguments(kind)
+    trace = jax.make_jaxpr(ARRAYS[kind](loops)) if of_jax else qd.jit(FUNCTIONS[kind](loops)).lower
+    began = time.process_time()
+    trace(*given)
+    return {"trace": time.process_time() - began}
 
 
 def first_call_jax(loops: int) -> dict[str, float]:
@@ -186,17 +215,19 @@ def measure(root: Path) -> Report:
         return separate(root, cache, "benchmarks.large_functions", *map(str, what))
 
     def best(kind: str, loops: int, first: str = "") -> dict[str, float]:
-        """The fastest of some processes; in each of them `first` has run with the same cache before."""
-        found = []
+        """The smallest times of some processes; in front of each of them `first` has run with the same cache."""
+        found: list[dict[str, float]] = []
         for _ in range(PROCESSES):
             with tempfile.TemporaryDirectory() as cache:
                 if first:
                     process(cache, first, loops)
                 found.append(process(cache, kind, loops))
-        return min(found, key=lambda times: times["total"])
+        return {name: min(times[name] for times in found) for name in found[0]}
 
-    def rest(times: dict[str, float]) -> float:
-        return times["total"] - times["trace"]
+    def beside_jaxpr(kind: str) -> tuple[str, float]:
+        """Trace and import as a part of JAX's trace."""
+        ours, of_jax = (best(f"{what}-{kind}", LOOPS)["trace"] for what in ("trace", "jaxpr"))
+        return f"trace and import, {kind}: {ours:.3f} s; jax.make_jaxpr of its arrays {of_jax:.3f} s", ours / of_jax
 
     lines = [f"large functions, first call in a new process that has run a small program, smallest of {PROCESSES}"]
     try:
@@ -206,14 +237,14 @@ def measure(root: Path) -> Report:
         lines += [_limited(f"{4 * LOOPS} heavy loops: {large['total']:.3f} s", growth, "times", GROWTH_LIMIT)]
         stage = best("stages", LOOPS)
         lines += [_limited(f"{LOOPS} stages of {UPDATES} updates, cold", stage["total"], "s", STAGES_LIMIT)]
-        for name, times in (("heavy", small), ("stages", stage)):
-            each = 1e6 * times["trace"] / times["equations"]
-            lines += [_limited(f"trace and import, {name}", each, "us an equation", EQUATION_LIMIT)]
-        for kind, words in (("mixed", f"{LOOPS} stages without common code"), ("stages", f"{LOOPS} stages")):
-            cold = stage if kind == "stages" else best(kind, LOOPS)
-            edited = best(f"{kind}-edited", LOOPS, first=kind)
-            text = f"{words}, one edited: {rest(edited):.3f} s of {rest(cold):.3f} s after the trace"
-            lines += [_limited(text, rest(edited) / rest(cold), "of cold", EDITED_LIMIT)]
+        for kind, limit in TRACE_LIMITS.items():
+            lines += [_limited(*beside_jaxpr(kind), "of make_jaxpr", limit)]
+        cold, edited = best("mixed", LOOPS), best("mixed-edited", LOOPS, first="mixed")
+        text = f"{LOOPS} stages without common code, one edited: {edited['rest']:.3f} s of {cold['rest']:.3f} s"
+        lines += [_limited(f"{text} after the trace", edited["rest"] / cold["rest"], "of cold", EDITED_LIMIT)]
+        edited = best("stages-edited", LOOPS, first="stages")
+        text = f"{LOOPS} stages with common code, one edited, after the trace; cold {stage['rest']:.3f} s"
+        lines += [f"  {text:<72} {edited['rest']:8.3f} s"]
     except subprocess.CalledProcessError as error:
         return Report("\n".join([*lines, f"  failed: {_last(error)}"]), False)
     for words, what in (
@@ -238,10 +269,13 @@ def _last(error: subprocess.CalledProcessError) -> str:
 
 def main(kind: str, loops: str) -> dict[str, float]:
     """What a process does."""
+    what, _, of = kind.partition("-")
     if kind == "jax-heavy":
         return first_call_jax(int(loops))
-    if kind.startswith("quadrants-"):
-        return first_call_quadrants(kind.partition("-")[2], int(loops))
+    if what == "quadrants":
+        return first_call_quadrants(of, int(loops))
+    if what in ("trace", "jaxpr"):
+        return first_trace(of, int(loops), of_jax=what == "jaxpr")
     return first_call(kind, int(loops))
 
 

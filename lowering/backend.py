@@ -19,17 +19,19 @@ from lowering.runtime.compile import launcher, link_tasks, load_or_make, make_ru
 from lowering.runtime.handler import ENTRY, bounds_symbols, combine_symbols, handler_text, merge_symbols
 from lowering.runtime.info import describe
 from lowering.runtime.keys import artifact_key, program_content, task_content
-from lowering.runtime.layout import Layout, plan_layout, written_refs
+from lowering.runtime.layout import Layout, plan_layout
 from lowering.runtime.once import Once
 from lowering.runtime.registry import register
+from qdtrace.backend import Backend, TaskReport
 from qdtrace.errors import BackendError
 from qdtrace.ir.program import Program, Task, ref_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lowering.llvm.emit import TaskCode
     from lowering.runtime.compile import LinkedTask
+    from lowering.simd.emit import TaskCode
+    from qdtrace.analysis.machine import Machine
     from qdtrace.config import Options
 
 
@@ -53,12 +55,6 @@ class CompiledProgram:
         """Memory of buffers that are not returned."""
         return self.layout.scratch_bytes
 
-    @property
-    def only_checks(self) -> bool:
-        """True for a program that computes nothing that it gives, or nothing but empty arrays: XLA must not drop it."""
-        stored = written_refs(self.program)
-        return not any(v in stored and ref_type(v).size for v in self.program.results)
-
     def call(self, *operands: Any) -> tuple[Any, ...]:
         """Contents of `program.results` for contents of `program.params`: arrays or tracers, in order."""
         layout = self.layout
@@ -81,19 +77,26 @@ class CompiledProgram:
             tuple(results),
             input_output_aliases=dict(self.layout.aliases),
             vmap_method="sequential",
-            has_side_effect=self.only_checks,
+            has_side_effect=not self.layout.gives,  # XLA must not drop what only checks
         )
 
 
 _compiled: Once[CompiledProgram] = Once()
 
 
-class CpuBackend:
+class CpuBackend(Backend):
     """Compiles programs for the host's processor."""
+
+    dialects = ("llvm", "asm")
 
     def __init__(self, target: Target | None = None, emit: Callable[..., TaskCode] | None = None) -> None:
         self.target = target or Target.host()
         self._emit = emit
+
+    @property
+    def machine(self) -> Machine:
+        """The processor as passes know it."""
+        return self.target.machine
 
     def emit(self, task: Task, options: Options) -> TaskCode:
         """LLVM code of a task, before LLVM's passes."""
@@ -103,10 +106,18 @@ class CpuBackend:
         """LLVM code of a task as text, before LLVM's passes."""
         return self.emit(task, options).text
 
-    def assembly(self, task: Task, options: Options) -> str:
-        """Machine code of a task as text."""
-        module, machine = optimised(self.llvm_text(task, options), self.target)
+    def text(self, task: Task, options: Options, dialect: str) -> str:
+        """A task in LLVM's language, before its passes (`llvm`), or as machine code (`asm`)."""
+        text = self.llvm_text(task, options)
+        if dialect == "llvm":
+            return text
+        module, machine = optimised(text, self.target)
         return machine.emit_assembly(module)
+
+    def describe(self, task: Task, options: Options) -> TaskReport:
+        """How a task is vectorised, and what it costs."""
+        code = self.emit(task, options)
+        return TaskReport("llvm", code.reason, code.cost)
 
     def info(self, options: Options) -> dict[str, str]:
         """Processor, threads, cache and versions, in words."""
@@ -164,7 +175,7 @@ class CpuBackend:
 
 def _emitter() -> Callable[..., TaskCode]:
     # Loaded here: a process that finds all its code in the cache never needs the emitter.
-    from lowering.llvm.emit import emit_task
+    from lowering.simd.emit import emit_task
 
     return emit_task
 

@@ -31,7 +31,7 @@ from qdtrace.errors import (
     UnsupportedError,
     VerifyError,
 )
-from qdtrace.trace.allocation import copy, empty, empty_like, full, ones, zeros, zeros_like
+from qdtrace.trace.allocation import empty, empty_like, full, ones, zeros, zeros_like
 from qdtrace.trace.atomics import (
     atomic_add,
     atomic_and,
@@ -42,7 +42,7 @@ from qdtrace.trace.atomics import (
     atomic_or,
     atomic_xor,
 )
-from qdtrace.trace.buffers import Buffer
+from qdtrace.trace.buffers import Buffer, copy
 from qdtrace.trace.cells import Cell, local
 from qdtrace.trace.checks import check
 from qdtrace.trace.conditions import break_if, continue_if, otherwise, when
@@ -51,6 +51,7 @@ from qdtrace.trace.structs import dataclass
 from qdtrace.vmap import vmap
 
 if TYPE_CHECKING:
+    from qdtrace.gradient_check import check_grads
     from qdtrace.lowered import Lowered
     from qdtrace.trace.importer import def_import_rule
 
@@ -85,6 +86,7 @@ __all__ = [
     "atomic_xor",
     "break_if",
     "check",
+    "check_grads",
     "config",
     "continue_if",
     "copy",
@@ -116,7 +118,11 @@ __all__ = [
     "zeros_like",
 ]
 
-_LATER = {"Lowered": "qdtrace.lowered", "def_import_rule": "qdtrace.trace.importer"}
+_LATER = {
+    "Lowered": "qdtrace.lowered",
+    "check_grads": "qdtrace.gradient_check",
+    "def_import_rule": "qdtrace.trace.importer",
+}
 """Names whose modules need passes or import rules: loaded when they are asked for, as most processes begin without."""
 
 

@@ -12,22 +12,20 @@ from jax.core import Tracer
 
 from qdtrace.compose.byte_order import has_foreign as has_foreign_order
 from qdtrace.compose.byte_order import is_foreign, native
-from qdtrace.compose.collector import collector_at_rest
-from qdtrace.compose.debug import run_blocking, take_failure
-from qdtrace.compose.depth import deepest_region, depth_told
+from qdtrace.compose.depth import depth_told
+from qdtrace.compose.garbage import paused_garbage_collection
 from qdtrace.compose.staged import Programs, note_programs
 from qdtrace.config import current, options_from
 from qdtrace.errors import BackendError, QdError, TraceTypeError, TraceValueError
-from qdtrace.ir.faults import fault_in
 from qdtrace.trace import compat
+from qdtrace.trace.arguments import as_buffer, as_values, run_inlined
 from qdtrace.trace.context import get_current
 from qdtrace.trace.source import user_loc
-from qdtrace.trace.trace import as_buffer, as_values, run_inlined, trace_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from qdtrace.compose.call import StagedProgram
+    from qdtrace.compose.staged_program import StagedProgram
     from qdtrace.lowered import Lowered
 
 
@@ -177,13 +175,13 @@ class Jitted:
             if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
                 with jax.disable_jit(False):  # loops of this package exist only while a function is traced
                     return function(*args, **kwargs)
-            with collector_at_rest(), programs.open():
+            with paused_garbage_collection(), programs.open():
                 donated = donated_leaves(self._function, args, kwargs, *self._donations)
                 return _stage_call(self._function, args, kwargs, self._name, options, donated)
 
         function = jax.jit(staged, **self._given_settings())
-        self._functions[now] = run_blocking(function) if options.debug else function
-        return self._functions[now]
+        self._functions[now] = function
+        return function
 
     def _given_settings(self) -> dict[str, Any]:
         return {k: v for k, v in self._jax_settings.items() if v not in ((), None)}
@@ -203,6 +201,9 @@ class Jitted:
 
     def _again(self, error: Exception, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """JAX refused the arguments or the run failed: converts foreign arrays once, words errors in our terms."""
+        from qdtrace.compose.debug import take_failure
+        from qdtrace.ir.faults import fault_in
+
         if (failure := take_failure(error) or fault_in(str(error))) is not None:
             raise failure.with_traceback(None) from None
         with depth_told(self._name):
@@ -247,6 +248,8 @@ def _stage_call(
 ) -> Any:
     """Traces the function on JAX values of an enclosing `jax.jit` and stages what was traced."""
     from qdtrace.compose.staging import stage
+    from qdtrace.trace.trace import trace_function
+    from qdtrace.trace.tree import deepest_region
 
     with depth_told(name):
         traced = trace_function(

@@ -32,40 +32,30 @@ def _cache_dir() -> str:
     return os.path.join(base, "qdtrace")
 
 
-def _knob(
-    default: object, doc: str, *, env: str = "", code: bool = False, low: float | None = None, shown: str = ""
-) -> Any:
-    metadata = {"doc": doc, "env": env, "code": code, "low": low, "shown": shown}
+def _knob(default: object, doc: str, *, env: str = "", low: float | None = None, shown: str = "") -> Any:
+    metadata = {"doc": doc, "env": env, "low": low, "shown": shown}
     return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)
 class Options:
-    """One value for every knob. Hashable; `code_key` holds what can change the code of a task."""
+    """One value for every knob. Hashable: a compiled function has one version for each."""
 
-    opt_level: int = _knob(1, "0: no common subexpressions, no memory and loop passes", code=True, low=0)
-    advanced_optimization: bool = _knob(
-        True, "False: one basic clean-up instead of the fixed point, no loop passes", code=True
-    )
-    constant_folding: bool = _knob(True, "evaluate operations on constants", code=True)
+    opt_level: int = _knob(1, "0: no common subexpressions, no memory and loop passes", low=0)
+    advanced_optimization: bool = _knob(True, "False: one basic clean-up instead of the fixed point, no loop passes")
+    constant_folding: bool = _knob(True, "evaluate operations on constants")
     cfg_optimization: bool = _knob(
-        True, "the memory pass (store-to-load forwarding, places of loops in registers, dead stores)", code=True
+        True, "the memory pass (store-to-load forwarding, scalar replacement in loops, dead stores)"
     )
-    cfg_optimization_per_task: bool = _knob(
-        True, "False: look for dead stores through all tasks at once", code=True
-    )
-    fast_math: bool = _knob(True, "allow changes of rounding (reassociation, fused operations)", code=True)
+    cfg_optimization_per_task: bool = _knob(True, "False: look for dead stores through all tasks at once")
+    fast_math: bool = _knob(True, "allow changes of rounding (reassociation, fused operations)")
     fuse_tasks: FuseMode = _knob(  # noqa: RUF009 - a field
         "auto",
         "join tasks over equal ranges: never, where it pays by a cost model, wherever it is right",
         env="QD_AGGRESSIVE_KERNEL_FUSION",
-        code=True,
     )
     fuse_tasks_raw: bool = _knob(
-        True,
-        "also where an iteration reads what it wrote itself",
-        env="QD_AGGRESSIVE_KERNEL_FUSION_RAW",
-        code=True,
+        True, "also where an iteration reads what it wrote itself", env="QD_AGGRESSIVE_KERNEL_FUSION_RAW"
     )
     fuse_tasks_diag: bool = _knob(
         False,
@@ -73,9 +63,7 @@ class Options:
         env="QD_AGGRESSIVE_KERNEL_FUSION_DIAG",
     )
     print_ir: bool = _knob(False, "print the graph after each stage to stderr")
-    dump_ir: bool = _knob(
-        False, "write the graph after each stage, and a page of what changed, to `debug_dump_path`"
-    )
+    dump_ir: bool = _knob(False, "write the graph after each stage, and a page of what changed, to `debug_dump_path`")
     dump_simplify: bool = _knob(False, "write the graph after each pass and round of simplify")
     dump_cfg: bool = _knob(False, "write the memory analysis; implies `cfg_optimization_per_task=False`")
     debug_dump_path: str = _knob(
@@ -88,26 +76,23 @@ class Options:
         "raise",
         "an index outside of its buffer: ends the call with an error; takes the nearest element and stores nothing "
         "('clip'); corrupts memory ('unchecked')",
-        code=True,
     )
-    debug: bool = _knob(
-        False, "run in the interpreter, with checks of bounds, unset memory and races (slow)", code=True
+    debug: bool = _knob(False, "run in the interpreter, with checks of bounds, unset memory and races (slow)")
+    ad_stack_memory: float = _knob(
+        0.25, "part of free memory above which stacks of derivatives thin; without effect in this version", low=0
     )
-    ad_stack_memory: float = _knob(0.25, "part of free memory above which stacks thin", code=True, low=0)
     num_threads: int | None = _knob(None, "CPU threads of a task; None: all", low=1)
-    block_dim: int | None = _knob(None, "threads of a GPU block; None: chosen per task", code=True, low=1)
-    codegen: Codegen = _knob("auto", "what emits the code; on the CPU llvm", code=True)  # noqa: RUF009 - a field
+    block_dim: int | None = _knob(
+        None, "threads of a GPU block; None: chosen per task; without effect on the CPU", low=1
+    )
+    codegen: Codegen = _knob("auto", "what emits the code: on the CPU always llvm, and 'triton' is refused")  # noqa: RUF009 - a field
 
     def __post_init__(self) -> None:
         values = tuple(getattr(self, name) for name in KNOB_NAMES)
         object.__setattr__(self, "_hash", hash(values))
-        object.__setattr__(self, "code_key", tuple((n, getattr(self, n)) for n in _CODE_NAMES))
 
     def __hash__(self) -> int:
         return self._hash  # type: ignore[attr-defined]
-
-    code_key: tuple[tuple[str, object], ...] = field(init=False, compare=False, repr=False, default=())
-    """Names and values of the knobs that can change the code of a task: what a cache of code must look at."""
 
 
 @dataclass(frozen=True)
@@ -188,16 +173,14 @@ def _knobs() -> dict[str, Knob]:
     types = get_type_hints(Options)
     made: dict[str, Knob] = {}
     for f in fields(Options):
-        if f.init:
-            m = f.metadata
-            env = m["env"] or "QD_" + f.name.upper()
-            made[f.name] = Knob(f.name, types[f.name], f.default, env, m["doc"], m["low"], m["shown"])
+        m = f.metadata
+        env = m["env"] or "QD_" + f.name.upper()
+        made[f.name] = Knob(f.name, types[f.name], f.default, env, m["doc"], m["low"], m["shown"])
     return made
 
 
 KNOBS = _knobs()
 KNOB_NAMES = tuple(KNOBS)
-_CODE_NAMES = tuple(f.name for f in fields(Options) if f.init and f.metadata["code"])
 
 
 def options_from(values: Mapping[str, object], base: Options | None = None) -> Options:

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import linecache
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from qdtrace.ir.program import Loc
+
+@dataclass(frozen=True, slots=True)
+class Loc:
+    """A place in the user's source."""
+
+    file: str
+    line: int
+    function: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}" + (f" in {self.function}" if self.function else "")
 
 
 class QdError(Exception):

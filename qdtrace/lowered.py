@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.analysis.traffic import NOTHING, Traffic, program_traffic
-from qdtrace.compose.call import StagedProgram, backend, call_p
+from qdtrace.backend import backend
+from qdtrace.compose.call import call_p
 from qdtrace.errors import BackendError
 from qdtrace.ir.printer import print_program
-from qdtrace.ir.program import ref_type
+from qdtrace.ir.program import Stage, ref_type
 from qdtrace.passes.observers import Recorder
 from qdtrace.passes.pipelines import REWRITES, optimise
 from qdtrace.trace import compat
@@ -21,10 +22,10 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterator
 
+    from qdtrace.backend import Backend
+    from qdtrace.compose.staged_program import StagedProgram
     from qdtrace.ir.program import Program
     from qdtrace.passes.report import StageRecord
-
-DIALECTS = ("graph", "llvm", "asm")
 
 
 @dataclass(frozen=True)
@@ -72,22 +73,25 @@ class Lowered:
 
     def _tasks_of(self, staged: StagedProgram) -> list[TaskInfo]:
         infos: list[TaskInfo] = []
-        for task in staged.optimised.tasks:
-            code = self._backend.emit(task, staged.options)
+        for task in self._final(staged).tasks:
+            code = self._backend.describe(task, staged.options)
             bounds = (getattr(task.start, "value", None), getattr(task.stop, "value", None))
-            infos.append(TaskInfo(task.name, bounds, "llvm", code.reason))
+            infos.append(TaskInfo(task.name, bounds, code.codegen, code.reason))
         return infos
 
     @property
-    def _backend(self) -> Any:
+    def _backend(self) -> Backend:
         return backend(self.target)
 
+    def _final(self, staged: StagedProgram) -> Program:
+        return staged.optimised_for(self._backend.machine)
+
     def graph(self, stage: str = "final") -> str:
-        """The graph as text: `"trace"`, `"final"` or after the last run of any named pass.
+        """The graph as text: `"trace"`, `"canonical"`, `"joined"`, `"final"` or after the last run of any named pass.
 
         Raises BackendError for a name that is no stage; the message lists the stages.
         """
-        return "\n".join(print_program(_program_at(staged, stage)) for staged in self.programs)
+        return "\n".join(print_program(self._program_at(staged, stage)) for staged in self.programs)
 
     def traffic(self, stage: str = "final") -> Traffic:
         """Bytes that the tasks must move between memory and the core, counted from the graph (stages as in `graph`).
@@ -95,7 +99,7 @@ class Lowered:
         Each element that a task loads or stores counts once a task: `read`, `written`, `total`; not `exact` where
         accesses are conditional or at indices known only at run time, then it is the most. Raises BackendError.
         """
-        return sum((program_traffic(_program_at(staged, stage)) for staged in self.programs), NOTHING)
+        return sum((program_traffic(self._program_at(staged, stage)) for staged in self.programs), NOTHING)
 
     def report(self, path: str | os.PathLike[str]) -> Path:
         """Writes one HTML page, complete in itself, that shows what every pass changed; gives its path.
@@ -107,22 +111,27 @@ class Lowered:
         records: list[StageRecord] = []
         for staged in self.programs:
             recorder = Recorder()
-            optimise(staged.program, staged.options, observers=(recorder,), each_pass=True)
+            optimise(
+                staged.program, staged.options, (recorder,), machine=self._backend.machine, each_pass=True
+            )
             records.append(recorder.record([(t.name, t.reason) for t in self._tasks_of(staged)]))
         page = Path(path)
         page.write_text(report_page(self.name, records), encoding="utf-8")
         return page
 
     def as_text(self, dialect: str = "graph") -> str:
-        """The code in a dialect: `"graph"`, `"llvm"` (before LLVM's passes) or `"asm"` (machine code as text)."""
+        """The code in a dialect: `"graph"` or one of the backend's.
+
+        On the CPU they are `"llvm"` (before LLVM's passes) and `"asm"` (machine code as text).
+        """
         if dialect == "graph":
             return self.graph()
-        if dialect not in DIALECTS:
-            raise BackendError(
-                f"needs a dialect out of {', '.join(DIALECTS)} for target {self.target!r}, got {dialect!r}"
-            )
-        write = self._backend.llvm_text if dialect == "llvm" else self._backend.assembly
-        return "\n".join(write(t, s.options) for s in self.programs for t in s.optimised.tasks)
+        dialects = self._backend.dialects
+        if dialect not in dialects:
+            have = ", ".join(("graph", *dialects))
+            raise BackendError(f"needs a dialect out of {have} for target {self.target!r}, got {dialect!r}")
+        texts = (self._backend.text(t, s.options, dialect) for s in self.programs for t in self._final(s).tasks)
+        return "\n".join(texts)
 
     def compile(self) -> Any:
         """The compiled function: JAX's compiled object, callable with arguments like those lowered with."""
@@ -136,29 +145,33 @@ class Lowered:
         """Bytes: `arguments` and `results` of the calls, and `temporaries` local to them."""
         totals = {"arguments": 0, "results": 0, "temporaries": 0}
         for staged in self.programs:
-            program = staged.optimised
+            program = self._final(staged)
             totals["arguments"] += sum(ref_type(v).nbytes for v in program.params)
             totals["results"] += sum(ref_type(v).nbytes for v in program.results if v not in program.params)
             totals["temporaries"] += sum(ref_type(v).nbytes for v in program.buffers if v not in program.results)
         return totals
 
+    def _program_at(self, staged: StagedProgram, stage: str) -> Program:
+        if stage == "trace":
+            return staged.program
+        if stage == "final":
+            return self._final(staged)
+        seen: dict[str, Program] = {}
+
+        def observe(name: str, program: Program) -> None:
+            seen[re.sub(r"^simplify_\d+_", "", name)] = program
+
+        until = Stage.__members__.get(stage.upper(), Stage.FINAL)
+        reached = optimise(
+            staged.program, staged.options, (observe,), machine=self._backend.machine, until=until, each_pass=True
+        )
+        if until is not Stage.FINAL:
+            return reached
+        if "rewrite" in seen:
+            seen.update(dict.fromkeys(REWRITES, seen.pop("rewrite")))
+        if stage not in seen:
+            raise BackendError(f"needs a stage out of {', '.join(dict.fromkeys((*seen, 'final')))}; got {stage!r}")
+        return seen[stage]
+
     def __repr__(self) -> str:
         return f"<Lowered {self.name}: {len(self.programs)} programs for {self.target}>"
-
-
-def _program_at(staged: StagedProgram, stage: str) -> Program:
-    if stage == "trace":
-        return staged.program
-    if stage == "final":
-        return staged.optimised
-    seen: dict[str, Program] = {}
-
-    def observe(name: str, program: Program) -> None:
-        seen[re.sub(r"^simplify_\d+_", "", name)] = program
-
-    optimise(staged.program, staged.options, observers=(observe,), each_pass=True)
-    if "rewrite" in seen:
-        seen.update(dict.fromkeys(REWRITES, seen.pop("rewrite")))
-    if stage not in seen:
-        raise BackendError(f"needs a stage out of {', '.join(dict.fromkeys((*seen, 'final')))}; got {stage!r}")
-    return seen[stage]

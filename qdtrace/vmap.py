@@ -11,16 +11,14 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 import jax
-from jax.core import Tracer
-from jax.custom_batching import custom_vmap
 
 from qdtrace.errors import TraceValueError
 from qdtrace.trace.allocation import empty
+from qdtrace.trace.arguments import as_values
 from qdtrace.trace.context import get_current
 from qdtrace.trace.loops import ndrange
 from qdtrace.trace.loops import range as qd_range
 from qdtrace.trace.source import user_loc
-from qdtrace.trace.trace import as_values
 from qdtrace.vmap_plan import REFERENCE, Lane, Mapping, Part, Plan, Probe, is_key, plan_of
 
 if TYPE_CHECKING:
@@ -56,8 +54,7 @@ def _batched(mapping: Mapping) -> Callable[..., Any]:
     def batched(*args: Any, **kwargs: Any) -> Any:
         context = get_current()
         if context is None:
-            is_traced = any(isinstance(x, Tracer) for x in jax.tree.leaves((args, kwargs)))
-            return _under_jax(jitted, outer, args, kwargs) if is_traced else jitted(args, kwargs)
+            return jitted(args, kwargs)
         mode = context.lanes
         if isinstance(mode, Lane):
             return _lane(mapping, _parts(*as_values((args, kwargs))), mode.indices)
@@ -68,28 +65,9 @@ def _batched(mapping: Mapping) -> Callable[..., Any]:
             return mapping.by_jax(args, kwargs)
         return jitted(args, kwargs)
 
-    @functools.lru_cache
-    def outer(axes: tuple[int | None, ...]) -> Callable[..., Any]:
-        return _batched(Mapping(batched, 0, 0, axes))
-
     batched.jitted = jitted  # type: ignore[attr-defined]
     batched.mapping = mapping  # type: ignore[attr-defined]
     return batched
-
-
-def _under_jax(jitted: Any, outer: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """A call in a trace of JAX: where `jax.vmap` batches it, one task over both batches takes its place."""
-
-    @custom_vmap
-    def call(args: Any, kwargs: Any) -> Any:
-        return jitted(args, kwargs)
-
-    @call.def_vmap
-    def _(_: int, is_batched: Any, args: Any, kwargs: Any) -> Any:
-        out = outer(tuple(0 if b else None for b in jax.tree.leaves(is_batched)))(*args, **kwargs)
-        return out, jax.tree.map(lambda _: True, out)
-
-    return call(args, kwargs)
 
 
 def _map(mapping: Mapping, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

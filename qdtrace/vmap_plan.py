@@ -12,9 +12,9 @@ from jax import lax
 
 from qdtrace.errors import TraceTypeError, TraceValueError
 from qdtrace.trace import compat
+from qdtrace.trace.arguments import as_values
 from qdtrace.trace.buffers import Buffer
 from qdtrace.trace.source import user_loc
-from qdtrace.trace.trace import as_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

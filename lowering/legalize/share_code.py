@@ -17,6 +17,7 @@ factors and divisors of integers, shifts, and indices other than those of slow a
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,14 +25,13 @@ import numpy as np
 from qdtrace.ir.memory import first_index
 from qdtrace.ir.primitives import PRIMITIVES
 from qdtrace.ir.printer import Printer
-from qdtrace.ir.program import Block, Eqn, Literal, Program, Task, Var, is_global, literal
+from qdtrace.ir.program import Eqn, Literal, Program, Task, Var, is_global, literal
+from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.types import DType, RefType, ScalarType
 from qdtrace.ir.walk import task_refs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from qdtrace.ir.program import Atom
+    from collections.abc import Mapping, Sequence
 
 LIFT_LIMIT = 64
 """Constants that a task reads from memory at most: each is a register or a reload."""
@@ -56,19 +56,18 @@ def share_code(program: Program) -> SharedCode:
     if len(program.tasks) < 2:
         return SharedCode(program)
     groups: dict[str, list[int]] = {}
-    found: list[list[Literal]] = []
+    found: list[_Skeleton] = []
     for number, task in enumerate(program.tasks):
-        text, literals = _skeleton(task)
-        groups.setdefault(text, []).append(number)
-        found.append(literals)
+        found.append(_Skeleton(task))
+        groups.setdefault(found[-1].text(), []).append(number)
     tasks, memory, equal = list(program.tasks), dict[Var, np.ndarray](), dict[int, int]()
     for members in groups.values():
-        differ = _differing([found[n] for n in members])
+        differ = _differing([found[n].literals for n in members])
         if len(differ) > LIFT_LIMIT:
             continue
         equal |= dict.fromkeys(members, members[0])
         for n in members if differ else ():
-            tasks[n] = _lifted(tasks[n], differ, [found[n][k] for k in differ], memory)
+            tasks[n] = _lifted(tasks[n], found[n], differ, memory)
     return SharedCode(replace(program, tasks=tuple(tasks)) if memory else program, memory, equal)
 
 
@@ -91,13 +90,19 @@ def liftable(eqn: Eqn) -> tuple[int, ...]:
 class _Skeleton(Printer):
     """The canonical text of a task with holes for liftable literals, and those literals in order."""
 
-    def __init__(self) -> None:
+    def __init__(self, task: Task) -> None:
         super().__init__(canonical=True)
         self.literals: list[Literal] = []
+        self.positions: dict[Eqn, tuple[int, ...]] = {}
+        """Where equations have them."""
+        for ref in task_refs(task):
+            self.line(0, self.binder(ref, prefix="r"))
+        self.task(task, 0)
 
     def eqn(self, eqn: Eqn, depth: int, inner: bool = True) -> None:
         positions = liftable(eqn)
         if positions:
+            self.positions[eqn] = positions
             invars = list(eqn.invars)
             for k in positions:
                 atom = invars[k]
@@ -111,22 +116,15 @@ class _Skeleton(Printer):
 _HOLES: dict[DType, Literal] = {d: literal(0, d) for d in DType}
 
 
-def _skeleton(task: Task) -> tuple[str, list[Literal]]:
-    printer = _Skeleton()
-    for ref in task_refs(task):
-        printer.line(0, printer.binder(ref, prefix="r"))
-    printer.task(task, 0)
-    return printer.text(), printer.literals
-
-
 def _differing(members: Sequence[Sequence[Literal]]) -> list[int]:
     """Numbers of the literals that are not the same in all members."""
     first = members[0]
     return [k for k, a in enumerate(first) if any(other[k] != a for other in members[1:])]
 
 
-def _lifted(task: Task, numbers: Sequence[int], values: Sequence[Literal], memory: dict[Var, np.ndarray]) -> Task:
+def _lifted(task: Task, skeleton: _Skeleton, numbers: Sequence[int], memory: dict[Var, np.ndarray]) -> Task:
     """The task with the literals of those numbers read from memory, which is added to."""
+    values = [skeleton.literals[k] for k in numbers]
     by_dtype: dict[DType, list[int]] = {}
     for position, value in enumerate(values):
         by_dtype.setdefault(value.dtype, []).append(position)
@@ -139,23 +137,25 @@ def _lifted(task: Task, numbers: Sequence[int], values: Sequence[Literal], memor
             out = Var(ScalarType(dtype), "c")
             loads.append(Eqn(PRIMITIVES["load"], (ref, literal(k, DType.i32)), (out,), {}, (), task.loc))
             replacement[numbers[position]] = out
-    counter = iter(range(1 << 62))
-    head = tuple([_with_variables(e, counter, replacement) for e in task.head])
-    return replace(task, head=(*loads, *head), body=_in_block(task.body, counter, replacement))
+    lifter = _Lifter(skeleton, replacement)
+    return lifter.rebuild_task(replace(task, head=(*loads, *task.head)))
 
 
-def _in_block(block: Block, counter: Iterator[int], replacement: Mapping[int, Var]) -> Block:
-    return replace(block, eqns=tuple([_with_variables(e, counter, replacement) for e in block.eqns]))
+class _Lifter(Rebuilder):
+    """Puts variables where literals are, by the numbers that these have in the skeleton."""
 
+    def __init__(self, skeleton: _Skeleton, replacement: Mapping[int, Var]) -> None:
+        super().__init__()
+        self.changed: dict[Eqn, Eqn] = {}
+        numbers = count()
+        for eqn, positions in skeleton.positions.items():
+            found = {k: replacement.get(next(numbers)) for k in positions}
+            if any(found.values()):
+                self.changed[eqn] = replace(eqn, invars=tuple([found.get(k) or a for k, a in enumerate(eqn.invars)]))
 
-def _with_variables(eqn: Eqn, counter: Iterator[int], replacement: Mapping[int, Var]) -> Eqn:
-    """Counts literals in the order of the skeleton."""
-    invars: list[Atom] = list(eqn.invars)
-    changed = False
-    for k in liftable(eqn):
-        var = replacement.get(next(counter))
-        if var is not None:
-            invars[k] = var
-            changed = True
-    blocks = tuple([_in_block(b, counter, replacement) for b in eqn.blocks])
-    return replace(eqn, invars=tuple(invars), blocks=blocks) if changed or eqn.blocks else eqn
+    def visit(self, eqn: Eqn) -> None:
+        """Appends the equation, changed or not."""
+        if eqn.blocks:
+            super().visit(eqn)
+        else:
+            self.append(self.changed.get(eqn, eqn))

@@ -115,6 +115,11 @@ def _max(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom,
     return _extreme(o, d, values, atoms, largest=True)
 
 
+@rule("select")
+def _select(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom, ...]) -> str:
+    return o.select(values[0], o.type(atoms[1].dtype), values[1], values[2])
+
+
 @rule("neg")
 def _neg(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom, ...]) -> str:
     if d.is_float:

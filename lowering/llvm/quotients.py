@@ -8,83 +8,69 @@ behind the branch, where a following sum can be fused with it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lowering.llvm.conversions import round_to
+from lowering.llvm.descriptions import OddDivisor
 from lowering.llvm.types import REGISTER
-from lowering.llvm.vectors import Value
 from qdtrace.ir.types import DType
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lowering.llvm.frame import Frame
     from lowering.llvm.ops import Ops
+    from lowering.llvm.vectors import Value
     from qdtrace.ir.program import Atom, Eqn, Var
+
+    LookAt = Callable[[Any, Atom], OddDivisor]
 
 _LAYOUT = {DType.f32: ("i32", 24, 252), DType.f64: ("i64", 53, 2044)}
 """An integer of so many bits, the place of the exponent when the sign is shifted out, and the largest exponent of
 divisors whose reciprocals are all normal."""
 
 
-@dataclass(frozen=True, slots=True)
-class Odd:
-    """What is known of a divisor: whether it, or its reciprocal, is no normal number."""
-
-    lanes: tuple[str, ...]
-    """The active lanes where that is so, as masks; empty for a divisor that all lanes share."""
-    some: str
-    """Some active lane has one (i1)."""
+def look_at(f: Frame, divisor: Atom) -> OddDivisor:
+    """Whether a divisor that all lanes share is odd."""
+    return OddDivisor((), is_odd(f.scalar, divisor.dtype, f.scalar_of(divisor)))
 
 
-def note_divisor(f: Frame, inverse: Var) -> None:
+def is_odd(o: Ops, d: DType, divisor: str) -> str:
+    """Adding one bit pattern brings the exponents of plain divisors below all others."""
+    integer, exponent, largest = _LAYOUT[d]
+    t = o.vector(integer)
+    bits = o.binary("shl", t, o.cast("bitcast", REGISTER[d], divisor, integer), o.number(integer, 1))
+    above = o.binary("sub", t, bits, o.number(integer, 1 << exponent))
+    return o.compare("icmp uge", t, above, o.number(integer, largest << exponent))
+
+
+def note_divisor(f: Frame, inverse: Var, look_at: LookAt = look_at) -> None:
     """Looks at a divisor where its reciprocal is defined: in front of the loops that divide by it."""
     divisor = f.facts.divisors.get(inverse)
-    if divisor is not None and f.vector.fast_math and inverse.dtype in _LAYOUT:
-        f.odd[_registers(f.env[inverse])] = _look_at(f, divisor)
+    if divisor is not None and f.scalar.fast_math and inverse.dtype in _LAYOUT:
+        f.odd[_registers(f.env[inverse])] = look_at(f, divisor)
 
 
-def emit_quotient(f: Frame, eqn: Eqn) -> None:
+def emit_quotient(f: Frame, eqn: Eqn, look_at: LookAt = look_at) -> None:
     """`quotient x r c`."""
-    x, r, c = eqn.invars
+    _, r, c = eqn.invars
     out = eqn.outvars[0]
-    uniform = f.is_uniform(out)
-    o, count = (f.scalar, 1) if uniform else (f.vector, f.vectors)
-    operands = [[f.scalar_of(a) if uniform else f.vector_of(a, v) for v in range(count)] for a in (x, r, c)]
+    o = f.ops(out)
+    x_registers, r_registers, c_registers = (f.operands(out, a) for a in eqn.invars)
     if o.fast_math and out.dtype in _LAYOUT:
-        odd = f.odd.get(_registers(f.value(c))) or _look_at(f, r)
-        registers = _multiplied(f, o, out.dtype, odd, *operands)
+        odd = f.odd.get(_registers(f.value(c))) or look_at(f, r)
+        f.bind(out, _multiplied(f, o, out.dtype, odd, x_registers, r_registers, c_registers))
     else:
-        registers = [
-            round_to(o, out.dtype, o.op(f"fdiv {o.flags}{o.type(out.dtype)} {a}, {b}"))
-            for a, b in zip(*operands[:2], strict=True)
-        ]
-    f.env[out] = Value(out.dtype, scalar=registers[0]) if uniform else Value(out.dtype, vectors=registers)
+        pairs = zip(x_registers, r_registers, strict=True)
+        f.bind(out, [round_to(o, out.dtype, o.op(f"fdiv {o.flags}{o.type(out.dtype)} {a}, {b}")) for a, b in pairs])
 
 
 def _registers(value: Value) -> tuple[str, ...]:
     return (value.scalar,) if value.scalar is not None else tuple(value.vectors or ())
 
 
-def _look_at(f: Frame, divisor: Atom) -> Odd:
-    if f.value(divisor).is_uniform:
-        return Odd((), _is_odd(f.scalar, divisor.dtype, f.scalar_of(divisor)))
-    found = [_is_odd(f.vector, divisor.dtype, f.vector_of(divisor, v)) for v in range(f.vectors)]
-    lanes = f.narrowed(f.mask, found).vectors
-    assert lanes is not None
-    return Odd(lanes, f.any(lanes))
-
-
-def _is_odd(o: Ops, d: DType, divisor: str) -> str:
-    """Adding one bit pattern brings the exponents of plain divisors below all others."""
-    integer, place, largest = _LAYOUT[d]
-    t = o.vector(integer)
-    bits = o.binary("shl", t, o.cast("bitcast", REGISTER[d], divisor, integer), o.number(integer, 1))
-    above = o.binary("sub", t, bits, o.number(integer, 1 << place))
-    return o.compare("icmp uge", t, above, o.number(integer, largest << place))
-
-
 def _multiplied(
-    f: Frame, o: Ops, d: DType, odd: Odd, numerators: list[str], divisors: list[str], inverses: list[str]
+    f: Frame, o: Ops, d: DType, odd: OddDivisor, numerators: list[str], divisors: list[str], inverses: list[str]
 ) -> list[str]:
     text, kind, one = f.text, o.type(d), o.constant(1, d)
     before, divide, join = text.label, text.fresh_label("divide"), text.fresh_label("multiply")

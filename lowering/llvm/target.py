@@ -6,12 +6,16 @@ import functools
 import hashlib
 import os
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import llvmlite.binding as llvm
 
 from lowering.llvm.unlocked import run_passes
+from qdtrace.analysis.machine import CPU
 from qdtrace.errors import BackendError
+
+if TYPE_CHECKING:
+    from qdtrace.analysis.machine import Machine
 
 LLVM_VERSION = cast("tuple[int, ...]", llvm.llvm_version_info)
 _FORCED = "QD_CPU_TARGET"
@@ -40,6 +44,12 @@ class Target:
     """Masks have registers of their own (AVX-512)."""
     has_half: bool
     """Converts f16 in hardware."""
+    machine: Machine = CPU
+    """What passes know of it."""
+    global_space: int = 0
+    """LLVM's address space of the memory of references; pointers in the code are plain, and known to be there."""
+    private_space: int = 0
+    """That of memory of one iteration."""
 
     @property
     def key(self) -> str:
@@ -58,7 +68,7 @@ class Target:
         """A kind of processor by name: "host", "avx512", "avx2", "portable" (128 bits) or "scalar" (no vectors)."""
         return _host() if name == "host" else _named(name)
 
-    def machine(self) -> llvm.TargetMachine:
+    def llvm_machine(self) -> llvm.TargetMachine:
         """A fresh LLVM target machine (they are not shared between threads)."""
         _initialise()
         target = llvm.Target.from_triple(self.triple)

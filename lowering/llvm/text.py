@@ -7,10 +7,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from lowering.llvm.maths.library import MathFunction, collect
-from lowering.llvm.parts import PART, WHOLE, Stretch, split
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
 
 INLINED = 4000
@@ -29,8 +28,8 @@ class Module:
         self.sites: Counter[str] = Counter()
         """Calls of each function of the library."""
         self.metadata: list[str] = []
-        self.parts = 0
-        """Functions that were split."""
+        self.parts: list[str] = []
+        """Functions that are parts of others."""
         self.helpers: dict[str, str] = {}
         """Functions of this module by what they are for."""
 
@@ -44,11 +43,19 @@ class Module:
         self.metadata.append(content)
         return f"!{len(self.metadata) - 1}"
 
+    def unrolled(self, times: int) -> str:
+        """Metadata of the branch of a loop that LLVM is to unroll so often; 1: not at all."""
+        hint = f'!"llvm.loop.unroll.count", i32 {times}' if times > 1 else '!"llvm.loop.unroll.disable"'
+        how = self.node(f"!{{{hint}}}")
+        return f", !llvm.loop {self.node(f'distinct !{{!{len(self.metadata)}, {how}}}')}"
+
     def render(self, functions: list[str]) -> str:
         """The whole module."""
         nodes = [f"!{n} = {content}" for n, content in enumerate(self.metadata)]
         library = collect(self.library.values(), called=self._called())
-        return "\n".join([*functions, *self.helpers.values(), library, *self.declarations.values(), *nodes, ""])
+        return "\n".join(
+            [*functions, *self.parts, *self.helpers.values(), library, *self.declarations.values(), *nodes, ""]
+        )
 
     def _called(self) -> set[str]:
         """Functions that are not inlined because the code would be too long, those with the most of it."""
@@ -65,17 +72,17 @@ class Module:
 class Text:
     """The instructions of one function, block after block."""
 
-    def __init__(self, module: Module) -> None:
+    def __init__(self, module: Module, attributes: str = "nounwind", private_space: int = 0) -> None:
         self.module = module
+        self.private_space = private_space
+        """Where stack slots are: `Target.private_space`."""
+        self.attributes = attributes
+        """What LLVM is told of the function."""
         self.entry: list[str] = []
         """Instructions at the very beginning (stack slots)."""
         self.lines: list[str] = []
         self.label = "entry"
         """The block that is being filled."""
-        self.exits: list[int] = []
-        """Lines that leave the function early."""
-        self.stretches: list[Stretch] = []
-        """What may become functions, in order."""
         self._count = 0
 
     def name(self) -> str:
@@ -93,11 +100,6 @@ class Text:
     def do(self, instruction: str) -> None:
         """Appends an instruction without a result."""
         self.lines.append("  " + instruction)
-
-    def leave(self, instructions: str) -> None:
-        """Closes the block and leaves the function before its end."""
-        self.exits.append(len(self.lines))
-        self.do(instructions)
 
     def fresh_label(self, hint: str) -> str:
         """A label not used yet."""
@@ -127,8 +129,11 @@ class Text:
         self.lines[hole] = "  " + instruction
 
     @contextmanager
-    def counted(self, start: str, stop: str, step: int, unroll: int = 1) -> Generator[str]:
-        """A loop over `start, start + step, ...` below `stop`, all i64; gives the counter. LLVM unrolls it so often."""
+    def counted(self, start: str, stop: str, step: int, unroll: int | None = 1) -> Generator[str]:
+        """A loop over `start, start + step, ...` below `stop`, all i64; gives the counter.
+
+        LLVM unrolls it so often; None: as it likes.
+        """
         loop, done, before = self.fresh_label("loop"), self.fresh_label("looped"), self.label
         self.branch(self.op(f"icmp slt i64 {start}, {stop}"), loop, done)
         self.begin(loop)
@@ -137,38 +142,30 @@ class Text:
         following = self.op(f"add nsw i64 {counter}, {step}")
         again = self.op(f"icmp slt i64 {following}, {stop}")
         self.fill(hole, f"{counter} = phi i64 [ {start}, %{before} ], [ {following}, %{self.label} ]")
-        hint = f'!"llvm.loop.unroll.count", i32 {unroll}' if unroll > 1 else '!"llvm.loop.unroll.disable"'
-        how = self.module.node(f"!{{{hint}}}")
-        node = self.module.node(f"distinct !{{!{len(self.module.metadata)}, {how}}}")
-        self.branch(again, loop, done, f", !llvm.loop {node}")
+        metadata = "" if unroll is None else self.module.unrolled(unroll)
+        self.branch(again, loop, done, metadata)
         self.begin(done)
 
     def slot(self, type_: str, align: int = 64) -> str:
-        """Stack memory of the whole function."""
-        register = self.name()
-        self.entry.append(f"  {register} = alloca {type_}, align {align}")
+        """Stack memory of the whole function; gives a plain pointer."""
+        register, made = self.name(), f"alloca {type_}, align {align}"
+        if not self.private_space:
+            self.entry.append(f"  {register} = {made}")
+            return register
+        space, there = f"addrspace({self.private_space})", self.name()
+        self.entry += [f"  {there} = {made}, {space}", f"  {register} = addrspacecast ptr {space} {there} to ptr"]
         return register
 
-    def here(self) -> tuple[int, str]:
-        """Where a stretch may begin."""
-        return len(self.lines), self.label
-
-    def cut(self, since: tuple[int, str]) -> tuple[int, str]:
-        """Marks what was written since a place of the same block of the graph, if it is long enough; gives where the
-        next stretch begins."""
-        start, first = since
-        if self.stretches and self.stretches[-1].stop > start:
-            return self.here()
-        if len(self.lines) - start < PART:
-            return since
-        self.stretches.append(Stretch(start, len(self.lines), first, self.label))
-        return self.here()
+    @contextmanager
+    def apart(self) -> Generator[Callable[[str], str]]:
+        """Another function, between two instructions of this one; gives what renders it. Names go on."""
+        before = self.entry, self.lines, self.label
+        self.entry, self.lines, self.label = [], [], "entry"
+        try:
+            yield self.render
+        finally:
+            self.entry, self.lines, self.label = before
 
     def render(self, header: str) -> str:
-        """The function, and those that are parts of it."""
-        lines, parts = self.lines, []
-        if len(lines) > WHOLE and self.stretches:
-            prefix = f"qd_part{self.module.parts}_"
-            self.module.parts += 1
-            lines, parts = split(header, self.entry, lines, self.stretches, self.exits, prefix)
-        return "\n".join([header + " {", "entry:", *self.entry, *lines, "}", *parts])
+        """The function."""
+        return "\n".join([f"{header} {self.attributes} {{", "entry:", *self.entry, *self.lines, "}"])

@@ -60,15 +60,3 @@ class Value:
     def is_uniform(self) -> bool:
         """One scalar for all lanes."""
         return self.scalar is not None
-
-
-@dataclass(frozen=True, slots=True)
-class Mask:
-    """Which lanes are active. `vectors` is None when all are."""
-
-    vectors: tuple[str, ...] | None = None
-    nonempty: bool = True
-    """At least one lane is known to be active, so scalar effects may happen."""
-
-
-ALL = Mask()

@@ -9,45 +9,42 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from lowering.tables import CACHE_LINE, CLEAR, FIELD, FILL
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lowering.runtime.layout import Clear
 
 CLEAR_GRAIN = 1 << 17
 """Bytes that make a chunk worth handing to a thread: some microseconds, as long as waking one takes."""
 
-CHUNK_STEP = 64
-"""Chunks are multiples of a cache line, so no two threads write one, and begin at a multiple of the pattern."""
-
-CLEAR_BEFORE, CLEAR_SLOT, CLEAR_OFFSET, CLEAR_BYTES, CLEAR_PATTERN, CLEAR_SIZE = 0, 8, 16, 24, 32, 40
-_PATTERN_BYTES = 8
-
 
 def pattern_of(element: bytes) -> int:
     """Eight bytes of an element again and again, as a signed number."""
-    return int.from_bytes(element * (_PATTERN_BYTES // len(element)), sys.byteorder, signed=True)
+    return int.from_bytes(element * (FIELD // len(element)), sys.byteorder, signed=True)
 
 
-def clear_record(clear: Clear) -> list[str]:
-    """Fields of the handler's table for one clear."""
-    return [
-        f"i64 {clear.before}", f"i64 {clear.place.slot}", f"i64 {clear.place.offset}", f"i64 {clear.nbytes}",
-        f"i64 {pattern_of(clear.value)}",
-    ]  # fmt: skip
+def clear_table(clears: Sequence[Clear]) -> str:
+    """The handler's table of clears; the record that ends it is before no task."""
+    rows = [
+        CLEAR.constant(
+            before=c.before, slot=c.place.slot, offset=c.place.offset, bytes=c.nbytes, pattern=pattern_of(c.value)
+        )
+        for c in clears
+    ]
+    return CLEAR.table([*rows, CLEAR.constant(before=-1, slot=0, offset=0, bytes=0, pattern=0)])
 
-
-LAST_CLEAR = ["i64 -1", *["i64 0"] * 4]
-"""Fields of the record that ends the table: it is before no task."""
 
 CLEARS = f"""
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 declare i64 @llvm.fshl.i64(i64, i64, i64)
 
-; bytes lo .. hi-1 of the memory at refs[0] become the pattern refs[1], repeated; lo is a multiple of its length
+; bytes lo .. hi-1 of memory become a pattern, repeated; lo is a multiple of its length
 define internal void @clear_bytes(ptr %refs, i64 %lo, i64 %hi, ptr %slot) {{
 entry:
-  %data = load ptr, ptr %refs
-  %pattern = call i64 @load_i64(ptr %refs, i64 8)
+  {FILL.load("%refs", "data", "pattern")}
   %first = getelementptr i8, ptr %data, i64 %lo
   %bytes = sub i64 %hi, %lo
   %turned = call i64 @llvm.fshl.i64(i64 %pattern, i64 %pattern, i64 8)
@@ -87,7 +84,7 @@ body:
 tail:
   %end = getelementptr i64, ptr %first, i64 %words
   %rest = and i64 %bytes, 7
-  %source = getelementptr i8, ptr %refs, i64 8
+  %source = getelementptr i8, ptr %refs, i64 {FILL.offsets["pattern"]}
   call void @llvm.memcpy.p0.p0.i64(ptr %end, ptr %source, i64 %rest, i1 false)
   ret void
 }}
@@ -95,26 +92,23 @@ tail:
 ; does the clears of the table that come before task %k, and gives the next one
 define internal ptr @run_clears(ptr %frame, ptr %table, i64 %k, ptr %slots, i64 %threads) {{
 entry:
-  %refs = alloca [2 x i64], align 8
+  %fill = alloca [{FILL.size} x i8], align 8
   br label %head
 head:
   %clear = phi ptr [%table, %entry], [%next, %body]
-  %before = call i64 @load_i64(ptr %clear, i64 {CLEAR_BEFORE})
+  {CLEAR.load("%clear", "before")}
   %due = icmp eq i64 %before, %k
   br i1 %due, label %body, label %done
 body:
-  %slot = call i64 @load_i64(ptr %clear, i64 {CLEAR_SLOT})
-  %offset = call i64 @load_i64(ptr %clear, i64 {CLEAR_OFFSET})
-  %bytes = call i64 @load_i64(ptr %clear, i64 {CLEAR_BYTES})
-  %pattern = call i64 @load_i64(ptr %clear, i64 {CLEAR_PATTERN})
+  {CLEAR.load("%clear", "slot", "offset", "bytes", "pattern")}
   %ps = getelementptr ptr, ptr %slots, i64 %slot
   %base = load ptr, ptr %ps
   %data = getelementptr i8, ptr %base, i64 %offset
-  store ptr %data, ptr %refs
-  call void @store_i64(ptr %refs, i64 8, i64 %pattern)
-  call void @qd_parallel_for(ptr %frame, ptr @clear_bytes, ptr %refs, i64 0, i64 %bytes, i64 {CLEAR_GRAIN},
-                             i64 {CHUNK_STEP}, i64 %threads)
-  %next = getelementptr i8, ptr %clear, i64 {CLEAR_SIZE}
+  {FILL.store("%fill", "data", "pattern")}
+  ; chunks are multiples of a cache line, so no two threads write one, and begin at a multiple of the pattern
+  call void @qd_parallel_for(ptr %frame, ptr @clear_bytes, ptr %fill, i64 0, i64 %bytes, i64 {CLEAR_GRAIN},
+                             i64 {CACHE_LINE}, i64 %threads)
+  %next = getelementptr i8, ptr %clear, i64 {CLEAR.size}
   br label %head
 done:
   ret ptr %clear

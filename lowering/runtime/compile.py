@@ -9,20 +9,21 @@ from typing import TYPE_CHECKING, cast
 
 import llvmlite.binding as llvm
 
+from lowering.llvm.maths.library import without_calls
 from lowering.llvm.target import Target, optimise
 from lowering.llvm.unlocked import emit_object
 from lowering.runtime.cache import Artifact, ArtifactCache
-from lowering.runtime.copies import CopyRecord
 from lowering.runtime.handler import LAUNCHER_EXPORTS, TaskShape, launcher_text
 from lowering.runtime.info import usable_cores
 from lowering.runtime.jit import link
 from lowering.runtime.keys import artifact_key, digest
 from lowering.runtime.once import Once
+from lowering.runtime.thread_copies import CopyRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from lowering.llvm.emit import TaskCode
+    from lowering.simd.emit import TaskCode
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def object_code(text: str, target: Target) -> bytes:
 
 def optimised(text: str, target: Target) -> tuple[llvm.ModuleRef, llvm.TargetMachine]:
     """The module after LLVM's passes, and the machine to write it with."""
-    machine = target.machine()
+    machine = target.llvm_machine()
     module = llvm.parse_assembly(text, llvm.create_context())
     module.triple = target.triple
     module.data_layout = target.data_layout
@@ -148,7 +149,6 @@ def link_task(content: str, emit: Callable[[], TaskCode], target: Target, cache:
     key = artifact_key(content, target)
 
     def compiled() -> Artifact:
-        from lowering.llvm.maths.library import without_calls  # a process with a warm cache does not need it
 
         code = emit()
         text, called = without_calls(code.text)

@@ -12,46 +12,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lowering.llvm.checks import checks_of
 from lowering.runtime import abi
 from lowering.runtime.abi import c_string
-from lowering.runtime.clear import CLEARS, LAST_CLEAR, clear_record
-from lowering.runtime.copies import COPIES, LINE, CopyRecord
+from lowering.runtime.clear import CLEARS, clear_table
 from lowering.runtime.large_pages import large_bytes, large_pages
-from lowering.runtime.layout import SCRATCH_ALIGNMENT
 from lowering.runtime.parallel import parallel_for, slot_limit
-from lowering.runtime.tables import (
-    CHECK_DTYPE,
-    CHECK_ELEMENTS,
-    CHECK_FRESH,
-    CHECK_LABEL,
-    CHECK_SIZE,
-    PROGRAM_ARGS,
-    PROGRAM_CHECKS,
-    PROGRAM_CLEARS,
-    PROGRAM_CONSTANTS,
-    PROGRAM_MAX_REFS,
-    PROGRAM_NAME,
-    PROGRAM_RESULTS,
-    PROGRAM_TASK_COUNT,
-    PROGRAM_TASKS,
-    PROGRAM_THREADS,
-    TASK_BOUNDS,
-    TASK_CODE,
-    TASK_COMBINE,
-    TASK_FAULTS,
-    TASK_GRAIN,
-    TASK_LANES,
-    TASK_MOST_SLOTS,
-    TASK_REF_COUNT,
-    TASK_REFS,
-    TASK_SIZE,
-    TASK_SLOT,
-    TASK_START,
-    TASK_STOP,
-    TASK_UPDATES,
+from lowering.runtime.thread_copies import COPIES, CopyRecord
+from lowering.tables import (
+    BOUNDS,
+    CACHE_LINE,
+    CHECK,
+    COPY,
+    FAILED,
+    FAILURE,
+    PLACE,
+    PROGRAM,
+    TASK,
+    WORDS_AFTER_REFS,
+    round_up,
 )
-from qdtrace.ir.faults import fault_of
 from qdtrace.ir.program import Literal, Task, Var, ref_type
 
 if TYPE_CHECKING:
@@ -90,7 +69,7 @@ class TaskShape:
     def copy_bytes(self) -> int:
         """Memory of one thread's copies."""
         end = max((c.offset + c.nbytes for c in self.copies), default=0)
-        return -(-end // LINE) * LINE
+        return round_up(end, CACHE_LINE)
 
 
 def grain_of(shape: TaskShape) -> int:
@@ -111,37 +90,70 @@ def handler_text(layout: Layout, shapes: Sequence[TaskShape], max_threads: int =
     ]
     records: list[str] = []
     for k, (task, shape) in enumerate(zip(program.tasks, shapes, strict=True)):
-        lines += _task_refs(layout, k)
+        faults = layout.faults[k]
         lines += [f"declare void @{symbol}(ptr, ptr)" for symbol in bounds_symbols(k, task)]
         lines += [f"declare void @{symbol}(ptr, ptr, i64)" for symbol in combine_symbols(k, shape)]
         lines += [f"declare void @{symbol}(ptr, i64, i64, ptr)" for symbol in merge_symbols(k, shape)]
         lines += [f"declare void @qd_task_{k}(ptr, i64, i64, ptr)"]
-        lines += _faults(k, task)
+        places = [layout.places[v] for v in layout.task_refs[k]]
+        rows = [PLACE.constant(slot=place.slot, offset=place.offset) for place in places]
+        lines += [f"@places_{k} = private constant {PLACE.table(rows)}"]
+        lines += [f"@fault_{k}_{n} = private constant {c_string(text)}" for n, text in enumerate(faults)]
+        if faults:
+            items = ", ".join(f"ptr @fault_{k}_{n}" for n in range(len(faults)))
+            lines += [f"@faults_{k} = private constant [{len(faults)} x ptr] [{items}]"]
         if shape.copies:
-            lines += [f"@copies_{k} = private constant {_struct([_struct(c.fields) for c in shape.copies])}"]
-        records.append(_task_record(layout, k, task, shape))
-    lines += [f"@tasks = private constant {_struct(records)}"]
-    clears = [*map(clear_record, layout.clears), LAST_CLEAR]
-    lines += [f"@clears = private constant {_struct(list(map(_struct, clears)))}"]
+            lines += [f"@copies_{k} = private constant {COPY.table(c.constant for c in shape.copies)}"]
+        start, stop = _static_bounds(task) or (0, 0)
+        record = TASK.constant(
+            code=f"@qd_task_{k}",
+            bounds=_first(bounds_symbols(k, task)),
+            places=f"@places_{k}",
+            ref_count=len(places),
+            start=start,
+            stop=stop,
+            grain=grain_of(shape),
+            lanes=shape.lanes,
+            combine=_first(combine_symbols(k, shape)),
+            slot_bytes=shape.slot_bytes,
+            most_slots=slot_limit(shape.slot_bytes),
+            updates=shape.updates,
+            merge=_first(merge_symbols(k, shape)),
+            copy_bytes=shape.copy_bytes,
+            copies=f"@copies_{k}" if shape.copies else "null",
+            copy_count=len(shape.copies),
+            faults=f"@faults_{k}" if faults else "null",
+        )
+        records.append(record)
+    lines += [f"@tasks = private constant {TASK.table(records)}"]
+    lines += [f"@clears = private constant {clear_table(layout.clears)}"]
     if layout.constants:
         data = "".join(f"\\{byte:02x}" for byte in layout.constants)
-        lines += [f'@constants = private constant [{len(layout.constants)} x i8] c"{data}", align {SCRATCH_ALIGNMENT}']
-    # and a word that says how to accumulate, and where a failed check is kept
-    most_refs = max(map(len, layout.task_refs), default=0) + 2
-    results = layout.slot_count - len(program.params)
-    table = [
-        "ptr @name", f"i64 {len(program.params)}", f"i64 {results}", "ptr @checks",
-        f"i64 {len(program.tasks)}", "ptr @tasks", f"i64 {max_threads}", f"i64 {most_refs}",
-        "ptr @clears", f"ptr {'@constants' if layout.constants else 'null'}",
-    ]  # fmt: skip
+        lines += [f'@constants = private constant [{len(layout.constants)} x i8] c"{data}", align {CACHE_LINE}']
+    table = PROGRAM.constant(
+        name="@name",
+        args=len(program.params),
+        results=layout.slot_count - len(program.params),
+        checks="@checks",
+        task_count=len(program.tasks),
+        tasks="@tasks",
+        threads=max_threads,
+        words=max(map(len, layout.task_refs), default=0) + WORDS_AFTER_REFS,
+        clears="@clears",
+        constants="@constants" if layout.constants else "null",
+    )
     lines += [
-        f"@program = private constant {_struct(table)}",
+        f"@program = private constant {table}",
         f"define ptr @{ENTRY}(ptr %frame) {{",
         "  %error = tail call ptr @qd_run(ptr %frame, ptr @program)",
         "  ret ptr %error",
         "}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _first(symbols: tuple[str, ...]) -> str:
+    return f"@{symbols[0]}" if symbols else "null"
 
 
 def bounds_symbols(k: int, task: Task) -> tuple[str, ...]:
@@ -167,12 +179,6 @@ def _static_bounds(task: Task) -> tuple[int, int] | None:
     return None
 
 
-def _struct(fields: Sequence[str]) -> str:
-    """A constant structure of `type value` fields."""
-    types = [f.rsplit(" ", 1)[0] if not f.startswith("{") else f.split("} {", 1)[0] + "}" for f in fields]
-    return "{" + ", ".join(types) + "} {" + ", ".join(fields) + "}"
-
-
 def _label(kind: str, number: int, var: Var | None) -> str:
     return f"{kind} {number}" + (f" (`{var.hint}`)" if var is not None and var.hint else "")
 
@@ -181,59 +187,19 @@ def _checks(layout: Layout) -> list[str]:
     """Constants: what each operand and result must be."""
     expected = [(_label("operand", k, v), v) for k, v in enumerate(layout.program.params)]
     expected += [(_label("result", k, v), v) for k, v in enumerate(layout.written)]
-    taken_over = set(layout.aliases.values())
+    donated = set(layout.aliases.values())
     rows = [(label, abi.XLA_DTYPES[v.dtype], ref_type(v).size) for label, v in expected]
     fresh = [0] * len(layout.program.params)
-    fresh += [0 if k in taken_over else large_bytes(ref_type(v).nbytes) for k, v in enumerate(layout.written)]
+    fresh += [0 if k in donated else large_bytes(ref_type(v).nbytes) for k, v in enumerate(layout.written)]
     if layout.scratch_bytes:
         rows.append(("the scratch result", abi.XLA_BYTE, layout.scratch_bytes))
         fresh.append(large_bytes(layout.scratch_bytes))
     lines = [f"@label_{k} = private constant {c_string(label)}" for k, (label, _, _) in enumerate(rows)]
     records = [
-        _struct([f"i64 {dtype}", f"i64 {size}", f"ptr @label_{k}", f"i64 {fresh[k]}"])
+        CHECK.constant(dtype=dtype, elements=size, label=f"@label_{k}", fresh=fresh[k])
         for k, (_, dtype, size) in enumerate(rows)
     ]
-    return [*lines, f"@checks = private constant {_struct(records)}"]
-
-
-def _task_refs(layout: Layout, k: int) -> list[str]:
-    """Constant: slot and byte offset of each reference of a task."""
-    numbers = [n for v in layout.task_refs[k] for n in (layout.places[v].slot, layout.places[v].offset)]
-    items = ", ".join(f"i64 {n}" for n in numbers)
-    return [f"@refs_{k} = private constant [{len(numbers)} x i64] [{items}]"]
-
-
-def _faults(k: int, task: Task) -> list[str]:
-    """Constants: what each check of a task says, with room for a number."""
-    texts = fault_texts(task)
-    if not texts:
-        return []
-    lines = [f"@fault_{k}_{n} = private constant {c_string(text)}" for n, text in enumerate(texts)]
-    items = ", ".join(f"ptr @fault_{k}_{n}" for n in range(len(texts)))
-    return [*lines, f"@faults_{k} = private constant [{len(texts)} x ptr] [{items}]"]
-
-
-def fault_texts(task: Task) -> list[str]:
-    """What each check of a task says, as formats of C with one `%lld` where there is a number."""
-    hole = "\x01"
-    texts = [str(fault_of(eqn, hole)).replace("%", "%%") for eqn in checks_of(task)]
-    return [text.replace(hole, "%lld") for text in texts]
-
-
-def _task_record(layout: Layout, k: int, task: Task, shape: TaskShape) -> str:
-    start, stop = _static_bounds(task) or (0, 0)
-    bounds = "null" if _static_bounds(task) else f"@qd_bounds_{k}"
-    combine = f"@qd_combine_{k}" if shape.slot_bytes else "null"
-    merge, copied = (f"@qd_merge_{k}", f"@copies_{k}") if shape.copies else ("null", "null")
-    return _struct(
-        [
-            f"ptr @qd_task_{k}", f"ptr {bounds}", f"ptr @refs_{k}", f"i64 {len(layout.task_refs[k])}",
-            f"i64 {start}", f"i64 {stop}", f"i64 {grain_of(shape)}", f"i64 {shape.lanes}",
-            f"ptr {combine}", f"i64 {shape.slot_bytes}", f"i64 {slot_limit(shape.slot_bytes)}",
-            f"i64 {shape.updates}", f"ptr {merge}", f"i64 {shape.copy_bytes}", f"ptr {copied}",
-            f"i64 {len(shape.copies)}", f"ptr {f'@faults_{k}' if checks_of(task) else 'null'}",
-        ]
-    )  # fmt: skip
+    return [*lines, f"@checks = private constant {CHECK.table(records)}"]
 
 
 def launcher_text(triple: str) -> str:
@@ -285,9 +251,7 @@ other:
 
 define internal ptr @counts_error(ptr %frame, ptr %program, i64 %got_args, i64 %got_results) cold noinline {{
   %message = alloca [{MESSAGE_SIZE} x i8]
-  %name = call ptr @load_ptr(ptr %program, i64 {PROGRAM_NAME})
-  %args = call i64 @load_i64(ptr %program, i64 {PROGRAM_ARGS})
-  %results = call i64 @load_i64(ptr %program, i64 {PROGRAM_RESULTS})
+  {PROGRAM.load("%program", "name", "args", "results")}
   %n = call i32 (ptr, i64, ptr, ...) @snprintf(ptr %message, i64 {MESSAGE_SIZE}, ptr @say_counts, ptr %name,
        i64 %args, i64 %results, i64 %got_args, i64 %got_results)
   %e = call ptr @new_error(ptr %frame, ptr %message, i32 {abi.INVALID_ARGUMENT})
@@ -297,10 +261,8 @@ define internal ptr @counts_error(ptr %frame, ptr %program, i64 %got_args, i64 %
 define internal ptr @buffer_error(ptr %frame, ptr %program, ptr %check, i64 %got_dtype,
                                   i64 %got_elements) cold noinline {{
   %message = alloca [{MESSAGE_SIZE} x i8]
-  %name = call ptr @load_ptr(ptr %program, i64 {PROGRAM_NAME})
-  %label = call ptr @load_ptr(ptr %check, i64 {CHECK_LABEL})
-  %dtype = call i64 @load_i64(ptr %check, i64 {CHECK_DTYPE})
-  %elements = call i64 @load_i64(ptr %check, i64 {CHECK_ELEMENTS})
+  {PROGRAM.load("%program", "name")}
+  {CHECK.load("%check", "label", "dtype", "elements")}
   %same = icmp eq i64 %dtype, %got_dtype
   br i1 %same, label %size, label %type
 size:
@@ -331,14 +293,13 @@ head:
 body:
   %pb = getelementptr ptr, ptr %list, i64 %i
   %buffer = load ptr, ptr %pb
-  %check_offset = mul i64 %i, {CHECK_SIZE}
+  %check_offset = mul i64 %i, {CHECK.size}
   %check = getelementptr i8, ptr %checks, i64 %check_offset
   %pd = getelementptr i8, ptr %buffer, i64 {abi.BUFFER_DTYPE}
   %dtype32 = load i32, ptr %pd
   %dtype = zext i32 %dtype32 to i64
   %n = call i64 @element_count(ptr %buffer)
-  %want_dtype = call i64 @load_i64(ptr %check, i64 {CHECK_DTYPE})
-  %want_n = call i64 @load_i64(ptr %check, i64 {CHECK_ELEMENTS})
+  {CHECK.load("%check", "fresh", dtype="want_dtype", elements="want_n")}
   %dtype_ok = icmp eq i64 %dtype, %want_dtype
   %n_ok = icmp eq i64 %n, %want_n
   %ok = and i1 %dtype_ok, %n_ok
@@ -348,7 +309,6 @@ keep:
   %ps = getelementptr ptr, ptr %slots, i64 %i
   store ptr %data, ptr %ps
   %i1 = add i64 %i, 1
-  %fresh = call i64 @load_i64(ptr %check, i64 {CHECK_FRESH})
   %large = icmp ne i64 %fresh, 0
   br i1 %large, label %advise, label %head
 advise:
@@ -364,11 +324,10 @@ done:
 ; the error of the check that failed first
 define internal ptr @fault_error(ptr %frame, ptr %task, ptr %failure) cold noinline {{
   %message = alloca [{FAULT_SIZE} x i8]
-  %texts = call ptr @load_ptr(ptr %task, i64 {TASK_FAULTS})
-  %name = load i64, ptr %failure
-  %number = sub i64 %name, 1
-  %value = call i64 @load_i64(ptr %failure, i64 8)
-  %place = getelementptr ptr, ptr %texts, i64 %number
+  {TASK.load("%task", "faults")}
+  {FAILURE.load("%failure", "number", "value")}
+  %index = sub i64 %number, 1
+  %place = getelementptr ptr, ptr %faults, i64 %index
   %format = load ptr, ptr %place
   %n = call i32 (ptr, i64, ptr, ...) @snprintf(ptr %message, i64 {FAULT_SIZE}, ptr %format, i64 %value)
   %e = call ptr @new_error(ptr %frame, ptr %message, i32 {abi.OUT_OF_RANGE})
@@ -378,19 +337,17 @@ define internal ptr @fault_error(ptr %frame, ptr %task, ptr %failure) cold noinl
 ; fills the pointers that a task wants and runs it
 define internal void @run_task(ptr %frame, ptr %task, ptr %slots, ptr %refs, i64 %threads, ptr %failure) {{
 entry:
-  %bounds = alloca [2 x i64]
-  %table = call ptr @load_ptr(ptr %task, i64 {TASK_REFS})
-  %count = call i64 @load_i64(ptr %task, i64 {TASK_REF_COUNT})
+  %found = alloca [{BOUNDS.size} x i8], align 8
+  {TASK.load("%task", "places", ref_count="count")}
   br label %head
 head:
   %i = phi i64 [0, %entry], [%i1, %body]
   %inside = icmp slt i64 %i, %count
   br i1 %inside, label %body, label %ask
 body:
-  %at = mul i64 %i, 16
-  %place = getelementptr i8, ptr %table, i64 %at
-  %slot = load i64, ptr %place
-  %offset = call i64 @load_i64(ptr %place, i64 8)
+  %at = mul i64 %i, {PLACE.size}
+  %place = getelementptr i8, ptr %places, i64 %at
+  {PLACE.load("%place", "slot", "offset")}
   %ps = getelementptr ptr, ptr %slots, i64 %slot
   %base = load ptr, ptr %ps
   %data = getelementptr i8, ptr %base, i64 %offset
@@ -399,20 +356,18 @@ body:
   %i1 = add i64 %i, 1
   br label %head
 ask:
-  %after = add i64 %count, 1
+  %after = add i64 %count, {FAILED}
   %place_of_failure = getelementptr ptr, ptr %refs, i64 %after
   store ptr %failure, ptr %place_of_failure
-  %find_bounds = call ptr @load_ptr(ptr %task, i64 {TASK_BOUNDS})
-  %static = icmp eq ptr %find_bounds, null
+  {TASK.load("%task", "bounds")}
+  %static = icmp eq ptr %bounds, null
   br i1 %static, label %known, label %find
 known:
-  %start0 = call i64 @load_i64(ptr %task, i64 {TASK_START})
-  %stop0 = call i64 @load_i64(ptr %task, i64 {TASK_STOP})
+  {TASK.load("%task", start="start0", stop="stop0")}
   br label %run
 find:
-  call void %find_bounds(ptr %refs, ptr %bounds)
-  %start1 = load i64, ptr %bounds
-  %stop1 = call i64 @load_i64(ptr %bounds, i64 8)
+  call void %bounds(ptr %refs, ptr %found)
+  {BOUNDS.load("%found", start="start1", stop="stop1")}
   br label %run
 run:
   %start = phi i64 [%start0, %known], [%start1, %find]
@@ -420,7 +375,7 @@ run:
   %any = icmp slt i64 %start, %stop
   br i1 %any, label %go, label %done
 go:
-  %updates = call i64 @load_i64(ptr %task, i64 {TASK_UPDATES})
+  {TASK.load("%task", "updates")}
   %apart = icmp eq i64 %updates, 0
   br i1 %apart, label %loop, label %update
 loop:
@@ -436,10 +391,7 @@ done:
 ; runs the loop of a task in chunks
 define internal void @run_loop(ptr %frame, ptr %task, ptr %refs, i64 %start, i64 %stop, i64 %threads) {{
 entry:
-  %code = call ptr @load_ptr(ptr %task, i64 {TASK_CODE})
-  %grain = call i64 @load_i64(ptr %task, i64 {TASK_GRAIN})
-  %lanes = call i64 @load_i64(ptr %task, i64 {TASK_LANES})
-  %combine = call ptr @load_ptr(ptr %task, i64 {TASK_COMBINE})
+  {TASK.load("%task", "code", "grain", "lanes", "combine")}
   %plain = icmp eq ptr %combine, null
   br i1 %plain, label %loop, label %reduce
 loop:
@@ -447,10 +399,9 @@ loop:
                              i64 %threads)
   ret void
 reduce:
-  %slot_bytes = call i64 @load_i64(ptr %task, i64 {TASK_SLOT})
-  %most = call i64 @load_i64(ptr %task, i64 {TASK_MOST_SLOTS})
+  {TASK.load("%task", "slot_bytes", "most_slots")}
   call void @qd_parallel_reduce(ptr %frame, ptr %code, ptr %refs, i64 %start, i64 %stop, i64 %grain, i64 %lanes,
-                                i64 %threads, ptr %combine, i64 %slot_bytes, i64 %most)
+                                i64 %threads, ptr %combine, i64 %slot_bytes, i64 %most_slots)
   ret void
 }}
 
@@ -459,8 +410,7 @@ entry:
   %metadata = call i1 @answer_metadata(ptr %frame)
   br i1 %metadata, label %finished, label %counts
 counts:
-  %args = call i64 @load_i64(ptr %program, i64 {PROGRAM_ARGS})
-  %results = call i64 @load_i64(ptr %program, i64 {PROGRAM_RESULTS})
+  {PROGRAM.load("%program", "args", "results")}
   %got_args = call i64 @load_i64(ptr %frame, i64 {abi.FRAME_ARG_COUNT})
   %got_results = call i64 @load_i64(ptr %frame, i64 {abi.FRAME_RESULT_COUNT})
   %args_ok = icmp eq i64 %args, %got_args
@@ -474,17 +424,16 @@ buffers:
   %slot_count = add i64 %args, %results
   %all_slots = add i64 %slot_count, 1
   %slots = alloca ptr, i64 %all_slots
-  %constants = call ptr @load_ptr(ptr %program, i64 {PROGRAM_CONSTANTS})
+  {PROGRAM.load("%program", "constants", "checks")}
   %last_slot = getelementptr ptr, ptr %slots, i64 %slot_count
   store ptr %constants, ptr %last_slot
-  %checks = call ptr @load_ptr(ptr %program, i64 {PROGRAM_CHECKS})
   %e1 = call ptr @collect(ptr %frame, ptr %program, i64 {abi.FRAME_ARGS}, i64 %args, ptr %checks, ptr %slots)
   %args_good = icmp eq ptr %e1, null
   br i1 %args_good, label %more, label %bad_args
 bad_args:
   ret ptr %e1
 more:
-  %skip = mul i64 %args, {CHECK_SIZE}
+  %skip = mul i64 %args, {CHECK.size}
   %result_checks = getelementptr i8, ptr %checks, i64 %skip
   %result_slots = getelementptr ptr, ptr %slots, i64 %args
   %e2 = call ptr @collect(ptr %frame, ptr %program, i64 {abi.FRAME_RESULTS}, i64 %results, ptr %result_checks,
@@ -494,14 +443,10 @@ more:
 bad_results:
   ret ptr %e2
 launch:
-  %most = call i64 @load_i64(ptr %program, i64 {PROGRAM_MAX_REFS})
-  %refs = alloca ptr, i64 %most
-  %failure = alloca [2 x i64], align 8
-  store [2 x i64] zeroinitializer, ptr %failure
-  %count = call i64 @load_i64(ptr %program, i64 {PROGRAM_TASK_COUNT})
-  %tasks = call ptr @load_ptr(ptr %program, i64 {PROGRAM_TASKS})
-  %threads = call i64 @load_i64(ptr %program, i64 {PROGRAM_THREADS})
-  %clears = call ptr @load_ptr(ptr %program, i64 {PROGRAM_CLEARS})
+  {PROGRAM.load("%program", "words", "tasks", "threads", "clears", task_count="count")}
+  %refs = alloca ptr, i64 %words
+  %failure = alloca [{FAILURE.size} x i8], align 8
+  {FAILURE.store("%failure", number="0", value="0")}
   br label %head
 head:
   %k = phi i64 [0, %launch], [%k1, %body]
@@ -510,11 +455,11 @@ head:
   %inside = icmp slt i64 %k, %count
   br i1 %inside, label %body, label %finished
 body:
-  %at = mul i64 %k, {TASK_SIZE}
+  %at = mul i64 %k, {TASK.size}
   %task = getelementptr i8, ptr %tasks, i64 %at
   call void @run_task(ptr %frame, ptr %task, ptr %slots, ptr %refs, i64 %threads, ptr %failure)
   %k1 = add i64 %k, 1
-  %failed = load i64, ptr %failure, align 8
+  {FAILURE.load("%failure", number="failed")}
   %fine = icmp eq i64 %failed, 0
   br i1 %fine, label %head, label %faulty
 faulty:

@@ -25,7 +25,7 @@ _linked: dict[str, tuple[llvm.ResourceTracker, dict[str, int]]] = {}
 def _linker(target: Target) -> llvm.LLJIT:
     """JITLink rather than the older RuntimeDyld: it places all sections of an object together, so that the small code
     model holds, and makes stubs for far symbols."""
-    return llvm.create_lljit_compiler(target.machine(), use_jit_link=True)
+    return llvm.create_lljit_compiler(target.llvm_machine(), use_jit_link=True)
 
 
 def link(name: str, code: bytes, exports: Sequence[str], imports: Mapping[str, int], target: Target) -> dict[str, int]:

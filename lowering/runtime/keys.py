@@ -18,7 +18,6 @@ import lowering
 import qdtrace.analysis
 import qdtrace.ir
 from lowering.llvm.target import LLVM_VERSION
-from lowering.runtime.handler import fault_texts
 from qdtrace.ir.printer import print_task
 from qdtrace.ir.program import ref_type
 
@@ -49,8 +48,7 @@ def program_content(layout: Layout, tasks: Sequence[str], max_threads: int) -> s
     params = [(v.hint, str(ref_type(v))) for v in program.params]
     written = [(v.hint, str(ref_type(v))) for v in layout.written]
     aliases = sorted(layout.aliases.items())
-    faults = [fault_texts(task) for task in program.tasks]
-    called = (params, written, aliases, layout.scratch_bytes, layout.clears, layout.constants, faults)
+    called = (params, written, aliases, layout.scratch_bytes, layout.clears, layout.constants, layout.faults)
     return digest(program.name, called, list(tasks), refs, max_threads)
 
 

@@ -11,16 +11,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from qdtrace.ir.primitives import Effect
-from qdtrace.ir.program import Program, Var, ref_type
-from qdtrace.ir.walk import task_refs, walk_program
+from lowering.tables import CACHE_LINE, round_up
+from qdtrace.analysis.effects import gives_anything, written_refs
+from qdtrace.ir.faults import checks_of, fault_of
+from qdtrace.ir.program import Program, Task, Var, ref_type
+from qdtrace.ir.walk import task_refs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     import numpy as np
-
-SCRATCH_ALIGNMENT = 64
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Layout:
     written: tuple[Var, ...]
     """References that are XLA results, in order (the scratch result, if any, comes after them)."""
     aliases: Mapping[int, int]
-    """Operand number to number of the result that takes over its memory."""
+    """Operand number to number of the result in its memory."""
     places: Mapping[Var, Place]
     scratch_bytes: int
     task_refs: tuple[tuple[Var, ...], ...]
@@ -60,20 +60,15 @@ class Layout:
     """What is filled, in the order of the tasks it comes before."""
     constants: bytes = b""
     """Memory of the program itself: the slot after all others."""
+    faults: tuple[tuple[str, ...], ...] = ()
+    """What the checks of each task say, as formats of C with one `%lld` where there is a number."""
+    gives: bool = True
+    """`analysis.effects.gives_anything`."""
 
     @property
     def slot_count(self) -> int:
         """Operands and results of the XLA call."""
         return len(self.program.params) + len(self.written) + bool(self.scratch_bytes)
-
-
-def written_refs(program: Program) -> set[Var]:
-    """Global references that some task stores to."""
-    return {
-        eqn.invars[0]
-        for eqn in walk_program(program)
-        if eqn.primitive.effects & {Effect.WRITE, Effect.ACCUM} and isinstance(eqn.invars[0], Var)
-    }
 
 
 def plan_layout(program: Program, constants: Mapping[Var, np.ndarray] | None = None) -> Layout:
@@ -92,14 +87,23 @@ def plan_layout(program: Program, constants: Mapping[Var, np.ndarray] | None = N
     places |= {v: Place(len(params) + len(written), offset) for v, offset in offsets.items()}
     if aliases and len(written) > 1:
         scratch_bytes = max(scratch_bytes, 1)  # see Note [Never a bare tuple]
-    layout = Layout(program, written, aliases, places, scratch_bytes, refs, _clears(program, refs, places))
+    faults = tuple(map(_fault_texts, program.tasks))
+    clears = _clears(program, refs, places)
+    gives = gives_anything(program, stored)
+    layout = Layout(program, written, aliases, places, scratch_bytes, refs, clears, faults=faults, gives=gives)
     return _with_constants(layout, constants) if constants else layout
+
+
+def _fault_texts(task: Task) -> tuple[str, ...]:
+    hole = "\x01"
+    texts = [str(fault_of(eqn, hole)).replace("%", "%%") for eqn in checks_of(task)]
+    return tuple([text.replace(hole, "%lld") for text in texts])
 
 
 def _with_constants(layout: Layout, constants: Mapping[Var, np.ndarray]) -> Layout:
     places, memory = dict(layout.places), bytearray()
     for var, content in constants.items():
-        memory += bytes(-len(memory) % SCRATCH_ALIGNMENT)
+        memory += bytes(-len(memory) % CACHE_LINE)
         places[var] = Place(layout.slot_count, len(memory))
         memory += content.tobytes()
     return replace(layout, places=places, constants=bytes(memory))
@@ -136,7 +140,7 @@ def _pack(spans: Mapping[Var, tuple[int, int]]) -> tuple[dict[Var, int], int]:
     offsets: dict[Var, int] = {}
     for var in sorted(spans, key=lambda v: -ref_type(v).nbytes):
         first, last = spans[var]
-        size = -(-ref_type(var).nbytes // SCRATCH_ALIGNMENT) * SCRATCH_ALIGNMENT
+        size = round_up(ref_type(var).nbytes, CACHE_LINE)
         offset = 0
         for low, high, (other_first, other_last) in sorted(placed):
             overlaps = first <= other_last and other_first <= last

@@ -12,6 +12,8 @@ any number of threads.
 
 from __future__ import annotations
 
+from lowering.tables import CACHE_LINE, LOOP
+
 CHUNKS_PER_THREAD = 16
 """Chunks a thread, where there is enough work: what is idle at the end is at most a sixteenth of the loop."""
 
@@ -21,11 +23,6 @@ MOST_SLOTS, FEWEST_SLOTS, SLOTS_BUDGET = 256, 16, 1 << 20
 PAUSES_BEFORE_YIELD = 2000
 """Polls of the counter before the waiting caller gives its core away; about 50 microseconds on x86."""
 
-STATE_SIZE = 256
-NEXT, DONE, USERS = 0, 64, 128  # a cache line each: all threads write them
-TASK, REFS, START, STOP, CHUNK, COUNT, SLOTS, SLOT_SIZE = 136, 144, 152, 160, 168, 176, 184, 192
-SLOT_ALIGNMENT = 64
-"""Bytes of a cache line: threads write to slots side by side."""
 SLOT_ON_STACK = 1 << 15
 """Largest slot of a loop on this thread alone that is not allocated."""
 
@@ -72,15 +69,8 @@ define internal i64 @ceil_div(i64 %a, i64 %b) alwaysinline {{
 ; claims and runs chunks until none is left
 define internal void @run_chunks(ptr %state) noinline {{
 entry:
-  %task = call ptr @load_ptr(ptr %state, i64 {TASK})
-  %refs = call ptr @load_ptr(ptr %state, i64 {REFS})
-  %start = call i64 @load_i64(ptr %state, i64 {START})
-  %stop = call i64 @load_i64(ptr %state, i64 {STOP})
-  %chunk = call i64 @load_i64(ptr %state, i64 {CHUNK})
-  %count = call i64 @load_i64(ptr %state, i64 {COUNT})
-  %slots = call ptr @load_ptr(ptr %state, i64 {SLOTS})
-  %slot_bytes = call i64 @load_i64(ptr %state, i64 {SLOT_SIZE})
-  %done = getelementptr i8, ptr %state, i64 {DONE}
+  {LOOP.load("%state", "task", "refs", "start", "stop", "chunk", "count", "slots", "slot_bytes")}
+  %done = getelementptr i8, ptr %state, i64 {LOOP.offsets["done"]}
   br label %claim
 claim:
   %k = atomicrmw add ptr %state, i64 1 monotonic
@@ -102,7 +92,7 @@ out:
 }}
 
 define internal void @leave(ptr %state) {{
-  %users = getelementptr i8, ptr %state, i64 {USERS}
+  %users = getelementptr i8, ptr %state, i64 {LOOP.offsets["users"]}
   %before = atomicrmw sub ptr %users, i64 1 acq_rel
   %last = icmp eq i64 %before, 1
   br i1 %last, label %drop, label %out
@@ -140,14 +130,14 @@ define internal i64 @chunk_size(i64 %n, i64 %wanted, i64 %lanes) alwaysinline {{
 define internal void @run_shared(ptr %frame, ptr %task, ptr %refs, i64 %start, i64 %stop, i64 %chunk, i64 %count,
                                  i64 %threads, ptr %slots, i64 %slot_bytes) noinline {{
 entry:
-  %own = alloca i8, i64 {STATE_SIZE}, align 64
+  %own = alloca i8, i64 {LOOP.size}, align {CACHE_LINE}
   %others = sub i64 %threads, 1
   %rest = sub i64 %count, 1
   %wanted = call i64 @llvm.smin.i64(i64 %others, i64 %rest)
   %alone = icmp slt i64 %wanted, 1
   br i1 %alone, label %prepare, label %allocate
 allocate:
-  %heap = call ptr @malloc(i64 {STATE_SIZE})
+  %heap = call ptr @malloc(i64 {LOOP.size})
   %failed = icmp eq ptr %heap, null
   %kept = select i1 %failed, ptr %own, ptr %heap
   %found = select i1 %failed, i64 0, i64 %wanted
@@ -155,18 +145,8 @@ allocate:
 prepare:
   %state = phi ptr [%own, %entry], [%kept, %allocate]
   %helpers = phi i64 [0, %entry], [%found, %allocate]
-  call void @store_i64(ptr %state, i64 {NEXT}, i64 0)
-  call void @store_i64(ptr %state, i64 {DONE}, i64 0)
   %users = add i64 %helpers, 1
-  call void @store_i64(ptr %state, i64 {USERS}, i64 %users)
-  call void @store_ptr(ptr %state, i64 {TASK}, ptr %task)
-  call void @store_ptr(ptr %state, i64 {REFS}, ptr %refs)
-  call void @store_i64(ptr %state, i64 {START}, i64 %start)
-  call void @store_i64(ptr %state, i64 {STOP}, i64 %stop)
-  call void @store_i64(ptr %state, i64 {CHUNK}, i64 %chunk)
-  call void @store_i64(ptr %state, i64 {COUNT}, i64 %count)
-  call void @store_ptr(ptr %state, i64 {SLOTS}, ptr %slots)
-  call void @store_i64(ptr %state, i64 {SLOT_SIZE}, i64 %slot_bytes)
+  {LOOP.store("%state", *list(LOOP.types)[2:], next="0", done="0")}
   br label %schedule
 schedule:
   %i = phi i64 [0, %prepare], [%i1, %scheduled]
@@ -183,7 +163,7 @@ scheduled:
   br label %schedule
 work:
   call void @run_chunks(ptr %state)
-  %done = getelementptr i8, ptr %state, i64 {DONE}
+  %done = getelementptr i8, ptr %state, i64 {LOOP.offsets["done"]}
   br label %wait
 wait:
   %polls = phi i64 [0, %work], [%polls1, %again]
@@ -251,15 +231,15 @@ cut:
   %chunk = call i64 @chunk_size(i64 %n, i64 %wanted, i64 %lanes)
   %count = call i64 @ceil_div(i64 %n, i64 %chunk)
   %bytes = mul i64 %count, %slot_bytes
-  %room = add i64 %bytes, {SLOT_ALIGNMENT}
+  %room = add i64 %bytes, {CACHE_LINE}
   %memory = call ptr @malloc(i64 %room)
   %failed = icmp eq ptr %memory, null
   br i1 %failed, label %whole, label %share
 share:
   %threads = call i64 @usable_threads(ptr %frame, i64 %max_threads)
   %address = ptrtoint ptr %memory to i64
-  %over = and i64 %address, {SLOT_ALIGNMENT - 1}
-  %skip = sub i64 {SLOT_ALIGNMENT}, %over
+  %over = and i64 %address, {CACHE_LINE - 1}
+  %skip = sub i64 {CACHE_LINE}, %over
   %slots = getelementptr i8, ptr %memory, i64 %skip
   call void @run_shared(ptr %frame, ptr %task, ptr %refs, i64 %start, i64 %stop, i64 %chunk, i64 %count,
                         i64 %threads, ptr %slots, i64 %slot_bytes)
@@ -267,7 +247,7 @@ share:
   call void @free(ptr %memory)
   ret void
 whole:
-  %slot = alloca i8, i64 %slot_bytes, align {SLOT_ALIGNMENT}
+  %slot = alloca i8, i64 %slot_bytes, align {CACHE_LINE}
   call void %task(ptr %refs, i64 %start, i64 %stop, ptr %slot)
   call void %combine(ptr %refs, ptr %slot, i64 1)
   ret void

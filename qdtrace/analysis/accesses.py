@@ -5,16 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from qdtrace.analysis.affine import AffineForms
-from qdtrace.analysis.injectivity import Injectivity
+from qdtrace.analysis.index.affine import AffineForms
+from qdtrace.analysis.index.injectivity import Injectivity
+from qdtrace.analysis.index.trips import task_values
 from qdtrace.ir.memory import indices_of
-from qdtrace.ir.program import Eqn, Literal, Loc, Task, Var, is_global
+from qdtrace.ir.program import Eqn, Task, Var, is_global
+from qdtrace.ir.walk import walk_eqns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from qdtrace.analysis.affine import Form, Interval
-    from qdtrace.analysis.injectivity import Key
+    from qdtrace.analysis.index.affine import Form
+    from qdtrace.analysis.index.injectivity import Key
+    from qdtrace.analysis.index.progression import Progression
+    from qdtrace.errors import Loc
 
 READ, WRITE, ATOMIC = "load", "store", "atomic"
 """Modes of an access; an accumulation has the mode `add`, `mul`, `min` or `max`."""
@@ -28,10 +32,8 @@ class Access:
     mode: str
     forms: tuple[Form, ...]
     keys: frozenset[Key]
-    """Why no two iterations meet here; see `analysis/injectivity`."""
+    """Why no two iterations meet here; see `analysis/index/injectivity`."""
     loc: Loc | None
-    surely: bool
-    """Executed in each iteration."""
 
     @property
     def writes(self) -> bool:
@@ -60,43 +62,30 @@ class TaskAccesses:
     written: frozenset[Var] = field(init=False)
     """References that the body changes."""
     head_reads: frozenset[Var] = field(init=False)
-    span: Interval | None = field(init=False)
-    """First and last iteration, where the bounds are constants and not empty."""
+    iterations: Progression | None = field(init=False)
+    """What the index runs over, where the bounds are constants and not empty."""
 
     def __post_init__(self) -> None:
         task = self.task
         self.forms = AffineForms(task, flips=True)
         injectivity = Injectivity(task, self.forms)
         found: dict[tuple[object, ...], Access] = {}
-        for eqn, surely in _memory_eqns(task.body.eqns, surely=True):
-            ref, mode = eqn.invars[0], mode_of(eqn)
+        for eqn in _memory_eqns(walk_eqns(task.body)):
+            ref, mode, indices = eqn.invars[0], mode_of(eqn), indices_of(eqn)
             assert isinstance(ref, Var)
-            indices = indices_of(eqn)
             forms = tuple([self.forms.of(a) for a in indices])
-            place = (ref, mode, *[f.key for f in forms])
-            known = found.get(place)
-            if known is None or (surely and not known.surely):
-                keys = known.keys if known is not None else injectivity.keys(indices)
-                found[place] = Access(ref, mode, forms, keys, eqn.loc, surely)
+            key = (ref, mode, *[f.key for f in forms])
+            if key not in found:
+                found[key] = Access(ref, mode, forms, injectivity.keys(indices), eqn.loc)
         self.by_ref = {}
         for access in found.values():
             self.by_ref.setdefault(access.ref, []).append(access)
         self.written = frozenset([access.ref for access in found.values() if access.writes])
-        self.head_reads = frozenset(
-            eqn.invars[0]  # type: ignore[misc]
-            for eqn, _ in _memory_eqns(task.head, surely=True)
-        )
-        self.span = None
-        if isinstance(task.start, Literal) and isinstance(task.stop, Literal):
-            start, stop = int(task.start.value), int(task.stop.value)
-            self.span = (start, stop - 1) if start < stop else None
+        self.head_reads = frozenset([eqn.invars[0] for eqn in _memory_eqns(task.head)])  # type: ignore[misc]
+        values = task_values(task)
+        self.iterations = values if task.index is not None and values is not None and values.count else None
 
 
-def _memory_eqns(eqns: Iterable[Eqn], *, surely: bool) -> Iterator[tuple[Eqn, bool]]:
-    """Equations on shared memory, and whether they run in each iteration (what is inside blocks may not)."""
-    for eqn in eqns:
-        if eqn.blocks:
-            for block in eqn.blocks:
-                yield from _memory_eqns(block.eqns, surely=False)
-        elif eqn.primitive.values is not None and is_global(eqn.invars[0]):
-            yield eqn, surely
+def _memory_eqns(eqns: Iterable[Eqn]) -> Iterator[Eqn]:
+    """Equations on shared memory."""
+    return (eqn for eqn in eqns if eqn.primitive.values is not None and is_global(eqn.invars[0]))

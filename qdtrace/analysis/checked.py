@@ -10,7 +10,8 @@ from qdtrace.ir.program import Literal
 from qdtrace.ir.walk import walk_program
 
 if TYPE_CHECKING:
-    from qdtrace.ir.program import Loc, Program
+    from qdtrace.errors import Loc
+    from qdtrace.ir.program import Program
 
 
 @dataclass(frozen=True, slots=True)

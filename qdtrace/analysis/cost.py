@@ -1,19 +1,77 @@
-"""What equations cost, in operations of a lane: one unit is an addition."""
+"""Estimates of what equations and bodies cost, for decisions only: operations, live values, loops that lanes may leave
+apart. One unit is an addition of a lane.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from qdtrace.analysis.index.trips import trip_count
+from qdtrace.ir.program import Literal, Var
+from qdtrace.ir.types import ScalarType
+from qdtrace.ir.walk import walk_eqns
+
 if TYPE_CHECKING:
-    from qdtrace.ir.program import Block, Eqn
+    from qdtrace.ir.program import Block, Eqn, Task
+
+GUESS = 16
+"""Trips of a loop of unknown length."""
+
 
 def code_size(block: Block) -> int:
     """Operations that the code of a block has, each block inside of it once."""
-    return sum([eqn_size(eqn) for eqn in block.eqns])
+    return sum([eqn.primitive.cost for eqn in walk_eqns(block)])
 
 
 def eqn_size(eqn: Eqn) -> int:
     """Operations that the code of an equation has."""
-    if eqn.blocks:
-        return 1 + sum([code_size(block) for block in eqn.blocks])
-    return eqn.primitive.cost
+    return eqn.primitive.cost + sum([code_size(block) for block in eqn.blocks])
+
+
+def trips_of(eqn: Eqn) -> int:
+    """Iterations of a `for`; a guess where the bounds are not constants."""
+    known = trip_count(*eqn.invars[:3])
+    return GUESS if known is None else known
+
+
+def operations(block: Block) -> int:
+    """Estimated scalar operations of one execution."""
+    return sum(map(_operations_of, block.eqns))
+
+
+def _operations_of(eqn: Eqn) -> int:
+    if not eqn.blocks:
+        return eqn_size(eqn)
+    inner = 1 + sum(map(operations, eqn.blocks))
+    name = eqn.primitive.name
+    return inner if name == "if" else inner * (max(1, trips_of(eqn)) if name == "for" else GUESS)
+
+
+def has_open_loop(task: Task) -> bool:
+    """True when iterations may loop for different times: a `while`, or a `for` whose bounds are not constants."""
+    return any(
+        eqn.primitive.name == "while"
+        or (eqn.primitive.name == "for" and not all(isinstance(a, Literal) for a in eqn.invars[:3]))
+        for eqn in walk_eqns(task.body)
+    )
+
+
+def peak_live(block: Block) -> int:
+    """Most scalars alive at once inside of the block."""
+    return _peak(block)[0]
+
+
+def _peak(block: Block) -> tuple[int, set[Var]]:
+    """The peak, and the scalars that the block uses from outside."""
+    live = {a for a in block.results if isinstance(a, Var)}
+    peak = len(live)
+    for eqn in reversed(block.eqns):
+        live.difference_update(eqn.outvars)
+        for inner in eqn.blocks:
+            high, used = _peak(inner)
+            peak = max(peak, high + len(live - used))
+            live |= used
+        live.update(a for a in eqn.invars if isinstance(a, Var) and isinstance(a.type, ScalarType))
+        peak = max(peak, len(live))
+    live.difference_update(block.params)
+    return peak, live

@@ -10,43 +10,24 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from qdtrace.ir.primitives import WRITES, Effect
-from qdtrace.ir.program import Block, Eqn, Task, Var
-from qdtrace.ir.walk import blocks_of
+from qdtrace.ir.program import Block, Eqn, Program, Task, Var, ref_type
+from qdtrace.ir.walk import blocks_of, walk_program
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Container, Iterable
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class ModRef:
     """References that some equations read and write (an accumulation or atomic is a write)."""
 
     reads: frozenset[Var]
     writes: frozenset[Var]
 
-    @property
-    def is_pure(self) -> bool:
-        """Nothing is read, nothing is written."""
-        return not self.reads and not self.writes
+
+PURE = ModRef(frozenset(), frozenset())
 
 
-PURE = Access(frozenset(), frozenset())
-
-
-def has_effect(eqn: Eqn) -> bool:
-    """True when the equation, or one inside its blocks, writes memory."""
-    if not WRITES.isdisjoint(eqn.primitive.effects):
-        return True
-    return any(has_effect(inner) for block in eqn.blocks for inner in block.eqns)
-
-
-def is_pure(eqn: Eqn) -> bool:
-    """True when the equation is a function of its operands alone (a structured one: with all its blocks)."""
-    if eqn.primitive.effects:
-        return False
-    return all(is_pure(inner) for block in eqn.blocks for inner in block.eqns)
-
-
-def access_of(eqns: Iterable[Eqn], found: dict[Eqn, Access] | None = None) -> Access:
+def mod_ref_of(eqns: Iterable[Eqn], found: dict[Eqn, ModRef] | None = None) -> ModRef:
     """What the equations read and write; `found` is filled with the access of each structured equation."""
     reads: set[Var] = set()
     writes: set[Var] = set()
@@ -56,11 +37,11 @@ def access_of(eqns: Iterable[Eqn], found: dict[Eqn, Access] | None = None) -> Ac
             inner_reads: set[Var] = set()
             inner_writes: set[Var] = set()
             for block in eqn.blocks:
-                access = access_of(block.eqns, found)
+                access = mod_ref_of(block.eqns, found)
                 inner_reads |= access.reads
                 inner_writes |= access.writes
             if found is not None:
-                found[eqn] = Access(frozenset(inner_reads), frozenset(inner_writes))
+                found[eqn] = ModRef(frozenset(inner_reads), frozenset(inner_writes))
             reads |= inner_reads
             writes |= inner_writes
         elif effects:
@@ -70,15 +51,29 @@ def access_of(eqns: Iterable[Eqn], found: dict[Eqn, Access] | None = None) -> Ac
                     reads.add(ref)
                 if not WRITES.isdisjoint(effects):
                     writes.add(ref)
-    return Access(frozenset(reads), frozenset(writes)) if reads or writes else PURE
+    return ModRef(frozenset(reads), frozenset(writes)) if reads or writes else PURE
 
 
-def summarise(block: Block) -> tuple[Access, dict[Eqn, Access]]:
+def summarise(block: Block) -> tuple[ModRef, dict[Eqn, ModRef]]:
     """The access of the block and of each structured equation inside it."""
-    found: dict[Eqn, Access] = {}
-    return access_of(block.eqns, found), found
+    found: dict[Eqn, ModRef] = {}
+    return mod_ref_of(block.eqns, found), found
 
 
-def task_access(task: Task) -> Access:
+def task_mod_ref(task: Task) -> ModRef:
     """What a task reads and writes, head and body."""
-    return access_of(eqn for block in blocks_of(task) for eqn in block.eqns)
+    return mod_ref_of(eqn for block in blocks_of(task) for eqn in block.eqns)
+
+
+def written_refs(program: Program) -> set[Var]:
+    """References that some task of the program changes; private ones too."""
+    return {
+        eqn.invars[0]
+        for eqn in walk_program(program)
+        if not WRITES.isdisjoint(eqn.primitive.effects) and isinstance(eqn.invars[0], Var)
+    }
+
+
+def gives_anything(program: Program, written: Container[Var]) -> bool:
+    """False for a program that computes nothing that it gives, or nothing but empty arrays: all it does is check."""
+    return any(v in written and ref_type(v).size for v in program.results)

@@ -1,7 +1,7 @@
-"""What a structured equation does to places on its way: which it surely accesses, which it reads first.
+"""What a structured equation does to locations on its way: which it surely accesses, which it reads first.
 
-Sets hold the keys of places (`analysis/places`). A place whose index varies inside of a loop is no place outside; its
-key is in the sets too, but nothing outside can be equal to it.
+Sets hold the keys of locations (`analysis/alias`). A location whose index varies inside of a loop is no location
+outside; its key is in the sets too, but nothing outside can be equal to it.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from qdtrace.analysis.index.trips import surely_runs
 from qdtrace.ir.memory import MEMORY
-from qdtrace.ir.program import Literal
 
 if TYPE_CHECKING:
-    from qdtrace.analysis.places import Constants, Places, Terms
+    from qdtrace.analysis.alias import AliasAnalysis, Constants, Terms
     from qdtrace.ir.program import Block, Eqn, Var
 
     Key = tuple[Var, Terms, Constants]
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What happens to places from the start of a region to its end."""
+    """What happens to locations from the start of a region to its end."""
 
     accessed: frozenset[Key]
     """Surely accessed."""
@@ -75,8 +75,8 @@ class _Running:
 class Summaries:
     """The summaries of a task's regions, made once each."""
 
-    def __init__(self, places: Places) -> None:
-        self._places = places
+    def __init__(self, aliases: AliasAnalysis) -> None:
+        self._aliases = aliases
         self._blocks: dict[int, tuple[Block, Summary]] = {}
 
     def of_block(self, block: Block) -> Summary:
@@ -87,7 +87,7 @@ class Summaries:
             for eqn in block.eqns:
                 name = eqn.primitive.name
                 if name in MEMORY:
-                    running.access(self._places.of(eqn).key, name)
+                    running.access(self._aliases.of(eqn).key, name)
                 elif eqn.blocks:
                     running.region(self.of_eqn(eqn))
             found = self._blocks[id(block)] = block, running.close()
@@ -120,13 +120,3 @@ class Summaries:
 def _perhaps(summary: Summary) -> Summary:
     nothing = frozenset[object]()
     return Summary(nothing, nothing, nothing, summary.exposed, summary.perhaps_written)  # type: ignore[arg-type]
-
-
-def surely_runs(loop: Eqn) -> bool:
-    """Whether the body of a `for`, or the condition of a `while`, runs at least once."""
-    if loop.primitive.name == "while":
-        return True
-    start, stop, step = loop.invars[:3]
-    if not (isinstance(start, Literal) and isinstance(stop, Literal) and isinstance(step, Literal) and step.value):
-        return False
-    return len(range(int(start.value), int(stop.value), int(step.value))) > 0

@@ -20,11 +20,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from qdtrace.analysis.affine import AffineForms
-from qdtrace.analysis.footprint import Elements, IndexSets, trips
+from qdtrace.analysis.index.affine import AffineForms
+from qdtrace.analysis.index.footprint import Elements, IndexSets
+from qdtrace.analysis.index.trips import task_values, trip_count
 from qdtrace.ir.memory import indices_of
 from qdtrace.ir.primitives import Effect
-from qdtrace.ir.program import Literal, Var, is_local, ref_type
+from qdtrace.ir.program import Var, is_local, ref_type
 from qdtrace.ir.types import RefType
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from qdtrace.ir.program import Block, Eqn, Program, Task
 
-    Place = tuple[object, ...]
+    Key = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +91,11 @@ class _Count:
         self.sets = IndexSets(task, self.forms)
         self.read: dict[Var, Elements] = {}
         self.written: dict[Var, Elements] = {}
-        self.stored: dict[Place, None] = {}
-        """Places that the iteration has stored, on the path to where the walk is."""
+        self.stored: dict[Key, None] = {}
+        """Elements that the iteration has stored, on the path to where the walk is."""
         self.eqns(task.head, True, 1)
-        count = 1 if task.index is None else trips(task.start, task.stop, 1)
-        self.block(task.body, count is not None, count)
+        values = task_values(task)
+        self.block(task.body, values is not None, None if values is None else values.count)
 
     def block(self, block: Block, sure: bool, times: int | None) -> None:
         """A block; `sure`: it runs as soon as its task does, `times` over all."""
@@ -109,8 +110,7 @@ class _Count:
         for eqn in eqns:
             name = eqn.primitive.name
             if name == "for":
-                step = eqn.invars[2]
-                count = trips(eqn.invars[0], eqn.invars[1], int(step.value)) if isinstance(step, Literal) else None
+                count = trip_count(*eqn.invars[:3])
                 inner = None if count is None or times is None else count * times
                 self.block(eqn.blocks[0], sure and count is not None, 0 if count == 0 else inner)
             elif name == "while":
@@ -127,11 +127,11 @@ class _Count:
         if not isinstance(ref, Var) or not isinstance(ref.type, RefType) or is_local(ref):
             return
         indices = indices_of(eqn)
-        place = (ref, *(self.forms.of(i).key for i in indices))
+        key = (ref, *(self.forms.of(i).key for i in indices))
         writes = eqn.primitive.name != "load"
         # An accumulation is a read too.
         reads = eqn.primitive.name == "accum" or Effect.READ in eqn.primitive.effects
-        known = place in self.stored
+        known = key in self.stored
         if known and not writes:
             return
         box = self.sets.box(ref.type, indices, times)
@@ -139,4 +139,4 @@ class _Count:
             self.read.setdefault(ref, Elements(ref.type)).add(box, sure)
         if writes:
             self.written.setdefault(ref, Elements(ref.type)).add(box, sure)
-            self.stored.setdefault(place)
+            self.stored.setdefault(key)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from qdtrace.ir.carries import carries_of, control_of
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Task, Var, is_local
 
 
@@ -53,13 +54,11 @@ class _Search:
         self.divergent: set[Eqn] = set()
         self.changed = True
 
-    def differs(self, atom: Atom) -> bool:
-        return atom in self.varying
-
-    def mark(self, var: Var) -> None:
-        if var not in self.varying and var not in self.uniform:
-            self.varying.add(var)
-            self.changed = True
+    def mark(self, *variables: Var) -> None:
+        for var in variables:
+            if var not in self.varying and var not in self.uniform:
+                self.varying.add(var)
+                self.changed = True
 
     def diverge(self, eqn: Eqn) -> None:
         if eqn not in self.divergent:
@@ -70,7 +69,7 @@ class _Search:
         varying = self.varying
         for eqn in block.eqns:
             if eqn.primitive.structured:
-                getattr(self, "_" + eqn.primitive.name)(eqn)
+                self._structured(eqn)
             elif eqn.outvars:
                 name = eqn.primitive.name
                 if name == "cell":
@@ -79,42 +78,20 @@ class _Search:
                 if own or not varying.isdisjoint(eqn.invars):
                     self.mark(eqn.outvars[0])
 
-    def _if(self, eqn: Eqn) -> None:
+    def _structured(self, eqn: Eqn) -> None:
+        carries = carries_of(eqn)
+        for carry in carries:
+            if carry.initial in self.varying:
+                self.mark(*carry.params)
+        if eqn.primitive.name == "for" and not self.varying.isdisjoint((eqn.invars[0], eqn.invars[2])):
+            self.mark(eqn.blocks[0].params[0])
         for block in eqn.blocks:
             self.block(block)
-        if self.differs(eqn.invars[0]):
+        decides = eqn.blocks[0].results if eqn.primitive.name == "while" else control_of(eqn)
+        if not self.varying.isdisjoint(decides):
             self.diverge(eqn)
-        then, other = eqn.blocks
-        for out, a, b in zip(eqn.outvars, then.results, other.results, strict=True):
-            if eqn in self.divergent or self.differs(a) or self.differs(b):
-                self.mark(out)
-
-    def _for(self, eqn: Eqn) -> None:
-        (body,) = eqn.blocks
-        start, _, step = eqn.invars[:3]
-        if any(map(self.differs, eqn.invars[:3])):
-            self.diverge(eqn)
-        if self.differs(start) or self.differs(step):
-            self.mark(body.params[0])
-        self._carries(eqn, eqn.invars[3:], body.params[1:], body)
-
-    def _while(self, eqn: Eqn) -> None:
-        cond, body = eqn.blocks
-        self.block(cond)
-        if self.differs(cond.results[0]):
-            self.diverge(eqn)
-        self._carries(eqn, eqn.invars, body.params, body)
-        for outer, inner in zip(body.params, cond.params, strict=True):
-            if self.differs(outer):
-                self.mark(inner)
-
-    def _carries(self, eqn: Eqn, initial: tuple[Atom, ...], params: tuple[Var, ...], body: Block) -> None:
-        for before, param in zip(initial, params, strict=True):
-            if self.differs(before):
-                self.mark(param)
-        self.block(body)
-        for param, after, out in zip(params, body.results, eqn.outvars, strict=True):
-            if self.differs(after):
-                self.mark(param)
-            if eqn in self.divergent or self.differs(param):
-                self.mark(out)
+        for carry in carries:
+            if not self.varying.isdisjoint(carry.results):
+                self.mark(carry.outvar, *carry.params)
+            elif eqn in self.divergent or not self.varying.isdisjoint(carry.params):
+                self.mark(carry.outvar)

@@ -8,7 +8,6 @@ defect. This is the only place where a compiled function calls back into Python.
 from __future__ import annotations
 
 import collections
-import functools
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -16,17 +15,15 @@ import jax
 import numpy as np
 from jax.experimental import io_callback
 
+from qdtrace.analysis.effects import gives_anything, written_refs
 from qdtrace.errors import QdError
-from qdtrace.ir.primitives import Effect
 from qdtrace.ir.program import ref_type
-from qdtrace.ir.walk import walk_program
 from qdtrace.trace.compat import CALLBACK_LOGGER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from qdtrace.compose.call import StagedProgram
-    from qdtrace.ir.program import Program
+    from qdtrace.compose.staged_program import StagedProgram
 
 _FUEL = 10**9
 _failures: collections.deque[QdError] = collections.deque(maxlen=64)
@@ -55,15 +52,9 @@ def run_checked(staged: StagedProgram, operands: Sequence[Any]) -> list[Any]:
             _failures.append(error)
             raise
 
-    if _only_checks(staged.program):
+    if not gives_anything(program, written_refs(program)):
         return io_callback(on_host, shapes, *operands)  # XLA must not drop it
     return jax.pure_callback(on_host, shapes, *operands, vmap_method="sequential")
-
-
-def _only_checks(program: Program) -> bool:
-    """True for a program that computes nothing that it gives, or nothing but empty arrays."""
-    stored = {e.invars[0] for e in walk_program(program) if e.primitive.effects & {Effect.WRITE, Effect.ACCUM}}
-    return not any(v in stored and ref_type(v).size for v in program.results)
 
 
 def take_failure(error: Exception) -> QdError | None:
@@ -74,14 +65,3 @@ def take_failure(error: Exception) -> QdError | None:
             _failures.remove(failure)
             return failure
     return None
-
-
-def run_blocking(function: Any) -> Any:
-    """A jitted function that waits for its results, so that errors come out of the call that caused them."""
-
-    @functools.wraps(function)
-    def blocking(*args: Any, **kwargs: Any) -> Any:
-        return jax.block_until_ready(function(*args, **kwargs))
-
-    blocking.trace = function.trace  # type: ignore[attr-defined]
-    return blocking

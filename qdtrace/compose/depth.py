@@ -9,17 +9,12 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from qdtrace.errors import UnsupportedError
-from qdtrace.ir.program import Loc
-from qdtrace.ir.walk import blocks_of
+from qdtrace.errors import Loc, UnsupportedError
 from qdtrace.trace.source import is_user_file
-from qdtrace.trace.tree import Region
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from types import TracebackType
-
-    from qdtrace.ir.program import Program
 
 _ENDLESS = 0.8
 """Part of the recursion limit that frames of the user take where a function of theirs calls itself without end."""
@@ -45,30 +40,6 @@ def depth_told(name: str, deepest: Callable[[], Loc | None] | None = None) -> Ge
             help="join conditions, `qd.when(a & b)`, or raise the limit before the call: "
             "`sys.setrecursionlimit(20_000)`",
         ) from None
-
-
-def deepest_region(root: Region) -> Loc | None:
-    """The line of the region that is nested the most."""
-    found, most = root.loc, 0
-    work = [(root, 0)]
-    while work:
-        region, depth = work.pop()
-        if depth > most:
-            found, most = region.loc, depth
-        work += [(item, depth + 1) for item in region.items if isinstance(item, Region)]
-    return found
-
-
-def deepest_equation(program: Program) -> Loc | None:
-    """The line of the equation that is nested the most."""
-    found, most = None, -1
-    work = [(block, 0) for task in program.tasks for block in blocks_of(task)]
-    while work:
-        block, depth = work.pop()
-        if depth > most:
-            found, most = next((e.loc for e in block.eqns if e.loc is not None), found), depth
-        work += [(inner, depth + 1) for eqn in block.eqns for inner in eqn.blocks]
-    return found
 
 
 def _users(traceback: TracebackType | None) -> list[Loc]:

@@ -9,7 +9,6 @@ import numpy as np
 
 from qdtrace.compose.jaxprs import has_marker, is_literal
 from qdtrace.trace import markers
-from qdtrace.trace.compat import Literal
 from qdtrace.trace.indexing import WHOLE_LIMIT
 from qdtrace.trace.regions import Region
 
@@ -46,7 +45,7 @@ def _free(region: Region) -> dict[Any, None]:
             free.update((v, None) for v in region_inputs(inner) if v not in bound)
             continue
         for v in inner.invars:
-            if not isinstance(v, Literal) and v not in bound:
+            if not is_literal(v) and v not in bound:
                 free[v] = None
         bound.update(inner.outvars)
     if region.test is not None and not is_literal(region.test[1]) and region.test[1] not in bound:

@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any
 import jax.numpy as jnp
 import numpy as np
 
-from qdtrace.compose.segment import is_concrete
+from qdtrace.compose.jaxprs import logical, physical
+from qdtrace.compose.segment import Constant, is_concrete
+from qdtrace.compose.stager import SMALL
+from qdtrace.errors import UnsupportedError
 from qdtrace.ir.program import literal
 from qdtrace.trace import compat
 from qdtrace.trace.importer.indexing import as_index
@@ -22,10 +25,33 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from qdtrace.compose.segment import BufferState
-    from qdtrace.compose.staging import Stager
+    from qdtrace.compose.stager import Stager
 
 
-def safe_indices(stager: Stager, eqn: Any, state: BufferState, atoms: Sequence[Any], *, loads: bool) -> tuple[Any, ...]:
+def large_access(stager: Stager, eqn: Any) -> None:
+    """A row or slice too large for registers: XLA's own indexing."""
+    state, name = stager.buffer_of(eqn), eqn.primitive.name
+    if name == "qd_atomic":
+        most = max(int(np.prod(v.aval.shape)) for v in (*eqn.invars[1:], *eqn.outvars))
+        raise UnsupportedError(
+            f"needs at most {SMALL} elements in one access between loops, got {most}",
+            loc=eqn_loc(eqn),
+            help="use a qd.range over the elements",
+        )
+    first = 2 if name in ("qd_store", "qd_lset", "qd_accum") else 1
+    where = _safe_indices(stager, eqn, state, eqn.invars[first:], loads=first == 1)
+    old = logical(stager.content(state), eqn.invars[0].aval)
+    if first == 1:
+        stager.env[eqn.outvars[0]] = Constant(old[where])
+        return
+    op = str(eqn.params.get("op", "set"))
+    change = getattr(old.at[where], {"mul": "multiply"}.get(op, op))
+    stager.replace_content(state, physical(change(stager.value(eqn.invars[1]))))
+
+
+def _safe_indices(
+    stager: Stager, eqn: Any, state: BufferState, atoms: Sequence[Any], *, loads: bool
+) -> tuple[Any, ...]:
     """An index for each axis: static slices, and JAX values for what is traced. `atoms` are the traced indices."""
     traced = iter(atoms)
     shape = state.shape[: len(eqn.params["slices"])]

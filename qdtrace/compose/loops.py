@@ -9,14 +9,19 @@ import jax.numpy as jnp
 
 from qdtrace.compose.items import has_jump, region_inputs
 from qdtrace.compose.jaxprs import is_literal
+from qdtrace.compose.loop_derivative import while_loop
 from qdtrace.compose.segment import BufferState, Constant
 from qdtrace.errors import UnsupportedError
+from qdtrace.trace import compat
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from qdtrace.compose.staging import Stager
+    from qdtrace.compose.stager import Stager
     from qdtrace.trace.regions import Region
+
+STACK_BYTES = 1 << 30
+"""Memory that states of a loop around tasks may take in its reverse."""
 
 
 def loop_of_tasks(stager: Stager, region: Region) -> None:
@@ -68,6 +73,16 @@ def loop_of_tasks(stager: Stager, region: Region) -> None:
         return goes_on, tuple(after)
 
     guarded = bool(stager.conditions) or has_jump(region, "qd_break")
-    _, outs = jax.lax.while_loop(condition, body, (starts, contents))
+    _, outs = while_loop(condition, body, (starts, contents), STACK_BYTES)
     for state, out in zip(states, outs, strict=True):
         state.value = out
+
+
+def jump(stager: Stager, eqn: Any) -> None:
+    """`qd.break_if` or `qd.continue_if` in a `qd.while_` around loops: what follows in the body has no effect."""
+    taken = jnp.logical_and(stager.holds(), stager.value(eqn.invars[0]))
+    if eqn.primitive.name == "qd_break":
+        stager.leaves = taken if stager.leaves is None else jnp.logical_or(stager.leaves, taken)
+    goes_on = compat.new_scalar(bool)
+    stager.env[goes_on] = Constant(jnp.logical_not(taken))
+    stager.conditions = (*stager.conditions, goes_on)

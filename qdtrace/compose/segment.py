@@ -15,12 +15,14 @@ import numpy as np
 
 from qdtrace.ir.builder import Builder, ref_var, scalar_var, unravel
 from qdtrace.ir.primitives import WRITES
-from qdtrace.ir.program import Atom, Block, Loc, Program, Task, Var, literal, ref_type
+from qdtrace.ir.program import Atom, Program, Task, Var, literal, ref_type
 from qdtrace.ir.types import DType, RefType, Space
 from qdtrace.ir.walk import walk_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+
+    from qdtrace.errors import Loc
 
 
 @dataclass(eq=False)
@@ -194,14 +196,14 @@ class Segment:
         self.unsettled.append(pending)
         return pending
 
-    def finish(self, results: list[Var], takes_over: Mapping[Var, Var]) -> Program:
+    def finish(self, results: list[Var], donated_from: Mapping[Var, Var]) -> Program:
         """The program; results are what is asked for and, after it, parameters that were written."""
         self.close_serial()
         params = tuple(v for v, _ in self.operands)
         given = set(results)
         extra = [v for v in params if v in self.written and v not in given]
         tasks, returned = tuple(self.tasks), (*results, *extra)
-        return Program(self.name, params, tuple(self.buffers), tasks, returned, takes_over=takes_over)
+        return Program(self.name, params, tuple(self.buffers), tasks, returned, donated_from=donated_from)
 
 
 def only(element: Any) -> Atom:
@@ -222,11 +224,6 @@ def load_all(builder: Builder, ref: Var) -> np.ndarray:
     for position in np.ndindex(*shape):
         out[position] = builder.load(ref, *(literal(k, DType.i32) for k in position))
     return out
-
-
-def empty_block(block: Block) -> bool:
-    """True when a block has no equation."""
-    return not block.eqns
 
 
 def hints_of(hints: Mapping[str, object], *names: str) -> dict[str, object]:

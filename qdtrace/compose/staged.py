@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
 
-    from qdtrace.compose.call import StagedProgram
+    from qdtrace.compose.staged_program import StagedProgram
 
 _open: ContextVar[tuple[Programs, ...]] = ContextVar("qdtrace_staged", default=())
 

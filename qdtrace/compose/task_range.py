@@ -11,16 +11,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from qdtrace.analysis.ranges import range_of_dtype
+from qdtrace.analysis.index.intervals import range_of_dtype
+from qdtrace.analysis.index.trips import CountedLoop
 from qdtrace.errors import TraceValueError
 from qdtrace.ir.program import Literal, literal
 from qdtrace.ir.types import DType
-from qdtrace.trace.trips import count_of, most_trips
 
 if TYPE_CHECKING:
-    from qdtrace.analysis.ranges import Ranges
+    from qdtrace.analysis.index.ranges import Ranges
+    from qdtrace.errors import Loc
     from qdtrace.ir.builder import Builder
-    from qdtrace.ir.program import Atom, Loc
+    from qdtrace.ir.program import Atom
 
 LAST = (1 << 63) - (1 << 32)
 """Where ranges of 64 bits end at the latest."""
@@ -56,8 +57,9 @@ def task_range(builder: Builder, ranges: Ranges, start: Atom, stop: Atom, step: 
     elif by == -1:
         made = TaskRange(stop, start, literal(1, dtype), None)
     else:
-        count = count_of(builder, start, stop, step)
-        if most_trips(ranges.of(start), ranges.of(stop), step) <= high:
+        loop = CountedLoop(start, stop, step)
+        count = loop.emit_count(builder)
+        if loop.trips(ranges.of(start), ranges.of(stop))[1] <= high:
             last = literal(int(count.value), dtype) if isinstance(count, Literal) else builder.convert(count, dtype)
             made = TaskRange(literal(0, dtype), last, start, step)
         else:

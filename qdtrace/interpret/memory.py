@@ -5,9 +5,10 @@ Each function compiles one memory equation to a closure over an environment (a l
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from qdtrace.errors import InterpreterError
+from qdtrace.interpret.names import element_name, name_of
 from qdtrace.interpret.numpy_rules import scalar_function
 from qdtrace.ir.combining import combining
 from qdtrace.ir.memory import indices_of
@@ -19,33 +20,11 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from qdtrace.interpret.reference import Compiler
+    from qdtrace.interpret.compiler import Compiler, Env, Step
     from qdtrace.ir.program import Atom
 
     Memory = list[np.generic | None]
-    Env = list[Any]  # of NumPy scalars and memories: to type checkers np.generic has no arithmetic
     Locate = Callable[[Env], int]
-    Step = Callable[[Env], None]
-
-
-def name_of(ref: Var) -> str:
-    """How an error calls a reference."""
-    return ref.hint or "_"
-
-
-def unravel(flat: int, shape: Sequence[int]) -> tuple[int, ...]:
-    """The index, one entry an axis, of a flat position."""
-    index: list[int] = []
-    for n in reversed(shape):
-        flat, i = divmod(flat, n)
-        index.append(i)
-    return tuple(reversed(index))
-
-
-def element_name(ref: Var, flat: int) -> str:
-    """`x[1, 2]`."""
-    index = unravel(flat, ref_type(ref).shape)
-    return f"`{name_of(ref)}[{', '.join(map(str, index))}]`" if index else f"`{name_of(ref)}`"
 
 
 def _locator(compiler: Compiler, eqn: Eqn, ref: Var, indices: Sequence[Atom]) -> Locate:

@@ -269,6 +269,10 @@ def _plain(function: Unary | Binary) -> Rule:
     return lambda dtypes, params: function
 
 
+def _first(value: np.generic, *operands: np.generic) -> np.generic:
+    return value
+
+
 def _truth(function: Callable[..., object]) -> Rule:
     return lambda dtypes, params: lambda *operands: _TRUE if function(*operands) else _FALSE
 
@@ -341,4 +345,5 @@ RULES: dict[str, Rule] = {
     "select": _select,
     "convert": _convert,
     "bitcast": _bitcast,
+    "custom": _plain(_first),
 }

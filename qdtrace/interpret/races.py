@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from qdtrace.errors import InterpreterError
-from qdtrace.interpret.memory import element_name
+from qdtrace.interpret.names import element_name
 
 if TYPE_CHECKING:
     from qdtrace.ir.program import Eqn, Task, Var

@@ -1,7 +1,7 @@
 """The reference interpreter: what a program means, one NumPy scalar at a time.
 
-A block is compiled once to a list of closures over an environment (a list of slots, one for each variable and
-literal), which then run in order. `COMPILE` has one entry for each primitive of the graph.
+A block is compiled once to a list of closures, which then run in order (`compiler`). `COMPILE` has one entry for each
+primitive of the graph.
 """
 
 from __future__ import annotations
@@ -13,16 +13,18 @@ import numpy as np
 
 from qdtrace.errors import InterpreterError
 from qdtrace.interpret import memory
+from qdtrace.interpret.compiler import Compiler
+from qdtrace.interpret.names import element_name, name_of
 from qdtrace.interpret.numpy_rules import RULES, quiet, scalar_function, wrapper
 from qdtrace.interpret.races import RaceDetector
 from qdtrace.ir.faults import fault_of
-from qdtrace.ir.program import Atom, Block, Eqn, Program, Task, Var, ref_type
+from qdtrace.ir.program import Eqn, Program, Task, Var, ref_type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from qdtrace.interpret.memory import Env, Step
-    from qdtrace.ir.program import Loc
+    from qdtrace.errors import Loc
+    from qdtrace.interpret.compiler import Env, Rule, Step
     from qdtrace.ir.types import DType
 
 Order = Literal["forward", "backward", "shuffled"]
@@ -44,41 +46,6 @@ def evaluate(
     """
     with quiet():
         return _Machine(order, seed, fuel, RaceDetector() if check_races else None).run(program, args)
-
-
-class Compiler:
-    """Turns the blocks of one task into closures. Slots are given to variables and literals as they are met."""
-
-    def __init__(
-        self, template: Env, slots: dict[Var, int], burn: Callable[[Loc | None], None], races: RaceDetector | None
-    ) -> None:
-        self.template = template
-        self.slots = slots
-        self.burn = burn
-        self.races = races
-
-    def slot(self, atom: Atom) -> int:
-        """The slot of a variable, or a new one that holds the literal."""
-        if isinstance(atom, Var):
-            found = self.slots.get(atom)
-            if found is not None:
-                return found
-            self.slots[atom] = len(self.template)
-            self.template.append(None)
-        else:
-            self.template.append(atom.value)
-            return len(self.template) - 1
-        return self.slots[atom]
-
-    def steps(self, eqns: Sequence[Eqn]) -> list[Step]:
-        """The closures of the equations, in order."""
-        return [COMPILE[e.primitive.name](self, e) for e in eqns]
-
-    def block(self, block: Block) -> tuple[list[int], list[Step], list[int]]:
-        """Slots of the parameters, closures and slots of the results."""
-        params = [self.slot(p) for p in block.params]
-        steps = self.steps(block.eqns)
-        return params, steps, [self.slot(r) for r in block.results]
 
 
 def _compile_scalar(compiler: Compiler, eqn: Eqn) -> Step:
@@ -175,6 +142,16 @@ def _compile_if(compiler: Compiler, eqn: Eqn) -> Step:
     return branch
 
 
+def _compile_custom(compiler: Compiler, eqn: Eqn) -> Step:
+    """Its value: the rest is for derivatives."""
+    value, out = compiler.slot(eqn.invars[0]), compiler.slot(eqn.outvar)
+
+    def run(env: Env) -> None:
+        env[out] = env[value]
+
+    return run
+
+
 def _compile_bound(compiler: Compiler, eqn: Eqn) -> Step:
     index, out, size = compiler.slot(eqn.invars[0]), compiler.slot(eqn.outvar), int(eqn.params["size"])
 
@@ -197,7 +174,7 @@ def _compile_check(compiler: Compiler, eqn: Eqn) -> Step:
     return check
 
 
-COMPILE: dict[str, Callable[[Compiler, Eqn], Step]] = {
+COMPILE: dict[str, Rule] = {
     **dict.fromkeys(RULES, _compile_scalar),
     "load": memory.compile_load,
     "store": memory.compile_store,
@@ -205,6 +182,7 @@ COMPILE: dict[str, Callable[[Compiler, Eqn], Step]] = {
     "atomic": memory.compile_atomic,
     "cell": memory.compile_cell,
     "bound": _compile_bound,
+    "custom": _compile_custom,
     "check": _compile_check,
     "for": _compile_for,
     "while": _compile_while,
@@ -248,8 +226,8 @@ class _Machine:
     def _task(self, task: Task, contents: dict[Var, memory.Memory]) -> None:
         template: Env = list(contents.values())
         slots = {var: slot for slot, var in enumerate(contents)}
-        compiler = Compiler(template, slots, self.burn, self.races)
-        head = Compiler(template, slots, self.burn, None).steps(task.head)
+        compiler = Compiler(COMPILE, template, slots, self.burn, self.races)
+        head = Compiler(COMPILE, template, slots, self.burn, None).steps(task.head)
         start, stop = compiler.slot(task.start), compiler.slot(task.stop)
         index = compiler.slot(task.index) if task.index is not None else None
         _, steps, _ = compiler.block(task.body)
@@ -294,7 +272,7 @@ def _content(program: Program, position: int, param: Var, arg: np.ndarray) -> me
     if arg.shape != want.shape or arg.dtype != want.dtype.numpy:
         got = f"{arg.dtype.name} of shape {arg.shape}"
         raise InterpreterError(
-            f"argument {position} (`{memory.name_of(param)}`) of `{program.name}` needs "
+            f"argument {position} (`{name_of(param)}`) of `{program.name}` needs "
             f"{want.dtype.numpy.name} of shape {want.shape}, got {got}"
         )
     return list(arg.ravel())
@@ -304,7 +282,7 @@ def _array(program: Program, ref: Var, content: memory.Memory) -> np.ndarray:
     for flat, value in enumerate(content):
         if value is None:
             raise InterpreterError(
-                f"result {memory.element_name(ref, flat)} of `{program.name}` is never stored",
+                f"result {element_name(ref, flat)} of `{program.name}` is never stored",
                 help="store every element of what is returned, or start from zeros",
             )
     dtype: DType = ref.dtype

@@ -6,11 +6,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.ir.primitives import IrTypeError, Primitive, primitive
-from qdtrace.ir.program import Atom, Block, Eqn, Loc, Var, literal
+from qdtrace.ir.program import Atom, Block, Eqn, Var, literal
 from qdtrace.ir.types import DType, RefType, ScalarType, Type
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
+
+    from qdtrace.errors import Loc
 
 
 class BlockBuilder:
@@ -40,6 +42,10 @@ class Builder:
         """The innermost open block."""
         return self.stack[-1]
 
+    def append(self, eqn: Eqn) -> None:
+        """Appends an equation that is made already."""
+        self.stack[-1].eqns.append(eqn)
+
     @contextmanager
     def block(self, params: Sequence[Var] = ()) -> Generator[BlockBuilder]:
         """Opens a block; equations emitted inside go to it. Close it with `.close(results)`."""
@@ -56,13 +62,17 @@ class Builder:
         """Appends one equation and returns its results. Raises IrTypeError when the typing rule is broken."""
         prim = primitive(prim) if isinstance(prim, str) else prim
         outvars = tuple(Var(t, hint) for t in result_types(prim, invars, params, blocks))
-        self.current.eqns.append(Eqn(prim, tuple(invars), outvars, params, tuple(blocks), self.loc))
+        self.append(Eqn(prim, tuple(invars), outvars, params, tuple(blocks), self.loc))
         return outvars
 
     def __call__(self, prim: Primitive | str, *invars: Atom, hint: str = "", **params: Any) -> Var:
         """Appends an equation of one result and returns it."""
         (out,) = self.emit(prim, *invars, hint=hint, **params)
         return out
+
+    def op(self, name: str, *operands: Atom, **params: Any) -> Atom:
+        """The value of a pure operation. A builder that knows more gives a constant, or a value that is there."""
+        return self(name, *operands, **params)
 
     def load(self, ref: Var, *indices: Atom, hint: str = "") -> Var:
         """Reads one element."""
@@ -94,7 +104,7 @@ def result_types(
 ) -> tuple[Type, ...]:
     """Types of the results by the typing rule; the message of an IrTypeError names the primitive."""
     try:
-        return prim.type_rule([v.type for v in invars], params, blocks)
+        return prim.type_rule([v.type for v in invars], params, [b.type for b in blocks])
     except IrTypeError as e:
         raise IrTypeError(f"`{prim.name}` {e}") from None
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from qdtrace.errors import BoundsError, CheckError
-from qdtrace.ir.program import Loc
+from qdtrace.errors import BoundsError, CheckError, Loc
+from qdtrace.ir.primitives import Effect
+from qdtrace.ir.walk import walk_task
 
 if TYPE_CHECKING:
     from qdtrace.errors import QdError
-    from qdtrace.ir.program import Eqn
+    from qdtrace.ir.program import Eqn, Task
 
 _HELP = (
     "keep traced indices between 0 and the length of the axis minus 1 (negative ones do not count from the end), or "
@@ -26,6 +27,11 @@ _FAULT = re.compile(
     r"(?:\n  at (?P<file>[^\n]*?):(?P<line>\d+)(?: in (?P<function>[^\n]*))?(?:\n.*)?)?\Z",
     re.DOTALL,
 )
+
+
+def checks_of(task: Task) -> list[Eqn]:
+    """The checks of a task; code names them by their position."""
+    return [e for e in walk_task(task) if Effect.CHECK in e.primitive.effects]
 
 
 def fault_of(eqn: Eqn, value: str = "") -> QdError:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from qdtrace.errors import Loc
 from qdtrace.ir.lexer import Line, ParseError, Token, fail, read_lines
 from qdtrace.ir.primitives import PRIMITIVES
-from qdtrace.ir.program import Atom, Block, Eqn, Literal, Loc, Program, Task, Var, literal
+from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var, literal
 from qdtrace.ir.syntax import DTYPES, RESERVED, literal_value
 from qdtrace.ir.types import DType, RefType, ScalarType, Space, Type
 
@@ -184,11 +185,11 @@ class _Parser:
         self._advance(line)
         buffers: list[Var] = []
         initial: dict[Var, Literal] = {}
-        takes_over: dict[Var, Var] = {}
+        donated_from: dict[Var, Var] = {}
         while (line := self._peek(1)) is not None and line.take("buffer"):
             buffers.append(self._binder(line))
             if line.take("in"):
-                takes_over[buffers[-1]] = self._name(line)
+                donated_from[buffers[-1]] = self._name(line)
             if line.take("="):
                 initial[buffers[-1]] = self._literal(line)
             self._advance(line)
@@ -205,7 +206,7 @@ class _Parser:
         if self.at < len(self.lines):
             token = self.lines[self.at].next
             raise fail(token, f"needs the end of the program, got {token}")
-        return Program(name, tuple(params), tuple(buffers), tuple(tasks), tuple(results), initial, takes_over)
+        return Program(name, tuple(params), tuple(buffers), tuple(tasks), tuple(results), initial, donated_from)
 
     def _binder(self, line: Line) -> Var:
         token = line.expect_kind("word", "a name")

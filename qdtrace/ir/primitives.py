@@ -11,16 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from qdtrace.ir.types import BOOL, DType, RefType, ScalarType, Space, Type
+from qdtrace.ir.types import BOOL, BlockType, DType, RefType, ScalarType, Space, Type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from qdtrace.ir.program import Block
-
     Types = Sequence[Type]
     Params = Mapping[str, Any]
-    Blocks = Sequence[Block]
+    Blocks = Sequence[BlockType]
     TypeRule = Callable[[Types, Params, Blocks], tuple[Type, ...]]
 
 
@@ -36,6 +34,8 @@ class Effect(enum.Enum):
     CHECK = "check"
     """May end the call with an error. No memory changes: two checks of indices may run in either order, and one that a
     check in front of it implies is not needed. Behind a `check` that fails nothing is executed: none moves in front."""
+
+    __hash__ = object.__hash__  # of the member itself: that of `enum` is a function of Python
 
 
 WRITES = frozenset({Effect.WRITE, Effect.ACCUM})
@@ -57,6 +57,8 @@ class Primitive:
     commutative: bool = False
     structured: bool = False
     """Owns blocks (`for`, `while`, `if`)."""
+    loops: bool = False
+    """Runs its blocks any number of times (`for`, `while`)."""
     remarks: frozenset[str] = frozenset()
     """Parameters that only messages need: code does not depend on them."""
     values: int | None = None
@@ -65,11 +67,6 @@ class Primitive:
     """Operations of a lane that its code has, in additions; what is in its blocks comes on top."""
     is_function: bool = False
     """Code of it is a polynomial and more, and the last bit depends on the library."""
-
-    @property
-    def is_pure(self) -> bool:
-        """No effect of its own; a structured primitive is as pure as its blocks."""
-        return not self.effects
 
     def __repr__(self) -> str:
         return self.name
@@ -186,6 +183,12 @@ def _check(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
     return ()
 
 
+def _custom(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
+    _require(len(types) >= 1, "needs the value")
+    _require(all(isinstance(t, ScalarType) for t in types), "operands must be scalars")
+    return (types[0],)
+
+
 def _for(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
     _require(len(types) >= 3, "needs start, stop, step and the initial carries")
     dtype = types[0].dtype
@@ -193,18 +196,18 @@ def _for(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
     _require(types[0] == types[1] == types[2], "bounds and step must have one dtype")
     (body,) = blocks
     carries = tuple(types[3:])
-    _require(tuple(p.type for p in body.params) == (types[0], *carries), "body parameters must be index and carries")
-    _require(tuple(r.type for r in body.results) == carries, "body results must match the carries")
+    _require(body.params == (types[0], *carries), "body parameters must be index and carries")
+    _require(body.results == carries, "body results must match the carries")
     return carries
 
 
 def _while(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
     cond, body = blocks
     carries = tuple(types)
-    _require(tuple(p.type for p in cond.params) == carries, "condition parameters must be the carries")
-    _require(tuple(p.type for p in body.params) == carries, "body parameters must be the carries")
-    _require(tuple(r.type for r in cond.results) == (BOOL,), "condition must give one bool")
-    _require(tuple(r.type for r in body.results) == carries, "body results must match the carries")
+    _require(cond.params == carries, "condition parameters must be the carries")
+    _require(body.params == carries, "body parameters must be the carries")
+    _require(cond.results == (BOOL,), "condition must give one bool")
+    _require(body.results == carries, "body results must match the carries")
     return carries
 
 
@@ -212,9 +215,8 @@ def _if(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
     _require(tuple(types) == (BOOL,), "needs one bool condition")
     then, other = blocks
     _require(not then.params and not other.params, "branches take no parameters")
-    results = tuple(r.type for r in then.results)
-    _require(results == tuple(r.type for r in other.results), "branches must give the same types")
-    return results
+    _require(then.results == other.results, "branches must give the same types")
+    return then.results
 
 
 _Kind = tuple[Callable[[DType], bool], str]
@@ -253,6 +255,7 @@ _define("population_count clz", _elementwise(1, *_INT))
 _define("select", _select)
 _define("convert", _convert, param_names=("dtype",))
 _define("bitcast", _bitcast, param_names=("dtype",))
+_define("custom", _custom, param_names=("rule", "result"), cost=0)
 _define("load", _load, Effect.READ, values=0, cost=2)
 _define("store", _store, Effect.WRITE, values=1, cost=2)
 _define("accum", _accum, Effect.ACCUM, param_names=("op",), values=1, cost=6)
@@ -267,8 +270,8 @@ _define(
     cost=0,
 )
 _define("check", _check, Effect.CHECK, param_names=("message",), remarks=frozenset({"message"}))
-_define("for", _for, structured=True, param_names=("unroll",))
-_define("while", _while, structured=True)
+_define("for", _for, structured=True, loops=True, param_names=("unroll",))
+_define("while", _while, structured=True, loops=True)
 _define("if", _if, structured=True)
 
 

@@ -15,7 +15,8 @@ from qdtrace.ir.walk import task_refs
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from qdtrace.ir.program import Atom, Block, Eqn, Loc, Program, Task
+    from qdtrace.errors import Loc
+    from qdtrace.ir.program import Atom, Block, Eqn, Program, Task
 
 _NO_CODE = frozenset({"fuse", "name"})
 """Launch hints that influence passes or printing, not the code of the task that is left."""
@@ -117,7 +118,7 @@ class Printer:
         self.line(0, f"program {word_text(program.name)}({params})")
         for buffer in program.buffers:
             text = f"buffer {self.binder(buffer)}"
-            if (param := program.takes_over.get(buffer)) is not None:
+            if (param := program.donated_from.get(buffer)) is not None:
                 text += f" in {self.known(param)}"
             if (value := program.initial.get(buffer)) is not None:
                 text += f" = {self.atom(value)}"

@@ -7,29 +7,20 @@ carry values in and out of them; there is no jump.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from operator import is_
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qdtrace.ir.types import DType, RefType, ScalarType, Space, Type
+from qdtrace.ir.types import BlockType, DType, RefType, ScalarType, Space, Type
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
+    from qdtrace.errors import Loc
     from qdtrace.ir.primitives import Primitive
-
-
-@dataclass(frozen=True, slots=True)
-class Loc:
-    """A place in the user's source."""
-
-    file: str
-    line: int
-    function: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}" + (f" in {self.function}" if self.function else "")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,6 +76,11 @@ def literal(value: Any, dtype: DType) -> Literal:
     return Literal(np.asarray(value).astype(dtype.numpy)[()], ScalarType(dtype))
 
 
+def same_items(made: Sequence[object], before: Sequence[object]) -> bool:
+    """Whether two sequences hold the same objects."""
+    return made is before or (len(made) == len(before) and all(map(is_, made, before)))
+
+
 @dataclass(frozen=True, slots=True)
 class Block:
     """A list of equations with parameters (bound on entry) and results (read on exit).
@@ -95,6 +91,21 @@ class Block:
     params: tuple[Var, ...] = ()
     eqns: tuple[Eqn, ...] = ()
     results: tuple[Atom, ...] = ()
+
+    @property
+    def type(self) -> BlockType:
+        """Types of the parameters and of the results."""
+        return BlockType(tuple([p.type for p in self.params]), tuple([r.type for r in self.results]))
+
+    def rebuilt(
+        self, eqns: Sequence[Eqn], results: tuple[Atom, ...] | None = None, params: tuple[Var, ...] | None = None
+    ) -> Block:
+        """The block with other parts; the same object when they hold what is there."""
+        results = self.results if results is None else results
+        params = self.params if params is None else params
+        if same_items(eqns, self.eqns) and same_items(results, self.results) and same_items(params, self.params):
+            return self
+        return Block(params, tuple(eqns), results)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,6 +124,20 @@ class Eqn:
         """The only result."""
         (var,) = self.outvars
         return var
+
+    def rebuilt(
+        self,
+        invars: tuple[Atom, ...] | None = None,
+        blocks: tuple[Block, ...] | None = None,
+        outvars: tuple[Var, ...] | None = None,
+    ) -> Eqn:
+        """The equation with other parts; the same object when they hold what is there."""
+        invars = self.invars if invars is None else invars
+        blocks = self.blocks if blocks is None else blocks
+        outvars = self.outvars if outvars is None else outvars
+        if same_items(invars, self.invars) and same_items(blocks, self.blocks) and same_items(outvars, self.outvars):
+            return self
+        return Eqn(self.primitive, invars, outvars, self.params, blocks, self.loc)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,6 +163,35 @@ class Task:
     hints: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Launch hints of the user: `block_dim`, `unroll`, `fuse`, `refill`."""
 
+    def rebuilt(
+        self,
+        body: Block,
+        head: Sequence[Eqn] | None = None,
+        start: Atom | None = None,
+        stop: Atom | None = None,
+        index: Var | None = None,
+    ) -> Task:
+        """The task with other parts; the same object when they hold what is there."""
+        head = self.head if head is None else head
+        bounds = start or self.start, stop or self.stop, index or self.index
+        same = body is self.body and same_items(head, self.head)
+        if same and same_items(bounds, (self.start, self.stop, self.index)):
+            return self
+        start, stop, index = bounds
+        return replace(self, head=tuple(head), start=start, stop=stop, index=index, body=body)
+
+
+class Stage(IntEnum):
+    """How far the passes have taken a program; `passes/pipelines` says what leads from one to the next."""
+
+    TRACED = 0
+    CANONICAL = 1
+    """Cells are values and local rules have run: the same for every machine."""
+    JOINED = 2
+    """Tasks are put together, and what they hand to each other is no memory."""
+    FINAL = 3
+    """Fitted to one machine: what a backend compiles."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Program:
@@ -155,8 +209,18 @@ class Program:
     results: tuple[Var, ...]
     initial: Mapping[Var, Literal] = field(default_factory=dict[Var, Literal])
     """What every element of a buffer is at first; a buffer that is not in it is undefined."""
-    takes_over: Mapping[Var, Var] = field(default_factory=dict[Var, Var])
+    donated_from: Mapping[Var, Var] = field(default_factory=dict[Var, Var])
     """Results out of `buffers` that may have the memory of a parameter: nobody needs its content after the call."""
+    stage: Stage = Stage.TRACED
+    """Printed nowhere: what a pass makes of a program has the stage of that program."""
+
+    def rebuilt(self, tasks: Sequence[Task]) -> Program:
+        """The program with other tasks; the same object when they are those that are there."""
+        return self if same_items(tasks, self.tasks) else replace(self, tasks=tuple(tasks))
+
+    def map_tasks(self, change: Callable[[Task], Task | None]) -> Program:
+        """The program with each task changed (None drops it); the same object when none was."""
+        return self.rebuilt([t for t in map(change, self.tasks) if t is not None])
 
 
 def ref_type(var: Atom) -> RefType:

@@ -22,6 +22,8 @@ class Kind(enum.Enum):
     UNSIGNED = "unsigned"
     FLOAT = "float"
 
+    __hash__ = object.__hash__  # of the member itself: that of `enum` is a function of Python
+
 
 class DType(enum.Enum):
     """Element types. The value is the short name used in printed graphs."""
@@ -39,6 +41,8 @@ class DType(enum.Enum):
     bf16 = "bf16"
     f32 = "f32"
     f64 = "f64"
+
+    __hash__ = object.__hash__
 
     @property
     def kind(self) -> Kind:
@@ -152,5 +156,15 @@ class RefType:
 
 
 Type = ScalarType | RefType
+
+
+@dataclass(frozen=True, slots=True)
+class BlockType:
+    """What a block takes and what it gives."""
+
+    params: tuple[Type, ...]
+    results: tuple[Type, ...]
+
+
 BOOL = ScalarType(DType.bool)
 I32 = ScalarType(DType.i32)

@@ -12,6 +12,7 @@ The rules, by the name an error begins with:
 - `head`: a head writes no buffer, and the body uses no cell of it and nothing of it that depends on a load from a
   buffer the task writes (each thread may evaluate the head anew, while others write).
 - `result`: what is returned is a parameter or a buffer.
+- `stage`: before the final stage there is nothing that only the passes of one machine write (`verify_stage`).
 """
 
 from __future__ import annotations
@@ -21,21 +22,34 @@ from typing import TYPE_CHECKING, Any, cast
 from qdtrace.errors import VerifyError
 from qdtrace.ir.primitives import PRIMITIVES, WRITES, IrTypeError
 from qdtrace.ir.printer import Printer, print_eqn
-from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var, is_local
+from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Stage, Task, Var, is_local
 from qdtrace.ir.types import DType, RefType, ScalarType, Space
-from qdtrace.ir.walk import free_vars, used_vars, walk_eqns, walk_task
+from qdtrace.ir.walk import free_vars, used_vars, walk_all, walk_program, walk_task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 _BLOCKS = {"for": 1, "while": 2, "if": 2}
 _OPTIONAL = frozenset({"unroll"})
+_FINAL_ONLY = frozenset({"quotient"})
+"""Primitives without a derivative or a batched form of their own: what they stand for is taken instead."""
 _INDEX = (DType.i32, DType.i64)
 
 
 def verify_program(program: Program) -> None:
     """Raises VerifyError, with the rule broken and the equation, unless the program is right."""
     _Verifier(program).run()
+
+
+def verify_stage(program: Program) -> None:
+    """Raises VerifyError unless the program is right, and has only what its stage allows."""
+    verify_program(program)
+    if program.stage >= Stage.FINAL:
+        return
+    for eqn in walk_program(program):
+        if eqn.primitive.name in _FINAL_ONLY:
+            what = f"`{eqn.primitive.name}` stands in a program of stage {program.stage.name.lower()}"
+            raise VerifyError(f"stage: {what}", loc=eqn.loc, notes=(f"in `{program.name}`",))
 
 
 class _Verifier:
@@ -54,7 +68,7 @@ class _Verifier:
             if var not in buffers:
                 raise self._error("initial", f"{self._name(var)} has an initial value but is no buffer")
             self._check_initial(var, value)
-        self._check_takes_over()
+        self._check_donations()
         for task in program.tasks:
             before = set(self.visible)
             self._task(task)
@@ -116,9 +130,9 @@ class _Verifier:
             raise self._error("initial", f"{self._name(var)} needs a literal of {var.dtype.value}, got {value!r}")
         self._use((value,), None)
 
-    def _check_takes_over(self) -> None:
+    def _check_donations(self) -> None:
         program, taken = self.program, set[Var]()
-        for var, param in program.takes_over.items():
+        for var, param in program.donated_from.items():
             if param not in program.params:
                 raise self._error("memory", f"{self._name(param)} is no parameter of the program")
             if var not in program.buffers or var not in program.results:
@@ -155,8 +169,7 @@ class _Verifier:
         if not task.head:
             return
         written = {e.invars[0] for e in walk_task(task) if e.primitive.effects & WRITES}
-        head = Block((), task.head)
-        for eqn in walk_eqns(head):
+        for eqn in walk_all(task.head):
             if eqn.primitive.effects & WRITES and not is_local(eqn.invars[0]):
                 raise self._error("head", "a head writes no buffer", eqn)
         if not (used := [v for v in free_vars(task.body) if v not in self.program.params]):
@@ -220,11 +233,9 @@ class _Verifier:
                 if isinstance(atom.type, RefType):
                     raise self._error("reference", f"{self._name(atom)} is carried by `{prim.name}`", eqn)
         try:
-            types = prim.type_rule([a.type for a in eqn.invars], eqn.params, eqn.blocks)
+            types = prim.type_rule([a.type for a in eqn.invars], eqn.params, [b.type for b in eqn.blocks])
         except IrTypeError as e:
             raise self._error("typing", f"`{prim.name}` {e}", eqn) from None
-        if prim.name == "for" and isinstance(eqn.invars[2], Literal) and eqn.invars[2].value == 0:
-            raise self._error("typing", "`for` needs a step other than 0", eqn)
         if tuple(v.type for v in eqn.outvars) != tuple(types):
             want = ", ".join(map(str, types)) or "no results"
             got = ", ".join(str(v.type) for v in eqn.outvars) or "none"
@@ -242,6 +253,8 @@ def _fits(name: str, value: object) -> bool:
             return isinstance(value, int)
         case "op" | "buffer" | "message":
             return isinstance(value, str)
+        case "rule":  # see `ir/custom`; a graph that was read from its text has the name
+            return isinstance(value, str) or callable(getattr(value, "adjoints", None))
         case _:
             return isinstance(value, bool | int | None)
 
@@ -250,16 +263,10 @@ def _tainted(eqns: Sequence[Eqn], written: set[Atom]) -> set[Var]:
     """Variables of a head that depend on a load from what is written, through cells too."""
     tainted: set[Var] = set()
     for eqn in eqns:
-        deep = list(_with_inner(eqn))
+        deep = list(walk_all((eqn,)))
         loads = any(e.primitive.name == "load" and e.invars[0] in written and not is_local(e.invars[0]) for e in deep)
         if loads or any(v in tainted for v in used_vars(eqn)):
             tainted.update(eqn.outvars)
             stored = [e.invars[0] for e in deep if e.primitive.effects & WRITES]
             tainted.update(cell for cell in stored if isinstance(cell, Var))
     return tainted
-
-
-def _with_inner(eqn: Eqn) -> Iterator[Eqn]:
-    yield eqn
-    for block in eqn.blocks:
-        yield from walk_eqns(block)

@@ -1,14 +1,16 @@
-"""Traversal and rebuilding of graphs."""
+"""Reading of graphs: equations in order, what they use and bind. `rebuild` makes graphs from graphs."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from qdtrace.ir.program import Atom, Block, Eqn, Program, Task, Var
+from qdtrace.ir.program import Block, Var
+from qdtrace.ir.types import RefType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
+
+    from qdtrace.ir.program import Eqn, Program, Task
 
 
 def blocks_of(task: Task) -> tuple[Block, ...]:
@@ -16,12 +18,36 @@ def blocks_of(task: Task) -> tuple[Block, ...]:
     return Block((), task.head, (task.start, task.stop)), task.body
 
 
-def walk_eqns(block: Block) -> Iterator[Eqn]:
-    """Every equation of the block and, after it, those of its blocks, in program order."""
-    for eqn in block.eqns:
+def walk_all(eqns: Iterable[Eqn]) -> Iterator[Eqn]:
+    """Each of the equations and, after it, those in its blocks, in program order."""
+    for eqn in eqns:
         yield eqn
         for inner in eqn.blocks:
-            yield from walk_eqns(inner)
+            yield from walk_all(inner.eqns)
+
+
+def walk_eqns(block: Block) -> Iterator[Eqn]:
+    """Every equation of the block, in program order."""
+    return walk_all(block.eqns)
+
+
+def walk_inside(eqn: Eqn) -> Iterator[Eqn]:
+    """Every equation in the blocks of one."""
+    for block in eqn.blocks:
+        yield from walk_all(block.eqns)
+
+
+def is_innermost(eqn: Eqn) -> bool:
+    """Whether an equation is a loop without a loop inside."""
+    return eqn.primitive.loops and not any(e.primitive.loops for e in walk_inside(eqn))
+
+
+def walk_nested(block: Block, around: tuple[Eqn, ...] = ()) -> Iterator[tuple[Eqn, tuple[Eqn, ...]]]:
+    """Every equation of the block, in the order of `walk_eqns`, with the equations around it, outermost first."""
+    for eqn in block.eqns:
+        yield eqn, around
+        for inner in eqn.blocks:
+            yield from walk_nested(inner, (*around, eqn))
 
 
 def walk_task(task: Task) -> Iterator[Eqn]:
@@ -34,6 +60,11 @@ def walk_program(program: Program) -> Iterator[Eqn]:
     """Every equation of the program."""
     for task in program.tasks:
         yield from walk_task(task)
+
+
+def definitions(task: Task) -> dict[Var, Eqn]:
+    """The equation that binds each variable (those bound by a block or the task are absent)."""
+    return {var: eqn for eqn in walk_task(task) for var in eqn.outvars}
 
 
 def used_vars(eqn: Eqn) -> Iterator[Var]:
@@ -74,39 +105,6 @@ def task_refs(task: Task) -> dict[Var, None]:
     found: dict[Var, None] = {}
     for block in blocks_of(task):
         for var in free_vars(block):
-            if var is not task.index and var.type.__class__.__name__ == "RefType":
+            if var is not task.index and isinstance(var.type, RefType):
                 found[var] = None
     return found
-
-
-def substitute_atom(atom: Atom, env: Mapping[Var, Atom]) -> Atom:
-    """The replacement of a variable, or the atom itself."""
-    return env.get(atom, atom) if isinstance(atom, Var) else atom
-
-
-def substitute_block(block: Block, env: Mapping[Var, Atom]) -> Block:
-    """The block with free variables replaced; the same object when nothing changed."""
-    if not env:
-        return block
-    eqns = tuple(substitute_eqn(e, env) for e in block.eqns)
-    results = tuple(substitute_atom(a, env) for a in block.results)
-    same = all(a is b for a, b in zip(eqns, block.eqns, strict=True))
-    same = same and all(a is b for a, b in zip(results, block.results, strict=True))
-    return block if same else Block(block.params, eqns, results)
-
-
-def substitute_eqn(eqn: Eqn, env: Mapping[Var, Atom]) -> Eqn:
-    """The equation with used variables replaced; the same object when nothing changed."""
-    invars = tuple(substitute_atom(a, env) for a in eqn.invars)
-    blocks = tuple(substitute_block(b, env) for b in eqn.blocks)
-    same = all(a is b for a, b in zip(invars, eqn.invars, strict=True))
-    same = same and all(a is b for a, b in zip(blocks, eqn.blocks, strict=True))
-    return eqn if same else replace(eqn, invars=invars, blocks=blocks)
-
-
-def map_tasks(program: Program, fn: Callable[[Task], Task | None]) -> Program:
-    """The program with each task replaced (None drops it); the same object when nothing changed."""
-    tasks = tuple(t for t in map(fn, program.tasks) if t is not None)
-    if len(tasks) == len(program.tasks) and all(a is b for a, b in zip(tasks, program.tasks, strict=True)):
-        return program
-    return replace(program, tasks=tasks)

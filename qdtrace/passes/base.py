@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from qdtrace.ir.walk import map_tasks
-
 if TYPE_CHECKING:
     from qdtrace.ir.program import Program, Task
 
@@ -33,7 +31,7 @@ class TaskPass(Pass):
 
     def __call__(self, program: Program) -> Program:
         """The program with each task transformed; a task that `on_task` gives None for is dropped."""
-        return map_tasks(program, lambda task: self.on_task(task, program))
+        return program.map_tasks(lambda task: self.on_task(task, program))
 
     def on_task(self, task: Task, program: Program) -> Task | None:
         """The transformed task; the same object when nothing changed."""

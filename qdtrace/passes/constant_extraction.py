@@ -17,16 +17,18 @@ Never moves equations with blocks, nor what reads memory that the task writes: e
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.effects import summarise
-from qdtrace.analysis.ranges import Ranges
-from qdtrace.analysis.stored import FullBefore
+from qdtrace.analysis.index.definite_stores import FullBefore
+from qdtrace.analysis.index.ranges import Ranges
+from qdtrace.analysis.index.trips import trip_count
 from qdtrace.ir.primitives import Effect
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var, is_global
+from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.passes.base import TaskPass
-from qdtrace.passes.loop_invariant import in_range, load_cannot_fail
+from qdtrace.passes.loop_invariant import load_cannot_fail
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Container
@@ -43,12 +45,13 @@ class ConstantExtraction(TaskPass):
             return task
         written = summarise(task.body)[0].writes
         mover = _Mover(task, FullBefore(program, task), written)
-        body = mover.block(task.body, surely=mover.runs)
-        return task if body is task.body else replace(task, head=(*task.head, *mover.moved), body=body)
+        body = mover.rebuild_block(task.body)
+        return task.rebuilt(body, (*task.head, *mover.moved))
 
 
-class _Mover:
+class _Mover(Rebuilder):
     def __init__(self, task: Task, full: Container[Var], written: Collection[Var]) -> None:
+        super().__init__()
         self.full = full
         self.written = written
         self.moved: list[Eqn] = []
@@ -60,39 +63,41 @@ class _Mover:
         self.conditions = False
         """And it is one of the user's: no check moves in front of it."""
         self.shared = {v for e in task.head for v in e.outvars}
-        start, stop = task.start, task.stop
-        self.runs = isinstance(start, Literal) and isinstance(stop, Literal) and bool(start.value < stop.value)
+        self.surely = bool(trip_count(task.start, task.stop))
+        """The current place is executed."""
 
-    def block(self, block: Block, *, surely: bool) -> Block:
-        kept: list[Eqn] = []
+    def region(self, eqn: Eqn, number: int) -> Block:
+        """A block that may not be executed."""
+        surely, self.surely = self.surely, False
+        rebuilt = super().region(eqn, number)
+        self.surely = surely
+        return rebuilt
+
+    def visit(self, eqn: Eqn) -> None:
+        """Keeps an equation, or moves it to the head."""
+        if not eqn.blocks and self._moves(eqn):
+            self.moved.append(eqn)
+            self.shared.update(eqn.outvars)
+        else:
+            super().visit(eqn)
+
+    def _moves(self, eqn: Eqn) -> bool:
+        effects = eqn.primitive.effects
+        if not effects:
+            return self._is_shared(eqn.invars)
+        if eqn.primitive.name == "load" and eqn.invars[0] not in self.written:
+            if not is_global(eqn.invars[0]) or not self._is_shared(eqn.invars[1:]):
+                return False
+            sure = self.surely and (not self.checks or self.ranges.are_inside(eqn.invars[0], eqn.invars[1:]))
+            return sure or load_cannot_fail(eqn, self.full, self.ranges)
+        if Effect.CHECK not in effects:
+            return False
+        if self.surely and not self.conditions and self._is_shared(eqn.invars):
+            self.defined.update(dict.fromkeys(eqn.outvars, eqn))
+            return True
+        self.checks, self.conditions = True, self.conditions or eqn.primitive.name == "check"
+        return False
+
+    def _is_shared(self, atoms: tuple[Atom, ...]) -> bool:
         shared = self.shared
-        for eqn in block.eqns:
-            if eqn.blocks:
-                inner = tuple([self.block(b, surely=False) for b in eqn.blocks])
-                same = all(a is b for a, b in zip(inner, eqn.blocks, strict=True))
-                kept.append(eqn if same else replace(eqn, blocks=inner))
-                continue
-            effects = eqn.primitive.effects
-            moves = False
-            if not effects:
-                moves = all([a.__class__ is Literal or a in shared for a in eqn.invars])  # noqa: C419 - twice as fast
-            elif eqn.primitive.name == "load" and eqn.invars[0] not in self.written:
-                uniform = all(a.__class__ is Literal or a in shared for a in eqn.invars[1:])
-                movable = uniform and is_global(eqn.invars[0])
-                sure = surely and (not self.checks or in_range(eqn, self.ranges))
-                moves = movable and (sure or load_cannot_fail(eqn, self.full, self.ranges))
-            elif Effect.CHECK in effects:
-                uniform = all(a.__class__ is Literal or a in shared for a in eqn.invars)
-                moves = surely and uniform and not self.conditions
-                if moves:
-                    self.defined.update(dict.fromkeys(eqn.outvars, eqn))
-                else:
-                    self.checks, self.conditions = True, self.conditions or eqn.primitive.name == "check"
-            if moves:
-                self.moved.append(eqn)
-                shared.update(eqn.outvars)
-            else:
-                kept.append(eqn)
-        if len(kept) == len(block.eqns) and all(a is b for a, b in zip(kept, block.eqns, strict=True)):
-            return block
-        return Block(block.params, tuple(kept), block.results)
+        return all([a.__class__ is Literal or a in shared for a in atoms])  # noqa: C419 - twice as fast

@@ -11,7 +11,8 @@ Before:  buffer y: ref[f32,8]                 After:  range_for i in 0:i32 : 8:i
 Applies to buffers local to the program that no other task touches but fills before it, where the indices tell
 iterations apart: some components are the same in all accesses and injective (see `analysis/injectivity`); the others
 index the private array. An iteration first stores there what the buffer was filled with. The memory is never
-allocated; `promote_cells` makes values of the cell. Results, atomics and rows above `BYTES_LIMIT` stay.
+allocated; `mem2reg` makes values of the cell. Results, atomics and rows that exceed the private memory of an
+iteration (`Machine.private_bytes`: the stack of a step holds as much for each lane) stay.
 
 Measured with two of them a column, gone over up and down: 0.42 of the time for columns of 64 elements, 0.4 for 128,
 0.15 to 0.2 for 256 and 512.
@@ -23,25 +24,24 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.accesses import ATOMIC, TaskAccesses
-from qdtrace.analysis.injectivity import Injectivity
+from qdtrace.analysis.index.definite_stores import fill_of
+from qdtrace.analysis.index.injectivity import Injectivity
+from qdtrace.analysis.machine import CPU
 from qdtrace.ir.builder import Builder
-from qdtrace.ir.memory import indices_of
+from qdtrace.ir.memory import indices_of, values_of
 from qdtrace.ir.primitives import PRIMITIVES
-from qdtrace.ir.program import Block, Eqn, Program, Task, Var, literal, ref_type
+from qdtrace.ir.program import Eqn, Program, Task, Var, literal, ref_type
+from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.types import I32, RefType, Space
 from qdtrace.ir.walk import bound_in_block, task_refs, walk_eqns, walk_task
 from qdtrace.passes.base import Pass
-from qdtrace.passes.clear_buffers import fill_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from qdtrace.analysis.accesses import Access
-    from qdtrace.analysis.affine import Form, Term
+    from qdtrace.analysis.machine import Machine
     from qdtrace.ir.program import Atom, Literal
-
-BYTES_LIMIT = 4096
-"""Private memory of an iteration up to which arrays are made: the stack of a step holds as much for each lane."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ class Contract(Pass):
     """Buffers that live inside of iterations become cells."""
 
     name: ClassVar[str] = "contract"
+    machine: Machine = CPU
 
     def __call__(self, program: Program) -> Program:
         """The program with less memory; the same object when there is nothing to contract."""
@@ -70,7 +71,7 @@ class Contract(Pass):
         tasks = list(program.tasks)
         gone: set[Var] = set()
         for number, refs in wanted.items():
-            cells = _cells(tasks[number], refs)
+            cells = _cells(tasks[number], refs, self.machine.private_bytes)
             if cells:
                 tasks[number] = _with_cells(tasks[number], cells, first)
                 gone |= cells.keys()
@@ -85,22 +86,25 @@ class Contract(Pass):
         )
 
 
-def _without_stores(task: Task, gone: set[Var]) -> Task | None:
+class _Unfilled(Rebuilder):
+    """A task that only fills, without what is gone."""
+
+    def __init__(self, gone: Collection[Atom]) -> None:
+        super().__init__()
+        self._gone = gone
+
+    def visit(self, eqn: Eqn) -> None:
+        """Keeps what is left of an equation."""
+        made = self.rebuild_eqn(eqn)
+        goes = eqn.primitive.values is not None and eqn.invars[0] in self._gone
+        if not goes and (not eqn.blocks or any(block.eqns for block in made.blocks)):
+            self.append(made)
+
+
+def _without_stores(task: Task, gone: Collection[Atom]) -> Task | None:
     """A task that only fills, without what is gone; None when nothing is left."""
-
-    def without(block: Block) -> Block:
-        eqns: list[Eqn] = []
-        for eqn in block.eqns:
-            if eqn.blocks:
-                blocks = tuple([without(inner) for inner in eqn.blocks])
-                if any(inner.eqns for inner in blocks):
-                    eqns.append(replace(eqn, blocks=blocks))
-            elif not (eqn.primitive.effects and eqn.invars[0] in gone):
-                eqns.append(eqn)
-        return replace(block, eqns=tuple(eqns))
-
-    body = without(task.body)
-    return replace(task, body=body) if any(e.primitive.effects for e in walk_eqns(body)) else None
+    body = _Unfilled(gone).rebuild_block(task.body)
+    return task.rebuilt(body) if any(e.primitive.effects for e in walk_eqns(body)) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +115,7 @@ class _Cell:
     kept: tuple[int, ...]
 
 
-def _cells(task: Task, refs: Sequence[Var]) -> dict[Var, _Cell]:
+def _cells(task: Task, refs: Sequence[Var], private_bytes: int) -> dict[Var, _Cell]:
     accesses = TaskAccesses(task)
     injectivity = Injectivity(task, accesses.forms)
     first: dict[Var, Eqn] = {}
@@ -120,7 +124,7 @@ def _cells(task: Task, refs: Sequence[Var]) -> dict[Var, _Cell]:
             first.setdefault(eqn.invars[0], eqn)
     inner = {v for eqn in task.body.eqns for block in eqn.blocks for v in bound_in_block(block)}
     cells = [e.outvars[0] for e in walk_eqns(task.body) if e.primitive.name == "cell"]
-    room = BYTES_LIMIT - sum([ref_type(cell).nbytes for cell in cells])
+    room = private_bytes - sum([ref_type(cell).nbytes for cell in cells])
     found: dict[Var, _Cell] = {}
     for ref in refs:
         mine = accesses.by_ref.get(ref)
@@ -147,33 +151,37 @@ def _equal_components(accesses: Sequence[Access], ndim: int, inner: set[Var]) ->
     """
     head = accesses[0].forms
     equal = [d for d in range(ndim) if all(a.forms[d] == head[d] for a in accesses)]
-    return tuple([d for d in equal if not _uses(head[d], inner)])
+    return tuple([d for d in equal if inner.isdisjoint(head[d].variables())])
 
 
-def _uses(form: Form, variables: set[Var]) -> bool:
-    return any(_term_uses(term, variables) for term in form.terms)
+class _WithCells(Rebuilder):
+    """A task that accesses cells in the place of buffers."""
 
+    def __init__(self, cells: Mapping[Var, _Cell]) -> None:
+        super().__init__()
+        self._cells = cells
 
-def _term_uses(term: Term, variables: set[Var]) -> bool:
-    if isinstance(term, Var):
-        return term in variables
-    if isinstance(term.key, Var):
-        return term.key in variables
-    return any(_term_uses(t, variables) for t, _ in term.key[0])
+    def visit(self, eqn: Eqn) -> None:
+        """Appends the equation, or the same access to a cell."""
+        cell = self._cells.get(eqn.invars[0]) if eqn.primitive.values is not None else None  # type: ignore[call-overload]
+        if cell is None:
+            super().visit(eqn)
+            return
+        indices = indices_of(eqn)
+        self.append(eqn.rebuilt((cell.var, *values_of(eqn), *[indices[d] for d in cell.kept])))
 
 
 def _with_cells(task: Task, cells: Mapping[Var, _Cell], first: Mapping[Var, Literal]) -> Task:
     builder = Builder()
     builder.loc = task.loc
-    allocate = PRIMITIVES["cell"]
-    made: list[Eqn] = []
+    for cell in cells.values():
+        params = {"dtype": cell.var.dtype, "shape": ref_type(cell.var).shape}
+        builder.append(Eqn(PRIMITIVES["cell"], (), (cell.var,), params, (), task.loc))
     for ref, cell in cells.items():
-        kind = ref_type(cell.var)
-        made.append(Eqn(allocate, (), (cell.var,), {"dtype": kind.dtype, "shape": kind.shape}, (), task.loc))
         if ref in first:
-            _fill(builder, cell.var, first[ref], kind.shape, [])
-    body = _rewrite(task.body, cells)
-    return replace(task, body=replace(body, eqns=(*made, *builder.current.eqns, *body.eqns)))
+            _fill(builder, cell.var, first[ref], ref_type(cell.var).shape, [])
+    body = _WithCells(cells).rebuild_block(task.body)
+    return task.rebuilt(body.rebuilt((*builder.current.eqns, *body.eqns)))
 
 
 def _fill(builder: Builder, cell: Var, value: Literal, shape: tuple[int, ...], at: list[Atom]) -> None:
@@ -186,22 +194,3 @@ def _fill(builder: Builder, cell: Var, value: Literal, shape: tuple[int, ...], a
         _fill(builder, cell, value, shape, [*at, index])
     bounds = [literal(n, I32.dtype) for n in (0, shape[len(at)], 1)]
     builder.emit("for", *bounds, blocks=[block.close()])
-
-
-def _rewrite(block: Block, cells: Mapping[Var, _Cell]) -> Block:
-    eqns: list[Eqn] = []
-    for eqn in block.eqns:
-        if eqn.blocks:
-            blocks = tuple([_rewrite(inner, cells) for inner in eqn.blocks])
-            same = all(a is b for a, b in zip(blocks, eqn.blocks, strict=True))
-            eqns.append(eqn if same else replace(eqn, blocks=blocks))
-            continue
-        ref = eqn.invars[0] if eqn.primitive.effects and eqn.invars else None
-        cell = cells.get(ref) if isinstance(ref, Var) else None
-        if cell is None:
-            eqns.append(eqn)
-            continue
-        indices = indices_of(eqn)
-        values = eqn.invars[1 : len(eqn.invars) - len(indices)]
-        eqns.append(replace(eqn, invars=(cell.var, *values, *(indices[d] for d in cell.kept))))
-    return block if all(a is b for a, b in zip(eqns, block.eqns, strict=True)) else replace(block, eqns=tuple(eqns))

@@ -17,16 +17,18 @@ becomes an `accum`. Linear in the size of the program. Never drops a parameter: 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar
 
+from qdtrace.ir.carries import carried_params, carries_of, carry_of, control_of, with_carries
 from qdtrace.ir.primitives import ACCUM_OPS, PRIMITIVES, WRITES, Effect
-from qdtrace.ir.program import Atom, Block, Eqn, Program, Task, Var
+from qdtrace.ir.program import Atom, Eqn, Program, Task, Var
+from qdtrace.ir.rebuild import Rebuilder
+from qdtrace.ir.walk import blocks_of, walk_nested
 from qdtrace.passes.base import Pass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_Item = TypeVar("_Item", Var, Atom)
 _ACCUM = PRIMITIVES["accum"]
 
 
@@ -39,19 +41,12 @@ class DeadCode(Pass):
     def __call__(self, program: Program) -> Program:
         """The program without dead code."""
         marks = _Marks(program)
-        changed = False
-        tasks: list[Task] = []
-        for task in program.tasks:
-            swept = marks.sweep_task(task)
-            changed = changed or swept is not task
-            if swept is not None:
-                tasks.append(swept)
-        live = marks.live
-        buffers = tuple([b for b in program.buffers if b in live])
-        if not changed and len(buffers) == len(program.buffers):
-            return program
-        initial = {v: value for v, value in program.initial.items() if v in live}
-        return replace(program, tasks=tuple(tasks), buffers=buffers, initial=initial)
+        swept = program.map_tasks(_Sweeper(marks).swept)
+        buffers = tuple([b for b in program.buffers if b in marks.live])
+        if len(buffers) == len(program.buffers):
+            return swept
+        initial = {v: value for v, value in program.initial.items() if v in marks.live}
+        return replace(swept, buffers=buffers, initial=initial)
 
 
 class _Marks:
@@ -67,38 +62,27 @@ class _Marks:
         self.live_tasks: set[Task] = set()
         self.checks: list[Eqn] = []
         for task in program.tasks:
-            for eqn in task.head:
-                if Effect.CHECK in eqn.primitive.effects:
-                    self.checks.append(eqn)
-                    self.parent[eqn] = task
-                for k, var in enumerate(eqn.outvars):
-                    self.origin[var] = eqn, k
-                for block in eqn.blocks:
-                    self._enter(block, eqn)
-            self._enter(task.body, task)
+            for block in blocks_of(task):
+                for eqn, around in walk_nested(block):
+                    self._enter(eqn, around[-1] if around else task)
         self._mark(program.results)
         for eqn in self.checks:
             self._mark_eqn(eqn)
         while self.pending:
             self._spread(self.pending.pop())
 
-    def _enter(self, block: Block, parent: Eqn | Task) -> None:
-        origin, parents = self.origin, self.parent
-        for eqn in block.eqns:
-            parents[eqn] = parent
-            for k, var in enumerate(eqn.outvars):
-                origin[var] = eqn, k
-            if eqn.blocks:
-                first = 1 if eqn.primitive.name == "for" else 0
-                for inner in eqn.blocks:
-                    for k, var in enumerate(inner.params[first:]):
-                        origin[var] = eqn, k
-                    self._enter(inner, eqn)
-            elif eqn.primitive.effects:
-                if not WRITES.isdisjoint(eqn.primitive.effects):
-                    self.writers.setdefault(eqn.invars[0], []).append(eqn)
-                elif Effect.CHECK in eqn.primitive.effects:
-                    self.checks.append(eqn)
+    def _enter(self, eqn: Eqn, parent: Eqn | Task) -> None:
+        self.parent[eqn] = parent
+        for k, var in enumerate(eqn.outvars):
+            self.origin[var] = eqn, k
+        if eqn.primitive.loops:
+            for inner in eqn.blocks:
+                for k, var in enumerate(carried_params(eqn, inner)):
+                    self.origin[var] = eqn, k
+        elif not WRITES.isdisjoint(eqn.primitive.effects):
+            self.writers.setdefault(eqn.invars[0], []).append(eqn)
+        elif Effect.CHECK in eqn.primitive.effects:
+            self.checks.append(eqn)
 
     def _mark(self, atoms: Iterable[Atom]) -> None:
         live = self.live
@@ -112,14 +96,10 @@ class _Marks:
             eqn, k = found
             self._mark_eqn(eqn)
             if eqn.blocks:
-                name = eqn.primitive.name
-                self._mark((eqn.outvars[k],))
-                if name == "if":
-                    self._mark([b.results[k] for b in eqn.blocks])
-                elif name == "for":
-                    self._mark((eqn.blocks[0].results[k], eqn.invars[3 + k]))
-                else:
-                    self._mark((eqn.blocks[1].results[k], eqn.invars[k]))
+                carry = carry_of(eqn, k)
+                self._mark((carry.outvar, *carry.results))
+                if carry.initial is not None:
+                    self._mark((carry.initial,))
         for eqn in self.writers.get(var, ()):
             self._mark_eqn(eqn)
 
@@ -132,79 +112,33 @@ class _Marks:
                 self._mark((node.start, node.stop))
                 return
             self.live_eqns.add(node)
-            name = node.primitive.name
-            if name == "for":
-                self._mark(node.invars[:3])
-            elif name == "while":
+            self._mark(control_of(node) if node.blocks else node.invars)
+            if node.primitive.name == "while":
                 self._mark(node.blocks[0].results)
-            else:
-                self._mark(node.invars)
             node = self.parent.get(node)
 
-    def sweep_task(self, task: Task) -> Task | None:
+
+class _Sweeper(Rebuilder):
+    """Rebuilds tasks from what is marked."""
+
+    def __init__(self, marks: _Marks) -> None:
+        super().__init__()
+        self._marks = marks
+
+    def swept(self, task: Task) -> Task | None:
         """The task without dead code; None when all of it is dead."""
-        if task not in self.live_tasks:
-            return None
-        head = self._sweep_eqns(task.head)
-        body = self._sweep_block(task.body)
-        if head is task.head and body is task.body:
-            return task
-        return replace(task, head=head, body=body)
+        return self.rebuild_task(task) if task in self._marks.live_tasks else None
 
-    def _sweep_block(
-        self, block: Block, results: tuple[Atom, ...] | None = None, params: tuple[Var, ...] | None = None
-    ) -> Block:
-        results = block.results if results is None or len(results) == len(block.results) else results
-        params = block.params if params is None or len(params) == len(block.params) else params
-        eqns = self._sweep_eqns(block.eqns)
-        if eqns is block.eqns and results is block.results and params is block.params:
-            return block
-        return Block(params, eqns, results)
-
-    def _sweep_eqns(self, eqns: tuple[Eqn, ...]) -> tuple[Eqn, ...]:
-        live = self.live_eqns
-        changed = False
-        kept: list[Eqn] = []
-        for eqn in eqns:
-            if eqn not in live:
-                changed = True
-                continue
-            swept = eqn
-            if eqn.blocks:
-                swept = self._sweep_structured(eqn)
-            elif eqn.primitive.name == "atomic" and eqn.outvars[0] not in self.live:
-                swept = _without_old_value(eqn)
-            changed = changed or swept is not eqn
-            kept.append(swept)
-        return tuple(kept) if changed else eqns
-
-    def _sweep_structured(self, eqn: Eqn) -> Eqn:
-        live = self.live
-        keep = [v in live for v in eqn.outvars]
-        name = eqn.primitive.name
-        outvars = eqn.outvars if all(keep) else _where(keep, eqn.outvars)
-        if name == "if":
-            blocks = tuple([self._sweep_block(b, _where(keep, b.results)) for b in eqn.blocks])
-            invars = eqn.invars
-        elif name == "for":
-            (body,) = eqn.blocks
-            params = (body.params[0], *_where(keep, body.params[1:]))
-            blocks = (self._sweep_block(body, _where(keep, body.results), params),)
-            invars = (*eqn.invars[:3], *_where(keep, eqn.invars[3:]))
-        else:
-            test, body = eqn.blocks
-            blocks = (
-                self._sweep_block(test, None, _where(keep, test.params)),
-                self._sweep_block(body, _where(keep, body.results), _where(keep, body.params)),
-            )
-            invars = _where(keep, eqn.invars)
-        if outvars is eqn.outvars and all(a is b for a, b in zip(blocks, eqn.blocks, strict=True)):
-            return eqn
-        return Eqn(eqn.primitive, invars, outvars, eqn.params, blocks, eqn.loc)
-
-
-def _where(keep: list[bool], items: tuple[_Item, ...]) -> tuple[_Item, ...]:
-    return tuple([item for item, kept in zip(items, keep, strict=True) if kept])
+    def visit(self, eqn: Eqn) -> None:
+        """Appends what is live of an equation."""
+        marks = self._marks
+        if eqn not in marks.live_eqns:
+            return
+        if eqn.blocks:
+            eqn = with_carries(self.rebuild_eqn(eqn), [c for c in carries_of(eqn) if c.outvar in marks.live])
+        elif eqn.primitive.name == "atomic" and eqn.outvars[0] not in marks.live:
+            eqn = _without_old_value(eqn)
+        self.append(eqn)
 
 
 def _without_old_value(eqn: Eqn) -> Eqn:

@@ -6,11 +6,11 @@ Before:  store b 0.0:f32 i                After:  if p
          else                                       store b w i
            store b w i
 
-A backward data-flow over the structured blocks, with places of `analysis/places`. The rules:
+A backward data-flow over the structured blocks, with locations of `analysis/alias`. The rules:
 
-- `overwritten`: on every way from the store the iteration stores the place again, and reads it before on none. A store
-  before an `if` is dead when both sides store; one before a loop only when the loop surely runs.
-- `gone`: on no way the place is read. Private memory is gone at the end of its block. A buffer is gone at the end of
+- `overwritten`: on every way from the store the iteration stores the location again, and reads it before on none. A
+  store before an `if` is dead when both sides store; one before a loop only when the loop surely runs.
+- `gone`: on no way the location is read. Private memory is gone at the end of its block. A buffer is gone at the end of
   the task when it is no result, no later task reads it and no other iteration of this one can.
 
 Accumulations go by the same rules, where no other iteration touches the element. A store stays when what it touches
@@ -24,23 +24,24 @@ Never removes an atomic. Never moves anything. Linear in the size of the task ti
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from qdtrace.analysis.affine import AffineForms
-from qdtrace.analysis.effects import PURE, Access, access_of
-from qdtrace.analysis.place_table import LIMIT, SCAN, PlaceTable
-from qdtrace.analysis.places import Place, Places, References, levels_of, places_in
-from qdtrace.analysis.stored import filled_by
-from qdtrace.analysis.work import trip_count
+from qdtrace.analysis.alias import AliasAnalysis, MemoryLocation, References, levels_of, locations_in
+from qdtrace.analysis.effects import PURE, ModRef, mod_ref_of
+from qdtrace.analysis.index.affine import AffineForms
+from qdtrace.analysis.index.definite_stores import filled_by
+from qdtrace.analysis.index.trips import surely_runs
+from qdtrace.analysis.location_table import LIMIT, SCAN, LocationTable
 from qdtrace.ir.memory import READERS
 from qdtrace.ir.primitives import Effect
 from qdtrace.ir.program import Block, Eqn, Program, Task, Var, is_local
+from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.walk import walk_task
 from qdtrace.passes.base import Pass
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
 _LOOKS = frozenset({Effect.READ, Effect.ACCUM})
 
@@ -82,10 +83,7 @@ def without_dead_stores(
         if note is not None:
             note(task, Borders(set(live), after, dropped))
         tasks.append(swept)
-    tasks.reverse()
-    if all(a is b for a, b in zip(tasks, program.tasks, strict=True)):
-        return program
-    return replace(program, tasks=tuple(tasks))
+    return program.rebuilt(tasks[::-1])
 
 
 def reads_of(task: Task) -> set[Var]:
@@ -94,8 +92,8 @@ def reads_of(task: Task) -> set[Var]:
 
 
 def _swept(task: Task, live: Collection[Var]) -> tuple[Task, list[Eqn]]:
-    access: dict[Eqn, Access] = {}
-    touched = access_of(task.body.eqns, access)
+    access: dict[Eqn, ModRef] = {}
+    touched = mod_ref_of(task.body.eqns, access)
     if not touched.writes:
         return task, []
     forms = AffineForms(task, flips=True)
@@ -108,10 +106,9 @@ def _swept(task: Task, live: Collection[Var]) -> tuple[Task, list[Eqn]]:
     # Nothing to find where nothing is touched twice.
     if not gone and all(len(references.accesses[ref]) < 2 for ref in touched.writes & references.tracked):
         return task, []
-    sweeper = _Sweeper(Places(forms), references, access, levels_of(task))
+    sweeper = _Sweeper(AliasAnalysis(forms), references, access, levels_of(task))
     sweeper.futures.update({ref: _Future(gone=True) for ref in gone})
-    body = sweeper.block(task.body, 1)
-    return (task if body is task.body else replace(task, body=body)), sweeper.dropped
+    return task.rebuilt(sweeper.rebuild_block(task.body)), sweeper.dropped
 
 
 class _Future:
@@ -120,163 +117,164 @@ class _Future:
     def __init__(self, *, gone: bool) -> None:
         self.gone = gone
         """True: nothing reads an element, but for those listed. False: those listed are overwritten before any read."""
-        self.listed: PlaceTable[None] = PlaceTable()
+        self.listed: LocationTable[None] = LocationTable()
 
     def copy(self) -> _Future:
         made = _Future(gone=self.gone)
         made.listed = self.listed.copy()
         return made
 
-    def is_dead(self, place: Place, places: Places) -> bool:
-        return not self.listed.meeting(place, places) if self.gone else place in self.listed
+    def is_dead(self, location: MemoryLocation, aliases: AliasAnalysis) -> bool:
+        return not self.listed.meeting(location, aliases) if self.gone else location in self.listed
 
-    def read(self, place: Place, places: Places) -> None:
+    def read(self, location: MemoryLocation, aliases: AliasAnalysis) -> None:
         if not self.gone:
-            self.listed.forget(place, places)
+            self.listed.forget(location, aliases)
         elif self.listed.count < LIMIT:
-            self.listed.put(place, None)
+            self.listed.put(location, None)
         else:
             self.give_up()
 
-    def write(self, place: Place) -> None:
+    def write(self, location: MemoryLocation) -> None:
         if self.gone:
-            self.listed.remove(place)
+            self.listed.remove(location)
         else:
-            self.listed.put(place, None)
+            self.listed.put(location, None)
 
     def give_up(self) -> None:
         """Everything may be read."""
         self.gone = False
-        self.listed = PlaceTable()
+        self.listed = LocationTable()
 
-    def either(self, other: _Future, places: Places) -> _Future:
+    def either(self, other: _Future, aliases: AliasAnalysis) -> _Future:
         """What holds whichever of the two comes."""
         if self.gone and other.gone:
             made = self.copy()
-            for place, _ in other.listed:
-                made.read(place, places)
+            for location, _ in other.listed:
+                made.read(location, aliases)
             return made
         if self.gone:
-            return other.either(self, places)
+            return other.either(self, aliases)
         made = _Future(gone=False)
-        for place, _ in self.listed:
-            if other.is_dead(place, places):
-                made.listed.put(place, None)
+        for location, _ in self.listed:
+            if other.is_dead(location, aliases):
+                made.listed.put(location, None)
         return made
 
 
-class _Sweeper:
+class _Sweeper(Rebuilder):
     """Walks a task from its end to its start."""
 
     def __init__(
-        self, places: Places, references: References, access: dict[Eqn, Access], levels: dict[Var, int]
+        self, aliases: AliasAnalysis, references: References, access: dict[Eqn, ModRef], levels: dict[Var, int]
     ) -> None:
-        self.places = places
+        super().__init__()
+        self.aliases = aliases
         self.references = references
         self.access = access
         self.levels = levels
+        self.level = 1
+        """Blocks around the current place."""
         self.futures: dict[Var, _Future] = {}
         """A reference without an entry may be read completely."""
         self.dropped: list[Eqn] = []
 
-    def block(self, block: Block, level: int) -> Block:
-        for eqn in block.eqns:
+    def rebuild_eqns(self, eqns: Sequence[Eqn]) -> tuple[Eqn, ...]:
+        """The equations that stay, looked at from the last to the first."""
+        for eqn in eqns:
             if eqn.primitive.name == "cell":
                 self.futures[eqn.outvars[0]] = _Future(gone=True)
-        out: list[Eqn] = []
-        for eqn in reversed(block.eqns):
-            if eqn.blocks:
-                out.append(self._if(eqn, level) if eqn.primitive.name == "if" else self._loop(eqn, level))
-            elif eqn.primitive.effects and eqn.invars and eqn.invars[0] in self.references.tracked:
-                if self._stays(eqn):
-                    out.append(eqn)
-                else:
-                    self.dropped.append(eqn)
-            else:
-                out.append(eqn)
-        out.reverse()
-        if len(out) == len(block.eqns) and all(a is b for a, b in zip(out, block.eqns, strict=True)):
-            return block
-        return Block(block.params, tuple(out), block.results)
+        return super().rebuild_eqns(eqns[::-1])[::-1]
+
+    def visit(self, eqn: Eqn) -> None:
+        """Appends an equation that stays."""
+        is_access = eqn.primitive.values is not None and eqn.invars[0] in self.references.tracked
+        if is_access and not self._stays(eqn):
+            self.dropped.append(eqn)
+        else:
+            super().visit(eqn)
 
     def _stays(self, eqn: Eqn) -> bool:
-        place = self.places.of(eqn)
-        future = self.futures.get(place.ref)
+        location = self.aliases.of(eqn)
+        future = self.futures.get(location.ref)
         if future is None:
-            future = self.futures[place.ref] = _Future(gone=False)
+            future = self.futures[location.ref] = _Future(gone=False)
         name = eqn.primitive.name
-        if name in ("store", "accum") and future.is_dead(place, self.places):
+        if name in ("store", "accum") and future.is_dead(location, self.aliases):
             return False
         if name == "store":
-            future.write(place)
+            future.write(location)
         else:
-            future.read(place, self.places)
+            future.read(location, self.aliases)
         return True
 
     # Regions.
 
-    def _touched(self, eqn: Eqn) -> list[Var]:
+    def rebuild_eqn(self, eqn: Eqn) -> Eqn:
+        """An equation that stays, with its blocks rebuilt; the last one first."""
+        if not eqn.blocks:
+            return eqn
         access = self.access.get(eqn, PURE)
-        return list(self.references.tracked & (access.reads | access.writes))
+        touched = list(self.references.tracked & (access.reads | access.writes))
+        return self._if(eqn, touched) if eqn.primitive.name == "if" else self._loop(eqn, touched)
+
+    def region(self, eqn: Eqn, number: int) -> Block:
+        """A block, whose level is one higher."""
+        self.level += 1
+        rebuilt = super().region(eqn, number)
+        self.level -= 1
+        return rebuilt
 
     def _taken(self, refs: Iterable[Var]) -> dict[Var, _Future]:
         """The futures of the references, which have none then."""
         return {ref: self.futures.pop(ref, None) or _Future(gone=False) for ref in refs}
 
-    def _set(self, futures: dict[Var, _Future]) -> None:
-        self.futures.update({ref: future.copy() for ref, future in futures.items()})
-
-    def _if(self, eqn: Eqn, level: int) -> Eqn:
-        touched = self._touched(eqn)
+    def _if(self, eqn: Eqn, touched: list[Var]) -> Eqn:
         after = self._taken(touched)
         blocks: list[Block] = []
         before: list[dict[Var, _Future]] = []
-        for block in eqn.blocks:
-            self._set(after)
-            blocks.append(self.block(block, level + 1))
+        for number in range(len(eqn.blocks)):
+            self.futures.update({ref: future.copy() for ref, future in after.items()})
+            blocks.append(self.region(eqn, number))
             before.append(self._taken(touched))
-        self.futures.update({ref: before[0][ref].either(before[1][ref], self.places) for ref in touched})
-        same = all(a is b for a, b in zip(blocks, eqn.blocks, strict=True))
-        return eqn if same else replace(eqn, blocks=tuple(blocks))
+        self.futures.update({ref: before[0][ref].either(before[1][ref], self.aliases) for ref in touched})
+        return eqn.rebuilt(blocks=tuple(blocks))
 
-    def _loop(self, eqn: Eqn, level: int) -> Eqn:
-        touched = self._touched(eqn)
+    def _loop(self, eqn: Eqn, touched: list[Var]) -> Eqn:
         after = self._taken(touched)
-        reads = places_in(self.places, eqn.blocks, READERS)
-        self._set({ref: self._around(after[ref], reads.get(ref, []), level) for ref in touched})
-        body = self.block(eqn.blocks[-1], level + 1)
-        entered = self._outside(self._taken(touched), level)
-        surely = eqn.primitive.name == "for" and bool(trip_count(*eqn.invars[:3]))
+        reads = locations_in(self.aliases, eqn, READERS)
+        self.futures.update({ref: self._around(after[ref], reads.get(ref, [])) for ref in touched})
+        blocks = (self.region(eqn, len(eqn.blocks) - 1),)
+        entered = self._outside(self._taken(touched))
+        surely = eqn.primitive.name == "for" and surely_runs(eqn)
         if not surely:
-            entered = {ref: future.either(after[ref], self.places) for ref, future in entered.items()}
+            entered = {ref: future.either(after[ref], self.aliases) for ref, future in entered.items()}
         self.futures.update(entered)
-        blocks = (body,)
         if eqn.primitive.name == "while":
-            blocks = (self.block(eqn.blocks[0], level + 1), body)
-            self.futures.update(self._outside(self._taken(touched), level))
-        same = all(a is b for a, b in zip(blocks, eqn.blocks, strict=True))
-        return eqn if same else replace(eqn, blocks=blocks)
+            blocks = (self.region(eqn, 0), *blocks)
+            self.futures.update(self._outside(self._taken(touched)))
+        return eqn.rebuilt(blocks=blocks)
 
-    def _around(self, after: _Future, reads: list[Place], level: int) -> _Future:
+    def _around(self, after: _Future, reads: list[MemoryLocation]) -> _Future:
         """What comes after the body of a loop: any number of iterations more, and then what comes after the loop."""
         made = after.copy()
-        varies = made.gone and any(self._is_inside(place, level) for place in reads)
+        varies = made.gone and any(self._is_inside(location) for location in reads)
         if varies or len(reads) > SCAN:
             made.give_up()
         else:
-            for place in reads:
-                made.read(place, self.places)
+            for location in reads:
+                made.read(location, self.aliases)
         return made
 
-    def _outside(self, futures: dict[Var, _Future], level: int) -> dict[Var, _Future]:
-        """The futures without places that only the loop knows."""
+    def _outside(self, futures: dict[Var, _Future]) -> dict[Var, _Future]:
+        """The futures without locations that only the loop knows."""
         for future in futures.values():
-            inside = [p for p, _ in future.listed if self._is_inside(p, level)]
+            inside = [p for p, _ in future.listed if self._is_inside(p)]
             if inside and future.gone:
                 future.give_up()
-            for place in inside:
-                future.listed.remove(place)
+            for location in inside:
+                future.listed.remove(location)
         return futures
 
-    def _is_inside(self, place: Place, level: int) -> bool:
-        return any(self.levels.get(var, 0) > level for var in place.variables())
+    def _is_inside(self, location: MemoryLocation) -> bool:
+        return any(self.levels.get(var, 0) > self.level for var in location.variables())

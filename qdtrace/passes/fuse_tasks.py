@@ -19,15 +19,17 @@ Moves no value into registers: `contract` and `memory` do that. Work per task is
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from itertools import count, zip_longest
+from itertools import count
 from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.accesses import ATOMIC, READ, WRITE, TaskAccesses
-from qdtrace.analysis.fills import fill_of
-from qdtrace.analysis.heads import HeadNumbers
-from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var
-from qdtrace.ir.walk import substitute_atom, substitute_block, substitute_eqn, task_refs
+from qdtrace.analysis.machine import CPU
+from qdtrace.analysis.value_numbering import ValueNumbering
+from qdtrace.ir.program import Atom, Block, Literal, Program, Task, Var
+from qdtrace.ir.rebuild import Copier, Rebuilder
+from qdtrace.ir.walk import task_refs
 from qdtrace.passes.base import Pass
+from qdtrace.passes.fills import flat_fill
 from qdtrace.passes.fusion_cost import judge
 from qdtrace.passes.fusion_decisions import Decision
 from qdtrace.passes.fusion_groups import Bounds, Group, Prepared, head_conflict, may_join
@@ -35,8 +37,9 @@ from qdtrace.passes.fusion_groups import Bounds, Group, Prepared, head_conflict,
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from qdtrace.analysis.fills import Fill
-    from qdtrace.ir.program import Loc
+    from qdtrace.analysis.machine import Machine
+    from qdtrace.errors import Loc
+    from qdtrace.passes.fills import Fill
 
 ROUNDS = 3
 """A group that was made in one round may join another in the next."""
@@ -54,6 +57,7 @@ class FuseTasks(Pass):
     read_after_write: bool = True
     """Also where an iteration reads what it wrote itself."""
     on_decision: Callable[[Decision], None] | None = None
+    machine: Machine = CPU
 
     def __call__(self, program: Program) -> Program:
         """The program with tasks joined; the same object when none was."""
@@ -88,7 +92,7 @@ class _Scheduler:
     def __init__(self, options: FuseTasks, program: Program) -> None:
         self.options = options
         self.program = program
-        self.heads = HeadNumbers()
+        self.heads = ValueNumbering()
         self.groups: list[Group] = []
         self.refs: dict[Var, _RefState] = {}
         self.newest: dict[Bounds, Group] = {}
@@ -114,15 +118,12 @@ class _Scheduler:
             self.release(ref)
         self.groups.sort(key=lambda g: g.order)
         used: set[Var] = set()
-        tasks = tuple([_joined(g, used) for g in self.groups])
-        if all(a is b for a, b in zip_longest(tasks, self.program.tasks)):
-            return self.program
-        return replace(self.program, tasks=tasks)
+        return self.program.rebuilt([_joined(g, used) for g in self.groups])
 
     # ------------------------------------------------------------------ tasks
     def add(self, task: Task) -> None:
         """Takes the next task of the program."""
-        fill = fill_of(task)
+        fill = flat_fill(task)
         if fill is not None and task.hints.get("fuse") is not False and fill.ref in self.fillable:
             self.fillable.discard(fill.ref)
             self.fills[fill.ref] = fill
@@ -141,18 +142,17 @@ class _Scheduler:
     def prepare(self, task: Task) -> Prepared:
         """The task over the index and the heads of its class."""
         head, env = self.heads.shared(task)
-        start, stop = substitute_atom(task.start, env), substitute_atom(task.stop, env)
+        renamed = Rebuilder(env)
+        start, stop = renamed.atoms((task.start, task.stop))
         bounds: Bounds | None = None
+        index = task.index
         if task.kind == "serial":
             bounds = None if task.hints.get("fuse") is False else ("serial",)
         elif task.hints.get("fuse") is not False and task.index is not None:
             hints = tuple(sorted((k, repr(v)) for k, v in task.hints.items() if k != "fuse"))
             bounds = ("range", task.index.dtype, _bound_key(start), _bound_key(stop), hints)
-            env[task.index] = self.indices.setdefault(bounds, task.index)
-        index = substitute_atom(task.index, env) if task.index is not None else None
-        shared = replace(
-            task, index=index, start=start, stop=stop, head=head, body=substitute_block(task.body, env)
-        )
+            index = env[task.index] = self.indices.setdefault(bounds, task.index)
+        shared = task.rebuilt(renamed.rebuild_block(task.body), head, start, stop, index)
         return Prepared(task, shared, bounds, TaskAccesses(shared))
 
     def with_fill(self, ref: Var, prepared: Prepared) -> Prepared:
@@ -171,8 +171,7 @@ class _Scheduler:
             self.note(fill.task.name, prepared.name, verdict.legal, verdict.reason, locs)
             if verdict.legal:
                 del self.held[ref]
-                body = Block((), (*eqns, *task.body.eqns))
-                joined = replace(task, body=body)
+                joined = task.rebuilt(Block((), (*eqns, *task.body.eqns)))
                 return Prepared(joined, joined, prepared.bounds, TaskAccesses(joined))
         self.release(ref)
         return prepared
@@ -267,7 +266,7 @@ class _Scheduler:
         if not verdict.legal:
             self.note(name, task.name, False, verdict.reason, (*locs, *verdict.locs))
             return False
-        gain = judge(group, task, self.is_dead_after)
+        gain = judge(group, task, self.is_dead_after, self.options.machine)
         pays = gain.pays or self.options.mode == "aggressive"
         self.note(name, task.name, pays, f"{verdict.reason}; {gain.reason}", locs)
         if pays:
@@ -293,37 +292,14 @@ def _bound_key(atom: Atom) -> object:
 
 
 def _joined(group: Group, used: set[Var]) -> Task:
-    """The task of a group. Variables that several groups share are renamed in all but one."""
-    if len(group.members) == 1:
-        task = group.members[0].original
-        mine = [v for v in (task.index, *(v for e in task.head for v in e.outvars)) if v is not None]
-        if used.isdisjoint(mine):
-            used.update(mine)
-            return task
-        return _renamed(task, used)
-    first = group.members[0].task
-    eqns: list[Eqn] = [eqn for member in group.members for eqn in member.task.body.eqns]
-    task = replace(first, head=tuple(group.head), body=Block((), tuple(eqns)), name=group.name)
-    return _renamed(task, used)
-
-
-def _renamed(task: Task, used: set[Var]) -> Task:
-    mine = [v for v in (task.index, *(v for e in task.head for v in e.outvars)) if v is not None]
-    env: dict[Var, Atom] = {v: Var(v.type, v.hint) for v in mine if v in used}
-    used.update(mine)
-    if not env:
-        return task
-    head: list[Eqn] = []
-    for eqn in task.head:
-        renamed = substitute_eqn(eqn, env)
-        outvars = tuple([env.get(v, v) for v in eqn.outvars])
-        head.append(replace(renamed, outvars=outvars) if any(v in env for v in eqn.outvars) else renamed)
-    index = env.get(task.index, task.index) if task.index is not None else None
-    return replace(
-        task,
-        index=index,
-        start=substitute_atom(task.start, env),
-        stop=substitute_atom(task.stop, env),
-        head=tuple(head),
-        body=substitute_block(task.body, env),
-    )
+    """The task of a group. Where groups share variables, all but one are copies with variables of their own."""
+    first = group.members[0]
+    task = first.original
+    if len(group.members) > 1:
+        eqns = tuple([eqn for member in group.members for eqn in member.task.body.eqns])
+        task = replace(first.task, head=tuple(group.head), body=Block((), eqns), name=group.name)
+    mine = {v for v in (task.index, *(v for e in task.head for v in e.outvars)) if v is not None}
+    if not used.isdisjoint(mine):
+        return Copier().rebuild_task(task)
+    used |= mine
+    return task

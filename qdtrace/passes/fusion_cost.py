@@ -13,19 +13,10 @@ from qdtrace.analysis.accesses import READ, WRITE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from qdtrace.analysis.affine import Form
+    from qdtrace.analysis.index.affine import Form
+    from qdtrace.analysis.machine import Machine
     from qdtrace.ir.program import Var
     from qdtrace.passes.fusion_groups import Group, Prepared
-
-LIVE_LIMIT = 48
-"""Scalars alive at once. A vector unit has 16 or 32 registers; a few dozen spills cost less than a pass over memory."""
-SMALL_OPERATIONS = 1 << 18
-"""Operations of a task (all iterations) that take about as long as starting one on several threads."""
-CODE_LIMIT = 512
-"""Operations of the code of a body that is made by joining. A body of this size moves little memory for its work, and
-the time to compile it grows faster than its size."""
-DRAG = 4
-"""Work without loops may join a loop that lanes leave apart when it is below one part in this of the loop's work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,25 +35,25 @@ def _stream(form: Form) -> object:
     return form.key[0]
 
 
-def judge(group: Group, task: Prepared, is_dead_after: Callable[[Var], bool]) -> Gain:
+def judge(group: Group, task: Prepared, is_dead_after: Callable[[Var], bool], machine: Machine) -> Gain:
     """Whether the task should join; `is_dead_after(ref)`: nobody else needs what the group and the task store there."""
     saved, places = _saved(group, task)
     live = max(group.live, task.live + places)
-    if group.size + task.size > CODE_LIMIT:
+    if group.size + task.size > machine.joined_cost:
         why = f"saves {saved} bytes an iteration, but bodies of {group.size} and {task.size} operations are long enough"
         return Gain(saved, places, False, why)
-    if saved and live > LIVE_LIMIT and live > max(group.live, task.live):
+    if saved and live > machine.live_values and live > max(group.live, task.live):
         return Gain(saved, places, False, f"saves {saved} bytes an iteration, but {live} values would be alive at once")
     if group.open_loop and task.open_loop:
         return Gain(saved, places, False, "both have loops that lanes leave at different times")
     if group.open_loop != task.open_loop:
-        why = _drag(group, task, is_dead_after)
+        why = _drag(group, task, is_dead_after, machine)
         if why:
             return Gain(saved, places, False, why)
     if saved:
         return Gain(saved, places, True, f"saves {saved} bytes an iteration")
-    span = task.accesses.span
-    if span is not None and (span[1] - span[0] + 1) * max(group.operations, task.operations) <= SMALL_OPERATIONS:
+    iterations = task.accesses.iterations
+    if iterations is not None and iterations.count * max(group.operations, task.operations) <= machine.launch_cost:
         return Gain(0, 0, True, "both are small: saves a launch")
     return Gain(0, 0, False, "they share no element: joining would only save a launch")
 
@@ -87,10 +78,10 @@ def _saved(group: Group, task: Prepared) -> tuple[int, int]:
     return saved, places
 
 
-def _drag(group: Group, task: Prepared, is_dead_after: Callable[[Var], bool]) -> str:
+def _drag(group: Group, task: Prepared, is_dead_after: Callable[[Var], bool], machine: Machine) -> str:
     """Why work without loops should not share lanes with a loop that they leave at different times; empty: it may."""
     loop, plain = (task.operations, group.operations) if task.open_loop else (group.operations, task.operations)
-    if plain * DRAG > loop:
+    if plain * machine.drag > loop:
         return "the one has a loop that lanes leave at different times, the other too much work without one"
     if task.open_loop and not all(is_dead_after(ref) for ref in group.written):
         return "stores in front of a loop that lanes leave at different times keep lanes from being refilled"

@@ -13,7 +13,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from qdtrace.ir.program import Loc
+    from qdtrace.errors import Loc
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,17 +10,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.accesses import ATOMIC, READ, Access, TaskAccesses
-from qdtrace.analysis.affine import Flipped, Quotient
-from qdtrace.analysis.cost import code_size
-from qdtrace.analysis.dependence import Space, meeting
-from qdtrace.analysis.work import has_open_loop, operations, peak_live
+from qdtrace.analysis.cost import code_size, has_open_loop, operations, peak_live
+from qdtrace.analysis.index.affine import Flipped, Quotient
+from qdtrace.analysis.index.dependence import IterationSpace, dependence_between
 from qdtrace.ir.program import Eqn, Var, ref_type
 
 if TYPE_CHECKING:
 
-    from qdtrace.analysis.affine import Form
-    from qdtrace.analysis.dependence import Meeting
-    from qdtrace.ir.program import Loc, Task
+    from qdtrace.analysis.index.affine import Form
+    from qdtrace.analysis.index.dependence import Dependence
+    from qdtrace.errors import Loc
+    from qdtrace.ir.program import Task
 
 ACCESS_LIMIT = 32
 """Accesses kept per reference of a group: a bound on the pairs that are compared."""
@@ -160,14 +160,15 @@ def may_join(group: Group, task: Prepared, *, read_after_write: bool = True) -> 
     return Verdict(True, why)
 
 
-def _space(group: Group, task: Prepared) -> Space:
+def _space(group: Group, task: Prepared) -> IterationSpace:
     index = task.task.index
     assert index is not None
-    return Space(index, task.accesses.span, {v for eqn in (*group.head, *task.task.head) for v in eqn.outvars})
+    constants = {v for eqn in (*group.head, *task.task.head) for v in eqn.outvars}
+    return IterationSpace(index, task.accesses.iterations, constants)
 
 
 def _judge_pair(
-    member: Member, second: Access, task: Prepared, space: Space, read_after_write: bool
+    member: Member, second: Access, task: Prepared, space: IterationSpace, read_after_write: bool
 ) -> Verdict | None:
     """Why the accesses keep the tasks apart; None when they do not."""
     first = member.access
@@ -176,7 +177,7 @@ def _judge_pair(
     if first.accumulates and first.mode == second.mode:
         return None  # sums commute
     if not first.keys & second.keys:
-        found = meeting(
+        found = dependence_between(
             ref_type(first.ref), first.forms, second.forms, (member.of.accesses.forms, task.accesses.forms), space
         )
         if found.never:
@@ -192,7 +193,7 @@ def _judge_pair(
 _VERBS = {"load": "reads", "store": "writes", "atomic": "updates"}
 
 
-def _conflict(first: Access, second: Access, found: Meeting, space: Space) -> str:
+def _conflict(first: Access, second: Access, found: Dependence, space: IterationSpace) -> str:
     name = first.ref.hint
     did = _VERBS.get(first.mode, "adds to")
     does = _VERBS.get(second.mode, "adds to")
@@ -205,12 +206,12 @@ def _conflict(first: Access, second: Access, found: Meeting, space: Space) -> st
     return f"the second {does} {two}, the first {did} {one}, perhaps in another iteration"
 
 
-def show_indices(access: Access, space: Space) -> str:
+def show_indices(access: Access, space: IterationSpace) -> str:
     """Index expressions in the words of the source: `i - 1, 0`."""
     return ", ".join(_show(form, space) for form in access.forms)
 
 
-def _show(form: Form, space: Space) -> str:
+def _show(form: Form, space: IterationSpace) -> str:
     parts: list[str] = []
     for term, factor in form.terms.items():
         if term is space.index:

@@ -20,12 +20,13 @@ for the index of a task whose bounds are known only when it runs: its checks go 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.ir.builder import Builder
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var, literal
-from qdtrace.ir.walk import substitute_block, walk_task
+from qdtrace.ir.rebuild import Rebuilder
+from qdtrace.ir.walk import walk_inside, walk_task
 from qdtrace.passes.base import TaskPass
 
 if TYPE_CHECKING:
@@ -41,45 +42,37 @@ class HoistBounds(TaskPass):
     def on_task(self, task: Task, program: Program) -> Task:
         if not any(e.primitive.name == "bound" for e in walk_task(task)):
             return task
-        body = _block(task.body)
+        body, in_front = _Hoister().rebuild_block(task.body), Builder()
         if task.kind == "range_for" and task.index is not None:
             checks, body = _taken(body, task.index)
             if checks:
-                return replace(task, head=(*task.head, *_in_front(checks, task.start, task.stop)), body=body)
-        return task if body is task.body else replace(task, body=body)
+                _emit_in_front(in_front, checks, task.start, task.stop)
+        return task.rebuilt(body, (*task.head, *in_front.current.eqns))
 
 
-def _block(block: Block) -> Block:
-    out: list[Eqn] = []
-    for eqn in block.eqns:
-        if not eqn.blocks:
-            out.append(eqn)
-            continue
-        blocks = tuple([_block(b) for b in eqn.blocks])
-        made = eqn if all(a is b for a, b in zip(blocks, eqn.blocks, strict=True)) else replace(eqn, blocks=blocks)
+class _Hoister(Rebuilder):
+    def visit(self, eqn: Eqn) -> None:
+        """Appends the checks of a loop's index in front of the loop."""
+        made = self.rebuild_eqn(eqn)
         if eqn.primitive.name == "for" and isinstance(eqn.invars[2], Literal) and eqn.invars[2].value == 1:
             checks, body = _taken(made.blocks[0], made.blocks[0].params[0])
             if checks:
-                out += _in_front(checks, *eqn.invars[:2])
-                made = replace(made, blocks=(body,))
-        out.append(made)
-    same = len(out) == len(block.eqns) and all(a is b for a, b in zip(out, block.eqns, strict=True))
-    return block if same else Block(block.params, tuple(out), block.results)
+                _emit_in_front(self, checks, *eqn.invars[:2])
+                made = made.rebuilt(blocks=(body,))
+        self.append(made)
 
 
 def _taken(body: Block, index: Var) -> tuple[list[Eqn], Block]:
     """The checks of the index that every iteration makes, and the body without them."""
     before = itertools.takewhile(lambda e: not _has_condition(e), body.eqns)
     checks = [e for e in before if e.primitive.name == "bound" and e.invars[0] is index and _has_end(e)]
-    if not checks:
-        return [], body
     gone = set(checks)
-    kept = Block(body.params, tuple([e for e in body.eqns if e not in gone]), body.results)
-    return checks, substitute_block(kept, {e.outvars[0]: index for e in checks})
+    kept = body.rebuilt([e for e in body.eqns if e not in gone])
+    return checks, Rebuilder({e.outvars[0]: index for e in checks}).rebuild_block(kept)
 
 
 def _has_condition(eqn: Eqn) -> bool:
-    return eqn.primitive.name == "check" or any(_has_condition(e) for b in eqn.blocks for e in b.eqns)
+    return any(e.primitive.name == "check" for e in (eqn, *walk_inside(eqn)))
 
 
 def _has_end(check: Eqn) -> bool:
@@ -87,8 +80,7 @@ def _has_end(check: Eqn) -> bool:
     return 0 < int(check.params["size"]) < 1 << (check.invars[0].dtype.bits - 1)
 
 
-def _in_front(checks: Sequence[Eqn], start: Atom, stop: Atom) -> list[Eqn]:
-    builder = Builder()
+def _emit_in_front(builder: Builder, checks: Sequence[Eqn], start: Atom, stop: Atom) -> None:
     zero, one = literal(0, start.dtype), literal(1, start.dtype)
     builder.loc = checks[0].loc
     runs = builder("lt", start, stop)
@@ -100,4 +92,3 @@ def _in_front(checks: Sequence[Eqn], start: Atom, stop: Atom) -> list[Eqn]:
         end = builder("select", runs, builder("min", last, size), zero)
         for index in (first, end):
             builder.emit(check.primitive, index, **check.params)
-    return builder.current.eqns

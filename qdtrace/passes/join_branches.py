@@ -14,11 +14,12 @@ Comes first: what follows sees both ways through the branch at once (a place sto
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.ir.program import Atom, Block, Eqn, Program, Task, Var
-from qdtrace.ir.walk import substitute_atom, substitute_eqn, walk_eqns
+from qdtrace.ir.rebuild import Rebuilder
+from qdtrace.ir.walk import walk_eqns
 from qdtrace.passes.base import TaskPass
 
 if TYPE_CHECKING:
@@ -34,8 +35,7 @@ class JoinBranches(TaskPass):
     def on_task(self, task: Task, program: Program) -> Task:
         if sum([e.primitive.name == "if" for e in walk_eqns(task.body)]) < 2:
             return task
-        body = _Joiner().block(task.body)
-        return task if body is task.body else replace(task, body=body)
+        return task.rebuilt(_Joiner().rebuild_block(task.body))
 
 
 @dataclass(slots=True)
@@ -60,10 +60,10 @@ class _Group:
         blocks = eqn.blocks[::-1] if negated else eqn.blocks
         for side, block in zip(self.sides, blocks, strict=True):
             known = side.known
-            side.eqns += [substitute_eqn(e, known) for e in block.eqns] if known else block.eqns
-            results = [substitute_atom(a, known) for a in block.results]
-            side.results += results
-            known.update(zip(eqn.outvars, results, strict=True))
+            inlined = Rebuilder(known).rebuild_block(block)
+            side.eqns += inlined.eqns
+            side.results += inlined.results
+            known.update(zip(eqn.outvars, inlined.results, strict=True))
         self.outvars.update(dict.fromkeys(eqn.outvars))
 
     def holds_back(self, eqn: Eqn) -> bool:
@@ -72,17 +72,14 @@ class _Group:
         return bool(eqn.blocks or eqn.primitive.effects or any([a in outvars for a in eqn.invars]))  # noqa: C419
 
 
-class _Joiner:
+class _Joiner(Rebuilder):
     def __init__(self) -> None:
+        super().__init__()
         self._negations: dict[Atom, Atom] = {}
         """What a value is the negation of."""
 
-    def block(self, block: Block) -> Block:
-        eqns = self._joined(block.eqns)
-        same = len(eqns) == len(block.eqns) and all(a is b for a, b in zip(eqns, block.eqns, strict=True))
-        return block if same else Block(block.params, eqns, block.results)
-
-    def _joined(self, eqns: Sequence[Eqn]) -> tuple[Eqn, ...]:
+    def rebuild_eqns(self, eqns: Sequence[Eqn]) -> tuple[Eqn, ...]:
+        """The equations with their branches joined."""
         out: list[Eqn] = []
         group: _Group | None = None
         waiting: list[Eqn] = []
@@ -103,7 +100,7 @@ class _Joiner:
                 continue
             if eqn.primitive.name == "not":
                 self._negations[eqn.outvars[0]] = eqn.invars[0]
-            (out if group is None else waiting).append(self._inside(eqn))
+            (out if group is None else waiting).append(self.rebuild_eqn(eqn))
         if group is not None:
             out += (self._closed(group), *waiting)
         return tuple(out)
@@ -112,11 +109,6 @@ class _Joiner:
         """The branch that a group becomes, with the branches inside joined."""
         first = group.parts[0]
         if len(group.parts) == 1:
-            return self._inside(first)
-        blocks = tuple([Block((), self._joined(s.eqns), tuple(s.results)) for s in group.sides])
+            return self.rebuild_eqn(first)
+        blocks = tuple([Block((), self.rebuild_eqns(s.eqns), tuple(s.results)) for s in group.sides])
         return Eqn(first.primitive, (group.condition,), tuple(group.outvars), first.params, blocks, first.loc)
-
-    def _inside(self, eqn: Eqn) -> Eqn:
-        blocks = tuple([self.block(b) for b in eqn.blocks])
-        same = all(a is b for a, b in zip(blocks, eqn.blocks, strict=True))
-        return eqn if same else replace(eqn, blocks=blocks)

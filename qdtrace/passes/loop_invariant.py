@@ -10,7 +10,7 @@ A pure equation moves out of every loop that its operands do not depend on, also
 traps, so computing in vain is harmless. A load moves only where no equation of the loop writes the reference, and
 only where it would surely be executed (the loop surely runs and no `if` is passed), or cannot fail: its indices have
 ranges inside the shape, and every element of what it reads holds a value: a parameter, or a buffer that an earlier task
-has stored in full (`analysis/stored`). A check moves only where it would surely be made. A load passes a check that
+has stored in full (`analysis/index`). A check moves only where it would surely be made. A load passes a check that
 stays only when its indices are in range anywhere, as the check may be what proved them.
 
 One walk, with the depth of each value at hand. Never moves equations with blocks, atomics or cells.
@@ -18,16 +18,17 @@ One walk, with the depth of each value at hand. Never moves equations with block
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from qdtrace.analysis.effects import Access, summarise
-from qdtrace.analysis.ranges import Ranges
-from qdtrace.analysis.stored import FullBefore
-from qdtrace.analysis.uses import definitions
-from qdtrace.analysis.work import trip_count
+from qdtrace.analysis.effects import ModRef, summarise
+from qdtrace.analysis.index.definite_stores import FullBefore
+from qdtrace.analysis.index.ranges import Ranges, TaskRanges
+from qdtrace.analysis.index.trips import surely_runs
 from qdtrace.ir.primitives import Effect
-from qdtrace.ir.program import Atom, Block, Eqn, Program, Task, Var, literal, ref_type
+from qdtrace.ir.program import Atom, Block, Eqn, Program, Task, Var
+from qdtrace.ir.rebuild import Rebuilder
+from qdtrace.ir.walk import walk_eqns
 from qdtrace.passes.base import TaskPass
 
 if TYPE_CHECKING:
@@ -36,18 +37,8 @@ if TYPE_CHECKING:
 
 def load_cannot_fail(eqn: Eqn, full: Container[Var], ranges: Ranges) -> bool:
     """True for a load of a reference out of `full` at indices in range: it may be executed anywhere."""
-    ref = eqn.invars[0]
-    return in_range(eqn, ranges) and isinstance(ref, Var) and ref in full
-
-
-def in_range(eqn: Eqn, ranges: Ranges) -> bool:
-    """True for a load at indices in range, wherever it stands."""
     ref, *indices = eqn.invars
-    for index, size in zip(indices, ref_type(ref).shape, strict=True):
-        low, high = ranges.of(index)
-        if low < 0 or high >= size:
-            return False
-    return True
+    return ranges.are_inside(ref, indices) and isinstance(ref, Var) and ref in full
 
 
 @dataclass(frozen=True)
@@ -57,24 +48,11 @@ class LoopInvariant(TaskPass):
     name: ClassVar[str] = "loop_invariant"
 
     def on_task(self, task: Task, program: Program) -> Task:
-        if not _has_loop(task.body):
+        if not any(e.primitive.loops for e in walk_eqns(task.body)):
             return task
         _, accesses = summarise(task.body)
-        body = _Mover(accesses, FullBefore(program, task), ranges_of(task)).block(task.body)
-        return task if body is task.body else replace(task, body=body)
-
-
-def ranges_of(task: Task) -> Ranges:
-    """The ranges of the integers of a task; indices of loops inside are added on the way."""
-    defined = definitions(task)
-    ranges = Ranges(lambda atom: defined.get(atom) if isinstance(atom, Var) else None)
-    if task.index is not None:
-        ranges.set_index(task.index, task.start, task.stop, literal(1, task.index.dtype))
-    return ranges
-
-
-def _has_loop(block: Block) -> bool:
-    return any(e.blocks and (e.primitive.name != "if" or any(map(_has_loop, e.blocks))) for e in block.eqns)
+        mover = _Mover(accesses, FullBefore(program, task), TaskRanges(task))
+        return task.rebuilt(mover.rebuild_block(task.body))
 
 
 @dataclass(slots=True)
@@ -84,7 +62,7 @@ class _Loop:
     before: list[Eqn]
     """Equations in front of the loop."""
     written: frozenset[Var]
-    surely_runs: bool
+    surely_runs: bool = False
     """The current block of it runs at least once."""
     ifs: int = 0
     """Branches between the loop and the current place (or the next loop inside)."""
@@ -94,48 +72,48 @@ class _Loop:
     """And it is one of the user's."""
 
 
-@dataclass(slots=True)
-class _Mover:
-    accesses: dict[Eqn, Access]
-    full: Container[Var]
-    ranges: Ranges
-    loops: list[_Loop] = field(default_factory=list)
-    depth: dict[Var, int] = field(default_factory=dict)
-    """How many loops are around a value; 0 where absent."""
+class _Mover(Rebuilder):
+    def __init__(self, accesses: dict[Eqn, ModRef], full: Container[Var], ranges: Ranges) -> None:
+        super().__init__()
+        self.accesses = accesses
+        self.full = full
+        self.ranges = ranges
+        self.loops: list[_Loop] = []
+        self.depth: dict[Var, int] = {}
+        """How many loops are around a value; 0 where absent."""
 
-    def block(self, block: Block) -> Block:
-        out: list[Eqn] = []
-        eqns = block.eqns
-        here = len(self.loops)
-        for eqn in eqns:
-            if eqn.blocks:
-                eqn = self._if(eqn) if eqn.primitive.name == "if" else self._loop(eqn, out)
-            elif here:
-                effects = eqn.primitive.effects
-                if not effects:
-                    level = self._level(eqn.invars)
-                elif eqn.primitive.name == "load":
-                    level = self._load_level(eqn)
-                elif Effect.CHECK in effects:
-                    level = self._check_level(eqn)
-                    if level:
-                        loop = self.loops[level - 1]
-                        loop.checks, loop.conditions = True, loop.conditions or eqn.primitive.name == "check"
-                else:
-                    level = here
-                if level < here:
-                    self.loops[level].before.append(eqn)
-                    if level:
-                        for var in eqn.outvars:
-                            self.depth[var] = level
-                    continue
-            out.append(eqn)
-            if here:
-                for var in eqn.outvars:
-                    self.depth[var] = here
-        if len(out) == len(eqns) and all(a is b for a, b in zip(out, eqns, strict=True)):
-            return block
-        return Block(block.params, tuple(out), block.results)
+    def visit(self, eqn: Eqn) -> None:
+        """Keeps an equation, or puts it in front of a loop."""
+        if eqn.blocks or not self.loops:
+            super().visit(eqn)
+            return
+        effects = eqn.primitive.effects
+        if not effects:
+            level = self._level(eqn.invars)
+        elif eqn.primitive.name == "load":
+            level = self._load_level(eqn)
+        elif Effect.CHECK in effects:
+            level = self._check_level(eqn)
+            if level:
+                loop = self.loops[level - 1]
+                loop.checks, loop.conditions = True, loop.conditions or eqn.primitive.name == "check"
+        else:
+            level = len(self.loops)
+        if level == len(self.loops):
+            super().visit(eqn)
+            return
+        self.loops[level].before.append(eqn)
+        self._note(eqn.outvars, level)
+
+    def bind(self, variables: tuple[Var, ...]) -> tuple[Var, ...]:
+        """The variables, with their depth noted."""
+        if self.loops:
+            self._note(variables, len(self.loops))
+        return variables
+
+    def _note(self, variables: tuple[Var, ...], depth: int) -> None:
+        for var in variables:
+            self.depth[var] = depth
 
     def _level(self, atoms: tuple[Atom, ...]) -> int:
         depth = self.depth
@@ -143,12 +121,13 @@ class _Mover:
 
     def _load_level(self, eqn: Eqn) -> int:
         lowest = self._level(eqn.invars)
+        ref, *indices = eqn.invars
         level = len(self.loops)
         while level > lowest:
             loop = self.loops[level - 1]
-            if eqn.invars[0] in loop.written:
+            if ref in loop.written:
                 break
-            surely = loop.surely_runs and not loop.ifs and (not loop.checks or in_range(eqn, self.ranges))
+            surely = loop.surely_runs and not loop.ifs and (not loop.checks or self.ranges.are_inside(ref, indices))
             if not surely and not load_cannot_fail(eqn, self.full, self.ranges):
                 break
             level -= 1
@@ -166,27 +145,27 @@ class _Mover:
             level -= 1
         return level
 
-    def _if(self, eqn: Eqn) -> Eqn:
-        if self.loops:
-            self.loops[-1].ifs += 1
-        blocks = tuple([self.block(b) for b in eqn.blocks])
-        if self.loops:
-            self.loops[-1].ifs -= 1
-        return eqn if all(a is b for a, b in zip(blocks, eqn.blocks, strict=True)) else replace(eqn, blocks=blocks)
-
-    def _loop(self, eqn: Eqn, out: list[Eqn]) -> Eqn:
-        is_for = eqn.primitive.name == "for"
-        if is_for:
-            self.ranges.set_index(eqn.blocks[0].params[0], *eqn.invars[:3])
-        loop = _Loop(out, self.accesses[eqn].writes, surely_runs=False)
-        self.loops.append(loop)
-        blocks: list[Block] = []
-        for k, block in enumerate(eqn.blocks):
-            # The condition of a `while` is evaluated at least once.
-            loop.surely_runs = (trip_count(*eqn.invars[:3]) or 0) > 0 if is_for else k == 0
-            for param in block.params:
-                self.depth[param] = len(self.loops)
-            blocks.append(self.block(block))
+    def rebuild_eqn(self, eqn: Eqn) -> Eqn:
+        """The equation; of a loop, everything that moves in front of it stands there afterwards."""
+        if not eqn.primitive.loops:
+            return super().rebuild_eqn(eqn)
+        self.ranges.enter(eqn)
+        self.loops.append(_Loop(self.current.eqns, self.accesses[eqn].writes))
+        rebuilt = super().rebuild_eqn(eqn)
         self.loops.pop()
-        same = all(a is b for a, b in zip(blocks, eqn.blocks, strict=True))
-        return eqn if same else replace(eqn, blocks=tuple(blocks))
+        self._note(eqn.outvars, len(self.loops))
+        return rebuilt
+
+    def region(self, eqn: Eqn, number: int) -> Block:
+        """A block of a branch or loop."""
+        if not self.loops:
+            return super().region(eqn, number)
+        loop = self.loops[-1]
+        is_if = eqn.primitive.name == "if"
+        if not is_if:
+            # The condition of a `while` is evaluated at least once.
+            loop.surely_runs = number == 0 and surely_runs(eqn)
+        loop.ifs += is_if
+        rebuilt = super().region(eqn, number)
+        loop.ifs -= is_if
+        return rebuilt

@@ -7,10 +7,10 @@ Before:  store b 0.0:f32 i                             After:  t: f32 = for k in
          v: f32 = load b i                                     store b t i
          store y v i                                           store y t i
 
-Three passes, once each: places of loops into registers (`loop_places`), first because what is loaded before a loop and
-stored after it can then be forwarded; loads forwarded from stores (`store_forwarding`); and the stores that nobody
-reads any more (`dead_stores`). It looks at one task at a time, as values never stay in registers across tasks, and
-takes time linear in the size of the task times its depth.
+Three passes, once each: elements that loops keep using into registers (`scalar_replacement`), first because what is
+loaded before a loop and stored after it can then be forwarded; loads forwarded from stores (`store_forwarding`); and
+the stores that nobody reads any more (`dead_stores`). It looks at one task at a time, as values never stay in registers
+across tasks, and takes time linear in the size of the task times its depth.
 
 `per_task=False` follows the need for buffers through all tasks of the program; only dead stores know a difference.
 """
@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.passes.base import Pass
 from qdtrace.passes.dead_stores import without_dead_stores
-from qdtrace.passes.loop_places import LoopPlaces
 from qdtrace.passes.memory_report import MemoryReport
+from qdtrace.passes.scalar_replacement import ScalarReplacement
 from qdtrace.passes.store_forwarding import StoreForwarding
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Memory(Pass):
 
     def __call__(self, program: Program) -> Program:
         """The program with less traffic between registers and memory."""
-        carried = LoopPlaces(self.fast_math)(program)
+        carried = ScalarReplacement(self.fast_math)(program)
         if self.on_report is None:
             return without_dead_stores(StoreForwarding()(carried), per_task=self.per_task)
         report = MemoryReport(carried, per_task=self.per_task)

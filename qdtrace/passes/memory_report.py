@@ -14,11 +14,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from qdtrace.ir.printer import Printer, print_eqn
-from qdtrace.ir.walk import map_tasks
 from qdtrace.passes.store_forwarding import forwarded
 
 if TYPE_CHECKING:
-    from qdtrace.analysis.places import Place
+    from qdtrace.analysis.alias import MemoryLocation
     from qdtrace.ir.program import Atom, Eqn, Program, Task
     from qdtrace.passes.dead_stores import Borders
 
@@ -37,17 +36,17 @@ class MemoryReport:
 
     def forwarded(self) -> Program:
         """The program with its loads forwarded."""
-        return map_tasks(self.program, self._forwarded)
+        return self.program.map_tasks(self._forwarded)
 
     def _forwarded(self, task: Task) -> Task:
         self.facts.append([])
         return forwarded(task, self._note)
 
-    def _note(self, where: str, eqn: Eqn, known: list[tuple[Place, Atom | None]]) -> None:
+    def _note(self, where: str, eqn: Eqn, known: list[tuple[MemoryLocation, Atom | None]]) -> None:
         atom = self.printer.atom
         facts = sorted(
-            f"{atom(place.ref)}[{self.printer.atoms(place.indices)}] = {'one of two' if value is None else atom(value)}"
-            for place, value in known
+            f"{atom(at.ref)}[{self.printer.atoms(at.indices)}] = {'one of two' if value is None else atom(value)}"
+            for at, value in known
         )
         name = eqn.primitive.name
         what = atom(eqn.blocks[0].params[0]) if name == "for" else atom(eqn.invars[0]) if name == "if" else ""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from qdtrace.analysis.machine import CPU
+from qdtrace.ir.program import Stage
+from qdtrace.ir.verify import verify_stage
 from qdtrace.passes.algebraic import Algebraic
 from qdtrace.passes.clear_buffers import ClearBuffers
 from qdtrace.passes.common_subexpressions import CommonSubexpressions
@@ -16,16 +20,16 @@ from qdtrace.passes.fuse_tasks import FuseTasks
 from qdtrace.passes.hoist_bounds import HoistBounds
 from qdtrace.passes.join_branches import JoinBranches
 from qdtrace.passes.loop_invariant import LoopInvariant
-from qdtrace.passes.loop_places import LoopPlaces
+from qdtrace.passes.mem2reg import Mem2Reg
 from qdtrace.passes.memory import Memory
 from qdtrace.passes.observers import finish, listening, memory_reporter, observers_for
 from qdtrace.passes.peephole import Peephole
 from qdtrace.passes.predicate import Predicate
-from qdtrace.passes.promote_cells import PromoteCells
 from qdtrace.passes.prove_bounds import ProveBounds
 from qdtrace.passes.reciprocals import Reciprocals
 from qdtrace.passes.recurrences import Recurrences
 from qdtrace.passes.reuse_donated import ReuseDonated
+from qdtrace.passes.scalar_replacement import ScalarReplacement
 from qdtrace.passes.simplify import ROUNDS, Simplify
 from qdtrace.passes.store_forwarding import StoreForwarding
 from qdtrace.passes.strength_reduction import StrengthReduction
@@ -36,41 +40,47 @@ from qdtrace.passes.unroll_whiles import UnrollWhiles
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from qdtrace.analysis.machine import Machine
     from qdtrace.config import Options
     from qdtrace.ir.program import Program
     from qdtrace.passes.base import Pass
     from qdtrace.passes.observers import Observer
 
-PASSES: Mapping[str, Callable[[Options], Pass]] = {
-    "promote_cells": lambda options: PromoteCells(),
-    "constant_folding": lambda options: ConstantFolding(options.fast_math),
-    "unreachable": lambda options: Unreachable(options.fast_math),
-    "algebraic": lambda options: Algebraic(options.fast_math),
-    "peephole": lambda options: Peephole(options.fast_math),
-    "common_subexpressions": lambda options: CommonSubexpressions(options.fast_math),
-    "loop_invariant": lambda options: LoopInvariant(),
-    "constant_extraction": lambda options: ConstantExtraction(),
-    "dead_code": lambda options: DeadCode(),
-    "prove_bounds": lambda options: ProveBounds(),
-    "hoist_bounds": lambda options: HoistBounds(),
-    "fuse_tasks": lambda options: fuse_for(options),
-    "contract": lambda options: Contract(),
-    "loop_places": lambda options: LoopPlaces(options.fast_math),
-    "store_forwarding": lambda options: StoreForwarding(),
-    "dead_stores": lambda options: DeadStores(options.cfg_optimization_per_task),
-    "memory": lambda options: memory_for(options),
-    "simplify": lambda options: simplify_for(options),
-    "join_branches": lambda options: JoinBranches(),
-    "unroll_whiles": lambda options: UnrollWhiles(),
-    "unroll": lambda options: Unroll(),
-    "predicate": lambda options: Predicate(),
-    "strength_reduction": lambda options: StrengthReduction(),
-    "recurrences": lambda options: Recurrences(),
-    "reciprocals": lambda options: Reciprocals(options.fast_math),
-    "clear_buffers": lambda options: ClearBuffers(),
-    "reuse_donated": lambda options: ReuseDonated(),
+PASSES: Mapping[str, Callable[[Options, Machine], Pass]] = {
+    "mem2reg": lambda options, machine: Mem2Reg(),
+    "constant_folding": lambda options, machine: ConstantFolding(options.fast_math),
+    "unreachable": lambda options, machine: Unreachable(options.fast_math),
+    "algebraic": lambda options, machine: Algebraic(options.fast_math),
+    "peephole": lambda options, machine: Peephole(options.fast_math),
+    "common_subexpressions": lambda options, machine: CommonSubexpressions(options.fast_math),
+    "loop_invariant": lambda options, machine: LoopInvariant(),
+    "constant_extraction": lambda options, machine: ConstantExtraction(),
+    "dead_code": lambda options, machine: DeadCode(),
+    "prove_bounds": lambda options, machine: ProveBounds(),
+    "hoist_bounds": lambda options, machine: HoistBounds(),
+    "fuse_tasks": lambda options, machine: FuseTasks(options.fuse_tasks, options.fuse_tasks_raw, machine=machine),
+    "contract": lambda options, machine: Contract(machine),
+    "scalar_replacement": lambda options, machine: ScalarReplacement(options.fast_math),
+    "store_forwarding": lambda options, machine: StoreForwarding(),
+    "dead_stores": lambda options, machine: DeadStores(options.cfg_optimization_per_task),
+    "memory": lambda options, machine: memory_for(options),
+    "simplify": lambda options, machine: simplify_for(options),
+    "join_branches": lambda options, machine: JoinBranches(),
+    "unroll_whiles": lambda options, machine: UnrollWhiles(machine),
+    "unroll": lambda options, machine: Unroll(machine),
+    "predicate": lambda options, machine: Predicate(machine),
+    "strength_reduction": lambda options, machine: StrengthReduction(),
+    "recurrences": lambda options, machine: Recurrences(),
+    "reciprocals": lambda options, machine: Reciprocals(options.fast_math),
+    "clear_buffers": lambda options, machine: ClearBuffers(),
+    "reuse_donated": lambda options, machine: ReuseDonated(),
 }
-"""Every pass by its name, made for some options."""
+"""Every pass by its name, made for some options and a machine."""
+
+
+def pass_named(name: str, options: Options, machine: Machine = CPU) -> Pass:
+    """The pass of that name."""
+    return PASSES[name](options, machine)
 
 
 def simplify_for(options: Options, on_round: Callable[[str, Program], None] | None = None) -> Simplify:
@@ -84,23 +94,28 @@ def simplify_for(options: Options, on_round: Callable[[str, Program], None] | No
     )
 
 
-def fuse_for(options: Options) -> FuseTasks:
-    """Task fusion as the options want it."""
-    return FuseTasks(options.fuse_tasks, options.fuse_tasks_raw)
-
-
 def memory_for(options: Options, on_report: Callable[[Program, str], None] | None = None) -> Memory:
     """The memory pass; whoever dumps its analysis sees that of the whole program."""
     per_task = options.cfg_optimization_per_task and not options.dump_cfg
     return Memory(options.fast_math, per_task, on_report)
 
 
-def stages(options: Options, observers: Sequence[Observer] = (), *, each_pass: bool = False) -> tuple[Pass, ...]:
-    """The passes that `optimise` runs, in order."""
+def stages(
+    options: Options, observers: Sequence[Observer] = (), *, each_pass: bool = False, machine: Machine = CPU
+) -> dict[Stage, tuple[Pass, ...]]:
+    """The passes that `optimise` runs, in order, by the stage that they lead to.
+
+    `CANONICAL` asks nothing of the machine: what transforms programs (differentiation) begins there. `JOINED` puts
+    tasks together and takes what they hand to each other out of memory. `FINAL` fits bodies to the machine: loops and
+    branches become straight code, operations cheaper ones, and buffers get memory and initial values.
+    """
 
     def on_round(name: str, program: Program) -> None:
         for observe in observers:
             observe(name, program)
+
+    def of(name: str) -> Pass:
+        return pass_named(name, options, machine)
 
     each_round = observers and (each_pass or options.dump_simplify or options.verify)
     simplify = simplify_for(options, on_round if each_round else None)
@@ -108,38 +123,44 @@ def stages(options: Options, observers: Sequence[Observer] = (), *, each_pass: b
     if options.opt_level > 0 and options.cfg_optimization:
         memory = (memory_for(options, memory_reporter(observers)),)
     loops = options.opt_level > 0 and options.advanced_optimization
-    return (
+    canonical = (
         # Before cells are promoted, because a cell stored on both sides of one branch is stored surely.
-        *((JoinBranches(),) if loops else ()),
+        *([of("join_branches")] if loops else ()),
         # Early, because cells are memory: no rule sees through a load, and loops carry nothing before it.
-        PromoteCells(),
+        of("mem2reg"),
         simplify,
         # On values that loops carry; then branches and clamps of indices that it has decided fold.
-        ProveBounds(),
+        of("prove_bounds"),
         # What is not proven of the index of a loop is checked before it.
-        HoistBounds(),
+        of("hoist_bounds"),
         # Again, because indices that simplify found to be constant let more private arrays go; and what they held
         # may be constant in turn. Without a new cell to promote neither of the two runs again.
-        PromoteCells(),
+        of("mem2reg"),
         simplify,
+    )
+    joined = (
         # On simple bodies, whose indices compare. What goes through private memory afterwards becomes values.
-        fuse_for(options),
-        Contract(),
-        PromoteCells(),
+        of("fuse_tasks"),
+        of("contract"),
+        of("mem2reg"),
         # After contraction, as what is private has one column; before the memory pass, which forwards the first values.
-        *((Recurrences(),) if loops else ()),
+        *([of("recurrences")] if loops else ()),
         # On what fusion and contraction left in memory; it leaves values that fold and branches that are empty.
         *memory,
         simplify,
-        # When loads are forwarded and branches empty, the cost of a body and of a side is what it will be. Unrolled
-        # loops have constant indices, so private arrays are taken apart once more, and rows are forwarded.
-        # Then cheaper operations: last, as `div` and `rem` are what the rest knows. The reciprocals leave their loops.
-        *((UnrollWhiles(), Unroll(), simplify, PromoteCells(), ProveBounds(), *memory, Predicate()) if loops else ()),
-        *((StrengthReduction(), Reciprocals(options.fast_math), simplify) if loops else ()),
-        ClearBuffers(),
-        # All passes before take a donated argument and the result in its memory as different memory.
-        ReuseDonated(),
     )
+    # When loads are forwarded and branches empty, the cost of a body and of a side is what it will be. Unrolled
+    # loops have constant indices, so private arrays are taken apart once more, and rows are forwarded.
+    # Then cheaper operations: last, as `div` and `rem` are what the rest knows. The reciprocals leave their loops.
+    unrolled = (of("unroll_whiles"), of("unroll"), simplify, of("mem2reg"), of("prove_bounds"), *memory)
+    cheaper = (of("predicate"), of("strength_reduction"), of("reciprocals"), simplify)
+    final = (
+        *((*unrolled, *cheaper) if loops else ()),
+        of("clear_buffers"),
+        # All passes before take a donated argument and the result in its memory as different memory.
+        of("reuse_donated"),
+    )
+    return {Stage.CANONICAL: canonical, Stage.JOINED: joined, Stage.FINAL: final}
 
 
 REWRITES = ("constant_folding", "unreachable", "algebraic", "peephole", "common_subexpressions")
@@ -147,25 +168,40 @@ REWRITES = ("constant_folding", "unreachable", "algebraic", "peephole", "common_
 
 
 def optimise(
-    program: Program, options: Options, observers: Sequence[Observer] = (), *, each_pass: bool = False
+    program: Program,
+    options: Options,
+    observers: Sequence[Observer] = (),
+    *,
+    machine: Machine = CPU,
+    until: Stage = Stage.FINAL,
+    each_pass: bool = False,
 ) -> Program:
-    """The optimised program. Observers are called with (name, program) before the first and after each stage.
+    """The program at the stage `until`, from the stage where it is, for a machine.
 
-    A stage that runs again and changes nothing is not reported again. With `each_pass` they are also called inside of
-    simplify, with names like `simplify_1_dead_code`. Those that the options ask for (verifier,
-    printer, dumps) are added. What else they may be told is in `passes/observers.py`.
+    Observers are called with (name, program) before the first and after each pass. A pass that runs again and changes
+    nothing is not reported again. With `each_pass` they are also called inside of simplify, with names like
+    `simplify_1_dead_code`. Those that the options ask for (verifier, printer, dumps) are added. What else they may be
+    told is in `passes/observers.py`.
     """
     watching = (*observers, *observers_for(options))
     for observe in watching:
         observe("trace", program)
     settled: dict[str, Program] = {}
-    for stage in listening(stages(options, watching, each_pass=each_pass), watching):
-        # A pass has nothing to do on what it gave itself.
-        if settled.get(stage.name) is program:
+    for stage, passes in stages(options, watching, each_pass=each_pass, machine=machine).items():
+        if not program.stage < stage <= until:
             continue
-        before, again = program, stage.name in settled
-        program = settled[stage.name] = stage(program)
-        for observe in watching if program is not before or not again else ():
-            observe(stage.name, program)
+        for one in listening(passes, watching):
+            # A pass has nothing to do on what it gave itself.
+            if settled.get(one.name) is program:
+                continue
+            before, again = program, one.name in settled
+            program = settled[one.name] = one(program)
+            for observe in watching if program is not before or not again else ():
+                observe(one.name, program)
+        reached = replace(program, stage=stage)
+        settled = {name: reached if made is program else made for name, made in settled.items()}
+        program = reached
+        if options.verify:
+            verify_stage(program)
     finish(watching)
     return program

@@ -19,40 +19,40 @@ iteration's.
 Cost. Lanes that disagree compute both sides anyway, under masks. Straight code saves the masks of loads and stores, and
 lets equal values be shared with the code around; a branch saves a whole side when no lane takes it. Measured on the
 CPU with AVX-512, straight code against branch in a loop of 64 steps: sides with loads 0.6, both where lanes disagree
-and where they agree; arithmetic alone 1.0, as the emitter flattens it itself; `exp` 1.05 where they disagree, 3 where
-none takes it. A store on both sides of a pass over memory: 0.5. So up to `DIVERGENT_COST` (the emitter's own limit) is
-computed always, but never a function that is a polynomial and more, nor a load at an index that is no affine form of
-the task's: a gather touches a cache line a lane. A condition that all lanes share is a real branch: kept, unless both
-sides cost nothing beside it (`UNIFORM_COST`).
+and where they agree; arithmetic alone 1.0, as such sides run without a branch anyway; `exp` 1.05 where they disagree, 3
+where none takes it. A store on both sides of a pass over memory: 0.5. So what `analysis/branches` allows is computed
+always, but never a function that is a polynomial and more, nor a load at an index that is no affine form of the task's:
+a gather touches a cache line a lane. A condition that all lanes share is a real branch: kept, unless both sides cost
+nothing beside it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from qdtrace.analysis.affine import AffineForms
+from qdtrace.analysis.branches import pays_without_jump
 from qdtrace.analysis.cost import eqn_size
-from qdtrace.analysis.effects import task_access
-from qdtrace.analysis.stored import FullBefore
+from qdtrace.analysis.effects import task_mod_ref
+from qdtrace.analysis.index.affine import AffineForms
+from qdtrace.analysis.index.definite_stores import FullBefore
+from qdtrace.analysis.index.ranges import TaskRanges
+from qdtrace.analysis.machine import CPU
 from qdtrace.analysis.uniformity import analyse_uniformity
-from qdtrace.ir.copies import copied_atoms
+from qdtrace.ir.carries import carries_of
+from qdtrace.ir.memory import values_of
 from qdtrace.ir.primitives import PRIMITIVES
-from qdtrace.ir.program import Atom, Block, Eqn, Program, Task, Var, ref_type
-from qdtrace.ir.types import ScalarType
+from qdtrace.ir.program import Block, Eqn, Program, Task, Var, ref_type
+from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.walk import walk_eqns
 from qdtrace.passes.base import TaskPass
-from qdtrace.passes.loop_invariant import load_cannot_fail, ranges_of
+from qdtrace.passes.loop_invariant import load_cannot_fail
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-DIVERGENT_COST = 24
-"""Operations of both sides that are computed where lanes disagree."""
-UNIFORM_COST = 6
-"""The same where they agree."""
-_STRIDE = 4
-"""Elements between the loads of neighbouring lanes, at most."""
+    from qdtrace.analysis.machine import Machine
+
 _SELECT = PRIMITIVES["select"]
 
 
@@ -61,54 +61,36 @@ class Predicate(TaskPass):
     """Branches to selects."""
 
     name: ClassVar[str] = "predicate"
+    machine: Machine = CPU
 
     def on_task(self, task: Task, program: Program) -> Task:
         if not any(e.primitive.name == "if" for e in walk_eqns(task.body)):
             return task
-        body = _Predicator(task, program).block(task.body)
-        return task if body is task.body else replace(task, body=body)
+        return task.rebuilt(_Predicator(task, program, self.machine).rebuild_block(task.body))
 
 
-class _Predicator:
+class _Predicator(Rebuilder):
     """Rewrites a task; results that both sides give alike are replaced."""
 
-    def __init__(self, task: Task, program: Program) -> None:
+    def __init__(self, task: Task, program: Program, machine: Machine) -> None:
+        super().__init__()
+        self._machine = machine
         self._index = task.index
         self._uniformity = analyse_uniformity(task)
         self._forms = AffineForms(task)
-        self._ranges = ranges_of(task)
+        self._ranges = TaskRanges(task)
         self._full = FullBefore(program, task)
-        self._written = task_access(task).writes
-        self._replaced: dict[Var, Atom] = {}
+        self._written = task_mod_ref(task).writes
 
-    def block(self, block: Block) -> Block:
-        out: list[Eqn] = []
-        for eqn in block.eqns:
-            self._visit(eqn, out)
-        results = copied_atoms(block.results, self._replaced)
-        same = len(out) == len(block.eqns) and all(a is b for a, b in zip(out, block.eqns, strict=True))
-        if same and all(a is b for a, b in zip(results, block.results, strict=True)):
-            return block
-        return Block(block.params, tuple(out), results)
+    def visit(self, eqn: Eqn) -> None:
+        """Appends an equation, or straight code for a branch, if that is right and pays."""
+        if eqn.primitive.loops:
+            self._ranges.enter(eqn.rebuilt(self.atoms(eqn.invars)))
+        made = self.rebuild_eqn(eqn)
+        if eqn.primitive.name != "if" or not self._flatten(made, eqn in self._uniformity.divergent):
+            self.append(made)
 
-    def _visit(self, original: Eqn, out: list[Eqn]) -> None:
-        eqn = original
-        if self._replaced:
-            invars = copied_atoms(eqn.invars, self._replaced)
-            if any(a is not b for a, b in zip(invars, eqn.invars, strict=True)):
-                eqn = replace(eqn, invars=invars)
-        if eqn.blocks:
-            if eqn.primitive.name == "for":
-                self._ranges.set_index(eqn.blocks[0].params[0], *eqn.invars[:3])
-            blocks = tuple([self.block(b) for b in eqn.blocks])
-            if any(a is not b for a, b in zip(blocks, eqn.blocks, strict=True)):
-                eqn = replace(eqn, blocks=blocks)
-            if eqn.primitive.name == "if" and self._flatten(eqn, original in self._uniformity.divergent, out):
-                return
-        out.append(eqn)
-
-    def _flatten(self, eqn: Eqn, divergent: bool, out: list[Eqn]) -> bool:
-        """Appends straight code for a branch, if that is right and pays."""
+    def _flatten(self, eqn: Eqn, divergent: bool) -> bool:
         then, other = map(_split, eqn.blocks)
         if then is None or other is None or len(then.stores) != len(other.stores):
             return False
@@ -118,22 +100,22 @@ class _Predicator:
         values = (*then.values, *other.values)
         if not all(self._is_allowed(e) for e in values):
             return False
-        if sum(map(eqn_size, values)) > (DIVERGENT_COST if divergent else UNIFORM_COST):
+        if not pays_without_jump(sum(map(eqn_size, values)), self._machine, divergent=divergent):
             return False
+        self.loc = eqn.loc
         condition = eqn.invars[0]
-        out += values
-        for var, a, b in zip(eqn.outvars, eqn.blocks[0].results, eqn.blocks[1].results, strict=True):
+        for each in values:
+            self.append(each)
+        for carry in carries_of(eqn):
+            a, b = carry.results
             if a is b or a == b:
-                self._replaced[var] = a
+                self.env[carry.outvar] = a
             else:
-                out.append(Eqn(_SELECT, (condition, a, b), (var,), {}, (), eqn.loc))
-        for a, b in zip(then.stores, other.stores, strict=True):
-            value = a.invars[1]
-            if value is not b.invars[1] and value != b.invars[1]:
-                chosen = Var(ScalarType(value.dtype))
-                out.append(Eqn(_SELECT, (condition, value, b.invars[1]), (chosen,), {}, (), eqn.loc))
-                value = chosen
-            out.append(replace(a, invars=(a.invars[0], value, *a.invars[2:])))
+                self.append(Eqn(_SELECT, (condition, a, b), (carry.outvar,), {}, (), eqn.loc))
+        for store, opposite in zip(then.stores, other.stores, strict=True):
+            (a,), (b,) = values_of(store), values_of(opposite)
+            value = a if a is b or a == b else self("select", condition, a, b)
+            self.append(store.rebuilt((store.invars[0], value, *store.invars[2:])))
         return True
 
     def _is_allowed(self, eqn: Eqn) -> bool:
@@ -145,7 +127,7 @@ class _Predicator:
             return False
         for term, stride in self._forms.address(ref_type(ref), indices).terms.items():
             if term is self._index:
-                if abs(stride) > _STRIDE:
+                if abs(stride) > self._machine.near_stride:
                     return False
             elif not isinstance(term, Var) or not self._uniformity.is_uniform(term):
                 return False

@@ -21,12 +21,13 @@ for two, 0.4 for eight.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.uniformity import analyse_uniformity
 from qdtrace.ir.primitives import PRIMITIVES
-from qdtrace.ir.program import Block, Eqn, Program, Task, Var, literal
+from qdtrace.ir.program import Atom, Block, Eqn, Program, Task, Var, literal
+from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.types import DType
 from qdtrace.ir.walk import walk_eqns, walk_task
 from qdtrace.passes.base import TaskPass
@@ -52,8 +53,7 @@ class Reciprocals(TaskPass):
     def on_task(self, task: Task, program: Program) -> Task:
         if not self.fast_math or not any(_may_change(e) for e in walk_eqns(task.body)):
             return task
-        body = _Rewriter(task).block(task.body, 0)
-        return task if body is task.body else replace(task, body=body)
+        return task.rebuilt(_Divider(task).rebuild_block(task.body))
 
 
 def _decides(eqn: Eqn) -> bool:
@@ -67,60 +67,58 @@ def _may_change(eqn: Eqn) -> bool:
     return isinstance(eqn.invars[0], Var) and isinstance(eqn.invars[1], Var)
 
 
-class _Rewriter:
+class _Divider(Rebuilder):
     def __init__(self, task: Task) -> None:
+        super().__init__()
         self._uniformity: Uniformity = analyse_uniformity(task)
-        self._depth: Counter[Var] = Counter()
-        """Loops around the place where a value is bound; 0 for what the head has."""
+        self._loops = 0
+        """Loops around the current place."""
+        self._depth: dict[Var, int] = {}
+        """Loops around the place where a value is bound; what the head has is in none."""
+        self._often: Counter[Atom] = Counter()
+        """Divisions of the current block by each value."""
         self._decided = {e.invars[0] for e in walk_eqns(task.body) if _decides(e)}
         self._whole = {v for e in walk_task(task) if is_whole(e) for v in e.outvars}
 
-    def block(self, block: Block, depth: int) -> Block:
-        self._bind(block.params, depth)
-        often = Counter([e.invars[1] for e in block.eqns if self._is_free(e)])
-        out: list[Eqn] = []
-        for eqn in block.eqns:
-            self._bind(eqn.outvars, depth)
-            if eqn.blocks:
-                inner = depth if eqn.primitive.name == "if" else depth + 1
-                blocks = tuple([self.block(b, inner) for b in eqn.blocks])
-                same = all(a is b for a, b in zip(blocks, eqn.blocks, strict=True))
-                out.append(eqn if same else replace(eqn, blocks=blocks))
-            elif self._is_free(eqn) and (often[eqn.invars[1]] >= OFTEN or self._is_shared(eqn, depth)):
-                out += _quotient(eqn)
-            else:
-                out.append(eqn)
-        return (
-            block if len(out) == len(block.eqns) and all(map(_is, out, block.eqns)) else replace(block, eqns=tuple(out))
-        )
+    def rebuild_block(self, block: Block) -> Block:
+        """The block, with its divisions counted first."""
+        often, self._often = self._often, Counter([e.invars[1] for e in block.eqns if self._is_free(e)])
+        rebuilt = super().rebuild_block(block)
+        self._often = often
+        return rebuilt
 
-    def _bind(self, variables: tuple[Var, ...], depth: int) -> None:
-        for var in variables:
-            self._depth[var] = depth
+    def region(self, eqn: Eqn, number: int) -> Block:
+        """A block of a branch or loop."""
+        inside = int(eqn.primitive.loops)
+        self._loops += inside
+        rebuilt = super().region(eqn, number)
+        self._loops -= inside
+        return rebuilt
+
+    def bind(self, variables: tuple[Var, ...]) -> tuple[Var, ...]:
+        """The variables, with their depth noted."""
+        self._depth.update(dict.fromkeys(variables, self._loops))
+        return variables
+
+    def visit(self, eqn: Eqn) -> None:
+        """Appends the equation, or the quotient that a division becomes."""
+        if not self._is_free(eqn) or not (self._often[eqn.invars[1]] >= OFTEN or self._is_shared(eqn)):
+            super().visit(eqn)
+            return
+        self.loc = eqn.loc
+        x, r = eqn.invars
+        inverse = self("div", literal(1.0, r.dtype), r)
+        self.append(Eqn(PRIMITIVES["quotient"], (x, r, inverse), self.bind(eqn.outvars), {}, (), eqn.loc))
 
     def _is_free(self, eqn: Eqn) -> bool:
         """A division that may be rounded once more."""
         return _may_change(eqn) and eqn.outvars[0] not in self._decided and eqn.invars[0] not in self._whole
 
-    def _is_shared(self, eqn: Eqn, depth: int) -> bool:
+    def _is_shared(self, eqn: Eqn) -> bool:
         """Lanes, or iterations of a loop, divide by the same."""
         x, r = eqn.invars
         assert isinstance(x, Var)
         assert isinstance(r, Var)
         if self._uniformity.is_uniform(r) and not self._uniformity.is_uniform(x):
             return True
-        return self._depth[r] < min(depth, self._depth[x])
-
-
-def _quotient(eqn: Eqn) -> tuple[Eqn, Eqn]:
-    x, r = eqn.invars
-    inverse = Var(eqn.outvars[0].type)
-    one = literal(1.0, r.dtype)
-    return (
-        Eqn(PRIMITIVES["div"], (one, r), (inverse,), {}, (), eqn.loc),
-        Eqn(PRIMITIVES["quotient"], (x, r, inverse), eqn.outvars, {}, (), eqn.loc),
-    )
-
-
-def _is(a: object, b: object) -> bool:
-    return a is b
+        return self._depth.get(r, 0) < min(self._loops, self._depth.get(x, 0))

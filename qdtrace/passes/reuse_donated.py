@@ -25,15 +25,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from qdtrace.analysis.effects import task_access
-from qdtrace.analysis.reads_first import reads_come_first
-from qdtrace.ir.walk import substitute_atom, substitute_block, substitute_eqn, task_refs
+from qdtrace.analysis.effects import task_mod_ref
+from qdtrace.analysis.in_place import reads_come_first
+from qdtrace.ir.rebuild import Rebuilder
+from qdtrace.ir.walk import task_refs
 from qdtrace.passes.base import Pass
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from qdtrace.ir.program import Atom, Program, Task, Var
+    from qdtrace.ir.program import Atom, Program, Var
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,8 @@ class ReuseDonated(Pass):
 
     def __call__(self, program: Program) -> Program:
         """The program with parameters for marked buffers; the same object when none can be."""
-        marked = {b: p for b, p in program.takes_over.items() if p not in program.results and b not in program.initial}
+        donated = program.donated_from.items()
+        marked = {b: p for b, p in donated if p not in program.results and b not in program.initial}
         if not marked:
             return program
         uses = _Uses(program, {*marked, *marked.values()})
@@ -54,9 +54,9 @@ class ReuseDonated(Pass):
         return replace(
             program,
             buffers=tuple([b for b in program.buffers if b not in env]),
-            tasks=tuple([_in_place(task, env) for task in program.tasks]),
+            tasks=tuple(map(Rebuilder(env).rebuild_task, program.tasks)),
             results=tuple([marked[r] if r in env else r for r in program.results]),
-            takes_over={b: p for b, p in program.takes_over.items() if b not in env},
+            donated_from={b: p for b, p in program.donated_from.items() if b not in env},
         )
 
 
@@ -73,7 +73,7 @@ class _Uses:
                 if ref in refs:
                     self.first.setdefault(ref, number)
                     self.last[ref] = number
-            self.written |= task_access(task).writes
+            self.written |= task_mod_ref(task).writes
 
     def may_share(self, buffer: Var, param: Var) -> bool:
         """Whether the content of the parameter is not needed any more where the buffer gets one."""
@@ -81,12 +81,3 @@ class _Uses:
             return False
         last, first = self.last.get(param, -1), self.first.get(buffer, len(self.tasks))
         return last < first or (last == first and reads_come_first(self.tasks[last], param, buffer))
-
-
-def _in_place(task: Task, env: Mapping[Var, Atom]) -> Task:
-    body = substitute_block(task.body, env)
-    head = tuple([substitute_eqn(eqn, env) for eqn in task.head])
-    if body is task.body and all(a is b for a, b in zip(head, task.head, strict=True)):
-        return task
-    start, stop = substitute_atom(task.start, env), substitute_atom(task.stop, env)
-    return replace(task, start=start, stop=stop, head=head, body=body)

@@ -13,22 +13,22 @@ Values are keyed by `id`: variables are compared by identity, and everything key
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from qdtrace.analysis.effects import PURE, Access, access_of
-from qdtrace.analysis.ranges import Ranges
+from qdtrace.analysis.effects import PURE, ModRef, mod_ref_of
+from qdtrace.analysis.index.ranges import Ranges
 from qdtrace.ir.builder import result_types
 from qdtrace.ir.primitives import PRIMITIVES, WRITES, Primitive
-from qdtrace.ir.program import Atom, Block, Eqn, Literal, Loc, Task, Var, literal
+from qdtrace.ir.program import Atom, Block, Eqn, Literal, Task, Var, literal
+from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.types import BOOL, DType
 from qdtrace.passes.base import TaskPass
-from qdtrace.passes.rule_table import GROUP, RuleSet
+from qdtrace.passes.rule_table import GROUP, Rule, RuleSet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from qdtrace.ir.program import Program
 
@@ -63,49 +63,44 @@ class RewritePass(TaskPass):
 
     def on_task(self, task: Task, program: Program) -> Task:
         """The rewritten task."""
-        return Rewriter(self.options()).rewrite(task)
+        return Rewriter(self.options()).rebuild_task(task)
 
 
-class Rewriter:
-    """Rewrites one task."""
+class Rewriter(Rebuilder):
+    """Rewrites one task. Rules emit with `op`."""
 
     def __init__(self, options: RewriteOptions) -> None:
+        super().__init__()
         self.options = options
         self.fired: Counter[str] = Counter()
         """How often each rule replaced something."""
         self.visits = 0
         """Equations looked at."""
-        self.loc: Loc | None = None
         self._rules = options.rules.scalar
         self._fold = options.fold
         self._share = options.share
-        self._out: list[Eqn] = []
         self._defs: dict[int, Eqn] = {}
-        self._replaced: dict[int, Atom] = {}
-        self._facts: dict[int, Atom] = {}
+        self._facts: dict[Var, Literal] = {}
         self._available: dict[tuple[Any, ...], Var] = {}
         self._undo: list[tuple[Any, ...]] = []
         self._versions: dict[int, int] = {}
         self._fresh_version = count(1).__next__
         self._literals: dict[int, tuple[Literal, int]] = {}
         self._numbers: dict[tuple[DType, bytes], int] = {}
-        self._access: dict[Eqn, Access] = {}
+        self._access: dict[Eqn, ModRef] = {}
         self._ranges = Ranges(self.definition)
 
-    def rewrite(self, task: Task) -> Task:
+    def rebuild_task(self, task: Task) -> Task:
         """The rewritten task; the same object when no rule applied."""
         self._access = {}
-        written = access_of(task.body.eqns, self._access).writes
-        access_of(task.head, self._access)
-        head = self._eqns(task.head)
-        start, stop = self._atoms((task.start, task.stop))
+        written = mod_ref_of(task.body.eqns, self._access).writes
+        mod_ref_of(task.head, self._access)
+        head = self.rebuild_eqns(task.head)
+        start, stop = self.atoms((task.start, task.stop))
         self._bump(written)
         if task.index is not None:
             self._ranges.set_index(task.index, start, stop, _ONE)
-        body = self._block(task.body)
-        if head is task.head and body is task.body and start is task.start and stop is task.stop:
-            return task
-        return replace(task, head=head, start=start, stop=stop, body=body)
+        return task.rebuilt(self.rebuild_block(task.body), head, start, stop)
 
     # What rules call.
 
@@ -118,77 +113,43 @@ class Rewriter:
         eqn = self._defs.get(id(atom))
         return eqn.invars if eqn is not None and eqn.primitive.name == name else None
 
-    def emit(self, name: str, *operands: Atom, **params: object) -> Atom:
+    def op(self, name: str, *operands: Atom, **params: Any) -> Atom:
         """The value of a pure equation: simplified, found, or computed here."""
         return self._scalar(PRIMITIVES[name], operands, params, None)
 
     def inline(self, block: Block, bindings: Iterable[tuple[Var, Atom]] = ()) -> tuple[Atom, ...]:
         """Rewrites the equations of a block into the current one; gives its results. At most once a block."""
-        for var, atom in bindings:
-            self._replaced[id(var)] = atom
+        self.env.update(bindings)
         for eqn in block.eqns:
-            self._visit(eqn)
-        return self._atoms(block.results)
-
-    def value_of(self, atom: Atom) -> Atom:
-        """What an atom of the original task has become so far."""
-        return self._atoms((atom,))[0]
-
-    def splice(self, eqns: Iterable[Eqn]) -> None:
-        """Puts equations that are rewritten already into the current block."""
-        self._out += eqns
+            self.visit(eqn)
+        return self.atoms(block.results)
 
     def range_of(self, atom: Atom) -> tuple[int, int]:
         """The smallest and largest value of an integer or bool."""
         return self._ranges.of(atom)
 
-    def replace_var(self, var: Var, atom: Atom) -> None:
-        """Uses `atom` for every later use of a variable of the original task."""
-        self._replaced[id(var)] = atom
-
     # The walk.
 
-    def _atoms(self, atoms: Iterable[Atom]) -> tuple[Atom, ...]:
-        get = self._replaced.get
-        out = [get(id(a), a) for a in atoms]
-        if self._facts:
-            get = self._facts.get
-            out = [get(id(a), a) for a in out]
-        return tuple(out)
+    def atoms(self, atoms: tuple[Atom, ...]) -> tuple[Atom, ...]:
+        """The atoms with variables replaced, by what is known of them here too."""
+        found = super().atoms(atoms)
+        if not (facts := self._facts):
+            return found
+        return tuple([a if a.__class__ is Literal else facts.get(a, a) for a in found])  # type: ignore[arg-type]
 
-    @contextmanager
-    def _inner(self) -> Generator[list[Eqn]]:
-        """An inner block: its equations go to a new list, values found in it are forgotten after it."""
-        out, undo = self._out, self._undo
-        self._out, self._undo = [], []
-        try:
-            yield self._out
-        finally:
-            for key in self._undo:
-                del self._available[key]
-            self._out, self._undo = out, undo
+    def rebuild_block(self, block: Block) -> Block:
+        """The block; values found in it are forgotten after it."""
+        undo, self._undo = self._undo, []
+        rebuilt = super().rebuild_block(block)
+        for key in self._undo:
+            del self._available[key]
+        self._undo = undo
+        return rebuilt
 
-    def _eqns(self, eqns: tuple[Eqn, ...]) -> tuple[Eqn, ...]:
-        """Rewrites equations in the current scope; the same tuple when nothing changed."""
-        self._out, outer = [], self._out
-        for eqn in eqns:
-            self._visit(eqn)
-        self._out, made = outer, self._out
-        return eqns if len(made) == len(eqns) and all(map(_is, made, eqns)) else tuple(made)
-
-    def _block(self, block: Block) -> Block:
-        with self._inner() as out:
-            for eqn in block.eqns:
-                self._visit(eqn)
-            results = self._atoms(block.results)
-        same = len(out) == len(block.eqns) and all(map(_is, out, block.eqns))
-        if same and all(map(_is, results, block.results)):
-            return block
-        return Block(block.params, tuple(out), results)
-
-    def _visit(self, eqn: Eqn) -> None:
+    def visit(self, eqn: Eqn) -> None:
+        """Appends what rules make of an equation."""
         self.visits += 1
-        operands = self._atoms(eqn.invars)
+        operands = self.atoms(eqn.invars)
         prim = eqn.primitive
         if eqn.blocks:
             self._structured(eqn, operands)
@@ -197,7 +158,7 @@ class Rewriter:
             var = eqn.outvars[0]
             atom = self._scalar(prim, operands, eqn.params, eqn)
             if atom is not var:
-                self._replaced[id(var)] = atom
+                self.env[var] = atom
         elif prim.name == "load":
             self._load(eqn, operands)
         elif prim.name == "bound":
@@ -205,7 +166,7 @@ class Rewriter:
         elif prim.name == "check" and operands[0] == _TRUE:
             self.fired["check"] += 1
         else:
-            self._out.append(_with_operands(eqn, operands))
+            self.append(eqn.rebuilt(operands))
             if not WRITES.isdisjoint(prim.effects):
                 self._versions[id(operands[0])] = self._fresh_version()
 
@@ -232,11 +193,11 @@ class Rewriter:
                 self.fired["share"] += 1
                 return known
         if origin is not None:
-            eqn = _with_operands(origin, operands)
+            eqn = origin.rebuilt(operands)
         else:
             types = result_types(prim, operands, params)  # type: ignore[arg-type]
             eqn = Eqn(prim, operands, (Var(types[0]),), params, (), self.loc)
-        self._out.append(eqn)
+        self.append(eqn)
         var = eqn.outvars[0]
         self._defs[id(var)] = eqn
         if key is not None:
@@ -261,37 +222,28 @@ class Rewriter:
         """An index in range needs no check, nor one that an equal check in front has looked at."""
         (index,) = operands
         size = int(eqn.params["size"])
-        var = eqn.outvars[0]
         if isinstance(index, Literal) and 0 <= index.value < size:
-            self._replaced[id(var)] = index
-            return
-        key = ("bound", size, id(index) if index.__class__ is Var else self._literal_key(index))  # type: ignore[arg-type]
-        known = self._available.get(key) if self._share else None
-        if known is not None:
-            self.fired["share"] += 1
-            self._replaced[id(var)] = known
-            return
-        made = _with_operands(eqn, operands)
-        self._out.append(made)
-        self._defs[id(var)] = made
-        if self._share:
-            self._available[key] = var
-            self._undo.append(key)
+            self.env[eqn.outvars[0]] = index
+        else:
+            self._once(eqn, operands, ("bound", size, *self._key(eqn.primitive, operands, {})))
 
     def _load(self, eqn: Eqn, operands: tuple[Atom, ...]) -> None:
+        version = self._versions.get(id(operands[0]), 0)
+        self._once(eqn, operands, ("load", version, *self._key(eqn.primitive, operands, eqn.params)))
+
+    def _once(self, eqn: Eqn, operands: tuple[Atom, ...], key: tuple[Any, ...]) -> None:
+        """Appends an equation, unless one with the same key stands in front."""
+        var = eqn.outvars[0]
         if self._share:
-            version = self._versions.get(id(operands[0]), 0)
-            key = ("load", version, *self._key(eqn.primitive, operands, eqn.params))
             known = self._available.get(key)
             if known is not None:
                 self.fired["share"] += 1
-                self._replaced[id(eqn.outvars[0])] = known
+                self.env[var] = known
                 return
-            self._available[key] = eqn.outvars[0]
+            self._available[key] = var
             self._undo.append(key)
-        eqn = _with_operands(eqn, operands)
-        self._out.append(eqn)
-        self._defs[id(eqn.outvars[0])] = eqn
+        made = self._defs[id(var)] = eqn.rebuilt(operands)
+        self.append(made)
 
     def _bump(self, refs: Iterable[Var]) -> None:
         for ref in refs:
@@ -300,64 +252,58 @@ class Rewriter:
     def _structured(self, original: Eqn, operands: tuple[Atom, ...]) -> None:
         name = original.primitive.name
         written = self._access.get(original, PURE).writes
-        eqn = _with_operands(original, operands)
-        self.loc = eqn.loc
-        for rule in self.options.rules.before.get(name, ()):
-            found = rule.apply(self, eqn)
-            if found is not None:
-                self.fired[rule.name] += 1
-                if not isinstance(found, Eqn):
-                    self._replace_results(eqn, found)
-                    return
-                eqn = found
-        blocks = self._branches(eqn, written) if name == "if" else self._loop(eqn, written)
-        self._bump(written)
-        if not all(map(_is, blocks, eqn.blocks)):
-            eqn = replace(eqn, blocks=blocks)
-        for rule in self.options.rules.after.get(name, ()):
-            found = rule.apply(self, eqn)
-            if found is not None:
-                self.fired[rule.name] += 1
-                if not isinstance(found, Eqn):
-                    self._replace_results(eqn, found)
-                    return
-                eqn = found
-        self._out.append(eqn)
-        for var in eqn.outvars:
-            self._defs[id(var)] = eqn
-
-    def _replace_results(self, eqn: Eqn, atoms: tuple[Atom, ...]) -> None:
-        for var, atom in zip(eqn.outvars, atoms, strict=True):
-            self._replaced[id(var)] = atom
-
-    def _loop(self, eqn: Eqn, written: Iterable[Var]) -> tuple[Block, ...]:
-        # The second iteration sees what the first one wrote.
-        self._bump(written)
-        if eqn.primitive.name == "for":
-            self._ranges.set_index(eqn.blocks[0].params[0], *eqn.invars[:3])
-        return tuple([self._block(block) for block in eqn.blocks])
-
-    def _branches(self, eqn: Eqn, written: frozenset[Var]) -> tuple[Block, ...]:
+        rules = self.options.rules
+        self.loc = original.loc
+        eqn = self._applied(rules.before.get(name, ()), original.rebuilt(operands))
+        if eqn is None:
+            return
+        self._ranges.enter(eqn)
+        if eqn.primitive.loops:
+            self._bump(written)  # the second iteration sees what the first one wrote
         before = {id(r): self._versions.get(id(r), 0) for r in written}
-        facts = self._facts
         blocks: list[Block] = []
-        for block, holds in zip(eqn.blocks, (_TRUE, _FALSE), strict=True):
-            if self.options.assume:
-                self._facts = {**facts, **self._facts_of(eqn.invars[0], holds)}
-            blocks.append(self._block(block))
-            self._facts = facts
-            self._versions.update(before)
-        return tuple(blocks)
+        for number in range(len(eqn.blocks)):
+            blocks.append(self.region(eqn, number))
+            if name == "if":
+                self._versions.update(before)
+        self._bump(written)
+        eqn = self._applied(rules.after.get(name, ()), eqn.rebuilt(blocks=tuple(blocks)))
+        if eqn is not None:
+            self.append(eqn)
+            for var in eqn.outvars:
+                self._defs[id(var)] = eqn
 
-    def _facts_of(self, condition: Atom, holds: Literal) -> dict[int, Atom]:
+    def _applied(self, rules: Iterable[Rule], eqn: Eqn) -> Eqn | None:
+        """What rules make of an equation with blocks; None where its results are other values now."""
+        for rule in rules:
+            found = rule.apply(self, eqn)
+            if found is None:
+                continue
+            self.fired[rule.name] += 1
+            if not isinstance(found, Eqn):
+                self.env.update(zip(eqn.outvars, found, strict=True))
+                return None
+            eqn = found
+        return eqn
+
+    def region(self, eqn: Eqn, number: int) -> Block:
+        """A block; in a branch its condition is known."""
+        if eqn.primitive.name != "if" or not self.options.assume:
+            return super().region(eqn, number)
+        facts, self._facts = self._facts, {**self._facts, **self._facts_of(eqn.invars[0], (_TRUE, _FALSE)[number])}
+        rebuilt = super().region(eqn, number)
+        self._facts = facts
+        return rebuilt
+
+    def _facts_of(self, condition: Atom, holds: Literal) -> dict[Var, Literal]:
         """What a condition that holds (or not) says about values: of itself and, through `and`, `or`, `not`."""
-        facts: dict[int, Atom] = {}
+        facts: dict[Var, Literal] = {}
         pending: list[tuple[Atom, Literal]] = [(condition, holds)]
         while pending:
             atom, value = pending.pop()
-            if atom.__class__ is not Var or atom.type != BOOL:
+            if not isinstance(atom, Var) or atom.type != BOOL:
                 continue
-            facts[id(atom)] = value
+            facts[atom] = value
             eqn = self._defs.get(id(atom))
             if eqn is None:
                 continue
@@ -367,13 +313,3 @@ class Rewriter:
             elif (name == "and" and value is _TRUE) or (name == "or" and value is _FALSE):
                 pending += [(a, value) for a in eqn.invars]
         return facts
-
-
-def _is(a: object, b: object) -> bool:
-    return a is b
-
-
-def _with_operands(eqn: Eqn, operands: tuple[Atom, ...]) -> Eqn:
-    if all(map(_is, operands, eqn.invars)):
-        return eqn
-    return Eqn(eqn.primitive, operands, eqn.outvars, eqn.params, eqn.blocks, eqn.loc)

@@ -3,12 +3,13 @@
 A round is one walk with every local rule (constant folding, unreachable code, algebraic and peephole rules, common
 subexpressions), then loop-invariant motion and constant extraction, then dead code. Rounds repeat for the tasks that
 the last one changed, up to a limit: each round is linear, and rules that could undo one another would show as a
-limit reached, which a test forbids.
+limit reached, which a test forbids. A body of straight code that nothing was moved out of needs no second round: rules
+look at what computes their operands, and that was rewritten before.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar
 
@@ -49,7 +50,7 @@ class Simplify(Pass):
         for number in range(1, self.rounds + 1):
             before = program
             program = self._each(program, self._rewritten, settled)
-            program = unreachable.without_empty_tasks(program)
+            rewritten = program = unreachable.without_empty_tasks(program)
             self._report(number, "rewrite", program)
             # After the rewriting, because it shows what is constant; before dead code, because a loop that lost all
             # its work goes.
@@ -57,11 +58,15 @@ class Simplify(Pass):
                 before_motion = program
                 program = self._each(program, lambda t, m=motion, p=before_motion: m.on_task(t, p), settled)
                 self._report(number, motion.name, program)
-            program = DeadCode()(program)
+            moved, program = program, DeadCode()(program)
             self._report(number, "dead_code", program)
-            if program is before:
-                break
             settled.update(set(program.tasks) & set(before.tasks))
+            if len(program.tasks) == len(moved.tasks):
+                pairs = zip(program.tasks, moved.tasks, strict=True)
+                unmoved = set(rewritten.tasks)
+                settled.update(task for task, one in pairs if one in unmoved and _is_straight(task))
+            if program is before or settled.issuperset(program.tasks):
+                break
         return program
 
     def _report(self, number: int, name: str, program: Program) -> None:
@@ -70,15 +75,16 @@ class Simplify(Pass):
 
     @staticmethod
     def _each(program: Program, change: Callable[[Task], Task], settled: set[Task]) -> Program:
-        tasks = tuple([t if t in settled else change(t) for t in program.tasks])
-        return (
-            program if all(a is b for a, b in zip(tasks, program.tasks, strict=True)) else replace(program, tasks=tasks)
-        )
+        return program.map_tasks(lambda task: task if task in settled else change(task))
 
     def _rewritten(self, task: Task) -> Task:
         fold = (fold_all if self.fast_math else fold_exact) if self.constant_folding else None
         options = RewriteOptions(_rules(self.fast_math), fold=fold, share=self.share, assume=True)
-        return Rewriter(options).rewrite(task)
+        return Rewriter(options).rebuild_task(task)
+
+
+def _is_straight(task: Task) -> bool:
+    return not any(eqn.blocks for eqn in (*task.head, *task.body.eqns))
 
 
 @cache

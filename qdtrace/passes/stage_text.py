@@ -16,7 +16,8 @@ from qdtrace.ir.walk import blocks_of, bound_in_block
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Sequence
 
-    from qdtrace.ir.program import Loc, Program, Var
+    from qdtrace.errors import Loc
+    from qdtrace.ir.program import Program, Var
 
 _LOC = "\0"
 

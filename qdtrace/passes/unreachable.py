@@ -17,14 +17,14 @@ Relies on constants being literals (constant folding). Never evaluates anything 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
-from qdtrace.analysis.work import trip_count
+from qdtrace.analysis.index.trips import trip_count
 from qdtrace.ir.primitives import Effect
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, literal
 from qdtrace.ir.types import DType
-from qdtrace.ir.walk import walk_eqns
+from qdtrace.ir.walk import walk_all
 from qdtrace.passes.rewrite import RewriteOptions, RewritePass, Rewriter
 from qdtrace.passes.rule_table import RuleSet, RuleTable
 
@@ -33,10 +33,7 @@ TABLE = RuleTable()
 
 def task_is_empty(task: Task) -> bool:
     """True for a `range_for` whose constant range holds nothing."""
-    start, stop = task.start, task.stop
-    if task.kind != "range_for" or not (isinstance(start, Literal) and isinstance(stop, Literal)):
-        return False
-    return bool(start.value >= stop.value)
+    return task.kind == "range_for" and trip_count(task.start, task.stop) == 0
 
 
 @TABLE.rule("if", stage="before")
@@ -52,7 +49,8 @@ def if_constant(w: Rewriter, eqn: Eqn) -> tuple[Atom, ...] | None:
 def for_never(w: Rewriter, eqn: Eqn) -> tuple[Atom, ...] | None:
     """A loop over nothing gives the initial carries."""
     start, stop, step = eqn.invars[:3]
-    empty = start is stop or trip_count(start, stop, step) == 0
+    stands = isinstance(step, Literal) and not step.value
+    empty = start is stop or stands or trip_count(start, stop, step) == 0
     return eqn.invars[3:] if empty else None
 
 
@@ -94,14 +92,11 @@ class Unreachable(RewritePass):
 
 def without_empty_tasks(program: Program) -> Program:
     """The program without tasks whose constant range is empty; of one that checks something in its head, the head."""
-    if not any(map(task_is_empty, program.tasks)):
-        return program
-    kept = [t if not task_is_empty(t) else _head_alone(t) for t in program.tasks]
-    return replace(program, tasks=tuple([t for t in kept if t is not None]))
+    return program.map_tasks(lambda task: _head_alone(task) if task_is_empty(task) else task)
 
 
 def _head_alone(task: Task) -> Task | None:
-    if not any(Effect.CHECK in e.primitive.effects for e in walk_eqns(Block((), task.head))):
+    if not any(Effect.CHECK in e.primitive.effects for e in walk_all(task.head)):
         return None
     zero, one = literal(0, DType.i32), literal(1, DType.i32)
     return Task("serial", None, zero, one, Block((), task.head), name=task.name, loc=task.loc)

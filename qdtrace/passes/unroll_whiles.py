@@ -17,9 +17,9 @@ step before, but of the first. With the counter constant, rows of the tableau ar
 A loop is unrolled when it keeps no loop and no private array inside, its start has a range of at most `STARTS` values,
 and
 
-- it has at most `TRIPS` iterations and its copies cost at most `BUDGET` operations; or
-- more than half of its body are choices by the counter, which go (`analysis/chosen`), with at most `CHOSEN_TRIPS`
-  iterations and `CHOSEN_BUDGET` operations that are left of all copies.
+- it has at most `Machine.unrolled` iterations and operations of all copies; or
+- more than half of its body are choices by the counter, which go (`analysis/specialised`), and what is left of all
+  copies is within `Machine.unrolled_away`.
 
 Measured on the CPU with AVX-512, Tsit5 with step size control, the stages as copies against the loop: 0.5 of the time
 for two components, 0.4 for three.
@@ -27,32 +27,26 @@ for two components, 0.4 for three.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from qdtrace.analysis.chosen import with_known
 from qdtrace.analysis.cost import code_size
-from qdtrace.analysis.counted import counter_of
-from qdtrace.ir.copies import copied_atoms, copy_eqns
+from qdtrace.analysis.index.induction import controlling_induction
+from qdtrace.analysis.index.ranges import TaskRanges
+from qdtrace.analysis.machine import CPU
+from qdtrace.analysis.specialised import specialised
 from qdtrace.ir.primitives import PRIMITIVES
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var, literal
-from qdtrace.ir.types import DType, ScalarType
+from qdtrace.ir.rebuild import Copier, Rebuilder
 from qdtrace.ir.walk import walk_eqns
 from qdtrace.passes.base import TaskPass
-from qdtrace.passes.loop_invariant import ranges_of
 
 if TYPE_CHECKING:
-    from qdtrace.analysis.counted import Counter
-    from qdtrace.analysis.ranges import Ranges
+    from qdtrace.analysis.index.induction import InductionVariable
+    from qdtrace.analysis.machine import Machine
 
 STARTS = 4
 """Values that a start may have."""
-TRIPS = 8
-BUDGET = 256
-CHOSEN_TRIPS = 32
-CHOSEN_BUDGET = 1024
-TASK_LIMIT = 8192
-"""Operations that no task is made larger than, choices included."""
 
 
 @dataclass(frozen=True)
@@ -60,84 +54,74 @@ class UnrollWhiles(TaskPass):
     """Copies of the bodies of short loops that count."""
 
     name: ClassVar[str] = "unroll_whiles"
+    machine: Machine = CPU
 
     def on_task(self, task: Task, program: Program) -> Task:
         if not any(e.primitive.name == "while" for e in walk_eqns(task.body)):
             return task
-        unroller = _Unroller(task)
-        body = unroller.block(task.body)
-        return replace(task, body=body) if unroller.unrolled else task
+        return task.rebuilt(_Unroller(task, self.machine).rebuild_block(task.body))
 
 
-class _Unroller:
-    def __init__(self, task: Task) -> None:
-        self.unrolled = 0
-        self._ranges: Ranges = ranges_of(task)
-        self._room = TASK_LIMIT - code_size(task.body)
-        self._replaced: dict[Var, Atom] = {}
+class _Unroller(Rebuilder):
+    def __init__(self, task: Task, machine: Machine) -> None:
+        super().__init__()
+        self._machine = machine
+        self._ranges = TaskRanges(task)
+        self._room = machine.task_cost - code_size(task.body)
 
-    def block(self, block: Block) -> Block:
-        out: list[Eqn] = []
-        for eqn in block.eqns:
-            self._visit(eqn, out)
-        return Block(block.params, tuple(out), copied_atoms(block.results, self._replaced))
-
-    def _visit(self, eqn: Eqn, out: list[Eqn]) -> None:
+    def visit(self, eqn: Eqn) -> None:
+        """Appends an equation, or the copies that a loop becomes."""
         if eqn.primitive.name == "while":
-            counter = counter_of(eqn, self._ranges)
+            counter = controlling_induction(eqn, self._ranges)
             if counter is not None and self._pays(eqn, counter):
-                self.unrolled += 1
-                self._unroll(eqn, counter, out)
+                self._unroll(eqn, counter)
                 return
-        if eqn.primitive.name == "for":
-            self._ranges.set_index(eqn.blocks[0].params[0], *eqn.invars[:3])
-        blocks = tuple([self.block(block) for block in eqn.blocks])
-        out.append(replace(eqn, invars=copied_atoms(eqn.invars, self._replaced), blocks=blocks))
+        self._ranges.enter(eqn)
+        super().visit(eqn)
 
-    def _pays(self, loop: Eqn, counter: Counter) -> bool:
+    def _pays(self, loop: Eqn, counter: InductionVariable) -> bool:
         body = loop.blocks[1]
         low, high = counter.first
         trips = counter.trips[1]
-        if high - low >= STARTS or trips > CHOSEN_TRIPS:
+        if high - low >= STARTS or trips > self._machine.unrolled_away.trips:
             return False
         size = code_size(body)
-        if trips * size > self._room or any(e.primitive.name in ("for", "while") for e in walk_eqns(body)):
+        if trips * size > self._room or any(e.primitive.loops for e in walk_eqns(body)):
             return False
-        left = with_known(body, [body.params[counter.position]])
+        left = specialised(body, [body.params[counter.position]])
         if any(e.primitive.name == "cell" and e.outvars[0] in left.kept for e in walk_eqns(body)):
             return False
-        chosen = 2 * left.size < size and trips * left.size <= CHOSEN_BUDGET
-        if not chosen and (trips > TRIPS or trips * left.size > BUDGET):
+        limit = self._machine.unrolled_away if 2 * left.size < size else self._machine.unrolled
+        if not limit.allows(trips, trips * left.size):
             return False
         self._room -= trips * size
         return True
 
-    def _unroll(self, loop: Eqn, counter: Counter, out: list[Eqn]) -> None:
-        carries = copied_atoms(loop.invars, self._replaced)
+    def _unroll(self, loop: Eqn, counter: InductionVariable) -> None:
+        self.loc = loop.loc
+        carries = self.atoms(loop.invars)
         start = carries[counter.position]
         low, high = counter.first
         for value in range(low, counter.stop):
             at = literal(value, start.dtype)
             if value >= high:
-                carries = self._copy(loop, counter, at, carries, out)
+                carries = self._copy(loop, counter, at, carries)
                 continue
-            runs = Var(ScalarType(DType.bool))
-            out.append(Eqn(PRIMITIVES["le"], (start, at), (runs,), {}, (), loop.loc))
-            taken: list[Eqn] = []
-            made = self._copy(loop, counter, at, carries, taken)
-            blocks = (Block((), tuple(taken), made), Block((), (), carries))
-            results = tuple([Var(v.type, v.hint) for v in loop.outvars])
-            out.append(Eqn(PRIMITIVES["if"], (runs,), results, {}, blocks, loop.loc))
-            carries = results
-        last = carries if counter.stop > low else copied_atoms(loop.invars, self._replaced)
-        self._replaced.update(zip(loop.outvars, last, strict=True))
+            runs = self("le", start, at)
+            with self.block() as taken:
+                made = self._copy(loop, counter, at, carries)
+            blocks = (taken.close(made), Block((), (), carries))
+            carries = tuple([Var(v.type, v.hint) for v in loop.outvars])
+            self.append(Eqn(PRIMITIVES["if"], (runs,), carries, {}, blocks, loop.loc))
+        self.env.update(zip(loop.outvars, carries, strict=True))
 
     def _copy(
-        self, loop: Eqn, counter: Counter, at: Literal, carries: tuple[Atom, ...], out: list[Eqn]
+        self, loop: Eqn, counter: InductionVariable, at: Literal, carries: tuple[Atom, ...]
     ) -> tuple[Atom, ...]:
         """Appends one iteration; gives what it carries on."""
         body = loop.blocks[1]
         given = [at if k == counter.position else c for k, c in enumerate(carries)]
-        env: dict[Var, Atom] = {**self._replaced, **dict(zip(body.params, given, strict=True))}
-        out += copy_eqns(body.eqns, env)
-        return copied_atoms(body.results, env)
+        copier = Copier({**self.env, **dict(zip(body.params, given, strict=True))})
+        for eqn in copier.rebuild_eqns(body.eqns):
+            self.append(eqn)
+        return copier.atoms(body.results)

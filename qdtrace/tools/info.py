@@ -12,7 +12,7 @@ import llvmlite
 import numpy as np
 
 import qdtrace
-from qdtrace.compose.call import backend
+from qdtrace.backend import backend
 from qdtrace.config import current
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from qdtrace.ir.parser import parse_program
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.verify import verify_program
 from qdtrace.passes.observers import DecisionPrinter, Recorder, Timer, Verifier, finish, listening
-from qdtrace.passes.pipelines import PASSES, stages
+from qdtrace.passes.pipelines import PASSES, pass_named, stages
 from qdtrace.passes.report import report_page
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ def passes_named(names: Iterable[str], options: Options, each_round: Sequence[Ob
     found: list[Pass] = []
     for name in names:
         if name == "optimise":
-            found += stages(options, each_round, each_pass=True)
+            found += [one for passes in stages(options, each_round, each_pass=True).values() for one in passes]
         elif name in PASSES:
-            found.append(PASSES[name](options))
+            found.append(pass_named(name, options))
         else:
             raise TraceValueError(f"needs the name of a pass, got {name!r}", notes=(f"passes are {', '.join(PASSES)}",))
     return found
@@ -76,8 +76,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(argv)
     if asked.list:
         width = max(map(len, PASSES))
-        for name, make in PASSES.items():
-            print(f"{name:<{width}}  {describe(make(options_from({})))}")
+        for name in PASSES:
+            print(f"{name:<{width}}  {describe(pass_named(name, options_from({})))}")
         return 0
     if asked.file is None:
         parser.error("the following arguments are required: file")

@@ -1,4 +1,4 @@
-"""Making buffers: `zeros`, `ones`, `full`, `empty`, their `_like` forms, and `copy`.
+"""Making buffers: `zeros`, `ones`, `full`, `empty` and their `_like` forms.
 
 dtypes are JAX's: without one a buffer has the dtype of `jnp.zeros`, `jnp.full` and so on, also in x64 mode. A dtype
 that is given stays: a wider float stored into the buffer is rounded to it.
@@ -14,9 +14,9 @@ import jax.numpy as jnp
 
 from qdtrace.errors import TraceTypeError, TraceValueError
 from qdtrace.trace import markers
-from qdtrace.trace.buffers import Buffer, new_buffer
+from qdtrace.trace.buffers import Buffer, check_outside_loops
 from qdtrace.trace.compat import Tracer
-from qdtrace.trace.context import current, emit, new_uid
+from qdtrace.trace.context import emit, new_uid
 from qdtrace.trace.dtypes import default_dtype, element_type
 from qdtrace.trace.indexing import as_array, cast_value
 from qdtrace.trace.source import user_loc
@@ -53,14 +53,6 @@ def empty_like(x: Any, dtype: Any = None) -> Buffer:
     return _allocate("empty_like", jnp.shape(x), _dtype_of(x) if dtype is None else dtype, None)
 
 
-def copy(x: Any) -> Buffer:
-    """A buffer with the present content of an array or buffer."""
-    _outside_loops("copy")
-    x = as_array(x, "qd.copy")
-    default_dtype(x, "qd.copy")
-    return new_buffer(jnp.asarray(x))
-
-
 def _shown_shape(shape: Any) -> str:
     traced = any(isinstance(n, Tracer) for n in jax.tree.leaves(shape))
     return "a traced value" if traced else str(shape)
@@ -70,17 +62,8 @@ def _dtype_of(x: Any) -> Any:
     return default_dtype(x if hasattr(x, "dtype") else as_array(x, "a `_like` function"), "a buffer")
 
 
-def _outside_loops(name: str) -> None:
-    if current(f"qd.{name}").regions:
-        raise TraceValueError(
-            f"qd.{name} makes a buffer, which needs to be done outside of loops and conditions",
-            loc=user_loc(),
-            help="move it in front of the loop; for memory of one iteration use qd.local(jnp.zeros(n))",
-        )
-
-
 def _allocate(name: str, shape: Any, dtype: Any, fill: Any) -> Buffer:
-    _outside_loops(name)
+    check_outside_loops(name)
     try:
         dims = tuple(operator.index(n) for n in (shape if isinstance(shape, (tuple, list)) else (shape,)))
     except TypeError:

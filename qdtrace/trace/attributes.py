@@ -14,6 +14,10 @@ class StrictAttributes:
     """Has the attributes of its class, and no others."""
 
     __slots__ = ()
+    _noun = ""
+    """What the user calls it."""
+    _how_to_set = ""
+    """Where an attribute cannot be set: what to write in its place."""
 
     def __getattr__(self, name: str) -> Any:
         if name in self._more_attributes():
@@ -23,7 +27,7 @@ class StrictAttributes:
         if name.startswith("__") or not is_user_file(asker.f_code.co_filename):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         raise TraceAttributeError(
-            f"a {kind_of(self)} has no attribute `{name}`", loc=user_loc(), help=_nearest(self, name)
+            f"a {self._noun} has no attribute `{name}`", loc=user_loc(), help=_nearest(self, name)
         )
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -32,10 +36,10 @@ class StrictAttributes:
         except AttributeError:
             has_it = hasattr(type(self), name)
             raise TraceAttributeError(
-                f"`{name}` of a {kind_of(self)} cannot be set" if has_it else f"a {kind_of(self)} has no attribute "
+                f"`{name}` of a {self._noun} cannot be set" if has_it else f"a {self._noun} has no attribute "
                 f"`{name}`",
                 loc=user_loc(),
-                help=_store(self) if has_it else _nearest(self, name),
+                help=self._how_to_set if has_it else _nearest(self, name),
             ) from None
 
     def _delegated(self, name: str) -> Any:
@@ -47,19 +51,7 @@ class StrictAttributes:
         return frozenset()
 
 
-def kind_of(thing: object) -> str:
-    """What the user calls an object of this class."""
-    kind = type(thing).__name__
-    known = {"Cell": "qd.local", "Buffer": "buffer", "Range": "qd.range", "NdRange": "qd.ndrange", "While": "qd.while_",
-             "At": "`b.at`", "Place": "`b.at[i]`"}  # fmt: skip
-    return known.get(kind, kind)
-
-
 def _nearest(thing: StrictAttributes, name: str) -> str:
     names = {n for n in dir(type(thing)) if not n.startswith("_")} | thing._more_attributes()  # pyright: ignore[reportPrivateUsage]
     close = difflib.get_close_matches(name, sorted(names), n=1, cutoff=0.5)
     return f"did you mean `{close[0]}`?" if close else ""
-
-
-def _store(thing: object) -> str:
-    return {"Cell": "store with `c.value = v`", "Buffer": "store with `b[i] = v`"}.get(type(thing).__name__, "")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import jax
@@ -13,13 +12,15 @@ from qdtrace.errors import QdError, TraceIndexError, TraceTypeError, TraceValueE
 from qdtrace.trace import indexing, markers
 from qdtrace.trace.attributes import StrictAttributes
 from qdtrace.trace.context import current, emit, new_uid
+from qdtrace.trace.dtypes import default_dtype
 from qdtrace.trace.elements import as_element
-from qdtrace.trace.indexing import Access, as_value, cast_value, check_size, parse_index
-from qdtrace.trace.operators import INPLACE, ArrayOperators
+from qdtrace.trace.handles import MemoryHandle
+from qdtrace.trace.indexing import ParsedIndex, as_array, as_value, cast_value, check_size, parse_index
+from qdtrace.trace.operators import INPLACE
 from qdtrace.trace.source import user_loc
 
 
-class Buffer(ArrayOperators):
+class Buffer(MemoryHandle):
     """A handle to memory local to the call.
 
     `b[k]` loads, `b[k] = v` stores; `b[k] += v`, `b[k] -= v` and the methods of `b.at[k]` accumulate, however many
@@ -28,35 +29,9 @@ class Buffer(ArrayOperators):
     Outside loops a buffer may be used as an array: that means its content at this point.
     """
 
-    __slots__ = ("_handle",)
-
-    def __init__(self, handle: Any) -> None:
-        self._handle = handle
-
-    @property
-    def handle(self) -> Any:
-        """The tracer that stands for the memory in markers."""
-        return self._handle
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Lengths of the axes."""
-        return tuple(self._handle.shape)
-
-    @property
-    def dtype(self) -> Any:
-        """Element type."""
-        return self._handle.dtype
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return math.prod(self.shape)
+    __slots__ = ()
+    _noun = "buffer"
+    _how_to_set = "store with `b[i] = v`"
 
     @property
     def at(self) -> At:
@@ -65,8 +40,6 @@ class Buffer(ArrayOperators):
 
     def copy(self) -> Buffer:
         """A new buffer with the present content."""
-        from qdtrace.trace.allocation import copy
-
         return copy(self)
 
     def __copy__(self) -> Buffer:
@@ -74,11 +47,6 @@ class Buffer(ArrayOperators):
 
     def __deepcopy__(self, _: Any) -> Buffer:
         return self.copy()
-
-    def __len__(self) -> int:
-        if not self.shape:
-            raise TraceTypeError("len() needs at least one axis, got a buffer of shape ()", loc=user_loc())
-        return self.shape[0]
 
     def __jax_array__(self) -> Any:
         """The whole content now; inside a loop only when it is small."""
@@ -164,9 +132,6 @@ class Buffer(ArrayOperators):
     def __index__(self) -> int:
         raise _not_a_number(self, "int", "x[i]")
 
-    def __repr__(self) -> str:
-        return f"Buffer({self.dtype}{list(self.shape)})"
-
 
 def _not_a_number(buffer: Buffer, kind: str, instead: str) -> QdError:
     return TraceTypeError(
@@ -194,7 +159,7 @@ for _name, _function in INPLACE.items():
     setattr(Buffer, _name, _inplace(_name, _function))
 
 
-def _small_access(buffer: Buffer, key: Any) -> Access | None:
+def _small_access(buffer: Buffer, key: Any) -> ParsedIndex | None:
     """The access when a marker can express it with few elements; None when whole-array code is better."""
     if not indexing.is_simple(key):
         return None
@@ -211,11 +176,11 @@ def _jax_key(key: Any, shape: tuple[int, ...]) -> Any:
     return parts
 
 
-def _load(buffer: Buffer, access: Access) -> Any:
+def _load(buffer: Buffer, access: ParsedIndex) -> Any:
     return as_element(emit(markers.load_p, buffer.handle, *access.operands, slices=access.slices))
 
 
-def _write(buffer: Buffer, primitive: Any, access: Access, value: Any, what: str, **params: Any) -> None:
+def _write(buffer: Buffer, primitive: Any, access: ParsedIndex, value: Any, what: str, **params: Any) -> None:
     value = cast_value(value, buffer.dtype, access.shape, what)
     emit(primitive, buffer.handle, value, *access.operands, slices=access.slices, **params)
 
@@ -241,18 +206,20 @@ class At(StrictAttributes):
     """`b.at`: waits for an index."""
 
     __slots__ = ("_buffer",)
+    _noun = "`b.at`"
 
     def __init__(self, buffer: Buffer) -> None:
         self._buffer = buffer
 
-    def __getitem__(self, key: Any) -> Place:
-        return Place(self._buffer, key)
+    def __getitem__(self, key: Any) -> AtIndex:
+        return AtIndex(self._buffer, key)
 
 
-class Place(StrictAttributes):
+class AtIndex(StrictAttributes):
     """`b.at[i]`: a place in a buffer. Methods change it there and give the buffer back."""
 
     __slots__ = ("_buffer", "_key")
+    _noun = "`b.at[i]`"
 
     def __init__(self, buffer: Buffer, key: Any) -> None:
         self._buffer = buffer
@@ -308,6 +275,24 @@ class Place(StrictAttributes):
 def new_buffer(array: Any) -> Buffer:
     """A buffer with the content of an array."""
     return Buffer(emit(markers.buffer_p, array, uid=new_uid()))
+
+
+def check_outside_loops(name: str) -> None:
+    """Raises TraceValueError where a function that makes a buffer is called in a loop or condition."""
+    if current(f"qd.{name}").regions:
+        raise TraceValueError(
+            f"qd.{name} makes a buffer, which needs to be done outside of loops and conditions",
+            loc=user_loc(),
+            help="move it in front of the loop; for memory of one iteration use qd.local(jnp.zeros(n))",
+        )
+
+
+def copy(x: Any) -> Buffer:
+    """A buffer with the present content of an array or buffer."""
+    check_outside_loops("copy")
+    x = as_array(x, "qd.copy")
+    default_dtype(x, "qd.copy")
+    return new_buffer(jnp.asarray(x))
 
 
 jax.tree_util.register_pytree_node(Buffer, lambda b: ((b.handle,), None), lambda _, children: Buffer(children[0]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import jax
@@ -11,53 +10,29 @@ import numpy as np
 
 from qdtrace.errors import TraceTypeError, TraceValueError
 from qdtrace.trace import markers
+from qdtrace.trace.arithmetic import as_scalar
 from qdtrace.trace.context import current, emit, new_uid
 from qdtrace.trace.dtypes import default_dtype, element_type
+from qdtrace.trace.handles import MemoryHandle
 from qdtrace.trace.indexing import (
     ACCESS_LIMIT,
-    Access,
+    ParsedIndex,
     as_array,
     as_value,
     cast_value,
     parse_index,
     whole,
 )
-from qdtrace.trace.operators import INPLACE, ArrayOperators
+from qdtrace.trace.operators import INPLACE
 from qdtrace.trace.source import user_loc
 
 
-class Cell(ArrayOperators):
+class Cell(MemoryHandle):
     """A mutable value of the running iteration: a scalar or a private array."""
 
-    __slots__ = ("_handle",)
-
-    def __init__(self, handle: Any) -> None:
-        self._handle = handle
-
-    @property
-    def handle(self) -> Any:
-        """The tracer that stands for the memory in markers."""
-        return self._handle
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Lengths of the axes."""
-        return tuple(self._handle.shape)
-
-    @property
-    def dtype(self) -> Any:
-        """Element type."""
-        return self._handle.dtype
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return math.prod(self.shape)
+    __slots__ = ()
+    _noun = "qd.local"
+    _how_to_set = "store with `c.value = v`"
 
     @property
     def value(self) -> Any:
@@ -77,17 +52,12 @@ class Cell(ArrayOperators):
     def __setitem__(self, key: Any, value: Any) -> None:
         self._store(parse_index(key, self.shape), value)
 
-    def _load(self, access: Access) -> Any:
-        return emit(markers.lget_p, self._handle, *access.operands, slices=access.slices)
+    def _load(self, access: ParsedIndex) -> Any:
+        return as_scalar(emit(markers.lget_p, self._handle, *access.operands, slices=access.slices))
 
-    def _store(self, access: Access, value: Any) -> None:
+    def _store(self, access: ParsedIndex, value: Any) -> None:
         value = cast_value(value, self.dtype, access.shape, "a store")
         emit(markers.lset_p, self._handle, value, *access.operands, slices=access.slices)
-
-    def __len__(self) -> int:
-        if not self.shape:
-            raise TraceTypeError("len() needs at least one axis, got a cell of shape ()", loc=user_loc())
-        return self.shape[0]
 
     def __iter__(self) -> Any:
         return iter(self.__jax_array__())
@@ -103,9 +73,6 @@ class Cell(ArrayOperators):
 
     def __index__(self) -> int:
         return self.__jax_array__().__index__()
-
-    def __repr__(self) -> str:
-        return f"Cell({self.dtype}{list(self.shape)})"
 
 
 def _inplace(function: Any) -> Any:

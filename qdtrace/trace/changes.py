@@ -11,7 +11,7 @@ from qdtrace.trace.compat import Tracer
 
 
 @dataclass(frozen=True)
-class Change:
+class StateChange:
     """Something that a body changed, or may have changed."""
 
     name: str

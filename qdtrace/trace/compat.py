@@ -7,12 +7,14 @@ here. Runs on jax 0.10 to 0.12.
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 from jax.core import ShapedArray, Tracer, eval_jaxpr
 from jax.interpreters import partial_eval
+from jax.sharding import NamedSharding, PartitionSpec
 
 # Their public home is `jax.extend`, which loads all of Pallas with them: a fifth of the time to import this package.
 try:
@@ -195,3 +197,49 @@ def current_trace() -> object:
 def trace_of(tracer: object) -> object | None:
     """The JAX trace that a tracer belongs to."""
     return getattr(tracer, "_trace", None)
+
+
+def bind_eqn(eqn: Any, values: list[Any]) -> list[Any]:
+    """Evaluates an equation on JAX values; always a list of results."""
+    bound = eqn.primitive.get_bind_params(eqn.params)
+    functions, params = bound if isinstance(bound, tuple) else ((), bound)
+    out = eqn.primitive.bind(*functions, *values, **params)
+    return list(out) if eqn.primitive.multiple_results else [out]
+
+
+def described(closed: Any) -> tuple[str, bool]:
+    """The name of the function that a jaxpr was traced from, and whether it is one of JAX's own."""
+    source = str(getattr(getattr(open_jaxpr(closed), "debug_info", None), "func_src_info", None) or "")
+    name, _, place = source.partition(" at ")
+    own = str(Path(jax.__file__).parent)
+    return name or "a function with a rule", place.startswith(own)
+
+
+def varying(aval: Any) -> frozenset[str]:
+    """Axes of a `shard_map` along which a value differs."""
+    kind = getattr(aval, "mat", None)  # `vma` before jax 0.10
+    return getattr(aval, "vma", frozenset[str]()) if kind is None else kind.varying
+
+
+def array_type(shape: Sequence[int], dtype: Any, likes: Sequence[Any]) -> Any:
+    """The type of an array that differs along the axes of a `shard_map` along which one of `likes` does."""
+    plain = ShapedArray(tuple(shape), dtype)
+    axes: frozenset[str] = frozenset().union(*map(varying, likes))
+    if not axes:
+        return plain
+    like = next(a for a in likes if varying(a) == axes)
+    if hasattr(plain, "mat"):
+        replicated = NamedSharding(like.sharding.mesh, PartitionSpec(*[None] * plain.ndim))
+        return plain.update(manual_axis_type=like.mat, sharding=replicated)
+    return plain.update(vma=axes)
+
+
+def with_common_axes(values: Sequence[Any]) -> list[Any]:
+    """Values that all differ along axes of a `shard_map` along which one does: adjoints of the others are summed."""
+    types = list(map(jax.typeof, values))
+    axes: frozenset[str] = frozenset().union(*map(varying, types))
+    if not axes:
+        return list(values)
+    cast: Any = getattr(jax.lax, "pcast", None) or (lambda x, axes, to: getattr(jax.lax, "pvary")(x, axes))  # noqa: B009
+    lacks = [tuple(sorted(axes - varying(t))) for t in types]
+    return [cast(x, more, to="varying") if more else x for x, more in zip(values, lacks, strict=True)]

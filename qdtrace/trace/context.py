@@ -19,7 +19,7 @@ from qdtrace.trace import compat, source
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
-    from qdtrace.ir.program import Loc
+    from qdtrace.errors import Loc
     from qdtrace.trace.inplace import Statement
 
 _uids = itertools.count()

@@ -1,7 +1,7 @@
 """What `b[i]` gives: a JAX tracer whose class also knows `+=` and `-=`.
 
 Python runs `b[i] += v` as a load, an in-place addition and a store. The tracer of the load gets a subclass of its own
-class that adds only `__iadd__` and `__isub__`; these compute the sum as always and note what was added to what, by
+class that adds `__iadd__` and `__isub__`; these compute the sum as always and note what was added to what, by
 which statement. A store of exactly that sum then records an *update*, which `regions` turns into an accumulation. See
 docs/design/0002-accumulation-syntax.md.
 """
@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import operator
 import sys
-import types
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 
+from qdtrace.trace.arithmetic import as_scalar, subclassed
 from qdtrace.trace.compat import Tracer
 from qdtrace.trace.context import PendingSum, get_current
 from qdtrace.trace.inplace import running_statement
@@ -37,17 +37,15 @@ def _accumulating(function: Callable[[Any, Any], Any], *, negate: bool) -> Calla
     return method
 
 
+_MEMBERS = {
+    "__iadd__": _accumulating(operator.add, negate=False),
+    "__isub__": _accumulating(operator.sub, negate=True),
+}
+
+
 def as_element(loaded: Any) -> Any:
     """The same tracer, able to accumulate. Values without an addition (random keys) stay as they are."""
-    plain = type(loaded)
     if not isinstance(loaded, Tracer) or not (loaded.dtype == jnp.bool_ or jnp.issubdtype(loaded.dtype, jnp.number)):
         return loaded
-    if plain not in _classes:
-        members = {
-            "__slots__": (),
-            "__iadd__": _accumulating(operator.add, negate=False),
-            "__isub__": _accumulating(operator.sub, negate=True),
-        }
-        _classes[plain] = types.new_class(plain.__name__, (plain,), exec_body=lambda space: space.update(members))
-    loaded.__class__ = _classes[plain]
-    return loaded
+    is_element = type(loaded) in _classes and type(loaded) is _classes[type(loaded)]
+    return subclassed(loaded if is_element else as_scalar(loaded), _classes, lambda _: _MEMBERS)

@@ -18,7 +18,7 @@ from qdtrace.errors import (
 from qdtrace.trace.source import is_jax_file, traceback_loc
 
 if TYPE_CHECKING:
-    from qdtrace.ir.program import Loc
+    from qdtrace.errors import Loc
 
 
 def explain(error: Exception) -> QdError | None:

@@ -11,7 +11,7 @@ from qdtrace.trace.compat import JaxprEqn, Literal, Var
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from qdtrace.ir.program import Loc
+    from qdtrace.errors import Loc
 
 
 def operand_maps(eqn: JaxprEqn) -> Iterator[tuple[Any, list[int]]]:

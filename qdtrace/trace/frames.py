@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from qdtrace.ir.program import Loc
+from qdtrace.errors import Loc
 from qdtrace.trace.bytecode import code_map
-from qdtrace.trace.operators import ArrayOperators
+from qdtrace.trace.handles import MemoryHandle
 from qdtrace.trace.source import is_user_file
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def is_static(value: Any) -> bool:
 
 def is_data(value: Any) -> bool:
     """Something that takes part in the computation, as opposed to a function, a module or an object."""
-    return all(is_static(v) or isinstance(v, (jax.Array, ArrayOperators)) for v in leaves(value))
+    return all(is_static(v) or isinstance(v, (jax.Array, MemoryHandle)) for v in leaves(value))
 
 
 def is_whole(value: Any) -> bool:

@@ -26,7 +26,7 @@ ACCESS_LIMIT = 4096
 
 
 @dataclass(frozen=True)
-class Access:
+class ParsedIndex:
     """A parsed index: static slices, operands for the other axes, and the shape of the value."""
 
     slices: Slices
@@ -43,9 +43,9 @@ class Access:
         return math.prod(self.shape)
 
 
-def whole(shape: tuple[int, ...]) -> Access:
+def whole(shape: tuple[int, ...]) -> ParsedIndex:
     """The access to everything."""
-    return Access(tuple((0, n, 1) for n in shape), ())
+    return ParsedIndex(tuple((0, n, 1) for n in shape), ())
 
 
 def as_value(x: Any) -> Any:
@@ -74,7 +74,7 @@ def is_simple(key: Any) -> bool:
     return True
 
 
-def parse_index(key: Any, shape: tuple[int, ...]) -> Access:
+def parse_index(key: Any, shape: tuple[int, ...]) -> ParsedIndex:
     """The access that `b[key]` means for a buffer or cell of this shape."""
     keys = _fill(key if isinstance(key, tuple) else (key,), shape)
     slices: list[tuple[int, int, int] | None] = []
@@ -85,7 +85,7 @@ def parse_index(key: Any, shape: tuple[int, ...]) -> Access:
         else:
             slices.append(None)
             operands.append(_index_operand(k, axis, shape))
-    return Access(tuple(slices), tuple(operands))
+    return ParsedIndex(tuple(slices), tuple(operands))
 
 
 def _fill(keys: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
@@ -170,7 +170,7 @@ def shown(x: Any) -> str:
     return "a traced value" if isinstance(x, Tracer) else type(x).__name__
 
 
-def check_size(access: Access, limit: int = ACCESS_LIMIT) -> Access:
+def check_size(access: ParsedIndex, limit: int = ACCESS_LIMIT) -> ParsedIndex:
     """Refuses an access in a loop that moves more than registers or a private array hold."""
     if access.size > limit:
         raise TraceTypeError(

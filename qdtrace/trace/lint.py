@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from qdtrace.errors import TraceValueError
 from qdtrace.trace import reports
 from qdtrace.trace.bytecode import code_map
-from qdtrace.trace.changes import Change, kind_of
+from qdtrace.trace.changes import StateChange, kind_of
 from qdtrace.trace.compat import Tracer
 from qdtrace.trace.frames import Variables, body_frames, is_data, is_static, is_whole, leaves
 from qdtrace.trace.source import frame_loc, is_user_file
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-    from qdtrace.ir.program import Loc
+    from qdtrace.errors import Loc
     from qdtrace.trace.context import OpenRegion, TraceContext
 
 _CONSUMERS = ("CALL", "PRECALL", "LIST_EXTEND", "SET_UPDATE", "UNPACK", "CONTAINS_OP")
@@ -38,7 +38,7 @@ class Suspect:
     """A region that changed something which code after it may read."""
 
     region: OpenRegion
-    changes: tuple[Change, ...]
+    changes: tuple[StateChange, ...]
     depth: int = 0
     """Which of `frames.body_frames` runs the block of a condition."""
 
@@ -81,12 +81,12 @@ class _Watch:
         """Further objects to look at, by name."""
         return {}
 
-    def _changes(self, context: TraceContext) -> list[Change]:
+    def _changes(self, context: TraceContext) -> list[StateChange]:
         """Objects that the body changed, and one that cannot be looked into."""
         if self._mark is None:
-            return [Change("", "unknown")]
+            return [StateChange("", "unknown")]
         changes, blind = context.state.end(self._mark)
-        return changes if blind is None else [*changes, Change(blind, "blind")]
+        return changes if blind is None else [*changes, StateChange(blind, "blind")]
 
     def keep_leftovers(self, context: TraceContext) -> None:
         """Values made in this body: if a later body reads one, `regions` refuses that exactly."""
@@ -101,7 +101,7 @@ class _Watch:
                 known.update(id(leaf) for value in scope.before.values() for leaf in leaves(value))
             context.leftovers.update((k, v) for k, v in found.items() if k not in known)
 
-    def _suspect(self, changes: list[Change], context: TraceContext) -> None:
+    def _suspect(self, changes: list[StateChange], context: TraceContext) -> None:
         """Notes what has to be decided by the equations."""
         if changes:
             ran = (k for k, s in enumerate(self._scopes) if s.has_moved())
@@ -112,7 +112,7 @@ class _Watch:
             error = diagnose()
         except Exception:
             error = None
-            self._suspect([Change("", "unknown")], context)
+            self._suspect([StateChange("", "unknown")], context)
         if error is not None:
             context.fail(error)
             raise error
@@ -134,9 +134,9 @@ class LoopWatch(_Watch):
         self._condition = condition
         super().__init__(frame, "FOR_ITER", region, context)
         self._captured = _captured(condition)
-        self.carried: list[Change] = []
+        self.carried: list[StateChange] = []
         """What the body may carry to its next iteration."""
-        self._after: list[Change] = []
+        self._after: list[StateChange] = []
         for scope in self._scopes:
             comprehension = scope.frame.f_code.co_name in _COMPREHENSIONS
             with contextlib.suppress(Exception):
@@ -167,14 +167,14 @@ class LoopWatch(_Watch):
         self.keep_leftovers(context)
         return None
 
-    def _suspect(self, changes: list[Change], context: TraceContext) -> None:
+    def _suspect(self, changes: list[StateChange], context: TraceContext) -> None:
         self.carried += changes
 
     def _variables(self, scope: Variables, context: TraceContext) -> TraceValueError | None:
         codes, loop = scope.codes, scope.position
         exit_ = codes.target(loop)
         for name, old, new in scope.rebound():
-            change = Change(name, kind_of(new))
+            change = StateChange(name, kind_of(new))
             plain = is_data(old) and is_data(new)
             if not (isinstance(old, Tracer) and id(old) in context.leftovers):
                 read = codes.first_read(name, loop + 1, barrier=loop)
@@ -195,11 +195,11 @@ class LoopWatch(_Watch):
 
     def _unplaced(self, scope: Variables) -> None:
         """Of a frame that calls for the next index by other means: its code does not tell what comes next."""
-        changes = [Change(name, kind_of(new)) for name, _, new in scope.rebound()]
+        changes = [StateChange(name, kind_of(new)) for name, _, new in scope.rebound()]
         self.carried += changes
         self._after += changes
 
-    def _wrapped(self) -> list[Change]:
+    def _wrapped(self) -> list[StateChange]:
         """The loop variable, where the loop is a generator that something like `enumerate` may count."""
         for inner, outer in zip(self._scopes, self._scopes[1:], strict=False):
             codes, loop = outer.codes, outer.position
@@ -210,10 +210,10 @@ class LoopWatch(_Watch):
             names = codes.stored_at(loop + 1) if outer.is_placed else []
             values = outer.frame.f_locals
             static = [n for n in names if not isinstance(values.get(n), Tracer)]
-            return [Change((static or names or [""])[0], "static")]
+            return [StateChange((static or names or [""])[0], "static")]
         return []
 
-    def _carried(self, change: Change, read: Loc, loop: Loc) -> TraceValueError:
+    def _carried(self, change: StateChange, read: Loc, loop: Loc) -> TraceValueError:
         region = self._region
         return reports.carried(change, region.name, parallel=region.parallel, loc=read, loop=loop)
 
@@ -276,7 +276,7 @@ class ConditionWatch(_Watch):
             set_here = [(name, old, new) for name, old, new in scope.rebound()]
             set_here += [(name, None, value) for name, value in scope.new()]
             if not scope.is_placed:
-                changes += [Change(name, kind_of(new)) for name, _, new in set_here]
+                changes += [StateChange(name, kind_of(new)) for name, _, new in set_here]
                 continue
             codes = scope.codes
             call = codes.at(scope.frame.f_lasti)
@@ -286,7 +286,7 @@ class ConditionWatch(_Watch):
             if after_block is not None and not codes.same_code(here, after_block):
                 return self._left(scope, here, call)
             for name, old, new in set_here:
-                change = Change(name, kind_of(new))
+                change = StateChange(name, kind_of(new))
                 read = codes.first_read(name, here)
                 if read is not None and is_data(old) and is_data(new) and codes.is_read_first(name, here):
                     begin = scope.loc(scope.position)

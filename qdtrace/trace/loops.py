@@ -20,6 +20,7 @@ from jax import lax
 
 from qdtrace.errors import QdError, TraceTypeError, TraceValueError
 from qdtrace.trace import markers
+from qdtrace.trace.arithmetic import as_scalar
 from qdtrace.trace.attributes import StrictAttributes
 from qdtrace.trace.conditions import predicate
 from qdtrace.trace.context import OpenRegion, TraceContext, current, emit, get_current, left_open, new_uid
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
-    from qdtrace.ir.program import Loc
-    from qdtrace.trace.changes import Change
+    from qdtrace.errors import Loc
+    from qdtrace.trace.changes import StateChange
 
 Hints = tuple[tuple[str, Any], ...]
 
@@ -41,22 +42,21 @@ Hints = tuple[tuple[str, Any], ...]
 class Loop(StrictAttributes):
     """What a `for` statement iterates over; each pass of the statement traces the body once."""
 
-    name = ""
     kind = ""
 
     def __iter__(self) -> Iterator[Any]:
-        current(self.name)
-        check_iteration(sys._getframe(1), self.name)  # pyright: ignore[reportPrivateUsage]
+        current(self._noun)
+        check_iteration(sys._getframe(1), self._noun)  # pyright: ignore[reportPrivateUsage]
         return self._trace_body()
 
     def _trace_body(self) -> Iterator[Any]:
-        context = current(self.name)
+        context = current(self._noun)
         frame = _for_frame(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
         loc = frame_loc(frame)
         key = context.new_key(loc)
         if key in context.left_out:
             return
-        region = OpenRegion(self.kind, self.name, loc, new_uid(), self._is_parallel(context), key)
+        region = OpenRegion(self.kind, self._noun, loc, new_uid(), self._is_parallel(context), key)
         watch = LoopWatch(frame, region, getattr(self, "condition", None), context)  # which may change something
         value = self._begin(context, region)
         del frame
@@ -64,9 +64,9 @@ class Loop(StrictAttributes):
 
     def over(self, function: Any) -> Iterator[Any]:
         """For a loop of this package whose body calls a function of the user: that is watched, and no frame."""
-        context = current(self.name)
+        context = current(self._noun)
         loc = user_loc()
-        region = OpenRegion(self.kind, self.name, loc, new_uid(), self._is_parallel(context), context.new_key(loc))
+        region = OpenRegion(self.kind, self._noun, loc, new_uid(), self._is_parallel(context), context.new_key(loc))
         value = self._begin(context, region)
         yield from self._trips(context, region, value, FunctionWatch(function, region, context))
 
@@ -97,7 +97,9 @@ class Loop(StrictAttributes):
         what, note = context.again[1][0], "traced for a second iteration, the body is left early"
         return carried(what, region.name, parallel=region.parallel, loc=loc, loop=region.loc, notes=[note])
 
-    def _second_trip(self, context: TraceContext, region: OpenRegion, changes: tuple[Change, ...]) -> Iterator[Any]:
+    def _second_trip(
+        self, context: TraceContext, region: OpenRegion, changes: tuple[StateChange, ...]
+    ) -> Iterator[Any]:
         """The body once more, for comparison (`second_trips`); what it changes is put back."""
         context.open(region)
         told = {"where": region.name, "loc": region.loc, "parallel": region.parallel, "changes": changes}
@@ -115,21 +117,21 @@ class Loop(StrictAttributes):
 
     def __reversed__(self) -> Any:
         raise TraceTypeError(
-            f"a {self.name} cannot be reversed once it is made",
+            f"a {self._noun} cannot be reversed once it is made",
             loc=user_loc(),
             help="give the bounds the other way round: `qd.range(n - 1, -1, -1)`",
         )
 
     def __len__(self) -> int:
         raise TraceTypeError(
-            f"a {self.name} has no len() and is neither true nor false: its bounds may be traced",
+            f"a {self._noun} has no len() and is neither true nor false: its bounds may be traced",
             loc=user_loc(),
             help="use the bound that it was given",
         )
 
     def __getitem__(self, _: object) -> Any:
         raise TraceTypeError(
-            f"a {self.name} cannot be indexed",
+            f"a {self._noun} cannot be indexed",
             loc=user_loc(),
             help="compute the index from the bounds: `start + k * step`",
         )
@@ -151,10 +153,10 @@ class Range(Loop):
     """A loop over integers."""
 
     kind = "for"
+    _noun = "qd.range"
     _end = markers.loop_end_p
 
-    def __init__(self, name: str, bounds: tuple[Any, ...], hints: Hints) -> None:
-        self.name = name
+    def __init__(self, bounds: tuple[Any, ...], hints: Hints) -> None:
         self._bounds = bounds
         self._hints = hints
 
@@ -173,7 +175,7 @@ class Range(Loop):
         return self._decode(index)
 
     def _decode(self, index: Any) -> Any:
-        return index
+        return as_scalar(index)
 
 
 def _bound(value: Any, name: str, what: str) -> Any:
@@ -281,7 +283,7 @@ def range(
         raise TraceValueError("qd.range needs a step that is not zero", loc=user_loc())
     dtype = _index_dtype(parts, "qd.range")
     start, stop, step = (_as_index(p, dtype) for p in parts)
-    return Range("qd.range", (start, stop, step), hints)
+    return Range((start, stop, step), hints)
 
 
 def too_many(dtype: Any) -> str:
@@ -294,12 +296,14 @@ def too_many(dtype: Any) -> str:
 class NdRange(Range):
     """A loop over a product of ranges, as one flat loop: the last index runs fastest."""
 
+    _noun = "qd.ndrange"
+
     def __init__(self, lows: list[Any], lengths: list[_Length], dtype: np.dtype, hints: Hints) -> None:
         self._lows = lows
         self._lengths = [length.value for length in lengths]
         self._dtype = dtype
         total, fits = _product(lengths, dtype)
-        super().__init__("qd.ndrange", (dtype.type(0), total, dtype.type(1), *fits), hints)
+        super().__init__((dtype.type(0), total, dtype.type(1), *fits), hints)
 
     def _decode(self, index: Any) -> tuple[Any, ...]:
         indices: list[Any] = []
@@ -309,12 +313,12 @@ class NdRange(Range):
             part = rest
             if axis > 0:
                 # An empty axis means no iteration at all; 1 keeps the division meaningful.
-                divisor = jnp.asarray(_as_index(max(length, 1) if isinstance(length, int) else length, self._dtype))
+                divisor = _as_index(max(length, 1) if isinstance(length, int) else length, self._dtype)
                 part = lax.rem(rest, divisor)
                 rest = lax.div(rest, divisor)
             if not (isinstance(low, int) and low == 0):
-                part = lax.add(part, jnp.asarray(_as_index(low, self._dtype)))
-            indices.append(part)
+                part = lax.add(part, _as_index(low, self._dtype))
+            indices.append(as_scalar(part))
         return tuple(reversed(indices))
 
 
@@ -398,8 +402,8 @@ def _product(lengths: list[_Length], dtype: np.dtype) -> tuple[Any, list[Any]]:
 class While(Loop):
     """A loop that runs while a function of cells and buffers gives True."""
 
-    name = "qd.while_"
     kind = "while"
+    _noun = "qd.while_"
     _end = markers.while_end_p
 
     def __init__(self, condition: Callable[[], Any]) -> None:
@@ -408,10 +412,10 @@ class While(Loop):
     def _begin(self, context: TraceContext, region: OpenRegion) -> Any:
         emit(markers.while_begin_p, uid=region.uid, loc=region.loc)
         context.open(region)
-        emit(markers.while_test_p, predicate(self.condition(), self.name), uid=region.uid)
+        emit(markers.while_test_p, predicate(self.condition(), self._noun), uid=region.uid)
 
     def _begin_again(self, region: OpenRegion, index: Any) -> Any:
-        emit(markers.while_test_p, predicate(self.condition(), self.name), uid=region.uid)
+        emit(markers.while_test_p, predicate(self.condition(), self._noun), uid=region.uid)
 
 
 def while_(condition: Callable[[], Any]) -> While:

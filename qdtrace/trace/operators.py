@@ -6,7 +6,7 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.errors import TraceTypeError
-from qdtrace.trace.attributes import StrictAttributes, kind_of
+from qdtrace.trace.attributes import StrictAttributes
 from qdtrace.trace.indexing import as_value
 from qdtrace.trace.source import user_loc
 
@@ -47,7 +47,7 @@ class ArrayOperators(StrictAttributes):
 
     def __hash__(self) -> int:
         raise TraceTypeError(
-            f"a {kind_of(self)} cannot be a key of a dict or an element of a set: its content is not known yet",
+            f"a {self._noun} cannot be a key of a dict or an element of a set: its content is not known yet",
             loc=user_loc(),
             help="use a Python number or a name as the key; to store at a traced place, `b[i] = v` of a buffer",
         )

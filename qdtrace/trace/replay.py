@@ -19,8 +19,7 @@ from qdtrace.trace.source import eqn_loc, traceback_loc
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
-    from qdtrace.errors import TraceValueError
-    from qdtrace.ir.program import Loc
+    from qdtrace.errors import Loc, TraceValueError
     from qdtrace.trace.compat import JaxprEqn
     from qdtrace.trace.context import TraceContext
     from qdtrace.trace.lint import Suspect

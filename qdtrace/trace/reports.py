@@ -9,8 +9,8 @@ from qdtrace.errors import TraceValueError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from qdtrace.ir.program import Loc
-    from qdtrace.trace.changes import Change
+    from qdtrace.errors import Loc
+    from qdtrace.trace.changes import StateChange
 
 CELL = "keep it in a cell made before the loop: `c = qd.local(start)`, then `c.value` and `c.value = v`"
 _SUM = (
@@ -28,7 +28,7 @@ _WHERE = "use jnp.where(condition, a, b), or keep it in a cell: `c = qd.local(st
 
 
 def carried(
-    what: Change, where: str, *, parallel: bool, loc: Loc | None, loop: Loc | None, notes: Sequence[str] = ()
+    what: StateChange, where: str, *, parallel: bool, loc: Loc | None, loop: Loc | None, notes: Sequence[str] = ()
 ) -> TraceValueError:
     """`what` would carry a value through the loop called `where`."""
     helps = {"buffer": _SWAP, "drawn": _STREAM, "blind": _STREAM}
@@ -41,7 +41,7 @@ def carried(
 
 
 def read_after(
-    what: Change, where: str, *, loc: Loc | None, region: Loc | None, notes: Sequence[str] = ()
+    what: StateChange, where: str, *, loc: Loc | None, region: Loc | None, notes: Sequence[str] = ()
 ) -> TraceValueError:
     """`what` is set in a region, called `where`, and read after it."""
     if where in ("qd.when", "qd.otherwise"):

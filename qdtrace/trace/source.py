@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import jax
 
-from qdtrace.ir.program import Loc
+from qdtrace.errors import Loc
 from qdtrace.trace.compat import has_markers, source_info_util
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qdtrace.trace.changes import Change, kind_of
+from qdtrace.trace.changes import StateChange, kind_of
 from qdtrace.trace.holders import (
     CELL,
     CLASS,
@@ -79,7 +79,7 @@ class State:
         self._spaces: dict[int, Namespace] = {}
         self._helpers: list[Any] = []
         self._codes: set[tuple[int, CodeType]] = set()
-        self._log: list[tuple[int, _Entry, Change]] = []
+        self._log: list[tuple[int, _Entry, StateChange]] = []
         self._time = 0
         self._open = 0
         self._items = 0
@@ -105,7 +105,7 @@ class State:
         self._time += 1
         return self._time
 
-    def end(self, mark: int) -> tuple[list[Change], str | None]:
+    def end(self, mark: int) -> tuple[list[StateChange], str | None]:
         """What changed since the mark, and something that cannot be looked into, if there is any."""
         self._open -= 1
         self._compare()
@@ -262,7 +262,7 @@ class State:
             if not _same(now, before):
                 key, value = _first_difference(before, now)
                 kind = "drawn" if holder.draws else kind_of(value)
-                self._log.append((self._time, entry, Change(entry.name(key), kind)))
+                self._log.append((self._time, entry, StateChange(entry.name(key), kind)))
             entry.content = now
             for value, path in self._parts(entry):
                 self._add(value, path)

@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from qdtrace.errors import QdError, TraceTypeError, TraceValueError
-from qdtrace.ir.program import Loc
+from qdtrace.errors import Loc, QdError, TraceTypeError, TraceValueError
 from qdtrace.trace import compat
-from qdtrace.trace.buffers import Buffer, new_buffer
+from qdtrace.trace.arguments import as_buffer, as_values, is_memory
+from qdtrace.trace.buffers import Buffer
 from qdtrace.trace.cells import Cell
 from qdtrace.trace.context import new_trace, remember_finished
 from qdtrace.trace.explain import explain
@@ -33,27 +33,11 @@ if TYPE_CHECKING:
 class Traced:
     """A traced function."""
 
-    name: str
-    closed_jaxpr: Any
-    """Flat, with markers; operands are the leaves of the arguments, results the leaves of the result."""
     root: Region
-    in_tree: Any
+    """Its parameters are the leaves of the arguments, its results those of the result."""
     out_tree: Any
-    flat_args: tuple[Any, ...]
-    """The operands, in order."""
     names: tuple[str, ...]
     """Of the operands, as in the signature: `x`, `state.v`."""
-
-
-def run_body(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Any:
-    """Runs a function under a new trace of this package, in whatever JAX trace is running.
-
-    Arrays of the arguments become buffers (rank 0 stays a value); buffers of the result become arrays again. Give it
-    to `jax.make_jaxpr` in a fresh closure: JAX caches by the identity of the function.
-    """
-    args, kwargs = as_values((tuple(args), dict(kwargs or {})))
-    with new_trace(_name_of(function)) as context:
-        return _run(function, args, kwargs, context, _function_loc(function))
 
 
 def _run(function: Callable[..., Any], args: Any, kwargs: Any, context: TraceContext, loc: Loc | None) -> Any:
@@ -66,7 +50,7 @@ def _run(function: Callable[..., Any], args: Any, kwargs: Any, context: TraceCon
     try:
         result = function(*args, **kwargs)
         context.finish()
-        return jax.tree.map(lambda leaf: _unwrap(leaf, loc), result, is_leaf=_is_memory)
+        return jax.tree.map(lambda leaf: _unwrap(leaf, loc), result, is_leaf=is_memory)
     except Exception as error:
         if context.again is not None and error is not context.error:
             raise _second_trip_failed(context, error) from error
@@ -82,36 +66,6 @@ def _second_trip_failed(context: TraceContext, error: Exception) -> TraceValueEr
     raised = f"traced for a second iteration, the body raises {type(error).__name__}" + (f": {text}" if text else "")
     loc = error.loc if isinstance(error, QdError) else traceback_loc(error.__traceback__)
     return carried(changes[0], region.name, parallel=region.parallel, loc=loc, loop=region.loc, notes=[raised])
-
-
-def _is_memory(leaf: Any) -> bool:
-    return isinstance(leaf, (Buffer, Cell))
-
-
-def as_values(tree: Any) -> Any:
-    """Buffers and cells of an enclosing trace, as values."""
-    return jax.tree.map(lambda x: x.__jax_array__() if _is_memory(x) else x, tree, is_leaf=_is_memory)
-
-
-def run_inlined(function: Callable[..., Any], args: Any, kwargs: Any, context: TraceContext) -> Any:
-    """Calls a function in the middle of a thread: it may read buffers that it is given; results are values."""
-    args, kwargs = jax.tree.map(lambda x: x.value if isinstance(x, Cell) else x, (args, kwargs), is_leaf=_is_memory)
-    given = {id(x.handle): x for x in jax.tree.leaves((args, kwargs), is_leaf=_is_memory) if isinstance(x, Buffer)}
-    before = context.borrowed
-    context.borrowed = before | given
-    try:
-        return as_values(function(*args, **kwargs))
-    finally:
-        context.borrowed = before
-
-
-def as_buffer(leaf: Any) -> Any:
-    """An array as a buffer with its content; a scalar or a random key as it is."""
-    if isinstance(leaf, (jax.Array, np.ndarray)) and leaf.ndim > 0:
-        if jnp.issubdtype(leaf.dtype, jax.dtypes.extended):
-            return leaf
-        return new_buffer(leaf)
-    return leaf
 
 
 def _unwrap(leaf: Any, loc: Loc | None) -> Any:
@@ -182,7 +136,7 @@ def trace_function(
             tree = out_tree
             check_suspects(context, Replay(closed, context.uids), trace_again)
             out_tree = tree
-    return Traced(name, closed, root, in_tree, out_tree, tuple(leaves), names)
+    return Traced(root, out_tree, names)
 
 
 def _check_leaf(leaf: Any, name: str) -> Any:

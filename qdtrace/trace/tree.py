@@ -11,7 +11,7 @@ from qdtrace.trace.compat import JaxprEqn, Literal, Var
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from qdtrace.ir.program import Loc
+    from qdtrace.errors import Loc
 
 NAMES = {"for": "qd.range", "while": "qd.while_", "when": "qd.when", "root": "function"}
 """What the user calls a kind of region."""
@@ -69,6 +69,18 @@ def has_arrays(region: Region) -> bool:
     while region.kind in ("while", "when") and region.parent is not None:
         region = region.parent
     return region.kind == "root"
+
+
+def deepest_region(root: Region) -> Loc | None:
+    """The line of the region that is nested the most."""
+    found, most = root.loc, 0
+    work = [(root, 0)]
+    while work:
+        region, depth = work.pop()
+        if depth > most:
+            found, most = region.loc, depth
+        work += [(item, depth + 1) for item in region.items if isinstance(item, Region)]
+    return found
 
 
 def shown(eqn: JaxprEqn) -> str:

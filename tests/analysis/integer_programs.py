@@ -236,8 +236,6 @@ class Draw:
         start, stop, step = self.integer(dtype), self.integer(dtype), self.integer(dtype)
         if self.random.random() < 0.8:
             step = literal(self.random.choice((1, 1, 2, -1, -2, 7)), dtype)
-        elif isinstance(step, Literal):
-            step = literal(int(step.value) or 1, dtype)
         if self.random.random() < 0.5:
             low, high = self.random.randint(-5, 5), self.random.randint(-5, 5)
             start, stop = literal(low, dtype), literal(high, dtype)

@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from qdtrace.analysis.flow_ranges import FlowRanges
-from qdtrace.analysis.ranges import range_of_result
+from qdtrace.analysis.index.flow_ranges import FlowRanges
+from qdtrace.analysis.index.intervals import range_of_result
 from qdtrace.interpret.numpy_rules import quiet, scalar_function
 from qdtrace.ir.builder import Builder
 from qdtrace.ir.parser import parse_program
@@ -31,11 +31,11 @@ def ranges_in(program: Program) -> dict[tuple[Eqn, Var], tuple[int, int]]:
     found: dict[tuple[Eqn, Var], tuple[int, int]] = {}
 
     class Asking(Prover):
-        def visit(self, eqn: Eqn, out: list[Eqn]) -> None:
+        def visit(self, eqn: Eqn) -> None:
             found.update({(eqn, v): self.ranges.of(v) for v in sight[eqn]})
-            super().visit(eqn, out)
+            super().visit(eqn)
 
-    Asking(task).rewrite(task)
+    Asking(task).rebuild_task(task)
     return found
 
 

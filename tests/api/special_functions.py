@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import jax.scipy.special as jss
 from jax import lax
 
-from qdtrace.trace.importer.registry import RULES
+from qdtrace.trace.importer.registry import RULES, load_rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -152,6 +152,7 @@ def _parts(z: Any) -> Any:
 
 def bound(dtype: Any, arity: int) -> Table:
     """Every primitive with an import rule that can be bound to so many floats and nothing else."""
+    load_rules()
     found: Table = {}
     for name in RULES:
         primitive = getattr(lax, f"{name.replace('-', '_')}_p", None)

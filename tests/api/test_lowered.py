@@ -69,6 +69,13 @@ def test_every_named_stage_is_a_graph(lowered: qd.Lowered) -> None:
     assert lowered.graph() == lowered.graph("final") == lowered.as_text() == lowered.as_text("graph")
 
 
+def test_stages_of_the_pipeline_have_names_too(lowered: qd.Lowered) -> None:
+    canonical, joined = lowered.graph("canonical"), lowered.graph("joined")
+    assert canonical.count("load x") > joined.count("load x")
+    assert "buffer b: ref[f32]\n" in joined  # the fill becomes an initial value at the end
+    assert "buffer b: ref[f32] = 0.0:f32\n" in lowered.graph("final")
+
+
 def test_a_stage_shows_what_its_pass_does() -> None:
     def f(x):
         for i in qd.range(x.shape[0]):
@@ -179,7 +186,7 @@ def test_transformations_inside_count() -> None:
 
     rows = X.reshape(2, 4)
     many = qd.jit(jax.vmap(qd.jit(f)))
-    assert [t.bounds for t in many.lower(rows).tasks] == [(0, 4)]
+    assert [t.bounds for t in many.lower(rows).tasks] == [(0, 8)]  # the batch is one more axis
     np.testing.assert_array_equal(many(rows), 2 * rows + 1)
     again = qd.jit(jax.checkpoint(jax.jit(qd.jit(f))))
     assert len(again.lower(X).tasks) == 1

@@ -10,10 +10,11 @@ import pytest
 
 import qdtrace as qd
 from qdtrace.analysis.checked import indexed_accesses
+from qdtrace.analysis.machine import CPU
 from tests.importer.bodies import BODIES
 
 if TYPE_CHECKING:
-    from qdtrace.compose.call import StagedProgram
+    from qdtrace.compose.staged_program import StagedProgram
 
 ENOUGH = 0.7
 """Part of the accesses: what is left are indices that are loaded or computed from floats."""
@@ -21,7 +22,7 @@ ENOUGH = 0.7
 
 def counts(programs: list[StagedProgram]) -> tuple[int, int]:
     """Accesses that are proven, and all."""
-    found = [a for p in programs for a in indexed_accesses(p.program, p.optimised)]
+    found = [a for p in programs for a in indexed_accesses(p.program, p.optimised_for(CPU))]
     return sum(a.count for a in found if not a.axes), sum(a.count for a in found)
 
 

@@ -180,10 +180,6 @@ def returns_text(x):
     return {"x": x, "name": "abc"}
 
 
-def gradient_of_a_loop(x):
-    return jax.grad(lambda v: qd.jit(good)(v).sum())(x[...])
-
-
 def gradient_of_a_buffer(x):
     return jax.grad(lambda v: jnp.sum(v.at[0].set(2.0)[...]))(x)
 
@@ -403,11 +399,6 @@ help: write `qd.while_(lambda: c.value > 0)`: the condition is evaluated anew be
   at FILE:0 in returns_text
       def returns_text(x):
 help: return the parts that are arrays""",
-    ),
-    gradient_of_a_loop: (
-        qd.GradientError,
-        """good: differentiation of a qd.jit function is not supported by this version
-help: differentiate a pure scalar function inside the loop body with jax.grad""",
     ),
     gradient_of_a_buffer: (
         qd.UnsupportedError,

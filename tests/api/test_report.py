@@ -64,7 +64,7 @@ def test_the_report_has_stages_launches_and_source_lines(lowered: qd.Lowered, tm
     assert re.findall(r"<h2>(scale_and_gather, program \d of \d)</h2>", text)[:1] == [
         "scale_and_gather, program 1 of 2"
     ]
-    for stage in ("trace", "promote_cells", "simplify_1_dead_code", "simplify"):
+    for stage in ("trace", "mem2reg", "simplify_1_dead_code", "simplify"):
         assert f">{stage}</a>" in text
     for task in lowered.tasks:
         assert task.name in text

@@ -6,10 +6,15 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
+import pytest
 
 import qdtrace as qd
-from qdtrace.compose.call import StagedProgram, compiled_for
+from qdtrace.analysis.machine import CPU, CopyLimit, Machine
+from qdtrace.backend import backend
+from qdtrace.compose.call import compiled_for
+from qdtrace.compose.staged_program import StagedProgram
 from qdtrace.config import Options
+from qdtrace.ir.walk import walk_program
 
 if TYPE_CHECKING:
     from qdtrace.ir.program import Program
@@ -52,3 +57,33 @@ def test_a_program_that_meets_no_other_is_never_printed() -> None:
     a = StagedProgram(_scaled(2.5), Options())
     assert {a: 1}[a] == 1
     assert "text" not in vars(a)
+
+
+def test_a_graph_is_optimised_for_the_machine_that_it_is_for() -> None:
+    def sums(x: Any) -> Any:
+        for i in qd.range(2):
+            x[i] = sum_of(x, i)
+        return x
+
+    def sum_of(x: Any, i: Any) -> Any:
+        total = qd.local(0.0)
+        for k in qd.range(4):
+            total.value = total.value + x[i + k]
+        return total.value
+
+    staged = StagedProgram(qd.make_graph(sums)(jnp.ones(8, jnp.float32)).programs[0], Options())
+    rolled = Machine(unrolled=CopyLimit(0, 0))
+    loops = [sum(e.primitive.name == "for" for e in walk_program(staged.optimised_for(m))) for m in (CPU, rolled)]
+    assert loops == [0, 1]
+    assert staged.optimised_for(rolled) is staged.optimised_for(Machine(unrolled=CopyLimit(0, 0)))
+
+
+def test_a_backend_says_what_it_makes() -> None:
+    cpu = backend("cpu")
+    (task,) = StagedProgram(_scaled(2.0), Options()).optimised_for(cpu.machine).tasks
+    made = cpu.describe(task, Options())
+    assert made.codegen in cpu.dialects
+    assert made.cost > 0
+    assert all(cpu.text(task, Options(), dialect) for dialect in cpu.dialects)
+    with pytest.raises(qd.BackendError, match="needs a backend for 'abacus', found"):
+        backend("abacus")

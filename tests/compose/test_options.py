@@ -20,12 +20,12 @@ def double(x):
 def test_graph_after_every_named_pass() -> None:
     low = qd.jit(double).lower(jnp.zeros(4, jnp.int32))
     assert "cell" in low.graph("trace")
-    assert "cell" not in low.graph("promote_cells")
+    assert "cell" not in low.graph("mem2reg")
     assert low.graph("dead_code") == low.graph("simplify") == low.graph()
 
 
 def test_unknown_stage() -> None:
-    with pytest.raises(qd.BackendError, match=r"^needs a stage out of trace, .*promote_cells, .*, final; got 'licm'$"):
+    with pytest.raises(qd.BackendError, match=r"^needs a stage out of trace, .*mem2reg, .*, final; got 'licm'$"):
         qd.jit(double).lower(jnp.zeros(4)).graph("licm")
 
 

@@ -22,6 +22,7 @@ from lowering.legalize.share_code import share_code
 from lowering.runtime.handler import TaskShape, handler_text
 from lowering.runtime.keys import program_content, task_content
 from lowering.runtime.layout import plan_layout
+from qdtrace.analysis.machine import CPU
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -165,12 +166,12 @@ def work(f: Any) -> dict[str, int]:
     lowered: list[Any] = []
     found["trace and staging"] = calls(lambda: lowered.append(qd.jit(f).lower(X, X)))
     programs = lowered[0].programs
-    found["passes"] = calls(lambda: [staged.optimised for staged in programs])
+    found["passes"] = calls(lambda: [staged.optimised_for(CPU) for staged in programs])
     shared = []
 
     def layouts() -> None:
         for staged in programs:
-            code = share_code(staged.optimised)
+            code = share_code(staged.optimised_for(CPU))
             layout = plan_layout(code.program, code.literals)
             contents = [task_content(t, emit_options(staged.options)) for t in code.program.tasks]
             program_content(layout, contents, 0)

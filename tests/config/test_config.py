@@ -77,12 +77,6 @@ def test_options_are_hashable_and_compare_by_value() -> None:
     assert Options(debug=True) != Options()
 
 
-def test_code_key_leaves_out_what_only_shows() -> None:
-    assert Options(print_ir=True, dump_ir=True, offline_cache=False, num_threads=3).code_key == Options().code_key
-    assert Options(fast_math=False).code_key != Options().code_key
-    assert ("opt_level", 1) in Options().code_key
-
-
 @pytest.mark.parametrize(
     ("values", "error", "text"),
     [

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
 
-from qdtrace.analysis.ranges import range_of_dtype
+from qdtrace.analysis.index.intervals import range_of_dtype
 from qdtrace.ir.builder import Builder, ref_var, scalar_var
 from qdtrace.ir.program import Atom, Block, Literal, Program, Task, Var, literal, ref_type
 from qdtrace.ir.types import DType, ScalarType

@@ -128,8 +128,8 @@ def test_machine_code_of_programs_with_control_flow(target: str, examples: int) 
 @pytest.mark.parametrize("target", ["avx512", "scalar"])
 def test_machine_code_in_the_shortest_parts(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each part of a function that is left by a failed check tells its caller."""
-    monkeypatch.setattr("lowering.llvm.text.PART", 1)
-    monkeypatch.setattr("lowering.llvm.text.WHOLE", 0)
+    monkeypatch.setattr("lowering.llvm.parts.PART", 1)
+    monkeypatch.setattr("lowering.llvm.parts.WHOLE", 0)
     for seed in range(5, 8):
         wanted(seed).machine_code(target)
 

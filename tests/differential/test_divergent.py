@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from lowering.llvm.emit import emit_task
 from lowering.llvm.options import EmitOptions
 from lowering.llvm.target import Target
+from lowering.simd.emit import emit_task
 from qdtrace.interpret.reference import evaluate
 from tests.differential.compare import compare
 from tests.differential.divergent import divergent_programs, with_hint
@@ -32,11 +32,11 @@ GAINS = {"as counts say": None, "always refill": (0, 1), "never refill": (1, 0)}
 @pytest.fixture(params=GAINS)
 def short_looks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Counts a step, runs two, and so on."""
-    monkeypatch.setattr("lowering.llvm.spread.PROBE", 1)
-    monkeypatch.setattr("lowering.llvm.spread.BLOCK", 2)
+    monkeypatch.setattr("lowering.simd.spread.PROBE", 1)
+    monkeypatch.setattr("lowering.simd.spread.BLOCK", 2)
     gain = GAINS[request.param]
     if gain is not None:
-        monkeypatch.setattr("lowering.llvm.spread.GAIN", gain)
+        monkeypatch.setattr("lowering.simd.spread.GAIN", gain)
 
 
 def agrees(case: Case, hint: bool | None, vectors: int | None) -> None:

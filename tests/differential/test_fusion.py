@@ -19,9 +19,9 @@ from qdtrace.errors import QdError
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.printer import print_program, print_task
 from qdtrace.ir.program import Block, Literal
+from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.verify import verify_program
-from qdtrace.ir.walk import substitute_block
-from qdtrace.passes.pipelines import PASSES, optimise
+from qdtrace.passes.pipelines import optimise, pass_named
 from tests.differential.compare import compare
 from tests.differential.corpus import Case, case, replay
 from tests.differential.reduce import reduced
@@ -66,7 +66,7 @@ def same_results(after: Program, given: Case, *, races: bool = True) -> None:
 
 def check_pass(given: Case, options: Options, name: str) -> Program:
     """The pass keeps what the program means, and a second run finds nothing."""
-    change = PASSES[name](options)
+    change = pass_named(name, options)
     after = change(given.program)
     try:
         same_results(after, given)
@@ -121,7 +121,7 @@ def test_fused_is_unfused(mode: str) -> None:
 @EXAMPLES
 @given(task_programs())
 def test_off_does_nothing(case: Case) -> None:
-    assert PASSES["fuse_tasks"](OFF)(case.program) is case.program
+    assert pass_named("fuse_tasks", OFF)(case.program) is case.program
 
 
 @EXAMPLES
@@ -193,7 +193,7 @@ def joined(a: Task, b: Task) -> Task:
     """Two tasks behind each other, whatever they do."""
     assert a.index is not None
     assert b.index is not None
-    body = substitute_block(b.body, {b.index: a.index})
+    body = Rebuilder({b.index: a.index}).rebuild_block(b.body)
     return replace(a, body=Block((), (*a.body.eqns, *body.eqns)), head=(*a.head, *b.head))
 
 

@@ -19,7 +19,7 @@ from qdtrace.ir.printer import print_program
 from qdtrace.ir.program import Block, Program, Task, literal
 from qdtrace.ir.types import DType
 from qdtrace.ir.verify import verify_program
-from qdtrace.passes.pipelines import PASSES, optimise
+from qdtrace.passes.pipelines import optimise, pass_named
 from tests.differential.compare import compare
 from tests.differential.inputs import arguments
 from tests.differential.task_programs import ORDERS
@@ -175,8 +175,8 @@ def check(seeds: range, *, everything: bool) -> int:
             continue
         args = arguments(program, "plain", 0)
         want = evaluate(program, args)
-        fused = PASSES["fuse_tasks"](OPTIONS)(program)
-        made = [fused, PASSES["contract"](OPTIONS)(fused), *([optimise(program, OPTIONS)] if everything else [])]
+        fused = pass_named("fuse_tasks", OPTIONS)(program)
+        made = [fused, pass_named("contract", OPTIONS)(fused), *([optimise(program, OPTIONS)] if everything else [])]
         joined += len(fused.tasks) < len(program.tasks)
         for after in made:
             races = not everything or after is not made[-1]

@@ -15,9 +15,9 @@ from qdtrace.ir.printer import print_program
 from qdtrace.ir.verify import verify_program
 from qdtrace.passes.dead_stores import DeadStores
 from qdtrace.passes.fuse_tasks import FuseTasks
-from qdtrace.passes.loop_places import LoopPlaces
 from qdtrace.passes.memory import Memory
 from qdtrace.passes.pipelines import simplify_for
+from qdtrace.passes.scalar_replacement import ScalarReplacement
 from qdtrace.passes.store_forwarding import StoreForwarding
 from tests.differential.compare import compare
 from tests.differential.task_programs import ORDERS, random_case
@@ -37,8 +37,8 @@ def fused(program: Program) -> Program:
 
 # Sums of these programs are exact in any order, so `fast_math` must not show.
 CHANGES = {
-    "loop_places": LoopPlaces(),
-    "loop_places_fast": LoopPlaces(fast_math=True),
+    "scalar_replacement": ScalarReplacement(),
+    "scalar_replacement_fast": ScalarReplacement(fast_math=True),
     "store_forwarding": StoreForwarding(),
     "dead_stores": DeadStores(),
     "dead_stores_of_all_tasks": DeadStores(per_task=False),

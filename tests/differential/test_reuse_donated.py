@@ -163,7 +163,7 @@ def marked(program: Program) -> Iterator[Program]:
     for count in (1, 2):
         for some in combinations(pairs, count):
             if len({r for r, _ in some}) == len({p for _, p in some}) == count:
-                yield replace(program, takes_over=dict(some))
+                yield replace(program, donated_from=dict(some))
 
 
 def check(given: Case, options: Options | None = None) -> list[Program]:
@@ -171,7 +171,7 @@ def check(given: Case, options: Options | None = None) -> list[Program]:
     found = []
     for program in marked(given.program):
         after = ReuseDonated()(program) if options is None else optimise(program, replace(options, verify=True))
-        if len(after.takes_over) == len(program.takes_over):
+        if len(after.donated_from) == len(program.donated_from):
             assert options is not None or after is program
             continue
         try:

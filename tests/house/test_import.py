@@ -9,7 +9,8 @@ import pytest
 
 import qdtrace as qd
 
-LATER = ("qdtrace.passes", "qdtrace.trace.importer", "qdtrace.interpret", "lowering", "llvmlite")
+PACKAGES = ("ir", "analysis", "passes", "interpret", "trace.importer")
+LATER = (*(f"qdtrace.{name}" for name in PACKAGES), "lowering", "llvmlite")
 CHILD = """
 import sys
 import qdtrace as qd

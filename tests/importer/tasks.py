@@ -24,7 +24,7 @@ def run_traced(f: Any, *args: Any, programs: list[Program] | None = None) -> Any
     traced = trace_function(f, args)
     root = traced.root
     env: dict[Any, Any] = dict(root.constants)
-    env.update(zip(root.params, map(np.asarray, traced.flat_args), strict=True))
+    env.update(zip(root.params, map(np.asarray, jax.tree.leaves(args)), strict=True))
     handles: set[Any] = set()
     for item in root.items:
         if isinstance(item, Region):

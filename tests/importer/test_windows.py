@@ -46,6 +46,13 @@ def test_windows_of_many_places_are_loops(name):
     assert check(f, LONG, rtol=1e-5, atol=1e-5).count() < 400
 
 
+@pytest.mark.parametrize(("repeats", "equations"), [(1, 400), (10, 200)])
+def test_a_reduction_by_a_function_is_a_window_over_all_of_its_axes(repeats, equations):
+    """Also one of more elements than are kept as scalars."""
+    f = lambda v: lax.reduce(jnp.tile(v, repeats), np.float32(0), lambda a, b: a + b + 0.1 * a * b, (0,))  # noqa: E731
+    assert check(f, LONG[:, :40], rtol=1e-4, atol=1e-4).count() < equations
+
+
 def test_windows_of_integers():
     n = (10 * X).astype(np.int32)
     check(lambda v: lax.reduce_window(v, np.iinfo(np.int32).min, lax.max, (2, 2), (1, 1), "SAME"), n)

@@ -9,12 +9,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from qdtrace.errors import Loc
 from qdtrace.ir.builder import Builder, ref_var, scalar_var
 from qdtrace.ir.equal import programs_equal
 from qdtrace.ir.parser import ParseError, parse_program
 from qdtrace.ir.primitives import PRIMITIVES
 from qdtrace.ir.printer import print_program, print_task
-from qdtrace.ir.program import Block, Literal, Loc, Program, Task, Var, literal
+from qdtrace.ir.program import Block, Literal, Program, Task, Var, literal
 from qdtrace.ir.syntax import literal_text, literal_value
 from qdtrace.ir.types import DType, ScalarType
 from qdtrace.ir.verify import verify_program

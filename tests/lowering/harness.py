@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 import llvmlite.binding as llvm
 import numpy as np
 
-from lowering.llvm.checks import checks_of
-from lowering.llvm.emit import TaskCode, emit_task
 from lowering.llvm.options import EmitOptions
 from lowering.llvm.target import Target, optimise
+from lowering.simd.emit import TaskCode, emit_task
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.builder import Builder, scalar_var
-from qdtrace.ir.faults import fault_of
+from qdtrace.ir.faults import checks_of, fault_of
 from qdtrace.ir.program import Atom, Literal, Program, Task, Var, literal, ref_type
 from qdtrace.ir.types import DType
 
@@ -38,7 +37,7 @@ class Kernel:
         module = llvm.parse_assembly(self.code.text)
         module.triple, module.data_layout = target.triple, target.data_layout
         module.verify()
-        machine = target.machine()
+        machine = target.llvm_machine()
         optimise(module, machine)
         builder = llvm.JITLibraryBuilder().add_object_img(machine.emit_object(module)).add_current_process()
         builder.export_symbol("qd_task").export_symbol("qd_bounds")

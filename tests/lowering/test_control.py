@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lowering.llvm.emit import emit_task
 from lowering.llvm.target import Target
+from lowering.simd.emit import emit_task
 from qdtrace.ir.builder import Builder, ref_var, scalar_var
 from qdtrace.ir.program import Program, Task, Var
 from qdtrace.ir.types import DType

@@ -15,9 +15,9 @@ from qdtrace.ir.program import Program, Var
 from qdtrace.ir.types import DType, ScalarType
 from tests.lowering.harness import TARGETS, agrees, execute, program, same_bits, task
 
-_FRAMED = {"quotient", "select"}
-"""Elementwise, but with masks or branches."""
-_ELSEWHERE = {"load", "store", "accum", "atomic", "cell", "for", "while", "if", "bound", "check"}
+_FRAMED = {"quotient"}
+"""Elementwise, but with a branch."""
+_ELSEWHERE = {"load", "store", "accum", "atomic", "cell", "for", "while", "if", "bound", "check", "custom"}
 _POWERS = (0, 1, 2, 5, -3)
 
 

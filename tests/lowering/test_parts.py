@@ -1,4 +1,4 @@
-"""Long functions in parts: the types that registers are read to have, and programs cut as often as it goes."""
+"""Long functions in parts: which stretches, and programs cut as often as it goes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lowering.llvm import text
-from lowering.llvm.emit import emit_task
+from lowering.llvm import parts
 from lowering.llvm.options import EmitOptions
-from lowering.llvm.parts import type_of
 from lowering.llvm.target import Target
+from lowering.simd.emit import emit_task
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.builder import Builder, ref_var
 from qdtrace.ir.types import DType
@@ -31,40 +30,22 @@ if TYPE_CHECKING:
 @pytest.fixture
 def cut_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every function is split, into the shortest parts."""
-    monkeypatch.setattr(text, "PART", 1)
-    monkeypatch.setattr(text, "WHOLE", 0)
+    monkeypatch.setattr(parts, "PART", 1)
+    monkeypatch.setattr(parts, "WHOLE", 0)
 
 
-@pytest.mark.parametrize(
-    ("instruction", "kind"),
-    [
-        ("fadd contract <16 x float> %a, splat (float 0x3FF0000000000000)", "<16 x float>"),
-        ("fneg double %a", "double"),
-        ("icmp slt <8 x i32> %a, %b", "<8 x i1>"),
-        ("fcmp olt float %a, %b", "i1"),
-        ("select <4 x i1> %m, <4 x float> %a, <4 x float> zeroinitializer", "<4 x float>"),
-        ("select i1 %m, i64 %a, i64 %b", "i64"),
-        ("bitcast <16 x i1> %m to i16", "i16"),
-        ("sext <8 x i16> %a to <8 x i32>", "<8 x i32>"),
-        ("load <16 x float>, ptr %p, align 4, !alias.scope !3", "<16 x float>"),
-        ("phi <16 x i1> [ %a, %before1 ], [ %b, %for2 ]", "<16 x i1>"),
-        ("call contract <16 x float> @llvm.minnum.v16f32(<16 x float> %a, <16 x float> %b)", "<16 x float>"),
-        ("call fastcc { float, i1 } @f(i32 %a)", "{ float, i1 }"),
-        ("getelementptr float, ptr %p, i64 3", "ptr"),
-        ("getelementptr <16 x float>, ptr %p, i64 %n", "ptr"),
-        ("getelementptr float, ptr %p, <16 x i32> %n", "<16 x ptr>"),
-        ("insertelement <16 x i32> poison, i32 %n, i64 0", "<16 x i32>"),
-        ("extractelement <16 x float> %a, i64 3", "float"),
-        ("shufflevector <16 x float> %a, <16 x float> %b, <32 x i32> <i32 0, i32 1>", "<32 x float>"),
-        ("atomicrmw add ptr %p, i32 %v monotonic", "i32"),
-        ("cmpxchg weak ptr %p, i64 %a, i64 %b acq_rel monotonic, align 8", "{ i64, i1 }"),
-        ("extractvalue { i64, i1 } %pair, 1", "i1"),
-        ("extractvalue { <16 x float>, <16 x i1> } %both, 0", "<16 x float>"),
-        ("alloca [4 x float], align 64", "ptr"),
-    ],
-)
-def test_types(instruction: str, kind: str) -> None:
-    assert type_of(instruction) == kind
+def cut(lengths: list[int], divided: tuple[int, ...] = (), waits: tuple[int, ...] = ()) -> list[tuple[int, int, bool]]:
+    count = range(len(lengths))
+    found = parts.stretches(lengths, [n in divided for n in count], [n not in waits for n in count])
+    return [(s.start, s.stop, part) for s, part in found if s.start < s.stop]
+
+
+def test_stretches() -> None:
+    assert cut([400] * 7) == [(0, 3, True), (3, 6, True), (6, 7, False)]
+    # stores that wait for others of their record are in one part with them
+    assert cut([400] * 7, waits=(2, 3)) == [(0, 5, True), (5, 7, False)]
+    # a loop that has parts itself is in none
+    assert cut([400, 5000, 400, 400, 400], divided=(1,)) == [(0, 2, False), (2, 5, True)]
 
 
 @pytest.mark.usefixtures("cut_often")
@@ -129,7 +110,7 @@ def test_long_bodies_are_cut_and_short_ones_are_not() -> None:
     code = emit_task(chain(4000).tasks[0], Target.named("avx512")).text
     functions = re.split(r"(?m)^}$", code)
     assert code.count("define internal fastcc") == 8
-    assert max(f.count("\n") for f in functions) <= text.PART + 100
+    assert max(f.count("\n") for f in functions) <= parts.PART + 100
     agrees(chain(2000), [np.linspace(-1, 1, 40, dtype=np.float32), np.zeros(40, np.float32)], ("avx512", "scalar"))
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from lowering.llvm.emit import emit_task
 from lowering.llvm.target import Target
+from lowering.simd.emit import emit_task
 from qdtrace.ir.builder import Builder, ref_var
 from qdtrace.ir.types import DType
 from tests.lowering.harness import TARGETS, agrees, branch, f32, i32, loop, program, task

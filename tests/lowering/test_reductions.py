@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from lowering.llvm.emit import emit_task
-from lowering.llvm.facts import COPIES_BYTES
 from lowering.llvm.target import Target
+from lowering.simd.emit import emit_task
+from qdtrace.analysis.machine import CPU
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.builder import Builder, ref_var
 from qdtrace.ir.types import DType
@@ -79,7 +79,7 @@ def test_histograms_of_other_dtypes(dtype: DType, size: int):
 
 
 def test_an_array_too_large_for_a_copy_keeps_atomics():
-    size = COPIES_BYTES // 4
+    size = CPU.accumulation.chunk_bytes // 4
     assert code_of(scattered(size, n=100_000)).slot_bytes > 0
     code = code_of(scattered(size + 1, n=100_000))
     assert code.slot_bytes == 0

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lowering.llvm.emit import emit_task
+from lowering.llvm.facts import TaskFacts
 from lowering.llvm.target import Target
+from lowering.simd.emit import emit_task
+from lowering.simd.rows import find_row
 from qdtrace.ir.builder import Builder, ref_var, scalar_var
 from qdtrace.ir.program import Task, Var, literal
 from qdtrace.ir.types import DType
@@ -51,6 +53,17 @@ def test_stencils(shape: tuple[int, ...], dtype: DType):
     p = program([x, y], made, [y])
     values = np.arange(x.type.size, dtype=np.float32).reshape(x.type.shape)
     agrees(p, [values, np.zeros_like(values)], cuts=(0.03, 0.31, 0.5, 0.81), vectors=(None, 1, 4))
+
+
+@pytest.mark.parametrize(("dtype", "narrow"), [(I32, I32), (DType.i64, DType.i64), (DType.i64, I32)])
+def test_what_is_divided_in_a_narrower_dtype_has_no_rows(dtype: DType, narrow: DType):
+    """Iterations 2**32 apart divide the same number there."""
+    x = ref_var(F32, (66, 66), "x")
+    b, flat = Builder(), scalar_var(dtype, "f")
+    with b.block() as block:
+        b.store(x, f32(1), *decode(b, flat if narrow is dtype else b.convert(flat, narrow), (64, 64)))
+    made = Task("range_for", flat, literal(0, dtype), literal(4096, dtype), block.close())
+    assert (find_row(TaskFacts(made)) is None) == (narrow is not dtype)
 
 
 def test_ranges_that_begin_inside_a_row():

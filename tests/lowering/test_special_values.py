@@ -31,8 +31,8 @@ PARAMS: dict[str, list[dict[str, Any]]] = {
     "convert": [{"dtype": d} for d in DType],
 }
 OF_OTHERS = {"bitcast", "and", "or", "xor", "not", "shift_left", "shift_right_logical", "shift_right_arithmetic",
-             "population_count", "clz"}  # fmt: skip
-"""Primitives that take no floats (the bits of a NaN are not defined)."""
+             "population_count", "clz", "custom"}  # fmt: skip
+"""Primitives that take no floats (the bits of a NaN are not defined), and `custom`, which emission never sees."""
 FAST, STRICT = EmitOptions(fast_math=True), EmitOptions(fast_math=False)
 JOINED = {
     "x": lambda b, x, y: x,

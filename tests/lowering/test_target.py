@@ -5,9 +5,9 @@ from __future__ import annotations
 import llvmlite.binding as llvm
 import pytest
 
-from lowering.llvm.emit import emit_task
 from lowering.llvm.options import EmitOptions
 from lowering.llvm.target import Target
+from lowering.simd.emit import emit_task
 from qdtrace.errors import BackendError
 from qdtrace.ir.builder import ref_var
 from qdtrace.ir.types import DType

@@ -7,10 +7,10 @@ import re
 import numpy as np
 import pytest
 
-from lowering.llvm.emit import emit_task
-from lowering.llvm.facts import COPIES_BYTES
 from lowering.llvm.options import EmitOptions
 from lowering.llvm.target import Target
+from lowering.simd.emit import emit_task
+from qdtrace.analysis.machine import CPU
 from qdtrace.ir.builder import Builder, ref_var
 from qdtrace.ir.program import Program, Var, literal, ref_type
 from qdtrace.ir.types import DType
@@ -35,7 +35,7 @@ N = 131
 
 def rows_for(columns: int, dtype: DType) -> int:
     """So many that chunks have no copies of the array."""
-    return COPIES_BYTES // (columns * dtype.itemsize) + 3
+    return CPU.accumulation.chunk_bytes // (columns * dtype.itemsize) + 3
 
 
 def records(columns: int, dtype: DType = F32, op: str = "add", last: int | None = None) -> Program:
@@ -254,7 +254,7 @@ def test_a_row_that_is_the_same_for_all_lanes():
 @pytest.mark.parametrize("op", ["add", "min", "max", "mul"])
 def test_copies_are_merged(dtype: DType, op: str, target: str):
     """Two arrays with tails; pieces of the merge that end anywhere; in the order of the copies."""
-    sizes = (COPIES_BYTES // dtype.itemsize + 1, COPIES_BYTES // 4 + 37)
+    sizes = (CPU.accumulation.chunk_bytes // dtype.itemsize + 1, CPU.accumulation.chunk_bytes // 4 + 37)
     k, one, two = ref_var(I32, (N,), "k"), ref_var(dtype, sizes[:1], "one"), ref_var(F32, sizes[1:], "two")
 
     def body(b: Builder, i: Var) -> None:

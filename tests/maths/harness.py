@@ -58,7 +58,7 @@ def compiled(name: str, dtype: DType, lanes: int, target: str = "host") -> Calla
     """The function as one on NumPy arrays of any length."""
     arguments = 2 if name in ("pow", "atan2", "rem") else 1
     function = library.function_for(name, dtype, lanes)
-    machine = Target.named(target).machine()
+    machine = Target.named(target).llvm_machine()
     text = library.collect([function]) + _driver(function, dtype, lanes, arguments)
     module = llvm.parse_assembly(text)
     module.triple, module.data_layout = llvm.get_process_triple(), str(machine.target_data)

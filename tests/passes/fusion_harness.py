@@ -11,7 +11,7 @@ from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.program import ref_type
 from qdtrace.ir.verify import verify_program
-from qdtrace.passes.pipelines import PASSES
+from qdtrace.passes.pipelines import pass_named
 from tests.passes.fusion_cases import task
 from tests.passes.harness import assert_same_bits, parsed
 
@@ -33,7 +33,7 @@ AGGRESSIVE = Options(fuse_tasks="aggressive")
 
 def fuse(before: Program, **options: object) -> Program:
     """The program with tasks joined wherever that is right."""
-    return PASSES["fuse_tasks"](Options(**{"fuse_tasks": "aggressive", **options}))(before)  # type: ignore[arg-type]
+    return pass_named("fuse_tasks", Options(**{"fuse_tasks": "aggressive", **options}))(before)  # type: ignore[arg-type]
 
 
 def inputs(before: Program, seed: int = 0) -> list[np.ndarray]:

@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from qdtrace.analysis.machine import CPU
 from qdtrace.config import Options
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.verify import verify_program
-from qdtrace.passes.contract import BYTES_LIMIT
-from qdtrace.passes.pipelines import PASSES
+from qdtrace.passes.pipelines import pass_named
 from tests.passes.fusion_cases import INJECTIVE, SHARED, program, task
 from tests.passes.harness import arguments, assert_same_bits, check, parsed
 
 if TYPE_CHECKING:
     from qdtrace.ir.program import Program
 
-CONTRACT = PASSES["contract"](Options())
+CONTRACT = pass_named("contract", Options())
 REFS = "x: ref[f32,256], c: ref[f32,256], k: ref[i32,256], n: ref[i32], s: ref[f32]"
 LOCAL = "  buffer t: ref[f32,256]\n"
 ROWS = "  buffer t: ref[f32,256x3]\n"
@@ -336,7 +336,7 @@ def test_arrays_up_to_the_limit() -> None:
         text = program(task(f"{line}; {stores}" if line else stores), refs=REFS, buffers=buffers)
         return not CONTRACT(parsed(text)).buffers
 
-    most = BYTES_LIMIT // 4
+    most = CPU.private_bytes // 4
     assert of(most)
     assert not of(most + 1)
     assert of(most - 512, cells=2)

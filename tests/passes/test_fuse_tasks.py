@@ -7,7 +7,7 @@ import pytest
 from qdtrace.errors import QdError
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.walk import walk_program
-from qdtrace.passes.pipelines import PASSES
+from qdtrace.passes.pipelines import pass_named
 from tests.passes.fusion_cases import INJECTIVE, JOINED, REFUSED, SHARED, program, task
 from tests.passes.fusion_harness import (
     AGGRESSIVE,
@@ -422,7 +422,7 @@ def test_auto_joins_a_chain() -> None:
 
 def test_the_text_of_two_joined_tasks() -> None:
     check(
-        PASSES["fuse_tasks"](AGGRESSIVE),
+        pass_named("fuse_tasks", AGGRESSIVE),
         """
 program p(x: ref[f32,8], n: ref[i32])
   buffer y: ref[f32,8]
@@ -464,8 +464,8 @@ program p(x: ref[f32,8], n: ref[i32])
 
 
 def test_one_task_is_left_alone() -> None:
-    unchanged(PASSES["fuse_tasks"](AGGRESSIVE), program(task(copy("x", "b"), FULL), refs=ORDER))
-    unchanged(PASSES["fuse_tasks"](AGGRESSIVE), "program p(x: ref[f32])\n  return x\n")
+    unchanged(pass_named("fuse_tasks", AGGRESSIVE), program(task(copy("x", "b"), FULL), refs=ORDER))
+    unchanged(pass_named("fuse_tasks", AGGRESSIVE), "program p(x: ref[f32])\n  return x\n")
 
 
 def test_work_does_not_repeat_bodies() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qdtrace.ir.program import Loc
+from qdtrace.errors import Loc
 from qdtrace.passes.fusion_decisions import Decision, format_decision
 from qdtrace.passes.observers import DecisionPrinter
 

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from qdtrace.analysis.places import Meeting, Places
+from qdtrace.analysis.alias import Alias, AliasAnalysis
 from qdtrace.config import Options
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.walk import walk_program
 from qdtrace.passes.dead_stores import DeadStores
-from qdtrace.passes.loop_places import LoopPlaces
 from qdtrace.passes.memory import Memory
 from qdtrace.passes.pipelines import optimise
+from qdtrace.passes.scalar_replacement import ScalarReplacement
 from qdtrace.passes.store_forwarding import StoreForwarding
 from tests.passes.harness import assert_same_results, check, parsed, unchanged
 
@@ -51,7 +51,7 @@ program p(r: ref[f32,8x4], b: ref[f32,8], y: ref[f32,8])
 
 def test_places_come_first_because_what_they_store_is_forwarded() -> None:
     program = parsed(SUM)
-    swapped = LoopPlaces()(StoreForwarding()(program))
+    swapped = ScalarReplacement()(StoreForwarding()(program))
     loads = [sum(e.primitive.name == "load" for e in walk_program(p)) for p in (memory(program), swapped)]
     assert loads == [1, 3]
 
@@ -192,20 +192,20 @@ def straight_line(tasks: int, statements: int) -> str:
 def test_the_work_is_linear_in_the_program(
     shape: tuple[tuple[int, int], tuple[int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Twice the tasks, or twice the equations of a task, are twice the places looked at and compared."""
+    """Twice the tasks, or twice the equations of a task, are twice the locations looked at and compared."""
     counts: list[int] = []
-    at, meet = Places.at, Places.meet
+    at, alias = AliasAnalysis.at, AliasAnalysis.alias
 
-    def counted_at(self: Places, *args: object) -> object:
+    def counted_at(self: AliasAnalysis, *args: object) -> object:
         counts[-1] += 1
         return at(self, *args)  # type: ignore[arg-type]
 
-    def counted_meet(self: Places, *args: object) -> Meeting:
+    def counted_alias(self: AliasAnalysis, *args: object) -> Alias:
         counts[-1] += 1
-        return meet(self, *args)  # type: ignore[arg-type]
+        return alias(self, *args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Places, "at", counted_at)
-    monkeypatch.setattr(Places, "meet", counted_meet)
+    monkeypatch.setattr(AliasAnalysis, "at", counted_at)
+    monkeypatch.setattr(AliasAnalysis, "alias", counted_alias)
     for tasks, statements in shape:
         program = parsed(straight_line(tasks, statements))
         counts.append(0)

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from qdtrace.analysis.machine import CPU, CopyLimit, Machine
 from qdtrace.config import Options
 from qdtrace.errors import TraceValueError
 from qdtrace.ir.builder import ref_var
 from qdtrace.ir.parser import parse_program
 from qdtrace.ir.printer import print_program
-from qdtrace.ir.program import Program
+from qdtrace.ir.program import Program, Stage
 from qdtrace.ir.types import DType
-from qdtrace.ir.verify import VerifyError
+from qdtrace.ir.verify import VerifyError, verify_stage
+from qdtrace.passes.mem2reg import Mem2Reg
 from qdtrace.passes.observers import Timer, Verifier
-from qdtrace.passes.pipelines import PASSES, optimise, simplify_for, stages
-from qdtrace.passes.promote_cells import PromoteCells
+from qdtrace.passes.pipelines import PASSES, optimise, pass_named, simplify_for, stages
 from qdtrace.tools.opt import main, passes_named
 from tests.passes.harness import assert_same_results, parsed
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from qdtrace.passes.base import Pass
 
 TEXT = """\
 program p(x: ref[f32,64], y: ref[f32,8])
@@ -52,7 +56,13 @@ program p(x: ref[f32,64], y: ref[f32,8])
     store y c_2 i
   return y
 """
-STAGES = ["trace", *dict.fromkeys(stage.name for stage in stages(Options()))]
+
+
+def pipeline(options: Options) -> list[Pass]:
+    return [one for passes in stages(options).values() for one in passes]
+
+
+STAGES = ["trace", *dict.fromkeys(one.name for one in pipeline(Options()))]
 """What observers see of `TEXT`: each stage once, as nothing changes when one runs again."""
 
 
@@ -61,23 +71,23 @@ def primitives(program: Program) -> list[str]:
 
 
 def test_the_stages_in_order() -> None:
-    names = [s.name for s in stages(Options())]
-    assert names[:5] == ["join_branches", "promote_cells", "simplify", "prove_bounds", "hoist_bounds"]
-    assert names[5:7] == ["promote_cells", "simplify"]
-    assert names[7:13] == ["fuse_tasks", "contract", "promote_cells", "recurrences", "memory", "simplify"]
-    assert names[13:19] == ["unroll_whiles", "unroll", "simplify", "promote_cells", "prove_bounds", "memory"]
+    names = [s.name for s in pipeline(Options())]
+    assert names[:5] == ["join_branches", "mem2reg", "simplify", "prove_bounds", "hoist_bounds"]
+    assert names[5:7] == ["mem2reg", "simplify"]
+    assert names[7:13] == ["fuse_tasks", "contract", "mem2reg", "recurrences", "memory", "simplify"]
+    assert names[13:19] == ["unroll_whiles", "unroll", "simplify", "mem2reg", "prove_bounds", "memory"]
     assert names[19:23] == ["predicate", "strength_reduction", "reciprocals", "simplify"]
     assert names[23:] == ["clear_buffers", "reuse_donated"]
     bodies = {"predicate", "strength_reduction", "reciprocals"}
     loops = {"join_branches", "recurrences", "unroll_whiles", "unroll", *bodies}
     basic = {*names} - loops
-    assert {s.name for s in stages(Options(advanced_optimization=False))} == basic
-    assert {s.name for s in stages(Options(opt_level=0))} == basic - {"memory"}
-    assert {s.name for s in stages(Options(cfg_optimization=False))} == {*names} - {"memory"}
+    assert {s.name for s in pipeline(Options(advanced_optimization=False))} == basic
+    assert {s.name for s in pipeline(Options(opt_level=0))} == basic - {"memory"}
+    assert {s.name for s in pipeline(Options(cfg_optimization=False))} == {*names} - {"memory"}
 
 
 def test_promotion_comes_first_because_rules_see_through_no_cell() -> None:
-    promote, simplify = PromoteCells(), simplify_for(Options())
+    promote, simplify = Mem2Reg(), simplify_for(Options())
     right, swapped = simplify(promote(parsed(TEXT))), promote(simplify(parsed(TEXT)))
     assert_same_results(right, swapped)
     text = TEXT.replace("store c 0.0:f32", "store c 2.0:f32\n    z: f32 = load c\n    w: f32 = sqrt z\n    store c w")
@@ -99,11 +109,11 @@ program p(x: ref[f32,8])
     store x d i
   return x
 """
-    assert "cell" in primitives(simplify_for(Options())(PromoteCells()(parsed(text))))
+    assert "cell" in primitives(simplify_for(Options())(Mem2Reg()(parsed(text))))
     seen: list[str] = []
     made = optimise(parsed(text), Options(), (lambda name, program: seen.append(name),))
     assert primitives(made) == ["load", "neg"]
-    twice = {"hoist_bounds": ["hoist_bounds", "promote_cells"]}
+    twice = {"hoist_bounds": ["hoist_bounds", "mem2reg"]}
     assert seen == [name for stage in STAGES for name in twice.get(stage, [stage])]
 
 
@@ -125,12 +135,12 @@ def test_without_advanced_optimization_there_is_one_round() -> None:
     optimise(parsed(TEXT), options, (lambda name, program: names.append(name),))
     assert names == [
         "trace",
-        "promote_cells",
+        "mem2reg",
         "simplify_1_rewrite",
         "simplify_1_loop_invariant",
         "simplify_1_constant_extraction",
         "simplify_1_dead_code",
-        *list(dict.fromkeys(stage.name for stage in stages(options)))[1:],
+        *list(dict.fromkeys(stage.name for stage in pipeline(options)))[1:],
     ]
 
 
@@ -144,7 +154,7 @@ def test_observers_see_each_stage() -> None:
     seen: dict[str, Program] = {}
     made = optimise(parsed(TEXT), Options(), (seen.__setitem__,))
     assert list(seen) == STAGES
-    assert seen["reuse_donated"] is made
+    assert seen["reuse_donated"].tasks is made.tasks
     timer = Timer()
     optimise(parsed(TEXT), Options(), (timer,))
     assert list(timer.seconds) == STAGES
@@ -187,10 +197,10 @@ def test_opt_tool(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_text(TEXT)
     assert main([str(file)]) == 0
     assert capsys.readouterr().out == RESULT
-    assert main([str(file), "-p", "promote_cells,dead_code", "--print-between", "--verify-each", "--time"]) == 0
+    assert main([str(file), "-p", "mem2reg,dead_code", "--print-between", "--verify-each", "--time"]) == 0
     out, err = capsys.readouterr()
-    assert re.findall(r"^# (.*)$", out, re.MULTILINE) == ["after promote_cells", "after dead_code"]
-    assert re.fullmatch(r"promote_cells: \d+\.\d\d ms\ndead_code: \d+\.\d\d ms\n", err)
+    assert re.findall(r"^# (.*)$", out, re.MULTILINE) == ["after mem2reg", "after dead_code"]
+    assert re.fullmatch(r"mem2reg: \d+\.\d\d ms\ndead_code: \d+\.\d\d ms\n", err)
     assert main([str(file), "--no-fast-math"]) == 0
     assert "div" in capsys.readouterr().out
 
@@ -210,9 +220,55 @@ def test_opt_tool_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_every_pass_has_its_name() -> None:
-    for name, make in PASSES.items():
-        assert make(Options()).name == name
+    for name in PASSES:
+        assert pass_named(name, Options()).name == name
     with pytest.raises(TraceValueError):
         passes_named(["simplify", "nothing"], Options())
     assert [p.name for p in passes_named(["dead_code", "simplify"], Options())] == ["dead_code", "simplify"]
-    assert passes_named(["optimise"], Options()) == list(stages(Options()))
+    assert passes_named(["optimise"], Options()) == pipeline(Options())
+
+
+def test_a_program_knows_its_stage_and_goes_on_from_there() -> None:
+    program = parsed(TEXT)
+    assert program.stage is Stage.TRACED
+    canonical = optimise(program, Options(), until=Stage.CANONICAL)
+    assert canonical.stage is Stage.CANONICAL
+    assert "cell" not in primitives(canonical)
+    seen: list[str] = []
+    final = optimise(canonical, Options(), (lambda name, made: seen.append(name),))
+    assert final.stage is Stage.FINAL
+    assert seen[:2] == ["trace", "fuse_tasks"]
+    assert print_program(final) == RESULT.rstrip("\n")
+    assert optimise(final, Options()) is final
+
+
+def test_only_the_final_stage_depends_on_a_limit_of_unrolling() -> None:
+    text = TEXT.replace("64:i32", "4:i32")
+    rolled = Machine(unrolled=CopyLimit(0, 0))
+    made = [optimise(parsed(text), Options(), machine=m, until=s) for m in (CPU, rolled) for s in list(Stage)[1:]]
+    texts = list(map(print_program, made))
+    assert texts[:2] == texts[3:5]
+    assert ["for" in re.split(r"\W", t) for t in texts] == [True, True, False, True, True, True]
+
+
+def test_each_stage_has_its_verifier() -> None:
+    body = "a: f32 = load x\n    b: f32 = quotient a 2.0:f32 0.5:f32\n    store x b"
+    program = parsed(f"program p(x: ref[f32])\n  serial\n    {body}\n  return x\n")
+    with pytest.raises(VerifyError, match="stage: `quotient` stands in a program of stage canonical"):
+        optimise(program, Options(verify=True))
+    verify_stage(replace(program, stage=Stage.FINAL))
+
+
+def test_straight_code_is_settled_by_one_round_and_loops_by_one_without_a_change() -> None:
+    def rounds(text: str) -> set[str]:
+        seen: list[str] = []
+        simplify = simplify_for(Options(), lambda name, program: seen.append(name))
+        made = simplify(Mem2Reg()(parsed(text)))
+        assert simplify_for(Options())(made) is made
+        return {name.split("_")[1] for name in seen}
+
+    body = "a: f32 = load x i; b: f32 = add a -0.0:f32; d: f32 = div b 2.0:f32; store y d i"
+    straight = "\n    ".join(body.split("; "))
+    text = f"program p(x: ref[f32,8], y: ref[f32,8])\n  range_for i in 0:i32 : 8:i32\n    {straight}\n  return y\n"
+    assert rounds(text) == {"1"}
+    assert rounds(TEXT) >= {"1", "2"}

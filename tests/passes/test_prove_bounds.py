@@ -12,15 +12,19 @@ from qdtrace.errors import BoundsError, CheckError, QdError
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.equal import programs_equal
 from qdtrace.ir.printer import print_program
+from qdtrace.ir.program import literal
+from qdtrace.ir.types import DType
+from qdtrace.ir.verify import verify_program
 from qdtrace.ir.walk import walk_program
 from qdtrace.passes.constant_extraction import ConstantExtraction
 from qdtrace.passes.hoist_bounds import HoistBounds
 from qdtrace.passes.loop_invariant import LoopInvariant
-from qdtrace.passes.loop_places import LoopPlaces
 from qdtrace.passes.pipelines import optimise
 from qdtrace.passes.predicate import Predicate
 from qdtrace.passes.prove_bounds import ProveBounds
-from tests.passes.harness import check, parsed, unchanged
+from qdtrace.passes.scalar_replacement import ScalarReplacement
+from qdtrace.passes.simplify import Simplify
+from tests.passes.harness import assert_same_results, check, parsed, unchanged
 
 if TYPE_CHECKING:
     from qdtrace.ir.program import Program
@@ -162,7 +166,7 @@ program p(x: ref[f32,8], n: ref[i32], m: ref[i32])
         store x 2.0:f32 a
   return x
 """
-    unchanged(LoopPlaces(), text_of(text))
+    unchanged(ScalarReplacement(), text_of(text))
     for index in (3, 8, -1, 2**31 - 1):
         everywhere(
             parsed(text_of(text)), [np.ones(8, np.float32), np.asarray(np.int32(index)), np.asarray(np.int32(3))]
@@ -499,3 +503,29 @@ program p(n: ref[i32], y: ref[f32,4])
         everywhere(parsed(text), [np.asarray(np.int32(index)), np.ones(4, np.float32)])
     without = text.replace(f"      k: i32 = bound{B} a\n", "")
     assert not optimise(parsed(without), Options()).tasks
+
+
+def test_a_step_that_is_found_to_be_zero() -> None:
+    text = """\
+program p(x: ref[f32,8], n: ref[i32])
+  range_for i in 0:i32 : 8:i32
+    a: f32 = load x i
+    m: i32 = load n
+    j: i32 = bound[size=8, axis=0, buffer="x", shape=(8)] i
+    q: i32 = and m 3:i32
+    s: i32 = min q 0:i32
+    b: f32 = for k in m : i : s carry c = a
+      d: f32 = mul c 2.0:f32
+      yield d
+    store x b j
+  return x
+"""
+    program = parsed(text)
+    proven = ProveBounds()(program)
+    verify_program(proven)
+    (loop,) = [e for e in walk_program(proven) if e.primitive.name == "for"]
+    assert loop.invars[2] == literal(0, DType.i32)
+    assert_same_results(program, proven)
+    made = Simplify()(proven)
+    assert not any(e.blocks for e in walk_program(made))
+    assert_same_results(program, made)

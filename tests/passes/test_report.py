@@ -9,7 +9,8 @@ from html.parser import HTMLParser
 from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.config import Options
-from qdtrace.ir.program import Loc
+from qdtrace.errors import Loc
+from qdtrace.ir.program import Stage
 from qdtrace.passes.base import Pass
 from qdtrace.passes.fusion_decisions import Decision
 from qdtrace.passes.observers import DecisionPrinter, Recorder, Timer, listening
@@ -146,7 +147,7 @@ def test_decisions_reach_the_observers_that_listen(capsys: pytest.CaptureFixture
     recorder, printer = Recorder(), DecisionPrinter()
     deaf: list[Observer] = [Timer(), lambda stage, program: None]
     program = parsed(TEXT)
-    silent = stages(Options())[0]
+    silent = stages(Options())[Stage.CANONICAL][0]
     (kept, decides) = listening((silent, Decides()), [*deaf, recorder, printer])
     assert kept is silent
     decides(program)
@@ -165,6 +166,6 @@ def test_every_stage_is_dumped_with_a_report(tmp_path: Path) -> None:
     assert re.fullmatch(r"\d{3,}_a_b_c", folder.name)
     files = sorted(p.name for p in folder.glob("*.qd"))
     assert files == [f"{n:03}_{name}.qd" for n, name in enumerate(names)]
-    assert {s.name for s in stages(Options())} <= set(names)
+    assert {s.name for passes in stages(Options()).values() for s in passes} <= set(names)
     assert Page((folder / "report.html").read_text(encoding="utf-8")).ids == [f"p1-{n}" for n in range(len(names))]
     assert "nothing changed" in text_of((folder / "report.html").read_text(encoding="utf-8"))

@@ -430,4 +430,4 @@ def test_a_fill_is_a_clear_first() -> None:
     add = "  range_for i in 0:i32 : 8:i32\n    a: f32 = load x i\n    accum[op=add] y a 2:i32\n"
     made = optimise(parse_program(program(fill + add)), Options())
     assert len(made.buffers) == 1
-    assert made.takes_over
+    assert made.donated_from

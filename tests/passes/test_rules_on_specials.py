@@ -67,7 +67,7 @@ def fired_over_all(fast_math: bool) -> Counter[str]:
         grid = Grid(x.size)
         task = grid.build(inner)
         walk = Rewriter(RewriteOptions(RULES[fast_math]))
-        got = walk.rewrite(task)
+        got = walk.rebuild_task(task)
         fired.update(walk.fired)
         inputs = dict(zip(grid.refs, (x, y), strict=True))
         with np.errstate(all="ignore"):

@@ -10,7 +10,7 @@ from qdtrace.ir.program import Block, Program, Task, literal
 from qdtrace.ir.types import DType
 from qdtrace.ir.walk import walk_program
 from qdtrace.passes import simplify as module
-from qdtrace.passes.promote_cells import PromoteCells
+from qdtrace.passes.mem2reg import Mem2Reg
 from qdtrace.passes.rewrite import Rewriter
 from qdtrace.passes.simplify import ROUNDS, Simplify
 from tests.passes.harness import check, parsed
@@ -126,14 +126,14 @@ def visits(monkeypatch: pytest.MonkeyPatch, program: Program) -> int:
     total = 0
 
     class Counted(Rewriter):
-        def rewrite(self, task: Task) -> Task:
+        def rebuild_task(self, task: Task) -> Task:
             nonlocal total
-            made = super().rewrite(task)
+            made = super().rebuild_task(task)
             total += self.visits
             return made
 
     monkeypatch.setattr(module, "Rewriter", Counted)
-    Simplify()(PromoteCells()(program))
+    Simplify()(Mem2Reg()(program))
     return total
 
 
@@ -145,7 +145,7 @@ def test_work_is_linear_in_tasks_and_in_equations(monkeypatch: pytest.MonkeyPatc
 
 
 def test_settled_tasks_are_not_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    program = Simplify()(PromoteCells()(chain(8, 40)))
+    program = Simplify()(Mem2Reg()(chain(8, 40)))
     settled = visits(monkeypatch, program)
     assert settled == sum(len(t.body.eqns) for t in program.tasks)
     changed = chain(1, 40).tasks[0]
@@ -156,7 +156,7 @@ def test_settled_tasks_are_not_looked_at_again(monkeypatch: pytest.MonkeyPatch) 
 
 def test_rounds_are_few_and_reported() -> None:
     seen: list[str] = []
-    Simplify(on_round=lambda name, program: seen.append(name))(PromoteCells()(chain(2, 40)))
+    Simplify(on_round=lambda name, program: seen.append(name))(Mem2Reg()(chain(2, 40)))
     assert seen[:4] == [
         "simplify_1_rewrite",
         "simplify_1_loop_invariant",

@@ -58,7 +58,7 @@ def test_a_line_that_defines_the_same_is_changed() -> None:
     texts, program = StageTexts(), unnamed(TEXT)
     stages = {"trace": texts.lines(program)}
     optimise(program, Options(), (lambda name, after: stages.setdefault(name, texts.lines(after)),))
-    assert marked(stages["trace"], stages["promote_cells"]) == []
+    assert marked(stages["trace"], stages["mem2reg"]) == []
     assert marked(stages["trace"], stages["simplify"]) == [
         ("removed", "v2: f32 = exp v1"),
         ("removed", "v3: f32 = add v1 -0.0:f32"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qdtrace.analysis.place_table import LIMIT
+from qdtrace.analysis.location_table import LIMIT
 from qdtrace.passes.store_forwarding import StoreForwarding
 from tests.passes.harness import arguments, assert_same_results, check, parsed, unchanged
 
@@ -319,7 +319,7 @@ def test_accumulation_of_truth_values() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        # nothing is known of the place, and nothing is gained: the emitter sees to it
+        # nothing is known of the location, and nothing is gained: the emitter sees to it
         "q: f32 = load x i\naccum[op=add] b q i\nstore y q i",
         "q: f32 = load x i\nk: i32 = min i 3:i32\naccum[op=add] r q i k\naccum[op=add] r q i 0:i32",
         # other iterations add to it too

@@ -21,7 +21,7 @@ class Alone(TaskPass):
 
     def __call__(self, program):
         options = RewriteOptions(RuleSet.of([RULES[self.rule]], fast_math=False))
-        tasks = tuple(Rewriter(options).rewrite(t) for t in program.tasks)
+        tasks = tuple(Rewriter(options).rebuild_task(t) for t in program.tasks)
         if all(a is b for a, b in zip(tasks, program.tasks, strict=True)):
             return program
         return DeadCode()(type(program)(program.name, program.params, program.buffers, tasks, program.results))

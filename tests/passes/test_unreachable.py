@@ -40,7 +40,9 @@ def test_for_never() -> None:
       yield 0.0:f32
     d: f32 = for k in i : i : 2:i32 carry s = c
       yield 0.0:f32
-    store x d i
+    e: f32 = for k in i : 8:i32 : 0:i32 carry s = d
+      yield 0.0:f32
+    store x e i
   return x
 """,
         HEAD + "    a: f32 = load x i\n    store x a i\n  return x\n",

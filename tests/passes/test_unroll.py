@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from qdtrace.analysis.machine import CPU
 from qdtrace.ir.walk import walk_program
-from qdtrace.passes import unroll
-from qdtrace.passes.promote_cells import PromoteCells
+from qdtrace.passes.mem2reg import Mem2Reg
 from qdtrace.passes.simplify import Simplify
 from qdtrace.passes.unroll import Unroll
 from tests.passes.harness import assert_same_results, check, parsed, unchanged
@@ -153,7 +153,7 @@ def test_private_arrays_are_taken_apart() -> None:
     program = parsed(HEAD + LONG.format(trips="20:i32", index="q"))
     made = Unroll()(program)
     assert "for" not in primitives(made)
-    promoted = PromoteCells()(Simplify()(made))
+    promoted = Mem2Reg()(Simplify()(made))
     assert "cell" not in primitives(promoted)
     assert_same_results(program, promoted)
 
@@ -219,5 +219,5 @@ def test_tasks_have_a_limit() -> None:
     made = Unroll()(program)
     names = primitives(made)
     assert 0 < names.count("for") < 100
-    assert 6 * names.count("accum") <= unroll.TASK_LIMIT
+    assert 6 * names.count("accum") <= CPU.task_cost
     assert Unroll()(made) is made

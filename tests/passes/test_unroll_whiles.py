@@ -6,6 +6,7 @@ from itertools import product
 
 import pytest
 
+from qdtrace.analysis.machine import Machine
 from qdtrace.config import Options
 from qdtrace.ir.walk import walk_program
 from qdtrace.passes import unroll_whiles
@@ -128,9 +129,8 @@ def test_choices_by_the_counter_are_free() -> None:
     assert_same_results(program, made)
 
 
-def test_the_limit_of_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unroll_whiles, "TASK_LIMIT", 30)
-    unchanged(UnrollWhiles(), loop(stop="8:i32"))
+def test_the_limit_of_a_task() -> None:
+    unchanged(UnrollWhiles(Machine(task_cost=30)), loop(stop="8:i32"))
 
 
 SECOND = """      u: bool = lt e {limit}:i32

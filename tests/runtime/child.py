@@ -19,7 +19,7 @@ from lowering.runtime.compile import stats
 from lowering.runtime.keys import compiler_version
 from tests.runtime.programs import affine, chain, total, uncached
 
-SELDOM_NEEDED = ("lowering.llvm.emit", "qdtrace.interpret.reference", "optree", "jax.extend")
+SELDOM_NEEDED = ("lowering.simd.emit", "qdtrace.interpret.reference", "optree", "jax.extend")
 """Modules that cost a process much time to load, and that one with a warm cache does without."""
 
 

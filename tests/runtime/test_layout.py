@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lowering.runtime.layout import Place, plan_layout, written_refs
+from lowering.runtime.layout import Place, plan_layout
+from qdtrace.analysis.effects import written_refs
 from qdtrace.ir.builder import ref_var
 from qdtrace.ir.program import Program
 from tests.runtime.programs import F32, affine, affine_task, chain, saxpy

@@ -66,7 +66,7 @@ def test_a_warm_process_compiles_nothing_and_mends_a_damaged_file(cold):
     assert warm["all"] == {"llvm_compiles": 1, "cache_hits": 6, "linked": 7}
     assert [o["sum"] for o in outcomes] == [warm["sum"]] * 2, "a sum has other bits with other threads"
     assert warm["loaded"] == []
-    assert ["lowering.llvm.emit"] in [o["loaded"] for o in outcomes]
+    assert ["lowering.simd.emit"] in [o["loaded"] for o in outcomes]
     assert warm["sharded"] == [True, False]
     assert kept_by_jax
     assert compiled_by_xla(folder) == kept_by_jax, "JAX did not find its programs that call ours again"

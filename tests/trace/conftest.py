@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from qdtrace.trace import trace_function
 from qdtrace.trace.regions import Region
+from qdtrace.trace.trace import trace_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable

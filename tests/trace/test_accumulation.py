@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from jax import lax
 
-from qdtrace import trace as qd
+import qdtrace as qd
 from qdtrace.errors import TraceTypeError
 from qdtrace.trace.regions import restructure
+from qdtrace.trace.trace import trace_function
 
 X = np.ones(8, np.float32)
 M = np.ones((4, 2), np.float32)
@@ -294,7 +295,7 @@ def test_a_loaded_value_is_a_jax_value() -> None:
             n = n + jax.checkpoint(jnp.sin)(a) + jax.vjp(jnp.sin, a)[1](b)[0] + a.astype(jnp.int32) + a.at[()].set(1.0)
             x[i] = y + z + w + u + v + n
 
-    qd.trace_function(body, (X,))
+    trace_function(body, (X,))
     assert seen == {"tracer": True, "array": True, "plain": True}
 
 
@@ -353,7 +354,7 @@ def one_buffer_as_two_inputs(x):
 
 
 def test_one_buffer_as_two_inputs_of_control_flow() -> None:
-    traced = qd.trace_function(one_buffer_as_two_inputs, (X,))
+    traced = trace_function(one_buffer_as_two_inputs, (X,))
     (loop,) = (e for e in traced.root.walk() if e.primitive.name in ("scan", "while"))
     inner = restructure(loop.params["jaxpr"])
     assert [e.primitive.name for e in inner.walk() if e.primitive.name.startswith("qd_")] == [

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from jax import lax
 
-from qdtrace import trace as qd
+import qdtrace as qd
 from qdtrace.errors import TraceTypeError, TraceValueError
+from qdtrace.trace.trace import trace_function
 
 X = np.zeros(8, np.float32)
 M = np.zeros((4, 2), np.float32)
@@ -404,4 +405,4 @@ def test_nothing_is_kept_of_inner_traces() -> None:
             x[i] += lax.fori_loop(0, 3, step, 0.0)
 
     with jax.checking_leaks():
-        qd.trace_function(f, (X,))
+        trace_function(f, (X,))

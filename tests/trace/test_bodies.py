@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from jax import lax
 
-from qdtrace import trace as qd
+import qdtrace as qd
+from qdtrace.trace.trace import trace_function
 
 RNG = np.random.default_rng(1)
 
@@ -193,5 +194,5 @@ BODIES = [
 @pytest.mark.parametrize(("function", "args", "tasks"), BODIES, ids=lambda v: getattr(v, "__name__", ""))
 def test_traces(function, args, tasks) -> None:
     for _ in range(2):
-        root = qd.trace_function(function, args).root
+        root = trace_function(function, args).root
         assert sum(getattr(item, "kind", "") == "for" for item in root.items) == tasks

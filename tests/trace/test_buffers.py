@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qdtrace import trace as qd
+import qdtrace as qd
 from qdtrace.trace import markers
 from qdtrace.trace.compat import Literal
+from qdtrace.trace.trace import trace_function
 
 X = np.ones(8, np.float32)
 M = np.ones((4, 3), np.float32)
@@ -55,7 +56,7 @@ def test_indices(key, slices, shape) -> None:
             assert v.shape == shape
             m[key(i)] = v + 1
 
-    traced = qd.trace_function(body, (M, X))
+    traced = trace_function(body, (M, X))
     for primitive in (markers.load_p, markers.store_p):
         eqn = first(traced, primitive)
         assert eqn.params["slices"] == slices
@@ -69,7 +70,7 @@ def test_negative_static_index_counts_from_the_end() -> None:
         for i in qd.range(4):
             m[i, 0] = m[-1, -3]
 
-    assert operands(first(qd.trace_function(body, (M,)), markers.load_p))[1:] == [3, 0]
+    assert operands(first(trace_function(body, (M,)), markers.load_p))[1:] == [3, 0]
 
 
 def test_index_types() -> None:
@@ -78,7 +79,7 @@ def test_index_types() -> None:
             c = qd.local(2)
             x[c] = x[k[i].astype(jnp.uint8)] + x[i.astype(jnp.int16)]
 
-    traced = qd.trace_function(body, (X, K))
+    traced = trace_function(body, (X, K))
     loads = [e for e in traced.root.walk() if e.primitive is markers.load_p]
     assert {a.aval.dtype for e in loads for a in e.invars[1:]} == {np.dtype(np.int32)}
 
@@ -93,7 +94,7 @@ def test_attributes() -> None:
             assert repr(c) == "Cell(int32[2, 5])"
         return m
 
-    qd.trace_function(body, (M,))
+    trace_function(body, (M,))
 
 
 @pytest.mark.parametrize(
@@ -118,7 +119,7 @@ def test_allocation(make, operand_count, dtype) -> None:
         made[0] = 0
         return made
 
-    eqn = [e for e in qd.trace_function(body, ()).root.walk() if e.primitive is markers.alloc_p][-1]
+    eqn = [e for e in trace_function(body, ()).root.walk() if e.primitive is markers.alloc_p][-1]
     assert len(eqn.invars) == operand_count
     assert (eqn.params["shape"], eqn.params["dtype"]) == ((3,), dtype)
 
@@ -157,7 +158,7 @@ def test_cell_operations(tree) -> None:
             x[i] += c
         return x
 
-    traced = qd.trace_function(body, (X,))
+    traced = trace_function(body, (X,))
     names = [e.primitive.name for e in traced.root.walk()]
     assert names.count("qd_lset") == 4
     assert names.count("qd_accum") == 1
@@ -177,7 +178,7 @@ def test_cell_arrays(tree) -> None:
             x[i] = c[j, 1] + jnp.sum(c)
         return x
 
-    traced = qd.trace_function(body, (K, X))
+    traced = trace_function(body, (K, X))
     sets = [e.params["slices"] for e in traced.root.walk() if e.primitive is markers.lset_p]
     assert sets == [
         (None, None),
@@ -200,7 +201,7 @@ def test_wide_types_on_request() -> None:
         return x
 
     with jax.enable_x64(True):
-        traced = qd.trace_function(body, (np.ones(3), np.int64(3)))
+        traced = trace_function(body, (np.ones(3), np.int64(3)))
     store = first(traced, markers.store_p)
     assert store.invars[2].aval.dtype == np.int64
 
@@ -217,7 +218,7 @@ def test_atomics(op) -> None:
             k[old] = 1
         return k
 
-    eqn = first(qd.trace_function(body, (K,)), markers.atomic_p)
+    eqn = first(trace_function(body, (K,)), markers.atomic_p)
     assert (eqn.params["op"], eqn.params["nvalues"], eqn.params["slices"]) == (op, 1, (None,))
 
 
@@ -227,7 +228,7 @@ def test_compare_and_swap() -> None:
             k[i] = qd.atomic_cas(k, (0,), 1, i)
         return k
 
-    eqn = first(qd.trace_function(body, (K,)), markers.atomic_p)
+    eqn = first(trace_function(body, (K,)), markers.atomic_p)
     assert (eqn.params["op"], eqn.params["nvalues"], len(eqn.invars)) == ("cas", 2, 4)
 
 
@@ -237,4 +238,4 @@ def test_atomic_of_a_row() -> None:
             assert qd.atomic_add(m, i, jnp.ones(3)).shape == (3,)
         return m
 
-    assert first(qd.trace_function(body, (M,)), markers.atomic_p).params["slices"] == (None, (0, 3, 1))
+    assert first(trace_function(body, (M,)), markers.atomic_p).params["slices"] == (None, (0, 3, 1))

@@ -14,7 +14,7 @@ from jax import lax
 
 import qdtrace as qd
 from qdtrace.errors import TraceValueError
-from qdtrace.trace import trace_function
+from qdtrace.trace.trace import trace_function
 from tests.trace.carried import Program, X, programs, sample
 
 REFUSAL = re.compile(

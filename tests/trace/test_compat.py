@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from qdtrace import trace as qd
+import qdtrace as qd
 from qdtrace.trace import compat, source
 
 X = np.ones(4, np.float32)

@@ -7,9 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qdtrace import trace as qd
+import qdtrace as qd
 from qdtrace.errors import TraceTypeError
 from qdtrace.trace import markers
+from qdtrace.trace.trace import trace_function
 
 X = np.ones(8, np.float32)
 
@@ -45,7 +46,7 @@ def test_dtypes_are_those_of_jax(init, dtype, wide) -> None:
             assert qd.zeros_like(init, dtype).dtype == qd.empty_like(init, dtype).dtype == expected
             return x
 
-        qd.trace_function(body, (X,))
+        trace_function(body, (X,))
 
 
 @pytest.mark.parametrize("wide", [False, True])
@@ -59,7 +60,7 @@ def test_default_dtype_of_buffers(wide) -> None:
         return x
 
     with jax.enable_x64(wide):
-        qd.trace_function(body, (X,))
+        trace_function(body, (X,))
 
 
 def test_float64_without_x64_warns_as_jax_does() -> None:
@@ -72,7 +73,7 @@ def test_float64_without_x64_warns_as_jax_does() -> None:
 
     for function in (outside, inside):
         with pytest.warns(UserWarning, match="float64"):
-            qd.trace_function(function, (X,))
+            trace_function(function, (X,))
 
 
 def test_a_given_dtype_stays() -> None:
@@ -88,7 +89,7 @@ def test_a_given_dtype_stays() -> None:
         return b
 
     with jax.enable_x64(True):
-        traced = qd.trace_function(body, (np.ones(8),))
+        traced = trace_function(body, (np.ones(8),))
     assert first(traced, markers.store_p).invars[1].aval.dtype == np.float32
     assert first(traced, markers.accum_p).invars[1].aval.dtype == np.float32
     assert first(traced, markers.lset_p).invars[1].aval.dtype == np.float32

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from qdtrace import trace as qd
+import qdtrace as qd
 from qdtrace.errors import TraceValueError
 
 X = np.ones(8, np.float32)

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qdtrace import trace as qd
+import qdtrace as qd
+from qdtrace.trace.trace import trace_function
 
 X = np.ones(8, np.float32)
 
@@ -248,14 +249,14 @@ def comprehension_names(x):
 )
 def test_ordinary_code_is_accepted(function, args) -> None:
     static = range(1, 1 + len(args))
-    traced = qd.trace_function(function, (X, *args), static_argnums=tuple(static))
+    traced = trace_function(function, (X, *args), static_argnums=tuple(static))
     assert any(eqn.primitive.name == "qd_store" for eqn in traced.root.walk())
 
 
 def test_bodies_change_objects_once() -> None:
     """Traces for comparison put back what they change."""
     simulation = Simulation()
-    qd.trace_function(objects_as_scratch, (X, simulation), static_argnums=(1,))
+    trace_function(objects_as_scratch, (X, simulation), static_argnums=(1,))
     assert simulation.calls == 3
     assert simulation.notes == ["step float32"] * 3
     assert list(simulation.tables) == [4]
@@ -279,7 +280,7 @@ def test_an_index_that_a_generator_gives_needs_no_second_trip(monkeypatch) -> No
             x[i] = x[i] + 1
         return x
 
-    assert qd.trace_function(body, (X,)).root.items
+    assert trace_function(body, (X,)).root.items
 
 
 def test_a_debugger_stays_attached() -> None:
@@ -300,7 +301,7 @@ def test_a_debugger_stays_attached() -> None:
     attached = sys.gettrace()
     sys.settrace(debugger)
     try:
-        traced = qd.trace_function(body, (X,))
+        traced = trace_function(body, (X,))
         assert sys.gettrace() is debugger
     finally:
         sys.settrace(attached)
@@ -324,4 +325,4 @@ def broken(*_):
 def test_a_failing_diagnosis_does_not_break_a_trace(monkeypatch, where) -> None:
     monkeypatch.setattr(where, broken)
     for function in (names_used_again, conditions):
-        assert qd.trace_function(function, (X,)).root.items
+        assert trace_function(function, (X,)).root.items

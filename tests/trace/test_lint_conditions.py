@@ -6,8 +6,9 @@ from textwrap import dedent
 
 import numpy as np
 
-from qdtrace import trace as qd
+import qdtrace as qd
 from qdtrace.errors import TraceValueError
+from qdtrace.trace.trace import trace_function
 
 X = np.ones(8, np.float32)
 
@@ -164,6 +165,6 @@ def never_twice_and_wrong(x):
 
 
 def test_a_function_that_is_never_the_same_twice(refusal) -> None:
-    assert qd.trace_function(never_twice, (X,)).root.items
+    assert trace_function(never_twice, (X,)).root.items
     text = refusal(TraceValueError, never_twice_and_wrong, X)
     assert text.splitlines()[0] == "`state.v` is set under qd.when and read after it"

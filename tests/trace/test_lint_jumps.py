@@ -8,7 +8,7 @@ from textwrap import dedent
 import numpy as np
 import pytest
 
-from qdtrace import trace as qd
+import qdtrace as qd
 from qdtrace.errors import TraceValueError
 
 X = np.ones(8, np.float32)

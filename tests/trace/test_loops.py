@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qdtrace import trace as qd
+import qdtrace as qd
 from qdtrace.trace import markers
 from qdtrace.trace.compat import Literal
 from qdtrace.trace.regions import Region
+from qdtrace.trace.trace import trace_function
 
 X = np.ones(8, np.float32)
 M = np.ones((4, 3), np.float32)
@@ -41,7 +42,7 @@ def test_range_bounds(bounds, expected) -> None:
             x[i] = 1
         return x
 
-    traced = qd.trace_function(body, (X,))
+    traced = trace_function(body, (X,))
     begin = first(traced, markers.loop_begin_p)
     assert operands(begin) == expected
     assert begin.outvars[0].aval.dtype == np.int32
@@ -53,7 +54,7 @@ def test_traced_bounds_of_any_integer_type() -> None:
             x[i] = 1
         return x
 
-    begin = first(qd.trace_function(body, (X, np.int16(3), K)), markers.loop_begin_p)
+    begin = first(trace_function(body, (X, np.int16(3), K)), markers.loop_begin_p)
     assert operands(begin) == ["int32", "int32", 1]
 
 
@@ -66,7 +67,7 @@ def test_hints_and_nesting(tree) -> None:
             x[i] = 1
         return x
 
-    root = qd.trace_function(body, (X,)).root
+    root = trace_function(body, (X,)).root
     outer, serial = (item for item in root.items if isinstance(item, Region))
     assert outer.hints == {"name": "outer", "block_dim": 128, "fuse": False, "refill": True}
     assert serial.hints == {"serial": True}
@@ -93,7 +94,7 @@ def test_ndrange_decodes_the_last_index_fastest() -> None:
             m[i, j] = 1.0
         return m
 
-    traced = qd.trace_function(body, (M,))
+    traced = trace_function(body, (M,))
     begin = first(traced, markers.loop_begin_p)
     assert operands(begin) == [0, 9, 1]
     (loop,) = (item for item in traced.root.items if isinstance(item, Region))
@@ -109,7 +110,7 @@ def test_ndrange_gives_every_index_once(shape) -> None:
                 x[k] = part
         return x
 
-    (loop,) = (i for i in qd.trace_function(body, (np.zeros(4, np.int32),)).root.items if isinstance(i, Region))
+    (loop,) = (i for i in trace_function(body, (np.zeros(4, np.int32),)).root.items if isinstance(i, Region))
     seen = []
     for flat in range(int(np.prod(shape))):
         values = {loop.eqn.outvars[0]: np.int32(flat)}
@@ -130,7 +131,7 @@ def test_ndrange_of_traced_lengths() -> None:
             m[i, j] = 1.0
         return m
 
-    traced = qd.trace_function(body, (M, np.int32(4), np.int32(1)))
+    traced = trace_function(body, (M, np.int32(4), np.int32(1)))
     (loop,) = (item for item in traced.root.items if isinstance(item, Region))
     assert loop.hints == {"dims": (None, None)}
     names = [e.primitive.name for e in traced.root.items if not isinstance(e, Region)]
@@ -148,7 +149,7 @@ def test_ndrange_says_whether_its_product_fits() -> None:
                 m[0, 0] = 1.0
             return m
 
-        (loop,) = (i for i in qd.trace_function(body, (M, np.zeros(1, np.int32))).root.items if isinstance(i, Region))
+        (loop,) = (i for i in trace_function(body, (M, np.zeros(1, np.int32))).root.items if isinstance(i, Region))
         return len(loop.eqn.invars)
 
     assert traced(lambda k: (3, (1, 4))) == 3
@@ -171,7 +172,7 @@ def test_while_has_its_test_apart(tree) -> None:
             x[i] = c
         return x
 
-    traced = qd.trace_function(body, (X,))
+    traced = trace_function(body, (X,))
     loop = next(i for i in traced.root.items[1].items if isinstance(i, Region))
     assert loop.kind == "while"
     count, condition = loop.test
@@ -256,7 +257,7 @@ def test_static_conditions(tree) -> None:
             with qd.otherwise():
                 x[i] = 2
 
-    root = qd.trace_function(body, (X,)).root
+    root = trace_function(body, (X,)).root
     regions = [i for i in root.items[1].items if isinstance(i, Region)]
     assert [operands(r.eqn) for r in regions] == [[1], [0]]
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from qdtrace import trace as qd
+import qdtrace as qd
 from qdtrace.errors import TraceTypeError, TraceValueError
 
 K = np.arange(4, dtype=np.int32)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from qdtrace import trace as qd
+import qdtrace as qd
 from qdtrace.errors import TraceIndexError, TraceTypeError, TraceValueError, UnsupportedError
 
 BIG = np.ones(5000, np.float32)

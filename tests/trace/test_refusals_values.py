@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from qdtrace import trace as qd
+import qdtrace as qd
 from qdtrace.errors import GradientError, TraceTypeError, TraceValueError, UnsupportedError
 
 M = np.ones((4, 3), np.float32)

@@ -11,7 +11,8 @@ import numpy as np
 import optree
 import pytest
 
-from qdtrace import trace as qd
+import qdtrace as qd
+from qdtrace.trace.trace import trace_function
 
 
 @qd.dataclass(frozen=True)
@@ -84,7 +85,7 @@ def test_in_a_trace() -> None:
         return state
 
     x = np.ones(4, np.float32)
-    traced = qd.trace_function(step, (State(x, x, "n"), Particle(1.0, jnp.ones(3)), 0.1))
+    traced = trace_function(step, (State(x, x, "n"), Particle(1.0, jnp.ones(3)), 0.1))
     assert traced.names == ("state.x", "state.v", "p.pos", "p.vel", "dt")
     out = jax.tree.unflatten(traced.out_tree, ["x", "v"])
     assert out == State("x", "v", "n")

@@ -277,10 +277,6 @@ class Builder:
         """A signed integer as a float."""
         return self._cast("sitofp", x, element)
 
-    def integer_of(self, x: Value, element: str) -> Value:
-        """A float as a signed integer; the value must fit."""
-        return self._cast("fptosi", x, element)
-
     def resize(self, x: Value, element: str) -> Value:
         """Another width: floats are rounded, integers sign-extended or cut."""
         if x.element == element:

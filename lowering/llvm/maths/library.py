@@ -103,11 +103,6 @@ def function_for(name: str, dtype: DType, lanes: int) -> MathFunction:
     return _build(name, _ELEMENTS[dtype], lanes)
 
 
-def with_symbol(symbol: str) -> MathFunction:
-    """A function named in the `requires` of another; raises KeyError."""
-    return _BY_SYMBOL[symbol]
-
-
 def closure(functions: Iterable[MathFunction]) -> tuple[MathFunction, ...]:
     """The functions and all they require, each once."""
     found: dict[str, MathFunction] = {}

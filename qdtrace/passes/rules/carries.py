@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from qdtrace.ir.carries import Carry, carries_of, with_carries
 from qdtrace.ir.primitives import FUNCTIONS
-from qdtrace.ir.program import Block, Eqn
 from qdtrace.passes.rule_table import RuleTable
 from qdtrace.passes.rules.match import same
 
 if TYPE_CHECKING:
-    from qdtrace.ir.program import Atom
+    from qdtrace.ir.program import Atom, Eqn
     from qdtrace.passes.rewrite import Rewriter
 
 TABLE = RuleTable()
@@ -23,32 +23,19 @@ _COSTLY = FUNCTIONS | {"div", "rem", "sqrt", "integer_pow", "fma", "quotient"}
 @TABLE.rule("for while", stage="before")
 def carry_unchanged(w: Rewriter, eqn: Eqn) -> Eqn | None:
     """A carry that the body yields as it came, or as it began, is its initial value"""
-    first = 3 if eqn.primitive.name == "for" else 0
-    body = eqn.blocks[-1]
-    carries = body.params[len(body.params) - len(body.results) :]
-    keep = list(range(len(carries)))
+    keep = carries_of(eqn)
     found = True
     while found:  # one carry that goes may show that another one never changes
         found = False
-        for k in keep.copy():
-            result, init = body.results[k], eqn.invars[first + k]
-            if result is carries[k] or same(w.value_of(result), init):
-                for block in eqn.blocks:
-                    w.replace_var(block.params[len(block.params) - len(carries) + k], init)
-                w.replace_var(eqn.outvars[k], init)
-                keep.remove(k)
+        for carry in keep.copy():
+            (result,), initial = carry.results, carry.initial
+            assert initial is not None
+            if result is carry.params[-1] or same(w.atom(result), initial):
+                for var in (*carry.params, carry.outvar):
+                    w.env[var] = initial
+                keep.remove(carry)
                 found = True
-    if len(keep) == len(carries):
-        return None
-    blocks: list[Block] = []
-    for block in eqn.blocks:
-        own = len(block.params) - len(carries)
-        params = (*block.params[:own], *[block.params[own + k] for k in keep])
-        results = tuple([block.results[k] for k in keep]) if block is body else block.results
-        blocks.append(Block(params, block.eqns, results))
-    invars = (*eqn.invars[:first], *[eqn.invars[first + k] for k in keep])
-    outvars = tuple([eqn.outvars[k] for k in keep])
-    return replace(eqn, invars=invars, outvars=outvars, blocks=tuple(blocks))
+    return None if len(keep) == len(eqn.outvars) else with_carries(eqn, keep)
 
 
 @TABLE.rule("if", stage="before")
@@ -61,17 +48,13 @@ def if_not(w: Rewriter, eqn: Eqn) -> Eqn | None:
 @TABLE.rule("if", stage="after")
 def if_same_result(w: Rewriter, eqn: Eqn) -> Eqn | None:
     """A result that both branches yield alike is that value"""
-    then, other = eqn.blocks
-    keep: list[int] = []
-    for k, (a, b) in enumerate(zip(then.results, other.results, strict=True)):
-        if same(a, b):
-            w.replace_var(eqn.outvars[k], a)
+    keep: list[Carry] = []
+    for carry in carries_of(eqn):
+        if same(*carry.results):
+            w.env[carry.outvar] = carry.results[0]
         else:
-            keep.append(k)
-    if len(keep) == len(eqn.outvars):
-        return None
-    blocks = tuple([Block((), b.eqns, tuple([b.results[k] for k in keep])) for b in eqn.blocks])
-    return replace(eqn, outvars=tuple([eqn.outvars[k] for k in keep]), blocks=blocks)
+            keep.append(carry)
+    return None if len(keep) == len(eqn.outvars) else with_carries(eqn, keep)
 
 
 @TABLE.rule("if", stage="after")
@@ -83,6 +66,6 @@ def if_to_select(w: Rewriter, eqn: Eqn) -> tuple[Atom, ...] | None:
         return None
     if any(e.blocks or e.primitive.effects or e.primitive.name in _COSTLY for e in eqns):
         return None
-    w.splice(eqns)
-    pairs = zip(then.results, other.results, strict=True)
-    return tuple([w.emit("select", eqn.invars[0], a, b) for a, b in pairs])
+    for each in eqns:
+        w.append(each)
+    return tuple([w.op("select", eqn.invars[0], *carry.results) for carry in carries_of(eqn)])

@@ -56,7 +56,7 @@ def compare_sign(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | 
     inner = w.defined_by(ops[0], "sign")
     if inner is None or integer(ops[1]) != 1 or w.range_of(inner[0])[0] < 0:
         return None
-    return w.emit(_OPPOSITE[op], inner[0], wrapped(0, ops[0].dtype))
+    return w.op(_OPPOSITE[op], inner[0], wrapped(0, ops[0].dtype))
 
 
 @TABLE.rule("and", on="bool")
@@ -78,7 +78,7 @@ def compare_with_bool(w: Rewriter, op: str, ops: Operands, params: Params) -> At
     c = integer(ops[1])
     if c is None:
         return None
-    return ops[0] if (c == 1) == (op == "eq") else w.emit("not", ops[0])
+    return ops[0] if (c == 1) == (op == "eq") else w.op("not", ops[0])
 
 
 @TABLE.rule("eq ne", on="integer")
@@ -88,7 +88,7 @@ def equal_offset(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | 
     inner = w.defined_by(ops[0], "add")
     if d is None or inner is None or (c := integer(inner[1])) is None:
         return None
-    return w.emit(op, inner[0], wrapped(d - c, ops[0].dtype))
+    return w.op(op, inner[0], wrapped(d - c, ops[0].dtype))
 
 
 @TABLE.rule("eq ne", on="integer")
@@ -97,9 +97,9 @@ def equal_difference(w: Rewriter, op: str, ops: Operands, params: Params) -> Ato
     if integer(ops[1]) != 0:
         return None
     if (inner := w.defined_by(ops[0], "sub")) is not None:
-        return w.emit(op, *inner)
+        return w.op(op, *inner)
     inner = w.defined_by(ops[0], "neg")
-    return None if inner is None else w.emit(op, inner[0], ops[1])
+    return None if inner is None else w.op(op, inner[0], ops[1])
 
 
 @TABLE.rule("not", on="bool")
@@ -110,7 +110,7 @@ def not_compare(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | N
         return None
     if eqn.invars[0].dtype.is_float and opposite not in ("eq", "ne"):
         return None
-    return w.emit(opposite, *eqn.invars)
+    return w.op(opposite, *eqn.invars)
 
 
 @TABLE.rule(_ALL)
@@ -129,4 +129,4 @@ def compare_choice(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom 
     on_true, on_false = (fold_exact(op, (arm, ops[1]), {}) for arm in (yes, no))
     if on_true is None or on_false is None:
         return None
-    return w.emit("select", condition, on_true, on_false)
+    return w.op("select", condition, on_true, on_false)

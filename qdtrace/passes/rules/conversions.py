@@ -60,7 +60,7 @@ def convert_convert(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom
     # A wide integer goes to f16 or bf16 through f32, which rounds once more than through f64.
     if target in (DType.f16, DType.bf16) and not source.is_float and not keeps_value(source, DType.f32):
         return None
-    return w.emit("convert", inner[0], dtype=target)
+    return w.op("convert", inner[0], dtype=target)
 
 
 @TABLE.rule("convert", on="integer")
@@ -72,11 +72,11 @@ def convert_wrapped(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom
     source, middle, target = inner[0].dtype, ops[0].dtype, params["dtype"]
     if not (source.is_integer and target.is_integer and middle.bits >= target.bits):
         return None
-    return w.emit("convert", inner[0], dtype=target)
+    return w.op("convert", inner[0], dtype=target)
 
 
 @TABLE.rule("bitcast")
 def bitcast_bitcast(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
     """bitcast[T](bitcast[M](x)) -> bitcast[T](x)"""
     inner = w.defined_by(ops[0], "bitcast")
-    return None if inner is None else w.emit("bitcast", inner[0], dtype=params["dtype"])
+    return None if inner is None else w.op("bitcast", inner[0], dtype=params["dtype"])

@@ -64,7 +64,7 @@ def float_sub_zero(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom 
 @TABLE.rule("sub", on="float")
 def float_negative_zero_sub(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
     """-0.0 - x -> -x"""
-    return w.emit("neg", ops[1]) if _is(ops[0], -0.0) else None
+    return w.op("neg", ops[1]) if _is(ops[0], -0.0) else None
 
 
 @TABLE.rule("add sub", on="float")
@@ -79,7 +79,7 @@ def float_mul_div_one(w: Rewriter, op: str, ops: Operands, params: Params) -> At
     """x * 1.0 -> x, x / 1.0 -> x, x * -1.0 -> -x, x / -1.0 -> -x"""
     if _is(ops[1], 1.0):
         return ops[0]
-    return w.emit("neg", ops[0]) if _is(ops[1], -1.0) else None
+    return w.op("neg", ops[0]) if _is(ops[1], -1.0) else None
 
 
 @TABLE.rule("add", on="float")
@@ -87,9 +87,9 @@ def float_add_neg(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom |
     """x + (-y) -> x - y, (-x) + y -> y - x"""
     x, y = ops
     if (inner := w.defined_by(y, "neg")) is not None:
-        return w.emit("sub", x, inner[0])
+        return w.op("sub", x, inner[0])
     if (inner := w.defined_by(x, "neg")) is not None:
-        return w.emit("sub", y, inner[0])
+        return w.op("sub", y, inner[0])
     return None
 
 
@@ -97,7 +97,7 @@ def float_add_neg(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom |
 def float_sub_neg(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
     """x - (-y) -> x + y"""
     inner = w.defined_by(ops[1], "neg")
-    return None if inner is None else w.emit("add", ops[0], inner[0])
+    return None if inner is None else w.op("add", ops[0], inner[0])
 
 
 @TABLE.rule("neg", on="number")
@@ -115,9 +115,9 @@ def float_product_of_negs(w: Rewriter, op: str, ops: Operands, params: Params) -
         return None
     c = _number(ops[1])
     if c is not None:
-        return w.emit(op, x[0], floating(-c, ops[1].dtype))
+        return w.op(op, x[0], floating(-c, ops[1].dtype))
     y = w.defined_by(ops[1], "neg")
-    return None if y is None else w.emit(op, x[0], y[0])
+    return None if y is None else w.op(op, x[0], y[0])
 
 
 @TABLE.rule("mul", on="number")
@@ -126,7 +126,7 @@ def square_of_abs(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom |
     if not same(*ops):
         return None
     inner = w.defined_by(ops[0], "abs") or w.defined_by(ops[0], "neg")
-    return None if inner is None else w.emit("mul", inner[0], inner[0])
+    return None if inner is None else w.op("mul", inner[0], inner[0])
 
 
 @TABLE.rule("abs", on="number")
@@ -135,14 +135,14 @@ def abs_of_abs(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | No
     if w.defined_by(ops[0], "abs") is not None:
         return ops[0]
     inner = w.defined_by(ops[0], "neg")
-    return None if inner is None else w.emit("abs", inner[0])
+    return None if inner is None else w.op("abs", inner[0])
 
 
 @TABLE.rule("cos cosh", on="float")
 def even_function(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
     """cos(-x) -> cos(x), cos(|x|) -> cos(x), and so for cosh"""
     inner = w.defined_by(ops[0], "neg") or w.defined_by(ops[0], "abs")
-    return None if inner is None else w.emit(op, inner[0])
+    return None if inner is None else w.op(op, inner[0])
 
 
 @TABLE.rule("floor ceil trunc round_even round_away", on="float")
@@ -162,7 +162,7 @@ def float_div_by_power_of_two(w: Rewriter, op: str, ops: Operands, params: Param
     dtype = ops[1].dtype
     if not (_is_normal(c, dtype) and _is_normal(1 / c, dtype)):
         return None
-    return w.emit("mul", ops[0], floating(1 / c, dtype))
+    return w.op("mul", ops[0], floating(1 / c, dtype))
 
 
 def is_whole(eqn: Eqn | None) -> bool:
@@ -178,7 +178,7 @@ def float_div_by_constant(w: Rewriter, op: str, ops: Operands, params: Params) -
     dtype = ops[1].dtype
     if c is None or is_whole(w.definition(ops[0])) or not _is_normal(c, dtype) or not _is_normal(1 / c, dtype):
         return None
-    return w.emit("mul", ops[0], floating(1 / c, dtype))
+    return w.op("mul", ops[0], floating(1 / c, dtype))
 
 
 @TABLE.rule("mul", on="float", exact=False)
@@ -190,7 +190,7 @@ def float_mul_constants(w: Rewriter, op: str, ops: Operands, params: Params) -> 
         return None
     if (abs(c) < 1) != (abs(d) < 1) or not _is_normal(c * d, ops[0].dtype):
         return None
-    return w.emit("mul", inner[0], floating(c * d, ops[0].dtype))
+    return w.op("mul", inner[0], floating(c * d, ops[0].dtype))
 
 
 @TABLE.rule("add sub", on="float", exact=False)
@@ -206,5 +206,5 @@ def float_add_constants(w: Rewriter, op: str, ops: Operands, params: Params) -> 
             continue
         total = sign * c + d
         if sign * c * d > 0 and _is_normal(total, ops[0].dtype):
-            return w.emit("add", inner[0], floating(total, ops[0].dtype))
+            return w.op("add", inner[0], floating(total, ops[0].dtype))
     return None

@@ -25,7 +25,7 @@ _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 def constant_right(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
     """c + x -> x + c, c < x -> x > c, ...: other rules look for constants in one place (any kind)"""
     if ops[0].__class__ is Literal and ops[1].__class__ is not Literal:
-        return w.emit(_MIRRORED.get(op, op), ops[1], ops[0])
+        return w.op(_MIRRORED.get(op, op), ops[1], ops[0])
     return None
 
 
@@ -45,13 +45,13 @@ def sub_self(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None
 def sub_constant(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
     """x - c -> x + (-c): one form for offsets"""
     c = integer(ops[1])
-    return None if c is None else w.emit("add", ops[0], wrapped(-c, ops[0].dtype))
+    return None if c is None else w.op("add", ops[0], wrapped(-c, ops[0].dtype))
 
 
 @TABLE.rule("sub", on="integer")
 def zero_sub(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
     """0 - x -> -x"""
-    return w.emit("neg", ops[1]) if integer(ops[0]) == 0 else None
+    return w.op("neg", ops[1]) if integer(ops[0]) == 0 else None
 
 
 @TABLE.rule("add", on="integer")
@@ -61,9 +61,9 @@ def add_constants(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom |
     if d is None:
         return None
     if (inner := w.defined_by(ops[0], "add")) is not None and (c := integer(inner[1])) is not None:
-        return w.emit("add", inner[0], wrapped(c + d, ops[0].dtype))
+        return w.op("add", inner[0], wrapped(c + d, ops[0].dtype))
     if (inner := w.defined_by(ops[0], "sub")) is not None and (c := integer(inner[0])) is not None:
-        return w.emit("sub", wrapped(c + d, ops[0].dtype), inner[1])
+        return w.op("sub", wrapped(c + d, ops[0].dtype), inner[1])
     return None
 
 
@@ -74,9 +74,9 @@ def sub_constants(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom |
     if d is None:
         return None
     if (inner := w.defined_by(ops[1], "add")) is not None and (c := integer(inner[1])) is not None:
-        return w.emit("sub", wrapped(d - c, ops[0].dtype), inner[0])
+        return w.op("sub", wrapped(d - c, ops[0].dtype), inner[0])
     if (inner := w.defined_by(ops[1], "sub")) is not None and (c := integer(inner[0])) is not None:
-        return w.emit("add", inner[1], wrapped(d - c, ops[0].dtype))
+        return w.op("add", inner[1], wrapped(d - c, ops[0].dtype))
     return None
 
 
@@ -85,9 +85,9 @@ def add_neg(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
     """x + (-y) -> x - y, (-x) + y -> y - x"""
     x, y = ops
     if (inner := w.defined_by(y, "neg")) is not None:
-        return w.emit("sub", x, inner[0])
+        return w.op("sub", x, inner[0])
     if (inner := w.defined_by(x, "neg")) is not None:
-        return w.emit("sub", y, inner[0])
+        return w.op("sub", y, inner[0])
     return None
 
 
@@ -95,7 +95,7 @@ def add_neg(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
 def sub_neg(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
     """x - (-y) -> x + y"""
     inner = w.defined_by(ops[1], "neg")
-    return None if inner is None else w.emit("add", ops[0], inner[0])
+    return None if inner is None else w.op("add", ops[0], inner[0])
 
 
 @TABLE.rule("add", on="integer")
@@ -123,11 +123,11 @@ def sub_add_cancel(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom 
     if (inner := w.defined_by(b, "add")) is not None:
         x, y = inner
         if same(x, a):
-            return w.emit("neg", y)
+            return w.op("neg", y)
         if same(y, a):
-            return w.emit("neg", x)
+            return w.op("neg", x)
     if (inner := w.defined_by(a, "sub")) is not None and same(inner[0], b):
-        return w.emit("neg", inner[1])
+        return w.op("neg", inner[1])
     return None
 
 
@@ -135,7 +135,7 @@ def sub_add_cancel(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom 
 def neg_sub(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
     """-(x - y) -> y - x"""
     inner = w.defined_by(ops[0], "sub")
-    return None if inner is None else w.emit("sub", inner[1], inner[0])
+    return None if inner is None else w.op("sub", inner[1], inner[0])
 
 
 @TABLE.rule("mul", on="integer")
@@ -147,7 +147,7 @@ def mul_by_constant(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom
     if c == 1:
         return ops[0]
     if c is not None and c == int(wrapped(-1, ops[1].dtype).value):
-        return w.emit("neg", ops[0])
+        return w.op("neg", ops[0])
     return None
 
 
@@ -158,9 +158,9 @@ def mul_constants(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom |
     if d is None:
         return None
     if (inner := w.defined_by(ops[0], "mul")) is not None and (c := integer(inner[1])) is not None:
-        return w.emit("mul", inner[0], wrapped(c * d, ops[0].dtype))
+        return w.op("mul", inner[0], wrapped(c * d, ops[0].dtype))
     if (inner := w.defined_by(ops[0], "neg")) is not None:
-        return w.emit("mul", inner[0], wrapped(-d, ops[0].dtype))
+        return w.op("mul", inner[0], wrapped(-d, ops[0].dtype))
     return None
 
 
@@ -170,14 +170,14 @@ def div_by_constant(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom
     c = integer(ops[1])
     if c == 1:
         return ops[0]
-    return w.emit("neg", ops[0]) if c == -1 else None
+    return w.op("neg", ops[0]) if c == -1 else None
 
 
 @TABLE.rule("div", on="unsigned")
 def div_by_power_of_two(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
     """x / 2**k -> x >> k (unsigned)"""
     k = power_of_two(ops[1])
-    return None if k is None else w.emit("shift_right_logical", ops[0], wrapped(k, ops[0].dtype))
+    return None if k is None else w.op("shift_right_logical", ops[0], wrapped(k, ops[0].dtype))
 
 
 @TABLE.rule("div", on="integer")
@@ -188,7 +188,7 @@ def div_constants(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom |
     if inner is None or d is None or (c := integer(inner[1])) is None or c <= 0 or d <= 0:
         return None
     product = wrapped(c * d, ops[0].dtype)
-    return w.emit("div", inner[0], product) if int(product.value) == c * d else None
+    return w.op("div", inner[0], product) if int(product.value) == c * d else None
 
 
 @TABLE.rule("rem", on="integer")
@@ -204,7 +204,7 @@ def rem_by_power_of_two(w: Rewriter, op: str, ops: Operands, params: Params) -> 
     """x rem 2**k -> x & (2**k - 1) (unsigned)"""
     if power_of_two(ops[1]) is None:
         return None
-    return w.emit("and", ops[0], wrapped(integer(ops[1]) - 1, ops[0].dtype))  # type: ignore[operator]
+    return w.op("and", ops[0], wrapped(integer(ops[1]) - 1, ops[0].dtype))  # type: ignore[operator]
 
 
 @TABLE.rule("abs", on="unsigned")
@@ -232,4 +232,4 @@ def min_max_constants(w: Rewriter, op: str, ops: Operands, params: Params) -> At
     inner = w.defined_by(ops[0], op)
     if d is None or inner is None or (c := integer(inner[1])) is None:
         return None
-    return w.emit(op, inner[0], wrapped(min(c, d) if op == "min" else max(c, d), ops[0].dtype))
+    return w.op(op, inner[0], wrapped(min(c, d) if op == "min" else max(c, d), ops[0].dtype))

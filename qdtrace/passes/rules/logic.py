@@ -44,7 +44,7 @@ def bits_with_ones(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom 
     if not _is_ones(ops[1]):
         return None
     if op == "xor":
-        return w.emit("not", ops[0])
+        return w.op("not", ops[0])
     return ops[0] if op == "and" else ops[1]
 
 
@@ -72,7 +72,7 @@ def bits_constants(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom 
     if d is None or inner is None or (c := integer(inner[1])) is None:
         return None
     value = c & d if op == "and" else c | d if op == "or" else c ^ d
-    return w.emit(op, inner[0], wrapped(value, ops[0].dtype))
+    return w.op(op, inner[0], wrapped(value, ops[0].dtype))
 
 
 @TABLE.rule("and or", on="bits")
@@ -120,7 +120,7 @@ def shift_constants(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom
         total = min(total, bits - 1)
     elif total >= bits:
         return wrapped(0, ops[0].dtype)
-    return w.emit(op, inner[0], wrapped(total, ops[0].dtype))
+    return w.op(op, inner[0], wrapped(total, ops[0].dtype))
 
 
 def _amount(atom: Atom) -> int | None:

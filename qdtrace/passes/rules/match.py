@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from qdtrace.analysis.ranges import range_of_dtype as bounds_of
+from qdtrace.analysis.index.intervals import range_of_dtype as bounds_of
 from qdtrace.interpret.numpy_rules import wrapper
 from qdtrace.ir.program import Atom, Literal, literal
 from qdtrace.ir.types import DType, ScalarType

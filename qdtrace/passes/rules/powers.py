@@ -32,14 +32,14 @@ def integer_pow_trivial(w: Rewriter, op: str, ops: Operands, params: Params) -> 
         return _one(x.dtype)
     if y == 1:
         return x
-    return w.emit("div", _one(x.dtype), x) if y == -1 else None
+    return w.op("div", _one(x.dtype), x) if y == -1 else None
 
 
 @TABLE.rule("integer_pow", on="float")
 def integer_pow_even(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
     """(-x) ** 2k -> x ** 2k, |x| ** 2k -> x ** 2k"""
     inner = w.defined_by(ops[0], "neg") or w.defined_by(ops[0], "abs")
-    return w.emit(op, inner[0], **params) if inner is not None and params["y"] % 2 == 0 else None
+    return w.op(op, inner[0], **params) if inner is not None and params["y"] % 2 == 0 else None
 
 
 @TABLE.rule("integer_pow", on="number")
@@ -52,12 +52,12 @@ def integer_pow_expand(w: Rewriter, op: str, ops: Operands, params: Params) -> A
     rest, square = abs(y), x
     while rest:
         if rest & 1:
-            result = square if result is None else w.emit("mul", result, square)
+            result = square if result is None else w.op("mul", result, square)
         rest >>= 1
         if rest:
-            square = w.emit("mul", square, square)
+            square = w.op("mul", square, square)
     assert result is not None
-    return w.emit("div", _one(x.dtype), result) if y < 0 else result
+    return w.op("div", _one(x.dtype), result) if y < 0 else result
 
 
 @TABLE.rule("pow", on="float")
@@ -78,7 +78,7 @@ def pow_small(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | Non
     if y.__class__ is not Literal:
         return None
     n = float(y.value)  # type: ignore[union-attr]
-    return w.emit("integer_pow", x, y=int(n)) if n.is_integer() and 2 <= n <= 16 else None
+    return w.op("integer_pow", x, y=int(n)) if n.is_integer() and 2 <= n <= 16 else None
 
 
 def _one(dtype: DType) -> Literal:

@@ -37,7 +37,7 @@ def select_same(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | N
 def select_not(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
     """select(not c, x, y) -> select(c, y, x)"""
     inner = w.defined_by(ops[0], "not")
-    return None if inner is None else w.emit("select", inner[0], ops[2], ops[1])
+    return None if inner is None else w.op("select", inner[0], ops[2], ops[1])
 
 
 @TABLE.rule("select")
@@ -57,8 +57,8 @@ def select_of_condition(w: Rewriter, op: str, ops: Operands, params: Params) -> 
     """select(c, c, y) -> select(c, true, y), select(c, x, c) -> select(c, x, false)"""
     c, x, y = ops
     if c is x:
-        return w.emit("select", c, TRUE, y)
-    return w.emit("select", c, x, FALSE) if c is y else None
+        return w.op("select", c, TRUE, y)
+    return w.op("select", c, x, FALSE) if c is y else None
 
 
 @TABLE.rule("select")
@@ -68,9 +68,9 @@ def select_bool(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | N
     if x.dtype is not c.dtype:
         return None
     if (arm := integer(x)) is not None:
-        return w.emit("or", c, y) if arm else w.emit("and", w.emit("not", c), y)
+        return w.op("or", c, y) if arm else w.op("and", w.op("not", c), y)
     if (arm := integer(y)) is not None:
-        return w.emit("or", w.emit("not", c), x) if arm else w.emit("and", c, x)
+        return w.op("or", w.op("not", c), x) if arm else w.op("and", c, x)
     return None
 
 
@@ -79,9 +79,9 @@ def select_select(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom |
     """select(c, select(c, x, y), z) -> select(c, x, z), select(c, x, select(c, y, z)) -> select(c, x, z)"""
     c, x, y = ops
     if (inner := w.defined_by(x, "select")) is not None and inner[0] is c:
-        return w.emit("select", c, inner[1], y)
+        return w.op("select", c, inner[1], y)
     if (inner := w.defined_by(y, "select")) is not None and inner[0] is c:
-        return w.emit("select", c, x, inner[2])
+        return w.op("select", c, x, inner[2])
     return None
 
 
@@ -95,7 +95,7 @@ def select_extreme(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom 
     less = eqn.primitive.name in ("lt", "le")
     a, b = eqn.invars
     if same(a, x) and same(b, y):
-        return w.emit("min" if less else "max", x, y)
+        return w.op("min" if less else "max", x, y)
     if same(a, y) and same(b, x):
-        return w.emit("max" if less else "min", x, y)
+        return w.op("max" if less else "min", x, y)
     return None

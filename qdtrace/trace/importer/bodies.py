@@ -22,13 +22,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qdtrace.ir.program import Block, Eqn, Literal, Var
+from qdtrace.ir.program import Block, Literal
+from qdtrace.ir.rebuild import Copier
+from qdtrace.ir.walk import free_vars
 from qdtrace.trace.importer.values import array_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from qdtrace.ir.program import Atom, Loc
+    from qdtrace.errors import Loc
+    from qdtrace.ir.program import Atom, Eqn, Var
     from qdtrace.trace.importer.values import Value
 
 Key = tuple[int, tuple[Any, ...]]
@@ -93,18 +96,13 @@ def body_of(
     operands: Operands, eqns: Sequence[Eqn] | None, results: Sequence[Value], private_bytes: int, alive: Any
 ) -> Body:
     """The body that a call left, given by its equations (None: not to be kept) and results."""
-    bound = {id(v) for v in operands.variables}
-    if eqns is None or not _is_closed(eqns, bound) or not _are_known(results, bound):
+    if eqns is None or not all(type(r) is np.ndarray for r in results):
         return Body([], None, (), 0, alive)
-    return Body(operands.variables, tuple(eqns), tuple(results), private_bytes, alive)
-
-
-def _are_known(results: Iterable[Value], bound: set[int]) -> bool:
-    return all(type(r) is np.ndarray and all(_known(a, bound) for a in _atoms(r)) for r in results)
-
-
-def _known(atom: Atom, bound: set[int]) -> bool:
-    return type(atom) is Literal or id(atom) in bound
+    used = {a for r in results for a in _atoms(r) if type(a) is not Literal}
+    block = Block((), tuple(eqns), tuple(used))
+    if not free_vars(block).keys() <= set(operands.variables):
+        return Body([], None, (), 0, alive)
+    return Body(operands.variables, block.eqns, tuple(results), private_bytes, alive)
 
 
 def _atoms(array: np.ndarray) -> Iterable[Atom]:
@@ -112,49 +110,13 @@ def _atoms(array: np.ndarray) -> Iterable[Atom]:
         yield from element if type(element) is tuple else (element,)
 
 
-def _is_closed(eqns: Iterable[Eqn], bound: set[int]) -> bool:
-    for eqn in eqns:
-        if not all(_known(a, bound) for a in eqn.invars):
-            return False
-        for block in eqn.blocks:
-            bound.update(map(id, block.params))
-            if not _is_closed(block.eqns, bound) or not all(_known(a, bound) for a in block.results):
-                return False
-        bound.update(map(id, eqn.outvars))
-    return True
-
-
-def copy_of(body: Body, variables: Sequence[Var], loc: Loc | None) -> tuple[list[Eqn], list[np.ndarray]]:
+def copy_of(body: Body, variables: Sequence[Var], loc: Loc | None) -> tuple[Sequence[Eqn], list[np.ndarray]]:
     """Equations and results of a body for other variables."""
     assert body.eqns is not None
-    env: dict[int, Any] = dict(zip(map(id, body.params), variables, strict=True))
-    eqns = _copied(body.eqns, env, loc)
-    get = env.get
+    copier = Copier(dict(zip(body.params, variables, strict=True)), loc)
+    eqns = copier.rebuild_eqns(body.eqns)
 
     def moved(element: Any) -> Any:
-        return tuple([get(id(a), a) for a in element]) if type(element) is tuple else get(id(element), element)
+        return copier.atoms(element) if type(element) is tuple else copier.atom(element)
 
     return eqns, [array_of(map(moved, r.ravel().tolist()), r.shape) for r in body.results]
-
-
-def _copied(eqns: Iterable[Eqn], env: dict[int, Any], loc: Loc | None) -> list[Eqn]:
-    out = []
-    for eqn in eqns:
-        invars = tuple([env.get(id(a), a) for a in eqn.invars])
-        blocks = tuple([_copied_block(b, env, loc) for b in eqn.blocks]) if eqn.blocks else ()
-        out.append(Eqn(eqn.primitive, invars, _renewed(eqn.outvars, env), eqn.params, blocks, loc))
-    return out
-
-
-def _renewed(variables: Iterable[Var], env: dict[int, Any]) -> tuple[Var, ...]:
-    out = []
-    for var in variables:
-        new = env[id(var)] = Var(var.type, var.hint)
-        out.append(new)
-    return tuple(out)
-
-
-def _copied_block(block: Block, env: dict[int, Any], loc: Loc | None) -> Block:
-    params = _renewed(block.params, env)
-    eqns = tuple(_copied(block.eqns, env, loc))
-    return Block(params, eqns, tuple([env.get(id(a), a) for a in block.results]))

@@ -9,6 +9,7 @@ import numpy as np
 
 from qdtrace.errors import QdWarning, UnsupportedError
 from qdtrace.trace import compat
+from qdtrace.trace.importer.derivative_rules import with_rule, without_derivative
 from qdtrace.trace.importer.libraries import callback_of
 from qdtrace.trace.importer.registry import PLACED, rule
 from qdtrace.trace.importer.scalars import constant
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 PLATFORM = "cpu"
 """Where emitted code runs, as `lax.platform_dependent` names it."""
+_RULES = "JAX makes the rule of the whole equation when something is differentiated"
 _DERIVATIVES = "it is for derivatives, which JAX took while tracing"
 _WHOLE = "it is for XLA, which does not see the call"
 
@@ -38,15 +40,27 @@ def call(imp: Importer, eqn: Any, *operands: Value, jaxpr: Any) -> list[Value]:
     return imp.call(jaxpr, operands)
 
 
+@rule("closed_call", "eval_jaxpr")
+def closed_call(imp: Importer, eqn: Any, *operands: Value, call_jaxpr: Any) -> list[Value]:
+    """The same, where JAX calls the parameter by another name."""
+    return imp.call(call_jaxpr, operands)
+
+
 @rule(
-    "custom_jvp_call", "custom_vjp_call", "closed_call", "eval_jaxpr",
+    "custom_jvp_call", "custom_vjp_call",
     ignores=dict.fromkeys(
-        ("jvp_jaxpr_fun", "fwd_jaxpr_thunk", "bwd", "out_trees", "symbolic_zeros", "num_consts"), _DERIVATIVES
+        ("jvp_jaxpr_fun", "fwd_jaxpr_thunk", "bwd", "out_trees", "symbolic_zeros", "num_consts"), _RULES
     ),
 )  # fmt: skip
 def call_with_rules(imp: Importer, eqn: Any, *operands: Value, call_jaxpr: Any) -> list[Value]:
-    """The same, where JAX calls the parameter by another name."""
-    return imp.call(call_jaxpr, operands)
+    """A function with a derivative of its own."""
+    return with_rule(imp, eqn, operands, imp.call(call_jaxpr, operands))
+
+
+@rule("stop_gradient")
+def stop_gradient(imp: Importer, eqn: Any, x: Value) -> Value:
+    """The operand, as a constant for derivatives."""
+    return without_derivative(imp, x)
 
 
 @rule("custom_vmap_call", ignores=dict.fromkeys(("rule", "in_tree", "out_tree"), "in a lane nothing is mapped"))
@@ -63,7 +77,7 @@ def custom_linear_solve(
     lengths = list(const_lengths)
     before, count, total = sum(lengths[:2]), lengths[2], sum(lengths)
     results = imp.call(jaxprs.solve, [*operands[before : before + count], *operands[total:]])
-    return results[: len(eqn.outvars)]
+    return with_rule(imp, eqn, operands, results[: len(eqn.outvars)])
 
 
 @rule("call_hi_primitive", takes_all="JAX itself lowers the equation with them")

@@ -22,7 +22,7 @@ from qdtrace.trace.importer.values import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from qdtrace.ir.types import DType
     from qdtrace.trace.importer.core import Importer
@@ -36,12 +36,19 @@ class Carry:
     dtype: DType
     pair: bool
     initial: Value
+    is_known: bool
+    """The loop knows its value without carrying it: a counter, a bound."""
     storage: PrivateArray | None = None
 
     @property
     def is_handle(self) -> bool:
         """True for a buffer or cell, which a loop must leave alone."""
         return isinstance(self.initial, RefValue)
+
+    @property
+    def is_scalars(self) -> bool:
+        """True when the loop carries it as scalars."""
+        return self.storage is None and not self.is_known and not self.is_handle
 
 
 def flat(value: np.ndarray) -> list[Atom]:
@@ -60,16 +67,21 @@ def unflat(atoms: Sequence[Atom], shape: Sequence[int], pair: bool) -> np.ndarra
 
 
 class Carries:
-    """The carried values of one loop."""
+    """The carried values of one loop; those at the positions `known` are scalars that the loop computes itself."""
 
     def __init__(
-        self, imp: Importer, avals: Sequence[Any], initial: Sequence[Value], in_memory: Sequence[bool]
+        self,
+        imp: Importer,
+        avals: Sequence[Any],
+        initial: Sequence[Value],
+        in_memory: Sequence[bool],
+        known: Collection[int] = (),
     ) -> None:
         self.imp = imp
         self.items: list[Carry] = []
-        for aval, value, wants_memory in zip(avals, initial, in_memory, strict=True):
+        for j, (aval, value, wants_memory) in enumerate(zip(avals, initial, in_memory, strict=True)):
             pair = is_pair(aval)
-            item = Carry(aval, imp.dtype_of(aval), pair, value)
+            item = Carry(aval, imp.dtype_of(aval), pair, value, j in known)
             size = int(np.prod(aval.shape, dtype=np.int64))
             if not item.is_handle and (size > imp.scalar_budget or (wants_memory and size > UNROLL)):
                 item.storage = imp.own(value, item.dtype, pair)
@@ -79,21 +91,21 @@ class Carries:
 
     def start(self) -> list[Atom]:
         """Initial scalars."""
-        return [a for c in self._scalars() for a in flat(c.initial)]
-
-    def _scalars(self) -> list[Carry]:
-        return [c for c in self.items if c.storage is None and not c.is_handle]
+        return [a for c in self.items if c.is_scalars for a in flat(c.initial)]
 
     def params(self) -> list[Var]:
         """Fresh block parameters for the scalars."""
         return [Var(a.type, "c") for a in self.start()]
 
-    def values(self, atoms: Sequence[Atom]) -> list[Value]:
-        """Values seen inside (or after) the loop, given its scalars."""
+    def values(self, atoms: Sequence[Atom], known: Mapping[int, Value] | None = None) -> list[Value]:
+        """Values seen inside (or after) the loop, given its scalars and those that it knows."""
         out: list[Value] = []
         rest = list(atoms)
-        for c in self.items:
-            if c.is_handle:
+        for j, c in enumerate(self.items):
+            if c.is_known:
+                assert known is not None
+                out.append(known[j])
+            elif c.is_handle:
                 out.append(c.initial)
             elif c.storage is not None:
                 out.append(PrivateArray(c.storage.var, c.pair))
@@ -118,9 +130,9 @@ class Carries:
         for c, own, result in zip(self.items, inside, settled, strict=True):
             if c.is_handle:
                 self._check_handle(c, result)
-            elif c.storage is None:
+            elif c.is_scalars:
                 atoms.extend(flat(imp.scalars(result, "a carried value")))
-            elif not (result is own or _is_same(result, c.storage)):
+            elif c.storage is not None and not (result is own or _is_same(result, c.storage)):
                 imp.write_all(c.storage, result)
         return atoms
 

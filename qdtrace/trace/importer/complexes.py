@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from qdtrace.errors import UnsupportedError
+from qdtrace.trace.importer.elements import per_element
 from qdtrace.trace.importer.registry import RESULT_TYPE, rule, scalar_struct, traced_rule
 from qdtrace.trace.importer.scalars import constant
 from qdtrace.trace.importer.values import Value, rank0
@@ -256,16 +257,12 @@ def _element(imp: Importer, name: str, elements: Sequence[Pair]) -> Any:
 
 def per_pair(imp: Importer, name: str, aval: Any, values: Sequence[Value]) -> Value:
     """An elementwise primitive on complex operands."""
-    from qdtrace.trace.importer.elementwise import per_element
-
     fn = lambda *elements: _element(imp, name, elements)  # noqa: E731 - chosen by name
     return per_element(imp, fn, aval.shape, imp.dtype_of(aval), values, aval.dtype.kind == "c")
 
 
 def integer_pow(imp: Importer, aval: Any, x: Value, y: int) -> Value:
     """A constant exponent, by squaring."""
-    from qdtrace.trace.importer.elementwise import per_element
-
     return per_element(imp, lambda a: _power(imp, a, y), aval.shape, imp.dtype_of(aval), (x,), True)
 
 
@@ -276,8 +273,6 @@ def convert_parts(imp: Importer, pair: Pair, dtype: DType) -> Pair:
 
 def convert(imp: Importer, aval: Any, x: Value) -> Value:
     """Between complex dtypes, from real to complex, and (the real part) from complex to real."""
-    from qdtrace.trace.importer.elementwise import per_element
-
     dtype, pair = imp.dtype_of(aval), aval.dtype.kind == "c"
     zero = constant(np.zeros((), dtype.numpy)[()])
 
@@ -290,8 +285,6 @@ def convert(imp: Importer, aval: Any, x: Value) -> Value:
 
 def _parts(pick: Callable[..., Any]) -> Callable[..., Value]:
     def run(imp: Importer, eqn: Any, *values: Value) -> Value:
-        from qdtrace.trace.importer.elementwise import per_element
-
         aval = eqn.outvars[0].aval
         return per_element(
             imp, lambda *e: pick(imp, *e), aval.shape, imp.dtype_of(aval), values, aval.dtype.kind == "c"

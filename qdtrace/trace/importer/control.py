@@ -16,7 +16,7 @@ from qdtrace.ir.program import Atom, Literal, Var
 from qdtrace.ir.types import DType
 from qdtrace.trace import compat
 from qdtrace.trace.importer.carries import Carries, Carry, flat, unflat
-from qdtrace.trace.importer.elementwise import per_element
+from qdtrace.trace.importer.elements import per_element
 from qdtrace.trace.importer.indexed_carries import dynamically_indexed
 from qdtrace.trace.importer.indexing import as_index
 from qdtrace.trace.importer.memory import UNROLL
@@ -72,11 +72,15 @@ def while_(
     avals = [v.aval for v in compat.open_jaxpr(body).invars[n_body:]]
     pinned(cond_consts)
     pinned(body_consts)
-    carries = Carries(imp, avals, initial, dynamically_indexed(body, n_body))
+    wants = dynamically_indexed(body, n_body)
     counter = _counter(cond, body, n_cond, n_body, cond_consts, initial)
     if counter is not None:
-        results = _counted(imp, carries, body, body_consts, *counter)
+        k, bound, carried_bound = counter
+        known = {} if carried_bound is None else {carried_bound: initial[carried_bound]}
+        carries = Carries(imp, avals, initial, wants, {k, *known})
+        results = _counted(imp, carries, body, body_consts, k, bound, known)
     else:
+        carries = Carries(imp, avals, initial, wants)
         results = _general_while(imp, carries, cond, body, cond_consts, body_consts)
     unpin(cond_consts)
     unpin(body_consts)
@@ -183,28 +187,18 @@ def _steps_by_one(body: Any, invar: int, outvar: int) -> bool:
 
 
 def _counted(
-    imp: Importer, carries: Carries, body: Any, consts: Sequence[Value], k: int, bound: Atom, carried_bound: Any
+    imp: Importer, carries: Carries, body: Any, consts: Sequence[Value], k: int, bound: Atom, known: dict[int, Value]
 ) -> list[Value]:
     """A `for` over the counter; the counter and an unchanged bound are not carried."""
-    start = carries.items[k].initial[()]
-    fixed = {k} if carried_bound is None else {k, carried_bound}
-    after = carries.values(carries.start())
-    loose = Carries.__new__(Carries)
-    loose.imp = imp
-    loose.items = [c for j, c in enumerate(carries.items) if j not in fixed]
+    start = imp.element(carries.items[k].initial, ())
     index = Var(TYPES[start.type.dtype], "k")
-    params = loose.params()
+    params = carries.params()
     with imp.block((index, *params)) as opened:
-        moving = iter(loose.values(params))
-        seen = [rank0(index) if j == k else after[j] if j in fixed else next(moving) for j in range(len(carries.items))]
-        results = imp.inline(body, [*consts, *seen])
-        keep = [j for j in range(len(carries.items)) if j not in fixed]
-        atoms = loose.finish([seen[j] for j in keep], [results[j] for j in keep])
+        seen = carries.values(params, {**known, k: rank0(index)})
+        atoms = carries.finish(seen, imp.inline(body, [*consts, *seen]))
     one = integer(1, start.type.dtype)
-    out = imp.emit("for", start, bound, one, *loose.start(), blocks=(opened.close(atoms),))
-    moved = iter(loose.values(out))
-    last = imp.op("max", start, bound)
-    return [rank0(last) if j == k else after[j] if j in fixed else next(moved) for j in range(len(carries.items))]
+    out = imp.emit("for", start, bound, one, *carries.start(), blocks=(opened.close(atoms),))
+    return carries.values(out, {**known, k: rank0(imp.op("max", start, bound))})
 
 
 @rule("scan", ignores={"unroll": "it is for speed", "ft_out": "results come in the order of the body's"})
@@ -231,26 +225,25 @@ def scan(
         if isinstance(initial[j], np.ndarray) and not avals[j].shape and avals[j].dtype in (np.int32, np.int64)
         and type(initial[j][()]) is Literal and _steps_by_one(jaxpr, n_consts + j, j)
     }  # fmt: skip
-    moving = [j for j in range(n_carry) if j not in counters]
-    wants = dynamically_indexed(body, n_consts)
-    carries = Carries(imp, [avals[j] for j in moving], [initial[j] for j in moving], [wants[j] for j in moving])
+    wants = dynamically_indexed(body, n_consts)[:n_carry]
+    carries = Carries(imp, avals, initial, wants, counters)
     ys = [imp.private((length, *a.shape), imp.dtype_of(a), is_pair(a), "ys") for a in y_avals]
+    counts = lambda at: {j: _count(imp, initial[j][()], at) for j in counters}  # noqa: E731
     index = scalar_var(DType.i32, "k")
     block_params = carries.params()
     with imp.block((index, *block_params)) as opened:
         at = imp.op("sub", integer(length - 1), index) if reverse else index
-        inside = iter(carried := carries.values(block_params))
-        seen = [_count(imp, initial[j][()], index) if j in counters else next(inside) for j in range(n_carry)]
+        seen = carries.values(block_params, counts(index))
         rows = [_row(imp, x, at) for x in xs]
         results = imp.inline(body, [*consts, *seen, *rows])
         for y, value in zip(ys, results[n_carry:], strict=True):
             _store_row(imp, y, at, value)
-        atoms = carries.finish(carried, [results[j] for j in moving])
+        atoms = carries.finish(seen, results[:n_carry])
     bounds = (integer(0), integer(length), integer(1))
-    out = iter(carries.values(imp.emit("for", *bounds, *carries.start(), blocks=(opened.close(atoms),))))
+    out = imp.emit("for", *bounds, *carries.start(), blocks=(opened.close(atoms),))
     unpin(consts)
     unpin(xs)
-    final = [_count(imp, initial[j][()], integer(length)) if j in counters else next(out) for j in range(n_carry)]
+    final = carries.values(out, counts(integer(length)))
     return [*final, *(imp.scalars(y) if y.size <= UNROLL else y for y in ys)]
 
 

@@ -1,10 +1,8 @@
 """The importer: environments, dispatch on primitives, inlined jaxprs, source lines, constants."""
 
-# Modules of rules are imported for their effect: the rules register themselves.
-# pyright: reportUnusedImport=false
-
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -15,26 +13,10 @@ from jax.core import Tracer
 from qdtrace.errors import TraceValueError, UnsupportedError
 from qdtrace.ir.types import DType
 from qdtrace.trace import compat
-from qdtrace.trace.importer import (  # noqa: F401 - rules register themselves
-    calls,
-    complexes,
-    contraction,
-    control,
-    elementwise,
-    indexing,
-    linalg,
-    markers,
-    prng,
-    reductions,
-    scattering,
-    sorting,
-    special,
-    structural,
-)
 from qdtrace.trace.importer.bodies import Bodies, body_of, copy_of, operands_of
 from qdtrace.trace.importer.implementations import implementation_of, is_foreign
 from qdtrace.trace.importer.memory import MemoryOps
-from qdtrace.trace.importer.registry import RULES, TAUGHT, decomposition_of, traced_rule
+from qdtrace.trace.importer.registry import DERIVATIVES, ITEMS, RULES, TAUGHT, decomposition_of, load_rules, traced_rule
 from qdtrace.trace.importer.scalars import constant
 from qdtrace.trace.importer.values import (
     ArrayRef,
@@ -49,20 +31,29 @@ from qdtrace.trace.importer.values import (
     rank0,
     split_pairs,
 )
+from qdtrace.trace.regions import Region, restructure
 from qdtrace.trace.source import eqn_loc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from qdtrace.errors import Loc
     from qdtrace.ir.builder import Builder
-    from qdtrace.ir.program import Loc, Var
+    from qdtrace.ir.program import Var
     from qdtrace.trace.importer.bodies import Key, Operands
-    from qdtrace.trace.regions import Region
 
 PLAIN: dict[Any, DType] = {d.numpy: d for d in DType}
 """Element types that graphs have."""
 LARGE_CONSTANT = 64
 """Constants of more elements are kept in memory from the start."""
+
+
+@dataclass(eq=False)
+class LoopFlow:
+    """Flags of the innermost loop of markers: it was left by a break; the rest of this iteration is skipped."""
+
+    broken: Var | None = None
+    skip: Var | None = None
 
 
 class Importer(MemoryOps):
@@ -82,6 +73,7 @@ class Importer(MemoryOps):
         bodies: Bodies | None = None,
         bounds: str = "raise",
     ) -> None:
+        load_rules()
         super().__init__(builder, hoist, index_dtype, scalar_budget)
         self.bodies = Bodies() if bodies is None else bodies
         self.bounds = bounds
@@ -89,8 +81,12 @@ class Importer(MemoryOps):
         """Called functions around the current equation."""
         self.zeros_vanish = False
         """Inside of a decomposition: a product with a constant zero is nothing, whatever the other factor is."""
-        self.flow: list[markers.LoopFlow] = []
+        self.flow: list[LoopFlow] = []
         self._constants: dict[int, tuple[Any, Value]] = {}
+
+    def another(self, builder: Builder) -> Importer:
+        """An importer of code apart, for instance of a derivative rule."""
+        return Importer(builder, index_dtype=self.index_dtype, scalar_budget=self.scalar_budget, bounds=self.bounds)
 
     # ------------------------------------------------------------------ entry points
     def region(self, region: Region, env: dict[Any, Value]) -> None:
@@ -98,7 +94,7 @@ class Importer(MemoryOps):
 
         A `continue_if` among them ends the thread's work on this element.
         """
-        markers.import_body(self, region.items, env)
+        ITEMS["root"](self, region, (), env)
 
     def eqn(self, eqn: Any, env: dict[Any, Value]) -> None:
         """Imports one equation and puts its results into `env`, pairs with a trailing axis of 2."""
@@ -117,6 +113,23 @@ class Importer(MemoryOps):
             split_pairs(x) if isinstance(x, np.ndarray) and is_pair(v.aval) else x
             for v, x in zip(jaxpr.outvars, results, strict=True)
         ]
+
+    def items(self, items: Sequence[Any], env: dict[Any, Value]) -> None:
+        """Imports equations and regions in order. One that guards what follows it imports that too."""
+        for position, item in enumerate(items):
+            kind = item.kind if isinstance(item, Region) else item.primitive
+            if kind not in ITEMS:
+                self._import_held(item, env)
+            elif ITEMS[kind](self, item, items[position + 1 :], env):
+                return
+
+    def _import_held(self, eqn: Any, env: dict[Any, Value]) -> None:
+        """One equation whose results are never updated in place: later items may read them."""
+        self.import_eqn(eqn, env)
+        for var in eqn.outvars:
+            value = env[var]
+            if type(value) is not np.ndarray:
+                hold(value)
 
     # ------------------------------------------------------------------ environment
     def read(self, env: dict[Any, Value], atom: Any) -> Value:
@@ -247,6 +260,8 @@ class Importer(MemoryOps):
                     results = self.decomposed(fn, [v.aval for v in eqn.invars], params, values)
             finally:
                 self.zeros_vanish = outside
+            if name in DERIVATIVES:
+                results = DERIVATIVES[name](self, eqn, values, results)
             return results if eqn.primitive.multiple_results else results[0]
         raise self._no_rule(eqn)
 
@@ -272,6 +287,8 @@ class Importer(MemoryOps):
         self, fn: Callable[..., Any], avals: Sequence[Any], params: dict[str, Any], values: list[Value]
     ) -> Any:
         """Results of a jnp function, inlined; what it refuses is refused at the user's line."""
+        for aval in avals:
+            self.dtype_of(aval)
         try:
             closed = traced_rule(fn, avals, params)
         except UnsupportedError as error:
@@ -283,7 +300,7 @@ class Importer(MemoryOps):
         """Inlines a called function; its equations keep the line of the call. See `bodies`."""
         jaxpr = compat.open_jaxpr(closed)
         operands = None
-        if len(jaxpr.eqns) > 1 and not markers.has_markers(jaxpr):
+        if len(jaxpr.eqns) > 1 and not has_markers(jaxpr):
             operands = operands_of(values)
         if operands is None:
             return self._inside_call(closed, values)
@@ -338,8 +355,8 @@ class Importer(MemoryOps):
         Private arrays are counted: an operand read for the last time may be updated in place.
         """
         jaxpr = compat.open_jaxpr(closed)
-        if markers.has_markers(jaxpr):
-            return markers.import_marked(self, closed, values)
+        if has_markers(jaxpr):
+            return self._marked(closed, values)
         env: dict[Any, Value] = {}
         for var, content in zip(jaxpr.constvars, compat.constants_of(closed), strict=True):
             env[var] = self.constant_value(content, var.aval)
@@ -364,6 +381,20 @@ class Importer(MemoryOps):
         for value in held.values():
             hold(value, -1)
         return results
+
+    def _marked(self, closed: Any, values: Sequence[Value]) -> list[Value]:
+        root = restructure(closed)
+        env: dict[Any, Value] = {v: self.constant_value(c, v.aval) for v, c in root.constants.items()}
+        env.update(zip(root.params, values, strict=True))
+        for value in values:
+            hold(value)
+        self.items(root.items, env)
+        return [self.read(env, atom) for atom in root.results]
+
+
+def has_markers(jaxpr: Any) -> bool:
+    """True when a jaxpr holds markers and so must be restructured."""
+    return bool(jaxpr.effects) and compat.has_markers(jaxpr.effects)
 
 
 def _element(value: Any) -> Any:

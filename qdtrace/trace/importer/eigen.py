@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from qdtrace.errors import UnsupportedError
-from qdtrace.trace.importer.factorisations import hessenberg, householder_product
-from qdtrace.trace.importer.linalg import batched, conj
+from qdtrace.trace.importer.householder import hessenberg, householder_product
+from qdtrace.trace.importer.linalg import batched, conj, pivot_size
 from qdtrace.trace.importer.registry import decomposition
 
 STEPS = 40
@@ -67,12 +67,9 @@ def triangle_of(a: Any) -> tuple[Any, Any]:
     eps = jnp.finfo(a.dtype).eps
     norm = jnp.sqrt(jnp.sum(a.real * a.real + a.imag * a.imag))
 
-    def size(x: Any) -> Any:
-        return jnp.abs(x.real) + jnp.abs(x.imag)
-
     def is_small(t: Any, k: Any) -> Any:
-        near = size(t[k - 1, k - 1]) + size(t[k, k])
-        return size(t[k, k - 1]) <= eps * jnp.where(near == 0, norm, near)
+        near = pivot_size(t[k - 1, k - 1]) + pivot_size(t[k, k])
+        return pivot_size(t[k, k - 1]) <= eps * jnp.where(near == 0, norm, near)
 
     def going(state: Any) -> Any:
         _, _, last, count, _ = state
@@ -85,9 +82,8 @@ def triangle_of(a: Any) -> tuple[Any, Any]:
         )
         done = first == last
         # every tenth try takes a shift that has nothing to do with the matrix
-        shift = jnp.where(
-            tries % 10 == 9, t[last, last] + size(t[last, jnp.maximum(last - 1, 0)]), _shift(t, jnp.maximum(last, 1))
-        )
+        other = t[last, last] + pivot_size(t[last, jnp.maximum(last - 1, 0)])
+        shift = jnp.where(tries % 10 == 9, other, _shift(t, jnp.maximum(last, 1)))
 
         def chase(k: Any, state: Any) -> Any:
             t, z = state

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,12 +10,13 @@ from qdtrace.errors import UnsupportedError
 from qdtrace.ir.combining import ON_BOOL
 from qdtrace.ir.types import DType
 from qdtrace.trace.importer import complexes
+from qdtrace.trace.importer.elements import per_element
 from qdtrace.trace.importer.registry import PLACED, RESULT_TYPE, rule
 from qdtrace.trace.importer.scalars import integer
-from qdtrace.trace.importer.values import Element, PrivateArray, Value, array_of, is_pair, rank0
+from qdtrace.trace.importer.values import Element, Value, is_pair, rank0
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from qdtrace.trace.importer.core import Importer
 
@@ -33,39 +33,6 @@ _WITH_ACCURACY = frozenset(
 )  # fmt: skip
 _OTHER_NAME = {"add_any": "add"}
 ACCURACY = "it is a wish that XLA's code for the CPU leaves aside"
-
-
-def per_element(
-    imp: Importer, fn: Callable[..., Element], shape: Sequence[int], dtype: DType, values: Sequence[Value],
-    pair: bool = False,
-) -> Value:  # fmt: skip
-    """Applies a function of elements; an operand has the shape, or rank 0, or length one along some axes."""
-    shape = tuple(shape)
-    if all(type(v) is np.ndarray for v in values) and prod(shape) <= imp.scalar_budget:
-        if not shape:
-            return rank0(fn(*[v[()] for v in values]))
-        columns = [(v if v.shape == shape else np.broadcast_to(v, shape)).ravel().tolist() for v in values]
-        return array_of(map(fn, *columns), shape)
-
-    operands = [imp.in_memory(v) for v in values]
-    reuse = None
-    for v in operands:
-        if isinstance(v, PrivateArray) and v.holders == 0 and (v.shape, v.dtype, v.pair) == (shape, dtype, pair):
-            reuse = v
-
-    def at(index: Sequence[Any]) -> Element:
-        return fn(*(imp.element(v, _broadcast(imp, v, shape, index)) for v in operands))
-
-    if reuse is not None and reuse.size > 16:
-        return imp.materialise(shape, dtype, at, pair, into=reuse)
-    return imp.build(shape, dtype, at, pair)
-
-
-def _broadcast(imp: Importer, value: Value, shape: Sequence[int], index: Sequence[Any]) -> Sequence[Any]:
-    """The operand's index: axes of length one stay at 0, a scalar has none."""
-    if not value.ndim or value.shape == shape:
-        return index if value.ndim else ()
-    return [imp.index(0) if n == 1 else k for n, k in zip(value.shape, index, strict=True)]
 
 
 def _is_complex(aval: Any) -> bool:
@@ -327,7 +294,7 @@ def polynomial(imp: Importer, eqn: Any, x: Value, *coefficients: Value) -> Value
 
 
 @rule("device_put", ignores=dict.fromkeys(("devices", "srcs", "copy_semantics"), PLACED))
-@rule("stop_gradient", "copy", "optimization_barrier")
+@rule("copy", "optimization_barrier", "random_clone")
 @rule("name", ignores={"name": "it is for policies of jax.checkpoint"})
 @rule("pvary", ignores={"axes": PLACED})
 @rule("reshard", ignores={"dst_sharding": PLACED, "concrete_mesh": PLACED})

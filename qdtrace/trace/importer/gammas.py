@@ -38,15 +38,20 @@ def _formula(name: str) -> Callable[..., Any]:
     return found
 
 
+def _wide(*operands: Any) -> tuple[Any, list[Any]]:
+    """The dtype of the result, and operands of one shape; half precision is computed in f32."""
+    dtype = jnp.result_type(*operands)
+    wide = dtype if jnp.finfo(dtype).bits >= 32 else jnp.dtype(jnp.float32)
+    return dtype, jnp.broadcast_arrays(*(x.astype(wide) for x in operands))
+
+
 def _elementwise(name: str) -> None:
-    """Registers a formula of float arrays of one shape; half precision is computed in f32."""
+    """Registers a formula of float arrays."""
 
     @decomposition(name)
     def run(*operands: Any) -> Any:
-        dtype = jnp.result_type(*operands)
-        wide = dtype if jnp.finfo(dtype).bits >= 32 else jnp.dtype(jnp.float32)
-        arrays = jnp.broadcast_arrays(*(x.astype(wide) for x in operands))
-        return _formula(name)(*arrays, dtype=wide).astype(dtype)
+        dtype, arrays = _wide(*operands)
+        return _formula(name)(*arrays, dtype=arrays[0].dtype).astype(dtype)
 
 
 for _name in ("igamma", "igammac", "igamma_grad_a", "random_gamma_grad", "regularized_incomplete_beta"):
@@ -62,10 +67,8 @@ def random_gamma(key: Any, a: Any, *, log_space: bool) -> Any:
 @decomposition("zeta")
 def zeta(x: Any, q: Any) -> Any:
     """Sum of (q + k)^-x over k >= 0, for x > 1."""
-    dtype = jnp.result_type(x, q)
-    wide = dtype if jnp.finfo(dtype).bits >= 32 else jnp.dtype(jnp.float32)
-    x, q = jnp.broadcast_arrays(jnp.asarray(x, wide), jnp.asarray(q, wide))
-    return _zeta(x, q).astype(dtype)
+    dtype, arrays = _wide(x, q)
+    return _zeta(*arrays).astype(dtype)
 
 
 def _zeta(x: Any, q: Any) -> Any:
@@ -108,11 +111,9 @@ def _zeta(x: Any, q: Any) -> Any:
 @decomposition("polygamma")
 def polygamma(m: Any, x: Any) -> Any:
     """The m-th derivative of digamma: (-1)^(m+1) m! zeta(m+1, x)."""
-    dtype = jnp.result_type(m, x)
-    wide = dtype if jnp.finfo(dtype).bits >= 32 else jnp.dtype(jnp.float32)
-    m, x = jnp.broadcast_arrays(jnp.asarray(m, wide), jnp.asarray(x, wide))
+    dtype, (m, x) = _wide(m, x)
     odd = jnp.floor(m / 2) * 2 != m
-    sign = jnp.where(odd, 1.0, -1.0).astype(wide)
+    sign = jnp.where(odd, 1.0, -1.0).astype(x.dtype)
     value = sign * jnp.exp(lax.lgamma(m + 1)) * _zeta(m + 1, x)
     value = jnp.where(m == 0, lax.digamma(x), value)
     return jnp.where((m < 0) | (m != jnp.floor(m)), jnp.nan, value).astype(dtype)

@@ -6,11 +6,13 @@ from few scalars, else from memory.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from qdtrace.errors import UnsupportedError
+from qdtrace.ir.combining import identity
 from qdtrace.ir.program import Literal
 from qdtrace.ir.types import DType
 from qdtrace.trace.importer.memory import CHAIN, UNROLL
@@ -20,7 +22,7 @@ from qdtrace.trace.importer.structural import view
 from qdtrace.trace.importer.values import is_pair
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from qdtrace.trace.importer.core import Importer
     from qdtrace.trace.importer.values import Value
@@ -164,17 +166,57 @@ def fill_element(imp: Importer, aval: Any, fill: Any) -> Any:
     """What `mode="fill"` gives out of bounds."""
     dtype = imp.dtype_of(aval)
     if fill is None:
-        if dtype is DType.bool:
-            fill = True
-        elif dtype.is_float:
-            fill = np.nan
-        else:
-            info = np.iinfo(dtype.numpy)
-            fill = info.min if dtype.is_signed else info.max
+        fill = np.nan if dtype.is_float else identity("max" if dtype.is_signed else "min", dtype).value
     if not is_pair(aval):
         return constant(np.asarray(fill).astype(dtype.numpy)[()])
     parts = (np.real(fill), np.imag(fill)) if dtype.is_float else (fill, fill)
     return tuple(constant(np.asarray(part).astype(dtype.numpy)[()]) for part in parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Where the blocks of an array are that indices name: what `gather` and `scatter` have in common."""
+
+    shape: Sequence[int]
+    extent: Mapping[int, int]
+    """Lengths of a block along axes of the array; one along others."""
+    batch_axes: Sequence[int]
+    """Axes of an index that say which block it is."""
+    window: Mapping[int, int]
+    """Axis of the array -> axis of an index that says where in the block."""
+    starts: Sequence[int]
+    """Axes of the array along which indices say where a block begins."""
+    batching: Mapping[int, int]
+    """Axis of the array -> the batch axis that is the position there."""
+
+    @staticmethod
+    def of(
+        shape: Sequence[int], rank: int, sizes: Callable[[int, int], int], dropped: Sequence[int],
+        window_dims: Sequence[int], starts: Sequence[int], batching: tuple[Sequence[int], Sequence[int]],
+    ) -> Blocks:  # fmt: skip
+        """By the dimension numbers of JAX for indices of this rank; `sizes(axis, axis of the index)` of a block."""
+        axes = [d for d in range(len(shape)) if d not in dropped and d not in batching[0]]
+        window = dict(zip(axes, window_dims, strict=True))
+        extent = {d: sizes(d, k) for d, k in window.items()}
+        batch_axes = [d for d in range(rank) if d not in window_dims]
+        return Blocks(shape, extent, batch_axes, window, starts, dict(zip(*batching, strict=True)))
+
+    def place(
+        self, imp: Importer, indices: Value, i: Sequence[Any], *, clips: bool, checks: bool
+    ) -> tuple[list[Any], Any]:
+        """The array's index for an index, and (when `checks`) whether its block is inside."""
+        batch = [i[d] for d in self.batch_axes]
+        where: list[Any] = [i[self.window[d]] if d in self.window else imp.index(0) for d in range(len(self.shape))]
+        valid: Any = TRUE
+        for k, d in enumerate(self.starts):
+            start = as_index(imp, imp.element(indices, [*batch, imp.index(k)]))
+            last = self.shape[d] - self.extent.get(d, 1)
+            if checks:
+                valid = imp.op("and", valid, inside(imp, start, last))
+            where[d] = shifted(imp, clamped(imp, start, last) if clips else start, where[d])
+        for d, b in self.batching.items():
+            where[d] = batch[b]
+        return where, valid
 
 
 @rule("gather", ignores={"unique_indices": PROMISE, "indices_are_sorted": PROMISE})
@@ -183,33 +225,22 @@ def gather(
     dimension_numbers: Any, slice_sizes: Sequence[int], mode: Any, fill_value: Any,
 ) -> Value:  # fmt: skip
     """Blocks of constant size at traced positions."""
-    dims, sizes = dimension_numbers, slice_sizes
-    aval = eqn.outvars[0].aval
+    dims, aval = dimension_numbers, eqn.outvars[0].aval
     fills = is_mode(imp, eqn, mode, "FILL_OR_DROP", ("CLIP", "PROMISE_IN_BOUNDS"))
     filler = fill_element(imp, aval, fill_value) if fills else None
-    batch_axes = [d for d in range(len(aval.shape)) if d not in dims.offset_dims]
-    skipped = {*dims.collapsed_slice_dims, *dims.operand_batching_dims}
-    window_axes = [d for d in range(x.ndim) if d not in skipped]
+    blocks = Blocks.of(
+        x.shape, len(aval.shape), lambda d, _: slice_sizes[d], dims.collapsed_slice_dims, dims.offset_dims,
+        dims.start_index_map, (dims.operand_batching_dims, dims.start_indices_batching_dims),
+    )  # fmt: skip
     if isinstance(x, np.ndarray):
-        moving = [d for d in dims.start_index_map if x.shape[d] > 1]
-        if int(np.prod([x.shape[d] for d in moving])) > CHAIN and not isinstance(indices, np.ndarray):
+        moving = [x.shape[d] for d in dims.start_index_map if x.shape[d] > 1]
+        if int(np.prod(moving)) > CHAIN and not isinstance(indices, np.ndarray):
             x = imp.spill(x)
     elif not isinstance(indices, np.ndarray):
         indices = imp.in_memory(indices)
 
-    def at(out_index: Sequence[Any]) -> Any:
-        batch = [out_index[d] for d in batch_axes]
-        window = dict(zip(window_axes, (out_index[d] for d in dims.offset_dims), strict=True))
-        where: list[Any] = [window.get(d, imp.index(0)) for d in range(x.ndim)]
-        valid: Any = TRUE
-        for k, d in enumerate(dims.start_index_map):
-            start = imp.element(indices, [*batch, imp.index(k)])
-            last = x.shape[d] - sizes[d]
-            if fills:
-                valid = imp.op("and", valid, inside(imp, start, last))
-            where[d] = shifted(imp, clamped(imp, start, last), where[d])
-        for d, b in zip(dims.operand_batching_dims, dims.start_indices_batching_dims, strict=True):
-            where[d] = batch[b]
+    def at(i: Sequence[Any]) -> Any:
+        where, valid = blocks.place(imp, indices, i, clips=True, checks=fills)
         if x.size == 0:
             return filler
         element = imp.element(x, where)

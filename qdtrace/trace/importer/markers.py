@@ -11,19 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from qdtrace.analysis.index.trips import CountedLoop, unsigned
 from qdtrace.errors import TraceValueError
 from qdtrace.ir.builder import scalar_var
 from qdtrace.ir.program import Literal, is_local
 from qdtrace.ir.types import DType
-from qdtrace.trace import compat
 from qdtrace.trace.importer.bounds import checked
+from qdtrace.trace.importer.core import LoopFlow
 from qdtrace.trace.importer.indexing import each
-from qdtrace.trace.importer.registry import RESULT_TYPE, rule
+from qdtrace.trace.importer.registry import RESULT_TYPE, item_rule, rule
 from qdtrace.trace.importer.scalars import FALSE, TRUE, integer
-from qdtrace.trace.importer.values import RefValue, Value, hold, is_pair, rank0
+from qdtrace.trace.importer.values import RefValue, Value, is_pair, rank0
 from qdtrace.trace.loops import too_many
-from qdtrace.trace.regions import Region, restructure
-from qdtrace.trace.trips import count_of, may_pass_the_end, unsigned
+from qdtrace.trace.markers import break_p, continue_p
+from qdtrace.trace.regions import Region
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,85 +32,37 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Atom, Var
     from qdtrace.trace.importer.core import Importer
 
-_JUMPS = ("qd_break", "qd_continue")
-
-
-@dataclass(eq=False)
-class LoopFlow:
-    """Flags of the innermost loop of markers."""
-
-    broken: Var | None = None
-    skip: Var | None = None
-
-
-def has_markers(jaxpr: Any) -> bool:
-    """True when a jaxpr holds markers and so must be restructured."""
-    return bool(jaxpr.effects) and compat.has_markers(jaxpr.effects)
-
-
-def import_marked(imp: Importer, closed: Any, values: Sequence[Value]) -> list[Value]:
-    """Inlines a jaxpr with markers on these operands."""
-    root = restructure(closed)
-    env: dict[Any, Value] = {v: imp.constant_value(c, v.aval) for v, c in root.constants.items()}
-    env.update(zip(root.params, values, strict=True))
-    for value in values:
-        hold(value)
-    import_items(imp, root.items, env)
-    return [imp.read(env, atom) for atom in root.results]
-
-
-def import_items(imp: Importer, items: Sequence[Any], env: dict[Any, Value]) -> None:
-    """Imports equations and regions in order; what follows a jump is guarded."""
-    for position, item in enumerate(items):
-        if isinstance(item, Region):
-            _REGIONS[item.kind](imp, item, env)
-            if item.kind == "when" and next(_jumps(item.items), None) is not None:
-                _guard_rest(imp, items[position + 1 :], env)
-                return
-        elif item.primitive.name in _JUMPS:
-            _jump(imp, item, items[position + 1 :], env)
-            return
-        else:
-            imp.import_eqn(item, env)
-            for var in item.outvars:
-                value = env[var]
-                if type(value) is not np.ndarray:
-                    hold(value)
+_JUMPS = (break_p, continue_p)
 
 
 def _jumps(items: Sequence[Any], nested: bool = False) -> Any:
-    """(name, inside a condition) of each jump that belongs to the loop with these items."""
+    """(primitive, inside a condition) of each jump that belongs to the loop with these items."""
     for item in items:
         if isinstance(item, Region):
             if item.kind == "when":
                 yield from _jumps(item.items, True)
-        elif item.primitive.name in _JUMPS:
-            yield item.primitive.name, nested
+        elif item.primitive in _JUMPS:
+            yield item.primitive, nested
 
 
-def _jump(imp: Importer, eqn: Any, rest: Sequence[Any], env: dict[Any, Value]) -> None:
+@item_rule(*_JUMPS)
+def _jump(imp: Importer, eqn: Any, rest: Sequence[Any], env: dict[Any, Value]) -> bool:
     imp.unlocated = eqn
     predicate = imp.element(imp.read(env, eqn.invars[0]), ())
     flow = imp.flow[-1]
     if flow.skip is not None:
         imp.store(flow.skip, predicate, ())
-    if eqn.primitive.name == "qd_break" and flow.broken is not None:
+    if eqn.primitive is break_p and flow.broken is not None:
         imp.store(flow.broken, predicate, ())
     if rest:
-        imp.if_(imp.op("not", predicate), lambda: import_items(imp, rest, env))
-
-
-def _guard_rest(imp: Importer, rest: Sequence[Any], env: dict[Any, Value]) -> None:
-    skip = imp.flow[-1].skip
-    if rest and skip is not None:
-        going = imp.op("not", imp.load(skip, ()))
-        imp.if_(going, lambda: import_items(imp, rest, env))
+        imp.if_(imp.op("not", predicate), lambda: imp.items(rest, env))
+    return True
 
 
 def _open_flow(imp: Importer, items: Sequence[Any]) -> LoopFlow:
     jumps = list(_jumps(items))
     flow = LoopFlow()
-    if any(name == "qd_break" for name, _ in jumps):
+    if any(jump is break_p for jump, _ in jumps):
         flow.broken = imp.builder.cell(DType.bool, hint="broken")
         imp.store(flow.broken, FALSE, ())
     if any(nested for _, nested in jumps):
@@ -122,14 +75,14 @@ def _body(imp: Importer, flow: LoopFlow, items: Sequence[Any], env: dict[Any, Va
         imp.store(flow.skip, FALSE, ())
     imp.flow.append(flow)
     try:
-        import_items(imp, items, env)
+        imp.items(items, env)
     finally:
         imp.flow.pop()
 
 
-def import_body(imp: Importer, items: Sequence[Any], env: dict[Any, Value]) -> None:
-    """The items of a task's body."""
-    _body(imp, _open_flow(imp, items), items, env)
+@item_rule("root")
+def _root(imp: Importer, region: Region, rest: Sequence[Any], env: dict[Any, Value]) -> None:
+    _body(imp, _open_flow(imp, region.items), region.items, env)
 
 
 def _set_loc(imp: Importer, region: Region) -> None:
@@ -138,7 +91,8 @@ def _set_loc(imp: Importer, region: Region) -> None:
         imp.unlocated = None
 
 
-def _for(imp: Importer, region: Region, env: dict[Any, Value]) -> None:
+@item_rule("for")
+def _for(imp: Importer, region: Region, rest: Sequence[Any], env: dict[Any, Value]) -> None:
     assert region.eqn is not None
     index_var = region.eqn.outvars[0]
     dtype = imp.dtype_of(index_var.aval)
@@ -159,7 +113,8 @@ def _for(imp: Importer, region: Region, env: dict[Any, Value]) -> None:
         imp.emit("for", start, stop, step, blocks=(opened.close(),), **hints)
         return
     # Where the index that ends the loop may not be a number of its dtype, iterations are counted down beside it.
-    counts = may_pass_the_end(imp.ranges.of(stop), step)
+    loop = CountedLoop(start, stop, step)
+    counts = loop.may_pass_the_end(imp.ranges.of(stop))
     at, left = scalar_var(dtype, "k"), scalar_var(unsigned(dtype), "left")
     with imp.block((at, left) if counts else (at,)) as test:
         going = imp.op("ne", left, integer(0, left.dtype)) if counts else _before(imp, at, stop, step)
@@ -171,7 +126,7 @@ def _for(imp: Importer, region: Region, env: dict[Any, Value]) -> None:
         if counts:
             following.append(imp.op("sub", left, integer(1, left.dtype)))
     imp.builder.loc = loc
-    first = [start, count_of(imp.op, start, stop, step)] if counts else [start]
+    first = [start, loop.emit_count(imp.op)] if counts else [start]
     imp.emit("while", *first, blocks=(test.close([going]), opened.close(following)))
 
 
@@ -183,7 +138,8 @@ def _before(imp: Importer, index: Atom, stop: Atom, step: Atom) -> Atom:
     return imp.op("lt" if step.value > 0 else "gt", index, stop)
 
 
-def _while(imp: Importer, region: Region, env: dict[Any, Value]) -> None:
+@item_rule("while")
+def _while(imp: Importer, region: Region, rest: Sequence[Any], env: dict[Any, Value]) -> None:
     assert region.test is not None
     count, atom = region.test
     _set_loc(imp, region)
@@ -193,7 +149,7 @@ def _while(imp: Importer, region: Region, env: dict[Any, Value]) -> None:
 
     def condition() -> Atom:
         inner = dict(env)
-        import_items(imp, condition_items, inner)
+        imp.items(condition_items, inner)
         return imp.element(imp.read(inner, atom), ())
 
     with imp.block() as test:
@@ -212,20 +168,20 @@ def _while(imp: Importer, region: Region, env: dict[Any, Value]) -> None:
     imp.emit("while", blocks=(test.close([going]), opened.close()))
 
 
-def _when(imp: Importer, region: Region, env: dict[Any, Value]) -> None:
+@item_rule("when")
+def _when(imp: Importer, region: Region, rest: Sequence[Any], env: dict[Any, Value]) -> bool:
     assert region.eqn is not None
     predicate = imp.element(imp.read(env, region.eqn.invars[0]), ())
     _set_loc(imp, region)
     loc = imp.builder.loc
-    imp.if_(predicate, lambda: import_items(imp, region.items, env))
+    imp.if_(predicate, lambda: imp.items(region.items, env))
     imp.builder.loc = loc
-
-
-def _root(imp: Importer, region: Region, env: dict[Any, Value]) -> None:
-    import_items(imp, region.items, env)
-
-
-_REGIONS: dict[str, Callable[..., None]] = {"for": _for, "while": _while, "when": _when, "root": _root}
+    if next(_jumps(region.items), None) is None:
+        return False
+    skip = imp.flow[-1].skip
+    if rest and skip is not None:
+        imp.if_(imp.op("not", imp.load(skip, ())), lambda: imp.items(rest, env))
+    return True
 
 
 # Memory.
@@ -295,9 +251,7 @@ def load(imp: Importer, eqn: Any, handle: Value, *indices: Value, slices: Sequen
 
 
 @rule("qd_store", "qd_lset")
-def store(
-    imp: Importer, eqn: Any, handle: Value, value: Value, *indices: Value, slices: Sequence[Any]
-) -> list[Value]:
+def store(imp: Importer, eqn: Any, handle: Value, value: Value, *indices: Value, slices: Sequence[Any]) -> list[Value]:
     """Writes elements."""
     var = _handle(imp, handle)
     place = _place(imp, var, slices, indices)
@@ -381,10 +335,12 @@ def read(imp: Importer, eqn: Any, handle: Value) -> Value:
 @rule("qd_assign")
 def assign(imp: Importer, eqn: Any, handle: Value, value: Value) -> list[Value]:
     """Writes everything."""
-    var = _handle(imp, handle)
-    shape = eqn.invars[0].aval.shape
-    _each(imp, shape, value, lambda i: imp.store(var, imp.element(value, i if value.ndim else ()), i))
+    _assign(imp, _handle(imp, handle), eqn.invars[0].aval.shape, value)
     return []
+
+
+def _assign(imp: Importer, var: Var, shape: Sequence[int], value: Value) -> None:
+    _each(imp, shape, value, lambda i: imp.store(var, imp.element(value, i if value.ndim else ()), i))
 
 
 _MADE = {"uid": "it tells equal allocations apart while tracing", "dtype": RESULT_TYPE, "shape": RESULT_TYPE}
@@ -399,7 +355,7 @@ def _cell(imp: Importer, aval: Any) -> RefValue:
 def local(imp: Importer, eqn: Any, initial: Value) -> Value:
     """Memory of the thread with a first content."""
     cell = _cell(imp, eqn.outvars[0].aval)
-    assign(imp, _Assigned(eqn), cell, initial)
+    _assign(imp, cell.var, eqn.outvars[0].aval.shape, initial)
     return cell
 
 
@@ -411,15 +367,3 @@ def alloc(imp: Importer, eqn: Any, *fill: Value) -> Value:
         element = imp.element(fill[0], ())
         each(imp, eqn.outvars[0].aval.shape, lambda i: imp.store(cell.var, element, i))
     return cell
-
-
-@dataclass
-class _Assigned:
-    """An assignment to what an equation makes."""
-
-    eqn: Any
-
-    @property
-    def invars(self) -> Any:
-        """The handle."""
-        return self.eqn.outvars

@@ -15,7 +15,7 @@ from qdtrace.ir.builder import scalar_var
 from qdtrace.ir.primitives import primitive
 from qdtrace.ir.program import Atom, Eqn, Literal, Var
 from qdtrace.ir.types import DType, RefType, Space
-from qdtrace.trace.importer.scalars import FALSE, TRUE, ScalarOps, constant, integer
+from qdtrace.trace.importer.scalars import ScalarOps, constant, integer
 from qdtrace.trace.importer.values import (
     ArrayRef,
     Element,
@@ -27,10 +27,8 @@ from qdtrace.trace.importer.values import (
     View,
     array_of,
     elements_of,
-    hold,
     is_static,
     rank0,
-    storage_of,
 )
 
 if TYPE_CHECKING:
@@ -324,6 +322,3 @@ def _bound(block: Any) -> set[Var]:
 
 def _number(atom: Atom) -> int:
     return int(atom.value) if type(atom) is Literal else 0
-
-
-__all__ = ["CHAIN", "FALSE", "PRIVATE_BYTES", "TRUE", "UNROLL", "MemoryOps", "hold", "storage_of"]

@@ -1,23 +1,26 @@
-"""PRNG: keys are pairs of u32; threefry written out, the rest by the public threefry implementation of JAX."""
+"""PRNG: keys are pairs of u32; threefry is written out, the rest is the public threefry implementation of JAX."""
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from qdtrace.ir.types import DType
 from qdtrace.trace import compat
-from qdtrace.trace.compat import threefry_prng_impl
-from qdtrace.trace.importer.elementwise import per_element
-from qdtrace.trace.importer.registry import RESULT_TYPE, rule, traced_rule
+from qdtrace.trace.compat import threefry_prng_impl as threefry
+from qdtrace.trace.importer.elements import per_element
+from qdtrace.trace.importer.linalg import batched
+from qdtrace.trace.importer.registry import RESULT_TYPE, decomposition, rule
 from qdtrace.trace.importer.scalars import constant
-from qdtrace.trace.importer.structural import ravel, view
-from qdtrace.trace.importer.values import Generated, PrivateArray, Value, array_of, join_pairs, split_pairs
+from qdtrace.trace.importer.structural import view
+from qdtrace.trace.importer.values import PrivateArray, Value, array_of, join_pairs, split_pairs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from qdtrace.trace.importer.core import Importer
 
@@ -25,100 +28,47 @@ _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = np.uint32(0x1BD11BDA)
 
 
-def _apply(
-    imp: Importer, eqn: Any, fn: Callable[..., Any], params: dict[str, Any], shapes: Sequence[Any], values: list[Any]
-) -> Value:
-    """Inlines a function of raw key words (arrays u32[2])."""
-    with compat.settings_of(eqn):
-        closed = traced_rule(fn, shapes, params)
-    (result,) = imp.call(closed, values)
-    return result
-
-
-def _words() -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct((2,), np.dtype(np.uint32))
-
-
-def _over_keys(imp: Importer, key: Value, fn: Callable[[np.ndarray], Value], out_shape: Sequence[int]) -> Value:
-    """Applies a function of one raw key to each key of an array, results along the leading axes."""
-    keys = imp.scalars(key, "an array of keys")
-    if not keys.shape:
-        return fn(array_of(keys[()], (2,)))
-    rows = [imp.scalars(fn(array_of(pair, (2,))), "random numbers of several keys") for pair in keys.ravel().tolist()]
-    return array_of((e for row in rows for e in row.ravel().tolist()), (*keys.shape, *out_shape))
-
-
-@rule("random_bits")
-def random_bits(imp: Importer, eqn: Any, key: Value, *, bit_width: int, shape: Sequence[int]) -> Value:
+@decomposition("random_bits")
+def random_bits(key: Any, *, bit_width: int, shape: Sequence[int]) -> Any:
     """Random integers."""
-    imp.dtype_of(eqn.invars[0].aval)
-    params = {"bit_width": bit_width, "shape": tuple(shape)}
-    fn = lambda raw: _apply(imp, eqn, _bits, params, [_words()], [raw])  # noqa: E731
-    return _over_keys(imp, key, fn, shape)
+    return batched(1)(lambda raw: threefry.random_bits(raw, bit_width, tuple(shape)))(jax.random.key_data(key))
 
 
-def _bits(raw: Any, *, bit_width: int, shape: tuple[int, ...]) -> Any:
-    return threefry_prng_impl.random_bits(raw, bit_width, shape)
-
-
-def _split(raw: Any, *, shape: tuple[int, ...]) -> Any:
-    return threefry_prng_impl.split(raw, shape)
-
-
-def _fold_in(raw: Any, data: Any) -> Any:
-    return threefry_prng_impl.fold_in(raw, data)
-
-
-def _seed(data: Any) -> Any:
-    return threefry_prng_impl.seed(data)
-
-
-@rule("random_split")
-def random_split(imp: Importer, eqn: Any, key: Value, *, shape: Sequence[int]) -> Value:
+@decomposition("random_split")
+def random_split(key: Any, *, shape: Sequence[int]) -> Any:
     """New keys from one."""
-    imp.dtype_of(eqn.invars[0].aval)
-    params = {"shape": tuple(shape)}
-    fn = lambda raw: _as_keys(imp, _apply(imp, eqn, _split, params, [_words()], [raw]))  # noqa: E731
-    return _over_keys(imp, key, fn, shape)
+    return _keys(batched(1)(lambda raw: threefry.split(raw, tuple(shape)))(jax.random.key_data(key)))
 
 
-def _as_keys(imp: Importer, raw: Value) -> np.ndarray:
-    return join_pairs(imp.scalars(raw, "an array of keys"))
-
-
-@rule("random_fold_in")
-def random_fold_in(imp: Importer, eqn: Any, key: Value, data: Value) -> Value:
+@decomposition("random_fold_in")
+def random_fold_in(key: Any, data: Any) -> Any:
     """A key and an integer to a new key."""
-    imp.dtype_of(eqn.invars[0].aval)
-    scalar = jax.ShapeDtypeStruct((), eqn.invars[1].aval.dtype)
-    keys, numbers = np.broadcast_arrays(imp.scalars(key), imp.scalars(data))
-    out = np.empty(keys.shape, object)
-    for at in np.ndindex(*keys.shape):
-        raw = array_of(keys[at], (2,))
-        number = array_of([numbers[at]], ())
-        new = _as_keys(imp, _apply(imp, eqn, _fold_in, {}, [_words(), scalar], [raw, number]))
-        out[at] = new[()]
-    return out
+    shape = jnp.broadcast_shapes(key.shape, data.shape)
+    raw = jax.random.key_data(jnp.broadcast_to(key, shape))
+    return _keys(batched(1)(threefry.fold_in)(raw, jnp.broadcast_to(data, shape)))
 
 
 @rule("random_seed", ignores={"impl": RESULT_TYPE})
 def random_seed(imp: Importer, eqn: Any, data: Value) -> Value:
     """Integers to keys."""
     imp.dtype_of(eqn.outvars[0].aval)
-    scalar = jax.ShapeDtypeStruct((), eqn.invars[0].aval.dtype)
-    numbers = imp.scalars(data)
-    out = np.empty(numbers.shape, object)
-    for at in np.ndindex(*numbers.shape):
-        new = _as_keys(imp, _apply(imp, eqn, _seed, {}, [scalar], [array_of([numbers[at]], ())]))
-        out[at] = new[()]
-    return out
+    with compat.settings_of(eqn):
+        return imp.decomposed(_seed, [eqn.invars[0].aval], {}, [data])[0]
+
+
+def _seed(data: Any) -> Any:
+    return _keys(batched(0)(threefry.seed)(data))
+
+
+def _keys(raw: Any) -> Any:
+    return jax.random.wrap_key_data(raw, impl="threefry2x32")
 
 
 @rule("random_wrap", ignores={"impl": RESULT_TYPE})
 def random_wrap(imp: Importer, eqn: Any, raw: Value) -> Value:
     """Raw words as keys."""
     imp.dtype_of(eqn.outvars[0].aval)
-    return _as_keys(imp, raw)
+    return join_pairs(imp.scalars(raw, "an array of keys"))
 
 
 @rule("random_unwrap")
@@ -127,26 +77,11 @@ def random_unwrap(imp: Importer, eqn: Any, key: Value) -> Value:
     return split_pairs(imp.scalars(key, "an array of keys"))
 
 
-@rule("random_clone")
-def random_clone(imp: Importer, eqn: Any, key: Value) -> Value:
-    """The same key."""
-    return key
-
-
-@rule("iota_2x32_shape")
-def iota_2x32_shape(imp: Importer, eqn: Any, *, shape: Sequence[int]) -> list[Value]:
+@decomposition("iota_2x32_shape")
+def iota_2x32_shape(*, shape: Sequence[int]) -> Any:
     """High and low words of 0, 1, 2, ... in a shape."""
-    shape = tuple(shape)
-    size = int(np.prod(shape, dtype=np.int64))
-    zero = constant(np.uint32(0))
-    if size <= imp.scalar_budget:
-        counts = np.arange(size, dtype=np.uint32)
-        return [array_of([zero] * size, shape), array_of(map(constant, counts), shape)]
-    line = Generated((size,), DType.u32, lambda i: imp.convert(i[0], DType.u32))
-    return [
-        Generated(shape, DType.u32, lambda i: zero),
-        view(imp, line, shape, lambda i: [ravel(imp, i, shape)]),
-    ]
+    low = jax.lax.iota(np.uint32, prod(shape)).reshape(shape)
+    return jnp.zeros_like(low), low
 
 
 @rule("threefry2x32")

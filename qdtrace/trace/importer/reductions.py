@@ -13,7 +13,7 @@ from qdtrace.trace.importer.memory import UNROLL
 from qdtrace.trace.importer.registry import PLACED, rule
 from qdtrace.trace.importer.scalars import constant, integer
 from qdtrace.trace.importer.structural import move_last, permute
-from qdtrace.trace.importer.values import MemoryArray, Value, array_of, is_pair, rank0
+from qdtrace.trace.importer.values import MemoryArray, Value, array_of, is_pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -126,27 +126,6 @@ def _reduction(name: str) -> Callable[..., Value]:
 
 for _name, _op in _REDUCTIONS.items():
     rule(_name, ignores={"out_sharding": PLACED})(_reduction(_op))
-
-
-@rule("reduce", ignores={"computation": "`jaxpr` is the same function"})
-def general_reduce(imp: Importer, eqn: Any, *values: Value, jaxpr: Any, dimensions: Sequence[int]) -> list[Value]:
-    """A reduction by a user's function, in index order."""
-    count = len(values) // 2
-    axes = list(dimensions)
-    arrays = [imp.scalars(v, "reduce") for v in values[:count]]
-    starts = [imp.element(v, ()) for v in values[count:]]
-    kept = [d for d in range(arrays[0].ndim) if d not in axes]
-    shape = [arrays[0].shape[d] for d in kept]
-    size = int(np.prod(shape))
-    rows = [a.transpose([*kept, *axes]).reshape(size, -1) for a in arrays]
-    out = [np.empty(tuple(shape), object) for _ in range(count)]
-    for r, at in enumerate(np.ndindex(*shape)):
-        state = [rank0(s) for s in starts]
-        for k in range(rows[0].shape[1]):
-            state = imp.call(jaxpr, [*state, *(rank0(row[r, k]) for row in rows)])
-        for o, s in zip(out, state, strict=True):
-            o[at] = s[()]
-    return out
 
 
 def _cumulative(name: str) -> Callable[..., Value]:

@@ -10,6 +10,7 @@ is none of these, as a new release of JAX may add, is refused by its name.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 from dataclasses import dataclass, field
@@ -21,11 +22,11 @@ from qdtrace.errors import TraceTypeError, UnsupportedError
 from qdtrace.trace.compat import Primitive
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import numpy as np
 
-    from qdtrace.trace.importer.core import Importer
+    from qdtrace.trace.importer.scalars import ScalarOps
 
 PLACED = "it says where an array is kept"
 """Reason to ignore `sharding`."""
@@ -53,7 +54,7 @@ class Rule:
     zeros_vanish: bool = False
     """In contractions of a decomposition a product with a constant zero is nothing, whatever the other factor is."""
 
-    def keywords(self, imp: Importer, eqn: Any) -> dict[str, Any]:
+    def keywords(self, imp: ScalarOps, eqn: Any) -> dict[str, Any]:
         """The parameters of an equation that the rule reads; refuses what it does not account for."""
         params = eqn.params
         if self.takes_all:
@@ -70,7 +71,7 @@ class Rule:
                 raise _refused(imp, eqn, f"without its parameter `{name}`")
         return out
 
-    def _check_assumed(self, imp: Importer, eqn: Any, name: str) -> None:
+    def _check_assumed(self, imp: ScalarOps, eqn: Any, name: str) -> None:
         value = eqn.params[name]
         if name not in self.assumes:
             raise _refused(imp, eqn, f"with the parameter `{name}` (here {value!r:.60})")
@@ -78,7 +79,7 @@ class Rule:
             raise _refused(imp, eqn, f"with {name}={value!r:.60}, only with {name}={self.assumes[name]!r}")
 
 
-def _refused(imp: Importer, eqn: Any, what: str) -> UnsupportedError:
+def _refused(imp: ScalarOps, eqn: Any, what: str) -> UnsupportedError:
     imp.locate()
     name = eqn.primitive.name
     return UnsupportedError(
@@ -90,16 +91,27 @@ def _refused(imp: Importer, eqn: Any, what: str) -> UnsupportedError:
 
 
 RULES: dict[str, Rule] = {}
+ITEMS: dict[str | Primitive, Callable[..., bool | None]] = {}
+"""By kind of region or primitive of a jump: what imports it; true when it has imported the rest of its block, too."""
 DECOMPOSITIONS: dict[str, Rule] = {}
 TAUGHT: dict[str, Callable[..., Any]] = {}
+DERIVATIVES: dict[str, Callable[..., list[Any]]] = {}
+"""For decompositions whose derivative is a closed form: what ties it to the results."""
+COMMON = (
+    "calls", "complexes", "contraction", "control", "elementwise", "indexing", "markers", "prng",
+    "reductions", "scattering", "sorting", "special", "structural",
+)  # fmt: skip
+"""Modules whose rules are loaded with the first importer."""
 RARE: dict[str, str] = {
-    primitive: f"qdtrace.trace.importer.{module}"
+    primitive: module
     for module, primitives in {
         "convolution": ("conv_general_dilated",),
-        "factorisations": (
-            "geqrf", "geqp3", "householder_product", "ormqr", "hessenberg", "tridiagonal", "tridiagonal_solve",
-            "cholesky_update", "symmetric_product",
+        "linalg": (
+            "lu", "lu_pivots_to_permutation", "cholesky", "triangular_solve", "tridiagonal_solve", "cholesky_update",
+            "symmetric_product",
         ),
+        "householder": ("qr", "geqrf", "geqp3", "householder_product", "ormqr", "hessenberg", "tridiagonal"),
+        "jacobi": ("eigh", "svd"),
         "eigen": ("eig", "schur"),
         "fourier": ("fft",),
         "gammas": (
@@ -107,8 +119,8 @@ RARE: dict[str, str] = {
             "polygamma", "zeta",
         ),
         "windows": (
-            "reduce_window", "reduce_window_sum", "reduce_window_max", "reduce_window_min", "select_and_scatter_add",
-            "select_and_gather_add",
+            "reduce", "reduce_window", "reduce_window_sum", "reduce_window_max", "reduce_window_min",
+            "select_and_scatter_add", "select_and_gather_add",
         ),
     }.items()
     for primitive in primitives
@@ -156,6 +168,16 @@ def rule(
     return _register(RULES, names, ignores, assumes, takes_all)
 
 
+def item_rule(*kinds: str | Primitive) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Registers what imports a region of these kinds, or a jump: `fn(importer, item, rest of its block, env)`."""
+
+    def register(fn: Callable[..., Any]) -> Callable[..., Any]:
+        ITEMS.update(dict.fromkeys(kinds, fn))
+        return fn
+
+    return register
+
+
 def decomposition(
     *names: str,
     ignores: Mapping[str, str] | None = None,
@@ -190,14 +212,21 @@ def def_import_rule(primitive: Primitive | str, fn: Callable[..., Any]) -> Calla
 def decomposition_of(name: str) -> Rule | None:
     """The built-in jnp function that computes a primitive; None without one."""
     if name in RARE and name not in DECOMPOSITIONS:
-        importlib.import_module(RARE[name])
+        _load((RARE[name],))
     return DECOMPOSITIONS.get(name)
 
 
-def load_rare() -> None:
-    """Registers the decompositions of every module in `RARE`."""
-    for module in RARE.values():
-        importlib.import_module(module)
+@functools.cache
+def load_rules(*, rare: bool = False) -> None:
+    """Registers the rules of the modules in `COMMON`; with `rare` those of `RARE`, too."""
+    _load(COMMON)
+    if rare:
+        _load(RARE.values())
+
+
+def _load(modules: Iterable[str]) -> None:
+    for module in modules:
+        importlib.import_module(f"{__package__}.{module}")
 
 
 def traced_rule(fn: Callable[..., Any], avals: Sequence[Any], params: dict[str, Any]) -> Any:

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qdtrace.analysis.ranges import Ranges
+from qdtrace.analysis.index.ranges import Ranges
+from qdtrace.interpret.numpy_rules import apply_scalar
 from qdtrace.ir.primitives import PRIMITIVES
 from qdtrace.ir.program import Atom, Eqn, Literal, Var
 from qdtrace.ir.types import BOOL, DType, ScalarType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Generator, Sequence
 
     from qdtrace.ir.builder import BlockBuilder, Builder
     from qdtrace.ir.program import Block
@@ -44,60 +45,6 @@ FALSE = _interned(DType.bool, b"\x00")
 def constant(value: Any) -> Literal:
     """A constant; the same object for equal bits."""
     return _interned(DType.of(value.dtype), value.tobytes())
-
-
-def _div(a: Any, b: Any) -> Any:
-    if a.dtype.kind not in "iu":
-        return a / b
-    return None if int(b) in (0, -1) else a.dtype.type(_quotient(int(a), int(b)))
-
-
-def _rem(a: Any, b: Any) -> Any:
-    if a.dtype.kind not in "iu" or int(b) == 0:
-        return None
-    return a.dtype.type(int(a) - int(b) * _quotient(int(a), int(b)))
-
-
-def _quotient(x: int, y: int) -> int:
-    """Division truncated towards zero."""
-    return abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)
-
-
-def _shift(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    return lambda a, b: function(a, b) if 0 <= int(b) < a.itemsize * 8 else None
-
-
-def _logical_shift(a: Any, b: Any) -> Any:
-    return (a.view(f"u{a.itemsize}") >> b.astype(f"u{a.itemsize}")).view(a.dtype)
-
-
-def _extreme(function: Callable[[Any, Any], Any], negative: bool) -> Callable[[Any, Any], Any]:
-    """-0.0 is below 0.0, which NumPy's functions do not say."""
-    return lambda a, b: (a if np.signbit(a) == negative else b) if a == b else function(a, b)
-
-
-_FOLD: dict[str, Callable[..., Any]] = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": _div, "rem": _rem, "neg": np.negative,
-    "abs": np.abs, "min": _extreme(np.minimum, True), "max": _extreme(np.maximum, False), "sqrt": np.sqrt,
-    "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "round_even": np.rint,
-    "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal,
-    "ne": np.not_equal, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
-    "not": np.invert, "is_finite": np.isfinite, "shift_left": _shift(np.left_shift),
-    "shift_right_logical": _shift(_logical_shift), "shift_right_arithmetic": _shift(np.right_shift),
-}  # fmt: skip
-
-
-def _fold_convert(value: Any, dtype: DType) -> Any:
-    source = DType.of(value.dtype)
-    if dtype is DType.bool:
-        return np.bool_(value != 0)
-    if source.is_float and not dtype.is_float:
-        number = float(value)
-        info = np.iinfo(dtype.numpy)
-        if number != number or not info.min <= number <= info.max or abs(number) >= 2**53:
-            return None
-        return dtype.numpy.type(int(number))
-    return np.asarray(value).astype(dtype.numpy)[()]
 
 
 def _is(atom: Atom, number: int) -> bool:
@@ -166,9 +113,8 @@ class ScalarOps:
         """The result of a pure scalar primitive."""
         first = args[0]
         if type(first) is Literal and all(type(a) is Literal for a in args):
-            folded = self._fold(name, args, params)
-            if folded is not None:
-                return folded
+            if not PRIMITIVES[name].is_function:  # libraries round these differently
+                return constant(apply_scalar(name, [a.value for a in args], params))  # type: ignore[union-attr]
         elif len(args) == 2 and not params and (first is args[1] or type(first) is Literal or type(args[1]) is Literal):
             same = _same(name, *args)
             if same is not None:
@@ -193,18 +139,6 @@ class ScalarOps:
         builder.stack[-1].eqns.append(eqn)
         self._scopes[-1][key] = out
         return out
-
-    def _fold(self, name: str, args: Sequence[Any], params: dict[str, Any]) -> Literal | None:
-        with np.errstate(all="ignore"):
-            if name == "convert":
-                value = _fold_convert(args[0].value, params["dtype"])
-            elif name == "bitcast":
-                return _interned(params["dtype"], args[0].value.tobytes())
-            elif name in _FOLD:
-                value = _FOLD[name](*(a.value for a in args))
-            else:
-                return None
-        return None if value is None else constant(value)
 
     def convert(self, value: Atom, dtype: DType) -> Atom:
         """The value in another dtype; itself when it has it."""

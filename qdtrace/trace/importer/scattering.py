@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qdtrace.ir.program import Literal
-from qdtrace.trace.importer.indexing import as_index, clamped, each, inside, is_mode, put, shifted
+from qdtrace.trace.importer.indexing import Blocks, each, is_mode, put
 from qdtrace.trace.importer.memory import CHAIN
 from qdtrace.trace.importer.reductions import combiner
 from qdtrace.trace.importer.registry import PROMISE, rule
@@ -60,28 +60,13 @@ def scatter(
     """Updates joined with elements at traced positions; out-of-bounds ones are dropped or clamped."""
     aval = eqn.outvars[0].aval
     clips = is_mode(imp, eqn, mode, "CLIP", ("FILL_OR_DROP", "PROMISE_IN_BOUNDS"))
-    batch_axes = [d for d in range(updates.ndim) if d not in dims.update_window_dims]
-    skipped = {*dims.inserted_window_dims, *dims.operand_batching_dims}
-    window_axes = [d for d in range(x.ndim) if d not in skipped]
-    extent = [1] * x.ndim
-    for d, u in zip(window_axes, dims.update_window_dims, strict=True):
-        extent[d] = updates.shape[u]
+    blocks = Blocks.of(
+        x.shape, updates.ndim, lambda _, k: updates.shape[k], dims.inserted_window_dims, dims.update_window_dims,
+        dims.scatter_dims_to_operand_dims, (dims.operand_batching_dims, dims.scatter_indices_batching_dims),
+    )  # fmt: skip
 
     def place(i: Sequence[Any]) -> tuple[list[Any], Any]:
-        batch = [i[d] for d in batch_axes]
-        window = dict(zip(window_axes, (i[d] for d in dims.update_window_dims), strict=True))
-        where: list[Any] = [window.get(d, imp.index(0)) for d in range(x.ndim)]
-        valid: Any = TRUE
-        for k, d in enumerate(dims.scatter_dims_to_operand_dims):
-            start = as_index(imp, imp.element(indices, [*batch, imp.index(k)]))
-            last = x.shape[d] - extent[d]
-            if not clips:
-                valid = imp.op("and", valid, inside(imp, start, last))
-            start = clamped(imp, start, last) if clips else start
-            where[d] = shifted(imp, start, where[d])
-        for d, b in zip(dims.operand_batching_dims, dims.scatter_indices_batching_dims, strict=True):
-            where[d] = batch[b]
-        return where, valid
+        return blocks.place(imp, indices, i, clips=clips, checks=not clips)
 
     small = isinstance(x, np.ndarray) and isinstance(updates, np.ndarray) and isinstance(indices, np.ndarray)
     if small and _by_selects(dims, x, indices, updates):

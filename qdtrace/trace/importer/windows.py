@@ -14,6 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from qdtrace.ir.combining import identity
+from qdtrace.ir.types import DType
 from qdtrace.trace import compat
 from qdtrace.trace.importer.registry import decomposition
 
@@ -64,14 +66,8 @@ def counts_of(
 
 
 def _identity(name: str, dtype: Any) -> Any:
-    if name == "sum":
-        return np.zeros((), dtype)[()]
-    if dtype == np.bool_:
-        return np.bool_(name == "min")
-    if jnp.issubdtype(dtype, np.integer):
-        info = jnp.iinfo(dtype)
-        return np.asarray(info.min if name == "max" else info.max, dtype)[()]
-    return np.asarray(-np.inf if name == "max" else np.inf, dtype)[()]
+    """What a window begins with: what changes nothing, but 0.0 for sums, as in JAX."""
+    return np.zeros((), dtype)[()] if name == "sum" else identity(name, DType.of(dtype)).value
 
 
 def _monoid(name: str, combine: Callable[[Any, Any], Any]) -> None:
@@ -132,6 +128,19 @@ def reduce_window(
 
     totals = tuple(jnp.full(counts, start, x.dtype) for x, start in zip(values[:half], values[half:], strict=True))
     return over_places(window_dimensions, add, totals)
+
+
+@decomposition("reduce", ignores={"computation": "`jaxpr` is the same function"})
+def reduce(*values: Any, jaxpr: Any, dimensions: Sequence[int]) -> Any:
+    """By a user's function: one window over all of the axes."""
+    shape = values[0].shape
+    ones = [1] * len(shape)
+    window = [n if d in dimensions else 1 for d, n in enumerate(shape)]
+    out = reduce_window(
+        *values, jaxpr=jaxpr, window_dimensions=window, window_strides=ones, padding=[(0, 0)] * len(shape),
+        base_dilation=ones, window_dilation=ones,
+    )  # fmt: skip
+    return [lax.squeeze(x, dimensions) for x in out]
 
 
 def _per_element(fn: Callable[..., Sequence[Any]]) -> Callable[..., Sequence[Any]]:

@@ -1,0 +1,58 @@
+"""How each primitive is emitted where there is one lane; `accum` and `atomic` are up to the shell."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lowering.llvm import arithmetic, checks, control, elementary, memory, private
+from lowering.llvm.parts import emit_in_parts
+from lowering.llvm.quotients import emit_quotient, note_divisor
+from qdtrace.ir.primitives import FUNCTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from lowering.llvm.frame import EmitEqns, Frame
+    from qdtrace.ir.program import Eqn
+
+    Rule = Callable[[Frame, Eqn], None]
+
+
+def elementwise(f: Frame, eqn: Eqn) -> None:
+    """A primitive of which `arithmetic` or the maths library says what it does with one register."""
+    name, atoms, out = eqn.primitive.name, eqn.invars, eqn.outvars[0]
+    d, o = atoms[0].dtype, f.ops(out)
+
+    if name in FUNCTIONS:
+        f.bind(out, [elementary.call(o, name, d, values) for values in f.rows(out, atoms)])
+    else:
+        rule = arithmetic.RULES[name]
+        f.bind(out, [rule(o, d, values, eqn.params, atoms) for values in f.rows(out, atoms)])
+
+
+def _div(f: Frame, eqn: Eqn) -> None:
+    elementwise(f, eqn)
+    note_divisor(f, eqn.outvars[0])
+
+
+RULES: Mapping[str, Rule] = dict.fromkeys((*arithmetic.RULES, *FUNCTIONS), elementwise) | {
+    "div": _div, "quotient": emit_quotient, "load": memory.load, "store": memory.store, "cell": private.allocate,
+    "bound": checks.bound, "check": checks.check,
+    "if": control.emit_if, "for": control.emit_for, "while": control.emit_while,
+}  # fmt: skip
+
+
+def emitter(rules: Mapping[str, Rule]) -> EmitEqns:
+    """Emits equations by rules."""
+
+    def whole(f: Frame, eqns: Sequence[Eqn]) -> None:
+        for eqn in eqns:
+            rules[eqn.primitive.name](f, eqn)
+
+    def emit(f: Frame, eqns: Sequence[Eqn]) -> None:
+        if f.split:
+            emit_in_parts(f, eqns, [True] * len(eqns), whole)
+        else:
+            whole(f, eqns)
+
+    return emit

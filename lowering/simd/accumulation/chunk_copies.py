@@ -1,0 +1,161 @@
+"""Small arrays, privatised per chunk: iterations accumulate into a copy of the array in the slot of their chunk.
+
+Lanes that name the same element of a copy would lose updates, so they update it one after another, without atomics, as
+no other thread sees it. Where there is room, lanes have copies of their own, element by element side by side: updates
+of one element then need not wait for each other, and when all lanes name the same element it is one vector.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from lowering.llvm.combining import combine
+from lowering.llvm.descriptions import GlobalMemory
+from lowering.llvm.memory import from_memory, load_scalar, store_scalar, to_memory
+from lowering.llvm.types import BYTES, MEMORY
+from lowering.simd.accumulation.elements import clear_elements, load_elements, store_elements
+from lowering.simd.accumulation.lanes import active_or_identity, combined, reduce_lanes
+from lowering.simd.accumulation.slots import in_slot
+from lowering.simd.accumulation.state import ChunkCopy
+from lowering.simd.addresses import locate
+from lowering.simd.descriptions import Address
+from lowering.simd.memory import load_lanes, store_lanes
+from qdtrace.ir.program import literal
+from qdtrace.ir.types import DType
+
+if TYPE_CHECKING:
+    from lowering.simd.accumulation.plan import SlotPart
+    from lowering.simd.frame import LaneFrame
+    from qdtrace.ir.program import Atom, Var
+
+UNROLL = 8
+"""Lanes a turn of the loop over lanes, shared by all such loops of a task: a tenth faster, at the price of code."""
+_ZERO = literal(0, DType.i32)
+
+
+def open_chunk_copies(f: LaneFrame) -> None:
+    """Makes the copies, with the identity in them."""
+    for part in f.accumulators.plan.slot.parts:
+        if part.indices is None:
+            copy = f.accumulators.copies[part.ref] = _make_copy(f, part)
+            clear_elements(f, copy.memory, copy.memory.type.size, part.op)
+
+
+def _make_copy(f: LaneFrame, part: SlotPart) -> ChunkCopy:
+    shared, count = in_slot(f, part, "%slot", f.globals[part.ref].alias), part.lane_copies
+    if count == 1:
+        return ChunkCopy(shared, count)
+    type_ = replace(shared.type, shape=(*shared.type.shape, count))
+    memory = f.text.slot(f"[{type_.size + f.width} x {MEMORY[part.dtype]}]")
+    return ChunkCopy(GlobalMemory(memory, type_, "", ""), count)
+
+
+def close_chunk_copies(f: LaneFrame) -> None:
+    """Merges the copies that lanes have for themselves into the slot."""
+    for part in f.accumulators.plan.slot.parts:
+        if part.indices is None and part.lane_copies > 1:
+            slot = in_slot(f, part, "%slot", f.globals[part.ref].alias)
+            _merge_lanes(f, part, f.accumulators.copies[part.ref], slot)
+
+
+def _merge_lanes(f: LaneFrame, part: SlotPart, copy: ChunkCopy, slot: GlobalMemory) -> None:
+    with f.text.counted("0", str(part.size), 1) as k, f.region():
+        first = f.text.op(f"mul i64 {k}, {copy.count}")
+        if copy.count == f.width:
+            total = reduce_lanes(f, part.op, part.dtype, [load_elements(f, f.vector, copy.memory, first)])
+        else:
+            total = load_elements(f, f.scalar, copy.memory, first)
+            for n in range(1, copy.count):
+                other = load_elements(f, f.scalar, copy.memory, f.text.op(f"add i64 {first}, {n}"))
+                total = combine(f.scalar, part.op, part.dtype, total, other)
+        store_elements(f, f.scalar, slot, k, total)
+
+
+def into_chunk_copy(f: LaneFrame, ref: Var, indices: tuple[Atom, ...], op: str, value: Atom) -> None:
+    """Accumulates in every active lane."""
+    copy = f.accumulators.copies[ref]
+    memory = copy.memory
+    d = memory.type.dtype
+    address = locate(f, memory, (*indices, _ZERO) if copy.count > 1 else indices)
+    if f.is_scalar:
+        _into_element(f, memory, address, op, f.scalar_of(value))
+    elif address.stride == 0 and copy.count == f.width:
+        _into_all_lanes(f, memory, address, op, value)
+    elif address.stride == 0:
+        total = reduce_lanes(f, op, d, active_or_identity(f, f.mask, op, d, value))
+        _into_element(f, memory, address, op, total)
+    elif address.stride == 1 and copy.count == 1:
+        lanes = combined(f, op, load_lanes(f, memory, address, f.mask), value).vectors
+        assert lanes is not None
+        store_lanes(f, memory, address, lanes)
+    else:
+        _lane_after_lane(f, copy, address, op, value)
+
+
+def _into_element(f: LaneFrame, memory: GlobalMemory, address: Address, op: str, value: str) -> None:
+    old = load_scalar(f, memory, address.pointer)
+    store_scalar(f, memory, address.pointer, combine(f.scalar, op, memory.type.dtype, old, value))
+
+
+def _into_all_lanes(f: LaneFrame, memory: GlobalMemory, address: Address, op: str, value: Atom) -> None:
+    """The element is the same for all lanes: their copies of it are a vector."""
+    d, here = memory.type.dtype, replace(memory, pointer=address.pointer)
+    total = load_elements(f, f.vector, here, "0")
+    for v in range(f.vectors):
+        total = f.blend(f.mask, d, combine(f.vector, op, d, total, f.vector_of(value, v)), total, v)
+    store_elements(f, f.vector, here, "0", total)
+
+
+def _lane_after_lane(f: LaneFrame, copy: ChunkCopy, address: Address, op: str, value: Atom) -> None:
+    """A load, an operation and a store a lane. Inactive lanes go to elements of their own: no branch is needed."""
+    text, memory = f.text, copy.memory
+    d, total = memory.type.dtype, f.width * f.vectors
+    kind = MEMORY[d]
+    places, values = text.slot(f"[{total} x i32]"), text.slot(f"[{total} x {kind}]")
+    for v in range(f.vectors):
+        text.do(f"store {f.lanes.of('i32')} {_elements(f, copy, address, v)}, ptr {_ahead(f, places, 'i32', v)}")
+        raw = to_memory(f.vector, d, f.vector_of(value, v))
+        text.do(f"store {f.lanes.of(kind)} {raw}, ptr {_ahead(f, values, kind, v)}")
+    places_named = sum(len(f.facts.effects[ref]) for ref in f.accumulators.copies)
+    with text.counted("0", str(total), 1, max(1, UNROLL // places_named)) as lane:
+        element = text.op(f"load i32, ptr {text.op(f'getelementptr i32, ptr {places}, i64 {lane}')}")
+        raw = text.op(f"load {kind}, ptr {text.op(f'getelementptr {kind}, ptr {values}, i64 {lane}')}")
+        pointer = text.op(f"getelementptr {kind}, ptr {memory.pointer}, i32 {element}")
+        _into_element(f, memory, Address(pointer, 0), op, from_memory(f.scalar, d, raw))
+
+
+def _ahead(f: LaneFrame, pointer: str, kind: str, v: int) -> str:
+    return f.text.op(f"getelementptr {f.lanes.of(kind)}, ptr {pointer}, i64 {v}") if v else pointer
+
+
+def _elements(f: LaneFrame, copy: ChunkCopy, address: Address, v: int) -> str:
+    """Element numbers in the copy, of vector v."""
+    o, i32, memory = f.vector, f.lanes.of("i32"), copy.memory
+    if address.offsets is not None:
+        found = (
+            o.cast("trunc", "i64", address.offsets[v], "i32") if address.offset_type == "i64" else address.offsets[v]
+        )
+    else:
+        assert address.stride is not None
+        found = f.lanes.range("i32", v * f.width * address.stride, address.stride)
+    if address.pointer != memory.pointer:
+        found = o.binary("add", i32, found, f.spread("i32", _first(f, memory, address)))
+    if copy.count > 1:
+        numbers = f.lanes.sequence("i32", [k % copy.count for k in range(f.width)])
+        found = o.binary("add", i32, found, numbers)
+    if f.mask.vectors is not None:
+        found = o.select(f.mask.vectors[v], i32, found, f.lanes.range("i32", memory.type.size))
+    return found
+
+
+def _first(f: LaneFrame, memory: GlobalMemory, address: Address) -> str:
+    """The number of the element at a place's pointer."""
+    text, size = f.text, BYTES[MEMORY[memory.type.dtype]]
+
+    def make() -> str:
+        here, base = (text.op(f"ptrtoint ptr {p} to i64") for p in (address.pointer, memory.pointer))
+        distance = text.op(f"sub i64 {here}, {base}")
+        return text.op(f"trunc i64 {text.op(f'sdiv exact i64 {distance}, {size}')} to i32")
+
+    return f.cached(("element of", memory.pointer, address.pointer), make)

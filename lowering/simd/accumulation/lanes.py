@@ -1,0 +1,70 @@
+"""Lanes combined by the operation of an accumulation, or visited one after another."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from lowering.llvm.combining import combine
+from lowering.llvm.vectors import Value
+from qdtrace.ir.combining import identity
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from lowering.simd.descriptions import Mask
+    from lowering.simd.frame import LaneFrame
+    from qdtrace.ir.program import Atom
+    from qdtrace.ir.types import DType
+
+
+def combined(f: LaneFrame, op: str, old: Value, value: Atom) -> Value:
+    """`old op value` in every lane."""
+    d = old.dtype
+    if old.scalar is not None:
+        return Value(d, scalar=combine(f.scalar, op, d, old.scalar, f.scalar_of(value)))
+    assert old.vectors is not None
+    olds = old.vectors
+    return f.each(d, lambda v: combine(f.vector, op, d, olds[v], f.vector_of(value, v)))
+
+
+def reduce_lanes(f: LaneFrame, op: str, d: DType, vectors: list[str]) -> str:
+    """All lanes of all vectors combined, as a scalar."""
+    o, total = f.vector, vectors[0]
+    for other in vectors[1:]:
+        total = combine(o, op, d, total, other)
+    type_, width = o.type(d), f.width
+    while width > 1:
+        width //= 2
+        order = ", ".join(f"i32 {k if k < f.width else 'poison'}" for k in range(width, width + f.width))
+        moved = f.text.op(f"shufflevector {type_} {total}, {type_} poison, {f.lanes.of('i32')} <{order}>")
+        total = combine(o, op, d, total, moved)
+    return f.text.op(f"extractelement {type_} {total}, i64 0") if f.width > 1 else total
+
+
+def active_or_identity(f: LaneFrame, mask: Mask, op: str, d: DType, value: Atom) -> list[str]:
+    """The values of active lanes, the identity in the others."""
+    neutral = f.vector.constant(identity(op, d).value, d)
+    return [f.blend(mask, d, f.vector_of(value, v), neutral, v) for v in range(f.vectors)]
+
+
+@contextmanager
+def each_active(f: LaneFrame, v: int) -> Generator[str]:
+    """A loop over the active lanes of vector v, in order; gives the lane as i64."""
+    text, width = f.text, f.width
+    bits = text.op(f"bitcast {f.vector.bits} {f.mask_of(f.mask, v)} to i{width}")
+    wide = text.op(f"zext i{width} {bits} to i64")
+    loop, done, before = text.fresh_label("lane"), text.fresh_label("lanes"), text.label
+    inside = text.fresh_label("active")
+    text.jump(loop)
+    text.begin(loop)
+    rest, hole = text.name(), text.hole()
+    text.branch(text.op(f"icmp ne i64 {rest}, 0"), inside, done)
+    text.begin(inside)
+    text.module.declare("llvm.cttz.i64", "i64", "i64, i1")
+    with f.region():
+        yield text.op(f"call i64 @llvm.cttz.i64(i64 {rest}, i1 true)")
+    fewer = text.op(f"and i64 {rest}, {text.op(f'add i64 {rest}, -1')}")
+    text.fill(hole, f"{rest} = phi i64 [ {wide}, %{before} ], [ {fewer}, %{text.label} ]")
+    text.jump(loop)
+    text.begin(done)

@@ -1,0 +1,237 @@
+"""How the iterations of a task accumulate into memory without losing an update: decided before a line is written.
+
+strategy      what it is                                              merged
+EXCLUSIVE     each iteration has elements of its own                  nothing to merge
+REGISTERS     privatised per lane: one place that all iterations name lanes, then chunks in order (`qd_combine`)
+CHUNK_COPY    privatised per chunk: a small array                     chunks in order (`qd_combine`)
+SHARED        privatised per thread, or atomic: the launcher decides  threads in order (`qd_merge`)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+from lowering.llvm.facts import reference
+from lowering.llvm.types import BYTES, MEMORY, compute_dtype
+from lowering.tables import CACHE_LINE, round_up
+from qdtrace.analysis.cost import GUESS, trips_of
+from qdtrace.analysis.index.trips import trip_count
+from qdtrace.ir.combining import identity
+from qdtrace.ir.memory import indices_of
+from qdtrace.ir.program import Atom, Block, Eqn, Var, ref_type
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from lowering.llvm.facts import TaskFacts
+    from qdtrace.analysis.machine import AccumulationLimits
+    from qdtrace.ir.types import DType
+
+    Place = tuple[Var, tuple[Atom, ...]]
+
+_ELEMENT_ALIGNMENT = 8
+_ITERATIONS = 4096
+"""Guess for tasks with bounds of unknown value."""
+
+
+class Strategy(Enum):
+    """How iterations keep out of each other's way."""
+
+    EXCLUSIVE = auto()
+    REGISTERS = auto()
+    CHUNK_COPY = auto()
+    SHARED = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Privatisation:
+    """Which strategy each accumulated buffer has, or each place in it."""
+
+    exclusive: frozenset[Var]
+    registers: Mapping[Place, str]
+    """Place -> operation; nobody else touches the buffer."""
+    chunk_copies: Mapping[Var, str]
+    """Buffer -> operation; nobody else touches it."""
+    shared: Mapping[Var, str | None]
+    """Buffer -> operation; None where the task does something else with it, too, or has several operations."""
+
+    def strategy_of(self, eqn: Eqn) -> Strategy:
+        """How an `accum` is made."""
+        ref = reference(eqn)
+        if (ref, indices_of(eqn)) in self.registers:
+            return Strategy.REGISTERS
+        if ref in self.chunk_copies:
+            return Strategy.CHUNK_COPY
+        return Strategy.EXCLUSIVE if ref in self.exclusive else Strategy.SHARED
+
+
+def privatise(facts: TaskFacts, limits: AccumulationLimits) -> Privatisation:
+    """The strategies of a task on a machine."""
+    serial = facts.task.kind == "serial"
+    exclusive = frozenset(facts.effects) if serial else facts.exclusive_accums
+    registers: dict[Place, str] = {}
+    for ref, op in facts.accumulated.items():
+        places = {(ref, indices_of(e)): op for e in facts.effects[ref] if facts.is_constant(indices_of(e))}
+        if len(places) <= limits.registers:
+            registers.update(places)
+    copies: dict[Var, str] = {}
+    room, work = limits.chunk_bytes, _work(facts)
+    for ref, op in facts.accumulated.items():
+        if ref in exclusive or all((ref, indices_of(e)) in registers for e in facts.effects[ref]):
+            continue
+        size = ref_type(ref).size * BYTES[MEMORY[compute_dtype(ref.dtype)]]
+        if 0 < size <= room and work >= limits.copy_work * ref_type(ref).size:
+            copies[ref] = op
+            room -= size
+    shared: dict[Var, str | None] = {}
+    for ref, eqns in facts.effects.items():
+        if ref in exclusive or ref in copies:
+            continue
+        if any(e.primitive.name == "accum" and (ref, indices_of(e)) not in registers for e in eqns):
+            shared[ref] = facts.accumulated.get(ref)
+    return Privatisation(exclusive, registers, copies, shared)
+
+
+def _work(facts: TaskFacts) -> int:
+    """Estimated scalar operations of the whole task."""
+    iterations = trip_count(facts.task.start, facts.task.stop)
+    return (_ITERATIONS if iterations is None else iterations) * max(1, facts.cost)
+
+
+@dataclass(frozen=True, slots=True)
+class SlotPart:
+    """Elements of one buffer in the slot of a chunk."""
+
+    ref: Var
+    op: str
+    indices: tuple[Atom, ...] | None
+    """Which element, the same for all iterations; None when it is all of them."""
+    offset: int
+    """Bytes into the slot."""
+    lane_copies: int = 1
+    """Copies side by side that lanes have for themselves until the chunk ends: lane l has number `l % lane_copies`."""
+
+    @property
+    def dtype(self) -> DType:
+        """What is summed: f16 and bf16 are rounded only when they reach memory."""
+        return compute_dtype(self.ref.dtype)
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return ref_type(self.ref).size if self.indices is None else 1
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Where a chunk leaves what it has accumulated, until all chunks have run."""
+
+    parts: tuple[SlotPart, ...]
+    nbytes: int
+    """A multiple of the alignment; 0 when nothing is privatised by chunks."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedArray:
+    """An array in the copies of a thread."""
+
+    ref: Var
+    op: str
+    number: int
+    """Of the reference, among those of the task."""
+    offset: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        return ref_type(self.ref).size * BYTES[MEMORY[self.ref.dtype]]
+
+    @property
+    def neutral(self) -> bytes:
+        """An element that changes nothing."""
+        return identity(self.op, self.ref.dtype).value.tobytes()
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadCopies:
+    """What a thread may have copies of: the arrays one after another, each from a line of memory on."""
+
+    arrays: tuple[CopiedArray, ...]
+    nbytes: int
+    """Whole lines; 0 when the task has shared arrays that cannot be copied, or none."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccumulationPlan:
+    """How each accumulated buffer of a task is privatised and merged."""
+
+    ways: Privatisation
+    slot: Slot
+    thread_copies: ThreadCopies
+    updates: int
+    """Estimated accumulations of one iteration into shared arrays."""
+
+    @property
+    def reason(self) -> str:
+        """The strategies in words."""
+        ways = self.ways
+        large = "arrays with copies a thread or locks" if self.thread_copies.nbytes else "arrays with locks"
+        parts = [
+            (len(ways.registers), "sums in registers"),
+            (len(ways.chunk_copies), "arrays with copies a chunk"),
+            (len(ways.shared), large),
+        ]
+        return "".join(f", {count} {what}" for count, what in parts if count)
+
+
+def plan_accumulation(
+    facts: TaskFacts, ways: Privatisation, limits: AccumulationLimits, width: int
+) -> AccumulationPlan:
+    """The plan for lanes of this number."""
+    updates = max(1, _updates(facts.task.body, ways.shared)) if ways.shared else 0
+    return AccumulationPlan(ways, _slot(facts, ways, limits, width), _thread_copies(facts, ways), updates)
+
+
+def _slot(facts: TaskFacts, ways: Privatisation, limits: AccumulationLimits, width: int) -> Slot:
+    """Registers, then copies with room for an element a lane behind them, where inactive lanes go."""
+    if facts.task.kind == "serial":
+        return Slot((), 0)
+    parts: list[SlotPart] = []
+    end, room = 0, limits.lane_bytes
+    for (ref, indices), op in ways.registers.items():
+        parts.append(SlotPart(ref, op, indices, end))
+        end += round_up(BYTES[MEMORY[parts[-1].dtype]], _ELEMENT_ALIGNMENT)
+    for ref, op in ways.chunk_copies.items():
+        size, nbytes = ref_type(ref).size, BYTES[MEMORY[compute_dtype(ref.dtype)]]
+        copies = width
+        while copies > 1 and (size * nbytes * copies > room or _work(facts) < limits.copy_work * size * copies):
+            copies //= 2
+        room -= size * nbytes * copies if copies > 1 else 0
+        parts.append(SlotPart(ref, op, None, end, copies))
+        end += round_up((size + width) * nbytes, _ELEMENT_ALIGNMENT)
+    return Slot(tuple(parts), round_up(end, CACHE_LINE))
+
+
+def _thread_copies(facts: TaskFacts, ways: Privatisation) -> ThreadCopies:
+    """All shared arrays; the task must only accumulate into each, by one operation."""
+    arrays: list[CopiedArray] = []
+    end = 0
+    for ref, op in ways.shared.items():
+        if op is None:
+            return ThreadCopies((), 0)
+        arrays.append(CopiedArray(ref, op, facts.refs.index(ref), end))
+        end += round_up(arrays[-1].nbytes, CACHE_LINE)
+    return ThreadCopies(tuple(arrays), end)
+
+
+def _updates(block: Block, refs: Collection[Var]) -> int:
+    total = 0
+    for eqn in block.eqns:
+        if eqn.primitive.name == "accum":
+            total += reference(eqn) in refs
+        else:
+            times = trips_of(eqn) if eqn.primitive.name == "for" else GUESS if eqn.primitive.name == "while" else 1
+            total += times * sum(_updates(b, refs) for b in eqn.blocks)
+    return total

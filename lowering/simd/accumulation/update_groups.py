@@ -1,0 +1,89 @@
+"""Which updates of a shared array are made together: planned for a block before its text is written.
+
+Components of one element, `f[a, 0]` and `f[a, 1]`, that are accumulated one after another form a group, into which
+nothing may be put that comes behind other control flow. A group is made before the first equation that it cannot take.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from lowering.llvm.facts import reference
+from lowering.llvm.types import BYTES, MEMORY
+from lowering.simd.accumulation.plan import Strategy
+from qdtrace.ir.memory import indices_of
+from qdtrace.ir.program import Literal, is_local
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lowering.simd.accumulation.plan import Privatisation
+    from qdtrace.ir.program import Atom, Eqn, Var
+
+MOST_COMPONENTS = 8
+_LEAST_BYTES = 4
+"""Smaller components are updated alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateGroup:
+    """Accumulations into neighbouring components, in order."""
+
+    ref: Var
+    op: str
+    indices: tuple[Atom, ...]
+    """Of the first component."""
+    values: tuple[Atom, ...]
+
+    @staticmethod
+    def of(eqn: Eqn) -> UpdateGroup:
+        """One accumulation."""
+        return UpdateGroup(reference(eqn), eqn.params["op"], indices_of(eqn), (eqn.invars[1],))
+
+    @property
+    def component(self) -> int | None:
+        """The constant last index."""
+        last = self.indices[-1] if self.indices else None
+        return int(last.value) if isinstance(last, Literal) else None
+
+    def takes(self, other: UpdateGroup) -> bool:
+        """Whether it is the next component of the same element."""
+        if other.op != self.op or len(self.values) == MOST_COMPONENTS or other.indices[:-1] != self.indices[:-1]:
+            return False
+        return self.component is not None and other.component == self.component + len(self.values)
+
+
+def group_updates(ways: Privatisation, eqns: Iterable[Eqn]) -> list[tuple[UpdateGroup, ...]]:
+    """The groups that are made before each equation, and at the end."""
+    steps: list[tuple[UpdateGroup, ...]] = []
+    open_: dict[Var, UpdateGroup] = {}
+    for eqn in eqns:
+        if eqn.primitive.structured:
+            steps.append(tuple(open_.values()))
+            open_.clear()
+        elif is_grouped(ways, eqn):
+            steps.append(_add(open_, UpdateGroup.of(eqn)))
+        else:
+            steps.append(())
+    return [*steps, tuple(open_.values())]
+
+
+def is_grouped(ways: Privatisation, eqn: Eqn) -> bool:
+    """Whether it accumulates into a shared array with which the task does nothing else."""
+    if eqn.primitive.name != "accum" or is_local(eqn.invars[0]):
+        return False
+    return ways.strategy_of(eqn) is Strategy.SHARED and ways.shared[reference(eqn)] is not None
+
+
+def _add(open_: dict[Var, UpdateGroup], one: UpdateGroup) -> tuple[UpdateGroup, ...]:
+    before = open_.get(one.ref)
+    if before is not None and before.takes(one):
+        open_[one.ref] = replace(before, values=(*before.values, *one.values))
+        return ()
+    open_.pop(one.ref, None)
+    made = () if before is None else (before,)
+    if one.component is None or BYTES[MEMORY[one.ref.dtype]] < _LEAST_BYTES:
+        return (*made, one)
+    open_[one.ref] = one
+    return made

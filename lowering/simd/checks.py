@@ -1,0 +1,82 @@
+"""Checks of lanes that have an index or a condition of their own: the first active lane that fails is reported."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lowering.llvm import checks
+from lowering.llvm.types import REGISTER
+from qdtrace.ir.program import Eqn, Literal
+
+if TYPE_CHECKING:
+    from lowering.simd.frame import LaneFrame
+
+
+def bound(f: LaneFrame, eqn: Eqn) -> None:
+    """`j = bound[size] i`."""
+    (index,) = eqn.invars
+    if f.is_uniform(eqn.outvars[0]):
+        checks.bound(f, eqn)
+        return
+    d, (test, limit) = index.dtype, checks.comparison(eqn)
+    kind, constant = f.vector.type(d), f.lanes.splat(REGISTER[d], str(limit))
+    indices = f.vectors_of(index)
+    bad = _in_active(f, [f.text.op(f"icmp {test} {kind} {x}, {constant}") for x in indices])
+    with checks.failing(f, f.any(tuple(bad))):
+        _report(f, eqn, indices, bad)
+    f.env[eqn.outvars[0]] = f.value(index)
+
+
+def check(f: LaneFrame, eqn: Eqn) -> None:
+    """`check p`."""
+    (condition,) = eqn.invars
+    if isinstance(condition, Literal) or f.is_uniform(condition):
+        checks.check(f, eqn)
+        return
+    true = f.lanes.splat("i1", "true")
+    bad = _in_active(f, [f.text.op(f"xor {f.vector.bits} {x}, {true}") for x in f.vectors_of(condition)])
+    with checks.failing(f, f.any(tuple(bad))):
+        checks.report(f, eqn)
+
+
+def _in_active(f: LaneFrame, bad: list[str]) -> list[str]:
+    if f.mask.vectors is None:
+        return bad
+    bits = f.vector.bits
+    pairs = zip(f.mask.vectors, bad, strict=True)
+    return [f.text.op(f"select {bits} {m}, {bits} {b}, {bits} zeroinitializer") for m, b in pairs]
+
+
+def _report(f: LaneFrame, eqn: Eqn, indices: list[str], bad: list[str]) -> None:
+    """Calls what keeps the failure, with the index of the first lane that fails."""
+    d, helpers = eqn.invars[0].dtype, f.text.module.helpers
+    kind, symbol = f.vector.type(d), f"{checks.FAIL}_{REGISTER[d]}_{f.width}x{f.vectors}"
+    checks.require_failure(f)
+    helpers.setdefault(symbol, _fail_lanes(f, symbol, REGISTER[d]))
+    lanes = [f", {kind} {x}, {f.vector.bits} {b}" for x, b in zip(indices, bad, strict=True)]
+    f.text.do(f"call void @{symbol}(ptr %refs, i64 {f.facts.check_numbers[eqn]}{''.join(lanes)})")
+
+
+def _fail_lanes(f: LaneFrame, symbol: str, kind: str) -> str:
+    """A function that finds the first lane that fails, of some vectors of indices and masks."""
+    bits, width = f"i{f.width}", f.width
+    f.text.module.declare(f"llvm.cttz.{bits}", bits, f"{bits}, i1")
+    params = "".join(f", {f.lanes.of(kind)} %x{v}, {f.vector.bits} %m{v}" for v in range(f.vectors))
+    lines = [f"define internal void @{symbol}(ptr %refs, i64 %number{params}) cold noinline nounwind {{"]
+    found = "0"
+    for v in reversed(range(f.vectors)):
+        lines += [
+            f"  %b{v} = bitcast {f.vector.bits} %m{v} to {bits}",
+            f"  %c{v} = call {bits} @llvm.cttz.{bits}({bits} %b{v}, i1 false)",
+            f"  %l{v} = and {bits} %c{v}, {width - 1}",
+            f"  %e{v} = extractelement {f.lanes.of(kind)} %x{v}, {bits} %l{v}",
+            f"  %s{v} = icmp ne {bits} %b{v}, 0",
+            f"  %f{v} = select i1 %s{v}, {kind} %e{v}, {kind} {found}",
+        ]
+        found = f"%f{v}"
+    wide = found
+    if kind != "i64":
+        lines.append(f"  %wide = sext {kind} {found} to i64")
+        wide = "%wide"
+    lines += [f"  call void @{checks.FAIL}(ptr %refs, i64 %number, i64 {wide})", "  ret void", "}"]
+    return "\n".join(lines)

@@ -1,0 +1,220 @@
+"""`if`, `for` and `while` where lanes part: masks.
+
+A divergent loop keeps a live mask; a lane that has left keeps its carries (they are blended), and the loop ends when
+no lane is left. What an inactive lane computes is never used and never harmful.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from lowering.llvm import control
+from lowering.llvm.carries import Phis
+from lowering.llvm.types import REGISTER
+from lowering.llvm.vectors import Value
+from lowering.simd.carries import LaneCarries
+from lowering.simd.descriptions import Mask
+from lowering.simd.lane_counts import count
+from lowering.simd.lane_facts import is_quiet
+from qdtrace.analysis.branches import runs_both
+from qdtrace.ir.program import Atom, Block, Eqn, Literal, Var
+
+if TYPE_CHECKING:
+    from lowering.simd.frame import LaneFrame
+
+QUIET_STEPS = 8
+"""A quiet loop asks so seldom whether a lane is left."""
+
+
+def emit_if(f: LaneFrame, eqn: Eqn) -> None:
+    """`if`."""
+    condition = eqn.invars[0]
+    if isinstance(condition, Literal) or f.is_uniform(condition):
+        control.emit_if(f, eqn)
+    elif runs_both(eqn, f.uniformity, f.target.machine):
+        _flat_if(f, eqn)
+    else:
+        _masked_if(f, eqn)
+
+
+def _flat_if(f: LaneFrame, eqn: Eqn) -> None:
+    """Both sides, then a choice lane by lane; loads take the mask of their side."""
+    conditions = f.vectors_of(eqn.invars[0])
+    for block, negate in zip(eqn.blocks, (False, True), strict=True):
+        loads = any(e.primitive.name in ("load", "if", "bound", "check") for e in block.eqns)
+        mask = f.narrowed(f.mask, conditions, negate=negate) if loads else f.mask.vectors
+        with f.region(Mask(mask, nonempty=False)):
+            f.emit(block.eqns)
+    then, other = eqn.blocks
+    for out, a, b in zip(eqn.outvars, then.results, other.results, strict=True):
+        _choose(f, out, conditions, f.vectors_of(a), f.vectors_of(b))
+
+
+def _masked_if(f: LaneFrame, eqn: Eqn) -> None:
+    """Each side runs under its mask, and only when some lane goes there."""
+    conditions = f.vectors_of(eqn.invars[0])
+    sides: list[list[list[str]]] = []
+    for block, negate in zip(eqn.blocks, (False, True), strict=True):
+        sides.append(_side(f, eqn, block, f.narrowed(f.mask, conditions, negate=negate) if block.eqns else None))
+    for out, then, other in zip(eqn.outvars, *sides, strict=True):
+        _choose(f, out, conditions, then, other)
+
+
+def _choose(f: LaneFrame, out: Var, conditions: list[str], then: list[str], other: list[str]) -> None:
+    kind, lanes = f.vector.type(out.dtype), zip(conditions, then, other, strict=True)
+    f.env[out] = Value(out.dtype, vectors=[f.vector.select(c, kind, a, b) for c, a, b in lanes])
+
+
+def _side(f: LaneFrame, eqn: Eqn, block: Block, mask: tuple[str, ...] | None) -> list[list[str]]:
+    """Results of one side as vectors; zeros when no lane went there."""
+    if mask is None:
+        return [f.vectors_of(a) for a in block.results]
+    text = f.text
+    label, join = text.fresh_label("side"), text.fresh_label("join")
+    text.branch(f.any(mask), label, join)
+    before = text.label
+    text.begin(label)
+    with f.region(Mask(mask)):
+        f.emit(block.eqns)
+        results = [f.vectors_of(a) for a in block.results]
+    end = text.label
+    text.jump(join)
+    text.begin(join)
+    return [
+        [text.op(f"phi {f.vector.type(out.dtype)} [ zeroinitializer, %{before} ], [ {r}, %{end} ]") for r in registers]
+        for out, registers in zip(eqn.outvars, results, strict=True)
+    ]
+
+
+def emit_for(f: LaneFrame, eqn: Eqn) -> None:
+    """`for`."""
+    if eqn not in f.uniformity.divergent:
+        control.emit_for(f, eqn)
+    elif not control.never_moves(f, eqn):
+        _divergent_for(f, eqn)
+
+
+def _divergent_for(f: LaneFrame, eqn: Eqn) -> None:
+    """Lanes have trip counts of their own."""
+    text, body, d = f.text, eqn.blocks[0], eqn.invars[0].dtype
+    start, stop, step = eqn.invars[:3]
+    o, each = f.vector, range(f.vectors)
+    enters, goes_on = control.loop_tests(eqn, o)
+    counter = f.is_uniform(body.params[0])
+    lasts, steps, firsts = f.vectors_of(stop), f.vectors_of(step), f.vectors_of(start)
+    carries = LaneCarries(f, eqn, eqn.invars[3:], body.params[1:])
+    live = f.narrowed(f.mask, [enters(firsts[v], lasts[v], steps[v]) for v in each])
+    loop, done = text.fresh_label("for"), text.fresh_label("done")
+    text.branch(f.any(live), loop, done)
+    before = text.label
+    text.begin(loop)
+    phis = Phis(f, before)
+    masks = tuple(phis.add(o.bits, m) for m in live)
+    kind = REGISTER[d]
+    indices = [phis.add(kind, f.scalar_of(start))] if counter else [phis.add(o.type(d), r) for r in firsts]
+    carries.open(phis)
+    with f.region(Mask(masks)):
+        f.bind(body.params[0], indices)
+        carries.bind(body.params[1:])
+        count(f, eqn, masks)
+        f.emit(body.eqns)
+        carries.step_in(body, Mask(masks))
+        if counter:
+            following = [text.op(f"add {kind} {indices[0]}, {f.scalar_of(step)}")]
+            now, then = f.spread(kind, indices[0]), f.spread(kind, following[0])
+            again = [goes_on(now, then, lasts[v], steps[v]) for v in each]
+        else:
+            following = [o.binary("add", o.type(d), indices[v], steps[v]) for v in each]
+            again = [goes_on(indices[v], following[v], lasts[v], steps[v]) for v in each]
+        left = f.narrowed(Mask(masks), again)
+        condition = f.any(left)
+    latch = text.label
+    text.branch(condition, loop, done)
+    phis.close([*left, *following, *carries.flat()], latch)
+    text.begin(done)
+    carries.merge(before, latch)
+
+
+def emit_while(f: LaneFrame, eqn: Eqn) -> None:
+    """`while`."""
+    if eqn in f.uniformity.divergent:
+        _divergent_while(f, eqn)
+    else:
+        control.emit_while(f, eqn)
+
+
+def _divergent_while(f: LaneFrame, eqn: Eqn) -> None:
+    """A live mask narrows until no lane is left.
+
+    Parts of the condition that are the same in all lanes are scalar branches. Quiet loops ask only now and then
+    whether a lane is left: what they compute for nobody costs less than asking.
+    """
+    text, (test, body) = f.text, eqn.blocks
+    quiet, each = is_quiet(eqn), range(f.vectors)
+    carries = LaneCarries(f, eqn, eqn.invars, body.params)
+    loop, inside, done = text.fresh_label("while"), text.fresh_label("body"), text.fresh_label("done")
+    before = text.label
+    text.jump(loop)
+    text.begin(loop)
+    phis = Phis(f, before)
+    counter = phis.add("i32", "0") if quiet else ""
+    masks = tuple(phis.add(f.vector.bits, f.mask_of(f.mask, v)) for v in each)
+    carries.open(phis)
+    with f.region(Mask(masks, nonempty=not quiet)):
+        carries.bind(test.params)
+        f.emit(test.eqns)
+        held = carries.flat()
+        common, own = _conjuncts(f, test)
+        live = masks
+        for condition in own:
+            live = f.narrowed(Mask(live), f.vectors_of(condition))
+        goes_on = [f.scalar_of(c) for c in common] + ([] if quiet else [f.any(live)])
+        tested = text.label
+        text.branch(_all(f, goes_on), inside, done)
+        text.begin(inside)
+        with f.region(Mask(live, nonempty=not quiet)):
+            count(f, eqn, live)
+            carries.bind(body.params)
+            f.emit(body.eqns)
+            carries.step_in(body, Mask(live))
+            after = [*live, *carries.flat()]
+    if not quiet:
+        phis.close(after, text.label)
+        text.jump(loop)
+        text.begin(done)
+        carries.finish(held)
+        return
+    steps = text.op(f"add i32 {counter}, 1")
+    latch, asks = text.label, text.fresh_label("asks")
+    text.branch(text.op(f"icmp eq i32 {text.op(f'and i32 {steps}, {QUIET_STEPS - 1}')}, 0"), asks, loop)
+    text.begin(asks)
+    text.branch(f.any(live), loop, done)
+    phis.close([steps, *after], latch, asks)
+    text.begin(done)
+    found: list[str] = []
+    for type_, first, value in zip(carries.flat_types(), held, carries.flat(), strict=True):
+        found.append(text.op(f"phi {type_} [ {first}, %{tested} ], [ {value}, %{asks} ]"))
+    carries.finish(found)
+
+
+def _all(f: LaneFrame, conditions: list[str]) -> str:
+    """All scalar conditions hold."""
+    return reduce(lambda a, b: f.text.op(f"and i1 {a}, {b}"), conditions) if conditions else "true"
+
+
+def _conjuncts(f: LaneFrame, test: Block) -> tuple[list[Atom], list[Atom]]:
+    """The parts of a condition joined by `and`: those that are the same in all lanes, and the others."""
+    made = {e.outvars[0]: e for e in test.eqns if e.primitive.name == "and"}
+    common: list[Atom] = []
+    own: list[Atom] = []
+    left = [test.results[0]]
+    while left:
+        atom = left.pop()
+        if atom in made:
+            left += made[atom].invars
+        elif isinstance(atom, Literal) or f.is_uniform(atom):
+            common.append(atom)
+        else:
+            own.append(atom)
+    return common, own

@@ -1,0 +1,98 @@
+"""How long the operations of a loop wait for one another, as a number of vectors side by side that would fill the wait.
+
+An iteration cannot begin before the values that it carries are there. The longest chain of operations from a carried
+value to what the loop carries on takes `LATENCY` cycles an operation; all operations together keep the ports busy for
+`1 / PORTS` cycles each. While one vector waits, others compute.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from qdtrace.ir.primitives import FUNCTIONS
+from qdtrace.ir.program import Literal, Var
+from qdtrace.ir.walk import used_in_block, walk_inside
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from qdtrace.ir.program import Atom, Block, Eqn
+
+LATENCY = 4
+"""Cycles until the result of an addition or multiplication is there."""
+PORTS = 2
+"""Operations that begin in one cycle."""
+GATHER = 20
+"""Operations that take as long as a gather."""
+_LONG = {"div": 4, "sqrt": 4, "rem": 6}
+_FUNCTION_LENGTH, _FUNCTION_SIZE = 10, 20
+"""Operations one after another, and in all, of a function that is a polynomial and more."""
+
+
+def vectors_to_fill(loops: Iterable[Eqn], varying: frozenset[Var]) -> float:
+    """Vectors side by side that the innermost loop with the longest wait could use; 0 where nothing waits."""
+    paths = [_Paths(varying, loop) for loop in loops]
+    return max([0.0, *(LATENCY * PORTS * p.length / p.operations for p in paths if p.operations)])
+
+
+def cycles(varying: frozenset[Var], loop: Eqn, vectors: int) -> float:
+    """Cycles that an iteration of a loop takes for one of so many vectors side by side: of waiting, or of work."""
+    paths = _Paths(varying, loop)
+    gathers = sum(e.primitive.name == "load" and e.outvars[0] in varying for e in walk_inside(loop))
+    return max((paths.operations + GATHER * gathers) / PORTS, LATENCY * paths.length / vectors, 1.0)
+
+
+class _Paths:
+    """Operations of one loop and the longest chain of them between carried values.
+
+    A product that only one sum uses is part of that sum (a fused operation).
+    """
+
+    def __init__(self, varying: frozenset[Var], loop: Eqn) -> None:
+        self.operations = 0
+        self._varying = varying
+        self._uses = Counter(v for block in loop.blocks for v in used_in_block(block))
+        self._length: dict[Var, int] = {}
+        """Operations since the iteration began, of what depends on a carried value."""
+        self._fused: dict[Var, int] = {}
+        for block in loop.blocks:
+            self._length.update(dict.fromkeys(block.params, 0))
+            self._visit(block)
+        self.length = max([self._of(a) for a in loop.blocks[-1].results], default=-1)
+
+    def _of(self, atom: Atom) -> int:
+        return -1 if isinstance(atom, Literal) else self._length.get(atom, -1)
+
+    def _visit(self, block: Block) -> None:
+        for eqn in block.eqns:
+            if eqn.blocks:
+                for inner in eqn.blocks:
+                    self._visit(inner)
+                condition = self._of(eqn.invars[0])
+                self.operations += len(eqn.outvars)
+                for out, *results in zip(eqn.outvars, *[b.results for b in eqn.blocks], strict=True):
+                    self._note(out, max(condition, *map(self._of, results)), 1)
+            elif eqn.outvars and eqn.outvars[0] in self._varying and eqn.primitive.name != "cell":
+                self._operation(eqn)
+
+    def _operation(self, eqn: Eqn) -> None:
+        out, name = eqn.outvars[0], eqn.primitive.name
+        longest = max(map(self._of, eqn.invars), default=-1)
+        if name in ("add", "sub"):
+            # one of the products is computed together with the sum
+            for factor in eqn.invars:
+                if isinstance(factor, Var) and factor in self._fused:
+                    others = [self._of(a) for a in eqn.invars if a is not factor]
+                    longest = max([self._fused[factor], *others])
+                    self.operations -= 1
+                    break
+        elif name == "mul" and out.dtype.is_float and self._uses[out] == 1:
+            self._fused[out] = longest
+        length = _FUNCTION_LENGTH if name in FUNCTIONS else _LONG.get(name, 1)
+        self.operations += _FUNCTION_SIZE if name in FUNCTIONS else length
+        self._note(out, longest, length)
+
+    def _note(self, var: Var, longest: int, length: int) -> None:
+        if longest >= 0:
+            self._length[var] = longest + length

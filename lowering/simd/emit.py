@@ -1,0 +1,186 @@
+"""From a task to the text of an LLVM module: the driver.
+
+The module exports `qd_task(refs, lo, hi, slot)`, which runs iterations lo .. hi-1, and `qd_bounds(refs, out)`, which
+stores the task's start and stop. `refs` points to data pointers in the order of `TaskCode.refs`. A task that reduces
+leaves its results in the slot; `qd_combine(refs, slots, count)` brings those of all chunks into memory. Where a task
+accumulates into large arrays, the word after the pointers is not 0 when nobody else sees them, and `qd_merge` merges
+copies of threads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lowering.llvm import checks
+from lowering.llvm.options import DEFAULTS, EmitOptions
+from lowering.llvm.parts import is_long
+from lowering.llvm.prologue import alias_metadata, head_for, open_function, used_by_body
+from lowering.llvm.text import Module, Text
+from lowering.llvm.types import REGISTER
+from lowering.simd.accumulation.rules import close_accumulators, open_accumulators
+from lowering.simd.accumulation.slots import emit_combine
+from lowering.simd.accumulation.thread_copies import emit_merge
+from lowering.simd.frame import LaneFrame
+from lowering.simd.lane_counts import close_counts, open_counts
+from lowering.simd.plan import Plan, plan_task
+from lowering.simd.refill import Refill, emit_refilled
+from lowering.simd.rules import SCALAR_RULES, emit_eqns
+from lowering.simd.spread import driver
+from lowering.simd.steps import emit_steps
+from qdtrace.ir.program import Atom, Eqn, Task, Var
+
+if TYPE_CHECKING:
+    from lowering.llvm.target import Target
+    from lowering.simd.accumulation.plan import ThreadCopies
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCode:
+    """The code of one task."""
+
+    text: str
+    """An LLVM IR module."""
+    refs: tuple[Var, ...]
+    """References it takes, in order."""
+    cost: int
+    """Estimated scalar operations of one iteration."""
+    lanes: int
+    """Iterations a vector step takes."""
+    reason: str
+    """How it was made, and why."""
+    slot_bytes: int
+    """Memory for the partial results of a chunk; 0 when there is no `qd_combine`."""
+    updates: int
+    """Accumulations of one iteration that need locks, where the word after the references does not say otherwise."""
+    copies: ThreadCopies
+    """Arrays of which `qd_merge` merges copies."""
+
+
+def emit_task(task: Task, target: Target, options: EmitOptions = DEFAULTS) -> TaskCode:
+    """The code of a task for a target."""
+    plan = plan_task(task, target, options.vectors)
+    facts, shape, refill, accumulation, module = plan.facts, plan.shape, plan.refill, plan.accumulation, Module()
+    aliases = alias_metadata(facts, module)
+    attributes = f'nounwind "prefer-vector-width"="{max(128, target.vector_bits)}"'
+
+    def function(width: int, vectors: int, *, apart: bool = False) -> _Function:
+        uniformity = plan.out_of_step if apart else plan.uniformity
+        frame = LaneFrame(
+            Text(module, attributes), facts, target, options.fast_math, emit_eqns,
+            width=width, vectors=vectors, uniformity=uniformity, row=shape.row,
+            accumulation=accumulation,
+        )  # fmt: skip
+        return _Function(frame, plan, aliases)
+
+    whole = (shape.width, shape.vectors)
+    if refill is None:
+        functions = [function(*whole).task()]
+    elif not refill.measures:
+        functions = [function(*whole, apart=True).task(refill=refill)]
+    else:
+        probe = function(*whole)
+        functions = [
+            probe.task("qd_probe", counted=refill.loop),
+            function(*whole).task("qd_masked"),
+            function(*whole, apart=True).task("qd_refilled", refill=refill),
+            driver(plan, refill, module, attributes),
+        ]
+    functions.append(function(1, 1).bounds())
+    if accumulation.slot.nbytes:
+        functions.append(function(shape.width, 1).combine())
+    if accumulation.thread_copies.nbytes:
+        functions.append(function(shape.width, 1).merge())
+    return TaskCode(
+        module.render(functions),
+        facts.refs,
+        facts.cost,
+        shape.width * shape.vectors,
+        plan.reason,
+        accumulation.slot.nbytes,
+        accumulation.updates,
+        accumulation.thread_copies,
+    )
+
+
+class _Function:
+    """Emits one function of a task."""
+
+    def __init__(self, frame: LaneFrame, plan: Plan, aliases: tuple[dict[Var, str], str]) -> None:
+        self.frame = frame
+        self.plan = plan
+        self.aliases = aliases
+        self.facts = frame.facts
+        self.target = frame.target
+        self.text = frame.text
+
+    def _open(self, needed: set[Var], *, checks: bool = False) -> None:
+        """Loads the pointers and evaluates the part of the head that is needed, or checked."""
+        text, constant = self.text, self.aliases[1]
+
+        def pointer(n: int) -> str:
+            slot = text.op(f"getelementptr ptr, ptr %refs, i64 {n}")
+            return text.op(f"load ptr, ptr {slot}, align 8{constant}")
+
+        head = head_for(self.facts.task, needed, checks)
+        open_function(self.frame, self.aliases, pointer, head, SCALAR_RULES)
+
+    def bounds(self) -> str:
+        """`qd_bounds`."""
+        task, text = self.facts.task, self.text
+        atoms: list[Atom] = [] if task.kind == "serial" else [task.start, task.stop]
+        self.frame.leave = "store [2 x i64] zeroinitializer, ptr %out\n  ret void"
+        self._open({a for a in atoms if isinstance(a, Var)}, checks=True)
+        values = [_wide(self.frame, a) for a in atoms] or ["0", "1"]
+        text.do(f"store i64 {values[0]}, ptr %out")
+        text.do(f"store i64 {values[1]}, ptr {text.op('getelementptr i64, ptr %out, i64 1')}")
+        text.do("ret void")
+        return text.render("define void @qd_bounds(ptr noalias %refs, ptr noalias %out)")
+
+    def combine(self) -> str:
+        """`qd_combine`."""
+        slot = self.plan.accumulation.slot
+        self._open({a for p in slot.parts for a in p.indices or () if isinstance(a, Var)})
+        checks.leave_if_failed(self.frame)
+        emit_combine(self.frame, slot)
+        self.text.do("ret void")
+        header = "define void @qd_combine(ptr noalias %refs, ptr noalias %slots, i64 %count)"
+        return self.text.render(header)
+
+    def merge(self) -> str:
+        """`qd_merge`."""
+        self.text.do("%refs = load ptr, ptr %job")
+        self._open(set())
+        emit_merge(self.frame, self.plan.accumulation.thread_copies)
+        self.text.do("ret void")
+        header = "define void @qd_merge(ptr noalias %job, i64 %lo, i64 %hi, ptr %slot)"
+        return self.text.render(header)
+
+    def task(self, name: str = "qd_task", *, refill: Refill | None = None, counted: Eqn | None = None) -> str:
+        """`qd_task`, or one of the ways to do what it does; one may count the iterations of a loop."""
+        f, text, task = self.frame, self.text, self.facts.task
+        # Bounds that have to be asked for were found, and checked, before: a chunk may see what others have stored.
+        asked = any(isinstance(a, Var) for a in (task.start, task.stop)) and task.kind != "serial"
+        self._open(used_by_body(task), checks=not asked)
+        open_accumulators(f, self.aliases[1])
+        f.parameters, f.split = {"%refs": "ptr"}, is_long(f, task.body)
+        f.counts = open_counts(f, counted) if counted is not None else None
+        if task.kind == "serial":
+            f.emit(task.body.eqns)
+        elif refill is not None:
+            f.neighbours = False
+            emit_refilled(f, refill)
+        else:
+            emit_steps(f)
+        close_accumulators(f)
+        if f.counts is not None:
+            close_counts(f, f.counts)
+        text.do("ret void")
+        linkage = "" if name == "qd_task" else "internal "
+        more = ", ptr noalias %counts" if counted is not None else ""
+        header = f"define {linkage}void @{name}(ptr noalias %refs, i64 %lo, i64 %hi, ptr noalias %slot{more})"
+        return text.render(header)
+
+
+def _wide(f: LaneFrame, atom: Atom) -> str:
+    return f.scalar.cast("sext", REGISTER[atom.dtype], f.scalar_of(atom), "i64")

@@ -1,0 +1,240 @@
+"""The state of emitting one function in lanes: V vectors of W lanes side by side, and which of them are active.
+
+With W = 1 everything is one scalar and there is no mask: the functions that combine, merge or are serial.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from lowering.llvm.frame import Frame
+from lowering.llvm.ops import Ops
+from lowering.llvm.types import REGISTER, constant
+from lowering.llvm.vectors import Lanes, Value
+from lowering.simd.accumulation.state import Accumulators
+from lowering.simd.descriptions import ALL, Address, Mask
+from lowering.simd.records import Step, StoreGroup
+from qdtrace.ir.program import Atom, Literal, Var
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Sequence
+
+    from lowering.llvm.facts import TaskFacts
+    from lowering.llvm.frame import EmitEqns
+    from lowering.llvm.target import Target
+    from lowering.llvm.text import Text
+    from lowering.simd.accumulation.plan import AccumulationPlan
+    from lowering.simd.descriptions import LaneCounts, Row
+    from qdtrace.analysis.uniformity import Uniformity
+    from qdtrace.ir.types import DType
+
+
+class LaneFrame(Frame):
+    """Everything an emission function needs."""
+
+    def __init__(
+        self,
+        text: Text,
+        facts: TaskFacts,
+        target: Target,
+        fast_math: bool,
+        emit: EmitEqns,
+        *,
+        width: int,
+        vectors: int,
+        uniformity: Uniformity,
+        row: Row | None,
+        accumulation: AccumulationPlan,
+    ) -> None:
+        super().__init__(text, facts, target, fast_math, emit)
+        self.width = width
+        self.vectors = vectors
+        self.lanes = Lanes(width)
+        self.vector = Ops(text, self.lanes, target, fast_math)
+        self.uniformity = uniformity
+        self.row = row
+        """The rows that steps keep to."""
+        self.row_number = ""
+        """The number of the row, as i64, where steps keep to rows."""
+        self.mask: Mask = ALL
+        self.neighbours = True
+        """Lanes hold consecutive iterations of the task."""
+        self.accumulators = Accumulators(accumulation)
+        self.counts: LaneCounts | None = None
+        """What the function counts of a loop, if anything."""
+        self.step = Step()
+        """What the current equation does with groups of stores."""
+        self.waiting: dict[StoreGroup, dict[int, tuple[Address, list[str]]]] = {}
+        """Stores of groups that are not written yet, by component."""
+
+    @property
+    def is_scalar(self) -> bool:
+        """One lane: no masks, everything uniform."""
+        return self.width == 1
+
+    # Values
+
+    def is_uniform(self, var: Var) -> bool:
+        """True when the variable is held as one scalar."""
+        return self.width == 1 or var not in self.uniformity.varying
+
+    def ops(self, var: Var) -> Ops:
+        """The vocabulary for one register of a variable."""
+        return self.scalar if self.is_uniform(var) else self.vector
+
+    def registers(self, var: Var) -> int:
+        """How many hold a variable."""
+        return 1 if self.is_uniform(var) else self.vectors
+
+    def rows(self, like: Var, atoms: Sequence[Atom]) -> list[list[str]]:
+        """For each register of `like`: those of operands that go with it."""
+        if self.is_uniform(like):
+            return super().rows(like, atoms)
+        return [[self.vector_of(a, v) for a in atoms] for v in range(self.vectors)]
+
+    def bind(self, var: Var, registers: list[str]) -> None:
+        """Makes the registers of a variable known."""
+        if self.is_uniform(var):
+            super().bind(var, registers)
+        else:
+            self.env[var] = Value(var.dtype, vectors=registers)
+
+    def vector_of(self, atom: Atom, v: int) -> str:
+        """An operand as vector number v; a uniform one is spread over the lanes."""
+        if isinstance(atom, Literal):
+            return self.lanes.splat(REGISTER[atom.dtype], constant(atom.value, atom.dtype))
+        return self.lanes_of(self.env[atom], v)
+
+    def vectors_of(self, atom: Atom) -> list[str]:
+        """An operand as vectors."""
+        return [self.vector_of(atom, v) for v in range(self.vectors)]
+
+    def lanes_of(self, value: Value, v: int) -> str:
+        """Vector number v of a value."""
+        if value.vectors is not None:
+            return value.vectors[v]
+        assert value.scalar is not None
+        return self.spread(REGISTER[value.dtype], value.scalar)
+
+    def spread(self, scalar_type: str, scalar: str) -> str:
+        """A scalar in all lanes."""
+        if self.width == 1:
+            return scalar
+        if not scalar.startswith("%"):
+            return self.lanes.splat(scalar_type, scalar)
+
+        def make() -> str:
+            kind = self.lanes.of(scalar_type)
+            single = self.text.op(f"insertelement {kind} poison, {scalar_type} {scalar}, i64 0")
+            zeros = self.lanes.of("i32")
+            return self.text.op(f"shufflevector {kind} {single}, {kind} poison, {zeros} zeroinitializer")
+
+        return self.cached(("spread", scalar), make)
+
+    def each(self, dtype: DType, make: Callable[[int], str]) -> Value:
+        """A varying value made vector by vector."""
+        return Value(dtype, vectors=[make(v) for v in range(self.vectors)])
+
+    def bind_index(self, var: Var, index: str) -> None:
+        """Binds the task index, given for lane 0 as i64."""
+        super().bind_index(var, index)
+        if self.width == 1:
+            return
+        kind = REGISTER[var.dtype]
+        first = self.spread(kind, self.scalar_of(var))
+        self.env[var] = self.each(
+            var.dtype, lambda v: self.vector.binary("add", self.lanes.of(kind), first, self.steps(kind, v))
+        )
+
+    def steps(self, kind: str, v: int) -> str:
+        """The constant vector of lane numbers of vector v."""
+        return self.lanes.range(kind, v * self.width)
+
+    # Parts of a function
+
+    def held(self, var: Var) -> dict[str, str]:
+        """The registers of a variable, with their type."""
+        vectors = self.env[var].vectors
+        return super().held(var) if vectors is None else dict.fromkeys(vectors, self.vector.type(var.dtype))
+
+    def implicit(self, refs: Sequence[Var]) -> dict[str, str]:
+        """What equations on these references may read beside the registers of their operands, with types."""
+        found = {**super().implicit(refs), self.row_number: "i64", self.accumulators.alone: "i1"}
+        found |= dict.fromkeys(self.mask.vectors or (), self.vector.bits)
+        pointers = [*self.accumulators.registers.values()]
+        pointers += [copy.memory.pointer for copy in self.accumulators.copies.values()]
+        if self.counts is not None:
+            pointers += [self.counts.iterations, self.counts.lanes]
+        return found | dict.fromkeys(pointers, "ptr")
+
+    @contextmanager
+    def apart(self, leave: str) -> Generator[None]:
+        """A part of the function, which has caches of its own and is left by `leave`."""
+        with super().apart(leave):
+            if self.row is not None:
+                self.remember(("quotient", self.row.quotient), self.row_number)
+            yield
+
+    # Masks
+
+    @contextmanager
+    def region(self, mask: Mask | None = None) -> Generator[None]:
+        """Code that runs only sometimes, possibly with fewer lanes: what is cached in it is forgotten after it."""
+        before = self.mask
+        if mask is not None:
+            self.mask = mask
+        try:
+            with super().region():
+                yield
+        finally:
+            self.mask = before
+
+    def narrowed(self, mask: Mask, conditions: Sequence[str], *, negate: bool = False) -> tuple[str, ...]:
+        """The active lanes for which the condition holds (or does not)."""
+        bits = self.vector.bits
+        found: list[str] = []
+        true = self.lanes.splat("i1", "true")
+        for v, condition in enumerate(conditions):
+            if negate:
+                condition = self.text.op(f"xor {bits} {condition}, {true}")
+            if mask.vectors is not None:
+                # a select, not an `and`: what an inactive lane computed must not matter
+                condition = self.text.op(f"select {bits} {mask.vectors[v]}, {bits} {condition}, {bits} zeroinitializer")
+            found.append(condition)
+        return tuple(found)
+
+    def any(self, vectors: Sequence[str]) -> str:
+        """True (i1) when some lane of some vector is active."""
+        bits, total = self.vector.bits, vectors[0]
+        for other in vectors[1:]:
+            total = self.text.op(f"or {bits} {total}, {other}")
+        number = self.text.op(f"bitcast {bits} {total} to i{self.width}")
+        return self.text.op(f"icmp ne i{self.width} {number}, 0")
+
+    def active(self, mask: str) -> str:
+        """The number of active lanes of a vector, as i64."""
+        bits = f"i{self.width}"
+        number = self.text.op(f"bitcast {self.vector.bits} {mask} to {bits}")
+        return self.scalar.cast("zext", bits, self.scalar.intrinsic("ctpop", bits, number), "i64")
+
+    def where_active(self, condition: str) -> str:
+        """A condition (i1) that matters only where some lane is active."""
+        mask = self.mask
+        if mask.vectors is None or mask.nonempty:
+            return condition
+        return self.text.op(f"and i1 {condition}, {self.any(mask.vectors)}")
+
+    def mask_of(self, mask: Mask, v: int) -> str:
+        """The mask of vector v as an operand."""
+        return self.lanes.splat("i1", "true") if mask.vectors is None else mask.vectors[v]
+
+    def blend(self, mask: Mask, dtype: DType, new: str, old: str, v: int) -> str:
+        """`new` in active lanes, `old` in the others."""
+        if mask.vectors is None or new == old:
+            return new
+        return self.vector.select(mask.vectors[v], self.vector.type(dtype), new, old)
+
+    def blended(self, mask: Mask, dtype: DType, new: Sequence[str], old: Sequence[str]) -> list[str]:
+        """The same for all vectors."""
+        return [self.blend(mask, dtype, a, b, v) for v, (a, b) in enumerate(zip(new, old, strict=True))]

@@ -1,0 +1,125 @@
+"""Arrays of small records: lanes that read or write one component each of neighbouring records.
+
+Access with a small stride moves whole records by contiguous vectors and shuffles, instead of an element a lane.
+Stores wait until all components of the records are there; what stays incomplete is scattered.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lowering.llvm.facts import reference
+from lowering.llvm.types import MEMORY
+from lowering.simd.addresses import record_of
+from lowering.simd.records import Step, Touch, group_stores
+from lowering.simd.transfers import load_vector, scatter_lanes, store_vector
+from qdtrace.ir.memory import indices_of
+from qdtrace.ir.program import Eqn, is_global, ref_type
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lowering.llvm.descriptions import GlobalMemory
+    from lowering.simd.descriptions import Address, Mask
+    from lowering.simd.frame import LaneFrame
+
+
+def pick(f: LaneFrame, kind: str, sources: Sequence[str], wanted: Sequence[int]) -> str:
+    """One vector: lane l is element `wanted[l]` of the concatenated sources.
+
+    Pairs of sources give what they have at its place; then the pairs are blended.
+    """
+    width, type_ = f.width, f.lanes.of(kind)
+
+    def shuffle(a: str, b: str, lanes: Sequence[int | None]) -> str:
+        order = f.lanes.sequence("i32", ["poison" if k is None else k for k in lanes])
+        return f.text.op(f"shufflevector {type_} {a}, {type_} {b}, {f.lanes.of('i32')} {order}")
+
+    total = ""
+    for first in range(0, len(sources), 2):
+        low, high = first * width, min(first + 2, len(sources)) * width
+        pair = sources[first], sources[min(first + 1, len(sources) - 1)]
+        part = shuffle(*pair, [k - low if low <= k < high else None for k in wanted])
+        total = shuffle(total, part, [n + width * (k >= low) for n, k in enumerate(wanted)]) if total else part
+    return total
+
+
+def _masks(f: LaneFrame, mask: str, stride: int) -> list[str]:
+    """The mask of records as masks of their elements, vector by vector."""
+    width = f.width
+
+    def make(k: int) -> str:
+        order = f.lanes.sequence("i32", [(k * width + n) // stride for n in range(width)])
+        return f.text.op(f"shufflevector {f.vector.bits} {mask}, {f.vector.bits} poison, {f.lanes.of('i32')} {order}")
+
+    return [f.cached(("records", mask, stride, k), lambda k=k: make(k)) for k in range(stride)]
+
+
+def load_component(f: LaneFrame, ref: GlobalMemory, address: Address, mask: Mask, v: int) -> str:
+    """One component of the records of vector v, as it is in memory."""
+    assert address.stride is not None
+    assert address.record is not None
+    stride, width, number = address.stride, f.width, address.record.number
+    first = v * width * stride - number
+    masks = [None] * stride if mask.vectors is None else _masks(f, mask.vectors[v], stride)
+
+    def load(k: int) -> str:
+        return load_vector(f, ref, address.pointer, first + k * width, masks[k])
+
+    if ref.invariant:
+        # nobody writes it, so the other components may use the same vectors
+        key = ("record", ref.pointer, address.record.first, stride, mask.vectors, v)
+        parts = [f.cached((*key, k), lambda k=k: load(k)) for k in range(stride)]
+    else:
+        parts = [load(k) for k in range(stride)]
+    return pick(f, MEMORY[ref.type.dtype], parts, [number + stride * n for n in range(width)])
+
+
+def plan_stores(f: LaneFrame, eqns: Sequence[Eqn]) -> list[Step]:
+    """What happens with groups of stores at equations that are emitted one after another, and at their end."""
+    if f.is_scalar or not any(e.primitive.name in ("store", "accum") for e in eqns):
+        return [Step()] * (len(eqns) + 1)
+    return group_stores(_touch(f, eqn) for eqn in eqns)
+
+
+def _touch(f: LaneFrame, eqn: Eqn) -> Touch | None:
+    name = eqn.primitive.name
+    if eqn.primitive.values is None:
+        return Touch(None) if eqn.blocks else None
+    if not is_global(eqn.invars[0]):
+        return None
+    ref, indices = reference(eqn), indices_of(eqn)
+    if name == "accum" and ref not in f.facts.exclusive_accums:
+        return None if ref in f.facts.accumulated else Touch(ref)
+    component = None if name == "atomic" else record_of(f, ref_type(ref), indices)
+    return Touch(ref, component, stores=name != "load")
+
+
+def settle_stores(f: LaneFrame) -> None:
+    """Writes incomplete groups that must be in memory before the current equation."""
+    for group in f.step.written:
+        for address, raw in f.waiting.pop(group).values():
+            scatter_lanes(f, f.globals[group.ref], address, raw)
+
+
+def add_store(f: LaneFrame, ref: GlobalMemory, address: Address, raw: list[str]) -> None:
+    """The store of the current equation, to one component; `raw` as in memory."""
+    group = f.step.joined
+    assert group is not None
+    assert address.record is not None
+    stores = f.waiting.setdefault(group, {})
+    stores[address.record.number] = (address, raw)
+    if len(stores) == address.stride:
+        _write_records(f, ref, f.waiting.pop(group))
+
+
+def _write_records(f: LaneFrame, ref: GlobalMemory, stores: dict[int, tuple[Address, list[str]]]) -> None:
+    number, (address, _) = next(iter(stores.items()))
+    kind, stride, width = MEMORY[ref.type.dtype], len(stores), f.width
+    for v in range(f.vectors):
+        sources = [stores[c][1][v] for c in range(stride)]
+        masks = _masks(f, f.mask.vectors[v], stride) if f.mask.vectors is not None else [None] * stride
+        for k in range(stride):
+            wanted = [e % stride * width + e // stride for e in range(k * width, (k + 1) * width)]
+            shift = v * width * stride - number + k * width
+            store_vector(f, ref, address.pointer, shift, pick(f, kind, sources, wanted), masks[k])

@@ -1,0 +1,44 @@
+"""Iterations that a loop takes under masks, and lanes that are in them: counted while a task runs (`spread`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lowering.simd.descriptions import LaneCounts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lowering.simd.frame import LaneFrame
+    from qdtrace.ir.program import Eqn
+
+
+def open_counts(f: LaneFrame, loop: Eqn) -> LaneCounts:
+    """Slots that are zero."""
+    slots = [f.text.slot("i64", 8) for _ in range(2)]
+    for slot in slots:
+        f.text.do(f"store i64 0, ptr {slot}")
+    return LaneCounts(loop, *slots)
+
+
+def count(f: LaneFrame, loop: Eqn, live: Sequence[str]) -> None:
+    """One iteration of a loop, with these masks."""
+    counts = f.counts
+    if counts is None or counts.loop is not loop:
+        return
+    _add(f, counts.iterations, str(f.vectors))
+    for mask in live:
+        _add(f, counts.lanes, f.active(mask))
+
+
+def _add(f: LaneFrame, slot: str, amount: str) -> None:
+    before = f.text.op(f"load i64, ptr {slot}")
+    f.text.do(f"store i64 {f.text.op(f'add i64 {before}, {amount}')}, ptr {slot}")
+
+
+def close_counts(f: LaneFrame, counts: LaneCounts) -> None:
+    """Hands the counts out."""
+    for k, slot in enumerate((counts.iterations, counts.lanes)):
+        pointer = f.text.op(f"getelementptr i64, ptr %counts, i64 {k}")
+        found = f.text.op(f"load i64, ptr {slot}")
+        f.text.do(f"store i64 {found}, ptr {pointer}")

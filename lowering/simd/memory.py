@@ -1,0 +1,81 @@
+"""Loads and stores of lanes: vectors where they touch neighbours, gathers and scatters elsewhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lowering.llvm.facts import reference
+from lowering.llvm.memory import from_memory, load_scalar, store_scalar, to_memory
+from lowering.llvm.types import MEMORY
+from lowering.llvm.vectors import Value
+from lowering.simd.addresses import lane_pointers, locate
+from lowering.simd.interleave import add_store, load_component, settle_stores
+from lowering.simd.private import load_private, store_private
+from lowering.simd.transfers import gather, load_vector, scatter_lanes, store_vector
+from qdtrace.ir.program import Eqn, Literal
+
+if TYPE_CHECKING:
+    from lowering.llvm.descriptions import GlobalMemory
+    from lowering.simd.descriptions import Address, Mask
+    from lowering.simd.frame import LaneFrame
+
+
+def load(f: LaneFrame, eqn: Eqn) -> None:
+    """`load`."""
+    ref, out = reference(eqn), eqn.outvars[0]
+    if ref in f.privates:
+        f.env[out] = load_private(f, f.privates[ref], eqn.invars[1:])
+        return
+    memory = f.globals[ref]
+    address = locate(f, memory, eqn.invars[1:])
+    settle_stores(f)
+    if address.stride == 0:
+        f.env[out] = Value(out.dtype, scalar=load_scalar(f, memory, address.pointer))
+    else:
+        f.env[out] = load_lanes(f, memory, address, f.mask)
+
+
+def load_lanes(f: LaneFrame, ref: GlobalMemory, address: Address, mask: Mask) -> Value:
+    """One element a lane; 0 in lanes that are not active."""
+    d, kind = ref.type.dtype, MEMORY[ref.type.dtype]
+
+    def one(v: int) -> str:
+        lanes = None if mask.vectors is None else mask.vectors[v]
+        if address.record is not None:
+            raw = load_component(f, ref, address, mask, v)
+        elif address.stride == 1:
+            raw = load_vector(f, ref, address.pointer, v * f.width, lanes)
+        else:
+            raw = gather(f, kind, lane_pointers(f, address, kind, v), f.mask_of(mask, v), ref.alias)
+        return from_memory(f.vector, d, raw)
+
+    return f.each(d, one)
+
+
+def store(f: LaneFrame, eqn: Eqn) -> None:
+    """`store`."""
+    ref, value = reference(eqn), eqn.invars[1]
+    if ref in f.privates:
+        store_private(f, f.privates[ref], f.value(value), eqn.invars[2:])
+        return
+    memory = f.globals[ref]
+    address = locate(f, memory, eqn.invars[2:])
+    settle_stores(f)
+    uniform = isinstance(value, Literal) or f.is_uniform(value)
+    if address.stride == 0 and uniform:
+        store_scalar(f, memory, address.pointer, f.scalar_of(value))
+    else:
+        store_lanes(f, memory, address, f.vectors_of(value))
+
+
+def store_lanes(f: LaneFrame, ref: GlobalMemory, address: Address, values: list[str]) -> None:
+    """One element an active lane."""
+    raw = [to_memory(f.vector, ref.type.dtype, value) for value in values]
+    if address.record is not None:
+        add_store(f, ref, address, raw)
+    elif address.stride == 1:
+        for v, vector in enumerate(raw):
+            mask = None if f.mask.vectors is None else f.mask.vectors[v]
+            store_vector(f, ref, address.pointer, v * f.width, vector, mask)
+    else:
+        scatter_lanes(f, ref, address, raw)

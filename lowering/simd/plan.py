@@ -1,0 +1,56 @@
+"""What is decided of a task before a line of its code is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lowering.llvm.facts import TaskFacts
+from lowering.simd.accumulation.plan import AccumulationPlan, plan_accumulation, privatise
+from lowering.simd.lane_facts import LaneFacts
+from lowering.simd.refill import Refill, find_refill
+from lowering.simd.shape import Shape, choose_shape
+from qdtrace.analysis.uniformity import Uniformity, analyse_uniformity
+
+if TYPE_CHECKING:
+    from lowering.llvm.target import Target
+    from qdtrace.ir.program import Task
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """How a task runs in lanes."""
+
+    facts: TaskFacts
+    shape: Shape
+    uniformity: Uniformity
+    """Of lanes that run in step."""
+    out_of_step: Uniformity
+    """Of lanes that are refilled one by one: loops do not keep them together."""
+    refill: Refill | None
+    accumulation: AccumulationPlan
+
+    @property
+    def reason(self) -> str:
+        """How the code is made, and why."""
+        how = "under masks" if self.refill is None else "with lane refill"
+        if self.refill is not None and self.refill.measures:
+            how = "under masks or with lane refill, as trip counts spread"
+        return self.shape.reason.replace("under masks", how) + self.accumulation.reason
+
+
+def plan_task(task: Task, target: Target, vectors: int | None = None) -> Plan:
+    """The plan of a task; `vectors` is the user's number of vectors side by side."""
+    facts = TaskFacts(task)
+    lanes = LaneFacts(facts, analyse_uniformity(task))
+    limits = target.machine.accumulation
+    ways = privatise(facts, limits)
+    shape = choose_shape(lanes, target, vectors, sums=bool(ways.registers))
+    if shape.row is not None:
+        lanes = LaneFacts(facts, analyse_uniformity(task, shape.row.uniform))
+    accumulation = plan_accumulation(facts, ways, limits, shape.width)
+    refill = None
+    if shape.width > 1 and shape.row is None:
+        refill = find_refill(lanes, target, reduces=bool(accumulation.slot.nbytes))
+    apart = lanes.uniformity if refill is None else analyse_uniformity(task, varying=refill.in_lanes)
+    return Plan(facts, shape, lanes.uniformity, apart, refill, accumulation)

@@ -1,0 +1,95 @@
+"""Private memory of each lane: cells and arrays on the stack, element by element, V vectors of W lanes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lowering.llvm import private
+from lowering.llvm.addresses import first_element
+from lowering.llvm.descriptions import PrivateMemory
+from lowering.llvm.types import PRIVATE
+from lowering.simd.transfers import gather, scatter
+from qdtrace.ir.program import Literal, ref_type
+from qdtrace.ir.types import DType
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lowering.llvm.vectors import Value
+    from lowering.simd.frame import LaneFrame
+    from qdtrace.ir.program import Atom, Eqn
+
+
+def allocate(f: LaneFrame, eqn: Eqn) -> None:
+    """`cell`: stack memory of the function, one copy for every lane."""
+    out = eqn.outvars[0]
+    size = max(1, ref_type(out).size) * f.vectors
+    slot = f.text.slot(f"[{size} x {f.lanes.of(PRIVATE[out.dtype])}]")
+    f.privates[out] = PrivateMemory(slot, ref_type(out), shared=False)
+
+
+def _element(f: LaneFrame, ref: PrivateMemory, indices: Sequence[Atom], v: int) -> str:
+    """Pointer to vector v of an element that all lanes name."""
+    kind = f.lanes.of(PRIVATE[ref.type.dtype])
+    form = f.facts.forms.address(ref.type, indices)
+    if not form.terms:
+        return f.text.op(f"getelementptr {kind}, ptr {ref.pointer}, i64 {form.constant * f.vectors + v}")
+    element = first_element(f, form)
+    scaled = f.text.op(f"mul i64 {element}, {f.vectors}") if f.vectors > 1 else element
+    moved = f.text.op(f"add i64 {scaled}, {v}") if v else scaled
+    return f.text.op(f"getelementptr {kind}, ptr {ref.pointer}, i64 {moved}")
+
+
+def _pointers(f: LaneFrame, ref: PrivateMemory, indices: Sequence[Atom], v: int) -> str:
+    """Pointers to each lane's copy of an element of its own."""
+    o, i32 = f.vector, f.lanes.of("i32")
+    total, stride = "", 1
+    for index, size in zip(reversed(indices), reversed(ref.type.shape), strict=True):
+        part = o.cast("trunc", "i64", f.vector_of(index, v), "i32") if index.dtype.bits == 64 else f.vector_of(index, v)
+        part = o.binary("mul", i32, part, o.number("i32", stride * f.width * f.vectors))
+        total = o.binary("add", i32, total, part) if total else part
+        stride *= size
+    total = o.binary("add", i32, total, f.steps("i32", v))
+    return f.text.op(f"getelementptr {PRIVATE[ref.type.dtype]}, ptr {ref.pointer}, {i32} {total}")
+
+
+def _is_fixed(f: LaneFrame, indices: Sequence[Atom]) -> bool:
+    return all(isinstance(i, Literal) or f.is_uniform(i) for i in indices)
+
+
+def load_private(f: LaneFrame, ref: PrivateMemory, indices: Sequence[Atom]) -> Value:
+    """Reads each lane's own element."""
+    if ref.shared:
+        return private.load_private(f, ref, indices)
+    d = ref.type.dtype
+    fixed = _is_fixed(f, indices)
+
+    def load(v: int) -> str:
+        if fixed:
+            raw = f.text.op(f"load {f.lanes.of(PRIVATE[d])}, ptr {_element(f, ref, indices, v)}")
+        else:
+            raw = gather(f, PRIVATE[d], _pointers(f, ref, indices, v), f.mask_of(f.mask, v), "")
+        return f.vector.cast("trunc", "i8", raw, "i1") if d is DType.bool else raw
+
+    return f.each(d, load)
+
+
+def store_private(f: LaneFrame, ref: PrivateMemory, value: Value, indices: Sequence[Atom]) -> None:
+    """Writes each active lane's own element."""
+    if ref.shared:
+        private.store_private(f, ref, value, indices)
+        return
+    d, o = ref.type.dtype, f.vector
+    kind = PRIVATE[d]
+    vector, fixed = f.lanes.of(kind), _is_fixed(f, indices)
+    for v in range(f.vectors):
+        spelled = f.lanes_of(value, v)
+        raw = o.cast("zext", "i1", spelled, "i8") if d is DType.bool else spelled
+        if not fixed:
+            scatter(f, kind, raw, _pointers(f, ref, indices, v), f.mask_of(f.mask, v), "")
+            continue
+        pointer = _element(f, ref, indices, v)
+        if f.mask.vectors is not None:
+            old = f.text.op(f"load {vector}, ptr {pointer}")
+            raw = o.select(f.mask.vectors[v], vector, raw, old)
+        f.text.do(f"store {vector} {raw}, ptr {pointer}")

@@ -1,0 +1,70 @@
+"""Rows: a task over a product of ranges decodes its flat index by `f // m` and `f % m`.
+
+When the steps of the task keep to rows of m iterations, the quotient is the same in all lanes and the remainder is
+one more in each next lane. So `x[f // m + 1, f % m - 1]` is contiguous whatever the length of a row of `x` is, and no
+lane divides.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lowering.simd.descriptions import Row
+from qdtrace.analysis.index.affine import Quotient
+from qdtrace.ir.program import Literal, Var, ref_type
+from qdtrace.ir.types import RefType, Space
+from qdtrace.ir.walk import walk_eqns
+
+if TYPE_CHECKING:
+    from lowering.llvm.facts import TaskFacts
+    from qdtrace.ir.program import Eqn
+
+
+def find_row(facts: TaskFacts) -> Row | None:
+    """The split of the task's index that its body uses other than by putting it together again; None without one."""
+    task, forms = facts.task, facts.forms
+    if task.index is None or not isinstance(task.start, Literal):
+        return None
+    for quotient in _quotients(facts):
+        numerator = quotient.dividend
+        offset = numerator.constant
+        # In a narrower dtype what is divided may have wrapped.
+        plain = numerator.terms == {task.index: 1} and quotient.dtype.bits >= task.index.dtype.bits
+        if plain and int(task.start.value) + offset >= 0 and _matters(facts, quotient):
+            same = frozenset(v for v, form in forms.forms.items() if form.terms == {quotient: 1})
+            return Row(quotient.divisor, offset, quotient, same)
+    return None
+
+
+def _quotients(facts: TaskFacts) -> list[Quotient]:
+    found: dict[Quotient, None] = {}
+    for eqn in walk_eqns(facts.task.body):
+        if eqn.primitive.name in ("div", "rem"):
+            for term in facts.forms.of(eqn.outvars[0]).terms:
+                if isinstance(term, Quotient):
+                    found[term] = None
+    return list(found)
+
+
+def _matters(facts: TaskFacts, quotient: Quotient) -> bool:
+    """Whether something else than an address in which it cancels depends on the quotient."""
+    return any(_depends(facts, eqn, quotient) for eqn in walk_eqns(facts.task.body))
+
+
+def _depends(facts: TaskFacts, eqn: Eqn, quotient: Quotient) -> bool:
+    forms, name = facts.forms, eqn.primitive.name
+    if len(eqn.outvars) == 1 and eqn.outvars[0] in forms.forms:
+        return False
+    atoms = list(eqn.invars)
+    if name in ("load", "store", "accum", "atomic"):
+        ref = ref_type(eqn.invars[0])
+        if ref.space is Space.GLOBAL:
+            first = len(atoms) - ref.ndim
+            if quotient in forms.address(ref, atoms[first:]).terms:
+                return True
+            atoms = atoms[:first]
+    results = [r for block in eqn.blocks for r in block.results]
+    return any(
+        isinstance(a, Var) and not isinstance(a.type, RefType) and quotient in forms.of(a).terms
+        for a in (*atoms, *results)
+    )

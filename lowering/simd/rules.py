@@ -1,0 +1,105 @@
+"""How each primitive is emitted in lanes. What all lanes share is emitted as `llvm.rules` does it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lowering.llvm import rules
+from lowering.llvm.parts import emit_in_parts
+from lowering.llvm.types import REGISTER
+from lowering.simd import checks, control, memory, private
+from lowering.simd.accumulation.atomic import atomic
+from lowering.simd.accumulation.rules import accum
+from lowering.simd.accumulation.shared import update
+from lowering.simd.accumulation.update_groups import group_updates
+from lowering.simd.interleave import plan_stores, settle_stores
+from lowering.simd.quotients import emit_quotient, note_divisor
+from qdtrace.ir.program import Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from lowering.simd.descriptions import Row
+    from lowering.simd.frame import LaneFrame
+    from qdtrace.ir.program import Atom, Eqn
+
+    Rule = Callable[[LaneFrame, Eqn], None]
+
+
+def _select(f: LaneFrame, eqn: Eqn) -> None:
+    condition, a, b = eqn.invars
+    out = eqn.outvars[0]
+    if f.is_uniform(out) or not (isinstance(condition, Literal) or f.is_uniform(condition)):
+        rules.elementwise(f, eqn)
+        return
+    kind, bit = f.vector.type(out.dtype), f.scalar_of(condition)
+    f.env[out] = f.each(
+        out.dtype, lambda v: f.text.op(f"select i1 {bit}, {kind} {f.vector_of(a, v)}, {kind} {f.vector_of(b, v)}")
+    )
+
+
+def _div(f: LaneFrame, eqn: Eqn) -> None:
+    if f.row is None or not _of_row(f, eqn, f.row):
+        rules.elementwise(f, eqn)
+    note_divisor(f, eqn.outvars[0])
+
+
+def _rem(f: LaneFrame, eqn: Eqn) -> None:
+    if f.row is None or not _of_row(f, eqn, f.row):
+        rules.elementwise(f, eqn)
+
+
+def _of_row(f: LaneFrame, eqn: Eqn, row: Row) -> bool:
+    """The quotient and the remainder of the task's index by the length of a row, without a division."""
+    out, form = eqn.outvars[0], f.facts.forms.of(eqn.outvars[0])
+    kind = REGISTER[out.dtype]
+    if out in row.uniform and not form.constant:
+        f.bind(out, [f.scalar.cast("trunc", "i64", f.row_number, kind)])
+        return True
+    if form.terms != {f.facts.task.index: 1, row.quotient: -row.length} or not _is_index(f, eqn.invars[0], row):
+        return False
+    type_ = f.lanes.of(kind)
+    first = f.text.op(f"mul i64 {f.row_number}, {row.length}")
+    spread = f.spread(kind, f.scalar.cast("trunc", "i64", first, kind))
+    f.env[out] = f.each(out.dtype, lambda v: f.vector.binary("sub", type_, f.vector_of(eqn.invars[0], v), spread))
+    return True
+
+
+def _is_index(f: LaneFrame, atom: Atom, row: Row) -> bool:
+    form = f.facts.forms.of(atom)
+    return form.terms == {f.facts.task.index: 1} and form.constant == row.offset
+
+
+_SHARED: dict[str, Rule] = {"accum": accum, "atomic": atomic}
+SCALAR_RULES: Mapping[str, Rule] = {**rules.RULES, **_SHARED}
+LANE_RULES: Mapping[str, Rule] = {
+    **SCALAR_RULES, "select": _select, "div": _div, "rem": _rem, "quotient": emit_quotient,
+    "load": memory.load, "store": memory.store, "cell": private.allocate, "bound": checks.bound, "check": checks.check,
+    "if": control.emit_if, "for": control.emit_for, "while": control.emit_while,
+}  # fmt: skip
+
+
+def emit_eqns(f: LaneFrame, eqns: Sequence[Eqn]) -> None:
+    """Equations one after another, all of what they store with them."""
+    if f.split:
+        *steps, _ = plan_stores(f, eqns)
+        emit_in_parts(f, eqns, [not step.waits for step in steps], _emit_whole)
+    else:
+        _emit_whole(f, eqns)
+
+
+def _emit_whole(f: LaneFrame, eqns: Sequence[Eqn]) -> None:
+    table = SCALAR_RULES if f.is_scalar else LANE_RULES
+    *steps, end = plan_stores(f, eqns)
+    *updates, last = group_updates(f.accumulators.plan.ways, eqns)
+    for eqn, step, groups in zip(eqns, steps, updates, strict=True):
+        f.step = step
+        if eqn.primitive.structured:
+            settle_stores(f)
+        for group in groups:
+            update(f, group)
+        table[eqn.primitive.name](f, eqn)
+    f.step = end
+    settle_stores(f)
+    for group in last:
+        update(f, group)

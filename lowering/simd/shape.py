@@ -1,0 +1,104 @@
+"""How many iterations a step takes: lanes of a vector, vectors side by side, and whether steps keep to a row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lowering.simd.critical_path import vectors_to_fill
+from lowering.simd.lane_facts import LaneFacts, is_quiet
+from lowering.simd.rows import find_row
+
+if TYPE_CHECKING:
+    from lowering.llvm.target import Target
+    from lowering.simd.descriptions import Row
+
+LIGHT_BODY = 40
+"""Bodies without loops up to this cost get several vectors a step."""
+LONG_BODY = 500
+"""Innermost loop bodies above this cost get one vector a step."""
+PRIVATE_BUDGET = 1 << 18
+"""Bytes of private memory that the lanes of one step may take on the stack."""
+PRIVATE_CACHED = 1 << 15
+"""The same for which vectors stand side by side: what the nearest cache holds."""
+WAITS = 2
+"""Loops whose chains would take more vectors than this to fill get three or four."""
+ROW_USE = 0.75
+"""Steps keep to rows when at least this part of the lanes is then busy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Lanes of a vector, vectors side by side, the rows that a step keeps to, and why."""
+
+    width: int
+    vectors: int
+    row: Row | None
+    reason: str
+
+
+def choose_shape(lanes: LaneFacts, target: Target, wanted: int | None, *, sums: bool) -> Shape:
+    """The shape of a task's steps; `wanted` is the user's number of vectors. `sums`: some are in registers."""
+    facts = lanes.facts
+    if facts.task.kind == "serial" or facts.task.index is None:
+        return Shape(1, 1, None, "serial task: one thread, scalar")
+    if not target.vector_bits:
+        return Shape(1, 1, None, "target without vectors: scalar")
+    width = max(2, target.vector_bits // lanes.element_bits)
+    while width > 2 and facts.private_bytes * width > PRIVATE_BUDGET:
+        width //= 2
+    pressure = lanes.pressure
+    vectors = wanted or _side_by_side(lanes, target, pressure, sums=sums)
+    while not wanted and vectors > 1 and lanes.cached_bytes * width * vectors > PRIVATE_CACHED:
+        vectors = _fewer(vectors)
+    row = find_row(facts)
+    if row is not None:
+        narrow = vectors
+        while not wanted and narrow > 1 and _row_use(row, width * narrow) < ROW_USE:
+            narrow = _fewer(narrow)
+        if _row_use(row, width * narrow) < ROW_USE:
+            row = None
+        else:
+            vectors = narrow
+    parts = [f"{width} lanes of {lanes.element_bits} bits x {vectors} vectors", f"{pressure} live values"]
+    if lanes.divergent_loops:
+        parts.append("divergent loops under masks")
+    if row is not None:
+        parts.append(f"rows of {row.length}")
+    return Shape(width, vectors, row, ", ".join(parts))
+
+
+def _fewer(vectors: int) -> int:
+    """The next smaller number of vectors: 4, 3, 2, 1 without the 3 after a 4."""
+    return 2 if vectors > 2 else 1
+
+
+def _row_use(row: Row, step: int) -> float:
+    return row.length / (step * -(-row.length // step))
+
+
+def _side_by_side(lanes: LaneFacts, target: Target, pressure: int, *, sums: bool) -> int:
+    """Vectors side by side hide the latency of dependent operations.
+
+    Measured: two pay even when their values do not quite fit the registers (LLVM orders the operations anew); four
+    pay when they fit and no lane waits long for others. Long loop bodies have enough independent operations of their
+    own.
+
+    Loops that all lanes leave together and that wait for their critical path (`critical_path`) gain from three and four
+    even with values in memory. Time against that of two vectors, by the vectors that would fill the wait: 6.6 and 4.8:
+    0.55 (four); 3.4 and 2.4 with 13 values: 0.75 (four); 2.4 with 19 values: 0.85 (three), 0.91 (four); 1.6 and less:
+    0.97 to 1.2 (three).
+    """
+    facts = lanes.facts
+    if not facts.has_loops:
+        # a sum in registers is a chain of dependent additions; without one, two only save loop overhead
+        return 4 if sums and facts.cost <= LIGHT_BODY else 2 if facts.cost <= LIGHT_BODY else 1
+    if facts.loop_body_cost > LONG_BODY:
+        return 1
+    if 4 * pressure <= target.registers and all(map(is_quiet, lanes.divergent_loops)):
+        return 4
+    if not lanes.divergent_loops and vectors_to_fill(facts.innermost_loops, lanes.uniformity.varying) > WAITS:
+        for vectors in (4, 3):
+            if vectors * pressure <= 2 * target.registers:
+                return vectors
+    return 2 if 2 * pressure <= 3 * target.registers else 1

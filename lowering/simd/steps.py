@@ -1,0 +1,90 @@
+"""The iterations of a chunk as steps of vectors: whole ones and a rest under a mask, row by row where rows are kept."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lowering.simd.descriptions import ALL, Mask, Row
+
+if TYPE_CHECKING:
+    from lowering.simd.frame import LaneFrame
+
+TWICE_COST = 100
+"""Bodies without loops up to this cost are emitted twice: full vectors without masks, and one masked rest."""
+
+
+def emit_steps(f: LaneFrame) -> None:
+    """Iterations %lo .. %hi-1 of a task."""
+    twice = f.is_scalar or (not f.facts.has_loops and f.facts.cost <= TWICE_COST)
+    if f.row is None:
+        _span(f, "%lo", "%hi", twice)
+    else:
+        _rows(f, f.row, twice)
+
+
+def _span(f: LaneFrame, start: str, stop: str, twice: bool) -> None:
+    if twice:
+        _full_vectors_then_rest(f, start, stop)
+    else:
+        _loop(f, start, stop, masked=True)
+
+
+def _step(f: LaneFrame, index: str, mask: Mask) -> None:
+    task = f.facts.task
+    assert task.index is not None
+    with f.region(mask):
+        f.bind_index(task.index, index)
+        f.emit(task.body.eqns)
+
+
+def _loop(f: LaneFrame, start: str, stop: str, masked: bool) -> None:
+    """Steps of all lanes from `start` while below `stop`."""
+    with f.text.counted(start, stop, f.width * f.vectors, unroll=None) as index:
+        _step(f, index, _rest(f, index, stop) if masked else ALL)
+
+
+def _rest(f: LaneFrame, index: str, stop: str) -> Mask:
+    """Lanes below `stop`."""
+    text, i32 = f.text, f.lanes.of("i32")
+    left = f.scalar.intrinsic("smin", "i64", text.op(f"sub i64 {stop}, {index}"), str(f.width * f.vectors))
+    limit = f.spread("i32", text.op(f"trunc i64 {left} to i32"))
+    return Mask(tuple(text.op(f"icmp slt {i32} {f.steps('i32', v)}, {limit}") for v in range(f.vectors)))
+
+
+def _full_vectors_then_rest(f: LaneFrame, start: str, stop: str) -> None:
+    text, step = f.text, f.width * f.vectors
+    if step == 1:
+        _loop(f, start, stop, masked=False)
+        return
+    count = text.op(f"sub i64 {stop}, {start}")
+    if step & (step - 1):
+        whole = text.op(f"sub i64 {count}, {text.op(f'srem i64 {count}, {step}')}")
+    else:
+        whole = text.op(f"and i64 {count}, {-step}")
+    full = text.op(f"add i64 {start}, {whole}")
+    _loop(f, start, full, masked=False)
+    rest, done = text.fresh_label("rest"), text.fresh_label("finish")
+    text.branch(text.op(f"icmp slt i64 {full}, {stop}"), rest, done)
+    text.begin(rest)
+    _step(f, full, _rest(f, full, stop))
+    text.jump(done)
+    text.begin(done)
+
+
+def _rows(f: LaneFrame, row: Row, twice: bool) -> None:
+    """Row after row from %lo to %hi; the first and the last may be parts."""
+    text = f.text
+    loop, done, before = text.fresh_label("row"), text.fresh_label("rows"), text.label
+    text.branch(text.op("icmp slt i64 %lo, %hi"), loop, done)
+    text.begin(loop)
+    start, hole = text.name(), text.hole()
+    with f.region():
+        f.row_number = text.op(f"udiv i64 {text.op(f'add i64 {start}, {row.offset}')}, {row.length}")
+        f.remember(("quotient", row.quotient), f.row_number)
+        following = text.op(f"mul i64 {text.op(f'add i64 {f.row_number}, 1')}, {row.length}")
+        end = text.op(f"sub i64 {following}, {row.offset}")
+        stop = f.scalar.intrinsic("smin", "i64", end, "%hi")
+        _span(f, start, stop, twice)
+    text.fill(hole, f"{start} = phi i64 [ %lo, %{before} ], [ {stop}, %{text.label} ]")
+    text.branch(text.op(f"icmp slt i64 {stop}, %hi"), loop, done)
+    text.begin(done)

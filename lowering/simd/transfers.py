@@ -1,0 +1,72 @@
+"""Vectors to and from memory, as they are in memory: neighbouring elements, or at a pointer each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lowering.llvm.addresses import ahead
+from lowering.llvm.types import BYTES, MEMORY
+from lowering.simd.addresses import lane_pointers
+
+if TYPE_CHECKING:
+    from lowering.llvm.descriptions import GlobalMemory
+    from lowering.simd.descriptions import Address
+    from lowering.simd.frame import LaneFrame
+
+
+def load_vector(f: LaneFrame, ref: GlobalMemory, pointer: str, shift: int, mask: str | None) -> str:
+    """Neighbouring elements, some elements after a pointer; 0 in lanes that are not active."""
+    kind = MEMORY[ref.type.dtype]
+    pointer = ahead(f, kind, pointer, shift)
+    if mask is not None:
+        return _masked_load(f, kind, pointer, mask, ref.alias)
+    return f.text.op(f"load {f.lanes.of(kind)}, ptr {pointer}, align {BYTES[kind]}{ref.alias}{ref.invariant}")
+
+
+def _masked_load(f: LaneFrame, kind: str, pointer: str, mask: str, metadata: str) -> str:
+    """Neighbouring elements of the active lanes."""
+    vector, bits = f.lanes.of(kind), f.vector.bits
+    symbol = f"llvm.masked.load.{f.lanes.suffix(kind)}.p0"
+    f.text.module.declare(symbol, vector, f"ptr, i32, {bits}, {vector}")
+    return f.text.op(
+        f"call {vector} @{symbol}(ptr {pointer}, i32 {BYTES[kind]}, {bits} {mask}, {vector} zeroinitializer){metadata}"
+    )
+
+
+def gather(f: LaneFrame, kind: str, pointers: str, mask: str, metadata: str) -> str:
+    """Elements at a vector of pointers, for the active lanes."""
+    vector, bits, places = f.lanes.of(kind), f.vector.bits, f.lanes.of("ptr")
+    symbol = f"llvm.masked.gather.{f.lanes.suffix(kind)}.{f.lanes.suffix('ptr')}"
+    f.text.module.declare(symbol, vector, f"{places}, i32, {bits}, {vector}")
+    return f.text.op(
+        f"call {vector} @{symbol}({places} {pointers}, i32 {BYTES[kind]}, {bits} {mask}, "
+        f"{vector} zeroinitializer){metadata}"
+    )
+
+
+def scatter(f: LaneFrame, kind: str, value: str, pointers: str, mask: str, metadata: str) -> None:
+    """Stores at a vector of pointers, in lane order, for the active lanes."""
+    vector, bits, places = f.lanes.of(kind), f.vector.bits, f.lanes.of("ptr")
+    symbol = f"llvm.masked.scatter.{f.lanes.suffix(kind)}.{f.lanes.suffix('ptr')}"
+    f.text.module.declare(symbol, "void", f"{vector}, {places}, i32, {bits}")
+    f.text.do(f"call void @{symbol}({vector} {value}, {places} {pointers}, i32 {BYTES[kind]}, {bits} {mask}){metadata}")
+
+
+def store_vector(f: LaneFrame, ref: GlobalMemory, pointer: str, shift: int, raw: str, mask: str | None) -> None:
+    """Neighbouring elements, some elements after a pointer."""
+    kind = MEMORY[ref.type.dtype]
+    vector, size, bits = f.lanes.of(kind), BYTES[kind], f.vector.bits
+    pointer = ahead(f, kind, pointer, shift)
+    if mask is None:
+        f.text.do(f"store {vector} {raw}, ptr {pointer}, align {size}{ref.alias}")
+        return
+    symbol = f"llvm.masked.store.{f.lanes.suffix(kind)}.p0"
+    f.text.module.declare(symbol, "void", f"{vector}, ptr, i32, {bits}")
+    f.text.do(f"call void @{symbol}({vector} {raw}, ptr {pointer}, i32 {size}, {bits} {mask}){ref.alias}")
+
+
+def scatter_lanes(f: LaneFrame, ref: GlobalMemory, address: Address, raw: list[str]) -> None:
+    """Stores at a constant stride or at offsets."""
+    kind = MEMORY[ref.type.dtype]
+    for v, vector in enumerate(raw):
+        scatter(f, kind, vector, lane_pointers(f, address, kind, v), f.mask_of(f.mask, v), ref.alias)

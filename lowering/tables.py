@@ -1,0 +1,103 @@
+"""What tasks, handlers and the launcher agree on: records in memory, each described once.
+
+The description gives offsets for code that reads and writes a record, and constants for tables that hold one. All
+fields have eight bytes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+FIELD = 8
+CACHE_LINE = 64
+"""Bytes; what threads write side by side begins at a multiple of it."""
+
+
+class Record:
+    """A record: its fields are given as `type name, ...`, with `*` before one that begins a cache line."""
+
+    def __init__(self, fields: str) -> None:
+        self.types: dict[str, str] = {}
+        self.offsets: dict[str, int] = {}
+        end = 0
+        for field in fields.split(", "):
+            kind, name = field.removeprefix("*").split()
+            if field.startswith("*"):
+                end = round_up(end, CACHE_LINE)
+            self.types[name], self.offsets[name] = kind, end
+            end += FIELD
+        self.size = round_up(end, CACHE_LINE) if "*" in fields else end
+
+    def constant(self, **values: object) -> str:
+        """A constant with these values: `{ptr, i64} {ptr @name, i64 1}`."""
+        fields = ", ".join(f"{kind} {values[name]}" for name, kind in self.types.items())
+        return f"{{{', '.join(self.types.values())}}} {{{fields}}}"
+
+    def table(self, constants: Iterable[str]) -> str:
+        """A constant of several, one behind another."""
+        rows = list(constants)
+        return f"[{len(rows)} x {{{', '.join(self.types.values())}}}] [{', '.join(rows)}]"
+
+    def load(self, base: str, *names: str, **fields: str) -> str:
+        """Lines that load fields into registers of their names; `field="register"` gives another one."""
+        return "\n  ".join(
+            f"%{register} = call {self.types[field]} @load_{self.types[field]}(ptr {base}, i64 {self.offsets[field]})"
+            for field, register in {**dict(zip(names, names, strict=True)), **fields}.items()
+        )
+
+    def store(self, base: str, *names: str, **fields: str) -> str:
+        """Lines that store registers of their names into fields; `field="register"` stores another one, or a number."""
+        return "\n  ".join(
+            f"call void @store_{self.types[field]}(ptr {base}, i64 {self.offsets[field]}, {self.types[field]} {value})"
+            for field, value in (
+                (field, name if name[0].isdigit() else f"%{name}")
+                for field, name in {**dict(zip(names, names, strict=True)), **fields}.items()
+            )
+        )
+
+
+def round_up(size: int, unit: int) -> int:
+    """The next multiple of the unit."""
+    return -(-size // unit) * unit
+
+
+PROGRAM = Record(
+    "ptr name, i64 args, i64 results, ptr checks, i64 task_count, ptr tasks, i64 threads, i64 words, ptr clears, "
+    "ptr constants"
+)
+"""What a handler gives to the launcher; `words`: of the longest list of references."""
+CHECK = Record("i64 dtype, i64 elements, ptr label, i64 fresh")
+"""What an operand or result must be; `fresh`: bytes of large memory that nobody has touched."""
+TASK = Record(
+    "ptr code, ptr bounds, ptr places, i64 ref_count, i64 start, i64 stop, i64 grain, i64 lanes, ptr combine, "
+    "i64 slot_bytes, i64 most_slots, i64 updates, ptr merge, i64 copy_bytes, ptr copies, i64 copy_count, ptr faults"
+)
+PLACE = Record("i64 slot, i64 offset")
+"""Where a reference is: an operand or result (operands count first), and bytes into it."""
+BOUNDS = Record("i64 start, i64 stop")
+CLEAR = Record("i64 before, i64 slot, i64 offset, i64 bytes, i64 pattern")
+"""Memory to fill before the task of that number."""
+FILL = Record("ptr data, i64 pattern")
+"""The references of the loop that fills memory."""
+COPY = Record("i64 ref, i64 offset, i64 bytes, i64 pattern")
+"""An array in the copies of a thread, by its number among the references of the task."""
+FAILURE = Record("i64 number, i64 value")
+"""The check that failed first, counted from 1, and the index that it refused."""
+MERGE = Record("ptr refs, ptr copies, i64 others")
+"""What `qd_merge` takes."""
+JOB = Record(
+    "ptr task, ptr shared_refs, i64 ref_count, i64 start, i64 stop, i64 chunk, i64 chunks, i64 pieces, ptr slots, "
+    "i64 slot_bytes, ptr copies, i64 copy_bytes, ptr table, i64 copied"
+)
+"""A loop that threads run in a piece each."""
+LOOP = Record(
+    "*i64 next, *i64 done, *i64 users, ptr task, ptr refs, i64 start, i64 stop, i64 chunk, i64 count, ptr slots, "
+    "i64 slot_bytes"
+)
+"""A loop that threads share; all of them write its first three fields."""
+
+UNLOCKED, FAILED, WORDS_AFTER_REFS = 0, 1, 2
+"""What stands behind the references of a task: whether it accumulates without locks, and where a failure is kept."""

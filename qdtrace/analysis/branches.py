@@ -1,0 +1,58 @@
+"""Which way an `if` runs: the one place that decides it.
+
+- A *jump* where all lanes agree: only the side taken runs.
+- *Straight* code, made by `passes/predicate`: both sides run as if they stood in front, and selects choose. Only what
+  surely cannot fail.
+- *Both* sides under their masks, where lanes disagree: loads are held back lane by lane, and results are chosen.
+- *Masked* sides, where lanes disagree: each is skipped when no lane goes there.
+
+Lanes that disagree compute both sides anyway. Code without a branch saves the question whether a lane goes there;
+a branch saves a side that no lane takes, so it stays where a side is long. The limits are the machine's
+(`Machine.divergent_branch`, `Machine.uniform_branch`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from qdtrace.analysis.cost import code_size
+from qdtrace.ir.program import Literal, ref_type
+from qdtrace.ir.walk import walk_eqns
+
+if TYPE_CHECKING:
+    from qdtrace.analysis.machine import Machine
+    from qdtrace.analysis.uniformity import Uniformity
+    from qdtrace.ir.program import Block, Eqn
+
+_UNMASKED = frozenset({"store", "accum", "atomic", "cell", "for", "while"})
+
+
+def pays_without_jump(cost: int, machine: Machine, *, divergent: bool) -> bool:
+    """Whether both sides of a branch, of that cost together, are better computed than chosen by a jump."""
+    return cost <= (machine.divergent_branch if divergent else machine.uniform_branch)
+
+
+def runs_both(eqn: Eqn, uniformity: Uniformity, machine: Machine) -> bool:
+    """Whether an `if` that lanes disagree on computes both sides, under masks where something may fail."""
+    cost = sum(map(code_size, eqn.blocks))
+    return pays_without_jump(cost, machine, divergent=True) and all(_is_maskable(b, uniformity) for b in eqn.blocks)
+
+
+def _is_maskable(block: Block, uniformity: Uniformity) -> bool:
+    """Nothing but arithmetic and loads that a mask can hold back."""
+    for eqn in walk_eqns(block):
+        name = eqn.primitive.name
+        if name in _UNMASKED or eqn.primitive.is_function:
+            return False
+        if name == "load" and not _is_maskable_load(eqn, uniformity):
+            return False
+    return True
+
+
+def _is_maskable_load(eqn: Eqn, uniformity: Uniformity) -> bool:
+    """Held back lane by lane, or at a place that certainly exists."""
+    shape, indices = ref_type(eqn.invars[0]).shape, eqn.invars[1:]
+    known = [int(i.value) for i in indices if isinstance(i, Literal)]
+    if len(known) == len(indices):
+        return all(0 <= i < n for i, n in zip(known, shape, strict=True))
+    return not all(map(uniformity.is_uniform, indices))

@@ -1,0 +1,267 @@
+"""Ranges of integers with what is known where they are used: branches taken, tests passed, checks made, loops around.
+
+An index is often in range only because of a condition around it (`i > 0`), of the test of a loop (`k < n`), or of a
+value that a loop only ever raises. So ranges are asked for inside of *scopes*: entering the side of a branch adds what
+its condition says, leaving it forgets that. Values that loops carry are found by iteration to a fixed point with
+widening and one narrowing (Cousot and Cousot 1977).
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from qdtrace.analysis.index.intervals import inside, range_of_dtype, range_of_loop
+from qdtrace.analysis.index.ranges import DEPTH, TaskRanges
+from qdtrace.ir.carries import initials_of
+from qdtrace.ir.program import Literal, Var
+from qdtrace.ir.types import ScalarType
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+
+    from qdtrace.analysis.index.intervals import Interval
+    from qdtrace.ir.program import Atom, Eqn, Task
+
+Facts = dict[int, "Interval"]
+"""Ranges by the `id` of a variable."""
+
+_ROUNDS = 4
+"""Iterations for the values that a loop carries, before nothing is said of them."""
+_NEGATED = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le", "eq": "ne", "ne": "eq"}
+_MIRRORED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}
+
+
+class FlowRanges(TaskRanges):
+    """Ranges of the values of one task; see the module docstring."""
+
+    def __init__(self, task: Task) -> None:
+        self._loops: dict[int, list[Interval | None]] = {}
+        """Carries of loops that were looked at, by the `id` of the loop."""
+        super().__init__(task)  # last, because it asks for the bounds
+
+    # ------------------------------------------------------------------ scopes
+    @contextmanager
+    def scope(self, facts: Facts) -> Generator[None]:
+        """Asks inside see these facts too, and those noted inside; what was found before is found anew with them."""
+        before = self._fixed, self._known, self._loops
+        self._fixed, self._known, self._loops = {**self._fixed, **facts}, {}, {}
+        try:
+            yield
+        finally:
+            self._fixed, self._known, self._loops = before
+
+    def note(self, facts: Facts) -> None:
+        """Says what is known from here to the end of the scope."""
+        if facts:
+            self._fixed.update(facts)
+            self._known, self._loops = {}, {}
+
+    # ------------------------------------------------------------------ values
+    def of_results(self, eqn: Eqn, atom: Atom, depth: int) -> Interval:
+        """A result of an `if` or a loop."""
+        whole = range_of_dtype(atom.dtype)
+        if depth <= 0:
+            return whole
+        k = eqn.outvars.index(atom)
+        if eqn.primitive.name != "if":
+            return self.carried(eqn)[k] or whole
+        low, high = self.of(eqn.invars[0], depth - 1)
+        sides: list[Interval] = []
+        for block, holds in zip(eqn.blocks, (True, False), strict=True):
+            if not low <= holds <= high:
+                continue
+            with self.scope(self.facts_of(eqn.invars[0], holds)):
+                sides.append(self.of(block.results[k], depth - 1))
+        return hull(*sides)
+
+    def of_select(self, eqn: Eqn, depth: int) -> Interval:
+        """A choice: each side under its condition."""
+        condition, a, b = eqn.invars
+        low, high = self.of(condition, depth - 1)
+        if low == high:
+            return self.of(a if low else b, depth - 1)
+        with self.scope(self.facts_of(condition, True)):
+            left = self.of(a, depth - 1)
+        with self.scope(self.facts_of(condition, False)):
+            right = self.of(b, depth - 1)
+        return hull(left, right)
+
+    # ------------------------------------------------------------------ loops
+    def carried(self, loop: Eqn) -> list[Interval | None]:
+        """Ranges of the carries where an iteration begins or the loop ends; None for floats."""
+        found = self._loops.get(id(loop))
+        if found is not None:
+            return found
+        inits = initials_of(loop)
+        wholes = [range_of_dtype(a.dtype) if _is_integer(a) else None for a in inits]
+        first = [None if w is None else self.of(a) for a, w in zip(inits, wholes, strict=True)]
+        state = self._loops[id(loop)] = self._fixed_point(loop, first, wholes) if any(first) else wholes
+        return state
+
+    def _fixed_point(
+        self, loop: Eqn, first: list[Interval | None], wholes: list[Interval | None]
+    ) -> list[Interval | None]:
+        state = list(first)
+        for number in range(_ROUNDS):
+            after = self._joined(first, self._after(loop, state))
+            if _within(after, state):
+                # once more from below: what the widening gave away and the test takes back
+                return after if _within(self._joined(first, self._after(loop, after)), after) else state
+            state = [
+                None if s is None or a is None or w is None else _widened(s, a, w, number)
+                for s, a, w in zip(state, after, wholes, strict=True)
+            ]
+        return wholes
+
+    def _after(self, loop: Eqn, state: list[Interval | None]) -> list[Interval | None]:
+        """Ranges of what the body hands on, from those at its begin."""
+        with self.scope(self.entry(loop, state)):
+            return [None if s is None else self.of(a) for a, s in zip(loop.blocks[-1].results, state, strict=True)]
+
+    def entry(self, loop: Eqn, state: Sequence[Interval | None]) -> Facts:
+        """What is known of the parameters of the body of a loop when an iteration begins."""
+        if loop.primitive.name == "for":
+            (body,) = loop.blocks
+            index, *params = body.params
+            facts = _facts(params, state)
+            start, stop, step = loop.invars[:3]
+            if isinstance(step, Literal) and step.value:
+                found = range_of_loop(self.of(start), self.of(stop), int(step.value))
+                if found is not None:
+                    facts[id(index)] = found
+            return facts
+        test, body = loop.blocks
+        with self.scope(_facts(test.params, state)):
+            passed = self.facts_of(test.results[0], True)
+            entered = [
+                None if s is None else passed.get(id(p), self.of(p)) for p, s in zip(test.params, state, strict=True)
+            ]
+        outer = {k: v for k, v in passed.items() if k not in set(map(id, test.params))}
+        return {**outer, **_facts(body.params, entered)}
+
+    def tested(self, loop: Eqn) -> Facts:
+        """What is known of the parameters of the test of a `while`."""
+        return _facts(loop.blocks[0].params, self.carried(loop))
+
+    @staticmethod
+    def _joined(first: list[Interval | None], after: list[Interval | None]) -> list[Interval | None]:
+        return [None if a is None or b is None else hull(a, b) for a, b in zip(first, after, strict=True)]
+
+    # ------------------------------------------------------------------ conditions
+    def facts_of(self, condition: Atom, holds: bool, depth: int = DEPTH) -> Facts:
+        """What follows for integers from a condition that holds, or does not."""
+        if isinstance(condition, Literal) or depth <= 0:
+            return {}
+        facts: Facts = {id(condition): (int(holds), int(holds))}
+        eqn = self._definition(condition)
+        if eqn is None:
+            return facts
+        name = eqn.primitive.name
+        if name == "not":
+            return _both(facts, self.facts_of(eqn.invars[0], not holds, depth - 1))
+        if name in ("and", "or"):
+            a, b = (self.facts_of(x, holds, depth - 1) for x in eqn.invars)
+            return _both(facts, _both(a, b) if holds == (name == "and") else _either(a, b))
+        if name in _NEGATED and all(map(_is_integer, eqn.invars)):
+            a, b = eqn.invars
+            relation = name if holds else _NEGATED[name]
+            self._limit(facts, a, relation, self.of(b))
+            self._limit(facts, b, _MIRRORED[relation], self.of(a))
+        return facts
+
+    def facts_inside(self, atom: Atom, size: int) -> Facts:
+        """What follows from an index that was checked against the length of its axis."""
+        facts: Facts = {}
+        if isinstance(atom, Var):
+            self._note(facts, atom, *inside(*self.of(atom), size))
+        return facts
+
+    def _limit(self, facts: Facts, atom: Atom, relation: str, other: Interval) -> None:
+        """Notes that an integer is in this relation to one of the other range."""
+        if isinstance(atom, Literal):
+            return
+        low, high = self.of(atom)
+        match relation:
+            case "lt":
+                high = min(high, other[1] - 1)
+            case "le":
+                high = min(high, other[1])
+            case "gt":
+                low = max(low, other[0] + 1)
+            case "ge":
+                low = max(low, other[0])
+            case "eq":
+                low, high = max(low, other[0]), min(high, other[1])
+            case _:
+                if other == (low, low):
+                    low += 1
+                elif other == (high, high):
+                    high -= 1
+        self._note(facts, atom, low, high)
+
+    def _note(self, facts: Facts, atom: Var, low: int, high: int, depth: int = 4) -> None:
+        """Notes a range and what follows for the value it is a constant away from."""
+        if (before := facts.get(id(atom))) is not None:
+            low, high = max(low, before[0]), min(high, before[1])
+        if low > high:  # the place is never reached
+            return
+        facts[id(atom)] = low, high
+        eqn = self._definition(atom)
+        if eqn is None or depth <= 0 or eqn.primitive.name not in ("add", "sub", "convert", "bound"):
+            return
+        source, *more = eqn.invars
+        shift = 0
+        if more:
+            if isinstance(source, Literal) and eqn.primitive.name == "add":
+                source, more = more[0], [source]
+            if not isinstance(more[0], Literal):
+                return
+            shift = int(more[0].value) * (-1 if eqn.primitive.name == "sub" else 1)
+        if not isinstance(source, Var) or not _is_integer(source):
+            return
+        first, last = self.of(source)
+        whole = range_of_dtype(atom.dtype)
+        if whole[0] <= first + shift and last + shift <= whole[1]:  # it did not wrap
+            self._note(facts, source, max(first, low - shift), min(last, high - shift), depth - 1)
+
+
+def hull(*ranges: Interval) -> Interval:
+    """The smallest range around some."""
+    return min(r[0] for r in ranges), max(r[1] for r in ranges)
+
+
+def _is_integer(atom: Atom) -> bool:
+    return isinstance(atom.type, ScalarType) and not atom.dtype.is_float
+
+
+def _facts(params: Sequence[Var], state: Sequence[Interval | None]) -> Facts:
+    return {id(p): s for p, s in zip(params, state, strict=True) if s is not None}
+
+
+def _both(a: Facts, b: Facts) -> Facts:
+    out = dict(a)
+    for key, (low, high) in b.items():
+        if key in out:
+            low, high = max(low, out[key][0]), min(high, out[key][1])
+        if low <= high:
+            out[key] = low, high
+    return out
+
+
+def _either(a: Facts, b: Facts) -> Facts:
+    return {key: hull(a[key], b[key]) for key in a.keys() & b.keys()}
+
+
+def _within(inner: Sequence[Interval | None], outer: Sequence[Interval | None]) -> bool:
+    pairs = [(a, b) for a, b in zip(inner, outer, strict=True) if a is not None and b is not None]
+    return all(b[0] <= a[0] and a[1] <= b[1] for a, b in pairs)
+
+
+def _widened(before: Interval, after: Interval, whole: Interval, number: int) -> Interval:
+    """Before the first iterations what is seen; then an end that still moves goes to the end of the dtype."""
+    if not number:
+        return hull(before, after)
+    return (before[0] if after[0] >= before[0] else whole[0]), (before[1] if after[1] <= before[1] else whole[1])
+
+

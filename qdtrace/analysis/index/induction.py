@@ -1,0 +1,109 @@
+"""A `while` that counts: its condition compares counters with bounds, and nothing else ends it.
+
+    while carry a = 0:i32, b = s, c = x
+      p: bool = lt b 7:i32
+      q: bool = lt a 7:i32
+      r: bool = and p q
+      test r
+      ...
+      b_1: i32 = add b 1:i32
+      a_1: i32 = add a 1:i32
+      yield a_1, b_1, c_1
+
+Two counters. Where `s` is known to be 0 or 1, `b` ends the loop: it runs 6 or 7 times, and `a` would let it run 7
+times. Loops of libraries have such second counters (`max_steps`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from qdtrace.analysis.index.trips import CountedLoop, trip_count
+from qdtrace.ir.program import Literal, Var, literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from qdtrace.analysis.index.intervals import Interval
+    from qdtrace.analysis.index.ranges import Ranges
+    from qdtrace.ir.program import Eqn
+
+
+@dataclass(frozen=True, slots=True)
+class InductionVariable:
+    """A carried integer that each iteration raises by one, and that runs the loop while it is below a constant."""
+
+    position: int
+    """Among the carries."""
+    loop: CountedLoop
+    stop: int
+    first: Interval
+    """What the start can be."""
+
+    @property
+    def trips(self) -> Interval:
+        """Least and most iterations that it allows."""
+        return self.loop.trips(self.first, (self.stop, self.stop))
+
+
+def controlling_induction(loop: Eqn, ranges: Ranges) -> InductionVariable | None:
+    """The counter that alone ends a `while`; None where there is no such one."""
+    found: list[InductionVariable] = []
+    for eqn in _conjuncts(loop):
+        counted = None if eqn is None else _counted(eqn, loop)
+        if counted is None:
+            return None
+        position, steps, stop = counted
+        found.append(InductionVariable(position, steps, stop, ranges.of(steps.start)))
+    least = min(found, key=lambda c: c.trips[::-1])
+    return least if all(c is least or least.trips[1] <= c.trips[0] for c in found) else None
+
+
+def most_iterations(loop: Eqn) -> int | None:
+    """The most iterations of a `while` that a counter from a constant allows, whatever else may end it."""
+    counted = (None if eqn is None else _counted(eqn, loop) for eqn in _conjuncts(loop))
+    trips = (trip_count(c[1].start, c[1].stop) for c in counted if c is not None)
+    return min((t for t in trips if t is not None), default=None)
+
+
+def _conjuncts(loop: Eqn) -> Iterator[Eqn | None]:
+    """Equations that must all hold for the loop to go on; None for what no equation of the condition gives."""
+    test = loop.blocks[0]
+    made = {var: eqn for eqn in test.eqns for var in eqn.outvars}
+    waiting = [test.results[0]]
+    while waiting:
+        atom = waiting.pop()
+        eqn = made.get(atom) if isinstance(atom, Var) else None
+        if eqn is not None and eqn.primitive.name == "and":
+            waiting += eqn.invars
+        else:
+            yield eqn
+
+
+def _counted(eqn: Eqn, loop: Eqn) -> tuple[int, CountedLoop, int] | None:
+    """The carry that a comparison holds below a constant and each iteration raises by one, and what it counts."""
+    if eqn.primitive.name not in ("lt", "gt"):
+        return None
+    value, bound = eqn.invars if eqn.primitive.name == "lt" else eqn.invars[::-1]
+    params = loop.blocks[0].params
+    if not isinstance(bound, Literal) or not bound.dtype.is_integer or value not in params:
+        return None
+    position = params.index(value)
+    if not _is_raised(position, loop):
+        return None
+    start = loop.invars[position]
+    return position, CountedLoop(start, bound, literal(1, start.dtype)), int(bound.value)
+
+
+def _is_raised(position: int, loop: Eqn) -> bool:
+    """True for `param + 1`."""
+    body = loop.blocks[1]
+    param, result = body.params[position], body.results[position]
+    for eqn in loop.blocks[1].eqns:
+        if result in eqn.outvars:
+            a, b = eqn.invars[:2] if len(eqn.invars) > 1 else (None, None)
+            if eqn.primitive.name != "add":
+                return False
+            return any(x is param and isinstance(y, Literal) and y.value == 1 for x, y in ((a, b), (b, a)))
+    return False

@@ -1,0 +1,156 @@
+"""Mixed radix: integers as sums of digits, each of which takes its values whatever the others are.
+
+Programs take a flat index apart: `f // 12`, `f // 4 % 3` and `f % 4` are its digits in the radix 4, 3, ..., and
+`f` is `12 * d2 + 4 * d1 + d0`. What quotients a form has is rewritten over the digits of the index that they divide.
+Two questions are then asked of a sum `constant + c0 * d0 + c1 * d1 + ...`: which values it takes, and whether it tells
+all combinations of its digits apart.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from math import gcd, prod
+from typing import TYPE_CHECKING
+
+from qdtrace.analysis.index.affine import Quotient
+from qdtrace.analysis.index.intervals import range_of_dtype
+from qdtrace.analysis.index.progression import Progression
+from qdtrace.ir.program import Var
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from qdtrace.analysis.index.affine import Form, Term
+
+    Digit = tuple[Term, int]
+    """A term and which of its digits, from the fastest; of an undivided variable the number of the iteration."""
+    Sum = Sequence[tuple[int, int]]
+    """For each digit its coefficient and how many values it has: `0 .. n - 1`."""
+
+
+def values_of(digits: Sum, constant: int = 0) -> tuple[Progression, bool]:
+    """A rising progression that the values of `constant + sum(c * d)` lie in, and whether they are all of it."""
+    start, step, count, exact = constant, 1, 1, True
+    for c, n in sorted(digits, key=lambda d: abs(d[0])):
+        if c < 0:
+            start += c * (n - 1)
+        c = abs(c)
+        if count == 1:
+            step, count = c, n
+            continue
+        exact &= c % step == 0 and c // step <= count
+        common = gcd(step, c)
+        count = ((count - 1) * step + c * (n - 1)) // common + 1
+        step = common
+    return Progression(start, step if count > 1 else 1, count), exact
+
+
+def all_values(digits: Sum, constant: int, limit: int) -> list[Progression] | None:
+    """Progressions that are together exactly the values of `constant + sum(c * d)`; None where that takes too many."""
+    ordered = sorted(digits, key=lambda d: abs(d[0]))
+    dense: list[tuple[int, int]] = []
+    offsets = [constant]
+    for digit in ordered:
+        if values_of([*dense, digit])[1]:
+            dense.append(digit)
+            continue
+        # A gap: what is dense so far is listed, or where that is long, the values of this digit.
+        base, _ = values_of(dense)
+        listed = list(base) if base.count <= limit else []
+        if not listed and digit[1] <= limit:
+            listed = [digit[0] * k for k in range(digit[1])]
+        else:
+            dense = [digit]
+        if not listed or len(listed) * len(offsets) > limit:
+            return None
+        offsets = [o + k for o in offsets for k in listed]
+    return [values_of(dense, offset)[0] for offset in offsets]
+
+
+def is_one_to_one(digits: Sum) -> bool:
+    """Whether different digits surely make different sums: each coefficient is above all that smaller ones make up."""
+    reach = 0
+    for c, n in sorted((abs(c), n) for c, n in digits):
+        if c <= reach:
+            return False
+        reach += c * (n - 1)
+    return True
+
+
+def distinct_values(digits: Sum) -> int | None:
+    """How many values `sum(c * d)` has, where that is a progression or no two are equal; else None."""
+    span, exact = values_of(digits)
+    if exact:
+        return span.count
+    return prod(n for _, n in digits) if is_one_to_one(digits) else None
+
+
+class MixedRadix:
+    """Writes forms as sums of the digits of index variables."""
+
+    def __init__(self, indices: Mapping[Var, Progression], forms: Iterable[Form], *, complete: bool = False) -> None:
+        """Divides what the forms divide; with `complete` only where the digits take all combinations of values."""
+        self.indices = indices
+        """What each index runs over."""
+        divisors: dict[Var, set[int]] = {}
+        for form in forms:
+            for term in form.terms:
+                if isinstance(term, Quotient) and (root := self.divided(term)) is not None:
+                    divisors.setdefault(root[0], {1}).add(root[1])
+        self.weights: dict[Var, list[int]] = {}
+        """The weights `1, w1, w2, ...` of the digits of what is divided by them: each divides the next."""
+        for var, several in divisors.items():
+            chain, values = sorted(several), indices[var]
+            whole = values.start == 0 and values.count % chain[-1] == 0
+            if all(b % a == 0 for a, b in pairwise(chain)) and (whole or not complete):
+                self.weights[var] = chain
+
+    def divided(self, term: Term) -> tuple[Var, int] | None:
+        """The index and divisor of a quotient, of a quotient too: `(f // 4) // 8` is `f // 32`; an index has 1."""
+        if isinstance(term, Var):
+            found = self.indices.get(term)
+            return (term, 1) if found is not None and found.step == 1 and found.start >= 0 else None
+        inner = term.dividend.sole_term() if isinstance(term, Quotient) else None
+        root = None if inner is None else self.divided(inner)
+        if root is None or not isinstance(term, Quotient):
+            return None
+        var, divisor = root
+        values = self.indices[var]
+        # A dtype too narrow for what is divided has wrapped it.
+        if (values.start + values.count - 1) // divisor > range_of_dtype(term.dtype)[1]:
+            return None
+        return var, divisor * term.divisor
+
+    def size(self, digit: Digit) -> int:
+        """How many values a digit of an index has; its first is 0, but of the last digit of a divided one."""
+        var, place = digit
+        assert isinstance(var, Var)
+        values, chain = self.indices[var], self.weights.get(var)
+        if chain is None:
+            return values.count
+        if place + 1 < len(chain):
+            return chain[place + 1] // chain[place]
+        return (values.start + values.count - 1) // chain[place] - values.start // chain[place] + 1
+
+    def digits(self, term: Term) -> tuple[dict[Digit, int], int] | None:
+        """A term as digits with coefficients, and a constant; None where it is no index and no quotient of one."""
+        root = self.divided(term)
+        if root is not None and (chain := self.weights.get(root[0])) is not None and root[1] in chain:
+            var, divisor = root
+            found = {(var, k): w // divisor for k, w in enumerate(chain) if w >= divisor}
+            return found, self.indices[var].start // chain[-1] * (chain[-1] // divisor)  # type: ignore[return-value]
+        values = self.indices.get(term) if isinstance(term, Var) else None
+        return None if values is None else ({(term, 0): values.step}, values.start)
+
+    def sum_of(self, form: Form) -> tuple[dict[Digit, int], int] | None:
+        """A form as digits with coefficients that are not 0, and a constant; None where it is of anything else."""
+        total: dict[Digit, int] = {}
+        constant = form.constant
+        for term, factor in form.terms.items():
+            found = self.digits(term)
+            if found is None:
+                return None
+            for digit, weight in found[0].items():
+                total[digit] = total.get(digit, 0) + factor * weight
+            constant += factor * found[1]
+        return {digit: c for digit, c in total.items() if c}, constant

@@ -1,0 +1,36 @@
+"""Arithmetic progressions of integers: the values of a loop's index, and of an index over all iterations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from qdtrace.analysis.index.intervals import Interval
+
+
+@dataclass(frozen=True, slots=True)
+class Progression:
+    """`start, start + step, ...`, `count` of them."""
+
+    start: int
+    step: int
+    count: int
+
+    @property
+    def interval(self) -> Interval | None:
+        """The smallest and largest value; None where there is none."""
+        last = self.start + self.step * (self.count - 1)
+        return (min(self.start, last), max(self.start, last)) if self.count else None
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.start, self.start + self.step * self.count, self.step) if self.count else ())
+
+    def clipped(self, size: int) -> Progression:
+        """The part of a rising one inside `0 .. size - 1`: elsewhere is no element. The step of a single one is 1."""
+        first = max(0, -(self.start // self.step))
+        last = min(self.count - 1, (size - 1 - self.start) // self.step)
+        count = max(0, last - first + 1)
+        return Progression(self.start + first * self.step, self.step if count > 1 else 1, count)

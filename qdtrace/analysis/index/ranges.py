@@ -1,0 +1,97 @@
+"""Ranges of integers: the interval of every value, from the definitions behind it, a few deep, on demand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from qdtrace.analysis.index.intervals import inside, range_of_dtype, range_of_loop, range_of_result
+from qdtrace.ir.program import Literal, Var, literal, ref_type
+from qdtrace.ir.walk import definitions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from qdtrace.analysis.index.intervals import Interval
+    from qdtrace.ir.program import Atom, Eqn, Task
+
+DEPTH = 8
+"""Definitions that a range looks through."""
+
+
+class Ranges:
+    """Ranges of values, found when asked for and kept. Values are keyed by `id`: the caller keeps them alive."""
+
+    def __init__(self, definition: Callable[[Atom], Eqn | None]) -> None:
+        self._definition = definition
+        self._fixed: dict[int, Interval] = {}
+        """What was said from outside."""
+        self._known: dict[int, Interval] = {}
+        """What was found."""
+        self._indices: list[Atom] = []
+        """Kept alive, so that nothing else ever has their `id`, also when the loop is thrown away."""
+
+    def of(self, atom: Atom, depth: int = DEPTH) -> Interval:
+        """The smallest and largest value of an integer or bool."""
+        if isinstance(atom, Literal):
+            value = int(atom.value)
+            return value, value
+        found = self._fixed.get(id(atom)) or self._known.get(id(atom))
+        if found is None:
+            eqn = self._definition(atom)
+            if eqn is None or depth <= 0:
+                return range_of_dtype(atom.dtype)
+            found = self._special(eqn, atom, depth)
+            if found is not None:
+                self._known[id(atom)] = found
+                return found
+            operands = [self.of(a, depth - 1) if not a.dtype.is_float else (0, 0) for a in eqn.invars]
+            found = range_of_result(eqn.primitive.name, operands, atom.dtype, eqn.invars[0].dtype)
+            self._known[id(atom)] = found
+        return found
+
+    def _special(self, eqn: Eqn, atom: Atom, depth: int) -> Interval | None:
+        """Of an equation that is no function of the ranges of its operands; None for one that is."""
+        name = eqn.primitive.name
+        if eqn.blocks:
+            return self.of_results(eqn, atom, depth)
+        if name == "bound":
+            return inside(*self.of(eqn.invars[0], depth - 1), int(eqn.params["size"]))
+        if name == "select":
+            return self.of_select(eqn, depth)
+        return range_of_dtype(atom.dtype) if eqn.primitive.effects else None
+
+    def of_results(self, eqn: Eqn, atom: Atom, depth: int) -> Interval:
+        """A result of an `if` or a loop: nothing is known of it."""
+        return range_of_dtype(atom.dtype)
+
+    def of_select(self, eqn: Eqn, depth: int) -> Interval | None:
+        """A choice; None: as of any equation."""
+        return None
+
+    def set_index(self, index: Atom, start: Atom, stop: Atom, step: Atom) -> None:
+        """Says over what an index runs, before anything that uses it is asked for."""
+        if isinstance(step, Literal) and step.value:
+            found = range_of_loop(self.of(start), self.of(stop), int(step.value))
+            if found is not None:
+                self._fixed[id(index)] = found
+                self._indices.append(index)
+
+    def are_inside(self, ref: Atom, indices: Iterable[Atom]) -> bool:
+        """Whether indices are those of an element of a reference, wherever they stand."""
+        ends = zip(map(self.of, indices), ref_type(ref).shape, strict=True)
+        return all(low >= 0 and high < size for (low, high), size in ends)
+
+    def enter(self, eqn: Eqn) -> None:
+        """Takes note of the index of a `for`, before its body is looked at; of any other equation there is none."""
+        if eqn.primitive.name == "for":
+            self.set_index(eqn.blocks[0].params[0], *eqn.invars[:3])
+
+
+class TaskRanges(Ranges):
+    """Ranges of the values of one task. Indices of loops are added on the way (`enter`)."""
+
+    def __init__(self, task: Task) -> None:
+        defined = definitions(task)
+        super().__init__(lambda atom: defined.get(atom) if isinstance(atom, Var) else None)
+        if task.index is not None:
+            self.set_index(task.index, task.start, task.stop, literal(1, task.index.dtype))

@@ -1,0 +1,124 @@
+"""How often a loop runs: as a number, as bounds and as a scalar that the graph computes.
+
+A loop over integers runs for `start, start + step, ...` before `stop`; a step of 0 runs nothing. Counts and distances
+are unsigned: between two i32 lie up to 2**32 - 1 steps.
+
+What a loop keeps for its reverse has the size of its trip count: a number where the bounds are constants, else at most
+`trips(...)[1]`, else the value of `emit_count` where the bounds are known, in front of the loop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from qdtrace.analysis.index.intervals import range_of_dtype
+from qdtrace.analysis.index.progression import Progression
+from qdtrace.ir.program import Literal, literal
+from qdtrace.ir.types import DType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from qdtrace.analysis.index.intervals import Interval
+    from qdtrace.ir.program import Atom, Eqn, Task
+
+    Op = Callable[..., Any]
+    """`op(name, *operands, **params)` emits an equation and gives its result."""
+
+
+def loop_values(start: Atom, stop: Atom, step: Atom | None = None) -> Progression | None:
+    """The values of an index, where its bounds and step (1 if it is not given) are constants; else None."""
+    if not (isinstance(start, Literal) and isinstance(stop, Literal)):
+        return None
+    if step is not None and not isinstance(step, Literal):
+        return None
+    first, by = int(start.value), 1 if step is None else int(step.value)
+    # `len` of a range fails above 2**63
+    count = (int(stop.value) - first + by - (1 if by > 0 else -1)) // by if by else 0
+    return Progression(first, by, max(0, count))
+
+
+def task_values(task: Task) -> Progression | None:
+    """The values of a task's index, where its bounds are constants; a serial task has one iteration."""
+    return Progression(0, 1, 1) if task.index is None else loop_values(task.start, task.stop)
+
+
+def trip_count(start: Atom, stop: Atom, step: Atom | None = None) -> int | None:
+    """Iterations of a `for`, where its bounds and step are constants; else None."""
+    values = loop_values(start, stop, step)
+    return None if values is None else values.count
+
+
+def surely_runs(loop: Eqn) -> bool:
+    """Whether the body of a `for`, or the condition of a `while`, runs at least once."""
+    return loop.primitive.name == "while" or bool(trip_count(*loop.invars[:3]))
+
+
+def unsigned(dtype: DType) -> DType:
+    """The dtype of counts for indices of a dtype."""
+    return DType(f"u{dtype.bits}")
+
+
+@dataclass(frozen=True, slots=True)
+class CountedLoop:
+    """What a loop counts through, from any start; `analysis/index/induction` finds a `while` that counts."""
+
+    start: Atom
+    stop: Atom
+    step: Atom
+
+    @classmethod
+    def of_for(cls, loop: Eqn) -> CountedLoop:
+        """What a `for` counts."""
+        return cls(*loop.invars[:3])
+
+    @property
+    def by(self) -> int | None:
+        """The step, where it is a constant."""
+        return int(self.step.value) if isinstance(self.step, Literal) else None
+
+    def trips(self, start: Interval, stop: Interval) -> Interval:
+        """The least and the most iterations with bounds in these intervals."""
+        by = self.by
+        if by is not None:
+            if by == 0:
+                return 0, 0
+            low, high = (start, stop) if by > 0 else (stop, start)
+            near, far = high[0] - low[1], high[1] - low[0]
+            return max(0, -(-near // abs(by))), max(0, -(-far // abs(by)))
+        return 0, max(stop[1] - start[0], start[1] - stop[0], 0)
+
+    def may_pass_the_end(self, stop: Interval) -> bool:
+        """Whether the index that ends the loop may not be a value of its dtype."""
+        low, high = range_of_dtype(self.step.dtype)
+        if (by := self.by) is None:
+            return True
+        return stop[1] - 1 + by > high if by > 0 else stop[0] + 1 + by < low
+
+    def emit_count(self, op: Op) -> Atom:
+        """The iterations as a value of the unsigned dtype."""
+        start, stop, step = self.start, self.stop, self.step
+        dtype = start.dtype
+        wide = unsigned(dtype)
+        known = trip_count(start, stop, step)
+        if known is not None:
+            return literal(known, wide)
+        zero, nothing, one = literal(0, dtype), literal(0, wide), literal(1, wide)
+
+        def side(low: Atom, high: Atom, size: Atom) -> Atom:
+            """Iterations of a loop from one bound towards the other."""
+            distance = op("convert", op("sub", high, low), dtype=wide)
+            if isinstance(size, Literal) and size.value == 1:
+                count = distance
+            else:
+                count = op("add", op("div", op("sub", distance, one), size), one)
+            return op("select", op("lt", low, high), count, nothing)
+
+        if (by := self.by) is not None:
+            size = literal(abs(by), wide)
+            return side(start, stop, size) if by > 0 else side(stop, start, size)
+        up = side(start, stop, op("convert", step, dtype=wide))
+        down = side(stop, start, op("convert", op("neg", step), dtype=wide))
+        count = op("select", op("gt", step, zero), up, down)
+        return op("select", op("ne", step, zero), count, nothing)

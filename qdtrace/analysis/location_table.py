@@ -1,0 +1,86 @@
+"""Locations of one reference with something known about each, so that a write finds what it may touch quickly.
+
+Locations are grouped by what varies in the index: in one group other constants are other elements, so only the
+locations of other groups are compared one by one, and only where a group is small. The number of locations is limited.
+So the work of one access is bounded, whatever the size of the task.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from qdtrace.analysis.alias import Alias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from qdtrace.analysis.alias import AliasAnalysis, Constants, MemoryLocation, Terms
+
+LIMIT = 256
+"""Locations of one reference at most; where there are more, the oldest is forgotten."""
+SCAN = 64
+"""Locations that are compared one by one; where there are more, all are taken to meet."""
+
+T = TypeVar("T")
+
+
+class LocationTable(Generic[T]):
+    """What is known of some locations of one reference."""
+
+    def __init__(self) -> None:
+        self.groups: dict[Terms, dict[Constants, tuple[MemoryLocation, T]]] = {}
+        self.count = 0
+
+    def copy(self) -> LocationTable[T]:
+        """A table of its own with the same content."""
+        made: LocationTable[T] = LocationTable()
+        made.groups = {terms: dict(group) for terms, group in self.groups.items()}
+        made.count = self.count
+        return made
+
+    def __contains__(self, location: MemoryLocation) -> bool:
+        return location.constants in self.groups.get(location.terms, ())
+
+    def __iter__(self) -> Iterator[tuple[MemoryLocation, T]]:
+        for group in self.groups.values():
+            yield from group.values()
+
+    def get(self, location: MemoryLocation) -> T | None:
+        """What is known of a location."""
+        found = self.groups.get(location.terms, {}).get(location.constants)
+        return None if found is None else found[1]
+
+    def put(self, location: MemoryLocation, value: T) -> None:
+        """Takes note of a location."""
+        if self.count >= LIMIT:
+            oldest = next(iter(self.groups.values()))
+            self.remove(next(iter(oldest.values()))[0])
+        group = self.groups.setdefault(location.terms, {})
+        self.count += location.constants not in group
+        group[location.constants] = location, value
+
+    def remove(self, location: MemoryLocation) -> None:
+        """Forgets a location, if it is known."""
+        group = self.groups.get(location.terms)
+        if group is not None and group.pop(location.constants, None) is not None:
+            self.count -= 1
+            if not group:
+                del self.groups[location.terms]
+
+    def forget(self, location: MemoryLocation, aliases: AliasAnalysis) -> None:
+        """Forgets what may be the same element."""
+        for other in self.meeting(location, aliases):
+            self.remove(other)
+
+    def meeting(self, location: MemoryLocation, aliases: AliasAnalysis) -> list[MemoryLocation]:
+        """The known locations that may be the same element."""
+        found: list[MemoryLocation] = []
+        for terms, group in self.groups.items():
+            if terms == location.terms:
+                if location.constants in group:
+                    found.append(group[location.constants][0])
+            elif len(group) > SCAN:
+                found += [p for p, _ in group.values()]
+            else:
+                found += [p for p, _ in group.values() if aliases.alias(p, location) is not Alias.NO]
+        return found

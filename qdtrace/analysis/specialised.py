@@ -1,0 +1,63 @@
+"""What is left of a body once an index in it is a constant: choices by the index go, and private arrays at the index.
+
+    p: bool = le k 0:i32           k = 0:   a: f32 = mul 0.2:f32 c
+    t: f32 = select p 0.2:f32 0.3:f32
+    a: f32 = mul t c
+
+The row of a table that a traced index takes is a chain of selects (`trace/importer`); so is the place that it writes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from qdtrace.ir.memory import first_index
+from qdtrace.ir.program import Atom, Block, Literal, Var, is_local
+from qdtrace.ir.walk import walk_eqns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from qdtrace.ir.program import Eqn
+
+
+@dataclass(slots=True)
+class Specialised:
+    """A body when some of its variables are constants."""
+
+    constants: set[Atom]
+    size: int = 0
+    """Operations that its code has then."""
+    kept: set[Atom] = field(default_factory=set[Atom])
+    """Private arrays with an access at an index that is no constant."""
+
+    def visit(self, block: Block) -> None:
+        """Takes a block into account."""
+        self.size = sum([eqn.primitive.cost for eqn in walk_eqns(block) if eqn.blocks or not self._goes(eqn)])
+
+    def _goes(self, eqn: Eqn) -> bool:
+        """True where nothing is left to compute; notes results that are constants."""
+        name = eqn.primitive.name
+        known = [isinstance(a, Literal) or a in self.constants for a in eqn.invars]
+        if eqn.primitive.values is not None:
+            local = is_local(eqn.invars[0])
+            goes = local and name != "atomic" and all(known[first_index(eqn) :])
+            if local and not goes:
+                self.kept.add(eqn.invars[0])
+            return goes
+        if eqn.primitive.effects:
+            return False
+        if all(known):
+            self.constants.update(eqn.outvars)
+            return True
+        if name == "select" and known[0]:
+            return True
+        return name in ("and", "or") and eqn.outvars[0].dtype.bits == 1 and any(known)
+
+
+def specialised(block: Block, known: Iterable[Var]) -> Specialised:
+    """What is left of a block when these variables are constants."""
+    found = Specialised(set(known))
+    found.visit(block)
+    return found

@@ -1,0 +1,58 @@
+"""Value numbering of the heads of tasks: equal values of different tasks are one.
+
+Two equations are equal when primitive, parameters and operands are, and
+for loads also the version of the memory that is read, which every task that writes it raises.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING
+
+from qdtrace.ir.program import Atom, Eqn, Literal, Task, Var, is_global
+from qdtrace.ir.rebuild import Rebuilder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+
+def _is_numbered(eqn: Eqn) -> bool:
+    """Its value depends on operands and versions alone; private memory has no versions."""
+    return not eqn.blocks and (not eqn.primitive.effects or (bool(eqn.invars) and is_global(eqn.invars[0])))
+
+
+@dataclass(slots=True)
+class ValueNumbering:
+    """Gives equal head equations one set of variables, for the tasks of a program in order."""
+
+    _known: dict[tuple[object, ...], Eqn] = field(default_factory=dict[tuple[object, ...], Eqn])
+    _versions: dict[Var, int] = field(default_factory=dict[Var, int])
+    _counter: Iterator[int] = field(default_factory=count)
+
+    def shared(self, task: Task) -> tuple[tuple[Eqn, ...], dict[Var, Atom]]:
+        """The head in terms of the first equal equations, and what replaces the task's own variables."""
+        rebuilder = Rebuilder()
+        out: dict[Eqn, None] = {}
+        for eqn in task.head:
+            renamed = rebuilder.rebuild_eqn(eqn)
+            if len(eqn.outvars) == 1 and _is_numbered(eqn):
+                known = self._known.setdefault(self._key(renamed), renamed)
+                if known.outvars[0] is not eqn.outvars[0]:
+                    rebuilder.env[eqn.outvars[0]] = known.outvars[0]
+                renamed = known
+            out[renamed] = None
+        return tuple(out), rebuilder.env
+
+    def written(self, refs: Iterable[Var]) -> None:
+        """Takes note that a task changed these references."""
+        for ref in refs:
+            self._versions[ref] = next(self._counter) + 1
+
+    def _key(self, eqn: Eqn) -> tuple[object, ...]:
+        operands = [a.key if isinstance(a, Literal) else a for a in eqn.invars]
+        params = tuple(sorted((k, repr(v)) for k, v in eqn.params.items()))
+        version = None
+        if eqn.primitive.effects and isinstance(eqn.invars[0], Var):
+            version = self._versions.get(eqn.invars[0], 0)
+        return (eqn.primitive.name, params, version, *operands)

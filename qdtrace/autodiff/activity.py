@@ -1,0 +1,80 @@
+"""Which variables carry a derivative: those that depend on an active input and that a result depends on.
+
+Dependence is between floats only: what passes through an integer, a comparison or an operation without a derivative
+has none. Memory counts as one variable: a buffer is active when anything active is stored into any of it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from qdtrace.autodiff.partials import WITHOUT
+from qdtrace.ir.memory import values_of
+from qdtrace.ir.program import Literal, Var
+from qdtrace.ir.walk import walk_program
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from qdtrace.ir.program import Atom, Eqn, Program
+
+    Edge = tuple[Atom, Atom]
+
+
+def active_variables(program: Program, inputs: Iterable[Var], results: Iterable[Var] | None = None) -> frozenset[Var]:
+    """Floats and references that depend on `inputs`; with `results`, only those that these depend on."""
+    after: defaultdict[Var, list[Var]] = defaultdict(list)
+    before: defaultdict[Var, list[Var]] = defaultdict(list)
+    for eqn in walk_program(program):
+        for source, target in _edges(eqn):
+            if isinstance(source, Var) and isinstance(target, Var) and source.dtype.is_float and target.dtype.is_float:
+                after[source].append(target)
+                before[target].append(source)
+    varied = _reached(inputs, after)
+    return frozenset(varied if results is None else varied & _reached(results, before))
+
+
+def _reached(roots: Iterable[Var], edges: defaultdict[Var, list[Var]]) -> set[Var]:
+    found: set[Var] = {v for v in roots if v.dtype.is_float}
+    waiting = list(found)
+    while waiting:
+        for var in edges[waiting.pop()]:
+            if var not in found:
+                found.add(var)
+                waiting.append(var)
+    return found
+
+
+def _edges(eqn: Eqn) -> Iterator[Edge]:
+    """Pairs of what the equation reads and what takes its value from it."""
+    name = eqn.primitive.name
+    match name:
+        case "load":
+            yield eqn.invars[0], eqn.outvar
+        case "store" | "accum" | "atomic":
+            ref = eqn.invars[0]
+            for value in values_of(eqn):
+                yield value, ref
+            for out in eqn.outvars:
+                yield ref, out
+        case "for" | "while":
+            body = eqn.blocks[-1]
+            first = 3 if name == "for" else 0
+            params = body.params[1:] if name == "for" else body.params
+            for initial, param, result, out in zip(eqn.invars[first:], params, body.results, eqn.outvars, strict=True):
+                yield from ((initial, param), (result, param), (initial, out), (result, out))
+        case "if":
+            for block in eqn.blocks:
+                yield from zip(block.results, eqn.outvars, strict=True)
+        case "custom":
+            # The value itself has no derivative, but what has no rule to be had is found when it is asked for.
+            refused = isinstance(eqn.params["rule"], str) and eqn.params["rule"] != "stop_gradient"
+            for atom in eqn.invars if refused else eqn.invars[1:]:
+                yield atom, eqn.outvar
+        case _ if name not in WITHOUT:
+            for atom in eqn.invars:
+                if not isinstance(atom, Literal):
+                    yield atom, eqn.outvar
+        case _:
+            pass

@@ -1,0 +1,41 @@
+"""Derivative rules in place of derivatives: the equations of `custom` that one application of a rule has made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from qdtrace.errors import GradientError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from qdtrace.ir.custom import Rule
+    from qdtrace.ir.program import Eqn
+
+    Key = tuple[int, ...]
+
+
+def key_of(eqn: Eqn) -> Key:
+    """What the equations of one application of a rule have in common."""
+    return (id(eqn.params["rule"]), *map(id, eqn.invars[1:]))
+
+
+def groups(eqns: Iterable[Eqn]) -> dict[Key, list[Eqn]]:
+    """Equations of each application of a rule, in order."""
+    found: dict[Key, list[Eqn]] = {}
+    for eqn in eqns:
+        if eqn.primitive.name == "custom":
+            found.setdefault(key_of(eqn), []).append(eqn)
+    return found
+
+
+def rule_of(eqn: Eqn) -> Rule:
+    """The rule of an equation; refuses one that is known by its name alone."""
+    rule = eqn.params["rule"]
+    if isinstance(rule, str):
+        raise GradientError(
+            f"needs the derivative rule of `{rule}`, got its name from a graph's text",
+            loc=eqn.loc,
+            help="differentiate the traced function",
+        )
+    return rule

@@ -1,0 +1,118 @@
+"""Reverse mode: a program that computes adjoints of inputs from adjoints of results.
+
+The reverse of a program runs the tasks again whose memory is needed, then for each task from last to first one reverse
+task. That has the same range: each iteration runs its body again for the values (a *sweep*), then walks back over it.
+The adjoint of memory is memory of the same shape. A load adds to it, a store takes from it what it holds and leaves 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from qdtrace.autodiff.activity import active_variables
+from qdtrace.autodiff.adjoints import Adjoints, Backward
+from qdtrace.autodiff.every_state import EveryState
+from qdtrace.autodiff.loops import Loops
+from qdtrace.autodiff.slots import Slots
+from qdtrace.autodiff.sweep import Sweep
+from qdtrace.autodiff.thinning import Thinning
+from qdtrace.autodiff.trip_counts import most_trips
+from qdtrace.autodiff.versions import Versions, copy_task
+from qdtrace.autodiff.volatile import accesses
+from qdtrace.ir.builder import Builder
+from qdtrace.ir.program import Block, Program, Var, literal, ref_type
+from qdtrace.ir.walk import task_refs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from qdtrace.autodiff.loops import Storage
+    from qdtrace.ir.program import Eqn, Task
+    from qdtrace.ir.types import DType
+
+EVERY_STATE_UP_TO = 1 << 14
+"""Bytes of an iteration's stack of all states; larger ones thin."""
+KEPT, BETWEEN = 63, 32
+"""Slots of a stack that thins itself, and of the states run again."""
+
+
+def reverse(program: Program, inputs: Sequence[Var], results: Sequence[Var]) -> Program:
+    """The program of adjoints: one of each of `inputs`, which are parameters, in order.
+
+    Its parameters are those of the program, then the adjoints of `results`, in order. Raises GradientError where the
+    program has no reverse.
+    """
+    active = active_variables(program, inputs, results)
+    given = {v: Var(v.type, f"{v.hint}_bar") for v in results}
+    adjoints: dict[Var, Var] = dict(given)
+    buffers: list[Var] = []
+    initial = {}
+    for var in (*program.params, *program.buffers):
+        if (var in active or var in inputs) and var not in adjoints:
+            adjoints[var] = Var(var.type, f"{var.hint}_bar")
+            buffers.append(adjoints[var])
+            initial[adjoints[var]] = literal(0, var.dtype)
+    numbers = [k for k, task in enumerate(program.tasks) if any(v in active for v in task_refs(task))]
+    needed: list[tuple[int, Var]] = []
+    for k in numbers:
+        needed += [(k, ref) for ref in task_refs(program.tasks[k])]
+    versions = Versions(program, needed)
+    tasks = list(versions.tasks)
+    scratch: list[Var] = []
+    for k in reversed(numbers):
+        task = program.tasks[k]
+        found = accesses(task)
+        memory = {ref: versions.before[k, ref] for ref in task_refs(task)}
+        for ref in found.volatile:
+            copy = Var(ref.type, ref.hint)
+            scratch.append(copy)
+            initial[copy] = literal(0, ref.dtype)
+            tasks.append(copy_task(memory[ref], copy))
+            memory[ref] = copy
+        tasks.append(_reverse_task(task, active, memory, adjoints))
+    return replace(
+        program,
+        params=(*program.params, *(given[v] for v in results)),
+        buffers=(*versions.buffers, *buffers, *scratch),
+        tasks=tuple(tasks),
+        results=tuple(adjoints[v] for v in inputs),
+        initial={**versions.initial, **initial},
+        donated_from={},
+    )
+
+
+def _state_bytes(state: Sequence[DType], arrays: Sequence[Var]) -> int:
+    return sum(d.itemsize for d in state) + sum(ref_type(a).nbytes for a in arrays)
+
+
+def _reverse_task(task: Task, active: frozenset[Var], memory: Mapping[Var, Var], adjoints: Mapping[Var, Var]) -> Task:
+    builder = Builder()
+    found = accesses(task)
+    sweep = Sweep(builder, memory, found)
+    sweep.tape.measure(task)
+    backward = Backward(sweep, active, {v: a for v, a in adjoints.items() if v in active})
+
+    def storage(eqn: Eqn, state: Sequence[DType], arrays: Sequence[Var]) -> Storage:
+        trips = most_trips(eqn)
+        slots = lambda capacity: Slots(sweep.private, state, arrays, capacity)  # noqa: E731 - one for each stack
+        if trips is not None and trips * _state_bytes(state, arrays) <= EVERY_STATE_UP_TO:
+            return EveryState(slots(max(trips, 1)))
+        return Thinning(slots, sweep.private, KEPT, BETWEEN)
+
+    Loops(sweep, backward, storage)
+    env = {}
+    with builder.block() as head:
+        sweep.plain(task.head, env, live=True)
+    index = task.index and Var(task.index.type, task.index.hint)
+    if task.index is not None and index is not None:
+        env[task.index] = index
+    with builder.block() as body:
+        sweep.recorded(task.body.eqns, env, live=True)
+        walked = Adjoints()
+        backward.walk((*task.head, *task.body.eqns), env, walked)
+    start, stop = sweep.atoms(env, (task.start, task.stop))
+    whole = Block((), (*sweep.hoisted, *body.eqns))
+    return replace(
+        task, index=index, start=start, stop=stop, head=tuple(head.eqns), body=whole, name=f"{task.name}_reverse"
+    )

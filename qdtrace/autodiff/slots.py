@@ -1,0 +1,77 @@
+"""Numbered places in private memory that keep the state of a loop: its carried values and its private arrays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from qdtrace.ir.builder import scalar_var
+from qdtrace.ir.program import Var, literal, ref_type
+from qdtrace.ir.types import DType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from qdtrace.ir.builder import Builder
+    from qdtrace.ir.program import Atom
+
+_UNROLLED = 4
+
+
+def each_index(builder: Builder, shape: Sequence[int], visit: Callable[[list[Atom]], None]) -> None:
+    """Calls `visit` with every index of an array: in loops, or one by one when there are few."""
+
+    def along(axes: Sequence[int], index: list[Atom]) -> None:
+        if not axes:
+            visit(index)
+            return
+        if axes[0] <= _UNROLLED:
+            for k in range(axes[0]):
+                along(axes[1:], [*index, literal(k, DType.i32)])
+            return
+        at = scalar_var(DType.i32, "at")
+        with builder.block((at,)) as body:
+            along(axes[1:], [*index, at])
+        bounds = [literal(k, DType.i32) for k in (0, axes[0], 1)]
+        builder.emit("for", *bounds, blocks=(body.close(),))
+
+    along(shape, [])
+
+
+def copy_array(
+    builder: Builder, source: Var, target: Var, first: Sequence[Atom] = (), into: Sequence[Atom] = ()
+) -> None:
+    """Copies an array; `first` and `into` are leading indices of the source and of the target."""
+    shape = ref_type(source).shape[len(first) :]
+    each_index(builder, shape, lambda at: builder.store(target, builder.load(source, *first, *at), *into, *at))
+
+
+class Slots:
+    """`capacity` places for a state."""
+
+    def __init__(
+        self,
+        make: Callable[[DType, tuple[int, ...]], Var],
+        values: Sequence[DType],
+        arrays: Sequence[Var],
+        capacity: int,
+    ) -> None:
+        """`make` gives memory that lives as long as the iteration."""
+        self.values = [make(dtype, (capacity,)) for dtype in values]
+        self.arrays = list(arrays)
+        self.copies = [make(a.dtype, (capacity, *ref_type(a).shape)) for a in arrays]
+
+    def save(self, builder: Builder, slot: Atom, values: Sequence[Atom]) -> None:
+        """Keeps carried values and what is in the arrays now."""
+        for ref, value in zip(self.values, values, strict=True):
+            builder.store(ref, value, slot)
+        for array, copy in zip(self.arrays, self.copies, strict=True):
+            copy_array(builder, array, copy, into=[slot])
+
+    def load(self, builder: Builder, slot: Atom) -> list[Atom]:
+        """Carried values that were kept."""
+        return [builder.load(ref, slot) for ref in self.values]
+
+    def restore(self, builder: Builder, slot: Atom) -> None:
+        """Puts back what was in the arrays."""
+        for array, copy in zip(self.arrays, self.copies, strict=True):
+            copy_array(builder, copy, array, first=[slot])

@@ -1,0 +1,177 @@
+"""Runs the body of a task anew in its reverse: values for the backward walk, without what the task gives to others.
+
+`plain` emits equations as they are. `recorded` also leaves every value in scope and lets loops keep their states, so
+that a backward walk over the same equations can follow: a branch gives all that it computed, a loop what it kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from qdtrace.autodiff.slots import each_index
+from qdtrace.autodiff.tape import TAPE, Tape
+from qdtrace.errors import GradientError
+from qdtrace.ir.builder import Builder, scalar_var
+from qdtrace.ir.memory import WRITERS
+from qdtrace.ir.program import Block, Eqn, Literal, Var, is_global, literal
+from qdtrace.ir.types import DType, ScalarType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from qdtrace.autodiff.volatile import Accesses
+    from qdtrace.ir.program import Atom
+
+    Env = dict[Any, Atom]
+    """What stands for the variables of the task here; and for keys of loops and of the tape."""
+
+
+class Sweep:
+    """Emission of one task's equations into its reverse."""
+
+    def __init__(self, builder: Builder, memory: Mapping[Var, Var], accesses: Accesses) -> None:
+        """`memory` has the reference to use in place of each global one."""
+        self.builder = builder
+        self.memory = memory
+        self.accesses = accesses
+        self.hoisted: list[Eqn] = []
+        """Private memory of the iteration, made at its begin."""
+        self.tape = Tape(accesses.taped, self.private)
+        self.loop: Callable[[Eqn, Env, bool], None]
+        """Emits a loop that keeps its states."""
+
+    # Names.
+
+    def atom(self, env: Env, atom: Atom) -> Atom:
+        """What stands for an atom here."""
+        return atom if isinstance(atom, Literal) else env.get(atom, atom)
+
+    def atoms(self, env: Env, atoms: Iterable[Atom]) -> list[Atom]:
+        """What stands for atoms here."""
+        return [self.atom(env, a) for a in atoms]
+
+    def private(self, dtype: DType, shape: tuple[int, ...], hint: str = "", *, is_copied: bool = False) -> Var:
+        """Private memory that the whole iteration has; zero at its begin when all of it may be copied early."""
+        with self.builder.block() as block:
+            ref = self.builder.cell(dtype, shape, hint)
+            if is_copied:
+                each_index(self.builder, shape, lambda at: self.builder.store(ref, literal(0, dtype), *at))
+        self.hoisted += block.eqns
+        return ref
+
+    # Equations.
+
+    def plain(self, eqns: Sequence[Eqn], env: Env, live: bool) -> None:
+        """Emits equations; `live` for the first time that they run in this task."""
+        for eqn in eqns:
+            self._emit(eqn, env, live)
+
+    def recorded(self, eqns: Sequence[Eqn], env: Env, live: bool) -> None:
+        """Emits equations so that a backward walk over them can follow."""
+        for eqn in eqns:
+            name = eqn.primitive.name
+            if name == "if":
+                self.builder.loc = eqn.loc
+                self._recorded_if(eqn, env, live)
+            elif name in ("for", "while"):
+                self.builder.loc = eqn.loc
+                self.loop(eqn, env, live)
+            else:
+                self._emit(eqn, env, live)
+
+    def _emit(self, eqn: Eqn, env: Env, live: bool) -> None:
+        self.builder.loc = eqn.loc
+        name = eqn.primitive.name
+        if eqn.blocks:
+            self._structured(eqn, env, live)
+        elif name == "cell":
+            if eqn.outvar not in env:
+                dtype, shape = eqn.params["dtype"], tuple(eqn.params["shape"])
+                env[eqn.outvar] = self.private(dtype, shape, eqn.outvar.hint, is_copied=True)
+        elif name == "atomic":
+            raise GradientError(
+                f"needs accumulations without their old value, got `atomic` {eqn.params['op']} to be differentiated",
+                loc=eqn.loc,
+                help="split it: one qd.range that takes numbers (a function of its own), one that computes",
+            )
+        elif eqn in self.tape.loads:
+            self.tape.load(self.builder, eqn, env, live, lambda: self._copy(eqn, env))
+        elif name in WRITERS and is_global(eqn.invars[0]):
+            if live and eqn.invars[0] in self.accesses.volatile:
+                self._copy(eqn, env)
+        elif name == "check" and not live:
+            pass
+        elif name == "bound" and not live:
+            env[eqn.outvar] = self.atom(env, eqn.invars[0])
+        else:
+            self._copy(eqn, env)
+
+    def _copy(self, eqn: Eqn, env: Env) -> None:
+        invars = [self.memory.get(a, a) if isinstance(a, Var) else a for a in self.atoms(env, eqn.invars)]
+        outs = tuple(Var(v.type, v.hint) for v in eqn.outvars)
+        self.builder.current.eqns.append(Eqn(eqn.primitive, tuple(invars), outs, eqn.params, (), eqn.loc))
+        env.update(zip(eqn.outvars, outs, strict=True))
+
+    # Control flow.
+
+    def carried(self, eqn: Eqn, env: Env) -> tuple[list[Any], list[Atom]]:
+        """What a loop carries on top of its own: the number of values on the tape. Keys and initial values."""
+        if self.tape.is_used_in(eqn):
+            return [TAPE], [self.tape.count(env)]
+        return [], []
+
+    def _structured(self, eqn: Eqn, env: Env, live: bool) -> None:
+        keys, initial = self.carried(eqn, env)
+        outs = [*(Var(v.type, v.hint) for v in eqn.outvars), *(Var(ScalarType(a.dtype)) for a in initial)]
+        if eqn.primitive.name == "if":
+            blocks = [self.block(b, env, live, (), keys) for b in eqn.blocks]
+            invars = self.atoms(env, eqn.invars)
+        else:
+            *tests, body = eqn.blocks
+            blocks = [*(self.block(b, env, live, keys, ()) for b in tests), self.block(body, env, live, keys, keys)]
+            invars = [*self.atoms(env, eqn.invars), *initial]
+        self.builder.current.eqns.append(replace(eqn, invars=tuple(invars), outvars=tuple(outs), blocks=tuple(blocks)))
+        env.update(zip((*eqn.outvars, *keys), outs, strict=True))
+
+    def block(self, block: Block, env: Env, live: bool, taken: Sequence[Any], given: Sequence[Any]) -> Block:
+        """A plain copy of a block that takes values of more keys as parameters and gives those of more keys."""
+        inner = dict(env)
+        params = [Var(p.type, p.hint) for p in block.params]
+        more = [scalar_var(env[key].dtype if key in env else DType.i32) for key in taken]
+        inner.update(zip((*block.params, *taken), (*params, *more), strict=True))
+        with self.builder.block((*params, *more)) as opened:
+            self.plain(block.eqns, inner, live)
+            return opened.close([*self.atoms(inner, block.results), *(self._key(inner, k) for k in given)])
+
+    def _key(self, env: Env, key: Any) -> Atom:
+        return self.tape.count(env) if key is TAPE else env[key]
+
+    def _recorded_if(self, eqn: Eqn, env: Env, live: bool) -> None:
+        keys, _ = self.carried(eqn, env)
+        opened: list[Any] = []
+        inner: list[Env] = []
+        for block in eqn.blocks:
+            values = dict(env)
+            with self.builder.block() as branch:
+                self.recorded(block.eqns, values, live)
+            opened.append(branch)
+            inner.append(values)
+        # Every scalar that one of the branches computed; the other gives 0.
+        escaped = [
+            {k: a for k, a in values.items() if k not in env and k is not TAPE and isinstance(a.type, ScalarType)}
+            for values in inner
+        ]
+        names = [k for values in escaped for k in values if k not in keys]
+        dtypes = [a.dtype for values in escaped for k, a in values.items() if k not in keys]
+        blocks: list[Block] = []
+        for block, branch, values in zip(eqn.blocks, opened, inner, strict=True):
+            own = set(values)
+            rest = [values[k] if k in own else literal(0, d) for k, d in zip(names, dtypes, strict=True)]
+            results = [*self.atoms(values, block.results), *(self._key(values, k) for k in keys), *rest]
+            blocks.append(branch.close(results))
+        outs = self.builder.emit("if", *self.atoms(env, eqn.invars), blocks=blocks)
+        env.update(zip((*eqn.outvars, *keys, *names), outs, strict=True))
+        # private memory that a branch made has the whole iteration to live
+        for values in inner:
+            env.update({k: a for k, a in values.items() if not isinstance(a.type, ScalarType)})

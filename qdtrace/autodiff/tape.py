@@ -1,0 +1,79 @@
+"""A tape of loaded values: what loads of volatile memory in loops found when they ran, in order.
+
+The number of values on the tape is carried by every loop and branch around such a load, so it is part of their state:
+where a loop is run anew from a state, its loads find their values from that number on.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from qdtrace.autodiff.trip_counts import most_trips
+from qdtrace.errors import GradientError
+from qdtrace.ir.program import Eqn, literal
+from qdtrace.ir.types import DType
+from qdtrace.ir.walk import walk_eqns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from qdtrace.ir.builder import Builder
+    from qdtrace.ir.program import Atom, Task, Var
+
+    Env = dict[Any, Atom]
+
+TAPE = "number of values on the tape"
+"""Key of an environment."""
+
+
+class Tape:
+    """The tape of one task."""
+
+    def __init__(self, loads: set[Eqn], private: Callable[[DType, tuple[int, ...], str], Var]) -> None:
+        self.loads = loads
+        self._private = private
+        self._capacity = 0
+        self._memory: dict[DType, Var] = {}
+
+    def measure(self, task: Task) -> None:
+        """Finds how many values there can be; raises GradientError when that is not known."""
+
+        def block(eqns: tuple[Eqn, ...], around: list[Eqn]) -> None:
+            for eqn in eqns:
+                if eqn in self.loads:
+                    trips = [most_trips(loop) for loop in around]
+                    if None in trips:
+                        raise GradientError(
+                            "needs loops with a constant number of iterations around a load of memory that the same "
+                            "iteration changes in them, got a number known only at run time",
+                            loc=eqn.loc,
+                            help="keep the values in a private array (qd.local), or load them in front of the loop",
+                        )
+                    self._capacity += prod(t for t in trips if t is not None)
+                inner = [*around, eqn] if eqn.primitive.name in ("for", "while") else around
+                for b in eqn.blocks:
+                    block(b.eqns, inner)
+
+        if self.loads:
+            block(task.body.eqns, [])
+
+    def count(self, env: Env) -> Atom:
+        """The number of values on the tape."""
+        return env.get(TAPE, literal(0, DType.i32))
+
+    def is_used_in(self, eqn: Eqn) -> bool:
+        """True when a load inside puts values on the tape."""
+        return bool(self.loads) and any(e in self.loads for b in eqn.blocks for e in walk_eqns(b))
+
+    def load(self, builder: Builder, eqn: Eqn, env: Env, live: bool, load: Callable[[], None]) -> None:
+        """The value of a load: loaded and put on the tape when it runs for the first time, else from there."""
+        dtype, at = eqn.outvar.dtype, self.count(env)
+        if dtype not in self._memory:
+            self._memory[dtype] = self._private(dtype, (self._capacity,), "tape")
+        if live:
+            load()
+            builder.store(self._memory[dtype], env[eqn.outvar], at)
+        else:
+            env[eqn.outvar] = builder.load(self._memory[dtype], at)
+        env[TAPE] = builder("add", at, literal(1, DType.i32))

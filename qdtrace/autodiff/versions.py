@@ -1,0 +1,83 @@
+"""Contents of memory between tasks: which tasks run again so that reverse tasks find what their task had found.
+
+A task that writes a reference makes a new version of it. A version that a reverse task reads keeps memory of its own:
+the next writer gets a copy. A version nobody reads any more gives its memory to the next one, so a chain of updates in
+place stays in place. Parameters are never written.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from qdtrace.ir.builder import Builder, scalar_var, unravel
+from qdtrace.ir.memory import WRITERS
+from qdtrace.ir.program import Program, Task, Var, is_global, literal, ref_type
+from qdtrace.ir.rebuild import Rebuilder
+from qdtrace.ir.types import DType
+from qdtrace.ir.walk import walk_task
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+class Versions:
+    """The tasks that make the versions of a program's memory, and where they are."""
+
+    def __init__(self, program: Program, needed: Iterable[tuple[int, Var]]) -> None:
+        """`needed` has pairs of a task's number and a reference whose content before that task is needed later."""
+        self.tasks: list[Task] = []
+        self.buffers: list[Var] = []
+        self.initial = {}
+        self.before: dict[tuple[int, Var], Var] = {}
+        """For a task's number and a reference: where the content before that task is."""
+        wanted = set(needed)
+        current: dict[Var, Var] = {v: v for v in program.params}
+        held: set[Var] = set(program.params)
+        for var in program.buffers:
+            current[var] = self._buffer(var)
+            start = program.initial.get(var)
+            # zeros where nothing was stored: copies read every element
+            self.initial[current[var]] = literal(0, var.dtype) if start is None else start
+        for number, task in enumerate(program.tasks):
+            written = written_by(task)
+            for ref in current:
+                self.before[number, ref] = current[ref]
+            held |= {current[ref] for k, ref in wanted if k == number}
+            for ref in written:
+                if current[ref] in held:
+                    new = self._buffer(ref)
+                    self.initial[new] = literal(0, ref.dtype)
+                    self.tasks.append(copy_task(current[ref], new))
+                    current[ref] = new
+            self.tasks.append(with_memory(task, current))
+
+    def _buffer(self, like: Var) -> Var:
+        var = Var(like.type, like.hint)
+        self.buffers.append(var)
+        return var
+
+
+def written_by(task: Task) -> dict[Var, None]:
+    """Global references that a task writes, in order."""
+    return {
+        e.invars[0]: None  # type: ignore[misc]
+        for e in walk_task(task)
+        if e.primitive.name in WRITERS and is_global(e.invars[0])
+    }
+
+
+def copy_task(source: Var, target: Var) -> Task:
+    """A task that copies all elements."""
+    shape = ref_type(source).shape
+    builder, index = Builder(), scalar_var(DType.i32, "i")
+    with builder.block() as body:
+        at = unravel(builder, index, shape)
+        builder.store(target, builder.load(source, *at), *at)
+    stop = literal(ref_type(source).size, DType.i32)
+    return Task("range_for", index, literal(0, DType.i32), stop, body.close(), name=f"copy_{source.hint}")
+
+
+def with_memory(task: Task, memory: Mapping[Var, Var]) -> Task:
+    """The task on other references."""
+
+    return Rebuilder(dict(memory)).rebuild_task(task)

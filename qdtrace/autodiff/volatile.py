@@ -1,0 +1,82 @@
+"""Memory that an iteration of a task changes and reads again, so that its loads cannot simply be made once more.
+
+The reverse of a task runs parts of it anew. Loads of memory that the task only reads, or that it writes after the last
+load, give the same values again. Other global memory of the iteration is *volatile*: the reverse task writes a copy of
+it, and loads in loops put what they found on a tape. Private arrays that a loop changes belong to the loop's state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from qdtrace.ir.memory import MEMORY, READERS, WRITERS
+from qdtrace.ir.program import Eqn, Var, is_global, is_local
+from qdtrace.ir.walk import walk_eqns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from qdtrace.ir.program import Block, Task
+
+
+@dataclass
+class Accesses:
+    """Where one task touches memory, by the number of an equation in program order."""
+
+    volatile: set[Var] = field(default_factory=set)
+    """Global references with a load that an earlier write of the same iteration may have changed."""
+    taped: set[Eqn] = field(default_factory=set)
+    """Loads of those in loops."""
+    last_store: dict[Var, int] = field(default_factory=dict)
+    """For private memory, the number of the last equation that writes it."""
+    number: dict[Eqn, int] = field(default_factory=dict)
+    """Of loops: the number of the last equation inside."""
+
+
+def accesses(task: Task) -> Accesses:
+    """What the body of a task does to memory."""
+    found = Accesses()
+    written: set[Var] = set()
+    in_loop: list[Eqn] = []
+    count = 0
+
+    def block(eqns: Iterable[Eqn], looped: bool) -> None:
+        nonlocal count
+        for eqn in eqns:
+            count += 1
+            name = eqn.primitive.name
+            if name in MEMORY:
+                ref = eqn.invars[0]
+                assert isinstance(ref, Var)
+                if name in READERS and name != "accum" and is_global(ref):
+                    if ref in written:
+                        found.volatile.add(ref)
+                    if looped and name == "load":
+                        in_loop.append(eqn)
+                if name in WRITERS:
+                    written.add(ref)
+                    if is_local(ref):
+                        found.last_store[ref] = count
+            is_loop = name in ("for", "while")
+            if is_loop:
+                # what an iteration writes the next one reads
+                written.update(written_in(eqn.blocks))
+            for inner in eqn.blocks:
+                block(inner.eqns, looped or is_loop)
+            if is_loop:
+                found.number[eqn] = count
+
+    block(task.body.eqns, False)
+    found.taped = {e for e in in_loop if e.invars[0] in found.volatile}
+    return found
+
+
+def written_in(blocks: Iterable[Block]) -> set[Var]:
+    """References that equations in the blocks write."""
+    return {e.invars[0] for b in blocks for e in walk_eqns(b) if e.primitive.name in WRITERS}  # type: ignore[misc]
+
+
+def loaded_in(blocks: Iterable[Block]) -> dict[Var, None]:
+    """References that equations in the blocks load, in order."""
+    return {e.invars[0]: None for b in blocks for e in walk_eqns(b) if e.primitive.name == "load"}  # type: ignore[misc]

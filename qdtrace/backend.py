@@ -1,0 +1,88 @@
+"""What compiles programs for a kind of machine, and how one is found."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, distribution, entry_points
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from qdtrace.errors import BackendError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from qdtrace.analysis.machine import Machine
+    from qdtrace.config import Options
+    from qdtrace.ir.program import Program, Task
+
+_GROUP = "qdtrace.backends"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReport:
+    """What a backend says of the code of a task."""
+
+    codegen: str
+    """What makes it, for instance `llvm`."""
+    reason: str
+    """Why that, and how it is vectorised."""
+    cost: int
+    """Estimated operations of one iteration."""
+
+
+class Compiled(Protocol):
+    """A program that JAX can call."""
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Memory of a call besides operands and results."""
+        ...
+
+    def call(self, *operands: Any) -> tuple[Any, ...]:
+        """Contents of the program's results for contents of its parameters: arrays or tracers, in order."""
+        ...
+
+
+class Backend(Protocol):
+    """What `qdtrace` asks of the compiler for one platform of JAX."""
+
+    dialects: tuple[str, ...]
+    """Languages in which it can show a task, from the most to the least abstract."""
+
+    @property
+    def machine(self) -> Machine:
+        """The machine that graphs are optimised for."""
+        ...
+
+    def compile(self, program: Program, options: Options) -> Compiled:
+        """Compiles and registers a program of the final stage."""
+        ...
+
+    def describe(self, task: Task, options: Options) -> TaskReport:
+        """How a task is compiled, and what it costs."""
+        ...
+
+    def text(self, task: Task, options: Options, dialect: str) -> str:
+        """The code of a task in one of the dialects."""
+        ...
+
+    def info(self, options: Options) -> Mapping[str, str]:
+        """Machine, cache and versions, in words."""
+        ...
+
+
+@functools.cache
+def backend(name: str) -> Backend:
+    """The backend registered under that name in the entry-point group `qdtrace.backends`, our own before others."""
+    try:
+        own = distribution("qdtrace").entry_points.select(group=_GROUP, name=name)
+    except PackageNotFoundError:
+        own = ()
+    for entry in own:  # first, because a look at every installed package takes much longer
+        return cast("Backend", entry.load()())
+    found = {e.name: e for e in entry_points(group=_GROUP)}
+    if name not in found:
+        have = ", ".join(sorted(found)) or "none; is the package installed?"
+        raise BackendError(f"needs a backend for {name!r}, found {have}", help="run on the CPU: JAX_PLATFORMS=cpu")
+    return cast("Backend", found[name].load()())

@@ -1,0 +1,206 @@
+"""A program that runs many times at once: a batch axis becomes the slower half of every task's index.
+
+    range_for i in a:b        becomes    range_for f in 0 : size * n      n = b - a, batch = f / n, i = a + f % n
+    serial                    becomes    range_for batch in 0 : size
+
+References that differ from one element of the batch to the next have a leading axis; those that all share stay as they
+are and are never copied. A task that touches no batched reference runs once. Each element runs its own loops for as
+long as it needs. Where the bounds of a task differ from element to element its range is the widest, and an iteration
+that its element does not have does nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from qdtrace.ir.builder import Builder, scalar_var, unravel
+from qdtrace.ir.memory import MEMORY, WRITERS
+from qdtrace.ir.program import Block, Literal, Program, Task, Var, is_global, literal, ref_type
+from qdtrace.ir.rebuild import Copier
+from qdtrace.ir.types import DType, RefType
+from qdtrace.ir.walk import free_vars, task_refs, used_vars, walk_eqns, walk_task
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from qdtrace.ir.program import Atom, Eqn
+
+I32, I64 = DType.i32, DType.i64
+
+
+def batch(program: Program, mask: Sequence[bool], size: int) -> Program:
+    """The program for `size` calls at once. Parameters in the mask have a leading axis, as have all results."""
+    batched = {v for v, given in zip(program.params, mask, strict=True) if given} | set(program.results)
+    grown = True
+    while grown:
+        before = len(batched)
+        for task in program.tasks:
+            if any(ref in batched for ref in task_refs(task)):
+                batched |= _written(task)
+        grown = len(batched) > before
+    new = {v: _with_axis(v, size) for v in (*program.params, *program.buffers) if v in batched}
+    # A parameter without the axis that is written, or that is a result: each element of the batch has a copy.
+    copied = [v for v, given in zip(program.params, mask, strict=True) if v in batched and not given]
+    kept = {v: Var(v.type, v.hint) for v in copied}
+    params = tuple(kept.get(v) or new.get(v, v) for v in program.params)
+    tasks: list[Task] = [_copies(kept[v], new[v], size) for v in copied]
+    extra: list[Var] = []
+    initial = {new.get(v, v): value for v, value in program.initial.items()}
+    for task in program.tasks:
+        if not any(ref in batched for ref in task_refs(task)):
+            tasks.append(task)
+            continue
+        made, buffers = _task(task, new, size)
+        tasks += made
+        extra += buffers
+        initial |= buffers
+    return replace(
+        program,
+        params=params,
+        buffers=(*(new.get(v, v) for v in program.buffers), *(new[v] for v in copied), *extra),
+        tasks=tuple(tasks),
+        results=tuple(new[v] for v in program.results),
+        initial=initial,
+        donated_from={new[r]: new[p] for r, p in program.donated_from.items() if p in new and p not in kept},
+    )
+
+
+def _with_axis(var: Var, size: int) -> Var:
+    return Var(RefType(var.dtype, (size, *ref_type(var).shape)), var.hint)
+
+
+def _written(task: Task) -> set[Var]:
+    return {e.invars[0] for e in walk_task(task) if e.primitive.name in WRITERS and is_global(e.invars[0])}  # type: ignore[misc]
+
+
+class Batcher(Copier):
+    """Copies equations with the batch index in front of the indices of batched references."""
+
+    def __init__(self, new: Mapping[Var, Var], at: Atom) -> None:
+        super().__init__()
+        self.new = new
+        self.at = at
+
+    def copy(self, eqns: Sequence[Eqn]) -> None:
+        """Appends copies."""
+        for eqn in eqns:
+            self.visit(eqn)
+
+    def visit(self, eqn: Eqn) -> None:
+        """Appends a copy."""
+        super().visit(eqn)
+        if eqn.primitive.name in MEMORY and eqn.invars[0] in self.new:
+            copy = self.current.eqns.pop()
+            first = 1 + len(eqn.invars) - 1 - ref_type(eqn.invars[0]).ndim
+            invars = (self.new[eqn.invars[0]], *copy.invars[1:first], self.at, *copy.invars[first:])  # type: ignore[index]
+            self.append(replace(copy, invars=invars))
+
+
+def _count(size: int, extent: Atom, builder: Builder) -> Atom:
+    if isinstance(extent, Literal):
+        return literal(size * max(int(extent.value), 0), extent.dtype)
+    return builder("mul", builder("max", extent, literal(0, extent.dtype)), literal(size, extent.dtype))
+
+
+def _task(task: Task, new: Mapping[Var, Var], size: int) -> tuple[list[Task], dict[Var, Literal]]:
+    if task.index is None:
+        return [_serial(task, new, size)], {}
+    moved = any(e.invars[0] in new for e in walk_eqns(Block((), task.head)) if e.primitive.name in MEMORY)
+    constant = isinstance(task.start, Literal) and isinstance(task.stop, Literal)
+    varies = moved and not constant
+    length = int(task.stop.value) - int(task.start.value) if constant else 0  # type: ignore[union-attr]
+    dtype = task.index.dtype if constant and size * length < 2**31 else I64
+    before: list[Task] = []
+    buffers: dict[Var, Literal] = {}
+    ends: list[Var] = []
+    head, extent = Builder(), literal(length, dtype)
+    builder = Batcher(new, extent)
+    if varies:
+        widest = Var(RefType(I64, ()), "widest")
+        ends = [Var(RefType(task.index.dtype, (size,)), name) for name in ("starts", "stops")]
+        buffers = {widest: literal(0, I64), **dict.fromkeys(ends, literal(0, task.index.dtype))}
+        before.append(_bounds(task, new, size, ends, widest))
+        extent = head.load(widest)
+    elif not moved:
+        head.current.eqns += builder.rebuild_eqns(task.head)
+        if not constant:
+            extent = _difference(head, *builder.atoms((task.start, task.stop)))
+    total = _count(size, extent, head)
+    flat = scalar_var(dtype, "f")
+    with builder.block() as body:
+        safe = extent if constant else builder("max", extent, literal(1, dtype))
+        builder.at, offset = builder("div", flat, safe), builder("rem", flat, safe)
+        if moved:
+            # what the bounds alone need may be memory that the task writes
+            builder.copy(_needed(task.head, task.body))
+        first, last = builder.atoms((task.start, task.stop))
+        if ends:
+            first, last = (builder.load(ref, builder.at) for ref in ends)
+        builder.env[task.index] = builder("add", first, builder.convert(offset, task.index.dtype))
+        if ends:
+            with builder.block() as then:
+                builder.copy(task.body.eqns)
+            runs = builder("lt", offset, _difference(builder, first, last))
+            builder.emit("if", runs, blocks=(then.close(), Block()))
+        else:
+            builder.copy(task.body.eqns)
+    made = replace(
+        task,
+        index=flat,
+        start=literal(0, dtype),
+        stop=total,
+        head=tuple(head.current.eqns),
+        body=Block((), tuple(body.eqns)),
+    )
+    return [*before, made], buffers
+
+
+def _difference(builder: Builder, first: Atom, last: Atom) -> Atom:
+    return builder("sub", builder.convert(last, I64), builder.convert(first, I64))
+
+
+def _needed(head: Sequence[Eqn], body: Block) -> list[Eqn]:
+    """Equations of a head that a body needs."""
+    wanted = set(free_vars(body))
+    found: list[Eqn] = []
+    for eqn in reversed(head):
+        if any(v in wanted for v in eqn.outvars):
+            found.append(eqn)
+            wanted.update(used_vars(eqn))
+    return found[::-1]
+
+
+def _bounds(task: Task, new: Mapping[Var, Var], size: int, ends: Sequence[Var], widest: Var) -> Task:
+    """Finds the range of each element, and the longest."""
+    at = scalar_var(I32, "batch")
+    builder = Batcher(new, at)
+    with builder.block() as body:
+        builder.copy(task.head)
+        first, last = builder.atoms((task.start, task.stop))
+        for ref, value in zip(ends, (first, last), strict=True):
+            builder.store(ref, value, at)
+        builder.accum(widest, _difference(builder, first, last), op="max")
+    name = f"{task.name}_bounds"
+    return Task("range_for", at, literal(0, I32), literal(size, I32), body.close(), (), name, task.loc)
+
+
+def _serial(task: Task, new: Mapping[Var, Var], size: int) -> Task:
+    at = scalar_var(I32, "batch")
+    builder = Batcher(new, at)
+    with builder.block() as body:
+        builder.copy((*task.head, *task.body.eqns))
+    zero, stop = literal(0, I32), literal(size, I32)
+    return replace(task, kind="range_for", index=at, start=zero, stop=stop, head=(), body=Block((), tuple(body.eqns)))
+
+
+def _copies(source: Var, target: Var, size: int) -> Task:
+    """Copies what all elements share into the part of each."""
+    shape = ref_type(target).shape
+    count = ref_type(target).size
+    dtype = I32 if count < 2**31 else I64
+    builder, flat = Builder(), scalar_var(dtype, "f")
+    with builder.block() as body:
+        at = unravel(builder, flat, shape)
+        builder.store(target, builder.load(source, *at[1:]), *at)
+    return Task("range_for", flat, literal(0, dtype), literal(count, dtype), body.close(), (), "copy")

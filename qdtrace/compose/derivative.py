@@ -1,0 +1,257 @@
+"""The JAX primitive of derivatives of a program: directional ones, and adjoints, of any order.
+
+    D(x, v1 .. vk)       the k-th derivative of the program at x along k directions: tangents of results
+    R(x, c, v1 .. vk)    the k-th derivative along directions of adjoints of the inputs, for adjoints c of the results
+
+Derivatives are symmetric in their directions, so these two are closed under all that JAX asks for: a directional
+derivative of either has one more direction, `D` transposed in a direction is `R`, and `R` transposed is `D` or `R`. The
+graph needs forward mode of any program and reverse mode of the program itself, no more.
+
+A derived program is made when the primitive is lowered, never while JAX traces.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import jax
+from jax.interpreters import ad, batching, mlir
+
+from qdtrace.compose.call import call, call_p, leading
+from qdtrace.compose.staged_program import StagedProgram
+from qdtrace.errors import GradientError
+from qdtrace.ir.program import ref_type
+from qdtrace.trace import compat
+from qdtrace.trace.compat import Primitive
+from qdtrace.trace.importer.derivative_rules import LostRule
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from jax.core import ShapedArray
+
+    from qdtrace.ir.program import Program, Var
+
+    Mask = tuple[bool, ...]
+    Levels = tuple[tuple[int, tuple[Mask, ...]], ...]
+
+
+@dataclass(frozen=True)
+class Derivative:
+    """Which derivative of a program: what the operands and results of the primitive are.
+
+    Operands are those of the program, then for an adjoint one of each result in `out`, then for each direction one of
+    each parameter in its mask.
+    """
+
+    base: StagedProgram
+    directions: tuple[Mask, ...]
+    """For each direction: the parameters that have a part in it."""
+    out: Mask
+    """Results whose tangents are given, or whose adjoints are taken."""
+    wrt: Mask | None = None
+    """Parameters whose adjoints are given; None for a directional derivative."""
+    levels: tuple[tuple[int, tuple[Mask, ...]], ...] = ()
+    """Batches, the innermost first: the size, and for each group of operands which of them have its axis. The axis of
+    the outermost stands first. Every result has all axes."""
+
+    @property
+    def program(self) -> Program:
+        """The program that is differentiated."""
+        return self.base.program
+
+    def groups(self) -> list[int]:
+        """Numbers of operands: of the program, of adjoints (none for a directional derivative), of each direction."""
+        adjoints = 0 if self.wrt is None else sum(self.out)
+        return [len(self.program.params), adjoints, *map(sum, self.directions)]
+
+    def split(self, operands: Sequence[Any]) -> list[list[Any]]:
+        """Operands by group."""
+        left = iter(operands)
+        return [[next(left) for _ in range(n)] for n in self.groups()]
+
+    def results(self) -> Iterator[Var]:
+        """References whose types the results have."""
+        if self.wrt is None:
+            return _chosen(self.program.results, self.out)
+        return _chosen(self.program.params, self.wrt)
+
+    def sizes(self) -> tuple[int, ...]:
+        """Extents of the batches, as they stand in shapes of results."""
+        return tuple(size for size, _ in reversed(self.levels))
+
+    def regrouped(self, change: Callable[[Sequence[Mask]], Sequence[Sequence[bool]]]) -> Levels:
+        """The batches when groups of operands change as their masks do."""
+        return tuple((size, tuple(map(tuple, change(masks)))) for size, masks in self.levels)
+
+    @functools.cached_property
+    def derived(self) -> StagedProgram:
+        """The program that computes it."""
+        from qdtrace.autodiff.derive import derive  # only here: loaded when a derivative is wanted
+        from qdtrace.batching.batch import batch
+
+        base = self.base
+        for rule in base.rules:
+            if isinstance(rule, LostRule):
+                rule.tangents()
+        with base.depth_told():
+            program = derive(base.joined, self.directions, self.out, self.wrt)
+            for size, masks in self.levels:
+                program = batch(program, [b for mask in masks for b in mask], size)
+        return StagedProgram(program, base.options)
+
+    def __repr__(self) -> str:
+        kind = "derivative" if self.wrt is None else "adjoint"
+        return f"<{kind} of {self.program.name}, {len(self.directions)} directions>"
+
+
+__all__ = ["Derivative", "call", "derivative", "derivative_p"]
+# `call` is given on, so that whoever calls programs has their derivatives too.
+
+derivative_p = Primitive("qd_derivative")
+derivative_p.multiple_results = True
+
+
+def derivative(spec: Derivative, groups: Iterable[Sequence[Any]]) -> list[Any]:
+    """Applies a derivative to groups of operands."""
+    operands = compat.with_common_axes([x for group in groups for x in group])
+    return derivative_p.bind(*operands, spec=spec)
+
+
+def _chosen(values: Iterable[Any], mask: Mask) -> Iterator[Any]:
+    return (v for v, wanted in zip(values, mask, strict=True) if wanted)
+
+
+def _spread(values: Iterable[Any], mask: Mask, others: Iterable[Any]) -> list[Any]:
+    """Values where the mask is true, the others where it is not."""
+    found = iter(values)
+    return [next(found) if wanted else other for wanted, other in zip(mask, others, strict=True)]
+
+
+def _is_zero(tangent: Any) -> bool:
+    return type(tangent) is ad.Zero or getattr(tangent, "dtype", None) == jax.dtypes.float0
+
+
+def _zero(value: Any) -> Any:
+    return ad.Zero(jax.typeof(value).to_tangent_aval())
+
+
+@functools.lru_cache(maxsize=1024)
+def _reached(base: StagedProgram, mask: Mask) -> Mask:
+    """Results that change with the parameters of a mask."""
+    from qdtrace.autodiff.activity import active_variables
+
+    program = base.program
+    found = active_variables(program, _chosen(program.params, mask))
+    return tuple(v in found for v in program.results)
+
+
+def _direction(tangents: Sequence[Any], operands: Sequence[Any]) -> tuple[Mask, list[Any]]:
+    """The mask and the parts of a direction."""
+    mask = tuple(not _is_zero(t) for t in tangents)
+    return mask, [t for t in tangents if not _is_zero(t)]
+
+
+# The rules of JAX.
+
+
+def _jvp_of_call(primals: Sequence[Any], tangents: Sequence[Any], *, staged: StagedProgram) -> Any:
+    outs = call(staged, primals)
+    mask, direction = _direction(tangents, primals)
+    reached = _reached(staged, mask)
+    found: list[Any] = []
+    if any(reached):
+        found = derivative(Derivative(staged, (mask,), reached), [primals, [], direction])
+    return outs, _spread(found, reached, map(_zero, outs))
+
+
+def _jvp_of_derivative(operands: Sequence[Any], tangents: Sequence[Any], *, spec: Derivative) -> Any:
+    outs = derivative_p.bind(*operands, spec=spec)
+    groups, changes = spec.split(operands), spec.split(tangents)
+    terms: list[list[Any]] = []
+    mask, direction = _direction(changes[0], groups[0])
+    if any(mask):
+        levels = spec.regrouped(lambda masks: [*masks, list(_chosen(masks[0], mask))])
+        more = replace(spec, directions=(*spec.directions, mask), levels=levels)
+        terms.append(derivative(more, [*groups, direction]))
+    for k in range(1, len(groups)):
+        # Linear in each of the others: the same derivative with the tangent in its place.
+        if all(map(_is_zero, changes[k])):
+            continue
+        given = [jax.numpy.zeros_like(x) if _is_zero(t) else t for x, t in zip(groups[k], changes[k], strict=True)]
+        terms.append(derivative(spec, [*groups[:k], given, *groups[k + 1 :]]))
+    if not terms:
+        return outs, list(map(_zero, outs))
+    return outs, [functools.reduce(jax.numpy.add, parts) for parts in zip(*terms, strict=True)]
+
+
+def _transpose(cotangents: Sequence[Any], *operands: Any, spec: Derivative) -> list[Any]:
+    groups = spec.split(operands)
+    at = next(k for k, group in enumerate(groups) if k and any(map(ad.is_undefined_primal, group)))
+    given = [ad.instantiate_zeros(c) for c in cotangents]
+    unknown = [ad.is_undefined_primal(x) for x in groups[at]]
+    if spec.wrt is not None:
+        _need_symmetry(spec)
+    j = at - 2
+    others = [k for k in range(2, len(groups)) if k != at]
+    if spec.wrt is None:
+        # D in a direction: the adjoint of the inputs in its mask, along the other directions.
+        levels = spec.regrouped(lambda masks: [masks[0], (True,) * len(given), *(masks[k] for k in others)])
+        rest = tuple(m for k, m in enumerate(spec.directions) if k != j)
+        made = Derivative(spec.base, rest, spec.out, spec.directions[j], levels)
+        found = derivative(made, [groups[0], given, *(groups[k] for k in others)])
+    elif at == 1:
+        # R in the adjoints: one more direction, the cotangents of the adjoints that R gives.
+        levels = spec.regrouped(lambda masks: [masks[0], (), *masks[2:], (True,) * len(given)])
+        made = Derivative(spec.base, (*spec.directions, spec.wrt), spec.out, levels=levels)
+        found = derivative(made, [groups[0], [], *groups[2:], given])
+    else:
+        # R in a direction: the roles of that direction and of the inputs asked for change places.
+        levels = spec.regrouped(lambda masks: [*masks[:at], (True,) * len(given), *masks[at + 1 :]])
+        directions = (*spec.directions[:j], spec.wrt, *spec.directions[j + 1 :])
+        made = Derivative(spec.base, directions, spec.out, spec.directions[j], levels)
+        found = derivative(made, [*groups[:at], given, *groups[at + 1 :]])
+    shared = [masks[at] for _, masks in reversed(spec.levels)]
+    placed = [
+        f.sum(tuple(axis for axis, mask in enumerate(shared) if not mask[k])) if u else None
+        for k, (f, u) in enumerate(zip(found, unknown, strict=True))
+    ]
+    return [p for k, group in enumerate(groups) for p in (placed if k == at else [None] * len(group))]
+
+
+def _need_symmetry(spec: Derivative) -> None:
+    """Refuses reverse mode over reverse mode where a user's rule need not be a derivative."""
+    for rule in spec.base.rules:
+        if not isinstance(rule, str) and not rule.is_exact:
+            raise GradientError(
+                f"{spec.program.name}: reverse mode over reverse mode needs derivatives that are symmetric, "
+                f"and the rule of `{rule}` need not be one",
+                help="use forward mode over reverse mode: jax.jacfwd or jax.jvp of jax.grad (as jax.hessian does)",
+            )
+
+
+def _abstract_eval(*operands: Any, spec: Derivative) -> list[ShapedArray]:
+    sizes = spec.sizes()
+    return [compat.array_type((*sizes, *ref_type(v).shape), v.dtype.numpy, operands) for v in spec.results()]
+
+
+def _run(*operands: Any, spec: Derivative) -> list[Any]:
+    return call(spec.derived, operands)
+
+
+def _batch(operands: Sequence[Any], dims: Sequence[int | None], *, spec: Derivative) -> Any:
+    moved, mask, size = leading(operands, dims)
+    more = replace(spec, levels=(*spec.levels, (size, tuple(map(tuple, spec.split(mask))))))
+    outs = derivative_p.bind(*moved, spec=more)
+    return outs, [0] * len(outs)
+
+
+derivative_p.def_abstract_eval(_abstract_eval)
+derivative_p.def_impl(_run)
+mlir.register_lowering(derivative_p, mlir.lower_fun(_run, multiple_results=True))
+ad.primitive_jvps[call_p] = _jvp_of_call
+ad.primitive_jvps[derivative_p] = _jvp_of_derivative
+ad.primitive_transposes[derivative_p] = _transpose
+batching.primitive_batchers[derivative_p] = _batch

@@ -1,0 +1,37 @@
+"""Garbage collection of Python, paused while a function is traced and compiled.
+
+Tracing, import and passes make a few hundred thousand small objects that stay, and next to no cycles. Every full
+collection walks all of them again: a fifth of the time of a function of a hundred loops.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+_lock = threading.Lock()
+_depth = 0
+_was_on = False
+
+
+@contextmanager
+def paused_garbage_collection() -> Generator[None]:
+    """Stops the collector, and lets it go on after the outermost of such blocks of all threads, if it ran before."""
+    global _depth, _was_on
+    with _lock:
+        if not _depth:
+            _was_on = gc.isenabled()
+            gc.disable()
+        _depth += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _depth -= 1
+            if not _depth and _was_on:
+                gc.enable()

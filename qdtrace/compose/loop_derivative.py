@@ -1,0 +1,270 @@
+"""`lax.while_loop` that has a reverse: a loop around tasks keeps some of its states and runs from them again.
+
+JAX differentiates a `while_loop` forward and refuses its reverse, because it does not know how many states to keep.
+Here they lie in a stack of fixed size that thins itself, as those of loops inside of tasks do (`autodiff/thinning`):
+states at multiples of a stride that doubles when the stack is full. The walk back has the states in between by
+running the loop again from the one before, and keeps some of those in a second stack on the way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+from jax.interpreters import ad, batching, mlir
+
+from qdtrace.trace.compat import Primitive, eval_jaxpr
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    Values = Sequence[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Loop:
+    """A loop as functions of the values that it uses and of those that it carries."""
+
+    condition: Any
+    """A closed jaxpr of what is carried; its constants are the first of the used values."""
+    body: Any
+    most: int
+    """States that the sweep keeps: odd."""
+    between: int
+    """States that the walk back keeps."""
+
+    @property
+    def used(self) -> int:
+        """Number of values that the loop uses and does not change."""
+        return len(self.condition.consts) + len(self.body.consts)
+
+    def test(self, used: Values, state: Values) -> Any:
+        """Whether the loop goes on."""
+        return eval_jaxpr(self.condition.jaxpr, used[: len(self.condition.consts)], *state)[0]
+
+    def step(self, used: Values, state: Values) -> list[Any]:
+        """One iteration."""
+        return eval_jaxpr(self.body.jaxpr, used[len(self.condition.consts) :], *state)
+
+
+def while_loop(condition: Callable[[Any], Any], body: Callable[[Any], Any], initial: Any, stack_bytes: int) -> Any:
+    """`lax.while_loop` with a reverse, whose stacks take up to `stack_bytes`, or six states where those are larger."""
+    leaves, tree = jax.tree.flatten(initial)
+    leaves = [jnp.asarray(x) for x in leaves]
+
+    def closed(function: Callable[[Any], Any]) -> Any:
+        return jax.make_jaxpr(lambda *values: jax.tree.leaves(function(jax.tree.unflatten(tree, values))))(*leaves)
+
+    states = max(stack_bytes // max(sum(x.nbytes for x in leaves), 1), 6)
+    between = max(min(states // 3, 32), 2)
+    loop = Loop(closed(condition), closed(body), min((states - between - 1) // 2 * 2 - 1, 63), between)
+    consts = (*loop.condition.consts, *loop.body.consts)
+    return jax.tree.unflatten(tree, loop_p.bind(*consts, *leaves, loop=loop))
+
+
+def _run(*operands: Any, loop: Loop) -> list[Any]:
+    used = operands[: loop.used]
+    initial = tuple(operands[loop.used :])
+    return list(jax.lax.while_loop(lambda s: loop.test(used, s), lambda s: tuple(loop.step(used, s)), initial))
+
+
+def _is_float(value: Any) -> bool:
+    return bool(jnp.issubdtype(jnp.result_type(value), jnp.floating))
+
+
+def _directional(*operands: Any, loop: Loop) -> list[Any]:
+    """Tangents of the floats that the loop carries, from tangents of all operands that are floats."""
+    count = loop.used + len(loop.body.out_avals)
+    values, given = operands[:count], iter(operands[count:])
+    tangents = [next(given) if _is_float(v) else _nothing(v) for v in values]
+    outs, found = jax.jvp(lambda *xs: _run(*xs, loop=loop), values, tuple(tangents))
+    return [t for v, t in zip(outs, found, strict=True) if _is_float(v)]
+
+
+def _nothing(value: Any) -> Any:
+    return jnp.zeros(jnp.shape(value), jax.dtypes.float0)
+
+
+def _adjoints(*operands: Any, loop: Loop) -> list[Any]:
+    """Adjoints of all operands that are floats, from those of the floats that the loop carries."""
+    count = loop.used + len(loop.body.out_avals)
+    used, initial, given = operands[: loop.used], tuple(operands[loop.used : count]), operands[count:]
+    trips, stride, kept = _sweep(loop, used, initial)
+    inner = _stack(initial, loop.between)
+    positions = jnp.zeros(loop.between, jnp.int32)
+    zeros = tuple(jnp.zeros_like(v) for v in used if _is_float(v))
+
+    def back(k: Any, carry: Any) -> Any:
+        count, positions, inner, of_used, of_state = carry
+        t = trips - 1 - k
+        start, state = jax.lax.cond(
+            count > 0,
+            lambda: (positions[jnp.maximum(count - 1, 0)], _at(inner, jnp.maximum(count - 1, 0))),
+            lambda: (t - t % stride, _at(kept, _slot(t - t % stride, loop.most))),
+        )
+        count, positions, inner, state = _advance(loop, used, (start, t), state, (count, positions, inner))
+        arrived = jnp.logical_and(count > 0, positions[jnp.maximum(count - 1, 0)] == t)
+        _, pull = jax.vjp(lambda u, s: _floats(loop.step(_merged(used, u), _merged(state, s))), *_parts(used, state))
+        more, of_state = pull(list(of_state))
+        of_used = tuple(a + b for a, b in zip(of_used, more, strict=True))
+        return count - arrived, positions, inner, of_used, tuple(of_state)
+
+    start = (jnp.int32(0), positions, inner, zeros, tuple(given))
+    *_, of_used, of_state = jax.lax.fori_loop(0, trips, back, start)
+    return [*of_used, *of_state]
+
+
+def _floats(values: Values) -> list[Any]:
+    return [v for v in values if _is_float(v)]
+
+
+def _parts(used: Values, state: Values) -> tuple[list[Any], list[Any]]:
+    return _floats(used), _floats(state)
+
+
+def _merged(values: Values, floats: Values) -> list[Any]:
+    """The values with other floats."""
+    new = iter(floats)
+    return [next(new) if _is_float(v) else v for v in values]
+
+
+def _stack(state: Values, slots: int) -> tuple[Any, ...]:
+    return tuple(jnp.zeros((slots, *jnp.shape(v)), jnp.result_type(v)) for v in state)
+
+
+def _at(stack: Any, slot: Any) -> tuple[Any, ...]:
+    return tuple(jax.lax.dynamic_index_in_dim(ref, slot, keepdims=False) for ref in stack)
+
+
+def _saved(stack: Any, slot: Any, state: Values, when: Any) -> tuple[Any, ...]:
+    def save() -> tuple[Any, ...]:
+        pairs = zip(stack, state, strict=True)
+        return tuple(jax.lax.dynamic_update_index_in_dim(ref, v, slot, 0) for ref, v in pairs)
+
+    return jax.lax.cond(when, save, lambda: tuple(stack))
+
+
+def _slot(t: Any, most: int) -> Any:
+    return jnp.where(t == 0, 0, 1 + (t - 1) % most)
+
+
+def _sweep(loop: Loop, used: Values, initial: Values) -> tuple[Any, Any, Any]:
+    """The number of iterations, the stride and the kept states."""
+
+    def step(carry: Any) -> Any:
+        state, t, following, stride, kept = carry
+        is_next = t == following
+        stride = jnp.where(jnp.logical_and(is_next, t > loop.most * stride), 2 * stride, stride)
+        kept = _saved(kept, _slot(t, loop.most), state, is_next)
+        following = jnp.where(is_next, t + stride, following)
+        return tuple(loop.step(used, state)), t + 1, following, stride, kept
+
+    one, zero = jnp.int32(1), jnp.int32(0)
+    start = (tuple(initial), zero, zero, one, _stack(initial, 1 + loop.most))
+    _, trips, _, stride, kept = jax.lax.while_loop(lambda carry: loop.test(used, carry[0]), step, start)
+    return trips, stride, kept
+
+
+def _advance(loop: Loop, used: Values, span: tuple[Any, Any], state: Any, stack: Any) -> tuple[Any, Any, Any, Any]:
+    """Runs from one iteration to another and keeps states such that half of the free slots are used."""
+    start, stop = span
+    count, positions, inner = stack
+    half = jnp.maximum((loop.between - count + 1) // 2, 1)
+    distance = (stop - start) // (half + 1) + 1
+
+    def step(at: Any, carry: Any) -> Any:
+        count, positions, inner, following, state = carry
+        state = tuple(loop.step(used, state))
+        wanted = jnp.logical_and(at + 1 == following, jnp.logical_and(at + 1 < stop, count < loop.between))
+        slot = jnp.minimum(count, loop.between - 1)
+        inner = _saved(inner, slot, state, wanted)
+        positions = jnp.where(wanted, positions.at[slot].set(at + 1), positions)
+        return count + wanted, positions, inner, jnp.where(wanted, following + distance, following), state
+
+    first = (count, positions, inner, start + distance, tuple(state))
+    count, positions, inner, _, state = jax.lax.fori_loop(start, stop, step, first)
+    return count, positions, inner, state
+
+
+# The primitives: the loop, its derivative along a direction, its adjoint.
+
+
+def _primitive(name: str, run: Callable[..., list[Any]]) -> Any:
+    made = Primitive(name)
+    made.multiple_results = True
+    made.def_impl(lambda *operands, loop: jax.jit(lambda *xs: run(*xs, loop=loop))(*operands))
+    made.def_abstract_eval(lambda *operands, loop: _types(run, operands, loop))
+    mlir.register_lowering(made, mlir.lower_fun(run, multiple_results=True))
+
+    def batched(operands: Values, dims: Sequence[int | None], *, loop: Loop) -> Any:
+        outs = jax.vmap(lambda *xs: run(*xs, loop=loop), in_axes=tuple(dims))(*operands)
+        return outs, [0] * len(outs)
+
+    batching.primitive_batchers[made] = batched
+    return made
+
+
+def _types(run: Callable[..., list[Any]], operands: Values, loop: Loop) -> list[Any]:
+    """Types of results; those of a loop are those of what it carries."""
+    count = loop.used + len(loop.body.out_avals)
+    if run is _run:
+        return list(loop.body.out_avals)
+    if run is _directional:
+        return [a for a in loop.body.out_avals if _is_float(a)]
+    return [a for a in operands[:count] if _is_float(a)]
+
+
+loop_p = _primitive("qd_loop", _run)
+directional_p = _primitive("qd_loop_directional", _directional)
+adjoints_p = _primitive("qd_loop_adjoints", _adjoints)
+
+
+def _filled(values: Values, tangents: Values) -> list[Any]:
+    """Tangents of the operands that are floats."""
+    pairs = [(v, t) for v, t in zip(values, tangents, strict=True) if _is_float(v)]
+    return [jnp.zeros_like(v) if type(t) is ad.Zero else t for v, t in pairs]
+
+
+def _zero(value: Any) -> Any:
+    return ad.Zero(jax.typeof(value).to_tangent_aval())
+
+
+def _jvp(values: Values, tangents: Values, *, loop: Loop) -> Any:
+    outs = loop_p.bind(*values, loop=loop)
+    found = iter(directional_p.bind(*values, *_filled(values, tangents), loop=loop))
+    return outs, [next(found) if _is_float(v) else _zero(v) for v in outs]
+
+
+def _jvp_of_directional(operands: Values, tangents: Values, *, loop: Loop) -> Any:
+    count = loop.used + len(loop.body.out_avals)
+    if all(type(t) is ad.Zero for t in tangents[:count]):
+        outs = directional_p.bind(*operands, loop=loop)
+        return outs, directional_p.bind(*operands[:count], *_filled(operands[count:], tangents[count:]), loop=loop)
+    return _by_jax(_directional, operands, tangents, loop)
+
+
+def _by_jax(run: Callable[..., list[Any]], operands: Values, tangents: Values, loop: Loop) -> Any:
+    """Forward mode of what the primitive runs."""
+    given = tuple(
+        _nothing(v) if not _is_float(v) else t for v, t in zip(operands, _all(operands, tangents), strict=True)
+    )
+    return jax.jvp(lambda *xs: run(*xs, loop=loop), tuple(operands), given)
+
+
+def _all(operands: Values, tangents: Values) -> list[Any]:
+    return [jnp.zeros_like(v) if type(t) is ad.Zero else t for v, t in zip(operands, tangents, strict=True)]
+
+
+def _transpose(cotangents: Values, *operands: Any, loop: Loop) -> list[Any]:
+    count = loop.used + len(loop.body.out_avals)
+    values = operands[:count]
+    given = [ad.instantiate_zeros(c) for c in cotangents]
+    return [None] * count + list(adjoints_p.bind(*values, *given, loop=loop))
+
+
+ad.primitive_jvps[loop_p] = _jvp
+ad.primitive_jvps[directional_p] = _jvp_of_directional
+ad.primitive_transposes[directional_p] = _transpose
+ad.primitive_jvps[adjoints_p] = lambda operands, tangents, *, loop: _by_jax(_adjoints, operands, tangents, loop)

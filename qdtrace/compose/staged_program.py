@@ -1,0 +1,129 @@
+"""A traced program with its options: the parameter of the primitive `call`, and the graph for each machine."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from qdtrace.analysis.machine import CPU
+from qdtrace.compose.depth import depth_told
+from qdtrace.ir.custom import without_rules
+from qdtrace.ir.faults import checks_of
+from qdtrace.ir.printer import print_program
+from qdtrace.ir.program import Literal, Stage
+from qdtrace.ir.walk import blocks_of, walk_program
+from qdtrace.passes.pipelines import optimise
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from qdtrace.analysis.machine import Machine
+    from qdtrace.config import Options
+    from qdtrace.errors import Loc
+    from qdtrace.ir.custom import Rule
+    from qdtrace.ir.program import Program
+
+
+@dataclass(frozen=True, eq=False)
+class StagedProgram:
+    """A traced program with the options it is to be compiled with, as JAX can hash and compare it.
+
+    Two are equal when their printed graphs are. A graph is printed only when another one of equal hash turns up: most
+    are traced once, and printing one takes as long as a pass over it. The constants tell apart the programs of a
+    function that repeats itself.
+    """
+
+    with_rules: Program
+    """The graph with the derivative rules of users and libraries."""
+    options: Options
+    _made: dict[Machine, Program] = field(default_factory=dict["Machine", "Program"], init=False, repr=False)
+    _batched: dict[tuple[tuple[bool, ...], int], StagedProgram] = field(
+        default_factory=dict[tuple[tuple[bool, ...], int], "StagedProgram"], init=False, repr=False
+    )
+
+    @functools.cached_property
+    def program(self) -> Program:
+        """The graph."""
+        return without_rules(self.with_rules)
+
+    @functools.cached_property
+    def rules(self) -> tuple[Rule | str, ...]:
+        """Its derivative rules, in order."""
+        if self.program is self.with_rules:
+            return ()
+        return tuple(e.params["rule"] for e in walk_program(self.with_rules) if e.primitive.name == "custom")
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return isinstance(other, StagedProgram) and self.options == other.options and self._is_same(other)
+
+    def _is_same(self, other: StagedProgram) -> bool:
+        return self.rules == other.rules and self.text == other.text
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        program = self.program
+        constants = (a for e in walk_program(program) for a in e.invars if a.__class__ is Literal)
+        return hash((program.name, len(program.tasks), len(program.params), self.options, *constants))
+
+    @functools.cached_property
+    def text(self) -> str:
+        """The printed graph, before any pass."""
+        with self.depth_told():
+            return print_program(self.program)
+
+    def depth_told(self) -> AbstractContextManager[None]:
+        """A block in which this program, nested too deep to be walked, is refused."""
+        return depth_told(self.program.name, lambda: _deepest_equation(self.program))
+
+    def __repr__(self) -> str:
+        return f"<{self.program.name}: {len(self.program.tasks)} tasks>"
+
+    def optimised_for(self, machine: Machine) -> Program:
+        """The graph after all passes."""
+        made = self._made.get(machine)
+        if made is None:
+            with self.depth_told():
+                made = self._made[machine] = optimise(self.program, self.options, machine=machine)
+        return made
+
+    @functools.cached_property
+    def joined(self) -> Program:
+        """The graph as differentiation takes it: tasks put together, nothing done yet for a machine."""
+        with self.depth_told():
+            return optimise(self.with_rules, self.options, until=Stage.JOINED)
+
+    def batched(self, mask: tuple[bool, ...], size: int) -> StagedProgram:
+        """The program for `size` calls at once; operands in the mask have a leading axis."""
+        made = self._batched.get((mask, size))
+        if made is None:
+            from qdtrace.batching.batch import batch  # only here: loaded when something is batched
+
+            with self.depth_told():
+                made = self._batched[mask, size] = StagedProgram(batch(self.with_rules, mask, size), self.options)
+        return made
+
+    @property
+    def may_fail(self) -> bool:
+        """Whether a check is left after all passes, or the interpreter makes checks of its own."""
+        if self.options.debug:
+            return True
+        programs = tuple(self._made.values()) or (self.optimised_for(CPU),)
+        return any(map(checks_of, (task for program in programs for task in program.tasks)))
+
+
+def _deepest_equation(program: Program) -> Loc | None:
+    """The line of the equation that is nested the most."""
+    found, most = None, -1
+    work = [(block, 0) for task in program.tasks for block in blocks_of(task)]
+    while work:
+        block, depth = work.pop()
+        if depth > most:
+            found, most = next((e.loc for e in block.eqns if e.loc is not None), found), depth
+        work += [(inner, depth + 1) for eqn in block.eqns for inner in eqn.blocks]
+    return found

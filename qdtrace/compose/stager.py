@@ -1,0 +1,343 @@
+"""The stager: what the variables of a traced function stand for while it becomes XLA operations and calls of programs.
+
+Buffers are functional outside tasks: a call takes contents and gives contents. XLA shares the memory of both where
+nothing else needs the old content, so no copy is made. What is done with each item stands in the rules of `staging`.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from qdtrace.compose.derivative import call
+from qdtrace.compose.items import (
+    alone,
+    reads_of,
+    region_inputs,
+)
+from qdtrace.compose.jaxprs import (
+    is_literal,
+    logical,
+    physical,
+    physical_type,
+)
+from qdtrace.compose.segment import (
+    BufferState,
+    Constant,
+    Entry,
+    Environment,
+    Pending,
+    Segment,
+    is_concrete,
+    load_all,
+    only,
+)
+from qdtrace.compose.staged import note_programs
+from qdtrace.compose.staged_program import StagedProgram
+from qdtrace.errors import TraceValueError
+from qdtrace.ir.program import Atom, Task, Var, literal, ref_type
+from qdtrace.ir.types import DType
+from qdtrace.ir.walk import walk_eqns
+from qdtrace.trace import compat
+from qdtrace.trace.importer.bodies import Bodies
+from qdtrace.trace.importer.core import Importer
+from qdtrace.trace.importer.values import ArrayRef, MemoryArray, RefValue
+from qdtrace.trace.regions import Region
+from qdtrace.trace.source import eqn_loc
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from qdtrace.config import Options
+    from qdtrace.ir.builder import Builder
+
+    RuleOf = Callable[[Any], Callable[["Stager", Any], None]]
+
+SMALL = 16
+"""Values of up to this many elements may be computed in a serial task; larger ones are XLA's."""
+
+
+@dataclass(eq=False)
+class Stager:
+    """Walks items: the open segment, and what the variables of the function stand for."""
+
+    name: str
+    options: Options
+    rule_of: RuleOf
+    """What stages an item."""
+    env: Environment = field(default_factory=Environment)
+    hints: dict[Any, str] = field(default_factory=dict)
+    """Names of variables that the user gave."""
+    last_use: dict[Any, int] = field(default_factory=dict)
+    position: int = 0
+    current: Any = None
+    """The item that is being staged."""
+    segment: Segment = field(init=False)
+    conditions: tuple[Any, ...] = ()
+    """Jaxpr atoms that must hold for an effect to happen: of the enclosing `qd.when`s, and that no jump was taken."""
+    bodies: Bodies = field(default_factory=Bodies)
+    """Bodies of called functions that were imported."""
+    memory_of: Mapping[Any, Any] = field(default_factory=dict[Any, Any])
+    """For variables of buffers that are results: a donated argument whose memory they may have."""
+    tokens: list[Any] = field(default_factory=list[Any])
+    """Results of programs that do nothing but check."""
+    leaves: Any = None
+    """In a `qd.while_` around loops: whether a `qd.break_if` was taken (a JAX bool)."""
+
+    def __post_init__(self) -> None:
+        self._open_segment()
+
+    def _open_segment(self) -> None:
+        self.segment = Segment(self.name, is_needed=self._is_needed)
+
+    def _is_needed(self, pending: Pending) -> bool:
+        return any(map(self.used_later, self.env.names(pending)))
+
+    def another(self) -> Stager:
+        """A stager for the body of a loop around tasks."""
+        return Stager(self.name, self.options, self.rule_of, bodies=self.bodies)
+
+    # ------------------------------------------------------------------ walking
+    def note_uses(self, items: Sequence[Any], outvars: Sequence[Any]) -> None:
+        """Remembers the last position that reads each variable."""
+        for position, item in enumerate(items):
+            for v in reads_of(item):
+                self.last_use[v] = position
+        for v in outvars:
+            if not is_literal(v):
+                self.last_use[v] = len(items)
+
+    def run(self, items: Sequence[Any]) -> None:
+        """Stages the items of the function in order."""
+        for self.position, item in enumerate(items):
+            self.item(item)
+        self.position = len(items)
+
+    def item(self, item: Any) -> None:
+        """Stages one equation or region."""
+        self.current = item
+        self.rule_of(item)(self, item)
+
+    def used_later(self, var: Any) -> bool:
+        """True when an item from here on reads the variable."""
+        return self.last_use.get(var, -1) >= self.position
+
+    # ------------------------------------------------------------------ values
+    def value(self, atom: Any) -> Any:
+        """The JAX value of a jaxpr atom; closes the segment when a task computes it."""
+        if is_literal(atom):
+            return atom.val
+        entry = self.env[atom]
+        if isinstance(entry, Pending):
+            self.flush()
+            entry = self.env[atom]
+        if isinstance(entry, BufferState):
+            return self.content(entry)
+        assert isinstance(entry, Constant)
+        return entry.value
+
+    def known(self, atom: Any) -> Any:
+        """The value of a jaxpr atom where it is known now; None where a task computes it."""
+        if is_literal(atom):
+            return atom.val
+        entry = self.env[atom]
+        return entry.value if isinstance(entry, Constant) else None
+
+    def content(self, state: BufferState) -> Any:
+        """The whole content of a buffer now."""
+        self.segment.close_serial()
+        ref = self.segment.refs.get(state)
+        if ref is not None and (ref in self.segment.written or state.value is None):
+            self.flush()
+        if state.value is None:
+            state.value = jnp.full(state.shape, 0 if state.fill is None else state.fill, state.dtype.numpy)
+        return state.value
+
+    def buffer_of(self, eqn: Any) -> BufferState:
+        """The buffer that an equation is about."""
+        state = self.env[eqn.invars[0]]
+        if not isinstance(state, BufferState):
+            raise TraceValueError("needs a buffer made by this function", loc=eqn_loc(eqn))
+        return state
+
+
+    def replace_content(self, state: BufferState, value: Any) -> None:
+        """A whole new content, where the enclosing top-level `qd.when`s hold."""
+        for atom in self.conditions:
+            value = jnp.where(self.value(atom), value, self.content(state))
+        if state in self.segment.refs:
+            self.flush()
+        state.value = value
+
+    def flush(self) -> None:
+        """Closes the segment: one call; buffers and pending values become JAX values."""
+        segment = self.segment
+        segment.close_serial()
+        states = {s: v for s, v in segment.refs.items() if v in segment.written and self._is_live(s)}
+        waiting: dict[Pending, list[Any]] = {}
+        for pending in segment.pending:
+            if variables := [v for v in self.env.names(pending) if self.used_later(v)]:
+                waiting[pending] = variables
+        results = [*states.values(), *(p.ref for p in waiting)]
+        checks = not results and any(map(_has_user_check, segment.tasks))
+        if checks:
+            results.append(segment.temporary(DType.i32, (), "checked"))
+        program = segment.finish(results, self._donations(states))
+        self._open_segment()
+        if checks:
+            program = replace(program, initial={results[0]: literal(0, DType.i32)})
+        if results:
+            staged = StagedProgram(program, self.options)
+            note_programs((staged,))
+            outs = call(staged, [value for _, value in segment.operands])
+            if checks:
+                self.tokens += outs
+            for state, out in zip(states, outs, strict=False):
+                state.value = out
+            for pending, out in zip(waiting, outs[len(states) :], strict=False):
+                for var in waiting[pending]:
+                    self.env[var] = Constant(logical(out, var.aval))
+
+    def tied(self, values: list[Any]) -> list[Any]:
+        """The values, which cannot be had without what checks only: programs of checks run with them."""
+        if any(map(_has_user_check, self.segment.tasks)) or self.segment.serial is not None:
+            self.flush()
+        if not self.tokens or not values:
+            return values
+        tokens, self.tokens = self.tokens, []
+        return list(jax.lax.optimization_barrier((*values, *tokens))[: len(values)])
+
+    def _is_live(self, state: BufferState) -> bool:
+        return any(map(self.used_later, self.env.names(state)))
+
+    def _donations(self, states: Mapping[BufferState, Var]) -> dict[Var, Var]:
+        """New buffers that may have the memory of a donated argument, which only the open segment reads."""
+        found: dict[Var, Var] = {}
+        for state, ref in states.items() if self.memory_of else ():
+            arguments = [self.memory_of[v] for v in self.env.names(state) if v in self.memory_of]
+            if state.value is not None or not arguments:
+                continue
+            params = [v for v, value in self.segment.operands if value is arguments[0]]
+            if len(params) == 1 and params[0].type == ref.type and not self._is_read_later(arguments[0]):
+                found[ref] = params[0]
+        return found
+
+    def _is_read_later(self, value: Any) -> bool:
+        entries = self.env.items()
+        return any(self.used_later(v) for v, e in entries if not isinstance(e, Pending) and e.value is value)
+
+    def holds(self) -> Any:
+        """Whether all enclosing conditions hold, as a JAX value."""
+        return functools.reduce(jnp.logical_and, [self.value(v) for v in self.conditions], jnp.bool_(True))
+
+    # ------------------------------------------------------------------ graph side
+    def importer(self, builder: Builder) -> Importer:
+        """An importer that puts constants too large for registers into parameters."""
+        return Importer(
+            builder,
+            hoist=lambda array: self.segment.param(jnp.asarray(array)),
+            bodies=self.bodies,
+            bounds=self.options.bounds,
+        )
+
+    def scalars(self, builder: Builder, entry: Entry) -> np.ndarray:
+        """A small value as graph scalars, loaded by `builder`."""
+        if isinstance(entry, Pending):
+            return load_all(builder, entry.ref) if entry.atoms is None else entry.atoms
+        assert isinstance(entry, Constant)
+        value = physical(entry.value)
+        if is_concrete(value):
+            array = np.asarray(value)
+            out = np.empty(array.shape, object)
+            for k in np.ndindex(*array.shape):
+                out[k] = literal(array[k], DType.of(array.dtype))
+            return out
+        return load_all(builder, self.segment.param(value))
+
+    def operand(self, builder: Builder, atom: Any) -> Any:
+        """What the importer sees for a value from outside a region."""
+        entry = self.env[atom]
+        if isinstance(entry, BufferState):
+            return RefValue(self.segment.ref(entry))
+        physical_type(atom.aval, self.current)
+        if isinstance(entry, Constant):
+            value = physical(entry.value)
+            small = np.ndim(value) == 0 or (np.size(value) <= 4 and not is_concrete(value))
+            if not small and not (is_concrete(value) and np.size(value) <= SMALL):
+                return ArrayRef(self.segment.param(jnp.asarray(value)))
+        return self.scalars(builder, entry)
+
+    def scalar(self, builder: Builder, atom: Any) -> Atom:
+        """A rank-0 jaxpr atom as a graph scalar."""
+        if is_literal(atom):
+            array = np.asarray(atom.val, atom.aval.dtype)
+            return literal(array, DType.of(array.dtype))
+        return only(self.scalars(builder, self.env[atom]))
+
+    def predicate(self, builder: Builder) -> Atom:
+        """Whether the enclosing conditions hold."""
+        condition: Atom | None = None
+        for atom in self.conditions:
+            one = self.scalar(builder, atom)
+            condition = one if condition is None else builder("and", condition, one)
+        assert condition is not None
+        return condition
+
+    def serial(self, item: Any) -> None:
+        """A small equation or region that runs once, in order, in one thread."""
+        loc = item.loc if isinstance(item, Region) else eqn_loc(item)
+        with self.segment.serial_builder(loc) as builder:
+            env = {v: self.operand(builder, v) for v in dict.fromkeys(region_inputs(item))}
+            importer = self.importer(builder)
+            kept = [] if isinstance(item, Region) else [v for v in item.outvars if self.used_later(v)]
+            if self.conditions and (isinstance(item, Region) or compat.has_markers(item.effects)):
+                self._guarded(builder, importer, item, env, kept)
+                return
+            _import(importer, item, env)
+            for v in kept:
+                if isinstance(env.get(v), np.ndarray):
+                    self.env[v] = self.segment.keep(env[v], physical_type(v.aval)[1])
+                elif isinstance(env.get(v), MemoryArray):
+                    self.env[v] = self._deposit(importer, v, env[v])
+
+    def _guarded(self, builder: Builder, importer: Importer, item: Any, env: dict[Any, Any], kept: list[Any]) -> None:
+        """An item with effects under a top-level `qd.when`; values that it gives are zero where it did not run."""
+        with builder.block() as then:
+            _import(importer, item, env)
+            results = [self._deposit(importer, v, env[v]) for v in kept]
+        with builder.block() as other:
+            for pending in results:
+                ref = ref_type(pending.ref)
+                zero = literal(0, ref.dtype)
+                importer.loop_nest(ref.shape, lambda index, r=pending.ref, z=zero: importer.store(r, z, index))
+        builder.emit("if", self.predicate(builder), blocks=(then.close(), other.close()))
+        for v, pending in zip(kept, results, strict=True):
+            self.env[v] = pending
+
+    def _deposit(self, importer: Importer, var: Any, value: Any) -> Pending:
+        """A value of the open serial task, stored where it is made."""
+        shape, dtype = physical_type(var.aval)
+        pending = self.segment.keep(None, dtype, shape)
+        if isinstance(value, np.ndarray):
+            for at in np.ndindex(*shape):
+                importer.store(pending.ref, only(value[at]), [importer.index(k) for k in at])
+        else:
+            importer.loop_nest(value.shape, lambda at: importer.store(pending.ref, importer.element(value, at), at))
+        return pending
+
+
+def _has_user_check(task: Task) -> bool:
+    # one in a head is about the launch alone
+    return any(e.primitive.name == "check" for e in walk_eqns(task.body))
+
+
+def _import(importer: Importer, item: Any, env: dict[Any, Any]) -> None:
+    if isinstance(item, Region):
+        importer.region(alone(item), env)
+    else:
+        importer.eqn(item, env)

@@ -1,0 +1,119 @@
+"""The one walk that makes a graph from a graph: equation by equation, through all blocks.
+
+A `Rebuilder` is a builder that reads. By itself it replaces variables by the values of `env`; what a pass does besides
+is in the methods that it overrides:
+
+    class DropChecks(Rebuilder):
+        def visit(self, eqn):
+            if eqn.primitive.name == "bound":
+                self.env[eqn.outvar] = self.atom(eqn.invars[0])    # replaced, wherever it is used later
+            else:
+                super().visit(eqn)                                 # kept; inside of its blocks the same happens
+
+Equations that stand in the place of one are emitted as with any builder (`self("add", a, b)`). Parts in which nothing
+changed are the same objects, up to the task and the program. A `Copier` makes copies, with variables of their own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from qdtrace.ir.builder import BlockBuilder, Builder
+from qdtrace.ir.program import Block, Eqn, Literal, Var
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from qdtrace.errors import Loc
+    from qdtrace.ir.program import Atom, Task
+
+
+class Rebuilder(Builder):
+    """Rebuilds tasks, blocks and equations, with variables replaced by `env`."""
+
+    def __init__(self, env: dict[Var, Atom] | None = None) -> None:
+        super().__init__()
+        self.env: dict[Var, Atom] = {} if env is None else env
+        """What uses of a variable become. A value of it is not looked up again."""
+
+    # What to override.
+
+    def visit(self, eqn: Eqn) -> None:
+        """Appends what an equation becomes: any number of equations, none if its results are in `env`."""
+        self.append(self.rebuild_eqn(eqn))
+
+    def region(self, eqn: Eqn, number: int) -> Block:
+        """One of the blocks of an equation, in their order; what holds inside of it alone is set around this."""
+        return self.rebuild_block(eqn.blocks[number])
+
+    def bind(self, variables: tuple[Var, ...]) -> tuple[Var, ...]:
+        """What is bound in the place of variables: parameters of a block, results of an equation."""
+        return variables
+
+    # What to call.
+
+    def rebuild_task(self, task: Task) -> Task:
+        """The task rebuilt, head first."""
+        head = self.rebuild_eqns(task.head)
+        start, stop = self.atoms((task.start, task.stop))
+        index = None if task.index is None else self.bind((task.index,))[0]
+        return task.rebuilt(self.rebuild_block(task.body), head, start, stop, index)
+
+    def rebuild_block(self, block: Block) -> Block:
+        """The block rebuilt."""
+        params = self.bind(block.params)
+        eqns = self.rebuild_eqns(block.eqns)
+        return block.rebuilt(eqns, self.atoms(block.results), params)
+
+    def rebuild_eqns(self, eqns: Sequence[Eqn]) -> tuple[Eqn, ...]:
+        """What equations become, in a block of their own."""
+        opened = BlockBuilder()
+        self.stack.append(opened)
+        for eqn in eqns:
+            self.visit(eqn)
+        self.stack.pop()
+        return tuple(opened.eqns)
+
+    def rebuild_eqn(self, eqn: Eqn) -> Eqn:
+        """The equation with its operands replaced and its blocks rebuilt."""
+        invars = self.atoms(eqn.invars)
+        if not eqn.blocks:  # most are these, and stay
+            outvars = self.bind(eqn.outvars)
+            same = invars is eqn.invars and outvars is eqn.outvars
+            return eqn if same else eqn.rebuilt(invars, (), outvars)
+        blocks = tuple([self.region(eqn, k) for k in range(len(eqn.blocks))])
+        return eqn.rebuilt(invars, blocks, self.bind(eqn.outvars))
+
+    def atoms(self, atoms: tuple[Atom, ...]) -> tuple[Atom, ...]:
+        """The atoms with variables replaced."""
+        if not (env := self.env):
+            return atoms
+        return tuple([a if a.__class__ is Literal else env.get(a, a) for a in atoms])  # type: ignore[arg-type]
+
+    def atom(self, atom: Atom) -> Atom:
+        """The atom, or what replaces it."""
+        return self.atoms((atom,))[0]
+
+
+class Copier(Rebuilder):
+    """Makes copies: each variable that is bound inside is bound anew, so both may stand in one task.
+
+    `env` has the copies afterwards. With `loc` set they are said to be of that line.
+    """
+
+    def __init__(self, env: dict[Var, Atom] | None = None, loc: Loc | None = None) -> None:
+        super().__init__(env)
+        self.loc = loc
+
+    def visit(self, eqn: Eqn) -> None:
+        """Appends a copy."""
+        invars = self.atoms(eqn.invars)
+        blocks = tuple([self.rebuild_block(block) for block in eqn.blocks]) if eqn.blocks else ()
+        outvars = self.bind(eqn.outvars)
+        self.append(Eqn(eqn.primitive, invars, outvars, eqn.params, blocks, self.loc or eqn.loc))
+
+    def bind(self, variables: tuple[Var, ...]) -> tuple[Var, ...]:
+        """Fresh variables."""
+        fresh = tuple([Var(var.type, var.hint) for var in variables])
+        self.env.update(zip(variables, fresh, strict=True))
+        return fresh

@@ -1,0 +1,296 @@
+"""Scalar replacement in loops: an element that a loop keeps using is loaded once, kept in a register, and stored once.
+
+Before:  for k in 0:i32 : 8:i32 : 1:i32          After:  s: f32 = load b i
+           a: f32 = load r i k                           t: f32 = for k in 0:i32 : 8:i32 : 1:i32 carry c = s
+           accum[op=add] b a i                             a: f32 = load r i k
+                                                           d: f32 = add c a
+                                                           yield d
+                                                         store b t i
+
+An element goes when its index is the same in all iterations of the loop and everything else that the loop does to
+the reference is surely elsewhere (`analysis/alias`). The rules:
+
+- `carry`: loaded before the loop, carried, stored after it. The order of operations stays. Where the task accumulates
+  into the reference, only at elements that no other iteration of the task touches.
+- `sum`: where the loop only accumulates, by one operation, but other iterations of the task may do so too: a sum that
+  starts at the neutral value is carried and accumulated after the loop. For floats that changes the order of additions,
+  so it needs `fast_math` (but for minima and maxima).
+
+The load before and the accumulation or store after must be allowed: the loop surely runs and surely does the same on
+its way (with no check in it, which may be what proves the index), or the iteration has touched the element before, or
+the index is in range, the element is set and nobody else touches it. Where only the bounds of a `for` are in doubt,
+both stand under `if start < stop`.
+
+The outermost loop is tried first. What the condition of a `while` writes stays, and atomics stay. Relies on
+`mem2reg`, which turns the cell that replaces the element into a carried value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from qdtrace.analysis.alias import (
+    Alias,
+    AliasAnalysis,
+    MemoryLocation,
+    References,
+    is_comparable,
+    levels_of,
+)
+from qdtrace.analysis.index.affine import AffineForms
+from qdtrace.analysis.index.definite_stores import FullBefore
+from qdtrace.analysis.index.ranges import TaskRanges
+from qdtrace.analysis.region_summary import Summaries, surely_runs
+from qdtrace.ir.combining import identity
+from qdtrace.ir.memory import MEMORY, values_of
+from qdtrace.ir.primitives import PRIMITIVES, Effect
+from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var, is_local
+from qdtrace.ir.rebuild import Rebuilder
+from qdtrace.ir.types import DType, RefType, Space
+from qdtrace.ir.walk import walk_eqns, walk_inside, walk_nested
+from qdtrace.passes.base import TaskPass
+from qdtrace.passes.mem2reg import Mem2Reg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from qdtrace.analysis.region_summary import Key
+
+_CELL = PRIMITIVES["cell"]
+PLACES = 32
+"""Elements of one reference in one loop that are looked at; and elements that one loop carries."""
+
+
+@dataclass(frozen=True)
+class ScalarReplacement(TaskPass):
+    """Carries what loops keep loading and storing."""
+
+    name: ClassVar[str] = "scalar_replacement"
+    fast_math: bool = False
+
+    def on_task(self, task: Task, program: Program) -> Task:
+        if not _has_writing_loop(task.body):
+            return task
+        body = _Replacer(task, program, fast_math=self.fast_math).rebuild_block(task.body)
+        return task if body is task.body else Mem2Reg().on_task(task.rebuilt(body), program)
+
+
+def _has_writing_loop(block: Block) -> bool:
+    writes = [around for eqn, around in walk_nested(block) if eqn.primitive.name in ("store", "accum")]
+    return any(outer.primitive.loops for around in writes for outer in around)
+
+
+@dataclass(slots=True)
+class _Uses:
+    """What a loop does to one location."""
+
+    locations: list[MemoryLocation] = field(default_factory=lambda: [])
+    """The same element, perhaps by different operands."""
+    modes: set[str] = field(default_factory=lambda: set())
+    """Names of primitives; of accumulations with the operation."""
+    in_test: bool = False
+    """Written in the condition of a `while`."""
+
+
+@dataclass(slots=True)
+class _Carried:
+    """A location that a loop carries."""
+
+    location: MemoryLocation
+    cell: Var
+    op: str
+    """Of the rule `sum`; empty for `carry`."""
+    guarded: bool
+    """Only where the loop runs."""
+    loads: bool
+    """The value before the loop matters."""
+
+
+class _Replacer(Rebuilder):
+    def __init__(self, task: Task, program: Program, *, fast_math: bool) -> None:
+        super().__init__()
+        forms = AffineForms(task, flips=True)
+        self.aliases = AliasAnalysis(forms)
+        self.references = References(task, forms)
+        self.levels = levels_of(task)
+        self.level = 1
+        """Blocks around the current place."""
+        self.ranges = TaskRanges(task)
+        self.full = FullBefore(program, task)
+        """References of which every element is set before the task."""
+        self.fast_math = fast_math
+        self.active: dict[Key, Var] = {}
+        """The cells of locations that loops around carry."""
+        self.touched: dict[Key, bool] = {}
+        """Locations that this iteration has surely accessed before; True: written."""
+        self.summaries = Summaries(self.aliases)
+
+    def region(self, eqn: Eqn, number: int) -> Block:
+        """A block, after which nothing is known of what was touched in it."""
+        touched, self.touched = self.touched, dict(self.touched)
+        self.level += 1
+        rebuilt = super().region(eqn, number)
+        self.level -= 1
+        self.touched = touched
+        return rebuilt
+
+    def visit(self, eqn: Eqn) -> None:
+        """Appends an equation; around a loop, what its carried locations need."""
+        name = eqn.primitive.name
+        if eqn.blocks:
+            if name == "if":
+                super().visit(eqn)
+            else:
+                self._loop(eqn)
+            summary = self.summaries.of_eqn(eqn)
+            for key in summary.accessed:
+                self._note(key, written=key in summary.written)
+        elif name in MEMORY:
+            key = self.aliases.of(eqn).key
+            self._note(key, written=name != "load")
+            cell = self.active.get(key)
+            self.append(eqn if cell is None else eqn.rebuilt((cell, *values_of(eqn))))
+        else:
+            self.append(eqn)
+
+    def _note(self, key: Key, *, written: bool) -> None:
+        self.touched[key] = written or self.touched.get(key, False)
+
+    # Loops.
+
+    def _loop(self, eqn: Eqn) -> None:
+        self.ranges.enter(eqn)
+        carried = self._candidates(eqn)
+        self.active.update({c.location.key: c.cell for c in carried})
+        loop = self.rebuild_eqn(eqn)
+        for c in carried:
+            del self.active[c.location.key]
+        self._put(loop, carried)
+
+    def _candidates(self, eqn: Eqn) -> list[_Carried]:
+        found: list[_Carried] = []
+        level = self.level
+        for ref, uses in self._uses(eqn).items():
+            if len(uses) > PLACES or not is_comparable(ref) or self.levels.get(ref, 0) > level:
+                continue
+            for key, use in uses.items():
+                if key in self.active or use.in_test or "atomic" in use.modes or use.modes == {"load"}:
+                    continue
+                if any(self.levels.get(var, 0) > level for var in use.locations[0].variables()):
+                    continue
+                location = next((p for p in use.locations if self._is_outside(p.indices)), None)
+                if location is None or len(found) >= PLACES:
+                    continue
+                carried = self._judged(eqn, location, uses)
+                if carried is not None:
+                    found.append(carried)
+        return found
+
+    def _uses(self, eqn: Eqn) -> dict[Var, dict[Key, _Uses]]:
+        found: dict[Var, dict[Key, _Uses]] = {}
+        whiles = [e for e in (eqn, *walk_inside(eqn)) if e.primitive.name == "while"]
+        tested = {e for loop in whiles for e in walk_eqns(loop.blocks[0])}
+        for inner in walk_inside(eqn):
+            name = inner.primitive.name
+            if name in MEMORY:
+                location = self.aliases.of(inner)
+                use = found.setdefault(location.ref, {}).setdefault(location.key, _Uses())
+                use.locations.append(location)
+                use.modes.add(str(inner.params["op"]) if name == "accum" else name)
+                use.in_test = use.in_test or (name != "load" and inner in tested)
+        return found
+
+    def _is_outside(self, atoms: Iterable[Atom]) -> bool:
+        return all(isinstance(a, Literal) or self.levels.get(a, 0) <= self.level for a in atoms)
+
+    def _judged(self, eqn: Eqn, location: MemoryLocation, uses: dict[Key, _Uses]) -> _Carried | None:
+        """How the loop may carry the location; None where it may not."""
+        ref, key = location.ref, location.key
+        once = self.summaries.of_body(eqn)
+        runs = surely_runs(eqn)
+        can_guard = eqn.primitive.name == "for" and isinstance(eqn.invars[2], Literal) and bool(eqn.invars[2].value)
+        in_range = not is_local(ref) and self.ranges.are_inside(ref, location.indices)
+        before = self.touched.get(key)
+        if ref in self.references.tracked:
+            if any(self.aliases.alias(location, u.locations[0]) is not Alias.NO for k, u in uses.items() if k != key):
+                return None
+            free = in_range and self.references.is_private(ref)
+            op, loads = "", key in once.exposed or key not in once.written
+            may_load = before is not None or (free and ref in self.full)
+            may_store = bool(before) or free
+            if may_load and may_store:
+                guarded, loads = False, loads or not runs
+            elif (not loads or may_load or (key in once.first_read and (in_range or not _has_check(eqn)))) and (
+                may_store or key in once.written
+            ):
+                guarded = not runs
+            else:
+                return None
+        else:
+            modes = frozenset[str]().union(*(u.modes for u in uses.values()))
+            if len(modes) != 1 or not self._may_sum(ref.dtype, *modes):
+                return None
+            (op,), loads = modes, False
+            # An addition of nothing where there was none costs an atomic, but for locations that are summed anyway.
+            surely = key in once.accessed
+            if not surely and not all(isinstance(a, Literal) for a in location.indices):
+                return None
+            if bool(before) or (in_range and ref in self.full and self.references.modes(ref) == modes):
+                guarded = False
+            elif surely:
+                guarded = not runs
+            else:
+                return None
+        if guarded and not can_guard:
+            return None
+        return _Carried(location, Var(RefType(ref.dtype, (), Space.LOCAL), ref.hint), op, guarded, loads)
+
+    def _may_sum(self, dtype: DType, op: str) -> bool:
+        if op not in ("add", "mul", "min", "max"):
+            return False
+        return self.fast_math or not dtype.is_float or op in ("min", "max")
+
+    # What stands around a loop.
+
+    def _put(self, loop: Eqn, carried: list[_Carried]) -> None:
+        """Appends the loop, with what goes before and after it."""
+        self.loc = loop.loc
+        for c in carried:
+            self.append(Eqn(_CELL, (), (c.cell,), {"dtype": c.cell.dtype, "shape": ()}, (), loop.loc))
+        guarded = [c for c in carried if c.guarded]
+        self._before([c for c in carried if c.op or not c.guarded])
+        runs: Var | None = None
+        if guarded:
+            start, stop, step = loop.invars[:3]
+            assert isinstance(step, Literal)
+            runs = self("lt" if step.value > 0 else "gt", start, stop, hint="runs")
+            with self.block() as then:
+                self._before([c for c in guarded if not c.op])
+            if then.eqns:
+                self.emit("if", runs, blocks=(then.close(), Block()))
+        self.append(loop)
+        self._after([c for c in carried if not c.guarded])
+        if runs is not None:
+            with self.block() as then:
+                self._after(guarded)
+            self.emit("if", runs, blocks=(then.close(), Block()))
+
+    def _before(self, carried: list[_Carried]) -> None:
+        for c in carried:
+            if c.op:
+                self.store(c.cell, identity(c.op, c.cell.dtype))
+            elif c.loads:
+                self.store(c.cell, self.load(c.location.ref, *c.location.indices, hint=c.cell.hint))
+
+    def _after(self, carried: list[_Carried]) -> None:
+        for c in carried:
+            value = self.load(c.cell, hint=c.cell.hint)
+            if c.op:
+                self.accum(c.location.ref, value, *c.location.indices, op=c.op)
+            else:
+                self.store(c.location.ref, value, *c.location.indices)
+
+
+def _has_check(loop: Eqn) -> bool:
+    return any(Effect.CHECK in e.primitive.effects for e in walk_inside(loop))

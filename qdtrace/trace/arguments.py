@@ -1,0 +1,49 @@
+"""What goes into a traced function and comes out of it: arrays become buffers, buffers and cells become values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from qdtrace.trace.buffers import Buffer, new_buffer
+from qdtrace.trace.cells import Cell
+from qdtrace.trace.handles import MemoryHandle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from qdtrace.trace.context import TraceContext
+
+
+def is_memory(leaf: Any) -> bool:
+    """True for a handle of memory, which is one leaf here."""
+    return isinstance(leaf, MemoryHandle)
+
+
+def as_values(tree: Any) -> Any:
+    """Buffers and cells of an enclosing trace, as values."""
+    return jax.tree.map(lambda x: x.__jax_array__() if is_memory(x) else x, tree, is_leaf=is_memory)
+
+
+def run_inlined(function: Callable[..., Any], args: Any, kwargs: Any, context: TraceContext) -> Any:
+    """Calls a function in the middle of a thread: it may read buffers that it is given; results are values."""
+    args, kwargs = jax.tree.map(lambda x: x.value if isinstance(x, Cell) else x, (args, kwargs), is_leaf=is_memory)
+    given = {id(x.handle): x for x in jax.tree.leaves((args, kwargs), is_leaf=is_memory) if isinstance(x, Buffer)}
+    before = context.borrowed
+    context.borrowed = before | given
+    try:
+        return as_values(function(*args, **kwargs))
+    finally:
+        context.borrowed = before
+
+
+def as_buffer(leaf: Any) -> Any:
+    """An array as a buffer with its content; a scalar or a random key as it is."""
+    if isinstance(leaf, (jax.Array, np.ndarray)) and leaf.ndim > 0:
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.extended):
+            return leaf
+        return new_buffer(leaf)
+    return leaf

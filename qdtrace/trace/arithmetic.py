@@ -1,0 +1,88 @@
+"""Operators of traced scalars that record one equation each; JAX's trace a `jit`-wrapped function and inline it.
+
+A scalar that this package makes gets a subclass of its tracer's class. `a + b` on it binds `lax.add` where that is all
+that `jnp.add` would record: b is a scalar of the same dtype too, or a Python number that the dtype holds. All else goes
+to JAX's operator. A result is such a scalar again, and as Python asks a subclass first, so is its sum with a tracer of
+JAX's own. A comparison with such a tracer may come out as `b > a` for that reason, where `a < b` is written.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+from jax import lax
+
+from qdtrace.trace.compat import Tracer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_FLOATS = {np.dtype(np.float32), np.dtype(np.float64)}
+_NUMBERS = _FLOATS | {np.dtype(np.int32), np.dtype(np.int64)}
+_OPERATORS: dict[str, tuple[Callable[[Any, Any], Any], set[Any]]] = {
+    "add": (lax.add, _NUMBERS),
+    "sub": (lax.sub, _NUMBERS),
+    "mul": (lax.mul, _NUMBERS),
+    "truediv": (lax.div, _FLOATS),
+    "lt": (lax.lt, _NUMBERS),
+    "le": (lax.le, _NUMBERS),
+    "gt": (lax.gt, _NUMBERS),
+    "ge": (lax.ge, _NUMBERS),
+    "eq": (lax.eq, _NUMBERS),
+    "ne": (lax.ne, _NUMBERS),
+}
+_classes: dict[type, type] = {}
+
+
+def as_scalar(value: Any) -> Any:
+    """The same tracer with these operators, if it is a number; anything else as it is."""
+    return subclassed(value, _classes, _members) if isinstance(value, Tracer) and _is_number(value.aval) else value
+
+
+def subclassed(tracer: Any, classes: dict[type, type], members: Callable[[type], dict[str, Any]]) -> Any:
+    """The same tracer, its class replaced by a subclass with more members; `classes` are those made so far."""
+    kind = type(tracer)
+    if kind not in classes:
+        added = {"__slots__": (), **members(kind)}
+        made = types.new_class(kind.__name__, (kind,), exec_body=lambda space: space.update(added))
+        classes[kind] = classes[made] = made
+    tracer.__class__ = classes[kind]
+    return tracer
+
+
+def _is_number(aval: Any) -> bool:
+    return aval.shape == () and aval.dtype in _NUMBERS and not aval.weak_type
+
+
+def _members(plain: type) -> dict[str, Any]:
+    found: dict[str, Any] = {"__neg__": lambda self: as_scalar(lax.neg(self)), "__hash__": plain.__hash__}
+    for name, (function, dtypes) in _OPERATORS.items():
+        found[f"__{name}__"] = _operator(function, dtypes, getattr(plain, f"__{name}__"))
+        if reflected := getattr(plain, f"__r{name}__", None):
+            found[f"__r{name}__"] = _operator(lambda a, b, f=function: f(b, a), dtypes, reflected)
+    return found
+
+
+def _operator(function: Callable[[Any, Any], Any], dtypes: set[Any], inherited: Callable[[Any, Any], Any]) -> Any:
+    def method(self: Any, other: Any) -> Any:
+        dtype = self.aval.dtype
+        value = _operand(other, dtype) if dtype in dtypes else None
+        return inherited(self, other) if value is None else as_scalar(function(self, value))
+
+    return method
+
+
+def _operand(value: Any, dtype: np.dtype) -> Any:
+    """A value as a scalar operand of that dtype; None where JAX has to decide what it becomes."""
+    if isinstance(value, Tracer):
+        aval: Any = value.aval
+        return value if _is_number(aval) and aval.dtype == dtype else None
+    # Without x64 JAX reads a Python number as one of 32 bits.
+    if dtype.itemsize == 8 and not jax.config.jax_enable_x64:  # type: ignore[attr-defined]
+        return None
+    if type(value) is int:
+        return dtype.type(value) if -(2**31) <= value < 2**31 else None
+    return dtype.type(value) if type(value) is float and dtype in _FLOATS and abs(value) < 1e38 else None

@@ -1,0 +1,53 @@
+"""What buffers and cells have in common: a handle of memory, with the shape and dtype of its content."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from qdtrace.errors import TraceTypeError
+from qdtrace.trace.operators import ArrayOperators
+from qdtrace.trace.source import user_loc
+
+
+class MemoryHandle(ArrayOperators):
+    """Memory that a traced function may store into."""
+
+    __slots__ = ("_handle",)
+
+    def __init__(self, handle: Any) -> None:
+        self._handle = handle
+
+    @property
+    def handle(self) -> Any:
+        """The tracer that stands for the memory in markers."""
+        return self._handle
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Lengths of the axes."""
+        return tuple(self._handle.shape)
+
+    @property
+    def dtype(self) -> Any:
+        """Element type."""
+        return self._handle.dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            what = type(self).__name__.lower()
+            raise TraceTypeError(f"len() needs at least one axis, got a {what} of shape ()", loc=user_loc())
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.dtype}{list(self.shape)})"

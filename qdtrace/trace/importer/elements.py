@@ -1,0 +1,49 @@
+"""Functions of elements applied to whole arrays, with JAX's broadcasting of axes of length one."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qdtrace.trace.importer.values import Element, PrivateArray, Value, array_of, rank0
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from qdtrace.ir.types import DType
+    from qdtrace.trace.importer.memory import MemoryOps
+
+
+def per_element(
+    imp: MemoryOps, fn: Callable[..., Element], shape: Sequence[int], dtype: DType, values: Sequence[Value],
+    pair: bool = False,
+) -> Value:  # fmt: skip
+    """Applies a function of elements; an operand has the shape, or rank 0, or length one along some axes."""
+    shape = tuple(shape)
+    if all(type(v) is np.ndarray for v in values) and prod(shape) <= imp.scalar_budget:
+        if not shape:
+            return rank0(fn(*[v[()] for v in values]))
+        columns = [(v if v.shape == shape else np.broadcast_to(v, shape)).ravel().tolist() for v in values]
+        return array_of(map(fn, *columns), shape)
+
+    operands = [imp.in_memory(v) for v in values]
+    reuse = None
+    for v in operands:
+        if isinstance(v, PrivateArray) and v.holders == 0 and (v.shape, v.dtype, v.pair) == (shape, dtype, pair):
+            reuse = v
+
+    def at(index: Sequence[Any]) -> Element:
+        return fn(*(imp.element(v, _broadcast(imp, v, shape, index)) for v in operands))
+
+    if reuse is not None and reuse.size > 16:
+        return imp.materialise(shape, dtype, at, pair, into=reuse)
+    return imp.build(shape, dtype, at, pair)
+
+
+def _broadcast(imp: MemoryOps, value: Value, shape: Sequence[int], index: Sequence[Any]) -> Sequence[Any]:
+    """The operand's index: axes of length one stay at 0, a scalar has none."""
+    if not value.ndim or value.shape == shape:
+        return index if value.ndim else ()
+    return [imp.index(0) if n == 1 else k for n, k in zip(value.shape, index, strict=True)]

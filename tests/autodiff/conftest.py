@@ -1,0 +1,12 @@
+"""Derivatives are compared in double precision."""
+
+from __future__ import annotations
+
+import jax
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def x64():
+    with jax.enable_x64(True):
+        yield
