@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from qdtrace.autodiff.accumulations import with_sums_only
 from qdtrace.autodiff.activity import active_variables
 from qdtrace.autodiff.forward import forward
 from qdtrace.autodiff.reverse import reverse
-from qdtrace.autodiff.sums import as_sums
 from qdtrace.ir.custom import without_rules
 from qdtrace.ir.program import Program, Stage, Var, literal
 
@@ -27,7 +27,7 @@ def derive(
     params = program.params
     masks = [*directions, *([] if wrt is None else [wrt])]
     inputs = [v for k, v in enumerate(params) if any(mask[k] for mask in masks)]
-    program = as_sums(program, active_variables(program, inputs, program.results), len(masks))
+    program = with_sums_only(program, active_variables(program, inputs, program.results), len(masks))
     chosen = [v for v, wanted in zip(program.results, out, strict=True) if wanted]
     if wrt is None:
         given: tuple[Var, ...] = tuple(chosen)

@@ -5,24 +5,24 @@
 where `c` elements tie for the maximum of that place, what it held before among them; a product has `w = o v` instead,
 `o` the product of all other factors. What the place holds afterwards is the accumulated value as before, with the
 derivative of the sum. Other factors are constants in `w`, so a product has first derivatives only; extremes have all.
+
+The task runs three times and values are compared between runs, so the program must be compiled without `fast_math`: a
+multiplication and an addition fused in one run alone would give a maximum that nothing equals.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from qdtrace.autodiff.versions import copy_task, with_memory, written_by
-from qdtrace.errors import GradientError
 from qdtrace.ir.builder import Builder, ref_var, scalar_var, unravel
-from qdtrace.ir.memory import MEMORY, indices_of, values_of
-from qdtrace.ir.program import Block, Program, Task, Var, literal, ref_type
+from qdtrace.ir.memory import indices_of, values_of
+from qdtrace.ir.program import Block, Task, Var, literal, ref_type
 from qdtrace.ir.rebuild import Copier
 from qdtrace.ir.types import DType
-from qdtrace.ir.walk import walk_task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Container, Mapping
 
     from qdtrace.ir.program import Atom, Eqn, Literal
 
@@ -48,113 +48,73 @@ class DerivativeOf:
         self.dtype = dtype
 
 
-def as_sums(program: Program, active: frozenset[Var], order: int) -> Program:
-    """The program with other accumulations into active memory as sums. Raises GradientError for what is none."""
-    tasks: list[Task] = []
-    buffers: list[Var] = []
-    initial: dict[Var, Literal] = {}
-    for task in program.tasks:
-        found = _accumulated(task, active)
-        if not found:
-            tasks.append(task)
-            continue
-        if order > 1 and "mul" in found.values():
-            raise GradientError(
-                f"{program.name}: a product accumulated in memory has first derivatives only, got order {order}",
-                loc=task.loc,
-                help="multiply values of a loop in a variable, or accumulate logarithms",
-            )
-        made = _Sums(task, found)
-        tasks += made.tasks
-        buffers += made.initial
-        initial |= made.initial
-    if not buffers:
-        return program
-    return replace(
-        program, tasks=tuple(tasks), buffers=(*program.buffers, *buffers), initial={**program.initial, **initial}
-    )
+class Sums:
+    """The tasks that stand for one which accumulates into `found` by the operations there."""
 
-
-def _accumulated(task: Task, active: frozenset[Var]) -> dict[Var, str]:
-    """References with such accumulations, and the operation."""
-    found: dict[Var, str] = {}
-    for eqn in walk_task(task):
-        op = eqn.params.get("op")
-        if eqn.primitive.name == "accum" and op != "add" and eqn.invars[0] in active:
-            found[eqn.invars[0]] = str(op)
-    for eqn in walk_task(task):
-        ref = eqn.invars[0] if eqn.primitive.name in MEMORY else None
-        if ref in found and (eqn.primitive.name != "accum" or eqn.params["op"] != found[ref]):
-            raise GradientError(
-                f"needs memory that one task touches by `{found[ref]}` alone, got `{eqn.primitive.name}` of it as well",
-                loc=eqn.loc,
-                help="split the loop in two",
-            )
-    return found
-
-
-class _Sums:
-    """The tasks that stand for one."""
-
-    def __init__(self, task: Task, found: Mapping[Var, str]) -> None:
-        self.tasks: list[Task] = []
+    def __init__(self, task: Task, found: Mapping[Var, str], shared: Container[Var]) -> None:
+        """`shared` are references of which the task touches other elements otherwise."""
+        self.before_it: list[Task] = []
+        """What looks at the values: the task itself on copies of all that it writes."""
+        self.after_it: list[Task] = []
+        """What puts the accumulated values into their places."""
         self.initial: dict[Var, Literal] = {}
-        # The values, by the task itself on copies of all that it writes.
-        self.before = {r: self._buffer(r) for r in found}
-        for ref, copy in self.before.items():
-            self.tasks.append(copy_task(ref, copy))
-        result = self._run(task, {r: r for r in found})
-        count = {r: self._buffer(r, I32) for r in found}
-        rest = {r: self._buffer(r, value=1) for r, op in found.items() if op == "mul"}
-        self.sums = {r: self._buffer(r) for r in found}
-        looks = {r: _Place(found[r], result[r], count[r], rest.get(r), self.before[r]) for r in found}
-        self._run(task, {r: r for r in found}, lambda r: looks[r].count)
+        """Buffers of these tasks, and what they hold at first."""
+        before = {r: self._buffer(r) for r in found}
+        for ref, copy in before.items():
+            self.before_it.append(copy_task(ref, copy))
+        result = self._run(task, before)
+        looks: dict[Var, _Place] = {}
+        for ref, op in found.items():
+            rest = self._buffer(ref, value=1) if op == "mul" else None
+            touched = self._buffer(ref, I32) if ref in shared else None
+            looks[ref] = _Place(result[ref], self._buffer(ref, I32), rest, before[ref], touched)
+        self._run(_Replaced(lambda b, r, v, at: looks[r].look(b, v, at), found).rebuild_task(task), before)
         for ref in found:
-            self._each(ref, looks[ref].count_before)
-        sums = self.sums
-        self.tasks.append(
-            _Replaced(lambda b, r, v, at: b.accum(sums[r], looks[r].part(b, v, at), *at), found).rebuild_task(task)
-        )
+            self.before_it.append(_each(ref, looks[ref].count_before))
+        sums = {r: self._buffer(r) for r in found}
+        part = _Replaced(lambda b, r, v, at: b.accum(sums[r], looks[r].part(b, v, at), *at), found)
+        self.task = part.rebuild_task(task)
+        """The task with sums."""
         for ref in found:
-            self._each(ref, lambda b, at, r=ref: looks[r].finish(b, r, sums[r], at))
+            self.after_it.append(_each(ref, lambda b, at, r=ref: looks[r].finish(b, r, sums[r], at)))
 
     def _buffer(self, like: Var, dtype: DType | None = None, value: int = 0) -> Var:
         var = ref_var(dtype or like.dtype, ref_type(like).shape, like.hint)
         self.initial[var] = literal(value, var.dtype)
         return var
 
-    def _run(
-        self, task: Task, found: Mapping[Var, Var], change: Callable[[Var], Callable[..., None]] | None = None
-    ) -> dict[Var, Var]:
-        """Runs the task on copies of what it writes."""
-        copies = {r: self._buffer(r) for r in written_by(task)}
+    def _run(self, task: Task, before: Mapping[Var, Var]) -> dict[Var, Var]:
+        """Runs a task on copies of what it writes, which it finds as it is or in `before`."""
+        copies = {r: self._buffer(r) for r in written_by(task) if r not in self.initial}
         for ref, copy in copies.items():
-            self.tasks.append(copy_task(self.before.get(ref, ref), copy))
-        if change is not None:
-            visit = lambda b, r, v, at: change(r)(b, v, at)  # noqa: E731 - one for each reference
-            changed = _Replaced(visit, found).rebuild_task(task)
-        else:
-            changed = Copier().rebuild_task(task)
-        # what stands for accumulations has other references already
-        self.tasks.append(with_memory(changed, copies))
+            self.before_it.append(copy_task(before.get(ref, ref), copy))
+        self.before_it.append(with_memory(Copier().rebuild_task(task), copies))
         return copies
 
-    def _each(self, ref: Var, visit: Callable[[Builder, list[Atom]], None]) -> None:
-        """A task over all places."""
-        builder, index = Builder(), scalar_var(I32, "i")
-        with builder.block() as body:
-            visit(builder, unravel(builder, index, ref_type(ref).shape))
-        stop = literal(ref_type(ref).size, I32)
-        self.tasks.append(Task("range_for", index, literal(0, I32), stop, body.close()))
+
+def _each(ref: Var, visit: Callable[[Builder, list[Atom]], None]) -> Task:
+    """A task over all elements."""
+    builder, index = Builder(), scalar_var(I32, "i")
+    with builder.block() as body:
+        visit(builder, unravel(builder, index, ref_type(ref).shape))
+    stop = literal(ref_type(ref).size, I32)
+    return Task("range_for", index, literal(0, I32), stop, body.close())
 
 
 class _Place:
     """What a place of memory knows of what was accumulated in it."""
 
-    def __init__(self, op: str, result: Var, count: Var, rest: Var | None, before: Var) -> None:
-        self.op, self.result, self.counted, self.rest, self.before = op, result, count, rest, before
+    def __init__(self, result: Var, counted: Var, rest: Var | None, before: Var, touched: Var | None) -> None:
+        """`rest` is for products; `touched` for references of which other elements are touched otherwise."""
+        self.result, self.counted, self.rest, self.before, self.touched = result, counted, rest, before, touched
 
-    def count(self, b: Builder, value: Atom, at: list[Atom]) -> None:
+    def look(self, b: Builder, value: Atom, at: list[Atom]) -> None:
+        """Looks at a value that is accumulated."""
+        self._count(b, value, at)
+        if self.touched is not None:
+            b.accum(self.touched, literal(1, I32), *at)
+
+    def _count(self, b: Builder, value: Atom, at: list[Atom]) -> None:
         """Counts a value that is the extreme, or a factor that is zero; a product of the other factors."""
         zero, one = literal(0, value.dtype), literal(1, value.dtype)
         if self.rest is None:
@@ -166,14 +126,15 @@ class _Place:
 
     def count_before(self, b: Builder, at: list[Atom]) -> None:
         """Counts what the place held before."""
-        self.count(b, b.load(self.before, *at), at)
+        self._count(b, b.load(self.before, *at), at)
 
     def part(self, b: Builder, value: Atom, at: list[Atom]) -> Atom:
         """The part of a value in the sum: linear in it."""
         zero = literal(0, value.dtype)
         count = b.load(self.counted, *at)
         if self.rest is None:
-            share = b("div", value, b.convert(count, value.dtype))
+            # where a value is NaN nothing equals the result
+            share = b("div", value, b.convert(b("max", count, literal(1, I32)), value.dtype))
             return b("select", b("eq", value, b.load(self.result, *at)), share, zero)
         rest = b.load(self.rest, *at)
         is_zero = b("eq", value, zero)
@@ -185,23 +146,28 @@ class _Place:
 
     def finish(self, b: Builder, ref: Var, total: Var, at: list[Atom]) -> None:
         """Puts the accumulated value into its place, with the derivative of the sum."""
-        own = self.part(b, b.load(self.before, *at), at)
-        whole = b("add", own, b.load(total, *at))
-        value = b.load(self.result, *at)
-        b.store(ref, b("custom", value, whole, rule=DerivativeOf(ref.dtype), result=0), *at)
+        with b.block() as block:
+            own = self.part(b, b.load(self.before, *at), at)
+            whole = b("add", own, b.load(total, *at))
+            value = b.load(self.result, *at)
+            b.store(ref, b("custom", value, whole, rule=DerivativeOf(ref.dtype), result=0), *at)
+        if self.touched is None:
+            b.current.eqns += block.eqns
+        else:
+            b.emit("if", b("gt", b.load(self.touched, *at), literal(0, I32)), blocks=(block.close(), Block()))
 
 
 class _Replaced(Copier):
     """A copy of a task with something else in the place of accumulations."""
 
-    def __init__(self, emit: Callable[[Builder, Var, Atom, list[Atom]], None], found: Mapping[Var, object]) -> None:
+    def __init__(self, emit: Callable[[Builder, Var, Atom, list[Atom]], None], found: Mapping[Var, str]) -> None:
         super().__init__()
         self._emit, self._found = emit, found
 
     def visit(self, eqn: Eqn) -> None:
         """Appends what stands for an equation."""
         ref = eqn.invars[0] if eqn.primitive.name == "accum" else None
-        if isinstance(ref, Var) and ref in self._found:
+        if isinstance(ref, Var) and eqn.params["op"] == self._found.get(ref):
             self._emit(self, ref, self.atom(values_of(eqn)[0]), list(self.atoms(indices_of(eqn))))
         else:
             super().visit(eqn)

@@ -89,7 +89,8 @@ class Derivative:
     @functools.cached_property
     def derived(self) -> StagedProgram:
         """The program that computes it."""
-        from qdtrace.autodiff.derive import derive  # only here: loaded when a derivative is wanted
+        from qdtrace.autodiff.accumulations import compares_accumulated  # only here: loaded when derivatives are wanted
+        from qdtrace.autodiff.derive import derive
         from qdtrace.batching.batch import batch
 
         base = self.base
@@ -97,10 +98,15 @@ class Derivative:
             if isinstance(rule, LostRule):
                 rule.tangents()
         with base.depth_told():
-            program = derive(base.joined, self.directions, self.out, self.wrt)
+            try:
+                program = derive(base.joined, self.directions, self.out, self.wrt)
+            except GradientError:
+                # what is in one loop because tasks were joined may be refused, and not the loops of the user
+                program = derive(base.canonical, self.directions, self.out, self.wrt)
             for size, masks in self.levels:
                 program = batch(program, [b for mask in masks for b in mask], size)
-        return StagedProgram(program, base.options)
+        exact = compares_accumulated(program)
+        return StagedProgram(program, replace(base.options, fast_math=False) if exact else base.options)
 
     def __repr__(self) -> str:
         kind = "derivative" if self.wrt is None else "adjoint"

@@ -98,6 +98,12 @@ class StagedProgram:
         with self.depth_told():
             return optimise(self.with_rules, self.options, until=Stage.JOINED)
 
+    @functools.cached_property
+    def canonical(self) -> Program:
+        """The graph with its tasks as the user wrote them."""
+        with self.depth_told():
+            return optimise(self.with_rules, self.options, until=Stage.CANONICAL)
+
     def batched(self, mask: tuple[bool, ...], size: int) -> StagedProgram:
         """The program for `size` calls at once; operands in the mask have a leading axis."""
         made = self._batched.get((mask, size))

@@ -92,3 +92,103 @@ def test_old_values_of_atomics_are_refused():
 
     with pytest.raises(GradientError, match=r"(?s)accumulations without their old value, got `atomic` add.*help:"):
         jax.grad(lambda x: f(x, np.zeros(1)).sum())(np.ones(3))
+
+
+def bounding_box(x, r):
+    for i in qd.range(x.shape[0]):
+        r.at[0].min(x[i])
+        r.at[1].max(x[i])
+        r.at[2].add(jnp.sin(x[i]))
+        r.at[3].mul(x[i])
+    return r
+
+
+def two_loops(x, r):
+    for i in qd.range(x.shape[0]):
+        r.at[0].max(x[i])
+    for i in qd.range(x.shape[0]):
+        r.at[1].add(x[i])
+    return r
+
+
+@pytest.mark.parametrize("x", [[1.0, 3, 2], [2.0, 2, -1], [5.0]])
+def test_elements_that_constant_indices_tell_apart(x):
+    x, r = np.array(x), np.array([1.5, 0.3, 0.1, 0.7])
+    theirs = lambda x, r: jnp.stack(  # noqa: E731
+        [
+            jnp.minimum(r[0], x.min()),
+            jnp.maximum(r[1], x.max()),
+            r[2] + jnp.sin(x).sum(),
+            r[3] * jnp.prod(x),
+        ]
+    )
+    for got, want in zip(jax.jacrev(qd.jit(bounding_box), (0, 1))(x, r), jax.jacfwd(theirs, (0, 1))(x, r), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-12)
+    np.testing.assert_allclose(jax.jvp(qd.jit(bounding_box), (x, r), (x, r))[1], jax.jvp(theirs, (x, r), (x, r))[1])
+
+
+def test_loops_that_fusion_joined():
+    """What a joined loop refuses is differentiated in the loops of the user."""
+    x, r = np.array([1.0, 3, 2]), np.zeros(2)
+    np.testing.assert_array_equal(jax.jacrev(qd.jit(two_loops))(x, r), [[0, 1, 0], [1, 1, 1]])
+
+
+def test_one_element_by_two_operations():
+    @qd.jit
+    def f(x):
+        r = qd.zeros((1,), x.dtype)
+        for i in qd.range(x.shape[0]):
+            r.at[0].max(x[i])
+            r.at[x[i].astype(int) * 0].add(x[i])
+        return r[0]
+
+    with pytest.raises(GradientError, match=r"(?s)one loop touches by `max` alone, got `add` of .* the same.*help:"):
+        jax.grad(f)(np.ones(3))
+
+
+@pytest.mark.parametrize("returned", [False, True])
+@pytest.mark.parametrize("op", IN_JAX)
+def test_rows_of_the_iteration(op, returned):
+    """Filled, accumulated into, and read by the same iteration once the loops are joined."""
+
+    @qd.jit
+    def f(x, k):
+        rows, y = qd.full((x.shape[0], 4), 0.5, x.dtype), qd.empty(x.shape, x.dtype)
+        for i in qd.range(x.shape[0]):
+            for j in qd.range(k.shape[0]):
+                getattr(rows.at[i, k[j]], op)(jnp.sin(x[i] * (j + 1)))
+        for i in qd.range(x.shape[0]):
+            y[i] = rows[i, 0] * 3 + rows[i, 2] * rows[i, 1]
+        return (y, rows) if returned else (y, y)
+
+    def theirs(x):
+        rows = [0.5] * 4
+        for j, k in enumerate(K):
+            rows[k] = IN_JAX[op](rows[k], jnp.sin(x * (j + 1)))
+        return rows[0] * 3 + rows[2] * rows[1] + (sum(rows) if returned else 0)
+
+    x = np.array([1.0, 3, 2])
+    total = lambda x: f(x, K)[0].sum() + (f(x, K)[1].sum() if returned else 0)  # noqa: E731
+    np.testing.assert_allclose(jax.grad(total)(x), jax.vmap(jax.grad(theirs))(x), rtol=1e-12)
+
+
+def test_roundings_of_values_that_are_looked_for():
+    """One run of the loop could fuse the multiplication and the addition, and another, which needs the product
+    alone, could not: then no value would equal the maximum."""
+
+    @qd.jit
+    def f(a, b, c):
+        r, y = qd.full(3, -100, a.dtype), qd.empty(a.shape, a.dtype)
+        for i in qd.range(a.shape[0]):
+            product = a[i] * b[i]
+            r.at[i % 3].max(product + c[i])
+            y[i] = jnp.sin(product)
+        return r, y
+
+    a, b, c = np.random.default_rng(0).normal(size=(3, 999)).astype(np.float32)
+    got = jax.jit(jax.grad(lambda a: f(a, b, c)[0].sum() + f(a, b, c)[1].sum()))(a)
+    want = np.cos(a * b) * b
+    for k in range(3):
+        at = k + 3 * np.argmax((a * b + c)[k::3])
+        want[at] += b[at]
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
