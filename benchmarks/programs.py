@@ -38,17 +38,24 @@ class Program:
     """Time of a peer over ours, at least."""
     context: tuple[str, ...] = field(default=())
     """Peers shown without a factor to reach."""
+    limits: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Our time over that of a peer, at most."""
+    ours: str = "qdtrace"
+    """What is timed beside the peers."""
+    other_checks: Mapping[str, Callable[[Arrays, Outputs], str]] = field(default_factory=dict)
+    """For peers that compute something else."""
 
     @property
     def peers(self) -> tuple[str, ...]:
-        return (*self.goals, *self.context)
+        return (*self.limits, *self.goals, *self.context)
 
 
-def _sample(n: int, most: int = 512) -> NDArray[Any]:
+def sample(n: int, most: int = 512) -> NDArray[Any]:
+    """Indices of at most that many of `n` elements, evenly spread."""
     return np.unique(np.linspace(0, n - 1, min(n, most)).astype(int))
 
 
-def _close(got: NDArray[Any], want: NDArray[Any], rtol: float, atol: float, part: float = 1.0) -> str:
+def close(got: NDArray[Any], want: NDArray[Any], rtol: float, atol: float, part: float = 1.0) -> str:
     """Raises WrongResultError unless at least `part` of the elements are within the tolerance."""
     good = float(np.mean(np.abs(got.astype(np.float64) - want) <= atol + rtol * np.abs(want)))
     if not good >= part:
@@ -61,7 +68,7 @@ def lorenz_inputs(n: int) -> Arrays:
 
 
 def lorenz_check(given: Arrays, out: Outputs) -> str:
-    at = _sample(len(given["rho"]))
+    at = sample(len(given["rho"]))
     rho = given["rho"][at].astype(np.float64)
     h = c.LORENZ_DT
 
@@ -76,7 +83,7 @@ def lorenz_check(given: Arrays, out: Outputs) -> str:
         k4 = slope(state + h * k3)
         state = state + h / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
     # a thousand steps of f32 roundings, each up to 6e-8 of values around 10
-    return _close(out[0][at], state[0], 1e-4, 1e-4)
+    return close(out[0][at], state[0], 1e-4, 1e-4)
 
 
 def mandelbrot_inputs(n: int) -> Arrays:
@@ -86,7 +93,7 @@ def mandelbrot_inputs(n: int) -> Arrays:
 
 def mandelbrot_check(given: Arrays, out: Outputs) -> str:
     n = len(given["cx"])
-    rows = _sample(n, 8)
+    rows = sample(n, 8)
     cx = np.broadcast_to(given["cx"], (len(rows), n))
     cy = given["cy"][rows][:, None]
     x, y, k = np.zeros(cx.shape, np.float32), np.zeros(cx.shape, np.float32), np.zeros(cx.shape, np.int32)
@@ -97,7 +104,7 @@ def mandelbrot_check(given: Arrays, out: Outputs) -> str:
             k += live
             x, y = x * x - y * y + cx, 2 * x * y + cy
     # the border of the set is chaotic: another rounding moves the count of some points
-    return _close(out[0].reshape(n, n)[rows], k, 0, 0, part=0.97)
+    return close(out[0].reshape(n, n)[rows], k, 0, 0, part=0.97)
 
 
 def kepler_inputs(n: int) -> Arrays:
@@ -111,7 +118,7 @@ def kepler_inputs(n: int) -> Arrays:
 def kepler_check(given: Arrays, out: Outputs) -> str:
     e, mean, x = (a.astype(np.float64) for a in (given["e"], given["mean"], out[0]))
     # f32 cannot always reach the tolerance: E is up to 6.3, where one unit in the last place is 5e-7
-    return _close(x - e * np.sin(x), mean, 0, 3e-6, part=0.999)
+    return close(x - e * np.sin(x), mean, 0, 3e-6, part=0.999)
 
 
 def ragged_inputs(rows: int) -> Arrays:
@@ -129,7 +136,7 @@ def ragged_inputs(rows: int) -> Arrays:
 
 def ragged_check(given: Arrays, out: Outputs) -> str:
     ptr, col, w, x = given["ptr"], given["col"], given["w"].astype(np.float64), given["x"].astype(np.float64)
-    at = _sample(len(x))
+    at = sample(len(x))
     want = []
     for i in at:
         acc = 0.5
@@ -137,7 +144,7 @@ def ragged_check(given: Arrays, out: Outputs) -> str:
             acc = np.sin(acc) + w[j] * x[col[j]]
         want.append(acc)
     # errors of earlier terms are multiplied by cos(acc), which is at most 1
-    return _close(out[0][at], np.array(want), 1e-5, 2e-5)
+    return close(out[0][at], np.array(want), 1e-5, 2e-5)
 
 
 def nearest_inputs(queries: int) -> Arrays:
@@ -149,12 +156,12 @@ def nearest_inputs(queries: int) -> Arrays:
 
 
 def nearest_check(given: Arrays, out: Outputs) -> str:
-    at = _sample(len(given["queries"]), 256)
+    at = sample(len(given["queries"]), 256)
     queries, points = given["queries"][at].astype(np.float64), given["points"].astype(np.float64)
     squared = ((queries[:, None] - points) ** 2).sum(-1)
     distances, indices = out[0][at], out[1][at]
-    _close(np.take_along_axis(squared, indices, 1), np.sort(squared, 1)[:, : c.NEIGHBOURS], 1e-5, 1e-7)
-    return _close(distances, np.sort(squared, 1)[:, : c.NEIGHBOURS], 1e-5, 1e-7)
+    close(np.take_along_axis(squared, indices, 1), np.sort(squared, 1)[:, : c.NEIGHBOURS], 1e-5, 1e-7)
+    return close(distances, np.sort(squared, 1)[:, : c.NEIGHBOURS], 1e-5, 1e-7)
 
 
 def stream_inputs(n: int) -> Arrays:
@@ -163,9 +170,9 @@ def stream_inputs(n: int) -> Arrays:
 
 def _stream_check(function: Any) -> Callable[[Arrays, Outputs], str]:
     def check(given: Arrays, out: Outputs) -> str:
-        at = _sample(len(given["x"]), 100_000)
+        at = sample(len(given["x"]), 100_000)
         # 4 units in the last place; XLA's own sin is off by more near its zeros
-        return _close(out[0][at], function(given["x"][at].astype(np.float64)), 4.8e-7, 1e-6)
+        return close(out[0][at], function(given["x"][at].astype(np.float64)), 4.8e-7, 1e-6)
 
     return check
 
@@ -174,7 +181,7 @@ def sum_check(given: Arrays, out: Outputs) -> str:
     x = given["x"].astype(np.float64)
     # partial sums are of the order of the root of n, and so are n of their roundings together: far below this part of
     # the magnitudes, while a chunk that is missing is above it
-    return _close(out[0].reshape(()), x.sum(), 0, 1e-7 * float(np.abs(x).sum()))
+    return close(out[0].reshape(()), x.sum(), 0, 1e-7 * float(np.abs(x).sum()))
 
 
 def histogram_inputs(n: int) -> Arrays:
@@ -188,10 +195,10 @@ def histogram_check(given: Arrays, out: Outputs) -> str:
 
 
 def chain_check(given: Arrays, out: Outputs) -> str:
-    at = _sample(len(given["x"]), 100_000)
+    at = sample(len(given["x"]), 100_000)
     x = given["x"][at].astype(np.float64)
     # nothing cancels; the square doubles the few roundings before it
-    return _close(out[0][at], ((np.sqrt(9 * x * x + 1) + x / 2) ** 2 - x) / 4, 1e-6, 0)
+    return close(out[0][at], ((np.sqrt(9 * x * x + 1) + x / 2) ** 2 - x) / 4, 1e-6, 0)
 
 
 def springs_inputs(side: int) -> Arrays:
@@ -219,9 +226,9 @@ def springs_check(given: Arrays, out: Outputs) -> str:
     np.add.at(f, edge[:, 1], -pull)
     v = (v + c.SPRING_DT * f) * c.SPRING_DAMPING
     # the length of an edge is off by 1e-7, which the stiffness, four edges and the time step make 2e-7
-    _close(out[1], v, 0, 1e-6)
+    close(out[1], v, 0, 1e-6)
     # coordinates are up to the side: one unit in the last place
-    return _close(out[0], x + c.SPRING_DT * v, 1.2e-7, 1e-6)
+    return close(out[0], x + c.SPRING_DT * v, 1.2e-7, 1e-6)
 
 
 def call_inputs(n: int) -> Arrays:

@@ -15,6 +15,12 @@ MODULES = {
     "drjit": ("drjit_peer", "PROGRAMS"),
     "quadrants": ("quadrants_peer", "PROGRAMS"),
     "numba": ("numba_peer", "PROGRAMS"),
+    "gradient": ("qdtrace_gradients", "GRADIENTS"),
+    "primal": ("qdtrace_gradients", "PRIMALS"),
+    "by hand": ("qdtrace_gradients", "BY_HAND"),
+    "simd": ("simd_gradients", "PROGRAMS"),
+    "jax.vjp": ("jax_gradients", "GRADIENTS"),
+    "quadrants.grad": ("quadrants_gradients", "PROGRAMS"),
 }
 
 

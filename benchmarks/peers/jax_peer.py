@@ -73,18 +73,20 @@ def histogram(k: Any) -> Run:
     return _mapped(lambda k: jnp.zeros(HISTOGRAM_BINS, jnp.int32).at[k].add(1), k)
 
 
-def chain(x: Any) -> Run:
-    def array_form(a: Any) -> Any:
-        b = a * 2
-        c = b + a
-        b = c * c + 1
-        c = jnp.sqrt(b)
-        b = c + a * 0.5
-        c = b * b
-        b = c - a
-        return b * 0.25
+def eight_operations(a: Any) -> Any:
+    """The array form of eight loops."""
+    b = a * 2
+    c = b + a
+    b = c * c + 1
+    c = jnp.sqrt(b)
+    b = c + a * 0.5
+    c = b * b
+    b = c - a
+    return b * 0.25
 
-    return _mapped(array_form, x)
+
+def chain(x: Any) -> Run:
+    return _mapped(eight_operations, x)
 
 
 def springs(x: Any, v: Any, edge: Any, rest: Any) -> Run:

@@ -1,0 +1,59 @@
+"""A function to differentiate with its operands: what is timed of it, as a primal and as a gradient."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from benchmarks.peers import Run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+@dataclass(frozen=True)
+class Case:
+    """A function of JAX arrays."""
+
+    function: Callable[..., Any]
+    given: tuple[Any, ...]
+    """The operands that it is differentiated by."""
+    bars: Any = None
+    """Adjoints of the results; ones when it is None."""
+
+    def primal(self) -> Run:
+        """A call of the function."""
+        given = [jnp.asarray(a) for a in self.given]
+        compiled = jax.jit(self.function)
+        return Run(lambda _: jax.block_until_ready(compiled(*given)), _arrays)
+
+    def gradient(self) -> Run:
+        """A call of its reverse mode: adjoints of the operands. The results themselves are not asked for."""
+        given = [jnp.asarray(a) for a in self.given]
+        bars = self.bars
+        if bars is None:
+            bars = jax.tree.map(lambda s: np.ones(s.shape, s.dtype), jax.eval_shape(self.function, *given))
+        bars = jax.tree.map(jnp.asarray, bars)
+        compiled = jax.jit(lambda bars, *args: jax.vjp(self.function, *args)[1](bars))
+        return Run(lambda _: jax.block_until_ready(compiled(bars, *given)), _arrays)
+
+
+Cases = dict[str, "Callable[..., Case]"]
+
+
+def primals(cases: Mapping[str, Callable[..., Case]]) -> dict[str, Callable[..., Run]]:
+    """Runs of the functions."""
+    return {name: lambda make=make, **given: make(**given).primal() for name, make in cases.items()}
+
+
+def gradients(cases: Mapping[str, Callable[..., Case]]) -> dict[str, Callable[..., Run]]:
+    """Runs of their reverse mode."""
+    return {name: lambda make=make, **given: make(**given).gradient() for name, make in cases.items()}
+
+
+def _arrays(out: Any) -> tuple[Any, ...]:
+    return tuple(np.asarray(leaf) for leaf in jax.tree.leaves(out))

@@ -1,0 +1,63 @@
+"""The gradients of the benchmark at small sizes: what is timed must be right, and checks must notice what is wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.gradients import by_hand
+from benchmarks.gradients.programs import GRADIENTS
+from benchmarks.peers import jax_gradients, qdtrace_gradients, simd_gradients
+from benchmarks.programs import WrongResultError
+
+BY_NAME = {p.name: p for p in GRADIENTS}
+SMALL = {"gradient_while_10000": 16, "gradient_ragged": 320, "gradient_csr": 300, "gradient_mpm": 400}
+TABLES = {
+    "gradient": qdtrace_gradients.GRADIENTS,
+    "primal": qdtrace_gradients.PRIMALS,
+    "jax.vjp": jax_gradients.GRADIENTS,
+    "simd": simd_gradients.PROGRAMS,
+}
+
+
+def outputs(peer: str, name: str):
+    given = BY_NAME[name].inputs(SMALL.get(name, 64))
+    try:
+        run = TABLES[peer][name](**given)
+    except simd_gradients.CompilerError as error:
+        pytest.skip(str(error))
+    return given, run.result(run.call(run.prepare()))
+
+
+def check_of(peer: str, name: str):
+    program = BY_NAME[name]
+    return program.other_checks.get(peer, program.check)
+
+
+@pytest.mark.parametrize(("peer", "name"), [(peer, name) for peer, table in TABLES.items() for name in table])
+def test_a_gradient_is_right(peer: str, name: str) -> None:
+    given, out = outputs(peer, name)
+    check_of(peer, name)(given, out)
+
+
+@pytest.mark.parametrize("piece", [1, 2, 5])
+def test_the_adjoint_by_hand_is_right(piece: int) -> None:
+    given = BY_NAME["gradient_lorenz"].inputs(64)
+    BY_NAME["gradient_lorenz"].check(given, (np.asarray(by_hand.lorenz_adjoint(100, piece)(given["rho"])),))
+
+
+@pytest.mark.parametrize("peer", ["gradient", "primal"])
+@pytest.mark.parametrize("name", list(BY_NAME))
+def test_a_wrong_result_is_noticed(peer: str, name: str) -> None:
+    given, out = outputs(peer, name)
+    shifted = tuple(np.roll(a, 1, axis=0) for a in out)
+    with pytest.raises(WrongResultError):
+        check_of(peer, name)(given, shifted)
+
+
+def test_every_peer_that_is_compared_has_the_program() -> None:
+    for program in GRADIENTS:
+        assert program.name in qdtrace_gradients.GRADIENTS
+        for peer in set(program.peers) & set(TABLES):
+            assert program.name in TABLES[peer]
+        assert ("by hand" in program.peers) == (program.name in qdtrace_gradients.BY_HAND)
