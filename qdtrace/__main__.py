@@ -15,7 +15,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     parser = argparse.ArgumentParser(prog="python -m qdtrace", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("demo", help="fit a predator-prey model to real data in one kernel", add_help=False)
+    commands.add_parser("demo", help="fit a predator-prey model to real data by gradient descent", add_help=False)
     commands.add_parser("info", help="backends, devices, versions and the artifact cache")
     commands.add_parser("opt", help="run passes over a graph in text form", add_help=False)
     commands.add_parser("bench", help="time the benchmark programs beside their peers", add_help=False)

@@ -1,14 +1,13 @@
-"""`python -m qdtrace demo`: a million candidate models of real animal counts, each solved by its own thread.
+"""`python -m qdtrace demo`: fits a predator-prey model to counts of lynx and hare from 65,536 starting points at once.
 
-Shows the progress, the best fits, the optimised graph and the time beside `jax.vmap` of the same function, and writes
-a figure.
+Each model is solved by its own thread with its own adaptive steps, and `jax.grad` goes through that loop. Shows the
+descent, the fit beside published values, the optimised graph and the time beside JAX alone, and writes a figure.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
-import itertools
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,114 +16,137 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import qdtrace as qd
-from qdtrace.tools.demo_model import NAMES, draw_parameters, load_counts, misfit
+from qdtrace.tools.demo_fit import covariance, descent, gradients, misfits, one
+from qdtrace.tools.demo_model import CARPENTER, CARPENTER_80, HOWARD, NAMES, draw_starts, load_counts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
-
-def evaluate(fits: Any, steps: Any, draws: Any, log_counts: Any, start: Any, stop: Any) -> tuple[Any, Any]:
-    """Misfit and number of steps of the draws in start..stop-1; the others stay as they are."""
-    for i in qd.range(start, stop):
-        total, tried = misfit(draws[i], log_counts)
-        fits[i] = total
-        steps[i] = tried
-    return fits, steps
+SHOWN = (0.0, 0.1, 0.5, 0.9)
+"""Quantiles of the misfits that the figure shows."""
+COMPARED = 4096
+"""Models whose gradients JAX takes as well: all of them would take it longer than the descent."""
 
 
 def main(argv: Sequence[str] = ()) -> int:
     """Runs the demo; gives the exit status."""
     parser = argparse.ArgumentParser(prog="python -m qdtrace demo", description=__doc__)
-    parser.add_argument("--draws", type=int, default=1_000_000, help="candidate models (default 1000000)")
-    parser.add_argument("--chunks", type=int, default=25, help="steps of the progress bar (default 25)")
+    parser.add_argument("--starts", type=int, default=65_536, help="starting points (default 65536)")
+    parser.add_argument("--iterations", type=int, default=150, help="iterations of the descent (default 150)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path, default=Path("demo.png"))
     options = parser.parse_args(list(argv))
-    if missing := [name for name in ("matplotlib", "tqdm") if importlib.util.find_spec(name) is None]:
+    if missing := [name for name in ("matplotlib", "optax", "tqdm") if importlib.util.find_spec(name) is None]:
         parser.error(f"needs {' and '.join(missing)}: install qdtrace with its extra `demo`")
     began = time.perf_counter()
     years, counts = load_counts()
-    draws = jnp.asarray(draw_parameters(options.draws, options.seed))
     log_counts = jnp.log(counts)
+    starts = jnp.asarray(draw_starts(options.starts, options.seed))
     print(f"Hudson's Bay Company, {years[0]} to {years[-1]}: {len(years)} yearly counts of hare and lynx pelts")
-    print(f"{options.draws:,} Lotka-Volterra models, each with its own adaptive Runge-Kutta 5(4) loop\n")
-    kernel = qd.jit(evaluate, donate_argnums=(0, 1))
-    fits, steps = _run_in_chunks(kernel, draws, log_counts, options.chunks)
-    order = np.argsort(fits)
-    _print_best(draws, fits, steps, order[:5])
-    _print_graph(kernel, draws, log_counts)
-    _compare_with_vmap(kernel, draws, log_counts, fits)
-    from qdtrace.tools.demo_plot import draw_figure, draw_likely
+    print(f"{options.starts:,} Lotka-Volterra models, each with its own adaptive Runge-Kutta 5(4) loop\n")
+    ends, curves = _descend(starts, log_counts, options.iterations)
+    fits = np.asarray(misfits(ends, log_counts)[0])
+    best = ends[np.argmin(fits)]
+    spread = covariance(best, log_counts)
+    _print_fit(best, spread, fits)
+    _print_graph(starts, log_counts)
+    _compare_with_jax(starts, log_counts)
+    from qdtrace.tools.demo_plot import draw_figure
 
-    host = np.asarray(draws)
-    likely = draw_likely(host, fits, counts.size)
-    draw_figure(options.output, years, counts, host[order[0]], host[likely], fits[likely])
+    draw_figure(
+        options.output, years, counts, (np.asarray(best), spread), curves, (np.asarray(starts), np.asarray(ends), fits)
+    )
     print(f"\nwrote {options.output}; {time.perf_counter() - began:.1f} s in all")
     return 0
 
 
-def _results(count: int) -> tuple[jax.Array, jax.Array]:
-    return jnp.full((count,), jnp.inf, jnp.float32), jnp.zeros((count,), jnp.int32)
-
-
-def _run_in_chunks(kernel: Any, draws: Any, log_counts: Any, chunks: int) -> tuple[NDArray[Any], NDArray[Any]]:
+def _descend(logs: Any, log_counts: Any, iterations: int) -> tuple[Any, NDArray[Any]]:
+    """Where the descent ends, and the shown quantiles of the misfits, one row an iteration."""
     from tqdm import tqdm
 
-    n = len(draws)
+    start, improve = descent(iterations)
+    memory = start(logs)
     began = time.perf_counter()
-    fits, steps = jax.block_until_ready(kernel(*_results(n), draws, log_counts, 0, 0))
-    print(f"traced, optimised and compiled in {time.perf_counter() - began:.2f} s (an empty range was run)")
-    edges = [n * k // chunks for k in range(chunks + 1)]
-    with tqdm(total=n, unit=" models", unit_scale=True, ncols=90) as bar:
-        for start, stop in itertools.pairwise(edges):
-            fits, steps = jax.block_until_ready(kernel(fits, steps, draws, log_counts, start, stop))
-            bar.update(stop - start)
-    return np.asarray(fits), np.asarray(steps)
+    compiled = improve.lower(logs, memory, log_counts).compile()
+    print(f"traced, differentiated, optimised and compiled in {time.perf_counter() - began:.2f} s", flush=True)
+    curves: list[NDArray[Any]] = []
+    solved, began = 0, time.perf_counter()
+    with tqdm(total=iterations, unit=" iterations", ncols=100) as bar:
+        for _ in range(iterations):
+            logs, memory, fits, steps = compiled(logs, memory, log_counts)
+            curves.append(np.quantile(np.asarray(fits), SHOWN))
+            solved += int(np.asarray(steps).sum())
+            bar.set_postfix(best=f"{curves[-1][0]:.4f}", median=f"{curves[-1][2]:.2f}", refresh=False)
+            bar.update()
+    seconds = time.perf_counter() - began
+    models = len(logs) * iterations
+    print(f"{1e3 * seconds / iterations:.0f} ms an iteration: {models / seconds:,.0f} gradients a second,")
+    print(f"  through {solved / seconds:,.0f} steps of the solver a second, {solved / models:.0f} a model\n")
+    return logs, np.array(curves)
 
 
-def _print_best(draws: Any, fits: NDArray[Any], steps: NDArray[Any], best: NDArray[Any]) -> None:
-    print(f"steps per model: mean {steps.mean():.0f}, smallest {steps.min()}, largest {steps.max()}\n")
-    print("best fits  " + "".join(f"{name:>9}" for name in NAMES) + "   misfit  steps")
-    for rank, i in enumerate(best):
-        row = "".join(f"{x:9.4f}" for x in np.asarray(draws[i]))
-        print(f"{rank + 1:>9}  {row}{fits[i]:9.4f}{steps[i]:7d}")
+def _print_fit(best: Any, spread: NDArray[Any], fits: NDArray[Any]) -> None:
+    """The fit beside published values; standard errors of parameters from those of their logarithms."""
+    values = np.exp(np.asarray(best, np.float64))
+    errors = values * np.sqrt(np.diag(spread))
+    share = np.mean(fits < 1.01 * fits.min())
+    print(f"smallest misfit {fits.min():.4f}, reached within 1 % from {100 * share:.1f} % of the starts")
+    print(" " * 16 + "fit  std. error   Carpenter   80 % interval     Howard")
+    for k, name in enumerate(NAMES):
+        row = f"{name:>9}{values[k]:10.4f}{errors[k]:12.4f}{CARPENTER[k]:>12}"
+        if k < len(HOWARD):
+            low, high = CARPENTER_80[k]
+            row += f"{low:>8} to {high:<5}{HOWARD[k]:>10}"
+        print(row)
+    print("hare and lynx: populations of the first year; Carpenter (2018): posterior means, by Stan; Howard (2009)")
 
 
-def _print_graph(kernel: Any, draws: Any, log_counts: Any, lines: int = 30) -> None:
-    lowered = kernel.lower(*_results(len(draws)), draws, log_counts, 0, 0)
+def _print_graph(logs: Any, log_counts: Any, lines: int = 30) -> None:
+    lowered = misfits.lower(logs, log_counts)
     text = lowered.graph().splitlines()
-    print(f"\noptimised graph ({len(lowered.tasks)} task, {len(text)} lines), its head:")
+    print(f"\noptimised graph of the misfits ({len(lowered.tasks)} task, {len(text)} lines), its head:")
     for line in text[:lines]:
         print("  " + (line if len(line) <= 116 else line[:113] + "..."))
     for task in lowered.tasks:
         print(f"  emitted by {task.codegen}: {task.reason}")
 
 
-def _compare_with_vmap(kernel: Any, draws: Any, log_counts: Any, fits: NDArray[Any]) -> None:
-    """Times both on all draws in the order kernel, vmap, kernel, after a look at the results."""
-    n = len(draws)
-    reference = jax.jit(jax.vmap(misfit, (0, None)))
-    expected = np.asarray(jax.block_until_ready(reference(draws, log_counts))[0])
-    close = np.mean(np.abs(fits - expected) <= 0.01 * expected)
-    print(f"\nagreement with jax.vmap: {100 * close:.3f} % of the misfits within 1 %")
+def _compare_with_jax(logs: Any, log_counts: Any) -> None:
+    """Misfits and gradients at the starting points: how far apart, and the time of both.
 
-    def run_kernel() -> object:
-        return kernel(*_results(n), draws, log_counts, 0, n)
+    JAX has no reverse mode of a loop whose number of iterations it does not know, so its gradients are six directions
+    of forward mode.
+    """
+    try:
+        jax.grad(one, has_aux=True)(logs[0], log_counts)
+    except ValueError as error:
+        print(f"\njax.grad of the same function without qdtrace: {str(error).split('. ')[0]}.")
+    few = logs[:COMPARED]
+    misfit_time = _compare("misfits", misfits, "jax.vmap", jax.vmap(one, (0, None)), logs, log_counts)
+    forward = jax.vmap(jax.jacfwd(one, has_aux=True), (0, None))
+    _compare("gradients", gradients, "jax.vmap of jax.jacfwd", forward, few, log_counts)
+    ratio = _best_time(jax.jit(gradients), logs, log_counts) / misfit_time
+    print(f"all {len(logs):,} gradients with their misfits take {ratio:.1f} times as long as the misfits alone")
 
-    first = _best_time(run_kernel, 3)
-    theirs = _best_time(lambda: reference(draws, log_counts), 2)
-    ours = min(first, _best_time(run_kernel, 3))
-    print(f"all {n:,} models in one launch:  qdtrace {ours:.3f} s   jax.jit(jax.vmap(f)) {theirs:.3f} s   ", end="")
-    print(f"ratio {theirs / ours:.1f}")
+
+def _compare(what: str, ours: Any, name: str, theirs: Any, logs: Any, log_counts: Any) -> float:
+    """Prints differences and times of two functions of the same results; gives the time of the first in seconds."""
+    ours, theirs = jax.jit(ours), jax.jit(theirs)
+    got, want = (np.asarray(f(logs, log_counts)[0]).reshape(len(logs), -1) for f in (ours, theirs))
+    apart = np.linalg.norm(got - want, axis=1) / np.linalg.norm(want, axis=1)
+    middle, most = np.nanquantile(apart, (0.5, 0.99))
+    print(f"{what} of {len(logs):,} models: relative differences {middle:.0e} (median), {most:.0e} (99 %);")
+    mine, other = _best_time(ours, logs, log_counts), _best_time(theirs, logs, log_counts, repeats=2)
+    print(f"  qdtrace {mine:.4f} s, {name} {other:.4f} s, ratio {other / mine:.1f}")
+    return mine
 
 
-def _best_time(call: Callable[[], object], repeats: int) -> float:
+def _best_time(call: Callable[..., object], *arguments: Any, repeats: int = 5) -> float:
     best = float("inf")
     for _ in range(repeats):
         began = time.perf_counter()
-        jax.block_until_ready(call())
+        jax.block_until_ready(call(*arguments))
         best = min(best, time.perf_counter() - began)
     return best

@@ -1,10 +1,10 @@
-"""Lotka-Volterra with an adaptive solver, as one scalar JAX function: what the demo evaluates a million times.
+"""Lotka-Volterra with an adaptive solver, as one scalar JAX function: what the demo evaluates and differentiates.
 
     hare' = (alpha - beta lynx) hare          lynx' = (delta hare - gamma) lynx
 
 Parameters are six numbers: alpha, beta, gamma, delta and the populations of the first year, in thousands of pelts.
 The solver is Runge-Kutta 5(4) of Dormand and Prince (1980) with local extrapolation. Steps end at whole years, where
-the counts are. Draws differ in their number of steps, so a loop over all draws in lock step pays for the slowest.
+the counts are. Models differ in their number of steps, so a loop over all of them in lock step pays for the slowest.
 """
 
 from __future__ import annotations
@@ -16,14 +16,23 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.stats import truncnorm
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 NAMES = ("alpha", "beta", "gamma", "delta", "hare", "lynx")
-CENTRE = (0.55, 0.028, 0.84, 0.026, 30.0, 4.0)
-SPREAD = (0.25, 0.25, 0.25, 0.25, 0.35, 0.35)
-"""Centre and standard deviation of the logarithm of each parameter's draws."""
+PRIORS = ((1.0, 0.5), (0.05, 0.05), (1.0, 0.5), (0.05, 0.05))
+"""Mean and deviation of alpha, beta, gamma, delta before the counts are seen: normal, above zero (Carpenter 2018)."""
+PRIOR_POPULATION = (10.0, 1.0)
+"""Median of the populations of the first year, and the deviation of their logarithms."""
+CARPENTER = (0.55, 0.028, 0.80, 0.024, 34.0, 5.9)
+"""Posterior means. B. Carpenter, "Predator-Prey Population Dynamics: the Lotka-Volterra model in Stan", 2018,
+mc-stan.org/users/documentation/case-studies/lotka-volterra-predator-prey.html"""
+CARPENTER_80 = ((0.47, 0.63), (0.023, 0.033), (0.69, 0.91), (0.020, 0.029))
+"""Central posterior intervals of probability 0.8 of the first four, from the same page."""
+HOWARD = (0.55, 0.028, 0.84, 0.026)
+"""Estimates of P. Howard, "Modeling Basics", 2009, with another measure of misfit, as quoted by Carpenter."""
 RTOL, ATOL = 1e-5, 1e-4
 MAX_STEPS = 2000
 SMALLEST = 1e-3
@@ -50,10 +59,14 @@ def load_counts() -> tuple[NDArray[Any], NDArray[Any]]:
     return years, np.array([(float(row["Hare"]), float(row["Lynx"])) for row in rows], np.float32)
 
 
-def draw_parameters(count: int, seed: int) -> NDArray[Any]:
-    """`count` rows of six parameters, log-normal around plausible values."""
-    normal = np.random.default_rng(seed).standard_normal((count, len(NAMES)))
-    return (np.array(CENTRE) * np.exp(np.array(SPREAD) * normal)).astype(np.float32)
+def draw_starts(count: int, seed: int) -> NDArray[Any]:
+    """Logarithms of `count` rows of six parameters, drawn from the priors."""
+    rng = np.random.default_rng(seed)
+    # truncated at zero, in units of the deviation
+    columns = [truncnorm.rvs(-m / d, np.inf, m, d, size=count, random_state=rng) for m, d in PRIORS]
+    median, deviation = PRIOR_POPULATION
+    populations = np.log(median) + deviation * rng.standard_normal((2, count))
+    return np.stack([*np.log(columns), *populations], 1).astype(np.float32)
 
 
 def rates(hare: Any, lynx: Any, p: Any) -> tuple[Any, Any]:

@@ -1,4 +1,4 @@
-"""The figure of the demo: counts, best fit and likely curves; likely parameters."""
+"""The figure of the demo: counts and fit, the descent, and where starting points end."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qdtrace.tools.demo_model import NAMES, trajectory
+from qdtrace.tools.demo_model import CARPENTER, NAMES, trajectory
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -14,56 +14,74 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 HARE, LYNX = "tab:blue", "tab:red"
+POINTS, LIKELY = 4000, 60
 
 
 def draw_figure(
     path: Path,
     years: NDArray[Any],
     counts: NDArray[Any],
-    best: NDArray[Any],
-    likely: NDArray[Any],
-    misfits: NDArray[Any],
+    fit: tuple[NDArray[Any], NDArray[Any]],
+    curves: NDArray[Any],
+    paths: tuple[NDArray[Any], NDArray[Any], NDArray[Any]],
 ) -> None:
-    """Writes a PNG. `best` is one row of parameters; `likely` rows drawn by their likelihood, with their misfits."""
+    """Writes a PNG.
+
+    `fit` is the logarithms of the best parameters and their covariance; `curves` the smallest misfit and its quantiles
+    0.1, 0.5 and 0.9, a row an iteration; `paths` the logarithms of all starting points and of where they ended, a row
+    each, and the misfits there.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
     figure, (left, middle, right) = plt.subplots(
-        1, 3, figsize=(15, 4.6), width_ratios=(2, 1, 1), constrained_layout=True
+        1, 3, figsize=(16, 4.6), width_ratios=(2, 1, 1.2), constrained_layout=True
     )
-    span = len(years) - 1
-    time, hares, lynxes = trajectory(likely[:60].T, span)
-    left.plot(years[0] + time, hares, color=HARE, alpha=0.08, linewidth=0.8)
-    left.plot(years[0] + time, lynxes, color=LYNX, alpha=0.08, linewidth=0.8)
-    time, hare, lynx = trajectory(best, span)
-    left.plot(years[0] + time, hare, color=HARE, label="hare, best fit")
-    left.plot(years[0] + time, lynx, color=LYNX, label="lynx, best fit")
-    left.plot(years, counts[:, 0], "o", color=HARE, label="hare pelts")
-    left.plot(years, counts[:, 1], "s", color=LYNX, label="lynx pelts")
-    left.set(title="Hudson's Bay Company, 1900 to 1920", xlabel="year", ylabel="pelts (thousands)")
-    left.set_xticks(years[::5])
-    left.set_ylim(0, 1.35 * counts.max())
-    left.legend(ncols=2, loc="upper right", fontsize="small")
-    for axes, (a, b) in ((middle, (0, 2)), (right, (1, 3))):
-        points = axes.scatter(likely[:, a], likely[:, b], c=misfits, s=5, cmap="viridis_r")
-        axes.plot(best[a], best[b], "*", color="black", markersize=13, label="best fit")
-        axes.set(xlabel=NAMES[a], ylabel=NAMES[b], title=f"likely draws: {NAMES[a]}, {NAMES[b]}")
-        axes.legend(loc="upper right", fontsize="small")
-    figure.colorbar(points, ax=right, label="sum of squared log errors")
+    _draw_populations(left, years, counts, *fit)
+    for curve, style, label in zip(curves.T, ("-", "--", ":", "-."), ("best", "10 %", "median", "90 %"), strict=True):
+        middle.plot(curve, style, color="black", label=label)
+    middle.set(title="descent of all starting points", xlabel="iteration", ylabel="sum of squared log errors")
+    middle.set_yscale("log")
+    middle.legend(fontsize="small")
+    points = _draw_ends(right, fit[0], *(part[:POINTS] for part in paths))
+    figure.colorbar(points, ax=right, label="log10 of the sum of squared log errors")
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
 
-def draw_likely(
-    draws: NDArray[Any], misfits: NDArray[Any], observations: int, count: int = 2000, seed: int = 1
-) -> NDArray[Any]:
-    """Indices of `count` draws taken by their likelihood, for normal errors of the logarithms.
+def _draw_populations(
+    axes: Any, years: NDArray[Any], counts: NDArray[Any], best: NDArray[Any], covariance: NDArray[Any]
+) -> None:
+    """Counts, the best fit and, faint, models as likely as the errors of the fit say."""
+    span = len(years) - 1
+    likely = np.random.default_rng(1).multivariate_normal(best, covariance, LIKELY)
+    time, hares, lynxes = trajectory(np.exp(likely.T), span)
+    axes.plot(years[0] + time, hares, color=HARE, alpha=0.08, linewidth=0.8)
+    axes.plot(years[0] + time, lynxes, color=LYNX, alpha=0.08, linewidth=0.8)
+    time, hare, lynx = trajectory(np.exp(best), span)
+    axes.plot(years[0] + time, hare, color=HARE, label="hare, best fit")
+    axes.plot(years[0] + time, lynx, color=LYNX, label="lynx, best fit")
+    axes.plot(years, counts[:, 0], "o", color=HARE, label="hare pelts")
+    axes.plot(years, counts[:, 1], "s", color=LYNX, label="lynx pelts")
+    axes.set(title="Hudson's Bay Company, 1900 to 1920", xlabel="year", ylabel="pelts (thousands)")
+    axes.set_xticks(years[::5])
+    axes.set_ylim(0, 1.35 * counts.max())
+    axes.legend(ncols=2, loc="upper right", fontsize="small")
 
-    The variance of the errors is the best fit's misfit over its degrees of freedom.
+
+def _draw_ends(axes: Any, best: NDArray[Any], starts: NDArray[Any], ends: NDArray[Any], fits: NDArray[Any]) -> Any:
+    """Starting points and where they end, as alpha and gamma; gives what a colour bar is drawn of.
+
+    Small oscillations have the period 2 pi / sqrt(alpha gamma): ends lie along curves of one period, which fits the
+    counts or divides what does.
     """
-    smallest = misfits.min()
-    variance = smallest / (observations - len(NAMES))
-    weight = np.exp(-0.5 * (misfits - smallest) / variance, dtype=np.float64)
-    return np.random.default_rng(seed).choice(len(draws), size=count, p=weight / weight.sum())
+    axes.plot(*np.exp(starts[:, [0, 2]]).T, ".", color="silver", markersize=3, label="starts")
+    colours = np.log10(np.where(np.isfinite(fits), fits, np.nan))
+    points = axes.scatter(*np.exp(ends[:, [0, 2]]).T, c=colours, s=5, cmap="viridis_r", vmax=1.7, label="ends")
+    axes.plot(*np.exp(best[[0, 2]]), "*", color="black", markersize=13, label="best fit")
+    axes.plot(CARPENTER[0], CARPENTER[2], "x", color="tab:red", markersize=10, label="Carpenter (2018)")
+    axes.set(title="where they end", xlabel=NAMES[0], ylabel=NAMES[2], xlim=(0, 2.5), ylim=(0, 2.5))
+    axes.legend(loc="upper right", fontsize="small", markerscale=1.5)
+    return points

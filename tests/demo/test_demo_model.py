@@ -6,9 +6,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.stats import norm
 
-from qdtrace.tools.demo_model import CENTRE, MAX_STEPS, draw_parameters, load_counts, misfit, trajectory, try_step
-from qdtrace.tools.demo_plot import draw_figure, draw_likely
+from qdtrace.tools.demo_model import (
+    CARPENTER,
+    MAX_STEPS,
+    PRIORS,
+    draw_starts,
+    load_counts,
+    misfit,
+    trajectory,
+    try_step,
+)
+from qdtrace.tools.demo_plot import draw_figure
 
 
 def test_counts_are_the_published_table() -> None:
@@ -21,21 +31,27 @@ def test_counts_are_the_published_table() -> None:
     assert np.round(10 * counts.astype(np.float64)).sum(0).tolist() == [7157, 4235]
 
 
-def test_draws_are_log_normal_around_the_centre_and_reproducible() -> None:
-    draws = draw_parameters(20_000, 3)
-    assert draws.dtype == np.float32
-    # the standard error of a median of 20 000 draws with deviation 0.35 is 0.003: five of them
-    np.testing.assert_allclose(np.median(np.log(draws), axis=0), np.log(CENTRE), atol=0.016)
-    np.testing.assert_array_equal(draws, draw_parameters(20_000, 3))
-    assert (draws != draw_parameters(20_000, 4)).all()
+def test_starts_have_their_priors_and_are_reproducible() -> None:
+    logs = draw_starts(20_000, 3)
+    assert logs.dtype == np.float32
+    starts = np.exp(logs.astype(np.float64))
+    for column, (mean, deviation) in zip(starts.T, PRIORS, strict=False):
+        # a normal distribution above zero has its mean beyond that of the whole one, by d phi(m / d) / Phi(m / d);
+        # the standard error of a mean is below d / sqrt(20 000): five of them
+        above = deviation * norm.pdf(mean / deviation) / norm.cdf(mean / deviation)
+        np.testing.assert_allclose(column.mean(), mean + above, atol=0.036 * deviation)
+    np.testing.assert_allclose(logs[:, 4:].mean(0), np.log(10.0), atol=0.036)
+    np.testing.assert_allclose(logs[:, 4:].std(0), 1.0, atol=0.026)  # standard error 1 / sqrt(40 000)
+    np.testing.assert_array_equal(logs, draw_starts(20_000, 3))
+    assert (logs != draw_starts(20_000, 4)).all()
 
 
 def test_a_step_has_order_five_or_more() -> None:
     with jax.enable_x64(True):
-        p = jnp.array(CENTRE, jnp.float64)
+        p = jnp.array(CARPENTER, jnp.float64)
 
         def error_of(h: float) -> float:
-            _, hares, lynxes = trajectory(np.array([*CENTRE[:4], 50.0, 20.0]), 1, per_year=4096)
+            _, hares, lynxes = trajectory(np.array([*CARPENTER[:4], 50.0, 20.0]), 1, per_year=4096)
             at = round(h * 4096)
             hare, lynx, _ = try_step(jnp.float64(50.0), jnp.float64(20.0), h, p)
             return float(abs(hare - hares[at]) + abs(lynx - lynxes[at]))
@@ -47,7 +63,8 @@ def test_a_step_has_order_five_or_more() -> None:
 
 def test_misfit_agrees_with_a_fine_fixed_step_solution() -> None:
     _, counts = load_counts()
-    draws = draw_parameters(200, 1)
+    scatter = np.random.default_rng(1).standard_normal((200, 6))
+    draws = (np.array(CARPENTER) * np.exp(0.25 * scatter)).astype(np.float32)
     got, steps = jax.vmap(misfit, (0, None))(jnp.asarray(draws), jnp.log(counts))
     _, hares, lynxes = trajectory(draws.T.astype(np.float64), 20)
     want = ((np.log(np.stack([hares, lynxes], -1)[::50]) - np.log(counts)[:, None]) ** 2).sum((0, 2))
@@ -65,23 +82,14 @@ def test_a_model_that_explodes_is_given_up_on() -> None:
     assert int(steps) == MAX_STEPS
 
 
-@pytest.mark.parametrize("spread", [0.0, 100.0])
-def test_likely_draws_prefer_small_misfits(spread: float) -> None:
-    fits = np.full(1000, 2.0, np.float32)
-    fits[17] -= spread and 1.0
-    fits[18:] += np.float32(spread)
-    taken = draw_likely(np.zeros((1000, 6)), fits, observations=42, count=500)
-    if spread:
-        assert set(taken) == {17}
-    else:
-        assert len(set(taken)) > 300  # 500 of 1000 with return: 393 expected, deviation below 10
-
-
 def test_the_figure_is_a_png(tmp_path) -> None:
     pytest.importorskip("matplotlib", reason="the figure needs the extra `demo`")
     years, counts = load_counts()
-    draws = draw_parameters(50, 0)
+    starts = draw_starts(50, 0)
+    fits = 1.0 + np.arange(50.0)
+    fits[7] = np.inf  # a model that was given up on
     path = tmp_path / "demo.png"
-    draw_figure(path, years, counts, draws[0], draws, np.arange(50.0))
+    best = np.log(np.array(CARPENTER))
+    draw_figure(path, years, counts, (best, 0.01 * np.eye(6)), np.ones((5, 4)), (starts, starts + 0.1, fits))
     assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     assert path.stat().st_size > 20_000
