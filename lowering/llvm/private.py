@@ -1,4 +1,4 @@
-"""Private memory: cells and arrays on the stack, one copy for all lanes of the function."""
+"""Private memory: cells and arrays, one copy for all lanes of the function."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def allocate(f: Frame, eqn: Eqn) -> None:
-    """`cell`."""
+    """`cell`: memory of the function."""
     out = eqn.outvars[0]
-    slot = f.text.slot(f"[{max(1, ref_type(out).size)} x {PRIVATE[out.dtype]}]")
+    slot = f.text.array(f"[{max(1, ref_type(out).size)} x {PRIVATE[out.dtype]}]", ref_type(out).nbytes)
     f.privates[out] = PrivateMemory(slot, ref_type(out), shared=True)
 
 

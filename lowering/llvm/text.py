@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
 
+LARGE = 1 << 10
+"""Bytes of a private array that goes to the heap, where one is used (`heap`)."""
 INLINED = 4000
 """Instructions of the maths library in a module beyond which its functions are called: about 90 of `sin`.
 
@@ -80,6 +82,8 @@ class Text:
         """What LLVM is told of the function."""
         self.entry: list[str] = []
         """Instructions at the very beginning (stack slots)."""
+        self.heap: dict[str, int] | None = None
+        """Where large private arrays are no stack slots: their registers, which the function takes, with the bytes."""
         self.lines: list[str] = []
         self.label = "entry"
         """The block that is being filled."""
@@ -156,15 +160,23 @@ class Text:
         self.entry += [f"  {there} = {made}, {space}", f"  {register} = addrspacecast ptr {space} {there} to ptr"]
         return register
 
+    def array(self, type_: str, nbytes: int) -> str:
+        """Private memory of the whole function, on the stack or from the heap; gives a plain pointer."""
+        if self.heap is None or nbytes < LARGE:
+            return self.slot(type_)
+        register = self.name()
+        self.heap[register] = nbytes
+        return register
+
     @contextmanager
     def apart(self) -> Generator[Callable[[str], str]]:
         """Another function, between two instructions of this one; gives what renders it. Names go on."""
-        before = self.entry, self.lines, self.label
-        self.entry, self.lines, self.label = [], [], "entry"
+        before = self.entry, self.lines, self.label, self.heap
+        self.entry, self.lines, self.label, self.heap = [], [], "entry", None
         try:
             yield self.render
         finally:
-            self.entry, self.lines, self.label = before
+            self.entry, self.lines, self.label, self.heap = before
 
     def render(self, header: str) -> str:
         """The function."""

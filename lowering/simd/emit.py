@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lowering.llvm import checks
+from lowering.llvm.heap import ON_STACK, allocating
 from lowering.llvm.options import DEFAULTS, EmitOptions
 from lowering.llvm.parts import is_long
 from lowering.llvm.prologue import alias_metadata, head_for, open_function, used_by_body
@@ -28,6 +29,7 @@ from lowering.simd.refill import Refill, emit_refilled
 from lowering.simd.rules import SCALAR_RULES, emit_eqns
 from lowering.simd.spread import driver
 from lowering.simd.steps import emit_steps
+from lowering.tables import CACHE_LINE
 from qdtrace.ir.program import Atom, Eqn, Task, Var
 
 if TYPE_CHECKING:
@@ -159,6 +161,8 @@ class _Function:
     def task(self, name: str = "qd_task", *, refill: Refill | None = None, counted: Eqn | None = None) -> str:
         """`qd_task`, or one of the ways to do what it does; one may count the iterations of a loop."""
         f, text, task = self.frame, self.text, self.facts.task
+        if self.facts.private_bytes * f.width * f.vectors > ON_STACK:
+            text.heap = {}
         # Bounds that have to be asked for were found, and checked, before: a chunk may see what others have stored.
         asked = any(isinstance(a, Var) for a in (task.start, task.stop)) and task.kind != "serial"
         self._open(used_by_body(task), checks=not asked)
@@ -178,8 +182,12 @@ class _Function:
         text.do("ret void")
         linkage = "" if name == "qd_task" else "internal "
         more = ", ptr noalias %counts" if counted is not None else ""
-        header = f"define {linkage}void @{name}(ptr noalias %refs, i64 %lo, i64 %hi, ptr noalias %slot{more})"
-        return text.render(header)
+        parameters = f"ptr noalias %refs, i64 %lo, i64 %hi, ptr noalias %slot{more}"
+        if not text.heap:
+            return text.render(f"define {linkage}void @{name}({parameters})")
+        arrays = "".join(f", ptr noalias align {CACHE_LINE} {register}" for register in text.heap)
+        whole = text.render(f"define internal void @{name}_in({parameters}{arrays})")
+        return f"{whole}\n{allocating(text.module, name, parameters, text.heap, linkage)}"
 
 
 def _wide(f: LaneFrame, atom: Atom) -> str:

@@ -1,4 +1,4 @@
-"""Private memory of each lane: cells and arrays on the stack, element by element, V vectors of W lanes."""
+"""Private memory of each lane: cells and arrays, element by element, V vectors of W lanes."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 
 
 def allocate(f: LaneFrame, eqn: Eqn) -> None:
-    """`cell`: stack memory of the function, one copy for every lane."""
+    """`cell`: memory of the function, one copy for every lane."""
     out = eqn.outvars[0]
     size = max(1, ref_type(out).size) * f.vectors
-    slot = f.text.slot(f"[{size} x {f.lanes.of(PRIVATE[out.dtype])}]")
+    kind = f"[{size} x {f.lanes.of(PRIVATE[out.dtype])}]"
+    slot = f.text.array(kind, ref_type(out).nbytes * f.width * f.vectors)
     f.privates[out] = PrivateMemory(slot, ref_type(out), shared=False)
 
 
