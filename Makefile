@@ -8,12 +8,19 @@ BENCH_VENV ?= .venv-bench
 WORKERS ?= 2
 ARGS ?=
 
-.PHONY: setup demo test bench lint clean
+.PHONY: setup demo notebooks test bench lint clean
 
 setup: $(VENV)/.ready
 
 demo: $(VENV)/.ready
 	$(VENV)/bin/python -m qdtrace demo $(ARGS)
+
+# the sources are Python files; what they compute and draw goes to build/notebooks
+notebooks: $(patsubst notebooks/%.py,build/notebooks/%.ipynb,$(wildcard notebooks/*.py))
+
+build/notebooks/%.ipynb: notebooks/%.py $(VENV)/.ready
+	@mkdir -p $(@D)
+	$(VENV)/bin/python -m jupytext --to ipynb --execute --output $@ $<
 
 test: $(VENV)/.ready
 	$(VENV)/bin/python -m pytest -n $(WORKERS) $(ARGS)
@@ -29,7 +36,7 @@ bench: $(BENCH_VENV)/.ready
 clean:
 	rm -rf $(VENV) $(BENCH_VENV) build dist
 
-$(VENV)/.ready: EXTRAS = test,libs,dev,demo
+$(VENV)/.ready: EXTRAS = test,libs,dev,demo,notebooks
 $(BENCH_VENV)/.ready: EXTRAS = bench
 %/.ready: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "needs Python 3.11, 3.12 or 3.13 on PATH (or PYTHON=/path/to/one)"; exit 1; }
