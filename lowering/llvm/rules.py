@@ -35,9 +35,13 @@ def _div(f: Frame, eqn: Eqn) -> None:
     note_divisor(f, eqn.outvars[0])
 
 
+def _lane_max(f: Frame, eqn: Eqn) -> None:
+    f.env[eqn.outvars[0]] = f.value(eqn.invars[0])
+
+
 RULES: Mapping[str, Rule] = dict.fromkeys((*arithmetic.RULES, *FUNCTIONS), elementwise) | {
     "div": _div, "quotient": emit_quotient, "load": memory.load, "store": memory.store, "cell": private.allocate,
-    "bound": checks.bound, "check": checks.check,
+    "lane_max": _lane_max, "bound": checks.bound, "check": checks.check,
     "if": control.emit_if, "for": control.emit_for, "while": control.emit_while,
 }  # fmt: skip
 

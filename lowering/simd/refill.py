@@ -65,6 +65,8 @@ def find_refill(lanes: LaneFacts, target: Target, *, reduces: bool) -> Refill | 
     before, loop, after = task.body.eqns[: loops[0]], task.body.eqns[loops[0]], task.body.eqns[loops[0] + 1 :]
     if any(e.primitive.loops or e.primitive.name == "cell" for e in walk_all((*before, *after))):
         return None
+    if any(e.primitive.name == "lane_max" for e in walk_all(task.body.eqns)):
+        return None
     if any(e.primitive.name in _EFFECTS for e in walk_all(before)) or not _uniform_part_is_simple(lanes, before):
         return None
     if loop.primitive.name == "for" and not (isinstance(loop.invars[2], Literal) and int(loop.invars[2].value) == 1):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from lowering.llvm import rules
@@ -36,6 +37,20 @@ def _select(f: LaneFrame, eqn: Eqn) -> None:
     f.env[out] = f.each(
         out.dtype, lambda v: f.text.op(f"select i1 {bit}, {kind} {f.vector_of(a, v)}, {kind} {f.vector_of(b, v)}")
     )
+
+
+def _lane_max(f: LaneFrame, eqn: Eqn) -> None:
+    operand, d = eqn.invars[0], eqn.invars[0].dtype
+    if isinstance(operand, Literal) or f.is_uniform(operand):
+        f.env[eqn.outvars[0]] = f.value(operand)
+        return
+    o, kind = f.vector, f.vector.type(d)
+    of, lowest = ("smax", -(1 << (d.bits - 1))) if d.is_signed else ("umax", 0)
+    each = f.blended(f.mask, d, f.vectors_of(operand), [o.number(REGISTER[d], lowest)] * f.vectors)
+    most = reduce(lambda a, b: o.intrinsic(of, REGISTER[d], a, b), each)
+    symbol = f"llvm.vector.reduce.{of}.v{f.width}{REGISTER[d]}"
+    f.text.module.declare(symbol, REGISTER[d], kind)
+    f.bind(eqn.outvars[0], [f.text.op(f"call {REGISTER[d]} @{symbol}({kind} {most})")])
 
 
 def _div(f: LaneFrame, eqn: Eqn) -> None:
@@ -75,6 +90,7 @@ SCALAR_RULES: Mapping[str, Rule] = {**rules.RULES, **_SHARED}
 LANE_RULES: Mapping[str, Rule] = {
     **SCALAR_RULES, "select": _select, "div": _div, "rem": _rem, "quotient": emit_quotient,
     "load": memory.load, "store": memory.store, "cell": private.allocate, "bound": checks.bound, "check": checks.check,
+    "lane_max": _lane_max,
     "if": control.emit_if, "for": control.emit_for, "while": control.emit_while,
 }  # fmt: skip
 

@@ -72,7 +72,7 @@ class _Search:
                 self._structured(eqn)
             elif eqn.outvars:
                 name = eqn.primitive.name
-                if name == "cell":
+                if name in ("cell", "lane_max"):
                     continue
                 own = name == "atomic" or (name == "load" and is_local(eqn.invars[0]))
                 if own or not varying.isdisjoint(eqn.invars):

@@ -11,7 +11,7 @@ from qdtrace.ir.types import DType
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from qdtrace.autodiff.loops import Advance, Atoms, Step
+    from qdtrace.autodiff.loops import Advance, Atoms, Iterations, Step
     from qdtrace.autodiff.slots import Slots
     from qdtrace.ir.builder import Builder
     from qdtrace.ir.program import Atom
@@ -23,25 +23,22 @@ class EveryState:
     def __init__(self, slots: Slots) -> None:
         self.slots = slots
 
-    def initial(self) -> Atoms:
-        """Nothing."""
-        return []
-
-    def keep(self, builder: Builder, t: Atom, own: Sequence[Atom], state: Sequence[Atom]) -> Atoms:
+    def keep(self, builder: Builder, t: Atom, state: Sequence[Atom]) -> None:
         """Keeps the state."""
         self.slots.save(builder, t, state)
-        return []
 
     def backward(
-        self, builder: Builder, trips: Atom, own: Sequence[Atom], given: Sequence[Atom], step: Step, advance: Advance
+        self, builder: Builder, iterations: Iterations, given: Sequence[Atom], step: Step, advance: Advance
     ) -> Atoms:
         """From the last iteration to the first."""
         t = scalar_var(DType.i32, "t")
         adjoints = [scalar_var(a.dtype, "bar") for a in given]
-        last, one = builder("sub", trips, literal(1, DType.i32)), literal(-1, DType.i32)
-        with builder.block((t, *adjoints)) as body:
-            state = self.slots.load(builder, t)
+
+        def iteration() -> Atoms:
             self.slots.restore(builder, t)
-            results = step(t, state, adjoints)
-            block = body.close(results)
-        return list(builder.emit("for", last, one, one, *given, blocks=(block,)))
+            return step(t, self.slots.load(builder, t), adjoints)
+
+        last, down = builder("sub", iterations.most, literal(1, DType.i32)), literal(-1, DType.i32)
+        with builder.block((t, *adjoints)) as body:
+            block = body.close(iterations.only_own(t, iteration, adjoints))
+        return [*builder.emit("for", last, down, down, *given, blocks=(block,))]

@@ -7,13 +7,15 @@ keeps its states only while its iteration is walked back: the need is the sum of
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from qdtrace.autodiff.slots import copy_array
 from qdtrace.autodiff.trip_counts import exact_trips
 from qdtrace.autodiff.volatile import loaded_in, written_in
 from qdtrace.ir.builder import scalar_var
-from qdtrace.ir.program import Block, Var, is_local, literal, ref_type
+from qdtrace.ir.carries import carried_params, control_of, initials_of
+from qdtrace.ir.program import Block, Literal, Var, is_local, literal, ref_type
 from qdtrace.ir.types import DType
 from qdtrace.ir.walk import bound_in_block
 
@@ -35,19 +37,35 @@ if TYPE_CHECKING:
 class Storage(Protocol):
     """A policy: which states of a loop are kept, and how those in between are had again."""
 
-    def initial(self) -> Atoms:
-        """What the sweep carries for the policy, at first."""
-        ...
-
-    def keep(self, builder: Builder, t: Atom, own: Sequence[Atom], state: Sequence[Atom]) -> Atoms:
-        """Keeps the state before iteration `t`, or not; gives what the sweep carries on."""
+    def keep(self, builder: Builder, t: Atom, state: Sequence[Atom]) -> None:
+        """Keeps the state before iteration `t`, or not."""
         ...
 
     def backward(
-        self, builder: Builder, trips: Atom, own: Sequence[Atom], given: Sequence[Atom], step: Step, advance: Advance
+        self, builder: Builder, iterations: Iterations, given: Sequence[Atom], step: Step, advance: Advance
     ) -> Atoms:
-        """Walks back through all iterations. `own` is what the sweep carried at the end."""
+        """Walks back through all iterations."""
         ...
+
+
+@dataclass(frozen=True)
+class Iterations:
+    """The iterations that lanes walk back through together: as many as the lane with the most has."""
+
+    builder: Builder
+    most: Atom
+    own: Atom | None
+    """How many this lane has; None where that is a constant."""
+
+    def only_own(self, t: Atom, emit: Callable[[], Atoms], otherwise: Sequence[Atom]) -> Atoms:
+        """What `emit` gives, in lanes that have an iteration `t`."""
+        if self.own is None:
+            return emit()
+        with self.builder.block() as then:
+            first = then.close(emit())
+        with self.builder.block() as other:
+            second = other.close(otherwise)
+        return [*self.builder.emit("if", self.builder("lt", t, self.own), blocks=(first, second))]
 
 
 class Loops:
@@ -75,39 +93,39 @@ class Loops:
         keys, more = sweep.carried(eqn, env)
         body = eqn.blocks[-1]
         index, params = _index(eqn)
-        state = [p.dtype for p in params] + [a.dtype for a in more]
         if eqn not in self._storage:
+            kept = [p.dtype for p in params if p not in _counters(eqn)] + [a.dtype for a in more]
             arrays = [env[a] for a in self._changed(eqn)]
-            self._storage[eqn] = self._make(eqn, state, arrays)  # type: ignore[arg-type]
+            self._storage[eqn] = self._make(eqn, kept, arrays)  # type: ignore[arg-type]
         storage = self._storage[eqn]
-        own = storage.initial()
-        first = [*sweep.atoms(env, eqn.invars[len(eqn.invars) - len(params) :]), *more, literal(0, DType.i32), *own]
-        invars = [*sweep.atoms(env, eqn.invars[: len(eqn.invars) - len(params)]), *first]
+        first = [*sweep.atoms(env, initials_of(eqn)), *more, literal(0, DType.i32)]
+        invars = [*sweep.atoms(env, control_of(eqn)), *first]
         blocks: list[Block] = []
         for block in eqn.blocks:
-            new = [scalar_var(a.dtype) for a in first]
-            values: Env = {**env, **dict(zip((*params_of(eqn, block), *keys), new, strict=False))}
+            *new, t = [scalar_var(a.dtype) for a in first]
+            values: Env = {**env, **dict(zip((*carried_params(eqn, block), *keys), new, strict=True))}
             head: list[Var] = []
             if index is not None:
                 head = [scalar_var(index.dtype, index.hint)]
                 values[index] = head[0]
-            t, old = new[len(state)], new[len(state) + 1 :]
-            with builder.block((*head, *new)) as opened:
-                following: list[Atom] = []
+            with builder.block((*head, *new, t)) as opened:
                 if block is body:
-                    following = storage.keep(builder, t, old, new[: len(state)])
+                    storage.keep(builder, t, self._state(eqn, values, keys))
                 sweep.plain(block.eqns, values, live)
                 results = sweep.atoms(values, block.results)
                 if block is body:
-                    count = builder("add", t, literal(1, DType.i32))
-                    results = [*results, *(values[k] for k in keys), count, *following]
+                    results = [*results, *(values[k] for k in keys), builder("add", t, literal(1, DType.i32))]
                 blocks.append(opened.close(results))
-        outs = builder.emit(eqn.primitive, *invars, blocks=blocks, **eqn.params)
-        env.update(zip((*eqn.outvars, *keys), outs, strict=False))
+        *outs, count = builder.emit(eqn.primitive, *invars, blocks=blocks, **eqn.params)
+        env.update(zip((*eqn.outvars, *keys), outs, strict=True))
         trips = exact_trips(eqn)
-        env[eqn, "trips"] = outs[len(state)] if trips is None else literal(trips, DType.i32)
-        for k, out in enumerate(outs[len(state) + 1 :]):
-            env[eqn, k] = out
+        env[eqn, "trips"] = count if trips is None else literal(trips, DType.i32)
+
+    def _state(self, eqn: Eqn, values: Env, keys: Sequence[Any]) -> Atoms:
+        """The carried values that are kept: not those that only count."""
+        return [values[p] for p in carried_params(eqn, eqn.blocks[-1]) if p not in _counters(eqn)] + [
+            values[k] for k in keys
+        ]
 
     def _changed(self, eqn: Eqn) -> list[Var]:
         """Private arrays from outside that the loop reads and changes."""
@@ -142,44 +160,58 @@ class Loops:
             copy_array(builder, copy, env[ref])  # type: ignore[arg-type]
         keys, _ = sweep.carried(eqn, env)
 
+        initial = sweep.atoms(env, initials_of(eqn))
+        counters = _counters(eqn)
+        carried = [p for p in params if p not in counters]
+
         def values_of(t: Atom, state: Sequence[Atom]) -> Env:
-            values: Env = {**env, **dict(zip((*params, *keys), state, strict=True))}
+            values: Env = {**env, **dict(zip((*carried, *keys), state, strict=True))}
+            progress = [(p, a, counters[p]) for p, a in zip(params, initial, strict=True) if p in counters]
             if index is not None:
-                start, _, step = sweep.atoms(env, eqn.invars[:3])
-                at = builder("mul", builder.convert(t, index.dtype), step)
-                values[index] = builder("add", start, at)
+                start, _, by = sweep.atoms(env, eqn.invars[:3])
+                progress.append((index, start, by))
+            for var, start, by in progress:
+                values[var] = builder("add", start, builder("mul", builder.convert(t, var.dtype), by))
             return values
 
         def step(t: Atom, state: Sequence[Atom], adjoint: Sequence[Atom]) -> Atoms:
             values = values_of(t, state)
             sweep.recorded(body.eqns, values, live=False)
-            carried = [(params[k], body.results[k]) for k in active]
-            return walker.through_body(body, carried, outer, values, adjoint)
+            pairs = [(params[k], body.results[k]) for k in active]
+            return walker.through_body(body, pairs, outer, values, adjoint)
 
         def advance(t: Atom, state: Sequence[Atom]) -> Atoms:
             values = values_of(t, state)
             sweep.plain(body.eqns, values, live=False)
-            return [*sweep.atoms(values, body.results), *(values[k] for k in keys)]
+            after = {p: sweep.atom(values, a) for p, a in zip(params, body.results, strict=True)}
+            return self._state(eqn, {**values, **after}, keys)
 
-        own: Atoms = []
-        while (eqn, len(own)) in env:
-            own.append(env[eqn, len(own)])
-        found = self._storage[eqn].backward(builder, env[eqn, "trips"], own, given, step, advance)
+        trips = env[eqn, "trips"]
+        is_known = isinstance(trips, Literal)
+        iterations = Iterations(builder, trips if is_known else builder("lane_max", trips), None if is_known else trips)
+        found = self._storage[eqn].backward(builder, iterations, given, step, advance)
         adjoints.update(zip(outer, found[len(active) :], strict=True))
-        initial = eqn.invars[len(eqn.invars) - len(params) :]
         for k, adjoint in zip(active, found, strict=False):
-            walker.add(adjoints, initial[k], adjoint)
+            walker.add(adjoints, initials_of(eqn)[k], adjoint)
+
+
+def _counters(eqn: Eqn) -> dict[Var, Atom]:
+    """Carried integers that grow by a constant, and the constant: the number of an iteration says what they are."""
+    body = eqn.blocks[-1]
+    made = {e.outvar: e.invars for e in body.eqns if e.primitive.name == "add"}
+    found: dict[Var, Atom] = {}
+    for param, result in zip(carried_params(eqn, body), body.results, strict=True):
+        if param.dtype in (DType.i32, DType.i64) and result in made:
+            by = [a for a in made[result] if a is not param]
+            if len(by) == 1 and isinstance(by[0], Literal):
+                found[param] = by[0]
+    return found
 
 
 def _index(eqn: Eqn) -> tuple[Var | None, tuple[Var, ...]]:
     """The index of a loop, and its carried parameters in the body."""
     params = eqn.blocks[-1].params
     return (params[0], params[1:]) if eqn.primitive.name == "for" else (None, params)
-
-
-def params_of(eqn: Eqn, block: Block) -> tuple[Var, ...]:
-    """Carried parameters of a block of a loop."""
-    return block.params[1:] if eqn.primitive.name == "for" else block.params
 
 
 def _made_in(eqn: Eqn) -> set[Any]:

@@ -16,7 +16,7 @@ from qdtrace.autodiff.every_state import EveryState
 from qdtrace.autodiff.loops import Loops
 from qdtrace.autodiff.slots import Slots
 from qdtrace.autodiff.sweep import Sweep
-from qdtrace.autodiff.thinning import Thinning
+from qdtrace.autodiff.thinning import Thinning, slots_for
 from qdtrace.autodiff.trip_counts import most_trips
 from qdtrace.autodiff.versions import Versions, copy_task
 from qdtrace.autodiff.volatile import accesses
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Eqn, Task
     from qdtrace.ir.types import DType
 
-EVERY_STATE_UP_TO = 1 << 14
+STACK_BYTES = 1 << 14
 """Bytes of an iteration's stack of all states; larger ones thin."""
-KEPT, BETWEEN = 63, 32
-"""Slots of a stack that thins itself, and of the states run again."""
+LEAST_BITS, MOST_BITS = 5, 12
+"""Logarithms of the number of states that a stack that thins keeps, whatever their size."""
 
 
 def reverse(program: Program, inputs: Sequence[Var], results: Sequence[Var]) -> Program:
@@ -96,9 +96,13 @@ def _reverse_task(task: Task, active: frozenset[Var], memory: Mapping[Var, Var],
     def storage(eqn: Eqn, state: Sequence[DType], arrays: Sequence[Var]) -> Storage:
         trips = most_trips(eqn)
         slots = lambda capacity: Slots(sweep.private, state, arrays, capacity)  # noqa: E731 - one for each stack
-        if trips is not None and trips * _state_bytes(state, arrays) <= EVERY_STATE_UP_TO:
+        size = max(1, _state_bytes(state, arrays))
+        if trips is not None and trips * size <= STACK_BYTES:
             return EveryState(slots(max(trips, 1)))
-        return Thinning(slots, sweep.private, KEPT, BETWEEN)
+        bits = LEAST_BITS
+        while bits < MOST_BITS and slots_for(bits + 1) * size <= STACK_BYTES:
+            bits += 1
+        return Thinning(slots, bits)
 
     Loops(sweep, backward, storage)
     env = {}

@@ -1,14 +1,17 @@
 """Storage of a loop of any number of iterations in bounded memory: states at multiples of a stride that doubles.
 
-The stack has 1 + M slots, M odd. The state before iteration `t` is kept when `t` is a multiple of the stride `s`, in
-slot 0 for `t = 0`, else in slot `1 + (t - 1) % M`; when `t` exceeds `M s` the stride doubles. Multiples of `s` up to
-`M s` lie in slots of their own, as M is odd, and what a later state overwrites is an odd multiple of the stride
-before, which is not needed any more. So nothing is ever moved.
+The state before iteration `t` is kept when `t` is a multiple of the stride at `t`: 1 below `K`, then 2 below `2 K`, and
+so on. Of `K` slots the first belongs to `t = 0`, the others to `1 + (t - 1) % (K - 1)`. `K` is a power of two, so
+multiples of a stride `s` up to `(K - 1) s` lie in slots of their own, and what a later state overwrites is an odd
+multiple of the stride before, which is not needed any more. Nothing is ever moved.
 
-The walk back has the states in between from the kept one before them, by running iterations once more. On the way it
-keeps some of the states in a second stack, at distances such that half of the free slots are used: each further half
-serves a gap between two of those. When no slot is free the rest of a gap is run without keeping any. So the walk is
-right for every number of iterations, and costs one more run of the loop for each level that the number needs.
+The walk back has the states in between by running iterations once more from a kept one. On the way it saves all of
+them, by levels: a multiple of `R**m` that is none of `R**(m + 1)` has one of `R - 1` slots of level `m`. The last block
+of each level survives, and serves all of the walk that lies in it; a block of level `m` is run again from where it
+begins. So a walk is right for every number of iterations, and costs one more run of the loop for each level that the
+stride has.
+
+All numbers of iterations and slots are the same in all lanes, so that lanes load and store side by side.
 """
 
 from __future__ import annotations
@@ -22,118 +25,129 @@ from qdtrace.ir.types import DType
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from qdtrace.autodiff.loops import Advance, Atoms, Step
+    from qdtrace.autodiff.loops import Advance, Atoms, Iterations, Step
     from qdtrace.autodiff.slots import Slots
     from qdtrace.ir.builder import Builder
-    from qdtrace.ir.program import Atom, Var
+    from qdtrace.ir.program import Atom
 
 I32 = DType.i32
+RADIX_BITS = 4
+"""Logarithm of the number of iterations between two states of a level."""
 
 
-def _number(value: int) -> Atom:
-    return literal(value, I32)
+def levels(kept_bits: int) -> int:
+    """Levels that the longest loop needs beside `2**kept_bits` kept states."""
+    return (30 - kept_bits) // RADIX_BITS + 1
+
+
+def slots_for(kept_bits: int) -> int:
+    """Slots of a stack that keeps `2**kept_bits` states."""
+    return (1 << kept_bits) + levels(kept_bits) * ((1 << RADIX_BITS) - 1)
 
 
 class Thinning:
-    """A stack of `1 + most` slots that thins itself, and one of `between` slots for the walk back."""
+    """A stack that thins itself; behind the kept states are those of the levels."""
 
-    def __init__(self, make_slots: Callable[[int], Slots], make: Callable[..., Var], most: int, between: int) -> None:
-        assert most % 2 == 1
-        self.most = most
-        self.between = between
-        self.kept = make_slots(1 + most)
-        self.inner = make_slots(between)
-        self.positions = make(I32, (between,))
+    def __init__(self, make_slots: Callable[[int], Slots], kept_bits: int) -> None:
+        """`make_slots` gives a number of slots; `2**kept_bits` states are kept."""
+        self.kept_bits = kept_bits
+        self.slots = make_slots(slots_for(kept_bits))
 
-    def initial(self) -> Atoms:
-        """The next iteration whose state is kept, and the stride."""
-        return [_number(0), _number(1)]
-
-    def keep(self, builder: Builder, t: Atom, own: Sequence[Atom], state: Sequence[Atom]) -> Atoms:
+    def keep(self, builder: Builder, t: Atom, state: Sequence[Atom]) -> None:
         """Keeps the state of every stride-th iteration."""
-        following, stride = own
-        is_next = builder("eq", t, following)
-        grows = builder("and", is_next, builder("gt", t, builder("mul", stride, _number(self.most))))
-        stride = builder("select", grows, builder("mul", stride, _number(2)), stride)
+        b = Numbers(builder)
         with builder.block() as then:
-            self.kept.save(builder, self._slot(builder, t), state)
+            self.slots.save(builder, self._kept_slot(b, t), state)
         with builder.block() as other:
             pass
-        builder.emit("if", is_next, blocks=(then.close(), other.close()))
-        return [builder("select", is_next, builder("add", t, stride), following), stride]
-
-    def _slot(self, builder: Builder, t: Atom) -> Atom:
-        before = builder("sub", t, _number(1))
-        later = builder("add", builder("rem", before, _number(self.most)), _number(1))
-        return builder("select", builder("eq", t, _number(0)), _number(0), later)
+        builder.emit("if", b.is_multiple(t, self._stride(b, t)), blocks=(then.close(), other.close()))
 
     def backward(
-        self, builder: Builder, trips: Atom, own: Sequence[Atom], given: Sequence[Atom], step: Step, advance: Advance
+        self, builder: Builder, iterations: Iterations, given: Sequence[Atom], step: Step, advance: Advance
     ) -> Atoms:
         """From the last iteration to the first, with states run again from the nearest kept one."""
-        stride = own[1]
-        t, count = scalar_var(I32, "t"), scalar_var(I32, "count")
+        b, most = Numbers(builder), iterations.most
+        last = b("sub", most, 1)
+        stride = self._stride(b, last)
+        t = scalar_var(I32, "t")
         adjoints = [scalar_var(a.dtype, "bar") for a in given]
-        last, minus = builder("sub", trips, _number(1)), _number(-1)
-        with builder.block((t, count, *adjoints)) as body:
-            start, state = self._nearest(builder, t, count, stride)
-            state, count_there = self._go(builder, start, t, count, state, advance)
-            left = self._without(builder, t, count_there)
-            results = step(t, state, adjoints)
-            block = body.close([left, *results])
-        _, *found = builder.emit("for", last, minus, minus, _number(0), *given, blocks=(block,))
-        return [*found]
+        with builder.block((t, *adjoints)) as body:
+            start = self._nearest(b, t, most, stride)
+            state = self._again(builder, iterations, start, t, stride, advance)
+            results = iterations.only_own(t, lambda: step(t, state, adjoints), adjoints)
+            block = body.close(results)
+        down = literal(-1, I32)
+        return [*builder.emit("for", last, down, down, *given, blocks=(block,))]
 
-    def _nearest(self, builder: Builder, t: Atom, count: Atom, stride: Atom) -> tuple[Atom, Atoms]:
-        """The last kept iteration up to `t`, and its state."""
-        with builder.block() as then:
-            top = builder("sub", count, _number(1))
-            state = self.inner.load(builder, top)
-            self.inner.restore(builder, top)
-            first = then.close([builder.load(self.positions, top), *state])
-        with builder.block() as other:
-            base = builder("sub", t, builder("rem", t, stride))
-            slot = self._slot(builder, base)
-            state = self.kept.load(builder, slot)
-            self.kept.restore(builder, slot)
-            second = other.close([base, *state])
-        start, *found = builder.emit("if", builder("gt", count, _number(0)), blocks=(first, second))
-        return start, [*found]
+    def _stride(self, b: Numbers, t: Atom) -> Atom:
+        """The stride when iteration `t` runs."""
+        return b("shift_left", 1, b("max", b("sub", 32 - self.kept_bits, b("clz", t)), 0))
 
-    def _go(
-        self, builder: Builder, start: Atom, t: Atom, count: Atom, state: Atoms, advance: Advance
-    ) -> tuple[Atoms, Atom]:
-        """Runs iterations from `start` up to `t`, keeping some states; gives the state there and how many are kept."""
-        gap = builder("sub", t, start)
-        free = builder("sub", _number(self.between), count)
-        half = builder("max", builder("div", builder("add", free, _number(1)), _number(2)), _number(1))
-        distance = builder("add", builder("div", gap, builder("add", half, _number(1))), _number(1))
-        at, kept, following = (scalar_var(I32, n) for n in ("at", "kept", "next"))
-        values = [scalar_var(a.dtype) for a in state]
-        with builder.block((at, kept, following, *values)) as body:
+    def _kept_slot(self, b: Numbers, t: Atom) -> Atom:
+        later = b("add", b("rem", b("sub", t, 1), (1 << self.kept_bits) - 1), 1)
+        return b("select", b("eq", t, 0), 0, later)
+
+    def _slot(self, b: Numbers, t: Atom, stride: Atom) -> Atom:
+        """Where the state before iteration `t` is, kept or run again."""
+        return b("select", b.is_multiple(t, stride), self._kept_slot(b, t), self._level_slot(b, t))
+
+    def _level_slot(self, b: Numbers, t: Atom) -> Atom:
+        radix, level = 1 << RADIX_BITS, b("div", b.trailing_zeros(t), RADIX_BITS)
+        digit = b("and", b("shift_right_logical", t, b("mul", level, RADIX_BITS)), radix - 1)
+        first = (1 << self.kept_bits) - 1  # digits begin at 1
+        return b("add", b("add", b("mul", level, radix - 1), digit), first)
+
+    def _nearest(self, b: Numbers, t: Atom, most: Atom, stride: Atom) -> Atom:
+        """The last iteration up to `t` whose state is there.
+
+        The last iteration of all has only what was kept. In front of a kept one nothing is there but the one before.
+        In front of a block, all blocks that end there are walked through next, and the widest of them counts.
+        """
+        following = b("add", t, 1)
+        level = b("div", b.trailing_zeros(following), RADIX_BITS)
+        block = b("shift_left", 1, b("mul", level, RADIX_BITS))
+        block = b("select", b.is_multiple(following, stride), stride, block)
+        kept = b("and", t, b("sub", 0, stride))
+        return b("select", b("eq", following, most), kept, b("sub", following, block))
+
+    def _again(
+        self, builder: Builder, iterations: Iterations, start: Atom, t: Atom, stride: Atom, advance: Advance
+    ) -> Atoms:
+        """Runs iterations from `start` up to `t` and saves the states on the way; gives the state there."""
+        b, slots = Numbers(builder), self.slots
+
+        def load() -> Atoms:
+            slot = self._slot(b, start, stride)
+            slots.restore(builder, slot)
+            return slots.load(builder, slot)
+
+        state = iterations.only_own(start, load, [literal(0, v.dtype) for v in slots.values])
+        at, values = scalar_var(I32, "at"), [scalar_var(a.dtype) for a in state]
+
+        def run() -> Atoms:
             new = advance(at, values)
-            arrived = builder("add", at, _number(1))
-            wanted = builder("and", builder("eq", arrived, following), builder("lt", arrived, t))
-            wanted = builder("and", wanted, builder("lt", kept, _number(self.between)))
-            with builder.block() as then:
-                self.inner.save(builder, kept, new)
-                builder.store(self.positions, arrived, kept)
-                saved = then.close([builder("add", kept, _number(1)), builder("add", following, distance)])
-            with builder.block() as other:
-                unsaved = other.close([kept, following])
-            kept_then, next_then = builder.emit("if", wanted, blocks=(saved, unsaved))
-            block = body.close([kept_then, next_then, *new])
-        first = builder("add", start, distance)
-        count, _, *found = builder.emit("for", start, t, _number(1), count, first, *state, blocks=(block,))
-        return [*found], count
+            slots.save(builder, self._level_slot(b, b("add", at, 1)), new)
+            return new
 
-    def _without(self, builder: Builder, t: Atom, count: Atom) -> Atom:
-        """The number of states kept in between when that of iteration `t` is needed no more."""
-        top = builder("max", builder("sub", count, _number(1)), _number(0))
-        with builder.block() as then:
-            at = builder.load(self.positions, top)
-            first = then.close([at])
-        with builder.block() as other:
-            second = other.close([_number(-1)])
-        (position,) = builder.emit("if", builder("gt", count, _number(0)), blocks=(first, second))
-        return builder("select", builder("eq", position, t), top, count)
+        with builder.block((at, *values)) as body:
+            block = body.close(iterations.only_own(at, run, values))
+        return [*builder.emit("for", start, t, literal(1, I32), *state, blocks=(block,))]
+
+
+class Numbers:
+    """Arithmetic of numbers of iterations, with constants as they are written."""
+
+    def __init__(self, builder: Builder) -> None:
+        self.builder = builder
+
+    def __call__(self, name: str, *operands: Atom | int) -> Atom:
+        """The value of an operation."""
+        return self.builder(name, *(literal(a, I32) if isinstance(a, int) else a for a in operands))
+
+    def is_multiple(self, t: Atom, power: Atom) -> Atom:
+        """Whether `t` is a multiple of a power of two."""
+        return self("eq", self("and", t, self("sub", power, 1)), 0)
+
+    def trailing_zeros(self, t: Atom) -> Atom:
+        """The number of zeros behind the last one of a positive `t`."""
+        return self("population_count", self("sub", self("and", t, self("sub", 0, t)), 1))

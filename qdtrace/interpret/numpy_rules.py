@@ -346,4 +346,5 @@ RULES: dict[str, Rule] = {
     "convert": _convert,
     "bitcast": _bitcast,
     "custom": _plain(_first),
+    "lane_max": _plain(_first),  # one iteration alone
 }

@@ -35,6 +35,9 @@ class Effect(enum.Enum):
     """May end the call with an error. No memory changes: two checks of indices may run in either order, and one that a
     check in front of it implies is not needed. Behind a `check` that fails nothing is executed: none moves in front."""
 
+    LANES = "lanes"
+    """Depends on which iterations of the task run together here: the equation stays where it is."""
+
     __hash__ = object.__hash__  # of the member itself: that of `enum` is a function of Python
 
 
@@ -253,6 +256,7 @@ _define("not", _elementwise(1, *_BITS))
 _define("shift_left shift_right_logical shift_right_arithmetic", _elementwise(2, *_INT))
 _define("population_count clz", _elementwise(1, *_INT))
 _define("select", _select)
+_define("lane_max", _elementwise(1, *_INT), Effect.LANES)
 _define("convert", _convert, param_names=("dtype",))
 _define("bitcast", _bitcast, param_names=("dtype",))
 _define("custom", _custom, param_names=("rule", "result"), cost=0)

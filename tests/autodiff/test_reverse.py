@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import qdtrace as qd
 import qdtrace.autodiff.reverse as reverse_module
+from qdtrace.autodiff import thinning
 from qdtrace.autodiff.activity import active_variables
 from qdtrace.autodiff.reverse import reverse
 from qdtrace.interpret.reference import evaluate
@@ -47,12 +50,46 @@ def test_random_programs(seed):
     check(seed)
 
 
+def thin(monkeypatch, kept_bits, radix_bits):
+    """Every loop thins its stack, and runs states in between again."""
+    monkeypatch.setattr(reverse_module, "STACK_BYTES", 0)
+    monkeypatch.setattr(reverse_module, "LEAST_BITS", kept_bits)
+    monkeypatch.setattr(thinning, "RADIX_BITS", radix_bits)
+
+
 @pytest.mark.parametrize("seed", range(100, 115))
 def test_small_stacks(seed, monkeypatch):
-    """Every loop thins its stack, and runs states in between again."""
-    for name, size in {"EVERY_STATE_UP_TO": 0, "KEPT": 3, "BETWEEN": 2}.items():
-        monkeypatch.setattr(reverse_module, name, size)
+    thin(monkeypatch, 1 + seed % 2, 1 + seed % 3)
     check(seed)
+
+
+@pytest.mark.parametrize(("kept_bits", "radix_bits"), [(1, 1), (2, 1), (1, 2), (2, 3), (5, 4)])
+def test_every_number_of_iterations(kept_bits, radix_bits, monkeypatch):
+    """Element n runs n times; lanes of a vector leave their loop one after the other."""
+    thin(monkeypatch, kept_bits, radix_bits)
+    n = 300
+    counts = np.random.default_rng(0).permutation(n).astype(np.int32)
+    length = jnp.asarray(counts)
+
+    def f(x):
+        y = qd.empty(x.shape, x.dtype)
+        for i in qd.range(n):
+            state, k = qd.local(x[i]), qd.local(0)
+            for _ in qd.while_(lambda: k.value < length[i]):  # noqa: B023
+                state.value = state.value + 0.05 * jnp.sin(state.value)
+                k.value = k.value + 1
+            y[i] = state.value
+        return y
+
+    x = np.linspace(0.1, 2.0, n, dtype=np.float32)
+    got = jax.grad(lambda x: qd.jit(f)(x).sum())(x)
+    want = np.ones(n)
+    for i, count in enumerate(counts):
+        value = float(x[i])
+        for _ in range(count):
+            want[i] *= 1 + 0.05 * np.cos(value)
+            value += 0.05 * np.sin(value)
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-7)  # errors of up to 300 factors
 
 
 @pytest.mark.parametrize("kind", [k for k in KINDS if k != "smooth"])

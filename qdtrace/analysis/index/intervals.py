@@ -111,6 +111,8 @@ def _transfer(name: str, operands: Sequence[Interval], dtype: DType, source: DTy
         case _ if name in COMPARISONS and not source.is_float:
             truth = compared(name, (a, b), (c, d))
             return None if truth is None else (int(truth), int(truth))
+        case "lane_max":
+            return a, b
         case "population_count" | "clz":
             return 0, dtype.bits
         case _:
