@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from qdtrace.autodiff.slots import copy_array
-from qdtrace.autodiff.trip_counts import exact_trips
+from qdtrace.autodiff.trip_counts import Counter
 from qdtrace.autodiff.volatile import loaded_in, written_in
 from qdtrace.ir.builder import scalar_var
 from qdtrace.ir.carries import carried_params, control_of, initials_of
@@ -98,6 +98,7 @@ class Loops:
             arrays = [env[a] for a in self._changed(eqn)]
             self._storage[eqn] = self._make(eqn, kept, arrays)  # type: ignore[arg-type]
         storage = self._storage[eqn]
+        counter = Counter(builder, eqn)
         first = [*sweep.atoms(env, initials_of(eqn)), *more, literal(0, DType.i32)]
         invars = [*sweep.atoms(env, control_of(eqn)), *first]
         blocks: list[Block] = []
@@ -114,12 +115,11 @@ class Loops:
                 sweep.plain(block.eqns, values, live)
                 results = sweep.atoms(values, block.results)
                 if block is body:
-                    results = [*results, *(values[k] for k in keys), builder("add", t, literal(1, DType.i32))]
+                    results = [*results, *(values[k] for k in keys), counter.next(t)]
                 blocks.append(opened.close(results))
         *outs, count = builder.emit(eqn.primitive, *invars, blocks=blocks, **eqn.params)
         env.update(zip((*eqn.outvars, *keys), outs, strict=True))
-        trips = exact_trips(eqn)
-        env[eqn, "trips"] = count if trips is None else literal(trips, DType.i32)
+        env[eqn, "trips"] = counter.trips(count)
 
     def _state(self, eqn: Eqn, values: Env, keys: Sequence[Any]) -> Atoms:
         """The carried values that are kept: not those that only count."""
