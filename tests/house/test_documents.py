@@ -35,6 +35,12 @@ def test_the_readme_example_runs() -> None:
     # a spring stretched by 1 pulls both ends with 50 for 0.1, damped by 0.99; the norm has 1e-9 added
     np.testing.assert_allclose(speed, [[4.95, 0.0], [-4.95, 0.0]], rtol=1e-5)
     np.testing.assert_allclose(moved, [[0.495, 0.0], [1.505, 0.0]], rtol=1e-5)
+    derivatives = next(code for code in blocks("README.md", "python") if "jax.grad" in code)
+    exec(compile(derivatives, "README.md", "exec"), names)
+    miss: Any = names["miss"]
+    assert miss(names["rest"]) < 0.05 * miss(jnp.ones(2))
+    # the derivative of a Newton step lags behind its value: sqrt of the loop's tolerance
+    np.testing.assert_allclose(names["slopes"], 0.5 / np.sqrt(np.linspace(2.0, 1e6, 1000)), rtol=1e-3)
 
 
 def test_the_architecture_shows_the_graphs_of_its_program(tmp_path: Path) -> None:
