@@ -8,37 +8,75 @@ from typing import TYPE_CHECKING
 from qdtrace.autodiff.accumulations import with_sums_only
 from qdtrace.autodiff.activity import active_variables
 from qdtrace.autodiff.forward import forward
+from qdtrace.autodiff.residuals import Given, keeping, loading_given, moments_found
 from qdtrace.autodiff.reverse import reverse
 from qdtrace.ir.custom import without_rules
 from qdtrace.ir.program import Program, Stage, Var, literal
+from qdtrace.ir.walk import task_refs
+from qdtrace.passes.dead_code import DeadCode
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+
+    from qdtrace.autodiff.residuals import Moment
+
+    Mask = Sequence[bool]
 
 
 def derive(
-    program: Program, directions: Sequence[Sequence[bool]], out: Sequence[bool], wrt: Sequence[bool] | None
+    program: Program, directions: Sequence[Mask], out: Mask, wrt: Mask | None, residuals: Sequence[Moment] = ()
 ) -> Program:
     """The derivative of a program along directions, of its results `out` or of the adjoints of its parameters `wrt`.
 
-    Masks choose parameters, and results in `out`. Parameters are those of the program, adjoints of results in `out`
-    when `wrt` is given, then parts of each direction.
+    Masks choose parameters, and results in `out`. Parameters are those of the program, the residuals, adjoints of
+    results in `out` when `wrt` is given, then parts of each direction. Residuals are of use in first derivatives alone.
     """
-    params = program.params
     masks = [*directions, *([] if wrt is None else [wrt])]
-    inputs = [v for k, v in enumerate(params) if any(mask[k] for mask in masks)]
-    program = with_sums_only(program, active_variables(program, inputs, program.results), len(masks))
-    chosen = [v for v, wanted in zip(program.results, out, strict=True) if wanted]
+    assert not residuals or len(masks) == 1
+    program = _with_sums_only(program, masks)
+    params, chosen = program.params, _chosen(program.results, out)
+    given = Given(program, residuals)
     if wrt is None:
-        given: tuple[Var, ...] = tuple(chosen)
-        made = replace(program, results=given)
+        made = replace(program, results=tuple(chosen))
     else:
-        made = reverse(program, [v for v, wanted in zip(params, wrt, strict=True) if wanted], chosen)
+        made = reverse(program, _chosen(params, wrt), chosen, given)
     for mask in directions:
-        made = _along(made, [v for v, wanted in zip(params, mask, strict=True) if wanted])
-    kind = "d" if wrt is None else "r"
-    made = without_rules(made)
-    return replace(made, name=f"{program.name}_{kind}{len(directions)}", stage=Stage.TRACED)
+        made = _along(made, _chosen(params, mask))
+    if wrt is None and residuals:
+        made = loading_given(program, made, given, active_variables(program, _chosen(params, directions[0]), chosen))
+    return _finished(made, f"{'d' if wrt is None else 'r'}{len(directions)}")
+
+
+def residuals_of(program: Program, wrt: Mask, out: Mask) -> tuple[Moment, ...]:
+    """What the program may hand over to its reverse for results `out`. Raises GradientError where it has none."""
+    if _with_sums_only(program, [wrt]) is not program:
+        return ()  # moments count the tasks of the program itself
+    inputs, chosen = _chosen(program.params, wrt), _chosen(program.results, out)
+    given = Given(program, moments_found(program, active_variables(program, inputs, chosen)))
+    if not given.params:
+        return ()
+    made = DeadCode()(without_rules(reverse(program, inputs, chosen, given)))
+    used = {v for task in made.tasks for v in task_refs(task)}
+    return tuple(moment for moment, v in given.params.items() if v in used)
+
+
+def with_residuals(program: Program, residuals: Sequence[Moment]) -> Program:
+    """The program with the residuals as further results."""
+    return _finished(keeping(program, residuals), "kept")
+
+
+def _chosen(variables: Iterable[Var], mask: Mask) -> list[Var]:
+    return [v for v, wanted in zip(variables, mask, strict=True) if wanted]
+
+
+def _with_sums_only(program: Program, masks: Sequence[Mask]) -> Program:
+    inputs = [v for k, v in enumerate(program.params) if any(mask[k] for mask in masks)]
+    return with_sums_only(program, active_variables(program, inputs, program.results), len(masks))
+
+
+def _finished(program: Program, suffix: str) -> Program:
+    made = without_rules(program)
+    return replace(made, name=f"{program.name}_{suffix}", stage=Stage.TRACED)
 
 
 def _along(program: Program, inputs: Sequence[Var]) -> Program:

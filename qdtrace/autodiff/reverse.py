@@ -14,6 +14,7 @@ from qdtrace.autodiff.activity import active_variables
 from qdtrace.autodiff.adjoints import Adjoints, Backward
 from qdtrace.autodiff.every_state import EveryState
 from qdtrace.autodiff.loops import Loops
+from qdtrace.autodiff.residuals import Given, Unchecked
 from qdtrace.autodiff.slots import Slots
 from qdtrace.autodiff.sweep import Sweep
 from qdtrace.autodiff.thinning import Thinning, slots_for
@@ -37,12 +38,13 @@ LEAST_BITS, MOST_BITS = 5, 12
 """Logarithms of the number of states that a stack that thins keeps, whatever their size."""
 
 
-def reverse(program: Program, inputs: Sequence[Var], results: Sequence[Var]) -> Program:
+def reverse(program: Program, inputs: Sequence[Var], results: Sequence[Var], known: Given | None = None) -> Program:
     """The program of adjoints: one of each of `inputs`, which are parameters, in order.
 
-    Its parameters are those of the program, then the adjoints of `results`, in order. Raises GradientError where the
-    program has no reverse.
+    Its parameters are those of the program, then the contents that are `known`, then the adjoints of `results`, in
+    order. Raises GradientError where the program has no reverse.
     """
+    known = known or Given(program, ())
     active = active_variables(program, inputs, results)
     given = {v: Var(v.type, f"{v.hint}_bar") for v in results}
     adjoints: dict[Var, Var] = dict(given)
@@ -58,12 +60,13 @@ def reverse(program: Program, inputs: Sequence[Var], results: Sequence[Var]) -> 
     for k in numbers:
         needed += [(k, ref) for ref in task_refs(program.tasks[k])]
     versions = Versions(program, needed)
-    tasks = list(versions.tasks)
+    # what the primal hands over, it has run with all checks
+    tasks = [Unchecked().rebuild_task(t) for t in versions.tasks] if known.params else list(versions.tasks)
     scratch: list[Var] = []
     for k in reversed(numbers):
         task = program.tasks[k]
         found = accesses(task)
-        memory = {ref: versions.before[k, ref] for ref in task_refs(task)}
+        memory = {ref: known.content(k, ref) or versions.before[k, ref] for ref in task_refs(task)}
         for ref in found.volatile:
             copy = Var(ref.type, ref.hint)
             scratch.append(copy)
@@ -73,7 +76,7 @@ def reverse(program: Program, inputs: Sequence[Var], results: Sequence[Var]) -> 
         tasks.append(_reverse_task(task, active, memory, adjoints))
     return replace(
         program,
-        params=(*program.params, *(given[v] for v in results)),
+        params=(*program.params, *known.params.values(), *(given[v] for v in results)),
         buffers=(*versions.buffers, *buffers, *scratch),
         tasks=tuple(tasks),
         results=tuple(adjoints[v] for v in inputs),

@@ -29,7 +29,7 @@ class Versions:
         self.buffers: list[Var] = []
         self.initial = {}
         self.before: dict[tuple[int, Var], Var] = {}
-        """For a task's number and a reference: where the content before that task is."""
+        """For a task's number, or that of tasks, and a reference: where the content before that task is."""
         wanted = set(needed)
         current: dict[Var, Var] = {v: v for v in program.params}
         held: set[Var] = set(program.params)
@@ -50,6 +50,7 @@ class Versions:
                     self.tasks.append(copy_task(current[ref], new))
                     current[ref] = new
             self.tasks.append(with_memory(task, current))
+        self.before |= {(len(program.tasks), ref): version for ref, version in current.items()}
 
     def _buffer(self, like: Var) -> Var:
         var = Var(like.type, like.hint)

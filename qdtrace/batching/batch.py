@@ -22,16 +22,17 @@ from qdtrace.ir.types import DType, RefType
 from qdtrace.ir.walk import free_vars, task_refs, used_vars, walk_eqns, walk_task
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from qdtrace.ir.program import Atom, Eqn
 
 I32, I64 = DType.i32, DType.i64
 
 
-def batch(program: Program, mask: Sequence[bool], size: int) -> Program:
-    """The program for `size` calls at once. Parameters in the mask have a leading axis, as have all results."""
-    batched = {v for v, given in zip(program.params, mask, strict=True) if given} | set(program.results)
+def batched_references(program: Program, mask: Sequence[bool], others: Iterable[Var] = ()) -> set[Var]:
+    """References that differ from one element of the batch to the next: parameters in the mask, `others`, and what is
+    made of them."""
+    batched = {v for v, given in zip(program.params, mask, strict=True) if given}.union(others)
     grown = True
     while grown:
         before = len(batched)
@@ -39,6 +40,15 @@ def batch(program: Program, mask: Sequence[bool], size: int) -> Program:
             if any(ref in batched for ref in task_refs(task)):
                 batched |= _written(task)
         grown = len(batched) > before
+    return batched
+
+
+def batch(program: Program, mask: Sequence[bool], size: int, *, all_results: bool = True) -> Program:
+    """The program for `size` calls at once. Parameters in the mask have a leading axis, as have all results.
+
+    Without `all_results` those that do not depend on such parameters have none.
+    """
+    batched = batched_references(program, mask, program.results if all_results else ())
     new = {v: _with_axis(v, size) for v in (*program.params, *program.buffers) if v in batched}
     # A parameter without the axis that is written, or that is a result: each element of the batch has a copy.
     copied = [v for v, given in zip(program.params, mask, strict=True) if v in batched and not given]
@@ -60,9 +70,13 @@ def batch(program: Program, mask: Sequence[bool], size: int) -> Program:
         params=params,
         buffers=(*(new.get(v, v) for v in program.buffers), *(new[v] for v in copied), *extra),
         tasks=tuple(tasks),
-        results=tuple(new[v] for v in program.results),
+        results=tuple(new.get(v, v) for v in program.results),
         initial=initial,
-        donated_from={new[r]: new[p] for r, p in program.donated_from.items() if p in new and p not in kept},
+        donated_from={
+            new.get(r, r): new.get(p, p)
+            for r, p in program.donated_from.items()
+            if (r in new) == (p in new) and p not in kept
+        },
     )
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import functools
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import jax
-from jax.interpreters import batching, mlir
+from jax.interpreters import ad, batching, mlir
 
 from qdtrace.backend import backend
 from qdtrace.compose.debug import run_checked
@@ -30,12 +31,23 @@ if TYPE_CHECKING:
     from qdtrace.compose.staged_program import StagedProgram
 
 
+@dataclass(frozen=True)
+class Origin:
+    """What a program that was made of another one gives: what its derivatives are those of."""
+
+    base: StagedProgram
+    """The program that the user wrote."""
+    numbers: tuple[int | None, ...]
+    """For each result the number of that result of `base`; None for one that only derivatives of `base` take."""
+
+
 call_p = Primitive("qd_call")
 call_p.multiple_results = True
 
-def call(staged: StagedProgram, operands: Sequence[Any]) -> list[Any]:
+
+def call(staged: StagedProgram, operands: Sequence[Any], origin: Origin | None = None) -> list[Any]:
     """Runs the program on arrays (or tracers); gives the contents of its results in order."""
-    return call_p.bind(*compat.with_common_axes(operands), staged=staged)
+    return call_p.bind(*compat.with_common_axes(operands), staged=staged, origin=origin)
 
 
 _compiled: dict[tuple[str, StagedProgram], Compiled] = {}
@@ -56,16 +68,16 @@ def compiled_for(staged: StagedProgram, name: str) -> Compiled:
         return _compiled[key]
 
 
-def _abstract_eval(*operands: Any, staged: StagedProgram) -> list[ShapedArray]:
+def _abstract_eval(*operands: Any, staged: StagedProgram, origin: Origin | None) -> list[ShapedArray]:
     return [compat.array_type(ref_type(v).shape, v.dtype.numpy, operands) for v in staged.program.results]
 
 
 @functools.cache
 def _eager(staged: StagedProgram) -> Any:
-    return jax.jit(functools.partial(call_p.bind, staged=staged))
+    return jax.jit(functools.partial(call_p.bind, staged=staged, origin=None))
 
 
-def _call_now(*operands: Any, staged: StagedProgram) -> Any:
+def _call_now(*operands: Any, staged: StagedProgram, origin: Origin | None) -> Any:
     """Runs at once. Where JAX looks for NaN it runs a program again piece by piece; ours is one piece."""
     with jax.disable_jit(False), jax.debug_nans(False), jax.debug_infs(False):
         outs = _eager(staged)(*operands)
@@ -78,7 +90,7 @@ def _call_now(*operands: Any, staged: StagedProgram) -> Any:
 
 
 def _run_on(name: str) -> Any:
-    def run(*operands: Any, staged: StagedProgram) -> list[Any]:
+    def run(*operands: Any, staged: StagedProgram, origin: Origin | None) -> list[Any]:
         if staged.options.debug:
             return run_checked(staged, operands)
         return list(compiled_for(staged, name).call(*operands))
@@ -86,7 +98,7 @@ def _run_on(name: str) -> Any:
     return mlir.lower_fun(run, multiple_results=True)
 
 
-def _no_backend(ctx: Any, *operands: Any, staged: StagedProgram) -> Any:
+def _no_backend(ctx: Any, *operands: Any, staged: StagedProgram, origin: Origin | None) -> Any:
     platforms = ", ".join(ctx.module_context.platforms)
     raise BackendError(
         f"{staged.program.name}: needs the cpu platform, got {platforms}", help="run under JAX_PLATFORMS=cpu"
@@ -100,15 +112,24 @@ def leading(operands: Sequence[Any], dims: Sequence[int | None]) -> tuple[list[A
     return moved, tuple(d is not None for d in dims), size
 
 
-def _batch(operands: Sequence[Any], dims: Sequence[int | None], *, staged: StagedProgram) -> Any:
+def _batch(operands: Sequence[Any], dims: Sequence[int | None], *, staged: StagedProgram, origin: Origin | None) -> Any:
     """One more axis of every task."""
     moved, mask, size = leading(operands, dims)
-    outs = call(staged.batched(mask, size), moved)
-    return outs, [0] * len(outs)
+    made, given = staged.batched(mask, size)
+    if origin is not None:
+        origin = Origin(origin.base.batched(mask, size)[0], origin.numbers)
+    return call(made, moved, origin), [0 if wanted else None for wanted in given]
+
+
+def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, staged: StagedProgram, origin: Origin | None) -> Any:
+    from qdtrace.compose.derivative import jvp_of_call  # only here: loaded when a derivative is wanted
+
+    return jvp_of_call(primals, tangents, staged, origin)
 
 
 call_p.def_abstract_eval(_abstract_eval)
 call_p.def_impl(_call_now)
 mlir.register_lowering(call_p, _no_backend)
 mlir.register_lowering(call_p, _run_on("cpu"), platform="cpu")
+ad.primitive_jvps[call_p] = _jvp
 batching.primitive_batchers[call_p] = _batch

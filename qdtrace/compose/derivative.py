@@ -3,11 +3,13 @@
     D(x, v1 .. vk)       the k-th derivative of the program at x along k directions: tangents of results
     R(x, c, v1 .. vk)    the k-th derivative along directions of adjoints of the inputs, for adjoints c of the results
 
+First derivatives also take what the primal hands over (`residuals`).
+
 Derivatives are symmetric in their directions, so these two are closed under all that JAX asks for: a directional
 derivative of either has one more direction, `D` transposed in a direction is `R`, and `R` transposed is `D` or `R`. The
 graph needs forward mode of any program and reverse mode of the program itself, no more.
 
-A derived program is made when the primitive is lowered, never while JAX traces.
+A derived program is made when the primitive is lowered, not while JAX traces.
 """
 
 from __future__ import annotations
@@ -17,9 +19,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import jax
-from jax.interpreters import ad, batching, mlir
+from jax.interpreters import ad, batching, mlir, partial_eval
 
-from qdtrace.compose.call import call, call_p, leading
+from qdtrace.compose.call import call, leading
+from qdtrace.compose.residuals import call_keeping, residuals_of
 from qdtrace.compose.staged_program import StagedProgram
 from qdtrace.errors import GradientError
 from qdtrace.ir.program import ref_type
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
 
     from jax.core import ShapedArray
 
+    from qdtrace.autodiff.residuals import Moment
+    from qdtrace.compose.call import Origin
     from qdtrace.ir.program import Program, Var
 
     Mask = tuple[bool, ...]
@@ -42,8 +47,8 @@ if TYPE_CHECKING:
 class Derivative:
     """Which derivative of a program: what the operands and results of the primitive are.
 
-    Operands are those of the program, then for an adjoint one of each result in `out`, then for each direction one of
-    each parameter in its mask.
+    Operands are those of the program and its residuals, then for an adjoint one of each result in `out`, then for each
+    direction one of each parameter in its mask.
     """
 
     base: StagedProgram
@@ -53,6 +58,8 @@ class Derivative:
     """Results whose tangents are given, or whose adjoints are taken."""
     wrt: Mask | None = None
     """Parameters whose adjoints are given; None for a directional derivative."""
+    residuals: tuple[Moment, ...] = ()
+    """What the primal hands over: in first derivatives alone."""
     levels: tuple[tuple[int, tuple[Mask, ...]], ...] = ()
     """Batches, the innermost first: the size, and for each group of operands which of them have its axis. The axis of
     the outermost stands first. Every result has all axes."""
@@ -63,9 +70,10 @@ class Derivative:
         return self.base.program
 
     def groups(self) -> list[int]:
-        """Numbers of operands: of the program, of adjoints (none for a directional derivative), of each direction."""
+        """Numbers of operands: of the program with its residuals, of adjoints (none for a directional derivative), of
+        each direction."""
         adjoints = 0 if self.wrt is None else sum(self.out)
-        return [len(self.program.params), adjoints, *map(sum, self.directions)]
+        return [len(self.program.params) + len(self.residuals), adjoints, *map(sum, self.directions)]
 
     def split(self, operands: Sequence[Any]) -> list[list[Any]]:
         """Operands by group."""
@@ -99,8 +107,10 @@ class Derivative:
                 rule.tangents()
         with base.depth_told():
             try:
-                program = derive(base.joined, self.directions, self.out, self.wrt)
+                program = derive(base.joined, self.directions, self.out, self.wrt, self.residuals)
             except GradientError:
+                if self.residuals:
+                    raise
                 # what is in one loop because tasks were joined may be refused, and not the loops of the user
                 program = derive(base.canonical, self.directions, self.out, self.wrt)
             for size, masks in self.levels:
@@ -112,9 +122,6 @@ class Derivative:
         kind = "derivative" if self.wrt is None else "adjoint"
         return f"<{kind} of {self.program.name}, {len(self.directions)} directions>"
 
-
-__all__ = ["Derivative", "call", "derivative", "derivative_p"]
-# `call` is given on, so that whoever calls programs has their derivatives too.
 
 derivative_p = Primitive("qd_derivative")
 derivative_p.multiple_results = True
@@ -128,12 +135,6 @@ def derivative(spec: Derivative, groups: Iterable[Sequence[Any]]) -> list[Any]:
 
 def _chosen(values: Iterable[Any], mask: Mask) -> Iterator[Any]:
     return (v for v, wanted in zip(values, mask, strict=True) if wanted)
-
-
-def _spread(values: Iterable[Any], mask: Mask, others: Iterable[Any]) -> list[Any]:
-    """Values where the mask is true, the others where it is not."""
-    found = iter(values)
-    return [next(found) if wanted else other for wanted, other in zip(mask, others, strict=True)]
 
 
 def _is_zero(tangent: Any) -> bool:
@@ -154,7 +155,7 @@ def _reached(base: StagedProgram, mask: Mask) -> Mask:
     return tuple(v in found for v in program.results)
 
 
-def _direction(tangents: Sequence[Any], operands: Sequence[Any]) -> tuple[Mask, list[Any]]:
+def _direction(tangents: Sequence[Any]) -> tuple[Mask, list[Any]]:
     """The mask and the parts of a direction."""
     mask = tuple(not _is_zero(t) for t in tangents)
     return mask, [t for t in tangents if not _is_zero(t)]
@@ -163,25 +164,36 @@ def _direction(tangents: Sequence[Any], operands: Sequence[Any]) -> tuple[Mask, 
 # The rules of JAX.
 
 
-def _jvp_of_call(primals: Sequence[Any], tangents: Sequence[Any], *, staged: StagedProgram) -> Any:
-    outs = call(staged, primals)
-    mask, direction = _direction(tangents, primals)
-    reached = _reached(staged, mask)
+def jvp_of_call(primals: Sequence[Any], tangents: Sequence[Any], staged: StagedProgram, origin: Origin | None) -> Any:
+    """Results of a call and their tangents, as JAX asks for them. Derivatives of derivatives take no residuals."""
+    base = staged if origin is None else origin.base
+    mask, direction = _direction(tangents)
+    reached = _reached(base, mask)
+    residuals = residuals_of(base, mask, reached) if origin is None and any(reached) else ()
+    if residuals:
+        outs, kept = call_keeping(base, primals, residuals)
+    else:
+        outs, kept = call(staged, primals, origin), []
     found: list[Any] = []
     if any(reached):
-        found = derivative(Derivative(staged, (mask,), reached), [primals, [], direction])
-    return outs, _spread(found, reached, map(_zero, outs))
+        spec = Derivative(base, (mask,), reached, residuals=residuals)
+        found = derivative(spec, [[*primals, *kept], [], direction])
+    known = dict(zip((k for k, wanted in enumerate(reached) if wanted), found, strict=True))
+    numbers = range(len(outs)) if origin is None else origin.numbers
+    return outs, [known[k] if k in known else _zero(out) for k, out in zip(numbers, outs, strict=True)]
 
 
 def _jvp_of_derivative(operands: Sequence[Any], tangents: Sequence[Any], *, spec: Derivative) -> Any:
     outs = derivative_p.bind(*operands, spec=spec)
     groups, changes = spec.split(operands), spec.split(tangents)
     terms: list[list[Any]] = []
-    mask, direction = _direction(changes[0], groups[0])
+    # Residuals are functions of the parameters: what they change is part of the derivative in those.
+    own = len(spec.program.params)
+    mask, direction = _direction(changes[0][:own])
     if any(mask):
-        levels = spec.regrouped(lambda masks: [*masks, list(_chosen(masks[0], mask))])
-        more = replace(spec, directions=(*spec.directions, mask), levels=levels)
-        terms.append(derivative(more, [*groups, direction]))
+        levels = spec.regrouped(lambda masks: [masks[0][:own], *masks[1:], list(_chosen(masks[0][:own], mask))])
+        more = replace(spec, directions=(*spec.directions, mask), residuals=(), levels=levels)
+        terms.append(derivative(more, [groups[0][:own], *groups[1:], direction]))
     for k in range(1, len(groups)):
         # Linear in each of the others: the same derivative with the tangent in its place.
         if all(map(_is_zero, changes[k])):
@@ -206,18 +218,18 @@ def _transpose(cotangents: Sequence[Any], *operands: Any, spec: Derivative) -> l
         # D in a direction: the adjoint of the inputs in its mask, along the other directions.
         levels = spec.regrouped(lambda masks: [masks[0], (True,) * len(given), *(masks[k] for k in others)])
         rest = tuple(m for k, m in enumerate(spec.directions) if k != j)
-        made = Derivative(spec.base, rest, spec.out, spec.directions[j], levels)
+        made = replace(spec, directions=rest, wrt=spec.directions[j], levels=levels)
         found = derivative(made, [groups[0], given, *(groups[k] for k in others)])
     elif at == 1:
         # R in the adjoints: one more direction, the cotangents of the adjoints that R gives.
         levels = spec.regrouped(lambda masks: [masks[0], (), *masks[2:], (True,) * len(given)])
-        made = Derivative(spec.base, (*spec.directions, spec.wrt), spec.out, levels=levels)
+        made = replace(spec, directions=(*spec.directions, spec.wrt), wrt=None, levels=levels)
         found = derivative(made, [groups[0], [], *groups[2:], given])
     else:
         # R in a direction: the roles of that direction and of the inputs asked for change places.
         levels = spec.regrouped(lambda masks: [*masks[:at], (True,) * len(given), *masks[at + 1 :]])
         directions = (*spec.directions[:j], spec.wrt, *spec.directions[j + 1 :])
-        made = Derivative(spec.base, directions, spec.out, spec.directions[j], levels)
+        made = replace(spec, directions=directions, wrt=spec.directions[j], levels=levels)
         found = derivative(made, [*groups[:at], given, *groups[at + 1 :]])
     shared = [masks[at] for _, masks in reversed(spec.levels)]
     placed = [
@@ -254,10 +266,23 @@ def _batch(operands: Sequence[Any], dims: Sequence[int | None], *, spec: Derivat
     return outs, [0] * len(outs)
 
 
+def _without_unused(used: list[bool], *rest: Any) -> tuple[list[bool], Any]:
+    """The derivative without results that nobody uses: `rest` ends with its equation."""
+    eqn = rest[-1]
+    if not any(used):
+        return [False] * len(eqn.invars), None
+    spec: Derivative = eqn.params["spec"]
+    left = iter(used)
+    asked = tuple(wanted and next(left) for wanted in (spec.out if spec.wrt is None else spec.wrt))
+    less = replace(spec, out=asked) if spec.wrt is None else replace(spec, wrt=asked)
+    outvars = [v for v, wanted in zip(eqn.outvars, used, strict=True) if wanted]
+    return [True] * len(eqn.invars), eqn.replace(outvars=outvars, params={"spec": less})
+
+
 derivative_p.def_abstract_eval(_abstract_eval)
 derivative_p.def_impl(_run)
 mlir.register_lowering(derivative_p, mlir.lower_fun(_run, multiple_results=True))
-ad.primitive_jvps[call_p] = _jvp_of_call
 ad.primitive_jvps[derivative_p] = _jvp_of_derivative
 ad.primitive_transposes[derivative_p] = _transpose
 batching.primitive_batchers[derivative_p] = _batch
+partial_eval.dce_rules[derivative_p] = _without_unused

@@ -21,14 +21,6 @@ def is_literal(atom: Any) -> bool:
     return isinstance(atom, compat.Literal)
 
 
-def bind_eqn(eqn: Any, values: list[Any]) -> list[Any]:
-    """Evaluates an equation on JAX values; always a list of results."""
-    bound = eqn.primitive.get_bind_params(eqn.params)
-    functions, params = bound if isinstance(bound, tuple) else ((), bound)
-    out = eqn.primitive.bind(*functions, *values, **params)
-    return list(out) if eqn.primitive.multiple_results else [out]
-
-
 def _is_key(dtype: Any) -> bool:
     return jnp.issubdtype(dtype, jax.dtypes.extended)
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from qdtrace.ir.custom import Rule
     from qdtrace.ir.program import Program
 
+    Mask = tuple[bool, ...]
+
 
 @dataclass(frozen=True, eq=False)
 class StagedProgram:
@@ -38,8 +40,8 @@ class StagedProgram:
     """The graph with the derivative rules of users and libraries."""
     options: Options
     _made: dict[Machine, Program] = field(default_factory=dict["Machine", "Program"], init=False, repr=False)
-    _batched: dict[tuple[tuple[bool, ...], int], StagedProgram] = field(
-        default_factory=dict[tuple[tuple[bool, ...], int], "StagedProgram"], init=False, repr=False
+    _batched: dict[tuple[Mask, int], tuple[StagedProgram, Mask]] = field(
+        default_factory=dict["tuple[Mask, int]", "tuple[StagedProgram, Mask]"], init=False, repr=False
     )
 
     @functools.cached_property
@@ -104,14 +106,20 @@ class StagedProgram:
         with self.depth_told():
             return optimise(self.with_rules, self.options, until=Stage.CANONICAL)
 
-    def batched(self, mask: tuple[bool, ...], size: int) -> StagedProgram:
-        """The program for `size` calls at once; operands in the mask have a leading axis."""
+    def batched(self, mask: Mask, size: int) -> tuple[StagedProgram, Mask]:
+        """The program for `size` calls at once; operands in the mask have a leading axis.
+
+        Also which results have one: those that depend on such operands.
+        """
         made = self._batched.get((mask, size))
         if made is None:
-            from qdtrace.batching.batch import batch  # only here: loaded when something is batched
+            from qdtrace.batching.batch import batch, batched_references  # only here: loaded when something is batched
 
             with self.depth_told():
-                made = self._batched[mask, size] = StagedProgram(batch(self.with_rules, mask, size), self.options)
+                program = batch(self.with_rules, mask, size, all_results=False)
+                varying = batched_references(self.with_rules, mask)
+            given = tuple(v in varying for v in self.with_rules.results)
+            made = self._batched[mask, size] = StagedProgram(program, self.options), given
         return made
 
     @property

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from qdtrace.compose.derivative import call
+from qdtrace.compose.call import call
 from qdtrace.compose.items import (
     alone,
     reads_of,

@@ -30,7 +30,6 @@ from qdtrace.compose.items import (
     has_tasks,
 )
 from qdtrace.compose.jaxprs import (
-    bind_eqn,
     has_marker,
     is_literal,
     largest_size,
@@ -161,9 +160,9 @@ def _pure(stager: Stager, eqn: Any) -> None:
             return
     values = [stager.value(v) for v in eqn.invars]
     if stager.conditions and has_marker(eqn, "qd_call"):
-        outs = _if_true(stager, lambda: bind_eqn(eqn, values), [v.aval for v in eqn.outvars])
+        outs = _if_true(stager, lambda: compat.bind_eqn(eqn, values), [v.aval for v in eqn.outvars])
     else:
-        outs = bind_eqn(eqn, values)
+        outs = compat.bind_eqn(eqn, values)
     for var, out in zip(eqn.outvars, outs, strict=True):
         stager.env[var] = Constant(out)
 

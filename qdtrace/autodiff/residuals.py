@@ -1,0 +1,125 @@
+"""Contents of memory that the primal hands over, so that its derivatives need not run its tasks again.
+
+A derivative of a task needs the contents that the task had found. Those that an earlier task made are *moments* of the
+program: the content of a reference behind that task. A derivative that is given them has no use for that task; the
+rest of the task, its checks among it, is then left out, as the primal has run it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from qdtrace.autodiff.versions import Versions, written_by
+from qdtrace.autodiff.volatile import accesses
+from qdtrace.ir.program import Program, Var
+from qdtrace.ir.rebuild import Rebuilder
+from qdtrace.ir.walk import task_refs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from qdtrace.ir.program import Eqn, Task
+
+Moment = tuple[int, int]
+"""A number of tasks and the number of a reference among parameters and buffers: its content behind these tasks."""
+
+
+def references(program: Program) -> tuple[Var, ...]:
+    """What the second half of a moment counts."""
+    return (*program.params, *program.buffers)
+
+
+class Given:
+    """Contents that a derivative of a program finds in parameters."""
+
+    def __init__(self, program: Program, moments: Iterable[Moment]) -> None:
+        refs = references(program)
+        self.params = {(k, r): Var(refs[r].type, refs[r].hint) for k, r in moments}
+        """The parameter of each moment."""
+        self._number = {v: r for r, v in enumerate(refs)}
+        self._last: list[dict[Var, int]] = [{}]
+        for k, task in enumerate(program.tasks):
+            self._last.append(self._last[-1] | dict.fromkeys(written_by(task), k + 1))
+
+    def moment(self, k: int, ref: Var) -> Moment | None:
+        """The moment that task `k` finds in a reference; None where no task wrote it before."""
+        last = self._last[k].get(ref)
+        return None if last is None else (last, self._number[ref])
+
+    def content(self, k: int, ref: Var) -> Var | None:
+        """The parameter with the content that task `k` finds in a reference."""
+        moment = self.moment(k, ref)
+        return None if moment is None else self.params.get(moment)
+
+
+def moments_found(program: Program, active: Iterable[Var]) -> list[Moment]:
+    """Moments that tasks with active memory find."""
+    refs, found = set(active), Given(program, ())
+    moments: dict[Moment, None] = {}
+    for k, task in enumerate(program.tasks):
+        used = task_refs(task)
+        if not refs.isdisjoint(used):
+            moments.update(dict.fromkeys(m for ref in used if (m := found.moment(k, ref)) is not None))
+    return list(moments)
+
+
+def keeping(program: Program, moments: Sequence[Moment]) -> Program:
+    """The program with contents at moments as results behind its own. It leaves its parameters as they are."""
+    refs = references(program)
+    versions = Versions(program, [(k, refs[r]) for k, r in moments])
+    end = len(program.tasks)
+    results = [versions.before[end, v] for v in program.results] + [versions.before[k, refs[r]] for k, r in moments]
+    return replace(
+        program,
+        buffers=tuple(versions.buffers),
+        tasks=tuple(versions.tasks),
+        results=tuple(results),
+        initial=versions.initial,
+        donated_from={},
+    )
+
+
+class Unchecked(Rebuilder):
+    """Takes checks out: whatever runs again has passed them."""
+
+    def visit(self, eqn: Eqn) -> None:
+        """Appends what an equation becomes."""
+        if eqn.primitive.name == "bound":
+            self.env[eqn.outvar] = self.atom(eqn.invars[0])
+        elif eqn.primitive.name != "check":
+            super().visit(eqn)
+
+
+class LoadsFrom(Rebuilder):
+    """Loads references from other memory."""
+
+    def __init__(self, memory: Mapping[Var, Var]) -> None:
+        super().__init__()
+        self._memory = memory
+
+    def visit(self, eqn: Eqn) -> None:
+        """Appends what an equation becomes."""
+        if eqn.primitive.name == "load" and (found := self._memory.get(eqn.invars[0])) is not None:  # type: ignore[arg-type]
+            eqn = replace(eqn, invars=(found, *eqn.invars[1:]))
+        super().visit(eqn)
+
+
+def loading_given(program: Program, forward: Program, given: Given, active: Iterable[Var]) -> Program:
+    """The forward mode of a program with loads of what is given, whose parameters stand behind those of the program.
+
+    What runs only for others is without checks.
+    """
+    made: list[Task] = []
+    refs = set(active)
+    for k, (task, with_tangents) in enumerate(zip(program.tasks, forward.tasks, strict=True)):
+        used = task_refs(task)
+        if refs.isdisjoint(used):
+            made.append(Unchecked().rebuild_task(with_tangents))
+            continue
+        changing = accesses(task).volatile
+        memory = {r: v for r in used if r not in changing and (v := given.content(k, r)) is not None}
+        made.append(LoadsFrom(memory).rebuild_task(with_tangents))
+    own = len(program.params)
+    params = (*forward.params[:own], *given.params.values(), *forward.params[own:])
+    return replace(forward, tasks=tuple(made), params=params)

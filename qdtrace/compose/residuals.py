@@ -1,0 +1,106 @@
+"""Calls that also give what derivatives would compute again: contents of memory between the tasks of the program.
+
+`jvp`, `vjp` and `linearize` of a call become a call with residuals, and a derivative that takes them. JAX drops
+residuals that nobody uses, and with them what only they need: then the call is the plain one again.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from jax.interpreters import partial_eval
+
+from qdtrace.compose.call import Origin, call, call_p
+from qdtrace.compose.staged_program import StagedProgram
+from qdtrace.errors import GradientError
+from qdtrace.trace import compat
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from qdtrace.autodiff.residuals import Moment
+
+    Mask = tuple[bool, ...]
+    Moments = tuple[Moment, ...]
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """A program with residuals among its results."""
+
+    staged: StagedProgram
+    origin: Origin
+    places: tuple[int, ...]
+    """Where each residual is among the results: one of the program's own, or behind them."""
+
+
+@functools.lru_cache(maxsize=1024)
+def residuals_of(base: StagedProgram, wrt: Mask, out: Mask) -> Moments:
+    """Contents that save a derivative the tasks that made them."""
+    from qdtrace.autodiff import derive  # only here: loaded when a derivative is wanted
+
+    if len(base.with_rules.tasks) < 2:
+        return ()
+    try:
+        with base.depth_told():
+            return derive.residuals_of(base.joined, wrt, out)
+    except GradientError:
+        return ()  # reverse mode says so when it is asked for
+
+
+@functools.lru_cache(maxsize=1024)
+def keeping(base: StagedProgram, residuals: Moments) -> Keeping:
+    """The program that gives them."""
+    from qdtrace.autodiff.derive import with_residuals
+
+    with base.depth_told():
+        program = with_residuals(base.joined, residuals)
+    count = len(base.program.results)
+    own, found = program.results[:count], program.results[count:]
+    results = (*own, *dict.fromkeys(v for v in found if v not in own))
+    numbers = (*range(count), *[None] * (len(results) - count))
+    staged = StagedProgram(replace(program, results=results), base.options)
+    return Keeping(staged, Origin(base, numbers), tuple(map(results.index, found)))
+
+
+def call_keeping(base: StagedProgram, operands: Sequence[Any], residuals: Moments) -> tuple[list[Any], list[Any]]:
+    """Results of the program, and residuals."""
+    made = keeping(base, residuals)
+    outs = call(made.staged, operands, made.origin)
+    return outs[: len(base.program.results)], [outs[k] for k in made.places]
+
+
+@functools.lru_cache(maxsize=1024)
+def _giving(staged: StagedProgram, used: Mask) -> StagedProgram:
+    """The program with some of its results."""
+    program = staged.program
+    results = tuple(v for v, wanted in zip(program.results, used, strict=True) if wanted)
+    return StagedProgram(replace(program, results=results), staged.options)
+
+
+def _without_unused(used: list[bool], *rest: Any) -> tuple[list[bool], Any]:
+    """A call without residuals that nobody uses: `rest` ends with its equation."""
+    eqn = rest[-1]
+    origin: Origin | None = eqn.params["origin"]
+    if not any(used):
+        return [False] * len(eqn.invars), None
+    if origin is None or all(used):
+        return [True] * len(eqn.invars), eqn
+    left = [(v, k) for v, k, wanted in zip(eqn.outvars, origin.numbers, used, strict=True) if wanted]
+    if all(k is not None for _, k in left):
+        known = {k: v for v, k in left}
+        types, _ = call_p.abstract_eval(*(v.aval for v in eqn.invars), staged=origin.base, origin=None)
+        outvars = [known.get(k) or compat.Var(aval) for k, aval in enumerate(types)]
+        params = {"staged": origin.base, "origin": None}
+    else:
+        outvars = [v for v, _ in left]
+        params = {
+            "staged": _giving(eqn.params["staged"], tuple(used)),
+            "origin": Origin(origin.base, tuple(k for _, k in left)),
+        }
+    return [True] * len(eqn.invars), eqn.replace(outvars=outvars, params=params)
+
+
+partial_eval.dce_rules[call_p] = _without_unused

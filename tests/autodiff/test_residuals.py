@@ -1,0 +1,206 @@
+"""What the primal hands over to its derivatives: that it is enough, that it is used, and that it is dropped."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.interpreters import partial_eval
+
+import qdtrace as qd
+from qdtrace.analysis.machine import CPU
+from qdtrace.autodiff.activity import active_variables
+from qdtrace.autodiff.derive import derive, residuals_of, with_residuals
+from qdtrace.interpret.reference import evaluate
+from qdtrace.ir.verify import verify_program
+from qdtrace.trace import compat
+from tests.autodiff.programs import arguments, random_program
+
+X = np.linspace(0.1, 1.0, 5)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_derivatives_of_random_programs_are_the_same_with_residuals(seed):
+    program, args = random_program(seed), arguments(seed)
+    rng = np.random.default_rng(seed)
+    wrt = [a.dtype.kind == "f" for a in args]
+    active = active_variables(program, [v for v, w in zip(program.params, wrt, strict=True) if w])
+    out = [v in active for v in program.results]
+    residuals = residuals_of(program, wrt, out)
+    kept = with_residuals(program, residuals)
+    verify_program(kept)
+    results = evaluate(kept, args, check_races=True)
+    count = len(program.results)
+    for got, want in zip(results[:count], evaluate(program, args), strict=True):
+        np.testing.assert_array_equal(got, want)
+    adjoints = [rng.normal(size=r.shape) for r, w in zip(results, out, strict=False) if w]
+    tangents = [rng.normal(size=a.shape) for a, w in zip(args, wrt, strict=True) if w]
+    for directions, asked, given in (([], wrt, adjoints), ([wrt], None, tangents)):
+        plain = evaluate(derive(program, directions, out, asked), [*args, *given])
+        derived = derive(program, directions, out, asked, residuals)
+        verify_program(derived)
+        got = evaluate(derived, [*args, *results[count:], *given], check_races=True)
+        for a, b in zip(got, plain, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def run_by(function, *args) -> list:
+    """Equations that run programs in the compiled function."""
+
+    def found(jaxpr):
+        for eqn in jaxpr.eqns:
+            if eqn.primitive.name in ("qd_call", "qd_derivative"):
+                yield eqn
+            for inner in compat.inner_jaxprs(eqn):
+                yield from found(compat.open_jaxpr(inner))
+
+    jaxpr = jax.make_jaxpr(function)(*args).jaxpr
+    used, _ = partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
+    return list(found(used))
+
+
+def ran(function, *args) -> list[list[str]]:
+    """Names of the tasks of each program that the compiled function runs, without copies of memory."""
+    params = [eqn.params for eqn in run_by(function, *args)]
+    programs = [(p["staged"] if "staged" in p else p["spec"].derived).optimised_for(CPU) for p in params]
+    names = [[n for t in p.tasks for n in t.name.split("+")] for p in programs]
+    return [[n for n in program if not n.startswith("copy")] for program in names]
+
+
+@qd.jit
+def chain(x, y):
+    """Three tasks that read their neighbours, the second in place, so that none of them are joined."""
+    n = x.shape[0]
+    a = qd.empty(x.shape, x.dtype)
+    for i in qd.range(n, name="first"):
+        a[i] = jnp.sin(x[i]) * x[(i + 1) % n]
+    for i in qd.range(n, name="second"):
+        y[i] = y[i] * jnp.exp(-a[(i + 1) % n] * a[i])
+    out = qd.empty(x.shape, x.dtype)
+    for i in qd.range(n, name="third"):
+        out[i] = jnp.tanh(y[(i + 2) % n]) * y[i]
+    return out
+
+
+def chain_of_arrays(x, y):
+    a = jnp.sin(x) * jnp.roll(x, -1)
+    y = y * jnp.exp(-jnp.roll(a, -1) * a)
+    return jnp.tanh(jnp.roll(y, -2)) * y
+
+
+def loss(f):
+    return lambda x, y: (f(x, y) ** 2).sum()
+
+
+Y = np.cos(X)
+REVERSE = ["third_reverse", "second_reverse", "first_reverse"]
+
+
+def test_value_and_gradient_run_each_task_once():
+    primal, derivative = ran(jax.value_and_grad(loss(chain), (0, 1)), X, Y)
+    assert primal == ["first", "second", "third"]
+    assert derivative == REVERSE
+
+
+def test_a_gradient_alone_runs_what_the_reverse_needs():
+    primal, derivative = ran(jax.grad(lambda x, y: chain(x, y).sum()), X, Y)
+    assert primal == ["first", "second"]
+    assert derivative == REVERSE
+
+
+def test_a_linearized_function_runs_no_task_of_the_primal_again():
+    _, linear = jax.linearize(chain, X, Y)
+    (tangents,) = ran(linear, X, Y)
+    assert tangents == ["first", "second", "third"]
+    _, derivative = ran(lambda x, y: jax.jvp(chain, (x, y), (y, x)), X, Y)
+    stored = qd.jit(chain).lower(X, Y)
+    assert len(derivative) == len(stored.tasks)
+
+
+@pytest.mark.parametrize(
+    "unused",
+    [
+        lambda x, y: jax.vjp(chain, x, y)[0],
+        lambda x, y: jax.linearize(chain, x, y)[0],
+        lambda x, y: jax.value_and_grad(loss(chain))(x, y)[0],
+    ],
+    ids=["vjp", "linearize", "value_and_grad"],
+)
+def test_residuals_that_nobody_uses_are_dropped(unused):
+    assert ran(unused, X, Y) == [["first", "second", "third"]]
+    np.testing.assert_allclose(jax.jit(unused)(X, Y), unused(X, Y), rtol=1e-15)
+
+
+def test_an_adjoint_that_nobody_uses_is_dropped():
+    both, one = (ran(lambda x, y, n=n: jax.vjp(chain, x, y)[1](x)[:n], X, Y)[-1] for n in (2, 1))
+    assert both == REVERSE
+    assert one == REVERSE
+    (only_y,) = ran(lambda x, y: jax.vjp(chain, x, y)[1](x)[1], X, Y)[1:]
+    assert only_y == REVERSE[:2]
+
+
+def test_one_task_has_none():
+    @qd.jit
+    def one(x):
+        out = qd.empty(x.shape, x.dtype)
+        for i in qd.range(x.shape[0], name="only"):
+            out[i] = jnp.sin(x[i])
+        return out
+
+    assert ran(jax.value_and_grad(lambda x: one(x).sum()), X) == [["only"], ["only_reverse"]]
+
+
+def test_checkpoint_keeps_arguments_only():
+    def held(f):
+        return [x.shape for x in jax.tree.leaves(jax.vjp(f, X, Y)[1]) if x.shape]
+
+    assert len(held(chain)) == 4
+    assert len(held(jax.checkpoint(chain))) == 2
+    got, want = (jax.grad(jax.checkpoint(loss(f)), (0, 1))(X, Y) for f in (chain, chain_of_arrays))
+    np.testing.assert_allclose(got, want, rtol=1e-10)
+
+
+TRANSFORMS = {
+    "vjp": lambda f: lambda x, y: jax.vjp(f, x, y)[1](y),
+    "jit of value_and_grad": lambda f: jax.jit(jax.value_and_grad(loss(f), (0, 1))),
+    "linearize": lambda f: lambda x, y: jax.linearize(f, x, y)[1](y, x),
+    "jvp": lambda f: lambda x, y: jax.jvp(f, (x, y), (y, x)),
+    "hessian": lambda f: jax.hessian(loss(f), (0, 1)),
+    "reverse of reverse": lambda f: jax.jacrev(jax.grad(loss(f))),
+    "jvp of linearize": lambda f: lambda x, y: jax.jvp(lambda x: jax.linearize(f, x, y)[1](y, x), (x,), (y,)),
+    "jacrev": lambda f: jax.jacrev(f, (0, 1)),
+    "vmap of grad": lambda f: lambda x, y: jax.vmap(jax.grad(loss(f), (0, 1)), (0, None))(jnp.stack([x, y]), y),
+    "grad of vmap": lambda f: jax.grad(
+        lambda x, y: jax.vmap(loss(f), (None, 0))(x, jnp.stack([y, 2 * y])).sum(), (0, 1)
+    ),
+    "checkpoint in scan": lambda f: jax.grad(
+        lambda x, y: jax.lax.scan(jax.checkpoint(lambda s, _: (f(s, y), s.sum())), x, None, length=3)[0].sum(), (0, 1)
+    ),
+    "scan": lambda f: jax.value_and_grad(
+        lambda x, y: jax.lax.scan(lambda s, _: (f(s, y), s.sum()), x, None, length=3)[0].sum(), (0, 1)
+    ),
+    "hessian of checkpoint": lambda f: jax.hessian(jax.checkpoint(loss(f))),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_like_jax(name):
+    transform = TRANSFORMS[name]
+    got, want = transform(chain)(X, Y), transform(chain_of_arrays)(X, Y)
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-11)
+
+
+def test_what_a_batch_shares_is_computed_and_kept_once():
+    def batched(x, ys):
+        return jax.vmap(jax.value_and_grad(loss(chain), 1), (None, 0))(x, ys)
+
+    ys = np.stack([Y, 2 * Y, 3 * Y])
+    call, derivative = run_by(batched, X, ys)
+    assert sorted(v.aval.shape for v in call.outvars) == [(3, 5), (3, 5), (5,)]
+    assert [v.aval.shape for v in derivative.outvars] == [(3, 5)]
+    want = [jax.value_and_grad(loss(chain_of_arrays), 1)(X, y) for y in ys]
+    values, gradients = batched(X, ys)
+    np.testing.assert_allclose(values, [v for v, _ in want], rtol=1e-12)
+    np.testing.assert_allclose(gradients, [g for _, g in want], rtol=1e-10)
