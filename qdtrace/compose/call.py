@@ -1,7 +1,8 @@
 """The JAX primitive that runs one program: `call(params...) -> results`.
 
 It is pure: operands are the contents of the program's parameters, results those of its result references. The
-compiler runs when the primitive is lowered, so `jax.jit(...).lower(...)` and cross compilation need no device.
+compiler runs when the primitive is lowered, so `jax.jit(...).lower(...)` and cross compilation need no device. Its
+derivatives are the matter of `derivative`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import jax
-from jax.interpreters import ad, batching, mlir
+from jax.interpreters import batching, mlir
 
 from qdtrace.backend import backend
 from qdtrace.compose.debug import run_checked
@@ -121,15 +122,8 @@ def _batch(operands: Sequence[Any], dims: Sequence[int | None], *, staged: Stage
     return call(made, moved, origin), [0 if wanted else None for wanted in given]
 
 
-def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, staged: StagedProgram, origin: Origin | None) -> Any:
-    from qdtrace.compose.derivative import jvp_of_call  # only here: loaded when a derivative is wanted
-
-    return jvp_of_call(primals, tangents, staged, origin)
-
-
 call_p.def_abstract_eval(_abstract_eval)
 call_p.def_impl(_call_now)
 mlir.register_lowering(call_p, _no_backend)
 mlir.register_lowering(call_p, _run_on("cpu"), platform="cpu")
-ad.primitive_jvps[call_p] = _jvp
 batching.primitive_batchers[call_p] = _batch

@@ -164,8 +164,10 @@ def _direction(tangents: Sequence[Any]) -> tuple[Mask, list[Any]]:
 # The rules of JAX.
 
 
-def jvp_of_call(primals: Sequence[Any], tangents: Sequence[Any], staged: StagedProgram, origin: Origin | None) -> Any:
-    """Results of a call and their tangents, as JAX asks for them. Derivatives of derivatives take no residuals."""
+def jvp_of_call(
+    primals: Sequence[Any], tangents: Sequence[Any], *, staged: StagedProgram, origin: Origin | None
+) -> Any:
+    """Results of a call and their tangents. Derivatives of derivatives take no residuals."""
     base = staged if origin is None else origin.base
     mask, direction = _direction(tangents)
     reached = _reached(base, mask)

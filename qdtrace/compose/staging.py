@@ -20,7 +20,10 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.interpreters import ad
 
+from qdtrace.compose.call import call_p
+from qdtrace.compose.derivative import jvp_of_call
 from qdtrace.compose.donation import pair_results
 from qdtrace.compose.items import (
     begin_marker,
@@ -60,6 +63,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from qdtrace.config import Options
+
+ad.primitive_jvps[call_p] = jvp_of_call  # here, because derivatives are made of calls
 
 LAUNCH_HINTS = ("block_dim", "unroll", "fuse", "refill")
 
