@@ -128,7 +128,9 @@ class Jitted:
 
     def _waited(self, results: Any) -> Any:
         """Results of a call whose programs may fail, once they are there: the error belongs to this call."""
-        return jax.block_until_ready(results) if self._programs[current()].may_fail() else results
+        if self._programs[current()].may_fail():
+            jax.block_until_ready(compat.arrays_behind(results))
+        return results
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else functools.partial(self, instance)

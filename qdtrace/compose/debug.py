@@ -3,6 +3,10 @@
 Indices out of bounds, reads of memory that was never stored, and races between iterations become errors that name
 the user's lines. It is slow (thousands of operations a second, not billions): for small inputs while looking for a
 defect. This is the only place where a compiled function calls back into Python.
+
+Programs of derivatives run in the interpreter too. A derivative outside of `jax.jit` runs the function as it was traced
+first; under `jax.jit` JAX drops that run when nobody uses its results, and with it the checks of what the derivative
+does not need.
 """
 
 from __future__ import annotations

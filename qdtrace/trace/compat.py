@@ -194,6 +194,19 @@ def current_trace() -> object:
     return getattr(trace_ctx, "trace", None)
 
 
+def arrays_behind(values: Any) -> list[jax.Array]:
+    """The arrays that tracers of `jax.vmap` and of derivatives stand for; none for those of a trace for later."""
+    found: list[jax.Array] = []
+    waiting = list(jax.tree.leaves(values))
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, Tracer):
+            waiting += [v for name in ("primal", "tangent", "val") if (v := getattr(value, name, None)) is not None]
+        elif isinstance(value, jax.Array):
+            found.append(value)
+    return found
+
+
 def trace_of(tracer: object) -> object | None:
     """The JAX trace that a tracer belongs to."""
     return getattr(tracer, "_trace", None)
