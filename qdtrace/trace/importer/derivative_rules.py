@@ -14,15 +14,16 @@ import numpy as np
 
 from qdtrace.errors import GradientError
 from qdtrace.ir.builder import Builder, scalar_var
-from qdtrace.ir.program import Literal, Var, literal
+from qdtrace.ir.program import Var, literal
 from qdtrace.ir.types import DType
 from qdtrace.trace import compat
 from qdtrace.trace.importer.registry import DERIVATIVES
+from qdtrace.trace.importer.values import array_of, is_pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from qdtrace.ir.program import Block, Loc
+    from qdtrace.ir.program import Atom, Block, Loc
     from qdtrace.trace.importer.core import Importer
     from qdtrace.trace.importer.values import Value
 
@@ -36,12 +37,25 @@ class JaxRule:
         self._eqn = eqn
         self._operands = [v.aval for v in eqn.invars]
         self._results = [v.aval for v in eqn.outvars]
+        self._consts = consts_of(eqn)
         self._another = imp.another
         self._loc = imp.builder.loc
         self._blocks: dict[str, Block] = {}
 
     def __str__(self) -> str:
         return self.name
+
+    def _key(self) -> object:
+        """Equal for rules of JAX's own operations that are the same; a user's functions are told apart."""
+        if "call_jaxpr" in self._eqn.params or "jaxprs" in self._eqn.params:
+            return id(self)
+        return self.name, [str(a) for a in (*self._operands, *self._results)], self._eqn.params
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, JaxRule) and self._key() == other._key())
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
     def tangents(self) -> Block:
         """Directional derivatives of the results."""
@@ -53,7 +67,9 @@ class JaxRule:
             )
 
         def tangents(primals: Sequence[Any], given: Sequence[Any]) -> list[Any]:
-            _, out = jax.jvp(self._run, tuple(primals), tuple(given))
+            consts, more = primals[: self._consts], primals[self._consts :]
+            run = lambda *x: self._run(*consts, *x)  # noqa: E731
+            _, out = jax.jvp(run, tuple(more), tuple(given[self._consts :]))
             return [t for t, a in zip(out, self._results, strict=True) if is_float(a)]
 
         return self._block("tangents", tangents, self._operands)
@@ -62,8 +78,10 @@ class JaxRule:
         """Adjoints of the operands."""
 
         def adjoints(primals: Sequence[Any], given: Sequence[Any]) -> list[Any]:
-            _, pull = jax.vjp(self._run, *primals)
-            return [c for c, a in zip(pull(list(given)), self._operands, strict=True) if is_float(a)]
+            consts, more = primals[: self._consts], primals[self._consts :]
+            _, pull = jax.vjp(lambda *x: self._run(*consts, *x), *more)
+            found = [*map(jax.numpy.zeros_like, consts), *pull(list(given))]
+            return [c for c, a in zip(found, self._operands, strict=True) if is_float(a)]
 
         return self._block("adjoints", adjoints, self._results)
 
@@ -97,9 +115,32 @@ class JaxRule:
         builder.loc = self._loc
         importer = self._another(builder)
         values = [_fresh(importer, a) for a in avals]
-        with builder.block([v for array in values for v in array.reshape(-1)]) as block:
+        with builder.block([v for array in values for v in _flat(array)]) as block:
             outs = importer.jaxpr(closed, values)
             return block.close([a for out in outs for a in importer.scalars(out, self.name).reshape(-1)])
+
+
+class ClosedOver:
+    """The rule of what a function with a derivative rule closes over: the rule says nothing of it."""
+
+    is_exact = False
+
+    def __init__(self, name: str, loc: Loc | None) -> None:
+        self.name = name
+        self._loc = loc
+
+    def __str__(self) -> str:
+        return f"closed over by {self.name}"
+
+    def tangents(self) -> Block:
+        """Refuses."""
+        raise GradientError(
+            f"`{self.name}` has a derivative rule for its arguments, got a derivative of a value that it closes over",
+            loc=self._loc,
+            help="pass the value as an argument, and give the rule its derivative",
+        )
+
+    adjoints = tangents
 
 
 class LostRule:
@@ -129,8 +170,25 @@ def _fresh(importer: Importer, aval: Any) -> Any:
     dtype = importer.dtype_of(aval)
     out = np.empty(aval.shape, object)
     for at in np.ndindex(*aval.shape):
-        out[at] = scalar_var(dtype)
+        out[at] = (scalar_var(dtype), scalar_var(dtype)) if is_key(aval) else scalar_var(dtype)
     return out
+
+
+def _flat(value: Value) -> list[Any]:
+    """Scalars of an array: two for each key of random numbers; None for an array that is not in scalars."""
+    if type(value) is not np.ndarray:
+        return [None]
+    return [part for element in value.reshape(-1) for part in (element if type(element) is tuple else (element,))]
+
+
+def consts_of(eqn: Any) -> int:
+    """How many operands in front the function of a user's rule closes over; of these the rule says nothing."""
+    return int(eqn.params.get("num_consts", 0)) if "call_jaxpr" in eqn.params else 0
+
+
+def is_key(aval: Any) -> bool:
+    """Whether an array holds keys of random numbers."""
+    return bool(jax.numpy.issubdtype(aval.dtype, jax.dtypes.prng_key))
 
 
 def is_float(aval: Any) -> bool:
@@ -145,18 +203,22 @@ def with_rule(imp: Importer, eqn: Any, operands: Sequence[Value], results: list[
     jaxpr = eqn.params.get("call_jaxpr")
     name, is_exact = compat.described(jaxpr) if jaxpr is not None else (eqn.primitive.name, True)
     imp.locate()
-    flat: list[Any] = []
-    for value in (*operands, *results):
-        flat += value.reshape(-1).tolist() if type(value) is np.ndarray else [None]
-    if not all(isinstance(a, Literal | Var) for a in flat):
-        if not is_exact:
+    flat = [a for value in operands for a in _flat(value)]
+    atoms = list(flat)
+    flat += [a for value in results for a in _flat(value)]
+    complex_ = any(is_pair(v.aval) and not is_key(v.aval) for v in (*eqn.invars, *eqn.outvars))
+    if complex_ or any(a is None for a in flat):
+        if not is_exact or name in _ITERATED:
             lost = LostRule(name, imp.builder.loc)
             imp.builder("custom", literal(0, DType.f32), rule=lost, result=0)
         return results
     if not any(isinstance(a, Var) for a in flat):
         return results
     rule = JaxRule(name, eqn, imp, is_exact=is_exact)
-    atoms = flat[: sum(np.size(v) for v in operands)]
+    closed_over = ClosedOver(name, imp.builder.loc)
+    for k in range(sum(len(_flat(v)) for v in operands[: consts_of(eqn)])):
+        if isinstance(atoms[k], Var) and atoms[k].dtype.is_float:
+            atoms[k] = imp.builder("custom", atoms[k], atoms[k], rule=closed_over, result=0)
     found: list[Value] = []
     position = 0
     for value, var in zip(results, eqn.outvars, strict=True):
@@ -172,17 +234,54 @@ def with_rule(imp: Importer, eqn: Any, operands: Sequence[Value], results: list[
     return found
 
 
+def with_rule_of_elements(imp: Importer, eqn: Any, run: Callable[..., Atom]) -> Callable[..., Atom]:
+    """A function of elements with the derivative that JAX has for the elementwise equation that it stands for."""
+    if not is_float(eqn.outvars[0].aval):
+        return run
+    rule = _rule_of_element(imp, eqn)
+    return lambda *elements: _tied(imp, rule, run(*elements), elements)
+
+
+def with_rule_each(imp: Importer, eqn: Any, operands: Sequence[Value], results: list[Value]) -> list[Value]:
+    """The result of an elementwise equation with the derivative that JAX has for it, element by element."""
+    (value,) = results
+    if not all(type(a) is np.ndarray for a in (value, *operands)):
+        return results
+    rule = _rule_of_element(imp, eqn)
+    columns = [np.broadcast_to(a, value.shape).reshape(-1) for a in (value, *operands)]
+    return [array_of([_tied(imp, rule, element, of) for element, *of in zip(*columns, strict=True)], value.shape)]
+
+
+def _rule_of_element(imp: Importer, eqn: Any) -> JaxRule:
+    imp.locate()
+    scalars = [jax.ShapeDtypeStruct((), v.aval.dtype) for v in eqn.invars]
+    closed = jax.make_jaxpr(lambda *x: eqn.primitive.bind(*x, **eqn.params))(*scalars)
+    return JaxRule(eqn.primitive.name, closed.eqns[0], imp, is_exact=True)
+
+
+def _tied(imp: Importer, rule: JaxRule, value: Atom, operands: Sequence[Atom]) -> Atom:
+    return imp.builder("custom", value, *operands, rule=rule, result=0) if isinstance(value, Var) else value
+
+
 def without_derivative(imp: Importer, value: Value) -> Value:
     """A value through which nothing is differentiated."""
     if type(value) is not np.ndarray:
         return value
     out = np.empty(value.shape, object)
     for at in np.ndindex(*value.shape):
-        atom: Any = value[at]
-        plain = isinstance(atom, Var) and atom.dtype.is_float
-        out[at] = imp.builder("custom", atom, rule="stop_gradient", result=0) if plain else atom
+        out[at] = constant_here(imp, value[at])
     return out
 
 
-# Decompositions by sweeps or with choices are differentiated in closed form.
-DERIVATIVES.update(dict.fromkeys(("cholesky", "eigh", "lu", "qr", "svd"), with_rule))
+def constant_here(imp: Importer, element: Any) -> Any:
+    """An element through which nothing is differentiated."""
+    if not isinstance(element, Var) or not element.dtype.is_float:
+        return element
+    return imp.builder("custom", element, rule="stop_gradient", result=0)
+
+
+# Decompositions by sweeps or with choices are differentiated in closed form, and what a loop of rejections accepts.
+_ITERATED = frozenset(("eigh", "svd", "random_gamma"))
+"""Those that are no function of their operands step by step: without the rule they are refused."""
+DERIVATIVES.update(dict.fromkeys(("cholesky", "eigh", "lu", "qr", "svd", "random_gamma"), with_rule))
+DERIVATIVES.update(dict.fromkeys(("bessel_i0e", "bessel_i1e", "igamma", "igammac"), with_rule_each))

@@ -157,20 +157,19 @@ def top_k(x: Any, *, k: int, axis: int) -> Any:
     Floats are in their total order, as in XLA: NaN is beyond infinity on the side of its sign, -0.0 below 0.0.
     """
     positions = jax.lax.broadcasted_iota(jnp.int32, x.shape, axis)
-    keys = _ordered_bits(x, x.dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x
-    values, indices = jax.lax.sort((jnp.flip(keys, axis), jnp.flip(positions, axis)), dimension=axis, num_keys=1)
+    # the values themselves go along with their bits, as these have no derivative
+    keys = (_ordered_bits(x), x) if jnp.issubdtype(x.dtype, jnp.floating) else (x,)
+    reversed_ = [jnp.flip(a, axis) for a in (*keys, positions)]
+    *_, values, indices = jax.lax.sort(reversed_, dimension=axis, num_keys=1)
     take = lambda a: jax.lax.slice_in_dim(jnp.flip(a, axis), 0, k, axis=axis)  # noqa: E731
-    values = take(values)
-    return (_ordered_bits(values, x.dtype) if keys is not x else values), take(indices)
+    return take(values), take(indices)
 
 
-def _ordered_bits(x: Any, dtype: Any) -> Any:
-    """Floats as integers in the same order, and back: negative numbers have their other bits inverted."""
-    bits = jnp.finfo(dtype).bits
-    integer = jnp.dtype(f"int{bits}")
-    word = x if x.dtype == integer else jax.lax.bitcast_convert_type(x, integer)
-    word = jnp.where(word < 0, word ^ jnp.iinfo(integer).max, word)
-    return word if x.dtype == dtype else jax.lax.bitcast_convert_type(word, dtype)
+def _ordered_bits(x: Any) -> Any:
+    """Floats as integers in the same order: negative numbers have their other bits inverted."""
+    integer = jnp.dtype(f"int{jnp.finfo(x.dtype).bits}")
+    word = jax.lax.bitcast_convert_type(x, integer)
+    return jnp.where(word < 0, word ^ jnp.iinfo(integer).max, word)
 
 
 @decomposition(
