@@ -105,7 +105,8 @@ def _is_float(x: Any) -> bool:
 
 
 def _names(what: str, tree: Any) -> list[str]:
-    return [f"{what} {jax.tree_util.keystr(path)}" for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]]
+    paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]]
+    return [f"{what} {path}" if path else what for path in paths]
 
 
 def _random(rng: np.random.Generator, like: Any) -> Any:

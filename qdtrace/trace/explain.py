@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import jax
 
 from qdtrace.errors import (
+    GradientError,
     QdError,
     TraceAttributeError,
     TraceIndexError,
@@ -99,6 +100,15 @@ def _explain_text(error: Exception, loc: Loc | None) -> QdError | None:
             loc=loc,
             notes=(text.splitlines()[0],),
             help="use lax.cond, lax.while_loop, lax.fori_loop or lax.scan, or qd.range and qd.when",
+        )
+    if "Reverse-mode differentiation does not work for lax.while_loop" in text:
+        cause = error.__cause__  # its traceback is that of the loop, where JAX took the derivative later
+        return GradientError(
+            "jax.grad inside of a function under qd.jit or qd.vmap is JAX's own, which has no reverse mode of a loop "
+            "of unknown length",
+            loc=loc or (cause and traceback_loc(cause.__traceback__)),
+            help="take it outside, where loops of any length have one: `jax.grad(lambda x: qd.vmap(f)(x).sum())(x)` "
+            "gives the gradient of each element; or use jax.jacfwd inside",
         )
     if "JAX arrays are immutable" in text or "does not support item assignment" in text:
         return TraceTypeError(

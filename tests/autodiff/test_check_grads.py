@@ -59,7 +59,7 @@ def test_a_wrong_adjoint():
     f.defjvp(
         lambda p, t: (2 * p[0], jax.custom_derivatives.linear_call(lambda _, t: 2 * t, lambda _, c: 2.1 * c, (), t[0]))
     )
-    with pytest.raises(GradientError, match=r"derivative of result  by argument \[0\] disagrees: <w, J v> gives"):
+    with pytest.raises(GradientError, match=r"derivative of result by argument \[0\] disagrees: <w, J v> gives"):
         qd.check_grads(f, (X,), modes=["rev"])
 
 
