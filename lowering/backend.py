@@ -17,7 +17,7 @@ from lowering.llvm.target import Target
 from lowering.runtime.cache import Artifact, ArtifactCache
 from lowering.runtime.compile import launcher, link_tasks, load_or_make, make_runnable, object_code, optimised
 from lowering.runtime.handler import ENTRY, bounds_symbols, combine_symbols, handler_text, merge_symbols
-from lowering.runtime.info import describe
+from lowering.runtime.info import describe, usable_cores
 from lowering.runtime.keys import artifact_key, program_content, task_content
 from lowering.runtime.layout import Layout, plan_layout
 from lowering.runtime.once import Once
@@ -117,7 +117,8 @@ class CpuBackend(Backend):
     def describe(self, task: Task, options: Options) -> TaskReport:
         """How a task is vectorised, and what it costs."""
         code = self.emit(task, options)
-        return TaskReport("llvm", code.reason, code.cost)
+        threads = 1 if task.kind == "serial" else options.num_threads or usable_cores()
+        return TaskReport("llvm", code.reason, code.cost, code.lanes * threads)
 
     def info(self, options: Options) -> dict[str, str]:
         """Processor, threads, cache and versions, in words."""

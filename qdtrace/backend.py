@@ -29,6 +29,8 @@ class TaskReport:
     """Why that, and how it is vectorised."""
     cost: int
     """Estimated operations of one iteration."""
+    at_once: int
+    """Iterations that run at a time, on all threads together."""
 
 
 class Compiled(Protocol):

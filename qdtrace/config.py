@@ -79,7 +79,7 @@ class Options:
     )
     debug: bool = _knob(False, "run in the interpreter, with checks of bounds, unset memory and races (slow)")
     ad_stack_memory: float = _knob(
-        0.25, "part of free memory above which stacks of derivatives thin; without effect in this version", low=0
+        0.25, "part of free memory that stacks of reverse mode may take; they thin to stay below it", low=0
     )
     num_threads: int | None = _knob(None, "CPU threads of a task; None: all", low=1)
     block_dim: int | None = _knob(

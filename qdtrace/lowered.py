@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 from qdtrace.analysis.traffic import NOTHING, Traffic, program_traffic
 from qdtrace.backend import backend
 from qdtrace.compose.call import call_p
+from qdtrace.compose.derivative import derivative_p
 from qdtrace.errors import BackendError
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.program import Stage, ref_type
+from qdtrace.ir.walk import private_bytes
 from qdtrace.passes.observers import Recorder
 from qdtrace.passes.pipelines import REWRITES, optimise
 from qdtrace.trace import compat
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterator
 
+    from qdtrace.autodiff.policy import StorageChoice
     from qdtrace.backend import Backend
     from qdtrace.compose.staged_program import StagedProgram
     from qdtrace.ir.program import Program
@@ -39,17 +42,23 @@ class TaskInfo:
     """What makes its code, for instance `llvm`."""
     reason: str
     """Why that, and how it is vectorised."""
+    private_bytes: int
+    """Private arrays of one iteration: those of the function, and the stacks of loops in reverse mode."""
+    at_once: int
+    """Iterations that run at a time: lanes of all threads of this machine."""
 
 
 def find_programs(closed_jaxpr: Any) -> list[StagedProgram]:
-    """Programs called by a jaxpr, in order, those of inner jaxprs included."""
-    return list(_programs(compat.open_jaxpr(closed_jaxpr)))
+    """Programs called by a jaxpr, in order: those of derivatives and of inner jaxprs too, those without use not."""
+    return list(_programs(compat.without_dead_code(closed_jaxpr)))
 
 
 def _programs(jaxpr: Any) -> Iterator[StagedProgram]:
     for eqn in jaxpr.eqns:
         if eqn.primitive is call_p:
             yield eqn.params["staged"]
+        elif eqn.primitive is derivative_p:
+            yield eqn.params["spec"].derived
         for inner in compat.inner_jaxprs(eqn):
             yield from _programs(compat.open_jaxpr(inner))
 
@@ -71,12 +80,21 @@ class Lowered:
         """
         return [info for staged in self.programs for info in self._tasks_of(staged)]
 
+    @property
+    def storage(self) -> list[StorageChoice]:
+        """What reverse mode keeps of each loop, with the reason (`print(*low.storage, sep="\\n")`).
+
+        Empty for a function without derivatives.
+        """
+        return [choice for staged in self.programs for choice in staged.stacks]
+
     def _tasks_of(self, staged: StagedProgram) -> list[TaskInfo]:
         infos: list[TaskInfo] = []
         for task in self._final(staged).tasks:
             code = self._backend.describe(task, staged.options)
             bounds = (getattr(task.start, "value", None), getattr(task.stop, "value", None))
-            infos.append(TaskInfo(task.name, bounds, code.codegen, code.reason))
+            held = private_bytes(task.body.eqns)
+            infos.append(TaskInfo(task.name, bounds, code.codegen, code.reason, held, code.at_once))
         return infos
 
     @property
@@ -104,7 +122,8 @@ class Lowered:
     def report(self, path: str | os.PathLike[str]) -> Path:
         """Writes one HTML page, complete in itself, that shows what every pass changed; gives its path.
 
-        Also the decisions of task fusion, and bytes and vectorisation of the launches that are left.
+        Also the decisions of task fusion, what reverse mode keeps of each loop, and bytes and vectorisation of the
+        launches that are left.
         """
         from qdtrace.passes.report import report_page  # only here: a page is rare, and loading it delays every import
 
@@ -114,7 +133,8 @@ class Lowered:
             optimise(
                 staged.program, staged.options, (recorder,), machine=self._backend.machine, each_pass=True
             )
-            records.append(recorder.record([(t.name, t.reason) for t in self._tasks_of(staged)]))
+            launches = [(t.name, t.reason) for t in self._tasks_of(staged)]
+            records.append(recorder.record(launches, [(c.reason, c.loc) for c in staged.stacks]))
         page = Path(path)
         page.write_text(report_page(self.name, records), encoding="utf-8")
         return page
@@ -142,14 +162,19 @@ class Lowered:
         return self._lower().compile().cost_analysis()
 
     def memory_analysis(self) -> dict[str, int]:
-        """Bytes: `arguments` and `results` of the calls, and `temporaries` local to them."""
+        """Bytes: `arguments` and `results` of the calls, `temporaries` local to them, and private memory of iterations.
+
+        `stack_per_lane` is the private memory of one iteration, in the task that needs most: arrays made in its loop,
+        and the stacks of reverse mode. `stacks` is that of all iterations that run at a time on this machine's threads.
+        """
         totals = {"arguments": 0, "results": 0, "temporaries": 0}
         for staged in self.programs:
             program = self._final(staged)
             totals["arguments"] += sum(ref_type(v).nbytes for v in program.params)
             totals["results"] += sum(ref_type(v).nbytes for v in program.results if v not in program.params)
             totals["temporaries"] += sum(ref_type(v).nbytes for v in program.buffers if v not in program.results)
-        return totals
+        stacks, per_lane = max(((t.private_bytes * t.at_once, t.private_bytes) for t in self.tasks), default=(0, 0))
+        return {**totals, "stack_per_lane": per_lane, "stacks": stacks}
 
     def _program_at(self, staged: StagedProgram, stage: str) -> Program:
         if stage == "trace":

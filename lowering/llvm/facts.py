@@ -13,8 +13,7 @@ from qdtrace.analysis.index.injectivity import Injectivity
 from qdtrace.ir.faults import checks_of
 from qdtrace.ir.memory import indices_of
 from qdtrace.ir.program import Block, Eqn, Literal, Task, Var, is_global, ref_type
-from qdtrace.ir.types import RefType
-from qdtrace.ir.walk import is_innermost, task_refs, used_in_block, walk_eqns, walk_task
+from qdtrace.ir.walk import is_innermost, private_bytes, task_refs, used_in_block, walk_eqns, walk_task
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -135,8 +134,7 @@ class TaskFacts:
     @cached_property
     def private_bytes(self) -> int:
         """Private memory of one lane."""
-        cells = [e.outvars[0].type for e in walk_eqns(self.task.body) if e.primitive.name == "cell"]
-        return sum(t.nbytes for t in cells if isinstance(t, RefType))
+        return private_bytes(self.task.body.eqns)
 
 
 def _variables(term: Term) -> Iterator[Var]:

@@ -18,18 +18,25 @@ from qdtrace.passes.dead_code import DeadCode
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from qdtrace.autodiff.policy import Stacks
     from qdtrace.autodiff.residuals import Moment
 
     Mask = Sequence[bool]
 
 
 def derive(
-    program: Program, directions: Sequence[Mask], out: Mask, wrt: Mask | None, residuals: Sequence[Moment] = ()
+    program: Program,
+    directions: Sequence[Mask],
+    out: Mask,
+    wrt: Mask | None,
+    residuals: Sequence[Moment] = (),
+    stacks: Stacks | None = None,
 ) -> Program:
     """The derivative of a program along directions, of its results `out` or of the adjoints of its parameters `wrt`.
 
     Masks choose parameters, and results in `out`. Parameters are those of the program, the residuals, adjoints of
     results in `out` when `wrt` is given, then parts of each direction. Residuals are of use in first derivatives alone.
+    What is kept of loops is told to `stacks`, within its budget.
     """
     masks = [*directions, *([] if wrt is None else [wrt])]
     assert not residuals or len(masks) == 1
@@ -39,7 +46,7 @@ def derive(
     if wrt is None:
         made = replace(program, results=tuple(chosen))
     else:
-        made = reverse(program, _chosen(params, wrt), chosen, given)
+        made = reverse(program, _chosen(params, wrt), chosen, given, stacks)
     for mask in directions:
         made = _along(made, _chosen(params, mask))
     if wrt is None and residuals:

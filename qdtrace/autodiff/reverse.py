@@ -14,16 +14,18 @@ from qdtrace.autodiff.activity import active_variables
 from qdtrace.autodiff.adjoints import Adjoints, Backward
 from qdtrace.autodiff.every_state import EveryState
 from qdtrace.autodiff.loops import Loops
+from qdtrace.autodiff.policy import LANE_LIMIT, Stacks
 from qdtrace.autodiff.residuals import Given, Unchecked
 from qdtrace.autodiff.slots import Slots
 from qdtrace.autodiff.sweep import Sweep
-from qdtrace.autodiff.thinning import Thinning, slots_for
+from qdtrace.autodiff.thinning import Thinning
 from qdtrace.autodiff.trip_counts import most_trips
 from qdtrace.autodiff.versions import Versions, copy_task
 from qdtrace.autodiff.volatile import accesses
+from qdtrace.errors import GradientError
 from qdtrace.ir.builder import Builder
 from qdtrace.ir.program import Block, Program, Var, literal, ref_type
-from qdtrace.ir.walk import task_refs
+from qdtrace.ir.walk import private_bytes, task_refs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,19 +34,21 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Eqn, Task
     from qdtrace.ir.types import DType
 
-STACK_BYTES = 1 << 14
-"""Bytes of an iteration's stack of all states; larger ones thin."""
-LEAST_BITS, MOST_BITS = 5, 12
-"""Logarithms of the number of states that a stack that thins keeps, whatever their size."""
 
-
-def reverse(program: Program, inputs: Sequence[Var], results: Sequence[Var], known: Given | None = None) -> Program:
+def reverse(
+    program: Program,
+    inputs: Sequence[Var],
+    results: Sequence[Var],
+    known: Given | None = None,
+    stacks: Stacks | None = None,
+) -> Program:
     """The program of adjoints: one of each of `inputs`, which are parameters, in order.
 
     Its parameters are those of the program, then the contents that are `known`, then the adjoints of `results`, in
-    order. Raises GradientError where the program has no reverse.
+    order. Choices about loops go into `stacks`. Raises GradientError where the program has no reverse.
     """
     known = known or Given(program, ())
+    stacks = stacks or Stacks()
     active = active_variables(program, inputs, results)
     given = {v: Var(v.type, f"{v.hint}_bar") for v in results}
     adjoints: dict[Var, Var] = dict(given)
@@ -73,7 +77,7 @@ def reverse(program: Program, inputs: Sequence[Var], results: Sequence[Var], kno
             initial[copy] = literal(0, ref.dtype)
             tasks.append(copy_task(memory[ref], copy))
             memory[ref] = copy
-        tasks.append(_reverse_task(task, active, memory, adjoints))
+        tasks.append(_reverse_task(task, active, memory, adjoints, stacks))
     return replace(
         program,
         params=(*program.params, *known.params.values(), *(given[v] for v in results)),
@@ -89,7 +93,9 @@ def _state_bytes(state: Sequence[DType], arrays: Sequence[Var]) -> int:
     return sum(d.itemsize for d in state) + sum(ref_type(a).nbytes for a in arrays)
 
 
-def _reverse_task(task: Task, active: frozenset[Var], memory: Mapping[Var, Var], adjoints: Mapping[Var, Var]) -> Task:
+def _reverse_task(
+    task: Task, active: frozenset[Var], memory: Mapping[Var, Var], adjoints: Mapping[Var, Var], stacks: Stacks
+) -> Task:
     builder = Builder()
     found = accesses(task)
     sweep = Sweep(builder, memory, found)
@@ -97,15 +103,12 @@ def _reverse_task(task: Task, active: frozenset[Var], memory: Mapping[Var, Var],
     backward = Backward(sweep, active, {v: a for v, a in adjoints.items() if v in active})
 
     def storage(eqn: Eqn, state: Sequence[DType], arrays: Sequence[Var]) -> Storage:
-        trips = most_trips(eqn)
         slots = lambda capacity: Slots(sweep.private, state, arrays, capacity)  # noqa: E731 - one for each stack
-        size = max(1, _state_bytes(state, arrays))
-        if trips is not None and trips * size <= STACK_BYTES:
-            return EveryState(slots(max(trips, 1)))
-        bits = LEAST_BITS
-        while bits < MOST_BITS and slots_for(bits + 1) * size <= STACK_BYTES:
-            bits += 1
-        return Thinning(slots, bits)
+        used = private_bytes(sweep.hoisted)
+        choice = stacks.choose(most_trips(eqn), _state_bytes(state, arrays), used, eqn.loc)
+        if choice.thinned_bits is None:
+            return EveryState(slots(choice.slots))
+        return Thinning(slots, choice.thinned_bits)
 
     Loops(sweep, backward, storage)
     env = {}
@@ -118,8 +121,25 @@ def _reverse_task(task: Task, active: frozenset[Var], memory: Mapping[Var, Var],
         sweep.recorded(task.body.eqns, env, live=True)
         walked = Adjoints()
         backward.walk((*task.head, *task.body.eqns), env, walked)
+    _need_room(task, sweep, stacks)
     start, stop = sweep.atoms(env, (task.start, task.stop))
     whole = Block((), (*sweep.hoisted, *body.eqns))
     return replace(
         task, index=index, start=start, stop=stop, head=tuple(head.eqns), body=whole, name=f"{task.name}_reverse"
+    )
+
+
+def _need_room(task: Task, sweep: Sweep, stacks: Stacks) -> None:
+    held = private_bytes(sweep.hoisted)
+    if held <= LANE_LIMIT:
+        return
+    notes = [f"{sweep.tape.nbytes} bytes are values of memory that loops load and change"] if sweep.tape.nbytes else []
+    largest = max(stacks.choices, key=lambda c: c.nbytes, default=None)
+    if largest is not None and largest.nbytes:
+        notes.append(f"the loop that keeps most: {largest}")
+    raise GradientError(
+        f"{task.name}: reverse mode needs at most {LANE_LIMIT} bytes of private memory an iteration, got {held}",
+        loc=task.loc,
+        notes=notes,
+        help="run the loop from outside (lax.scan around a qd.jit function of fewer iterations), or change less memory",
     )

@@ -58,6 +58,11 @@ class Tape:
         if self.loads:
             block(task.body.eqns, [])
 
+    @property
+    def nbytes(self) -> int:
+        """Memory of the tape so far."""
+        return sum(dtype.itemsize for dtype in self._memory) * self._capacity
+
     def count(self, env: Env) -> Atom:
         """The number of values on the tape."""
         return env.get(TAPE, literal(0, DType.i32))

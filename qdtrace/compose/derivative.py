@@ -99,24 +99,30 @@ class Derivative:
         """The program that computes it."""
         from qdtrace.autodiff.accumulations import compares_accumulated  # only here: loaded when derivatives are wanted
         from qdtrace.autodiff.derive import derive
+        from qdtrace.autodiff.policy import Stacks
         from qdtrace.batching.batch import batch
+        from qdtrace.compose.stack_budget import lane_budget
 
         base = self.base
         for rule in base.rules:
             if isinstance(rule, LostRule):
                 rule.tangents()
         with base.depth_told():
+            budget = lane_budget(base.options) >> len(self.directions)  # each direction has stacks of its own
+            stacks = Stacks(budget)
             try:
-                program = derive(base.joined, self.directions, self.out, self.wrt, self.residuals)
+                program = derive(base.joined, self.directions, self.out, self.wrt, self.residuals, stacks)
             except GradientError:
                 if self.residuals:
                     raise
                 # what is in one loop because tasks were joined may be refused, and not the loops of the user
-                program = derive(base.canonical, self.directions, self.out, self.wrt)
+                stacks = Stacks(budget)
+                program = derive(base.canonical, self.directions, self.out, self.wrt, stacks=stacks)
             for size, masks in self.levels:
                 program = batch(program, [b for mask in masks for b in mask], size)
         exact = compares_accumulated(program)
-        return StagedProgram(program, replace(base.options, fast_math=False) if exact else base.options)
+        options = replace(base.options, fast_math=False) if exact else base.options
+        return StagedProgram(program, options, tuple(stacks.choices))
 
     def __repr__(self) -> str:
         kind = "derivative" if self.wrt is None else "adjoint"

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from qdtrace.analysis.machine import Machine
+    from qdtrace.autodiff.policy import StorageChoice
     from qdtrace.config import Options
     from qdtrace.errors import Loc
     from qdtrace.ir.custom import Rule
@@ -39,6 +40,8 @@ class StagedProgram:
     with_rules: Program
     """The graph with the derivative rules of users and libraries."""
     options: Options
+    stacks: tuple[StorageChoice, ...] = ()
+    """What is kept of loops, where this is a program of adjoints."""
     _made: dict[Machine, Program] = field(default_factory=dict["Machine", "Program"], init=False, repr=False)
     _batched: dict[tuple[Mask, int], tuple[StagedProgram, Mask]] = field(
         default_factory=dict["tuple[Mask, int]", "tuple[StagedProgram, Mask]"], init=False, repr=False

@@ -100,6 +100,11 @@ def free_vars(block: Block) -> dict[Var, None]:
     return {v: None for v in used_in_block(block) if v not in bound}
 
 
+def private_bytes(eqns: Iterable[Eqn]) -> int:
+    """Bytes of the cells and private arrays that the equations make, those in their blocks included."""
+    return sum(v.type.nbytes for e in walk_all(eqns) if e.primitive.name == "cell" for v in e.outvars)  # type: ignore[union-attr]
+
+
 def task_refs(task: Task) -> dict[Var, None]:
     """Global references a task uses, in order of first use."""
     found: dict[Var, None] = {}

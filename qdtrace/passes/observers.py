@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from qdtrace.config import Options
+    from qdtrace.errors import Loc
     from qdtrace.ir.program import Program
     from qdtrace.passes.base import Pass
     from qdtrace.passes.fusion_decisions import Decision
@@ -113,11 +114,14 @@ class Recorder:
         """Keeps the decision."""
         self.decisions.append(decision)
 
-    def record(self, launches: Sequence[tuple[str, str]] = ()) -> StageRecord:
-        """What was kept. `launches`: name of each task that is left, and what is to be said of it."""
+    def record(
+        self, launches: Sequence[tuple[str, str]] = (), loops: Sequence[tuple[str, Loc | None]] = ()
+    ) -> StageRecord:
+        """What was kept. `launches`: name of each task that is left, and what is to be said of it; `loops`: the same of
+        loops in reverse mode, with where they are."""
         from qdtrace.passes.report import StageRecord  # only here: a page is rare, and loading it delays every import
 
-        return StageRecord(tuple(self.stages), tuple(self.decisions), tuple(launches))
+        return StageRecord(tuple(self.stages), tuple(self.decisions), tuple(launches), tuple(loops))
 
 
 _sequence = count()

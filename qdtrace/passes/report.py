@@ -23,6 +23,7 @@ from qdtrace.passes.stage_text import Change, StageTexts, changes
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from qdtrace.errors import Loc
     from qdtrace.ir.program import Program
 
 CONTEXT = 4
@@ -39,6 +40,8 @@ class StageRecord:
     decisions: tuple[Decision, ...] = ()
     launches: tuple[tuple[str, str], ...] = ()
     """Name of each task that is left, and what is to be said of it: how it was vectorised."""
+    loops: tuple[tuple[str, Loc | None], ...] = ()
+    """What reverse mode keeps of each loop and why, and where the loop is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,7 @@ def report_page(title: str, records: Sequence[StageRecord]) -> str:
         body.append(_decisions(record.decisions))
         if record.stages:
             body.append(_indices(record))
+            body.append(_loops(record))
             body.append(_launches(record))
     template = files("qdtrace.data").joinpath("report.html").read_text(encoding="utf-8")
     parts = {"title": escape(title), "menu": "\n".join(menu), "body": "\n".join(body)}
@@ -171,6 +175,15 @@ def _indices(record: StageRecord) -> str:
     head = "<tr><th>buffer</th><th>accesses</th><th>index</th><th>line</th></tr>"
     said = f"<p>{proven} of {sum(a.count for a in found)} accesses are proven to be in range</p>"
     return f"<h3>Indices</h3>\n{said}\n<table>{head}\n" + "\n".join(rows) + "\n</table>"
+
+
+def _loops(record: StageRecord) -> str:
+    """What is kept of the loops in reverse mode."""
+    if not record.loops:
+        return ""
+    rows = [f"<tr><td>{escape(reason)}</td><td>{escape(short_loc(loc))}</td></tr>" for reason, loc in record.loops]
+    head = "<tr><th>kept of the loop</th><th>line</th></tr>"
+    return f"<h3>Reverse mode</h3>\n<table>{head}\n" + "\n".join(rows) + "\n</table>"
 
 
 def _launches(record: StageRecord) -> str:

@@ -104,6 +104,12 @@ def constants_of(jaxpr: Any) -> Sequence[Any]:
     return tuple(getattr(jaxpr, "consts", ()))
 
 
+def without_dead_code(jaxpr: Any) -> Jaxpr:
+    """The open jaxpr without equations that no result depends on, as `jax.jit` compiles it."""
+    opened = open_jaxpr(jaxpr)
+    return partial_eval.dce_jaxpr(opened, [True] * len(opened.outvars))[0]
+
+
 def is_jaxpr(value: object) -> bool:
     """True for an open or closed jaxpr."""
     return hasattr(value, "eqns") or hasattr(value, "jaxpr")

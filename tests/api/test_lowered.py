@@ -138,7 +138,8 @@ def test_memory_and_cost() -> None:
         return out
 
     lowered = qd.jit(f).lower(X)
-    assert lowered.memory_analysis() == {"arguments": 32, "results": 32, "temporaries": 400}
+    none = {"stack_per_lane": 0, "stacks": 0}
+    assert lowered.memory_analysis() == {"arguments": 32, "results": 32, "temporaries": 400, **none}
     assert "bytes accessed" in lowered.cost_analysis()
 
 
@@ -174,7 +175,7 @@ def test_nothing_to_compile() -> None:
     lowered = qd.jit(lambda x: x[...] + 1).lower(X)
     assert lowered.tasks == []
     assert lowered.graph() == lowered.graph("trace") == lowered.as_text("llvm") == ""
-    assert lowered.memory_analysis() == {"arguments": 0, "results": 0, "temporaries": 0}
+    assert set(lowered.memory_analysis().values()) == {0}
     np.testing.assert_array_equal(lowered.compile()(X), X + 1)
 
 

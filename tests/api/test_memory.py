@@ -67,6 +67,8 @@ def test_scratch_is_counted_once() -> None:
         "arguments": BYTES,
         "results": 0,
         "temporaries": BYTES,
+        "stack_per_lane": 0,
+        "stacks": 0,
     }
 
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import qdtrace as qd
-import qdtrace.autodiff.reverse as reverse_module
-from qdtrace.autodiff import thinning
+from qdtrace.autodiff import policy, thinning
 from qdtrace.autodiff.activity import active_variables
 from qdtrace.autodiff.reverse import reverse
 from qdtrace.interpret.reference import evaluate
@@ -52,8 +51,8 @@ def test_random_programs(seed):
 
 def thin(monkeypatch, kept_bits, radix_bits):
     """Every loop thins its stack, and runs states in between again."""
-    monkeypatch.setattr(reverse_module, "STACK_BYTES", 0)
-    monkeypatch.setattr(reverse_module, "LEAST_BITS", kept_bits)
+    monkeypatch.setattr(policy, "STACK_BYTES", 0)
+    monkeypatch.setattr(policy, "LEAST_BITS", kept_bits)
     monkeypatch.setattr(thinning, "RADIX_BITS", radix_bits)
 
 

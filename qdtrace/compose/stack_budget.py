@@ -1,0 +1,36 @@
+"""How much memory the stacks of reverse mode may have: the option `ad_stack_memory` in bytes of a lane."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qdtrace.autodiff.policy import LANE_LIMIT
+
+if TYPE_CHECKING:
+    from qdtrace.config import Options
+
+LANES = 32
+"""Iterations that a thread runs at a time, about: two vectors."""
+
+
+def lane_budget(options: Options) -> int:
+    """Bytes of one lane when all lanes of all threads together take the part of free memory that the option allows.
+
+    A power of 2, so that programs do not change with every byte that is free.
+    """
+    threads = options.num_threads or os.cpu_count() or 1
+    part = min(options.ad_stack_memory * free_memory() / (threads * LANES), LANE_LIMIT)
+    return 1 << int(part).bit_length() >> 1
+
+
+def free_memory() -> int:
+    """Bytes that this machine can give without taking them from somebody; plenty where nobody says."""
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    except (OSError, ValueError, AttributeError):
+        return 1 << 34

@@ -1,0 +1,158 @@
+"""Which states a loop keeps for reverse mode: the choice, its memory, its reason, and what is refused."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import qdtrace as qd
+from qdtrace.autodiff.policy import LANE_LIMIT, LEAST_BITS, MOST_BITS, STACK_BYTES, Stacks, choose_storage
+from qdtrace.autodiff.thinning import slots_for
+from qdtrace.compose import stack_budget
+from qdtrace.config import options_from
+from qdtrace.errors import Loc
+
+PLENTY = 1 << 30
+
+
+def test_every_state_of_a_short_loop() -> None:
+    choice = choose_storage(100, 12, PLENTY)
+    assert (choice.slots, choice.thinned_bits, choice.nbytes) == (100, None, 1200)
+    assert str(choice) == "all of at most 100 states of 12 bytes are kept: 1200 bytes a lane"
+    assert choose_storage(STACK_BYTES, 1, PLENTY).thinned_bits is None
+    assert choose_storage(STACK_BYTES + 1, 1, PLENTY).thinned_bits == MOST_BITS
+
+
+def test_a_loop_that_never_runs_has_a_slot() -> None:
+    assert choose_storage(0, 12, PLENTY).slots == 1
+
+
+def test_nothing_is_kept_of_a_loop_without_state() -> None:
+    choice = choose_storage(None, 0, PLENTY)
+    assert (choice.thinned_bits, choice.nbytes) == (None, 0)
+    assert str(choice) == "it carries nothing from one iteration to the next: nothing is kept"
+
+
+def test_an_unknown_number_of_iterations_thins() -> None:
+    choice = choose_storage(None, 1000, PLENTY, Loc("a.py", 7, "f"))
+    assert (choice.thinned_bits, choice.slots) == (LEAST_BITS, slots_for(LEAST_BITS))
+    assert choice.nbytes == 1000 * slots_for(LEAST_BITS)
+    assert str(choice) == (
+        "a.py:7 in f: the number of iterations is known only at run time; at most 32 states of 1000 bytes are kept, "
+        f"the others are run again: {choice.nbytes / 1024:.4g} KiB a lane"
+    )
+
+
+def test_a_long_loop_thins() -> None:
+    assert choose_storage(1_000_000, 8, PLENTY).reason.startswith(
+        "1000000 iterations would keep 7812 KiB a lane, more than the 16 KiB a stack may have; at most 1024 states of "
+    )
+
+
+@pytest.mark.parametrize("budget", [PLENTY, STACK_BYTES, 10_000, 5000, 0, -5])
+def test_a_budget_takes_slots(budget: int) -> None:
+    choice = choose_storage(None, 16, budget)
+    assert choice.nbytes <= max(min(budget, STACK_BYTES), 16 * slots_for(LEAST_BITS))
+    assert choice.thinned_bits is not None
+    # no more would fit
+    assert choice.thinned_bits == MOST_BITS or 16 * slots_for(choice.thinned_bits + 1) > min(budget, STACK_BYTES)
+
+
+def test_a_known_number_over_the_budget_thins() -> None:
+    assert choose_storage(100, 12, 1200).thinned_bits is None
+    choice = choose_storage(100, 12, 1199)
+    assert choice.thinned_bits == LEAST_BITS
+    assert "keep 1200 bytes a lane, more than the 1199 bytes ad_stack_memory leaves; " in choice.reason
+
+
+def test_loops_of_a_task_share_its_memory() -> None:
+    stacks = Stacks(budget=4000)
+    assert [stacks.choose(100, 16, used, None).thinned_bits for used in (0, 800, 801)] == [None, None, LEAST_BITS]
+    assert len(stacks.choices) == 3
+
+
+@qd.jit
+def powers(x, end):
+    out = qd.empty(x.shape, x.dtype)
+    for i in qd.range(x.shape[0]):
+        v, n = qd.local(x[i]), qd.local(0)
+        for _ in qd.while_(lambda: n.value < end):  # noqa: B023
+            v.value = v.value * x[i]
+            n.value = n.value + 1
+        out[i] = v.value
+    return out
+
+
+X = np.linspace(0.9, 1.1, 50, dtype=np.float32)
+
+
+def slope(x):
+    return powers(x, jnp.int32(40)).sum()
+
+
+def test_the_option_bounds_stacks_and_gradients_stay_right() -> None:
+    wide = qd.jit(jax.grad(slope)).lower(X)
+    with qd.options(ad_stack_memory=0.0):
+        narrow = qd.jit(jax.grad(slope)).lower(X)
+        got = jax.grad(slope)(X)
+    (choice,) = narrow.storage
+    assert choice.thinned_bits == LEAST_BITS
+    assert 0 < narrow.memory_analysis()["stacks"] < 0.2 * wide.memory_analysis()["stacks"]
+    np.testing.assert_allclose(got, 41 * X.astype(np.float64) ** 40, rtol=1e-5)
+
+
+def test_the_budget_of_a_lane(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stack_budget, "free_memory", lambda: 1 << 20)
+    per_lane = [
+        stack_budget.lane_budget(options_from({"ad_stack_memory": part, "num_threads": 2}))
+        for part in (0.25, 0.3, 1.0, 0.0, 1e9, float("inf"))
+    ]
+    assert per_lane == [4096, 4096, 16384, 0, LANE_LIMIT, LANE_LIMIT]
+
+
+def test_free_memory_is_a_size() -> None:
+    assert stack_budget.free_memory() > 1 << 20
+
+
+def test_states_with_arrays() -> None:
+    @qd.jit
+    def run(x, end):
+        out = qd.empty(x.shape, x.dtype)
+        for i in qd.range(x.shape[0]):
+            arrays = [qd.local(jnp.zeros(4000, jnp.float32)) for _ in range(4)]
+            n = qd.local(jnp.int32(0))
+            for _ in qd.while_(lambda: n.value < end):  # noqa: B023
+                for a in arrays:
+                    a[n.value] = jnp.sin(a[n.value]) + x[i] * a[n.value + 1] + x[i]
+                n.value = n.value + 1
+            out[i] = sum(a[0] + a[1] for a in arrays)
+        return out
+
+    def f(x):
+        return run(x, jnp.int32(200)).sum()
+
+    low = qd.jit(jax.grad(f)).lower(X)
+    assert low.memory_analysis()["stack_per_lane"] <= LANE_LIMIT
+    # each array has x at 0 and at 1
+    np.testing.assert_allclose(jax.grad(f)(X), 8.0, rtol=1e-6)
+
+
+def test_a_tape_that_is_too_long_is_refused() -> None:
+    @qd.jit
+    def run(x):
+        for i in qd.range(x.shape[0]):
+            for k in qd.range(20_000_000):
+                x[i, k % 7] = jnp.sin(x[i, (k + 3) % 7])
+        return x
+
+    x = np.ones((4, 7), np.float32)
+    with pytest.raises(qd.GradientError) as caught:
+        qd.jit(jax.grad(lambda x: run(x).sum())).lower(x)
+    text = str(caught.value)
+    assert "run.0: reverse mode needs at most 67108864 bytes of private memory an iteration, got 80" in text
+    assert f"at {__file__}:" in text
+    assert "note: 80000000 bytes are values of memory that loops load and change" in text
+    assert "note: the loop that keeps most: " in text
+    assert text.endswith("or change less memory")
