@@ -14,23 +14,25 @@ from qdtrace.autodiff.activity import active_variables
 from qdtrace.autodiff.adjoints import Adjoints, Backward
 from qdtrace.autodiff.every_state import EveryState
 from qdtrace.autodiff.loops import Loops
+from qdtrace.autodiff.needed import Needed
 from qdtrace.autodiff.policy import LANE_LIMIT, Stacks
 from qdtrace.autodiff.residuals import Given, Unchecked
 from qdtrace.autodiff.slots import Slots
 from qdtrace.autodiff.sweep import Sweep
 from qdtrace.autodiff.thinning import Thinning
 from qdtrace.autodiff.trip_counts import most_trips
-from qdtrace.autodiff.versions import Versions, copy_task
+from qdtrace.autodiff.versions import Versions, copy_task, written_by
 from qdtrace.autodiff.volatile import accesses
 from qdtrace.errors import GradientError
 from qdtrace.ir.builder import Builder
 from qdtrace.ir.program import Block, Program, Var, literal, ref_type
-from qdtrace.ir.walk import private_bytes, task_refs
+from qdtrace.ir.walk import private_bytes, task_refs, walk_task
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from qdtrace.autodiff.loops import Storage
+    from qdtrace.autodiff.volatile import Accesses
     from qdtrace.ir.program import Eqn, Task
     from qdtrace.ir.types import DType
 
@@ -63,7 +65,8 @@ def reverse(
     needed: list[tuple[int, Var]] = []
     for k in numbers:
         needed += [(k, ref) for ref in task_refs(program.tasks[k])]
-    versions = Versions(program, needed)
+    again = _run_again(program, numbers, known)
+    versions = Versions(program, needed, set(numbers) - again)
     # what the primal hands over, it has run with all checks
     tasks = [Unchecked().rebuild_task(t) for t in versions.tasks] if known.params else list(versions.tasks)
     scratch: list[Var] = []
@@ -77,7 +80,8 @@ def reverse(
             initial[copy] = literal(0, ref.dtype)
             tasks.append(copy_task(memory[ref], copy))
             memory[ref] = copy
-        tasks.append(_reverse_task(task, active, memory, adjoints, stacks))
+        is_checked = k in again or bool(known.params)
+        tasks.append(_reverse_task(task, found, active, memory, adjoints, stacks, is_checked=is_checked))
     return replace(
         program,
         params=(*program.params, *known.params.values(), *(given[v] for v in results)),
@@ -89,16 +93,38 @@ def reverse(
     )
 
 
+def _run_again(program: Program, numbers: Sequence[int], known: Given) -> set[int]:
+    """Numbers of tasks that a reverse task needs the results of. Those of others check what they do themselves."""
+    wanted: set[Var] = set()
+    again: set[int] = set()
+    for k in reversed(range(len(program.tasks))):
+        task = program.tasks[k]
+        if not wanted.isdisjoint(written_by(task)):
+            again.add(k)
+            wanted |= task_refs(task).keys()
+        if k in numbers:
+            loaded = {e.invars[0] for e in walk_task(task) if e.primitive.name == "load"}
+            wanted |= {v for v in loaded if isinstance(v, Var) and known.content(k, v) is None}
+    return again
+
+
 def _state_bytes(state: Sequence[DType], arrays: Sequence[Var]) -> int:
     return sum(d.itemsize for d in state) + sum(ref_type(a).nbytes for a in arrays)
 
 
 def _reverse_task(
-    task: Task, active: frozenset[Var], memory: Mapping[Var, Var], adjoints: Mapping[Var, Var], stacks: Stacks
+    task: Task,
+    found: Accesses,
+    active: frozenset[Var],
+    memory: Mapping[Var, Var],
+    adjoints: Mapping[Var, Var],
+    stacks: Stacks,
+    *,
+    is_checked: bool,
 ) -> Task:
+    """The reverse of one task; `is_checked` when the task itself has run, and made its checks."""
     builder = Builder()
-    found = accesses(task)
-    sweep = Sweep(builder, memory, found)
+    sweep = Sweep(builder, memory, found, is_checked=is_checked)
     sweep.tape.measure(task)
     backward = Backward(sweep, active, {v: a for v, a in adjoints.items() if v in active})
 
@@ -110,7 +136,7 @@ def _reverse_task(
             return EveryState(slots(choice.slots))
         return Thinning(slots, choice.thinned_bits)
 
-    Loops(sweep, backward, storage)
+    Loops(sweep, backward, Needed(task, found.volatile), storage)
     env = {}
     with builder.block() as head:
         sweep.plain(task.head, env, live=True)

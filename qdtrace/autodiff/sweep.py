@@ -30,11 +30,14 @@ if TYPE_CHECKING:
 class Sweep:
     """Emission of one task's equations into its reverse."""
 
-    def __init__(self, builder: Builder, memory: Mapping[Var, Var], accesses: Accesses) -> None:
-        """`memory` has the reference to use in place of each global one."""
+    def __init__(
+        self, builder: Builder, memory: Mapping[Var, Var], accesses: Accesses, *, is_checked: bool = False
+    ) -> None:
+        """`memory` has the reference to use in place of each global one; `is_checked` when all checks were made."""
         self.builder = builder
         self.memory = memory
         self.accesses = accesses
+        self.is_checked = is_checked
         self.hoisted: list[Eqn] = []
         """Private memory of the iteration, made at its begin."""
         self.tape = Tape(accesses.taped, self.private)
@@ -100,9 +103,9 @@ class Sweep:
         elif name in WRITERS and is_global(eqn.invars[0]):
             if live and eqn.invars[0] in self.accesses.volatile:
                 self._copy(eqn, env)
-        elif name == "check" and not live:
+        elif name == "check" and (self.is_checked or not live):
             pass
-        elif name == "bound" and not live:
+        elif name == "bound" and (self.is_checked or not live):
             env[eqn.outvar] = self.atom(env, eqn.invars[0])
         else:
             self._copy(eqn, env)

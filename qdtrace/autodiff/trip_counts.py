@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 from qdtrace.analysis.index.induction import most_iterations
 from qdtrace.analysis.index.trips import trip_count
 from qdtrace.errors import GradientError
-from qdtrace.ir.program import literal
+from qdtrace.ir.program import Literal, literal
 from qdtrace.ir.types import DType
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from qdtrace.ir.builder import Builder
     from qdtrace.ir.program import Atom, Eqn
 
@@ -34,7 +36,7 @@ class Counter:
 
     def __init__(self, builder: Builder, loop: Eqn) -> None:
         """Raises GradientError for a loop with a constant number of iterations that is too large."""
-        self.builder, self.loc = builder, loop.loc
+        self.builder, self.loop = builder, loop
         self.exact = trip_count(*loop.invars[:3]) if loop.primitive.name == "for" else None
         if self.exact is not None and self.exact > MOST_TRIPS:
             rule = f"{TOO_MANY}, got {self.exact}"
@@ -42,17 +44,31 @@ class Counter:
         most = most_trips(loop)
         self.is_limited = most is not None and most <= MOST_TRIPS
 
+    def before(self, bounds: Sequence[Atom]) -> Atom | None:
+        """The number of iterations of a `for` that steps by one or has constant bounds, in front of it."""
+        if self.exact is not None:
+            return literal(self.exact, DType.i32)
+        if not bounds or not isinstance(bounds[2], Literal) or abs(int(bounds[2].value)) != 1:
+            return None
+        first, last = bounds[:2] if int(bounds[2].value) == 1 else (bounds[1], bounds[0])
+        zero = literal(0, first.dtype)
+        count = self.builder("select", self.builder("lt", first, last), self.builder("sub", last, first), zero)
+        self._check(self.builder("ge", count, zero), self.builder("le", count, literal(MOST_TRIPS, first.dtype)))
+        return self.builder.convert(count, DType.i32)
+
     def next(self, t: Atom) -> Atom:
         """The number of iterations after one more. It stays where it is too large, so that it is seen to be."""
         following = self.builder("add", t, literal(1, DType.i32))
         return following if self.is_limited else self.builder("min", following, literal(MOST_TRIPS + 1, DType.i32))
 
-    def trips(self, count: Atom) -> Atom:
-        """The number of iterations behind the loop, from what was counted; a check fails when there were too many."""
-        if self.exact is not None:
-            return literal(self.exact, DType.i32)
-        if not self.is_limited:
-            self.builder.loc = self.loc
-            fine = self.builder("le", count, literal(MOST_TRIPS, DType.i32))
-            self.builder.emit("check", fine, message=TOO_MANY)
+    def after(self, count: Atom) -> Atom:
+        """The number of iterations behind the loop, from what was counted."""
+        self._check(self.builder("le", count, literal(MOST_TRIPS, DType.i32)))
         return count
+
+    def _check(self, *conditions: Atom) -> None:
+        """A check that the iterations are not too many, where that is possible."""
+        if not self.is_limited:
+            self.builder.loc = self.loop.loc
+            for condition in conditions:
+                self.builder.emit("check", condition, message=TOO_MANY)

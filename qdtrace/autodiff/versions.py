@@ -17,14 +17,17 @@ from qdtrace.ir.types import DType
 from qdtrace.ir.walk import walk_task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Container, Iterable, Mapping
 
 
 class Versions:
     """The tasks that make the versions of a program's memory, and where they are."""
 
-    def __init__(self, program: Program, needed: Iterable[tuple[int, Var]]) -> None:
-        """`needed` has pairs of a task's number and a reference whose content before that task is needed later."""
+    def __init__(
+        self, program: Program, needed: Iterable[tuple[int, Var]], left_out: Container[int] = frozenset()
+    ) -> None:
+        """`needed` has pairs of a task's number and a reference whose content before that task is needed later;
+        `left_out` are numbers of tasks whose results nobody needs."""
         self.tasks: list[Task] = []
         self.buffers: list[Var] = []
         self.initial = {}
@@ -39,10 +42,12 @@ class Versions:
             # zeros where nothing was stored: copies read every element
             self.initial[current[var]] = literal(0, var.dtype) if start is None else start
         for number, task in enumerate(program.tasks):
-            written = written_by(task)
             for ref in current:
                 self.before[number, ref] = current[ref]
             held |= {current[ref] for k, ref in wanted if k == number}
+            if number in left_out:
+                continue
+            written = written_by(task)
             for ref in written:
                 if current[ref] in held:
                     new = self._buffer(ref)

@@ -1,0 +1,100 @@
+"""The state of a loop: what an iteration starts from, as far as walking back through it needs that.
+
+Carried values that only count (`k + 1`) follow from the number of the iteration, and sums that the body does not read
+are not needed. Private arrays that the loop both reads and changes belong to the state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from qdtrace.autodiff.volatile import loaded_in, written_in
+from qdtrace.ir.carries import carried_params
+from qdtrace.ir.memory import MEMORY
+from qdtrace.ir.program import Literal, Var, is_local, literal
+from qdtrace.ir.types import DType
+from qdtrace.ir.walk import bound_in_block, walk_inside
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from qdtrace.autodiff.needed import Needed
+    from qdtrace.ir.builder import Builder
+    from qdtrace.ir.program import Atom, Eqn
+
+
+@dataclass(frozen=True)
+class LoopState:
+    """The state of one loop."""
+
+    eqn: Eqn
+    index: Var | None
+    kept: tuple[Var, ...]
+    """Carried parameters of the body that are kept."""
+    counters: Mapping[Var, Atom]
+    """Those that count, and by how much."""
+    arrays: tuple[Var, ...]
+    """Private arrays from outside that are kept."""
+    only_read: tuple[Var, ...]
+    """Private arrays from outside that the loop does not change."""
+    is_walked_only: bool
+    """Nobody needs what the loop gives: the walk back alone runs it."""
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether there is any state to keep."""
+        return bool(self.kept or self.arrays)
+
+    def counted(self, builder: Builder, t: Atom, operands: Sequence[Atom]) -> dict[Var, Atom]:
+        """The parameters that are not kept at iteration `t`, from the operands of the loop."""
+        params = carried_params(self.eqn, self.eqn.blocks[-1])
+        found: dict[Var, Atom] = {p: unneeded(p) for p in params if p not in self.kept}
+        starts = dict(zip(params, operands[len(operands) - len(params) :], strict=True))
+        progress = [(p, starts[p], by) for p, by in self.counters.items()]
+        if self.index is not None:
+            progress.append((self.index, operands[0], operands[2]))
+        for var, start, by in progress:
+            found[var] = builder("add", start, builder("mul", builder.convert(t, var.dtype), by))
+        return found
+
+
+def unneeded(var: Var) -> Atom:
+    """Stands for a value that nobody needs: were it used after all, that could be seen."""
+    return literal(float("nan") if var.dtype.is_float else 0, var.dtype)
+
+
+def loop_state(eqn: Eqn, needed: Needed) -> LoopState:
+    """The state of a loop of a task."""
+    body = eqn.blocks[-1]
+    inside = needed.among(walk_inside(eqn))
+    counters = _counters(eqn)
+    params = carried_params(eqn, body)
+    kept = tuple(p for p in params if p not in counters and (p in inside or not p.dtype.is_float))
+    written, made = written_in(eqn.blocks), {v for b in eqn.blocks for v in bound_in_block(b)}
+    read = [r for r in loaded_in(eqn.blocks) if is_local(r) and r not in made]
+    index = body.params[0] if eqn.primitive.name == "for" else None
+    touched = {e.invars[0] for e in walk_inside(eqn) if e.primitive.name in MEMORY}
+    changes = any(r in written and (r in needed.volatile or (is_local(r) and r not in made)) for r in touched)
+    return LoopState(
+        eqn,
+        index,
+        kept,
+        counters,
+        tuple(r for r in read if r in written),
+        tuple(r for r in read if r not in written),
+        is_walked_only=not kept and not changes and needed.everywhere.isdisjoint(eqn.outvars),
+    )
+
+
+def _counters(eqn: Eqn) -> dict[Var, Atom]:
+    """Carried integers that grow by a constant, and the constant."""
+    body = eqn.blocks[-1]
+    sums = {e.outvar: e.invars for e in body.eqns if e.primitive.name == "add"}
+    found: dict[Var, Atom] = {}
+    for param, result in zip(carried_params(eqn, body), body.results, strict=True):
+        if param.dtype in (DType.i32, DType.i64) and isinstance(result, Var) and result in sums:
+            by = [a for a in sums[result] if a is not param]
+            if len(by) == 1 and isinstance(by[0], Literal):
+                found[param] = by[0]
+    return found

@@ -1,0 +1,75 @@
+"""Which values a walk back needs: operands of partial derivatives, indices, conditions, and all that those come from.
+
+What only sums pass on is not among them: a carried value that the body of a loop adds to and does not read otherwise is
+no part of the loop's state.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from qdtrace.ir.carries import carries_of, control_of
+from qdtrace.ir.memory import MEMORY, indices_of, values_of
+from qdtrace.ir.program import Literal, Var, is_local
+from qdtrace.ir.walk import walk_eqns
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from qdtrace.ir.program import Atom, Eqn, Task
+
+
+class Needed:
+    """The question for one task."""
+
+    def __init__(self, task: Task, volatile: Collection[Var]) -> None:
+        """`volatile` are global references whose content the reverse task makes again."""
+        self.task = task
+        self.volatile = volatile
+        self._sources: defaultdict[Var, list[Atom]] = defaultdict(list)
+        for eqn in walk_eqns(task.body):
+            for carry in carries_of(eqn) if eqn.blocks else ():
+                first = () if carry.initial is None else (carry.initial,)
+                for var in (carry.outvar, *carry.params):
+                    self._sources[var] += (*carry.results, *first)
+                self._sources[carry.outvar] += carry.params
+            if not eqn.blocks:
+                for out in eqn.outvars:
+                    self._sources[out] += eqn.invars
+
+    @cached_property
+    def everywhere(self) -> set[Var]:
+        """Values that walking back over the whole task needs."""
+        return self.among(walk_eqns(self.task.body))
+
+    def among(self, eqns: Iterable[Eqn]) -> set[Var]:
+        """Values that walking back over equations needs; all those inside of blocks are to be given too."""
+        found: set[Var] = set()
+        waiting = [a for eqn in eqns for a in self._used(eqn)]
+        while waiting:
+            atom = waiting.pop()
+            if isinstance(atom, Var) and atom not in found:
+                found.add(atom)
+                waiting += self._sources.get(atom, ())
+        return found
+
+    def _used(self, eqn: Eqn) -> Iterable[Atom]:
+        """Operands whose value the walk uses."""
+        name = eqn.primitive.name
+        if eqn.blocks:
+            return (*control_of(eqn), *(eqn.blocks[0].results if name == "while" else ()))
+        if name in MEMORY:
+            ref = eqn.invars[0]
+            kept = is_local(ref) or ref in self.volatile
+            return (*indices_of(eqn), *(values_of(eqn) if kept else ()))
+        if eqn.outvars and not eqn.outvar.dtype.is_float and name not in ("bound", "custom"):
+            return ()
+        if name in ("add", "sub", "neg", "convert"):
+            return ()
+        if name == "select":
+            return eqn.invars[:1]
+        if name in ("mul", "div") and isinstance(eqn.invars[1], Literal):
+            return ()
+        return eqn.invars
