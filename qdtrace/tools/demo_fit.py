@@ -66,7 +66,8 @@ def descent(iterations: int) -> tuple[Callable[[Any], Any], Any]:
 def covariance(logs: Any, log_counts: Any) -> NDArray[Any]:
     """Covariance of the logarithms of the parameters at their best: the inverse of the misfit's second derivatives.
 
-    For normal errors of the logarithms of the counts, whose variance is the misfit over its degrees of freedom.
+    For normal errors of the logarithms of the counts, whose variance is the misfit over its degrees of freedom. NaN
+    where the misfit has no minimum: a short descent has not arrived.
     """
 
     def value(logs: Any) -> Any:
@@ -74,5 +75,8 @@ def covariance(logs: Any, log_counts: Any) -> NDArray[Any]:
 
     smallest, hessian = value(logs), jax.hessian(value)(logs)
     variance = float(smallest) / (log_counts.size - logs.size)
-    inverse = 2.0 * variance * np.linalg.inv(np.asarray(hessian, np.float64))
-    return 0.5 * (inverse + inverse.T)  # symmetric but for roundings
+    bend = np.asarray(hessian, np.float64)
+    bend = 0.5 * (bend + bend.T)  # symmetric but for roundings
+    if np.linalg.eigvalsh(bend)[0] <= 0.0:
+        return np.full_like(bend, np.nan)
+    return 2.0 * variance * np.linalg.inv(bend)

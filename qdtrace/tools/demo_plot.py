@@ -56,10 +56,11 @@ def _draw_populations(
 ) -> None:
     """Counts, the best fit and, faint, models as likely as the errors of the fit say."""
     span = len(years) - 1
-    likely = np.random.default_rng(1).multivariate_normal(best, covariance, LIKELY)
-    time, hares, lynxes = trajectory(np.exp(likely.T), span)
-    axes.plot(years[0] + time, hares, color=HARE, alpha=0.08, linewidth=0.8)
-    axes.plot(years[0] + time, lynxes, color=LYNX, alpha=0.08, linewidth=0.8)
+    if np.isfinite(covariance).all():
+        likely = np.random.default_rng(1).multivariate_normal(best, covariance, LIKELY)
+        time, hares, lynxes = trajectory(np.exp(likely.T), span)
+        axes.plot(years[0] + time, hares, color=HARE, alpha=0.08, linewidth=0.8)
+        axes.plot(years[0] + time, lynxes, color=LYNX, alpha=0.08, linewidth=0.8)
     time, hare, lynx = trajectory(np.exp(best), span)
     axes.plot(years[0] + time, hare, color=HARE, label="hare, best fit")
     axes.plot(years[0] + time, lynx, color=LYNX, label="lynx, best fit")

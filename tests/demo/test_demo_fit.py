@@ -59,6 +59,13 @@ def test_a_model_that_is_given_up_on_stays() -> None:
     assert (moved[1] != logs[1]).any()
 
 
+def test_there_are_no_errors_away_from_a_minimum() -> None:
+    log_counts = jnp.log(load_counts()[1])
+    got = covariance(jnp.log(jnp.array(CARPENTER)) + 0.5, log_counts)
+    assert np.isnan(got).all()
+    assert got.shape == (6, 6)
+
+
 def test_the_errors_are_those_of_slopes_of_gradients() -> None:
     log_counts = jnp.log(load_counts()[1])
     logs = jnp.log(jnp.array(BEST))

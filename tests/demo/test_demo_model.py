@@ -82,7 +82,8 @@ def test_a_model_that_explodes_is_given_up_on() -> None:
     assert int(steps) == MAX_STEPS
 
 
-def test_the_figure_is_a_png(tmp_path) -> None:
+@pytest.mark.parametrize("variance", [0.01, np.nan], ids=["with errors", "without errors"])
+def test_the_figure_is_a_png(tmp_path, variance: float) -> None:
     pytest.importorskip("matplotlib", reason="the figure needs the extra `demo`")
     years, counts = load_counts()
     starts = draw_starts(50, 0)
@@ -90,6 +91,6 @@ def test_the_figure_is_a_png(tmp_path) -> None:
     fits[7] = np.inf  # a model that was given up on
     path = tmp_path / "demo.png"
     best = np.log(np.array(CARPENTER))
-    draw_figure(path, years, counts, (best, 0.01 * np.eye(6)), np.ones((5, 4)), (starts, starts + 0.1, fits))
+    draw_figure(path, years, counts, (best, variance * np.eye(6)), np.ones((5, 4)), (starts, starts + 0.1, fits))
     assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     assert path.stat().st_size > 20_000
