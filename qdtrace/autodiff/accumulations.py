@@ -15,7 +15,7 @@ from qdtrace.analysis.index.affine import AffineForms
 from qdtrace.autodiff.sums import Sums
 from qdtrace.errors import GradientError
 from qdtrace.ir.memory import indices_of, values_of
-from qdtrace.ir.program import Literal, Program, Task, Var, is_local
+from qdtrace.ir.program import Literal, Program, Task, Var, is_local, literal
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.walk import walk_program, walk_task
 
@@ -33,8 +33,10 @@ def with_sums_only(program: Program, active: frozenset[Var], order: int) -> Prog
         tasks += _without(task, active, order, program.name, initial)
     if tuple(tasks) == program.tasks:
         return program
+    # zeros where nothing was stored: copies read every element
+    unset = {v: literal(0, v.dtype) for v in program.buffers if v not in program.initial} if initial else {}
     buffers = (*program.buffers, *initial)
-    return replace(program, tasks=tuple(tasks), buffers=buffers, initial={**program.initial, **initial})
+    return replace(program, tasks=tuple(tasks), buffers=buffers, initial={**program.initial, **unset, **initial})
 
 
 def compares_accumulated(program: Program) -> bool:
