@@ -101,13 +101,13 @@ class StagedProgram:
     def joined(self) -> Program:
         """The graph as differentiation takes it: tasks put together, nothing done yet for a machine."""
         with self.depth_told():
-            return optimise(self.with_rules, self.options, until=Stage.JOINED)
+            return optimise(self.with_rules, self.options, until=Stage.JOINED, differentiable=True)
 
     @functools.cached_property
     def canonical(self) -> Program:
         """The graph with its tasks as the user wrote them."""
         with self.depth_told():
-            return optimise(self.with_rules, self.options, until=Stage.CANONICAL)
+            return optimise(self.with_rules, self.options, until=Stage.CANONICAL, differentiable=True)
 
     def batched(self, mask: Mask, size: int) -> tuple[StagedProgram, Mask]:
         """The program for `size` calls at once; operands in the mask have a leading axis.

@@ -8,7 +8,8 @@ Before:  range_for i in 0:i32 : n        After:  range_for i in 0:i32 : n
            store y d i                             d: f32 = mul b c
                                                    store y d i
 
-Pure equations of constants and values of the head move from anywhere in the body: nothing traps. A load moves where
+Pure equations of constants and values of the head move from anywhere in the body: nothing traps. (In a program to be
+differentiated not where a slope may be infinite: `analysis/slopes`.) A load moves where
 the task does not write the reference, and where it is surely executed (the task surely runs, and the load is in no
 loop or branch, and in range where a check in front of it stays) or cannot fail. A check moves where it is surely made.
 
@@ -24,6 +25,7 @@ from qdtrace.analysis.effects import summarise
 from qdtrace.analysis.index.definite_stores import FullBefore
 from qdtrace.analysis.index.ranges import Ranges
 from qdtrace.analysis.index.trips import trip_count
+from qdtrace.analysis.slopes import has_finite_slopes
 from qdtrace.ir.primitives import Effect
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var, is_global
 from qdtrace.ir.rebuild import Rebuilder
@@ -39,19 +41,22 @@ class ConstantExtraction(TaskPass):
     """Moves what all iterations share to the head of a `range_for`."""
 
     name: ClassVar[str] = "constant_extraction"
+    differentiable: bool = False
+    """The program is to be differentiated."""
 
     def on_task(self, task: Task, program: Program) -> Task:
         if task.kind != "range_for":
             return task
         written = summarise(task.body)[0].writes
-        mover = _Mover(task, FullBefore(program, task), written)
+        mover = _Mover(task, FullBefore(program, task), written, differentiable=self.differentiable)
         body = mover.rebuild_block(task.body)
         return task.rebuilt(body, (*task.head, *mover.moved))
 
 
 class _Mover(Rebuilder):
-    def __init__(self, task: Task, full: Container[Var], written: Collection[Var]) -> None:
+    def __init__(self, task: Task, full: Container[Var], written: Collection[Var], *, differentiable: bool) -> None:
         super().__init__()
+        self.differentiable = differentiable
         self.full = full
         self.written = written
         self.moved: list[Eqn] = []
@@ -65,12 +70,15 @@ class _Mover(Rebuilder):
         self.shared = {v for e in task.head for v in e.outvars}
         self.surely = bool(trip_count(task.start, task.stop))
         """The current place is executed."""
+        self.inside = False
+        """It is inside of a loop or branch."""
 
     def region(self, eqn: Eqn, number: int) -> Block:
         """A block that may not be executed."""
-        surely, self.surely = self.surely, False
+        outside = self.surely, self.inside
+        self.surely, self.inside = False, True
         rebuilt = super().region(eqn, number)
-        self.surely = surely
+        self.surely, self.inside = outside
         return rebuilt
 
     def visit(self, eqn: Eqn) -> None:
@@ -84,6 +92,8 @@ class _Mover(Rebuilder):
     def _moves(self, eqn: Eqn) -> bool:
         effects = eqn.primitive.effects
         if not effects:
+            if self.differentiable and self.inside and not has_finite_slopes(eqn):
+                return False
             return self._is_shared(eqn.invars)
         if eqn.primitive.name == "load" and eqn.invars[0] not in self.written:
             if not is_global(eqn.invars[0]) or not self._is_shared(eqn.invars[1:]):

@@ -7,7 +7,8 @@ Before:  for k in 0:i32 : n : 1:i32      After:  a: f32 = mul s s
            accum[op=add] y c i                     accum[op=add] y c i
 
 A pure equation moves out of every loop that its operands do not depend on, also where the loop may not run: nothing
-traps, so computing in vain is harmless. A load moves only where no equation of the loop writes the reference, and
+traps, so computing in vain is harmless. (In a program to be differentiated it is not where a slope may be infinite:
+`analysis/slopes`.) A load moves only where no equation of the loop writes the reference, and
 only where it would surely be executed (the loop surely runs and no `if` is passed), or cannot fail: its indices have
 ranges inside the shape, and every element of what it reads holds a value: a parameter, or a buffer that an earlier task
 has stored in full (`analysis/index`). A check moves only where it would surely be made. A load passes a check that
@@ -25,6 +26,7 @@ from qdtrace.analysis.effects import ModRef, summarise
 from qdtrace.analysis.index.definite_stores import FullBefore
 from qdtrace.analysis.index.ranges import Ranges, TaskRanges
 from qdtrace.analysis.index.trips import surely_runs
+from qdtrace.analysis.slopes import has_finite_slopes
 from qdtrace.ir.primitives import Effect
 from qdtrace.ir.program import Atom, Block, Eqn, Program, Task, Var
 from qdtrace.ir.rebuild import Rebuilder
@@ -46,12 +48,14 @@ class LoopInvariant(TaskPass):
     """Moves what does not change out of `for` and `while`."""
 
     name: ClassVar[str] = "loop_invariant"
+    differentiable: bool = False
+    """The program is to be differentiated."""
 
     def on_task(self, task: Task, program: Program) -> Task:
         if not any(e.primitive.loops for e in walk_eqns(task.body)):
             return task
         _, accesses = summarise(task.body)
-        mover = _Mover(accesses, FullBefore(program, task), TaskRanges(task))
+        mover = _Mover(accesses, FullBefore(program, task), TaskRanges(task), differentiable=self.differentiable)
         return task.rebuilt(mover.rebuild_block(task.body))
 
 
@@ -73,8 +77,11 @@ class _Loop:
 
 
 class _Mover(Rebuilder):
-    def __init__(self, accesses: dict[Eqn, ModRef], full: Container[Var], ranges: Ranges) -> None:
+    def __init__(
+        self, accesses: dict[Eqn, ModRef], full: Container[Var], ranges: Ranges, *, differentiable: bool
+    ) -> None:
         super().__init__()
+        self.differentiable = differentiable
         self.accesses = accesses
         self.full = full
         self.ranges = ranges
@@ -90,6 +97,8 @@ class _Mover(Rebuilder):
         effects = eqn.primitive.effects
         if not effects:
             level = self._level(eqn.invars)
+            if self.differentiable and level < len(self.loops) and not has_finite_slopes(eqn):
+                level = self._sure_level(level)
         elif eqn.primitive.name == "load":
             level = self._load_level(eqn)
         elif Effect.CHECK in effects:
@@ -118,6 +127,13 @@ class _Mover(Rebuilder):
     def _level(self, atoms: tuple[Atom, ...]) -> int:
         depth = self.depth
         return max([depth.get(a, 0) for a in atoms if a.__class__ is Var], default=0)  # type: ignore[call-overload]
+
+    def _sure_level(self, lowest: int) -> int:
+        """The lowest level from where the current place is surely reached."""
+        level = len(self.loops)
+        while level > lowest and self.loops[level - 1].surely_runs and not self.loops[level - 1].ifs:
+            level -= 1
+        return level
 
     def _load_level(self, eqn: Eqn) -> int:
         lowest = self._level(eqn.invars)

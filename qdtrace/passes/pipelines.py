@@ -83,13 +83,16 @@ def pass_named(name: str, options: Options, machine: Machine = CPU) -> Pass:
     return PASSES[name](options, machine)
 
 
-def simplify_for(options: Options, on_round: Callable[[str, Program], None] | None = None) -> Simplify:
+def simplify_for(
+    options: Options, on_round: Callable[[str, Program], None] | None = None, *, differentiable: bool = False
+) -> Simplify:
     """The fixed point, as far as the options want it."""
     return Simplify(
         fast_math=options.fast_math,
         constant_folding=options.constant_folding,
         share=options.opt_level > 0,
         rounds=ROUNDS if options.advanced_optimization else 1,
+        differentiable=differentiable,
         on_round=on_round,
     )
 
@@ -101,7 +104,12 @@ def memory_for(options: Options, on_report: Callable[[Program, str], None] | Non
 
 
 def stages(
-    options: Options, observers: Sequence[Observer] = (), *, each_pass: bool = False, machine: Machine = CPU
+    options: Options,
+    observers: Sequence[Observer] = (),
+    *,
+    each_pass: bool = False,
+    machine: Machine = CPU,
+    differentiable: bool = False,
 ) -> dict[Stage, tuple[Pass, ...]]:
     """The passes that `optimise` runs, in order, by the stage that they lead to.
 
@@ -118,7 +126,7 @@ def stages(
         return pass_named(name, options, machine)
 
     each_round = observers and (each_pass or options.dump_simplify or options.verify)
-    simplify = simplify_for(options, on_round if each_round else None)
+    simplify = simplify_for(options, on_round if each_round else None, differentiable=differentiable)
     memory: tuple[Pass, ...] = ()
     if options.opt_level > 0 and options.cfg_optimization:
         memory = (memory_for(options, memory_reporter(observers)),)
@@ -175,19 +183,22 @@ def optimise(
     machine: Machine = CPU,
     until: Stage = Stage.FINAL,
     each_pass: bool = False,
+    differentiable: bool = False,
 ) -> Program:
     """The program at the stage `until`, from the stage where it is, for a machine.
 
     Observers are called with (name, program) before the first and after each pass. A pass that runs again and changes
     nothing is not reported again. With `each_pass` they are also called inside of simplify, with names like
-    `simplify_1_dead_code`. Those that the options ask for (verifier, printer, dumps) are added. What else they may be
+    `simplify_1_dead_code`. What is `differentiable` computes nothing in vain that would show in its gradient
+    (`analysis/slopes`). Those that the options ask for (verifier, printer, dumps) are added. What else they may be
     told is in `passes/observers.py`.
     """
     watching = (*observers, *observers_for(options))
     for observe in watching:
         observe("trace", program)
     settled: dict[str, Program] = {}
-    for stage, passes in stages(options, watching, each_pass=each_pass, machine=machine).items():
+    order = stages(options, watching, each_pass=each_pass, machine=machine, differentiable=differentiable)
+    for stage, passes in order.items():
         if not program.stage < stage <= until:
             continue
         for one in listening(passes, watching):

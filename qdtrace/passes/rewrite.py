@@ -49,6 +49,8 @@ class RewriteOptions:
     """Reuse values computed before (common subexpressions)."""
     assume: bool = False
     """Inside the branches of an `if`, take its condition as known."""
+    differentiable: bool = False
+    """The program is to be differentiated."""
 
 
 @dataclass(frozen=True)

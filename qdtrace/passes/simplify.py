@@ -41,6 +41,8 @@ class Simplify(Pass):
     share: bool = True
     """Common subexpressions."""
     rounds: int = ROUNDS
+    differentiable: bool = False
+    """The program is to be differentiated: nothing with an infinite slope is computed in vain."""
     on_round: Callable[[str, Program], None] | None = None
     """Called after each pass of each round with a name like `simplify_1_dead_code`."""
 
@@ -54,7 +56,7 @@ class Simplify(Pass):
             self._report(number, "rewrite", program)
             # After the rewriting, because it shows what is constant; before dead code, because a loop that lost all
             # its work goes.
-            for motion in (LoopInvariant(), ConstantExtraction()):
+            for motion in (LoopInvariant(self.differentiable), ConstantExtraction(self.differentiable)):
                 before_motion = program
                 program = self._each(program, lambda t, m=motion, p=before_motion: m.on_task(t, p), settled)
                 self._report(number, motion.name, program)
@@ -79,7 +81,9 @@ class Simplify(Pass):
 
     def _rewritten(self, task: Task) -> Task:
         fold = (fold_all if self.fast_math else fold_exact) if self.constant_folding else None
-        options = RewriteOptions(_rules(self.fast_math), fold=fold, share=self.share, assume=True)
+        options = RewriteOptions(
+            _rules(self.fast_math), fold=fold, share=self.share, assume=True, differentiable=self.differentiable
+        )
         return Rewriter(options).rebuild_task(task)
 
 

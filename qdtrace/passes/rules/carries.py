@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from qdtrace.analysis.slopes import has_finite_slopes
 from qdtrace.ir.carries import Carry, carries_of, with_carries
 from qdtrace.ir.primitives import FUNCTIONS
 from qdtrace.passes.rule_table import RuleTable
@@ -59,12 +60,15 @@ def if_same_result(w: Rewriter, eqn: Eqn) -> Eqn | None:
 
 @TABLE.rule("if", stage="after")
 def if_to_select(w: Rewriter, eqn: Eqn) -> tuple[Atom, ...] | None:
-    """An `if` whose branches only compute a few cheap values is those values and a `select` for each result"""
+    """An `if` whose branches only compute a few cheap values is those values and a `select` for each result (in a
+    program to be differentiated only those whose slopes are finite: `analysis/slopes`)"""
     then, other = eqn.blocks
     eqns = (*then.eqns, *other.eqns)
     if len(eqns) > SPECULATED or not eqn.outvars:
         return None
     if any(e.blocks or e.primitive.effects or e.primitive.name in _COSTLY for e in eqns):
+        return None
+    if w.options.differentiable and not all(map(has_finite_slopes, eqns)):
         return None
     for each in eqns:
         w.append(each)
