@@ -135,6 +135,19 @@ uniform = jnp.ones(n)
 qd.check_grads(loss, (uniform,), order=1, modes=("fwd", "rev"))
 
 # %% [markdown]
+# A derivative has a graph as well. That of one step is again one task: it computes anew what it needs of the step, in
+# registers, and walks back.
+
+
+# %%
+def swing(c, u, v):
+    return jnp.sum(step(u, v, c)[0] ** 2)
+
+
+slopes = qd.jit(jax.grad(swing)).lower(speed, pluck, jnp.zeros(n))
+print(slopes.graph().split("program ")[-1])
+
+# %% [markdown]
 # How fast are waves at each point? The two records say it. The descent begins with a uniform string and never sees
 # `speed`; each iteration goes through 700 steps forward and back.
 
@@ -232,14 +245,16 @@ print(f"a million orbits: qd.vmap {1e3 * ours:.1f} ms, jax.vmap {1e3 * theirs:.1
 # %% [markdown]
 # `jax.grad` goes through the loop as well, which JAX alone does not do in reverse where the number of iterations is
 # unknown. It is the derivative of the steps that were taken: as the loop ends when a step is short, not when the
-# equation nearly holds, the derivative has converged too. It has a closed form to compare with: sin E / (1 - e cos
-# E).
+# equation nearly holds, the derivative has converged too. Its closed form is sin E / (1 - e cos E).
 
 # %%
-slope = jax.jit(jax.grad(lambda e: jnp.sum(qd.vmap(kepler)(e, m)[0])))(e)
+gradient = jax.grad(lambda e, m: jnp.sum(qd.vmap(kepler)(e, m)[0]))
+slope = jax.jit(gradient)(e, m)
 exact = jnp.sin(place) / (1 - e * jnp.cos(place))
 print(f"largest difference from the closed form: {jnp.abs(slope - exact).max():.1e}")
 np.testing.assert_allclose(slope, exact, rtol=1e-5, atol=1e-5)
+
+print("kept for the way back:", qd.jit(gradient).lower(e, m).storage[0].reason)
 
 figure, axes = plt.subplots(1, 2, figsize=(10, 3.5), constrained_layout=True)
 for axis, values, title in ((axes[0], steps, "Newton steps"), (axes[1], slope, "dE/de by jax.grad")):
@@ -249,5 +264,5 @@ for axis, values, title in ((axes[0], steps, "Newton steps"), (axes[1], slope, "
 plt.show()
 
 # %% [markdown]
-# Read on: `docs/language.md` has the whole language on one page, `README.md` what can be differentiated, and `make
-# demo` fits a model of lynx and hare to counts, through an adaptive solver.
+# Read on: `docs/language.md` has the whole language on one page, `README.md` what can be differentiated;
+# `make demo` fits a model of lynx and hare to counts, through an adaptive solver.

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+import qdtrace as qd
 from qdtrace.tools.demo_fit import covariance, descent, gradients, misfits, one
 from qdtrace.tools.demo_model import CARPENTER, CARPENTER_80, HOWARD, NAMES, draw_starts, load_counts
 
@@ -111,6 +112,8 @@ def _print_graph(logs: Any, log_counts: Any, lines: int = 30) -> None:
         print("  " + (line if len(line) <= 116 else line[:113] + "..."))
     for task in lowered.tasks:
         print(f"  emitted by {task.codegen}: {task.reason}")
+    for choice in qd.jit(gradients).lower(logs, log_counts).storage:
+        print(f"reverse mode of the solver's loop: {choice.reason}")
 
 
 def _compare_with_jax(logs: Any, log_counts: Any) -> None:

@@ -30,7 +30,14 @@ def test_the_command_prints_and_writes_what_it_says(tmp_path) -> None:
     assert done.returncode == 0, done.stderr
     assert "Warning" not in done.stderr
     assert (tmp_path / "small.png").stat().st_size > 20_000
-    for part in ("300 Lotka-Volterra models", "gradients a second", "optimised graph", "while", "wrote small.png"):
+    for part in (
+        "300 Lotka-Volterra models",
+        "gradients a second",
+        "optimised graph",
+        "while",
+        "a lane",
+        "wrote small.png",
+    ):
         assert part in done.stdout
     assert "80/80" in done.stderr  # the progress bar at its end
     assert "Reverse-mode differentiation does not work for lax.while_loop" in done.stdout
