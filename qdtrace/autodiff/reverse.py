@@ -17,6 +17,7 @@ from qdtrace.autodiff.loops import Loops
 from qdtrace.autodiff.needed import Needed
 from qdtrace.autodiff.policy import LANE_LIMIT, Stacks
 from qdtrace.autodiff.residuals import Given, Unchecked
+from qdtrace.autodiff.rows import with_private_rows
 from qdtrace.autodiff.slots import Slots
 from qdtrace.autodiff.sweep import Sweep
 from qdtrace.autodiff.thinning import Thinning
@@ -51,6 +52,7 @@ def reverse(
     """
     known = known or Given(program, ())
     stacks = stacks or Stacks()
+    program = with_private_rows(program)
     active = active_variables(program, inputs, results)
     given = {v: Var(v.type, f"{v.hint}_bar") for v in results}
     adjoints: dict[Var, Var] = dict(given)

@@ -13,16 +13,18 @@ from qdtrace.autodiff.trip_counts import most_trips
 from qdtrace.errors import GradientError
 from qdtrace.ir.program import Eqn, literal
 from qdtrace.ir.types import DType
-from qdtrace.ir.walk import walk_eqns
+from qdtrace.ir.walk import walk_eqns, walk_nested
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Container
 
     from qdtrace.ir.builder import Builder
     from qdtrace.ir.program import Atom, Task, Var
 
     Env = dict[Any, Atom]
 
+ROW_BYTES = 1 << 16
+"""Most bytes of a row that is kept whole instead."""
 TAPE = "number of values on the tape"
 """Key of an environment."""
 
@@ -38,25 +40,18 @@ class Tape:
 
     def measure(self, task: Task) -> None:
         """Finds how many values there can be; raises GradientError when that is not known."""
-
-        def block(eqns: tuple[Eqn, ...], around: list[Eqn]) -> None:
-            for eqn in eqns:
-                if eqn in self.loads:
-                    trips = [most_trips(loop) for loop in around]
-                    if None in trips:
-                        raise GradientError(
-                            "needs loops with a constant number of iterations around a load of memory that the same "
-                            "iteration changes in them, got a number known only at run time",
-                            loc=eqn.loc,
-                            help="keep the values in a private array (qd.local), or load them in front of the loop",
-                        )
-                    self._capacity += prod(t for t in trips if t is not None)
-                inner = [*around, eqn] if eqn.primitive.name in ("for", "while") else around
-                for b in eqn.blocks:
-                    block(b.eqns, inner)
-
-        if self.loads:
-            block(task.body.eqns, [])
+        for load, count in tape_lengths(task, self.loads).items():
+            if count is None:
+                name = load.invars[0].hint or "memory"  # type: ignore[union-attr]
+                raise GradientError(
+                    f"needs loops with a constant number of iterations around loads of `{name}`, which the same "
+                    f"iteration changes in them, or a row of at most {ROW_BYTES} bytes of it that each iteration of the "
+                    "task has for itself, named by indices that all accesses share; got a number of iterations known "
+                    "only at run time",
+                    loc=load.loc,
+                    help="keep the values in a private array (qd.local), or load them in front of the loop",
+                )
+            self._capacity += count
 
     @property
     def nbytes(self) -> int:
@@ -82,3 +77,13 @@ class Tape:
         else:
             env[eqn.outvar] = builder.load(self._memory[dtype], at)
         env[TAPE] = builder("add", at, literal(1, DType.i32))
+
+
+def tape_lengths(task: Task, loads: Container[Eqn]) -> dict[Eqn, int | None]:
+    """How many values each load puts on the tape at most; None where that is not known."""
+    found: dict[Eqn, int | None] = {}
+    for eqn, around in walk_nested(task.body):
+        if eqn in loads:
+            trips = [most_trips(loop) for loop in around if loop.primitive.name in ("for", "while")]
+            found[eqn] = None if None in trips else prod(t for t in trips if t is not None)
+    return found

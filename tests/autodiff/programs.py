@@ -46,7 +46,6 @@ class Maker:
         self.b = Builder()
         self.scope: list[Atom] = []
         self.depth = 0
-        self.dynamic = 0
         self.index: Any = None
 
     def program(self) -> Program:
@@ -168,10 +167,7 @@ class Maker:
         def read_index() -> None:
             self.scope.append(self.b("mul", self.b.convert(k, F), self._float()))
 
-        dynamic = isinstance(start, Var) or isinstance(stop, Var)
-        self.dynamic += dynamic
         body = self._inside((k, *carries), count, read_index)
-        self.dynamic -= dynamic
         self.scope += self.b.emit("for", start, stop, literal(step, INT), *initial, blocks=(body,))
 
     def _for_down(self) -> None:
@@ -185,9 +181,7 @@ class Maker:
             go = self.b("and", self.b("lt", n, literal(4, INT)), self.b("gt", self.b("sin", s), self._small(limit)))
             test = opened.close((go,))
         n2, s2 = scalar_var(INT, "n"), scalar_var(F, "s")
-        self.dynamic += 1
         body = self._inside((n2, s2), 1)
-        self.dynamic -= 1
         with self.b.block() as more:
             following = self.b("add", n2, literal(1, INT))
         body = Block((n2, s2), (*body.eqns, *more.eqns), (following, body.results[0]))
@@ -242,7 +236,7 @@ class Maker:
     def _update(self) -> None:
         """An element in place: loaded, changed, stored."""
         ref = self.random.choice([self.x, self.out])
-        if self._free(ref) and not self.dynamic:
+        if self._free(ref):
             self.written.add(ref)
             value = self.b.load(ref, self.index)
             self.b.store(ref, self.b("mul", self.b("sin", value), self._float()), self.index)
@@ -250,8 +244,6 @@ class Maker:
 
     def _row(self) -> None:
         """A row of its own: an element computed from another one, at places computed at run time."""
-        if self.dynamic:
-            return  # refused: nobody knows how many values a tape of them needs
         source, target = self._index(ROW), self._index(ROW)
         value = self.b.load(self.rows, self.index, source)
         self.b.store(self.rows, self._small(self.b("mul", value, self._float())), self.index, target)

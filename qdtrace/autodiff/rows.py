@@ -1,0 +1,180 @@
+"""Rows that iterations of a task have for themselves become private arrays, where a tape of their loads has no bound.
+
+    for k in 1 : n                           row: cell[f32,8] = ...          # a copy of x[i, :]
+      v = load x i k-1        becomes        for k in 1 : n
+      store x w i k                            v = load row k-1
+                                               store row w k
+                                             ...                             # x[i, :] = row
+
+Private arrays belong to the state of a loop (`loops`), so there may be any number of iterations. A row is named by
+indices that all accesses of the task share and that tell iterations apart; a serial task has whole arrays for itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+from typing import TYPE_CHECKING
+
+from qdtrace.analysis.index.affine import AffineForms, Form
+from qdtrace.analysis.index.injectivity import Injectivity
+from qdtrace.autodiff.slots import each_index
+from qdtrace.autodiff.tape import ROW_BYTES, tape_lengths
+from qdtrace.autodiff.volatile import accesses
+from qdtrace.ir.memory import MEMORY, indices_of, values_of
+from qdtrace.ir.program import Literal, Var, literal, ref_type
+from qdtrace.ir.rebuild import Rebuilder
+from qdtrace.ir.types import DType
+from qdtrace.ir.walk import walk_all, walk_task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Iterable
+
+    from qdtrace.ir.program import Atom, Eqn, Program, Task
+
+PREFERRED_BYTES = 1 << 20
+"""Bytes of values that one load may put on a tape before a row is tried."""
+
+
+def with_private_rows(program: Program) -> Program:
+    """The program, with rows as private arrays where tapes would be too long."""
+    return replace(program, tasks=tuple(_with_rows(task) for task in program.tasks))
+
+
+def _with_rows(task: Task) -> Task:
+    open_ended = {
+        load.invars[0]: None
+        for load, count in tape_lengths(task, accesses(task).taped).items()
+        if count is None or count * load.outvar.dtype.itemsize > PREFERRED_BYTES
+    }
+    for ref in open_ended:
+        row = _row_of(task, ref)  # type: ignore[arg-type]
+        task = task if row is None else _Private(row).task(task)
+    return task
+
+
+@dataclass(frozen=True)
+class _Row:
+    """The row of an iteration."""
+
+    ref: Var
+    first: int
+    """The first equation of the body that uses it."""
+    fixed: tuple[Atom | Form | None, ...]
+    """Indices that name it, or how to compute them; None on axes that lie in it."""
+    unsure: tuple[int, ...]
+    """Axes whose index may be none, in iterations that do not use the row."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The lengths of its axes."""
+        return tuple(n for n, a in zip(ref_type(self.ref).shape, self.fixed, strict=True) if a is None)
+
+
+def _row_of(task: Task, ref: Var) -> _Row | None:
+    """The row of each iteration that all accesses to a reference keep to; None where there is none."""
+    used = [e for e in walk_task(task) if e.primitive.name in MEMORY and e.invars[0] is ref]
+    uses = [any(e in used for e in walk_all([eqn])) for eqn in task.body.eqns]
+    if any(e in used for e in walk_all(task.head)) or any(e.primitive.name == "atomic" for e in used):
+        return None
+    forms, before = AffineForms(task), task.body.eqns[: uses.index(True)]
+    known = {v for eqn in (*task.head, *before) for v in eqn.outvars} | {task.index}
+    columns = zip(*map(indices_of, used), strict=True)
+    fixed = tuple(_common(column, forms, known) for column in columns)
+    row = _Row(ref, len(before), fixed, tuple(_unsure(ref, fixed, forms, before)))
+    names = [used_index for used_index, a in zip(indices_of(used[0]), fixed, strict=True) if a is not None]
+    is_own = task.kind == "serial" or Injectivity(task, forms).keys(names)
+    size = ref_type(ref).dtype.itemsize
+    for length in row.shape:
+        size *= length
+    return row if is_own and size <= ROW_BYTES else None
+
+
+def _common(column: tuple[Atom, ...], forms: AffineForms, known: Container[object]) -> Atom | Form | None:
+    """The value that an index has in all accesses, or how to compute it, where that is known before all of them."""
+    found = {forms.of(a) for a in column}
+    if len(found) != 1:
+        return None
+    form = found.pop()
+    atoms = (a for a in (form.sole_term(), *column) if isinstance(a, Literal) or (isinstance(a, Var) and a in known))
+    return next(atoms, form if all(isinstance(t, Var) and t in known for t in form.terms) else None)
+
+
+def _unsure(
+    ref: Var, fixed: tuple[Atom | Form | None, ...], forms: AffineForms, before: Iterable[Eqn]
+) -> Iterable[int]:
+    checked = {eqn.outvar for eqn in before if eqn.primitive.name == "bound"}
+    for axis, (atom, size) in enumerate(zip(fixed, ref_type(ref).shape, strict=True)):
+        if atom is None or isinstance(atom, Literal) or atom in checked:
+            continue
+        bounds = forms.bounds(atom if isinstance(atom, Form) else forms.of(atom))
+        if bounds is None or bounds[0] < 0 or bounds[1] >= size:
+            yield axis
+
+
+class _Private(Rebuilder):
+    """A task on a private copy of a row."""
+
+    def __init__(self, row: _Row) -> None:
+        super().__init__()
+        self.row = row
+        self.copy: Var
+        self.names: list[Atom | None]
+
+    def task(self, task: Task) -> Task:
+        """The task, with the row copied before the first access and back in the end."""
+        own, whole = self.row, self.row.ref
+        with self.block() as body:
+            for number, eqn in enumerate(task.body.eqns):
+                if number == own.first:
+                    self.names = [self._name(a) for a in own.fixed]
+                    self.copy = self.cell(whole.dtype, own.shape, f"{whole.hint}_row")
+                    self._if_it_is(lambda at: self.store(self.copy, self.load(whole, *self._place(at)), *at))
+                self.visit(eqn)
+            self._if_it_is(lambda at: self.store(whole, self.load(self.copy, *at), *self._place(at)))
+        return replace(task, body=body.close())
+
+    def visit(self, eqn: Eqn) -> None:
+        """Accesses to the row are to the copy."""
+        if eqn.primitive.name not in MEMORY or eqn.invars[0] is not self.row.ref:
+            super().visit(eqn)
+            return
+        self.loc = eqn.loc
+        at = [a for a, name in zip(self.atoms(indices_of(eqn)), self.names, strict=True) if name is None]
+        outs = self.emit(eqn.primitive, self.copy, *self.atoms(values_of(eqn)), *at, **eqn.params)
+        self.env.update(zip(eqn.outvars, outs, strict=True))
+
+    def _place(self, at: list[Atom]) -> list[Atom]:
+        """The indices of an element of the row."""
+        rest = iter(at)
+        return [next(rest) if name is None else name for name in self.names]
+
+    def _name(self, index: Atom | Form | None) -> Atom | None:
+        if not isinstance(index, Form):
+            return None if index is None else self.atom(index)
+        total: Atom = _number(index.constant)
+        for term, factor in index.terms.items():
+            assert isinstance(term, Var)
+            total = self("add", total, self("mul", self.convert(self.atom(term), DType.i32), _number(factor)))
+        return total
+
+    def _if_it_is(self, visit: Callable[[list[Atom]], None]) -> None:
+        """Visits all elements of the row, where there is one."""
+        tests: list[Atom] = []
+        for axis in self.row.unsure:
+            name, size = self.names[axis], ref_type(self.row.ref).shape[axis]
+            assert name is not None
+            tests += [self("ge", name, literal(0, name.dtype)), self("lt", name, literal(size, name.dtype))]
+        with self.block() as there:
+            each_index(self, self.row.shape, visit)
+        if not tests:
+            self.current.eqns += there.eqns
+            return
+        with self.block() as other:
+            pass
+        self.emit("if", reduce(partial(self, "and"), tests), blocks=(there.close(), other.close()))
+
+
+def _number(value: int) -> Literal:
+    """A number modulo 2**32, which is how far forms of indices are exact."""
+    return literal((value + (1 << 31)) % (1 << 32) - (1 << 31), DType.i32)

@@ -1,0 +1,134 @@
+# ruff: noqa: B023 - conditions of loops are asked while they are traced
+"""Reverse mode of iterations that change rows of their own in loops of any length."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import qdtrace as qd
+from qdtrace.errors import GradientError
+
+X = np.linspace(0.3, 1.2, 12).reshape(3, 4)
+
+
+def recurrence(x, n):
+    for i in qd.range(x.shape[0]):
+        for k in qd.range(2, n):
+            x[i, k] = x[i, k - 1] * x[i, k - 2] + 0.3
+    return x
+
+
+def of_columns(x, n):
+    for j in qd.range(x.shape[1]):
+        for k in qd.range(1, n):
+            x[k, j] += jnp.sin(x[k - 1, j]) * x[k, j]
+        x[0, j] = x[n - 1, j] ** 2
+    return x
+
+
+def sorted_by_insertion(x, n):
+    for i in qd.range(x.shape[0]):
+        for k in qd.range(1, x.shape[1]):
+            j = qd.local(k)
+            for _ in qd.while_(lambda: j.value > 0):
+                qd.break_if(x[i, j.value - 1] >= x[i, j.value])
+                above, below = x[i, j.value - 1], x[i, j.value]
+                x[i, j.value - 1] = below
+                x[i, j.value] = above
+                j += -1
+        for k in qd.range(x.shape[1]):
+            x[i, k] = x[i, k] * (k + 1.0)
+    return x
+
+
+def relaxed(x, n):
+    for i in qd.range(x.shape[0]):
+        for _ in qd.range(n):
+            for k in qd.range(1, x.shape[1]):
+                x[i, k] = x[i, k] * 0.5 + jnp.sin(x[i, k - 1])
+    return x
+
+
+def of_the_row_before(x, n):
+    y = qd.copy(x)
+    for i in qd.range(x.shape[0]):
+        with qd.when(i > 0):
+            for t in qd.range(n):
+                k = t % 3
+                y[i - 1, k] = jnp.cos(y[i - 1, k + 1]) * x[i, k]
+    return y
+
+
+def serial(x, n):
+    for t in qd.range(1, n, serial=True):
+        for j in qd.range(x.shape[1]):
+            x[t % 3, j] = jnp.sin(x[(t - 1) % 3, j]) + 0.1 * x[t % 3, j]
+    return x
+
+
+def two_arrays(x, n):
+    y = qd.copy(x)
+    for i in qd.range(x.shape[0]):
+        for t in qd.range(n):
+            x[i, t % 4] = jnp.sin(y[i, (t + 1) % 4]) * x[i, t % 4]
+            y[i, t % 4] = x[i, (t + 3) % 4] + 0.2 * y[i, t % 4]
+    return x, y
+
+
+def squares(f, n):
+    ours = qd.jit(f)
+    return lambda x: sum((leaf**2).sum() for leaf in jax.tree.leaves(ours(x, n)))
+
+
+@pytest.mark.parametrize("n", [3, 130])
+@pytest.mark.parametrize("f", [relaxed, of_the_row_before, serial, two_arrays])
+def test_any_number_of_iterations(f, n):
+    qd.check_grads(squares(f, n), (X,))
+
+
+@pytest.mark.parametrize(("f", "n"), [(recurrence, 4), (recurrence, 0), (of_columns, 3), (sorted_by_insertion, 0)])
+def test_rows(f, n):
+    qd.check_grads(squares(f, n), (X,))
+
+
+def test_second_derivatives():
+    qd.check_grads(squares(recurrence, 4), (X,), order=2)
+
+
+def test_long_rows_of_a_known_number_of_iterations():
+    """What would be too long for a tape is kept as a row."""
+
+    def f(x, n):
+        for i in qd.range(x.shape[0]):
+            for t in qd.range(200_000):
+                x[i, t % 4] = x[i, t % 4] + 1e-6 * jnp.sin(x[i, (t + 1) % 4])
+        return x
+
+    qd.check_grads(squares(f, 0), (X,))
+
+
+@pytest.mark.parametrize(
+    "row",
+    [lambda p, i, k: (p[i], k % 4), lambda p, i, k: (0, (4 * i + k) % 4), lambda p, i, k: ((i + k) % 3, k % 4)],
+    ids=["by data", "shared", "not fixed"],
+)
+def test_rows_that_are_not_known_to_be_their_own(row):
+    @qd.jit
+    def f(x, p, n):
+        for i in qd.range(x.shape[0]):
+            for k in qd.range(n):
+                x[row(p, i, k)] = x[row(p, i, k + 1)] * 2
+        return x
+
+    pattern = r"(?s)constant number of iterations.*loads of `x`.*got a number of iterations known only.*at .*help:"
+    with pytest.raises(GradientError, match=pattern):
+        jax.grad(lambda x: f(x, np.arange(3), 3).sum())(X)
+
+
+def test_rows_that_are_too_long():
+    x = np.zeros((2, 9000))
+    with pytest.raises(GradientError, match="at most 65536 bytes of it that each iteration of the task has for itself"):
+        jax.jit(jax.grad(squares(relaxed, 3))).lower(x)
