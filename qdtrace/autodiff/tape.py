@@ -45,9 +45,9 @@ class Tape:
                 name = load.invars[0].hint or "memory"  # type: ignore[union-attr]
                 raise GradientError(
                     f"needs loops with a constant number of iterations around loads of `{name}`, which the same "
-                    f"iteration changes in them, or a row of at most {ROW_BYTES} bytes of it that each iteration of the "
-                    "task has for itself, named by indices that all accesses share; got a number of iterations known "
-                    "only at run time",
+                    f"iteration changes in them, or a row of at most {ROW_BYTES} bytes of it that each iteration of "
+                    "the task has for itself, named by indices that all accesses share; got a number of iterations "
+                    "known only at run time",
                     loc=load.loc,
                     help="keep the values in a private array (qd.local), or load them in front of the loop",
                 )
