@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
-from jax.interpreters import ad, batching, mlir
+from jax.interpreters import ad, mlir
 
+from qdtrace.trace import compat
 from qdtrace.trace.compat import Primitive, eval_jaxpr
 
 if TYPE_CHECKING:
@@ -27,26 +28,39 @@ if TYPE_CHECKING:
 class Loop:
     """A loop as functions of the values that it uses and of those that it carries."""
 
-    condition: Any
-    """A closed jaxpr of what is carried; its constants are the first of the used values."""
-    body: Any
-    most: int
-    """States that the sweep keeps: odd."""
-    between: int
-    """States that the walk back keeps."""
+    test: Callable[[Values, Values], Any]
+    """Whether the loop goes on."""
+    step: Callable[[Values, Values], list[Any]]
+    """One iteration: what is carried on."""
+    used: int
+    """Number of values that the loop uses and does not change."""
+    state: tuple[Any, ...]
+    """Types of what is carried."""
+    stack_bytes: int
+    """Memory for states that are kept; at least six are."""
 
     @property
-    def used(self) -> int:
-        """Number of values that the loop uses and does not change."""
-        return len(self.condition.consts) + len(self.body.consts)
+    def between(self) -> int:
+        """States that the walk back keeps."""
+        return max(min(self._slots // 3, 32), 2)
 
-    def test(self, used: Values, state: Values) -> Any:
-        """Whether the loop goes on."""
-        return eval_jaxpr(self.condition.jaxpr, used[: len(self.condition.consts)], *state)[0]
+    @property
+    def most(self) -> int:
+        """States that the sweep keeps: odd."""
+        return min((self._slots - self.between - 1) // 2 * 2 - 1, 63)
 
-    def step(self, used: Values, state: Values) -> list[Any]:
-        """One iteration."""
-        return eval_jaxpr(self.body.jaxpr, used[len(self.condition.consts) :], *state)
+    @property
+    def _slots(self) -> int:
+        return max(self.stack_bytes // max(sum(a.size * a.dtype.itemsize for a in self.state), 1), 6)
+
+    @property
+    def count(self) -> int:
+        """Number of values that the loop takes."""
+        return self.used + len(self.state)
+
+    def split(self, operands: Values) -> tuple[Values, Values, Values]:
+        """Used values, what is carried at first, and the other operands of a derivative."""
+        return operands[: self.used], operands[self.used : self.count], operands[self.count :]
 
 
 def while_loop(condition: Callable[[Any], Any], body: Callable[[Any], Any], initial: Any, stack_bytes: int) -> Any:
@@ -57,44 +71,58 @@ def while_loop(condition: Callable[[Any], Any], body: Callable[[Any], Any], init
     def closed(function: Callable[[Any], Any]) -> Any:
         return jax.make_jaxpr(lambda *values: jax.tree.leaves(function(jax.tree.unflatten(tree, values))))(*leaves)
 
-    states = max(stack_bytes // max(sum(x.nbytes for x in leaves), 1), 6)
-    between = max(min(states // 3, 32), 2)
-    loop = Loop(closed(condition), closed(body), min((states - between - 1) // 2 * 2 - 1, 63), between)
-    consts = (*loop.condition.consts, *loop.body.consts)
+    # what varies over the devices of a `shard_map` may change any of the state
+    leaves = _as_varying([*closed(condition).consts, *closed(body).consts], leaves)
+    tested, stepped = closed(condition), closed(body)
+    first = len(tested.consts)
+
+    def test(used: Values, state: Values) -> Any:
+        return eval_jaxpr(tested.jaxpr, used[:first], *state)[0]
+
+    def step(used: Values, state: Values) -> list[Any]:
+        return _as_varying(state, eval_jaxpr(stepped.jaxpr, used[first:], *state))
+
+    consts = [*tested.consts, *stepped.consts]
+    loop = Loop(test, step, len(consts), tuple(map(jax.typeof, leaves)), stack_bytes)
     return jax.tree.unflatten(tree, loop_p.bind(*consts, *leaves, loop=loop))
 
 
-def _run(*operands: Any, loop: Loop) -> list[Any]:
-    used = operands[: loop.used]
-    initial = tuple(operands[loop.used :])
-    return list(jax.lax.while_loop(lambda s: loop.test(used, s), lambda s: tuple(loop.step(used, s)), initial))
+def _as_varying(values: Values, tree: Any) -> Any:
+    """A pytree whose arrays differ over the devices of a `shard_map` where they or the values do."""
+    leaves, structure = jax.tree.flatten(tree)
+    return jax.tree.unflatten(structure, compat.with_common_axes([*values, *leaves])[len(values) :])
 
 
-def _is_float(value: Any) -> bool:
+def run(*operands: Any, loop: Loop) -> list[Any]:
+    """What the loop carries at its end."""
+    used, initial, _ = loop.split(operands)
+    return list(jax.lax.while_loop(lambda s: loop.test(used, s), lambda s: tuple(loop.step(used, s)), tuple(initial)))
+
+
+def is_float(value: Any) -> bool:
+    """True for a value, or a type, that has a derivative."""
     return bool(jnp.issubdtype(jnp.result_type(value), jnp.floating))
 
 
-def _directional(*operands: Any, loop: Loop) -> list[Any]:
+def directional(*operands: Any, loop: Loop) -> list[Any]:
     """Tangents of the floats that the loop carries, from tangents of all operands that are floats."""
-    count = loop.used + len(loop.body.out_avals)
-    values, given = operands[:count], iter(operands[count:])
-    tangents = [next(given) if _is_float(v) else _nothing(v) for v in values]
-    outs, found = jax.jvp(lambda *xs: _run(*xs, loop=loop), values, tuple(tangents))
-    return [t for v, t in zip(outs, found, strict=True) if _is_float(v)]
+    values, given = operands[: loop.count], iter(operands[loop.count :])
+    tangents = [next(given) if is_float(v) else _nothing(v) for v in values]
+    outs, found = jax.jvp(lambda *xs: run(*xs, loop=loop), values, tuple(tangents))
+    return [t for v, t in zip(outs, found, strict=True) if is_float(v)]
 
 
 def _nothing(value: Any) -> Any:
     return jnp.zeros(jnp.shape(value), jax.dtypes.float0)
 
 
-def _adjoints(*operands: Any, loop: Loop) -> list[Any]:
+def adjoints(*operands: Any, loop: Loop) -> list[Any]:
     """Adjoints of all operands that are floats, from those of the floats that the loop carries."""
-    count = loop.used + len(loop.body.out_avals)
-    used, initial, given = operands[: loop.used], tuple(operands[loop.used : count]), operands[count:]
+    used, initial, given = loop.split(operands)
     trips, stride, kept = _sweep(loop, used, initial)
     inner = _stack(initial, loop.between)
     positions = jnp.zeros(loop.between, jnp.int32)
-    zeros = tuple(jnp.zeros_like(v) for v in used if _is_float(v))
+    zeros = tuple(jnp.zeros_like(v) for v in used if is_float(v))
 
     def back(k: Any, carry: Any) -> Any:
         count, positions, inner, of_used, of_state = carry
@@ -109,15 +137,15 @@ def _adjoints(*operands: Any, loop: Loop) -> list[Any]:
         _, pull = jax.vjp(lambda u, s: _floats(loop.step(_merged(used, u), _merged(state, s))), *_parts(used, state))
         more, of_state = pull(list(of_state))
         of_used = tuple(a + b for a, b in zip(of_used, more, strict=True))
-        return count - arrived, positions, inner, of_used, tuple(of_state)
+        return _as_varying(state, (count - arrived, positions, inner, of_used, tuple(of_state)))
 
-    start = (jnp.int32(0), positions, inner, zeros, tuple(given))
+    start = _as_varying(initial, (jnp.int32(0), positions, inner, zeros, tuple(given)))
     *_, of_used, of_state = jax.lax.fori_loop(0, trips, back, start)
     return [*of_used, *of_state]
 
 
 def _floats(values: Values) -> list[Any]:
-    return [v for v in values if _is_float(v)]
+    return [v for v in values if is_float(v)]
 
 
 def _parts(used: Values, state: Values) -> tuple[list[Any], list[Any]]:
@@ -127,7 +155,7 @@ def _parts(used: Values, state: Values) -> tuple[list[Any], list[Any]]:
 def _merged(values: Values, floats: Values) -> list[Any]:
     """The values with other floats."""
     new = iter(floats)
-    return [next(new) if _is_float(v) else v for v in values]
+    return [next(new) if is_float(v) else v for v in values]
 
 
 def _stack(state: Values, slots: int) -> tuple[Any, ...]:
@@ -159,10 +187,10 @@ def _sweep(loop: Loop, used: Values, initial: Values) -> tuple[Any, Any, Any]:
         stride = jnp.where(jnp.logical_and(is_next, t > loop.most * stride), 2 * stride, stride)
         kept = _saved(kept, _slot(t, loop.most), state, is_next)
         following = jnp.where(is_next, t + stride, following)
-        return tuple(loop.step(used, state)), t + 1, following, stride, kept
+        return _as_varying(state, (tuple(loop.step(used, state)), t + 1, following, stride, kept))
 
     one, zero = jnp.int32(1), jnp.int32(0)
-    start = (tuple(initial), zero, zero, one, _stack(initial, 1 + loop.most))
+    start = _as_varying(initial, (tuple(initial), zero, zero, one, _stack(initial, 1 + loop.most)))
     _, trips, _, stride, kept = jax.lax.while_loop(lambda carry: loop.test(used, carry[0]), step, start)
     return trips, stride, kept
 
@@ -181,9 +209,11 @@ def _advance(loop: Loop, used: Values, span: tuple[Any, Any], state: Any, stack:
         slot = jnp.minimum(count, loop.between - 1)
         inner = _saved(inner, slot, state, wanted)
         positions = jnp.where(wanted, positions.at[slot].set(at + 1), positions)
-        return count + wanted, positions, inner, jnp.where(wanted, following + distance, following), state
+        return _as_varying(
+            state, (count + wanted, positions, inner, jnp.where(wanted, following + distance, following), state)
+        )
 
-    first = (count, positions, inner, start + distance, tuple(state))
+    first = _as_varying(state, (count, positions, inner, start + distance, tuple(state)))
     count, positions, inner, _, state = jax.lax.fori_loop(start, stop, step, first)
     return count, positions, inner, state
 
@@ -191,39 +221,23 @@ def _advance(loop: Loop, used: Values, span: tuple[Any, Any], state: Any, stack:
 # The primitives: the loop, its derivative along a direction, its adjoint.
 
 
-def _primitive(name: str, run: Callable[..., list[Any]]) -> Any:
+def _primitive(name: str, function: Callable[..., list[Any]], types: Callable[[Values, Loop], list[Any]]) -> Any:
     made = Primitive(name)
     made.multiple_results = True
-    made.def_impl(lambda *operands, loop: jax.jit(lambda *xs: run(*xs, loop=loop))(*operands))
-    made.def_abstract_eval(lambda *operands, loop: _types(run, operands, loop))
-    mlir.register_lowering(made, mlir.lower_fun(run, multiple_results=True))
-
-    def batched(operands: Values, dims: Sequence[int | None], *, loop: Loop) -> Any:
-        outs = jax.vmap(lambda *xs: run(*xs, loop=loop), in_axes=tuple(dims))(*operands)
-        return outs, [0] * len(outs)
-
-    batching.primitive_batchers[made] = batched
+    made.def_impl(lambda *operands, loop: jax.jit(lambda *xs: function(*xs, loop=loop))(*operands))
+    made.def_abstract_eval(lambda *operands, loop: types(operands, loop))
+    mlir.register_lowering(made, mlir.lower_fun(function, multiple_results=True))
     return made
 
 
-def _types(run: Callable[..., list[Any]], operands: Values, loop: Loop) -> list[Any]:
-    """Types of results; those of a loop are those of what it carries."""
-    count = loop.used + len(loop.body.out_avals)
-    if run is _run:
-        return list(loop.body.out_avals)
-    if run is _directional:
-        return [a for a in loop.body.out_avals if _is_float(a)]
-    return [a for a in operands[:count] if _is_float(a)]
-
-
-loop_p = _primitive("qd_loop", _run)
-directional_p = _primitive("qd_loop_directional", _directional)
-adjoints_p = _primitive("qd_loop_adjoints", _adjoints)
+loop_p = _primitive("qd_loop", run, lambda _, loop: list(loop.state))
+directional_p = _primitive("qd_loop_directional", directional, lambda _, loop: _floats(loop.state))
+adjoints_p = _primitive("qd_loop_adjoints", adjoints, lambda operands, loop: _floats(operands[: loop.count]))
 
 
 def _filled(values: Values, tangents: Values) -> list[Any]:
     """Tangents of the operands that are floats."""
-    pairs = [(v, t) for v, t in zip(values, tangents, strict=True) if _is_float(v)]
+    pairs = [(v, t) for v, t in zip(values, tangents, strict=True) if is_float(v)]
     return [jnp.zeros_like(v) if type(t) is ad.Zero else t for v, t in pairs]
 
 
@@ -234,23 +248,23 @@ def _zero(value: Any) -> Any:
 def _jvp(values: Values, tangents: Values, *, loop: Loop) -> Any:
     outs = loop_p.bind(*values, loop=loop)
     found = iter(directional_p.bind(*values, *_filled(values, tangents), loop=loop))
-    return outs, [next(found) if _is_float(v) else _zero(v) for v in outs]
+    return outs, [next(found) if is_float(v) else _zero(v) for v in outs]
 
 
 def _jvp_of_directional(operands: Values, tangents: Values, *, loop: Loop) -> Any:
-    count = loop.used + len(loop.body.out_avals)
+    count = loop.count
     if all(type(t) is ad.Zero for t in tangents[:count]):
         outs = directional_p.bind(*operands, loop=loop)
         return outs, directional_p.bind(*operands[:count], *_filled(operands[count:], tangents[count:]), loop=loop)
-    return _by_jax(_directional, operands, tangents, loop)
+    return _by_jax(directional, operands, tangents, loop)
 
 
-def _by_jax(run: Callable[..., list[Any]], operands: Values, tangents: Values, loop: Loop) -> Any:
+def _by_jax(function: Callable[..., list[Any]], operands: Values, tangents: Values, loop: Loop) -> Any:
     """Forward mode of what the primitive runs."""
     given = tuple(
-        _nothing(v) if not _is_float(v) else t for v, t in zip(operands, _all(operands, tangents), strict=True)
+        _nothing(v) if not is_float(v) else t for v, t in zip(operands, _all(operands, tangents), strict=True)
     )
-    return jax.jvp(lambda *xs: run(*xs, loop=loop), tuple(operands), given)
+    return jax.jvp(lambda *xs: function(*xs, loop=loop), tuple(operands), given)
 
 
 def _all(operands: Values, tangents: Values) -> list[Any]:
@@ -258,13 +272,11 @@ def _all(operands: Values, tangents: Values) -> list[Any]:
 
 
 def _transpose(cotangents: Values, *operands: Any, loop: Loop) -> list[Any]:
-    count = loop.used + len(loop.body.out_avals)
-    values = operands[:count]
     given = [ad.instantiate_zeros(c) for c in cotangents]
-    return [None] * count + list(adjoints_p.bind(*values, *given, loop=loop))
+    return [None] * loop.count + list(adjoints_p.bind(*operands[: loop.count], *given, loop=loop))
 
 
 ad.primitive_jvps[loop_p] = _jvp
 ad.primitive_jvps[directional_p] = _jvp_of_directional
 ad.primitive_transposes[directional_p] = _transpose
-ad.primitive_jvps[adjoints_p] = lambda operands, tangents, *, loop: _by_jax(_adjoints, operands, tangents, loop)
+ad.primitive_jvps[adjoints_p] = lambda operands, tangents, *, loop: _by_jax(adjoints, operands, tangents, loop)

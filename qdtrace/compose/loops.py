@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+from jax.interpreters import batching
 
 from qdtrace.compose.items import has_jump, region_inputs
 from qdtrace.compose.jaxprs import is_literal
-from qdtrace.compose.loop_derivative import while_loop
+from qdtrace.compose.loop_batching import batching_rule
+from qdtrace.compose.loop_derivative import adjoints_p, directional_p, loop_p, while_loop
 from qdtrace.compose.segment import BufferState, Constant
 from qdtrace.errors import UnsupportedError
 from qdtrace.trace import compat
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
 
     from qdtrace.compose.stager import Stager
     from qdtrace.trace.regions import Region
+
+for _primitive in (loop_p, directional_p, adjoints_p):
+    batching.primitive_batchers[_primitive] = batching_rule(_primitive)
 
 STACK_BYTES = 1 << 30
 """Memory that states of a loop around tasks may take in its reverse."""
@@ -30,8 +35,11 @@ def loop_of_tasks(stager: Stager, region: Region) -> None:
     split, test = region.test
     used = list(dict.fromkeys(region_inputs(region)))
     states = list(dict.fromkeys(e for v in used if isinstance(e := stager.env[v], BufferState)))
-    contents = tuple(map(stager.content, states))
-    fixed = {v: Constant(stager.value(v)) for v in used if not isinstance(stager.env[v], BufferState)}
+    others = [v for v in used if not isinstance(stager.env[v], BufferState)]
+    # over the devices of a `shard_map` all vary alike, so that adjoints are summed behind the loop, not in it
+    values = compat.with_common_axes([*map(stager.content, states), *map(stager.value, others)])
+    contents = tuple(values[: len(states)])
+    fixed = {v: Constant(value) for v, value in zip(others, values[len(states) :], strict=True)}
     starts = stager.holds()
     if any(s in stager.segment.refs for s in states):
         stager.flush()

@@ -213,6 +213,11 @@ def arrays_behind(values: Any) -> list[jax.Array]:
     return found
 
 
+def is_batched(value: object) -> bool:
+    """True for a value that differs along the axis of the innermost `jax.vmap` being traced."""
+    return getattr(value, "batch_dim", None) is not None
+
+
 def trace_of(tracer: object) -> object | None:
     """The JAX trace that a tracer belongs to."""
     return getattr(tracer, "_trace", None)

@@ -48,3 +48,88 @@ def test_forward_and_second_derivatives():
     np.testing.assert_allclose(got, want, rtol=1e-12)
     got, want = (jax.jit(jax.hessian(loss(f, 5)))(X, 1.1) for f in (ours, theirs))
     np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-12)
+
+
+XS, NS, CS = np.stack([X, 2 * X, -X]), np.array([3, 0, 7]), np.array([1.1, 0.9, 1.3])
+
+
+def masked(x, n, c):
+    """The same with as many iterations for all, as `jax.vmap` has it."""
+
+    def body(x, k):
+        return jnp.where(k < n, jnp.sin(x) * c + 0.1 * x, x), None
+
+    return jax.lax.scan(body, x, jnp.arange(7))[0]
+
+
+def squared(f):
+    return lambda x, n, c: (f(x, n, c) ** 2).sum()
+
+
+BATCHES = {
+    "of values": lambda f: jax.vmap(f, (0, None, None))(XS, 5, 1.1),
+    "of trip counts": lambda f: jax.vmap(f, (None, 0, None))(X, NS, 1.1),
+    "jvp": lambda f: jax.vmap(lambda x, n: jax.jvp(lambda x: f(x, n, 1.1), (x,), (x,)))(XS, NS),
+    "jvp of one point": lambda f: jax.vmap(lambda t: jax.jvp(lambda x: f(x, 5, 1.1), (X,), (t,))[1])(XS),
+    "jacfwd": lambda f: jax.jacfwd(f, (0, 2))(X, 5, 1.1),
+    "jacrev": lambda f: jax.jacrev(f, (0, 2))(X, 5, 1.1),
+    "grad of vmap": lambda f: jax.grad(lambda x, c: jax.vmap(squared(f), (0, None, None))(x, 5, c).sum(), (0, 1))(
+        XS, 1.1
+    ),
+    "grad of vmap, trip counts": lambda f: jax.jit(
+        jax.value_and_grad(lambda x, c: jax.vmap(squared(f), (0, 0, None))(x, NS, c).sum(), (0, 1))
+    )(XS, 1.1),
+    "grad of vmap, shared values": lambda f: jax.grad(
+        lambda x, c: jax.vmap(squared(f), (None, 0, None))(x, NS, c).sum(), (0, 1)
+    )(X, 1.1),
+    "vmap of grad": lambda f: jax.vmap(jax.grad(squared(f), (0, 2)), (0, 0, None))(XS, NS, 1.1),
+    "vmap of grad, shared values": lambda f: jax.vmap(jax.grad(squared(f), (0, 2)), (None, None, 0))(X, 5, CS),
+    "grad of nested": lambda f: jax.grad(
+        lambda x, c: jax.vmap(jax.vmap(squared(f), (None, 0, None)), (0, None, 0))(x, NS, c).sum(), (0, 1)
+    )(XS, CS),
+    "vmap of hessian": lambda f: jax.vmap(jax.hessian(squared(f), (0, 2)), (0, 0, None))(XS, NS, 1.1),
+}
+
+
+@pytest.mark.parametrize("name", BATCHES)
+def test_batches(name):
+    got, want = BATCHES[name](ours), BATCHES[name](masked)
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+
+
+def test_a_batch_thins_its_stacks(monkeypatch):
+    monkeypatch.setattr(loops, "STACK_BYTES", 1)
+    jax.clear_caches()
+    ns = np.array([30, 0, 17])
+    got = jax.vmap(jax.grad(squared(ours), (0, 2)), (0, 0, None))(XS, ns, 1.1)
+    for k, n in enumerate(ns):
+        want = jax.grad(loss(theirs, n), (0, 1))(XS[k], 1.1)
+        for a, b in zip(got, want, strict=True):
+            np.testing.assert_allclose(a[k], b, rtol=1e-10)
+
+
+def test_elements_that_ended_leave_no_range():
+    """The body is right while the loop goes on, and only then."""
+
+    @qd.jit
+    def sums(table, n, x):
+        k, total = qd.zeros((), jnp.int32), qd.zeros(x.shape, x.dtype)
+        for _ in qd.while_(lambda: k[()] < n):
+            for i in qd.range(x.shape[0]):
+                total[i] = jnp.sin(total[i] + table[k[()]] * x[i])
+            k[()] += 1
+        return total
+
+    def rows(table, n, x):
+        total = jnp.zeros_like(x)
+        for k in range(n):
+            total = jnp.sin(total + table[k] * x)
+        return total
+
+    table, ns = np.linspace(1, 2, 3), np.array([3, 1, 0])
+    got = jax.vmap(sums, (None, 0, 0))(table, ns, XS)
+    np.testing.assert_allclose(got, [rows(table, n, x) for n, x in zip(ns, XS, strict=True)], rtol=1e-13)
+    got = jax.grad(lambda table: jax.vmap(sums, (None, 0, 0))(table, ns, XS).sum())(table)
+    want = jax.grad(lambda table: sum(rows(table, n, x).sum() for n, x in zip(ns, XS, strict=True)))(table)
+    np.testing.assert_allclose(got, want, rtol=1e-12)

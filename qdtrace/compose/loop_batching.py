@@ -1,0 +1,146 @@
+"""Batches of loops around tasks: one loop for all elements, which has a reverse as any such loop.
+
+A loop whose condition is the same for all elements runs as it is, on values with one more axis. Where elements run for
+different numbers of iterations the loop goes on while one of them does, and carries which: the others keep their state.
+In their place the state of one that goes on is computed a second time, and not used: an element that has ended may have
+left the range of indices for which its body is right.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+
+from qdtrace.compose.call import leading
+from qdtrace.compose.loop_derivative import (
+    Loop,
+    adjoints,
+    adjoints_p,
+    directional,
+    directional_p,
+    is_float,
+    loop_p,
+    run,
+)
+from qdtrace.trace import compat
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    Values = Sequence[Any]
+    Mask = Sequence[bool]
+
+
+class Batch:
+    """A loop for all elements of a batch."""
+
+    def __init__(self, loop: Loop, size: int, values: Values, axes: Sequence[bool]) -> None:
+        """`values` are those that the loop takes; those in `axes` have the batch's axis in front."""
+        self.loop, self.size, self.axes = loop, size, tuple(axes)
+        """Which values have the axis, when the loop runs."""
+        shapes = [v.shape[m:] for v, m in zip(values, axes, strict=True)]
+        before = None
+        while before != self.axes:
+            before = self.axes
+            types = [
+                jax.ShapeDtypeStruct((size, *shape) if m else shape, v.dtype)
+                for v, shape, m in zip(values, shapes, before, strict=True)
+            ]
+            self.varies = self._differing(loop.test, types)[0]
+            """Whether the elements run for different numbers of iterations."""
+            after = [m or self.varies for m in self._differing(loop.step, types)]
+            state = [m or a for m, a in zip(before[loop.used :], after, strict=True)]
+            self.axes = (*before[: loop.used], *state)
+
+    def _differing(self, function: Callable[[Values, Values], Any], types: Values) -> list[bool]:
+        """Which results of a function of used values and state differ from one element to the next."""
+        found: list[bool] = []
+
+        def traced(used: Values, state: Values) -> Any:
+            outs = function(used, state)
+            found[:] = map(compat.is_batched, jax.tree.leaves(outs))
+            return outs
+
+        jax.eval_shape(lambda *values: self._mapped(traced, 0)(*self._split(values)), *types)
+        return found
+
+    def _split(self, values: Values) -> tuple[Values, Values]:
+        return values[: self.loop.used], values[self.loop.used :]
+
+    def _mapped(self, function: Callable[[Values, Values], Any], out: Any) -> Callable[[Values, Values], Any]:
+        """A function of one element as one of all."""
+        axes = [0 if m else None for m in self.axes]
+        mapped = jax.vmap(lambda *values: function(*self._split(values)), axes, out, axis_size=self.size)
+        return lambda used, state: mapped(*used, *state)
+
+    def test(self, used: Values, state: Values) -> Any:
+        """Whether the loop goes on: for each element where that varies."""
+        return self._mapped(self.loop.test, 0 if self.varies else None)(used, state)
+
+    def step(self, used: Values, state: Values) -> list[Any]:
+        """One iteration of all elements."""
+        out = [0 if m else None for m in self.axes[self.loop.used :]]
+        return self._mapped(self.loop.step, out)(used, state)
+
+    def _where(self, on: Any, value: Any, other: Any) -> Any:
+        return jnp.where(on.reshape((self.size,) + (1,) * (value.ndim - 1)), value, other)
+
+    def step_of_some(self, used: Values, state: Values) -> list[Any]:
+        """One iteration of the elements that go on; the first part of the state says which."""
+        on, *old = state
+        running = jnp.argmax(on)
+        values = [self._where(on, v, v[running]) if m else v for v, m in zip((*used, *old), self.axes, strict=True)]
+        new = [self._where(on, n, o) for n, o in zip(self.step(*self._split(values)), old, strict=True)]
+        return [jnp.logical_and(on, self.test(used, new)), *new]
+
+    def run(self, primitive: Any, values: Values, others: Values) -> list[Any]:
+        """Applies the primitive to the loop of all elements."""
+        used, state = self._split(values)
+        test, step = self.test, self.step
+        if self.varies:
+            state = [self.test(used, state), *state]
+            test, step = lambda _, state: jnp.any(state[0]), self.step_of_some
+        made = Loop(test, step, self.loop.used, tuple(map(jax.typeof, state)), self.loop.stack_bytes)
+        outs = primitive.bind(*used, *state, *others, loop=made)
+        return outs[1:] if self.varies and primitive is loop_p else outs
+
+
+_FUNCTIONS: dict[Any, Callable[..., list[Any]]] = {loop_p: run, directional_p: directional, adjoints_p: adjoints}
+
+
+def batching_rule(primitive: Any) -> Callable[..., Any]:
+    """The rule of a loop, or of a derivative of it, as JAX asks for it."""
+    function = _FUNCTIONS[primitive]
+
+    def batched(operands: Values, dims: Sequence[int | None], *, loop: Loop) -> Any:
+        operands, given, size = leading(operands, dims)
+        count, axes = loop.count, list(given[: loop.count])
+        if not any(axes):
+            # directions or adjoints at one point: the loop runs once for all of them
+            each = [0 if m else None for m in given]
+            outs = jax.vmap(lambda *xs: function(*xs, loop=loop), each)(*operands)
+            return outs, [0] * len(outs)
+        values, others = operands[:count], operands[count:]
+        floats = [k for k, v in enumerate(values) if is_float(v)]
+        if primitive is directional_p:
+            for k, m in zip(floats, given[count:], strict=True):
+                axes[k] = axes[k] or m
+        elif primitive is adjoints_p:
+            axes = [m or k in floats for k, m in enumerate(axes)]  # each element has adjoints of its own
+
+        def spread(value: Any, has: bool, wanted: bool) -> Any:
+            return jnp.broadcast_to(value, (size, *value.shape)) if wanted and not has else value
+
+        values = [spread(*each) for each in zip(values, given, axes, strict=False)]
+        batch = Batch(loop, size, values, axes)
+        values = [spread(*each) for each in zip(values, axes, batch.axes, strict=True)]
+        carried = [k for k in floats if k >= loop.used]
+        theirs = floats if primitive is directional_p else carried
+        others = [spread(v, m, batch.axes[k]) for v, m, k in zip(others, given[count:], theirs, strict=bool(others))]
+        outs = batch.run(primitive, values, others)
+        found = {loop_p: range(loop.used, count), directional_p: carried, adjoints_p: floats}[primitive]
+        return outs, [0 if batch.axes[k] else None for k in found]
+
+    return batched
