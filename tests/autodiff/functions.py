@@ -306,3 +306,65 @@ OF_VECTORS: dict[str, tuple[Callable[..., Any], Any]] = {
     "what does not matter": (lambda v: (v * 0).astype(int).sum() + 3.0, V),
 }
 """Functions of a vector, and vectors."""
+
+
+def newton(v: Any) -> Any:
+    """A root by as many steps as it takes."""
+    return lax.while_loop(lambda s: jnp.abs(s * s - v[0]) > 1e-12, lambda s: 0.5 * (s + v[0] / s), 1.0 + 0 * v[0])
+
+
+def mandelbrot(v: Any) -> Any:
+    """The last point of an orbit, and how many there were."""
+
+    def go(s: Any) -> Any:
+        return (s[0] ** 2 + s[1] ** 2 < 4) & (s[2] < 20)
+
+    def step(s: Any) -> Any:
+        return s[0] ** 2 - s[1] ** 2 + v[0], 2 * s[0] * s[1] + v[1], s[2] + 1
+
+    x, y, n = lax.while_loop(go, step, (0.0 * v[0], 0.0 * v[1], 0))
+    return x + y * n
+
+
+def rejection(v: Any) -> Any:
+    """A random number above a threshold, scaled."""
+
+    def step(s: Any) -> Any:
+        key, sub = jax.random.split(s[0])
+        return key, jax.random.normal(sub) * v[1]
+
+    return lax.while_loop(lambda s: s[1] < 0.1, step, (jax.random.key(0), 0.0 * v[0]))[1] * v[0]
+
+
+def adaptive(v: Any) -> Any:
+    """Steps of a size that depends on the state, with a branch that refuses some."""
+
+    def step(s: Any) -> Any:
+        t, y, h = s
+        new, error = y + h * jnp.sin(y * v[1]), h * jnp.abs(y)
+        return lax.cond(error < 0.3, lambda: (t + h, new, h * 1.2), lambda: (t, y, h * 0.5))
+
+    return lax.while_loop(lambda s: s[0] < 2, step, (0.0, v[0], 0.5))[1]
+
+
+def of_lanes(v: Any) -> Any:
+    """`jax.vmap` of a loop inside of a lane: JAX runs all until the last has ended."""
+    one = lambda a: lax.while_loop(lambda s: s < 3, lambda s: s * (1 + a), 1.0 + a)  # noqa: E731
+    return jax.vmap(one)(v).sum()
+
+
+POSITIVE = np.abs(RNG.normal(size=(4, 3))) * 0.5 + 0.2
+WITH_WHILE: dict[str, tuple[Callable[..., Any], Any]] = {
+    "newton": (newton, POSITIVE),
+    "mandelbrot": (mandelbrot, POSITIVE),
+    "rejection": (rejection, POSITIVE),
+    "adaptive": (adaptive, POSITIVE),
+    "vmap of while": (of_lanes, POSITIVE),
+    "fori_loop of a length known at run time": (
+        lambda v: lax.fori_loop(0, (v[0] * 9).astype(int), lambda k, c: jnp.sin(c) * v[1] + k, v[2]),
+        POSITIVE,
+    ),
+    "poisson": (lambda v: v[0] * jax.random.poisson(jax.random.key(1), 3.0), POSITIVE),
+    "while in scan": (lambda v: lax.scan(lambda c, x: (newton(jnp.stack([c + x])), c), v[0], v)[0], POSITIVE),
+}
+"""Functions of a vector that JAX differentiates forward alone, and vectors."""

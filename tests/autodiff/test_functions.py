@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import qdtrace as qd
-from tests.autodiff.functions import ELEMENTARY, OF_VECTORS
+from tests.autodiff.functions import ELEMENTARY, OF_VECTORS, WITH_WHILE
 
 
 def rows_of(points):
@@ -26,12 +26,12 @@ def groups(table, size):
     return [names[k : k + size] for k in range(0, len(names), size)]
 
 
-def check(table, names, limit=1e-9):
+def check(table, names, gradient=jax.grad, limit=1e-9):
     functions, points = zip(*[table[n] for n in names], strict=True)
     lanes = np.stack(rows_of([list(map(np.asarray, p)) for p in points]))
     total = lambda xs: sum(f(xs[k]) for k, f in enumerate(functions))  # noqa: E731
     got = jax.grad(lambda xs: qd.vmap(total)(xs).sum())(lanes)
-    want = jax.jit(jax.vmap(jax.grad(total)))(lanes)
+    want = jax.jit(jax.vmap(gradient(total)))(lanes)
     for k, name in enumerate(names):
         np.testing.assert_allclose(got[:, k], want[:, k], rtol=limit, atol=1e-11, err_msg=f"{name} at {points[k]}")
 
@@ -44,3 +44,9 @@ def test_of_a_number(names):
 @pytest.mark.parametrize("names", groups(OF_VECTORS, 10), ids=lambda names: names[0])
 def test_of_a_vector(names):
     check(OF_VECTORS, names)
+
+
+@pytest.mark.parametrize("names", groups(WITH_WHILE, 4), ids=lambda names: names[0])
+def test_loops_of_any_length(names):
+    """Reverse mode where JAX has forward mode alone."""
+    check(WITH_WHILE, names, jax.jacfwd)
