@@ -71,6 +71,12 @@ def verdict(value: float, limit: float) -> str:
     return "reached" if value <= limit else "NOT reached"
 
 
+def limited(words: str, value: float, unit: str, limit: float) -> str:
+    """A line of a report: a value, what it may be at most, and whether it is."""
+    shown = f"{value:8}" if isinstance(value, int) else f"{value:8.3f}"
+    return f"  {words:<72} {shown} {unit}  at most {limit:g}: {verdict(value, limit)}"
+
+
 def separate(root: Path, cache: str, module: str, *what: str) -> Any:
     """What a module of the benchmarks prints in a process of its own, with that artifact cache."""
     environment = {**os.environ, "QD_OFFLINE_CACHE_DIR": cache}

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 
 import qdtrace as qd
-from benchmarks.compile_time import Report, run_small, separate, verdict
+from benchmarks.compile_time import Report, limited, run_small, separate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -232,16 +232,16 @@ def measure(root: Path) -> Report:
     lines = [f"large functions, first call in a new process that has run a small program, smallest of {PROCESSES}"]
     try:
         small, large = best("heavy", LOOPS), best("heavy", 4 * LOOPS)
-        lines += [_limited(f"{LOOPS} heavy loops, cold", small["total"], "s", HEAVY_LIMIT)]
+        lines += [limited(f"{LOOPS} heavy loops, cold", small["total"], "s", HEAVY_LIMIT)]
         growth = large["total"] / small["total"]
-        lines += [_limited(f"{4 * LOOPS} heavy loops: {large['total']:.3f} s", growth, "times", GROWTH_LIMIT)]
+        lines += [limited(f"{4 * LOOPS} heavy loops: {large['total']:.3f} s", growth, "times", GROWTH_LIMIT)]
         stage = best("stages", LOOPS)
-        lines += [_limited(f"{LOOPS} stages of {UPDATES} updates, cold", stage["total"], "s", STAGES_LIMIT)]
+        lines += [limited(f"{LOOPS} stages of {UPDATES} updates, cold", stage["total"], "s", STAGES_LIMIT)]
         for kind, limit in TRACE_LIMITS.items():
-            lines += [_limited(*beside_jaxpr(kind), "of make_jaxpr", limit)]
+            lines += [limited(*beside_jaxpr(kind), "of make_jaxpr", limit)]
         cold, edited = best("mixed", LOOPS), best("mixed-edited", LOOPS, first="mixed")
         text = f"{LOOPS} stages without common code, one edited: {edited['rest']:.3f} s of {cold['rest']:.3f} s"
-        lines += [_limited(f"{text} after the trace", edited["rest"] / cold["rest"], "of cold", EDITED_LIMIT)]
+        lines += [limited(f"{text} after the trace", edited["rest"] / cold["rest"], "of cold", EDITED_LIMIT)]
         edited = best("stages-edited", LOOPS, first="stages")
         text = f"{LOOPS} stages with common code, one edited, after the trace; cold {stage['rest']:.3f} s"
         lines += [f"  {text:<72} {edited['rest']:8.3f} s"]
@@ -257,10 +257,6 @@ def measure(root: Path) -> Report:
         except subprocess.CalledProcessError as error:
             lines.append(f"  {words:<72} {_last(error)}")
     return Report("\n".join(lines), True)
-
-
-def _limited(words: str, value: float, unit: str, limit: float) -> str:
-    return f"  {words:<72} {value:8.3f} {unit}  at most {limit:g}: {verdict(value, limit)}"
 
 
 def _last(error: subprocess.CalledProcessError) -> str:

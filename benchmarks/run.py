@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks import compile_time, large_functions
+from benchmarks.gradients import compile_time as gradient_compile
+from benchmarks.gradients import memory as gradient_memory
 from benchmarks.gradients.programs import GRADIENTS
 from benchmarks.programs import PROGRAMS, Program, WrongResultError
 from benchmarks.worker import SLOW
@@ -238,7 +240,12 @@ def processor() -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs and prints; gives 1 when qdtrace failed or was wrong. A factor that was not reached is printed, no more."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
-    reports = {"compile": compile_time.measure, "large": large_functions.measure}
+    reports = {
+        "compile": compile_time.measure,
+        "large": large_functions.measure,
+        "gradient_memory": gradient_memory.measure,
+        "gradient_compile": gradient_compile.measure,
+    }
     programs = (*PROGRAMS, *GRADIENTS)
     names = [*(p.name for p in programs), *reports]
     parser.add_argument("programs", nargs="*", metavar="PROGRAM", help=f"out of {', '.join(names)}; default all")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from benchmarks.gradients import by_hand
+from benchmarks.gradients import by_hand, compile_time, memory
 from benchmarks.gradients.programs import GRADIENTS
 from benchmarks.peers import jax_gradients, qdtrace_gradients, simd_gradients
 from benchmarks.programs import WrongResultError
 
+ROOT = Path(__file__).resolve().parents[2]
 BY_NAME = {p.name: p for p in GRADIENTS}
 SMALL = {"gradient_while_10000": 16, "gradient_ragged": 320, "gradient_csr": 300, "gradient_mpm": 400}
 TABLES = {
@@ -61,3 +64,17 @@ def test_every_peer_that_is_compared_has_the_program() -> None:
         for peer in set(program.peers) & set(TABLES):
             assert program.name in TABLES[peer]
         assert ("by hand" in program.peers) == (program.name in qdtrace_gradients.BY_HAND)
+
+
+def test_the_report_of_memory() -> None:
+    report = memory.measure(ROOT)
+    assert report.ran
+    lines = report.text.splitlines()
+    assert lines[1].startswith("  lorenz, 100 steps: stacks ")
+    assert "arrays  at most 4" in lines[-1]
+    # 4 slopes and their sum; far fewer would mean that the loop was not found
+    assert 60 < memory.variables_of_a_step() < 200
+
+
+def test_a_first_call_takes_time() -> None:
+    assert compile_time.first_call("lorenz", "gradient") > 0
