@@ -246,6 +246,17 @@ def call_check(given: Arrays, out: Outputs) -> str:
     return "exact"
 
 
+def batch_inputs(count: int) -> Arrays:
+    return {"x": np.random.default_rng(0).uniform(-3, 3, (count, c.SMALL)).astype(np.float32)}
+
+
+def batch_check(given: Arrays, out: Outputs) -> str:
+    x = given["x"].astype(np.float64)
+    a = np.sin(x)
+    b = np.roll(a, -1, 1) + np.roll(a, 1, 1) - 2 * a
+    return close(out[0], x + 0.1 * (np.roll(b, -1, 1) - np.roll(b, 1, 1)), 1e-6, 1e-6)
+
+
 PROGRAMS = (
     Program(
         "lorenz",
@@ -357,6 +368,15 @@ PROGRAMS = (
         call_inputs,
         call_check,
         {"jax": 1 / 1.3},
+    ),
+    Program(
+        "batch",
+        (256, 1024, 4096),
+        1024,
+        f"problems of {c.SMALL}, three tasks, `jax.vmap`",
+        batch_inputs,
+        batch_check,
+        {"loop by hand": 0.8},
     ),
 )
 BY_NAME = {p.name: p for p in PROGRAMS}

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 MODULES = {
     "qdtrace": ("qdtrace_peer", "PROGRAMS"),
+    "loop by hand": ("qdtrace_peer", "BY_HAND"),
     "jax": ("jax_peer", "PROGRAMS"),
     "jax-stacked": ("jax_peer", "STACKED"),
     "drjit": ("drjit_peer", "PROGRAMS"),

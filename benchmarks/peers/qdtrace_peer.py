@@ -217,8 +217,43 @@ def call(a: Any, calls: int = 2000) -> Run:
     return Run(repeat, _arrays, calls=calls)
 
 
+def _smoothed(x: Any) -> Any:
+    """Three tasks on one small problem."""
+    n = x.shape[0]
+    a, b, out = qd.empty_like(x), qd.empty_like(x), qd.empty_like(x)
+    for i in qd.range(n):
+        a[i] = jnp.sin(x[i])
+    for i in qd.range(n):
+        b[i] = a[(i + 1) % n] + a[(i + n - 1) % n] - 2.0 * a[i]
+    for i in qd.range(n):
+        out[i] = x[i] + 0.1 * (b[(i + 1) % n] - b[(i + n - 1) % n])
+    return out
+
+
+def _smoothed_batch(x: Any) -> Any:
+    """The same with the loop over problems written by hand."""
+    count, n = x.shape
+    a, b, out = qd.empty_like(x), qd.empty_like(x), qd.empty_like(x)
+    for k, i in qd.ndrange(count, n):
+        a[k, i] = jnp.sin(x[k, i])
+    for k, i in qd.ndrange(count, n):
+        b[k, i] = a[k, (i + 1) % n] + a[k, (i + n - 1) % n] - 2.0 * a[k, i]
+    for k, i in qd.ndrange(count, n):
+        out[k, i] = x[k, i] + 0.1 * (b[k, (i + 1) % n] - b[k, (i + n - 1) % n])
+    return out
+
+
+def batch(x: Any) -> Run:
+    return _run(jax.jit(jax.vmap(qd.jit(_smoothed))), x)
+
+
+def batch_by_hand(x: Any) -> Run:
+    return _run(qd.jit(_smoothed_batch), x)
+
+
 PROGRAMS = {
     f.__name__: f
-    for f in (lorenz, mandelbrot, kepler, ragged, nearest, sin, exp, histogram, chain, springs, call)
+    for f in (lorenz, mandelbrot, kepler, ragged, nearest, sin, exp, histogram, chain, springs, call, batch)
 }
 PROGRAMS["sum"] = total
+BY_HAND = {"batch": batch_by_hand}

@@ -16,6 +16,7 @@ from qdtrace.passes.constant_folding import ConstantFolding
 from qdtrace.passes.contract import Contract
 from qdtrace.passes.dead_code import DeadCode
 from qdtrace.passes.dead_stores import DeadStores
+from qdtrace.passes.first_accumulations import FirstAccumulations
 from qdtrace.passes.fuse_tasks import FuseTasks
 from qdtrace.passes.hoist_bounds import HoistBounds
 from qdtrace.passes.join_branches import JoinBranches
@@ -73,6 +74,7 @@ PASSES: Mapping[str, Callable[[Options, Machine], Pass]] = {
     "recurrences": lambda options, machine: Recurrences(),
     "reciprocals": lambda options, machine: Reciprocals(options.fast_math),
     "clear_buffers": lambda options, machine: ClearBuffers(),
+    "first_accumulations": lambda options, machine: FirstAccumulations(),
     "reuse_donated": lambda options, machine: ReuseDonated(),
 }
 """Every pass by its name, made for some options and a machine."""
@@ -165,6 +167,8 @@ def stages(
     final = (
         *((*unrolled, *cheaper) if loops else ()),
         of("clear_buffers"),
+        # On initial values, when loops over few components are unrolled.
+        of("first_accumulations"),
         # All passes before take a donated argument and the result in its memory as different memory.
         of("reuse_donated"),
     )

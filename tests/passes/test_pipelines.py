@@ -77,7 +77,7 @@ def test_the_stages_in_order() -> None:
     assert names[7:13] == ["fuse_tasks", "contract", "mem2reg", "recurrences", "memory", "simplify"]
     assert names[13:19] == ["unroll_whiles", "unroll", "simplify", "mem2reg", "prove_bounds", "memory"]
     assert names[19:23] == ["predicate", "strength_reduction", "reciprocals", "simplify"]
-    assert names[23:] == ["clear_buffers", "reuse_donated"]
+    assert names[23:] == ["clear_buffers", "first_accumulations", "reuse_donated"]
     bodies = {"predicate", "strength_reduction", "reciprocals"}
     loops = {"join_branches", "recurrences", "unroll_whiles", "unroll", *bodies}
     basic = {*names} - loops
