@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks import mpm88, programs
+from benchmarks.gradients import links
 from benchmarks.gradients.arithmetic import NEWTON_TOLERANCE, lorenz_steps, newton_step
 from benchmarks.programs import (
     Program,
@@ -192,6 +193,37 @@ def chain_check(given: Arrays, out: Outputs) -> str:
     return close(out[0][sample(len(given["x"]), 100_000)], want, 1e-5, 1e-6)
 
 
+def links_inputs(robots: int) -> Arrays:
+    shape = (robots, links.STEPS, links.LINKS)
+    return {"torques": np.random.default_rng(0).normal(scale=0.5, size=shape).astype(np.float32)}
+
+
+def _walked(torques: NDArray[Any]) -> NDArray[Any]:
+    """Where the base of one robot ends."""
+    robot = links.start(np)
+    for now in torques:
+        robot = links.step(np, robot, now)
+    return robot.place
+
+
+def links_check(given: Arrays, out: Outputs) -> str:
+    """Along a random direction of the torques of some robots."""
+    at = sample(len(given["torques"]), 4)
+    torques = given["torques"][at].astype(np.float64)
+    directions = np.random.default_rng(3).normal(size=torques.shape)
+    moved = torques + 1j * TINY * directions
+    want = np.array([np.imag(_walked(one)).sum() / TINY for one in moved])
+    terms = out[0][at] * directions
+    size = np.abs(terms).sum((1, 2))
+    return close(terms.sum((1, 2)) / size, want / size, 0, 1e-3)
+
+
+def places_check(given: Arrays, out: Outputs) -> str:
+    at = sample(len(given["torques"]), 4)
+    # 64 steps of f32 and stiff contacts
+    return close(out[0][at], np.array([_walked(one) for one in given["torques"][at].astype(np.float64)]), 0, 1e-3)
+
+
 def _gradient(
     name: str,
     size: int,
@@ -291,4 +323,5 @@ GRADIENTS = (
         {"jax.vjp": 1.5},
         context=("primal",),
     ),
+    _gradient("links", 256, "robots x 64 steps", links_inputs, links_check, places_check, {"primal": 5.0}),
 )

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 import qdtrace as qd
 from benchmarks import lanes, mpm88
-from benchmarks.gradients import by_hand
+from benchmarks.gradients import by_hand, links
 from benchmarks.gradients.arithmetic import NEWTON_TOLERANCE, lorenz_step, newton_step
 from benchmarks.gradients.case import Case, gradients, primals
 from benchmarks.peers.qdtrace_peer import eight_loops, ragged_rows
@@ -80,6 +80,20 @@ def csr_product(ptr: Any, col: Any, w: Any, x: Any) -> Any:
     return y
 
 
+@qd.jit
+def robot_walks(torques: Any) -> Any:
+    """Where the base of each robot ends: torques (robots, steps, links) to places (robots, 3)."""
+    out = qd.empty((torques.shape[0], 3), torques.dtype)
+    for i in qd.range(torques.shape[0]):
+        state = [qd.local(value) for value in vars(links.start(jnp)).values()]
+        for t in qd.range(torques.shape[1]):
+            moved = links.step(jnp, links.Robot(*(cell.value for cell in state)), torques[i, t])
+            for cell, value in zip(state, vars(moved).values(), strict=True):
+                cell.value = value
+        out[i] = state[0].value
+    return out
+
+
 def lorenz(steps: int) -> Callable[..., Case]:
     """The case of a known number of steps."""
     return lambda rho: Case(lorenz_ends(steps), (rho,))
@@ -109,6 +123,10 @@ def mpm(x: Any, v: Any, affine: Any, ratio: Any, **bars: Any) -> Case:
     return Case(qd.jit(mpm88.substep), (x, v, affine, ratio), tuple(bars.values()))
 
 
+def robots(torques: Any) -> Case:
+    return Case(robot_walks, (torques,))
+
+
 def chain(x: Any) -> Case:
     return Case(eight_loops, (x,))
 
@@ -125,6 +143,7 @@ CASES: Cases = {
     "gradient_csr": csr,
     "gradient_mpm": mpm,
     "gradient_chain": chain,
+    "gradient_links": robots,
 }
 PRIMALS, GRADIENTS = primals(CASES), gradients(CASES)
 BY_HAND = {"gradient_lorenz": by_hand.lorenz(100), "gradient_lorenz_1000": by_hand.lorenz(1000)}

@@ -7,14 +7,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.gradients import by_hand, compile_time, memory
+from benchmarks.gradients import by_hand, compile_time, links, memory
 from benchmarks.gradients.programs import GRADIENTS
 from benchmarks.peers import jax_gradients, qdtrace_gradients, simd_gradients
 from benchmarks.programs import WrongResultError
 
 ROOT = Path(__file__).resolve().parents[2]
 BY_NAME = {p.name: p for p in GRADIENTS}
-SMALL = {"gradient_while_10000": 16, "gradient_ragged": 320, "gradient_csr": 300, "gradient_mpm": 400}
+SMALL = {
+    "gradient_while_10000": 16,
+    "gradient_ragged": 320,
+    "gradient_csr": 300,
+    "gradient_mpm": 400,
+    "gradient_links": 4,
+}
 TABLES = {
     "gradient": qdtrace_gradients.GRADIENTS,
     "primal": qdtrace_gradients.PRIMALS,
@@ -37,7 +43,12 @@ def check_of(peer: str, name: str):
     return program.other_checks.get(peer, program.check)
 
 
-@pytest.mark.parametrize(("peer", "name"), [(peer, name) for peer, table in TABLES.items() for name in table])
+def case(peer: str, name: str):
+    """The robot is thousands of equations: its code takes minutes."""
+    return pytest.param(peer, name, marks=[pytest.mark.slow] if name == "gradient_links" else [])
+
+
+@pytest.mark.parametrize(("peer", "name"), [case(peer, name) for peer, table in TABLES.items() for name in table])
 def test_a_gradient_is_right(peer: str, name: str) -> None:
     given, out = outputs(peer, name)
     check_of(peer, name)(given, out)
@@ -49,13 +60,30 @@ def test_the_adjoint_by_hand_is_right(piece: int) -> None:
     BY_NAME["gradient_lorenz"].check(given, (np.asarray(by_hand.lorenz_adjoint(100, piece)(given["rho"])),))
 
 
-@pytest.mark.parametrize("peer", ["gradient", "primal"])
-@pytest.mark.parametrize("name", list(BY_NAME))
+@pytest.mark.parametrize(("peer", "name"), [case(peer, name) for peer in ("gradient", "primal") for name in BY_NAME])
 def test_a_wrong_result_is_noticed(peer: str, name: str) -> None:
     given, out = outputs(peer, name)
-    shifted = tuple(np.roll(a, 1, axis=0) for a in out)
+    shifted = tuple(np.roll(a, 1, axis=-1 if name == "gradient_links" else 0) for a in out)
     with pytest.raises(WrongResultError):
         check_of(peer, name)(given, shifted)
+
+
+def test_the_robot_moves_as_in_numpy() -> None:
+    """A free base that falls and legs that touch the ground: in JAX's f32, step by step."""
+    import jax
+    import jax.numpy as jnp
+
+    torques = np.random.default_rng(0).normal(size=(20, links.LINKS)).astype(np.float32)
+    ours, theirs = links.start(np), links.start(jnp)
+    move = jax.jit(lambda state, now: tuple(vars(links.step(jnp, links.Robot(*state), now)).values()))
+    state = tuple(vars(theirs).values())
+    for now in torques:
+        ours, state = links.step(np, ours, now.astype(np.float64)), move(state, now)
+    for one, other in zip(vars(ours).values(), state, strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-3, atol=1e-3)
+    # it has fallen less than in free fall, as the ground pushes
+    fallen = 0.38 - ours.place[2]
+    assert 0 < fallen < 0.5 * links.GRAVITY * (20 * links.DT) ** 2
 
 
 def test_every_peer_that_is_compared_has_the_program() -> None:
