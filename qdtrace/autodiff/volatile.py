@@ -10,9 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from qdtrace.ir.memory import MEMORY, READERS, WRITERS
+from qdtrace.analysis.index.affine import AffineForms, Form
+from qdtrace.ir.memory import MEMORY, READERS, WRITERS, indices_of
 from qdtrace.ir.program import Eqn, Var, is_global, is_local
-from qdtrace.ir.walk import walk_eqns
+from qdtrace.ir.walk import bound_in_block, walk_all, walk_eqns, walk_nested
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -68,8 +69,33 @@ def accesses(task: Task) -> Accesses:
                 found.number[eqn] = count
 
     block(task.body.eqns, False)
+    found.volatile = {ref for ref in found.volatile if not _is_found_unchanged(task, ref)}
     found.taped = {e for e in in_loop if e.invars[0] in found.volatile}
     return found
+
+
+def _is_found_unchanged(task: Task, ref: Var) -> bool:
+    """Whether each iteration of one loop has an element for itself, and loads it before it writes it."""
+    used = [(e, around) for e, around in walk_nested(task.body) if e.primitive.name in MEMORY and e.invars[0] is ref]
+    nests = {tuple(e for e in around if e.primitive.name in ("for", "while")) for _, around in used}
+    if len(nests) != 1 or any(ref in e.invars for e in walk_all(task.head)):
+        return False
+    (nest,) = nests
+    if len(nest) != 1 or nest[0].primitive.name != "for":
+        return False
+    writes = [e.primitive.name in WRITERS for e, _ in used]
+    forms = AffineForms(task)
+    index, *others = {tuple(forms.of(a) for a in indices_of(e)) for e, _ in used}
+    if others or writes != sorted(writes):
+        return False
+    return any(_tells_apart(form, nest[0]) for form in index)
+
+
+def _tells_apart(form: Form, loop: Eqn) -> bool:
+    """Whether an index is another one in each iteration of a loop."""
+    counter, inside = loop.blocks[0].params[0], {v for b in loop.blocks for v in bound_in_block(b)}
+    rest = form.plus(Form({counter: form.terms.get(counter, 0)}), -1)
+    return abs(form.terms.get(counter, 0)) == 1 and inside.isdisjoint(rest.variables())
 
 
 def written_in(blocks: Iterable[Block]) -> set[Var]:

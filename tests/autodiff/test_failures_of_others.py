@@ -229,3 +229,56 @@ def test_any_number_of_iterations(trips):
         value += 0.01 * np.sin(value)
     close(f(x, trips), value)
     close(jax.grad(lambda x: f(x, trips).sum())(x), slope)
+
+
+@pytest.mark.parametrize("op", ["min", "max", "mul"])
+def test_accumulations_have_the_rule_of_their_operation(op):
+    """A maximum has the derivative of the largest, a product that of the others; none that of a sum."""
+
+    @qd.jit
+    def f(x):
+        out = qd.full((), 1.5, x.dtype)
+        for i in qd.range(x.shape[0]):
+            getattr(out.at[()], op)(x[i])
+        return out
+
+    theirs = {"min": jnp.min, "max": jnp.max, "mul": jnp.prod}[op]
+    x = np.array([0.5, 2.0, -3.0, 1.25])
+    close(jax.grad(f)(x), jax.grad(lambda x: theirs(jnp.append(x, 1.5)))(x))
+
+
+def test_lanes_with_very_different_numbers_of_iterations():
+    """One of 4096 runs 1000 iterations, the others 10: each goes back through its own."""
+
+    @qd.jit
+    def f(x, n):
+        out = qd.empty(x.shape, x.dtype)
+        for i in qd.range(x.shape[0]):
+            a = qd.local(x[i])
+            for _ in qd.range(n[i]):
+                a.value = a.value + 0.01 * jnp.sin(a.value)
+            out[i] = a.value
+        return out
+
+    x, n = np.linspace(0.1, 1, 4096), np.full(4096, 10)
+    n[1234] = 1000
+    value, slope = x.copy(), np.ones(4096)
+    for k in range(1000):
+        runs = k < n
+        slope[runs] *= 1 + 0.01 * np.cos(value[runs])
+        value[runs] += 0.01 * np.sin(value[runs])
+    close(jax.grad(lambda x: f(x, n).sum())(x), slope)
+
+
+def test_products_of_the_hessian():
+    ours, other, along = qd.jit(step), np.array([1.1, 0.4]), np.array([0.2, -1.0])
+
+    def theirs(x, o):
+        return (jnp.sin(x) * o) ** 2 + o
+
+    x = np.array([0.3, 0.7])
+    for product in (
+        lambda f: jax.jvp(jax.grad(lambda x: (f(x, other) ** 2).sum()), (x,), (along,))[1],
+        lambda f: jax.grad(lambda x: jax.grad(lambda x: (f(x, other) ** 2).sum())(x) @ along)(x),
+    ):
+        close(product(ours), product(theirs))

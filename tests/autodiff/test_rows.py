@@ -132,3 +132,56 @@ def test_rows_that_are_too_long():
     x = np.zeros((2, 9000))
     with pytest.raises(GradientError, match="at most 65536 bytes of it that each iteration of the task has for itself"):
         jax.jit(jax.grad(squares(relaxed, 3))).lower(x)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_segments_of_which_each_element_is_loaded_before_it_is_stored(sign):
+    """No iteration finds what another one has stored, so values are loaded again."""
+
+    @qd.jit
+    def f(x, ends):
+        for i in qd.range(ends.shape[0] - 1):
+            for j in qd.range(ends[i], ends[i + 1]):
+                k = j if sign > 0 else x.shape[0] - 1 - j
+                with qd.when(x[k] > 0.2):
+                    x[k] = jnp.sin(x[k]) * x[k]
+        return x
+
+    x = np.linspace(-1, 1.5, 300)
+    got = jax.grad(lambda x: (f(x, np.array([0, 7, 7, 250, 300])) ** 2).sum())(x)
+    want = jax.grad(lambda x: (jnp.where(x > 0.2, jnp.sin(x) * x, x) ** 2).sum())(x)
+    np.testing.assert_allclose(got, want, rtol=1e-12)
+
+
+def test_segments_that_iterations_come_back_to():
+    """A second loop around, or an element loaded after its store: values change in between."""
+
+    @qd.jit
+    def f(x, ends):
+        for i in qd.range(ends.shape[0] - 1):
+            for _ in qd.range(2):
+                for j in qd.range(ends[i], ends[i + 1]):
+                    x[j] = jnp.sin(x[j]) * x[j]
+        return x
+
+    @qd.jit
+    def g(x, ends):
+        for i in qd.range(ends.shape[0] - 1):
+            for j in qd.range(ends[i], ends[i + 1]):
+                x[j] = jnp.sin(x[j])
+                x[j] = x[j] * x[j + 1 - 1]
+        return x
+
+    @qd.jit
+    def h(x, ends):
+        for i in qd.range(ends.shape[0] - 1):
+            for j in qd.range(ends[i] + 1, ends[i + 1]):
+                x[j] = jnp.sin(x[j]) * x[j - 1] * x[j - (j - ends[i]) // 2]
+        return x
+
+    x, ends = np.linspace(0.1, 1.5, 9), np.array([0, 4, 9])
+    with pytest.raises(GradientError, match="loads of `x`"):
+        jax.grad(lambda x: f(x, ends).sum())(x)
+    with pytest.raises(GradientError, match="loads of `x`"):
+        jax.grad(lambda x: h(x, ends).sum())(x)
+    np.testing.assert_allclose(jax.grad(lambda x: g(x, ends).sum())(x), np.sin(2 * x), rtol=1e-12)
