@@ -24,6 +24,7 @@ from lowering.simd.accumulation.slots import emit_combine
 from lowering.simd.accumulation.thread_copies import emit_merge
 from lowering.simd.frame import LaneFrame
 from lowering.simd.lane_counts import close_counts, open_counts
+from lowering.simd.ordering import emit_ordered, order_function
 from lowering.simd.plan import Plan, plan_task
 from lowering.simd.refill import Refill, emit_refilled
 from lowering.simd.rules import SCALAR_RULES, emit_eqns
@@ -88,6 +89,10 @@ def emit_task(task: Task, target: Target, options: EmitOptions = DEFAULTS) -> Ta
             function(*whole, apart=True).task("qd_refilled", refill=refill),
             driver(plan, refill, module, attributes),
         ]
+    if plan.ordering is not None:
+        module.declare("llvm.smax.i32", "i32", "i32, i32")
+        module.declare("llvm.ctlz.i32", "i32", "i32, i1")
+        functions.append(order_function(plan.ordering, shape.width * shape.vectors, shape.width))
     functions.append(function(1, 1).bounds())
     if accumulation.slot.nbytes:
         functions.append(function(shape.width, 1).combine())
@@ -174,6 +179,8 @@ class _Function:
         elif refill is not None:
             f.neighbours = False
             emit_refilled(f, refill)
+        elif self.plan.ordering is not None and counted is None:
+            emit_ordered(f, self.plan.ordering)
         else:
             emit_steps(f)
         close_accumulators(f)

@@ -54,8 +54,8 @@ class LaneFacts:
     def cached_bytes(self) -> int:
         """Bytes of private memory that an iteration comes back to at any time.
 
-        The stack of a reverse loop is stored once and loaded once, at places that all lanes agree on: it streams, and
-        what it takes of the nearest cache does not matter.
+        The stack of a reverse loop is stored in one loop and loaded in another, at places that all lanes agree on: it
+        streams, and what it takes of the nearest cache does not matter.
         """
         accesses: dict[Var, list[tuple[Eqn, Eqn | None]]] = {}
         for eqn, loop in _with_loops(self.facts.task.body, None):
@@ -65,11 +65,12 @@ class LaneFacts:
         return self.facts.private_bytes - sum(streams)
 
     def _streams(self, accesses: list[tuple[Eqn, Eqn | None]]) -> bool:
-        """One store in a loop, one load in another, at indices that all lanes agree on."""
-        eqns = [eqn for eqn, _ in accesses]
-        if sorted(e.primitive.name for e in eqns) != ["load", "store"] or accesses[0][1] is accesses[1][1]:
+        """Stores in some loops, loads in others, at indices that all lanes agree on."""
+        stores = {loop for eqn, loop in accesses if eqn.primitive.name == "store"}
+        loads = {loop for eqn, loop in accesses if eqn.primitive.name == "load"}
+        if None in stores | loads or not stores.isdisjoint(loads):
             return False
-        return self.uniformity.varying.isdisjoint(a for e in eqns for a in indices_of(e))
+        return self.uniformity.varying.isdisjoint(a for e, _ in accesses for a in indices_of(e))
 
     @cached_property
     def pressure(self) -> int:

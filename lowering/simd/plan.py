@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from lowering.llvm.facts import TaskFacts
 from lowering.simd.accumulation.plan import AccumulationPlan, plan_accumulation, privatise
 from lowering.simd.lane_facts import LaneFacts
+from lowering.simd.ordering import Ordering, find_ordering
 from lowering.simd.refill import Refill, find_refill
 from lowering.simd.shape import Shape, choose_shape
 from qdtrace.analysis.uniformity import Uniformity, analyse_uniformity
@@ -28,12 +29,15 @@ class Plan:
     out_of_step: Uniformity
     """Of lanes that are refilled one by one: loops do not keep them together."""
     refill: Refill | None
+    ordering: Ordering | None
     accumulation: AccumulationPlan
 
     @property
     def reason(self) -> str:
         """How the code is made, and why."""
         how = "under masks" if self.refill is None else "with lane refill"
+        if self.ordering is not None:
+            how += ", iterations ordered by trip counts where those spread"
         if self.refill is not None and self.refill.measures:
             how = "under masks or with lane refill, as trip counts spread"
         return self.shape.reason.replace("under masks", how) + self.accumulation.reason
@@ -49,8 +53,10 @@ def plan_task(task: Task, target: Target, vectors: int | None = None) -> Plan:
     if shape.row is not None:
         lanes = LaneFacts(facts, analyse_uniformity(task, shape.row.uniform))
     accumulation = plan_accumulation(facts, ways, limits, shape.width)
-    refill = None
+    refill, ordering, reduces = None, None, bool(accumulation.slot.nbytes)
     if shape.width > 1 and shape.row is None:
-        refill = find_refill(lanes, target, reduces=bool(accumulation.slot.nbytes))
+        refill = find_refill(lanes, target, reduces=reduces)
+        # the order of sums may not depend on what is measured
+        ordering = None if refill is not None or reduces else find_ordering(lanes, shape.vectors)
     apart = lanes.uniformity if refill is None else analyse_uniformity(task, varying=refill.in_lanes)
-    return Plan(facts, shape, lanes.uniformity, apart, refill, accumulation)
+    return Plan(facts, shape, lanes.uniformity, apart, refill, ordering, accumulation)

@@ -40,11 +40,11 @@ def _step(f: LaneFrame, index: str, mask: Mask) -> None:
 def _loop(f: LaneFrame, start: str, stop: str, masked: bool) -> None:
     """Steps of all lanes from `start` while below `stop`."""
     with f.text.counted(start, stop, f.width * f.vectors, unroll=None) as index:
-        _step(f, index, _rest(f, index, stop) if masked else ALL)
+        _step(f, index, lanes_below(f, index, stop) if masked else ALL)
 
 
-def _rest(f: LaneFrame, index: str, stop: str) -> Mask:
-    """Lanes below `stop`."""
+def lanes_below(f: LaneFrame, index: str, stop: str) -> Mask:
+    """The lanes of the step that begins at `index` that are below `stop`."""
     text, i32 = f.text, f.lanes.of("i32")
     left = f.scalar.intrinsic("smin", "i64", text.op(f"sub i64 {stop}, {index}"), str(f.width * f.vectors))
     limit = f.spread("i32", text.op(f"trunc i64 {left} to i32"))
@@ -66,7 +66,7 @@ def _full_vectors_then_rest(f: LaneFrame, start: str, stop: str) -> None:
     rest, done = text.fresh_label("rest"), text.fresh_label("finish")
     text.branch(text.op(f"icmp slt i64 {full}, {stop}"), rest, done)
     text.begin(rest)
-    _step(f, full, _rest(f, full, stop))
+    _step(f, full, lanes_below(f, full, stop))
     text.jump(done)
     text.begin(done)
 
