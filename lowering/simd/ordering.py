@@ -137,7 +137,7 @@ def emit_ordered(f: LaneFrame, ordering: Ordering) -> None:
             place = text.op(f"sub i64 {at}, {base}")
             _store_trips(f, ordering, text.op(f"getelementptr i32, ptr {numbers}, i64 {place}"))
         text.do(f"call void @qd_order(ptr {numbers}, i64 {count}, ptr {order})")
-        f.neighbours = False
+        f.index, f.neighbours = "", False
         kind = REGISTER[index.dtype]
         first = f.spread(kind, base if kind == "i64" else text.op(f"trunc i64 {base} to {kind}"))
         with text.counted("0", count, step, unroll=None) as at, f.region(lanes_below(f, at, count)):

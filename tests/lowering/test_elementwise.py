@@ -17,7 +17,7 @@ from tests.lowering.harness import TARGETS, agrees, execute, program, same_bits,
 
 _FRAMED = {"quotient"}
 """Elementwise, but with a branch."""
-_ELSEWHERE = {"load", "store", "accum", "atomic", "cell", "for", "while", "if", "bound", "check", "custom"}
+_ELSEWHERE = {"load", "store", "accum", "atomic", "cell", "for", "while", "if", "bound", "check", "custom", "lane_max"}
 _POWERS = (0, 1, 2, 5, -3)
 
 
