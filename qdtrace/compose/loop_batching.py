@@ -17,8 +17,12 @@ from qdtrace.compose.call import leading
 from qdtrace.compose.loop_derivative import (
     Loop,
     adjoints,
+    adjoints_along,
+    adjoints_along_p,
     adjoints_p,
     directional,
+    directional_along,
+    directional_along_p,
     directional_p,
     is_float,
     loop_p,
@@ -102,17 +106,24 @@ class Batch:
         if self.varies:
             state = [self.test(used, state), *state]
             test, step = lambda _, state: jnp.any(state[0]), self.step_of_some
-        made = Loop(test, step, self.loop.used, tuple(map(jax.typeof, state)), self.loop.stack_bytes)
+        made = Loop(test, step, self.loop.used, tuple(map(jax.typeof, state)), self.loop.stack_bytes, self.loop.loc)
         outs = primitive.bind(*used, *state, *others, loop=made)
         return outs[1:] if self.varies and primitive is loop_p else outs
 
 
-_FUNCTIONS: dict[Any, Callable[..., list[Any]]] = {loop_p: run, directional_p: directional, adjoints_p: adjoints}
+FUNCTIONS: dict[Any, Callable[..., list[Any]]] = {
+    loop_p: run,
+    directional_p: directional,
+    adjoints_p: adjoints,
+    directional_along_p: directional_along,
+    adjoints_along_p: adjoints_along,
+}
+"""What each primitive runs."""
 
 
 def batching_rule(primitive: Any) -> Callable[..., Any]:
     """The rule of a loop, or of a derivative of it, as JAX asks for it."""
-    function = _FUNCTIONS[primitive]
+    function = FUNCTIONS[primitive]
 
     def batched(operands: Values, dims: Sequence[int | None], *, loop: Loop) -> Any:
         operands, given, size = leading(operands, dims)
@@ -127,7 +138,7 @@ def batching_rule(primitive: Any) -> Callable[..., Any]:
         if primitive is directional_p:
             for k, m in zip(floats, given[count:], strict=True):
                 axes[k] = axes[k] or m
-        elif primitive is adjoints_p:
+        elif primitive is not loop_p:
             axes = [m or k in floats for k, m in enumerate(axes)]  # each element has adjoints of its own
 
         def spread(value: Any, has: bool, wanted: bool) -> Any:
@@ -137,10 +148,13 @@ def batching_rule(primitive: Any) -> Callable[..., Any]:
         batch = Batch(loop, size, values, axes)
         values = [spread(*each) for each in zip(values, axes, batch.axes, strict=True)]
         carried = [k for k in floats if k >= loop.used]
-        theirs = floats if primitive is directional_p else carried
-        others = [spread(v, m, batch.axes[k]) for v, m, k in zip(others, given[count:], theirs, strict=bool(others))]
+        # behind the values: a tangent of each float, or adjoints and second tangents of floats that all have the axis
+        wanted = [batch.axes[k] for k in floats] if primitive is directional_p else [True] * len(others)
+        others = [spread(*each) for each in zip(others, given[count:], wanted, strict=True)]
         outs = batch.run(primitive, values, others)
-        found = {loop_p: range(loop.used, count), directional_p: carried, adjoints_p: floats}[primitive]
+        found = floats if primitive in (adjoints_p, adjoints_along_p) else carried
+        if primitive is loop_p:
+            found = range(loop.used, count)
         return outs, [0 if batch.axes[k] else None for k in found]
 
     return batched

@@ -15,11 +15,14 @@ import jax
 import jax.numpy as jnp
 from jax.interpreters import ad, mlir
 
+from qdtrace.errors import GradientError
 from qdtrace.trace import compat
 from qdtrace.trace.compat import Primitive, eval_jaxpr
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from qdtrace.errors import Loc
 
     Values = Sequence[Any]
 
@@ -38,6 +41,8 @@ class Loop:
     """Types of what is carried."""
     stack_bytes: int
     """Memory for states that are kept; at least six are."""
+    loc: Loc | None
+    """Where it stands."""
 
     @property
     def between(self) -> int:
@@ -63,7 +68,9 @@ class Loop:
         return operands[: self.used], operands[self.used : self.count], operands[self.count :]
 
 
-def while_loop(condition: Callable[[Any], Any], body: Callable[[Any], Any], initial: Any, stack_bytes: int) -> Any:
+def while_loop(
+    condition: Callable[[Any], Any], body: Callable[[Any], Any], initial: Any, stack_bytes: int, loc: Loc | None
+) -> Any:
     """`lax.while_loop` with a reverse, whose stacks take up to `stack_bytes`, or six states where those are larger."""
     leaves, tree = jax.tree.flatten(initial)
     leaves = [jnp.asarray(x) for x in leaves]
@@ -83,7 +90,7 @@ def while_loop(condition: Callable[[Any], Any], body: Callable[[Any], Any], init
         return _as_varying(state, eval_jaxpr(stepped.jaxpr, used[first:], *state))
 
     consts = [*tested.consts, *stepped.consts]
-    loop = Loop(test, step, len(consts), tuple(map(jax.typeof, leaves)), stack_bytes)
+    loop = Loop(test, step, len(consts), tuple(map(jax.typeof, leaves)), stack_bytes, loc)
     return jax.tree.unflatten(tree, loop_p.bind(*consts, *leaves, loop=loop))
 
 
@@ -251,24 +258,47 @@ def _jvp(values: Values, tangents: Values, *, loop: Loop) -> Any:
     return outs, [next(found) if is_float(v) else _zero(v) for v in outs]
 
 
-def _jvp_of_directional(operands: Values, tangents: Values, *, loop: Loop) -> Any:
-    count = loop.count
-    if all(type(t) is ad.Zero for t in tangents[:count]):
-        outs = directional_p.bind(*operands, loop=loop)
-        return outs, directional_p.bind(*operands[:count], *_filled(operands[count:], tangents[count:]), loop=loop)
-    return _by_jax(directional, operands, tangents, loop)
+def _own(operands: Values, loop: Loop, primitive: Any) -> int:
+    """Number of operands of a derivative, in front of their tangents."""
+    return loop.count + len(_floats(operands[: loop.count] if primitive is directional_p else loop.state))
 
 
-def _by_jax(function: Callable[..., list[Any]], operands: Values, tangents: Values, loop: Loop) -> Any:
-    """Forward mode of what the primitive runs."""
-    given = tuple(
-        _nothing(v) if not is_float(v) else t for v, t in zip(operands, _all(operands, tangents), strict=True)
-    )
-    return jax.jvp(lambda *xs: function(*xs, loop=loop), tuple(operands), given)
+def _second(primitive: Any, function: Callable[..., list[Any]]) -> Any:
+    """The primitive of the directional derivative of a derivative. It has no reverse."""
 
+    def along(*operands: Any, loop: Loop) -> list[Any]:
+        own = _own(operands, loop, primitive)
+        values, given = operands[:own], iter(operands[own:])
+        tangents = tuple(next(given) if is_float(v) else _nothing(v) for v in values)
+        return list(jax.jvp(lambda *xs: function(*xs, loop=loop), tuple(values), tangents)[1])
 
-def _all(operands: Values, tangents: Values) -> list[Any]:
-    return [jnp.zeros_like(v) if type(t) is ad.Zero else t for v, t in zip(operands, tangents, strict=True)]
+    def jvp(operands: Values, tangents: Values, *, loop: Loop) -> Any:
+        given = [
+            _nothing(v) if not is_float(v) else ad.instantiate_zeros(t) for v, t in zip(operands, tangents, strict=True)
+        ]
+        return jax.jvp(lambda *xs: along(*xs, loop=loop), tuple(operands), tuple(given))
+
+    def first_jvp(operands: Values, tangents: Values, *, loop: Loop) -> Any:
+        outs, count = primitive.bind(*operands, loop=loop), loop.count
+        if all(type(t) is ad.Zero for t in tangents[:count]):  # linear in all others
+            return outs, primitive.bind(*operands[:count], *_filled(operands[count:], tangents[count:]), loop=loop)
+        return outs, made.bind(*operands, *_filled(operands, tangents), loop=loop)
+
+    def refuse(cotangents: Values, *operands: Any, loop: Loop) -> Any:
+        raise GradientError(
+            "needs forward mode over reverse mode for second derivatives of a qd.while_ around loops, got reverse mode",
+            loc=loop.loc,
+            help="jax.jacfwd or jax.jvp of jax.grad (as jax.hessian does)",
+        )
+
+    def types(operands: Values, loop: Loop) -> list[Any]:
+        return _floats(loop.state if primitive is directional_p else operands[: loop.count])
+
+    made = _primitive(f"{primitive.name}_along", along, types)
+    ad.primitive_jvps[primitive] = first_jvp
+    ad.primitive_jvps[made] = jvp
+    ad.primitive_transposes[made] = refuse
+    return made, along
 
 
 def _transpose(cotangents: Values, *operands: Any, loop: Loop) -> list[Any]:
@@ -276,7 +306,13 @@ def _transpose(cotangents: Values, *operands: Any, loop: Loop) -> list[Any]:
     return [None] * loop.count + list(adjoints_p.bind(*operands[: loop.count], *given, loop=loop))
 
 
+def _transpose_of_adjoints(cotangents: Values, *operands: Any, loop: Loop) -> list[Any]:
+    given = [ad.instantiate_zeros(c) for c in cotangents]
+    return [None] * loop.count + list(directional_p.bind(*operands[: loop.count], *given, loop=loop))
+
+
 ad.primitive_jvps[loop_p] = _jvp
-ad.primitive_jvps[directional_p] = _jvp_of_directional
 ad.primitive_transposes[directional_p] = _transpose
-ad.primitive_jvps[adjoints_p] = lambda operands, tangents, *, loop: _by_jax(adjoints, operands, tangents, loop)
+ad.primitive_transposes[adjoints_p] = _transpose_of_adjoints
+directional_along_p, directional_along = _second(directional_p, directional)
+adjoints_along_p, adjoints_along = _second(adjoints_p, adjoints)

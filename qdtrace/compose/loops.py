@@ -10,8 +10,8 @@ from jax.interpreters import batching
 
 from qdtrace.compose.items import has_jump, region_inputs
 from qdtrace.compose.jaxprs import is_literal
-from qdtrace.compose.loop_batching import batching_rule
-from qdtrace.compose.loop_derivative import adjoints_p, directional_p, loop_p, while_loop
+from qdtrace.compose.loop_batching import FUNCTIONS, batching_rule
+from qdtrace.compose.loop_derivative import while_loop
 from qdtrace.compose.segment import BufferState, Constant
 from qdtrace.errors import UnsupportedError
 from qdtrace.trace import compat
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from qdtrace.compose.stager import Stager
     from qdtrace.trace.regions import Region
 
-for _primitive in (loop_p, directional_p, adjoints_p):
+for _primitive in FUNCTIONS:
     batching.primitive_batchers[_primitive] = batching_rule(_primitive)
 
 STACK_BYTES = 1 << 30
@@ -81,7 +81,7 @@ def loop_of_tasks(stager: Stager, region: Region) -> None:
         return goes_on, tuple(after)
 
     guarded = bool(stager.conditions) or has_jump(region, "qd_break")
-    _, outs = while_loop(condition, body, (starts, contents), STACK_BYTES)
+    _, outs = while_loop(condition, body, (starts, contents), STACK_BYTES, region.loc)
     for state, out in zip(states, outs, strict=True):
         state.value = out
 

@@ -9,6 +9,7 @@ import pytest
 
 import qdtrace as qd
 from qdtrace.compose import loops
+from qdtrace.errors import GradientError
 
 X = np.linspace(0.1, 1.0, 4)
 
@@ -48,6 +49,22 @@ def test_forward_and_second_derivatives():
     np.testing.assert_allclose(got, want, rtol=1e-12)
     got, want = (jax.jit(jax.hessian(loss(f, 5)))(X, 1.1) for f in (ours, theirs))
     np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-12)
+
+
+def test_reverse_mode_in_the_adjoints():
+    def of_adjoints(f):
+        return jax.grad(lambda ct: (jax.vjp(lambda x: f(x, 5, 1.1), X)[1](ct)[0] ** 2).sum())(X + 1)
+
+    np.testing.assert_allclose(of_adjoints(ours), of_adjoints(theirs), rtol=1e-10)
+
+
+def test_reverse_mode_over_reverse_mode_is_refused():
+    with pytest.raises(GradientError) as caught:
+        jax.jacrev(jax.grad(loss(ours, 3)))(X, 1.1)
+    text = str(caught.value)
+    assert "needs forward mode over reverse mode for second derivatives of a qd.while_ around loops" in text
+    assert "jax.jvp of jax.grad" in text
+    assert f"{__file__}:20 in ours" in text
 
 
 XS, NS, CS = np.stack([X, 2 * X, -X]), np.array([3, 0, 7]), np.array([1.1, 0.9, 1.3])
