@@ -28,7 +28,7 @@ def agrees(ours, theirs, *more, order=1):
     np.testing.assert_allclose(got, want, rtol=1e-8, atol=1e-11)
 
 
-@pytest.mark.parametrize("n", [0, 1, 6])
+@pytest.mark.parametrize("n", [0, 6])
 def test_swapped_buffers(n):
     """Two arrays that take turns, by Python names in each iteration, and by copying."""
 
