@@ -10,9 +10,10 @@ from qdtrace.autodiff.activity import active_variables
 from qdtrace.autodiff.forward import forward
 from qdtrace.autodiff.residuals import Given, keeping, loading_given, moments_found
 from qdtrace.autodiff.reverse import reverse
+from qdtrace.autodiff.volatile import old_value_refused
 from qdtrace.ir.custom import without_rules
 from qdtrace.ir.program import Program, Stage, Var, literal
-from qdtrace.ir.walk import task_refs
+from qdtrace.ir.walk import task_refs, walk_program, walk_task
 from qdtrace.passes.dead_code import DeadCode
 
 if TYPE_CHECKING:
@@ -51,7 +52,9 @@ def derive(
         made = _along(made, _chosen(params, mask))
     if wrt is None and residuals:
         made = loading_given(program, made, given, active_variables(program, _chosen(params, directions[0]), chosen))
-    return _finished(made, f"{'d' if wrt is None else 'r'}{len(directions)}")
+    made = _finished(made, f"{'d' if wrt is None else 'r'}{len(directions)}")
+    _check_atomics(made)
+    return made
 
 
 def residuals_of(program: Program, wrt: Mask, out: Mask) -> tuple[Moment, ...]:
@@ -79,6 +82,16 @@ def _chosen(variables: Iterable[Var], mask: Mask) -> list[Var]:
 def _with_sums_only(program: Program, masks: Sequence[Mask]) -> Program:
     inputs = [v for k, v in enumerate(program.params) if any(mask[k] for mask in masks)]
     return with_sums_only(program, active_variables(program, inputs, program.results), len(masks))
+
+
+def _check_atomics(program: Program) -> None:
+    """Refuses a derivative that runs atomics again: threads would take other old values than in the primal."""
+    if not any(e.primitive.name == "atomic" for e in walk_program(program)):
+        return
+    for task in DeadCode()(program).tasks:
+        for eqn in walk_task(task) if task.index is not None else ():
+            if eqn.primitive.name == "atomic":
+                raise old_value_refused(eqn)
 
 
 def _finished(program: Program, suffix: str) -> Program:

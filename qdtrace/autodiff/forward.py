@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from qdtrace.autodiff.activity import active_variables
 from qdtrace.autodiff.custom import key_of, rule_of
 from qdtrace.autodiff.partials import partials
+from qdtrace.autodiff.volatile import old_value_refused
 from qdtrace.errors import GradientError
 from qdtrace.ir.builder import Builder
 from qdtrace.ir.carries import carries_of
@@ -156,7 +157,7 @@ class _Task:
 
     def _atomic(self, eqn: Eqn) -> None:
         if eqn.invars[0] in self.tangents:
-            raise GradientError(f"atomic {eqn.params['op']}", loc=eqn.loc)
+            raise old_value_refused(eqn)
         self._keep(eqn)
 
     def _cell(self, eqn: Eqn) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from qdtrace.autodiff.slots import each_index
 from qdtrace.autodiff.tape import TAPE, Tape
-from qdtrace.errors import GradientError
+from qdtrace.autodiff.volatile import old_value_refused
 from qdtrace.ir.builder import Builder, scalar_var
 from qdtrace.ir.memory import WRITERS
 from qdtrace.ir.program import Block, Eqn, Literal, Var, is_global, literal
@@ -93,11 +93,7 @@ class Sweep:
                 dtype, shape = eqn.params["dtype"], tuple(eqn.params["shape"])
                 env[eqn.outvar] = self.private(dtype, shape, eqn.outvar.hint, is_copied=True)
         elif name == "atomic":
-            raise GradientError(
-                f"needs accumulations without their old value, got `atomic` {eqn.params['op']} to be differentiated",
-                loc=eqn.loc,
-                help="split it: one qd.range that takes numbers (a function of its own), one that computes",
-            )
+            raise old_value_refused(eqn)
         elif eqn in self.tape.loads:
             self.tape.load(self.builder, eqn, env, live, lambda: self._copy(eqn, env))
         elif name in WRITERS and is_global(eqn.invars[0]):

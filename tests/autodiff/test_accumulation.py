@@ -94,6 +94,46 @@ def test_old_values_of_atomics_are_refused():
         jax.grad(lambda x: f(x, np.zeros(1)).sum())(np.ones(3))
 
 
+def numbers(r, n):
+    """From a counter: which element gets which differs from run to run."""
+    number = qd.zeros(n, jnp.int32)
+    for i in qd.range(n):
+        number[i] = qd.atomic_add(r, 0, 1)
+    return number
+
+
+def placed(x, number):
+    y = qd.zeros(x.shape, x.dtype)
+    for i in qd.range(x.shape[0]):
+        y[number[i]] = x[i] * x[i]
+    return y
+
+
+def test_numbers_from_a_counter():
+    """What would take other numbers than the primal is refused; those of a function of its own are operands."""
+    x, r = np.arange(3.0), np.zeros(1, np.int32)
+    once = qd.jit(lambda x, r: placed(x, numbers(r, 3)))
+    for derivative in (jax.grad, jax.hessian):
+        with pytest.raises(
+            GradientError, match=r"(?s)without their old value, got `atomic` add.*a function of its own"
+        ):
+            derivative(lambda x: once(x, r).sum())(x)
+    first, second = qd.jit(numbers, static_argnums=1), qd.jit(placed)
+    np.testing.assert_array_equal(jax.grad(lambda x: second(x, first(r, 3)).sum())(x), 2 * x)
+
+
+def test_forward_mode_of_old_values_is_refused():
+    @qd.jit
+    def f(x, r):
+        y = qd.zeros(x.shape, x.dtype)
+        for i in qd.range(x.shape[0]):
+            y[qd.atomic_add(r, 0, 1)] = x[i]
+        return y
+
+    with pytest.raises(GradientError, match=r"(?s)without their old value, got `atomic` add.*help:"):
+        jax.jvp(lambda x: f(x, np.zeros(1, np.int32)), (np.ones(3),), (np.ones(3),))
+
+
 def bounding_box(x, r):
     for i in qd.range(x.shape[0]):
         r.at[0].min(x[i])
