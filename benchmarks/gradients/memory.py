@@ -10,7 +10,8 @@ import numpy as np
 
 import qdtrace as qd
 from benchmarks.compile_time import Report, limited
-from benchmarks.peers.qdtrace_gradients import lorenz_ends, lorenz_until
+from benchmarks.gradients import links
+from benchmarks.peers.qdtrace_gradients import lorenz_ends, lorenz_until, robot_walks
 from benchmarks.peers.qdtrace_peer import eight_loops
 
 if TYPE_CHECKING:
@@ -33,8 +34,16 @@ def variables_of_a_step() -> int:
     return loop.count(": f32 = ")
 
 
-def measure(root: Path) -> Report:
-    """Lowers some gradients; nothing runs."""
+def robots() -> str:
+    """The stacks of the robot's gradient beside 8 bytes for every value of every step, of one lane."""
+    torques = jnp.zeros((256, links.STEPS, links.LINKS))
+    kept = adjoint(robot_walks, torques).memory_analysis()["stack_per_lane"]
+    every = 8 * qd.jit(robot_walks).lower(torques).graph().count(": f32 = ") * links.STEPS
+    return limited(f"links: stacks of a lane, beside {every} for every value", kept, "bytes", every / 10)
+
+
+def measure(root: Path, *, with_robots: bool = True) -> Report:
+    """Lowers some gradients; nothing runs. That of the robot takes ten seconds."""
     rho = jnp.asarray(np.linspace(0, 21, LANES), jnp.float32)
     try:
         lorenz = adjoint(lorenz_ends(STEPS), rho)
@@ -53,6 +62,8 @@ def measure(root: Path) -> Report:
         lines += [f"    {choice}" for low in (lorenz, unknown) for choice in low.storage]
         moved = adjoint(eight_loops, jnp.zeros(CHAIN)).traffic()
         lines.append(limited("chain of eight loops: reads and writes", moved.total / (4 * CHAIN), "arrays", 4))
+        if with_robots:
+            lines.append(robots())
     except qd.QdError as error:
         return Report(f"memory of gradients: failed: {error}", False)
     return Report("\n".join(lines), True)
