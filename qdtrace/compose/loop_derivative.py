@@ -78,9 +78,12 @@ def while_loop(
     def closed(function: Callable[[Any], Any]) -> Any:
         return jax.make_jaxpr(lambda *values: jax.tree.leaves(function(jax.tree.unflatten(tree, values))))(*leaves)
 
-    # what varies over the devices of a `shard_map` may change any of the state
-    leaves = _as_varying([*closed(condition).consts, *closed(body).consts], leaves)
     tested, stepped = closed(condition), closed(body)
+    # what varies over the devices of a `shard_map` may change any of the state
+    types = list(map(jax.typeof, leaves))
+    leaves = _as_varying([*tested.consts, *stepped.consts], leaves)
+    if types != list(map(jax.typeof, leaves)):  # traced once where possible: loops in loops are traced again with it
+        tested, stepped = closed(condition), closed(body)
     first = len(tested.consts)
 
     def test(used: Values, state: Values) -> Any:
