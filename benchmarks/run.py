@@ -267,7 +267,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     print("\n" + table(rows) if rows else "")
     missed = [f"{r.program}/{r.peer}" for r in rows if r.reached is False]
     stated = [r for r in rows if r.required]
-    print(f"\n{len(stated)} factors stated; not reached: {', '.join(missed) or 'none'}" if stated else "")
+    untimed = sum(r.reached is None for r in stated)
+    words = f"{len(stated)} factors stated; not timed: {untimed}; not reached: {', '.join(missed) or 'none'}"
+    print(f"\n{words}" if stated else "")
     good = not any(r.note.startswith(OURS) for r in rows)
     for name, measured in reports.items():
         if name in chosen:

@@ -7,7 +7,8 @@ order: lanes hold iterations that are no neighbours. With geometric trip counts 
 makes them: each follows the same count.
 
 A block is ordered only where the idle lanes that this avoids cost more than sorting. The numbers decide about the order
-of execution alone: they need not be exact.
+of execution alone: they need not be exact. They are data, and chunks of tasks that reduce are those of any number of
+threads: sums have the same bits in every run.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from lowering.simd.lane_facts import LaneFacts
     from qdtrace.ir.program import Atom, Eqn
 
-BLOCK = 512
-"""Iterations that are sorted together."""
+BLOCK = 4096
+"""Iterations that are sorted together: of larger blocks what they read lies further apart."""
 ELEMENT = 12
 """Cycles that looking at an iteration and sorting it take."""
 SCALE = 64

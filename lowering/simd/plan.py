@@ -53,10 +53,9 @@ def plan_task(task: Task, target: Target, vectors: int | None = None) -> Plan:
     if shape.row is not None:
         lanes = LaneFacts(facts, analyse_uniformity(task, shape.row.uniform))
     accumulation = plan_accumulation(facts, ways, limits, shape.width)
-    refill, ordering, reduces = None, None, bool(accumulation.slot.nbytes)
+    refill, ordering = None, None
     if shape.width > 1 and shape.row is None:
-        refill = find_refill(lanes, target, reduces=reduces)
-        # the order of sums may not depend on what is measured
-        ordering = None if refill is not None or reduces else find_ordering(lanes, shape.vectors)
+        refill = find_refill(lanes, target, reduces=bool(accumulation.slot.nbytes))
+        ordering = None if refill is not None else find_ordering(lanes, shape.vectors)
     apart = lanes.uniformity if refill is None else analyse_uniformity(task, varying=refill.in_lanes)
     return Plan(facts, shape, lanes.uniformity, apart, refill, ordering, accumulation)

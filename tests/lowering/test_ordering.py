@@ -89,7 +89,6 @@ def test_results_are_those_of_the_order_as_it_comes(loops, kind, target):
 
 
 REFUSED = {
-    "a sum of all iterations": FOR.replace("store z u j", "accum[op=add] z u 0:i32"),
     "neighbours inside": FOR.replace("load w j", "load w i"),
     "equal for all": FOR.replace("for j in a : b", "for j in 0:i32 : 3:i32"),
     "a step of two": FOR.replace("b : 1:i32", "b : 2:i32"),
