@@ -14,6 +14,16 @@ from __future__ import annotations
 
 from lowering.tables import CACHE_LINE, LOOP
 
+RUN_CHUNK = """%chunk_at = mul i64 %k, %chunk
+  %lo = add i64 %start, %chunk_at
+  %left = sub i64 %stop, %lo
+  %span = call i64 @llvm.smin.i64(i64 %chunk, i64 %left)
+  %hi = add i64 %lo, %span
+  %slot_at = mul i64 %k, %slot_bytes
+  %slot = getelementptr i8, ptr %slots, i64 %slot_at
+  call void %task(ptr %refs, i64 %lo, i64 %hi, ptr %slot)"""
+"""IR that runs chunk `%k` of a loop, with its slot."""
+
 CHUNKS_PER_THREAD = 16
 """Chunks a thread, where there is enough work: what is idle at the end is at most a sixteenth of the loop."""
 
@@ -77,14 +87,7 @@ claim:
   %more = icmp slt i64 %k, %count
   br i1 %more, label %run, label %out
 run:
-  %offset = mul i64 %k, %chunk
-  %lo = add i64 %start, %offset
-  %left = sub i64 %stop, %lo
-  %span = call i64 @llvm.smin.i64(i64 %chunk, i64 %left)
-  %hi = add i64 %lo, %span
-  %slot_offset = mul i64 %k, %slot_bytes
-  %slot = getelementptr i8, ptr %slots, i64 %slot_offset
-  call void %task(ptr %refs, i64 %lo, i64 %hi, ptr %slot)
+  {RUN_CHUNK}
   %d = atomicrmw add ptr %done, i64 1 release
   br label %claim
 out:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from lowering.runtime.clear import pattern_of
 from lowering.runtime.large_pages import LARGE_BYTES
+from lowering.runtime.parallel import RUN_CHUNK
 from lowering.tables import CACHE_LINE, COPY, FILL, JOB, MERGE, TASK, WORDS_AFTER_REFS
 
 MOST_PIECES = 16
@@ -82,14 +83,7 @@ head:
   %inside = icmp slt i64 %k, %k_end
   br i1 %inside, label %body, label %out
 body:
-  %before_lo = mul i64 %k, %chunk
-  %lo = add i64 %start, %before_lo
-  %left = sub i64 %stop, %lo
-  %span = call i64 @llvm.smin.i64(i64 %chunk, i64 %left)
-  %hi = add i64 %lo, %span
-  %slot_at = mul i64 %k, %slot_bytes
-  %slot = getelementptr i8, ptr %slots, i64 %slot_at
-  call void %task(ptr %refs, i64 %lo, i64 %hi, ptr %slot)
+  {RUN_CHUNK}
   %k1 = add i64 %k, 1
   br label %head
 out:

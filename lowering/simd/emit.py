@@ -90,9 +90,7 @@ def emit_task(task: Task, target: Target, options: EmitOptions = DEFAULTS) -> Ta
             driver(plan, refill, module, attributes),
         ]
     if plan.ordering is not None:
-        module.declare("llvm.smax.i32", "i32", "i32, i32")
-        module.declare("llvm.ctlz.i32", "i32", "i32, i1")
-        functions.append(order_function(plan.ordering, shape.width * shape.vectors, shape.width))
+        functions.append(order_function(module, plan.ordering, shape.width * shape.vectors, shape.width))
     functions.append(function(1, 1).bounds())
     if accumulation.slot.nbytes:
         functions.append(function(shape.width, 1).combine())

@@ -11,11 +11,9 @@ from qdtrace.ir.memory import MEMORY, indices_of
 from qdtrace.ir.primitives import FUNCTIONS
 from qdtrace.ir.program import Block, Eqn, Var, is_local, ref_type
 from qdtrace.ir.types import DType, ScalarType
-from qdtrace.ir.walk import free_vars, walk_eqns, walk_inside
+from qdtrace.ir.walk import free_vars, walk_eqns, walk_inside, walk_nested
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from lowering.llvm.facts import TaskFacts
     from qdtrace.analysis.uniformity import Uniformity
 
@@ -58,9 +56,10 @@ class LaneFacts:
         streams, and what it takes of the nearest cache does not matter.
         """
         accesses: dict[Var, list[tuple[Eqn, Eqn | None]]] = {}
-        for eqn, loop in _with_loops(self.facts.task.body, None):
+        for eqn, around in walk_nested(self.facts.task.body):
             if eqn.primitive.name in MEMORY and is_local(eqn.invars[0]):
-                accesses.setdefault(eqn.invars[0], []).append((eqn, loop))  # type: ignore[arg-type]
+                innermost = next((e for e in reversed(around) if e.primitive.loops), None)
+                accesses.setdefault(eqn.invars[0], []).append((eqn, innermost))  # type: ignore[arg-type]
         streams = [ref_type(ref).nbytes for ref, found in accesses.items() if self._streams(found)]
         return self.facts.private_bytes - sum(streams)
 
@@ -76,14 +75,6 @@ class LaneFacts:
     def pressure(self) -> int:
         """Most varying values alive at once in the innermost loops (or in the body when it has none), in elements."""
         return _peak(self.facts.task.body, self.uniformity.varying, set())
-
-
-def _with_loops(block: Block, loop: Eqn | None) -> Iterator[tuple[Eqn, Eqn | None]]:
-    """Every equation inside and the innermost loop that it is in."""
-    for eqn in block.eqns:
-        yield eqn, loop
-        for part in eqn.blocks:
-            yield from _with_loops(part, eqn if eqn.primitive.loops else loop)
 
 
 def _peak(block: Block, varying: frozenset[Var], after: set[Var]) -> int:

@@ -19,12 +19,14 @@ from typing import TYPE_CHECKING
 from lowering.llvm.types import REGISTER
 from lowering.simd.critical_path import cycles
 from lowering.simd.steps import lanes_below
+from qdtrace.analysis.index.induction import raised_by
 from qdtrace.ir.carries import carried_params
 from qdtrace.ir.memory import MEMORY, indices_of
 from qdtrace.ir.program import Literal, Var, is_global, is_local, ref_type
 from qdtrace.ir.walk import walk_inside
 
 if TYPE_CHECKING:
+    from lowering.llvm.text import Module
     from lowering.simd.frame import LaneFrame
     from lowering.simd.lane_facts import LaneFacts
     from qdtrace.ir.program import Atom, Eqn
@@ -79,12 +81,9 @@ def _trips(loop: Eqn) -> tuple[Atom, Atom] | None:
         return (start, stop) if int(step.value) == 1 else (stop, start)
     test, body = loop.blocks
     initial = dict(zip(carried_params(loop, test), loop.invars, strict=True))
-    sums = {e.outvars[0]: e.invars for e in body.eqns if e.primitive.name == "add"}
-    following = zip(carried_params(loop, test), carried_params(loop, body), body.results, strict=True)
-    counters = {
-        p for p, q, result in following
-        if result in sums and q in sums[result] and any(isinstance(a, Literal) and a.value == 1 for a in sums[result])
-    }  # fmt: skip
+    by = raised_by(loop)
+    params = zip(carried_params(loop, test), carried_params(loop, body), strict=True)
+    counters = {p for p, q in params if q in by and by[q].value == 1}
     bound = {v for e in test.eqns for v in e.outvars} | set(test.params)
     for eqn in test.eqns:
         if eqn.primitive.name in ("lt", "le", "gt", "ge", "ne"):
@@ -128,7 +127,6 @@ def emit_ordered(f: LaneFrame, ordering: Ordering) -> None:
     assert index is not None
     step = f.width * f.vectors
     numbers, order = (text.slot(f"[{BLOCK + step} x i32]") for _ in range(2))
-    text.module.declare("llvm.memset.p0.i64", "void", "ptr, i8, i64, i1")
     with text.counted("%lo", "%hi", BLOCK, unroll=None) as base:
         stop = f.scalar.intrinsic("smin", "i64", text.op(f"add i64 {base}, {BLOCK}"), "%hi")
         count = text.op(f"sub i64 {stop}, {base}")
@@ -164,11 +162,15 @@ def _iteration(f: LaneFrame, order: str, at: str, first: str, kind: str, v: int)
     return f.vector.binary("add", f.lanes.of(kind), first, f.vector.cast("zext", "i32", offsets, kind))
 
 
-def order_function(ordering: Ordering, step: int, width: int) -> str:
+def order_function(module: Module, ordering: Ordering, step: int, width: int) -> str:
     """`qd_order(numbers, count, order)`: positions of the numbers in ascending order, or as they are.
 
     Idle lanes are counted in steps of lanes as they come.
     """
+    module.declare("llvm.memset.p0.i64", "void", "ptr, i8, i64, i1")
+    module.declare("llvm.smin.i64", "i64", "i64, i64")
+    module.declare("llvm.smax.i32", "i32", "i32, i32")
+    module.declare("llvm.ctlz.i32", "i32", "i32, i1")
     return f"""define internal void @qd_order(ptr noalias %numbers, i64 %count, ptr noalias %order) nounwind {{
 entry:
   %buckets = alloca [{BUCKETS + 1} x i32], align 64

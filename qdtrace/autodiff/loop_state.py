@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from qdtrace.analysis.index.induction import raised_by
 from qdtrace.autodiff.volatile import loaded_in, written_in
 from qdtrace.ir.carries import carried_params
 from qdtrace.ir.memory import MEMORY
-from qdtrace.ir.program import Literal, Var, is_local, literal
+from qdtrace.ir.program import Var, is_local, literal
 from qdtrace.ir.types import DType
 from qdtrace.ir.walk import bound_in_block, walk_inside
 
@@ -68,7 +69,7 @@ def loop_state(eqn: Eqn, needed: Needed) -> LoopState:
     """The state of a loop of a task."""
     body = eqn.blocks[-1]
     inside = needed.among(walk_inside(eqn))
-    counters = _counters(eqn)
+    counters = {p: by for p, by in raised_by(eqn).items() if p.dtype in (DType.i32, DType.i64)}
     params = carried_params(eqn, body)
     kept = tuple(p for p in params if p not in counters and (p in inside or not p.dtype.is_float))
     written, made = written_in(eqn.blocks), {v for b in eqn.blocks for v in bound_in_block(b)}
@@ -85,16 +86,3 @@ def loop_state(eqn: Eqn, needed: Needed) -> LoopState:
         tuple(r for r in read if r not in written),
         is_walked_only=not kept and not changes and needed.everywhere.isdisjoint(eqn.outvars),
     )
-
-
-def _counters(eqn: Eqn) -> dict[Var, Atom]:
-    """Carried integers that grow by a constant, and the constant."""
-    body = eqn.blocks[-1]
-    sums = {e.outvar: e.invars for e in body.eqns if e.primitive.name == "add"}
-    found: dict[Var, Atom] = {}
-    for param, result in zip(carried_params(eqn, body), body.results, strict=True):
-        if param.dtype in (DType.i32, DType.i64) and isinstance(result, Var) and result in sums:
-            by = [a for a in sums[result] if a is not param]
-            if len(by) == 1 and isinstance(by[0], Literal):
-                found[param] = by[0]
-    return found

@@ -22,10 +22,11 @@ from qdtrace.autodiff.slots import Slots
 from qdtrace.autodiff.sweep import Sweep
 from qdtrace.autodiff.thinning import Thinning
 from qdtrace.autodiff.trip_counts import most_trips
-from qdtrace.autodiff.versions import Versions, copy_task, written_by
+from qdtrace.autodiff.versions import Versions, written_by
 from qdtrace.autodiff.volatile import accesses
 from qdtrace.errors import GradientError
 from qdtrace.ir.builder import Builder
+from qdtrace.ir.copies import copy_task
 from qdtrace.ir.program import Block, Program, Var, literal, ref_type
 from qdtrace.ir.walk import private_bytes, task_refs, walk_task
 

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from qdtrace.autodiff.versions import copy_task, with_memory, written_by
+from qdtrace.autodiff.versions import with_memory, written_by
 from qdtrace.ir.builder import Builder, ref_var, scalar_var, unravel
+from qdtrace.ir.copies import copy_task
 from qdtrace.ir.memory import indices_of, values_of
 from qdtrace.ir.program import Block, Task, Var, literal, ref_type
 from qdtrace.ir.rebuild import Copier

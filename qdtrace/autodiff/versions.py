@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from qdtrace.ir.builder import Builder, scalar_var, unravel
+from qdtrace.ir.copies import copy_task
 from qdtrace.ir.memory import WRITERS
-from qdtrace.ir.program import Program, Task, Var, is_global, literal, ref_type
+from qdtrace.ir.program import Program, Task, Var, is_global, literal
 from qdtrace.ir.rebuild import Rebuilder
-from qdtrace.ir.types import DType
 from qdtrace.ir.walk import walk_task
 
 if TYPE_CHECKING:
@@ -70,17 +69,6 @@ def written_by(task: Task) -> dict[Var, None]:
         for e in walk_task(task)
         if e.primitive.name in WRITERS and is_global(e.invars[0])
     }
-
-
-def copy_task(source: Var, target: Var) -> Task:
-    """A task that copies all elements."""
-    shape = ref_type(source).shape
-    builder, index = Builder(), scalar_var(DType.i32, "i")
-    with builder.block() as body:
-        at = unravel(builder, index, shape)
-        builder.store(target, builder.load(source, *at), *at)
-    stop = literal(ref_type(source).size, DType.i32)
-    return Task("range_for", index, literal(0, DType.i32), stop, body.close(), name=f"copy_{source.hint}")
 
 
 def with_memory(task: Task, memory: Mapping[Var, Var]) -> Task:

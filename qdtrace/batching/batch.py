@@ -14,7 +14,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from qdtrace.ir.builder import Builder, scalar_var, unravel
+from qdtrace.ir.builder import Builder, scalar_var
+from qdtrace.ir.copies import copy_task
 from qdtrace.ir.memory import MEMORY, WRITERS
 from qdtrace.ir.program import Block, Literal, Program, Task, Var, is_global, literal, ref_type
 from qdtrace.ir.rebuild import Copier
@@ -54,7 +55,7 @@ def batch(program: Program, mask: Sequence[bool], size: int, *, all_results: boo
     copied = [v for v, given in zip(program.params, mask, strict=True) if v in batched and not given]
     kept = {v: Var(v.type, v.hint) for v in copied}
     params = tuple(kept.get(v) or new.get(v, v) for v in program.params)
-    tasks: list[Task] = [_copies(kept[v], new[v], size) for v in copied]
+    tasks: list[Task] = [copy_task(kept[v], new[v]) for v in copied]
     extra: list[Var] = []
     initial = {new.get(v, v): value for v, value in program.initial.items()}
     for task in program.tasks:
@@ -206,15 +207,3 @@ def _serial(task: Task, new: Mapping[Var, Var], size: int) -> Task:
         builder.copy((*task.head, *task.body.eqns))
     zero, stop = literal(0, I32), literal(size, I32)
     return replace(task, kind="range_for", index=at, start=zero, stop=stop, head=(), body=Block((), tuple(body.eqns)))
-
-
-def _copies(source: Var, target: Var, size: int) -> Task:
-    """Copies what all elements share into the part of each."""
-    shape = ref_type(target).shape
-    count = ref_type(target).size
-    dtype = I32 if count < 2**31 else I64
-    builder, flat = Builder(), scalar_var(dtype, "f")
-    with builder.block() as body:
-        at = unravel(builder, flat, shape)
-        builder.store(target, builder.load(source, *at[1:]), *at)
-    return Task("range_for", flat, literal(0, dtype), literal(count, dtype), body.close(), (), "copy")

@@ -85,16 +85,21 @@ def test_the_shared_part_alone_computes_what_the_task_means() -> None:
     np.testing.assert_allclose(y, expected, rtol=1e-6, atol=1e-6)
 
 
-def test_the_shared_part_compiles_for_a_gpu() -> None:
-    """PTX of a kernel, one thread an iteration, with the references in global memory."""
+def machine_of(triple: str, **options: str) -> llvm.TargetMachine:
+    """A machine of another kind; builds of llvmlite need not have all that LLVM can print code for."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    triple = "nvptx64-nvidia-cuda"
     try:
         kind = llvm.Target.from_triple(triple)
     except RuntimeError:
-        pytest.skip("this LLVM has no NVPTX target")
-    machine = kind.create_target_machine(cpu="sm_80", features="+ptx70", opt=3)
+        pytest.skip(f"this LLVM has no target for {triple}")
+    return kind.create_target_machine(opt=3, **options)
+
+
+def test_the_shared_part_compiles_for_a_gpu() -> None:
+    """PTX of a kernel, one thread an iteration, with the references in global memory."""
+    triple = "nvptx64-nvidia-cuda"
+    machine = machine_of(triple, cpu="sm_80", features="+ptx70")
     target = replace(
         Target.named("scalar"), name="cuda", triple=triple, cpu="sm_80", data_layout=str(machine.target_data)
     )
@@ -132,14 +137,8 @@ ROWS = """program p(x: ref[f32,64x4], n: ref[i32,64], y: ref[f32,64])
 
 def test_memory_has_the_address_spaces_of_the_target() -> None:
     """An AMD GPU: references in global memory, private arrays in scratch; no access through a pointer to anywhere."""
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
     triple = "amdgcn-amd-amdhsa"
-    try:
-        kind = llvm.Target.from_triple(triple)
-    except RuntimeError:
-        pytest.skip("this LLVM has no AMDGPU target")
-    machine = kind.create_target_machine(cpu="gfx942", opt=3)
+    machine = machine_of(triple, cpu="gfx942")
     target = replace(
         Target.named("scalar"), name="rocm", triple=triple, cpu="gfx942", data_layout=str(machine.target_data),
         global_space=1, private_space=5,

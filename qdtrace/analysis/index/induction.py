@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.index.trips import CountedLoop, trip_count
+from qdtrace.ir.carries import carried_params
 from qdtrace.ir.program import Literal, Var, literal
 
 if TYPE_CHECKING:
@@ -67,6 +68,19 @@ def most_iterations(loop: Eqn) -> int | None:
     return min((t for t in trips if t is not None), default=None)
 
 
+def raised_by(loop: Eqn) -> dict[Var, Literal]:
+    """Carried integers to which each iteration adds a constant: what the body calls them, and the constant."""
+    body = loop.blocks[-1]
+    sums = {e.outvar: e.invars for e in body.eqns if e.primitive.name == "add"}
+    found: dict[Var, Literal] = {}
+    for param, result in zip(carried_params(loop, body), body.results, strict=True):
+        if param.dtype.is_integer and isinstance(result, Var) and result in sums:
+            others = [a for a in sums[result] if a is not param]
+            if len(others) == 1 and isinstance(others[0], Literal):
+                found[param] = others[0]
+    return found
+
+
 def _conjuncts(loop: Eqn) -> Iterator[Eqn | None]:
     """Equations that must all hold for the loop to go on; None for what no equation of the condition gives."""
     test = loop.blocks[0]
@@ -90,20 +104,8 @@ def _counted(eqn: Eqn, loop: Eqn) -> tuple[int, CountedLoop, int] | None:
     if not isinstance(bound, Literal) or not bound.dtype.is_integer or value not in params:
         return None
     position = params.index(value)
-    if not _is_raised(position, loop):
+    by = raised_by(loop).get(loop.blocks[1].params[position])
+    if by is None or by.value != 1:
         return None
     start = loop.invars[position]
     return position, CountedLoop(start, bound, literal(1, start.dtype)), int(bound.value)
-
-
-def _is_raised(position: int, loop: Eqn) -> bool:
-    """True for `param + 1`."""
-    body = loop.blocks[1]
-    param, result = body.params[position], body.results[position]
-    for eqn in loop.blocks[1].eqns:
-        if result in eqn.outvars:
-            a, b = eqn.invars[:2] if len(eqn.invars) > 1 else (None, None)
-            if eqn.primitive.name != "add":
-                return False
-            return any(x is param and isinstance(y, Literal) and y.value == 1 for x, y in ((a, b), (b, a)))
-    return False
