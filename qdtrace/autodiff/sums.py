@@ -15,8 +15,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from qdtrace.autodiff.versions import with_memory, written_by
-from qdtrace.ir.builder import Builder, ref_var, scalar_var, unravel
-from qdtrace.ir.copies import copy_task
+from qdtrace.ir.builder import Builder, ref_var, scalar_var
+from qdtrace.ir.copies import copy_task, each_element
 from qdtrace.ir.memory import indices_of, values_of
 from qdtrace.ir.program import Block, Task, Var, literal, ref_type
 from qdtrace.ir.rebuild import Copier
@@ -71,13 +71,13 @@ class Sums:
             looks[ref] = _Place(result[ref], self._buffer(ref, I32), rest, before[ref], touched)
         self._run(_Replaced(lambda b, r, v, at: looks[r].look(b, v, at), found).rebuild_task(task), before)
         for ref in found:
-            self.before_it.append(_each(ref, looks[ref].count_before))
+            self.before_it.append(each_element(ref, looks[ref].count_before))
         sums = {r: self._buffer(r) for r in found}
         part = _Replaced(lambda b, r, v, at: b.accum(sums[r], looks[r].part(b, v, at), *at), found)
         self.task = part.rebuild_task(task)
         """The task with sums."""
         for ref in found:
-            self.after_it.append(_each(ref, lambda b, at, r=ref: looks[r].finish(b, r, sums[r], at)))
+            self.after_it.append(each_element(ref, lambda b, at, r=ref: looks[r].finish(b, r, sums[r], at)))
 
     def _buffer(self, like: Var, dtype: DType | None = None, value: int = 0) -> Var:
         var = ref_var(dtype or like.dtype, ref_type(like).shape, like.hint)
@@ -91,15 +91,6 @@ class Sums:
             self.before_it.append(copy_task(before.get(ref, ref), copy))
         self.before_it.append(with_memory(Copier().rebuild_task(task), copies))
         return copies
-
-
-def _each(ref: Var, visit: Callable[[Builder, list[Atom]], None]) -> Task:
-    """A task over all elements."""
-    builder, index = Builder(), scalar_var(I32, "i")
-    with builder.block() as body:
-        visit(builder, unravel(builder, index, ref_type(ref).shape))
-    stop = literal(ref_type(ref).size, I32)
-    return Task("range_for", index, literal(0, I32), stop, body.close())
 
 
 class _Place:

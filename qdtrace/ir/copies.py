@@ -1,18 +1,34 @@
-"""A task that copies one reference into another."""
+"""Tasks over all elements of a reference, such as one that copies it."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from qdtrace.ir.builder import Builder, scalar_var, unravel
 from qdtrace.ir.program import Task, Var, literal, ref_type
 from qdtrace.ir.types import DType
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
-def copy_task(source: Var, target: Var) -> Task:
-    """Copies all elements; axes that the target has in front of those of the source get the same content each."""
-    shape, size = ref_type(target).shape, ref_type(target).size
+    from qdtrace.ir.program import Atom
+
+
+def each_element(ref: Var, visit: Callable[[Builder, list[Atom]], None], name: str = "") -> Task:
+    """A task with one iteration for each element; `visit` emits what that does, from the element's indices."""
+    size = ref_type(ref).size
     dtype = DType.i32 if size < 2**31 else DType.i64
     builder, index = Builder(), scalar_var(dtype, "i")
     with builder.block() as body:
-        at = unravel(builder, index, shape)
-        builder.store(target, builder.load(source, *at[len(shape) - ref_type(source).ndim :]), *at)
-    return Task("range_for", index, literal(0, dtype), literal(size, dtype), body.close(), name=f"copy_{source.hint}")
+        visit(builder, unravel(builder, index, ref_type(ref).shape))
+    return Task("range_for", index, literal(0, dtype), literal(size, dtype), body.close(), name=name)
+
+
+def copy_task(source: Var, target: Var) -> Task:
+    """Copies all elements; axes that the target has in front of those of the source get the same content each."""
+    front = ref_type(target).ndim - ref_type(source).ndim
+
+    def copy(builder: Builder, at: list[Atom]) -> None:
+        builder.store(target, builder.load(source, *at[front:]), *at)
+
+    return each_element(target, copy, f"copy_{source.hint}")
