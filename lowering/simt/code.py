@@ -1,0 +1,46 @@
+"""What the emitter gives: the code of a task as kernels, and how they are launched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from qdtrace.ir.program import Var
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One kernel of a task.
+
+    All kernels of a task take, as 64 bit values in this order: a pointer for each of `KernelCode.refs`, the first index
+    and the end of the range (both 0 where they are known only on the device), a pointer to the word of failures, and a
+    pointer to the scratch of the task.
+    """
+
+    name: str
+    """Of the kernel in the module."""
+    threads: int
+    """Of a block."""
+    blocks: int
+    """Of the launch; 0: as many as give each iteration of a range known to the host a thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCode:
+    """The code of one task."""
+
+    text: str
+    """An LLVM IR module."""
+    refs: tuple[Var, ...]
+    """References it takes, in order."""
+    launches: tuple[Launch, ...]
+    """Kernels to launch, in order."""
+    scratch_bytes: int
+    """Memory, of any content, that the kernels share."""
+    cost: int
+    """Estimated scalar operations of one iteration."""
+    lanes: int
+    """Iterations that run at a time on the whole device, about."""
+    reason: str
+    """How it was made, and why."""
