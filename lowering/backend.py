@@ -4,81 +4,32 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import jax
-import jax.numpy as jnp
+from typing import TYPE_CHECKING
 
 from lowering.legalize.share_code import share_code
 from lowering.llvm.options import EmitOptions
 from lowering.llvm.target import Target
 from lowering.runtime.cache import Artifact, ArtifactCache
 from lowering.runtime.compile import launcher, link_tasks, load_or_make, make_runnable, object_code, optimised
+from lowering.runtime.compiled import CompiledProgram
 from lowering.runtime.handler import ENTRY, bounds_symbols, combine_symbols, handler_text, merge_symbols
 from lowering.runtime.info import describe, usable_cores
 from lowering.runtime.keys import artifact_key, program_content, task_content
-from lowering.runtime.layout import Layout, plan_layout
+from lowering.runtime.layout import plan_layout
 from lowering.runtime.once import Once
-from lowering.runtime.registry import register
+from lowering.runtime.registry import CPU, register
 from qdtrace.backend import Backend, TaskReport
-from qdtrace.errors import BackendError
-from qdtrace.ir.program import Program, Task, ref_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lowering.runtime.compile import LinkedTask
+    from lowering.runtime.layout import Layout
     from lowering.simd.emit import TaskCode
     from qdtrace.analysis.machine import Machine
     from qdtrace.config import Options
-
-
-@dataclass(frozen=True)
-class CompiledProgram:
-    """A program that JAX can call."""
-
-    target_name: str
-    """The foreign-function target, named by content: the same in every process."""
-    address: int
-    """The handler."""
-    layout: Layout
-
-    @property
-    def program(self) -> Program:
-        """The graph."""
-        return self.layout.program
-
-    @property
-    def scratch_bytes(self) -> int:
-        """Memory of buffers that are not returned."""
-        return self.layout.scratch_bytes
-
-    def call(self, *operands: Any) -> tuple[Any, ...]:
-        """Contents of `program.results` for contents of `program.params`: arrays or tracers, in order."""
-        layout = self.layout
-        params = layout.program.params
-        if len(operands) != len(params):
-            raise BackendError(f"`{layout.program.name}` needs {len(params)} operands, got {len(operands)}")
-        outs = dict(zip(layout.written, self._ffi_call(*operands), strict=False))
-        given = dict(zip(params, operands, strict=True))
-        return tuple(outs[v] if v in outs else jnp.asarray(given[v]) for v in layout.program.results)
-
-    @functools.cached_property
-    def _ffi_call(self) -> Callable[..., Any]:
-        results = [jax.ShapeDtypeStruct(ref_type(v).shape, v.dtype.numpy) for v in self.layout.written]
-        if self.layout.scratch_bytes:
-            results.append(jax.ShapeDtypeStruct((self.layout.scratch_bytes,), jnp.uint8))
-        if not results:
-            return lambda *operands: ()
-        return jax.ffi.ffi_call(
-            self.target_name,
-            tuple(results),
-            input_output_aliases=dict(self.layout.aliases),
-            vmap_method="sequential",
-            has_side_effect=not self.layout.gives,  # XLA must not drop what only checks
-        )
+    from qdtrace.ir.program import Program, Task
 
 
 _compiled: Once[CompiledProgram] = Once()
@@ -145,7 +96,7 @@ class CpuBackend(Backend):
             tasks = [linked[c] for c in contents]
             start = launcher(self.target, cache)
             address = self._link_handler(key, layout, tasks, max_threads, start["qd_run"], cache)
-            register(name, address, start["qd_api_seen"])
+            register(name, address, start["qd_api_seen"], CPU)
             return CompiledProgram(name, address, layout)
 
         compiled = _compiled.get(name, make)

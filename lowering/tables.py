@@ -64,13 +64,17 @@ def round_up(size: int, unit: int) -> int:
     return -(-size // unit) * unit
 
 
+_SIGNATURE = "ptr name, i64 args, i64 results, ptr checks"
+SIGNATURE = Record(_SIGNATURE)
+"""What a call of a program has to pass: how the table of a program begins, on every platform."""
+CHECK = Record("i64 dtype, i64 elements, ptr label")
+"""What an operand or result must be."""
 PROGRAM = Record(
-    "ptr name, i64 args, i64 results, ptr checks, i64 task_count, ptr tasks, i64 threads, i64 words, ptr clears, "
-    "ptr constants"
+    f"{_SIGNATURE}, i64 task_count, ptr tasks, i64 threads, i64 words, ptr clears, ptr large, ptr constants"
 )
 """What a handler gives to the launcher; `words`: of the longest list of references."""
-CHECK = Record("i64 dtype, i64 elements, ptr label, i64 fresh")
-"""What an operand or result must be; `fresh`: bytes of large memory that nobody has touched."""
+LARGE = Record("i64 slot, i64 bytes")
+"""Memory of a result that is large and that nobody has touched."""
 TASK = Record(
     "ptr code, ptr bounds, ptr places, i64 ref_count, i64 start, i64 stop, i64 grain, i64 lanes, ptr combine, "
     "i64 slot_bytes, i64 most_slots, i64 updates, ptr merge, i64 copy_bytes, ptr copies, i64 copy_count, ptr faults"

@@ -32,6 +32,7 @@ API_VERSION_MAJOR = 32
 API_VERSION_MINOR = 36
 API_ERROR_CREATE = 48
 API_ERROR_DESTROY = 64
+API_STREAM_GET = 80
 API_POOL_SCHEDULE = 136
 API_POOL_THREADS = 144
 
@@ -49,6 +50,8 @@ METADATA_STATE_TYPE = 40
 VERSION_SIZE = 24
 ERROR_CREATE_SIZE = 28
 ERROR_DESTROY_SIZE = 24
+STREAM_GET_SIZE = 32
+STREAM_GET_STREAM = 24
 POOL_THREADS_SIZE = 32
 POOL_SCHEDULE_SIZE = 40
 
@@ -56,6 +59,12 @@ INVALID_ARGUMENT = 3
 """Code of the errors of arguments."""
 OUT_OF_RANGE = 11
 """Code of failed checks."""
+INTERNAL = 13
+"""Code of what a device's driver refuses."""
+
+COMMAND_BUFFER = 1
+"""Trait of handlers that only enqueue work on the stream of the call: XLA may record what they enqueue, and run that
+again without them."""
 
 XLA_BYTE = 6
 XLA_DTYPES = {
@@ -81,7 +90,9 @@ def dtype_names() -> str:
     return "\n".join([*lines, f"@dtype_names = private constant [{len(table)} x ptr] [{items}]"])
 
 
-PRELUDE = f"""
+def prelude(traits: int = 0) -> str:
+    """LLVM IR: fields of memory, errors, and the answer to what a handler is, with its traits."""
+    return f"""
 @qd_api_seen = global [2 x i64] zeroinitializer
 
 define internal ptr @load_ptr(ptr %base, i64 %offset) alwaysinline {{
@@ -169,7 +180,7 @@ define internal void @fill_metadata(ptr %frame, ptr %ext) cold noinline {{
   %p1 = getelementptr i8, ptr %m, i64 {METADATA_VERSION_MINOR}
   store i32 {API_MINOR}, ptr %p1
   %p2 = getelementptr i8, ptr %m, i64 {METADATA_TRAITS}
-  store i32 0, ptr %p2
+  store i32 {traits}, ptr %p2
   call void @store_i64(ptr %m, i64 {METADATA_STATE_TYPE}, i64 0)
   ; what the framework speaks is kept for `registry` to check
   %api = call ptr @load_ptr(ptr %frame, i64 {FRAME_API})
@@ -179,7 +190,10 @@ define internal void @fill_metadata(ptr %frame, ptr %ext) cold noinline {{
   call void @store_i64(ptr @qd_api_seen, i64 8, i64 %version)
   ret void
 }}
+"""
 
+
+POOL = f"""
 ; threads in XLA's pool; 1 when it does not say
 define internal i64 @pool_threads(ptr %frame) {{
   %out = alloca i64
@@ -211,5 +225,22 @@ define internal i1 @pool_schedule(ptr %frame, ptr %work, ptr %data) {{
   %ok = icmp eq ptr %e, null
   call void @drop_error(ptr %frame, ptr %e)
   ret i1 %ok
+}}
+"""
+
+STREAM = f"""
+; stores the stream of the call; null, or XLA's error
+define internal ptr @get_stream(ptr %frame, ptr %stream) {{
+  %args = alloca [{STREAM_GET_SIZE} x i8], align 8
+  store i64 {STREAM_GET_SIZE}, ptr %args
+  call void @store_ptr(ptr %args, i64 8, ptr null)
+  %context = call ptr @load_ptr(ptr %frame, i64 {FRAME_CONTEXT})
+  call void @store_ptr(ptr %args, i64 16, ptr %context)
+  call void @store_ptr(ptr %args, i64 {STREAM_GET_STREAM}, ptr null)
+  %f = call ptr @api_function(ptr %frame, i64 {API_STREAM_GET})
+  %e = call ptr %f(ptr %args)
+  %found = call ptr @load_ptr(ptr %args, i64 {STREAM_GET_STREAM})
+  store ptr %found, ptr %stream
+  ret ptr %e
 }}
 """

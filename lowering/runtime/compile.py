@@ -47,7 +47,8 @@ def stats() -> Stats:
     return _stats
 
 
-def _count(**increments: int) -> None:
+def count(**increments: int) -> None:
+    """Adds to the counters of those names."""
     global _stats
     with _stats_lock:
         _stats = replace(_stats, **{name: getattr(_stats, name) + n for name, n in increments.items()})
@@ -73,7 +74,7 @@ _maths: Once[int] = Once()
 
 def object_code(text: str, target: Target) -> bytes:
     """Machine code of an LLVM module: runs all passes."""
-    _count(llvm_compiles=1)
+    count(llvm_compiles=1)
     module, machine = optimised(text, target)
     return emit_object(machine, module)
 
@@ -93,7 +94,7 @@ def load_or_make(key: str, make: Callable[[], Artifact], cache: ArtifactCache | 
     """The artifact of the key from the cache, or made and put there."""
     found = cache.load(key) if cache else None
     if found is not None:
-        _count(cache_hits=1)
+        count(cache_hits=1)
         return found
     made = make()
     if cache:
@@ -105,7 +106,7 @@ def make_runnable(
     name: str, artifact: Artifact, exports: Sequence[str], imports: Mapping[str, int], target: Target
 ) -> Mapping[str, int]:
     """Addresses of what the artifact exports, once its code is in the process."""
-    _count(linked=1)
+    count(linked=1)
     return link(name, artifact.code, exports, imports, target)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from lowering.tables import CACHE_LINE, round_up
 from qdtrace.analysis.effects import gives_anything, written_refs
 from qdtrace.ir.faults import checks_of, fault_of
-from qdtrace.ir.program import Program, Task, Var, ref_type
+from qdtrace.ir.program import Literal, Program, Task, Var, ref_type
 from qdtrace.ir.walk import task_refs
 
 if TYPE_CHECKING:
@@ -59,20 +59,38 @@ class Layout:
     clears: tuple[Clear, ...] = ()
     """What is filled, in the order of the tasks it comes before."""
     constants: bytes = b""
-    """Memory of the program itself: the slot after all others."""
+    """Memory of the program itself: the slot after all others, or the last operand."""
+    passes_constants: bool = False
+    """It is an operand: memory of the host is not that of the program."""
     faults: tuple[tuple[str, ...], ...] = ()
     """What the checks of each task say, as formats of C with one `%lld` where there is a number."""
     gives: bool = True
     """`analysis.effects.gives_anything`."""
 
     @property
+    def operand_count(self) -> int:
+        """Operands of the XLA call."""
+        return len(self.program.params) + self.passes_constants
+
+    @property
     def slot_count(self) -> int:
         """Operands and results of the XLA call."""
-        return len(self.program.params) + len(self.written) + bool(self.scratch_bytes)
+        return self.scratch_slot + bool(self.scratch_bytes)
+
+    @property
+    def scratch_slot(self) -> int:
+        """That of the scratch result, which is the last."""
+        return self.operand_count + len(self.written)
 
 
-def plan_layout(program: Program, constants: Mapping[Var, np.ndarray] | None = None) -> Layout:
-    """Assigns a place to every reference of the program; `constants` are references with a content of their own."""
+def plan_layout(
+    program: Program, constants: Mapping[Var, np.ndarray] | None = None, *, pass_constants: bool = False
+) -> Layout:
+    """Assigns a place to every reference of the program; `constants` are references with a content of their own,
+    in memory of the program or passed as an operand."""
+    content, inside = _constants(constants or {})
+    passes = pass_constants and bool(content)
+    operands = len(program.params) + passes
     stored = written_refs(program)
     params = {v: k for k, v in enumerate(program.params)}
     returned = [v for v in dict.fromkeys(program.results) if v not in params or v in stored]
@@ -81,17 +99,35 @@ def plan_layout(program: Program, constants: Mapping[Var, np.ndarray] | None = N
     results = {v: k for k, v in enumerate(written)}
     aliases = {params[v]: k for v, k in results.items() if v in params}
     places = {v: Place(k) for v, k in params.items()}
-    places |= {v: Place(len(params) + k) for v, k in results.items()}
+    places |= {v: Place(operands + k) for v, k in results.items()}
     refs = tuple(tuple(task_refs(task)) for task in program.tasks)
     offsets, scratch_bytes = _pack(_lifetimes(refs, [b for b in program.buffers if b not in results]))
-    places |= {v: Place(len(params) + len(written), offset) for v, offset in offsets.items()}
+    places |= {v: Place(operands + len(written), offset) for v, offset in offsets.items()}
     if aliases and len(written) > 1:
         scratch_bytes = max(scratch_bytes, 1)  # see Note [Never a bare tuple]
+    own = len(params) if passes else operands + len(written) + bool(scratch_bytes)
+    places |= {v: Place(own, offset) for v, offset in inside.items()}
     faults = tuple(map(_fault_texts, program.tasks))
     clears = _clears(program, refs, places)
     gives = gives_anything(program, stored)
-    layout = Layout(program, written, aliases, places, scratch_bytes, refs, clears, faults=faults, gives=gives)
-    return _with_constants(layout, constants) if constants else layout
+    return Layout(program, written, aliases, places, scratch_bytes, refs, clears, content, passes, faults, gives)
+
+
+def with_kernel_scratch(layout: Layout, nbytes: int) -> tuple[Layout, Place]:
+    """The layout with that much more scratch, and where it is: memory that the kernels of one task share, and leave to
+    those of the next. The constants must not be memory of the program itself."""
+    offset = round_up(layout.scratch_bytes, CACHE_LINE)
+    place = Place(layout.scratch_slot, offset)
+    return (replace(layout, scratch_bytes=offset + nbytes) if nbytes else layout), place
+
+
+def static_bounds(task: Task) -> tuple[int, int] | None:
+    """First index and end of a task, where they stand in the graph."""
+    if task.kind == "serial":
+        return 0, 1
+    if isinstance(task.start, Literal) and isinstance(task.stop, Literal):
+        return int(task.start.value), int(task.stop.value)
+    return None
 
 
 def _fault_texts(task: Task) -> tuple[str, ...]:
@@ -100,13 +136,14 @@ def _fault_texts(task: Task) -> tuple[str, ...]:
     return tuple([text.replace(hole, "%lld") for text in texts])
 
 
-def _with_constants(layout: Layout, constants: Mapping[Var, np.ndarray]) -> Layout:
-    places, memory = dict(layout.places), bytearray()
+def _constants(constants: Mapping[Var, np.ndarray]) -> tuple[bytes, dict[Var, int]]:
+    """What they hold, one behind another, and where each begins."""
+    offsets, memory = dict[Var, int](), bytearray()
     for var, content in constants.items():
         memory += bytes(-len(memory) % CACHE_LINE)
-        places[var] = Place(layout.slot_count, len(memory))
+        offsets[var] = len(memory)
         memory += content.tobytes()
-    return replace(layout, places=places, constants=bytes(memory))
+    return bytes(memory), offsets
 
 
 def _clears(program: Program, refs: Sequence[Sequence[Var]], places: Mapping[Var, Place]) -> tuple[Clear, ...]:

@@ -4,36 +4,48 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from typing import NamedTuple
 
 import jax
 
 from lowering.runtime import abi
 from qdtrace.errors import BackendError
 
+
+class Platform(NamedTuple):
+    """A platform by its two names."""
+
+    jax: str
+    xla: str
+
+
+CPU = Platform("cpu", "cpu")
 _lock = threading.Lock()
-_registered: dict[str, int] = {}
+_registered: dict[tuple[str, Platform], int] = {}
 
 
-def register(name: str, address: int, api_seen: int) -> None:
-    """Makes a handler callable as foreign-function target `name` on the CPU. The same again does nothing.
+def register(name: str, address: int, api_seen: int, platform: Platform) -> None:
+    """Makes a handler callable as foreign-function target `name` on a platform. The same again does nothing.
 
     `api_seen` is the address where the launcher keeps what XLA said of its interface. Raises BackendError when JAX
-    has no CPU platform or XLA's interface is not the one known here.
+    does not have the platform or XLA's interface is not the one known here.
     """
     with _lock:
-        if _registered.get(name) == address:
+        if _registered.get((name, platform)) == address:
             return
         # Before the platform is up, a registration is queued: a refusal would then break the platform for good.
         try:
-            jax.devices("cpu")
+            jax.devices(platform.jax)
         except RuntimeError as e:
-            raise BackendError("needs JAX's cpu platform, which is not available", notes=(str(e),)) from None
+            raise BackendError(
+                f"needs JAX's {platform.jax} platform, which is not available", notes=(str(e),)
+            ) from None
         try:
-            jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(address), platform="cpu")
+            jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(address), platform=platform.xla)
         except Exception as e:
             raise BackendError("XLA refused a handler", notes=(str(e), _describe(api_seen))) from e
         _check(api_seen)
-        _registered[name] = address
+        _registered[name, platform] = address
 
 
 def _seen(address: int) -> tuple[int, int, int]:

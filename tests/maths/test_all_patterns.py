@@ -17,7 +17,7 @@ from qdtrace.ir.types import DType
 from tests.runtime.programs import compiled, range_for
 
 if TYPE_CHECKING:
-    from lowering.backend import CompiledProgram
+    from lowering.runtime.compiled import CompiledProgram
 
 BOUND = 4.0
 NAMES = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lowering.backend import CompiledProgram, CpuBackend
+from lowering.backend import CpuBackend
 from qdtrace.config import Options, options_from
 from qdtrace.ir.builder import Builder, ref_var, scalar_var
 from qdtrace.ir.program import Atom, Program, Task, Var, literal, ref_type
@@ -12,6 +12,8 @@ from qdtrace.ir.types import DType
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from lowering.runtime.compiled import CompiledProgram
 
 F32 = DType.f32
 I32 = DType.i32

@@ -14,7 +14,7 @@ from lowering.runtime import abi
 from lowering.runtime.compile import launcher
 from lowering.runtime.handler import GRAIN_OPERATIONS, SLOT_OPERATIONS, TaskShape, grain_of, handler_text
 from lowering.runtime.layout import plan_layout
-from lowering.runtime.registry import register
+from lowering.runtime.registry import CPU, Platform, register
 from qdtrace.errors import BackendError
 from tests.runtime.programs import affine, chain, compiled, total
 
@@ -89,7 +89,7 @@ def test_something_that_is_no_handler_is_refused():
     silent = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(lambda frame: 0)
     address = ctypes.cast(silent, ctypes.c_void_p).value
     with pytest.raises(BackendError) as raised:
-        register("qdtrace_test_silent", address or 0, seen)
+        register("qdtrace_test_silent", address or 0, seen, CPU)
     assert str(raised.value).startswith("XLA refused a handler\nnote: ")
     assert "XLA's foreign-function interface is version 0." in str(raised.value)
 
@@ -98,7 +98,7 @@ def test_an_interface_with_another_layout_is_refused():
     seen = (ctypes.c_int64 * 2)(abi.API_MIN_SIZE - 8, 0 | 7 << 32)
     handler = compiled(affine(8)).address
     with pytest.raises(BackendError) as raised:
-        register("qdtrace_test_small", handler, ctypes.addressof(seen))
+        register("qdtrace_test_small", handler, ctypes.addressof(seen), CPU)
     assert str(raised.value) == (
         "needs XLA's foreign-function interface 0.x with at least 192 bytes\n"
         "note: XLA's foreign-function interface is version 0.7, its function table has 184 bytes\n"
@@ -106,7 +106,13 @@ def test_an_interface_with_another_layout_is_refused():
     )
     seen[0], seen[1] = abi.API_MIN_SIZE, 1
     with pytest.raises(BackendError, match=r"is version 1\.0, its function table has 192 bytes"):
-        register("qdtrace_test_major", handler, ctypes.addressof(seen))
+        register("qdtrace_test_major", handler, ctypes.addressof(seen), CPU)
+
+
+def test_a_platform_that_jax_does_not_have_is_refused():
+    with pytest.raises(BackendError) as raised:
+        register("qdtrace_test_platform", compiled(affine(8)).address, 0, Platform("nonesuch", "NONESUCH"))
+    assert str(raised.value).startswith("needs JAX's nonesuch platform, which is not available\nnote: ")
 
 
 def test_names_with_odd_characters_stay_valid_text():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lowering.runtime.handler import TaskShape, handler_text, launcher_text
-from lowering.runtime.large_pages import LARGE_BYTES, large_bytes, large_pages
+from lowering.runtime.large_pages import LARGE_BYTES, large_pages
 from lowering.runtime.layout import plan_layout
 from qdtrace.ir.builder import ref_var
 from qdtrace.ir.program import Program
@@ -26,22 +26,20 @@ def program(size: int, *, in_place: bool = False) -> Program:
     return Program("p", (x,), (t,) if in_place else (y, t), (first, second), (out,))
 
 
-def fresh_bytes(made: Program) -> list[int]:
-    """What the table of the handler says of operands and results, in order."""
+def large_results(made: Program) -> list[tuple[int, int]]:
+    """What the table of the handler says: slots (operands count first) and bytes, up to the end of the table."""
     text = handler_text(plan_layout(made), [TaskShape(1, 1, 0)] * len(made.tasks))
-    (table,) = re.findall(r"@checks = private constant (.*)", text)
-    return [int(n) for n in re.findall(r"ptr @label_\d+, i64 (\d+)", table)]
+    (table,) = re.findall(r"@large = private constant (.*)", text)
+    *rows, end = [(int(slot), int(size)) for slot, size in re.findall(r"{i64 (-?\d+), i64 (\d+)}", table)]
+    assert end == (-1, 0)
+    return rows
 
 
 def test_only_large_fresh_results_ask() -> None:
-    assert fresh_bytes(program(LIMIT)) == [0, LARGE_BYTES, LARGE_BYTES]
-    assert fresh_bytes(program(LIMIT - 16)) == [0, 0, 0]
+    assert large_results(program(LIMIT)) == [(1, LARGE_BYTES), (2, LARGE_BYTES)]
+    assert large_results(program(LIMIT - 16)) == []
     # a result that takes over an operand's memory has its pages already
-    assert fresh_bytes(program(LIMIT, in_place=True)) == [0, 0, LARGE_BYTES]
-
-
-def test_the_limit() -> None:
-    assert [large_bytes(n) for n in (0, LARGE_BYTES - 1, LARGE_BYTES, 1 << 40)] == [0, 0, LARGE_BYTES, 1 << 40]
+    assert large_results(program(LIMIT, in_place=True)) == [(2, LARGE_BYTES)]
 
 
 def test_other_systems_do_nothing() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lowering.runtime.layout import Place, plan_layout
+import numpy as np
+
+from lowering.runtime.layout import Place, plan_layout, with_kernel_scratch
 from qdtrace.analysis.effects import written_refs
 from qdtrace.ir.builder import ref_var
 from qdtrace.ir.program import Program
@@ -62,3 +64,28 @@ def test_an_unused_buffer_takes_no_scratch():
     program = affine(8)
     layout = plan_layout(replace(program, buffers=(*program.buffers, ref_var(F32, (1000,)))))
     assert layout.scratch_bytes == 0
+
+
+def test_constants_are_memory_of_the_program_or_its_last_operand():
+    program = chain(100)
+    (x,), (y, _) = program.params, program.buffers
+    first, second = ref_var(F32, (3,)), ref_var(F32, (1,))
+    constants = {first: np.array([1, 2, 3], np.float32), second: np.array([4], np.float32)}
+    own, passed = plan_layout(program, constants), plan_layout(program, constants, pass_constants=True)
+    assert own.constants == passed.constants
+    assert np.frombuffer(own.constants, np.float32)[[0, 1, 2, 16]].tolist() == [1, 2, 3, 4]
+    assert (own.operand_count, own.slot_count) == (1, 3)
+    assert (passed.operand_count, passed.slot_count) == (2, 4)
+    assert [own.places[v] for v in (x, y, first, second)] == [Place(1), Place(2), Place(3), Place(3, 64)]
+    assert [passed.places[v] for v in (x, y, first, second)] == [Place(2), Place(3), Place(1), Place(1, 64)]
+    assert own.aliases == passed.aliases == {0: 0}
+    assert not plan_layout(program, pass_constants=True).passes_constants
+
+
+def test_kernels_have_scratch_behind_that_of_buffers():
+    layout = plan_layout(chain(100))
+    more, place = with_kernel_scratch(layout, 10)
+    assert (place, more.scratch_bytes, more.slot_count) == (Place(2, 896), 906, 3)
+    assert with_kernel_scratch(layout, 0)[0] is layout
+    more, place = with_kernel_scratch(plan_layout(affine(8)), 10)
+    assert (place, more.scratch_bytes, more.slot_count) == (Place(2), 10, 3)

@@ -7,7 +7,7 @@ import ctypes
 import llvmlite.binding as llvm
 
 from lowering.llvm.target import Target
-from lowering.runtime.abi import PRELUDE
+from lowering.runtime.abi import prelude
 from lowering.runtime.compile import optimised
 from lowering.tables import CACHE_LINE, LOOP, Record
 
@@ -39,7 +39,7 @@ define i64 @second(ptr %copy) {{
   ret i64 %left
 }}
 """
-    module, machine = optimised(PRELUDE + text, Target.host())
+    module, machine = optimised(prelude() + text, Target.host())
     engine = llvm.create_mcjit_compiler(module, machine)
     engine.finalize_object()
     copy = (ctypes.c_int64 * 3)()
