@@ -90,6 +90,8 @@ COPY = Record("i64 ref, i64 offset, i64 bytes, i64 pattern")
 """An array in the copies of a thread, by its number among the references of the task."""
 FAILURE = Record("i64 number, i64 value")
 """The check that failed first, counted from 1, and the index that it refused."""
+FAILURE_BITS = 48
+"""Of a failure in one word: those of the value; the number of the check stands above them."""
 MERGE = Record("ptr refs, ptr copies, i64 others")
 """What `qd_merge` takes."""
 JOB = Record(

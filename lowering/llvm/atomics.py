@@ -32,9 +32,14 @@ def atomic_scalar(f: Frame, op: str, d: DType, memory: GlobalMemory, pointer: st
         native = _native_name(op, d)
         if native is not None:
             raw = to_memory(o, d, values[0])
-            order = f"monotonic, align {BYTES[kind]}{memory.alias}"
+            order = f"{scope(f)}monotonic, align {BYTES[kind]}{memory.alias}"
             return from_memory(o, d, f.text.op(f"atomicrmw {native} ptr {pointer}, {kind} {raw} {order}"))
     return _exchange_loop(f, d, memory, pointer, lambda old: combine(o, op, d, old, values[0]))
+
+
+def scope(f: Frame) -> str:
+    """Which threads see an atomic operation, as instructions spell it."""
+    return f'syncscope("{f.target.atomic_scope}") ' if f.target.atomic_scope else ""
 
 
 def _native_name(op: str, d: DType) -> str | None:
@@ -65,7 +70,8 @@ def _swap(
 ) -> tuple[str, str]:
     """Compare-and-exchange of the bits; the bits found and whether it happened."""
     pair = f.text.op(
-        f"cmpxchg weak ptr {pointer}, {kind} {expected}, {kind} {new} acq_rel monotonic, align {nbytes}{memory.alias}"
+        f"cmpxchg weak ptr {pointer}, {kind} {expected}, {kind} {new} "
+        f"{scope(f)}monotonic monotonic, align {nbytes}{memory.alias}"
     )
     found = f.text.op(f"extractvalue {{ {kind}, i1 }} {pair}, 0")
     return found, f.text.op(f"extractvalue {{ {kind}, i1 }} {pair}, 1")
@@ -74,7 +80,7 @@ def _swap(
 def _exchange_loop(f: Frame, d: DType, memory: GlobalMemory, pointer: str, make: Callable[[str], str]) -> str:
     """Replaces the element by what `make` computes from it; returns the old value."""
     text, kind = f.text, _integer(d)
-    first = text.op(f"load atomic {kind}, ptr {pointer} monotonic, align {d.itemsize}{memory.alias}")
+    first = text.op(f"load atomic {kind}, ptr {pointer} {scope(f)}monotonic, align {d.itemsize}{memory.alias}")
     loop, done, before = text.fresh_label("swap"), text.fresh_label("swapped"), text.label
     text.jump(loop)
     text.begin(loop)
@@ -92,7 +98,7 @@ def _compare_and_swap(f: Frame, d: DType, memory: GlobalMemory, pointer: str, ex
     kind = _integer(d)
     pair = f.text.op(
         f"cmpxchg ptr {pointer}, {kind} {_as_bits(f.scalar, d, expected)}, {kind} {_as_bits(f.scalar, d, new)} "
-        f"acq_rel monotonic, align {d.itemsize}{memory.alias}"
+        f"{scope(f)}acq_rel monotonic, align {d.itemsize}{memory.alias}"
     )
     return _from_bits(f.scalar, d, f.text.op(f"extractvalue {{ {kind}, i1 }} {pair}, 0"))
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from lowering.llvm.types import REGISTER
-from lowering.tables import FAILED, FAILURE, FIELD
+from lowering.tables import FAILED, FAILURE, FAILURE_BITS, FIELD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -71,9 +71,14 @@ def failing(f: Frame, condition: str) -> Generator[None]:
 
 
 def report(f: Frame, eqn: Eqn, index: Callable[[], str] = lambda: "0") -> None:
-    """Calls what keeps the failure, with the index that fails as i64."""
+    """Keeps the failure, with the index that fails as i64."""
+    number = f.facts.check_numbers[eqn]
+    if f.failure:
+        value = f.text.op(f"and i64 {index()}, {(1 << FAILURE_BITS) - 1}")
+        f.text.do(f"store i64 {f.text.op(f'or i64 {value}, {number + 1 << FAILURE_BITS}')}, {f.failure}, align 8")
+        return
     require_failure(f)
-    f.text.do(f"call void @{FAIL}(ptr %refs, i64 {f.facts.check_numbers[eqn]}, i64 {index()})")
+    f.text.do(f"call void @{FAIL}(ptr %refs, i64 {number}, i64 {index()})")
 
 
 def require_failure(f: Frame) -> None:

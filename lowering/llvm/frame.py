@@ -46,6 +46,8 @@ class Frame:
         """What is known of divisors, by the registers of their reciprocals."""
         self.leave = "ret void"
         """What a failed check ends the function with."""
+        self.failure = ""
+        """The word that a failed check is kept in; empty where a record of the call, behind its references, keeps it."""
         self.parameters: dict[str, str] = {}
         """Parameters of the function that equations may use, with their types."""
         self.split = False

@@ -50,6 +50,8 @@ class Target:
     """LLVM's address space of the memory of references; pointers in the code are plain, and known to be there."""
     private_space: int = 0
     """That of memory of one iteration."""
+    atomic_scope: str = ""
+    """LLVM's name of the threads that see an atomic operation; empty: all that there are."""
 
     @property
     def key(self) -> str:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lowering.llvm.facts import TaskFacts
-from lowering.simd.accumulation.plan import AccumulationPlan, plan_accumulation, privatise
+from lowering.llvm.privatisation import privatise
+from lowering.simd.accumulation.plan import AccumulationPlan, plan_accumulation
 from lowering.simd.lane_facts import LaneFacts
 from lowering.simd.ordering import Ordering, find_ordering
 from lowering.simd.refill import Refill, find_refill

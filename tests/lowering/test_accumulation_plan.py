@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lowering.llvm.facts import TaskFacts
-from lowering.simd.accumulation.plan import Privatisation, Strategy, plan_accumulation, privatise
+from lowering.llvm.privatisation import Privatisation, Strategy, privatise
+from lowering.simd.accumulation.plan import plan_accumulation
 from lowering.simd.accumulation.update_groups import group_updates
 from qdtrace.analysis.machine import CPU, AccumulationLimits
 from qdtrace.ir.builder import Builder, ref_var

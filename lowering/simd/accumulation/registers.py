@@ -17,7 +17,7 @@ from lowering.simd.addresses import locate
 from qdtrace.ir.combining import identity
 
 if TYPE_CHECKING:
-    from lowering.simd.accumulation.plan import Place
+    from lowering.llvm.privatisation import Place
     from lowering.simd.frame import LaneFrame
     from qdtrace.ir.program import Atom
     from qdtrace.ir.types import DType

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from lowering.llvm.facts import reference
 from lowering.llvm.memory import load_scalar, store_scalar
+from lowering.llvm.privatisation import Strategy
 from lowering.llvm.vectors import Value
 from lowering.simd.accumulation.chunk_copies import close_chunk_copies, into_chunk_copy, open_chunk_copies
 from lowering.simd.accumulation.lanes import combined
-from lowering.simd.accumulation.plan import Strategy
 from lowering.simd.accumulation.registers import close_registers, into_register, open_registers
 from lowering.simd.accumulation.shared import update
 from lowering.simd.accumulation.update_groups import UpdateGroup, is_grouped

@@ -10,15 +10,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lowering.llvm.facts import reference
+from lowering.llvm.privatisation import Strategy
 from lowering.llvm.types import BYTES, MEMORY
-from lowering.simd.accumulation.plan import Strategy
 from qdtrace.ir.memory import indices_of
 from qdtrace.ir.program import Literal, is_local
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from lowering.simd.accumulation.plan import Privatisation
+    from lowering.llvm.privatisation import Privatisation
     from qdtrace.ir.program import Atom, Eqn, Var
 
 MOST_COMPONENTS = 8

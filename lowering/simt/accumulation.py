@@ -1,0 +1,229 @@
+"""`accum` and `atomic` of threads, and how what blocks have accumulated meets in memory.
+
+A block leaves what it has summed in its slot of the scratch; `qd_combine` combines the slots of all blocks in order, a
+block an element, and each element with memory once. So sums have the same bits in each run.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from lowering.llvm.addresses import ahead, element_pointer
+from lowering.llvm.atomics import atomic_scalar
+from lowering.llvm.combining import combine
+from lowering.llvm.descriptions import GlobalMemory
+from lowering.llvm.facts import reference
+from lowering.llvm.memory import from_memory, load_scalar, store_scalar, to_memory
+from lowering.llvm.private import load_private, store_private
+from lowering.llvm.privatisation import Strategy
+from lowering.llvm.types import BYTES, MEMORY, REGISTER, REGISTER_BITS, compute_dtype
+from lowering.llvm.vectors import Value
+from lowering.simt.devices import SHARED
+from lowering.tables import CACHE_LINE
+from qdtrace.ir.combining import identity
+from qdtrace.ir.memory import indices_of
+from qdtrace.ir.program import ref_type
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from lowering.simt.frame import KernelFrame
+    from lowering.simt.plan import SlotPart
+    from qdtrace.ir.program import Atom, Eqn
+    from qdtrace.ir.types import DType
+
+
+def accum(f: KernelFrame, eqn: Eqn) -> None:
+    """`accum`."""
+    ref, value, indices, op = reference(eqn), f.scalar_of(eqn.invars[1]), indices_of(eqn), eqn.params["op"]
+    d = ref.dtype
+    if ref in f.privates:
+        private = f.privates[ref]
+        old = load_private(f, private, indices)
+        assert old.scalar is not None
+        store_private(f, private, Value(d, scalar=combine(f.scalar, op, d, old.scalar, value)), indices)
+        return
+    match f.plan.ways.strategy_of(eqn):
+        case Strategy.REGISTERS:
+            slot = f.registers[ref, indices]
+            _write(f, slot, compute_dtype(d), combine(f.scalar, op, compute_dtype(d), _read(f, slot, d), value))
+        case Strategy.CHUNK_COPY:
+            copy = f.copies[ref]
+            atomic_scalar(f, op, copy.type.dtype, copy, element_pointer(f, copy, indices), [value])
+        case Strategy.EXCLUSIVE:
+            _into_memory(f, f.globals[ref], element_pointer(f, f.globals[ref], indices), op, value)
+        case Strategy.SHARED:
+            atomic_scalar(f, op, d, f.globals[ref], element_pointer(f, f.globals[ref], indices), [value])
+
+
+def _into_memory(f: KernelFrame, memory: GlobalMemory, pointer: str, op: str, value: str) -> None:
+    """Read, combine, write: nobody else touches the element."""
+    old = load_scalar(f, memory, pointer)
+    store_scalar(f, memory, pointer, combine(f.scalar, op, memory.type.dtype, old, value))
+
+
+def atomic(f: KernelFrame, eqn: Eqn) -> None:
+    """`atomic`: an update that gives the old value."""
+    op, out, ref = eqn.params["op"], eqn.outvars[0], reference(eqn)
+    count = 2 if op == "cas" else 1
+    values, indices = [f.scalar_of(a) for a in eqn.invars[1 : 1 + count]], eqn.invars[1 + count :]
+    if ref in f.privates:
+        _private_atomic(f, eqn, values, indices)
+        return
+    memory = f.globals[ref]
+    pointer = element_pointer(f, memory, indices)
+    f.env[out] = Value(out.dtype, scalar=atomic_scalar(f, op, out.dtype, memory, pointer, values))
+
+
+def _private_atomic(f: KernelFrame, eqn: Eqn, values: list[str], indices: tuple[Atom, ...]) -> None:
+    """On private memory nobody else looks: read, combine, write."""
+    private, out, op = f.privates[reference(eqn)], eqn.outvars[0], eqn.params["op"]
+    d, o = out.dtype, f.scalar
+    f.env[out] = old = load_private(f, private, indices)
+    assert old.scalar is not None
+    if op == "exchange":
+        new = values[0]
+    elif op == "cas":
+        kind = f"i{REGISTER_BITS[d]}"
+        found, wanted = (o.cast("bitcast", REGISTER[d], x, kind) for x in (old.scalar, values[0]))
+        new = o.select(o.compare("icmp eq", kind, found, wanted), REGISTER[d], values[1], old.scalar)
+    else:
+        new = combine(o, op, d, old.scalar, values[0])
+    store_private(f, private, Value(d, scalar=new), indices)
+
+
+# What blocks sum
+
+
+def open_parts(f: KernelFrame) -> None:
+    """Makes the sums of the thread and the copies of the block, with the identity in them."""
+    for part in f.plan.parts:
+        neutral = f.scalar.constant(identity(part.op, part.dtype).value, part.dtype)
+        if part.indices is not None:
+            slot = f.registers[part.ref, part.indices] = f.text.slot(MEMORY[part.dtype])
+            _write(f, slot, part.dtype, neutral)
+            continue
+        type_ = replace(ref_type(part.ref), dtype=part.dtype)
+        kind = MEMORY[part.dtype]
+        copy = f.copies[part.ref] = GlobalMemory(_shared(f, f"[{type_.size} x {kind}]"), type_, "", "")
+        with _elements(f, type_.size) as k:
+            store_scalar(f, copy, f.text.op(f"getelementptr {kind}, ptr {copy.pointer}, i64 {k}"), neutral)
+    if f.copies:
+        f.wait()
+
+
+def close_parts(f: KernelFrame) -> None:
+    """Leaves the sums of all threads, and the copies, in the slot of the block."""
+    text = f.text
+    if f.copies:
+        f.wait()
+    block = text.op(f"zext i32 {f.block()} to i64")
+    at = text.op(f"add i64 {text.op(f'mul i64 {block}, {f.plan.slot_bytes}')}, {f.plan.slots_at}")
+    slot = text.op(f"getelementptr i8, ptr %scratch, i64 {at}")
+    for part in f.plan.parts:
+        target = _in_slot(f, part, slot)
+        if part.indices is not None:
+            total = reduce_block(f, part.op, part.dtype, _read(f, f.registers[part.ref, part.indices], part.dtype))
+            with _first_thread(f):
+                store_scalar(f, target, target.pointer, total)
+            continue
+        copy, kind = f.copies[part.ref], MEMORY[part.dtype]
+        with _elements(f, part.size) as k:
+            here, there = (text.op(f"getelementptr {kind}, ptr {m.pointer}, i64 {k}") for m in (copy, target))
+            store_scalar(f, target, there, load_scalar(f, copy, here))
+
+
+def emit_combine(f: KernelFrame) -> None:
+    """All slots in order, then memory: this block does one element of one part."""
+    text, plan = f.text, f.plan
+    block, thread = (text.op(f"zext i32 {x} to i64") for x in (f.block(), f.thread()))
+    for part in plan.parts:
+        with _if(f, text.op(f"icmp ult i64 {text.op(f'sub i64 {block}, {part.first}')}, {part.size}")), f.region():
+            k = text.op(f"sub i64 {block}, {part.first}")
+            sums = text.slot(MEMORY[part.dtype])
+            _write(f, sums, part.dtype, f.scalar.constant(identity(part.op, part.dtype).value, part.dtype))
+            with text.counted(thread, str(plan.blocks), plan.threads) as number, f.region():
+                at = text.op(f"add i64 {text.op(f'mul i64 {number}, {plan.slot_bytes}')}, {plan.slots_at}")
+                memory = _in_slot(f, part, text.op(f"getelementptr i8, ptr %scratch, i64 {at}"))
+                pointer = text.op(f"getelementptr {MEMORY[part.dtype]}, ptr {memory.pointer}, i64 {k}")
+                new = load_scalar(f, memory, pointer)
+                _write(f, sums, part.dtype, combine(f.scalar, part.op, part.dtype, _read(f, sums, part.dtype), new))
+            total = reduce_block(f, part.op, part.dtype, _read(f, sums, part.dtype))
+            with _first_thread(f):
+                memory = f.globals[part.ref]
+                if part.indices is not None:
+                    pointer = element_pointer(f, memory, part.indices)
+                else:
+                    pointer = text.op(f"getelementptr {MEMORY[part.ref.dtype]}, ptr {memory.pointer}, i64 {k}")
+                # f16 and bf16 are held as f32, and rounded here
+                _into_memory(f, memory, pointer, part.op, total)
+
+
+def reduce_block(f: KernelFrame, op: str, d: DType, value: str) -> str:
+    """The values of all threads of the block combined in a tree of fixed form: right in thread 0."""
+    text, kind = f.text, MEMORY[d]
+    held = _shared(f, f"[{f.plan.threads} x {kind}]")
+    thread = text.op(f"zext i32 {f.thread()} to i64")
+    own = text.op(f"getelementptr {kind}, ptr {held}, i64 {thread}")
+    _write(f, own, d, value)
+    f.wait()
+    left = f.plan.threads
+    while left > 1:
+        half = -(-left // 2)
+        other = text.op(f"add i64 {thread}, {half}")
+        with _if(f, text.op(f"icmp ult i64 {other}, {left}")):
+            there = text.op(f"getelementptr {kind}, ptr {held}, i64 {other}")
+            _write(f, own, d, combine(f.scalar, op, d, _read(f, own, d), _read(f, there, d)))
+        f.wait()
+        left = half
+    return _read(f, held, d)
+
+
+def _in_slot(f: KernelFrame, part: SlotPart, slot: str) -> GlobalMemory:
+    type_ = replace(ref_type(part.ref), dtype=part.dtype)
+    return GlobalMemory(ahead(f, "i8", slot, part.offset), type_, "", "")
+
+
+def _shared(f: KernelFrame, type_: str) -> str:
+    """Memory of the block; a plain pointer."""
+    module = f.text.module
+    name = f"@qd_shared_{len(module.helpers)}"
+    space = f"addrspace({SHARED})"
+    module.helpers[name] = f"{name} = internal {space} global {type_} undef, align {CACHE_LINE}"
+    return f.text.op(f"addrspacecast ptr {space} {name} to ptr")
+
+
+@contextmanager
+def _elements(f: KernelFrame, size: int) -> Generator[str]:
+    """A loop over elements, shared by the threads of the block; gives the element as i64."""
+    thread = f.text.op(f"zext i32 {f.thread()} to i64")
+    with f.text.counted(thread, str(size), f.plan.threads) as k, f.region():
+        yield k
+
+
+@contextmanager
+def _if(f: KernelFrame, condition: str) -> Generator[None]:
+    text = f.text
+    then, done = text.fresh_label("then"), text.fresh_label("done")
+    text.branch(condition, then, done)
+    text.begin(then)
+    yield
+    text.jump(done)
+    text.begin(done)
+
+
+@contextmanager
+def _first_thread(f: KernelFrame) -> Generator[None]:
+    with _if(f, f.text.op(f"icmp eq i32 {f.thread()}, 0")), f.region():
+        yield
+
+
+def _read(f: KernelFrame, slot: str, d: DType) -> str:
+    d = compute_dtype(d)
+    return from_memory(f.scalar, d, f.text.op(f"load {MEMORY[d]}, ptr {slot}, align {BYTES[MEMORY[d]]}"))
+
+
+def _write(f: KernelFrame, slot: str, d: DType, value: str) -> None:
+    f.text.do(f"store {MEMORY[d]} {to_memory(f.scalar, d, value)}, ptr {slot}, align {BYTES[MEMORY[d]]}")

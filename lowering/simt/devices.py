@@ -1,0 +1,133 @@
+"""Kinds of GPU: what LLVM makes code for, how a kernel is spelled there, and how many threads run at a time."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import llvmlite.binding as llvm
+
+from lowering.llvm.target import Target
+from qdtrace.analysis.machine import AccumulationLimits, Machine
+from qdtrace.errors import BackendError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+GLOBAL, SHARED = 1, 3
+"""LLVM's address spaces, the same for both families."""
+
+_MACHINE = Machine(
+    live_values=128,  # of 255 registers, some hold addresses
+    private_bytes=4096,
+    accumulation=AccumulationLimits(registers=16, chunk_bytes=32768, lane_bytes=0, copy_work=1),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """What the chips of a maker have in common."""
+
+    name: str
+    """As JAX calls the platform."""
+    triple: str
+    convention: str
+    """Of kernels."""
+    thread: str
+    """Intrinsic: the number of a thread in its block."""
+    block: str
+    """Intrinsic: the number of a block in the launch."""
+    barrier: str
+    """Intrinsic: waits for the threads of the block."""
+    fence: str
+    """LLVM's name of the threads of a block, where the barrier alone does not order their stores."""
+    threads_attribute: str
+    """Says how many threads a block has."""
+    scope: str
+    """LLVM's name of the threads of the device."""
+    private_space: int
+
+
+CUDA = Family(
+    name="cuda",
+    triple="nvptx64-nvidia-cuda",
+    convention="ptx_kernel",
+    thread="llvm.nvvm.read.ptx.sreg.tid.x",
+    block="llvm.nvvm.read.ptx.sreg.ctaid.x",
+    barrier="llvm.nvvm.barrier0",
+    fence="",
+    threads_attribute='"nvvm.maxntid"="{threads}"',
+    scope="device",
+    private_space=0,  # LLVM finds the local memory by itself
+)
+ROCM = Family(
+    name="rocm",
+    triple="amdgcn-amd-amdhsa",
+    convention="amdgpu_kernel",
+    thread="llvm.amdgcn.workitem.id.x",
+    block="llvm.amdgcn.workgroup.id.x",
+    barrier="llvm.amdgcn.s.barrier",
+    fence="workgroup",
+    threads_attribute='"amdgpu-flat-work-group-size"="{threads},{threads}"',
+    scope="agent",
+    private_space=5,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A kind of GPU."""
+
+    family: Family
+    target: Target
+    multiprocessors: int
+    """Of the largest chip of the kind: launches with a fixed number of blocks are sized by it."""
+    threads: int
+    """That run at a time on a multiprocessor."""
+    warp: int
+
+    @property
+    def name(self) -> str:
+        """Of the kind: "sm_90", "gfx942"."""
+        return self.target.cpu
+
+    @property
+    def machine(self) -> Machine:
+        """The device as passes know it."""
+        return self.target.machine
+
+
+_KINDS: Mapping[str, tuple[Family, str, int, int, int]] = {
+    "sm_80": (CUDA, "+ptx80", 108, 2048, 32),
+    "sm_86": (CUDA, "+ptx80", 84, 1536, 32),
+    "sm_89": (CUDA, "+ptx80", 142, 1536, 32),
+    "sm_90": (CUDA, "+ptx80", 132, 2048, 32),
+    "sm_100": (CUDA, "+ptx86", 148, 2048, 32),
+    "sm_120": (CUDA, "+ptx87", 170, 1536, 32),
+    "gfx90a": (ROCM, "", 104, 2048, 64),
+    "gfx942": (ROCM, "", 304, 2048, 64),
+    "gfx950": (ROCM, "", 256, 2048, 64),
+    "gfx1100": (ROCM, "", 96, 1024, 32),
+}
+
+
+@functools.cache
+def device(name: str) -> Device:
+    """The kind of GPU of that name. Raises BackendError for one that is not known, or that this LLVM cannot print."""
+    if name not in _KINDS:
+        raise BackendError(f"the target must be cpu, {', '.join(_KINDS)}; got {name!r}")
+    family, features, multiprocessors, threads, warp = _KINDS[name]
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    try:
+        kind = llvm.Target.from_triple(family.triple)
+    except RuntimeError as e:
+        raise BackendError(f"this build of llvmlite has no code generator for {name}", notes=(str(e),)) from None
+    layout = str(kind.create_target_machine(cpu=name, features=features).target_data)
+    target = Target(
+        family.name, family.triple, name, features,
+        vector_bits=0, registers=255, data_layout=layout, has_masks=False, has_half=True, machine=_MACHINE,
+        global_space=GLOBAL, private_space=family.private_space, atomic_scope=family.scope,
+    )  # fmt: skip
+    return Device(family, target, multiprocessors, threads, warp)

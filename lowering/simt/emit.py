@@ -1,0 +1,185 @@
+"""From a task to the text of an LLVM module of kernels: the driver.
+
+The kernels are `qd_kernel` and, where they are needed, `qd_bounds` before it (bounds that the task itself changes) and
+`qd_combine` behind it (what blocks have summed). What they take is said in `code.Launch`.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from lowering.llvm import rules
+from lowering.llvm.options import DEFAULTS, EmitOptions
+from lowering.llvm.prologue import alias_metadata, head_for, open_function, used_by_body
+from lowering.llvm.text import Module, Text
+from lowering.llvm.types import REGISTER
+from lowering.simt.accumulation import accum, atomic, close_parts, emit_combine, open_parts
+from lowering.simt.code import KernelCode, Launch
+from lowering.simt.devices import GLOBAL
+from lowering.simt.frame import KernelFrame
+from lowering.simt.plan import plan_task
+from lowering.tables import FIELD
+from qdtrace.ir.program import Atom, Literal, Task, Var
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping
+
+    from lowering.llvm.rules import Rule
+    from lowering.simt.devices import Device
+    from lowering.simt.plan import Plan
+
+RULES: Mapping[str, Rule] = {**rules.RULES, "accum": accum, "atomic": atomic}
+_emit = rules.emitter(RULES)
+_FLUSH = '"denormal-fp-math-f32"="preserve-sign,preserve-sign"'
+"""Of f32, numbers below the smallest normal one are zeros, as in threads of the CPU."""
+
+
+def emit_kernels(
+    task: Task, device: Device, options: EmitOptions = DEFAULTS, block_dim: int | None = None
+) -> KernelCode:
+    """The kernels of a task for a device."""
+    plan = plan_task(task, device, block_dim)
+    module = Module()
+    aliases = alias_metadata(plan.facts, module)
+    functions = [_Kernel(plan, module, aliases, options).main()]
+    launches = [Launch("qd_kernel", plan.threads, plan.blocks)]
+    if plan.bounds_apart:
+        functions.append(_Kernel(plan, module, aliases, options).bounds())
+        launches.insert(0, Launch("qd_bounds", 1, 1))
+    if plan.parts:
+        functions.append(_Kernel(plan, module, aliases, options).combine())
+        launches.append(Launch("qd_combine", plan.threads, plan.parts[-1].first + plan.parts[-1].size))
+    at_once = 1 if task.kind == "serial" else device.multiprocessors * device.threads
+    return KernelCode(
+        module.render(functions), plan.facts.refs, tuple(launches), plan.scratch_bytes, plan.facts.cost, at_once, plan.reason
+    )
+
+
+class _Kernel:
+    """Emits one kernel of a task."""
+
+    def __init__(
+        self, plan: Plan, module: Module, aliases: tuple[dict[Var, str], str], options: EmitOptions
+    ) -> None:
+        self.plan = plan
+        self.facts = plan.facts
+        self.aliases = aliases
+        attribute = plan.device.family.threads_attribute
+        flush = _FLUSH if options.fast_math else ""
+        self.attributes = f"nounwind {attribute} {flush}"
+        self.text = Text(module, "", plan.device.target.private_space)
+        self.frame = KernelFrame(self.text, plan, options.fast_math, _emit)
+        self.frame.failure = f"ptr addrspace({GLOBAL}) %failure"
+
+    def _open(self, needed: set[Var], *, checks: bool = False) -> None:
+        """Binds the references and evaluates the part of the head that is needed, or checked."""
+
+        def pointer(n: int) -> str:
+            return self.text.op(f"addrspacecast ptr addrspace({GLOBAL}) %r{n} to ptr")
+
+        self.text.do(f"%scratch = addrspacecast ptr addrspace({GLOBAL}) %memory to ptr")
+        open_function(self.frame, self.aliases, pointer, head_for(self.facts.task, needed, checks), RULES)
+
+    def _render(self, name: str, threads: int) -> str:
+        space = f"ptr addrspace({GLOBAL})"
+        # XLA gives each buffer memory of its own
+        refs = "".join(f"{space} noalias align 16 %r{n}, " for n in range(len(self.facts.refs)))
+        family = self.plan.device.family
+        header = f"define {family.convention} void @{name}({refs}i64 %start, i64 %stop, {space} %failure, {space} %memory)"
+        self.text.attributes = self.attributes.format(threads=threads)
+        return self.text.render(header)
+
+    def main(self) -> str:
+        """`qd_kernel`."""
+        f, text, task, plan = self.frame, self.text, self.facts.task, self.plan
+        f.leave = "br label %end"
+        dynamic = plan.iterations is None
+        bounds = [a for a in (task.start, task.stop) if isinstance(a, Var)] if dynamic and not plan.bounds_apart else []
+        self._open(used_by_body(task) | set(bounds), checks=not plan.bounds_apart)
+        if task.kind == "serial":
+            f.emit(task.body.eqns)
+        elif not plan.blocks:
+            self._one_iteration()
+        else:
+            open_parts(f)
+            self._walk()
+            close_parts(f)
+        text.jump("end")
+        text.begin("end")
+        text.do("ret void")
+        return self._render("qd_kernel", plan.threads)
+
+    def _bound(self, atom: Atom, number: int) -> str:
+        """The start (0) or end (1) of the range, as i64."""
+        text = self.text
+        if isinstance(atom, Literal):
+            return str(int(atom.value))
+        if self.plan.bounds_apart:
+            return text.op(f"load i64, ptr {text.op(f'getelementptr i64, ptr %scratch, i64 {number}')}, align {FIELD}")
+        return self.frame.scalar.cast("sext", REGISTER[atom.dtype], self.frame.scalar_of(atom), "i64")
+
+    def _position(self) -> str:
+        """The number of the thread in the launch, as i64."""
+        f, text = self.frame, self.text
+        few = self.plan.iterations is not None and self.plan.iterations + self.plan.threads < 1 << 31
+        if few or self.plan.blocks:
+            first = text.op(f"mul nuw nsw i32 {f.block()}, {self.plan.threads}")
+            return text.op(f"zext nneg i32 {text.op(f'add nuw nsw i32 {first}, {f.thread()}')} to i64")
+        block, thread = (text.op(f"zext i32 {x} to i64") for x in (f.block(), f.thread()))
+        return text.op(f"add nuw nsw i64 {text.op(f'mul nuw nsw i64 {block}, {self.plan.threads}')}, {thread}")
+
+    def _one_iteration(self) -> None:
+        """The iteration of the thread, if there is one."""
+        f, text, task = self.frame, self.text, self.facts.task
+        assert task.index is not None
+        inside = text.fresh_label("inside")
+        start, stop = self._bound(task.start, 0), self._bound(task.stop, 1)
+        index = text.op(f"add nsw i64 {self._position()}, {start}")
+        text.branch(text.op(f"icmp slt i64 {index}, {stop}"), inside, "end")
+        text.begin(inside)
+        f.bind_index(task.index, index)
+        f.emit(task.body.eqns)
+
+    def _walk(self) -> None:
+        """All iterations that are this thread's."""
+        f, text, task = self.frame, self.text, self.facts.task
+        assert task.index is not None
+        start, stop = self._bound(task.start, 0), self._bound(task.stop, 1)
+        first = text.op(f"add i64 {start}, {self._position()}")
+        with text.counted(first, stop, self.plan.blocks * self.plan.threads, None) as index, f.region(), self._left():
+            f.bind_index(task.index, index)
+            f.emit(task.body.eqns)
+
+    @contextmanager
+    def _left(self) -> Generator[None]:
+        """A failed check ends the iteration: sums of the block need all of its threads."""
+        before = self.frame.leave
+        following = self.text.fresh_label("following")
+        self.frame.leave = f"br label %{following}"
+        yield
+        self.text.jump(following)
+        self.text.begin(following)
+        self.frame.leave = before
+
+    def bounds(self) -> str:
+        """`qd_bounds`: the bounds of the range into the scratch."""
+        f, text, task = self.frame, self.text, self.facts.task
+        f.leave = f"store [2 x i64] zeroinitializer, ptr addrspace({GLOBAL}) %memory\n  ret void"
+        atoms = (task.start, task.stop)
+        self._open({a for a in atoms if isinstance(a, Var)}, checks=True)
+        for n, atom in enumerate(atoms):
+            wide = f.scalar.cast("sext", REGISTER[atom.dtype], f.scalar_of(atom), "i64")
+            text.do(f"store i64 {wide}, ptr {text.op(f'getelementptr i64, ptr %scratch, i64 {n}')}, align {FIELD}")
+        text.do("ret void")
+        return self._render("qd_bounds", 1)
+
+    def combine(self) -> str:
+        """`qd_combine`."""
+        f = self.frame
+        f.leave = "ret void"
+        places = {a for p in self.plan.parts for a in p.indices or () if isinstance(a, Var)}
+        self._open(places, checks=True)
+        emit_combine(f)
+        self.text.do("ret void")
+        return self._render("qd_combine", self.plan.threads)

@@ -1,0 +1,146 @@
+"""What is decided of a task before a line of its kernels is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lowering.llvm.facts import TaskFacts
+from lowering.llvm.privatisation import Privatisation, privatise
+from lowering.llvm.types import BYTES, MEMORY, compute_dtype
+from lowering.tables import FIELD, round_up
+from qdtrace.analysis.index.trips import trip_count
+from qdtrace.errors import BackendError
+from qdtrace.ir.program import Atom, Task, Var, ref_type
+from qdtrace.ir.walk import used_vars
+
+if TYPE_CHECKING:
+    from lowering.simt.devices import Device
+    from qdtrace.ir.types import DType
+
+THREADS = 128
+"""Of a block, where nothing asks for another number: measured best or within 2 % of it on four kinds of kernel."""
+MOST_THREADS = 1024
+"""Of a block, by the chips."""
+REDUCING_THREADS = 256
+"""Of a block that reduces: fewer slots to combine."""
+BOUNDS_BYTES = 2 * FIELD
+"""Room in scratch for bounds that a launch of their own finds."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlotPart:
+    """Elements of one buffer in the slot of a block."""
+
+    ref: Var
+    op: str
+    indices: tuple[Atom, ...] | None
+    """Which element, the same for all iterations; None when it is all of them."""
+    offset: int
+    """Bytes into the slot."""
+    first: int
+    """How many elements of other parts come before."""
+
+    @property
+    def dtype(self) -> DType:
+        """What is summed: f16 and bf16 are rounded only when they reach memory."""
+        return compute_dtype(self.ref.dtype)
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return ref_type(self.ref).size if self.indices is None else 1
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """How a task runs on a device."""
+
+    facts: TaskFacts
+    device: Device
+    ways: Privatisation
+    threads: int
+    """Of a block."""
+    blocks: int
+    """Of the launch; 0: a thread for each iteration."""
+    iterations: int | None
+    """None: known only on the device."""
+    bounds_apart: bool
+    """The task writes what its bounds depend on: a launch of their own finds them before."""
+    parts: tuple[SlotPart, ...]
+    """What blocks leave in their slots."""
+    slot_bytes: int
+
+    @property
+    def slots_at(self) -> int:
+        """Bytes into the scratch."""
+        return BOUNDS_BYTES if self.bounds_apart else 0
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Memory that the kernels share."""
+        return self.slots_at + self.blocks * self.slot_bytes
+
+    @property
+    def reason(self) -> str:
+        """How the code is made, and why."""
+        if self.facts.task.kind == "serial":
+            return "serial task: one thread"
+        if not self.blocks:
+            how = f"a thread an iteration, blocks of {self.threads}"
+        else:
+            why = "it reduces" if self.parts else "its bounds are known only on the device"
+            how = f"{self.blocks} blocks of {self.threads} walk over the range, as {why}"
+        ways = self.ways
+        words = [
+            (len(ways.registers), "sums in registers"),
+            (len(ways.chunk_copies), "arrays with copies a block"),
+            (len(ways.shared), "arrays with atomics"),
+        ]
+        return how + "".join(f", {count} {what}" for count, what in words if count)
+
+
+def plan_task(task: Task, device: Device, block_dim: int | None = None) -> Plan:
+    """The plan of a task; `block_dim` is the user's number of threads of a block. Raises BackendError when no chip
+    has that many."""
+    facts = TaskFacts(task)
+    wanted = task.hints.get("block_dim") or block_dim
+    if wanted is not None and wanted > MOST_THREADS:
+        raise BackendError(f"`block_dim` must be at most {MOST_THREADS}, got {wanted}", loc=task.loc)
+    if task.kind == "serial":
+        everything = Privatisation(frozenset(facts.effects), {}, {}, {})
+        return Plan(facts, device, everything, 1, 0, 1, False, (), 0)
+    ways = privatise(facts, device.machine.accumulation)
+    parts, slot_bytes = _slot(ways)
+    iterations = trip_count(task.start, task.stop)
+    threads = wanted or (REDUCING_THREADS if parts else THREADS)
+    blocks = 0
+    if iterations is None or parts:
+        blocks = device.multiprocessors * device.threads // threads
+        if iterations is not None:
+            blocks = max(1, min(blocks, -(-iterations // threads)))
+    apart = iterations is None and not facts.written.isdisjoint(_bounds_read(task))
+    return Plan(facts, device, ways, threads, blocks, iterations, apart, parts, slot_bytes)
+
+
+def _slot(ways: Privatisation) -> tuple[tuple[SlotPart, ...], int]:
+    parts: list[SlotPart] = []
+    end = first = 0
+    wanted = [(ref, op, indices) for (ref, indices), op in ways.registers.items()]
+    for ref, op, indices in [*wanted, *((ref, op, None) for ref, op in ways.chunk_copies.items())]:
+        part = SlotPart(ref, op, indices, end, first)
+        parts.append(part)
+        end += round_up(part.size * BYTES[MEMORY[part.dtype]], FIELD)
+        first += part.size
+    return tuple(parts), end
+
+
+def _bounds_read(task: Task) -> set[Var]:
+    """References that the bounds of a task depend on."""
+    needed = {a for a in (task.start, task.stop) if isinstance(a, Var)}
+    read: set[Var] = set()
+    for eqn in reversed(task.head):
+        if not needed.isdisjoint(eqn.outvars):
+            needed.update(used_vars(eqn))
+            read.update(v for v in used_vars(eqn))
+    return read
