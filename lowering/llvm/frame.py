@@ -47,7 +47,7 @@ class Frame:
         self.leave = "ret void"
         """What a failed check ends the function with."""
         self.failure = ""
-        """The word that a failed check is kept in; empty where a record of the call, behind its references, keeps it."""
+        """The word that keeps a failed check; empty where a record of the call, behind its references, does."""
         self.parameters: dict[str, str] = {}
         """Parameters of the function that equations may use, with their types."""
         self.split = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lowering.llvm import arithmetic, checks, control, elementary, memory, private
 from lowering.llvm.parts import emit_in_parts
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lowering.llvm.frame import EmitEqns, Frame
     from qdtrace.ir.program import Eqn
 
-    Rule = Callable[[Frame, Eqn], None]
+    Rule = Callable[[Any, Eqn], None]
 
 
 def elementwise(f: Frame, eqn: Eqn) -> None:

@@ -47,7 +47,7 @@ def accum(f: KernelFrame, eqn: Eqn) -> None:
         return
     match f.plan.ways.strategy_of(eqn):
         case Strategy.REGISTERS:
-            slot = f.registers[ref, indices]
+            slot = f.sums[ref, indices]
             _write(f, slot, compute_dtype(d), combine(f.scalar, op, compute_dtype(d), _read(f, slot, d), value))
         case Strategy.CHUNK_COPY:
             copy = f.copies[ref]
@@ -102,7 +102,7 @@ def open_parts(f: KernelFrame) -> None:
     for part in f.plan.parts:
         neutral = f.scalar.constant(identity(part.op, part.dtype).value, part.dtype)
         if part.indices is not None:
-            slot = f.registers[part.ref, part.indices] = f.text.slot(MEMORY[part.dtype])
+            slot = f.sums[part.ref, part.indices] = f.text.slot(MEMORY[part.dtype])
             _write(f, slot, part.dtype, neutral)
             continue
         type_ = replace(ref_type(part.ref), dtype=part.dtype)
@@ -125,7 +125,7 @@ def close_parts(f: KernelFrame) -> None:
     for part in f.plan.parts:
         target = _in_slot(f, part, slot)
         if part.indices is not None:
-            total = reduce_block(f, part.op, part.dtype, _read(f, f.registers[part.ref, part.indices], part.dtype))
+            total = reduce_block(f, part.op, part.dtype, _read(f, f.sums[part.ref, part.indices], part.dtype))
             with _first_thread(f):
                 store_scalar(f, target, target.pointer, total)
             continue

@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 GLOBAL, SHARED = 1, 3
 """LLVM's address spaces, the same for both families."""
 
+ACCUMULATION = AccumulationLimits(registers=16, chunk_bytes=32768, lane_bytes=0, copy_work=1)
+"""Copies of arrays are in shared memory."""
 _MACHINE = Machine(
     live_values=128,  # of 255 registers, some hold addresses
     private_bytes=4096,
-    accumulation=AccumulationLimits(registers=16, chunk_bytes=32768, lane_bytes=0, copy_work=1),
+    accumulation=ACCUMULATION,
 )
 
 

@@ -52,16 +52,20 @@ def emit_kernels(
         launches.append(Launch("qd_combine", plan.threads, plan.parts[-1].first + plan.parts[-1].size))
     at_once = 1 if task.kind == "serial" else device.multiprocessors * device.threads
     return KernelCode(
-        module.render(functions), plan.facts.refs, tuple(launches), plan.scratch_bytes, plan.facts.cost, at_once, plan.reason
+        module.render(functions),
+        plan.facts.refs,
+        tuple(launches),
+        plan.scratch_bytes,
+        plan.facts.cost,
+        at_once,
+        plan.reason,
     )
 
 
 class _Kernel:
     """Emits one kernel of a task."""
 
-    def __init__(
-        self, plan: Plan, module: Module, aliases: tuple[dict[Var, str], str], options: EmitOptions
-    ) -> None:
+    def __init__(self, plan: Plan, module: Module, aliases: tuple[dict[Var, str], str], options: EmitOptions) -> None:
         self.plan = plan
         self.facts = plan.facts
         self.aliases = aliases
@@ -86,7 +90,9 @@ class _Kernel:
         # XLA gives each buffer memory of its own
         refs = "".join(f"{space} noalias align 16 %r{n}, " for n in range(len(self.facts.refs)))
         family = self.plan.device.family
-        header = f"define {family.convention} void @{name}({refs}i64 %start, i64 %stop, {space} %failure, {space} %memory)"
+        header = (
+            f"define {family.convention} void @{name}({refs}i64 %start, i64 %stop, {space} %failure, {space} %memory)"
+        )
         self.text.attributes = self.attributes.format(threads=threads)
         return self.text.render(header)
 

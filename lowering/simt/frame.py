@@ -1,4 +1,4 @@
-"""The state of emitting one kernel: that of one lane, the device, and where accumulations of the thread or block are."""
+"""The state of emitting one kernel: that of one lane, the device, and where a thread or block accumulates."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class KernelFrame(Frame):
     def __init__(self, text: Text, plan: Plan, fast_math: bool, emit: EmitEqns) -> None:
         super().__init__(text, plan.facts, plan.device.target, fast_math, emit)
         self.plan = plan
-        self.registers: dict[Place, str] = {}
+        self.sums: dict[Place, str] = {}
         """Stack slots of sums, one a place, which LLVM turns into registers."""
         self.copies: dict[Var, GlobalMemory] = {}
         """Copies of arrays in shared memory."""

@@ -36,7 +36,7 @@ MACHINE = [
     word("DESIGN", r"\.md"),
 ]
 WORKSHOP = [  # how the project is made is no part of it
-    word(r"(?i)\bag", r"ents?\b"),
+    word(r"(?i)(?<!scope=\")\bag", r"ents?\b"),  # LLVM calls the threads of an AMD GPU so
     word("(?i)proto", "type"),
     word(r"(?i)\bissue #?", r"\d"),
 ]

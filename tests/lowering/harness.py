@@ -15,17 +15,17 @@ from lowering.simd.emit import TaskCode, emit_task
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.builder import Builder, scalar_var
 from qdtrace.ir.faults import checks_of, fault_of
-from qdtrace.ir.program import Atom, Literal, Program, Task, Var, literal, ref_type
+from qdtrace.ir.program import Atom, Literal, Program, Task, Var, literal
 from qdtrace.ir.types import DType
+from tests.lowering.guards import GUARD, STRICT, guarded, guarded_memory, untouched
+from tests.lowering.kernels import execute_kernels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 TARGETS = ("avx512", "avx2", "portable", "scalar")
 SIZES = (0, 1, 15, 16, 17, 31, 33, 100)
-STRICT = EmitOptions(fast_math=False)
 _names = itertools.count()
-_GUARD = 0xA5
 
 
 class Kernel:
@@ -70,14 +70,13 @@ class Kernel:
         start, stop = ends
         borders = [start, *(start + int(c * (stop - start)) for c in cuts), stop]
         chunks = [(low, high) for low, high in itertools.pairwise(borders) if low < high]
-        raw, slots = guarded(np.full(self.code.slot_bytes * len(chunks), _GUARD, np.uint8))
+        raw, slots = guarded(np.full(self.code.slot_bytes * len(chunks), GUARD, np.uint8))
         for k in reversed(range(len(chunks))) if backward else range(len(chunks)):
             (low, high), slot = chunks[k], slots[k * self.code.slot_bytes :]
             self._task(pointers, low, high, slot.ctypes.data)
         if self.code.slot_bytes and chunks:
             self._combine(pointers, slots.ctypes.data, len(chunks))
-        assert (raw[:128] == _GUARD).all()
-        assert (raw[-128:] == _GUARD).all()
+        untouched(raw)
         if failure[0]:
             raise fault_of(checks_of(self.task)[failure[0] - 1], str(failure[1]))
 
@@ -88,14 +87,6 @@ class Kernel:
         job = (ctypes.c_int64 * 3)(ctypes.addressof(pointers), copies.ctypes.data, copies.size // size)
         for low, high in itertools.pairwise([0, *cuts, size // 64]):
             self._merge(ctypes.addressof(job), low, high, None)
-
-
-def guarded(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A copy with a guard of 128 known bytes on both sides, so that a store beside the array is seen."""
-    raw = np.full(array.nbytes + 256, _GUARD, np.uint8)
-    inside = raw[128 : 128 + array.nbytes]
-    inside[:] = np.frombuffer(array.tobytes(), np.uint8)
-    return raw, inside.view(array.dtype).reshape(array.shape)
 
 
 def execute(
@@ -109,21 +100,13 @@ def run_kernels(
     program: Program, kernels: Sequence[Kernel], args: Sequence[np.ndarray], cuts: Sequence[float], alone: bool = False
 ) -> list[np.ndarray]:
     """Results of a program by its compiled tasks; nothing beside the arrays may be touched."""
-    memory: dict[Var, np.ndarray] = {}
-    raws = []
-    given = dict(zip(program.params, args, strict=True))
-    for ref in (*program.params, *program.buffers):
-        kind = ref_type(ref)
-        first = program.initial[ref].value if ref in program.initial else 0
-        raw, memory[ref] = guarded(np.asarray(given.get(ref, np.full(kind.shape, first, kind.dtype.numpy))))
-        raws.append(raw)
+    raws, memory = guarded_memory(program, args)
     try:
         for kernel in kernels:
             kernel.run(memory, cuts, alone=alone)
     finally:
         for raw in raws:
-            assert (raw[:128] == _GUARD).all()
-            assert (raw[-128:] == _GUARD).all()
+            untouched(raw)
     return [memory[r].copy() for r in program.results]
 
 
@@ -149,8 +132,10 @@ def agrees(
     cuts: Sequence[float] = (0.13, 0.5, 0.77),
     vectors: Sequence[int | None] = (None,),
 ) -> None:
-    """Every target gives exactly what the reference gives, in one piece and in chunks with odd borders."""
+    """Every target, and kernels, give exactly what the reference gives, in one piece and in chunks with odd borders."""
     want = evaluate(program, args)
+    for got, expected in zip(execute_kernels(program, args), want, strict=True):
+        same_bits(got, expected, "kernels")
     for target in targets:
         for side in vectors if target in ("avx512", "avx2") else vectors[:1]:
             options = EmitOptions(fast_math=False, vectors=side)

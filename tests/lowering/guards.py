@@ -1,0 +1,43 @@
+"""Memory of programs with known bytes on both sides of each array, so that a store beside one is seen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lowering.llvm.options import EmitOptions
+from qdtrace.ir.program import Program, Var, ref_type
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+GUARD = 0xA5
+STRICT = EmitOptions(fast_math=False)
+
+
+def guarded(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A copy with a guard of 128 known bytes on both sides, so that a store beside the array is seen."""
+    raw = np.full(array.nbytes + 256, GUARD, np.uint8)
+    inside = raw[128 : 128 + array.nbytes]
+    inside[:] = np.frombuffer(array.tobytes(), np.uint8)
+    return raw, inside.view(array.dtype).reshape(array.shape)
+
+
+def guarded_memory(program: Program, args: Sequence[np.ndarray]) -> tuple[list[np.ndarray], dict[Var, np.ndarray]]:
+    """The references of a program: the bytes with guards, and the arrays inside."""
+    raws: list[np.ndarray] = []
+    memory: dict[Var, np.ndarray] = {}
+    given = dict(zip(program.params, args, strict=True))
+    for ref in (*program.params, *program.buffers):
+        kind = ref_type(ref)
+        first = program.initial[ref].value if ref in program.initial else 0
+        raw, memory[ref] = guarded(np.asarray(given.get(ref, np.full(kind.shape, first, kind.dtype.numpy))))
+        raws.append(raw)
+    return raws, memory
+
+
+def untouched(raw: np.ndarray) -> None:
+    """The guards of an array are what they were."""
+    assert (raw[:128] == GUARD).all()
+    assert (raw[-128:] == GUARD).all()

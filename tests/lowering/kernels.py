@@ -1,0 +1,182 @@
+"""Runs the kernels of tasks on the host's processor: each thread of a block is a thread, blocks come one after another.
+
+What is emitted is what a GPU gets, but for the spelling of a few intrinsics; so its meaning is tested without one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING
+
+import llvmlite.binding as llvm
+import numpy as np
+
+from lowering.llvm.target import Target, optimise
+from lowering.simt.devices import ACCUMULATION, CUDA, GLOBAL, Device
+from lowering.simt.emit import emit_kernels
+from lowering.tables import FAILURE_BITS
+from qdtrace.analysis.index.trips import trip_count
+from qdtrace.analysis.machine import CPU
+from qdtrace.ir.faults import checks_of, fault_of
+from tests.lowering.guards import GUARD, STRICT, guarded, guarded_memory, untouched
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lowering.llvm.options import EmitOptions
+    from lowering.simt.code import Launch
+    from qdtrace.ir.program import Program, Task, Var
+
+THREADS = 4
+"""Of a block."""
+_MOST_THREADS = 64
+_HELPERS = f"""
+declare i32 @gettid()
+@seats = global [{_MOST_THREADS} x i32] zeroinitializer
+@block = global i32 0
+
+; a thread takes its seat before it runs a kernel
+define void @sit(i32 %number) {{
+  %me = call i32 @gettid()
+  %place = getelementptr i32, ptr @seats, i32 %number
+  store i32 %me, ptr %place
+  ret void
+}}
+define i32 @host_thread() {{
+entry:
+  %me = call i32 @gettid()
+  br label %look
+look:
+  %k = phi i32 [ 0, %entry ], [ %k1, %look ]
+  %place = getelementptr i32, ptr @seats, i32 %k
+  %who = load i32, ptr %place
+  %k1 = add i32 %k, 1
+  %found = icmp eq i32 %who, %me
+  br i1 %found, label %done, label %look
+done:
+  ret i32 %k
+}}
+define i32 @host_block() {{
+  %number = load i32, ptr @block
+  ret i32 %number
+}}
+declare i32 @pthread_barrier_wait(ptr)
+@barrier = global [64 x i8] zeroinitializer, align 64
+define void @host_barrier() {{
+  %first = call i32 @pthread_barrier_wait(ptr @barrier)
+  ret void
+}}
+"""
+_names = itertools.count()
+_pool = ThreadPoolExecutor(_MOST_THREADS)
+_libc = ctypes.CDLL(None)
+_kept: list[object] = []
+
+
+@cache
+def host_device(blocks: int = 2, threads: int = THREADS) -> Device:
+    """A device of one multiprocessor that runs so many blocks at a time."""
+    family = replace(
+        CUDA, name="host", convention="", thread="host_thread", block="host_block", barrier="host_barrier",
+        threads_attribute="", scope="",
+    )  # fmt: skip
+    machine = replace(CPU, accumulation=ACCUMULATION)
+    target = replace(Target.named("scalar"), machine=machine, global_space=GLOBAL)
+    return Device(family, target, 1, blocks * threads, 1)
+
+
+def _linked(
+    jit: llvm.LLJIT, text: str, target: Target, exports: Sequence[str], imports: Mapping[str, int]
+) -> llvm.ResourceTracker:
+    module = llvm.parse_assembly(text)
+    module.triple, module.data_layout = target.triple, target.data_layout
+    module.verify()
+    machine = target.llvm_machine()
+    optimise(module, machine)
+    builder = llvm.JITLibraryBuilder().add_object_img(machine.emit_object(module)).add_current_process()
+    for name in exports:
+        builder.export_symbol(name)
+    for name, address in imports.items():
+        builder.import_symbol(name, address)
+    return builder.link(jit, f"kernels{next(_names)}")
+
+
+@cache
+def _helpers() -> dict[str, int]:
+    """Addresses of what is in `_HELPERS`."""
+    target = Target.named("scalar")
+    jit = llvm.create_lljit_compiler(target.llvm_machine(), use_jit_link=True)
+    exports = ("sit", "seats", "block", "barrier", "host_thread", "host_block", "host_barrier")
+    library = _linked(jit, _HELPERS, target, exports, {})
+    _kept.append((jit, library))
+    return {name: library[name] for name in exports}
+
+
+class Kernels:
+    """The compiled kernels of a task."""
+
+    def __init__(self, task: Task, device: Device, options: EmitOptions = STRICT, threads: int = THREADS) -> None:
+        self.task = task
+        self.code = emit_kernels(task, device, options, threads)
+        self._jit = llvm.create_lljit_compiler(device.target.llvm_machine(), use_jit_link=True)
+        names = sorted({launch.name for launch in self.code.launches})
+        helpers = _helpers()
+        imports = {name: helpers[name] for name in ("host_thread", "host_block", "host_barrier")}
+        self._library = _linked(self._jit, self.code.text, device.target, names, imports)
+        words = [ctypes.c_int64] * (len(self.code.refs) + 4)
+        self._entries = {n: ctypes.CFUNCTYPE(None, *words)(self._library[n]) for n in names}
+
+    def run(self, memory: dict[Var, np.ndarray]) -> None:
+        """Runs the whole task. Raises the error of a check that failed."""
+        count = trip_count(self.task.start, self.task.stop)
+        if count == 0:
+            return
+        failure = ctypes.c_int64(0)
+        raw, scratch = guarded(np.full(self.code.scratch_bytes, GUARD, np.uint8))
+        words = [*(memory[r].ctypes.data for r in self.code.refs), 0, 0, ctypes.addressof(failure), scratch.ctypes.data]
+        for launch in self.code.launches:
+            blocks = launch.blocks or -(-(count or 0) // launch.threads)
+            self._launch(launch, blocks, words)
+        untouched(raw)
+        if failure.value:
+            number, value = failure.value >> FAILURE_BITS, failure.value & ((1 << FAILURE_BITS) - 1)
+            value -= (value >> (FAILURE_BITS - 1)) << FAILURE_BITS
+            raise fault_of(checks_of(self.task)[number - 1], str(value))
+
+    def _launch(self, launch: Launch, blocks: int, words: Sequence[int]) -> None:
+        helpers, entry = _helpers(), self._entries[launch.name]
+        block, barrier = ctypes.c_int32.from_address(helpers["block"]), ctypes.c_void_p(helpers["barrier"])
+        sit = ctypes.CFUNCTYPE(None, ctypes.c_int32)(helpers["sit"])
+
+        def one(thread: int) -> None:
+            sit(thread)
+            entry(*words)
+
+        if "host_barrier" not in self.code.text:
+            for block.value, thread in itertools.product(range(blocks), range(launch.threads)):
+                ctypes.memset(helpers["seats"], 0, 4 * _MOST_THREADS)
+                one(thread)
+            return
+        for block.value in range(blocks):
+            ctypes.memset(helpers["seats"], 0, 4 * _MOST_THREADS)
+            _libc.pthread_barrier_init(barrier, None, launch.threads)
+            list(_pool.map(one, range(launch.threads)))  # the pool has a thread for each
+            _libc.pthread_barrier_destroy(barrier)
+
+
+def execute_kernels(
+    program: Program, args: Sequence[np.ndarray], options: EmitOptions = STRICT, device: Device | None = None
+) -> list[np.ndarray]:
+    """Results of a program, task after task; nothing beside the arrays may be touched."""
+    raws, memory = guarded_memory(program, args)
+    try:
+        for task in program.tasks:
+            Kernels(task, device or host_device(), options).run(memory)
+    finally:
+        for raw in raws:
+            untouched(raw)
+    return [memory[r].copy() for r in program.results]

@@ -1,0 +1,244 @@
+"""Kernels of GPUs: what they compute, run on the host; what is launched; and that code generators take them."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lowering.llvm.options import EmitOptions
+from lowering.simt.assembly import assembly
+from lowering.simt.code import Launch
+from lowering.simt.devices import device
+from lowering.simt.emit import emit_kernels
+from lowering.simt.plan import plan_task
+from qdtrace.errors import BackendError, BoundsError
+from qdtrace.interpret.reference import evaluate
+from qdtrace.ir.parser import parse_program
+from qdtrace.ir.types import DType
+from tests.differential.checked import checked, meaning, outcome
+from tests.differential.compare import EXACT, Tolerance, compare
+from tests.differential.corpus import Case, replay
+from tests.differential.programs import programs
+from tests.differential.task_programs import random_case
+from tests.lowering.guards import STRICT
+from tests.lowering.harness import same_bits
+from tests.lowering.kernels import execute_kernels, host_device
+from tests.lowering.test_elementwise import operations, table, values_of
+
+RANDOM = settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+FUNCTIONS = Tolerance(ulps=5)
+CUDA, ROCM = ("sm_80", "sm_90", "sm_100"), ("gfx90a", "gfx942", "gfx950", "gfx1100")
+
+
+def agree(case: Case, tolerance: Tolerance = EXACT) -> None:
+    compare(execute_kernels(case.program, case.args), evaluate(case.program, case.args), tolerance)
+
+
+@pytest.mark.parametrize("case", [pytest.param(c, id=name) for name, c in replay()])
+def test_corpus(case: Case) -> None:
+    agree(case)
+
+
+@RANDOM
+@given(programs())
+def test_programs_with_control_flow(case: Case) -> None:
+    agree(case)
+
+
+@settings(RANDOM, max_examples=8)
+@given(programs(functions=True, tasks=1))
+def test_functions(case: Case) -> None:
+    agree(case, FUNCTIONS)
+
+
+@pytest.mark.parametrize("first", range(0, 30, 10))
+def test_task_programs(first: int) -> None:
+    for seed in range(first, first + 10):
+        agree(random_case(seed))
+
+
+@pytest.mark.parametrize("dtype", DType, ids=lambda d: d.value)
+def test_primitives_agree_with_the_reference(dtype: DType) -> None:
+    values = values_of(dtype)
+    a, b = (x.ravel() for x in np.meshgrid(values, values))
+    c = np.roll(b, 3)
+    names = operations(dtype)
+    made = table(dtype, names, len(a))
+    results = zip(names, execute_kernels(made, [a, b, c]), evaluate(made, [a, b, c]), strict=True)
+    for (name, params, _), got, want in results:
+        same_bits(got, want, (name, params, dtype))
+
+
+@settings(RANDOM, max_examples=10)
+@given(st.integers(0, 10_000))
+def test_checks_that_fail(seed: int) -> None:
+    """Where one check can fail, it is the one that is reported, with its value; nothing beside arrays is touched."""
+    case = random_case(seed, 3)
+    made = checked(case.program, seed)
+    for site in (0, *random.Random(seed).sample(range(1, made.sites + 1), min(3, made.sites))):
+        args = [*case.args, np.asarray(np.int32(site))]
+        got = outcome(lambda a=args: execute_kernels(made.program, a))
+        want = meaning(made.program, case.args, site)
+        if isinstance(got, str) or isinstance(want, str):
+            assert got == want
+        else:
+            compare(got, want)
+
+
+NEGATIVE = """program p(x: ref[f32,10], p: ref[i64,8], y: ref[f32,8])
+  range_for i in 0:i32 : 8:i32
+    a: i64 = load p i
+    b: i64 = bound[size=10, axis=0, buffer="x", shape=(10)] a
+    v: f32 = load x b
+    store y v i
+  return y
+"""
+
+
+@pytest.mark.parametrize("index", [-1, 10, -(1 << 47), (1 << 47) - 1])
+def test_the_index_that_fails_is_reported(index: int) -> None:
+    program = parse_program(NEGATIVE)
+    places = np.arange(8)
+    places[5] = index
+    with pytest.raises(BoundsError, match=f"index {index} "):
+        execute_kernels(program, [np.zeros(10, np.float32), places, np.zeros(8, np.float32)])
+
+
+SELF = """program p(n: ref[i32], x: ref[i32,12])
+  range_for i in 0:i32 : m
+    head
+      m: i32 = load n
+    store n 3:i32
+    store x 7:i32 i
+  return n, x
+"""
+SUM = """program p(n: ref[i32], x: ref[f32,1000], s: ref[f32], h: ref[i32,5])
+  range_for i in 0:i32 : m
+    head
+      m: i32 = load n
+    v: f32 = load x i
+    accum[op=add] s v
+    k: i32 = rem i 5:i32
+    accum[op=max] h i k
+  return s, h
+"""
+
+
+def test_bounds_that_the_task_changes_are_found_before() -> None:
+    program = parse_program(SELF)
+    plan = plan_task(program.tasks[0], device("sm_90"))
+    assert plan.bounds_apart
+    code = emit_kernels(program.tasks[0], device("sm_90"))
+    assert code.launches == (Launch("qd_bounds", 1, 1), Launch("qd_kernel", 128, 132 * 16))
+    assert code.scratch_bytes == 16
+    for n in (0, 1, 9, 12):
+        n_after, x = execute_kernels(program, [np.array(n, np.int32), np.zeros(12, np.int32)])
+        assert n_after == (3 if n else 0)
+        np.testing.assert_array_equal(x, np.where(np.arange(12) < n, 7, 0))
+
+
+@pytest.mark.parametrize("n", [0, 1, 7, 8, 9, 1000])
+def test_sums_over_a_range_known_on_the_device_only(n: int) -> None:
+    program = parse_program(SUM)
+    args = [np.array(n, np.int32), np.arange(1000, dtype=np.float32), np.array(5, np.float32), np.full(5, -3, np.int32)]
+    for blocks in (1, 2, 5):
+        got = execute_kernels(program, args, STRICT, host_device(blocks))
+        compare(got, evaluate(program, args))
+
+
+def test_launches() -> None:
+    program = parse_program(SUM)
+    code = emit_kernels(program.tasks[0], device("sm_90"))
+    assert code.launches == (Launch("qd_kernel", 256, 132 * 8), Launch("qd_combine", 256, 6))
+    assert code.scratch_bytes == 132 * 8 * (8 + 24)
+    assert "1056 blocks of 256 walk over the range, as it reduces" in code.reason
+    assert "1 sums in registers, 1 arrays with copies a block" in code.reason
+    few = parse_program("""program p(x: ref[f32,300], s: ref[f32])
+  range_for i in 0:i32 : 300:i32
+    v: f32 = load x i
+    accum[op=add] s v
+  return s
+""")
+    assert emit_kernels(few.tasks[0], device("sm_90")).launches[0] == Launch("qd_kernel", 256, 2)
+    assert emit_kernels(few.tasks[0], device("sm_90"), block_dim=64).launches[0] == Launch("qd_kernel", 64, 5)
+
+
+def test_sums_have_the_same_bits_in_each_run() -> None:
+    rng = np.random.default_rng(3)
+    args = [np.array(1000, np.int32), rng.normal(size=1000).astype(np.float32), np.zeros((), np.float32)]
+    args.append(np.zeros(5, np.int32))
+    results = [execute_kernels(parse_program(SUM), args)[0] for _ in range(3)]
+    assert len({x.tobytes() for x in results}) == 1
+
+
+SERIAL = """program p(x: ref[i32,4])
+  serial
+    a: i32 = load x 1:i32
+    accum[op=add] x a 0:i32
+    accum[op=add] x a 0:i32
+  return x
+"""
+
+
+def test_a_serial_task_is_one_thread() -> None:
+    program = parse_program(SERIAL)
+    code = emit_kernels(program.tasks[0], device("sm_90"))
+    assert code.launches == (Launch("qd_kernel", 1, 0),)
+    assert code.reason == "serial task: one thread"
+    (x,) = execute_kernels(program, [np.array([1, 2, 3, 4], np.int32)])
+    assert list(x) == [5, 2, 3, 4]
+
+
+MANY = """program p(x: ref[f32,64], c: ref[i32,64], h: ref[f32,9], s: ref[f64], t: ref[f16,64], u: ref[i8,3])
+  range_for i in 0:i32 : 64:i32
+    a: f32 = load x i
+    k: i32 = load c i
+    b: f32 = sin a
+    e: f32 = pow b a
+    accum[op=add] h e k
+    d: f64 = convert[dtype=f64] e
+    f: f64 = log d
+    accum[op=add] s f
+    g: f16 = convert[dtype=f16] e
+    old: f16 = atomic[op=add] t g k
+    q: i8 = convert[dtype=i8] k
+    w: i8 = atomic[op=max] u q 0:i32
+    cell_: cell[f32,4] = cell[dtype=f32, shape=(4)]
+    z: i32 = and k 3:i32
+    store cell_ e z
+    y: f32 = load cell_ 2:i32
+    store x y i
+  return x, h, s, t, u
+"""
+
+
+@pytest.mark.parametrize("name", [*CUDA, *ROCM])
+@pytest.mark.parametrize("fast_math", [True, False])
+def test_code_generators_take_kernels(name: str, fast_math: bool) -> None:
+    """Registers, atomics, shared and private memory, f16, f64 and the maths library, for each kind of GPU."""
+    code = emit_kernels(parse_program(MANY).tasks[0], device(name), EmitOptions(fast_math=fast_math))
+    text = assembly(code.text, device(name))
+    for launch in code.launches:
+        assert launch.name in text
+    if name in CUDA:
+        assert ".visible .entry qd_kernel(" in text
+        assert f".target {name}" in text
+        assert "ld.global.nc" in text
+        assert "atom.shared" in text.replace(".relaxed.gpu", "").replace(".acq_rel.gpu", "")
+        assert "bar.sync" in text or "barrier.sync" in text
+        assert (".ftz" in text) == fast_math
+    else:
+        assert ".amdhsa_kernel qd_kernel" in text
+        assert "global_load" in text
+        assert "s_barrier" in text
+
+
+def test_refusals() -> None:
+    with pytest.raises(BackendError, match=r"must be cpu, sm_80, .*; got 'sm_1'"):
+        device("sm_1")
+    with pytest.raises(BackendError, match=r"`block_dim` must be at most 1024, got 2000"):
+        emit_kernels(parse_program(SUM).tasks[0], device("sm_90"), block_dim=2000)
