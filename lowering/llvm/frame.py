@@ -111,6 +111,10 @@ class Frame:
         """A condition (i1) that matters only where some lane is active."""
         return condition
 
+    def alignment(self, memory: GlobalMemory, indices: Sequence[Atom]) -> int:
+        """Of an element in bytes, where more is known than that of its dtype; else 0."""
+        return 0
+
     # Parts of a function
 
     def held(self, var: Var) -> dict[str, str]:

@@ -40,7 +40,8 @@ def load(f: Frame, eqn: Eqn) -> None:
         f.env[out] = load_private(f, f.privates[ref], indices)
     else:
         memory = f.globals[ref]
-        f.env[out] = Value(out.dtype, scalar=load_scalar(f, memory, element_pointer(f, memory, indices)))
+        pointer, align = element_pointer(f, memory, indices), f.alignment(memory, indices)
+        f.env[out] = Value(out.dtype, scalar=load_scalar(f, memory, pointer, align))
 
 
 def store(f: Frame, eqn: Eqn) -> None:
@@ -50,18 +51,19 @@ def store(f: Frame, eqn: Eqn) -> None:
         store_private(f, f.privates[ref], f.value(value), indices)
     else:
         memory = f.globals[ref]
-        store_scalar(f, memory, element_pointer(f, memory, indices), f.scalar_of(value))
+        pointer, align = element_pointer(f, memory, indices), f.alignment(memory, indices)
+        store_scalar(f, memory, pointer, f.scalar_of(value), align)
 
 
-def load_scalar(f: Frame, ref: GlobalMemory, pointer: str) -> str:
-    """One element."""
+def load_scalar(f: Frame, ref: GlobalMemory, pointer: str, align: int = 0) -> str:
+    """One element; `align`: that of the pointer, where it is more than an element's."""
     kind = MEMORY[ref.type.dtype]
-    raw = f.text.op(f"load {kind}, ptr {pointer}, align {BYTES[kind]}{ref.alias}{ref.invariant}")
+    raw = f.text.op(f"load {kind}, ptr {pointer}, align {align or BYTES[kind]}{ref.alias}{ref.invariant}")
     return from_memory(f.scalar, ref.type.dtype, raw)
 
 
-def store_scalar(f: Frame, ref: GlobalMemory, pointer: str, value: str) -> None:
-    """One element."""
+def store_scalar(f: Frame, ref: GlobalMemory, pointer: str, value: str, align: int = 0) -> None:
+    """One element; `align`: that of the pointer, where it is more than an element's."""
     kind = MEMORY[ref.type.dtype]
     raw = to_memory(f.scalar, ref.type.dtype, value)
-    f.text.do(f"store {kind} {raw}, ptr {pointer}, align {BYTES[kind]}{ref.alias}")
+    f.text.do(f"store {kind} {raw}, ptr {pointer}, align {align or BYTES[kind]}{ref.alias}")

@@ -23,7 +23,13 @@ class Launch:
     threads: int
     """Of a block."""
     blocks: int
-    """Of the launch; 0: as many as give each iteration of a range known to the host a thread."""
+    """Of the launch; 0: as many as give each group of iterations, of a range known to the host, a thread."""
+    group: int = 1
+    """Neighbouring iterations that a thread takes."""
+
+    def blocks_for(self, iterations: int) -> int:
+        """Of the launch over a range of so many iterations."""
+        return self.blocks or -(-iterations // (self.threads * self.group))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ The kernels are `qd_kernel` and, where they are needed, `qd_bounds` before it (b
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from lowering.llvm import rules
@@ -17,15 +16,17 @@ from lowering.llvm.types import REGISTER
 from lowering.simt.accumulation import accum, atomic, close_parts, emit_combine, open_parts
 from lowering.simt.code import KernelCode, Launch
 from lowering.simt.devices import GLOBAL
-from lowering.simt.frame import KernelFrame
+from lowering.simt.frame import BUFFER_ALIGNMENT, KernelFrame
+from lowering.simt.grouping import early_loads
 from lowering.simt.plan import plan_task
 from lowering.tables import FIELD
-from qdtrace.ir.program import Atom, Literal, Task, Var
+from qdtrace.ir.program import Atom, Eqn, Literal, Task, Var
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Mapping, Sequence
 
     from lowering.llvm.rules import Rule
+    from lowering.llvm.vectors import Value
     from lowering.simt.devices import Device
     from lowering.simt.plan import Plan
 
@@ -43,7 +44,7 @@ def emit_kernels(
     module = Module()
     aliases = alias_metadata(plan.facts, module)
     functions = [_Kernel(plan, module, aliases, options).main()]
-    launches = [Launch("qd_kernel", plan.threads, plan.blocks)]
+    launches = [Launch("qd_kernel", plan.threads, plan.blocks, plan.group)]
     if plan.bounds_apart:
         functions.append(_Kernel(plan, module, aliases, options).bounds())
         launches.insert(0, Launch("qd_bounds", 1, 1))
@@ -88,7 +89,7 @@ class _Kernel:
     def _render(self, name: str, threads: int) -> str:
         space = f"ptr addrspace({GLOBAL})"
         # XLA gives each buffer memory of its own
-        refs = "".join(f"{space} noalias align 16 %r{n}, " for n in range(len(self.facts.refs)))
+        refs = "".join(f"{space} noalias align {BUFFER_ALIGNMENT} %r{n}, " for n in range(len(self.facts.refs)))
         family = self.plan.device.family
         header = (
             f"define {family.convention} void @{name}({refs}i64 %start, i64 %stop, {space} %failure, {space} %memory)"
@@ -106,7 +107,7 @@ class _Kernel:
         if task.kind == "serial":
             f.emit(task.body.eqns)
         elif not plan.blocks:
-            self._one_iteration()
+            self._once()
         else:
             open_parts(f)
             self._walk()
@@ -135,38 +136,82 @@ class _Kernel:
         block, thread = (text.op(f"zext i32 {x} to i64") for x in (f.block(), f.thread()))
         return text.op(f"add nuw nsw i64 {text.op(f'mul nuw nsw i64 {block}, {self.plan.threads}')}, {thread}")
 
-    def _one_iteration(self) -> None:
-        """The iteration of the thread, if there is one."""
-        f, text, task = self.frame, self.text, self.facts.task
-        assert task.index is not None
+    def _once(self) -> None:
+        """The iterations of the thread, if there are any."""
+        text, task, plan = self.text, self.facts.task, self.plan
         inside = text.fresh_label("inside")
         start, stop = self._bound(task.start, 0), self._bound(task.stop, 1)
-        index = text.op(f"add nsw i64 {self._position()}, {start}")
-        text.branch(text.op(f"icmp slt i64 {index}, {stop}"), inside, "end")
+        first = text.op(f"add nsw i64 {self._first_of_group()}, {start}")
+        text.branch(text.op(f"icmp slt i64 {first}, {stop}"), inside, "end")
         text.begin(inside)
-        f.bind_index(task.index, index)
-        f.emit(task.body.eqns)
+        self._group(first, stop, whole=plan.iterations is not None and plan.iterations % plan.group == 0)
 
     def _walk(self) -> None:
         """All iterations that are this thread's."""
-        f, text, task = self.frame, self.text, self.facts.task
-        assert task.index is not None
+        f, text, task, plan = self.frame, self.text, self.facts.task, self.plan
         start, stop = self._bound(task.start, 0), self._bound(task.stop, 1)
-        first = text.op(f"add i64 {start}, {self._position()}")
-        with text.counted(first, stop, self.plan.blocks * self.plan.threads, None) as index, f.region(), self._left():
-            f.bind_index(task.index, index)
-            f.emit(task.body.eqns)
+        first = text.op(f"add i64 {start}, {self._first_of_group()}")
+        step = plan.blocks * plan.threads * plan.group
+        with text.counted(first, stop, step, None) as index, f.region():
+            self._group(index, stop, whole=plan.iterations is not None and plan.iterations % plan.group == 0)
 
-    @contextmanager
-    def _left(self) -> Generator[None]:
-        """A failed check ends the iteration: sums of the block need all of its threads."""
-        before = self.frame.leave
-        following = self.text.fresh_label("following")
-        self.frame.leave = f"br label %{following}"
-        yield
-        self.text.jump(following)
-        self.text.begin(following)
-        self.frame.leave = before
+    def _first_of_group(self) -> str:
+        position, group = self._position(), self.plan.group
+        return position if group == 1 else self.text.op(f"mul nuw nsw i64 {position}, {group}")
+
+    def _group(self, first: str, stop: str, *, whole: bool) -> None:
+        """Neighbouring iterations from the first one on; `whole`: none of them is behind the end."""
+        f, text, group = self.frame, self.text, self.plan.group
+        if whole or group == 1:
+            self._bodies(first)
+            return
+        straight, rest, done = text.fresh_label("whole"), text.fresh_label("rest"), text.fresh_label("done")
+        last = text.op(f"add nsw i64 {first}, {group - 1}")
+        text.branch(text.op(f"icmp slt i64 {last}, {stop}"), straight, rest)
+        text.begin(straight)
+        self._bodies(first)
+        text.jump(done)
+        text.begin(rest)
+        with text.counted(first, stop, 1) as index, f.region():
+            self._body(index, self.facts.task.body.eqns)
+        text.jump(done)
+        text.begin(done)
+
+    def _bodies(self, first: str) -> None:
+        """The iterations of a group. What they load of neighbours comes first, so that it can be one wide load."""
+        f, text, task, group = self.frame, self.text, self.facts.task, self.plan.group
+        early = early_loads(self.facts) if group > 1 else []
+        rest = [e for e in task.body.eqns if e not in early]
+        loaded: list[dict[Var, Value]] = []
+        indices = [first if n == 0 else text.op(f"add nuw nsw i64 {first}, {n}") for n in range(group)]
+        for n, index in enumerate(indices):
+            with f.region():
+                self._bind(index, n)
+                f.emit(early)
+            loaded.append({e.outvars[0]: f.env[e.outvars[0]] for e in early})
+        for n, index in enumerate(indices):
+            f.env |= loaded[n]
+            self._body(index, rest, n)
+        f.index_modulo = 1, 0
+
+    def _bind(self, index: str, number: int | None) -> None:
+        start, group = self.facts.task.start, self.plan.group
+        assert self.facts.task.index is not None
+        if number is not None and isinstance(start, Literal):
+            self.frame.index_modulo = group, (int(start.value) + number) % group
+        self.frame.bind_index(self.facts.task.index, index)
+
+    def _body(self, index: str, eqns: Sequence[Eqn], number: int | None = None) -> None:
+        """One iteration. A failed check ends it, not the kernel: sums of the block need all of its threads."""
+        f, text = self.frame, self.text
+        before, following = f.leave, text.fresh_label("following")
+        f.leave = f"br label %{following}"
+        with f.region():
+            self._bind(index, number)
+            f.emit(eqns)
+        text.jump(following)
+        text.begin(following)
+        f.leave = before
 
     def bounds(self) -> str:
         """`qd_bounds`: the bounds of the range into the scratch."""

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from math import gcd
 from typing import TYPE_CHECKING
 
+from lowering.llvm.addresses import MODULAR
 from lowering.llvm.frame import Frame
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lowering.llvm.descriptions import GlobalMemory
     from lowering.llvm.frame import EmitEqns
     from lowering.llvm.privatisation import Place
     from lowering.llvm.text import Text
     from lowering.simt.devices import Device
     from lowering.simt.plan import Plan
-    from qdtrace.ir.program import Var
+    from qdtrace.ir.program import Atom, Var
+
+BUFFER_ALIGNMENT = 16
+"""Bytes: that of the widest access. XLA aligns its buffers, and the layout those in scratch, to more."""
 
 
 class KernelFrame(Frame):
@@ -26,11 +33,23 @@ class KernelFrame(Frame):
         """Stack slots of sums, one a place, which LLVM turns into registers."""
         self.copies: dict[Var, GlobalMemory] = {}
         """Copies of arrays in shared memory."""
+        self.index_modulo: tuple[int, int] = (1, 0)
+        """The task's index is a multiple of the first number, and the second number more."""
 
     @property
     def device(self) -> Device:
         """What the kernel is for."""
         return self.plan.device
+
+    def alignment(self, memory: GlobalMemory, indices: Sequence[Atom]) -> int:
+        """Of an element that only the task's index tells apart from others; buffers are aligned themselves."""
+        form, size = self.facts.forms.address(memory.type, indices), memory.type.dtype.itemsize
+        index = self.facts.task.index
+        factor = form.terms.get(index, 0) if index is not None else 0
+        if len(form.terms) > bool(factor) or memory.type.size > MODULAR:
+            return 0
+        unit, more = self.index_modulo
+        return gcd(BUFFER_ALIGNMENT, size * factor * unit, size * (factor * more + form.constant))
 
     def thread(self) -> str:
         """The number of the thread in its block, as i32."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from lowering.llvm.facts import TaskFacts
 from lowering.llvm.privatisation import Privatisation, privatise
 from lowering.llvm.types import BYTES, MEMORY, compute_dtype
+from lowering.simt.grouping import group_size
 from lowering.tables import FIELD, round_up
 from qdtrace.analysis.index.trips import trip_count
 from qdtrace.errors import BackendError
@@ -62,7 +63,9 @@ class Plan:
     threads: int
     """Of a block."""
     blocks: int
-    """Of the launch; 0: a thread for each iteration."""
+    """Of the launch; 0: as many as the range needs."""
+    group: int
+    """Neighbouring iterations that a thread takes together."""
     iterations: int | None
     """None: known only on the device."""
     bounds_apart: bool
@@ -87,10 +90,12 @@ class Plan:
         if self.facts.task.kind == "serial":
             return "serial task: one thread"
         if not self.blocks:
-            how = f"a thread an iteration, blocks of {self.threads}"
+            each = "an iteration" if self.group == 1 else f"{self.group} iterations"
+            how = f"a thread {each}, blocks of {self.threads}"
         else:
             why = "it reduces" if self.parts else "its bounds are known only on the device"
-            how = f"{self.blocks} blocks of {self.threads} walk over the range, as {why}"
+            each = f" {self.group} iterations a thread" if self.group > 1 else ""
+            how = f"{self.blocks} blocks of {self.threads} walk over the range{each}, as {why}"
         ways = self.ways
         words = [
             (len(ways.registers), "sums in registers"),
@@ -109,18 +114,20 @@ def plan_task(task: Task, device: Device, block_dim: int | None = None) -> Plan:
         raise BackendError(f"`block_dim` must be at most {MOST_THREADS}, got {wanted}", loc=task.loc)
     if task.kind == "serial":
         everything = Privatisation(frozenset(facts.effects), {}, {}, {})
-        return Plan(facts, device, everything, 1, 0, 1, False, (), 0)
+        return Plan(facts, device, everything, 1, 0, 1, 1, False, (), 0)
     ways = privatise(facts, device.machine.accumulation)
     parts, slot_bytes = _slot(ways)
     iterations = trip_count(task.start, task.stop)
     threads = wanted or (REDUCING_THREADS if parts else THREADS)
+    at_once = device.multiprocessors * device.threads
+    group = group_size(facts, iterations, at_once)
     blocks = 0
     if iterations is None or parts:
-        blocks = device.multiprocessors * device.threads // threads
+        blocks = at_once // threads
         if iterations is not None:
-            blocks = max(1, min(blocks, -(-iterations // threads)))
+            blocks = max(1, min(blocks, -(-iterations // (threads * group))))
     apart = iterations is None and not facts.written.isdisjoint(_bounds_read(task))
-    return Plan(facts, device, ways, threads, blocks, iterations, apart, parts, slot_bytes)
+    return Plan(facts, device, ways, threads, blocks, group, iterations, apart, parts, slot_bytes)
 
 
 def _slot(ways: Privatisation) -> tuple[tuple[SlotPart, ...], int]:

@@ -139,8 +139,7 @@ class Kernels:
         raw, scratch = guarded(np.full(self.code.scratch_bytes, GUARD, np.uint8))
         words = [*(memory[r].ctypes.data for r in self.code.refs), 0, 0, ctypes.addressof(failure), scratch.ctypes.data]
         for launch in self.code.launches:
-            blocks = launch.blocks or -(-(count or 0) // launch.threads)
-            self._launch(launch, blocks, words)
+            self._launch(launch, launch.blocks_for(count or 0), words)
         untouched(raw)
         if failure.value:
             number, value = failure.value >> FAILURE_BITS, failure.value & ((1 << FAILURE_BITS) - 1)

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from lowering.llvm.facts import TaskFacts
 from lowering.llvm.options import EmitOptions
+from lowering.simt import grouping
 from lowering.simt.assembly import assembly
 from lowering.simt.code import Launch
 from lowering.simt.devices import device
@@ -58,6 +60,56 @@ def test_functions(case: Case) -> None:
 @pytest.mark.parametrize("first", range(0, 30, 10))
 def test_task_programs(first: int) -> None:
     for seed in range(first, first + 10):
+        agree(random_case(seed))
+
+
+SMALL_GROUPS = """program p(x: ref[f32,40], y: ref[f64,40], z: ref[i8,40x2], c: ref[i32,40], s: ref[f64], h: ref[i32,7])
+  range_for i in {start}:i32 : {stop}:i32
+    a: f32 = load x i
+    k: i32 = load c i
+    j: i32 = bound[size=7, axis=0, buffer="h", shape=(7)] k
+    b: f64 = convert[dtype=f64] a
+    store y b i
+    m: i8 = load z i 1:i32
+    e: i8 = add m 1:i8
+    store z e i 1:i32
+    accum[op=add] s b
+    accum[op=max] h i j
+  return x, y, z, s, h
+"""
+
+
+@pytest.mark.parametrize(("start", "stop"), [(0, 8), (0, 9), (1, 9), (3, 40), (2, 3), (5, 5)])
+@pytest.mark.parametrize("wrong", [None, 6])
+def test_neighbours_together(start: int, stop: int, wrong: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups of iterations, whole and not, aligned and not; one that fails a check leaves the others alone."""
+    monkeypatch.setattr(grouping, "WAVES", 0)
+    n = 40
+    program = parse_program(SMALL_GROUPS.format(start=start, stop=stop))
+    assert plan_task(program.tasks[0], host_device()).group == 2
+    places = np.arange(n, dtype=np.int32) % 7
+    args = [np.arange(n, dtype=np.float32), np.zeros(n), np.zeros((n, 2), np.int8), places]
+    args += [np.zeros(()), np.full(7, -1, np.int32)]
+    if wrong is None or not start <= wrong < stop:
+        compare(execute_kernels(program, args), evaluate(program, args))
+        return
+    places[wrong] = 7
+    with pytest.raises(BoundsError, match="index 7 "):
+        execute_kernels(program, args)
+
+
+def test_what_may_be_loaded_early() -> None:
+    """Nothing behind a check, nothing that the task writes."""
+    facts = TaskFacts(parse_program(SMALL_GROUPS.format(start=0, stop=8)).tasks[0])
+    assert [e.invars[0].hint for e in grouping.early_loads(facts)] == ["x", "c"]
+
+
+@settings(RANDOM, max_examples=10)
+@given(st.integers(0, 10_000))
+def test_groups_in_random_tasks(seed: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(grouping, "WAVES", 0)
+        patch.setattr(grouping, "LIGHT", 1 << 20)
         agree(random_case(seed))
 
 
@@ -133,7 +185,7 @@ def test_bounds_that_the_task_changes_are_found_before() -> None:
     plan = plan_task(program.tasks[0], device("sm_90"))
     assert plan.bounds_apart
     code = emit_kernels(program.tasks[0], device("sm_90"))
-    assert code.launches == (Launch("qd_bounds", 1, 1), Launch("qd_kernel", 128, 132 * 16))
+    assert code.launches == (Launch("qd_bounds", 1, 1), Launch("qd_kernel", 128, 132 * 16, 4))
     assert code.scratch_bytes == 16
     for n in (0, 1, 9, 12):
         n_after, x = execute_kernels(program, [np.array(n, np.int32), np.zeros(12, np.int32)])
@@ -153,9 +205,9 @@ def test_sums_over_a_range_known_on_the_device_only(n: int) -> None:
 def test_launches() -> None:
     program = parse_program(SUM)
     code = emit_kernels(program.tasks[0], device("sm_90"))
-    assert code.launches == (Launch("qd_kernel", 256, 132 * 8), Launch("qd_combine", 256, 6))
+    assert code.launches == (Launch("qd_kernel", 256, 132 * 8, 4), Launch("qd_combine", 256, 6))
     assert code.scratch_bytes == 132 * 8 * (8 + 24)
-    assert "1056 blocks of 256 walk over the range, as it reduces" in code.reason
+    assert "1056 blocks of 256 walk over the range 4 iterations a thread, as it reduces" in code.reason
     assert "1 sums in registers, 1 arrays with copies a block" in code.reason
     few = parse_program("""program p(x: ref[f32,300], s: ref[f32])
   range_for i in 0:i32 : 300:i32
@@ -235,6 +287,28 @@ def test_code_generators_take_kernels(name: str, fast_math: bool) -> None:
         assert ".amdhsa_kernel qd_kernel" in text
         assert "global_load" in text
         assert "s_barrier" in text
+
+
+STREAM = """program p(x: ref[f32,16777216], y: ref[f32,16777216])
+  range_for i in 0:i32 : 16777216:i32
+    a: f32 = load x i
+    b: f32 = load y i
+    c: f32 = mul a b
+    store y c i
+  return y
+"""
+
+
+def test_streams_move_sixteen_bytes_at_a_time() -> None:
+    code = emit_kernels(parse_program(STREAM).tasks[0], device("sm_90"))
+    assert code.launches == (Launch("qd_kernel", 128, 0, 4),)
+    assert code.launches[0].blocks_for(16777216) == 32768
+    text = assembly(code.text, device("sm_90"))
+    assert "ld.global.nc.v4.b32" in text
+    assert "st.global.v4.b32" in text
+    assert "global_load_dwordx4" in assembly(
+        emit_kernels(parse_program(STREAM).tasks[0], device("gfx942")).text, device("gfx942")
+    )
 
 
 def test_refusals() -> None:
