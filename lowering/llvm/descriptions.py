@@ -32,6 +32,8 @@ class PrivateMemory:
     type: RefType
     shared: bool
     """One copy for all lanes (made in the head of the task)."""
+    stride: int = 1
+    """Elements between neighbours, where threads lie side by side."""
 
 
 @dataclass(frozen=True, slots=True)

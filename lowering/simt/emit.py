@@ -19,6 +19,7 @@ from lowering.simt.devices import GLOBAL
 from lowering.simt.frame import BUFFER_ALIGNMENT, KernelFrame
 from lowering.simt.grouping import early_loads
 from lowering.simt.plan import plan_task
+from lowering.simt.stacks import allocate
 from lowering.tables import FIELD
 from qdtrace.ir.program import Atom, Eqn, Literal, Task, Var
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from lowering.simt.devices import Device
     from lowering.simt.plan import Plan
 
-RULES: Mapping[str, Rule] = {**rules.RULES, "accum": accum, "atomic": atomic}
+RULES: Mapping[str, Rule] = {**rules.RULES, "cell": allocate, "accum": accum, "atomic": atomic}
 _emit = rules.emitter(RULES)
 _FLUSH = '"denormal-fp-math-f32"="preserve-sign,preserve-sign"'
 """Of f32, numbers below the smallest normal one are zeros, as in threads of the CPU."""
@@ -126,16 +127,6 @@ class _Kernel:
             return text.op(f"load i64, ptr {text.op(f'getelementptr i64, ptr %scratch, i64 {number}')}, align {FIELD}")
         return self.frame.scalar.cast("sext", REGISTER[atom.dtype], self.frame.scalar_of(atom), "i64")
 
-    def _position(self) -> str:
-        """The number of the thread in the launch, as i64."""
-        f, text = self.frame, self.text
-        few = self.plan.iterations is not None and self.plan.iterations + self.plan.threads < 1 << 31
-        if few or self.plan.blocks:
-            first = text.op(f"mul nuw nsw i32 {f.block()}, {self.plan.threads}")
-            return text.op(f"zext nneg i32 {text.op(f'add nuw nsw i32 {first}, {f.thread()}')} to i64")
-        block, thread = (text.op(f"zext i32 {x} to i64") for x in (f.block(), f.thread()))
-        return text.op(f"add nuw nsw i64 {text.op(f'mul nuw nsw i64 {block}, {self.plan.threads}')}, {thread}")
-
     def _once(self) -> None:
         """The iterations of the thread, if there are any."""
         text, task, plan = self.text, self.facts.task, self.plan
@@ -156,7 +147,7 @@ class _Kernel:
             self._group(index, stop, whole=plan.iterations is not None and plan.iterations % plan.group == 0)
 
     def _first_of_group(self) -> str:
-        position, group = self._position(), self.plan.group
+        position, group = self.frame.position(), self.plan.group
         return position if group == 1 else self.text.op(f"mul nuw nsw i64 {position}, {group}")
 
     def _group(self, first: str, stop: str, *, whole: bool) -> None:

@@ -59,6 +59,19 @@ class KernelFrame(Frame):
         """The number of the block in the launch, as i32."""
         return self._number(self.device.family.block)
 
+    def position(self) -> str:
+        """The number of the thread in the launch, as i64."""
+        return self.cached("position", self._position)
+
+    def _position(self) -> str:
+        text, plan = self.text, self.plan
+        few = plan.iterations is not None and plan.iterations + plan.threads < MODULAR
+        if few or plan.blocks:
+            first = text.op(f"mul nuw nsw i32 {self.block()}, {plan.threads}")
+            return text.op(f"zext nneg i32 {text.op(f'add nuw nsw i32 {first}, {self.thread()}')} to i64")
+        block, thread = (text.op(f"zext i32 {x} to i64") for x in (self.block(), self.thread()))
+        return text.op(f"add nuw nsw i64 {text.op(f'mul nuw nsw i64 {block}, {plan.threads}')}, {thread}")
+
     def _number(self, intrinsic: str) -> str:
         self.text.module.declare(intrinsic, "i32", "")
         return self.cached(intrinsic, lambda: self.text.op(f"call i32 @{intrinsic}()"))

@@ -9,7 +9,8 @@ from lowering.llvm.facts import TaskFacts
 from lowering.llvm.privatisation import Privatisation, privatise
 from lowering.llvm.types import BYTES, MEMORY, compute_dtype
 from lowering.simt.grouping import group_size
-from lowering.tables import FIELD, round_up
+from lowering.simt.stacks import RUNNING, Stacks, plan_stacks
+from lowering.tables import CACHE_LINE, FIELD, round_up
 from qdtrace.analysis.index.trips import trip_count
 from qdtrace.errors import BackendError
 from qdtrace.ir.program import Atom, Task, Var, ref_type
@@ -73,6 +74,8 @@ class Plan:
     parts: tuple[SlotPart, ...]
     """What blocks leave in their slots."""
     slot_bytes: int
+    stacks: Stacks
+    """Private arrays in scratch."""
 
     @property
     def slots_at(self) -> int:
@@ -80,9 +83,19 @@ class Plan:
         return BOUNDS_BYTES if self.bounds_apart else 0
 
     @property
+    def stacks_at(self) -> int:
+        """Bytes into the scratch."""
+        return round_up(self._slots_end, CACHE_LINE)
+
+    @property
+    def _slots_end(self) -> int:
+        return self.slots_at + self.blocks * self.slot_bytes
+
+    @property
     def scratch_bytes(self) -> int:
         """Memory that the kernels share."""
-        return self.slots_at + self.blocks * self.slot_bytes
+        threads = round_up(self.blocks * self.threads, self.device.warp)
+        return self.stacks_at + threads * self.stacks.nbytes if self.stacks.nbytes else self._slots_end
 
     @property
     def reason(self) -> str:
@@ -94,6 +107,8 @@ class Plan:
             how = f"a thread {each}, blocks of {self.threads}"
         else:
             why = "it reduces" if self.parts else "its bounds are known only on the device"
+            if self.stacks.nbytes:
+                why = f"each thread has {self.stacks.nbytes} bytes of scratch"
             each = f" {self.group} iterations a thread" if self.group > 1 else ""
             how = f"{self.blocks} blocks of {self.threads} walk over the range{each}, as {why}"
         ways = self.ways
@@ -112,9 +127,10 @@ def plan_task(task: Task, device: Device, block_dim: int | None = None) -> Plan:
     wanted = task.hints.get("block_dim") or block_dim
     if wanted is not None and wanted > MOST_THREADS:
         raise BackendError(f"`block_dim` must be at most {MOST_THREADS}, got {wanted}", loc=task.loc)
+    stacks = plan_stacks(facts)
     if task.kind == "serial":
         everything = Privatisation(frozenset(facts.effects), {}, {}, {})
-        return Plan(facts, device, everything, 1, 0, 1, 1, False, (), 0)
+        return Plan(facts, device, everything, 1, int(bool(stacks.nbytes)), 1, 1, False, (), 0, stacks)
     ways = privatise(facts, device.machine.accumulation)
     parts, slot_bytes = _slot(ways)
     iterations = trip_count(task.start, task.stop)
@@ -122,12 +138,13 @@ def plan_task(task: Task, device: Device, block_dim: int | None = None) -> Plan:
     at_once = device.multiprocessors * device.threads
     group = group_size(facts, iterations, at_once)
     blocks = 0
-    if iterations is None or parts:
-        blocks = at_once // threads
+    if iterations is None or parts or stacks.nbytes:
+        running = min(RUNNING, device.threads) if stacks.nbytes else device.threads
+        blocks = device.multiprocessors * running // threads
         if iterations is not None:
             blocks = max(1, min(blocks, -(-iterations // (threads * group))))
     apart = iterations is None and not facts.written.isdisjoint(_bounds_read(task))
-    return Plan(facts, device, ways, threads, blocks, group, iterations, apart, parts, slot_bytes)
+    return Plan(facts, device, ways, threads, blocks, group, iterations, apart, parts, slot_bytes, stacks)
 
 
 def _slot(ways: Privatisation) -> tuple[tuple[SlotPart, ...], int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from lowering.llvm.facts import TaskFacts
 from lowering.llvm.options import EmitOptions
-from lowering.simt import grouping
+from lowering.simt import grouping, stacks
 from lowering.simt.assembly import assembly
 from lowering.simt.code import Launch
 from lowering.simt.devices import device
@@ -287,6 +288,62 @@ def test_code_generators_take_kernels(name: str, fast_math: bool) -> None:
         assert ".amdhsa_kernel qd_kernel" in text
         assert "global_load" in text
         assert "s_barrier" in text
+
+
+STACK = """program p(n: ref[i32,20], y: ref[f32,20])
+  range_for i in 0:i32 : 20:i32
+    c: cell[f32,2000] = cell[dtype=f32, shape=(2000)]
+    d: cell[bool,3] = cell[dtype=bool, shape=(3)]
+    e: cell[i8,300] = cell[dtype=i8, shape=(300)]
+    m: i32 = load n i
+    for k in 0:i32 : m : 1:i32
+      a: f32 = convert[dtype=f32] k
+      b: f32 = mul a 0.5:f32
+      store c b k
+      f: i8 = convert[dtype=i8] k
+      store e f 7:i32
+    store d true 1:i32
+    s: f32 = for k in 0:i32 : m : 1:i32 carry t = 0.0:f32
+      a: f32 = load c k
+      u: f32 = add t a
+      yield u
+    g: i8 = load e 7:i32
+    h: f32 = convert[dtype=f32] g
+    r: f32 = add s h
+    store y r i
+  return y
+"""
+
+
+@pytest.mark.parametrize("warp", [1, 4, 3])
+def test_large_private_arrays_are_in_scratch(warp: int) -> None:
+    program = parse_program(STACK)
+    code = emit_kernels(program.tasks[0], device("sm_90"))
+    assert code.launches == (Launch("qd_kernel", 128, 1),)
+    assert code.scratch_bytes == 128 * (8000 + 304)
+    assert "walk over the range, as each thread has 8304 bytes of scratch" in code.reason
+    assert "alloca [2000 x float]" not in code.text
+    assert "alloca [3 x i8]" in code.text
+    args = [np.arange(20, dtype=np.int32) * 7 % 119 + 1, np.zeros(20, np.float32)]
+    host = replace(host_device(2), warp=warp)
+    compare(execute_kernels(program, args, STRICT, host), evaluate(program, args))
+
+
+def test_the_launch_has_as_many_threads_as_have_stacks() -> None:
+    text = STACK.replace("n: ref[i32,20], y: ref[f32,20]", "n: ref[i32,1000000], y: ref[f32,1000000]")
+    (task,) = parse_program(text.replace("20:i32", "1000000:i32")).tasks
+    code = emit_kernels(task, device("sm_90"))
+    assert code.launches == (Launch("qd_kernel", 128, 132 * 4),)
+    assert code.scratch_bytes == 132 * 4 * 128 * 8304
+
+
+@RANDOM
+@given(programs())
+def test_private_arrays_of_random_programs_in_scratch(case: Case) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stacks, "LOCAL_BYTES", -1)
+        patch.setattr(stacks, "LARGE", 0)
+        agree(case)
 
 
 STREAM = """program p(x: ref[f32,16777216], y: ref[f32,16777216])

@@ -1,0 +1,73 @@
+"""Private arrays that are too large for local memory lie in scratch: one copy for each thread that runs.
+
+Local memory is kept for as many threads as a device can hold, whether they run or not; an array in scratch only for
+those of the launch, which then walk over the range. The elements of the threads of a warp lie side by side, so that
+they are one access where the threads name the same element: `[warp][array][element][thread of the warp]`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lowering.llvm import private
+from lowering.llvm.descriptions import PrivateMemory
+from lowering.llvm.types import BYTES, PRIVATE
+from lowering.tables import FIELD, round_up
+from qdtrace.ir.program import ref_type
+from qdtrace.ir.walk import walk_eqns
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lowering.llvm.facts import TaskFacts
+    from lowering.simt.frame import KernelFrame
+    from qdtrace.ir.program import Eqn, Var
+
+LOCAL_BYTES = 4096
+"""Private memory of a thread that stays in local memory: for all threads of an H200, 1.1 GB."""
+LARGE = 256
+"""Bytes of an array that goes to scratch, where one does."""
+RUNNING = 512
+"""Threads of a multiprocessor that have stacks in scratch: as many as have 128 registers each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stacks:
+    """The arrays of a thread in scratch."""
+
+    offsets: Mapping[Var, int] = field(default_factory=dict["Var", int])
+    """Bytes into those of the thread, if they were side by side."""
+    nbytes: int = 0
+    """Of a thread."""
+
+
+def plan_stacks(facts: TaskFacts) -> Stacks:
+    """Which private arrays of a task go to scratch."""
+    if facts.private_bytes <= LOCAL_BYTES:
+        return Stacks()
+    offsets: dict[Var, int] = {}
+    end = 0
+    for eqn in walk_eqns(facts.task.body):
+        if eqn.primitive.name == "cell" and ref_type(eqn.outvars[0]).nbytes >= LARGE:
+            offsets[eqn.outvars[0]] = end
+            end += round_up(ref_type(eqn.outvars[0]).size * BYTES[PRIVATE[eqn.outvars[0].dtype]], FIELD)
+    return Stacks(offsets, end)
+
+
+def allocate(f: KernelFrame, eqn: Eqn) -> None:
+    """`cell`: local memory, or the thread's part of the scratch."""
+    out, stacks, text = eqn.outvars[0], f.plan.stacks, f.text
+    if out not in stacks.offsets:
+        private.allocate(f, eqn)
+        return
+    size, warp = BYTES[PRIVATE[out.dtype]], f.device.warp
+
+    def of_warp() -> str:
+        number = text.op(f"udiv i64 {f.position()}, {warp}")
+        return text.op(f"add i64 {text.op(f'mul i64 {number}, {warp * stacks.nbytes}')}, {f.plan.stacks_at}")
+
+    lane = text.op(f"mul i64 {text.op(f'urem i64 {f.position()}, {warp}')}, {size}")
+    first = text.op(f"add i64 {text.op(f'add i64 {of_warp()}, {warp * stacks.offsets[out]}')}, {lane}")
+    pointer = text.op(f"getelementptr i8, ptr %scratch, i64 {first}")
+    f.privates[out] = PrivateMemory(pointer, ref_type(out), shared=False, stride=warp)
