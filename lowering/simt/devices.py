@@ -44,6 +44,10 @@ class Family:
     """Intrinsic: waits for the threads of the block."""
     fence: str
     """LLVM's name of the threads of a block, where the barrier alone does not order their stores."""
+    most: str
+    """Intrinsic: the largest (`max`, `umax`) of the 32 bit numbers of threads; empty where each runs alone."""
+    active: str
+    """Intrinsic: the threads that run together, where `most` has to be told; empty where it knows."""
     threads_attribute: str
     """Says how many threads a block has."""
     scope: str
@@ -59,6 +63,8 @@ CUDA = Family(
     block="llvm.nvvm.read.ptx.sreg.ctaid.x",
     barrier="llvm.nvvm.barrier0",
     fence="",
+    most="llvm.nvvm.redux.sync.{}",
+    active="llvm.nvvm.activemask",
     threads_attribute='"nvvm.maxntid"="{threads}"',
     scope="device",
     private_space=0,  # LLVM finds the local memory by itself
@@ -71,6 +77,8 @@ ROCM = Family(
     block="llvm.amdgcn.workgroup.id.x",
     barrier="llvm.amdgcn.s.barrier",
     fence="workgroup",
+    most="llvm.amdgcn.wave.reduce.{}.i32",
+    active="",
     threads_attribute='"amdgpu-flat-work-group-size"="{threads},{threads}"',
     scope="agent",
     private_space=5,

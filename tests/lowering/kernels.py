@@ -82,7 +82,7 @@ def host_device(blocks: int = 2, threads: int = THREADS) -> Device:
     """A device of one multiprocessor that runs so many blocks at a time."""
     family = replace(
         CUDA, name="host", convention="", thread="host_thread", block="host_block", barrier="host_barrier",
-        threads_attribute="", scope="",
+        threads_attribute="", scope="", most="", active="",
     )  # fmt: skip
     machine = replace(CPU, accumulation=ACCUMULATION)
     target = replace(Target.named("scalar"), machine=machine, global_space=GLOBAL)

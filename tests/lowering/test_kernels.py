@@ -346,6 +346,28 @@ def test_private_arrays_of_random_programs_in_scratch(case: Case) -> None:
         agree(case)
 
 
+TOGETHER = """program p(x: ref[{d},64], y: ref[{d},64])
+  range_for i in 0:i32 : 64:i32
+    a: {d} = load x i
+    b: {d} = lane_max a
+    store y b i
+  return y
+"""
+
+
+@pytest.mark.parametrize("name", ["sm_80", "gfx942", "gfx1100"])
+@pytest.mark.parametrize("dtype", ["i32", "u32", "i64", "u64", "i16"])
+def test_threads_of_a_warp_agree(name: str, dtype: str) -> None:
+    (task,) = parse_program(TOGETHER.format(d=dtype)).tasks
+    text = assembly(emit_kernels(task, device(name)).text, device(name))
+    word = "s32" if dtype.startswith("i") else "u32"
+    found = text.count("redux.sync.max") if name in CUDA else text.count("v_readlane_b32")
+    assert found == 1 + (dtype.endswith("64"))
+    if name in CUDA:
+        assert f"redux.sync.max.{word}" in text
+        assert ("redux.sync.max.u32" in text) == (dtype != "i32" and dtype != "i16")
+
+
 STREAM = """program p(x: ref[f32,16777216], y: ref[f32,16777216])
   range_for i in 0:i32 : 16777216:i32
     a: f32 = load x i
