@@ -1,0 +1,1 @@
+"""Regular tasks as Triton source."""

@@ -1,0 +1,61 @@
+"""Which emitter makes a task: Triton where iterations move memory in order, LLVM where each goes its own way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lowering.triton.emit import describe
+from lowering.triton.plan import Way, plan_task
+from lowering.triton.refusals import refusal
+from qdtrace.errors import UnsupportedError
+from qdtrace.ir.primitives import FUNCTIONS
+from qdtrace.ir.walk import walk_eqns
+
+if TYPE_CHECKING:
+    from qdtrace.ir.program import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Who makes a task."""
+
+    codegen: str
+    """`llvm` or `triton`."""
+    reason: str
+
+
+def choose(task: Task, codegen: str = "auto", family: str = "cuda") -> Choice:
+    """The emitter for a task on a family of GPUs (`cuda`, `rocm`), with the reason; `codegen` forces one.
+
+    Raises UnsupportedError where Triton is forced and refuses.
+    """
+    if codegen == "llvm":
+        return Choice("llvm", "codegen='llvm'")
+    refused = refusal(task, family)
+    if codegen == "triton":
+        if refused is not None:
+            raise UnsupportedError(
+                f"codegen='triton' needs a regular task, `{task.name}` has {refused}",
+                loc=task.loc,
+                help="leave codegen='auto': each task gets the emitter that can make it",
+            )
+        return Choice("triton", f"codegen='triton': {describe(plan_task(task))}")
+    reason = refused or _irregular(task)
+    if reason is not None:
+        return Choice("llvm", f"irregular: {reason}")
+    return Choice("triton", f"regular: {describe(plan_task(task))}")
+
+
+def _irregular(task: Task) -> str | None:
+    """Why a task that Triton can make is better made a thread an iteration."""
+    if task.kind == "serial":
+        return "one iteration"
+    names = {e.primitive.name for e in walk_eqns(task.body)}
+    if "for" in names:
+        return "loops"
+    if FUNCTIONS & names:
+        return "functions, which the own library has faster"
+    if Way.ATOMIC in plan_task(task).ways.values():
+        return "accumulations into scattered elements"
+    return None

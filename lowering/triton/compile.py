@@ -1,0 +1,116 @@
+"""From Triton source to machine code, on a machine without a GPU."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import linecache
+import re
+import tempfile
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lowering.triton.types import POINTER
+from qdtrace.errors import BackendError
+
+if TYPE_CHECKING:
+    from lowering.triton.code import TritonCode, TritonLaunch
+
+_ALIGNMENT = 16
+"""Bytes; XLA's buffers, and ours in scratch, begin at a multiple of more."""
+_WAVE_32 = re.compile(r"gfx1\d\d\d")
+
+
+@dataclass(frozen=True, slots=True)
+class MachineCode:
+    """One compiled kernel."""
+
+    name: str
+    """Of the kernel in the image."""
+    image: bytes
+    """A cubin, or a code object of AMD's."""
+    threads: int
+    """Of a block."""
+    shared_bytes: int
+    """Dynamic shared memory of a block."""
+    null_arguments: int
+    """Pointers that Triton takes behind our arguments; null."""
+    assembly: str
+    """The code as text: PTX, or AMD's assembly."""
+
+
+def compile_kernels(code: TritonCode, device: str) -> tuple[MachineCode, ...]:
+    """Machine code of each launch, in order, for a kind of GPU: "sm_90", "gfx942".
+
+    Raises BackendError without Triton, and where Triton does not compile the source.
+    """
+    try:
+        triton = _triton("")
+    except ImportError as e:
+        raise BackendError("codegen='triton' needs the package triton", help="pip install 'qdtrace[gpu]'") from e
+    module = _load(code.text)
+    knobs = triton.knobs
+    with tempfile.TemporaryDirectory(prefix="qdtrace-triton-") as folder, knobs.cache.scope(), knobs.runtime.scope():
+        knobs.cache.dir = folder  # what is compiled is kept by our own cache
+        knobs.runtime.interpret = False
+        return tuple([_compile(code, launch, module, device) for launch in code.launches])
+
+
+def _triton(module: str) -> Any:
+    """Triton, which has no types, or a module of it."""
+    return importlib.import_module(f"triton{module}")
+
+
+def _load(text: str) -> dict[str, Any]:
+    """The module of the source. Triton reads functions by their lines, so these are kept."""
+    name = f"<qdtrace triton {hashlib.sha256(text.encode()).hexdigest()[:16]}>"
+    linecache.cache[name] = len(text), None, text.splitlines(keepends=True), name
+    module: dict[str, Any] = {"__name__": name}
+    exec(compile(text, name, "exec"), module)
+    return module
+
+
+def _target(device: str) -> Any:
+    target = _triton(".backends.compiler").GPUTarget
+    if device.startswith("sm_"):
+        return target("cuda", int(device.removeprefix("sm_")), 32)
+    return target("hip", device, 32 if _WAVE_32.fullmatch(device) else 64)
+
+
+def _compile(code: TritonCode, launch: TritonLaunch, module: dict[str, Any], device: str) -> MachineCode:
+    function = module[launch.name]
+    kinds = [*(POINTER[r.dtype] for r in code.refs), "i64", "i64", "*i64", "*i8", "constexpr"]
+    signature = dict(zip(function.arg_names, kinds, strict=True))
+    aligned = [k for k, kind in enumerate(kinds) if kind.startswith("*") and k != len(code.refs) + 2]
+    attributes = {(k,): [["tt.divisibility", _ALIGNMENT]] for k in aligned}
+    source = _triton(".compiler").ASTSource(function, signature, {"BLOCK": launch.block}, attributes)
+    options = {
+        "num_warps": launch.warps, "enable_fp_fusion": code.fast_math, "enable_reflect_ftz": False, "debug": False,
+        "sanitize_overflow": False,
+    }  # fmt: skip
+    target = _target(device)
+    try:
+        compiled = _triton("").compile(source, target=target, options=options)
+    except Exception as e:
+        raise BackendError(f"Triton did not compile `{launch.name}` for {device}: {e}") from e
+    metadata = compiled.metadata
+    cuda = target.backend == "cuda"
+    assembly = compiled.asm["ptx" if cuda else "amdgcn"]
+    taken = _arguments(assembly, metadata.name, cuda=cuda)
+    return MachineCode(
+        metadata.name,
+        compiled.asm["cubin" if cuda else "hsaco"],
+        launch.warps * target.warp_size,
+        metadata.shared,
+        taken - (len(kinds) - 1),
+        assembly,
+    )
+
+
+def _arguments(assembly: str, name: str, *, cuda: bool) -> int:
+    """Arguments that a kernel takes in the end."""
+    if cuda:
+        entry = re.search(rf"\.entry {re.escape(name)}\((.*?)\)", assembly, re.DOTALL)
+        return 0 if entry is None else entry[1].count(".param")
+    listed = re.search(r"\.args:(.*?)\.group_segment_fixed_size", assembly, re.DOTALL)
+    return 0 if listed is None else len(re.findall(r"\.value_kind:\s+(?:global_buffer|by_value)", listed[1]))

@@ -1,0 +1,134 @@
+"""`if`, `for`, and checks.
+
+A branch that all lanes take together is a branch. Of one that lanes disagree on both sides are computed, each with
+its lanes active, and results are selected. A loop has the same bounds in all lanes. A check that fails leaves its
+number and switches the lane off.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lowering.tables import FAILURE_BITS
+from lowering.triton.types import type_of
+from qdtrace.ir.program import Literal
+from qdtrace.ir.types import DType
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lowering.triton.frame import Frame
+    from qdtrace.ir.program import Atom, Block, Eqn, Var
+
+
+def emit_if(f: Frame, eqn: Eqn) -> None:
+    """`if`."""
+    if f.is_block(eqn.invars[0]):
+        _both_sides(f, eqn)
+        return
+    names = [f.text.name(out.hint or "v") for out in eqn.outvars]
+    condition = f.typed(eqn.invars[0])
+    for header, block in zip((f"if {condition}:", "else:"), eqn.blocks, strict=True):
+        with f.text.block(header):
+            f.emit(block.eqns)
+            for name, out, result in zip(names, eqn.outvars, block.results, strict=True):
+                f.text.line(f"{name} = {f.spread(result, block=f.is_block(out))}")
+    f.env.update(zip(eqn.outvars, names, strict=True))
+
+
+def _both_sides(f: Frame, eqn: Eqn) -> None:
+    condition = f.typed(eqn.invars[0])
+    left: list[str] = []
+    for holds, block in zip((condition, f"~{condition}"), eqn.blocks, strict=True):
+        if block.eqns:
+            with f.only(holds):
+                f.emit(block.eqns)
+                left.append(f.mask)
+        else:
+            left.append(f"({f.mask} & {holds})" if f.mask else f"({holds})")
+    if any(_checks(block) for block in eqn.blocks):
+        f.text.line(f"{f.mask} = {' | '.join(left)}")
+    for out, then, other in zip(eqn.outvars, *(b.results for b in eqn.blocks), strict=True):
+        f.bind(out, f"tl.where({condition}, {f.operand(then)}, {f.operand(other)})")
+
+
+def _checks(block: Block) -> bool:
+    return any(e.primitive.name in ("bound", "check") or any(map(_checks, e.blocks)) for e in block.eqns)
+
+
+def emit_for(f: Frame, eqn: Eqn) -> None:
+    """`for`."""
+    start, stop, step = eqn.invars[:3]
+    body = eqn.blocks[0]
+    index, *params = body.params
+    names = [f.text.name(p.hint or "v") for p in params]
+    for name, param, initial in zip(names, params, eqn.invars[3:], strict=True):
+        f.text.line(f"{name} = {f.spread(initial, block=f.is_block(param))}")
+    f.env.update(zip(params, names, strict=True))
+    simple = isinstance(step, Literal) and int(step.value) == 1 and index.dtype is DType.i32
+    counter = f.text.name(index.hint or "k")
+    bounds = f"{_bound(f, start)}, {_bound(f, stop)}" if simple else f"0, {_trips(f, start, stop, step)}"
+    with f.text.block(f"for {counter} in range({bounds}):"):
+        f.loops += 1
+        f.env[index] = counter
+        if not simple:
+            assert isinstance(step, Literal)
+            first = f"{f.typed(start)}.to(tl.int64)"
+            f.bind(index, f"({first} + {counter} * {int(step.value)}).to({type_of(index.dtype)})")
+        f.emit(body.eqns)
+        _hand_on(f, names, params, body.results)
+        f.loops -= 1
+    f.env.update(zip(eqn.outvars, names, strict=True))
+
+
+def _bound(f: Frame, atom: Atom) -> str:
+    return str(int(atom.value)) if isinstance(atom, Literal) else f.typed(atom)
+
+
+def _trips(f: Frame, start: Atom, stop: Atom, step: Atom) -> str:
+    """A variable with the iterations of a loop; not above 0 where it does not run."""
+    assert isinstance(step, Literal)
+    by = int(step.value)
+    if not by:
+        return "0"
+    low, high = (start, stop) if by > 0 else (stop, start)
+    far = f"{f.typed(high)}.to(tl.int64) - {f.typed(low)}.to(tl.int64)"
+    return f.text.let("trips", far if abs(by) == 1 else f"({far} + {abs(by) - 1}) // {abs(by)}")
+
+
+def _hand_on(f: Frame, names: Sequence[str], params: Sequence[Var], results: Sequence[Atom]) -> None:
+    """Values of the next iteration, all at once."""
+    values = [f.spread(r, block=f.is_block(p)) for p, r in zip(params, results, strict=True)]
+    changed = [(n, v) for n, v in zip(names, values, strict=True) if n != v]
+    if any(v in names for _, v in changed):
+        changed = [(n, f.text.let("following", v)) for n, v in changed]
+    for name, value in changed:
+        f.text.line(f"{name} = {value}")
+
+
+def bound(f: Frame, eqn: Eqn) -> None:
+    """`j = bound[size] i`."""
+    (index,), size = eqn.invars, int(eqn.params["size"])
+    i = f.typed(index)
+    _check(f, eqn, f"({i} >= 0) & ({i} < {size})" if size <= _last(index) else f"{i} >= 0", i, block=f.is_block(index))
+    f.env[eqn.outvars[0]] = i
+
+
+def _last(index: Atom) -> int:
+    return (1 << (index.dtype.bits - 1)) - 1
+
+
+def check(f: Frame, eqn: Eqn) -> None:
+    """`check p`."""
+    (condition,) = eqn.invars
+    _check(f, eqn, f.typed(condition), "", block=f.is_block(condition))
+
+
+def _check(f: Frame, eqn: Eqn, condition: str, value: str, *, block: bool) -> None:
+    holds = f.text.let("holds", condition)
+    failed = f.text.let("failed", f"{f.mask} & ~{holds}" if f.mask else f"~{holds}")
+    number = f.facts.check_numbers[eqn] + 1
+    report = f.module.helper("report")
+    given = value or "tl.full((), 0, tl.int32)"
+    f.text.line(f"{report}(failure, {failed}, {number}, {given}, {FAILURE_BITS})")
+    f.narrow(holds, is_block=block)

@@ -1,0 +1,160 @@
+"""From a task to Triton source: the driver."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lowering.llvm.options import DEFAULTS, EmitOptions
+from lowering.llvm.types import compute_dtype
+from lowering.triton.code import TritonCode, TritonLaunch
+from lowering.triton.kernel import Kernel
+from lowering.triton.memory import bins_of, combined, element, from_memory, ordered_refs, to_memory
+from lowering.triton.plan import DEFAULT_TILING, Plan, Tiling, Way, plan_task
+from lowering.triton.text import Source
+from lowering.triton.types import constant, type_of
+from qdtrace.ir.combining import combining, identity
+from qdtrace.ir.program import Literal, literal
+from qdtrace.ir.types import DType
+
+if TYPE_CHECKING:
+    from lowering.triton.plan import Part
+    from qdtrace.ir.program import Task
+
+
+def emit_triton(task: Task, options: EmitOptions = DEFAULTS, tiling: Tiling = DEFAULT_TILING) -> TritonCode:
+    """The kernels of a task that `refusals.refusal` has no objection to."""
+    return _Emitter(plan_task(task, tiling), options).emit()
+
+
+class _Emitter:
+    """Emits the kernels of a stream, of sums, or of one iteration."""
+
+    def __init__(self, plan: Plan, options: EmitOptions) -> None:
+        self.plan = plan
+        self.task = plan.facts.task
+        self.fast_math = options.fast_math
+        self.module = Source(f"{self.task.name or 'task'}: {describe(plan)}.")
+
+    def emit(self) -> TritonCode:
+        plan = self.plan
+        launches: list[TritonLaunch] = []
+        if plan.count != 0:
+            self._main()
+            launches.append(TritonLaunch("qd_kernel", plan.programs, plan.block, plan.warps))
+            if plan.parts:
+                launches.append(self._combine())
+        return TritonCode(
+            self.module.render(), plan.facts.refs, tuple(launches), plan.scratch_bytes, plan.facts.cost,
+            describe(plan), self.fast_math,
+        )  # fmt: skip
+
+    def _kernel(self) -> Kernel:
+        kernel = Kernel(self.module, self.plan.facts, self.plan.lanes.varying, fast_math=self.fast_math)
+        f = kernel.frame
+        f.ways = self.plan.ways
+        f.ordered = ordered_refs(self.task.body, frozenset(e for e, w in f.ways.items() if w is not Way.OWN))
+        kernel.head()
+        return kernel
+
+    def _main(self) -> None:
+        kernel, plan, task = self._kernel(), self.plan, self.task
+        f = kernel.frame
+        if task.index is None:
+            f.emit(task.body.eqns)
+            kernel.close("qd_kernel", "The one iteration.")
+            return
+        index = task.index
+        for part in plan.parts:
+            self._open(kernel, part)
+        count = kernel.counted(task.start, task.stop) if plan.count is None else plan.count
+
+        def tile(number: str) -> None:
+            kernel.lanes(index, task.start, count, number, plan.block)
+            f.emit(task.body.eqns)
+
+        kernel.tiles(count, plan.programs, plan.block, tile)
+        for part in plan.parts:
+            self._leave(kernel, part)
+        kernel.close("qd_kernel", "Blocks of iterations.")
+
+    def _open(self, kernel: Kernel, part: Part) -> None:
+        """The variable that a part is summed in."""
+        f = kernel.frame
+        if part.indices is None:
+            bins = bins_of(part.ref)
+            total = f.text.let(f"counts_{part.ref.hint}", f"tl.full(({bins},), 0, tl.int32)")
+        else:
+            total = f.text.let(f"sum_{part.ref.hint}", kernel.filled(identity(part.op, part.dtype)))
+        f.sums.update(dict.fromkeys(part.eqns, total))
+
+    def _leave(self, kernel: Kernel, part: Part) -> None:
+        """The sums of this program into its slots."""
+        f, programs = kernel.frame, self.plan.programs
+        total, slots = f.sums[part.eqns[0]], kernel.slots(part.offset, part.dtype)
+        if part.indices is None:
+            bins = f.text.let("bins", f"tl.arange(0, {bins_of(part.ref)})")
+            at = f"{slots} + {bins} * {programs} + tl.program_id(0)"
+            f.text.line(f"tl.store({at}, {total}, mask={bins} < {part.size})")
+            return
+        whole = f"tl.reduce({total}, 0, {self._combiner(part)})"
+        f.text.line(f"tl.store({slots} + tl.program_id(0), {to_memory(part.dtype, whole)})")
+
+    def _combiner(self, part: Part) -> str:
+        return self.module.helper(f"combine_{combining(part.op, part.dtype).name}")
+
+    def _combine(self) -> TritonLaunch:
+        """The kernel that combines what programs left: a program an element."""
+        kernel, plan = self._kernel(), self.plan
+        text = kernel.text
+        number = text.let("element", "tl.program_id(0)")
+        lane = text.let("lane", "tl.arange(0, BLOCK)")
+        for program in dict.fromkeys(p.program for p in plan.parts):
+            parts = [p for p in plan.parts if p.program == program]
+            last = program + parts[0].size
+            one = f"{number} == {program}"
+            with text.block(f"if {one if parts[0].size == 1 else f'({number} >= {program}) & ({number} < {last})'}:"):
+                for part in parts:
+                    if part is not parts[0]:
+                        text.line("tl.debug_barrier()")
+                    self._combine_part(kernel, part, number, lane)
+        kernel.close("qd_combine", "What all programs left, and memory: an element a program.")
+        block = 1 << max(5, (plan.programs - 1).bit_length())
+        elements = max(p.program + p.size for p in plan.parts)
+        return TritonLaunch("qd_combine", elements, block, max(1, min(4, block // 256)))
+
+    def _combine_part(self, kernel: Kernel, part: Part, k: str, lane: str) -> None:
+        f, text, programs = kernel.frame, kernel.text, self.plan.programs
+        k = f"({k} - {part.program})" if part.program else k
+        slot = f"{kernel.slots(part.offset, part.dtype)} + {k} * {programs} + {lane}"
+        neutral = literal(0, DType.i32) if part.indices is None else identity(part.op, part.dtype)
+        other = int(neutral.value) if neutral.dtype is DType.bool else constant(neutral)
+        loaded = from_memory(part.dtype, f"tl.load({slot}, mask={lane} < {programs}, other={other})")
+        total = text.let("total", f"tl.reduce({loaded}, 0, {self._combiner(part)})")
+        d = part.ref.dtype
+        if part.indices is None:
+            value = part.eqns[0].invars[1]
+            assert isinstance(value, Literal)
+            total = text.let("total", f"{total}.to({type_of(d)}) * {int(value.value)}")
+            at = f"{f.env[part.ref]} + {k}"
+        else:
+            at = element(f, part.ref, part.indices, block=False)
+        mask = f", mask={f.mask}" if f.mask else ""
+        old = from_memory(d, f"tl.load({at}{mask})")
+        text.line(f"tl.store({at}, {to_memory(d, combined(f, part.op, compute_dtype(d), old, total))}{mask})")
+
+
+def describe(plan: Plan) -> str:
+    """How a task is made, in words."""
+    if plan.facts.task.index is None:
+        return "one iteration, in scalars"
+    ways = plan.ways.values()
+    what = [
+        (len({p.ref for p in plan.parts if p.indices is not None}), "sums into places"),
+        (len({p.ref for p in plan.parts if p.indices is None}), "histograms"),
+        (sum(w is Way.ATOMIC for w in ways), "atomic accumulations"),
+    ]
+    count = "iterations known on the device" if plan.count is None else f"{plan.count} iterations"
+    parts = [f"{count} in blocks of {plan.block}", *(f"{n} {text}" for n, text in what if n)]
+    if plan.walks:
+        parts.append(f"{plan.programs} programs walk over them")
+    return ", ".join(parts)

@@ -1,0 +1,109 @@
+"""One kernel: its arguments, the head of the task, and blocks of iterations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lowering.triton.frame import Frame
+from lowering.triton.rules import RULES
+from lowering.triton.text import Text
+from lowering.triton.types import constant, type_of
+from qdtrace.ir.faults import checks_of
+from qdtrace.ir.program import Literal
+from qdtrace.ir.types import DType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lowering.llvm.facts import TaskFacts
+    from lowering.triton.text import Source
+    from qdtrace.ir.program import Atom, Var
+
+_I32 = 1 << 31
+
+
+class Kernel:
+    """Emits one kernel of a task."""
+
+    def __init__(self, module: Source, facts: TaskFacts, blocks: frozenset[Var], *, fast_math: bool) -> None:
+        self.facts = facts
+        self.text = Text(module)
+        self.frame = Frame(self.text, facts, blocks, RULES, fast_math=fast_math)
+        for name in ("start", "stop", "failure", "scratch", "BLOCK"):
+            self.text.name(name)
+        for ref in facts.refs:
+            self.frame.env[ref] = self.text.name(ref.hint or "ref")
+
+    def head(self) -> None:
+        """The head of the task; lanes of all kernels are switched off where a check in it fails."""
+        self.frame.emit(self.facts.task.head)
+
+    def close(self, name: str, doc: str) -> None:
+        """Puts the kernel into the module."""
+        refs = [self.frame.env[ref] for ref in self.facts.refs]
+        self.text.close(name, [*refs, "start", "stop", "failure", "scratch", "BLOCK: tl.constexpr"], doc)
+
+    def bound(self, atom: Atom) -> str:
+        """A bound of the range, as i64."""
+        return str(int(atom.value)) if isinstance(atom, Literal) else f"{self.frame.env[atom]}.to(tl.int64)"
+
+    def lanes(self, index: Var, start: Atom, count: int | str, tile: str, block: int) -> None:
+        """Binds the index of the lanes of a tile and switches off those behind the end of the range.
+
+        `count` is a number, or a variable of i64.
+        """
+        f, text = self.frame, self.text
+        f.size = "BLOCK"
+        first = int(start.value) if isinstance(start, Literal) else None
+        narrow = isinstance(count, int) and first is not None and first + count + block < _I32
+        tile = tile if narrow else f"{tile}.to(tl.int64)"
+        lane = f"{tile} * BLOCK + tl.arange(0, BLOCK)"
+        if narrow and not first:
+            position = text.let(index.hint or "i", lane)
+            value = position
+        else:
+            position = text.let("lane", lane)
+            value = f"{position} + {first if first is not None else self.bound(start)}"
+        convert = "" if narrow and index.dtype is DType.i32 else f".to({type_of(index.dtype)})"
+        if value == position and not convert:
+            f.env[index] = position
+        else:
+            f.bind(index, f"({value}){convert}" if convert else value)
+        exact = isinstance(count, int) and count % block == 0
+        active = "" if exact else f"{position} < {count}"
+        if f.mask:
+            active = f"{f.mask} & ({active})" if active else f"{f.mask} & tl.full((BLOCK,), 1, tl.int1)"
+        elif not active and checks_of(self.facts.task):
+            active = "tl.full((BLOCK,), 1, tl.int1)"
+        f.mask = text.let("live", active) if active else ""
+        f.mask_is_block = bool(active)
+
+    def tiles(self, count: int | str, programs: int, block: int, body: Callable[[str], None]) -> None:
+        """The tiles of this program: one, or every `programs`-th."""
+        text = self.text
+        if isinstance(count, int) and programs * block >= count:
+            body("tl.program_id(0)")
+            return
+        tiles = -(-count // block) if isinstance(count, int) else text.let("tiles", f"({count} + BLOCK - 1) // BLOCK")
+        mask = self.frame.mask, self.frame.mask_is_block
+        tile = text.name("tile")
+        with text.block(f"for {tile} in range(tl.program_id(0), {tiles}, {programs}):"):
+            body(tile)
+        self.frame.mask, self.frame.mask_is_block = mask
+
+    def counted(self, start: Atom, stop: Atom) -> str:
+        """A variable of i64 with the iterations of a range known only on the device."""
+        return self.text.let("count", f"{self.bound(stop)} - {self.bound(start)}")
+
+    def slots(self, offset: int, dtype: DType) -> str:
+        """A pointer to values of a dtype in the scratch."""
+        kind = "tl.int8" if dtype is DType.bool else type_of(dtype)
+        base = f"(scratch + {offset})" if offset else "scratch"
+        return f"{base}.to(tl.pointer_type({kind}))"
+
+    def filled(self, value: Literal) -> str:
+        """A block of a constant."""
+        text = constant(value)
+        if text.endswith("* -1.0)"):
+            return f"tl.full((BLOCK,), 0.0, {type_of(value.dtype)}) * -1.0"
+        return f"tl.full((BLOCK,), {text.removeprefix('tl.full((), ').split(',')[0]}, {type_of(value.dtype)})"

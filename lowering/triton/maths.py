@@ -1,0 +1,30 @@
+"""Functions that are taken from Triton's device library: those whose largest error is documented as at most 4 ulp.
+
+The figures are those of NVIDIA's CUDA Programming Guide, "Mathematical Functions", for the functions that libdevice
+implements, over the whole range. `erfc` and `erf_inv` of f64 have 5 ulp, `lgamma` has no bound near its zeros, and
+`digamma` is not there. The errors of AMD's functions are documented for parts of the range only: there only what is
+exact is taken.
+"""
+
+from __future__ import annotations
+
+from qdtrace.ir.types import DType
+
+LIBDEVICE = {
+    **{name: name for name in (
+        "exp", "exp2", "expm1", "log", "log2", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh",
+        "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "pow", "rsqrt", "cbrt", "trunc",
+    )},
+    "erf_inv": "erfinv", "rem": "fmod", "round_even": "rint", "round_away": "round",
+}  # fmt: skip
+"""Primitive -> function."""
+_EXACT = frozenset({"rem", "trunc", "round_even", "round_away"})
+_TOO_COARSE = frozenset({("erfc", DType.f64), ("erf_inv", DType.f64)})
+
+
+def is_accurate(name: str, dtype: DType, family: str) -> bool:
+    """Whether a family of GPUs has a function close enough."""
+    if name in _EXACT:
+        return True
+    known = name == "logistic" or name in LIBDEVICE
+    return known and family == "cuda" and (name, dtype) not in _TOO_COARSE

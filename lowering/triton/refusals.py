@@ -1,0 +1,91 @@
+"""What the Triton emitter does not make, with the reason."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lowering.llvm.facts import TaskFacts, reference
+from lowering.triton.lanes import analyse_lanes
+from lowering.triton.maths import is_accurate
+from lowering.triton.plan import Way, ways_of
+from qdtrace.analysis.effects import mod_ref_of
+from qdtrace.ir.primitives import FUNCTIONS
+from qdtrace.ir.program import Literal
+from qdtrace.ir.types import DType
+from qdtrace.ir.walk import walk_task
+
+if TYPE_CHECKING:
+    from qdtrace.analysis.uniformity import Uniformity
+    from qdtrace.ir.program import Block, Eqn, Task
+
+MOST_EQUATIONS = 2000
+"""Of a task: Triton's time to compile grows faster than the code."""
+_ATOMIC = {
+    "add": frozenset({DType.i32, DType.u32, DType.i64, DType.u64, DType.f32, DType.f64}),
+    "min": frozenset({DType.i32, DType.u32, DType.i64, DType.u64}),
+    "max": frozenset({DType.i32, DType.u32, DType.i64, DType.u64}),
+}
+_NEVER = {
+    "while": "a while loop",
+    "cell": "a private array",
+    "atomic": "the old value of an atomic update",
+    "lane_max": "iterations that wait for each other",
+    "nextafter": "`nextafter`",
+}
+
+
+def refusal(task: Task, family: str = "cuda") -> str | None:
+    """Why a task cannot be made as Triton source for a family of GPUs (`cuda`, `rocm`); None where it can."""
+    eqns = list(walk_task(task))
+    for eqn in eqns:
+        if (reason := _refused(eqn, family)) is not None:
+            return _at(reason, eqn)
+    if len(eqns) > MOST_EQUATIONS:
+        return f"{len(eqns)} equations, more than {MOST_EQUATIONS}"
+    facts = TaskFacts(task)
+    if mod_ref_of(task.head).reads & facts.written:
+        return "its bounds depend on memory that it writes"
+    return _lanes_refused(task.body, analyse_lanes(task), under=False) or _sums_refused(facts)
+
+
+def _at(reason: str, eqn: Eqn) -> str:
+    return f"{reason} at {eqn.loc}" if eqn.loc is not None else reason
+
+
+def _refused(eqn: Eqn, family: str) -> str | None:
+    name = eqn.primitive.name
+    if name in _NEVER:
+        return _NEVER[name]
+    if name == "for" and not isinstance(eqn.invars[2], Literal):
+        return "a loop whose step is known only at run time"
+    if name in FUNCTIONS or (name == "rem" and eqn.invars[0].dtype.is_float):
+        dtype = eqn.invars[0].dtype
+        if not is_accurate(name, dtype, family):
+            return f"`{name}` of {dtype.value}, which Triton has not within 4 ulp"
+    return None
+
+
+def _lanes_refused(block: Block, lanes: Uniformity, *, under: bool) -> str | None:
+    """Looks for loops that lanes leave apart, and loops that some lanes take."""
+    for eqn in block.eqns:
+        if eqn.primitive.loops and (under or eqn in lanes.divergent):
+            what = "a loop that only some iterations reach" if under else "a loop whose trips differ between iterations"
+            return _at(what, eqn)
+        divergent = eqn.primitive.name == "if" and eqn in lanes.divergent
+        for inner in eqn.blocks:
+            if (reason := _lanes_refused(inner, lanes, under=under or divergent)) is not None:
+                return reason
+    return None
+
+
+def _sums_refused(facts: TaskFacts) -> str | None:
+    for eqn, way in ways_of(facts).items():
+        ref, op = reference(eqn), str(eqn.params["op"])
+        if way is not Way.ATOMIC:
+            continue
+        if ref.dtype not in _ATOMIC.get(op, frozenset()):
+            return _at(f"atomic `{op}` of {ref.dtype.value}", eqn)
+        if ref not in facts.accumulated:
+            return _at("memory that it accumulates into and does something else with", eqn)
+    return None
+
