@@ -158,9 +158,11 @@ class Jitted:
             if better is None:
                 raise
             raise better from None
+        from qdtrace.backend import backend
         from qdtrace.lowered import Lowered, find_programs
 
-        return Lowered(self._name, find_programs(traced.jaxpr), target, traced.lower)
+        programs = find_programs(traced.jaxpr, backend(target).machine)
+        return Lowered(self._name, programs, target, traced.lower)
 
     # ------------------------------------------------------------------ tracing
     def _specialised(self) -> Any:

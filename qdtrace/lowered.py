@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterator
 
+    from qdtrace.analysis.machine import Machine
     from qdtrace.autodiff.policy import StorageChoice
     from qdtrace.backend import Backend
     from qdtrace.compose.staged_program import StagedProgram
@@ -48,19 +49,20 @@ class TaskInfo:
     """Iterations that run at a time: lanes of all threads of this machine."""
 
 
-def find_programs(closed_jaxpr: Any) -> list[StagedProgram]:
-    """Programs called by a jaxpr, in order: those of derivatives and of inner jaxprs too, those without use not."""
-    return list(_programs(compat.without_dead_code(closed_jaxpr)))
+def find_programs(closed_jaxpr: Any, machine: Machine) -> list[StagedProgram]:
+    """Programs that a jaxpr calls on a machine, in order: those of derivatives and of inner jaxprs too, those without
+    use not."""
+    return list(_programs(compat.without_dead_code(closed_jaxpr), machine))
 
 
-def _programs(jaxpr: Any) -> Iterator[StagedProgram]:
+def _programs(jaxpr: Any, machine: Machine) -> Iterator[StagedProgram]:
     for eqn in jaxpr.eqns:
         if eqn.primitive is call_p:
             yield eqn.params["staged"]
         elif eqn.primitive is derivative_p:
-            yield eqn.params["spec"].derived
+            yield eqn.params["spec"].derived_for(machine)
         for inner in compat.inner_jaxprs(eqn):
-            yield from _programs(compat.open_jaxpr(inner))
+            yield from _programs(compat.open_jaxpr(inner), machine)
 
 
 class Lowered:

@@ -2,6 +2,9 @@
 
 The defaults describe the CPU; they were measured on processors with AVX2 and with AVX-512. A backend gives the
 description of its own machine. Costs are operations of a lane (`analysis/cost`).
+
+`GPU` is a graphics processor whose lanes are threads. It is described by what all of them share: registers of a thread
+at half occupancy, private memory that lies in device memory, launches that take microseconds.
 """
 
 from __future__ import annotations
@@ -37,6 +40,25 @@ class AccumulationLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class ReverseLimits:
+    """What reverse mode keeps of loops (docs/design/0017)."""
+
+    steps: int = 1
+    """Most iterations that are run again as one piece of straight code, from one kept state. On a CPU more than one
+    spills registers, and stacks lie in caches."""
+    held_values: int = 48
+    """Values that such a piece may hold until the walk back needs them."""
+    code: int = 2048
+    """Operations of such a piece."""
+    stack_bytes: int = 1 << 14
+    """Of the stack of one loop and one lane; what needs more thins."""
+    open_stack_bytes: int = 1 << 14
+    """The same of a loop whose number of iterations is not known: it is taken whether used or not."""
+    lane_bytes: int = 1 << 26
+    """Private memory that a lane can have at all."""
+
+
+@dataclass(frozen=True, slots=True)
 class Machine:
     """Limits and costs of one kind of machine."""
 
@@ -67,6 +89,31 @@ class Machine:
     task_cost: int = 8192
     """Operations that unrolling makes no task larger than."""
     accumulation: AccumulationLimits = AccumulationLimits()
+    reverse: ReverseLimits = ReverseLimits()
+    lanes: int | None = None
+    """Iterations that have private memory at a time; None: those of as many threads as the options say."""
+    memory_bytes: int | None = None
+    """Memory of the machine; None: what is free where the program is made."""
 
 
 CPU = Machine()
+GPU = Machine(
+    # a thread of 128 registers leaves half of the threads that a multiprocessor can run
+    live_values=128,
+    # 3 microseconds of some 2e13 operations a second
+    launch_cost=1 << 26,
+    # threads of a warp that disagree run both sides anyway; what is saved is the jump, some 10 cycles
+    divergent_branch=12,
+    # the more a loop has of its private arrays in registers, the better: else they are device memory
+    unrolled=CopyLimit(16, 512),
+    unrolled_away=CopyLimit(64, 2048),
+    reverse=ReverseLimits(
+        steps=10,  # more gain nothing: the stack is a tenth of the traffic of one step
+        held_values=128,
+        open_stack_bytes=1 << 12,  # 127 states of 16 bytes and those run again
+        lane_bytes=1 << 18,  # half of what CUDA gives a thread
+    ),
+    # 132 multiprocessors of 2048 threads: local memory is there for all that could run
+    lanes=132 * 2048,
+    memory_bytes=1 << 36,
+)

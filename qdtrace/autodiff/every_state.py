@@ -11,7 +11,8 @@ from qdtrace.ir.types import DType
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from qdtrace.autodiff.loops import Advance, Atoms, Iterations, Step
+    from qdtrace.autodiff.iterations import Atoms, Iterations
+    from qdtrace.autodiff.replay import Replay
     from qdtrace.autodiff.slots import Slots
     from qdtrace.ir.builder import Builder
     from qdtrace.ir.program import Atom
@@ -27,16 +28,14 @@ class EveryState:
         """Keeps the state."""
         self.slots.save(builder, t, state)
 
-    def backward(
-        self, builder: Builder, iterations: Iterations, given: Sequence[Atom], step: Step, advance: Advance
-    ) -> Atoms:
+    def backward(self, builder: Builder, iterations: Iterations, given: Sequence[Atom], replay: Replay) -> Atoms:
         """From the last iteration to the first."""
         t = scalar_var(DType.i32, "t")
         adjoints = [scalar_var(a.dtype, "bar") for a in given]
 
         def iteration() -> Atoms:
             self.slots.restore(builder, t)
-            return step(t, self.slots.load(builder, t), adjoints)
+            return replay.back(t, self.slots.load(builder, t), adjoints)
 
         last, down = builder("sub", iterations.most, literal(1, DType.i32)), literal(-1, DType.i32)
         with builder.block((t, *adjoints)) as body:

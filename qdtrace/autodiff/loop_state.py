@@ -56,8 +56,18 @@ class LoopState:
         if self.index is not None:
             progress.append((self.index, operands[0], operands[2]))
         for var, start, by in progress:
-            found[var] = builder("add", start, builder("mul", builder.convert(t, var.dtype), by))
+            found[var] = _reached(builder, t, var, start, by)
         return found
+
+    def index_at(self, builder: Builder, t: Atom, operands: Sequence[Atom]) -> Atom:
+        """The index of a `for` at iteration `t`, from its operands."""
+        assert self.index is not None
+        return _reached(builder, t, self.index, operands[0], operands[2])
+
+
+def _reached(builder: Builder, t: Atom, var: Var, start: Atom, by: Atom) -> Atom:
+    """What `var` is at iteration `t` if it begins with `start`."""
+    return builder("add", start, builder("mul", builder.convert(t, var.dtype), by))
 
 
 def unneeded(var: Var) -> Atom:

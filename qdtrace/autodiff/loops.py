@@ -6,66 +6,28 @@ keeps its states only while its iteration is walked back: the need is the sum of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
+from qdtrace.autodiff.iterations import Iterations
 from qdtrace.autodiff.loop_state import loop_state, unneeded
+from qdtrace.autodiff.replay import Replay
+from qdtrace.autodiff.segments import Segments
 from qdtrace.autodiff.slots import copy_array
-from qdtrace.autodiff.trip_counts import Counter
+from qdtrace.autodiff.trip_counts import Counter, constant_trips
 from qdtrace.ir.builder import scalar_var
 from qdtrace.ir.carries import carried_params, control_of, initials_of
-from qdtrace.ir.program import Literal, literal, ref_type
+from qdtrace.ir.program import literal, ref_type
 from qdtrace.ir.types import DType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from qdtrace.autodiff.adjoints import Adjoints, Backward
+    from qdtrace.autodiff.iterations import Storage
     from qdtrace.autodiff.loop_state import LoopState
     from qdtrace.autodiff.needed import Needed
     from qdtrace.autodiff.sweep import Env, Sweep
-    from qdtrace.ir.builder import Builder
-    from qdtrace.ir.program import Atom, Block, Eqn, Var
-
-    Atoms = list[Atom]
-    Step = Callable[[Atom, Sequence[Atom], Sequence[Atom]], Atoms]
-    """Walks back through iteration `t` from its state: (t, state, adjoints) to adjoints."""
-    Advance = Callable[[Atom, Sequence[Atom]], Atoms]
-    """Runs iteration `t` once more: (t, state) to the next state."""
-
-
-class Storage(Protocol):
-    """A policy: which states of a loop are kept, and how those in between are had again."""
-
-    def keep(self, builder: Builder, t: Atom, state: Sequence[Atom]) -> None:
-        """Keeps the state before iteration `t`, or not."""
-        ...
-
-    def backward(
-        self, builder: Builder, iterations: Iterations, given: Sequence[Atom], step: Step, advance: Advance
-    ) -> Atoms:
-        """Walks back through all iterations."""
-        ...
-
-
-@dataclass(frozen=True)
-class Iterations:
-    """The iterations that lanes walk back through together: as many as the lane with the most has."""
-
-    builder: Builder
-    most: Atom
-    own: Atom | None
-    """How many this lane has; None where it is `most`."""
-
-    def only_own(self, t: Atom, emit: Callable[[], Atoms], otherwise: Sequence[Atom]) -> Atoms:
-        """What `emit` gives, in lanes that have an iteration `t`."""
-        if self.own is None:
-            return emit()
-        with self.builder.block() as then:
-            first = then.close(emit())
-        with self.builder.block() as other:
-            second = other.close(otherwise)
-        return [*self.builder.emit("if", self.builder("lt", t, self.own), blocks=(first, second))]
+    from qdtrace.ir.program import Block, Eqn, Var
 
 
 class Loops:
@@ -117,6 +79,11 @@ class Loops:
                     self._checked_later.add(eqn)
                 return
         storage, body = self._storage[eqn], eqn.blocks[-1]
+        if isinstance(storage, Segments) and storage.is_counted:
+            assert trips is not None
+            found = storage.sweep(sweep, state, env, live, trips, dict(zip(keys, more, strict=True)))
+            env.update(zip((*eqn.outvars, *keys), found, strict=True))
+            return
         first = [*sweep.atoms(env, initials_of(eqn)), *more, literal(0, DType.i32)]
         invars = [*sweep.atoms(env, control_of(eqn)), *first]
         blocks: list[Block] = []
@@ -163,27 +130,17 @@ class Loops:
             copy_array(builder, copy, env[ref])  # type: ignore[arg-type]
         keys, _ = sweep.carried(eqn, env)
 
-        def values_of(t: Atom, kept: Sequence[Atom]) -> Env:
-            counted = state.counted(builder, t, sweep.atoms(env, eqn.invars))
-            return {**env, **dict(zip((*state.kept, *keys), kept, strict=True)), **counted}
-
-        def step(t: Atom, kept: Sequence[Atom], adjoint: Sequence[Atom]) -> Atoms:
-            values = values_of(t, kept)
-            sweep.recorded(body.eqns, values, live=eqn in self._checked_later)
-            pairs = [(params[k], body.results[k]) for k in active]
-            return walker.through_body(body, pairs, outer, values, adjoint)
-
-        def advance(t: Atom, kept: Sequence[Atom]) -> Atoms:
-            values = values_of(t, kept)
-            sweep.plain(body.eqns, values, live=False)
-            after = dict(zip(params, sweep.atoms(values, body.results), strict=True))
-            return [*(after[p] for p in state.kept), *(values[k] for k in keys)]
-
+        replay = Replay(sweep, walker, state, env, keys, active, outer, live=eqn in self._checked_later)
         trips = env[eqn, "trips"]
-        iterations = Iterations(builder, trips, None)
-        if not isinstance(trips, Literal) and state.is_kept:
-            iterations = Iterations(builder, builder("lane_max", trips), trips)
-        found = self._storage[eqn].backward(builder, iterations, given, step, advance)
+        storage = self._storage[eqn]
+        if isinstance(storage, Segments):
+            exact = constant_trips(eqn)  # what escapes from a branch is no constant any more
+            trips = trips if exact is None else literal(exact, DType.i32)
+            found = storage.backward(builder, trips, given, replay)
+        elif state.is_kept:
+            found = storage.backward(builder, Iterations.together(builder, trips), given, replay)
+        else:
+            found = storage.backward(builder, Iterations(builder, trips), given, replay)
         adjoints.update(zip(outer, found[len(active) :], strict=True))
         for k, adjoint in zip(active, found, strict=False):
             walker.add(adjoints, initials_of(eqn)[k], adjoint)

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 from qdtrace.ir.carries import carries_of, control_of
 from qdtrace.ir.memory import MEMORY, indices_of, values_of
 from qdtrace.ir.program import Literal, Var, is_local
-from qdtrace.ir.walk import walk_eqns
+from qdtrace.ir.walk import bound_in_block, walk_eqns
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from qdtrace.ir.program import Atom, Eqn, Task
+    from qdtrace.ir.program import Atom, Block, Eqn, Task
 
 
 class Needed:
@@ -54,6 +54,11 @@ class Needed:
                 found.add(atom)
                 waiting += self._sources.get(atom, ())
         return found
+
+    def held(self, body: Block) -> set[Var]:
+        """Values of an iteration that walking back through it uses."""
+        made = set(bound_in_block(body))
+        return {a for eqn in walk_eqns(body) for a in self._used(eqn) if isinstance(a, Var) and a in made}
 
     def _used(self, eqn: Eqn) -> Iterable[Atom]:
         """Operands whose value the walk uses."""

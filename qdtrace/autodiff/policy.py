@@ -5,17 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from qdtrace.analysis.machine import CPU
 from qdtrace.autodiff.thinning import slots_for
 
 if TYPE_CHECKING:
+    from qdtrace.analysis.machine import ReverseLimits
     from qdtrace.errors import Loc
 
-STACK_BYTES = 1 << 14
-"""Bytes of the stack of one loop and one lane; what needs more thins."""
 LEAST_BITS, MOST_BITS = 5, 12
 """Logarithms of the number of states that a stack that thins keeps, whatever their size."""
-LANE_LIMIT = 1 << 26
-"""Bytes of private memory that an iteration may have in reverse mode, however much is free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,47 +29,100 @@ class StorageChoice:
     """Of the stack of one lane."""
     thinned_bits: int | None = None
     """Logarithm of the number of states that are kept, where they are thinned out as the loop runs on."""
+    steps: int = 1
+    """Iterations of a segment, of which one state is kept at most (`segments`)."""
+    rest: int = 0
+    """Slots, besides, for the iterations behind the last whole segment."""
 
     def __str__(self) -> str:
         return self.reason if self.loc is None else f"{self.loc}: {self.reason}"
 
 
-def choose_storage(trips: int | None, state: int, budget: int, loc: Loc | None = None) -> StorageChoice:
-    """The choice for a loop of at most `trips` iterations (None: not known) whose state has `state` bytes.
+@dataclass(frozen=True, slots=True)
+class LoopSize:
+    """What the choice for a loop depends on."""
+
+    trips: int | None
+    """Most iterations; None: not known."""
+    state: int
+    """Bytes of the state."""
+    is_exact: bool = False
+    """There are always as many iterations."""
+    most_steps: int = 1
+    """Iterations that may be one segment (`segment_length`)."""
+
+    def steps(self) -> int:
+        """Iterations of a segment: such that there is no rest, where more than half of the most divides the trips. Else
+        a power of two, as numbers of iterations are divided by it."""
+        most = self.most_steps
+        if self.trips is not None:
+            most = max(1, min(most, self.trips))
+            if self.is_exact:
+                for steps in range(most, most // 2, -1):
+                    if self.trips % steps == 0:
+                        return steps
+        return 1 << (most.bit_length() - 1)
+
+    def rest(self) -> int:
+        """Most iterations behind the last whole segment."""
+        return self.trips % self.steps() if self.is_exact and self.trips is not None else self.steps() - 1
+
+    def segments(self) -> int | None:
+        """Most segments, begun ones among them where it is not known which they are."""
+        if self.trips is None:
+            return None
+        return self.trips // self.steps() if self.is_exact else -(-self.trips // self.steps())
+
+
+def choose_storage(
+    size: LoopSize, budget: int, loc: Loc | None = None, limits: ReverseLimits = CPU.reverse
+) -> StorageChoice:
+    """The choice for a loop.
 
     `budget` is the memory that a lane has left. What thins takes less than that, as far as a stack can.
     """
+    trips, state, steps, rest, segments = size.trips, size.state, size.steps(), size.rest(), size.segments()
     if not state:
         return StorageChoice(loc, "it carries nothing from one iteration to the next: nothing is kept", 1, 0)
-    allowed = min(STACK_BYTES, budget)
-    if trips is not None and trips * state <= allowed:
-        reason = f"all of at most {trips} states of {_bytes(state)} are kept: {_bytes(trips * state)} a lane"
-        return StorageChoice(loc, reason, max(trips, 1), max(trips, 1) * state)
-    bits = LEAST_BITS
-    while bits < MOST_BITS and slots_for(bits + 1) * state <= allowed:
-        bits += 1
-    if trips is None:
+    which = "all" if steps == 1 else f"one in {steps}"
+    again = "" if steps == 1 else ", the steps between are run again at once"
+    allowed = min(limits.stack_bytes, budget)
+    if segments is not None and (segments + rest) * state <= allowed:
+        nbytes = (max(segments, 1) + rest) * state
+        reason = f"{which} of at most {trips} states of {_bytes(state)} are kept{again}: {_bytes(nbytes)} a lane"
+        return StorageChoice(loc, reason, max(segments, 1), nbytes, None, steps, rest)
+    if segments is None:
         why = "the number of iterations is known only at run time"
+        allowed = min(limits.open_stack_bytes, budget)
     else:
-        limit = "a stack may have" if budget >= STACK_BYTES else "ad_stack_memory leaves"
-        why = f"{trips} iterations would keep {_bytes(trips * state)} a lane, more than the {_bytes(allowed)} {limit}"
-    nbytes = slots_for(bits) * state
-    kept = f"at most {1 << bits} states of {_bytes(state)} are kept, the others are run again: {_bytes(nbytes)} a lane"
-    return StorageChoice(loc, f"{why}; {kept}", slots_for(bits), nbytes, bits)
+        needs = f"{trips} iterations would keep {_bytes((segments + rest) * state)} a lane"
+        limit = "a stack may have" if budget >= limits.stack_bytes else "ad_stack_memory leaves"
+        why = f"{needs}, more than the {_bytes(allowed)} {limit}"
+    bits = LEAST_BITS
+    while bits < MOST_BITS and (slots_for(bits + 1) + rest) * state <= allowed:
+        bits += 1
+    nbytes = (slots_for(bits) + rest) * state
+    kept = f"at most {1 << bits} states of {_bytes(state)} are kept"
+    if steps > 1:
+        kept += f", one in {steps} or fewer"
+    reason = f"{why}; {kept}, the others are run again: {_bytes(nbytes)} a lane"
+    return StorageChoice(loc, reason, slots_for(bits), nbytes, bits, steps, rest)
 
 
 @dataclass(slots=True)
 class Stacks:
     """The memory of a lane for the loops of a program, and the choices made so far."""
 
-    budget: int = LANE_LIMIT
+    budget: int = CPU.reverse.lane_bytes
     """Bytes of one task."""
+    limits: ReverseLimits = CPU.reverse
+    """Of the machine that the program is for."""
     choices: list[StorageChoice] = field(default_factory=list[StorageChoice])
 
-    def choose(self, trips: int | None, state: int, used: int, loc: Loc | None) -> StorageChoice:
+    def choose(self, size: LoopSize, used: int, loc: Loc | None) -> StorageChoice:
         """The choice for the next loop of a task that uses some memory already: half of what is left, for loops inside
         need some too."""
-        self.choices.append(choose_storage(trips, state, (self.budget - used) // 2, loc))
+        self.choices.append(choose_storage(size, (self.budget - used) // 2, loc, self.limits))
         return self.choices[-1]
 
 

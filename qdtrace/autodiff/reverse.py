@@ -15,13 +15,15 @@ from qdtrace.autodiff.adjoints import Adjoints, Backward
 from qdtrace.autodiff.every_state import EveryState
 from qdtrace.autodiff.loops import Loops
 from qdtrace.autodiff.needed import Needed
-from qdtrace.autodiff.policy import LANE_LIMIT, Stacks
+from qdtrace.autodiff.policy import LoopSize, Stacks
 from qdtrace.autodiff.residuals import Given, Unchecked
 from qdtrace.autodiff.rows import with_private_rows
+from qdtrace.autodiff.segment_length import most_steps
+from qdtrace.autodiff.segments import Segments
 from qdtrace.autodiff.slots import Slots
 from qdtrace.autodiff.sweep import Sweep
 from qdtrace.autodiff.thinning import Thinning
-from qdtrace.autodiff.trip_counts import most_trips
+from qdtrace.autodiff.trip_counts import constant_trips, is_counted, most_trips
 from qdtrace.autodiff.versions import Versions, written_by
 from qdtrace.autodiff.volatile import accesses
 from qdtrace.errors import GradientError
@@ -131,15 +133,22 @@ def _reverse_task(
     sweep.tape.measure(task)
     backward = Backward(sweep, active, {v: a for v, a in adjoints.items() if v in active})
 
+    needed = Needed(task, found.volatile)
+
     def storage(eqn: Eqn, state: Sequence[DType], arrays: Sequence[Var]) -> Storage:
         slots = lambda capacity: Slots(sweep.private, state, arrays, capacity)  # noqa: E731 - one for each stack
         used = private_bytes(sweep.hoisted)
-        choice = stacks.choose(most_trips(eqn), _state_bytes(state, arrays), used, eqn.loc)
-        if choice.thinned_bits is None:
-            return EveryState(slots(choice.slots))
-        return Thinning(slots, choice.thinned_bits)
+        is_exact, most = constant_trips(eqn) is not None, most_steps(eqn, needed, stacks.limits)
+        size = LoopSize(most_trips(eqn), _state_bytes(state, arrays), is_exact=is_exact, most_steps=most)
+        choice = stacks.choose(size, used, eqn.loc)
+        bits = choice.thinned_bits
+        kept = EveryState(slots(choice.slots)) if bits is None else Thinning(slots, bits)
+        if choice.steps == 1:
+            return kept
+        rest = slots(choice.rest) if choice.rest else None
+        return Segments(kept, rest, choice.steps, is_counted=is_counted(eqn))
 
-    Loops(sweep, backward, Needed(task, found.volatile), storage)
+    Loops(sweep, backward, needed, storage)
     env = {}
     with builder.block() as head:
         sweep.plain(task.head, env, live=True)
@@ -160,14 +169,15 @@ def _reverse_task(
 
 def _need_room(task: Task, sweep: Sweep, stacks: Stacks) -> None:
     held = private_bytes(sweep.hoisted)
-    if held <= LANE_LIMIT:
+    limit = stacks.limits.lane_bytes
+    if held <= limit:
         return
     notes = [f"{sweep.tape.nbytes} bytes are values of memory that loops load and change"] if sweep.tape.nbytes else []
     largest = max(stacks.choices, key=lambda c: c.nbytes, default=None)
     if largest is not None and largest.nbytes:
         notes.append(f"the loop that keeps most: {largest}")
     raise GradientError(
-        f"{task.name}: reverse mode needs at most {LANE_LIMIT} bytes of private memory an iteration, got {held}",
+        f"{task.name}: reverse mode needs at most {limit} bytes of private memory an iteration, got {held}",
         loc=task.loc,
         notes=notes,
         help="run the loop from outside (lax.scan around a qd.jit function of fewer iterations), or change less memory",

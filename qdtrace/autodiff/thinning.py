@@ -25,7 +25,8 @@ from qdtrace.ir.types import DType
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from qdtrace.autodiff.loops import Advance, Atoms, Iterations, Step
+    from qdtrace.autodiff.iterations import Atoms, Iterations
+    from qdtrace.autodiff.replay import Replay
     from qdtrace.autodiff.slots import Slots
     from qdtrace.ir.builder import Builder
     from qdtrace.ir.program import Atom
@@ -62,9 +63,7 @@ class Thinning:
             pass
         builder.emit("if", b.is_multiple(t, self._stride(b, t)), blocks=(then.close(), other.close()))
 
-    def backward(
-        self, builder: Builder, iterations: Iterations, given: Sequence[Atom], step: Step, advance: Advance
-    ) -> Atoms:
+    def backward(self, builder: Builder, iterations: Iterations, given: Sequence[Atom], replay: Replay) -> Atoms:
         """From the last iteration to the first, with states run again from the nearest kept one."""
         b, most = Numbers(builder), iterations.most
         last = b("sub", most, 1)
@@ -73,8 +72,8 @@ class Thinning:
         adjoints = [scalar_var(a.dtype, "bar") for a in given]
         with builder.block((t, *adjoints)) as body:
             start = self._nearest(b, t, most, stride)
-            state = self._again(builder, iterations, start, t, stride, advance)
-            results = iterations.only_own(t, lambda: step(t, state, adjoints), adjoints)
+            state = self._again(builder, iterations, start, t, stride, replay)
+            results = iterations.only_own(t, lambda: replay.back(t, state, adjoints), adjoints)
             block = body.close(results)
         down = literal(-1, I32)
         return [*builder.emit("for", last, down, down, *given, blocks=(block,))]
@@ -111,7 +110,7 @@ class Thinning:
         return b("select", b("eq", following, most), kept, b("sub", following, block))
 
     def _again(
-        self, builder: Builder, iterations: Iterations, start: Atom, t: Atom, stride: Atom, advance: Advance
+        self, builder: Builder, iterations: Iterations, start: Atom, t: Atom, stride: Atom, replay: Replay
     ) -> Atoms:
         """Runs iterations from `start` up to `t` and saves the states on the way; gives the state there."""
         b, slots = Numbers(builder), self.slots
@@ -125,7 +124,7 @@ class Thinning:
         at, values = scalar_var(I32, "at"), [scalar_var(a.dtype) for a in state]
 
         def run() -> Atoms:
-            new = advance(at, values)
+            new = replay.advance(at, values)
             slots.save(builder, self._level_slot(b, b("add", at, 1)), new)
             return new
 

@@ -31,13 +31,27 @@ def most_trips(loop: Eqn) -> int | None:
     return most_iterations(loop)
 
 
+def constant_trips(loop: Eqn) -> int | None:
+    """The number of iterations of a `for` with constant bounds."""
+    return trip_count(*loop.invars[:3]) if loop.primitive.name == "for" else None
+
+
+def is_counted(loop: Eqn) -> bool:
+    """Whether the number of iterations is known in front of a loop."""
+    return constant_trips(loop) is not None or (loop.primitive.name == "for" and _steps_by_one(loop.invars[2]))
+
+
+def _steps_by_one(step: Atom) -> bool:
+    return isinstance(step, Literal) and abs(int(step.value)) == 1
+
+
 class Counter:
     """Counts the iterations of a loop, from 0."""
 
     def __init__(self, builder: Builder, loop: Eqn) -> None:
         """Raises GradientError for a loop with a constant number of iterations that is too large."""
         self.builder, self.loop = builder, loop
-        self.exact = trip_count(*loop.invars[:3]) if loop.primitive.name == "for" else None
+        self.exact = constant_trips(loop)
         if self.exact is not None and self.exact > MOST_TRIPS:
             rule = f"{TOO_MANY}, got {self.exact}"
             raise GradientError(rule, loc=loop.loc, help="divide it into two loops, one in the other")
@@ -48,9 +62,9 @@ class Counter:
         """The number of iterations of a `for` that steps by one or has constant bounds, in front of it."""
         if self.exact is not None:
             return literal(self.exact, DType.i32)
-        if not bounds or not isinstance(bounds[2], Literal) or abs(int(bounds[2].value)) != 1:
+        if not is_counted(self.loop):
             return None
-        first, last = bounds[:2] if int(bounds[2].value) == 1 else (bounds[1], bounds[0])
+        first, last = bounds[:2] if int(self.loop.invars[2].value) == 1 else (bounds[1], bounds[0])  # type: ignore[union-attr]
         zero = literal(0, first.dtype)
         count = self.builder("select", self.builder("lt", first, last), self.builder("sub", last, first), zero)
         self._check(self.builder("ge", count, zero), self.builder("le", count, literal(MOST_TRIPS, first.dtype)))

@@ -24,7 +24,7 @@ from qdtrace.trace import compat
 from qdtrace.trace.compat import Primitive
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from jax.core import ShapedArray
 
@@ -41,6 +41,9 @@ class Origin:
     numbers: tuple[int | None, ...]
     """For each result the number of that result of `base`; None for one that only derivatives of `base` take."""
 
+
+PLATFORMS = ("cpu",)
+"""Platforms of JAX that have a backend of that name."""
 
 call_p = Primitive("qd_call")
 call_p.multiple_results = True
@@ -79,14 +82,18 @@ def _eager(staged: StagedProgram) -> Any:
 
 
 def _call_now(*operands: Any, staged: StagedProgram, origin: Origin | None) -> Any:
-    """Runs at once. Where JAX looks for NaN it runs a program again piece by piece; ours is one piece."""
+    return run_now(_eager(staged), operands, staged.program.name)
+
+
+def run_now(compiled: Callable[..., Any], operands: Sequence[Any], name: str) -> Any:
+    """Runs a compiled program at once. Where JAX looks for NaN it runs one again piece by piece; ours is one piece."""
     with jax.disable_jit(False), jax.debug_nans(False), jax.debug_infs(False):
-        outs = _eager(staged)(*operands)
+        outs = compiled(*operands)
     for wanted, test in (("nan", jax.numpy.isnan), ("inf", jax.numpy.isinf)):
         if getattr(jax.config, f"jax_debug_{wanted}s") and any(
             jax.numpy.issubdtype(x.dtype, jax.numpy.inexact) and test(x).any() for x in outs
         ):
-            raise FloatingPointError(f"invalid value ({wanted}) encountered in {staged.program.name}")
+            raise FloatingPointError(f"invalid value ({wanted}) encountered in {name}")
     return outs
 
 
@@ -100,10 +107,13 @@ def _run_on(name: str) -> Any:
 
 
 def _no_backend(ctx: Any, *operands: Any, staged: StagedProgram, origin: Origin | None) -> Any:
+    raise unknown_platform(ctx, staged.program.name)
+
+
+def unknown_platform(ctx: Any, name: str) -> BackendError:
+    """The error for a program that is lowered for a platform without a backend."""
     platforms = ", ".join(ctx.module_context.platforms)
-    raise BackendError(
-        f"{staged.program.name}: needs the cpu platform, got {platforms}", help="run under JAX_PLATFORMS=cpu"
-    )
+    return BackendError(f"{name}: needs the cpu platform, got {platforms}", help="run under JAX_PLATFORMS=cpu")
 
 
 def leading(operands: Sequence[Any], dims: Sequence[int | None]) -> tuple[list[Any], tuple[bool, ...], int]:
@@ -125,5 +135,6 @@ def _batch(operands: Sequence[Any], dims: Sequence[int | None], *, staged: Stage
 call_p.def_abstract_eval(_abstract_eval)
 call_p.def_impl(_call_now)
 mlir.register_lowering(call_p, _no_backend)
-mlir.register_lowering(call_p, _run_on("cpu"), platform="cpu")
+for _platform in PLATFORMS:
+    mlir.register_lowering(call_p, _run_on(_platform), platform=_platform)
 batching.primitive_batchers[call_p] = _batch

@@ -9,19 +9,20 @@ Derivatives are symmetric in their directions, so these two are closed under all
 derivative of either has one more direction, `D` transposed in a direction is `R`, and `R` transposed is `D` or `R`. The
 graph needs forward mode of any program and reverse mode of the program itself, no more.
 
-A derived program is made when the primitive is lowered, not while JAX traces.
+A derived program is made when the primitive is lowered, for the machine that it is lowered for, not while JAX traces.
 """
 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import jax
 from jax.interpreters import ad, batching, mlir, partial_eval
 
-from qdtrace.compose.call import call, leading
+from qdtrace.backend import backend
+from qdtrace.compose.call import PLATFORMS, call, leading, run_now, unknown_platform
 from qdtrace.compose.residuals import call_keeping, residuals_of
 from qdtrace.compose.staged_program import StagedProgram
 from qdtrace.errors import GradientError
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from jax.core import ShapedArray
 
+    from qdtrace.analysis.machine import Machine
     from qdtrace.autodiff.residuals import Moment
     from qdtrace.compose.call import Origin
     from qdtrace.ir.program import Program, Var
@@ -63,6 +65,9 @@ class Derivative:
     levels: tuple[tuple[int, tuple[Mask, ...]], ...] = ()
     """Batches, the innermost first: the size, and for each group of operands which of them have its axis. The axis of
     the outermost stands first. Every result has all axes."""
+    _derived: dict[Machine, StagedProgram] = field(
+        default_factory=dict["Machine", "StagedProgram"], init=False, repr=False, compare=False
+    )
 
     @property
     def program(self) -> Program:
@@ -94,9 +99,14 @@ class Derivative:
         """The batches when groups of operands change as their masks do."""
         return tuple((size, tuple(map(tuple, change(masks)))) for size, masks in self.levels)
 
-    @functools.cached_property
-    def derived(self) -> StagedProgram:
-        """The program that computes it."""
+    def derived_for(self, machine: Machine) -> StagedProgram:
+        """The program that computes it on a machine."""
+        made = self._derived.get(machine)
+        if made is None:
+            made = self._derived[machine] = self._derive(machine)
+        return made
+
+    def _derive(self, machine: Machine) -> StagedProgram:
         from qdtrace.autodiff.accumulations import compares_accumulated  # only here: loaded when derivatives are wanted
         from qdtrace.autodiff.derive import derive
         from qdtrace.autodiff.policy import Stacks
@@ -108,15 +118,15 @@ class Derivative:
             if isinstance(rule, LostRule):
                 rule.tangents()
         with base.depth_told():
-            budget = lane_budget(base.options) >> len(self.directions)  # each direction has stacks of its own
-            stacks = Stacks(budget)
+            budget = lane_budget(base.options, machine) >> len(self.directions)  # each direction has stacks of its own
+            stacks = Stacks(budget, machine.reverse)
             try:
                 program = derive(base.joined, self.directions, self.out, self.wrt, self.residuals, stacks)
             except GradientError:
                 if self.residuals:
                     raise
                 # what is in one loop because tasks were joined may be refused, and not the loops of the user
-                stacks = Stacks(budget)
+                stacks = Stacks(budget, machine.reverse)
                 program = derive(base.canonical, self.directions, self.out, self.wrt, stacks=stacks)
             for size, masks in self.levels:
                 program = batch(program, [b for mask in masks for b in mask], size)
@@ -263,8 +273,24 @@ def _abstract_eval(*operands: Any, spec: Derivative) -> list[ShapedArray]:
     return [compat.array_type((*sizes, *ref_type(v).shape), v.dtype.numpy, operands) for v in spec.results()]
 
 
-def _run(*operands: Any, spec: Derivative) -> list[Any]:
-    return call(spec.derived, operands)
+@functools.cache
+def _eager(spec: Derivative) -> Any:
+    return jax.jit(functools.partial(derivative_p.bind, spec=spec))
+
+
+def _run_now(*operands: Any, spec: Derivative) -> Any:
+    return run_now(_eager(spec), operands, spec.program.name)
+
+
+def _run_on(name: str) -> Any:
+    def run(*operands: Any, spec: Derivative) -> list[Any]:
+        return call(spec.derived_for(backend(name).machine), operands)
+
+    return mlir.lower_fun(run, multiple_results=True)
+
+
+def _no_backend(ctx: Any, *operands: Any, spec: Derivative) -> Any:
+    raise unknown_platform(ctx, spec.program.name)
 
 
 def _batch(operands: Sequence[Any], dims: Sequence[int | None], *, spec: Derivative) -> Any:
@@ -288,8 +314,10 @@ def _without_unused(used: list[bool], *rest: Any) -> tuple[list[bool], Any]:
 
 
 derivative_p.def_abstract_eval(_abstract_eval)
-derivative_p.def_impl(_run)
-mlir.register_lowering(derivative_p, mlir.lower_fun(_run, multiple_results=True))
+derivative_p.def_impl(_run_now)
+mlir.register_lowering(derivative_p, _no_backend)
+for _platform in PLATFORMS:
+    mlir.register_lowering(derivative_p, _run_on(_platform), platform=_platform)
 ad.primitive_jvps[derivative_p] = _jvp_of_derivative
 ad.primitive_transposes[derivative_p] = _transpose
 batching.primitive_batchers[derivative_p] = _batch

@@ -6,22 +6,23 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qdtrace.autodiff.policy import LANE_LIMIT
-
 if TYPE_CHECKING:
+    from qdtrace.analysis.machine import Machine
     from qdtrace.config import Options
 
 LANES = 32
-"""Iterations that a thread runs at a time, about: two vectors."""
+"""Iterations that a thread of the host runs at a time, about: two vectors."""
 
 
-def lane_budget(options: Options) -> int:
-    """Bytes of one lane when all lanes of all threads together take the part of free memory that the option allows.
+def lane_budget(options: Options, machine: Machine) -> int:
+    """Bytes of one lane when all lanes that run at a time take the part of the memory that the option allows.
 
-    A power of 2, so that programs do not change with every byte that is free.
+    Of the memory of the machine; of what is free, where it is the host. A power of 2, so that programs do not change
+    with every byte that is free.
     """
-    threads = options.num_threads or os.cpu_count() or 1
-    part = min(options.ad_stack_memory * free_memory() / (threads * LANES), LANE_LIMIT)
+    lanes = machine.lanes or (options.num_threads or os.cpu_count() or 1) * LANES
+    memory = machine.memory_bytes or free_memory()
+    part = min(options.ad_stack_memory * memory / lanes, machine.reverse.lane_bytes)
     return 1 << int(part).bit_length() >> 1
 
 

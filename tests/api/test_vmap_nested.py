@@ -34,7 +34,7 @@ def same(got: Any, want: Any) -> None:
 
 def launches(f: Any, *args: Any) -> int:
     """Tasks of all programs in a function of JAX arrays."""
-    return sum(len(p.optimised_for(CPU).tasks) for p in find_programs(jax.make_jaxpr(f)(*args)))
+    return sum(len(p.optimised_for(CPU).tasks) for p in find_programs(jax.make_jaxpr(f)(*args), CPU))
 
 
 def scale(x):

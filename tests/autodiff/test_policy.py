@@ -8,35 +8,42 @@ import numpy as np
 import pytest
 
 import qdtrace as qd
-from qdtrace.autodiff.policy import LANE_LIMIT, LEAST_BITS, MOST_BITS, STACK_BYTES, Stacks, choose_storage
+from qdtrace.analysis.machine import CPU, GPU
+from qdtrace.autodiff.policy import LEAST_BITS, MOST_BITS, LoopSize, StorageChoice, Stacks, choose_storage
 from qdtrace.autodiff.thinning import slots_for
 from qdtrace.compose import stack_budget
 from qdtrace.config import options_from
 from qdtrace.errors import Loc
 
 PLENTY = 1 << 30
+STACK_BYTES, LANE_LIMIT = CPU.reverse.stack_bytes, CPU.reverse.lane_bytes
+
+
+def chosen(trips: int | None, state: int, budget: int = PLENTY, loc: Loc | None = None) -> StorageChoice:
+    """The choice on a CPU."""
+    return choose_storage(LoopSize(trips, state), budget, loc)
 
 
 def test_every_state_of_a_short_loop() -> None:
-    choice = choose_storage(100, 12, PLENTY)
+    choice = chosen(100, 12)
     assert (choice.slots, choice.thinned_bits, choice.nbytes) == (100, None, 1200)
     assert str(choice) == "all of at most 100 states of 12 bytes are kept: 1200 bytes a lane"
-    assert choose_storage(STACK_BYTES, 1, PLENTY).thinned_bits is None
-    assert choose_storage(STACK_BYTES + 1, 1, PLENTY).thinned_bits == MOST_BITS
+    assert chosen(STACK_BYTES, 1).thinned_bits is None
+    assert chosen(STACK_BYTES + 1, 1).thinned_bits == MOST_BITS
 
 
 def test_a_loop_that_never_runs_has_a_slot() -> None:
-    assert choose_storage(0, 12, PLENTY).slots == 1
+    assert chosen(0, 12).slots == 1
 
 
 def test_nothing_is_kept_of_a_loop_without_state() -> None:
-    choice = choose_storage(None, 0, PLENTY)
+    choice = chosen(None, 0)
     assert (choice.thinned_bits, choice.nbytes) == (None, 0)
     assert str(choice) == "it carries nothing from one iteration to the next: nothing is kept"
 
 
 def test_an_unknown_number_of_iterations_thins() -> None:
-    choice = choose_storage(None, 1000, PLENTY, Loc("a.py", 7, "f"))
+    choice = chosen(None, 1000, PLENTY, Loc("a.py", 7, "f"))
     assert (choice.thinned_bits, choice.slots) == (LEAST_BITS, slots_for(LEAST_BITS))
     assert choice.nbytes == 1000 * slots_for(LEAST_BITS)
     assert str(choice) == (
@@ -46,14 +53,14 @@ def test_an_unknown_number_of_iterations_thins() -> None:
 
 
 def test_a_long_loop_thins() -> None:
-    assert choose_storage(1_000_000, 8, PLENTY).reason.startswith(
+    assert chosen(1_000_000, 8).reason.startswith(
         "1000000 iterations would keep 7812 KiB a lane, more than the 16 KiB a stack may have; at most 1024 states of "
     )
 
 
 @pytest.mark.parametrize("budget", [PLENTY, STACK_BYTES, 10_000, 5000, 0, -5])
 def test_a_budget_takes_slots(budget: int) -> None:
-    choice = choose_storage(None, 16, budget)
+    choice = chosen(None, 16, budget)
     assert choice.nbytes <= max(min(budget, STACK_BYTES), 16 * slots_for(LEAST_BITS))
     assert choice.thinned_bits is not None
     # no more would fit
@@ -61,15 +68,15 @@ def test_a_budget_takes_slots(budget: int) -> None:
 
 
 def test_a_known_number_over_the_budget_thins() -> None:
-    assert choose_storage(100, 12, 1200).thinned_bits is None
-    choice = choose_storage(100, 12, 1199)
+    assert chosen(100, 12, 1200).thinned_bits is None
+    choice = chosen(100, 12, 1199)
     assert choice.thinned_bits == LEAST_BITS
     assert "keep 1200 bytes a lane, more than the 1199 bytes ad_stack_memory leaves; " in choice.reason
 
 
 def test_loops_of_a_task_share_its_memory() -> None:
     stacks = Stacks(budget=4000)
-    assert [stacks.choose(100, 16, used, None).thinned_bits for used in (0, 800, 801)] == [None, None, LEAST_BITS]
+    assert [stacks.choose(LoopSize(100, 16), used, None).thinned_bits for used in (0, 800, 801)] == [None, None, LEAST_BITS]
     assert len(stacks.choices) == 3
 
 
@@ -106,7 +113,7 @@ def test_the_option_bounds_stacks_and_gradients_stay_right() -> None:
 def test_the_budget_of_a_lane(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stack_budget, "free_memory", lambda: 1 << 20)
     per_lane = [
-        stack_budget.lane_budget(options_from({"ad_stack_memory": part, "num_threads": 2}))
+        stack_budget.lane_budget(options_from({"ad_stack_memory": part, "num_threads": 2}), CPU)
         for part in (0.25, 0.3, 1.0, 0.0, 1e9, float("inf"))
     ]
     assert per_lane == [4096, 4096, 16384, 0, LANE_LIMIT, LANE_LIMIT]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from qdtrace.analysis.machine import CPU, GPU, Machine
 from qdtrace.autodiff import policy, thinning
 from qdtrace.autodiff.accumulations import compares_accumulated
 from qdtrace.autodiff.activity import active_variables
@@ -25,6 +26,7 @@ from qdtrace.ir.program import Stage, ref_type
 from qdtrace.ir.types import DType
 from qdtrace.ir.verify import verify_program
 from qdtrace.passes.pipelines import optimise
+from tests.autodiff.machines import limited, stacks_of
 from tests.autodiff.programs import arguments, random_program
 from tests.differential import task_bodies, task_programs
 from tests.lowering.harness import execute
@@ -52,10 +54,11 @@ class Case:
     direction: list[np.ndarray]
     adjoints: list[np.ndarray]
 
-    def derived(self, program: Program | None = None) -> tuple[Program, Program]:
+    def derived(self, program: Program | None = None, machine: Machine = CPU) -> tuple[Program, Program]:
         """The directional derivative, and the adjoints."""
         program = program or self.program
-        made = derive(program, [self.wrt], self.out, None), derive(program, [], self.out, self.wrt)
+        stacks = stacks_of(machine)
+        made = derive(program, [self.wrt], self.out, None), derive(program, [], self.out, self.wrt, stacks=stacks)
         for one in made:
             verify_program(one)
         return made
@@ -64,9 +67,9 @@ class Case:
         """Of both."""
         return [*self.args, *self.direction], [*self.args, *self.adjoints]
 
-    def run(self, program: Program | None = None) -> list[list[np.ndarray]]:
+    def run(self, program: Program | None = None, machine: Machine = CPU) -> list[list[np.ndarray]]:
         """Results of both."""
-        pairs = zip(self.derived(program), self.operands(), strict=True)
+        pairs = zip(self.derived(program, machine), self.operands(), strict=True)
         return [evaluate(one, operands, check_races=True) for one, operands in pairs]
 
 
@@ -127,12 +130,13 @@ def test_of_joined_tasks(seed):
 def test_every_policy_gives_the_same_bits(make, seed, monkeypatch):
     case = make(seed)
     _, want = case.run()
-    for stack_bytes, kept_bits, radix_bits in ((0, 1, 1), (0, 2, 3), (1 << 20, 5, 4)):
-        monkeypatch.setattr(policy, "STACK_BYTES", stack_bytes)
+    for size, kept_bits, radix_bits in ((0, 1, 1), (0, 2, 3), (1 << 20, 5, 4)):
         monkeypatch.setattr(policy, "LEAST_BITS", kept_bits)
         monkeypatch.setattr(thinning, "RADIX_BITS", radix_bits)
-        for g, w in zip(case.run()[1], want, strict=True):
-            np.testing.assert_array_equal(g, w)
+        for steps in (1, 2, 3, 8):
+            machine = limited(GPU, steps=steps, stack_bytes=size, open_stack_bytes=size)
+            for g, w in zip(case.run(machine=machine)[1], want, strict=True):
+                np.testing.assert_array_equal(g, w)
 
 
 @pytest.mark.parametrize("make", [of_tasks, of_floats])
@@ -155,12 +159,15 @@ def test_batches_of_derivatives(make, seed):
 @pytest.mark.parametrize("target", ["avx512", "avx2", "scalar"])
 @pytest.mark.parametrize("make", [of_tasks, of_floats])
 def test_machine_code(make, target):
-    for seed in range(56, 59):
+    for seed, machine in zip(range(56, 59), (CPU, GPU, limited(GPU, stack_bytes=0, open_stack_bytes=0)), strict=True):
         case = make(seed)
         joined = optimise(case.program, EXACT, until=Stage.JOINED)
-        second = derive(joined, [case.wrt], case.out, case.wrt) if not compares_accumulated(joined) else None
-        made = [*zip(case.derived(joined), case.operands(), strict=True)]
+        second = None
+        if not compares_accumulated(joined):
+            second = derive(joined, [case.wrt], case.out, case.wrt, stacks=stacks_of(machine))
+        made = [*zip(case.derived(joined, machine), case.operands(), strict=True)]
         if second is not None:
             made.append((second, [*case.args, *case.adjoints, *case.direction]))
         for program, operands in made:
-            close(execute(optimise(program, EXACT), operands, target), evaluate(program, operands), case)
+            final = optimise(program, EXACT, machine=machine)
+            close(execute(final, operands, target), evaluate(program, operands), case)

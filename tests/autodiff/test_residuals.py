@@ -63,7 +63,7 @@ def run_by(function, *args) -> list:
 def ran(function, *args) -> list[list[str]]:
     """Names of the tasks of each program that the compiled function runs, without copies of memory."""
     params = [eqn.params for eqn in run_by(function, *args)]
-    programs = [(p["staged"] if "staged" in p else p["spec"].derived).optimised_for(CPU) for p in params]
+    programs = [(p["staged"] if "staged" in p else p["spec"].derived_for(CPU)).optimised_for(CPU) for p in params]
     names = [[n for t in p.tasks for n in t.name.split("+")] for p in programs]
     return [[n for n in program if not n.startswith("copy")] for program in names]
 

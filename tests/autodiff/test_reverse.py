@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import qdtrace as qd
+from qdtrace.analysis.machine import CPU, GPU, Machine
 from qdtrace.autodiff import policy, thinning
 from qdtrace.autodiff.activity import active_variables
 from qdtrace.autodiff.reverse import reverse
@@ -15,10 +16,11 @@ from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.verify import verify_program
 from tests.autodiff.by_jax import run
+from tests.autodiff.machines import limited, programs_for, stacks_of
 from tests.autodiff.programs import KINDS, arguments, random_program
 
 
-def check(seed: int, kinds=KINDS) -> None:
+def check(seed: int, kinds=KINDS, machine: Machine = CPU) -> None:
     program, args = random_program(seed, kinds), arguments(seed)
     floats = [k for k, a in enumerate(args) if a.dtype == np.float64]
     rng = np.random.default_rng(seed + 1)
@@ -36,7 +38,7 @@ def check(seed: int, kinds=KINDS) -> None:
         primals, pull = jax.vjp(of_floats, *[args[k] for k in floats])
         given = [rng.normal(size=p.shape) * (v in active) for v, p in zip(program.results, primals, strict=True)]
         want = pull([jax.numpy.asarray(g) for g in given])
-    derived = reverse(program, inputs, results)
+    derived = reverse(program, inputs, results, stacks=stacks_of(machine))
     verify_program(derived)
     ours = [g for v, g in zip(program.results, given, strict=True) if v in active]
     got = evaluate(derived, [*args, *ours], check_races=True)
@@ -49,21 +51,28 @@ def test_random_programs(seed):
     check(seed)
 
 
+@pytest.mark.parametrize("seed", range(200, 215))
+@pytest.mark.parametrize("steps", [2, 3, 8])
+def test_segments(seed, steps):
+    check(seed, machine=limited(GPU, steps=steps))
+
+
 def thin(monkeypatch, kept_bits, radix_bits):
-    """Every loop thins its stack, and runs states in between again."""
-    monkeypatch.setattr(policy, "STACK_BYTES", 0)
+    """Small stacks, once `stack_bytes` are none: every loop runs states in between again."""
     monkeypatch.setattr(policy, "LEAST_BITS", kept_bits)
     monkeypatch.setattr(thinning, "RADIX_BITS", radix_bits)
 
 
+@pytest.mark.parametrize("steps", [1, 2, 4])
 @pytest.mark.parametrize("seed", range(100, 115))
-def test_small_stacks(seed, monkeypatch):
+def test_small_stacks(seed, steps, monkeypatch):
     thin(monkeypatch, 1 + seed % 2, 1 + seed % 3)
-    check(seed)
+    check(seed, machine=limited(GPU, steps=steps, stack_bytes=0, open_stack_bytes=0))
 
 
+@pytest.mark.parametrize("steps", [1, 2, 8])
 @pytest.mark.parametrize(("kept_bits", "radix_bits"), [(1, 1), (2, 1), (1, 2), (2, 3), (5, 4)])
-def test_every_number_of_iterations(kept_bits, radix_bits, monkeypatch):
+def test_every_number_of_iterations(kept_bits, radix_bits, steps, monkeypatch):
     """Element n runs n times; lanes of a vector leave their loop one after the other."""
     thin(monkeypatch, kept_bits, radix_bits)
     n = 300
@@ -81,7 +90,8 @@ def test_every_number_of_iterations(kept_bits, radix_bits, monkeypatch):
         return y
 
     x = np.linspace(0.1, 2.0, n, dtype=np.float32)
-    got = jax.grad(lambda x: qd.jit(f)(x).sum())(x)
+    with programs_for(limited(CPU, steps=steps, stack_bytes=0, open_stack_bytes=0)):
+        got = jax.grad(lambda x: qd.jit(f)(x).sum())(x)
     want = np.ones(n)
     for i, count in enumerate(counts):
         value = float(x[i])

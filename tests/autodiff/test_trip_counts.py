@@ -15,6 +15,7 @@ import pytest
 import qdtrace as qd
 from qdtrace.autodiff import trip_counts
 from qdtrace.errors import GradientError
+from tests.autodiff.machines import MACHINES, programs_for
 
 COUNTS = np.array(
     [
@@ -49,6 +50,13 @@ COUNTS = np.array(
     np.int32,
 )
 X = np.linspace(0.2, 1.4, len(COUNTS))
+
+
+@pytest.fixture(autouse=True, params=["every state", "segments", "short segments", "segments in short stacks"])
+def machine(request):
+    """Programs of every kind of machine."""
+    with programs_for(MACHINES[request.param]):
+        yield
 
 
 def advance(a, k, x):

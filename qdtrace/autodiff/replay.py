@@ -1,0 +1,115 @@
+"""Iterations of a loop in the walk back: run once more from a kept state, and walked back through.
+
+A *segment* is some iterations that are treated as one. All of them run again first, as straight code, then all are
+walked back through: their values stay in registers, and nothing asks in between whether an iteration is one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from qdtrace.ir.carries import carried_params
+from qdtrace.ir.program import Literal, Var, is_local, literal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from qdtrace.autodiff.adjoints import Backward
+    from qdtrace.autodiff.loop_state import LoopState
+    from qdtrace.autodiff.sweep import Env, Sweep
+    from qdtrace.ir.builder import Builder
+    from qdtrace.ir.program import Atom
+
+    Atoms = list[Atom]
+
+
+def scaled(builder: Builder, number: Atom, factor: int, more: int = 0) -> Atom:
+    """`number * factor + more`, of integers; nothing is computed where that is the number."""
+    if isinstance(number, Literal):
+        return literal(int(number.value) * factor + more, number.dtype)
+    if factor != 1:
+        number = builder("mul", number, literal(factor, number.dtype))
+    return builder("add", number, literal(more, number.dtype)) if more else number
+
+
+def divided(builder: Builder, number: Atom, factor: int) -> tuple[Atom, Atom]:
+    """Quotient and rest of a number that is not negative; of one that is no constant by a power of two."""
+    if isinstance(number, Literal):
+        quotient, rest = divmod(int(number.value), factor)
+        return literal(quotient, number.dtype), literal(rest, number.dtype)
+    assert factor & (factor - 1) == 0
+    shift, mask = literal(factor.bit_length() - 1, number.dtype), literal(factor - 1, number.dtype)
+    return builder("shift_right_logical", number, shift), builder("and", number, mask)
+
+
+@dataclass(frozen=True)
+class Replay:
+    """The iterations of one loop. A state is what is kept of the carried values, then the values of `keys`."""
+
+    sweep: Sweep
+    walker: Backward
+    state: LoopState
+    env: Env
+    keys: Sequence[Any]
+    active: Sequence[int]
+    """Carried values that have adjoints."""
+    outer: Sequence[Var]
+    """Scalars from outside that have."""
+    live: bool
+    """Nobody has made the checks of the iterations yet."""
+    steps: int = 1
+    """Iterations of a segment."""
+    first: Atom | None = None
+    """The iteration that segment 0 begins with; None: the first."""
+
+    def in_segments(self, steps: int) -> Replay:
+        """The same iterations, some at a time."""
+        return replace(self, steps=steps)
+
+    def beginning_at(self, first: Atom) -> Replay:
+        """Those from an iteration on."""
+        return replace(self, first=first)
+
+    def back(self, n: Atom, kept: Sequence[Atom], adjoint: Sequence[Atom]) -> Atoms:
+        """Walks back through segment `n` from its state: adjoints of carried values and of scalars from outside."""
+        body = self.state.eqn.blocks[-1]
+        params = carried_params(self.state.eqn, body)
+        runs: list[Env] = []
+        memory: Env = {}
+        for k in range(self.steps):
+            values = self._values(n, k, kept, memory)
+            self.sweep.recorded(body.eqns, values, self.live)
+            # the next iteration has the same private memory: walking back looks at none
+            memory = {v: a for v, a in values.items() if isinstance(v, Var) and is_local(v)}
+            kept = self._after(values)
+            runs.append(values)
+        pairs = [(params[k], body.results[k]) for k in self.active]
+        found = list(adjoint)
+        for values in reversed(runs):
+            found = self.walker.through_body(body, pairs, self.outer, values, found)
+        return found
+
+    def advance(self, n: Atom, kept: Sequence[Atom]) -> Atoms:
+        """Runs segment `n` once more from its state; gives the state behind it."""
+        for k in range(self.steps):
+            values = self._values(n, k, kept, {})
+            self.sweep.plain(self.state.eqn.blocks[-1].eqns, values, live=False)
+            kept = self._after(values)
+        return list(kept)
+
+    def _values(self, n: Atom, k: int, kept: Sequence[Atom], memory: Env) -> Env:
+        """What iteration `k` of segment `n` begins with."""
+        builder = self.sweep.builder
+        t = scaled(builder, n, self.steps, k)
+        t = t if self.first is None else builder("add", self.first, t)
+        names = (*self.state.kept, *self.keys)
+        counted = self.state.counted(builder, t, self.sweep.atoms(self.env, self.state.eqn.invars))
+        return {**self.env, **memory, **dict(zip(names, kept, strict=True)), **counted}
+
+    def _after(self, values: Env) -> Atoms:
+        """The state behind an iteration that ended with these values."""
+        body = self.state.eqn.blocks[-1]
+        params = carried_params(self.state.eqn, body)
+        results = dict(zip(params, self.sweep.atoms(values, body.results), strict=True))
+        return [*(results[p] for p in self.state.kept), *(values[k] for k in self.keys)]

@@ -1,0 +1,143 @@
+"""Storage of a loop in segments: one state for each, then the walk back runs all of its iterations again at once.
+
+    for t in 0 : 103                    for b in 0 : 12            # a state is kept at its begin
+      ...                     becomes     ... 8 times
+                                        for j in 0 : 7             # the rest: each state is kept
+                                          ...
+
+and the walk back goes through the rest first, then through the segments from the last to the first. Nothing in a
+segment asks whether an iteration is one. Which states of segments are kept is the choice of another storage.
+
+Where the number of iterations is known only behind the loop, the loop runs as it is. At each begin of a segment it
+keeps the state once more in a slot of the rest, in case that the segment stays a part: the states of the rest are those
+run again from there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from qdtrace.autodiff.every_state import EveryState
+from qdtrace.autodiff.iterations import Iterations
+from qdtrace.autodiff.replay import divided, scaled
+from qdtrace.ir.builder import scalar_var
+from qdtrace.ir.carries import carried_params, initials_of
+from qdtrace.ir.program import literal
+from qdtrace.ir.types import DType
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from qdtrace.autodiff.iterations import Atoms, Storage
+    from qdtrace.autodiff.loop_state import LoopState
+    from qdtrace.autodiff.replay import Replay
+    from qdtrace.autodiff.slots import Slots
+    from qdtrace.autodiff.sweep import Env, Sweep
+    from qdtrace.ir.builder import Builder
+    from qdtrace.ir.program import Atom, Var
+
+I32 = DType.i32
+ZERO, ONE = literal(0, I32), literal(1, I32)
+
+
+class Segments:
+    """Segments of `steps` iterations."""
+
+    def __init__(self, storage: Storage, rest: Slots | None, steps: int, *, is_counted: bool) -> None:
+        """`storage` keeps states of segments; `rest` has slots for what may be behind them. `is_counted` says whether
+        the number of iterations is known in front of the loop."""
+        self.storage = storage
+        self.rest = rest
+        self.steps = steps
+        self.is_counted = is_counted
+
+    # Before: the sweep.
+
+    def keep(self, builder: Builder, t: Atom, state: Sequence[Atom]) -> None:
+        """Keeps the state where a segment begins, of a loop whose iterations run one by one."""
+        assert self.rest is not None
+        number, within = divided(builder, t, self.steps)
+        with builder.block() as then:
+            self.rest.save(builder, ZERO, state)
+            self.storage.keep(builder, number, state)
+        with builder.block() as other:
+            pass
+        builder.emit("if", builder("eq", within, ZERO), blocks=(then.close(), other.close()))
+
+    def sweep(
+        self, sweep: Sweep, state: LoopState, env: Env, live: bool, trips: Atom, more: Mapping[Any, Atom]
+    ) -> Sequence[Var]:
+        """Emits a `for` of so many iterations in segments, with its states kept.
+
+        It carries what stands for the keys of `more`, too. Gives its results, and what stands for those then.
+        """
+        builder, loop = sweep.builder, state.eqn
+        body, operands = loop.blocks[-1], sweep.atoms(env, loop.invars)
+        names = (*carried_params(loop, body), *more)
+
+        def iteration(t: Atom, values: Env) -> Env:
+            values = {**env, **values}
+            if state.index is not None:
+                values[state.index] = state.index_at(builder, t, operands)
+            sweep.plain(body.eqns, values, live)
+            after = [*sweep.atoms(values, body.results), *(values[k] for k in more)]
+            return dict(zip(names, after, strict=True))
+
+        def walk(count: Atom, first: Atom, steps: int, storage: Storage, carried: Sequence[Atom]) -> Sequence[Var]:
+            n, params = scalar_var(I32), [scalar_var(a.dtype) for a in carried]
+            with builder.block((n, *params)) as opened:
+                values: Env = dict(zip(names, params, strict=True))
+                storage.keep(builder, n, [values[k] for k in (*state.kept, *more)])
+                for k in range(steps):
+                    values = iteration(builder("add", first, scaled(builder, n, steps, k)), values)
+                block = opened.close([values[name] for name in names])
+            return builder.emit("for", ZERO, count, ONE, *carried, blocks=(block,))
+
+        segments, rest = divided(builder, trips, self.steps)
+        initial = [*sweep.atoms(env, initials_of(loop)), *more.values()]
+        outs = walk(segments, ZERO, self.steps, self.storage, initial)
+        if self.rest is not None:
+            behind = scaled(builder, segments, self.steps)
+            outs = walk(rest, behind, 1, EveryState(self.rest), outs)
+        return outs
+
+    # After: the walk back.
+
+    def backward(self, builder: Builder, trips: Atom, given: Sequence[Atom], replay: Replay) -> Atoms:
+        """Walks back through so many iterations."""
+        segments, rest = divided(builder, trips, self.steps)
+        kept = segments
+        if self.rest is not None:
+            behind = replay.beginning_at(scaled(builder, segments, self.steps))
+            left = Iterations.together(builder, rest)
+            if not self.is_counted:
+                self._run_rest(builder, left, behind)
+                kept, _ = divided(builder, builder("add", trips, literal(self.steps - 1, I32)), self.steps)
+            given = EveryState(self.rest).backward(builder, left, given, behind)
+        together = Iterations.together(builder, kept)
+        if kept is not segments:
+            # a stack also has the beginnings of segments that stayed a part, and strides follow from those too
+            together = Iterations(builder, together.most, segments)
+        return self.storage.backward(builder, together, given, replay.in_segments(self.steps))
+
+    def _run_rest(self, builder: Builder, left: Iterations, replay: Replay) -> None:
+        """Runs the iterations behind the segments again and keeps their states; that of the first is there."""
+        slots = self.rest
+        assert slots is not None
+
+        def begin() -> Atoms:
+            slots.restore(builder, ZERO)
+            return slots.load(builder, ZERO)
+
+        state = left.only_own(ZERO, begin, [literal(0, v.dtype) for v in slots.values])
+        following, values = scalar_var(I32), [scalar_var(a.dtype) for a in state]
+
+        def run() -> Atoms:
+            new = replay.advance(builder("sub", following, ONE), values)
+            slots.save(builder, following, new)
+            return new
+
+        with builder.block((following, *values)) as body:
+            block = body.close(left.only_own(following, run, values))
+        builder.emit("for", ONE, left.most, ONE, *state, blocks=(block,))

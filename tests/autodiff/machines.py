@@ -1,0 +1,48 @@
+"""Programs of derivatives that are made for another machine and run on the CPU: what is kept of loops is apart from
+what emits code."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import jax
+
+from lowering.backend import CpuBackend
+from qdtrace.analysis.machine import CPU, GPU
+from qdtrace.autodiff.policy import Stacks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from qdtrace.analysis.machine import Machine
+
+
+def limited(machine: Machine, **limits: Any) -> Machine:
+    """A machine with other limits of reverse mode."""
+    return replace(machine, reverse=replace(machine.reverse, **limits))
+
+
+MACHINES = {
+    "every state": CPU,
+    "short stacks": limited(CPU, stack_bytes=0, open_stack_bytes=0),
+    "segments": GPU,
+    "short segments": limited(GPU, steps=2),
+    "segments in short stacks": limited(GPU, steps=4, stack_bytes=0, open_stack_bytes=0),
+}
+
+
+def stacks_of(machine: Machine) -> Stacks:
+    """Stacks without a budget."""
+    return Stacks(limits=machine.reverse)
+
+
+@contextmanager
+def programs_for(machine: Machine) -> Iterator[None]:
+    """The CPU runs programs that are made for another machine, its final passes included."""
+    jax.clear_caches()  # of eager calls, which know the platform only
+    with mock.patch.object(CpuBackend, "machine", machine):
+        yield
+    jax.clear_caches()
