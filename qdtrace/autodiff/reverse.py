@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from qdtrace.autodiff.activity import active_variables
 from qdtrace.autodiff.adjoints import Adjoints, Backward
+from qdtrace.autodiff.counted import with_counted_loops
 from qdtrace.autodiff.every_state import EveryState
 from qdtrace.autodiff.loops import Loops
 from qdtrace.autodiff.needed import Needed
@@ -56,6 +57,8 @@ def reverse(
     known = known or Given(program, ())
     stacks = stacks or Stacks()
     program = with_private_rows(program)
+    if stacks.limits.steps > 1:
+        program = with_counted_loops(program)
     active = active_variables(program, inputs, results)
     given = {v: Var(v.type, f"{v.hint}_bar") for v in results}
     adjoints: dict[Var, Var] = dict(given)

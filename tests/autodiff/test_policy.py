@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import qdtrace as qd
-from qdtrace.analysis.machine import CPU, GPU
-from qdtrace.autodiff.policy import LEAST_BITS, MOST_BITS, LoopSize, StorageChoice, Stacks, choose_storage
+from qdtrace.analysis.machine import CPU
+from qdtrace.autodiff.policy import LEAST_BITS, MOST_BITS, LoopSize, Stacks, StorageChoice, choose_storage
 from qdtrace.autodiff.thinning import slots_for
 from qdtrace.compose import stack_budget
 from qdtrace.config import options_from
@@ -76,7 +76,8 @@ def test_a_known_number_over_the_budget_thins() -> None:
 
 def test_loops_of_a_task_share_its_memory() -> None:
     stacks = Stacks(budget=4000)
-    assert [stacks.choose(LoopSize(100, 16), used, None).thinned_bits for used in (0, 800, 801)] == [None, None, LEAST_BITS]
+    choices = [stacks.choose(LoopSize(100, 16), used, None) for used in (0, 800, 801)]
+    assert [c.thinned_bits for c in choices] == [None, None, LEAST_BITS]
     assert len(stacks.choices) == 3
 
 

@@ -1,0 +1,359 @@
+"""Segments of a loop: programs made for a GPU, compiled for the CPU, at numbers of iterations around their length."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import qdtrace as qd
+from qdtrace.analysis.machine import CPU, GPU
+from qdtrace.autodiff.counted import with_counted_loops
+from qdtrace.autodiff.policy import LoopSize
+from qdtrace.ir.parser import parse_program
+from qdtrace.ir.printer import print_program
+from qdtrace.ir.walk import walk_all, walk_program
+from tests.autodiff.machines import limited, programs_for
+
+X = np.linspace(0.2, 1.4, 9)
+CONSTANT = [0, 1, 2, 3, 7, 9, 10, 11, 12, 19, 20, 21, 40, 97, 100, 1000]
+
+
+def slope(s, r):
+    return 10.0 * (s[1] - s[0]), s[0] * (r - s[2]) - s[1], s[0] * s[1] - 2.6666667 * s[2]
+
+
+def along(s, h, k):
+    return tuple(a + h * b for a, b in zip(s, k, strict=True))
+
+
+def runge_kutta(s, r, dt=0.005):
+    k1 = slope(s, r)
+    k2 = slope(along(s, 0.5 * dt, k1), r)
+    k3 = slope(along(s, 0.5 * dt, k2), r)
+    k4 = slope(along(s, dt, k3), r)
+    return tuple(x + dt / 6 * (a + 2 * b + 2 * c + d) for x, a, b, c, d in zip(s, k1, k2, k3, k4, strict=True))
+
+
+def lorenz(steps):
+    @qd.jit
+    def run(rho):
+        out = qd.empty(rho.shape, rho.dtype)
+        for i in qd.range(rho.shape[0]):
+            state, r = [qd.local(rho.dtype.type(v)) for v in (1.0, 0.5, 0.1)], rho[i]
+            for _ in qd.range(steps):
+                for old, new in zip(state, runge_kutta([v.value for v in state], r), strict=True):
+                    old.value = new
+            out[i] = state[0].value + state[1].value * state[2].value
+        return out
+
+    return run
+
+
+def gradient(function):
+    return jax.jit(jax.grad(lambda *args: function(*args).sum()))
+
+
+def forward(function, x, *more):
+    """The derivative of each lane by JAX's forward mode."""
+    return jax.jvp(jax.vmap(lambda x: function(x, *more)), (x,), (np.ones_like(x),))[1]
+
+
+def stored(function, *args, machine=GPU):
+    """What is kept of the one loop."""
+    with programs_for(machine):
+        (choice,) = qd.jit(gradient(function)).lower(*args).storage
+    return choice
+
+
+# How much is kept.
+
+
+@pytest.mark.parametrize(("steps", "nbytes"), [(1, 1200), (2, 600), (4, 300), (5, 240), (8, 240), (10, 120)])
+def test_bytes_of_a_hundred_steps(steps, nbytes):
+    rho = np.ones(64, np.float32)
+    machine = limited(GPU, steps=steps)
+    choice = stored(lorenz(100), rho, machine=machine)
+    assert choice.nbytes == nbytes
+    with programs_for(machine):
+        found = qd.jit(gradient(lorenz(100))).lower(rho).memory_analysis()
+    assert found["stack_per_lane"] == nbytes
+
+
+def test_the_reason_says_how_many_iterations_are_one():
+    choice = stored(lorenz(100), np.ones(64, np.float32))
+    assert choice.reason == (
+        "one in 10 of at most 100 states of 12 bytes are kept, the steps between are run again at once: "
+        "120 bytes a lane"
+    )
+    assert (choice.steps, choice.rest, choice.slots) == (10, 0, 10)
+
+
+def test_every_state_on_a_cpu():
+    assert stored(lorenz(100), np.ones(64, np.float32), machine=CPU).reason.startswith("all of at most 100 states")
+
+
+@pytest.mark.parametrize(
+    ("trips", "is_exact", "most", "steps", "rest", "segments"),
+    [
+        (100, True, 10, 10, 0, 10),
+        (97, True, 10, 8, 1, 12),
+        (0, True, 10, 1, 0, 0),
+        (1, True, 10, 1, 0, 1),
+        (7, True, 10, 7, 0, 1),
+        (12, True, 10, 6, 0, 2),
+        (11, True, 10, 8, 3, 1),
+        (100, True, 1, 1, 0, 100),
+        (100, False, 10, 8, 7, 13),
+        (5, False, 10, 4, 3, 2),
+        (None, False, 10, 8, 7, None),
+        (None, False, 1, 1, 0, None),
+    ],
+)
+def test_lengths(trips, is_exact, most, steps, rest, segments):
+    size = LoopSize(trips, 12, is_exact=is_exact, most_steps=most)
+    assert (size.steps(), size.rest(), size.segments()) == (steps, rest, segments)
+
+
+def test_bodies_of_many_values_are_not_replayed_together():
+    @qd.jit
+    def run(x):
+        out = qd.empty(x.shape, x.dtype)
+        for i in qd.range(x.shape[0]):
+            a = [qd.local(x[i] + k) for k in range(30)]
+            for _ in qd.range(64):
+                for k in range(30):
+                    a[k].value = jnp.sin(a[k].value * a[k - 1].value)
+            out[i] = sum(v.value for v in a)
+        return out
+
+    assert stored(run, X).steps == 1
+
+
+def test_a_segment_is_straight_code():
+    """One loop for the sweep and one for the walk, with no condition in them."""
+    with programs_for(GPU):
+        (program,) = (low := qd.jit(gradient(lorenz(100))).lower(np.ones(64, np.float32))).programs
+        text = low.graph()
+    loops = [e for e in walk_program(program.optimised_for(GPU)) if e.primitive.name == "for"]
+    assert [e.primitive.loops for e in loops] == [True, True]
+    for loop in loops:
+        assert not any(e.blocks for e in walk_all(loop.blocks[0].eqns))
+    stores = [sum(e.primitive.name == "store" for e in loop.blocks[0].eqns) for loop in loops]
+    assert stores == [3, 0]
+    assert text.count("lane_max") == 0
+
+
+# That it is right.
+
+
+@pytest.mark.parametrize("steps", [10, 3])
+@pytest.mark.parametrize("trips", CONSTANT)
+def test_constant_numbers_of_iterations(trips, steps):
+    def theirs(r):
+        s = (jnp.ones_like(r), 0.5 * jnp.ones_like(r), 0.1 * jnp.ones_like(r))
+        s = lax.fori_loop(0, trips, lambda _, s: runge_kutta(s, r), s)
+        return s[0] + s[1] * s[2]
+
+    with programs_for(limited(GPU, steps=steps)):
+        got = gradient(lorenz(trips))(X)
+    np.testing.assert_allclose(got, forward(theirs, X), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("trips", [5, 23, 30])
+def test_a_loop_in_a_branch(trips):
+    @qd.jit
+    def ours(x):
+        out = qd.empty(x.shape, x.dtype)
+        for i in qd.range(x.shape[0]):
+            a = qd.local(x[i])
+            with qd.when(x[i] > 0.7):
+                for k in qd.range(trips):
+                    a.value = a.value + 0.1 * jnp.sin(a.value * x[i] + k)
+            out[i] = a.value * a.value
+        return out
+
+    def theirs(x):
+        a = lax.fori_loop(0, trips, lambda k, a: a + 0.1 * jnp.sin(a * x + k), x)
+        a = jnp.where(x > 0.7, a, x)
+        return a * a
+
+    with programs_for(GPU):
+        got = gradient(ours)(X)
+    np.testing.assert_allclose(got, forward(theirs, X), rtol=1e-9)
+
+
+def accumulating(trips):
+    @qd.jit
+    def run(x, table):
+        total = qd.zeros((4,), x.dtype)
+        out = qd.empty(x.shape, x.dtype)
+        for i in qd.range(x.shape[0]):
+            a, n = qd.local(x[i]), qd.local(jnp.int32(1))
+            for k in qd.range(trips if trips is not None else i):
+                n.value = (n.value * 3 + k) % 7
+                a.value = a.value + 0.1 * jnp.sin(a.value * table[n.value])
+                total[n.value % 4] += a.value * a.value
+            out[i] = a.value
+        return total, out
+
+    return run
+
+
+def accumulating_by_jax(trips):
+    def lane(x, table, i):
+        def step(k, carry):
+            a, n, total = carry
+            n = (n * 3 + k) % 7
+            a = a + 0.1 * jnp.sin(a * table[n])
+            return a, n, total.at[n % 4].add(a * a)
+
+        a, _, total = lax.fori_loop(0, i if trips is None else trips, step, (x, jnp.int32(1), jnp.zeros(4, x.dtype)))
+        return a, total
+
+    def run(x, table):
+        a, total = jax.vmap(lane, (0, None, 0))(x, table, jnp.arange(x.shape[0]))
+        return total.sum(0), a
+
+    return run
+
+
+@pytest.mark.parametrize("trips", [None, 4, 25])
+def test_accumulations_in_the_body_are_made_once(trips):
+    """Integers are carried and name elements; the table's gradient is a sum over all iterations of all lanes."""
+    table, weights = jnp.linspace(0.5, 1.5, 7), np.array([1.0, -2.0, 0.5, 3.0])
+
+    def loss(function):
+        def value(x, table):
+            total, out = function(x, table)
+            return (weights * total).sum() + (out**3).sum()
+
+        return value
+
+    x = jnp.linspace(0.2, 1.4, 40)
+    with programs_for(GPU):
+        value, got = jax.jit(jax.value_and_grad(loss(accumulating(trips)), (0, 1)))(x, table)
+    # forward mode, as the number of iterations is another one in each lane
+    by_jax = loss(accumulating_by_jax(trips))
+    np.testing.assert_allclose(value, by_jax(x, table), rtol=1e-12)
+    for g, w in zip(got, jax.jacfwd(by_jax, (0, 1))(x, table), strict=True):
+        np.testing.assert_allclose(g, w, rtol=1e-9)
+
+
+@pytest.mark.parametrize("trips", [16, 19, 23])
+@pytest.mark.parametrize("is_known", [True, False])
+def test_checks_of_every_iteration_are_made(trips, is_known):
+    """The index that is out of bounds is that of the last iteration, in a segment or in the rest."""
+
+    @qd.jit
+    def run(x, table, n):
+        out = qd.empty(x.shape, x.dtype)
+        for i in qd.range(x.shape[0]):
+            a = qd.local(x[i])
+            for k in qd.range(trips if is_known else n):
+                a.value = jnp.sin(a.value) * table[k * k % (trips * trips)]
+            out[i] = a.value
+        return out
+
+    def slopes(size):
+        return jax.jit(jax.grad(lambda x: run(x, np.ones(size), np.int32(trips)).sum()))(X)
+
+    with programs_for(GPU):
+        most = (trips - 1) ** 2
+        assert np.isfinite(slopes(most + 1)).all()
+        with pytest.raises(jax.errors.JaxRuntimeError, match=rf"index {most} is out of bounds for axis 0 of `table`"):
+            jax.block_until_ready(slopes(most))
+
+
+def test_memory_that_the_loop_changes():
+    """An element that each iteration loads and stores, and a private array."""
+
+    @qd.jit
+    def ours(x):
+        for i in qd.range(x.shape[0]):
+            w = qd.local(jnp.zeros(3, x.dtype))
+            for k in qd.range(22):
+                w[k % 3] = jnp.cos(w[(k + 1) % 3] + x[i])
+                x[i] = x[i] + 0.1 * jnp.sin(x[i] * w[k % 3])
+            x[i] = x[i] * w[1]
+        return x
+
+    def theirs(x):
+        def step(k, carry):
+            x, w = carry
+            w = w.at[k % 3].set(jnp.cos(w[(k + 1) % 3] + x))
+            return x + 0.1 * jnp.sin(x * w[k % 3]), w
+
+        x, w = lax.fori_loop(0, 22, step, (x, jnp.zeros(3)))
+        return x * w[1]
+
+    with programs_for(GPU):
+        got = gradient(ours)(X)
+    np.testing.assert_allclose(got, forward(theirs, X), rtol=1e-9)
+
+
+@pytest.mark.parametrize("trips", [20, 27])
+def test_second_derivatives(trips):
+    @qd.jit
+    def ours(x):
+        out = qd.empty(x.shape, x.dtype)
+        for i in qd.range(x.shape[0]):
+            a = qd.local(x[i])
+            for _ in qd.range(trips):
+                a.value = a.value + 0.05 * jnp.sin(a.value * x[i])
+            out[i] = a.value
+        return out
+
+    def theirs(x):
+        return lax.fori_loop(0, trips, lambda _, a: a + 0.05 * jnp.sin(a * x), x)
+
+    with programs_for(GPU):
+        got = jax.jit(lambda x: jax.jvp(gradient(ours), (x,), (jnp.ones_like(x),))[1])(X)
+    np.testing.assert_allclose(got, forward(jax.jacfwd(theirs), X), rtol=1e-9)
+
+
+# Loops that count.
+
+COUNTED = """
+program p(x: ref[f32,4], n: ref[i32,4], y: ref[f32,4], m: ref[i32,4])
+  range_for i in 0:i32 : 4:i32
+    v0: i32 = load n i
+    v1: f32 = load x i
+    v2: i32, v3: f32 = while carry a = {start}, c = v1
+      t: bool = {test}
+      test t
+      v4: f32 = mul c c
+      v5: i32 = add a {step}
+      yield v5, v4
+    store y v3 i
+    store m v2 i
+  return y, m
+"""
+
+
+def counted(start="2:i32", test="lt a v0", step="1:i32"):
+    program = parse_program(COUNTED.format(start=start, test=test, step=step))
+    return program, with_counted_loops(program)
+
+
+@pytest.mark.parametrize("test", ["lt a v0", "gt v0 a", "lt a 5:i32"])
+def test_a_while_that_counts_is_a_for(test):
+    from qdtrace.interpret.reference import evaluate
+
+    program, made = counted(test=test)
+    assert "while" not in print_program(made)
+    assert "for a in 2:i32 : " in print_program(made)
+    x, n = np.linspace(0.5, 1.2, 4, dtype=np.float32), np.array([-3, 2, 3, 9], np.int32)
+    args = [x, n, np.zeros(4, np.float32), np.zeros(4, np.int32)]
+    for got, want in zip(evaluate(made, args), evaluate(program, args), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize(
+    "change", [{"step": "2:i32"}, {"test": "lt v0 a"}, {"test": "gt c 0.5:f32"}, {"test": "ne a v0"}]
+)
+def test_what_stays_a_while(change):
+    program, made = counted(**change)
+    assert print_program(made) == print_program(program)
