@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import llvmlite.binding as llvm
 
 from lowering.llvm.target import Target
-from qdtrace.analysis.machine import AccumulationLimits, Machine
+from qdtrace.analysis.machine import GPU
 from qdtrace.errors import BackendError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from qdtrace.analysis.machine import Machine
+
 GLOBAL, SHARED = 1, 3
 """LLVM's address spaces, the same for both families."""
-
-ACCUMULATION = AccumulationLimits(registers=16, chunk_bytes=32768, lane_bytes=0, copy_work=1)
-"""Copies of arrays are in shared memory."""
-_MACHINE = Machine(
-    live_values=128,  # of 255 registers, some hold addresses
-    private_bytes=4096,
-    accumulation=ACCUMULATION,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +131,8 @@ def device(name: str) -> Device:
     layout = str(kind.create_target_machine(cpu=name, features=features).target_data)
     target = Target(
         family.name, family.triple, name, features,
-        vector_bits=0, registers=255, data_layout=layout, has_masks=False, has_half=True, machine=_MACHINE,
+        vector_bits=0, registers=255, data_layout=layout, has_masks=False, has_half=True,
+        machine=replace(GPU, lanes=multiprocessors * threads),
         global_space=GLOBAL, private_space=family.private_space, atomic_scope=family.scope,
     )  # fmt: skip
     return Device(family, target, multiprocessors, threads, warp)

@@ -63,7 +63,7 @@ def _counter(loop: Eqn) -> tuple[int, Atom] | None:
     value, bound = operands if name == "lt" else operands[::-1]
     if value not in test.params or (isinstance(bound, Var) and bound in set(bound_in_block(test))):
         return None
-    number = test.params.index(value)  # type: ignore[arg-type]
+    number = test.params.index(value)
     by = raised_by(loop).get(body.params[number])
     if by is None or by.value != 1 or bound.dtype not in (DType.i32, DType.i64):
         return None

@@ -38,7 +38,7 @@ class Loops:
         sweep: Sweep,
         backward: Backward,
         needed: Needed,
-        storage: Callable[[Eqn, Sequence[DType], Sequence[Var]], Storage],
+        storage: Callable[[Eqn, Sequence[DType], Sequence[Var]], Storage | Segments],
     ) -> None:
         """`storage` makes the policy of a loop, from the dtypes and private arrays of its state."""
         self.sweep = sweep
@@ -47,7 +47,7 @@ class Loops:
         self._needed = needed
         self._make = storage
         self._kinds: dict[Eqn, LoopState] = {}
-        self._storage: dict[Eqn, Storage] = {}
+        self._storage: dict[Eqn, Storage | Segments] = {}
         self._snapshots: dict[Eqn, list[tuple[Var, Var]]] = {}
         self._checked_later: set[Eqn] = set()
         """Loops that the sweep left out, with checks that nobody has made yet."""

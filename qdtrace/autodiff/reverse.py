@@ -36,7 +36,7 @@ from qdtrace.ir.walk import private_bytes, task_refs, walk_task
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from qdtrace.autodiff.loops import Storage
+    from qdtrace.autodiff.iterations import Storage
     from qdtrace.autodiff.volatile import Accesses
     from qdtrace.ir.program import Eqn, Task
     from qdtrace.ir.types import DType
@@ -138,7 +138,7 @@ def _reverse_task(
 
     needed = Needed(task, found.volatile)
 
-    def storage(eqn: Eqn, state: Sequence[DType], arrays: Sequence[Var]) -> Storage:
+    def storage(eqn: Eqn, state: Sequence[DType], arrays: Sequence[Var]) -> Storage | Segments:
         slots = lambda capacity: Slots(sweep.private, state, arrays, capacity)  # noqa: E731 - one for each stack
         used = private_bytes(sweep.hoisted)
         is_exact, most = constant_trips(eqn) is not None, most_steps(eqn, needed, stacks.limits)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import qdtrace as qd
-from qdtrace.analysis.machine import CPU
+from qdtrace.analysis.machine import CPU, GPU
 from qdtrace.autodiff.policy import LEAST_BITS, MOST_BITS, LoopSize, Stacks, StorageChoice, choose_storage
 from qdtrace.autodiff.thinning import slots_for
 from qdtrace.compose import stack_budget
@@ -118,6 +118,37 @@ def test_the_budget_of_a_lane(monkeypatch: pytest.MonkeyPatch) -> None:
         for part in (0.25, 0.3, 1.0, 0.0, 1e9, float("inf"))
     ]
     assert per_lane == [4096, 4096, 16384, 0, LANE_LIMIT, LANE_LIMIT]
+
+
+def test_the_budget_of_a_lane_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stack_budget, "free_memory", lambda: 0)
+    per_lane = [
+        stack_budget.lane_budget(options_from({"ad_stack_memory": part, "num_threads": 2}), GPU)
+        for part in (0.25, 0.125, 0.0, 1e9)
+    ]
+    # of 64 GiB for 132 times 2048 threads
+    assert per_lane == [32768, 16384, 0, GPU.reverse.lane_bytes]
+
+
+def test_segments_stay_in_the_budget() -> None:
+    size = LoopSize(1000, 12, is_exact=True, most_steps=10)
+    kept = choose_storage(size, 1200, None, GPU.reverse)
+    assert (kept.steps, kept.nbytes, kept.thinned_bits) == (10, 1200, None)
+    thinned = choose_storage(size, 1199, None, GPU.reverse)
+    assert (thinned.steps, thinned.thinned_bits, thinned.rest) == (10, LEAST_BITS, 0)
+    assert thinned.nbytes == 12 * slots_for(LEAST_BITS)
+    assert thinned.reason == (
+        "1000 iterations would keep 1200 bytes a lane, more than the 1199 bytes ad_stack_memory leaves; "
+        f"at most 32 states of 12 bytes are kept, one in 10 or fewer, the others are run again: {thinned.nbytes} bytes a lane"
+    )
+
+
+@pytest.mark.parametrize(("budget", "bits"), [(PLENTY, 7), (2700, 7), (2699, 6), (2111, LEAST_BITS), (0, LEAST_BITS)])
+def test_unknown_numbers_of_iterations_take_less_on_a_gpu(budget: int, bits: int) -> None:
+    choice = choose_storage(LoopSize(None, 12, most_steps=10), budget, None, GPU.reverse)
+    assert (choice.steps, choice.rest) == (8, 7)
+    assert choice.nbytes <= max(min(GPU.reverse.open_stack_bytes, budget), 12 * (slots_for(LEAST_BITS) + 7))
+    assert choice.thinned_bits == bits
 
 
 def test_free_memory_is_a_size() -> None:

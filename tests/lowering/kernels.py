@@ -16,11 +16,11 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from lowering.llvm.target import Target, optimise
-from lowering.simt.devices import ACCUMULATION, CUDA, GLOBAL, Device
+from lowering.simt.devices import CUDA, GLOBAL, Device
 from lowering.simt.emit import emit_kernels
 from lowering.tables import FAILURE_BITS
 from qdtrace.analysis.index.trips import trip_count
-from qdtrace.analysis.machine import CPU
+from qdtrace.analysis.machine import GPU
 from qdtrace.ir.faults import checks_of, fault_of
 from tests.lowering.guards import GUARD, STRICT, guarded, guarded_memory, untouched
 
@@ -84,8 +84,7 @@ def host_device(blocks: int = 2, threads: int = THREADS) -> Device:
         CUDA, name="host", convention="", thread="host_thread", block="host_block", barrier="host_barrier",
         threads_attribute="", scope="", most="", active="",
     )  # fmt: skip
-    machine = replace(CPU, accumulation=ACCUMULATION)
-    target = replace(Target.named("scalar"), machine=machine, global_space=GLOBAL)
+    target = replace(Target.named("scalar"), machine=GPU, global_space=GLOBAL)
     return Device(family, target, 1, blocks * threads, 1)
 
 
