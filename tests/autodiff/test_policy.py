@@ -139,7 +139,8 @@ def test_segments_stay_in_the_budget() -> None:
     assert thinned.nbytes == 12 * slots_for(LEAST_BITS)
     assert thinned.reason == (
         "1000 iterations would keep 1200 bytes a lane, more than the 1199 bytes ad_stack_memory leaves; "
-        f"at most 32 states of 12 bytes are kept, one in 10 or fewer, the others are run again: {thinned.nbytes} bytes a lane"
+        "at most 32 states of 12 bytes are kept, one in 10 or fewer, the others are run again: "
+        f"{thinned.nbytes} bytes a lane"
     )
 
 

@@ -185,6 +185,30 @@ def test_break_with_an_unknown_bound():
     agrees(ours, theirs)
 
 
+def test_as_many_in_all_lanes():
+    """A stack that is full, and the next iterations: nobody has more of them, which would make its stride wider."""
+
+    @qd.jit
+    def ours(x, n):
+        out = qd.empty(x.shape, x.dtype)
+        for i in qd.range(x.shape[0]):
+            a = qd.local(x[i])
+            for k in qd.range(n):
+                a.value = advance(a.value, k, x[i])
+                qd.break_if(a.value > 100)
+            out[i] = a.value
+        return out
+
+    def theirs(x, n):
+        return jax.lax.fori_loop(0, n, lambda k, a: advance(a, k, x), x)
+
+    x = X[:3]
+    got = jax.jit(jax.grad(lambda x, n: ours(x, n).sum()))
+    want = jax.jit(lambda x, n: jax.jvp(lambda x: jax.vmap(theirs, (0, None))(x, n), (x,), (jnp.ones_like(x),))[1])
+    for n in (*range(62, 69), *range(126, 134), *range(255, 260), *range(511, 516), 1024, 1025, 2049):
+        np.testing.assert_allclose(got(x, n), want(x, n), rtol=1e-9, err_msg=str(n))
+
+
 def sines(constant=None):
     @qd.jit
     def f(x, n):
