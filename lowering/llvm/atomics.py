@@ -32,7 +32,7 @@ def atomic_scalar(f: Frame, op: str, d: DType, memory: GlobalMemory, pointer: st
         native = _native_name(op, d)
         if native is not None:
             raw = to_memory(o, d, values[0])
-            order = f"{scope(f)}monotonic, align {BYTES[kind]}{memory.alias}"
+            order = f"{scope(f)}monotonic, align {BYTES[kind]}{memory.alias}{_promises(f)}"
             return from_memory(o, d, f.text.op(f"atomicrmw {native} ptr {pointer}, {kind} {raw} {order}"))
     return _exchange_loop(f, d, memory, pointer, lambda old: combine(o, op, d, old, values[0]))
 
@@ -40,6 +40,11 @@ def atomic_scalar(f: Frame, op: str, d: DType, memory: GlobalMemory, pointer: st
 def scope(f: Frame) -> str:
     """Which threads see an atomic operation, as instructions spell it."""
     return f'syncscope("{f.target.atomic_scope}") ' if f.target.atomic_scope else ""
+
+
+def _promises(f: Frame) -> str:
+    """What LLVM may rely on, so that it finds an instruction: without it, it writes a loop."""
+    return "".join(f', !{name} {f.text.module.shared_node("!{}")}' for name in f.target.atomic_promises)
 
 
 def _native_name(op: str, d: DType) -> str | None:

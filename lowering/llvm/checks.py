@@ -60,10 +60,9 @@ def leave_if_failed(f: Frame) -> None:
 @contextmanager
 def failing(f: Frame, condition: str) -> Generator[None]:
     """What happens before the function is left, where a condition (i1) hardly ever holds."""
-    text, nodes = f.text, f.text.module.metadata
+    text = f.text
     fail, fine = text.fresh_label("fail"), text.fresh_label("fine")
-    unlikely = f"!{nodes.index(_UNLIKELY)}" if _UNLIKELY in nodes else text.module.node(_UNLIKELY)
-    text.branch(condition, fail, fine, f", !prof {unlikely}")
+    text.branch(condition, fail, fine, f", !prof {text.module.shared_node(_UNLIKELY)}")
     text.begin(fail)
     yield
     text.do(f.leave)

@@ -22,7 +22,7 @@ def alias_metadata(facts: TaskFacts, module: Module) -> tuple[dict[Var, str], st
 
     References never overlap: each written one is a scope of its own, that accesses of the others are not in.
     """
-    constant = module.node("!{}")
+    constant = module.shared_node("!{}")
     domain = module.node(f"distinct !{{!{len(module.metadata)}}}")
     written = [r for r in facts.refs if r in facts.written]
     scopes = {r: module.node(f"distinct !{{!{len(module.metadata)}, {domain}}}") for r in written}

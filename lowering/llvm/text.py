@@ -6,7 +6,7 @@ from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from lowering.llvm.maths.library import MathFunction, collect
+from lowering.llvm.maths.library import PLAIN, Form, MathFunction, closure, collect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -24,12 +24,16 @@ Measured, 64 to 256 calls in a body against the same inlined: 0.95 to 1.25 of th
 class Module:
     """What a module holds beside its functions: declarations, functions of the maths library, metadata."""
 
-    def __init__(self) -> None:
+    def __init__(self, form: Form = PLAIN) -> None:
+        self.form = form
+        """Of the maths library."""
         self.declarations: dict[str, str] = {}
         self.library: dict[str, MathFunction] = {}
         self.sites: Counter[str] = Counter()
         """Calls of each function of the library."""
         self.metadata: list[str] = []
+        self.flags: tuple[str, ...] = ()
+        """What LLVM is told of the module."""
         self.parts: list[str] = []
         """Functions that are parts of others."""
         self.helpers: dict[str, str] = {}
@@ -45,6 +49,11 @@ class Module:
         self.metadata.append(content)
         return f"!{len(self.metadata) - 1}"
 
+    def shared_node(self, content: str) -> str:
+        """The metadata node with that content, for all that ask."""
+        known = self.metadata
+        return f"!{known.index(content)}" if content in known else self.node(content)
+
     def unrolled(self, times: int) -> str:
         """Metadata of the branch of a loop that LLVM is to unroll so often; 1: not at all."""
         hint = f'!"llvm.loop.unroll.count", i32 {times}' if times > 1 else '!"llvm.loop.unroll.disable"'
@@ -53,15 +62,18 @@ class Module:
 
     def render(self, functions: list[str]) -> str:
         """The whole module."""
+        flags = [self.node(flag) for flag in self.flags]
         nodes = [f"!{n} = {content}" for n, content in enumerate(self.metadata)]
-        library = collect(self.library.values(), called=self._called())
+        if flags:
+            nodes.append(f"!llvm.module.flags = !{{{', '.join(flags)}}}")
+        library = collect(self.library.values(), self._called(), self.form)
         return "\n".join(
             [*functions, *self.parts, *self.helpers.values(), library, *self.declarations.values(), *nodes, ""]
         )
 
     def _called(self) -> set[str]:
         """Functions that are not inlined because the code would be too long, those with the most of it."""
-        sizes = {symbol: self.sites[symbol] * function.size for symbol, function in self.library.items()}
+        sizes = {symbol: self.sites[symbol] * self._inlined(function) for symbol, function in self.library.items()}
         called: set[str] = set()
         total = 0
         for symbol in sorted(sizes, key=lambda symbol: (sizes[symbol], symbol)):
@@ -69,6 +81,10 @@ class Module:
             if total > INLINED:
                 called.add(symbol)
         return called
+
+    def _inlined(self, function: MathFunction) -> int:
+        """Instructions of a call of the function that is inlined."""
+        return sum(f.size for f in closure([function])) if self.form.inline_cold else function.size
 
 
 class Text:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lowering.llvm import rules
+from lowering.llvm.maths.library import Form
 from lowering.llvm.options import DEFAULTS, EmitOptions
 from lowering.llvm.prologue import alias_metadata, head_for, open_function, used_by_body
 from lowering.llvm.text import Module, Text
@@ -43,7 +44,9 @@ def emit_kernels(
 ) -> KernelCode:
     """The kernels of a task for a device."""
     plan = plan_task(task, device, block_dim)
-    module = Module()
+    target = device.target
+    module = Module(Form(_FLUSH if options.fast_math else "", target.inline_cold, target.constant_space))
+    module.flags = device.family.module_flags
     aliases = alias_metadata(plan.facts, module)
     functions = [_Kernel(plan, module, aliases, options).main()]
     launches = [Launch("qd_kernel", plan.threads, plan.blocks, plan.group)]
@@ -73,8 +76,7 @@ class _Kernel:
         self.facts = plan.facts
         self.aliases = aliases
         attribute = plan.device.family.threads_attribute
-        flush = _FLUSH if options.fast_math else ""
-        self.attributes = f"nounwind {attribute} {flush}"
+        self.attributes = f"nounwind {attribute} {module.form.attributes}"
         self.text = Text(module, "", plan.device.target.private_space)
         self.frame = KernelFrame(self.text, plan, options.fast_math, _emit)
         self.frame.failure = f"ptr addrspace({GLOBAL}) %failure"

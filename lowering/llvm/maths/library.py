@@ -21,7 +21,33 @@ if TYPE_CHECKING:
 _ELEMENTS = {DType.f32: "float", DType.f64: "double"}
 _SHORT = {"float": "f32", "double": "f64"}
 _PURE = "nounwind willreturn nosync nofree memory(none)"
+_TABLE = f"qdm.{trigonometric.TABLE}"
 INLINE, CALL, COLD = f"alwaysinline {_PURE}", f"noinline {_PURE}", f"noinline cold {_PURE}"
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How a kind of machine wants the library's functions."""
+
+    attributes: str = ""
+    """Of each function, besides its own."""
+    inline_cold: bool = False
+    """Where a call costs more than code that is hardly ever run."""
+    constant_space: int = 0
+    """LLVM's address space of tables."""
+
+    def written(self, text: str) -> str:
+        """A definition of the library in this form."""
+        if self.inline_cold:
+            text = text.replace(COLD, INLINE, 1)
+        if self.constant_space:
+            space = f"addrspace({self.constant_space})"
+            text = text.replace("unnamed_addr constant", f"unnamed_addr {space} constant", 1)
+            text = text.replace(f"ptr @{_TABLE}", f"ptr addrspacecast (ptr {space} @{_TABLE} to ptr)")
+        return text.replace(_PURE, f"{_PURE} {self.attributes}", 1) if self.attributes else text
+
+
+PLAIN = Form()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,16 +141,15 @@ def closure(functions: Iterable[MathFunction]) -> tuple[MathFunction, ...]:
     return tuple(found.values())
 
 
-def collect(functions: Iterable[MathFunction], called: Container[str] = ()) -> str:
+def collect(functions: Iterable[MathFunction], called: Container[str] = (), form: Form = PLAIN) -> str:
     """The definitions of the functions and of all they require; those of the symbols in `called` are not inlined."""
     return "\n".join(
-        function.text.replace(INLINE, CALL, 1) if function.symbol in called else function.text
+        form.written(function.text.replace(INLINE, CALL, 1) if function.symbol in called else function.text)
         for function in closure(functions)
     )
 
 
 _DEFINITION = re.compile(r"^define internal (.*@(qdm\.[\w.]+)\(.*\) noinline .*) \{$")
-_TABLE = f"qdm.{trigonometric.TABLE}"
 _SYMBOL = re.compile(r"qdm\.(\w+)\.(f32|f64)x(\d+)")
 
 
