@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import functools
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lowering.legalize.share_code import share_code
-from lowering.llvm.options import EmitOptions
+from lowering.llvm.options import emit_options
 from lowering.llvm.target import Target
-from lowering.runtime.cache import Artifact, ArtifactCache
+from lowering.runtime.cache import Artifact, artifact_cache
 from lowering.runtime.compile import launcher, link_tasks, load_or_make, make_runnable, object_code, optimised
 from lowering.runtime.compiled import CompiledProgram
 from lowering.runtime.handler import ENTRY, bounds_symbols, combine_symbols, handler_text, merge_symbols
@@ -24,6 +23,7 @@ from qdtrace.backend import Backend, TaskReport
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lowering.runtime.cache import ArtifactCache
     from lowering.runtime.compile import LinkedTask
     from lowering.runtime.layout import Layout
     from lowering.simd.emit import TaskCode
@@ -130,13 +130,3 @@ def _emitter() -> Callable[..., TaskCode]:
     from lowering.simd.emit import emit_task
 
     return emit_task
-
-
-def emit_options(options: Options) -> EmitOptions:
-    """The options that the emitter looks at."""
-    return EmitOptions(fast_math=options.fast_math)
-
-
-def artifact_cache(options: Options) -> ArtifactCache | None:
-    """The cache on disk that the options ask for."""
-    return ArtifactCache(Path(options.offline_cache_dir).expanduser()) if options.offline_cache else None

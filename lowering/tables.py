@@ -73,6 +73,14 @@ PROGRAM = Record(
     f"{_SIGNATURE}, i64 task_count, ptr tasks, i64 threads, i64 words, ptr clears, ptr large, ptr constants"
 )
 """What a handler gives to the launcher; `words`: of the longest list of references."""
+COMMANDS = Record(
+    f"{_SIGNATURE}, ptr commands, i64 command_count, i64 most, ptr words, i64 word_count, ptr faults"
+)
+"""The same on a GPU; `most`: of what a command takes; `words`: of failures, one a task, as are tables of texts."""
+COMMAND = Record(
+    "ptr places, i64 count, ptr kernel, ptr label, i64 blocks, i64 threads, i64 width, i64 number"
+)
+"""A launch, or a fill of `blocks` numbers that have `width` bytes."""
 LARGE = Record("i64 slot, i64 bytes")
 """Memory of a result that is large and that nobody has touched."""
 TASK = Record(

@@ -13,7 +13,7 @@ Array([0, 2, 4], dtype=int32)
 
 from typing import TYPE_CHECKING
 
-from qdtrace.api import Graph, Jitted, jit, make_graph
+from qdtrace.api import Graph, Jitted, block_until_ready, jit, make_graph
 from qdtrace.config import config, options
 from qdtrace.derivatives import grad, hessian, jacfwd, jacrev, jvp, linearize, value_and_grad, vjp
 from qdtrace.errors import (
@@ -84,6 +84,7 @@ __all__ = [
     "atomic_min",
     "atomic_or",
     "atomic_xor",
+    "block_until_ready",
     "break_if",
     "check",
     "check_grads",

@@ -17,6 +17,7 @@ from qdtrace.compose.garbage import paused_garbage_collection
 from qdtrace.compose.staged import Programs, note_programs
 from qdtrace.config import current, options_from
 from qdtrace.errors import BackendError, QdError, TraceTypeError, TraceValueError
+from qdtrace.failures import raise_failures
 from qdtrace.trace import compat
 from qdtrace.trace.arguments import as_buffer, as_values, run_inlined
 from qdtrace.trace.context import get_current
@@ -119,6 +120,7 @@ class Jitted:
         if self._backend is not None:
             args, kwargs = _on_backend(self._backend, self._name, (args, kwargs))
         function = self._functions.get(current()) or self._specialised()
+        raise_failures()
         try:
             return self._waited(function(*args, **kwargs))
         except QdError:
@@ -127,9 +129,12 @@ class Jitted:
             return self._again(error, function, args, kwargs)
 
     def _waited(self, results: Any) -> Any:
-        """Results of a call whose programs may fail, once they are there: the error belongs to this call."""
-        if self._programs[current()].may_fail():
-            jax.block_until_ready(compat.arrays_behind(results))
+        """Results of a call whose programs may fail, once they are there: the error belongs to this call. On a GPU
+        nobody waits: what failed is raised by a later call, or by `qd.block_until_ready`."""
+        programs = self._programs[current()]
+        if programs.may_fail():
+            found = compat.arrays_behind(results)
+            jax.block_until_ready(found if programs.interpreted() else [x for x in found if compat.is_on_host(x)])
         return results
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
@@ -138,14 +143,15 @@ class Jitted:
     def lower(self, *args: Any, target: str | None = None, **kwargs: Any) -> Lowered:
         """The function at every stage for arguments like these; nothing is compiled.
 
-        `target` is `"cpu"` (the default). Raises BackendError for a target without a backend.
+        `target` is `"cpu"`, `"cuda"` (the GPUs of this machine) or a kind of GPU that need not be there: `"sm_80"`,
+        `"sm_90"`, `"sm_100"`; when None, the platform that the function runs on. Raises BackendError for a target
+        without a backend.
         """
-        target = target or "cpu"
-        if target != "cpu":
-            raise BackendError(
-                f"needs a target that this version compiles for, got {target!r}",
-                help='use target="cpu" or leave it out',
-            )
+        target = target or self._platform()
+        if target != "cpu":  # its backend is loaded when it is asked for something
+            from qdtrace.backend import backend
+
+            backend(target)
         function = self._functions.get(current()) or self._specialised()
         args, kwargs = to_jax((args, kwargs))
         try:
@@ -163,6 +169,11 @@ class Jitted:
 
         programs = find_programs(traced.jaxpr, backend(target).machine)
         return Lowered(self._name, programs, target, traced.lower)
+
+    def _platform(self) -> str:
+        """What it is compiled for when it is called."""
+        name = self._backend or jax.default_backend()
+        return "cuda" if name == "gpu" else name
 
     # ------------------------------------------------------------------ tracing
     def _specialised(self) -> Any:
@@ -205,10 +216,7 @@ class Jitted:
 
     def _again(self, error: Exception, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """JAX refused the arguments or the run failed: converts foreign arrays once, words errors in our terms."""
-        from qdtrace.compose.debug import take_failure
-        from qdtrace.ir.faults import fault_in
-
-        if (failure := take_failure(error) or fault_in(str(error))) is not None:
+        if (failure := failure_in(error)) is not None:
             raise failure.with_traceback(None) from None
         with depth_told(self._name):
             if isinstance(error, RecursionError):
@@ -229,6 +237,34 @@ class Jitted:
 
     def __repr__(self) -> str:
         return f"<qd.jit {self._name}>"
+
+
+def block_until_ready(x: Any) -> Any:
+    """Waits for the arrays of a pytree, as `jax.block_until_ready`, and raises what failed on the way to them.
+
+    On a GPU nobody waits for a check when a function is called: its error is raised here, or by the next direct call of
+    a `qd.jit` function that comes after it happened. Then other functions may be the ones that failed.
+
+    Raises:
+        BoundsError: an index was outside of its buffer.
+        CheckError: a condition of `qd.check` did not hold.
+    """
+    try:
+        x = jax.block_until_ready(x)
+    except Exception as error:
+        if (failure := failure_in(error)) is not None:
+            raise failure.with_traceback(None) from None
+        raise
+    raise_failures()
+    return x
+
+
+def failure_in(error: Exception) -> QdError | None:
+    """The failed check that an error of XLA tells of; None for any other error."""
+    from qdtrace.compose.debug import take_failure
+    from qdtrace.ir.faults import fault_in
+
+    return take_failure(error) or fault_in(str(error))
 
 
 def _on_backend(backend: str, name: str, tree: Any) -> Any:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from qdtrace.config import Options
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,3 +19,8 @@ class EmitOptions:
 
 
 DEFAULTS = EmitOptions()
+
+
+def emit_options(options: Options) -> EmitOptions:
+    """The options that emitters look at."""
+    return EmitOptions(fast_math=options.fast_math)

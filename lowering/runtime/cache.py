@@ -21,11 +21,13 @@ import struct
 import tempfile
 import warnings
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
+
+    from qdtrace.config import Options
 
 _MAGIC = b"qdtrace\x02"
 _HEADER = struct.Struct("<8s32sII")
@@ -157,6 +159,11 @@ class ArtifactCache:
         if not self.folder.is_dir():
             return []
         return [p for p in self.folder.iterdir() if p.suffix == _SUFFIX or p.name.startswith(".writing-")]
+
+
+def artifact_cache(options: Options) -> ArtifactCache | None:
+    """The cache on disk that the options ask for."""
+    return ArtifactCache(Path(options.offline_cache_dir).expanduser()) if options.offline_cache else None
 
 
 def _is_own(status: os.stat_result) -> bool:

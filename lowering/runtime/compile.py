@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import llvmlite.binding as llvm
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from lowering.simd.emit import TaskCode
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -172,13 +175,17 @@ def link_task(content: str, emit: Callable[[], TaskCode], target: Target, cache:
     return _tasks.get(key, make)
 
 
+def in_parallel(jobs: Mapping[str, Callable[[], T]]) -> dict[str, T]:
+    """What each job gives, made side by side in threads."""
+    if len(jobs) <= 1:
+        return {name: job() for name, job in jobs.items()}
+    with ThreadPoolExecutor(min(len(jobs), usable_cores())) as pool:
+        futures = {name: pool.submit(job) for name, job in jobs.items()}
+        return {name: future.result() for name, future in futures.items()}
+
+
 def link_tasks(
     wanted: Iterable[tuple[str, Callable[[], TaskCode]]], target: Target, cache: ArtifactCache | None
 ) -> dict[str, LinkedTask]:
     """All tasks by content key; equal ones once, different ones in parallel."""
-    unique = dict(wanted)
-    if len(unique) <= 1:
-        return {content: link_task(content, emit, target, cache) for content, emit in unique.items()}
-    with ThreadPoolExecutor(min(len(unique), usable_cores())) as pool:
-        futures = {content: pool.submit(link_task, content, emit, target, cache) for content, emit in unique.items()}
-        return {content: future.result() for content, future in futures.items()}
+    return in_parallel({content: partial(link_task, content, emit, target, cache) for content, emit in wanted})

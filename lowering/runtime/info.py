@@ -1,4 +1,4 @@
-"""Facts about the CPU backend for people: what `python -m qdtrace info` prints."""
+"""Facts about backends for people: what `python -m qdtrace info` prints."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def describe(target: Target, cache: ArtifactCache | None, num_threads: int | None) -> dict[str, str]:
-    """Names and values, in the order to print them."""
+    """The CPU backend: names and values, in the order to print them."""
     wanted = [f for f in target.features.split(",") if f.startswith("+")]
     facts = {
         "target": f"{target.name} ({target.triple}, {target.cpu})",
@@ -29,14 +29,17 @@ def describe(target: Target, cache: ArtifactCache | None, num_threads: int | Non
         "features": " ".join(f[1:] for f in wanted) or "those of the processor named",
         "threads": f"{num_threads or usable_cores()} of {usable_cores()}",
     }
-    if cache is None:
-        facts["artifact cache"] = "off"
-    else:
+    return facts | about_compiler(cache)
+
+
+def about_compiler(cache: ArtifactCache | None) -> dict[str, str]:
+    """What all backends have: cache, versions, and the compiler's own."""
+    kept = "off"
+    if cache is not None:
         count, size = cache.size()
-        facts["artifact cache"] = f"{cache.folder} ({count} files, {size / 1024:.0f} KiB)"
-    facts["versions"] = ", ".join(f"{name} {number}" for name, number in versions().items())
-    facts["compiler"] = compiler_version()
-    return facts
+        kept = f"{cache.folder} ({count} files, {size / 1024:.0f} KiB)"
+    numbers = ", ".join(f"{name} {number}" for name, number in versions().items())
+    return {"artifact cache": kept, "versions": numbers, "compiler": compiler_version()}
 
 
 def versions() -> dict[str, str]:

@@ -42,7 +42,7 @@ class Origin:
     """For each result the number of that result of `base`; None for one that only derivatives of `base` take."""
 
 
-PLATFORMS = ("cpu",)
+PLATFORMS = ("cpu", "cuda")
 """Platforms of JAX that have a backend of that name."""
 
 call_p = Primitive("qd_call")
@@ -113,7 +113,8 @@ def _no_backend(ctx: Any, *operands: Any, staged: StagedProgram, origin: Origin 
 def unknown_platform(ctx: Any, name: str) -> BackendError:
     """The error for a program that is lowered for a platform without a backend."""
     platforms = ", ".join(ctx.module_context.platforms)
-    return BackendError(f"{name}: needs the cpu platform, got {platforms}", help="run under JAX_PLATFORMS=cpu")
+    needs = " or ".join(PLATFORMS)
+    return BackendError(f"{name}: needs the platform {needs}, got {platforms}", help="run under JAX_PLATFORMS=cpu")
 
 
 def leading(operands: Sequence[Any], dims: Sequence[int | None]) -> tuple[list[Any], tuple[bool, ...], int]:

@@ -38,6 +38,10 @@ class Programs:
             self._may_fail = self._unseen.pop().may_fail
         return self._may_fail
 
+    def interpreted(self) -> bool:
+        """True when a program runs in the interpreter, whose failures belong to the call."""
+        return any(program.options.debug for program in self.all)
+
     @contextmanager
     def open(self) -> Generator[None]:
         """Programs that are staged inside belong to the function."""

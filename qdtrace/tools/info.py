@@ -52,7 +52,7 @@ def clear_cache() -> int:
 
 
 def _cache() -> ArtifactCache:
-    from lowering.backend import artifact_cache
+    from lowering.runtime.cache import artifact_cache
 
     cache = artifact_cache(replace(current(), offline_cache=True))
     assert cache is not None

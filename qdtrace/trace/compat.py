@@ -213,6 +213,11 @@ def arrays_behind(values: Any) -> list[jax.Array]:
     return found
 
 
+def is_on_host(array: jax.Array) -> bool:
+    """True for an array in memory of processors, not of a device whose driver works through a queue."""
+    return all(device.platform == "cpu" for device in array.devices())
+
+
 def is_batched(value: object) -> bool:
     """True for a value that differs along the axis of the innermost `jax.vmap` being traced."""
     return getattr(value, "batch_dim", None) is not None

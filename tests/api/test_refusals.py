@@ -123,8 +123,8 @@ def test_backends_that_are_not_there() -> None:
         "good: Unknown backend nonesuch. Available backends are ['cpu']",
         "help: leave `backend` out of qd.jit to run on the default device",
     ]
-    assert refusal(qd.BackendError, lambda: qd.jit(good).lower(X, target="sm_90")) == (
-        "needs a target that this version compiles for, got 'sm_90'\nhelp: use target=\"cpu\" or leave it out"
+    assert refusal(qd.BackendError, lambda: qd.jit(good).lower(X, target="sm_91")) == (
+        "needs a backend for 'sm_91', found cpu, cuda, sm_100, sm_80, sm_90\nhelp: run on the CPU: JAX_PLATFORMS=cpu"
     )
 
 

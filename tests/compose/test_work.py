@@ -17,8 +17,9 @@ import jax.numpy as jnp
 import pytest
 
 import qdtrace as qd
-from lowering.backend import CpuBackend, emit_options
+from lowering.backend import CpuBackend
 from lowering.legalize.share_code import share_code
+from lowering.llvm.options import emit_options
 from lowering.runtime.handler import TaskShape, handler_text
 from lowering.runtime.keys import program_content, task_content
 from lowering.runtime.layout import plan_layout

@@ -23,7 +23,10 @@ PACKAGES = (
     "lowering.legalize",
     "lowering.llvm",
     "lowering.simd",
+    "lowering.simt",
     "lowering.runtime",
+    "lowering.gpu",
+    "lowering.cuda",
 )
 SPINE_LINES = 4000
 

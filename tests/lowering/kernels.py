@@ -28,15 +28,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lowering.llvm.options import EmitOptions
-    from lowering.simt.code import Launch
     from qdtrace.ir.program import Program, Task, Var
 
 THREADS = 4
 """Of a block."""
 _MOST_THREADS = 64
+"""Of a block whose threads wait for each other."""
+_SEATS = 1024
 _HELPERS = f"""
 declare i32 @gettid()
-@seats = global [{_MOST_THREADS} x i32] zeroinitializer
+@seats = global [{_SEATS} x i32] zeroinitializer
 @block = global i32 0
 
 ; a thread takes its seat before it runs a kernel
@@ -115,6 +116,35 @@ def _helpers() -> dict[str, int]:
     return {name: library[name] for name in exports}
 
 
+def intrinsics() -> dict[str, int]:
+    """Addresses of what kernels of a `host_device` call."""
+    helpers = _helpers()
+    return {name: helpers[name] for name in ("host_thread", "host_block", "host_barrier")}
+
+
+def launch_on_host(address: int, blocks: int, threads: int, words: Sequence[int], waits: bool) -> None:
+    """Runs a kernel on arguments; `waits`: its threads wait for each other."""
+    helpers = _helpers()
+    entry = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * len(words))(address)
+    block, barrier = ctypes.c_int32.from_address(helpers["block"]), ctypes.c_void_p(helpers["barrier"])
+    sit = ctypes.CFUNCTYPE(None, ctypes.c_int32)(helpers["sit"])
+
+    def one(thread: int) -> None:
+        sit(thread)
+        entry(*words)
+
+    if not waits:
+        for block.value, thread in itertools.product(range(blocks), range(threads)):
+            ctypes.memset(helpers["seats"], 0, 4 * _SEATS)
+            one(thread)
+        return
+    for block.value in range(blocks):
+        ctypes.memset(helpers["seats"], 0, 4 * _SEATS)
+        _libc.pthread_barrier_init(barrier, None, threads)
+        list(_pool.map(one, range(threads)))  # the pool has a thread for each
+        _libc.pthread_barrier_destroy(barrier)
+
+
 class Kernels:
     """The compiled kernels of a task."""
 
@@ -123,11 +153,8 @@ class Kernels:
         self.code = emit_kernels(task, device, options, threads)
         self._jit = llvm.create_lljit_compiler(device.target.llvm_machine(), use_jit_link=True)
         names = sorted({launch.name for launch in self.code.launches})
-        helpers = _helpers()
-        imports = {name: helpers[name] for name in ("host_thread", "host_block", "host_barrier")}
-        self._library = _linked(self._jit, self.code.text, device.target, names, imports)
-        words = [ctypes.c_int64] * (len(self.code.refs) + 4)
-        self._entries = {n: ctypes.CFUNCTYPE(None, *words)(self._library[n]) for n in names}
+        self._library = _linked(self._jit, self.code.text, device.target, names, intrinsics())
+        self._waits = "host_barrier" in self.code.text
 
     def run(self, memory: dict[Var, np.ndarray]) -> None:
         """Runs the whole task. Raises the error of a check that failed."""
@@ -138,32 +165,13 @@ class Kernels:
         raw, scratch = guarded(np.full(self.code.scratch_bytes, GUARD, np.uint8))
         words = [*(memory[r].ctypes.data for r in self.code.refs), 0, 0, ctypes.addressof(failure), scratch.ctypes.data]
         for launch in self.code.launches:
-            self._launch(launch, launch.blocks_for(count or 0), words)
+            blocks = launch.blocks_for(count or 0)
+            launch_on_host(self._library[launch.name], blocks, launch.threads, words, self._waits)
         untouched(raw)
         if failure.value:
             number, value = failure.value >> FAILURE_BITS, failure.value & ((1 << FAILURE_BITS) - 1)
             value -= (value >> (FAILURE_BITS - 1)) << FAILURE_BITS
             raise fault_of(checks_of(self.task)[number - 1], str(value))
-
-    def _launch(self, launch: Launch, blocks: int, words: Sequence[int]) -> None:
-        helpers, entry = _helpers(), self._entries[launch.name]
-        block, barrier = ctypes.c_int32.from_address(helpers["block"]), ctypes.c_void_p(helpers["barrier"])
-        sit = ctypes.CFUNCTYPE(None, ctypes.c_int32)(helpers["sit"])
-
-        def one(thread: int) -> None:
-            sit(thread)
-            entry(*words)
-
-        if "host_barrier" not in self.code.text:
-            for block.value, thread in itertools.product(range(blocks), range(launch.threads)):
-                ctypes.memset(helpers["seats"], 0, 4 * _MOST_THREADS)
-                one(thread)
-            return
-        for block.value in range(blocks):
-            ctypes.memset(helpers["seats"], 0, 4 * _MOST_THREADS)
-            _libc.pthread_barrier_init(barrier, None, launch.threads)
-            list(_pool.map(one, range(launch.threads)))  # the pool has a thread for each
-            _libc.pthread_barrier_destroy(barrier)
 
 
 def execute_kernels(

@@ -9,8 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lowering.backend import CpuBackend, emit_options
+from lowering.backend import CpuBackend
 from lowering.llvm import unlocked
+from lowering.llvm.options import emit_options
 from lowering.llvm.target import Target
 from lowering.runtime.cache import ArtifactCache
 from lowering.runtime.compile import object_code

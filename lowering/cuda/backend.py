@@ -1,0 +1,30 @@
+"""The CUDA backend, and kinds of NVIDIA's GPUs that code can be looked at for without one."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+from lowering.cuda.driver import driver
+from lowering.gpu.backend import GpuBackend
+from lowering.simt.devices import device
+
+if TYPE_CHECKING:
+    from lowering.simt.devices import Device
+
+
+class CudaBackend(GpuBackend):
+    """Compiles programs for the NVIDIA GPUs of this machine."""
+
+    def __init__(self, kind: str | None = None) -> None:
+        """`kind` names a kind of chip ("sm_90") in place of that of this machine's devices."""
+        super().__init__(_of_this_machine if kind is None else functools.partial(device, kind), driver)
+
+
+def _of_this_machine() -> Device:
+    return device(driver().architecture())
+
+
+sm_80 = functools.partial(CudaBackend, "sm_80")
+sm_90 = functools.partial(CudaBackend, "sm_90")
+sm_100 = functools.partial(CudaBackend, "sm_100")

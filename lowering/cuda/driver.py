@@ -1,0 +1,149 @@
+"""NVIDIA's driver, through its C interface: the one file that knows libcuda.
+
+Kernels are loaded as libraries, which belong to no context: one copy runs on all devices of a kind, and the first call
+needs nothing to be current.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from contextlib import contextmanager
+from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_void_p
+from typing import TYPE_CHECKING
+
+from lowering.gpu.driver import CUDA
+from lowering.runtime.registry import Platform
+from qdtrace.errors import BackendError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+_LIBRARY = "libcuda.so.1"
+_OLDEST = 12000
+"""Version of the first driver with libraries of kernels."""
+_NEEDS = f"needs a driver for CUDA {_OLDEST // 1000} or newer"
+_LOG_BYTES = 8192
+# values of the driver's enumerations
+_COMPUTE_MAJOR, _COMPUTE_MINOR = 75, 76
+_PORTABLE, _MAPPED = 1, 2
+_PTX = 1
+_ERROR_LOG, _ERROR_LOG_BYTES = 5, 6
+
+
+class CudaDriver:
+    """The driver of this machine: see `gpu.driver.Driver`."""
+
+    platform = Platform("cuda", "CUDA")
+    functions = CUDA
+
+    def __init__(self, library: str = _LIBRARY) -> None:
+        try:
+            self._library = ctypes.CDLL(library)
+        except OSError as e:
+            raise BackendError(
+                f"needs NVIDIA's driver ({library}), which is not on this machine",
+                notes=(str(e),),
+                help='name the chip to look at code without a device: f.lower(*args, target="sm_90")',
+            ) from None
+        version = c_int()
+        self._call("cuInit", c_uint(0))
+        self._call("cuDriverGetVersion", byref(version))
+        if version.value < _OLDEST:
+            got = f"{version.value // 1000}.{version.value % 1000 // 10}"
+            raise BackendError(f"{_NEEDS}, got one for {got}")
+
+    def address(self, function: str) -> int:
+        """Where one of the functions is."""
+        return ctypes.cast(getattr(self._library, function), c_void_p).value or 0
+
+    def architecture(self) -> str:
+        """The kind of the devices: "sm_90"."""
+        count = c_int()
+        self._call("cuDeviceGetCount", byref(count))
+        asked = (_COMPUTE_MAJOR, _COMPUTE_MINOR)
+        kinds = {"sm_" + "".join(str(self._attribute(k, a)) for a in asked) for k in range(count.value)}
+        if len(kinds) != 1:
+            raise BackendError(
+                f"needs devices of one kind, got {', '.join(sorted(kinds)) or 'none'}",
+                help="choose some with CUDA_VISIBLE_DEVICES",
+            )
+        return kinds.pop()
+
+    def link(self, assembly: str) -> bytes:
+        """A cubin from PTX."""
+        log = ctypes.create_string_buffer(_LOG_BYTES)
+        options = (c_int * 2)(_ERROR_LOG, _ERROR_LOG_BYTES)
+        values = (c_void_p * 2)(ctypes.addressof(log), _LOG_BYTES)
+        text = assembly.encode() + b"\0"
+        state, code, size = c_void_p(), c_void_p(), c_size_t()
+        with self._context():
+            self._call("cuLinkCreate_v2", c_uint(2), options, values, byref(state))
+            try:
+                given = (state, c_int(_PTX), text, c_size_t(len(text)), b"qdtrace", c_uint(0), None, None)
+                self._call("cuLinkAddData_v2", *given, log=log)
+                self._call("cuLinkComplete", state, byref(code), byref(size), log=log)
+                return ctypes.string_at(code, size.value)
+            finally:
+                self._call("cuLinkDestroy", state)
+
+    def load(self, code: bytes) -> int:
+        """A library of kernels from a cubin."""
+        library = c_void_p()
+        self._call("cuLibraryLoadData", byref(library), code, None, None, c_uint(0), None, None, c_uint(0))
+        return library.value or 0
+
+    def kernel(self, library: int, name: str) -> int:
+        """What launches a kernel of a library."""
+        kernel = c_void_p()
+        self._call("cuLibraryGetKernel", byref(kernel), c_void_p(library), name.encode())
+        return kernel.value or 0
+
+    def host_memory(self, nbytes: int) -> int:
+        """Pinned memory; with one address space for all, it has the same address on the devices."""
+        memory = c_void_p()
+        with self._context():
+            self._call("cuMemHostAlloc", byref(memory), c_size_t(nbytes), c_uint(_PORTABLE | _MAPPED))
+        ctypes.memset(memory, 0, nbytes)
+        return memory.value or 0
+
+    def _attribute(self, number: int, attribute: int) -> int:
+        device, value = c_int(), c_int()
+        self._call("cuDeviceGet", byref(device), c_int(number))
+        self._call("cuDeviceGetAttribute", byref(value), c_int(attribute), device)
+        return value.value
+
+    @functools.cached_property
+    def _primary(self) -> c_void_p:
+        """The context that JAX uses on the first device; never released."""
+        device, context = c_int(), c_void_p()
+        self._call("cuDeviceGet", byref(device), c_int(0))
+        self._call("cuDevicePrimaryCtxRetain", byref(context), device)
+        return context
+
+    @contextmanager
+    def _context(self) -> Generator[None]:
+        """A block in which a context is current: the linker and pinned memory ask for one."""
+        self._call("cuCtxPushCurrent_v2", self._primary)
+        try:
+            yield
+        finally:
+            self._call("cuCtxPopCurrent_v2", byref(c_void_p()))
+
+    def _call(self, function: str, *arguments: object, log: ctypes.Array[ctypes.c_char] | None = None) -> None:
+        try:
+            code: int = getattr(self._library, function)(*arguments)
+        except AttributeError:
+            raise BackendError(f"{_NEEDS}, got one without {function}") from None
+        if code:
+            name = c_char_p()
+            self._library.cuGetErrorName(c_int(code), byref(name))
+            words = (name.value or b"an unknown error").decode()
+            notes = (log.value.decode(errors="replace").strip(),) if log is not None and log.value else ()
+            raise BackendError(f"NVIDIA's driver: {function} failed: {words}", notes=notes)
+
+
+@functools.cache
+def driver() -> CudaDriver:
+    """The driver; loaded once."""
+    return CudaDriver()

@@ -1,0 +1,1 @@
+"""The call from XLA on a GPU: what all makers' drivers share."""

@@ -1,0 +1,194 @@
+"""A backend of GPUs: a verified, optimised program becomes a target that XLA calls, which only enqueues."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from lowering.gpu.commands import kernel_symbol, plan_commands
+from lowering.gpu.fill import FILL
+from lowering.gpu.handler import ENTRY, LAUNCHER_EXPORTS, WORDS, handler_text, imported, launcher_text
+from lowering.gpu.kernels import Loader
+from lowering.gpu.words import Words
+from lowering.legalize.share_code import share_code
+from lowering.llvm.options import emit_options
+from lowering.llvm.target import Target
+from lowering.runtime.cache import Artifact, artifact_cache
+from lowering.runtime.compile import in_parallel, load_or_make, make_runnable, object_code
+from lowering.runtime.compiled import CompiledProgram
+from lowering.runtime.info import about_compiler
+from lowering.runtime.keys import artifact_key, digest, program_content, task_content
+from lowering.runtime.layout import plan_layout, with_kernel_scratch
+from lowering.runtime.once import Once
+from lowering.runtime.registry import register
+from qdtrace.backend import Backend, TaskReport
+from qdtrace.failures import watch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from lowering.gpu.commands import Command
+    from lowering.gpu.driver import Driver
+    from lowering.gpu.kernels import LoadedTask
+    from lowering.runtime.cache import ArtifactCache
+    from lowering.runtime.layout import Layout
+    from lowering.simt.code import KernelCode
+    from lowering.simt.devices import Device
+    from qdtrace.analysis.machine import Machine
+    from qdtrace.config import Options
+    from qdtrace.ir.program import Program, Task
+
+
+class _Linked(NamedTuple):
+    """The handler of a program."""
+
+    address: int
+    kernel_scratch: int
+    """Bytes of memory that the kernels of its tasks share."""
+
+
+class GpuBackend(Backend):
+    """Compiles programs for the devices of one driver, or shows code for a kind of device that need not be there."""
+
+    dialects = ("llvm", "ptx")
+
+    def __init__(
+        self, device: Callable[[], Device], driver: Callable[[], Driver], emit: Callable[..., KernelCode] | None = None
+    ) -> None:
+        """`driver` is called when a program is compiled, `device` when its code is made or its limits matter; neither
+        more than once."""
+        self._find_device = device
+        self._find_driver = driver
+        self._emit = emit
+        self._linked: Once[_Linked] = Once()
+        self._launchers: Once[Mapping[str, int]] = Once()
+
+    @functools.cached_property
+    def device(self) -> Device:
+        """What code is made for."""
+        return self._find_device()
+
+    @functools.cached_property
+    def _driver(self) -> Driver:
+        return self._find_driver()
+
+    @functools.cached_property
+    def _loader(self) -> Loader:
+        return Loader(self.device, self._driver)
+
+    @functools.cached_property
+    def words(self) -> Words:
+        """Where checks that failed are found."""
+        words = Words(self._driver.host_memory)
+        watch(words.failure)
+        atexit.register(words.tell)
+        return words
+
+    @property
+    def machine(self) -> Machine:
+        """The device as passes know it."""
+        return self.device.machine
+
+    def emit(self, task: Task, options: Options) -> KernelCode:
+        """The kernels of a task, before LLVM's passes."""
+        return (self._emit or _emitter())(task, self.device, emit_options(options), options.block_dim)
+
+    def text(self, task: Task, options: Options, dialect: str) -> str:
+        """A task in LLVM's language, before its passes (`llvm`), or in the assembly of the device (`ptx`)."""
+        text = self.emit(task, options).text
+        if dialect == "llvm":
+            return text
+        from lowering.simt.assembly import assembly
+
+        return assembly(text, self.device)
+
+    def describe(self, task: Task, options: Options) -> TaskReport:
+        """How a task is launched, and what it costs."""
+        code = self.emit(task, options)
+        return TaskReport("llvm", code.reason, code.cost, code.lanes)
+
+    def info(self, options: Options) -> dict[str, str]:
+        """Device, cache and versions, in words."""
+        return {"device": self.device.name, **about_compiler(artifact_cache(options))}
+
+    def compile(self, program: Program, options: Options) -> CompiledProgram:
+        """Compiles and registers a program, or gives the one that was compiled before from equal content."""
+        shared = share_code(program)
+        program = shared.program
+        layout = plan_layout(program, shared.literals, pass_constants=True)
+        made_with = (emit_options(options), options.block_dim)
+        first = [shared.equal.get(k, k) for k in range(len(program.tasks))]
+        known = {k: task_content(program.tasks[k], made_with) for k in dict.fromkeys(first)}
+        contents = [known[k] for k in first]
+        content = program_content(layout, contents, 0)
+        plain = re.sub(r"\W+", "_", program.name, flags=re.ASCII)
+        name = f"qdtrace_{plain}_{content}_{self.device.target.key}"
+
+        def make() -> _Linked:
+            cache = artifact_cache(options)
+            tasks = self._tasks(program, contents, options, cache)
+            most = max((task.kernels.scratch_bytes for task in tasks), default=0)
+            whole, scratch = with_kernel_scratch(layout, most)
+            commands = plan_commands(whole, [task.kernels for task in tasks], scratch)
+            start = self._launcher(cache)
+            key = artifact_key(digest(content, self.device.target.key), Target.host())
+            handles = {kernel_symbol(k, n): h for k, task in enumerate(tasks) for n, h in enumerate(task.handles)}
+            address = self._link_handler(key, whole, commands, handles | {"qd_run": start["qd_run"]}, cache)
+            register(name, address, start["qd_api_seen"], self._driver.platform)
+            return _Linked(address, most)
+
+        linked = self._linked.get(name, make)
+        return CompiledProgram(name, linked.address, with_kernel_scratch(layout, linked.kernel_scratch)[0])
+
+    def _tasks(
+        self, program: Program, contents: Sequence[str], options: Options, cache: ArtifactCache | None
+    ) -> list[LoadedTask]:
+        """The tasks of the program, by their content keys; equal ones are compiled once."""
+        jobs: dict[str, Callable[[], LoadedTask]] = {}
+        for content, task in zip(contents, program.tasks, strict=True):
+            emit = functools.partial(self.emit, task, options)
+            jobs[content] = functools.partial(self._loader.task, content, task, emit, cache)
+        loaded = in_parallel(jobs)
+        return [loaded[content] for content in contents]
+
+    def _link_handler(
+        self,
+        key: str,
+        layout: Layout,
+        commands: Sequence[Command],
+        known: Mapping[str, int],
+        cache: ArtifactCache | None,
+    ) -> int:
+        host = Target.host()
+        artifact = load_or_make(
+            key, lambda: Artifact(object_code(handler_text(layout, commands), host), {}), cache
+        )
+        imports = {"qd_run": known["qd_run"]}
+        for symbol in imported(layout, commands):
+            if symbol == WORDS:
+                imports[symbol] = self.words.take(layout.faults)
+            else:
+                imports[symbol] = self._loader.fill(cache) if symbol == FILL else known[symbol]
+        return make_runnable(f"handler_{key}", artifact, (ENTRY,), imports, host)[ENTRY]
+
+    def _launcher(self, cache: ArtifactCache | None) -> Mapping[str, int]:
+        """Addresses of what the launcher exports, compiled or loaded once a process."""
+        host, driver = Target.host(), self._driver
+        text = launcher_text(driver.functions)
+        key = artifact_key(digest("launcher", text), host)
+
+        def make() -> Mapping[str, int]:
+            artifact = load_or_make(key, lambda: Artifact(object_code(text, host), {}), cache)
+            imports = {function: driver.address(function) for function in driver.functions.all}
+            return make_runnable(f"launcher_{key}", artifact, LAUNCHER_EXPORTS, imports, host)
+
+        return self._launchers.get(key, make)
+
+
+def _emitter() -> Callable[..., KernelCode]:
+    # Loaded here: a process that finds all its code in the cache never needs the emitter.
+    from lowering.simt.emit import emit_kernels
+
+    return emit_kernels

@@ -1,0 +1,65 @@
+"""What is asked of the driver of a maker's GPUs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from lowering.runtime.registry import Platform
+
+
+@dataclass(frozen=True, slots=True)
+class Functions:
+    """Names of the driver's functions that handlers call. What they take is the same for CUDA and HIP."""
+
+    launch: str
+    """`(kernel, blocks x 3, threads x 3, shared bytes, stream, pointers to arguments, null)`."""
+    fill8: str
+    """`(address, value, number of values, stream)`, and so for wider values."""
+    fill16: str
+    fill32: str
+    error_name: str
+    """`(code, pointer to where a pointer to the name is stored)`."""
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """The names."""
+        return self.launch, self.fill8, self.fill16, self.fill32, self.error_name
+
+
+CUDA = Functions("cuLaunchKernel", "cuMemsetD8Async", "cuMemsetD16Async", "cuMemsetD32Async", "cuGetErrorName")
+HIP = Functions(
+    "hipModuleLaunchKernel", "hipMemsetD8Async", "hipMemsetD16Async", "hipMemsetD32Async", "hipDrvGetErrorName"
+)
+
+
+class Driver(Protocol):
+    """The driver of a maker's GPUs. All methods raise BackendError with the driver's words."""
+
+    platform: Platform
+    functions: Functions
+
+    def address(self, function: str) -> int:
+        """Where one of `functions` is."""
+        ...
+
+    def architecture(self) -> str:
+        """The kind of the devices, as `simt.devices` names it."""
+        ...
+
+    def link(self, assembly: str) -> bytes:
+        """Machine code for the devices of this machine from the assembly of a module."""
+        ...
+
+    def load(self, code: bytes) -> int:
+        """A library of kernels that all devices can run. It is never unloaded."""
+        ...
+
+    def kernel(self, library: int, name: str) -> int:
+        """What launches a kernel of a library, by its name."""
+        ...
+
+    def host_memory(self, nbytes: int) -> int:
+        """Address of zeroed memory of the host that all devices reach under the same address. It is never freed."""
+        ...

@@ -1,0 +1,292 @@
+"""The foreign-function handler of a program on a GPU: code of the host that enqueues a list of commands.
+
+As on the CPU, what is the same for all programs is one *launcher*, and a program adds a table. A call checks what XLA
+passes, asks XLA for its stream (another one in each call, perhaps one that records), and enqueues: it waits for
+nothing and allocates nothing, so XLA may keep what it enqueues as a graph. It begins with a look at what failed in
+earlier calls (`words`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lowering.gpu.commands import Fill, watches
+from lowering.runtime.abi import COMMAND_BUFFER, INTERNAL, STREAM, c_string, prelude
+from lowering.runtime.faults import FAULTS, fault_constants
+from lowering.runtime.operands import MESSAGE_SIZE, OPERANDS, format_constant, signature_of
+from lowering.tables import COMMAND, COMMANDS, FAILURE_BITS, FIELD, PLACE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lowering.gpu.commands import Command
+    from lowering.gpu.driver import Functions
+    from lowering.runtime.layout import Layout, Place
+
+ENTRY = "qd_handler"
+LAUNCHER_EXPORTS = ("qd_run", "qd_api_seen")
+WORDS = "qd_words"
+
+
+def handler_text(layout: Layout, commands: Sequence[Command]) -> str:
+    """LLVM IR of the handler: exports `qd_handler`, needs `qd_run`, the kernels of the commands and, where something
+    may fail, `qd_words`."""
+    constants, signature = signature_of(layout)
+    lines = ["declare ptr @qd_run(ptr, ptr)", *constants]
+    lines += [f"@{symbol} = external global i8" for symbol in imported(layout, commands)]
+    tables: dict[tuple[Place, ...], str] = {}
+    records: list[str] = []
+    for k, command in enumerate(commands):
+        taken = (command.place,) if isinstance(command, Fill) else command.arguments
+        if taken not in tables:
+            tables[taken] = f"@places_{k}"
+            rows = [PLACE.constant(slot=place.slot, offset=place.offset) for place in taken]
+            lines.append(f"@places_{k} = private constant {PLACE.table(rows)}")
+        common = {"places": tables[taken], "count": len(taken)}
+        if isinstance(command, Fill):
+            rest = {"kernel": "null", "label": "null", "blocks": command.count, "threads": 0}
+            records.append(COMMAND.constant(**common, **rest, width=command.width, number=command.number))
+        else:
+            lines.append(f"@kernel_label_{k} = private constant {c_string(command.label)}")
+            rest = {"kernel": f"@{command.symbol}", "label": f"@kernel_label_{k}"}
+            sizes = {"blocks": command.blocks, "threads": command.threads, "width": 0, "number": 0}
+            records.append(COMMAND.constant(**common, **rest, **sizes))
+    faults: list[str] = []
+    for k, texts in enumerate(layout.faults):
+        fault_lines, table = fault_constants(k, texts)
+        lines += fault_lines
+        faults.append(f"ptr {table}")
+    watched = watches(layout)
+    table = COMMANDS.constant(
+        **signature,
+        commands="@commands",
+        command_count=len(records),
+        most=max((len(places) for places in tables), default=0),
+        words=f"@{WORDS}" if watched else "null",
+        word_count=len(faults) if watched else 0,
+        faults="@faults",
+    )
+    lines += [
+        f"@commands = private constant {COMMAND.table(records)}",
+        f"@faults = private constant [{len(faults)} x ptr] [{', '.join(faults)}]",
+        f"@program = private constant {table}",
+        f"define ptr @{ENTRY}(ptr %frame) {{",
+        "  %error = tail call ptr @qd_run(ptr %frame, ptr @program)",
+        "  ret ptr %error",
+        "}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def imported(layout: Layout, commands: Sequence[Command]) -> tuple[str, ...]:
+    """Symbols of the handler whose addresses are known only in this process: kernels, and the words of failures."""
+    kernels = dict.fromkeys(c.symbol for c in commands if not isinstance(c, Fill))
+    return (*kernels, *((WORDS,) if watches(layout) else ()))
+
+
+def launcher_text(driver: Functions) -> str:
+    """LLVM IR of the launcher: exports `qd_run` and `qd_api_seen`, needs the functions of the driver."""
+    return "\n".join([prelude(COMMAND_BUFFER), STREAM, OPERANDS, FAULTS, _commands_of(driver), _RUN])
+
+
+def _commands_of(driver: Functions) -> str:
+    return f"""
+{format_constant("say_refused", "qdtrace: program `%s`: the driver refused %s: %s")}
+{format_constant("name_fill", "a fill")}
+{format_constant("no_name", "an unknown error")}
+declare i32 @{driver.launch}(ptr, i32, i32, i32, i32, i32, i32, i32, ptr, ptr, ptr)
+declare i32 @{driver.fill8}(i64, i8 zeroext, i64, ptr)
+declare i32 @{driver.fill16}(i64, i16 zeroext, i64, ptr)
+declare i32 @{driver.fill32}(i64, i32, i64, ptr)
+declare i32 @{driver.error_name}(i32, ptr)
+
+; the error of what the driver refused
+define internal ptr @driver_error(ptr %frame, ptr %program, ptr %label, i32 %code) cold noinline {{
+entry:
+  %message = alloca [{MESSAGE_SIZE} x i8]
+  %place = alloca ptr
+  store ptr @no_name, ptr %place
+  %ignored = call i32 @{driver.error_name}(i32 %code, ptr %place)
+  %given = load ptr, ptr %place
+  %none = icmp eq ptr %given, null
+  %word = select i1 %none, ptr @no_name, ptr %given
+  %unnamed = icmp eq ptr %label, null
+  %what = select i1 %unnamed, ptr @name_fill, ptr %label
+  {COMMANDS.load("%program", "name")}
+  %n = call i32 (ptr, i64, ptr, ...) @snprintf(ptr %message, i64 {MESSAGE_SIZE}, ptr @say_refused, ptr %name,
+       ptr %what, ptr %word)
+  %e = call ptr @new_error(ptr %frame, ptr %message, i32 {INTERNAL})
+  ret ptr %e
+}}
+
+; enqueues one command: with a width it fills, else it launches; the driver's code
+define internal i32 @enqueue(ptr %command, ptr %values, ptr %pointers, ptr %stream) alwaysinline {{
+  {COMMAND.load("%command", "blocks", "threads", "width", "number", "kernel")}
+  switch i64 %width, label %launch [ i64 1, label %fill8 i64 2, label %fill16 i64 4, label %fill32 ]
+launch:
+  %blocks32 = trunc i64 %blocks to i32
+  %threads32 = trunc i64 %threads to i32
+  %r0 = call i32 @{driver.launch}(ptr %kernel, i32 %blocks32, i32 1, i32 1, i32 %threads32, i32 1, i32 1, i32 0,
+                                  ptr %stream, ptr %pointers, ptr null)
+  ret i32 %r0
+fill8:
+  %at8 = load i64, ptr %values
+  %number8 = trunc i64 %number to i8
+  %r8 = call i32 @{driver.fill8}(i64 %at8, i8 zeroext %number8, i64 %blocks, ptr %stream)
+  ret i32 %r8
+fill16:
+  %at16 = load i64, ptr %values
+  %number16 = trunc i64 %number to i16
+  %r16 = call i32 @{driver.fill16}(i64 %at16, i16 zeroext %number16, i64 %blocks, ptr %stream)
+  ret i32 %r16
+fill32:
+  %at32 = load i64, ptr %values
+  %number32 = trunc i64 %number to i32
+  %r32 = call i32 @{driver.fill32}(i64 %at32, i32 %number32, i64 %blocks, ptr %stream)
+  ret i32 %r32
+}}
+"""
+
+
+_RUN = f"""
+; the error of a check that failed in an earlier call, whose words are cleared; null when none did
+define internal ptr @earlier_failure(ptr %frame, ptr %program) alwaysinline {{
+entry:
+  {COMMANDS.load("%program", "words", word_count="count")}
+  br label %head
+head:
+  %k = phi i64 [0, %entry], [%k1, %body], [%k1, %take]
+  %inside = icmp slt i64 %k, %count
+  br i1 %inside, label %body, label %none
+body:
+  %place = getelementptr i64, ptr %words, i64 %k
+  %seen = load volatile i64, ptr %place
+  %k1 = add i64 %k, 1
+  %fine = icmp eq i64 %seen, 0
+  br i1 %fine, label %head, label %take
+take:
+  ; another thread may have taken it
+  %word = atomicrmw xchg ptr %place, i64 0 seq_cst
+  %gone = icmp eq i64 %word, 0
+  br i1 %gone, label %head, label %clear
+clear:
+  ; later tasks may have failed because of this one
+  %j = phi i64 [%k1, %take], [%j1, %next]
+  %more = icmp slt i64 %j, %count
+  br i1 %more, label %next, label %raise
+next:
+  %other = getelementptr i64, ptr %words, i64 %j
+  store volatile i64 0, ptr %other
+  %j1 = add i64 %j, 1
+  br label %clear
+raise:
+  %e = call ptr @word_error(ptr %frame, ptr %program, i64 %k, i64 %word)
+  ret ptr %e
+none:
+  ret ptr null
+}}
+
+define internal ptr @word_error(ptr %frame, ptr %program, i64 %task, i64 %word) cold noinline {{
+  {COMMANDS.load("%program", faults="tables")}
+  %place = getelementptr ptr, ptr %tables, i64 %task
+  %faults = load ptr, ptr %place
+  %number = lshr i64 %word, {FAILURE_BITS}
+  %high = shl i64 %word, {8 * FIELD - FAILURE_BITS}
+  %value = ashr i64 %high, {8 * FIELD - FAILURE_BITS}
+  %e = call ptr @fault_error(ptr %frame, ptr %faults, i64 %number, i64 %value)
+  ret ptr %e
+}}
+
+; stores what a command takes
+define internal void @evaluate(ptr %command, ptr %slots, ptr %values) alwaysinline {{
+entry:
+  {COMMAND.load("%command", "places", "count")}
+  br label %head
+head:
+  %i = phi i64 [0, %entry], [%i1, %body]
+  %inside = icmp slt i64 %i, %count
+  br i1 %inside, label %body, label %done
+body:
+  %at = mul i64 %i, {PLACE.size}
+  %place = getelementptr i8, ptr %places, i64 %at
+  {PLACE.load("%place", "slot", "offset")}
+  %ps = getelementptr i64, ptr %slots, i64 %slot
+  %base = load i64, ptr %ps
+  %value = add i64 %base, %offset
+  %pv = getelementptr i64, ptr %values, i64 %i
+  store i64 %value, ptr %pv
+  %i1 = add i64 %i, 1
+  br label %head
+done:
+  ret void
+}}
+
+define ptr @qd_run(ptr %frame, ptr %program) {{
+entry:
+  %stream_place = alloca ptr
+  %metadata = call i1 @answer_metadata(ptr %frame)
+  br i1 %metadata, label %finished, label %buffers
+buffers:
+  {COMMANDS.load("%program", "args", "results", "words", "most")}
+  %slot_count = add i64 %args, %results
+  %all_slots = add i64 %slot_count, 2
+  %slots = alloca ptr, i64 %all_slots
+  %none = getelementptr ptr, ptr %slots, i64 %slot_count
+  store ptr null, ptr %none
+  %place_of_words = getelementptr ptr, ptr %none, i64 1
+  store ptr %words, ptr %place_of_words
+  %e1 = call ptr @collect(ptr %frame, ptr %program, ptr %slots)
+  %good = icmp eq ptr %e1, null
+  br i1 %good, label %earlier, label %bad
+bad:
+  ret ptr %e1
+earlier:
+  %e2 = call ptr @earlier_failure(ptr %frame, ptr %program)
+  %fine = icmp eq ptr %e2, null
+  br i1 %fine, label %ask, label %faulty
+faulty:
+  ret ptr %e2
+ask:
+  %e3 = call ptr @get_stream(ptr %frame, ptr %stream_place)
+  %has_stream = icmp eq ptr %e3, null
+  br i1 %has_stream, label %prepare, label %no_stream
+no_stream:
+  ret ptr %e3
+prepare:
+  %stream = load ptr, ptr %stream_place
+  %values = alloca i64, i64 %most
+  %pointers = alloca ptr, i64 %most
+  br label %point
+point:
+  %p = phi i64 [0, %prepare], [%p1, %pointed]
+  %unset = icmp slt i64 %p, %most
+  br i1 %unset, label %pointed, label %launch
+pointed:
+  %pv = getelementptr i64, ptr %values, i64 %p
+  %pp = getelementptr ptr, ptr %pointers, i64 %p
+  store ptr %pv, ptr %pp
+  %p1 = add i64 %p, 1
+  br label %point
+launch:
+  {COMMANDS.load("%program", "commands", command_count="count")}
+  br label %head
+head:
+  %k = phi i64 [0, %launch], [%k1, %body]
+  %inside = icmp slt i64 %k, %count
+  br i1 %inside, label %body, label %finished
+body:
+  %at = mul i64 %k, {COMMAND.size}
+  %command = getelementptr i8, ptr %commands, i64 %at
+  call void @evaluate(ptr %command, ptr %slots, ptr %values)
+  %code = call i32 @enqueue(ptr %command, ptr %values, ptr %pointers, ptr %stream)
+  %k1 = add i64 %k, 1
+  %done = icmp eq i32 %code, 0
+  br i1 %done, label %head, label %refused
+refused:
+  {COMMAND.load("%command", "label")}
+  %e4 = call ptr @driver_error(ptr %frame, ptr %program, ptr %label, i32 %code)
+  ret ptr %e4
+finished:
+  ret ptr null
+}}
+"""

@@ -1,0 +1,95 @@
+"""From the code of tasks to kernels to launch: what the cache has is loaded, the rest is compiled, and kept."""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass
+from typing import TYPE_CHECKING, cast
+
+from lowering.gpu.commands import TaskKernels
+from lowering.gpu.fill import FILL, fill_text
+from lowering.runtime.cache import Artifact
+from lowering.runtime.compile import count, load_or_make
+from lowering.runtime.keys import artifact_key, digest
+from lowering.runtime.once import Once
+from lowering.simt.code import Launch
+from qdtrace.ir.walk import task_refs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from lowering.gpu.driver import Driver
+    from lowering.runtime.cache import ArtifactCache
+    from lowering.simt.code import KernelCode
+    from lowering.simt.devices import Device
+    from qdtrace.ir.program import Task
+
+
+@dataclass(frozen=True)
+class LoadedTask:
+    """A task that can be launched."""
+
+    kernels: TaskKernels
+    handles: tuple[int, ...]
+    """What the driver launches, in the order of the launches."""
+
+
+class Loader:
+    """Kernels of this process on the devices of one driver."""
+
+    def __init__(self, device: Device, driver: Driver) -> None:
+        self.device = device
+        self.driver = driver
+        self._tasks: Once[LoadedTask] = Once()
+        self._fills: Once[int] = Once()
+
+    def task(
+        self, content: str, task: Task, emit: Callable[[], KernelCode], cache: ArtifactCache | None
+    ) -> LoadedTask:
+        """The task of that content key. `emit` is called only when no cache has it."""
+        key = artifact_key(content, self.device.target)
+
+        def compiled() -> Artifact:
+            code = emit()
+            numbers = {v: n for n, v in enumerate(task_refs(task))}
+            facts = {
+                "refs": [numbers[v] for v in code.refs],
+                "launches": [astuple(launch) for launch in code.launches],
+                "scratch": code.scratch_bytes,
+            }
+            return Artifact(self._linked(code.text), facts)
+
+        def make() -> LoadedTask:
+            artifact = load_or_make(key, compiled, cache)
+            kernels = _kernels_of(artifact.facts)
+            library = self._load(artifact.code)
+            names = [launch.name for launch in kernels.launches]
+            return LoadedTask(kernels, tuple([self.driver.kernel(library, name) for name in names]))
+
+        return self._tasks.get(key, make)
+
+    def fill(self, cache: ArtifactCache | None) -> int:
+        """What launches the kernel that fills memory."""
+        text = fill_text(self.device)
+        key = artifact_key(digest("fill", text), self.device.target)
+
+        def make() -> int:
+            artifact = load_or_make(key, lambda: Artifact(self._linked(text), {}), cache)
+            return self.driver.kernel(self._load(artifact.code), FILL)
+
+        return self._fills.get(key, make)
+
+    def _linked(self, text: str) -> bytes:
+        # Loaded here: a process that finds all its code in the cache never needs LLVM's code generators for GPUs.
+        from lowering.simt.assembly import assembly
+
+        count(llvm_compiles=1)
+        return self.driver.link(assembly(text, self.device))
+
+    def _load(self, code: bytes) -> int:
+        count(linked=1)
+        return self.driver.load(code)
+
+
+def _kernels_of(facts: Mapping[str, object]) -> TaskKernels:
+    launches = tuple([Launch(*launch) for launch in cast("list[tuple[str, int, int, int]]", facts["launches"])])
+    return TaskKernels(tuple(cast("list[int]", facts["refs"])), launches, int(str(facts["scratch"])))

@@ -1,0 +1,33 @@
+"""A fresh process for `test_device`: calls a function and prints what was compiled for it, as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+
+import jax.numpy as jnp
+import numpy as np
+
+import qdtrace as qd
+from lowering.runtime.compile import stats
+
+SELDOM_NEEDED = ("lowering.simt.emit", "lowering.simt.assembly")
+"""Modules that a process with a warm cache does without."""
+
+
+@qd.jit
+def f(x):
+    out, total = qd.full(x.shape[0], 1.5), qd.zeros((), x.dtype)
+    for i in qd.range(x.shape[0]):
+        out[i] += jnp.sin(x[i])
+    for i in qd.range(x.shape[0]):
+        total[()] += out[i] * x[(i * 3) % 1000]
+    return out, total
+
+
+if __name__ == "__main__":
+    results = f(jnp.arange(1000.0))
+    bits = [np.asarray(x).tobytes().hex() for x in results]
+    loaded = [name for name in SELDOM_NEEDED if name in sys.modules]
+    print(json.dumps({"stats": asdict(stats()), "bits": bits, "loaded": loaded}))

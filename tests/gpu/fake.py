@@ -1,0 +1,214 @@
+"""A driver without a device: it takes note of what handlers ask of it, and can run kernels on the host.
+
+Its functions have the names and types of CUDA's, so the code of handlers is the one that a device gets. Kernels
+are emitted for a `host_device`, and what it links is their LLVM text. XLA's CPU client calls the handlers, so only the
+stream is not what it is on a device.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import itertools
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import llvmlite.binding as llvm
+
+from lowering.gpu import handler
+from lowering.gpu.backend import GpuBackend
+from lowering.gpu.driver import CUDA
+from lowering.gpu.fill import FILL
+from lowering.llvm.target import Target
+from lowering.runtime.compile import optimised
+from lowering.runtime.registry import CPU
+from lowering.simt.emit import emit_kernels
+from qdtrace import failures
+from tests.lowering.kernels import host_device, intrinsics, launch_on_host
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lowering.simt.code import KernelCode
+
+I8, I16, I32, I64, POINTER = ctypes.c_uint8, ctypes.c_uint16, ctypes.c_int32, ctypes.c_int64, ctypes.c_void_p
+STREAM = 0x57EA
+_COUNT = "qd_argument_count"
+_names = itertools.count()
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A launch that was asked for."""
+
+    name: str
+    blocks: int
+    threads: int
+    arguments: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A fill that was asked for."""
+
+    address: int
+    width: int
+    number: int
+    count: int
+
+
+@dataclass(frozen=True)
+class _Kernel:
+    name: str
+    address: int
+    argument_count: int
+    waits: bool
+    library: llvm.ResourceTracker
+
+
+@dataclass
+class FakeDriver:
+    """See `gpu.driver.Driver`."""
+
+    runs: bool = True
+    """Kernels and fills are executed."""
+    asked: list[Launched | Filled] = field(default_factory=list)
+    refusal: int = 0
+    """The code that every launch and fill gives."""
+    platform = CPU
+    functions = CUDA
+
+    def __post_init__(self) -> None:
+        self._target = Target.named("scalar")
+        self._jit = llvm.create_lljit_compiler(self._target.llvm_machine(), use_jit_link=True)
+        self._libraries: list[bytes] = []
+
+    def address(self, function: str) -> int:
+        return ctypes.cast(_functions[function], POINTER).value or 0
+
+    def architecture(self) -> str:
+        return "host"
+
+    def link(self, assembly: str) -> bytes:
+        module, machine = optimised(assembly, self._target)
+        return machine.emit_object(module)
+
+    def load(self, code: bytes) -> int:
+        self._libraries.append(code)
+        return len(self._libraries)
+
+    def kernel(self, library: int, name: str) -> int:
+        code = self._libraries[library - 1]
+        exports = (name, *(() if name == FILL else (_COUNT,)))
+        builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
+        for symbol in exports:
+            builder.export_symbol(symbol)
+        for symbol, address in intrinsics().items():
+            builder.import_symbol(symbol, address)
+        linked = builder.link(self._jit, f"library{next(_names)}")
+        count = 3 if name == FILL else I64.from_address(linked[_COUNT]).value
+        _kernels.append(_Kernel(name, linked[name], count, b"host_barrier" in code, linked))
+        _kept.append(self)
+        return len(_kernels)
+
+    def host_memory(self, nbytes: int) -> int:
+        memory = ctypes.create_string_buffer(nbytes)
+        _kept.append(memory)
+        return ctypes.addressof(memory)
+
+    def launch(self, kernel: int, *rest: Any) -> int:
+        blocks, y, z, threads, ty, tz, shared, stream, pointers, extra = rest
+        assert (y, z, ty, tz, shared, stream, extra) == (1, 1, 1, 1, 0, STREAM, None)
+        found = _kernels[kernel - 1]
+        words = tuple(I64.from_address(p).value for p in (POINTER * found.argument_count).from_address(pointers))
+        self.asked.append(Launched(found.name, blocks, threads, words))
+        if self.runs and not self.refusal:
+            launch_on_host(found.address, blocks, threads, words, found.waits)
+        return self.refusal
+
+    def fill(self, width: int, address: int, number: int, count: int, stream: int) -> int:
+        assert stream == STREAM
+        number &= (1 << 8 * width) - 1
+        self.asked.append(Filled(address, width, number, count))
+        if self.runs and not self.refusal:
+            data = number.to_bytes(width, "little") * count
+            ctypes.memmove(address, data, len(data))
+        return self.refusal
+
+
+# Code that is linked stays, and with it what it calls: the same functions for all drivers, one of which is current.
+_current: list[FakeDriver] = []
+_kernels: list[_Kernel] = []
+_kept: list[object] = []
+
+
+def _fills(width: int, number: Any) -> Any:
+    call = functools.partial(lambda w, *rest: _current[-1].fill(w, *rest), width)
+    return ctypes.CFUNCTYPE(I32, I64, number, I64, POINTER)(call)
+
+
+@ctypes.CFUNCTYPE(I32, I32, POINTER)
+def _error_name(code: int, place: int) -> int:
+    name = ctypes.c_char_p(b"FAKE_ERROR_%d" % code)
+    _kept.append(name)
+    POINTER.from_address(place).value = ctypes.cast(name, POINTER).value if code != 99 else None
+    return 0
+
+
+@ctypes.CFUNCTYPE(I32, POINTER, *[I32] * 7, POINTER, POINTER, POINTER)
+def _launch(*arguments: Any) -> int:
+    return _current[-1].launch(*arguments)
+
+
+_functions = {
+    CUDA.launch: _launch,
+    CUDA.fill8: _fills(1, I8),
+    CUDA.fill16: _fills(2, I16),
+    CUDA.fill32: _fills(4, I32),
+    CUDA.error_name: _error_name,
+}
+
+
+def _emit(*arguments: Any) -> KernelCode:
+    code = emit_kernels(*arguments)
+    return replace(code, text=f"{code.text}\n@{_COUNT} = constant i64 {len(code.refs) + 4}\n")
+
+
+_STREAM = f"""
+define internal ptr @get_stream(ptr %frame, ptr %place) {{
+  store i64 {STREAM}, ptr %place
+  ret ptr null
+}}
+"""
+_devices = itertools.count(2)
+
+
+@contextmanager
+def current(driver: FakeDriver) -> Iterator[None]:
+    """A block in which handlers call this driver."""
+    _current.append(driver)
+    yield
+    _current.pop()
+
+
+@contextmanager
+def fake_backend(driver: FakeDriver | None = None, kind: int | None = None) -> Iterator[tuple[GpuBackend, FakeDriver]]:
+    """A backend of a fake device, with threads of one small block (the option `block_dim` must say as much).
+
+    `kind` tells devices apart for XLA, which keeps a handler for ever; every one has another when it is None.
+    """
+    found = driver or FakeDriver()
+    number = next(_devices) if kind is None else kind
+    device = host_device(2)
+    device = replace(device, target=replace(device.target, name=f"fake{number}"))
+    watched = list(failures._watched)
+    with (
+        current(found),
+        mock.patch.object(handler, "STREAM", _STREAM),
+        mock.patch("lowering.gpu.backend.atexit"),
+        mock.patch("lowering.simt.assembly.assembly", lambda text, _: text),
+    ):
+        yield GpuBackend(lambda: device, lambda: found, _emit), found
+    failures._watched[:] = watched

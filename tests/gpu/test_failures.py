@@ -1,0 +1,212 @@
+"""Failed checks on a device: the words that kernels store to, and who raises what they say."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import qdtrace as qd
+from lowering.gpu.words import BLOCK, Words, error_of
+from lowering.tables import FAILURE_BITS
+from qdtrace import failures
+from qdtrace.ir.parser import parse_program
+from qdtrace.trace import compat
+from tests.gpu.fake import fake_backend
+from tests.runtime.programs import affine, uncached
+
+OPTIONS = uncached(block_dim=4)
+TEXT = "index %lld is out of bounds for axis 0 of `x` with shape (3,)"
+MASK = (1 << FAILURE_BITS) - 1
+SHIFTED = """
+program shifted(x: ref[f32,8], by: ref[i32])
+  buffer out: ref[f32,8]
+  buffer last: ref[f32,8]
+  range_for i in 0:i32 : 8:i32
+    head
+      n: i32 = load by
+    j: i32 = add i n
+    k: i32 = bound[axis=0, buffer="x", shape=(8,), size=8] j
+    v: f32 = load x k
+    store out v i
+  range_for i in 0:i32 : 8:i32
+    head
+      n: i32 = load by
+    j: i32 = sub i n
+    k: i32 = bound[axis=0, buffer="x", shape=(8,), size=8] j
+    v: f32 = load x k
+    store last v i
+  return out, last"""
+
+
+def memory(kept: list[object]):
+    """What allocates for `Words`."""
+
+    def allocate(nbytes: int) -> int:
+        kept.append(ctypes.create_string_buffer(nbytes))
+        return ctypes.addressof(kept[-1])
+
+    return allocate
+
+
+def store(address: int, number: int, value: int) -> None:
+    """What a thread does whose check fails."""
+    ctypes.c_uint64.from_address(address).value = number << FAILURE_BITS | value & MASK
+
+
+@pytest.mark.parametrize("value", [0, 1, -1, 7, -(1 << 31), (1 << 47) - 1, -(1 << 47)])
+def test_a_word_is_the_number_of_a_check_and_a_value(value: int) -> None:
+    texts = ("check failed: 100%% of %%lld", TEXT)
+    error = error_of(2 << FAILURE_BITS | value & MASK, texts)
+    assert isinstance(error, qd.BoundsError)
+    assert error.rule == TEXT.replace("%lld", str(value))
+    error = error_of(1 << FAILURE_BITS | value & MASK, texts)
+    assert isinstance(error, qd.CheckError)
+    assert error.rule == "check failed: 100% of %lld"
+    assert error_of((1 << 16) - 1 << FAILURE_BITS, ("",) * ((1 << 16) - 2) + (TEXT,)).args
+
+
+def test_the_first_failure_of_each_program_is_raised_once() -> None:
+    kept: list[object] = []
+    words = Words(memory(kept))
+    assert words.failure() is None
+    first, second = words.take([(), (TEXT,), (TEXT,)]), words.take([(TEXT,)])
+    assert words.failure() is None
+    store(first + 16, 1, 5)
+    store(first + 8, 1, 4)
+    store(second, 1, -3)
+    error = words.failure()
+    assert isinstance(error, qd.BoundsError)
+    assert error.rule.startswith("index 4 is")
+    assert [note.split(" is ")[0] for note in error.__notes__] == ["another check failed: index -3"]
+    assert words.failure() is None
+    store(second, 1, 8)
+    error = words.failure()
+    assert error is not None
+    assert error.rule.startswith("index 8 is")
+    assert not hasattr(error, "__notes__")
+
+
+def test_there_are_words_for_any_number_of_programs_and_tasks() -> None:
+    kept: list[object] = []
+    words = Words(memory(kept))
+    counts = [1, BLOCK - 1, 1, 3 * BLOCK, 2, BLOCK - 1]
+    places = [words.take([(TEXT,)] * n) for n in counts]
+    assert len(kept) == 5
+    taken = [range(place, place + 8 * n, 8) for place, n in zip(places, counts, strict=True)]
+    assert len({word for r in taken for word in r}) == sum(counts)
+    for k, place in enumerate(places):
+        store(place + 8 * (counts[k] - 1), 1, k)
+        error = words.failure()
+        assert error is not None
+        assert error.rule.startswith(f"index {k} is")
+    assert words.failure() is None
+
+
+def test_a_call_does_not_wait_and_the_next_one_fails() -> None:
+    with fake_backend() as (backend, _):
+        call = jax.jit(backend.compile(parse_program(SHIFTED), OPTIONS).call)
+        x = np.arange(8, dtype=np.float32)
+        assert np.array_equal(call(x, np.int32(0))[0], x)
+        out, _ = jax.block_until_ready(call(x, np.int32(3)))
+        assert np.array_equal(out[:5], x[3:])
+        with pytest.raises((jax.errors.JaxRuntimeError, ValueError)) as raised:
+            jax.block_until_ready(call(x, np.int32(0)))
+        # iterations are threads in no order; the first task is told, the second one is forgotten with it
+        index = str(raised.value).split()[2]
+        assert str(raised.value).startswith(f"OUT_OF_RANGE: index {index} is out of bounds for axis 0 of `x`")
+        assert int(index) in (8, 9, 10)
+        assert backend.words.failure() is None
+        assert np.array_equal(call(x, np.int32(0))[0], x)
+        jax.block_until_ready(call(x, np.int32(-1)))
+        error = backend.words.failure()
+        assert isinstance(error, qd.BoundsError)
+        assert error.rule.startswith("index -1 is")
+        assert np.array_equal(call(x, np.int32(0))[0], x)
+
+
+def test_programs_without_checks_have_no_words() -> None:
+    with fake_backend() as (backend, driver):
+        backend.compile(affine(8), OPTIONS).call(np.ones(8, np.float32))
+        assert "words" not in vars(backend)
+    (launched,) = driver.asked
+    assert launched.arguments[-2] == 0
+
+
+@pytest.fixture
+def failed(monkeypatch):
+    """Something that may have failed: what is put into the list."""
+    found: list[qd.QdError] = []
+    monkeypatch.setattr(failures, "_watched", [lambda: found.pop() if found else None])
+    return found
+
+
+def test_direct_calls_and_waiting_raise_what_failed_before(failed) -> None:
+    @qd.jit
+    def twice(x):
+        for i in qd.range(x.shape[0]):
+            x[i] = 2 * x[i]
+        return x
+
+    x = jnp.arange(3.0)
+    assert qd.block_until_ready({"x": [x, 1]})["x"][0] is x
+    failed.append(qd.BoundsError("first"))
+    with pytest.raises(qd.BoundsError, match="first"):
+        twice(x)
+    assert twice(x).tolist() == [0, 2, 4]
+    failed.append(qd.CheckError("second"))
+    with pytest.raises(qd.CheckError, match="second"):
+        qd.block_until_ready(x)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        (f"OUT_OF_RANGE: {TEXT.replace('%lld', '3')}\n  at file.py:7 in f\n      x[i + 1]", qd.BoundsError),
+        ("OUT_OF_RANGE: check failed: too large", qd.CheckError),
+        ("INTERNAL: something else", ValueError),
+    ],
+)
+def test_waiting_words_what_a_handler_said_as_ours(monkeypatch, text: str, kind: type[Exception]) -> None:
+    def wait(_: object) -> None:
+        raise ValueError(text)
+
+    monkeypatch.setattr(jax, "block_until_ready", wait)
+    with pytest.raises(kind) as raised:
+        qd.block_until_ready(jnp.ones(1))
+    assert str(raised.value).splitlines()[0] == text.removeprefix("OUT_OF_RANGE: ").splitlines()[0]
+
+
+def test_on_a_device_a_call_waits_for_the_interpreter_only(monkeypatch) -> None:
+    waited: list[object] = []
+    wait = jax.block_until_ready
+    monkeypatch.setattr(jax, "block_until_ready", lambda x: waited.append(x) or wait(x))
+    monkeypatch.setattr(compat, "is_on_host", lambda array: False)
+
+    def shifted(x, by):
+        out = qd.zeros_like(x)
+        for i in qd.range(x.shape[0]):
+            out[i] = x[i + by]
+        return out
+
+    x = jnp.arange(3.0)
+    qd.jit(shifted)(x, 0)
+    assert waited == [[]]
+    out = qd.jit(shifted, options={"debug": True})(x, 0)
+    assert waited[-1] == [out]
+
+
+def test_what_nobody_asked_for_is_told_at_the_end() -> None:
+    kept: list[object] = []
+    words = Words(memory(kept))
+    place = words.take([(TEXT,)])
+    words.tell()
+    store(place, 1, 9)
+    with pytest.warns(qd.QdWarning, match="nobody waited for this BoundsError: index 9 is out of bounds"):
+        words.tell()
+    words.tell()
+    gc.collect()
