@@ -19,6 +19,7 @@ from lowering.simt.code import KernelCode, Launch
 from lowering.simt.devices import GLOBAL
 from lowering.simt.frame import BUFFER_ALIGNMENT, KernelFrame
 from lowering.simt.grouping import early_loads
+from lowering.simt.loads_ahead import emit_for
 from lowering.simt.plan import plan_task
 from lowering.simt.stacks import allocate
 from lowering.simt.warps import lane_max
@@ -33,7 +34,9 @@ if TYPE_CHECKING:
     from lowering.simt.devices import Device
     from lowering.simt.plan import Plan
 
-RULES: Mapping[str, Rule] = {**rules.RULES, "lane_max": lane_max, "cell": allocate, "accum": accum, "atomic": atomic}
+RULES: Mapping[str, Rule] = {
+    **rules.RULES, "for": emit_for, "lane_max": lane_max, "cell": allocate, "accum": accum, "atomic": atomic,
+}  # fmt: skip
 _emit = rules.emitter(RULES)
 _FLUSH = '"denormal-fp-math-f32"="preserve-sign,preserve-sign"'
 """Of f32, numbers below the smallest normal one are zeros, as in threads of the CPU."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lowering.llvm.facts import TaskFacts
 from lowering.llvm.options import EmitOptions
-from lowering.simt import grouping, stacks
+from lowering.simt import grouping, loads_ahead, stacks
 from lowering.simt.assembly import assembly
 from lowering.simt.code import Launch
 from lowering.simt.devices import device
@@ -366,6 +366,67 @@ def test_threads_of_a_warp_agree(name: str, dtype: str) -> None:
     if name in CUDA:
         assert f"redux.sync.max.{word}" in text
         assert ("redux.sync.max.u32" in text) == (dtype != "i32" and dtype != "i16")
+
+
+ROWS = """program p(ptr: ref[i32,9], col: ref[i32,40], w: ref[f32,40], x: ref[f32,5], y: ref[f32,8], z: ref[f32,40])
+  range_for i in 0:i32 : 8:i32
+    lo: i32 = load ptr i
+    i1: i32 = add i 1:i32
+    hi: i32 = load ptr i1
+    s: f32, n: i32 = for k in lo : hi : 1:i32 carry acc = 0.5:f32, count = 7:i32
+      k1: i32 = bound[size=40, axis=0, buffer="w", shape=(40)] k
+      a: f32 = load w k1
+      c: i32 = load col k1
+      b: i32 = bound[size=5, axis=0, buffer="x", shape=(5)] c
+      v: f32 = load x b
+      t: f32 = mul acc acc
+      u: f32 = mul a v
+      r: f32 = add t u
+      store z r k1
+      more: i32 = add count k
+      yield r, more
+    e: f32 = convert[dtype=f32] n
+    q: f32 = add s e
+    store y q i
+  return y, z
+"""
+
+
+@pytest.mark.parametrize("bad", [None, 0, 17, 39])
+def test_loops_that_load_ahead(bad: int | None) -> None:
+    """Rows of every length, empty and backward ones too; a place that is wrong is reported from wherever it is."""
+    program = parse_program(ROWS)
+    text = emit_kernels(program.tasks[0], device("sm_90")).text
+    assert text.count("load float, ptr") == 3 * (loads_ahead.ITERATIONS + 1) + 1
+    rng = np.random.default_rng(1)
+    ptr = np.array([0, 0, 5, 4, 8, 17, 18, 34, 40], np.int32)
+    args = [ptr, rng.integers(0, 5, 40).astype(np.int32), rng.integers(-2, 3, 40).astype(np.float32) / 4]
+    args += [rng.integers(-2, 3, 5).astype(np.float32) / 4, np.zeros(8, np.float32), np.zeros(40, np.float32)]
+    if bad is None:
+        compare(execute_kernels(program, args), evaluate(program, args))
+        return
+    args[1][bad] = -5
+    with pytest.raises(BoundsError, match="index -5 "):
+        execute_kernels(program, args)
+
+
+def test_nothing_is_loaded_ahead_of_a_check_that_waits() -> None:
+    """Nor memory that the task writes, nor what depends on an iteration before."""
+    begin, end = ROWS.split("      a: f32 = load w k1\n")
+    waits = begin + '      fine: bool = lt acc 9.0:f32\n      check[message="m"] fine\n      a: f32 = load w k1\n' + end
+    written = ROWS.replace("load w k1", "load z k1").replace("load col k1", "load col count")
+    for text in (waits, written):
+        (task,) = parse_program(text).tasks
+        assert emit_kernels(task, device("sm_90")).text.count("load i32, ptr") == 3
+
+
+@RANDOM
+@given(programs(statements=8, depth=3))
+def test_random_programs_load_ahead(case: Case) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loads_ahead, "ITERATIONS", 2)
+        patch.setattr(loads_ahead, "MOST_VALUES", 100)
+        agree(case)
 
 
 STREAM = """program p(x: ref[f32,16777216], y: ref[f32,16777216])
