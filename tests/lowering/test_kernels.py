@@ -186,7 +186,7 @@ def test_bounds_that_the_task_changes_are_found_before() -> None:
     plan = plan_task(program.tasks[0], device("sm_90"))
     assert plan.bounds_apart
     code = emit_kernels(program.tasks[0], device("sm_90"))
-    assert code.launches == (Launch("qd_bounds", 1, 1), Launch("qd_kernel", 128, 132 * 16, 4))
+    assert code.launches == (Launch("qd_bounds", 1, 1), Launch("qd_kernel", 256, 132 * 8, 4))
     assert code.scratch_bytes == 16
     for n in (0, 1, 9, 12):
         n_after, x = execute_kernels(program, [np.array(n, np.int32), np.zeros(12, np.int32)])
@@ -216,7 +216,7 @@ def test_launches() -> None:
     accum[op=add] s v
   return s
 """)
-    assert emit_kernels(few.tasks[0], device("sm_90")).launches[0] == Launch("qd_kernel", 256, 2)
+    assert emit_kernels(few.tasks[0], device("sm_90")).launches[0] == Launch("qd_kernel", 32, 10)
     assert emit_kernels(few.tasks[0], device("sm_90"), block_dim=64).launches[0] == Launch("qd_kernel", 64, 5)
 
 
@@ -319,8 +319,8 @@ STACK = """program p(n: ref[i32,20], y: ref[f32,20])
 def test_large_private_arrays_are_in_scratch(warp: int) -> None:
     program = parse_program(STACK)
     code = emit_kernels(program.tasks[0], device("sm_90"))
-    assert code.launches == (Launch("qd_kernel", 128, 1),)
-    assert code.scratch_bytes == 128 * (8000 + 304)
+    assert code.launches == (Launch("qd_kernel", 32, 1),)
+    assert code.scratch_bytes == 32 * (8000 + 304)
     assert "walk over the range, as each thread has 8304 bytes of scratch" in code.reason
     assert "alloca [2000 x float]" not in code.text
     assert "alloca [3 x i8]" in code.text
@@ -333,8 +333,8 @@ def test_the_launch_has_as_many_threads_as_have_stacks() -> None:
     text = STACK.replace("n: ref[i32,20], y: ref[f32,20]", "n: ref[i32,1000000], y: ref[f32,1000000]")
     (task,) = parse_program(text.replace("20:i32", "1000000:i32")).tasks
     code = emit_kernels(task, device("sm_90"))
-    assert code.launches == (Launch("qd_kernel", 128, 132 * 4),)
-    assert code.scratch_bytes == 132 * 4 * 128 * 8304
+    assert code.launches == (Launch("qd_kernel", 256, 132 * 2),)
+    assert code.scratch_bytes == 132 * 2 * 256 * 8304
 
 
 @RANDOM
@@ -441,8 +441,8 @@ STREAM = """program p(x: ref[f32,16777216], y: ref[f32,16777216])
 
 def test_streams_move_sixteen_bytes_at_a_time() -> None:
     code = emit_kernels(parse_program(STREAM).tasks[0], device("sm_90"))
-    assert code.launches == (Launch("qd_kernel", 128, 0, 4),)
-    assert code.launches[0].blocks_for(16777216) == 32768
+    assert code.launches == (Launch("qd_kernel", 256, 0, 4),)
+    assert code.launches[0].blocks_for(16777216) == 16384
     text = assembly(code.text, device("sm_90"))
     assert "ld.global.nc.v4.b32" in text
     assert "st.global.v4.b32" in text
