@@ -273,7 +273,7 @@ MANY = """program p(x: ref[f32,64], c: ref[i32,64], h: ref[f32,9], s: ref[f64], 
 @pytest.mark.parametrize("fast_math", [True, False])
 def test_code_generators_take_kernels(name: str, fast_math: bool) -> None:
     """Registers, atomics, shared and private memory, f16, f64 and the maths library, for each kind of GPU."""
-    code = emit_kernels(parse_program(MANY).tasks[0], device(name), EmitOptions(fast_math=fast_math))
+    code = emit_kernels(parse_program(MANY).tasks[0], device(name), EmitOptions(fast_math=fast_math), block_dim=256)
     text = assembly(code.text, device(name))
     for launch in code.launches:
         assert launch.name in text
