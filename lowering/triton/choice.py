@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lowering.llvm.options import DEFAULTS, EmitOptions
 from lowering.triton.emit import describe
 from lowering.triton.plan import Way, plan_task
 from lowering.triton.refusals import refusal
+from lowering.triton.scan import find_scan
 from qdtrace.errors import UnsupportedError
 from qdtrace.ir.primitives import FUNCTIONS
 from qdtrace.ir.walk import walk_eqns
@@ -25,7 +27,7 @@ class Choice:
     reason: str
 
 
-def choose(task: Task, codegen: str = "auto", family: str = "cuda") -> Choice:
+def choose(task: Task, codegen: str = "auto", family: str = "cuda", options: EmitOptions = DEFAULTS) -> Choice:
     """The emitter for a task on a family of GPUs (`cuda`, `rocm`), with the reason; `codegen` forces one.
 
     Raises UnsupportedError where Triton is forced and refuses.
@@ -40,17 +42,18 @@ def choose(task: Task, codegen: str = "auto", family: str = "cuda") -> Choice:
                 loc=task.loc,
                 help="leave codegen='auto': each task gets the emitter that can make it",
             )
-        return Choice("triton", f"codegen='triton': {describe(plan_task(task))}")
-    reason = refused or _irregular(task)
+        return Choice("triton", f"codegen='triton': {describe(task, options)}")
+    reason = refused or _irregular(task, options)
     if reason is not None:
         return Choice("llvm", f"irregular: {reason}")
-    return Choice("triton", f"regular: {describe(plan_task(task))}")
+    return Choice("triton", f"regular: {describe(task, options)}")
 
 
-def _irregular(task: Task) -> str | None:
+def _irregular(task: Task, options: EmitOptions) -> str | None:
     """Why a task that Triton can make is better made a thread an iteration."""
     if task.kind == "serial":
-        return "one iteration"
+        scan = find_scan(task, fast_math=options.fast_math)
+        return f"one iteration, no scan: {scan}" if isinstance(scan, str) else None
     names = {e.primitive.name for e in walk_eqns(task.body)}
     if "for" in names:
         return "loops"

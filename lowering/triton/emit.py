@@ -10,6 +10,8 @@ from lowering.triton.code import TritonCode, TritonLaunch
 from lowering.triton.kernel import Kernel
 from lowering.triton.memory import bins_of, combined, element, from_memory, ordered_refs, to_memory
 from lowering.triton.plan import DEFAULT_TILING, Plan, Tiling, Way, plan_task
+from lowering.triton.scan import find_scan
+from lowering.triton.scan_kernels import describe_scan, emit_scan
 from lowering.triton.text import Source
 from lowering.triton.types import constant, type_of
 from qdtrace.ir.combining import combining, identity
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 
 def emit_triton(task: Task, options: EmitOptions = DEFAULTS, tiling: Tiling = DEFAULT_TILING) -> TritonCode:
     """The kernels of a task that `refusals.refusal` has no objection to."""
+    scan = find_scan(task, fast_math=options.fast_math)
+    if not isinstance(scan, str):
+        return emit_scan(scan, options, tiling)
     return _Emitter(plan_task(task, tiling), options).emit()
 
 
@@ -33,7 +38,7 @@ class _Emitter:
         self.plan = plan
         self.task = plan.facts.task
         self.fast_math = options.fast_math
-        self.module = Source(f"{self.task.name or 'task'}: {describe(plan)}.")
+        self.module = Source(f"{self.task.name or 'task'}: {_describe(plan)}.")
 
     def emit(self) -> TritonCode:
         plan = self.plan
@@ -45,7 +50,7 @@ class _Emitter:
                 launches.append(self._combine())
         return TritonCode(
             self.module.render(), plan.facts.refs, tuple(launches), plan.scratch_bytes, plan.facts.cost,
-            describe(plan), self.fast_math,
+            _describe(plan), self.fast_math,
         )  # fmt: skip
 
     def _kernel(self) -> Kernel:
@@ -143,7 +148,13 @@ class _Emitter:
         text.line(f"tl.store({at}, {to_memory(d, combined(f, part.op, compute_dtype(d), old, total))}{mask})")
 
 
-def describe(plan: Plan) -> str:
+def describe(task: Task, options: EmitOptions = DEFAULTS, tiling: Tiling = DEFAULT_TILING) -> str:
+    """How a task is made, in words."""
+    scan = find_scan(task, fast_math=options.fast_math)
+    return _describe(plan_task(task, tiling)) if isinstance(scan, str) else describe_scan(scan, tiling)
+
+
+def _describe(plan: Plan) -> str:
     """How a task is made, in words."""
     if plan.facts.task.index is None:
         return "one iteration, in scalars"

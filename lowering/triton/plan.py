@@ -4,7 +4,7 @@ form     task                           kernels
 stream   iterations on their own        a block of iterations a program
 sums     accumulates into few places    a fixed number of programs walk over the blocks; each leaves its sums in a slot
                                         of the scratch; `qd_combine` combines the slots, an element a program
-serial   one iteration                  one program of scalars
+serial   one iteration                  one program of scalars (a scan, which is serial too, has a plan of its own)
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ class Tiling:
     """Iterations of a block where programs walk over blocks."""
     programs: int = 1024
     """That walk: a few blocks of threads for each multiprocessor."""
-    lanes_of_thread: int = 8
 
 
 DEFAULT_TILING = Tiling()
@@ -101,7 +100,6 @@ class Plan:
     """Iterations of a block."""
     programs: int
     """Of the launch."""
-    tiling: Tiling
 
     @property
     def walks(self) -> bool:
@@ -111,12 +109,17 @@ class Plan:
     @property
     def warps(self) -> int:
         """Of a program, of 32 lanes."""
-        return max(1, min(8, self.block // (32 * self.tiling.lanes_of_thread)))
+        return warps_for(self.block)
 
     @property
     def scratch_bytes(self) -> int:
         """Memory for what programs leave for each other."""
         return sum(slot_bytes(p.dtype, p.size, self.programs) for p in self.parts)
+
+
+def warps_for(block: int) -> int:
+    """Warps of 32 lanes of a program: a thread has 8 lanes of a block."""
+    return max(1, min(8, block // 256))
 
 
 def slot_bytes(dtype: DType, size: int, programs: int) -> int:
@@ -136,7 +139,7 @@ def plan_task(task: Task, tiling: Tiling = DEFAULT_TILING) -> Plan:
     programs = tiling.programs if count is None else -(-count // block)
     if walks:
         programs = min(programs, tiling.programs)
-    return Plan(facts, analyse_lanes(task), ways, _parts(facts, ways, programs), count, block, programs, tiling)
+    return Plan(facts, analyse_lanes(task), ways, _parts(facts, ways, programs), count, block, programs)
 
 
 def ways_of(facts: TaskFacts) -> dict[Eqn, Way]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lowering.llvm.facts import TaskFacts, reference
-from lowering.triton.lanes import analyse_lanes
+from lowering.triton.lanes import analyse_lanes, divergent_loop
 from lowering.triton.maths import is_accurate
 from lowering.triton.plan import Way, ways_of
 from qdtrace.analysis.effects import mod_ref_of
@@ -15,8 +15,7 @@ from qdtrace.ir.types import DType
 from qdtrace.ir.walk import walk_task
 
 if TYPE_CHECKING:
-    from qdtrace.analysis.uniformity import Uniformity
-    from qdtrace.ir.program import Block, Eqn, Task
+    from qdtrace.ir.program import Eqn, Task
 
 MOST_EQUATIONS = 2000
 """Of a task: Triton's time to compile grows faster than the code."""
@@ -45,7 +44,9 @@ def refusal(task: Task, family: str = "cuda") -> str | None:
     facts = TaskFacts(task)
     if mod_ref_of(task.head).reads & facts.written:
         return "its bounds depend on memory that it writes"
-    return _lanes_refused(task.body, analyse_lanes(task), under=False) or _sums_refused(facts)
+    if (loop := divergent_loop(task.body, analyse_lanes(task))) is not None:
+        return _at(loop[1], loop[0])
+    return _sums_refused(facts)
 
 
 def _at(reason: str, eqn: Eqn) -> str:
@@ -62,19 +63,6 @@ def _refused(eqn: Eqn, family: str) -> str | None:
         dtype = eqn.invars[0].dtype
         if not is_accurate(name, dtype, family):
             return f"`{name}` of {dtype.value}, which Triton has not within 4 ulp"
-    return None
-
-
-def _lanes_refused(block: Block, lanes: Uniformity, *, under: bool) -> str | None:
-    """Looks for loops that lanes leave apart, and loops that some lanes take."""
-    for eqn in block.eqns:
-        if eqn.primitive.loops and (under or eqn in lanes.divergent):
-            what = "a loop that only some iterations reach" if under else "a loop whose trips differ between iterations"
-            return _at(what, eqn)
-        divergent = eqn.primitive.name == "if" and eqn in lanes.divergent
-        for inner in eqn.blocks:
-            if (reason := _lanes_refused(inner, lanes, under=under or divergent)) is not None:
-                return reason
     return None
 
 

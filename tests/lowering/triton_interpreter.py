@@ -131,9 +131,8 @@ def _scan(self: Any, values: Any) -> Any:
     (value,) = values
     data, dtype, step = value.handle.data, value.dtype, 1
     while step < len(data):
-        tail = self.combine_fn.fn(_tensor(data[:-step], dtype), _tensor(data[step:], dtype)).handle.data
-        data = np.concatenate([data[:step], tail])
-        step *= 2
+        both = self.combine_fn.fn(_tensor(np.roll(data, step), dtype), _tensor(data, dtype)).handle.data
+        data, step = np.where(np.arange(len(data)) < step, data, both), 2 * step
     return [_tensor(data, dtype)]
 
 

@@ -1,0 +1,176 @@
+"""Serial loops that are scans: what they carry is combined with something that each iteration has for itself.
+
+    for k in start : stop carry c = c0          c is in each iteration what all before have given,
+      ...                                       so blocks of iterations can run side by side from
+      r = op c t                                prefixes of the sums of `t`
+      ...
+      yield r
+
+`op` commutes and is associative; `add` and `mul` of floats are where `fast_math` allows another order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lowering.llvm.facts import TaskFacts
+from lowering.triton.lanes import analyse_lanes, divergent_loop
+from qdtrace.analysis.accesses import TaskAccesses
+from qdtrace.analysis.effects import mod_ref_of
+from qdtrace.analysis.index.trips import trip_count
+from qdtrace.ir.faults import checks_of
+from qdtrace.ir.primitives import WRITES
+from qdtrace.ir.program import Block, Eqn, Literal, Task, Var
+from qdtrace.ir.types import DType
+from qdtrace.ir.walk import used_vars, walk_all
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from qdtrace.ir.program import Atom
+
+_OPS = frozenset({"add", "sub", "mul", "min", "max", "and", "or", "xor"})
+_ROUNDED = frozenset({"add", "sub", "mul"})
+_DTYPES = frozenset(d for d in DType if d.is_float or (d.is_integer and d.bits >= 32))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Carried:
+    """One value that the loop carries."""
+
+    param: Var
+    """What all iterations before have given."""
+    update: Eqn
+    """Combines it with the term of the iteration."""
+    initial: Atom
+    outvar: Var
+
+    @property
+    def op(self) -> str:
+        """The operation: a difference is a sum of negated terms."""
+        name = self.update.primitive.name
+        return "add" if name == "sub" else name
+
+    @property
+    def term(self) -> Atom:
+        """What the iteration has for itself."""
+        a, b = self.update.invars
+        return b if a is self.param else a
+
+    @property
+    def dtype(self) -> DType:
+        """Of the value."""
+        return self.param.dtype
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scan:
+    """A serial task that is a scan."""
+
+    facts: TaskFacts
+    """Of the serial task."""
+    before: tuple[Eqn, ...]
+    loop: Eqn
+    after: tuple[Eqn, ...]
+    carried: tuple[Carried, ...]
+    terms: tuple[Eqn, ...]
+    """Equations of the body that the terms need."""
+    blocks: frozenset[Var]
+    """Variables that differ between iterations."""
+    starts_used: frozenset[Var]
+    """Carried values that the body uses as they are when an iteration begins."""
+
+    @property
+    def body(self) -> Block:
+        """Of the loop."""
+        return self.loop.blocks[0]
+
+    @property
+    def count(self) -> int | None:
+        """Iterations; None where only the device knows."""
+        return trip_count(*self.loop.invars[:3])
+
+
+def find_scan(task: Task, *, fast_math: bool) -> Scan | str:
+    """The scan that a serial task is, or why it is none."""
+    if task.kind != "serial" or checks_of(task):
+        return "it is no serial task without checks"
+    eqns = (*task.head, *task.body.eqns)
+    places = [n for n, e in enumerate(eqns) if any(x.primitive.loops for x in walk_all((e,)))]
+    if len(places) != 1 or eqns[places[0]].primitive.name != "for":
+        return "it has not exactly one loop"
+    loop = eqns[places[0]]
+    before, after = eqns[: places[0]], eqns[places[0] + 1 :]
+    start, stop, step = loop.invars[:3]
+    if not (isinstance(step, Literal) and int(step.value) == 1):
+        return "the step of its loop is not 1"
+    if not loop.outvars:
+        return "its loop carries nothing"
+    body = loop.blocks[0]
+    carried: list[Carried] = []
+    for param, initial, result, out in zip(body.params[1:], loop.invars[3:], body.results, loop.outvars, strict=True):
+        found = _carried(body, param, initial, result, out, fast_math=fast_math)
+        if isinstance(found, str):
+            return found
+        carried.append(found)
+    terms = _needed(body, [c.term for c in carried])
+    used = {v for e in terms for v in used_vars(e)} | {c.term for c in carried}
+    if not used.isdisjoint(body.params[1:]):
+        return "what an iteration adds depends on what is carried"
+    if any(not WRITES.isdisjoint(e.primitive.effects) for e in walk_all(terms)):
+        return "what an iteration adds is found where memory is written"
+    updates = {c.update for c in carried}
+    own = {v for e in body.eqns if e not in updates for v in used_vars(e)}
+    parallel = Task("range_for", body.params[0], start, stop, Block((), body.eqns), before)
+    if (reason := _memory(before, loop, after, parallel)) is not None:
+        return reason
+    varying = frozenset([*(c.param for c in carried), *(c.update.outvars[0] for c in carried)])
+    lanes = analyse_lanes(parallel, varying)
+    if divergent_loop(body, lanes) is not None:
+        return "its iterations take different loops"
+    starts = frozenset(c.param for c in carried if c.param in own)
+    return Scan(TaskFacts(task), before, loop, after, tuple(carried), terms, lanes.varying, starts)
+
+
+def _carried(body: Block, param: Var, initial: Atom, result: Atom, out: Var, *, fast_math: bool) -> Carried | str:
+    update = next((e for e in body.eqns if result in e.outvars), None)
+    if update is None or update.primitive.name not in _OPS or param not in update.invars:
+        return "what it carries is not combined with something of the iteration"
+    a, b = update.invars
+    if a is b or (update.primitive.name == "sub" and b is param):
+        return "what it carries is not combined with something of the iteration"
+    if param.dtype not in _DTYPES:
+        return f"it carries {param.dtype.value}"
+    if param.dtype.is_float and update.primitive.name in _ROUNDED and not fast_math:
+        return "without fast_math the order of a sum of floats is kept"
+    return Carried(param, update, initial, out)
+
+
+def _needed(body: Block, atoms: Sequence[Atom]) -> tuple[Eqn, ...]:
+    """The equations that some values are computed by, in order."""
+    wanted = {a for a in atoms if isinstance(a, Var)}
+    found: list[Eqn] = []
+    for eqn in reversed(body.eqns):
+        if not wanted.isdisjoint(eqn.outvars):
+            found.append(eqn)
+            wanted.update(used_vars(eqn))
+    return tuple(reversed(found))
+
+
+def _memory(before: Sequence[Eqn], loop: Eqn, after: Sequence[Eqn], parallel: Task) -> str | None:
+    """Why iterations, and the equations around, cannot be made in several kernels."""
+    for eqn in walk_all((*before, loop, *after)):
+        if eqn.primitive.name in ("atomic", "cell", "lane_max"):
+            return f"it has `{eqn.primitive.name}`"
+    if any(e.blocks and mod_ref_of((e,)).writes for e in before):
+        return "it writes in a branch before the loop"
+    first, inner = mod_ref_of(before), mod_ref_of((loop,))
+    if first.reads & (first.writes | inner.writes) or first.writes & inner.reads:
+        return "its loop and what is before it meet in memory"
+    accesses = TaskAccesses(parallel)
+    for ref in accesses.written:
+        found = accesses.by_ref[ref]
+        if not frozenset.intersection(*(a.keys for a in found)):
+            return "iterations of its loop meet in memory"
+    return None
