@@ -9,6 +9,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from lowering.llvm.crossings import Crossings
 from lowering.llvm.ops import Ops
 from lowering.llvm.types import REGISTER, constant
 from lowering.llvm.vectors import SCALAR, Value
@@ -52,6 +53,8 @@ class Frame:
         """Parameters of the function that equations may use, with their types."""
         self.split = False
         """Whether the function is so long that it is emitted in parts."""
+        self.crossings = Crossings(text)
+        """Where values are that go from part to part."""
         self._emit = emit
         self._cache: dict[object, str] = {}
         self._undo: list[object] = []
@@ -120,6 +123,10 @@ class Frame:
     def held(self, var: Var) -> dict[str, str]:
         """The registers of a variable, with their type."""
         return {self.scalar_of(var): self.scalar.type(var.dtype)}
+
+    def place_bytes(self, var: Var) -> int:
+        """Bytes of a register of a variable that goes from part to part through memory; 0 of other variables."""
+        return 0
 
     def implicit(self, refs: Sequence[Var]) -> dict[str, str]:
         """What equations on these references may read beside the registers of their operands, with types."""

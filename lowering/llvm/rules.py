@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lowering.llvm import arithmetic, checks, control, elementary, memory, private
+from lowering.llvm.borders import after, before
 from lowering.llvm.parts import emit_in_parts
 from lowering.llvm.quotients import emit_quotient, note_divisor
 from qdtrace.ir.primitives import FUNCTIONS
@@ -51,7 +52,9 @@ def emitter(rules: Mapping[str, Rule]) -> EmitEqns:
 
     def whole(f: Frame, eqns: Sequence[Eqn]) -> None:
         for eqn in eqns:
+            before(f, eqn)
             rules[eqn.primitive.name](f, eqn)
+            after(f, eqn)
 
     def emit(f: Frame, eqns: Sequence[Eqn]) -> None:
         if f.split:

@@ -184,6 +184,13 @@ class Text:
         self.heap[register] = nbytes
         return register
 
+    def memory(self, register: str, nbytes: int) -> None:
+        """The same for a register that is in use already: memory whose size is known at the end."""
+        if self.heap is None or nbytes < LARGE:
+            self.entry.append(f"  {register} = alloca [{nbytes} x i8], align 64")
+        else:
+            self.heap[register] = nbytes
+
     @contextmanager
     def apart(self) -> Generator[Callable[[str], str]]:
         """Another function, between two instructions of this one; gives what renders it. Names go on."""

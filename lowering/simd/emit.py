@@ -185,6 +185,10 @@ class _Function:
         if f.counts is not None:
             close_counts(f, f.counts)
         text.do("ret void")
+        if f.crossings.nbytes:
+            if f.crossings.nbytes > ON_STACK and text.heap is None:
+                text.heap = {}
+            text.memory(f.crossings.pointer, f.crossings.nbytes)
         linkage = "" if name == "qd_task" else "internal "
         more = ", ptr noalias %counts" if counted is not None else ""
         parameters = f"ptr noalias %refs, i64 %lo, i64 %hi, ptr noalias %slot{more}"

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 from lowering.llvm.frame import Frame
 from lowering.llvm.ops import Ops
-from lowering.llvm.types import REGISTER, constant
+from lowering.llvm.types import BYTES, REGISTER, constant
 from lowering.llvm.vectors import Lanes, Value
 from lowering.simd.accumulation.state import Accumulators
 from lowering.simd.descriptions import ALL, Address, Mask
 from lowering.simd.records import Step, StoreGroup
 from qdtrace.ir.program import Atom, Literal, Var
+from qdtrace.ir.types import DType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from lowering.simd.accumulation.plan import AccumulationPlan
     from lowering.simd.descriptions import LaneCounts, Row
     from qdtrace.analysis.uniformity import Uniformity
-    from qdtrace.ir.types import DType
 
 
 class LaneFrame(Frame):
@@ -157,6 +157,10 @@ class LaneFrame(Frame):
         """The registers of a variable, with their type."""
         vectors = self.env[var].vectors
         return super().held(var) if vectors is None else dict.fromkeys(vectors, self.vector.type(var.dtype))
+
+    def place_bytes(self, var: Var) -> int:
+        """Bytes of a register of a variable that goes from part to part through memory; 0 of other variables."""
+        return 0 if self.is_uniform(var) or var.dtype is DType.bool else self.width * BYTES[REGISTER[var.dtype]]
 
     def implicit(self, refs: Sequence[Var]) -> dict[str, str]:
         """What equations on these references may read beside the registers of their operands, with types."""

@@ -6,6 +6,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from lowering.llvm import rules
+from lowering.llvm.borders import after, before
 from lowering.llvm.parts import emit_in_parts
 from lowering.llvm.types import REGISTER
 from lowering.simd import checks, control, memory, private
@@ -110,11 +111,13 @@ def _emit_whole(f: LaneFrame, eqns: Sequence[Eqn]) -> None:
     *updates, last = group_updates(f.accumulators.plan.ways, eqns)
     for eqn, step, groups in zip(eqns, steps, updates, strict=True):
         f.step = step
+        before(f, eqn)
         if eqn.primitive.structured:
             settle_stores(f)
         for group in groups:
             update(f, group)
         table[eqn.primitive.name](f, eqn)
+        after(f, eqn)
     f.step = end
     settle_stores(f)
     for group in last:

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lowering.llvm import parts
+from lowering.llvm import parts, text
 from lowering.llvm.options import EmitOptions
 from lowering.llvm.target import Target
+from lowering.simd import emit
 from lowering.simd.emit import emit_task
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.builder import Builder, ref_var
@@ -40,12 +41,13 @@ def cut(lengths: list[int], divided: tuple[int, ...] = (), waits: tuple[int, ...
     return [(s.start, s.stop, part) for s, part in found if s.start < s.stop]
 
 
-def test_stretches() -> None:
+def test_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "PART", 1000)
     assert cut([400] * 7) == [(0, 3, True), (3, 6, True), (6, 7, False)]
     # stores that wait for others of their record are in one part with them
     assert cut([400] * 7, waits=(2, 3)) == [(0, 5, True), (5, 7, False)]
-    # a loop that has parts itself is in none
-    assert cut([400, 5000, 400, 400, 400], divided=(1,)) == [(0, 2, False), (2, 5, True)]
+    # a loop that has parts itself is in none, and alone
+    assert cut([400, 5000, 400, 400, 400], divided=(1,)) == [(0, 1, False), (1, 2, False), (2, 5, True)]
 
 
 @pytest.mark.usefixtures("cut_often")
@@ -92,6 +94,40 @@ def test_control_flow_in_parts() -> None:
     agrees(*nested(37), vectors=(None, 1, 2, 4))
 
 
+@pytest.mark.usefixtures("cut_often")
+def test_values_that_cross_borders_may_be_on_the_heap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(emit, "ON_STACK", 0)
+    monkeypatch.setattr(text, "LARGE", 1)
+    assert "aligned_alloc" in emit_task(nested(37)[0].tasks[0], Target.named("avx512")).text
+    agrees(*nested(37), vectors=(None, 2))
+
+
+def fan(width: int) -> Program:
+    """Values that are all made before the first of them is read."""
+    x, y = ref_var(DType.f32, (40,), "x"), ref_var(DType.f32, (40,), "y")
+
+    def body(b: Builder, i: Var) -> None:
+        v = b.load(x, i)
+        for _ in range(3):
+            made = [b("mul", v, f32(1 + k / width)) for k in range(width)]
+            v = f32(0.0)
+            for k in range(width):
+                v = b("add", v, b("mul", made[k], made[-1 - k]))
+            v = b("mul", v, f32(1 / width))
+        b.store(y, v, i)
+
+    return program((x, y), task(40, body), (y,))
+
+
+def test_values_cross_borders_in_memory_whose_places_are_taken_again() -> None:
+    width = 3000
+    code = emit_task(fan(width).tasks[0], Target.named("avx512")).text
+    (nbytes,) = map(int, re.findall(r"%crossings = alloca \[(\d+) x i8\]", code))
+    assert width / 2 < nbytes / 64 < width + 100
+    assert max(h.count(",") for h in re.findall(r"define internal fastcc \S+ @qd_part.*", code)) < 5
+    agrees(fan(width), [np.linspace(-1, 1, 40, dtype=np.float32), np.zeros(40, np.float32)], ("avx512", "scalar"))
+
+
 def chain(steps: int) -> Program:
     """`v * v + c` again and again."""
     x, y = ref_var(DType.f32, (40,), "x"), ref_var(DType.f32, (40,), "y")
@@ -109,7 +145,7 @@ def test_long_bodies_are_cut_and_short_ones_are_not() -> None:
     assert "qd_part" not in emit_task(chain(1000).tasks[0], Target.named("avx512")).text
     code = emit_task(chain(4000).tasks[0], Target.named("avx512")).text
     functions = re.split(r"(?m)^}$", code)
-    assert code.count("define internal fastcc") == 8
+    assert code.count("define internal fastcc") == 8000 // parts.PART
     assert max(f.count("\n") for f in functions) <= parts.PART + 100
     agrees(chain(2000), [np.linspace(-1, 1, 40, dtype=np.float32), np.zeros(40, np.float32)], ("avx512", "scalar"))
 

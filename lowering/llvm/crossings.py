@@ -1,0 +1,70 @@
+"""Values that cross the borders of parts: each has a place in one block of memory while somebody may read it.
+
+A part stores a value where it is made, and a part that reads it loads it where it first does. As arguments and results
+values would go through memory as well, but several times: from a result into a slot of the caller, and from there into
+the arguments of every part that reads them. A place is taken again as soon as nobody reads its value any more, so that
+few lines of the cache hold all of them.
+
+Which values have places says the frame (`Frame.place_bytes`): vectors of numbers. Scalars and masks stay in registers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lowering.llvm.text import Text
+    from qdtrace.ir.program import Var
+
+
+class Crossings:
+    """The places of one function and its parts."""
+
+    def __init__(self, text: Text) -> None:
+        self.text = text
+        self.pointer = "%crossings"
+        """Of the block, in the function and in all parts."""
+        self.nbytes = 0
+        self.awaited: set[Var] = set()
+        """What the part that is emitted has not loaded yet."""
+        self.handed_over: frozenset[Var] = frozenset()
+        """What it stores for others."""
+        self._offsets: dict[Var, tuple[int, ...]] = {}
+        self._sizes: dict[Var, int] = {}
+        self._free: dict[int, list[int]] = {}
+
+    def __contains__(self, var: Var) -> bool:
+        """Whether a variable has a place."""
+        return var in self._offsets
+
+    def take(self, var: Var, registers: int, nbytes: int) -> None:
+        """Finds a place for registers of a variable, each of `nbytes`, a power of two."""
+        self._offsets[var] = tuple(self._taken(nbytes) for _ in range(registers))
+        self._sizes[var] = nbytes
+
+    def leave(self, var: Var) -> None:
+        """Frees the place of a variable."""
+        self._free.setdefault(self._sizes.pop(var), []).extend(reversed(self._offsets.pop(var)))
+
+    def store(self, var: Var, kind: str, registers: Sequence[str]) -> None:
+        """Stores the registers of a variable."""
+        for pointer, register in zip(self._pointers(var), registers, strict=True):
+            self.text.do(f"store {kind} {register}, ptr {pointer}, align {self._sizes[var]}")
+
+    def load(self, var: Var, kind: str) -> list[str]:
+        """Loads the registers of a variable."""
+        return [self.text.op(f"load {kind}, ptr {p}, align {self._sizes[var]}") for p in self._pointers(var)]
+
+    def _taken(self, nbytes: int) -> int:
+        free = self._free.get(nbytes)
+        if free:
+            return free.pop()
+        start = -(-self.nbytes // nbytes) * nbytes
+        self.nbytes = start + nbytes
+        return start
+
+    def _pointers(self, var: Var) -> list[str]:
+        offsets = self._offsets[var]
+        return [self.text.op(f"getelementptr i8, ptr {self.pointer}, i64 {offset}") for offset in offsets]
