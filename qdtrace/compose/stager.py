@@ -45,7 +45,7 @@ from qdtrace.ir.types import DType
 from qdtrace.ir.walk import walk_eqns
 from qdtrace.trace import compat
 from qdtrace.trace.importer.bodies import Bodies
-from qdtrace.trace.importer.core import Importer
+from qdtrace.trace.importer.core import LARGE_CONSTANT, Importer
 from qdtrace.trace.importer.values import ArrayRef, MemoryArray, RefValue
 from qdtrace.trace.regions import Region
 from qdtrace.trace.source import eqn_loc
@@ -268,7 +268,7 @@ class Stager:
         if isinstance(entry, Constant):
             value = physical(entry.value)
             small = np.ndim(value) == 0 or (np.size(value) <= 4 and not is_concrete(value))
-            if not small and not (is_concrete(value) and np.size(value) <= SMALL):
+            if not small and not (is_concrete(value) and np.size(value) <= LARGE_CONSTANT):
                 return ArrayRef(self.segment.param(jnp.asarray(value)))
         return self.scalars(builder, entry)
 
