@@ -18,6 +18,7 @@ from jax.interpreters import batching, mlir
 from qdtrace.backend import backend
 from qdtrace.compose.debug import run_checked
 from qdtrace.compose.garbage import paused_garbage_collection
+from qdtrace.compose.stack_chunk import in_one_chunk
 from qdtrace.errors import BackendError
 from qdtrace.ir.program import ref_type
 from qdtrace.trace import compat
@@ -58,6 +59,7 @@ _compiled: dict[tuple[str, StagedProgram], Compiled] = {}
 _lock = threading.Lock()
 
 
+@in_one_chunk
 def compiled_for(staged: StagedProgram, name: str) -> Compiled:
     """The compiled program of a backend; compiled once per content and options."""
     if staged.options.codegen == "triton":

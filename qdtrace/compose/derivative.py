@@ -24,6 +24,7 @@ from jax.interpreters import ad, batching, mlir, partial_eval
 from qdtrace.backend import backend
 from qdtrace.compose.call import PLATFORMS, call, leading, run_now, unknown_platform
 from qdtrace.compose.residuals import call_keeping, residuals_of
+from qdtrace.compose.stack_chunk import in_one_chunk
 from qdtrace.compose.staged_program import StagedProgram
 from qdtrace.errors import GradientError
 from qdtrace.ir.program import ref_type
@@ -106,6 +107,7 @@ class Derivative:
             made = self._derived[machine] = self._derive(machine)
         return made
 
+    @in_one_chunk
     def _derive(self, machine: Machine) -> StagedProgram:
         from qdtrace.autodiff.accumulations import compares_accumulated  # only here: loaded when derivatives are wanted
         from qdtrace.autodiff.derive import derive
