@@ -333,8 +333,8 @@ def test_the_launch_has_as_many_threads_as_have_stacks() -> None:
     text = STACK.replace("n: ref[i32,20], y: ref[f32,20]", "n: ref[i32,1000000], y: ref[f32,1000000]")
     (task,) = parse_program(text.replace("20:i32", "1000000:i32")).tasks
     code = emit_kernels(task, device("sm_90"))
-    assert code.launches == (Launch("qd_kernel", 256, 132 * 2),)
-    assert code.scratch_bytes == 132 * 2 * 256 * 8304
+    assert code.launches == (Launch("qd_kernel", 128, 132 * 3),)
+    assert code.scratch_bytes == 132 * 3 * 128 * 8304
 
 
 @RANDOM
