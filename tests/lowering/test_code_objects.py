@@ -124,6 +124,24 @@ def test_slow_paths_and_tables_of_functions(name: str, fast_math: bool) -> None:
     assert f"amdhsa_float_denorm_mode_32 {0 if fast_math else 3}" in text
 
 
+POWER = """program p(x: ref[f16,64])
+  range_for i in 0:i32 : 64:i32
+    a: f16 = load x i
+    b: f16 = integer_pow[y=5] a
+    store x b i
+  return x
+"""
+
+
+@pytest.mark.parametrize("name", ROCM)
+def test_products_of_f16_keep_the_sign_of_zero(name: str) -> None:
+    """LLVM's instruction for a product of f32 that is rounded to f16 adds +0.0: -0.0 would become 0.0."""
+    text = assembly(emit_kernels(parse_program(POWER).tasks[0], device(name), EmitOptions(False)).text, device(name))
+    assert "v_mul_f32" in text
+    assert "v_cvt_f16_f32" in text
+    assert "mixlo" not in text
+
+
 def test_many_calls_are_not_inlined() -> None:
     """The slow paths of a function count where it is inlined: code does not grow without end."""
     lines = "\n".join(f"    a{k + 1}: f32 = sin a{k}" for k in range(120))
