@@ -52,7 +52,7 @@ class _Linked(NamedTuple):
 class GpuBackend(Backend):
     """Compiles programs for the devices of one driver, or shows code for a kind of device that need not be there."""
 
-    dialects = ("llvm", "ptx")
+    dialects = ("triton", "llvm", "ptx")
 
     def __init__(
         self, device: Callable[[], Device], driver: Callable[[], Driver], emit: Callable[..., KernelCode] | None = None
@@ -96,7 +96,12 @@ class GpuBackend(Backend):
         return (self._emit or _emitter())(task, self.device, emit_options(options), options.block_dim)
 
     def text(self, task: Task, options: Options, dialect: str) -> str:
-        """A task in LLVM's language, before its passes (`llvm`), or in the assembly of the device (`ptx`)."""
+        """A task as Triton source (`triton`), in LLVM's language, before its passes (`llvm`), or in the assembly of the
+        device (`ptx`)."""
+        if dialect == "triton":
+            from lowering.triton.choice import text_of
+
+            return text_of(task, self.device.family.name, emit_options(options))
         text = self.emit(task, options).text
         if dialect == "llvm":
             return text

@@ -26,6 +26,10 @@ class Launch:
     """Of the launch; 0: as many as give each group of iterations, of a range known to the host, a thread."""
     group: int = 1
     """Neighbouring iterations that a thread takes."""
+    shared_bytes: int = 0
+    """Shared memory of a block besides what the module says."""
+    null_arguments: int = 0
+    """Null pointers that the kernel takes behind the arguments above."""
 
     def blocks_for(self, iterations: int) -> int:
         """Of the launch over a range of so many iterations."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lowering.llvm.options import DEFAULTS, EmitOptions
-from lowering.triton.emit import describe
+from lowering.triton.emit import describe, emit_triton
 from lowering.triton.plan import Way, plan_task
 from lowering.triton.refusals import refusal
 from lowering.triton.scan import find_scan
@@ -47,6 +47,12 @@ def choose(task: Task, codegen: str = "auto", family: str = "cuda", options: Emi
     if reason is not None:
         return Choice("llvm", f"irregular: {reason}")
     return Choice("triton", f"regular: {describe(task, options)}")
+
+
+def text_of(task: Task, family: str = "cuda", options: EmitOptions = DEFAULTS) -> str:
+    """The source of a task, or a comment that says why there is none."""
+    refused = refusal(task, family)
+    return emit_triton(task, options).text if refused is None else f"# {task.name}: left to llvm: {refused}\n"
 
 
 def _irregular(task: Task, options: EmitOptions) -> str | None:

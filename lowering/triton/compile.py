@@ -10,6 +10,7 @@ import tempfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lowering.simt.code import Launch
 from lowering.triton.types import POINTER
 from qdtrace.errors import BackendError
 
@@ -25,16 +26,10 @@ _WAVE_32 = re.compile(r"gfx1\d\d\d")
 class MachineCode:
     """One compiled kernel."""
 
-    name: str
-    """Of the kernel in the image."""
+    launch: Launch
+    """How it is launched, with the arguments that all kernels of a task take."""
     image: bytes
-    """A cubin, or a code object of AMD's."""
-    threads: int
-    """Of a block."""
-    shared_bytes: int
-    """Dynamic shared memory of a block."""
-    null_arguments: int
-    """Pointers that Triton takes behind our arguments; null."""
+    """A cubin, or a code object of AMD's, with this kernel alone."""
     assembly: str
     """The code as text: PTX, or AMD's assembly."""
 
@@ -97,14 +92,9 @@ def _compile(code: TritonCode, launch: TritonLaunch, module: dict[str, Any], dev
     cuda = target.backend == "cuda"
     assembly = compiled.asm["ptx" if cuda else "amdgcn"]
     taken = _arguments(assembly, metadata.name, cuda=cuda)
-    return MachineCode(
-        metadata.name,
-        compiled.asm["cubin" if cuda else "hsaco"],
-        launch.warps * target.warp_size,
-        metadata.shared,
-        taken - (len(kinds) - 1),
-        assembly,
-    )
+    threads, nulls = launch.warps * target.warp_size, taken - (len(kinds) - 1)
+    made = Launch(metadata.name, threads, launch.programs, shared_bytes=metadata.shared, null_arguments=nulls)
+    return MachineCode(made, compiled.asm["cubin" if cuda else "hsaco"], assembly)
 
 
 def _arguments(assembly: str, name: str, *, cuda: bool) -> int:

@@ -61,6 +61,7 @@ def test_code_for_chips_that_are_not_there(kind: str) -> None:
     low = affine.lower(jnp.ones(300), target=kind)
     assert f".target {kind}" in low.as_text("ptx")
     assert "define ptx_kernel void @qd_kernel(" in low.as_text("llvm")
+    assert "@triton.jit\ndef qd_kernel(" in low.as_text("triton")
     assert "range_for" in low.graph()
     (task,) = low.tasks
     assert (task.codegen, task.bounds) == ("llvm", (0, 300))
@@ -68,7 +69,7 @@ def test_code_for_chips_that_are_not_there(kind: str) -> None:
     assert low.memory_analysis()["stack_per_lane"] == 0
     with pytest.raises(qd.BackendError) as raised:
         low.as_text("asm")
-    assert str(raised.value) == f"needs a dialect out of graph, llvm, ptx for target {kind!r}, got 'asm'"
+    assert str(raised.value) == f"needs a dialect out of graph, triton, llvm, ptx for target {kind!r}, got 'asm'"
 
 
 @pytest.mark.skipif(shutil.which("ptxas") is None, reason="CUDA's assembler is not here")

@@ -93,8 +93,8 @@ def test_streams_load_and_store_sixteen_bytes(device: str):
     assert "st.global.v4.b32" in kernel.assembly
     assert not re.search(r"(ld|st)\.global\.b(16|32)\b", kernel.assembly)
     assert ".local" not in kernel.assembly
-    assert kernel.threads == code.launches[0].warps * 32
-    assert kernel.shared_bytes == 0
+    assert kernel.launch.threads == code.launches[0].warps * 32
+    assert kernel.launch.shared_bytes == 0
 
 
 @pytest.mark.parametrize("device", [*NVIDIA, *AMD])
@@ -102,14 +102,14 @@ def test_every_form_compiles(device: str):
     for text in (SUM, HISTOGRAM, CONTROL):
         for code in codes(text):
             kernels = compile_kernels(code, device)
-            assert [k.name for k in kernels] == [launch.name for launch in code.launches]
+            assert [k.launch.name for k in kernels] == [launch.name for launch in code.launches]
             for kernel in kernels:
                 assert kernel.image.startswith(b"\x7fELF")
-                assert 0 <= kernel.null_arguments <= 4
+                assert 0 <= kernel.launch.null_arguments <= 4
                 assert ".local" not in kernel.assembly
                 assert "scratch_store" not in kernel.assembly
                 wave = 64 if device.startswith("gfx9") else 32
-                assert kernel.threads % wave == 0
+                assert kernel.launch.threads % wave == 0
 
 
 @pytest.mark.parametrize("device", ["sm_80", "sm_90"])
@@ -117,7 +117,7 @@ def test_sums_read_wide_and_meet_in_shared_memory(device: str):
     (code,) = codes(SUM)
     main, combine = compile_kernels(code, device)
     assert "ld.global.v4.b32" in main.assembly
-    assert main.shared_bytes > 0
+    assert main.launch.shared_bytes > 0
     assert "atom" not in main.assembly
     assert "ld.global" in combine.assembly
 

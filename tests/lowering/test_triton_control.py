@@ -10,7 +10,7 @@ from qdtrace.ir.parser import parse_program
 
 triton = pytest.importorskip("triton", reason="needs the package triton")
 
-from lowering.triton.choice import choose  # noqa: E402
+from lowering.triton.choice import choose, text_of  # noqa: E402
 from lowering.triton.refusals import refusal  # noqa: E402
 from tests.lowering.triton_interpreter import agrees  # noqa: E402
 
@@ -220,6 +220,8 @@ store y w i
 def test_refusals_have_their_reason_and_line(reason: str):
     (task,) = over(REFUSED[reason], refs=", z: ref[f32,5000]").tasks
     assert reason in str(refusal(task))
+    assert text_of(task).startswith("# ")
+    assert reason in text_of(task)
     chosen = choose(task)
     assert chosen.codegen == "llvm"
     assert reason in chosen.reason
