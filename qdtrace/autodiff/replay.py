@@ -43,6 +43,11 @@ def divided(builder: Builder, number: Atom, factor: int) -> tuple[Atom, Atom]:
     return builder("shift_right_logical", number, shift), builder("and", number, mask)
 
 
+def private_memory(values: Env) -> Env:
+    """The private memory that an iteration made. The next one may have the same: walking back looks at none."""
+    return {v: a for v, a in values.items() if isinstance(v, Var) and is_local(v)}
+
+
 @dataclass(frozen=True)
 class Replay:
     """The iterations of one loop. A state is what is kept of the carried values, then the values of `keys`."""
@@ -80,8 +85,7 @@ class Replay:
         for k in range(self.steps):
             values = self._values(n, k, kept, memory)
             self.sweep.recorded(body.eqns, values, self.live)
-            # the next iteration has the same private memory: walking back looks at none
-            memory = {v: a for v, a in values.items() if isinstance(v, Var) and is_local(v)}
+            memory = private_memory(values)
             kept = self._after(values)
             runs.append(values)
         pairs = [(params[k], body.results[k]) for k in self.active]
@@ -92,9 +96,11 @@ class Replay:
 
     def advance(self, n: Atom, kept: Sequence[Atom]) -> Atoms:
         """Runs segment `n` once more from its state; gives the state behind it."""
+        memory: Env = {}
         for k in range(self.steps):
-            values = self._values(n, k, kept, {})
+            values = self._values(n, k, kept, memory)
             self.sweep.plain(self.state.eqn.blocks[-1].eqns, values, live=False)
+            memory = private_memory(values)
             kept = self._after(values)
         return list(kept)
 

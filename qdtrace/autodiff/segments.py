@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 
 from qdtrace.autodiff.every_state import EveryState
 from qdtrace.autodiff.iterations import Iterations
-from qdtrace.autodiff.replay import divided, scaled
+from qdtrace.autodiff.replay import divided, private_memory, scaled
 from qdtrace.ir.builder import scalar_var
 from qdtrace.ir.carries import carried_params, initials_of
-from qdtrace.ir.program import literal
+from qdtrace.ir.program import Literal, literal
 from qdtrace.ir.types import DType
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from qdtrace.ir.builder import Builder
     from qdtrace.ir.program import Atom, Var
 
+FEW = 4
+"""Segments of which the sweep may become straight code. More stay a loop in the walk back, and so a stack."""
 I32 = DType.i32
 ZERO, ONE = literal(0, I32), literal(1, I32)
 
@@ -76,15 +78,20 @@ class Segments:
         body, operands = loop.blocks[-1], sweep.atoms(env, loop.invars)
         names = (*carried_params(loop, body), *more)
 
-        def iteration(t: Atom, values: Env) -> Env:
-            values = {**env, **values}
+        memory: Env = {}
+
+        def iteration(t: Atom, carried: Env) -> Env:
+            values: Env = {**env, **memory, **carried}
             if state.index is not None:
                 values[state.index] = state.index_at(builder, t, operands)
             sweep.plain(body.eqns, values, live)
+            memory.update(private_memory(values))
             after = [*sweep.atoms(values, body.results), *(values[k] for k in more)]
             return dict(zip(names, after, strict=True))
 
-        def walk(count: Atom, first: Atom, steps: int, storage: Storage, carried: Sequence[Atom]) -> Sequence[Var]:
+        def loop_over(
+            count: Atom, first: Atom, steps: int, storage: Storage, carried: Sequence[Atom]
+        ) -> Sequence[Var]:
             n, params = scalar_var(I32), [scalar_var(a.dtype) for a in carried]
             with builder.block((n, *params)) as opened:
                 values: Env = dict(zip(names, params, strict=True))
@@ -92,14 +99,15 @@ class Segments:
                 for k in range(steps):
                     values = iteration(builder("add", first, scaled(builder, n, steps, k)), values)
                 block = opened.close([values[name] for name in names])
-            return builder.emit("for", ZERO, count, ONE, *carried, blocks=(block,))
+            hints: dict[str, Any] = {"unroll": False} if isinstance(count, Literal) and int(count.value) > FEW else {}
+            return builder.emit("for", ZERO, count, ONE, *carried, blocks=(block,), **hints)
 
         segments, rest = divided(builder, trips, self.steps)
         initial = [*sweep.atoms(env, initials_of(loop)), *more.values()]
-        outs = walk(segments, ZERO, self.steps, self.storage, initial)
+        outs = loop_over(segments, ZERO, self.steps, self.storage, initial)
         if self.rest is not None:
             behind = scaled(builder, segments, self.steps)
-            outs = walk(rest, behind, 1, EveryState(self.rest), outs)
+            outs = loop_over(rest, behind, 1, EveryState(self.rest), outs)
         return outs
 
     # After: the walk back.

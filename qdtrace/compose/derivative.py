@@ -123,7 +123,7 @@ class Derivative:
             budget = lane_budget(base.options, machine) >> len(self.directions)  # each direction has stacks of its own
             stacks = Stacks(budget, machine.reverse)
             try:
-                program = derive(base.joined, self.directions, self.out, self.wrt, self.residuals, stacks)
+                program = derive(base.joined_for(machine), self.directions, self.out, self.wrt, self.residuals, stacks)
             except GradientError:
                 if self.residuals:
                     raise

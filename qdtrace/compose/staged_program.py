@@ -13,7 +13,7 @@ from qdtrace.ir.faults import checks_of
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.program import Literal, Stage
 from qdtrace.ir.walk import blocks_of, walk_program
-from qdtrace.passes.pipelines import optimise
+from qdtrace.passes.pipelines import optimise, unrolled
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -102,6 +102,13 @@ class StagedProgram:
         """The graph as differentiation takes it: tasks put together, nothing done yet for a machine."""
         with self.depth_told():
             return optimise(self.with_rules, self.options, until=Stage.JOINED, differentiable=True)
+
+    def joined_for(self, machine: Machine) -> Program:
+        """The same for a machine whose reverse loops run in segments: these have no loops inside, so short ones go."""
+        if machine.reverse.steps == 1:
+            return self.joined
+        with self.depth_told():
+            return unrolled(self.joined, self.options, machine)
 
     @functools.cached_property
     def canonical(self) -> Program:

@@ -175,6 +175,22 @@ def stages(
     return {Stage.CANONICAL: canonical, Stage.JOINED: joined, Stage.FINAL: final}
 
 
+def unrolled(program: Program, options: Options, machine: Machine) -> Program:
+    """A joined program with the loops unrolled that the machine unrolls in the end: for differentiation, which makes
+    two loops of each. Its tasks, parameters and buffers are those that it had."""
+    if options.opt_level == 0 or not options.advanced_optimization:
+        return program
+    simplify = simplify_for(options, differentiable=True)
+    memory = (memory_for(options),) if options.cfg_optimization else ()
+    names = ("unroll_whiles", "unroll"), ("mem2reg", "prove_bounds")
+    first, then = ([pass_named(name, options, machine) for name in group] for group in names)
+    made = program
+    for one in (*first, simplify, *then, *memory, simplify):
+        made = one(made)
+    is_same = len(made.tasks) == len(program.tasks) and made.buffers == program.buffers
+    return made if is_same else program
+
+
 REWRITES = ("constant_folding", "unreachable", "algebraic", "peephole", "common_subexpressions")
 """Passes that simplify runs together, in the walk that observers know as `rewrite`."""
 

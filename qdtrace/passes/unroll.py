@@ -84,10 +84,14 @@ class _Apart:
             elif eqn.primitive.values is not None:
                 if name == "atomic" or not self._all_known(indices_of(eqn)):
                     self._rejected.add(eqn.invars[0])
-            elif name == "for" and (trip_count(*eqn.invars[:3]) or self._trips + 1) <= self._trips:
+            elif name == "for" and self._may_go(eqn):
                 self.known.add(eqn.blocks[0].params[0])
             elif not eqn.blocks and self._all_known(eqn.invars):
                 self.known.update(eqn.outvars)
+
+    def _may_go(self, loop: Eqn) -> bool:
+        trips = trip_count(*loop.invars[:3])
+        return bool(trips) and trips <= self._trips and loop.params.get("unroll") is not False
 
     def _all_known(self, atoms: tuple[Atom, ...]) -> bool:
         return all([isinstance(a, Literal) or a in self.known for a in atoms])  # noqa: C419 - twice as fast

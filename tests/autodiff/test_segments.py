@@ -294,6 +294,68 @@ def test_memory_that_the_loop_changes():
     np.testing.assert_allclose(got, forward(theirs, X), rtol=1e-9)
 
 
+def arrays_of(steps, size):
+    """A table that each iteration makes for itself, with indices that depend on data."""
+
+    @qd.jit
+    def ours(x):
+        out = qd.empty(x.shape, x.dtype)
+        for i in qd.range(x.shape[0]):
+            a = qd.local(x[i])
+            for k in qd.range(steps):
+                table = qd.local(jnp.zeros(size, x.dtype))
+                place = (10 * jnp.abs(a.value)).astype(jnp.int32) % size
+                table[place] = jnp.sin(a.value + k)
+                table[(place + 1) % size] = a.value * x[i]
+                a.value = 0.5 * a.value + table[place] * table[(place + 1) % size]
+            out[i] = a.value
+        return out
+
+    return ours
+
+
+def test_memory_of_an_iteration():
+    def theirs(x):
+        return lax.fori_loop(0, 21, lambda k, a: 0.5 * a + jnp.sin(a + k) * a * x, x)
+
+    with programs_for(GPU):
+        got = gradient(arrays_of(21, 300))(X)
+        segments = qd.jit(gradient(arrays_of(20, 300))).lower(X)
+    np.testing.assert_allclose(got, forward(theirs, X), rtol=1e-9)
+    every = qd.jit(gradient(arrays_of(20, 300))).lower(X)
+    # all iterations of a segment have the same memory
+    assert segments.storage[0].steps == 10
+    assert segments.memory_analysis()["stack_per_lane"] <= every.memory_analysis()["stack_per_lane"]
+
+
+def test_short_loops_inside_are_unrolled_first():
+    @qd.jit
+    def ours(x):
+        out = qd.empty(x.shape, x.dtype)
+        for i in qd.range(x.shape[0]):
+            s, k = qd.local(jnp.full(3, x[i])), qd.local(jnp.zeros(3, x.dtype))
+            for t in qd.range(100):
+                for c in qd.range(3):
+                    k[c] = jnp.sin(s[(c + 1) % 3] * x[i] + t)
+                for c in qd.range(3):
+                    s[c] += 0.05 * k[c]
+            out[i] = s[0] * s[1] + s[2]
+        return out
+
+    def theirs(x):
+        def step(t, s):
+            return s + 0.05 * jnp.sin(jnp.roll(s, -1) * x + t)
+
+        s = lax.fori_loop(0, 100, step, jnp.full(3, x))
+        return s[0] * s[1] + s[2]
+
+    choice = stored(ours, X)
+    assert (choice.steps, choice.nbytes) == (10, 10 * 3 * X.itemsize)
+    with programs_for(GPU):
+        got = gradient(ours)(X)
+    np.testing.assert_allclose(got, forward(theirs, X), rtol=1e-9)
+
+
 @pytest.mark.parametrize("trips", [20, 27])
 def test_second_derivatives(trips):
     @qd.jit

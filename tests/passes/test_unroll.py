@@ -162,6 +162,9 @@ def test_long_loops_over_arrays_that_stay() -> None:
     unchanged(Unroll(), HEAD + LONG.format(trips="20:i32", index="i"))  # the index stays a value
     unchanged(Unroll(), HEAD + LONG.format(trips="i", index="q"))  # a loop that stays holds the index
     unchanged(Unroll(), (HEAD + LONG).replace("20", "40").format(trips="40:i32", index="q"))  # too many iterations
+    kept = LONG.replace("1:i32\n", "1:i32 [unroll=false]\n", 1)
+    assert "unroll" in kept
+    unchanged(Unroll(), HEAD + kept.format(trips="20:i32", index="q"))  # one of them is to stay
 
 
 def loop(bounds: str, *lines: str, params: str = "", carry: str = "") -> str:
