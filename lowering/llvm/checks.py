@@ -51,7 +51,7 @@ def leave_if_failed(f: Frame) -> None:
     """Leaves the function where a check has failed: what it proves of indices does not hold then."""
     if f.facts.check_numbers:
         text = f.text
-        slot = text.op(f"getelementptr ptr, ptr %refs, i64 {len(f.facts.refs) + FAILED}")
+        slot = text.op(f"getelementptr ptr, ptr %refs, i64 {f.facts.ref_count + FAILED}")
         failed = text.op(f"load i64, ptr {text.op(f'load ptr, ptr {slot}, align 8')}, align 8")
         with failing(f, text.op(f"icmp ne i64 {failed}, 0")):
             pass
@@ -82,7 +82,7 @@ def report(f: Frame, eqn: Eqn, index: Callable[[], str] = lambda: "0") -> None:
 
 def require_failure(f: Frame) -> None:
     """Puts the function that keeps failures into the module."""
-    f.text.module.helpers.setdefault(FAIL, _fail(len(f.facts.refs)))
+    f.text.module.helpers.setdefault(FAIL, _fail(f.facts.ref_count))
 
 
 def _fail(references: int) -> str:

@@ -35,6 +35,11 @@ class TaskFacts:
         """Global references in the order of the call."""
         return tuple(task_refs(self.task))
 
+    @property
+    def ref_count(self) -> int:
+        """References in the table that the code takes; what the launcher says of the call stands behind them."""
+        return len(self.refs)
+
     @cached_property
     def check_numbers(self) -> dict[Eqn, int]:
         """How code names the checks."""

@@ -28,6 +28,7 @@ from lowering.simd.ordering import emit_ordered, order_function
 from lowering.simd.plan import Plan, plan_task
 from lowering.simd.refill import Refill, emit_refilled
 from lowering.simd.rules import SCALAR_RULES, emit_eqns
+from lowering.simd.spans import KEPT_BYTES, emit_rows, emit_spans, pointers, spans_function
 from lowering.simd.spread import driver
 from lowering.simd.steps import emit_steps
 from lowering.tables import CACHE_LINE
@@ -36,6 +37,8 @@ from qdtrace.ir.program import Atom, Eqn, Task, Var
 if TYPE_CHECKING:
     from lowering.llvm.target import Target
     from lowering.simd.accumulation.plan import ThreadCopies
+    from lowering.simd.span_parts import SpanParts
+    from lowering.simd.span_plan import PartPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +70,15 @@ def emit_task(task: Task, target: Target, options: EmitOptions = DEFAULTS) -> Ta
     aliases = alias_metadata(facts, module)
     attributes = f'nounwind "prefer-vector-width"="{max(128, target.vector_bits)}"'
 
-    def function(width: int, vectors: int, *, apart: bool = False) -> _Function:
-        uniformity = plan.out_of_step if apart else plan.uniformity
+    def function(width: int, vectors: int, *, apart: bool = False, of: PartPlan | None = None) -> _Function:
+        made = of or plan
+        uniformity = plan.out_of_step if apart else made.uniformity
         frame = LaneFrame(
-            Text(module, attributes), facts, target, options.fast_math, emit_eqns,
-            width=width, vectors=vectors, uniformity=uniformity, row=shape.row,
+            Text(module, attributes), made.facts, target, options.fast_math, emit_eqns,
+            width=width, vectors=vectors, uniformity=uniformity, row=made.shape.row,
             accumulation=accumulation,
         )  # fmt: skip
-        return _Function(frame, plan, aliases)
+        return _Function(frame, plan, aliases if of is None else alias_metadata(of.facts, module))
 
     whole = (shape.width, shape.vectors)
     if refill is None:
@@ -91,6 +95,12 @@ def emit_task(task: Task, target: Target, options: EmitOptions = DEFAULTS) -> Ta
         ]
     if plan.ordering is not None:
         functions.append(order_function(module, plan.ordering, shape.width * shape.vectors, shape.width))
+    if plan.spans is not None:
+        functions.append(spans_function(plan.spans.parts, shape.width * shape.vectors))
+        functions += [
+            function(part.shape.width, part.shape.vectors, of=part).part(name, plan.spans.parts)
+            for name, part in plan.spans.functions.items()
+        ]
     functions.append(function(1, 1).bounds())
     if accumulation.slot.nbytes:
         functions.append(function(shape.width, 1).combine())
@@ -124,6 +134,8 @@ class _Function:
         text, constant = self.text, self.aliases[1]
 
         def pointer(n: int) -> str:
+            if n >= self.facts.ref_count:
+                return f"%kept{n - self.facts.ref_count}"
             slot = text.op(f"getelementptr ptr, ptr %refs, i64 {n}")
             return text.op(f"load ptr, ptr {slot}, align 8{constant}")
 
@@ -161,10 +173,30 @@ class _Function:
         header = "define void @qd_merge(ptr noalias %job, i64 %lo, i64 %hi, ptr %slot)"
         return self.text.render(header)
 
+    def part(self, name: str, parts: SpanParts) -> str:
+        """The function of a part of the task."""
+        f, text = self.frame, self.text
+        if self.facts.private_bytes * f.width * f.vectors > ON_STACK:
+            text.heap = {}
+        self._open(used_by_body(self.facts.task))
+        open_accumulators(f, self.aliases[1], clear=False)
+        kept = pointers(parts)
+        f.parameters = dict.fromkeys(("%refs", *kept), "ptr")
+        f.split = is_long(f, self.facts.task.body)
+        more = [f"ptr noalias {register}" for register in kept]
+        if self.facts.task is parts.rows:
+            more.append("ptr noalias %order")
+            emit_rows(f)
+        else:
+            emit_steps(f)
+        text.do("ret void")
+        return self._rendered(name, ", ".join(("ptr noalias %refs", "i64 %lo", "i64 %hi", "ptr noalias %slot", *more)))
+
     def task(self, name: str = "qd_task", *, refill: Refill | None = None, counted: Eqn | None = None) -> str:
         """`qd_task`, or one of the ways to do what it does; one may count the iterations of a loop."""
         f, text, task = self.frame, self.text, self.facts.task
-        if self.facts.private_bytes * f.width * f.vectors > ON_STACK:
+        kept = 0 if self.plan.spans is None else KEPT_BYTES
+        if self.facts.private_bytes * f.width * f.vectors + kept > ON_STACK:
             text.heap = {}
         # Bounds that have to be asked for were found, and checked, before: a chunk may see what others have stored.
         asked = any(isinstance(a, Var) for a in (task.start, task.stop)) and task.kind != "serial"
@@ -177,6 +209,8 @@ class _Function:
         elif refill is not None:
             f.neighbours = False
             emit_refilled(f, refill)
+        elif self.plan.spans is not None and counted is None:
+            emit_spans(f, self.plan.spans.ordering, self.plan.spans.parts)
         elif self.plan.ordering is not None and counted is None:
             emit_ordered(f, self.plan.ordering)
         else:
@@ -185,13 +219,17 @@ class _Function:
         if f.counts is not None:
             close_counts(f, f.counts)
         text.do("ret void")
-        if f.crossings.nbytes:
-            if f.crossings.nbytes > ON_STACK and text.heap is None:
-                text.heap = {}
-            text.memory(f.crossings.pointer, f.crossings.nbytes)
-        linkage = "" if name == "qd_task" else "internal "
         more = ", ptr noalias %counts" if counted is not None else ""
-        parameters = f"ptr noalias %refs, i64 %lo, i64 %hi, ptr noalias %slot{more}"
+        return self._rendered(name, f"ptr noalias %refs, i64 %lo, i64 %hi, ptr noalias %slot{more}")
+
+    def _rendered(self, name: str, parameters: str) -> str:
+        """The function, with one around it that allocates where private memory is not on the stack."""
+        text, crossings = self.text, self.frame.crossings
+        if crossings.nbytes:
+            if crossings.nbytes > ON_STACK and text.heap is None:
+                text.heap = {}
+            text.memory(crossings.pointer, crossings.nbytes)
+        linkage = "" if name == "qd_task" else "internal "
         if not text.heap:
             return text.render(f"define {linkage}void @{name}({parameters})")
         arrays = "".join(f", ptr noalias align {CACHE_LINE} {register}" for register in text.heap)

@@ -26,6 +26,8 @@ from qdtrace.ir.program import Literal, Var, is_global, is_local, ref_type
 from qdtrace.ir.walk import walk_inside
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lowering.llvm.text import Module
     from lowering.simd.frame import LaneFrame
     from lowering.simd.lane_facts import LaneFacts
@@ -64,7 +66,7 @@ def find_ordering(lanes: LaneFacts, vectors: int) -> Ordering | None:
     found = None if at is None else _trips(task.body.eqns[at])
     if at is None or found is None or lanes.uniformity.varying.isdisjoint(found):
         return None
-    before = _slice(task.body.eqns[:at], found, lanes.facts.written)
+    before = slice_of(task.body.eqns[:at], found, lanes.facts.written)
     if before is None:
         return None
     loops = [e for e in task.body.eqns if e.primitive.loops]
@@ -93,7 +95,7 @@ def _trips(loop: Eqn) -> tuple[Atom, Atom] | None:
     return None
 
 
-def _slice(eqns: tuple[Eqn, ...], wanted: tuple[Atom, ...], written: frozenset[Var]) -> tuple[Eqn, ...] | None:
+def slice_of(eqns: tuple[Eqn, ...], wanted: tuple[Atom, ...], written: frozenset[Var]) -> tuple[Eqn, ...] | None:
     """The equations that values come from; None where they may not be executed twice."""
     needed = {a for a in wanted if isinstance(a, Var)}
     found: list[Eqn] = []
@@ -123,36 +125,53 @@ def _has_neighbours_inside(lanes: LaneFacts) -> bool:
 
 def emit_ordered(f: LaneFrame, ordering: Ordering) -> None:
     """Iterations %lo .. %hi-1 of a task, block by block."""
-    text, index = f.text, f.facts.task.index
-    assert index is not None
-    step = f.width * f.vectors
-    numbers, order = (text.slot(f"[{BLOCK + step} x i32]") for _ in range(2))
+    text, room = f.text, BLOCK + f.width * f.vectors
+    numbers, order = (text.slot(f"[{room} x i32]") for _ in range(2))
     with text.counted("%lo", "%hi", BLOCK, unroll=None) as base:
         stop = f.scalar.intrinsic("smin", "i64", text.op(f"add i64 {base}, {BLOCK}"), "%hi")
         count = text.op(f"sub i64 {stop}, {base}")
-        with text.counted(base, stop, step, unroll=None) as at, f.region(lanes_below(f, at, stop)):
-            f.bind_index(index, at)
-            f.emit(ordering.before)
-            place = text.op(f"sub i64 {at}, {base}")
-            _store_trips(f, ordering, text.op(f"getelementptr i32, ptr {numbers}, i64 {place}"))
+        look_at_block(f, ordering, base, stop, lambda place: store_trips(f, ordering, numbers, place))
         text.do(f"call void @qd_order(ptr {numbers}, i64 {count}, ptr {order})")
-        f.index, f.neighbours = "", False
-        kind = REGISTER[index.dtype]
-        first = f.spread(kind, base if kind == "i64" else text.op(f"trunc i64 {base} to {kind}"))
-        with text.counted("0", count, step, unroll=None) as at, f.region(lanes_below(f, at, count)):
-            f.env[index] = f.each(index.dtype, lambda v: _iteration(f, order, at, first, kind, v))
-            f.emit(f.facts.task.body.eqns)
-        f.neighbours = True
+        emit_in_order(f, base, count, order)
 
 
-def _store_trips(f: LaneFrame, ordering: Ordering, pointer: str) -> None:
-    d, i32 = ordering.first.dtype, f.lanes.of("i32")
+def look_at_block(f: LaneFrame, ordering: Ordering, base: str, stop: str, store: Callable[[str], None]) -> None:
+    """Computes the ends of the trip counts of iterations base .. stop-1, and stores something of each step of lanes."""
+    index = f.facts.task.index
+    assert index is not None
+    with f.text.counted(base, stop, f.width * f.vectors, unroll=None) as at, f.region(lanes_below(f, at, stop)):
+        f.bind_index(index, at)
+        f.emit(ordering.before)
+        store(f.text.op(f"sub i64 {at}, {base}"))
+
+
+def emit_in_order(f: LaneFrame, base: str, count: str, order: str) -> None:
+    """So many iterations of a task from `base` on, in an order."""
+    text, index = f.text, f.facts.task.index
+    assert index is not None
+    f.index, f.neighbours = "", False
+    kind = REGISTER[index.dtype]
+    first = f.spread(kind, base if kind == "i64" else text.op(f"trunc i64 {base} to {kind}"))
+    with text.counted("0", count, f.width * f.vectors, unroll=None) as at, f.region(lanes_below(f, at, count)):
+        f.env[index] = f.each(index.dtype, lambda v: _iteration(f, order, at, first, kind, v))
+        f.emit(f.facts.task.body.eqns)
+    f.neighbours = True
+
+
+def store_trips(f: LaneFrame, ordering: Ordering, numbers: str, place: str) -> None:
+    """Puts the trip counts of a step of lanes into their place of an array of i32."""
+    d = ordering.first.dtype
     for v in range(f.vectors):
         trips = f.vector.binary("sub", f.vector.type(d), f.vector_of(ordering.last, v), f.vector_of(ordering.first, v))
         if d.bits == 64:
             trips = f.vector.cast("trunc", "i64", trips, "i32")
-        there = f.text.op(f"getelementptr i32, ptr {pointer}, i64 {v * f.width}")
-        f.text.do(f"store {i32} {trips}, ptr {there}, align 4")
+        store_step(f, "i32", numbers, place, v, trips)
+
+
+def store_step(f: LaneFrame, kind: str, array: str, place: str, v: int, values: str) -> None:
+    """Stores vector v of the step of lanes at a place of an array."""
+    there = f.text.op(f"getelementptr {kind}, ptr {array}, i64 {f.text.op(f'add i64 {place}, {v * f.width}')}")
+    f.text.do(f"store {f.lanes.of(kind)} {values}, ptr {there}, align 4")
 
 
 def _iteration(f: LaneFrame, order: str, at: str, first: str, kind: str, v: int) -> str:

@@ -12,6 +12,7 @@ from lowering.simd.lane_facts import LaneFacts
 from lowering.simd.ordering import Ordering, find_ordering
 from lowering.simd.refill import Refill, find_refill
 from lowering.simd.shape import Shape, choose_shape
+from lowering.simd.span_plan import SpanPlan, plan_spans
 from qdtrace.analysis.uniformity import Uniformity, analyse_uniformity
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class Plan:
     """Of lanes that are refilled one by one: loops do not keep them together."""
     refill: Refill | None
     ordering: Ordering | None
+    spans: SpanPlan | None
     accumulation: AccumulationPlan
 
     @property
@@ -39,6 +41,8 @@ class Plan:
         how = "under masks" if self.refill is None else "with lane refill"
         if self.ordering is not None:
             how += ", iterations ordered by trip counts where those spread"
+        if self.spans is not None:
+            how += ", values of positions apart where spans are neighbours"
         if self.refill is not None and self.refill.measures:
             how = "under masks or with lane refill, as trip counts spread"
         return self.shape.reason.replace("under masks", how) + self.accumulation.reason
@@ -59,4 +63,5 @@ def plan_task(task: Task, target: Target, vectors: int | None = None) -> Plan:
         refill = find_refill(lanes, target, reduces=bool(accumulation.slot.nbytes))
         ordering = None if refill is not None else find_ordering(lanes, shape.vectors)
     apart = lanes.uniformity if refill is None else analyse_uniformity(task, varying=refill.in_lanes)
-    return Plan(facts, shape, lanes.uniformity, apart, refill, ordering, accumulation)
+    spans = None if ordering is None else plan_spans(facts, accumulation, shape, ordering, target, vectors)
+    return Plan(facts, shape, lanes.uniformity, apart, refill, ordering, spans, accumulation)

@@ -34,12 +34,13 @@ UNROLL = 8
 _ZERO = literal(0, DType.i32)
 
 
-def open_chunk_copies(f: LaneFrame) -> None:
-    """Makes the copies, with the identity in them."""
+def open_chunk_copies(f: LaneFrame, *, clear: bool = True) -> None:
+    """Makes the copies, with the identity in them; or finds those of the function that this one is a part of."""
     for part in f.accumulators.plan.slot.parts:
         if part.indices is None:
             copy = f.accumulators.copies[part.ref] = _make_copy(f, part)
-            clear_elements(f, copy.memory, copy.memory.type.size, part.op)
+            if clear:
+                clear_elements(f, copy.memory, copy.memory.type.size, part.op)
 
 
 def _make_copy(f: LaneFrame, part: SlotPart) -> ChunkCopy:
@@ -117,7 +118,7 @@ def _lane_after_lane(f: LaneFrame, copy: ChunkCopy, address: Address, op: str, v
         text.do(f"store {f.lanes.of('i32')} {_elements(f, copy, address, v)}, ptr {_ahead(f, places, 'i32', v)}")
         raw = to_memory(f.vector, d, f.vector_of(value, v))
         text.do(f"store {f.lanes.of(kind)} {raw}, ptr {_ahead(f, values, kind, v)}")
-    places_named = sum(len(f.facts.effects[ref]) for ref in f.accumulators.copies)
+    places_named = sum(len(f.facts.effects.get(ref, ())) for ref in f.accumulators.copies)
     with text.counted("0", str(total), 1, max(1, UNROLL // places_named)) as lane:
         element = text.op(f"load i32, ptr {text.op(f'getelementptr i32, ptr {places}, i64 {lane}')}")
         raw = text.op(f"load {kind}, ptr {text.op(f'getelementptr {kind}, ptr {values}, i64 {lane}')}")

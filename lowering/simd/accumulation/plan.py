@@ -98,6 +98,11 @@ class AccumulationPlan:
     """Estimated accumulations of one iteration into shared arrays."""
 
     @property
+    def is_in_slot(self) -> bool:
+        """Whether all that a chunk keeps for itself is in its slot from the beginning, not in its functions."""
+        return not self.ways.registers and all(part.lane_copies == 1 for part in self.slot.parts)
+
+    @property
     def reason(self) -> str:
         """The strategies in words."""
         ways = self.ways

@@ -5,26 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lowering.llvm.facts import reference
-from lowering.llvm.memory import load_scalar, store_scalar
 from lowering.llvm.privatisation import Strategy
-from lowering.llvm.vectors import Value
 from lowering.simd.accumulation.chunk_copies import close_chunk_copies, into_chunk_copy, open_chunk_copies
+from lowering.simd.accumulation.exclusive import update_own
 from lowering.simd.accumulation.lanes import combined
 from lowering.simd.accumulation.registers import close_registers, into_register, open_registers
 from lowering.simd.accumulation.shared import update
 from lowering.simd.accumulation.update_groups import UpdateGroup, is_grouped
 from lowering.simd.addresses import locate
 from lowering.simd.interleave import settle_stores
-from lowering.simd.memory import load_lanes, store_lanes
 from lowering.simd.private import load_private, store_private
 from lowering.tables import UNLOCKED
 from qdtrace.ir.memory import indices_of
 
 if TYPE_CHECKING:
-    from lowering.llvm.descriptions import GlobalMemory
-    from lowering.simd.descriptions import Address
     from lowering.simd.frame import LaneFrame
-    from qdtrace.ir.program import Atom, Eqn
+    from qdtrace.ir.program import Eqn
 
 
 def accum(f: LaneFrame, eqn: Eqn) -> None:
@@ -43,7 +39,7 @@ def accum(f: LaneFrame, eqn: Eqn) -> None:
         case Strategy.EXCLUSIVE:
             address = locate(f, f.globals[ref], indices)
             settle_stores(f)
-            _exclusive(f, f.globals[ref], address, op, value)
+            update_own(f, f.globals[ref], address, op, value)
         case Strategy.SHARED if not is_grouped(ways, eqn):
             settle_stores(f)
             update(f, UpdateGroup.of(eqn))
@@ -51,30 +47,20 @@ def accum(f: LaneFrame, eqn: Eqn) -> None:
             pass
 
 
-def open_accumulators(f: LaneFrame, constant: str) -> None:
-    """Makes what the strategies of a task need; `constant` is the metadata of loads that nobody changes."""
+def open_accumulators(f: LaneFrame, constant: str, *, clear: bool = True) -> None:
+    """Makes what the strategies of a task need; `constant` is the metadata of loads that nobody changes.
+
+    Without `clear`, a function goes on with what another one has opened in the slot: all there is (`is_in_slot`).
+    """
     if f.accumulators.plan.ways.shared:
-        word = f.text.op(f"getelementptr i64, ptr %refs, i64 {len(f.facts.refs) + UNLOCKED}")
+        word = f.text.op(f"getelementptr i64, ptr %refs, i64 {f.facts.ref_count + UNLOCKED}")
         flag = f.text.op(f"load i64, ptr {word}, align 8{constant}")
         f.accumulators.alone = f.text.op(f"icmp ne i64 {flag}, 0")
     open_registers(f)
-    open_chunk_copies(f)
+    open_chunk_copies(f, clear=clear)
 
 
 def close_accumulators(f: LaneFrame) -> None:
     """Puts what was privatised into the slot of the chunk."""
     close_registers(f)
     close_chunk_copies(f)
-
-
-def _exclusive(f: LaneFrame, memory: GlobalMemory, address: Address, op: str, value: Atom) -> None:
-    """Read, combine, write: nobody else touches these elements."""
-    if f.is_scalar:
-        old = Value(value.dtype, scalar=load_scalar(f, memory, address.pointer))
-        new = combined(f, op, old, value).scalar
-        assert new is not None
-        store_scalar(f, memory, address.pointer, new)
-        return
-    new_lanes = combined(f, op, load_lanes(f, memory, address, f.mask), value).vectors
-    assert new_lanes is not None
-    store_lanes(f, memory, address, new_lanes)

@@ -18,6 +18,7 @@ from lowering.llvm.memory import load_scalar, store_scalar
 from lowering.llvm.ops import Ops
 from lowering.llvm.types import BYTES, MEMORY, REGISTER
 from lowering.llvm.vectors import Lanes
+from lowering.simd.accumulation.exclusive import update_own
 from lowering.simd.accumulation.lanes import active_or_identity, each_active, reduce_lanes
 from lowering.simd.addresses import lane_pointers, locate
 from lowering.simd.interleave import pick
@@ -49,6 +50,14 @@ def update(f: LaneFrame, group: UpdateGroup) -> None:
         for k, value in enumerate(group.values):
             total = reduce_lanes(f, group.op, d, active_or_identity(f, f.mask, group.op, d, value))
             atomic_scalar(f, group.op, d, memory, ahead(f, MEMORY[d], address.pointer, k), [total])
+    elif len(group.values) == 1 and group.ref in f.facts.exclusive_accums:
+        # lanes have elements of their own, and only other threads may meet them
+        (value,) = group.values
+        _choose(
+            f,
+            lambda: update_own(f, memory, address, group.op, value),
+            lambda: _lanes(f, memory, group, address),
+        )
     else:
         _lanes(f, memory, group, address)
 

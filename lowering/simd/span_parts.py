@@ -1,0 +1,345 @@
+"""A task that walks over spans, cut into three that run one after another.
+
+    range_for i                            range_for p                  before: what depends on the position alone
+      for k in lo : hi : 1                   a = load col p
+        s = sin carried                      b = bound a
+        a = load col k                       c = load x b
+        b = bound a                          store kept c p
+        c = load x b                       range_for i                  rows: the walks, which load what is kept
+        yield s + c                          for k in lo : hi : 1
+      for t in n - 1 : -1 : -1                 s = sin carried
+        k = add lo t                           c = load kept k
+        a = load col k                         yield s + c
+        d = mul carried 2                    for t in n - 1 : -1 : -1
+        accum y d a                            k = add lo t
+        yield ...                              store left carried k
+                                               yield ...
+                                           range_for p                  after: accumulations that nobody waits for
+                                             a = load col p
+                                             d = mul (load left p) 2
+                                             accum y d a
+
+Right where the spans of the iterations of `rows` are disjoint and the two others run over all of their positions.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from qdtrace.analysis.spans import PositionValues, find_walks
+from qdtrace.ir.builder import BlockBuilder, Builder, ref_var, scalar_var
+from qdtrace.ir.memory import indices_of
+from qdtrace.ir.primitives import Effect
+from qdtrace.ir.program import Block, Eqn, Task, Var, literal, ref_type
+from qdtrace.ir.rebuild import Rebuilder
+from qdtrace.ir.walk import used_vars
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from qdtrace.analysis.spans import Key, Walk
+    from qdtrace.ir.program import Atom
+
+MOST_BYTES = 32
+"""Kept for a position, at most."""
+MOST_CROSSING = 2
+"""Values of rows that accumulations of a walk may wait with."""
+
+
+@dataclass(frozen=True, eq=False)
+class SpanParts:
+    """The tasks that one is cut into."""
+
+    first: Var
+    last: Var
+    """In the task that is cut: an iteration walks over the positions from `first` to below `last`."""
+    limit: int
+    """Only positions from 0 to below it may be taken."""
+    kept: tuple[Var, ...]
+    """References to an element for each position, that the parts hand on."""
+    before: Task | None
+    rows: Task
+    after: Task | None
+    origins: Mapping[Eqn, Eqn]
+    """The checks that those of the parts are made from, where they are not the same."""
+
+
+def cut_spans(task: Task, written: frozenset[Var], late: Collection[Var]) -> SpanParts | None:
+    """The parts of a task that writes some references; into those of `late` it only accumulates.
+
+    None where it has no walks over spans, or parts would gain nothing.
+    """
+    walks = find_walks(task)
+    if walks is None or walks.first.dtype.numpy.kind != "i":
+        return None
+    return _Cut(task, PositionValues(task, walks, written), late).parts(walks.first, walks.last, walks.found)
+
+
+@dataclass(frozen=True, eq=False)
+class _Plan:
+    """What becomes of the equations of a walk."""
+
+    walk: Walk
+    late: dict[Eqn, None]
+    """Accumulations that are made after all rows, and what only they need."""
+    crossing: dict[Var, Var]
+    """What those take that is no value of the position, with the memory where it is kept."""
+    loaded: set[Var] = field(default_factory=set[Var])
+    """Values that are kept before all rows."""
+    checked: set[Var] = field(default_factory=set[Var])
+    """Results of checks that are made before all rows."""
+    unused: set[Var] = field(default_factory=set[Var])
+
+
+class _Cut:
+    def __init__(self, task: Task, values: PositionValues, late: Collection[Var]) -> None:
+        self.task = task
+        self.values = values
+        self.accumulated = late
+        self.wanted: dict[Key, Var] = {}
+        """Values that are kept before all rows, by their keys."""
+        self.checks: dict[tuple[Key, int], Var] = {}
+        """Results of checks that are made before all rows, by key and size."""
+        self.there: dict[Eqn, bool] = {}
+        self.after: set[Var] = set()
+        """Values that are made again after all rows."""
+        self.origins: dict[Eqn, Eqn] = {}
+
+    def parts(self, first: Var, last: Var, walks: tuple[Walk, ...]) -> SpanParts | None:
+        """The parts; None where they gain nothing."""
+        plans = [self._plan(walk) for walk in walks]
+        for plan in plans:
+            self._look_at(plan)
+        late = any(p.late for p in plans)
+        if not late and self.values.gathers.isdisjoint(self.wanted):
+            return None
+        limit = self.values.limit
+        kept = {key: ref_var(v.dtype, (limit,), "kept") for key, v in self.wanted.items()}
+        memory = (*kept.values(), *(m for p in plans for m in p.crossing.values()))
+        if sum(ref_type(m).dtype.bits for m in memory) > 8 * MOST_BYTES:
+            return None
+        before, after = _Part(self, first, {}, checks=True), _Part(self, first, kept, checks=False)
+        for check in self.checks.values():
+            before.value(check)
+        for key, var in self.wanted.items():
+            before.store(kept[key], before.value(var), before.index)
+        for plan in plans:
+            after.late(plan)
+        rows = _Rows(plans, {v: kept[k] for v, k in self.values.keys.items() if k in kept}, self.origins)
+        return SpanParts(
+            first,
+            last,
+            limit,
+            memory,
+            before.task(self.task),
+            rows.rebuild_task(self.task),
+            after.task(self.task),
+            self.origins,
+        )
+
+    def _plan(self, walk: Walk) -> _Plan:
+        """What of a walk is done after all rows."""
+        users: defaultdict[Var, set[Eqn | None]] = defaultdict(set)
+        for eqn in walk.block.eqns:
+            for var in used_vars(eqn):
+                users[var].add(eqn)
+        for atom in walk.block.results:
+            if isinstance(atom, Var):
+                users[atom].add(None)
+        late: set[Eqn] = set()
+        for eqn in reversed(walk.block.eqns):
+            if self._may_wait(eqn) and all(u in late for v in eqn.outvars for u in users[v] or {None}):
+                late.add(eqn)
+        ordered = {e: None for e in walk.block.eqns if e in late}
+        made = {v for e in late for v in e.outvars}
+        taken = {a for e in ordered for a in _operands(e) if isinstance(a, Var) and a not in made}
+        crossing = [a for a in taken if self.values.key(a) is None and not self.values.is_everywhere(a)]
+        if len(crossing) > MOST_CROSSING:
+            return _Plan(walk, {}, {})
+        ordered_crossing = sorted(crossing, key=lambda v: [a for e in ordered for a in _operands(e)].index(v))
+        return _Plan(walk, ordered, {v: ref_var(v.dtype, (self.values.limit,), "left") for v in ordered_crossing})
+
+    def _may_wait(self, eqn: Eqn) -> bool:
+        """Whether it may be done after all rows, if nobody else needs it: where it needs a value of the position."""
+        values, operands = self.values, _operands(eqn)
+        of_position = [a for a in operands if values.key(a) is not None]
+        if not of_position or not all(map(self._is_there, of_position)):
+            return False
+        if eqn.primitive.name == "accum":
+            fixed = all(values.key(a) is not None or values.is_everywhere(a) for a in indices_of(eqn))
+            return eqn.invars[0] in self.accumulated and fixed
+        pure = not eqn.blocks and not eqn.primitive.effects and len(eqn.outvars) == 1
+        return pure and values.key(eqn.outvar) is None
+
+    def _is_there(self, atom: Atom) -> bool:
+        """Whether a value of the position can be had after all rows: made again, of what is kept."""
+        values = self.values
+        eqn = values.made.get(atom) if isinstance(atom, Var) else None
+        if eqn is None or values.sure(atom) is not None:
+            return True
+        if eqn not in self.there:
+            again = eqn.primitive.name != "load" or values.is_direct(eqn)
+            self.there[eqn] = again and all(map(self._is_there, _operands(eqn)))
+        return self.there[eqn]
+
+    def _need_after(self, atom: Atom) -> None:
+        """Keeps what makes a value of the position by loads that are not direct."""
+        values = self.values
+        eqn = values.made.get(atom) if isinstance(atom, Var) else None
+        if eqn is None or atom in self.after or not isinstance(atom, Var):
+            return
+        self.after.add(atom)
+        if eqn.primitive.name == "load" and not values.is_direct(eqn):
+            sure = values.sure(atom)
+            assert sure is not None
+            self.wanted.setdefault(values.keys[atom], sure)
+        else:
+            for operand in _operands(eqn):
+                self._need_after(operand)
+
+    def _look_at(self, plan: _Plan) -> None:
+        """What becomes of values of the position, by who needs them."""
+        values, block = self.values, plan.walk.block
+        for eqn in plan.late:
+            for operand in _operands(eqn):
+                self._need_after(operand)
+        needed = {a for a in block.results if isinstance(a, Var)}
+        for eqn in reversed(block.eqns):
+            if eqn in plan.late:
+                continue
+            key = values.key(eqn.outvar) if len(eqn.outvars) == 1 else None
+            if key is None or values.is_position(eqn.outvar):
+                needed.update(used_vars(eqn))
+            elif eqn.primitive.name == "bound":
+                self._look_at_check(plan, eqn, key, needed)
+            elif eqn.outvar not in needed:
+                plan.unused.add(eqn.outvar)
+            elif key in values.gathers and (sure := values.sure(eqn.outvar)) is not None:
+                self.wanted.setdefault(key, sure)
+                plan.loaded.add(eqn.outvar)
+            else:
+                needed.update(used_vars(eqn))
+
+    def _look_at_check(self, plan: _Plan, eqn: Eqn, key: Key, needed: set[Var]) -> None:
+        name = key, int(eqn.params["size"])
+        if self.values.is_sure(eqn.outvar):
+            self.checks.setdefault(name, eqn.outvar)
+        if name not in self.checks:
+            needed.update(used_vars(eqn))
+            return
+        plan.checked.add(eqn.outvar)
+        if eqn.outvar in needed:
+            needed.update(used_vars(eqn))
+
+
+def _operands(eqn: Eqn) -> tuple[Atom, ...]:
+    """Values that an equation takes: not what it refers to."""
+    return eqn.invars if eqn.primitive.values is None else eqn.invars[1:]
+
+
+class _Part(Builder):
+    """Builds the body of a task over positions."""
+
+    def __init__(self, cut: _Cut, first: Var, kept: Mapping[Key, Var], *, checks: bool) -> None:
+        super().__init__()
+        self.values = cut.values
+        self.origins = cut.origins
+        self.kept = kept
+        """What is loaded."""
+        self.checks = checks
+        """Whether indices are checked: they are once."""
+        self.index = scalar_var(first.dtype, "p")
+        self._made: dict[object, Atom] = {}
+
+    def task(self, like: Task) -> Task | None:
+        """The task; None where it has nothing to do."""
+        block, dtype = self.current.close(), self.index.dtype
+        if not block.eqns:
+            return None
+        bounds = literal(0, dtype), literal(self.values.limit, dtype)
+        return Task("range_for", self.index, *bounds, block, like.head, like.name)
+
+    def value(self, atom: Atom) -> Atom:
+        """A value of the position."""
+        values = self.values
+        if values.is_position(atom):
+            return self.index
+        if not isinstance(atom, Var) or atom not in values.made:
+            return atom
+        eqn, key = values.made[atom], values.keys[atom]
+        check = eqn.primitive.name == "bound"
+        name = key, eqn.params["size"] if check and self.checks else None
+        if name not in self._made:
+            self._made[name] = self._make(eqn, key, check)
+        return self._made[name]
+
+    def _make(self, eqn: Eqn, key: Key, check: bool) -> Atom:
+        if key in self.kept:
+            return self.load(self.kept[key], self.index)
+        operands = tuple(map(self.value, _operands(eqn)))
+        if check and not self.checks:
+            return operands[0]
+        made = self._copy(eqn, operands)
+        if check:
+            self.origins[made] = eqn
+        return made.outvar
+
+    def _copy(self, eqn: Eqn, operands: tuple[Atom, ...]) -> Eqn:
+        ref = eqn.invars[: len(eqn.invars) - len(operands)]
+        results = tuple(Var(v.type, v.hint) for v in eqn.outvars)
+        made = Eqn(eqn.primitive, (*ref, *operands), results, eqn.params, (), eqn.loc)
+        self.append(made)
+        return made
+
+    def late(self, plan: _Plan) -> None:
+        """The equations of a walk that have waited."""
+        env: dict[Atom, Atom] = {v: self.load(m, self.index) for v, m in plan.crossing.items()}
+        for eqn in plan.late:
+            made = self._copy(eqn, tuple(env[a] if a in env else self.value(a) for a in _operands(eqn)))
+            env.update(zip(eqn.outvars, made.outvars, strict=True))
+
+
+class _Rows(Rebuilder):
+    """The task without what is done before and after."""
+
+    def __init__(self, plans: list[_Plan], kept: Mapping[Var, Var], origins: dict[Eqn, Eqn]) -> None:
+        super().__init__()
+        self.plans = {id(p.walk.block): p for p in plans}
+        self.kept = kept
+        self.origins = origins
+
+    def rebuild_eqn(self, eqn: Eqn) -> Eqn:
+        """Takes note of what checks are made from."""
+        made = super().rebuild_eqn(eqn)
+        if made is not eqn and Effect.CHECK in eqn.primitive.effects:
+            self.origins[made] = eqn
+        return made
+
+    def rebuild_block(self, block: Block) -> Block:
+        """A walk by its plan, others as they are."""
+        plan = self.plans.get(id(block))
+        if plan is None:
+            return super().rebuild_block(block)
+        params = self.bind(block.params)
+        opened = BlockBuilder()
+        self.stack.append(opened)
+        for eqn in block.eqns:
+            self._walk(plan, eqn)
+        self.stack.pop()
+        return block.rebuilt(opened.eqns, self.atoms(block.results), params)
+
+    def _walk(self, plan: _Plan, eqn: Eqn) -> None:
+        position = plan.walk.positions[0]
+        result = eqn.outvars[0] if len(eqn.outvars) == 1 else None
+        if eqn in plan.late:
+            if eqn is next(reversed(plan.late)):
+                for var, memory in plan.crossing.items():
+                    self.store(memory, self.atom(var), position)
+        elif result in plan.loaded:
+            self.env[result] = self.load(self.kept[result], position)
+        elif result in plan.checked:
+            self.env[result] = self.atom(eqn.invars[0])
+        elif result not in plan.unused:
+            self.visit(eqn)

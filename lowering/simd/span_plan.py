@@ -1,0 +1,111 @@
+"""Which tasks run in parts where the spans of their iterations are neighbours, and how each part runs in lanes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from lowering.llvm.facts import TaskFacts
+from lowering.simd.lane_facts import LaneFacts
+from lowering.simd.ordering import slice_of
+from lowering.simd.shape import LONG_BODY, Shape, choose_shape
+from lowering.simd.span_parts import cut_spans
+from qdtrace.analysis.uniformity import Uniformity, analyse_uniformity
+from qdtrace.ir.faults import checks_of
+
+if TYPE_CHECKING:
+    from lowering.llvm.target import Target
+    from lowering.simd.accumulation.plan import AccumulationPlan
+    from lowering.simd.ordering import Ordering
+    from lowering.simd.span_parts import SpanParts
+    from qdtrace.ir.program import Eqn, Task, Var
+
+
+@dataclass(eq=False)
+class PartFacts(TaskFacts):
+    """Facts of a part of a task: it takes the references of the whole, then what the parts hand on."""
+
+    whole: TaskFacts
+    parts: SpanParts
+
+    @cached_property
+    def refs(self) -> tuple[Var, ...]:
+        """References of the whole and of the parts."""
+        return (*self.whole.refs, *self.parts.kept)
+
+    @cached_property
+    def written(self) -> frozenset[Var]:
+        """References that some part changes."""
+        return self.whole.written | frozenset(self.parts.kept)
+
+    @property
+    def ref_count(self) -> int:
+        """References in the table of the whole."""
+        return self.whole.ref_count
+
+    @cached_property
+    def check_numbers(self) -> dict[Eqn, int]:
+        """How the whole names the checks."""
+        return {e: self.whole.check_numbers[self.parts.origins.get(e, e)] for e in checks_of(self.task)}
+
+
+@dataclass(frozen=True, eq=False)
+class PartPlan:
+    """How a part runs in lanes."""
+
+    facts: PartFacts
+    shape: Shape
+    uniformity: Uniformity
+
+
+@dataclass(frozen=True, eq=False)
+class SpanPlan:
+    """How a task runs in parts."""
+
+    parts: SpanParts
+    ordering: Ordering
+    """By the lengths of spans."""
+    before: PartPlan | None
+    rows: PartPlan
+    after: PartPlan | None
+
+    @property
+    def functions(self) -> dict[str, PartPlan]:
+        """The parts by the names of their functions."""
+        parts = {"qd_before": self.before, "qd_rows": self.rows, "qd_after": self.after}
+        return {name: plan for name, plan in parts.items() if plan is not None}
+
+
+def plan_spans(
+    facts: TaskFacts,
+    accumulation: AccumulationPlan,
+    shape: Shape,
+    ordering: Ordering,
+    target: Target,
+    vectors: int | None,
+) -> SpanPlan | None:
+    """The parts of a task whose iterations are ordered; None where it does not walk over spans or gains nothing."""
+    ways = accumulation.ways
+    if not accumulation.is_in_slot or facts.loop_body_cost > LONG_BODY:
+        return None
+    late = {*ways.chunk_copies, *(ref for ref, op in ways.shared.items() if op is not None)}
+    parts = cut_spans(facts.task, facts.written, late)
+    look = None if parts is None else slice_of(facts.task.body.eqns, (parts.first, parts.last), facts.written)
+    if parts is None or look is None:
+        return None
+
+    def part(task: Task) -> PartPlan:
+        own = PartFacts(task, facts, parts)
+        lanes = LaneFacts(own, analyse_uniformity(task))
+        if task is parts.rows:
+            return PartPlan(own, shape, lanes.uniformity)
+        found = choose_shape(lanes, target, vectors, sums=False)
+        # copies in slots have room for inactive lanes of the whole
+        found = replace(found, width=min(found.width, shape.width))
+        uniform = lanes.uniformity if found.row is None else analyse_uniformity(task, found.row.uniform)
+        return PartPlan(own, found, uniform)
+
+    before, after = (None if task is None else part(task) for task in (parts.before, parts.after))
+    by_length = replace(ordering, before=look, first=parts.first, last=parts.last)
+    return SpanPlan(parts, by_length, before, part(parts.rows), after)

@@ -1,0 +1,178 @@
+"""Tasks that walk over spans, in blocks of iterations: what depends on positions alone is done in their order.
+
+Iterations of a block whose spans lie one behind another, each beginning where the one before ends, run as the parts
+of `span_parts`: values of the positions are computed for all spans of the block first, as vectors of neighbours
+in place of a gather a lane, and are kept in memory of a few hundred kilobytes; then the rows run, ordered by length;
+last come the accumulations that nobody waits for, in the order of the positions. Other blocks run as the task is
+written. Data alone decide, so sums have the same bits in every run on so many threads.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lowering.llvm.checks import leave_if_failed
+from lowering.llvm.types import BYTES, MEMORY, REGISTER
+from lowering.simd.ordering import BLOCK, emit_in_order, look_at_block, store_step, store_trips
+
+if TYPE_CHECKING:
+    from lowering.simd.frame import LaneFrame
+    from lowering.simd.ordering import Ordering
+    from lowering.simd.span_parts import SpanParts
+
+KEPT_BYTES = 1 << 19
+"""What a block keeps for its positions: what the second cache holds beside the rest."""
+FEWEST_ROWS = 64
+"""Blocks of fewer iterations are not worth it: their spans are long, or apart."""
+
+
+def positions_of(parts: SpanParts) -> int:
+    """How many positions a block has at most."""
+    return KEPT_BYTES // max(1, sum(BYTES[MEMORY[ref.dtype]] for ref in parts.kept))
+
+
+def pointers(parts: SpanParts) -> list[str]:
+    """What functions of parts take beside the references: where the element of position 0 would be."""
+    return [f"%kept{k}" for k in range(len(parts.kept))]
+
+
+def emit_spans(f: LaneFrame, ordering: Ordering, parts: SpanParts) -> None:
+    """Iterations %lo .. %hi-1 of a task."""
+    text, step = f.text, f.width * f.vectors
+    kind = REGISTER[parts.first.dtype]
+    room = BLOCK + step
+    numbers, order = (text.slot(f"[{room} x i32]") for _ in range(2))
+    firsts, lasts = (text.slot(f"[{room} x {kind}]") for _ in range(2))
+    kept = [_memory(f, parts, k) for k in range(len(parts.kept))]
+
+    def look(place: str) -> None:
+        store_trips(f, ordering, numbers, place)
+        for v in range(f.vectors):
+            store_step(f, kind, firsts, place, v, f.vector_of(parts.first, v))
+            store_step(f, kind, lasts, place, v, f.vector_of(parts.last, v))
+
+    labels = ("block", "parts", "whole", "following", "blocks")
+    loop, staged, plain, following, done = map(text.fresh_label, labels)
+    before = text.label
+    text.branch(text.op("icmp slt i64 %lo, %hi"), loop, done)
+    text.begin(loop)
+    base, hole = text.name(), text.hole()
+    stop = f.scalar.intrinsic("smin", "i64", text.op(f"add i64 {base}, {BLOCK}"), "%hi")
+    count = text.op(f"sub i64 {stop}, {base}")
+    look_at_block(f, ordering, base, stop, look)
+    rows = text.op(f"call i64 @qd_spans(ptr {firsts}, ptr {lasts}, i64 {count})")
+    together = text.op(f"icmp ne i64 {rows}, 0")
+    taken = text.op(f"select i1 {together}, i64 {rows}, i64 {count}")
+    text.do(f"call void @qd_order(ptr {numbers}, i64 {taken}, ptr {order})")
+    text.branch(together, staged, plain)
+    text.begin(staged)
+    with f.region():
+        _run_parts(f, parts, kept, (firsts, lasts), base, rows, order)
+    text.jump(following)
+    text.begin(plain)
+    with f.region():
+        emit_in_order(f, base, count, order)
+    text.jump(following)
+    text.begin(following)
+    end = text.op(f"add i64 {base}, {taken}")
+    text.fill(hole, f"{base} = phi i64 [ %lo, %{before} ], [ {end}, %{text.label} ]")
+    text.branch(text.op(f"icmp slt i64 {end}, %hi"), loop, done)
+    text.begin(done)
+
+
+def _memory(f: LaneFrame, parts: SpanParts, number: int) -> str:
+    memory = MEMORY[parts.kept[number].dtype]
+    count = positions_of(parts)
+    return f.text.array(f"[{count} x {memory}]", count * BYTES[memory])
+
+
+def _run_parts(
+    f: LaneFrame, parts: SpanParts, kept: list[str], ends: tuple[str, str], base: str, rows: str, order: str
+) -> None:
+    """Runs iterations from `base` on, whose spans lie one behind another."""
+    text, kind = f.text, REGISTER[parts.first.dtype]
+
+    def wide(array: str, place: str) -> str:
+        there = text.op(f"getelementptr {kind}, ptr {array}, i64 {place}")
+        return f.scalar.cast("sext", kind, text.op(f"load {kind}, ptr {there}"), "i64")
+
+    low = wide(ends[0], "0")
+    high = wide(ends[1], text.op(f"sub i64 {rows}, 1"))
+    back = text.op(f"sub i64 0, {low}")
+    given = ""
+    for ref, memory in zip(parts.kept, kept, strict=True):
+        moved = text.op(f"getelementptr {MEMORY[ref.dtype]}, ptr {memory}, i64 {back}")
+        given += f", ptr {moved}"
+    if parts.before is not None:
+        text.do(f"call void @qd_before(ptr %refs, i64 {low}, i64 {high}, ptr %slot{given})")
+        leave_if_failed(f)
+    last = text.op(f"add i64 {base}, {rows}")
+    text.do(f"call void @qd_rows(ptr %refs, i64 {base}, i64 {last}, ptr %slot{given}, ptr {order})")
+    if parts.after is not None:
+        leave_if_failed(f)
+        text.do(f"call void @qd_after(ptr %refs, i64 {low}, i64 {high}, ptr %slot{given})")
+
+
+def emit_rows(f: LaneFrame) -> None:
+    """Iterations %lo .. %hi-1 of the rows of a block, in the order of %order."""
+    emit_in_order(f, "%lo", f.text.op("sub i64 %hi, %lo"), "%order")
+
+
+def spans_function(parts: SpanParts, step: int) -> str:
+    """`qd_spans(firsts, lasts, count)`: how many iterations of a block run in parts, whole steps or all; 0: none."""
+    kind = REGISTER[parts.first.dtype]
+    return f"""define internal i64 @qd_spans(ptr noalias %firsts, ptr noalias %lasts, i64 %count) nounwind {{
+entry:
+  %first = load {kind}, ptr %firsts
+  %base = {_extend(kind, "%first")}
+  br label %look
+look:
+  %k = phi i64 [ 0, %entry ], [ %k1, %go ]
+  %bad = phi i1 [ false, %entry ], [ %bad2, %go ]
+  %low_at = getelementptr {kind}, ptr %firsts, i64 %k
+  %low = load {kind}, ptr %low_at
+  %high_at = getelementptr {kind}, ptr %lasts, i64 %k
+  %high = load {kind}, ptr %high_at
+  %turned = icmp slt {kind} %high, %low
+  %bad1 = or i1 %bad, %turned
+  %k1 = add i64 %k, 1
+  %more = icmp slt i64 %k1, %count
+  br i1 %more, label %go, label %looked
+go:
+  %next_at = getelementptr {kind}, ptr %firsts, i64 %k1
+  %next = load {kind}, ptr %next_at
+  %apart = icmp ne {kind} %high, %next
+  %bad2 = or i1 %bad1, %apart
+  br label %look
+looked:
+  %end = {_extend(kind, "%high")}
+  %below = icmp slt i64 %base, 0
+  %above = icmp sgt i64 %end, {parts.limit}
+  %outside = or i1 %below, %above
+  %none = or i1 %bad1, %outside
+  br i1 %none, label %no, label %fit
+fit:
+  %rows = phi i64 [ %count, %looked ], [ %fewer, %halve ]
+  %last = sub i64 %rows, 1
+  %last_at = getelementptr {kind}, ptr %lasts, i64 %last
+  %stop = load {kind}, ptr %last_at
+  %wide = {_extend(kind, "%stop")}
+  %length = sub i64 %wide, %base
+  %fits = icmp sle i64 %length, {positions_of(parts)}
+  br i1 %fits, label %yes, label %halve
+halve:
+  %half = lshr i64 %rows, 1
+  %rest = urem i64 %half, {step}
+  %fewer = sub i64 %half, %rest
+  %few = icmp slt i64 %fewer, {max(FEWEST_ROWS, step)}
+  br i1 %few, label %no, label %fit
+yes:
+  ret i64 %rows
+no:
+  ret i64 0
+}}
+"""
+
+
+def _extend(kind: str, value: str) -> str:
+    return f"add i64 {value}, 0" if kind == "i64" else f"sext {kind} {value} to i64"

@@ -1,0 +1,246 @@
+"""Loops over spans: each iteration of a task walks over positions of its own, `lo .. hi-1`, from either end.
+
+    range_for i
+      lo = load ptr i
+      hi = load ptr i+1
+      for k in lo : hi : 1                    a walk: `k` is the position
+        a = load col k                        depends on the position alone: the same for every iteration that meets it
+        b = bound a
+        c = load x b                          so does this, and where all positions of a walk are met, so is its check
+        ...
+      n = select (lt lo hi) (sub hi lo) 0
+      for t in n - 1 : -1 : -1                a walk: `lo + t` is the position
+
+Found are the walks of a body, and of their values those that depend on the position alone: on it, on what is the same
+in the whole task, and on memory that the task does not write. Values of several walks are equal where their keys are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from qdtrace.ir.carries import control_of
+from qdtrace.ir.memory import indices_of
+from qdtrace.ir.program import Literal, Var, is_global, ref_type
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from qdtrace.ir.program import Atom, Block, Eqn, Task
+
+    Key = int
+
+_POSITION = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Walk:
+    """A block that runs once for each position of an iteration's span."""
+
+    block: Block
+    positions: tuple[Var, ...]
+    """What it calls the position."""
+
+
+@dataclass(frozen=True, eq=False)
+class Walks:
+    """The spans of a task and all walks over them."""
+
+    first: Var
+    last: Var
+    """The positions of an iteration are those from `first` to below `last`."""
+    found: tuple[Walk, ...]
+
+
+def find_walks(task: Task) -> Walks | None:
+    """The walks of a task over the spans of its first one; None where there is none."""
+    made: dict[Atom, Eqn] = {v: e for e in task.body.eqns for v in e.outvars}
+    span: tuple[Atom, ...] | None = None
+    found: list[Walk] = []
+    for loop in task.body.eqns:
+        if loop.primitive.name != "for":
+            continue
+        of, walk = _forward(loop) or _backward(loop, made) or (None, None)
+        if of is not None and walk is not None and (span is None or span == of):
+            span = of
+            found.append(walk)
+    if span is None:
+        return None
+    first, last = span
+    return Walks(first, last, tuple(found)) if isinstance(first, Var) and isinstance(last, Var) else None
+
+
+def _forward(loop: Eqn) -> tuple[tuple[Atom, ...], Walk] | None:
+    start, stop, step = control_of(loop)
+    if not _is(step, 1) or not (isinstance(start, Var) and isinstance(stop, Var)):
+        return None
+    return (start, stop), Walk(loop.blocks[0], loop.blocks[0].params[:1])
+
+
+def _backward(loop: Eqn, made: Mapping[Atom, Eqn]) -> tuple[tuple[Atom, ...], Walk] | None:
+    """From the length less 1 down to 0; or from the largest length of the lanes, under a test for the own one."""
+    start, stop, step = control_of(loop)
+    before = made.get(start)
+    if not (_is(step, -1) and _is(stop, -1)) or before is None or not _is_sum(before, -1):
+        return None
+    (length,) = (a for a in before.invars if isinstance(a, Var))
+    most = made.get(length)
+    together = most is not None and most.primitive.name == "lane_max"
+    if together and most is not None:
+        length = most.invars[0]
+    span = _of_length(length, made)
+    if span is None:
+        return None
+    block, counter = loop.blocks[0], loop.blocks[0].params[0]
+    if together:
+        inside = _where_below(block, counter, length)
+        if inside is None:
+            return None
+        block = inside
+    sums = (e for e in block.eqns if e.primitive.name == "add" and set(e.invars) == {span[0], counter})
+    positions = tuple(e.outvar for e in sums)
+    return (span, Walk(block, positions)) if positions else None
+
+
+def _is(atom: Atom, value: int) -> bool:
+    return isinstance(atom, Literal) and atom.dtype.is_integer and int(atom.value) == value
+
+
+def _is_sum(eqn: Eqn, value: int) -> bool:
+    """A variable and a constant."""
+    a, b = eqn.invars if eqn.primitive.name == "add" else (None, None)
+    return a is not None and b is not None and _is(b, value) and isinstance(a, Var)
+
+
+def _of_length(length: Atom, made: Mapping[Atom, Eqn]) -> tuple[Atom, ...] | None:
+    """The ends of which a value is the distance, not below 0."""
+    choice = made.get(length)
+    if choice is None or choice.primitive.name != "select" or not _is(choice.invars[2], 0):
+        return None
+    less, distance = (made.get(a) for a in choice.invars[:2])
+    if less is None or distance is None or less.primitive.name != "lt" or distance.primitive.name != "sub":
+        return None
+    return less.invars if less.invars == distance.invars[::-1] else None
+
+
+def _where_below(block: Block, counter: Var, length: Atom) -> Block | None:
+    """What a block does where the counter is below the length."""
+    made: dict[Atom, Eqn] = {v: e for e in block.eqns for v in e.outvars}
+    for eqn in block.eqns:
+        test = made.get(eqn.invars[0]) if eqn.primitive.name == "if" else None
+        if test is not None and test.primitive.name == "lt" and test.invars == (counter, length):
+            return eqn.blocks[0]
+    return None
+
+
+class PositionValues:
+    """The values of walks that depend on the position alone, for a task that writes these references.
+
+    An access is *direct* when its indices are the position and constants inside of the array. A value is *sure* when
+    all loads that make it are direct, or at indices with a check of their own.
+    """
+
+    def __init__(self, task: Task, walks: Walks, written: frozenset[Var]) -> None:
+        self.keys: dict[Var, Key] = {}
+        """Values of equal keys are equal at equal positions. A `bound` is its operand."""
+        self.made: dict[Var, Eqn] = {}
+        self.gathers: set[Key] = set()
+        """Values made of loads that are not direct, or of several."""
+        self._loads: set[Key] = set()
+        self._sure: dict[Key, Var] = {}
+        self._sure_vars: set[Var] = set()
+        self._numbers: dict[object, Key] = {}
+        self._everywhere = frozenset(v for e in task.head for v in e.outvars)
+        self._written = written
+        self._positions = frozenset(p for walk in walks.found for p in walk.positions)
+        self.limit = 2 ** (walks.first.dtype.bits - 1) - 1
+        """Positions from 0 to below it are in all arrays that are loaded from directly."""
+        for walk in walks.found:
+            for eqn in walk.block.eqns:
+                self._look_at(eqn)
+
+    def is_position(self, atom: Atom) -> bool:
+        """Whether it is what a walk calls the position."""
+        return atom in self._positions
+
+    def is_everywhere(self, atom: Atom) -> bool:
+        """Whether it is the same in the whole task."""
+        return isinstance(atom, Literal) or atom in self._everywhere
+
+    def key(self, atom: Atom) -> Key | None:
+        """The key of a value that depends on the position alone, the position itself among them."""
+        if not isinstance(atom, Var):
+            return None
+        return _POSITION if atom in self._positions else self.keys.get(atom)
+
+    def sure(self, atom: Atom) -> Var | None:
+        """A sure value that is equal to this one."""
+        return self._sure.get(self.keys[atom]) if isinstance(atom, Var) and atom in self.keys else None
+
+    def is_sure(self, atom: Atom) -> bool:
+        """Whether the value itself is sure."""
+        return atom not in self.made or atom in self._sure_vars
+
+    def is_direct(self, load: Eqn) -> bool:
+        """Whether a load is direct."""
+        return all(self.key(a) == _POSITION or _inside(load, axis, a) for axis, a in enumerate(indices_of(load)))
+
+    def _look_at(self, eqn: Eqn) -> None:
+        """Gives the result of an equation a key where it depends on the position alone."""
+        if len(eqn.outvars) != 1 or eqn.blocks:
+            return
+        name, operands = eqn.primitive.name, eqn.invars
+        if name == "load":
+            operands = indices_of(eqn)
+            if not is_global(eqn.invars[0]) or eqn.invars[0] in self._written:
+                return
+        elif eqn.primitive.effects and name != "bound":
+            return
+        keys = [self.key(a) for a in operands]
+        known = all(k is not None or self.is_everywhere(a) for k, a in zip(keys, operands, strict=True))
+        if not known or all(k is None for k in keys):
+            return
+        if name == "bound":
+            (key,) = keys
+            assert key is not None
+        else:
+            params = tuple(sorted((k, repr(v)) for k, v in eqn.params.items()))
+            memory = eqn.invars[:1] if name == "load" else ()
+            of = tuple(a if k is None else k for k, a in zip(keys, operands, strict=True))
+            key = self._numbers.setdefault((name, params, memory, of), len(self._numbers) + 1)
+        self.keys[eqn.outvar], self.made[eqn.outvar] = key, eqn
+        self._weigh(eqn, key, keys)
+
+    def _weigh(self, eqn: Eqn, key: Key, operands: list[Key | None]) -> None:
+        """Takes note of the loads that make a value."""
+        load = eqn.primitive.name == "load"
+        if load and self.is_direct(eqn):
+            shape = ref_type(eqn.invars[0]).shape
+            lengths = [shape[axis] for axis, a in enumerate(indices_of(eqn)) if self.key(a) == _POSITION]
+            self.limit = min(self.limit, *lengths)
+        loaded = [k for k in operands if k in self._loads]
+        if load or loaded:
+            self._loads.add(key)
+        if not self.gathers.isdisjoint(operands) or len(loaded) > 1 or (load and not self.is_direct(eqn)):
+            self.gathers.add(key)
+        if load:
+            sure = all(self._is_inside(eqn, axis, a) for axis, a in enumerate(indices_of(eqn)))
+        else:
+            sure = all(map(self.is_sure, eqn.invars))
+        if sure:
+            self._sure_vars.add(eqn.outvar)
+            self._sure.setdefault(key, eqn.outvar)
+
+    def _is_inside(self, load: Eqn, axis: int, index: Atom) -> bool:
+        if self.is_position(index) or _inside(load, axis, index):
+            return True
+        check = self.made.get(index) if isinstance(index, Var) else None
+        if check is None or check.primitive.name != "bound" or not self.is_sure(check.outvar):
+            return False
+        return int(check.params["size"]) <= ref_type(load.invars[0]).shape[axis]
+
+
+def _inside(load: Eqn, axis: int, index: Atom) -> bool:
+    """A constant that is in the array."""
+    return isinstance(index, Literal) and 0 <= int(index.value) < ref_type(load.invars[0]).shape[axis]
