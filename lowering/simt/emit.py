@@ -21,7 +21,7 @@ from lowering.simt.frame import BUFFER_ALIGNMENT, KernelFrame
 from lowering.simt.grouping import early_loads
 from lowering.simt.loads_ahead import emit_for
 from lowering.simt.plan import plan_task
-from lowering.simt.stacks import allocate
+from lowering.simt.private import allocate
 from lowering.simt.warps import lane_max
 from lowering.tables import FIELD
 from qdtrace.ir.program import Atom, Eqn, Literal, Task, Var

@@ -10,22 +10,22 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lowering.llvm import private
-from lowering.llvm.descriptions import PrivateMemory
 from lowering.llvm.types import BYTES, PRIVATE
 from lowering.tables import FIELD, round_up
-from qdtrace.ir.program import ref_type
-from qdtrace.ir.walk import walk_eqns
+from qdtrace.ir.program import is_global, ref_type
+from qdtrace.ir.walk import walk_eqns, walk_inside
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lowering.llvm.facts import TaskFacts
-    from lowering.simt.frame import KernelFrame
-    from qdtrace.ir.program import Eqn, Var
+    from qdtrace.ir.program import Var
 
 LOCAL_BYTES = 2048
 """Private memory of a thread that stays in local memory: for all threads of an H200, 550 MB."""
+LOADING_BYTES = 4096
+"""The same of a task whose loops load: what waits for memory needs all threads that can run, and such loops (rows,
+neighbours) are short, so that their stacks stay in the nearest cache, where only local memory is written."""
 LARGE = 256
 """Bytes of an array that goes to scratch, where one does."""
 RUNNING = 384
@@ -45,7 +45,7 @@ class Stacks:
 
 def plan_stacks(facts: TaskFacts) -> Stacks:
     """Which private arrays of a task go to scratch."""
-    if facts.private_bytes <= LOCAL_BYTES:
+    if facts.private_bytes <= (LOADING_BYTES if _loops_load(facts) else LOCAL_BYTES):
         return Stacks()
     offsets: dict[Var, int] = {}
     end = 0
@@ -56,19 +56,7 @@ def plan_stacks(facts: TaskFacts) -> Stacks:
     return Stacks(offsets, end)
 
 
-def allocate(f: KernelFrame, eqn: Eqn) -> None:
-    """`cell`: local memory, or the thread's part of the scratch."""
-    out, stacks, text = eqn.outvars[0], f.plan.stacks, f.text
-    if out not in stacks.offsets:
-        private.allocate(f, eqn)
-        return
-    size, warp = BYTES[PRIVATE[out.dtype]], f.device.warp
-
-    def of_warp() -> str:
-        number = text.op(f"udiv i64 {f.position()}, {warp}")
-        return text.op(f"add i64 {text.op(f'mul i64 {number}, {warp * stacks.nbytes}')}, {f.plan.stacks_at}")
-
-    lane = text.op(f"mul i64 {text.op(f'urem i64 {f.position()}, {warp}')}, {size}")
-    first = text.op(f"add i64 {text.op(f'add i64 {of_warp()}, {warp * stacks.offsets[out]}')}, {lane}")
-    pointer = text.op(f"getelementptr i8, ptr %scratch, i64 {first}")
-    f.privates[out] = PrivateMemory(pointer, ref_type(out), shared=False, stride=warp)
+def _loops_load(facts: TaskFacts) -> bool:
+    loops = (e for e in facts.task.body.eqns if e.primitive.name in ("for", "while"))
+    inside = (e for loop in loops for e in walk_inside(loop))
+    return any(e.primitive.name == "load" and is_global(e.invars[0]) for e in inside)
