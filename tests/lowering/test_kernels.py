@@ -338,7 +338,7 @@ def test_the_launch_has_as_many_threads_as_have_stacks() -> None:
 
 
 def test_loops_that_load_keep_more_in_local_memory() -> None:
-    text = STACK.replace("cell[f32,2000] = cell[dtype=f32, shape=(2000)]", "cell[f32,600] = cell[dtype=f32, shape=(600)]")
+    text = STACK.replace("f32,2000", "f32,600").replace("shape=(2000)", "shape=(600)")
     assert stacks.plan_stacks(TaskFacts(parse_program(text).tasks[0])).nbytes == 600 * 4 + 304
     loads = text.replace("      b: f32 = mul a 0.5:f32", "      w: f32 = load y k\n      b: f32 = mul a w")
     assert stacks.plan_stacks(TaskFacts(parse_program(loads).tasks[0])).nbytes == 0
