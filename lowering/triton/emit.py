@@ -14,13 +14,18 @@ from lowering.triton.scan import find_scan
 from lowering.triton.scan_kernels import describe_scan, emit_scan
 from lowering.triton.text import Source
 from lowering.triton.types import constant, type_of
+from qdtrace.analysis.cost import code_size
 from qdtrace.ir.combining import combining, identity
 from qdtrace.ir.program import Literal, literal
 from qdtrace.ir.types import DType
+from qdtrace.ir.walk import walk_eqns
 
 if TYPE_CHECKING:
     from lowering.triton.plan import Part
     from qdtrace.ir.program import Task
+
+_TWICE = 128
+"""Operations of a body that stands twice, at most."""
 
 
 def emit_triton(task: Task, options: EmitOptions = DEFAULTS, tiling: Tiling = DEFAULT_TILING) -> TritonCode:
@@ -74,13 +79,18 @@ class _Emitter:
         count = kernel.counted(task.start, task.stop) if plan.count is None else plan.count
 
         def tile(number: str) -> None:
-            kernel.lanes(index, task.start, count, number, plan.block)
-            f.emit(task.body.eqns)
+            whole = kernel.lanes(index, task.start, count, number, plan.block)
+            kernel.either(whole if self._is_short() else "", lambda: f.emit(task.body.eqns))
 
         kernel.tiles(count, plan.programs, plan.block, tile)
         for part in plan.parts:
             self._leave(kernel, part)
         kernel.close("qd_kernel", "Blocks of iterations.")
+
+    def _is_short(self) -> bool:
+        """Whether the body may stand twice: for whole blocks, without masks, and for the last one."""
+        body = self.task.body
+        return code_size(body) <= _TWICE and not any(e.primitive.loops for e in walk_eqns(body))
 
     def _open(self, kernel: Kernel, part: Part) -> None:
         """The variable that a part is summed in."""

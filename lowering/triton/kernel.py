@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Atom, Var
 
 _I32 = 1 << 31
+_WIDEST = 16
+"""Elements of a load, at most."""
 
 
 class Kernel:
@@ -47,10 +49,11 @@ class Kernel:
         """A bound of the range, as i64."""
         return str(int(atom.value)) if isinstance(atom, Literal) else f"{self.frame.env[atom]}.to(tl.int64)"
 
-    def lanes(self, index: Var, start: Atom, count: int | str, tile: str, block: int) -> None:
+    def lanes(self, index: Var, start: Atom, count: int | str, tile: str, block: int) -> str:
         """Binds the index of the lanes of a tile and switches off those behind the end of the range.
 
-        `count` is a number, or a variable of i64.
+        `count` is a number, or a variable of i64. Gives the condition that all lanes of the tile are in the range;
+        empty where that would not make loads wider, or lanes may be off for other reasons.
         """
         f, text = self.frame, self.text
         f.size = "BLOCK"
@@ -75,8 +78,26 @@ class Kernel:
             active = f"{f.mask} & ({active})" if active else f"{f.mask} & tl.full((BLOCK,), 1, tl.int1)"
         elif not active and checks_of(self.facts.task):
             active = "tl.full((BLOCK,), 1, tl.int1)"
+        checked = bool(f.mask) or bool(checks_of(self.facts.task))
         f.mask = text.let("live", active) if active else ""
         f.mask_is_block = bool(active)
+        aligned = isinstance(count, int) and (count % _WIDEST == 0 or count < block)
+        return "" if checked or aligned else f"({tile} + 1) * BLOCK <= {count}"
+
+    def either(self, whole: str, body: Callable[[], None]) -> None:
+        """Emits what a tile does: under a condition without masks, else with them. Masks that end anywhere would make
+        each load as narrow as an element."""
+        f = self.frame
+        if not whole:
+            body()
+            return
+        mask, touched = f.mask, set(f.touched)
+        with self.text.block(f"if {whole}:"):
+            f.mask, f.mask_is_block = "", False
+            body()
+        with self.text.block("else:"):
+            f.mask, f.mask_is_block, f.touched = mask, True, touched
+            body()
 
     def tiles(self, count: int | str, programs: int, block: int, body: Callable[[str], None]) -> None:
         """The tiles of this program: one, or every `programs`-th."""

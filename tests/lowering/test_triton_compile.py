@@ -97,6 +97,24 @@ def test_streams_load_and_store_sixteen_bytes(device: str):
     assert kernel.launch.shared_bytes == 0
 
 
+@pytest.mark.parametrize("end", ["1000003:i32", "e"])
+def test_ranges_that_end_anywhere_are_read_wide_up_to_the_last_block(end: str):
+    head = "    head\n      e: i32 = load n\n" if end == "e" else ""
+    text = f"""program p(x: ref[f32,1000003], y: ref[f32,1000003], n: ref[i32], s: ref[f32])
+  range_for i in 0:i32 : {end}
+{head}    v: f32 = load x i
+    w: f32 = mul v 2.0:f32
+    store y w i
+    accum[op=add] s w
+  return y, s
+"""
+    for made in (text, text.replace("    accum[op=add] s w\n", "")):
+        (code,) = codes(made)
+        main = compile_kernels(code, "sm_90")[0]
+        assert "ld.global.v4.b32" in main.assembly
+        assert "st.global.v4.b32" in main.assembly
+
+
 @pytest.mark.parametrize("device", [*NVIDIA, *AMD])
 def test_every_form_compiles(device: str):
     for text in (SUM, HISTOGRAM, CONTROL):
