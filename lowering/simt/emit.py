@@ -59,7 +59,11 @@ def emit_kernels(
     if plan.parts:
         functions.append(_Kernel(plan, module, aliases, options).combine())
         launches.append(Launch("qd_combine", plan.threads, plan.parts[-1].first + plan.parts[-1].size))
-    at_once = 1 if task.kind == "serial" else device.multiprocessors * device.threads
+    at_once = device.multiprocessors * device.threads
+    if task.kind == "serial":
+        at_once = 1
+    elif plan.stacks.nbytes:  # of which there are as many as threads that are launched
+        at_once = plan.blocks * plan.threads
     return KernelCode(
         module.render(functions),
         plan.facts.refs,
