@@ -10,14 +10,16 @@ import ctypes
 import functools
 from contextlib import contextmanager
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_void_p
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import jax
 
 from lowering.gpu.driver import CUDA
 from lowering.runtime.registry import Platform
 from qdtrace.errors import BackendError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Sequence
 
 _LIBRARY = "libcuda.so.1"
 _OLDEST = 12000
@@ -37,7 +39,9 @@ class CudaDriver:
     platform = Platform("cuda", "CUDA")
     functions = CUDA
 
-    def __init__(self, library: str = _LIBRARY) -> None:
+    def __init__(self, library: str = _LIBRARY, numbers: Sequence[int] | None = None) -> None:
+        """`numbers`: of the devices to use, as the driver counts them; None: all."""
+        self._given = numbers
         try:
             self._library = ctypes.CDLL(library)
         except OSError as e:
@@ -59,10 +63,8 @@ class CudaDriver:
 
     def architecture(self) -> str:
         """The kind of the devices: "sm_90"."""
-        count = c_int()
-        self._call("cuDeviceGetCount", byref(count))
         asked = (_COMPUTE_MAJOR, _COMPUTE_MINOR)
-        kinds = {"sm_" + "".join(str(self._attribute(k, a)) for a in asked) for k in range(count.value)}
+        kinds = {"sm_" + "".join(str(self._attribute(k, a)) for a in asked) for k in self._numbers}
         if len(kinds) != 1:
             raise BackendError(
                 f"needs devices of one kind, got {', '.join(sorted(kinds)) or 'none'}",
@@ -107,6 +109,14 @@ class CudaDriver:
         ctypes.memset(memory, 0, nbytes)
         return memory.value or 0
 
+    @property
+    def _numbers(self) -> Sequence[int]:
+        if self._given is not None:
+            return self._given
+        count = c_int()
+        self._call("cuDeviceGetCount", byref(count))
+        return range(count.value)
+
     def _attribute(self, number: int, attribute: int) -> int:
         device, value = c_int(), c_int()
         self._call("cuDeviceGet", byref(device), c_int(number))
@@ -117,7 +127,7 @@ class CudaDriver:
     def _primary(self) -> c_void_p:
         """The context that JAX uses on the first device; never released."""
         device, context = c_int(), c_void_p()
-        self._call("cuDeviceGet", byref(device), c_int(0))
+        self._call("cuDeviceGet", byref(device), c_int(self._numbers[0]))
         self._call("cuDevicePrimaryCtxRetain", byref(context), device)
         return context
 
@@ -145,5 +155,9 @@ class CudaDriver:
 
 @functools.cache
 def driver() -> CudaDriver:
-    """The driver; loaded once."""
-    return CudaDriver()
+    """The driver, for the devices that JAX uses in this process; loaded once."""
+    try:
+        devices: list[Any] = jax.local_devices(backend="cuda")
+    except RuntimeError:  # without JAX's plugin: then there is code to look at, and nothing to run
+        return CudaDriver()
+    return CudaDriver(numbers=[device.local_hardware_id or 0 for device in devices])

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def show() -> int:
-    """Prints versions, devices and what the CPU backend says of itself."""
+    """Prints versions, devices and what the backends say of themselves."""
     rows = {
         "qdtrace": qdtrace.__version__,
         "python": platform.python_version(),
@@ -30,6 +30,8 @@ def show() -> int:
         "devices": ", ".join(str(d) for d in jax.devices()),
     }
     rows |= backend("cpu").info(current())
+    if jax.default_backend() == "gpu":
+        rows["GPU code for"] = backend("cuda").info(current())["device"]
     width = max(map(len, rows))
     for name, value in rows.items():
         print(f"{name:<{width}}  {value}")

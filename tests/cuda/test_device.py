@@ -173,11 +173,17 @@ def test_checks_of_the_user() -> None:
         qd.block_until_ready(out)
 
 
-def test_nothing_is_raised_twice_or_by_the_interpreter() -> None:
-    x = jnp.arange(3.0)
+def test_the_interpreter_fails_in_the_call_itself() -> None:
+    @qd.jit(options={"debug": True})
+    def last(x):
+        out = qd.zeros((), x.dtype)
+        for i in qd.range(x.shape[0]):
+            out[()] += x[i + 1]
+        return out
+
     with pytest.raises(qd.BoundsError, match="index 3"):
-        qd.jit(lambda x: shifted(x, 1), options={"debug": True})(x)
-    qd.block_until_ready(x)
+        last(jnp.arange(3.0))
+    qd.block_until_ready(affine(jnp.arange(3.0)))
 
 
 @pytest.mark.parametrize("options", [None, GRAPHS])

@@ -140,6 +140,27 @@ def test_the_kind_of_the_devices(monkeypatch) -> None:
     )
     with pytest.raises(qd.BackendError, match="needs devices of one kind, got sm_80, sm_90"):
         two.architecture()
+    assert [CudaDriver(numbers=[k]).architecture() for k in (1, 2)] == ["sm_80", "sm_90"]
+
+
+def test_contexts_are_those_of_the_devices_that_jax_uses(monkeypatch) -> None:
+    retained: list[int] = []
+    found = made(monkeypatch, cuDevicePrimaryCtxRetain=lambda out, device: retained.append(device.value) or 0)
+    found._given = [3, 4]
+    monkeypatch.setattr(ctypes, "memset", lambda *_: None)
+    found.host_memory(8)
+    found.host_memory(8)
+    assert retained == [3]
+
+
+def test_the_driver_is_that_of_the_devices_of_jax(monkeypatch) -> None:
+    monkeypatch.setattr(driver_module.ctypes, "CDLL", lambda _: library())
+    driver_module.driver.cache_clear()
+    assert driver_module.driver()._given is None or jax.default_backend() == "gpu"
+    driver_module.driver.cache_clear()
+    monkeypatch.setattr(jax, "local_devices", lambda backend: [SimpleNamespace(local_hardware_id=k) for k in (2, 5)])
+    assert driver_module.driver()._given == [2, 5]
+    driver_module.driver.cache_clear()
 
 
 def test_old_drivers(monkeypatch) -> None:

@@ -84,6 +84,7 @@ class FakeDriver:
         self._target = Target.named("scalar")
         self._jit = llvm.create_lljit_compiler(self._target.llvm_machine(), use_jit_link=True)
         self._libraries: list[bytes] = []
+        self._intrinsics = intrinsics()  # here: they are linked once, and kernels are loaded by several threads
 
     def address(self, function: str) -> int:
         return ctypes.cast(_functions[function], POINTER).value or 0
@@ -105,7 +106,7 @@ class FakeDriver:
         builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
         for symbol in exports:
             builder.export_symbol(symbol)
-        for symbol, address in intrinsics().items():
+        for symbol, address in self._intrinsics.items():
             builder.import_symbol(symbol, address)
         linked = builder.link(self._jit, f"library{next(_names)}")
         count = 3 if name == FILL else I64.from_address(linked[_COUNT]).value

@@ -174,6 +174,20 @@ def test_what_the_driver_refuses_is_an_error_of_the_call() -> None:
         assert np.array_equal(launched.call(f32(8))[0], f32(8) * 2 + 1)
 
 
+def test_equal_content_has_one_handler() -> None:
+    with fake_backend() as (backend, _):
+        first = backend.compile(total(100), OPTIONS)
+        before = stats()
+        again = backend.compile(total(100), OPTIONS)
+        assert stats() == before
+        assert (again.address, again.target_name, again.scratch_bytes) == (
+            first.address, first.target_name, first.scratch_bytes,
+        )  # fmt: skip
+        assert again.call(f32(100), np.float32(2))[0] == 4952
+        other = backend.compile(total(100), uncached(block_dim=2))
+        assert other.target_name != first.target_name
+
+
 def test_a_wrong_call_is_refused_as_on_the_cpu() -> None:
     with fake_backend() as (backend, driver):
         done = backend.compile(affine(8, name="wrong"), OPTIONS)

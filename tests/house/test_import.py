@@ -11,6 +11,7 @@ import qdtrace as qd
 
 PACKAGES = ("ir", "analysis", "passes", "interpret", "trace.importer")
 LATER = (*(f"qdtrace.{name}" for name in PACKAGES), "lowering", "llvmlite")
+GPU_ONLY = ("lowering.gpu", "lowering.cuda", "lowering.simt", "lowering.triton")
 CHILD = """
 import sys
 import qdtrace as qd
@@ -25,16 +26,20 @@ print(*[m for m in sys.modules if m.split(".")[0] in ("qdtrace", "lowering", "ll
 qd.Lowered, qd.def_import_rule
 f.lower(__import__("jax").numpy.zeros(3))
 print("qdtrace.passes.pipelines" in sys.modules)
+f.lower(__import__("jax").numpy.zeros(3), target="cpu").as_text("llvm")
+print(*[m for m in sys.modules if m.startswith("lowering.")])
 """
 
 
 def test_passes_rules_and_emitters_are_loaded_when_a_function_is_traced() -> None:
     done = subprocess.run([sys.executable, "-c", CHILD], capture_output=True, text=True, check=True)
-    first, second = done.stdout.splitlines()
+    first, second, third = done.stdout.splitlines()
     loaded = first.split()
     assert "qdtrace.trace.loops" in loaded
     assert [m for m in loaded if m.startswith(LATER)] == []
     assert second == "True"
+    assert "lowering.simd.emit" in third.split()
+    assert [m for m in third.split() if m.startswith(GPU_ONLY)] == []
 
 
 def test_names_that_are_loaded_late_are_there() -> None:
