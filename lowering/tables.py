@@ -78,7 +78,7 @@ COMMANDS = Record(
 )
 """The same on a GPU; `most`: of what a command takes; `words`: of failures, one a task, as are tables of texts."""
 COMMAND = Record(
-    "ptr places, i64 count, ptr kernel, ptr label, i64 blocks, i64 threads, i64 width, i64 number"
+    "ptr places, i64 count, ptr kernel, ptr label, i64 blocks, i64 threads, i64 shared, i64 width, i64 number"
 )
 """A launch, or a fill of `blocks` numbers that have `width` bytes."""
 LARGE = Record("i64 slot, i64 bytes")

@@ -10,7 +10,7 @@ import ctypes
 import functools
 from contextlib import contextmanager
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_void_p
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import jax
 
@@ -157,7 +157,7 @@ class CudaDriver:
 def driver() -> CudaDriver:
     """The driver, for the devices that JAX uses in this process; loaded once."""
     try:
-        devices: list[Any] = jax.local_devices(backend="cuda")
+        devices = cast("list[Any]", jax.local_devices(backend="cuda"))
     except RuntimeError:  # without JAX's plugin: then there is code to look at, and nothing to run
         return CudaDriver()
     return CudaDriver(numbers=[device.local_hardware_id or 0 for device in devices])

@@ -57,6 +57,7 @@ class Run:
     blocks: int
     threads: int
     arguments: tuple[Place, ...]
+    shared_bytes: int = 0
 
 
 Command = Fill | Run
@@ -120,4 +121,6 @@ def _launches(layout: Layout, k: int, kernels: TaskKernels, scratch: Place) -> I
         if blocks > MOST_BLOCKS:
             most = MOST_BLOCKS * launch.threads * launch.group
             raise BackendError(f"{task.name}: needs at most {most} iterations, got {stop - start}", loc=task.loc)
-        yield Run(kernel_symbol(k, n), f"{task.name}: {launch.name}", blocks, launch.threads, arguments)
+        taken = arguments + (_number(layout, 0),) * launch.null_arguments
+        label = f"{task.name}: {launch.name}"
+        yield Run(kernel_symbol(k, n), label, blocks, launch.threads, taken, launch.shared_bytes)

@@ -44,12 +44,13 @@ def handler_text(layout: Layout, commands: Sequence[Command]) -> str:
             lines.append(f"@places_{k} = private constant {PLACE.table(rows)}")
         common = {"places": tables[taken], "count": len(taken)}
         if isinstance(command, Fill):
-            rest = {"kernel": "null", "label": "null", "blocks": command.count, "threads": 0}
+            rest = {"kernel": "null", "label": "null", "blocks": command.count, "threads": 0, "shared": 0}
             records.append(COMMAND.constant(**common, **rest, width=command.width, number=command.number))
         else:
             lines.append(f"@kernel_label_{k} = private constant {c_string(command.label)}")
             rest = {"kernel": f"@{command.symbol}", "label": f"@kernel_label_{k}"}
-            sizes = {"blocks": command.blocks, "threads": command.threads, "width": 0, "number": 0}
+            sizes = {"blocks": command.blocks, "threads": command.threads, "shared": command.shared_bytes}
+            sizes |= {"width": 0, "number": 0}
             records.append(COMMAND.constant(**common, **rest, **sizes))
     faults: list[str] = []
     for k, texts in enumerate(layout.faults):
@@ -121,12 +122,13 @@ entry:
 
 ; enqueues one command: with a width it fills, else it launches; the driver's code
 define internal i32 @enqueue(ptr %command, ptr %values, ptr %pointers, ptr %stream) alwaysinline {{
-  {COMMAND.load("%command", "blocks", "threads", "width", "number", "kernel")}
+  {COMMAND.load("%command", "blocks", "threads", "shared", "width", "number", "kernel")}
   switch i64 %width, label %launch [ i64 1, label %fill8 i64 2, label %fill16 i64 4, label %fill32 ]
 launch:
   %blocks32 = trunc i64 %blocks to i32
   %threads32 = trunc i64 %threads to i32
-  %r0 = call i32 @{driver.launch}(ptr %kernel, i32 %blocks32, i32 1, i32 1, i32 %threads32, i32 1, i32 1, i32 0,
+  %shared32 = trunc i64 %shared to i32
+  %r0 = call i32 @{driver.launch}(ptr %kernel, i32 %blocks32, i32 1, i32 1, i32 %threads32, i32 1, i32 1, i32 %shared32,
                                   ptr %stream, ptr %pointers, ptr null)
   ret i32 %r0
 fill8:

@@ -91,5 +91,6 @@ class Loader:
 
 
 def _kernels_of(facts: Mapping[str, object]) -> TaskKernels:
-    launches = tuple([Launch(*launch) for launch in cast("list[tuple[str, int, int, int]]", facts["launches"])])
+    records = cast("list[tuple[str, int, int, int, int, int]]", facts["launches"])
+    launches = tuple([Launch(*fields) for fields in records])
     return TaskKernels(tuple(cast("list[int]", facts["refs"])), launches, int(str(facts["scratch"])))

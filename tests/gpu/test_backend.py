@@ -9,7 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from lowering.gpu.commands import Run, TaskKernels, plan_commands
 from lowering.runtime.compile import stats
+from lowering.runtime.layout import Place, plan_layout
+from lowering.simt.code import Launch
+from qdtrace.errors import BackendError
 from qdtrace.ir.builder import ref_var
 from qdtrace.ir.parser import parse_program
 from qdtrace.ir.program import Program, literal
@@ -172,6 +176,31 @@ def test_what_the_driver_refuses_is_an_error_of_the_call() -> None:
         assert message(launched.call, f32(8)) == expected + "an unknown error"
         driver.refusal = 0
         assert np.array_equal(launched.call(f32(8))[0], f32(8) * 2 + 1)
+
+
+def test_null_arguments_and_shared_memory_of_a_launch() -> None:
+    program = affine(8)
+    (refs,) = plan_layout(program).task_refs
+    launch = Launch("k", threads=4, blocks=0, shared_bytes=64, null_arguments=2)
+    layout = plan_layout(program)
+    (run,) = plan_commands(layout, [TaskKernels(tuple(range(len(refs))), (launch,), 0)], Place(0))
+    assert isinstance(run, Run)
+    nothing = Place(layout.slot_count)
+    assert run.arguments[len(refs) :] == (nothing, Place(layout.slot_count, 8), *[nothing] * 4)
+    assert (run.blocks, run.threads, run.shared_bytes) == (2, 4, 64)
+
+
+def test_more_than_a_launch_or_a_word_can_hold_is_refused() -> None:
+    program = affine(8)
+    (task,) = program.tasks
+    long = replace(task, stop=literal(1 << 40, DType.i64), name="long")
+    kernels = [TaskKernels((), (Launch("k", threads=4, blocks=0, group=2),), 0)]
+    with pytest.raises(BackendError) as raised:
+        plan_commands(plan_layout(replace(program, tasks=(long,))), kernels, Place(0))
+    assert str(raised.value) == f"long: needs at most {((1 << 31) - 1) * 8} iterations, got {1 << 40}"
+    layout = replace(plan_layout(program), faults=(("",) * (1 << 16),))
+    with pytest.raises(BackendError, match=": needs at most 65535 checks, got 65536"):
+        plan_commands(layout, kernels, Place(0))
 
 
 def test_equal_content_has_one_handler() -> None:
