@@ -335,7 +335,7 @@ def test_the_launch_has_as_many_threads_as_have_stacks() -> None:
     code = emit_kernels(task, device("sm_90"))
     assert code.launches == (Launch("qd_kernel", 128, 132 * 3),)
     assert code.scratch_bytes == 132 * 3 * 128 * 8304
-    assert code.at_once == 132 * 3 * 128
+    assert code.lanes == 132 * 3 * 128
 
 
 def test_loops_that_load_keep_more_in_local_memory() -> None:
