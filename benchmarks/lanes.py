@@ -14,6 +14,7 @@ from benchmarks.constants import (
     LORENZ_STEPS,
     MANDELBROT_LIMIT,
     NEIGHBOURS,
+    OSCILLATOR_DT,
 )
 
 
@@ -88,6 +89,24 @@ def kepler(e: Any, mean: Any) -> Any:
         return x, residual(x), k + 1
 
     return lax.while_loop(unsolved, step, (mean, residual(mean), jnp.int32(0)))[0]
+
+
+def oscillator(start: Any, trips: Any) -> Any:
+    """x of van der Pol's oscillator from (start, 0) after some steps of classical Runge-Kutta."""
+
+    def slope(x: Any, v: Any) -> tuple[Any, Any]:
+        return v, (1.0 - x * x) * v - x
+
+    def step(state: Any) -> Any:
+        x, v, k = state
+        h = OSCILLATOR_DT
+        a, p = slope(x, v)
+        b, q = slope(x + 0.5 * h * a, v + 0.5 * h * p)
+        c, r = slope(x + 0.5 * h * b, v + 0.5 * h * q)
+        d, s = slope(x + h * c, v + h * r)
+        return x + h / 6 * (a + 2.0 * b + 2.0 * c + d), v + h / 6 * (p + 2.0 * q + 2.0 * r + s), k + 1
+
+    return lax.while_loop(lambda state: state[2] < trips, step, (start, jnp.zeros_like(start), jnp.int32(0)))[0]
 
 
 def ragged_row(first: Any, last: Any, col: Any, w: Any, x: Any) -> Any:

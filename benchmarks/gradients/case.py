@@ -31,15 +31,20 @@ class Case:
         compiled = jax.jit(self.function)
         return Run(lambda _: jax.block_until_ready(compiled(*given)), _arrays)
 
-    def gradient(self) -> Run:
-        """A call of its reverse mode: adjoints of the operands. The results themselves are not asked for."""
+    def reverse(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """Its reverse mode with what it takes: adjoints of the results, then the operands. Gives theirs."""
         given = [jnp.asarray(a) for a in self.given]
         bars = self.bars
         if bars is None:
             bars = jax.tree.map(lambda s: np.ones(s.shape, s.dtype), jax.eval_shape(self.function, *given))
         bars = jax.tree.map(jnp.asarray, bars)
-        compiled = jax.jit(lambda bars, *args: jax.vjp(self.function, *args)[1](bars))
-        return Run(lambda _: jax.block_until_ready(compiled(bars, *given)), _arrays)
+        return lambda bars, *args: jax.vjp(self.function, *args)[1](bars), (bars, *given)
+
+    def gradient(self) -> Run:
+        """A call of its reverse mode: adjoints of the operands. The results themselves are not asked for."""
+        function, given = self.reverse()
+        compiled = jax.jit(function)
+        return Run(lambda _: jax.block_until_ready(compiled(*given)), _arrays)
 
 
 Cases = dict[str, "Callable[..., Case]"]

@@ -21,6 +21,7 @@ MODULES = {
     "by hand": ("qdtrace_gradients", "BY_HAND"),
     "simd": ("simd_gradients", "PROGRAMS"),
     "jax.vjp": ("jax_gradients", "GRADIENTS"),
+    "quadrants.mpm": ("quadrants_mpm", "PROGRAMS"),
     "quadrants.grad": ("quadrants_gradients", "PROGRAMS"),
 }
 

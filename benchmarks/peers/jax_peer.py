@@ -69,8 +69,12 @@ def total(x: Any) -> Run:
     return _mapped(jnp.sum, x)
 
 
+def counts(k: Any) -> Any:
+    return jnp.zeros(HISTOGRAM_BINS, jnp.int32).at[k].add(1)
+
+
 def histogram(k: Any) -> Run:
-    return _mapped(lambda k: jnp.zeros(HISTOGRAM_BINS, jnp.int32).at[k].add(1), k)
+    return _mapped(counts, k)
 
 
 def eight_operations(a: Any) -> Any:

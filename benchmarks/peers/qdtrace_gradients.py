@@ -44,13 +44,14 @@ def lorenz_ends(steps: int) -> Any:
 
 @qd.jit
 def lorenz_until(rho: Any, end: Any) -> Any:
-    """The same until the number of steps is `end`, a value of the call: nobody knows how often the loop runs."""
+    """The same until the number of steps is `end`, one for all or one a lane: nobody knows how often the loop runs."""
     out = qd.empty((rho.shape[0], 3), rho.dtype)
     for i in qd.range(rho.shape[0]):
         state = [qd.local(value) for value in (1.0, 0.0, 0.0)]
         done = qd.local(0.0)
         parameter = rho[i]
-        for _ in qd.while_(lambda: done.value < end):  # noqa: B023
+        last = end[i] if end.ndim else end
+        for _ in qd.while_(lambda: done.value < last):  # noqa: B023
             x, y, z = (cell.value for cell in state)
             for cell, value in zip(state, lorenz_step((x, y, z), parameter), strict=True):
                 cell.value = value

@@ -1,5 +1,6 @@
 """Gradients by Quadrants' reverse mode, whose stacks for loops have to be switched on."""
 
+import os
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,8 @@ import quadrants as q
 from benchmarks.gradients.arithmetic import LORENZ_STEP
 from benchmarks.peers import Run
 
-q.init(arch=q.cpu, offline_cache=False, default_fp=q.f32, log_level=q.WARN, ad_stack_experimental_enabled=True)
+ARCH = getattr(q, os.environ.get("QUADRANTS_ARCH", "cpu"))
+q.init(arch=ARCH, offline_cache=False, default_fp=q.f32, log_level=q.WARN, ad_stack_experimental_enabled=True)
 LORENZ_STEPS = 100
 
 

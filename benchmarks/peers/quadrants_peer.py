@@ -1,5 +1,6 @@
-"""The programs written for Quadrants' CPU backend. It reads annotations, so they must not become strings."""
+"""The programs written for Quadrants. It reads annotations, so they must not become strings."""
 
+import os
 from typing import Any
 
 import quadrants as q
@@ -17,7 +18,8 @@ from benchmarks.constants import (
 )
 from benchmarks.peers import Run
 
-q.init(arch=q.cpu, offline_cache=False, default_fp=q.f32, log_level=q.WARN)
+ARCH = getattr(q, os.environ.get("QUADRANTS_ARCH", "cpu"))
+q.init(arch=ARCH, offline_cache=False, default_fp=q.f32, log_level=q.WARN)
 Array = q.types.ndarray()
 
 

@@ -1,0 +1,1 @@
+"""Benchmarks on one GPU, beside CUDA written by hand, `jax.vmap` and Quadrants: `python -m benchmarks.gpu`."""
