@@ -18,7 +18,7 @@ from benchmarks.gpu.row import Row, summary, table
 from benchmarks.run import processor, versions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from benchmarks.gpu.bench import Bench, Work
 
@@ -27,8 +27,10 @@ OURS = "0.6"
 """The part of the device's memory that JAX takes: programs of the peers need some beside it."""
 
 
-def run(works: Mapping[str, Work], bench: Bench, say: Any = print) -> list[Row]:
-    """The rows of all works, each printed when it is there."""
+def run(
+    works: Mapping[str, Work], bench: Bench, say: Any = print, keep: Callable[[list[Row]], Any] = len
+) -> list[Row]:
+    """The rows of all works, each printed when it is there; `keep` gets those that are there after each work."""
     rows: list[Row] = []
     for name, work in works.items():
         began = time.perf_counter()
@@ -41,6 +43,7 @@ def run(works: Mapping[str, Work], bench: Bench, say: Any = print) -> list[Row]:
             rows.append(Row(name, None, note=words, failed=True))
             say(f"{name}  FAILED  {words}")
         say(f"  [{name}: {time.perf_counter() - began:.1f} s]")
+        keep(rows)
     return rows
 
 
@@ -78,13 +81,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"no work {', '.join(sorted(unknown))}; there are {', '.join(WORKS)}")
     tests, passed = run_tests() if options.tests else ("", True)
     with Bench(small=options.small) as bench:
-        rows = run({name: WORKS[name] for name in chosen}, bench, lambda text: print(text, flush=True))
+
+        def keep(rows: list[Row]) -> None:
+            if options.out:
+                options.out.write_text(json.dumps(report(rows, bench, tests), indent=1))
+
+        rows = run({name: WORKS[name] for name in chosen}, bench, lambda text: print(text, flush=True), keep)
         written = report(rows, bench, tests)
     print(f"\n{written['date']}, {written['device']}, {written['platform']}; {written['versions']}\n")
     print(table(rows))
     print("\n" + "\n".join(filter(None, [summary(rows), tests and f"tests: {tests}"])))
-    if options.out:
-        options.out.write_text(json.dumps(written, indent=1))
     return 0 if passed and not any(r.failed for r in rows) else 1
 
 

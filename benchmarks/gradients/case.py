@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,21 +25,28 @@ class Case:
     """The operands that it is differentiated by."""
     bars: Any = None
     """Adjoints of the results; ones when it is None."""
+    fixed: tuple[Any, ...] = ()
+    """Operands that stand before those and are not differentiated by."""
 
     def primal(self) -> Run:
         """A call of the function."""
-        given = [jnp.asarray(a) for a in self.given]
+        given = [jnp.asarray(a) for a in (*self.fixed, *self.given)]
         compiled = jax.jit(self.function)
         return Run(lambda _: jax.block_until_ready(compiled(*given)), _arrays)
 
     def reverse(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        """Its reverse mode with what it takes: adjoints of the results, then the operands. Gives theirs."""
-        given = [jnp.asarray(a) for a in self.given]
+        """Its reverse mode, giving adjoints of `given`, with what it takes: adjoints of the results, all operands."""
+        given = [jnp.asarray(a) for a in (*self.fixed, *self.given)]
         bars = self.bars
         if bars is None:
             bars = jax.tree.map(lambda s: np.ones(s.shape, s.dtype), jax.eval_shape(self.function, *given))
         bars = jax.tree.map(jnp.asarray, bars)
-        return lambda bars, *args: jax.vjp(self.function, *args)[1](bars), (bars, *given)
+
+        def adjoints(bars: Any, *operands: Any) -> Any:
+            fixed, varied = operands[: len(self.fixed)], operands[len(self.fixed) :]
+            return jax.vjp(functools.partial(self.function, *fixed), *varied)[1](bars)
+
+        return adjoints, (bars, *given)
 
     def gradient(self) -> Run:
         """A call of its reverse mode: adjoints of the operands. The results themselves are not asked for."""

@@ -101,7 +101,7 @@ def lorenz(steps: int) -> Callable[..., Case]:
 
 
 def lorenz_while(rho: Any, end: Any) -> Case:
-    return Case(lambda rho: lorenz_until(rho, jnp.asarray(end)), (rho,))
+    return Case(lambda end, rho: lorenz_until(rho, end), (rho,), fixed=(end,))
 
 
 def newton(a: Any) -> Case:
@@ -113,11 +113,11 @@ def kepler(e: Any, mean: Any) -> Case:
 
 
 def ragged(ptr: Any, col: Any, w: Any, x: Any) -> Case:
-    return Case(lambda w, x: ragged_rows(ptr, col, w, x), (w, x))
+    return Case(ragged_rows, (w, x), fixed=(ptr, col))
 
 
 def csr(ptr: Any, col: Any, w: Any, x: Any, bar: Any) -> Case:
-    return Case(lambda w, x: csr_product(ptr, col, w, x), (w, x), bar)
+    return Case(csr_product, (w, x), bar, (ptr, col))
 
 
 def mpm(x: Any, v: Any, affine: Any, ratio: Any, **bars: Any) -> Case:
