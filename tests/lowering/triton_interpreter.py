@@ -139,7 +139,7 @@ def _scan(self: Any, values: Any) -> Any:
 def _range(*bounds: Any) -> Iterator[Any]:
     wide = any(isinstance(b, tl.tensor) and b.dtype == tl.int64 for b in bounds)
     dtype, kind = (tl.int64, np.int64) if wide else (tl.int32, np.int32)
-    for k in range(*(int(b) for b in bounds)):
+    for k in range(*(b.handle.data.item() if isinstance(b, tl.tensor) else b for b in bounds)):
         yield _tensor(np.asarray(k, kind), dtype)
 
 
