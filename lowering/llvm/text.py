@@ -94,6 +94,8 @@ class Text:
         self.module = module
         self.private_space = private_space
         """Where stack slots are: `Target.private_space`."""
+        self.alignment = 64
+        """Of stack slots, in bytes: that of a vector."""
         self.attributes = attributes
         """What LLVM is told of the function."""
         self.entry: list[str] = []
@@ -166,9 +168,9 @@ class Text:
         self.branch(again, loop, done, metadata)
         self.begin(done)
 
-    def slot(self, type_: str, align: int = 64) -> str:
+    def slot(self, type_: str) -> str:
         """Stack memory of the whole function; gives a plain pointer."""
-        register, made = self.name(), f"alloca {type_}, align {align}"
+        register, made = self.name(), f"alloca {type_}, align {self.alignment}"
         if not self.private_space:
             self.entry.append(f"  {register} = {made}")
             return register

@@ -85,6 +85,7 @@ class _Kernel:
         attribute = plan.device.family.threads_attribute
         self.attributes = f"nounwind {attribute} {module.form.attributes}"
         self.text = Text(module, "", plan.device.target.private_space)
+        self.text.alignment = BUFFER_ALIGNMENT
         self.frame = KernelFrame(self.text, plan, options.fast_math, _emit)
         self.frame.failure = f"ptr addrspace({GLOBAL}) %failure"
 
