@@ -95,7 +95,7 @@ class Text:
         self.private_space = private_space
         """Where stack slots are: `Target.private_space`."""
         self.alignment = 64
-        """Of stack slots, in bytes: that of a vector."""
+        """Of stack slots, in bytes, where nothing else is asked for: that of a vector."""
         self.attributes = attributes
         """What LLVM is told of the function."""
         self.entry: list[str] = []
@@ -168,9 +168,9 @@ class Text:
         self.branch(again, loop, done, metadata)
         self.begin(done)
 
-    def slot(self, type_: str) -> str:
+    def slot(self, type_: str, align: int = 0) -> str:
         """Stack memory of the whole function; gives a plain pointer."""
-        register, made = self.name(), f"alloca {type_}, align {self.alignment}"
+        register, made = self.name(), f"alloca {type_}, align {align or self.alignment}"
         if not self.private_space:
             self.entry.append(f"  {register} = {made}")
             return register
