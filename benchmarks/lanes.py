@@ -41,21 +41,23 @@ def lorenz(rho: Any) -> Any:
     return lax.fori_loop(0, LORENZ_STEPS, step, (zero + 1.0, zero, zero))[0]
 
 
-def lorenz_stacked(rho: Any) -> Any:
-    """The same with the state as one small array, as it is often written."""
+def stacked_lorenz_step(s: Any, rho: Any, h: float) -> Any:
+    """A step of a state that is one small array."""
 
     def slope(s: Any) -> Any:
         return jnp.stack([10.0 * (s[1] - s[0]), s[0] * (rho - s[2]) - s[1], s[0] * s[1] - (8 / 3) * s[2]])
 
-    def step(_: Any, s: Any) -> Any:
-        h = LORENZ_DT
-        k1 = slope(s)
-        k2 = slope(s + 0.5 * h * k1)
-        k3 = slope(s + 0.5 * h * k2)
-        k4 = slope(s + h * k3)
-        return s + (h / 6) * (k1 + 2.0 * k2 + 2.0 * k3 + k4)
+    k1 = slope(s)
+    k2 = slope(s + 0.5 * h * k1)
+    k3 = slope(s + 0.5 * h * k2)
+    k4 = slope(s + h * k3)
+    return s + (h / 6) * (k1 + 2.0 * k2 + 2.0 * k3 + k4)
 
-    return lax.fori_loop(0, LORENZ_STEPS, step, jnp.array([1.0, 0.0, 0.0], rho.dtype))[0]
+
+def lorenz_stacked(rho: Any) -> Any:
+    """The same with the state as one small array, as it is often written."""
+    start = jnp.array([1.0, 0.0, 0.0], rho.dtype)
+    return lax.fori_loop(0, LORENZ_STEPS, lambda _, s: stacked_lorenz_step(s, rho, LORENZ_DT), start)[0]
 
 
 def mandelbrot(cx: Any, cy: Any) -> Any:

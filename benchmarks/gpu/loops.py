@@ -149,3 +149,6 @@ def ragged(bench: Bench) -> Iterator[Row]:
     (ours,) = bench.times(call)
     by_hand, why = bench.by_hand("ragged", "rows_plain")
     yield Row("ragged rows", ours.ms, "ms", "CUDA, a thread a row", by_hand, Ask.MOST, 0.75, why or ours.words)
+    with qd.options(bounds="unchecked"):
+        (unchecked,) = bench.times(call)
+    yield Row("ragged rows: indices unchecked", unchecked.ms)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from benchmarks.gpu.bench import Bench
     from benchmarks.programs import Arrays, Outputs
 
-FEW, PATIENCE = 1 << 18, 2.0
+FEW, PATIENCE = 1 << 18, 0.5
 """Elements of a first, short call of what may run in one thread, and the seconds that the whole may take after it."""
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from benchmarks.gradients.arithmetic import lorenz_step
+from benchmarks.gradients.arithmetic import LORENZ_STEP, lorenz_step
 from benchmarks.gradients.case import Case, gradients
+from benchmarks.lanes import stacked_lorenz_step
 from benchmarks.peers import jax_peer
 
 if TYPE_CHECKING:
@@ -25,6 +27,16 @@ def lorenz(rho: Any) -> Case:
         return jnp.stack(last, 1)
 
     return Case(ends, (rho,))
+
+
+def lorenz_stacked(rho: Any) -> Case:
+    """The same with the state as one small array, as it is often written, and `jax.vmap` over lanes."""
+
+    def end(rho: Any) -> Any:
+        start = jnp.array([1.0, 0.0, 0.0], rho.dtype)
+        return lax.scan(lambda s, _: (stacked_lorenz_step(s, rho, LORENZ_STEP), None), start, length=LORENZ_STEPS)[0]
+
+    return Case(jax.vmap(end), (rho,))
 
 
 def ragged(ptr: Any, col: Any, w: Any, x: Any) -> Case:
