@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 class Accesses:
     """Where one task touches memory, by the number of an equation in program order."""
 
-    volatile: set[Var] = field(default_factory=set)
-    """Global references with a load that an earlier write of the same iteration may have changed."""
+    volatile: dict[Var, None] = field(default_factory=dict[Var, None])
+    """Global references with a load that an earlier write of the same iteration may have changed, in order."""
     taped: set[Eqn] = field(default_factory=set)
     """Loads of those in loops."""
     last_store: dict[Var, int] = field(default_factory=dict)
@@ -53,7 +53,7 @@ def accesses(task: Task) -> Accesses:
                 assert isinstance(ref, Var)
                 if name in READERS and name != "accum" and is_global(ref):
                     if ref in written:
-                        found.volatile.add(ref)
+                        found.volatile[ref] = None
                     if looped and name == "load":
                         in_loop.append(eqn)
                 if name in WRITERS:
@@ -70,7 +70,7 @@ def accesses(task: Task) -> Accesses:
                 found.number[eqn] = count
 
     block(task.body.eqns, False)
-    found.volatile = {ref for ref in found.volatile if not _is_found_unchanged(task, ref)}
+    found.volatile = {ref: None for ref in found.volatile if not _is_found_unchanged(task, ref)}
     found.taped = {e for e in in_loop if e.invars[0] in found.volatile}
     return found
 

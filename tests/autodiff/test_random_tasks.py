@@ -117,6 +117,13 @@ def test_forward_and_reverse_are_transposed(seed):
     close([left], [right], case)
 
 
+@pytest.mark.parametrize("seed", [*range(4), 69, 233])
+def test_a_derivative_is_the_same_each_time(seed):
+    """Nothing in it depends on where objects are in memory: the artifact cache finds it again in another process."""
+    alive = [of_floats(seed) for _ in range(8)]
+    assert len({print_program(case.derived()[1]) for case in alive}) == 1
+
+
 @pytest.mark.parametrize("seed", range(30, 45))
 def test_of_joined_tasks(seed):
     # extremes share ties by halves where one iteration accumulates, equally where several do
