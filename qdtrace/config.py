@@ -85,7 +85,11 @@ class Options:
     block_dim: int | None = _knob(
         None, "threads of a GPU block; None: chosen per task; without effect on the CPU", low=1
     )
-    codegen: Codegen = _knob("auto", "what emits the code: on the CPU always llvm, and 'triton' is refused")  # noqa: RUF009 - a field
+    codegen: Codegen = _knob(  # noqa: RUF009 - a field
+        "auto",
+        "code of GPUs: 'auto' takes Triton for regular tasks where it is installed and `block_dim` is None, "
+        "else LLVM; 'triton' is refused where it cannot make a task; on the CPU always LLVM, and 'triton' is refused",
+    )
 
     def __post_init__(self) -> None:
         values = tuple(getattr(self, name) for name in KNOB_NAMES)

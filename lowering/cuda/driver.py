@@ -31,6 +31,9 @@ _COMPUTE_MAJOR, _COMPUTE_MINOR = 75, 76
 _PORTABLE, _MAPPED = 1, 2
 _PTX = 1
 _ERROR_LOG, _ERROR_LOG_BYTES = 5, 6
+_MOST_SHARED = 8
+_SHARED_BYTES = 48 * 1024
+"""Shared memory of a block that needs not be asked for."""
 
 
 class CudaDriver:
@@ -95,10 +98,15 @@ class CudaDriver:
         self._call("cuLibraryLoadData", byref(library), code, None, None, c_uint(0), None, None, c_uint(0))
         return library.value or 0
 
-    def kernel(self, library: int, name: str) -> int:
-        """What launches a kernel of a library."""
+    def kernel(self, library: int, name: str, shared_bytes: int = 0) -> int:
+        """What launches a kernel of a library. More shared memory than all devices have is asked for in advance."""
         kernel = c_void_p()
         self._call("cuLibraryGetKernel", byref(kernel), c_void_p(library), name.encode())
+        if shared_bytes > _SHARED_BYTES:
+            for number in self._numbers:
+                device = c_int()
+                self._call("cuDeviceGet", byref(device), c_int(number))
+                self._call("cuKernelSetAttribute", c_int(_MOST_SHARED), c_int(shared_bytes), kernel, device)
         return kernel.value or 0
 
     def host_memory(self, nbytes: int) -> int:

@@ -7,6 +7,7 @@ import functools
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from lowering.gpu.codegen import choice, content_of, kernels_by_triton
 from lowering.gpu.commands import kernel_symbol, plan_commands
 from lowering.gpu.fill import FILL
 from lowering.gpu.handler import ENTRY, LAUNCHER_EXPORTS, WORDS, handler_text, imported, launcher_text
@@ -23,6 +24,7 @@ from lowering.runtime.keys import artifact_key, digest, program_content, task_co
 from lowering.runtime.layout import plan_layout, with_kernel_scratch
 from lowering.runtime.once import Once
 from lowering.runtime.registry import register
+from lowering.triton.code import TritonCode
 from qdtrace.backend import Backend, TaskReport
 from qdtrace.failures import watch
 
@@ -92,27 +94,41 @@ class GpuBackend(Backend):
         return self.device.machine
 
     def emit(self, task: Task, options: Options) -> KernelCode:
-        """The kernels of a task, before LLVM's passes."""
+        """The kernels of a task by LLVM, before its passes."""
         return (self._emit or _emitter())(task, self.device, emit_options(options), options.block_dim)
+
+    def _made(self, task: Task, options: Options) -> KernelCode | TritonCode:
+        """The kernels of a task by the emitter that is chosen for it."""
+        if choice(task, self.device, options).codegen == "triton":
+            return kernels_by_triton(task, options)
+        return self.emit(task, options)
 
     def text(self, task: Task, options: Options, dialect: str) -> str:
         """A task as Triton source (`triton`), in LLVM's language, before its passes (`llvm`), or in the assembly of the
-        device (`ptx`)."""
+        device (`ptx`), by the emitter that is chosen for it."""
         if dialect == "triton":
             from lowering.triton.choice import text_of
 
             return text_of(task, self.device.family.name, emit_options(options))
-        text = self.emit(task, options).text
         if dialect == "llvm":
-            return text
+            return self.emit(task, options).text
+        code = self._made(task, options)
+        if isinstance(code, TritonCode):
+            from lowering.triton.compile import compile_kernels
+
+            return "\n".join(kernel.assembly for kernel in compile_kernels(code, self.device.name))
         from lowering.simt.assembly import assembly
 
-        return assembly(text, self.device)
+        return assembly(code.text, self.device)
 
     def describe(self, task: Task, options: Options) -> TaskReport:
         """How a task is launched, and what it costs."""
+        chosen = choice(task, self.device, options)
+        if chosen.codegen == "triton":
+            threads = self.device.multiprocessors * self.device.threads
+            return TaskReport("triton", chosen.reason, kernels_by_triton(task, options).cost, threads)
         code = self.emit(task, options)
-        return TaskReport("llvm", code.reason, code.cost, code.lanes)
+        return TaskReport("llvm", f"{code.reason}; {chosen.reason}", code.cost, code.lanes)
 
     def info(self, options: Options) -> dict[str, str]:
         """Device, cache and versions, in words."""
@@ -123,7 +139,7 @@ class GpuBackend(Backend):
         shared = share_code(program)
         program = shared.program
         layout = plan_layout(program, shared.literals, pass_constants=True)
-        made_with = (emit_options(options), options.block_dim)
+        made_with = content_of(options)
         first = [shared.equal.get(k, k) for k in range(len(program.tasks))]
         known = {k: task_content(program.tasks[k], made_with) for k in dict.fromkeys(first)}
         contents = [known[k] for k in first]
@@ -153,7 +169,7 @@ class GpuBackend(Backend):
         """The tasks of the program, by their content keys; equal ones are compiled once."""
         jobs: dict[str, Callable[[], LoadedTask]] = {}
         for content, task in zip(contents, program.tasks, strict=True):
-            emit = functools.partial(self.emit, task, options)
+            emit = functools.partial(self._made, task, options)
             jobs[content] = functools.partial(self._loader.task, content, task, emit, cache)
         loaded = in_parallel(jobs)
         return [loaded[content] for content in contents]

@@ -56,8 +56,8 @@ class Driver(Protocol):
         """A library of kernels that all devices can run. It is never unloaded."""
         ...
 
-    def kernel(self, library: int, name: str) -> int:
-        """What launches a kernel of a library, by its name."""
+    def kernel(self, library: int, name: str, shared_bytes: int = 0) -> int:
+        """What launches a kernel of a library, by its name, with so much shared memory besides its own."""
         ...
 
     def host_memory(self, nbytes: int) -> int:

@@ -12,10 +12,11 @@ from lowering.runtime.compile import count, load_or_make
 from lowering.runtime.keys import artifact_key, digest
 from lowering.runtime.once import Once
 from lowering.simt.code import Launch
+from lowering.triton.code import TritonCode
 from qdtrace.ir.walk import task_refs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from lowering.gpu.driver import Driver
     from lowering.runtime.cache import ArtifactCache
@@ -43,27 +44,32 @@ class Loader:
         self._fills: Once[int] = Once()
 
     def task(
-        self, content: str, task: Task, emit: Callable[[], KernelCode], cache: ArtifactCache | None
+        self, content: str, task: Task, emit: Callable[[], KernelCode | TritonCode], cache: ArtifactCache | None
     ) -> LoadedTask:
         """The task of that content key. `emit` is called only when no cache has it."""
         key = artifact_key(content, self.device.target)
 
         def compiled() -> Artifact:
             code = emit()
+            launches, images = self._compiled(code)
             numbers = {v: n for n, v in enumerate(task_refs(task))}
             facts = {
                 "refs": [numbers[v] for v in code.refs],
-                "launches": [astuple(launch) for launch in code.launches],
+                "launches": [astuple(launch) for launch in launches],
+                "images": list(map(len, images)),
                 "scratch": code.scratch_bytes,
             }
-            return Artifact(self._linked(code.text), facts)
+            return Artifact(b"".join(images), facts)
 
         def make() -> LoadedTask:
             artifact = load_or_make(key, compiled, cache)
             kernels = _kernels_of(artifact.facts)
-            library = self._load(artifact.code)
-            names = [launch.name for launch in kernels.launches]
-            return LoadedTask(kernels, tuple([self.driver.kernel(library, name) for name in names]))
+            libraries = [self._load(image) for image in _images_of(artifact)]
+            if len(libraries) == 1:  # with all kernels
+                libraries *= len(kernels.launches)
+            pairs = zip(libraries, kernels.launches, strict=True)
+            handles = [self.driver.kernel(library, k.name, k.shared_bytes) for library, k in pairs]
+            return LoadedTask(kernels, tuple(handles))
 
         return self._tasks.get(key, make)
 
@@ -78,6 +84,16 @@ class Loader:
 
         return self._fills.get(key, make)
 
+    def _compiled(self, code: KernelCode | TritonCode) -> tuple[Sequence[Launch], list[bytes]]:
+        """The launches of a task, and its machine code: one image with all kernels, or one for each launch."""
+        if not isinstance(code, TritonCode):
+            return code.launches, [self._linked(code.text)]
+        from lowering.triton.compile import compile_kernels
+
+        count(llvm_compiles=1)
+        made = compile_kernels(code, self.device.name)
+        return [kernel.launch for kernel in made], [kernel.image for kernel in made]
+
     def _linked(self, text: str) -> bytes:
         # Loaded here: a process that finds all its code in the cache never needs LLVM's code generators for GPUs.
         from lowering.simt.assembly import assembly
@@ -88,6 +104,13 @@ class Loader:
     def _load(self, code: bytes) -> int:
         count(linked=1)
         return self.driver.load(code)
+
+
+def _images_of(artifact: Artifact) -> Iterator[bytes]:
+    begin = 0
+    for size in cast("list[int]", artifact.facts["images"]):
+        yield artifact.code[begin : begin + size]
+        begin += size
 
 
 def _kernels_of(facts: Mapping[str, object]) -> TaskKernels:

@@ -10,7 +10,7 @@ from lowering.triton.emit import describe, emit_triton
 from lowering.triton.plan import Way, plan_task
 from lowering.triton.refusals import refusal
 from lowering.triton.scan import find_scan
-from qdtrace.errors import UnsupportedError
+from qdtrace.errors import BackendError
 from qdtrace.ir.primitives import FUNCTIONS
 from qdtrace.ir.walk import walk_eqns
 
@@ -30,14 +30,14 @@ class Choice:
 def choose(task: Task, codegen: str = "auto", family: str = "cuda", options: EmitOptions = DEFAULTS) -> Choice:
     """The emitter for a task on a family of GPUs (`cuda`, `rocm`), with the reason; `codegen` forces one.
 
-    Raises UnsupportedError where Triton is forced and refuses.
+    Raises BackendError where Triton is forced and refuses.
     """
     if codegen == "llvm":
         return Choice("llvm", "codegen='llvm'")
     refused = refusal(task, family)
     if codegen == "triton":
         if refused is not None:
-            raise UnsupportedError(
+            raise BackendError(
                 f"codegen='triton' needs a regular task, `{task.name}` has {refused}",
                 loc=task.loc,
                 help="leave codegen='auto': each task gets the emitter that can make it",

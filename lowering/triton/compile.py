@@ -7,16 +7,20 @@ import importlib
 import linecache
 import re
 import tempfile
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lowering.simt.code import Launch
+from lowering.triton.installed import NEEDED
 from lowering.triton.types import POINTER
 from qdtrace.errors import BackendError
 
 if TYPE_CHECKING:
     from lowering.triton.code import TritonCode, TritonLaunch
 
+_one_at_a_time = threading.Lock()
+"""Triton's settings are those of the process."""
 _ALIGNMENT = 16
 """Bytes; XLA's buffers, and ours in scratch, begin at a multiple of more."""
 _WAVE_32 = re.compile(r"gfx1\d\d\d")
@@ -42,12 +46,15 @@ def compile_kernels(code: TritonCode, device: str) -> tuple[MachineCode, ...]:
     try:
         triton = _triton("")
     except ImportError as e:
-        raise BackendError("codegen='triton' needs the package triton", help="pip install 'qdtrace[gpu]'") from e
-    module = _load(code.text)
+        raise BackendError(f"codegen='triton' needs {NEEDED}", help="pip install 'qdtrace[gpu]'") from e
     knobs = triton.knobs
-    with tempfile.TemporaryDirectory(prefix="qdtrace-triton-") as folder, knobs.cache.scope(), knobs.runtime.scope():
+    with (
+        _one_at_a_time, tempfile.TemporaryDirectory(prefix="qdtrace-triton-") as folder,
+        knobs.cache.scope(), knobs.runtime.scope(),
+    ):  # fmt: skip
         knobs.cache.dir = folder  # what is compiled is kept by our own cache
         knobs.runtime.interpret = False
+        module = _load(code.text)
         return tuple([_compile(code, launch, module, device) for launch in code.launches])
 
 
@@ -87,7 +94,9 @@ def _compile(code: TritonCode, launch: TritonLaunch, module: dict[str, Any], dev
     try:
         compiled = _triton("").compile(source, target=target, options=options)
     except Exception as e:
-        raise BackendError(f"Triton did not compile `{launch.name}` for {device}: {e}") from e
+        raise BackendError(
+            f"Triton did not compile `{launch.name}` for {device}: {e}", help="codegen='llvm' does without Triton"
+        ) from e
     metadata = compiled.metadata
     cuda = target.backend == "cuda"
     assembly = compiled.asm["ptx" if cuda else "amdgcn"]

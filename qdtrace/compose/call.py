@@ -62,14 +62,13 @@ _lock = threading.Lock()
 @in_one_chunk
 def compiled_for(staged: StagedProgram, name: str) -> Compiled:
     """The compiled program of a backend; compiled once per content and options."""
-    if staged.options.codegen == "triton":
-        raise BackendError(
-            f"{staged.program.name}: needs codegen 'auto' or 'llvm' on {name}, got 'triton'", help="leave codegen out"
-        )
     key = (name, staged)
     with _lock, paused_garbage_collection(), staged.depth_told():
         if key not in _compiled:
             made_by = backend(name)
+            if staged.options.codegen == "triton" and "triton" not in made_by.dialects:
+                wanted = f"needs codegen 'auto' or 'llvm' on {name}, got 'triton'"
+                raise BackendError(f"{staged.program.name}: {wanted}", help="leave codegen out")
             _compiled[key] = made_by.compile(staged.optimised_for(made_by.machine), staged.options)
         return _compiled[key]
 

@@ -12,7 +12,7 @@ import numpy as np
 import qdtrace as qd
 from lowering.runtime.compile import stats
 
-SELDOM_NEEDED = ("lowering.simt.emit", "lowering.simt.assembly")
+SELDOM_NEEDED = ("lowering.simt.emit", "lowering.simt.assembly", "lowering.triton.emit", "triton")
 """Modules that a process with a warm cache does without."""
 
 

@@ -17,6 +17,7 @@ from lowering.cuda import driver as driver_module
 from lowering.cuda.backend import CudaBackend
 from lowering.cuda.driver import CudaDriver
 from lowering.gpu.driver import CUDA
+from lowering.triton.installed import triton_version
 from qdtrace.backend import backend
 from qdtrace.config import current
 
@@ -64,7 +65,7 @@ def test_code_for_chips_that_are_not_there(kind: str) -> None:
     assert "@triton.jit\ndef qd_kernel(" in low.as_text("triton")
     assert "range_for" in low.graph()
     (task,) = low.tasks
-    assert (task.codegen, task.bounds) == ("llvm", (0, 300))
+    assert (task.codegen, task.bounds) == ("triton" if triton_version() else "llvm", (0, 300))
     assert task.at_once > 100_000
     assert low.memory_analysis()["stack_per_lane"] == 0
     with pytest.raises(qd.BackendError) as raised:
@@ -74,7 +75,9 @@ def test_code_for_chips_that_are_not_there(kind: str) -> None:
 
 @pytest.mark.skipif(shutil.which("ptxas") is None, reason="CUDA's assembler is not here")
 def test_cudas_assembler_takes_the_code(tmp_path) -> None:
-    (tmp_path / "k.ptx").write_text(affine.lower(jnp.ones(300), target="sm_90").as_text("ptx"))
+    with qd.options(codegen="llvm"):
+        text = affine.lower(jnp.ones(300), target="sm_90").as_text("ptx")
+    (tmp_path / "k.ptx").write_text(text)
     command = ["ptxas", "-arch=sm_90", "-o", str(tmp_path / "k.cubin"), str(tmp_path / "k.ptx")]
     subprocess.run(command, check=True, capture_output=True)
     assert (tmp_path / "k.cubin").stat().st_size
@@ -207,6 +210,23 @@ def test_what_the_linker_says_is_in_the_error(monkeypatch) -> None:
     with pytest.raises(qd.BackendError) as raised:
         refused.host_memory(8)
     assert str(raised.value) == "NVIDIA's driver: cuMemHostAlloc failed: CUDA_ERROR_2"
+
+
+def test_much_shared_memory_is_asked_for_on_all_devices(monkeypatch) -> None:
+    asked: list[tuple[int, ...]] = []
+
+    def attribute(*arguments: Any) -> int:
+        asked.append(tuple(a.value for a in arguments))
+        return 0
+
+    found = made(
+        monkeypatch, cuDeviceGetCount=lambda out: write(out, 2), cuKernelSetAttribute=attribute,
+        cuLibraryGetKernel=lambda out, library, name: write(out, 77),
+    )  # fmt: skip
+    assert found.kernel(1, "k", 48 * 1024) == 77
+    assert asked == []
+    assert found.kernel(1, "k", 48 * 1024 + 1) == 77
+    assert asked == [(8, 48 * 1024 + 1, 77, 0), (8, 48 * 1024 + 1, 77, 1)]
 
 
 def test_functions_that_handlers_call_are_looked_up_by_name() -> None:

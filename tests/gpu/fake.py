@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import itertools
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -24,6 +24,7 @@ from lowering.gpu.fill import FILL
 from lowering.llvm.target import Target
 from lowering.runtime.compile import optimised
 from lowering.runtime.registry import CPU
+from lowering.simt.devices import device as named
 from lowering.simt.emit import emit_kernels
 from qdtrace import failures
 from tests.lowering.kernels import host_device, intrinsics, launch_on_host
@@ -66,7 +67,7 @@ class _Kernel:
     address: int
     argument_count: int
     waits: bool
-    library: llvm.ResourceTracker
+    library: llvm.ResourceTracker | None
 
 
 @dataclass
@@ -78,6 +79,8 @@ class FakeDriver:
     asked: list[Launched | Filled] = field(default_factory=list)
     refusal: int = 0
     """The code that every launch and fill gives."""
+    looks: int | None = None
+    """Kernels are a chip's, which nothing here can run: take note of so many arguments of each."""
     platform = CPU
     functions = CUDA
 
@@ -85,6 +88,7 @@ class FakeDriver:
         self._target = Target.named("scalar")
         self._jit = llvm.create_lljit_compiler(self._target.llvm_machine(), use_jit_link=True)
         self._libraries: list[bytes] = []
+        self.kernels: list[tuple[str, int, int]] = []
         self._intrinsics = intrinsics()  # here: they are linked once, and kernels are loaded by several threads
 
     def address(self, function: str) -> int:
@@ -94,6 +98,8 @@ class FakeDriver:
         return "host"
 
     def link(self, assembly: str) -> bytes:
+        if self.looks is not None:
+            return assembly.encode()
         module, machine = optimised(assembly, self._target)
         return machine.emit_object(module)
 
@@ -101,8 +107,13 @@ class FakeDriver:
         self._libraries.append(code)
         return len(self._libraries)
 
-    def kernel(self, library: int, name: str) -> int:
+    def kernel(self, library: int, name: str, shared_bytes: int = 0) -> int:
         code = self._libraries[library - 1]
+        self.kernels.append((name, library, shared_bytes))
+        if self.looks is not None:
+            assert name.encode() in code
+            _kernels.append(_Kernel(name, 0, self.looks, False, None))
+            return len(_kernels)
         exports = (name, *(() if name == FILL else (_COUNT,)))
         builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
         for symbol in exports:
@@ -196,21 +207,24 @@ def current(driver: FakeDriver) -> Iterator[None]:
 
 
 @contextmanager
-def fake_backend(driver: FakeDriver | None = None, kind: int | None = None) -> Iterator[tuple[GpuBackend, FakeDriver]]:
+def fake_backend(
+    driver: FakeDriver | None = None, kind: int | None = None, chip: str | None = None
+) -> Iterator[tuple[GpuBackend, FakeDriver]]:
     """A backend of a fake device, with threads of one small block (the option `block_dim` must say as much).
 
-    `kind` tells devices apart for XLA, which keeps a handler for ever; every one has another when it is None.
+    `kind` tells devices apart for XLA, which keeps a handler for ever; every one has another when it is None. With a
+    `chip`, code is that of the chip, and is not run.
     """
     found = driver or FakeDriver()
     number = next(_devices) if kind is None else kind
-    device = host_device(2)
+    device = host_device(2) if chip is None else named(chip)
     device = replace(device, target=replace(device.target, name=f"fake{number}"))
     watched = list(failures._watched)
     with (
         current(found),
         mock.patch.object(handler, "STREAM", _STREAM),
         mock.patch("lowering.gpu.backend.atexit"),
-        mock.patch("lowering.simt.assembly.assembly", lambda text, _: text),
+        nullcontext() if chip else mock.patch("lowering.simt.assembly.assembly", lambda text, _: text),
     ):
-        yield GpuBackend(lambda: device, lambda: found, _emit), found
+        yield GpuBackend(lambda: device, lambda: found, None if chip else _emit), found
     failures._watched[:] = watched

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qdtrace.errors import UnsupportedError
+from qdtrace.errors import BackendError
 from qdtrace.ir.parser import parse_program
 
 triton = pytest.importorskip("triton", reason="needs the package triton")
@@ -225,7 +225,7 @@ def test_refusals_have_their_reason_and_line(reason: str):
     chosen = choose(task)
     assert chosen.codegen == "llvm"
     assert reason in chosen.reason
-    with pytest.raises(UnsupportedError, match="codegen='triton' needs a regular task"):
+    with pytest.raises(BackendError, match="codegen='triton' needs a regular task"):
         choose(task, "triton")
 
 

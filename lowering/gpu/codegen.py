@@ -1,0 +1,57 @@
+"""Which emitter makes a task, by the option `codegen`, and the code that Triton's gives."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lowering.llvm.options import emit_options
+from lowering.triton.installed import NEEDED, triton_version
+from qdtrace.errors import BackendError
+
+if TYPE_CHECKING:
+    from lowering.simt.devices import Device
+    from lowering.triton.choice import Choice
+    from lowering.triton.code import TritonCode
+    from qdtrace.config import Options
+    from qdtrace.ir.program import Task
+
+
+def left_to_llvm(options: Options) -> str | None:
+    """Why LLVM makes all tasks; None where each task has its own choice.
+
+    Raises BackendError where Triton is forced and not installed.
+    """
+    if options.codegen == "llvm":
+        return "codegen='llvm'"
+    if triton_version() is None:
+        if options.codegen == "triton":
+            raise BackendError(f"codegen='triton' needs {NEEDED}", help="pip install 'qdtrace[gpu]'")
+        return f"without {NEEDED}"
+    return None
+
+
+def choice(task: Task, device: Device, options: Options) -> Choice:
+    """The emitter of a task, with the reason. Raises BackendError where Triton is forced and refuses."""
+    # Loaded here: a process that finds all its code in the cache never needs the emitters.
+    from lowering.triton.choice import Choice, choose
+
+    if (reason := left_to_llvm(options)) is not None:
+        return Choice("llvm", reason)
+    threads = task.hints.get("block_dim") or options.block_dim
+    if options.codegen == "auto" and threads:
+        return Choice("llvm", f"block_dim={threads}")  # which kernels of Triton do not look at
+    return choose(task, options.codegen, device.family.name, emit_options(options))
+
+
+def content_of(options: Options) -> tuple[object, ...]:
+    """What the code of a task depends on besides the task and the device."""
+    if left_to_llvm(options) is not None:
+        return emit_options(options), options.block_dim
+    return emit_options(options), options.block_dim, options.codegen, triton_version()
+
+
+def kernels_by_triton(task: Task, options: Options) -> TritonCode:
+    """The kernels of a task that Triton is chosen for, as its source."""
+    from lowering.triton.emit import emit_triton
+
+    return emit_triton(task, emit_options(options))

@@ -1,0 +1,20 @@
+"""Which Triton there is, without loading it."""
+
+from __future__ import annotations
+
+import functools
+from importlib.metadata import PackageNotFoundError, version
+
+_OLDEST = (3, 5)
+NEEDED = "the package triton, " + ".".join(map(str, _OLDEST)) + " or newer"
+
+
+@functools.cache
+def triton_version() -> str | None:
+    """The version of the package; None where there is none, or one too old to compile our source."""
+    try:
+        found = version("triton")
+    except PackageNotFoundError:
+        return None
+    numbers = [int(part) for part in found.split(".")[:2] if part.isdecimal()]
+    return found if tuple(numbers) >= _OLDEST else None
