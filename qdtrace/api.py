@@ -143,9 +143,9 @@ class Jitted:
     def lower(self, *args: Any, target: str | None = None, **kwargs: Any) -> Lowered:
         """The function at every stage for arguments like these; nothing is compiled.
 
-        `target` is `"cpu"`, `"cuda"` (the GPUs of this machine) or a kind of GPU that need not be there: `"sm_80"`,
-        `"sm_90"`, `"sm_100"`; when None, the platform that the function runs on. Raises BackendError for a target
-        without a backend.
+        `target` is `"cpu"`, `"cuda"` or `"rocm"` (the GPUs of this machine), or a kind of GPU that need not be there:
+        `"sm_80"`, `"sm_90"`, `"sm_100"`, `"gfx90a"`, `"gfx942"`, `"gfx950"`, `"gfx1100"`; when None, the platform that
+        the function runs on. Raises BackendError for a target without a backend.
         """
         target = target or self._platform()
         if target != "cpu":  # its backend is loaded when it is asked for something
@@ -173,7 +173,7 @@ class Jitted:
     def _platform(self) -> str:
         """What it is compiled for when it is called."""
         name = self._backend or jax.default_backend()
-        return "cuda" if name == "gpu" else name
+        return compat.gpu_platform() if name == "gpu" else name
 
     # ------------------------------------------------------------------ tracing
     def _specialised(self) -> Any:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 class CudaBackend(GpuBackend):
     """Compiles programs for the NVIDIA GPUs of this machine."""
 
+    dialects = ("triton", "llvm", "ptx")
+
     def __init__(self, kind: str | None = None) -> None:
         """`kind` names a kind of chip ("sm_90") in place of that of this machine's devices."""
         super().__init__(_of_this_machine if kind is None else functools.partial(device, kind), driver)

@@ -21,6 +21,8 @@ from qdtrace.errors import BackendError
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
+    from lowering.simt.devices import Device
+
 _LIBRARY = "libcuda.so.1"
 _OLDEST = 12000
 """Version of the first driver with libraries of kernels."""
@@ -74,6 +76,13 @@ class CudaDriver:
                 help="choose some with CUDA_VISIBLE_DEVICES",
             )
         return kinds.pop()
+
+    def code(self, text: str, device: Device) -> bytes:
+        """A cubin."""
+        # Loaded here: a process that finds all its code in the cache never needs LLVM's code generators for GPUs.
+        from lowering.simt.assembly import assembly
+
+        return self.link(assembly(text, device))
 
     def link(self, assembly: str) -> bytes:
         """A cubin from PTX."""

@@ -54,8 +54,6 @@ class _Linked(NamedTuple):
 class GpuBackend(Backend):
     """Compiles programs for the devices of one driver, or shows code for a kind of device that need not be there."""
 
-    dialects = ("triton", "llvm", "ptx")
-
     def __init__(
         self, device: Callable[[], Device], driver: Callable[[], Driver], emit: Callable[..., KernelCode] | None = None
     ) -> None:
@@ -105,7 +103,7 @@ class GpuBackend(Backend):
 
     def text(self, task: Task, options: Options, dialect: str) -> str:
         """A task as Triton source (`triton`), in LLVM's language, before its passes (`llvm`), or in the assembly of the
-        device (`ptx`), by the emitter that is chosen for it."""
+        device, by the emitter that is chosen for it."""
         if dialect == "triton":
             from lowering.triton.choice import text_of
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from lowering.runtime.registry import Platform
+    from lowering.simt.devices import Device
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +49,8 @@ class Driver(Protocol):
         """The kind of the devices, as `simt.devices` names it."""
         ...
 
-    def link(self, assembly: str) -> bytes:
-        """Machine code for the devices of this machine from the assembly of a module."""
+    def code(self, text: str, device: Device) -> bytes:
+        """Machine code for the devices of this machine from a module in LLVM's language."""
         ...
 
     def load(self, code: bytes) -> int:

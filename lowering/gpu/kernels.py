@@ -95,11 +95,8 @@ class Loader:
         return [kernel.launch for kernel in made], [kernel.image for kernel in made]
 
     def _linked(self, text: str) -> bytes:
-        # Loaded here: a process that finds all its code in the cache never needs LLVM's code generators for GPUs.
-        from lowering.simt.assembly import assembly
-
         count(llvm_compiles=1)
-        return self.driver.link(assembly(text, self.device))
+        return self.driver.code(text, self.device)
 
     def _load(self, code: bytes) -> int:
         count(linked=1)

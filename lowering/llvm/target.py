@@ -56,8 +56,8 @@ class Target:
     """LLVM's name of the threads that see an atomic operation; empty: all that there are."""
     atomic_promises: tuple[str, ...] = ()
     """What is said to LLVM of the memory of atomic operations: names of metadata."""
-    fence_half: bool = False
-    """LLVM joins a product of f32 and its rounding to f16 to what makes -0.0 a 0.0, unless a fence is between them."""
+    part_half: bool = False
+    """LLVM joins a product of f32 and its rounding to f16 to what makes -0.0 a 0.0, unless they are kept apart."""
     inline_cold: bool = False
     """A call costs more than code that is hardly ever run."""
 

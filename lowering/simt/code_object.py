@@ -31,8 +31,13 @@ _one_at_a_time = threading.Lock()
 
 def code_object(text: str, device: Device) -> bytes:
     """The linked code object of a module for an AMD GPU. Raises BackendError without a linker, or when it refuses."""
+    return linked(_relocatable(text, device))
+
+
+def _relocatable(text: str, device: Device) -> bytes:
+    """LLVM's object file. The module ends here: in the frame of an error it might be freed after its context."""
     module, machine = optimised(text, device)
-    return linked(machine.emit_object(module))
+    return machine.emit_object(module)
 
 
 def linked(relocatable: bytes) -> bytes:

@@ -49,7 +49,7 @@ class Family:
     private_space: int
     constant_space: int
     atomic_promises: tuple[str, ...]
-    fence_half: bool
+    part_half: bool
     inline_cold: bool
     module_flags: tuple[str, ...]
     """Of each module, as LLVM's metadata."""
@@ -70,7 +70,7 @@ CUDA = Family(
     private_space=0,  # LLVM finds the local memory by itself
     constant_space=0,
     atomic_promises=(),
-    fence_half=False,
+    part_half=False,
     inline_cold=False,
     module_flags=(),
 )
@@ -90,7 +90,7 @@ ROCM = Family(
     constant_space=4,
     # XLA's memory is the device's own, cached as a whole
     atomic_promises=("amdgpu.no.fine.grained.memory", "amdgpu.no.remote.memory"),
-    fence_half=True,
+    part_half=True,
     inline_cold=True,  # a function that is called needs a stack in memory
     module_flags=('!{i32 1, !"amdhsa_code_object_version", i32 500}',),  # all versions of ROCm 6 and later load it
 )
@@ -151,7 +151,7 @@ def device(name: str) -> Device:
         vector_bits=0, registers=255, data_layout=layout, has_masks=False, has_half=True,
         machine=replace(GPU, lanes=multiprocessors * threads),
         global_space=GLOBAL, private_space=family.private_space, constant_space=family.constant_space,
-        atomic_scope=family.scope, atomic_promises=family.atomic_promises, fence_half=family.fence_half,
+        atomic_scope=family.scope, atomic_promises=family.atomic_promises, part_half=family.part_half,
         inline_cold=family.inline_cold,
     )  # fmt: skip
     return Device(family, target, multiprocessors, threads, warp)

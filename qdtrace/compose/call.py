@@ -43,7 +43,7 @@ class Origin:
     """For each result the number of that result of `base`; None for one that only derivatives of `base` take."""
 
 
-PLATFORMS = ("cpu", "cuda")
+PLATFORMS = ("cpu", "cuda", "rocm")
 """Platforms of JAX that have a backend of that name."""
 
 call_p = Primitive("qd_call")

@@ -218,6 +218,15 @@ def is_on_host(array: jax.Array) -> bool:
     return all(device.platform == "cpu" for device in array.devices())
 
 
+def gpu_platform() -> str:
+    """The name of JAX's platform behind `"gpu"`: `"cuda"` or `"rocm"`."""
+    try:
+        jax.devices("rocm")
+    except RuntimeError:
+        return "cuda"
+    return "rocm"
+
+
 def is_batched(value: object) -> bool:
     """True for a value that differs along the axis of the innermost `jax.vmap` being traced."""
     return getattr(value, "batch_dim", None) is not None

@@ -1,7 +1,7 @@
 """A driver without a device: it takes note of what handlers ask of it, and can run kernels on the host.
 
 Its functions have the names and types of CUDA's, so the code of handlers is the one that a device gets. Kernels
-are emitted for a `host_device`, and what it links is their LLVM text. XLA's CPU client calls the handlers, so only the
+are emitted for a `host_device`, and what it takes is their LLVM text. XLA's CPU client calls the handlers, so only the
 stream is not what it is on a device.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import itertools
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -24,6 +24,7 @@ from lowering.gpu.fill import FILL
 from lowering.llvm.target import Target
 from lowering.runtime.compile import optimised
 from lowering.runtime.registry import CPU
+from lowering.simt.assembly import assembly
 from lowering.simt.devices import device as named
 from lowering.simt.emit import emit_kernels
 from qdtrace import failures
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lowering.simt.code import KernelCode
+    from lowering.simt.devices import Device
 
 I8, I16, I32, I64, POINTER = ctypes.c_uint8, ctypes.c_uint16, ctypes.c_int32, ctypes.c_int64, ctypes.c_void_p
 STREAM = 0x57EA
@@ -97,10 +99,10 @@ class FakeDriver:
     def architecture(self) -> str:
         return "host"
 
-    def link(self, assembly: str) -> bytes:
+    def code(self, text: str, device: Device) -> bytes:
         if self.looks is not None:
-            return assembly.encode()
-        module, machine = optimised(assembly, self._target)
+            return assembly(text, device).encode()
+        module, machine = optimised(text, self._target)
         return machine.emit_object(module)
 
     def load(self, code: bytes) -> int:
@@ -224,7 +226,6 @@ def fake_backend(
         current(found),
         mock.patch.object(handler, "STREAM", _STREAM),
         mock.patch("lowering.gpu.backend.atexit"),
-        nullcontext() if chip else mock.patch("lowering.simt.assembly.assembly", lambda text, _: text),
     ):
         yield GpuBackend(lambda: device, lambda: found, None if chip else _emit), found
     failures._watched[:] = watched

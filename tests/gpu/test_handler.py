@@ -16,6 +16,7 @@ from lowering.runtime.jit import link
 from lowering.runtime.layout import plan_layout
 from tests.gpu.fake import CUDA as NAMES
 from tests.gpu.fake import STREAM, FakeDriver, current
+from tests.lowering.kernels import host_device
 from tests.runtime.programs import affine
 
 POINTER = ctypes.c_void_p
@@ -72,7 +73,7 @@ def handler():
     """The handler of `affine(8)`, for a kernel of the fake driver."""
     driver, host = FakeDriver(runs=False), Target.host()
     text = "define void @k(ptr %x, ptr %y) {\n  ret void\n}\n@qd_argument_count = constant i64 2\n"
-    kernel = driver.kernel(driver.load(driver.link(text)), "k")
+    kernel = driver.kernel(driver.load(driver.code(text, host_device())), "k")
     functions = {name: driver.address(name) for name in NAMES.all}
     code = object_code(launcher_text(CUDA), host)
     launcher = link("test_gpu_launcher", code, LAUNCHER_EXPORTS, functions, host)

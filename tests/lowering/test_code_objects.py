@@ -22,6 +22,7 @@ from lowering.simt.devices import device
 from lowering.simt.emit import emit_kernels
 from qdtrace.errors import BackendError
 from qdtrace.ir.parser import parse_program
+from qdtrace.ir.types import DType
 from tests.lowering import code_objects
 from tests.lowering.test_kernels import MANY, ROCM, SUM
 
@@ -140,6 +141,26 @@ def test_products_of_f16_keep_the_sign_of_zero(name: str) -> None:
     assert "v_mul_f32" in text
     assert "v_cvt_f16_f32" in text
     assert "mixlo" not in text
+
+
+@pytest.mark.parametrize("dtype", DType, ids=str)
+@pytest.mark.parametrize("name", ["gfx942", "gfx1100"])
+def test_sums_of_every_dtype(name: str, dtype: DType) -> None:
+    """What all threads agree on goes through other registers than the rest."""
+    d, op = dtype.value, "or" if dtype is DType.bool else "add"
+    task = parse_program(f"""program p(n: ref[i32], x: ref[{d},300], s: ref[{d}], h: ref[{d},5])
+  range_for i in 0:i32 : m
+    head
+      m: i32 = load n
+    v: {d} = load x i
+    accum[op={op}] s v
+    k: i32 = rem i 5:i32
+    accum[op={op}] h v k
+  return s, h
+""").tasks[0]
+    for fast_math in (True, False):
+        text = assembly(emit_kernels(task, device(name), EmitOptions(fast_math)).text, device(name))
+        assert "amdhsa_kernel qd_combine" in text
 
 
 def test_many_calls_are_not_inlined() -> None:

@@ -1,0 +1,1 @@
+"""AMD's GPUs: the driver and the backend."""

@@ -1,0 +1,194 @@
+"""AMD's driver, through HIP's C interface: the one file that knows libamdhip64.
+
+A module of kernels belongs to one device. So each is loaded on all of them, and what launches a kernel is a table with
+its function on each device; `_LAUNCH` takes the one of the stream's device.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from contextlib import contextmanager
+from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_void_p
+from typing import TYPE_CHECKING
+
+from lowering.gpu.driver import HIP
+from lowering.llvm.target import Target
+from lowering.runtime.cache import Artifact
+from lowering.runtime.compile import make_runnable, object_code
+from lowering.runtime.registry import Platform
+from qdtrace.errors import BackendError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+
+    from lowering.simt.devices import Device
+
+_LIBRARIES = ("libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6")
+_OLDEST = 6
+"""The first version of ROCm that loads our code objects, and has the layout of properties that is read here."""
+_NEEDS = f"needs ROCm {_OLDEST} or newer"
+_VERSION_UNIT = 10_000_000
+_PROPERTIES_BYTES, _NAME_AT, _NAME_BYTES = 1472, 1160, 256
+"""Of `hipDeviceProp_tR0600`, and of the name of the chip in it with what is switched on: "gfx942:sramecc+:xnack-"."""
+_PORTABLE, _MAPPED, _COHERENT = 1, 2, 0x40000000
+"""How memory of the host is allocated; coherent: a kernel's store is seen while the kernel runs."""
+
+_SHIM = "qd_launch"
+_LAUNCH = f"""
+declare i32 @hipStreamGetDevice(ptr, ptr)
+declare i32 @hipModuleLaunchKernel(ptr, i32, i32, i32, i32, i32, i32, i32, ptr, ptr, ptr)
+
+define i32 @{_SHIM}(ptr %table, i32 %bx, i32 %by, i32 %bz, i32 %tx, i32 %ty, i32 %tz,
+                    i32 %shared, ptr %stream, ptr %arguments, ptr %extra) {{
+  %place = alloca i32
+  %code = call i32 @hipStreamGetDevice(ptr %stream, ptr %place)
+  %found = icmp eq i32 %code, 0
+  br i1 %found, label %launch, label %refused
+launch:
+  %device = load i32, ptr %place
+  %slot = getelementptr ptr, ptr %table, i32 %device
+  %function = load ptr, ptr %slot
+  %result = call i32 @hipModuleLaunchKernel(ptr %function, i32 %bx, i32 %by, i32 %bz, i32 %tx, i32 %ty, i32 %tz,
+                                            i32 %shared, ptr %stream, ptr %arguments, ptr %extra)
+  ret i32 %result
+refused:
+  ret i32 %code
+}}
+"""
+
+
+class RocmDriver:
+    """The driver of this machine: see `gpu.driver.Driver`."""
+
+    platform = Platform("rocm", "ROCM")
+    functions = HIP
+
+    def __init__(self, libraries: Sequence[str] = _LIBRARIES) -> None:
+        self._library = _loaded(libraries)
+        self._modules: list[tuple[c_void_p, ...]] = []
+        """Of each library, one a device."""
+        self._tables: list[ctypes.Array[c_void_p]] = []
+        self._call("hipInit", c_uint(0))
+        version, count = c_int(), c_int()
+        self._call("hipRuntimeGetVersion", byref(version))
+        if version.value < _OLDEST * _VERSION_UNIT:
+            raise BackendError(f"{_NEEDS}, got {version.value // _VERSION_UNIT}")
+        self._call("hipGetDeviceCount", byref(count))
+        self._count = count.value
+
+    def address(self, function: str) -> int:
+        """Where one of the functions is."""
+        if function == HIP.launch:
+            return self._launch
+        return self._at(function)
+
+    def architecture(self) -> str:
+        """The kind of the devices: "gfx942"."""
+        kinds = {self._name_of(k) for k in range(self._count)}
+        if len(kinds) != 1:
+            raise BackendError(
+                f"needs devices of one kind, got {', '.join(sorted(kinds)) or 'none'}",
+                help="choose some with HIP_VISIBLE_DEVICES",
+            )
+        return kinds.pop()
+
+    def code(self, text: str, device: Device) -> bytes:
+        """A code object."""
+        # Loaded here: a process that finds all its code in the cache never needs LLVM's code generators for GPUs.
+        from lowering.simt.code_object import code_object
+
+        return code_object(text, device)
+
+    def load(self, code: bytes) -> int:
+        """A library of kernels from a code object, on each device."""
+        modules: list[c_void_p] = []
+        for device in range(self._count):
+            module = c_void_p()
+            with self._current(device):
+                self._call("hipModuleLoadData", byref(module), code)
+            modules.append(module)
+        self._modules.append(tuple(modules))
+        return len(self._modules) - 1
+
+    def kernel(self, library: int, name: str, shared_bytes: int = 0) -> int:
+        """What launches a kernel of a library: the address of a table with its function on each device.
+
+        A launch may have all the shared memory that there is, so nothing is asked for in advance.
+        """
+        table = (c_void_p * self._count)()
+        for device, module in enumerate(self._modules[library]):
+            function = c_void_p()
+            with self._current(device):
+                self._call("hipModuleGetFunction", byref(function), module, name.encode())
+            table[device] = function.value
+        self._tables.append(table)
+        return ctypes.addressof(table)
+
+    def host_memory(self, nbytes: int) -> int:
+        """Pinned memory; it has the same address on the devices."""
+        memory = c_void_p()
+        self._call("hipHostMalloc", byref(memory), c_size_t(nbytes), c_uint(_PORTABLE | _MAPPED | _COHERENT))
+        ctypes.memset(memory, 0, nbytes)
+        return memory.value or 0
+
+    @functools.cached_property
+    def _launch(self) -> int:
+        host = Target.host()
+        imports = {name: self._at(name) for name in ("hipStreamGetDevice", HIP.launch)}
+        name = f"hip_launch_{imports[HIP.launch]:x}"
+        return make_runnable(name, Artifact(object_code(_LAUNCH, host), {}), (_SHIM,), imports, host)[_SHIM]
+
+    def _at(self, function: str) -> int:
+        try:
+            return ctypes.cast(getattr(self._library, function), c_void_p).value or 0
+        except AttributeError:
+            raise BackendError(f"{_NEEDS}, got one without {function}") from None
+
+    def _name_of(self, device: int) -> str:
+        properties = ctypes.create_string_buffer(_PROPERTIES_BYTES)
+        self._call("hipGetDevicePropertiesR0600", properties, c_int(device))
+        name = properties.raw[_NAME_AT : _NAME_AT + _NAME_BYTES].split(b"\0")[0].decode()
+        return name.split(":")[0]
+
+    @contextmanager
+    def _current(self, device: int) -> Generator[None]:
+        """A block in which a device is current in this thread."""
+        before = c_int()
+        self._call("hipGetDevice", byref(before))
+        self._call("hipSetDevice", c_int(device))
+        try:
+            yield
+        finally:
+            self._call("hipSetDevice", before)
+
+    def _call(self, function: str, *arguments: object) -> None:
+        try:
+            code: int = getattr(self._library, function)(*arguments)
+        except AttributeError:
+            raise BackendError(f"{_NEEDS}, got one without {function}") from None
+        if code:
+            name = c_char_p()
+            self._library.hipDrvGetErrorName(c_int(code), byref(name))
+            words = (name.value or b"an unknown error").decode()
+            raise BackendError(f"AMD's driver: {function} failed: {words}")
+
+
+def _loaded(libraries: Sequence[str]) -> ctypes.CDLL:
+    notes: list[str] = []
+    for library in libraries:
+        try:
+            return ctypes.CDLL(library)
+        except OSError as e:
+            notes.append(str(e))
+    raise BackendError(
+        f"needs AMD's driver ({libraries[0]}), which is not on this machine",
+        notes=tuple(notes),
+        help='name the chip to look at code without a device: f.lower(*args, target="gfx942")',
+    )
+
+
+@functools.cache
+def driver() -> RocmDriver:
+    """The driver; loaded once."""
+    return RocmDriver()
