@@ -87,7 +87,7 @@ class Options:
     )
     codegen: Codegen = _knob(  # noqa: RUF009 - a field
         "auto",
-        "code of GPUs: 'auto' takes Triton for regular tasks where it is installed and `block_dim` is None, "
+        "code of GPUs: 'auto' takes Triton for scans where it is installed and `block_dim` is None, "
         "else LLVM; 'triton' is refused where it cannot make a task; on the CPU always LLVM, and 'triton' is refused",
     )
 

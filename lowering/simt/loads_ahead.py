@@ -118,12 +118,14 @@ def _emit(f: KernelFrame, eqn: Eqn, ahead: Sequence[Eqn]) -> None:
 
     with text.counted("0", whole, ITERATIONS) as number, f.region():
         places = [index(number, n) for n in range(ITERATIONS)]
-        loaded: list[dict[Var, Value]] = []
-        for at in places:
-            with f.region():
-                f.bind(body.params[0], [at])
-                f.emit(ahead)
-                loaded.append({v: f.env[v] for e in ahead for v in e.outvars})
+        loaded: list[dict[Var, Value]] = [{} for _ in places]
+        for e in ahead:  # of all iterations, before the next is asked for: a check waits for what it looks at
+            for at, values in zip(places, loaded, strict=True):
+                with f.region():
+                    f.env |= values
+                    f.bind(body.params[0], [at])
+                    f.emit([e])
+                values.update({v: f.env[v] for v in e.outvars})
         for at, values in zip(places, loaded, strict=True):
             iteration(rest, at, values)
     with text.counted(whole, count, 1) as number, f.region():

@@ -1,4 +1,4 @@
-"""Which emitter makes a task: Triton where iterations move memory in order, LLVM where each goes its own way."""
+"""Which emitter makes a task: Triton where what iterations hand on can be combined in a tree, else LLVM."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ from typing import TYPE_CHECKING
 
 from lowering.llvm.options import DEFAULTS, EmitOptions
 from lowering.triton.emit import describe, emit_triton
-from lowering.triton.plan import Way, plan_task
 from lowering.triton.refusals import refusal
 from lowering.triton.scan import find_scan
 from qdtrace.errors import BackendError
-from qdtrace.ir.primitives import FUNCTIONS
-from qdtrace.ir.walk import walk_eqns
 
 if TYPE_CHECKING:
     from qdtrace.ir.program import Task
@@ -43,10 +40,10 @@ def choose(task: Task, codegen: str = "auto", family: str = "cuda", options: Emi
                 help="leave codegen='auto': each task gets the emitter that can make it",
             )
         return Choice("triton", f"codegen='triton': {describe(task, options)}")
-    reason = refused or _irregular(task, options)
+    reason = refused or _left(task, options)
     if reason is not None:
-        return Choice("llvm", f"irregular: {reason}")
-    return Choice("triton", f"regular: {describe(task, options)}")
+        return Choice("llvm", reason)
+    return Choice("triton", describe(task, options))
 
 
 def text_of(task: Task, family: str = "cuda", options: EmitOptions = DEFAULTS) -> str:
@@ -55,16 +52,13 @@ def text_of(task: Task, family: str = "cuda", options: EmitOptions = DEFAULTS) -
     return emit_triton(task, options).text if refused is None else f"# {task.name}: left to llvm: {refused}\n"
 
 
-def _irregular(task: Task, options: EmitOptions) -> str | None:
-    """Why a task that Triton can make is better made a thread an iteration."""
-    if task.kind == "serial":
-        scan = find_scan(task, fast_math=options.fast_math)
-        return f"one iteration, no scan: {scan}" if isinstance(scan, str) else None
-    names = {e.primitive.name for e in walk_eqns(task.body)}
-    if "for" in names:
-        return "loops"
-    if FUNCTIONS & names:
-        return "functions, which the own library has faster"
-    if Way.ATOMIC in plan_task(task).ways.values():
-        return "accumulations into scattered elements"
-    return None
+def _left(task: Task, options: EmitOptions) -> str | None:
+    """Why a task that Triton can make is left to LLVM: measured, only scans gain.
+
+    On an H200 a stream of 2^26 floats takes 0.136 ms by Triton and 0.132 by LLVM, their sum 0.069 and 0.070, counts in
+    256 bins 0.370 and 0.077.
+    """
+    if task.kind != "serial":
+        return "no scan, and a thread an iteration is as fast"
+    scan = find_scan(task, fast_math=options.fast_math)
+    return f"one iteration, no scan: {scan}" if isinstance(scan, str) else None

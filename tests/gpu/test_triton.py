@@ -63,7 +63,7 @@ def asked(driver: FakeDriver) -> list[Launched]:
 def test_each_kernel_is_an_image_with_its_launch() -> None:
     """A stream of two references; a sum of two, in two kernels, with shared memory and null arguments behind."""
     with fake_backend(looks(8), chip="sm_90") as (backend, driver):
-        done = backend.compile(parse_program(TEXT), uncached())
+        done = backend.compile(parse_program(TEXT), uncached(codegen="triton"))
         jax.block_until_ready(jax.jit(done.call)(np.zeros(N, np.float32)))
     stream, walk, combine = asked(driver)
     assert [k.name for k in (stream, walk, combine)] == ["qd_kernel", "qd_kernel", "qd_combine"]
@@ -88,11 +88,12 @@ def test_tasks_of_one_program_have_emitters_of_their_own() -> None:
     with fake_backend(looks(6), chip="sm_90") as (backend, driver):
         (task,) = program.tasks
         assert backend.describe(task, uncached()).codegen == "llvm"
-        assert "irregular: a while loop" in backend.describe(task, uncached()).reason
+        assert "a while loop" in backend.describe(task, uncached()).reason
         stream, total = parse_program(TEXT).tasks
-        report = backend.describe(stream, uncached())
+        assert "a thread an iteration is as fast" in backend.describe(stream, uncached()).reason
+        report = backend.describe(stream, uncached(codegen="triton"))
         assert report.codegen == "triton"
-        assert report.reason.startswith(f"regular: {N} iterations in blocks of 1024")
+        assert report.reason.startswith(f"codegen='triton': {N} iterations in blocks of 1024")
         assert report.cost > 0
         forced = backend.describe(total, uncached(codegen="llvm"))
         assert (forced.codegen, forced.reason.split("; ")[-1]) == ("llvm", "codegen='llvm'")
@@ -110,7 +111,7 @@ def test_tasks_of_one_program_have_emitters_of_their_own() -> None:
 def test_assembly_is_that_of_the_emitter_that_is_chosen() -> None:
     stream, _ = parse_program(TEXT).tasks
     with fake_backend(looks(8), chip="sm_90") as (backend, _):
-        made, other = (backend.text(stream, uncached(codegen=name), "ptx") for name in ("auto", "llvm"))
+        made, other = (backend.text(stream, uncached(codegen=name), "ptx") for name in ("triton", "llvm"))
     assert "st.global.v4.b32" in made
     assert "st.global.v4.b32" not in other
     assert "qd_kernel" in other
@@ -118,7 +119,7 @@ def test_assembly_is_that_of_the_emitter_that_is_chosen() -> None:
 
 @needs_triton
 def test_the_cache_keeps_all_images_and_a_warm_backend_compiles_nothing(tmp_path) -> None:
-    options = uncached(offline_cache=True, offline_cache_dir=str(tmp_path))
+    options = uncached(offline_cache=True, offline_cache_dir=str(tmp_path), codegen="triton")
     made, images, launched = [], [], []
     for _ in range(2):
         before = stats()

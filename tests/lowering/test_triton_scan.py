@@ -235,7 +235,7 @@ def test_the_choice_says_scan():
     (task,) = parse_program(prefix(1 << 26)).tasks
     chosen = choose(task)
     assert chosen.codegen == "triton"
-    assert chosen.reason == "regular: scan by add: 67108864 iterations in 1024 stretches of blocks of 2048"
+    assert chosen.reason == "scan by add: 67108864 iterations in 1024 stretches of blocks of 2048"
 
 
 @pytest.mark.parametrize("device", ["sm_80", "sm_90", "sm_100", "gfx942", "gfx1100"])
