@@ -364,6 +364,27 @@ TOGETHER = """program p(x: ref[{d},64], y: ref[{d},64])
 """
 
 
+STEPS = """program p(x: ref[f32,1000000], y: ref[f32,1000000], n: ref[i32])
+  range_for i in 0:i32 : 1000000:i32
+    a: f32 = load x i
+    m: i32 = load n
+    s: f32 = for k in 0:i32 : 1000:i32 : 1:i32 carry t = a
+      u: f32 = mul t t
+      yield u
+    store y s i
+  return y
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "threads"),
+    [("", "", 128), ("1000:i32 : 1:i32", "m : 1:i32", 256), ("u: f32 = mul t t", "u: f32 = load x k", 256)],
+)
+def test_threads_that_only_count_are_in_small_blocks(old: str, new: str, threads: int) -> None:
+    (task,) = parse_program(STEPS.replace(old, new)).tasks
+    assert plan_task(task, device("sm_90")).threads == threads
+
+
 @pytest.mark.parametrize("name", ["sm_80", "gfx942", "gfx1100"])
 @pytest.mark.parametrize("dtype", ["i32", "u32", "i64", "u64", "i16"])
 def test_threads_of_a_warp_agree(name: str, dtype: str) -> None:
