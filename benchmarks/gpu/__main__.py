@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from benchmarks.gpu.bench import Bench, Work
 
 ROOT = Path(__file__).resolve().parents[2]
+TESTS = ("tests/cuda", "tests/gpu")
+"""Where tests of a GPU are; others need packages that its machine may lack."""
 OURS = "0.6"
 """The part of the device's memory that JAX takes: programs of the peers need some beside it."""
 
@@ -96,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run_tests() -> tuple[str, bool]:
     """`pytest -m gpu`: its last line, and whether it passed. Its processes take memory as they need it."""
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "tests"]
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", *TESTS]
     environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     with subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
