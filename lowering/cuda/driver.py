@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import jax
 
-from lowering.gpu.driver import CUDA
+from lowering.gpu.driver import CUDA, one_kind
 from lowering.runtime.registry import Platform
 from qdtrace.errors import BackendError
 
@@ -70,12 +70,7 @@ class CudaDriver:
         """The kind of the devices: "sm_90"."""
         asked = (_COMPUTE_MAJOR, _COMPUTE_MINOR)
         kinds = {"sm_" + "".join(str(self._attribute(k, a)) for a in asked) for k in self._numbers}
-        if len(kinds) != 1:
-            raise BackendError(
-                f"needs devices of one kind, got {', '.join(sorted(kinds)) or 'none'}",
-                help="choose some with CUDA_VISIBLE_DEVICES",
-            )
-        return kinds.pop()
+        return one_kind(kinds, "CUDA_VISIBLE_DEVICES")
 
     def code(self, text: str, device: Device) -> bytes:
         """A cubin."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from qdtrace.errors import BackendError
+
 if TYPE_CHECKING:
     from lowering.runtime.registry import Platform
     from lowering.simt.devices import Device
@@ -64,3 +66,12 @@ class Driver(Protocol):
     def host_memory(self, nbytes: int) -> int:
         """Address of zeroed memory of the host that all devices reach under the same address. It is never freed."""
         ...
+
+
+def one_kind(kinds: set[str], variable: str) -> str:
+    """The kind of all devices. Raises BackendError, with what chooses some of them, where there are several."""
+    if len(kinds) != 1:
+        raise BackendError(
+            f"needs devices of one kind, got {', '.join(sorted(kinds)) or 'none'}", help=f"choose some with {variable}"
+        )
+    return next(iter(kinds))

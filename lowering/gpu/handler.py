@@ -199,30 +199,6 @@ define internal ptr @word_error(ptr %frame, ptr %program, i64 %task, i64 %word) 
   ret ptr %e
 }}
 
-; stores what a command takes
-define internal void @evaluate(ptr %command, ptr %slots, ptr %values) alwaysinline {{
-entry:
-  {COMMAND.load("%command", "places", "count")}
-  br label %head
-head:
-  %i = phi i64 [0, %entry], [%i1, %body]
-  %inside = icmp slt i64 %i, %count
-  br i1 %inside, label %body, label %done
-body:
-  %at = mul i64 %i, {PLACE.size}
-  %place = getelementptr i8, ptr %places, i64 %at
-  {PLACE.load("%place", "slot", "offset")}
-  %ps = getelementptr i64, ptr %slots, i64 %slot
-  %base = load i64, ptr %ps
-  %value = add i64 %base, %offset
-  %pv = getelementptr i64, ptr %values, i64 %i
-  store i64 %value, ptr %pv
-  %i1 = add i64 %i, 1
-  br label %head
-done:
-  ret void
-}}
-
 define ptr @qd_run(ptr %frame, ptr %program) {{
 entry:
   %stream_place = alloca ptr
@@ -279,7 +255,8 @@ head:
 body:
   %at = mul i64 %k, {COMMAND.size}
   %command = getelementptr i8, ptr %commands, i64 %at
-  call void @evaluate(ptr %command, ptr %slots, ptr %values)
+  {COMMAND.load("%command", "places", count="taken")}
+  call void @locate(ptr %places, i64 %taken, ptr %slots, ptr %values)
   %code = call i32 @enqueue(ptr %command, ptr %values, ptr %pointers, ptr %stream)
   %k1 = add i64 %k, 1
   %done = icmp eq i32 %code, 0

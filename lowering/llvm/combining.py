@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lowering.llvm.arithmetic import RULES, minimum
+from lowering.llvm.types import REGISTER, REGISTER_BITS
 from qdtrace.ir.types import DType
 
 if TYPE_CHECKING:
@@ -18,3 +19,10 @@ def combine(o: Ops, op: str, d: DType, a: str, b: str) -> str:
     if d is DType.bool and op in ("add", "mul"):
         return o.binary("or" if op == "add" else "and", o.bits, a, b)
     return RULES[op](o, d, [a, b], {}, ())
+
+
+def swapped(o: Ops, d: DType, found: str, expected: str, new: str) -> str:
+    """`new` where the bits found are those expected, else what was found."""
+    kind = f"i{REGISTER_BITS[d]}"
+    bits = [o.cast("bitcast", REGISTER[d], x, kind) for x in (found, expected)]
+    return o.select(o.compare("icmp eq", o.vector(kind), *bits), o.type(d), new, found)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from lowering.llvm.facts import TaskFacts
     from qdtrace.analysis.machine import AccumulationLimits
+    from qdtrace.ir.types import DType
 
     Place = tuple[Var, tuple[Atom, ...]]
 
@@ -93,3 +94,25 @@ def work_of(facts: TaskFacts) -> int:
     """Estimated scalar operations of the whole task."""
     iterations = trip_count(facts.task.start, facts.task.stop)
     return (_ITERATIONS if iterations is None else iterations) * max(1, facts.cost)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Elements of one buffer in the slot of a chunk, or of a block."""
+
+    ref: Var
+    op: str
+    indices: tuple[Atom, ...] | None
+    """Which element, the same for all iterations; None when it is all of them."""
+    offset: int
+    """Bytes into the slot."""
+
+    @property
+    def dtype(self) -> DType:
+        """What is summed: f16 and bf16 are rounded only when they reach memory."""
+        return compute_dtype(self.ref.dtype)
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return ref_type(self.ref).size if self.indices is None else 1

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_void_p
 from typing import TYPE_CHECKING
 
-from lowering.gpu.driver import HIP
+from lowering.gpu.driver import HIP, one_kind
 from lowering.llvm.target import Target
 from lowering.runtime.cache import Artifact
 from lowering.runtime.compile import make_runnable, object_code
@@ -86,12 +86,7 @@ class RocmDriver:
     def architecture(self) -> str:
         """The kind of the devices: "gfx942"."""
         kinds = {self._name_of(k) for k in range(self._count)}
-        if len(kinds) != 1:
-            raise BackendError(
-                f"needs devices of one kind, got {', '.join(sorted(kinds)) or 'none'}",
-                help="choose some with HIP_VISIBLE_DEVICES",
-            )
-        return kinds.pop()
+        return one_kind(kinds, "HIP_VISIBLE_DEVICES")
 
     def code(self, text: str, device: Device) -> bytes:
         """A code object."""

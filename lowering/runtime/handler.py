@@ -172,23 +172,7 @@ define internal void @run_task(ptr %frame, ptr %task, ptr %slots, ptr %refs, i64
 entry:
   %found = alloca [{BOUNDS.size} x i8], align 8
   {TASK.load("%task", "places", ref_count="count")}
-  br label %head
-head:
-  %i = phi i64 [0, %entry], [%i1, %body]
-  %inside = icmp slt i64 %i, %count
-  br i1 %inside, label %body, label %ask
-body:
-  %at = mul i64 %i, {PLACE.size}
-  %place = getelementptr i8, ptr %places, i64 %at
-  {PLACE.load("%place", "slot", "offset")}
-  %ps = getelementptr ptr, ptr %slots, i64 %slot
-  %base = load ptr, ptr %ps
-  %data = getelementptr i8, ptr %base, i64 %offset
-  %pr = getelementptr ptr, ptr %refs, i64 %i
-  store ptr %data, ptr %pr
-  %i1 = add i64 %i, 1
-  br label %head
-ask:
+  call void @locate(ptr %places, i64 %count, ptr %slots, ptr %refs)
   %after = add i64 %count, {FAILED}
   %place_of_failure = getelementptr ptr, ptr %refs, i64 %after
   store ptr %failure, ptr %place_of_failure

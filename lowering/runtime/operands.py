@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from lowering.runtime import abi
 from lowering.runtime.abi import c_string
-from lowering.tables import CHECK, SIGNATURE
+from lowering.tables import CHECK, PLACE, SIGNATURE
 from qdtrace.ir.program import ref_type
 
 if TYPE_CHECKING:
@@ -181,5 +181,28 @@ more:
   %e2 = call ptr @collect_list(ptr %frame, ptr %program, i64 {abi.FRAME_RESULTS}, i64 %results, ptr %result_checks,
                                ptr %result_slots)
   ret ptr %e2
+}}
+
+; addresses, as numbers, of %count places in the memory of the slots
+define internal void @locate(ptr %places, i64 %count, ptr %slots, ptr %addresses) alwaysinline {{
+entry:
+  br label %head
+head:
+  %i = phi i64 [0, %entry], [%i1, %body]
+  %inside = icmp slt i64 %i, %count
+  br i1 %inside, label %body, label %done
+body:
+  %at = mul i64 %i, {PLACE.size}
+  %place = getelementptr i8, ptr %places, i64 %at
+  {PLACE.load("%place", "slot", "offset")}
+  %ps = getelementptr i64, ptr %slots, i64 %slot
+  %base = load i64, ptr %ps
+  %address = add i64 %base, %offset
+  %pa = getelementptr i64, ptr %addresses, i64 %i
+  store i64 %address, ptr %pa
+  %i1 = add i64 %i, 1
+  br label %head
+done:
+  ret void
 }}
 """

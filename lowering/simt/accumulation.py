@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from lowering.llvm.addresses import ahead, element_pointer
 from lowering.llvm.atomics import atomic_scalar
-from lowering.llvm.combining import combine
+from lowering.llvm.combining import combine, swapped
 from lowering.llvm.descriptions import GlobalMemory
 from lowering.llvm.facts import reference
 from lowering.llvm.memory import from_memory, load_scalar, store_scalar, to_memory
 from lowering.llvm.private import load_private, store_private
 from lowering.llvm.privatisation import Strategy
-from lowering.llvm.types import BYTES, MEMORY, REGISTER, REGISTER_BITS, compute_dtype
+from lowering.llvm.types import BYTES, MEMORY, compute_dtype
 from lowering.llvm.vectors import Value
 from lowering.simt.devices import SHARED
 from lowering.tables import CACHE_LINE
@@ -86,9 +86,7 @@ def _private_atomic(f: KernelFrame, eqn: Eqn, values: list[str], indices: tuple[
     if op == "exchange":
         new = values[0]
     elif op == "cas":
-        kind = f"i{REGISTER_BITS[d]}"
-        found, wanted = (o.cast("bitcast", REGISTER[d], x, kind) for x in (old.scalar, values[0]))
-        new = o.select(o.compare("icmp eq", kind, found, wanted), REGISTER[d], values[1], old.scalar)
+        new = swapped(o, d, old.scalar, *values)
     else:
         new = combine(o, op, d, old.scalar, values[0])
     store_private(f, private, Value(d, scalar=new), indices)

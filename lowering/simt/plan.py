@@ -6,19 +6,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lowering.llvm.facts import TaskFacts
-from lowering.llvm.privatisation import Privatisation, privatise
-from lowering.llvm.types import BYTES, MEMORY, compute_dtype
+from lowering.llvm.privatisation import Part, Privatisation, privatise
+from lowering.llvm.types import BYTES, MEMORY
 from lowering.simt.grouping import group_size
 from lowering.simt.stacks import RUNNING, Stacks, plan_stacks
 from lowering.tables import CACHE_LINE, FIELD, round_up
 from qdtrace.analysis.index.trips import trip_count
 from qdtrace.errors import BackendError
-from qdtrace.ir.program import Atom, Task, Var, ref_type
+from qdtrace.ir.program import Task, Var
 from qdtrace.ir.walk import used_vars, walk_inside
 
 if TYPE_CHECKING:
     from lowering.simt.devices import Device
-    from qdtrace.ir.types import DType
 
 THREADS = 256
 """Of a block, where nothing asks for another number: measured best or within 2 % of it on six kinds of kernel."""
@@ -36,27 +35,11 @@ BOUNDS_BYTES = 2 * FIELD
 
 
 @dataclass(frozen=True, slots=True)
-class SlotPart:
+class SlotPart(Part):
     """Elements of one buffer in the slot of a block."""
 
-    ref: Var
-    op: str
-    indices: tuple[Atom, ...] | None
-    """Which element, the same for all iterations; None when it is all of them."""
-    offset: int
-    """Bytes into the slot."""
     first: int
     """How many elements of other parts come before."""
-
-    @property
-    def dtype(self) -> DType:
-        """What is summed: f16 and bf16 are rounded only when they reach memory."""
-        return compute_dtype(self.ref.dtype)
-
-    @property
-    def size(self) -> int:
-        """Elements."""
-        return ref_type(self.ref).size if self.indices is None else 1
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lowering.llvm.atomics import atomic_scalar
+from lowering.llvm.combining import swapped
 from lowering.llvm.facts import reference
-from lowering.llvm.types import MEMORY, REGISTER, REGISTER_BITS
+from lowering.llvm.types import MEMORY, REGISTER
 from lowering.llvm.vectors import Value
 from lowering.simd.accumulation.lanes import combined, each_active
 from lowering.simd.addresses import lane_pointers, locate
@@ -16,7 +17,6 @@ from qdtrace.ir.types import DType
 
 if TYPE_CHECKING:
     from lowering.llvm.descriptions import GlobalMemory
-    from lowering.llvm.ops import Ops
     from lowering.simd.descriptions import Address
     from lowering.simd.frame import LaneFrame
     from qdtrace.ir.program import Atom, Eqn
@@ -88,14 +88,8 @@ def _private_atomic(f: LaneFrame, eqn: Eqn, op: str, values: list[Atom], indices
 
 def _chosen(f: LaneFrame, old: Value, expected: Atom, new: Atom) -> Value:
     d = old.dtype
-
-    def one(o: Ops, found: str, wanted: str, then: str) -> str:
-        kind = f"i{REGISTER_BITS[d]}"
-        bits = [o.cast("bitcast", REGISTER[d], x, kind) for x in (found, wanted)]
-        return o.select(o.compare("icmp eq", o.vector(kind), *bits), o.type(d), then, found)
-
     if old.scalar is not None:
-        return Value(d, scalar=one(f.scalar, old.scalar, f.scalar_of(expected), f.scalar_of(new)))
+        return Value(d, scalar=swapped(f.scalar, d, old.scalar, f.scalar_of(expected), f.scalar_of(new)))
     assert old.vectors is not None
     olds = old.vectors
-    return f.each(d, lambda v: one(f.vector, olds[v], f.vector_of(expected, v), f.vector_of(new, v)))
+    return f.each(d, lambda v: swapped(f.vector, d, olds[v], f.vector_of(expected, v), f.vector_of(new, v)))

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lowering.llvm.facts import reference
-from lowering.llvm.privatisation import work_of
+from lowering.llvm.privatisation import Part, work_of
 from lowering.llvm.types import BYTES, MEMORY, compute_dtype
 from lowering.tables import CACHE_LINE, round_up
 from qdtrace.analysis.cost import GUESS, trips_of
 from qdtrace.ir.combining import identity
-from qdtrace.ir.program import Atom, Block, Var, ref_type
+from qdtrace.ir.program import Block, Var, ref_type
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -19,33 +19,16 @@ if TYPE_CHECKING:
     from lowering.llvm.facts import TaskFacts
     from lowering.llvm.privatisation import Privatisation
     from qdtrace.analysis.machine import AccumulationLimits
-    from qdtrace.ir.types import DType
 
 _ELEMENT_ALIGNMENT = 8
 
 
 @dataclass(frozen=True, slots=True)
-class SlotPart:
+class SlotPart(Part):
     """Elements of one buffer in the slot of a chunk."""
 
-    ref: Var
-    op: str
-    indices: tuple[Atom, ...] | None
-    """Which element, the same for all iterations; None when it is all of them."""
-    offset: int
-    """Bytes into the slot."""
     lane_copies: int = 1
     """Copies side by side that lanes have for themselves until the chunk ends: lane l has number `l % lane_copies`."""
-
-    @property
-    def dtype(self) -> DType:
-        """What is summed: f16 and bf16 are rounded only when they reach memory."""
-        return compute_dtype(self.ref.dtype)
-
-    @property
-    def size(self) -> int:
-        """Elements."""
-        return ref_type(self.ref).size if self.indices is None else 1
 
 
 @dataclass(frozen=True, slots=True)
