@@ -50,16 +50,12 @@ class Target:
     """LLVM's address space of the memory of references; pointers in the code are plain, and known to be there."""
     private_space: int = 0
     """That of memory of one iteration."""
-    constant_space: int = 0
-    """That of tables."""
     atomic_scope: str = ""
     """LLVM's name of the threads that see an atomic operation; empty: all that there are."""
     atomic_promises: tuple[str, ...] = ()
     """What is said to LLVM of the memory of atomic operations: names of metadata."""
     part_half: bool = False
     """LLVM joins a product of f32 and its rounding to f16 to what makes -0.0 a 0.0, unless they are kept apart."""
-    inline_cold: bool = False
-    """A call costs more than code that is hardly ever run."""
 
     @property
     def key(self) -> str:

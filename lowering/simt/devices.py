@@ -47,10 +47,8 @@ class Family:
     scope: str
     """LLVM's name of the threads of the device."""
     private_space: int
-    constant_space: int
     atomic_promises: tuple[str, ...]
     part_half: bool
-    inline_cold: bool
     module_flags: tuple[str, ...]
     """Of each module, as LLVM's metadata."""
 
@@ -68,10 +66,8 @@ CUDA = Family(
     threads_attribute='"nvvm.maxntid"="{threads}"',
     scope="device",
     private_space=0,  # LLVM finds the local memory by itself
-    constant_space=0,
     atomic_promises=(),
     part_half=False,
-    inline_cold=False,
     module_flags=(),
 )
 ROCM = Family(
@@ -87,11 +83,9 @@ ROCM = Family(
     threads_attribute='"amdgpu-flat-work-group-size"="{threads},{threads}"',
     scope="agent",
     private_space=5,
-    constant_space=4,
     # XLA's memory is the device's own, cached as a whole
     atomic_promises=("amdgpu.no.fine.grained.memory", "amdgpu.no.remote.memory"),
     part_half=True,
-    inline_cold=True,  # a function that is called needs a stack in memory
     module_flags=('!{i32 1, !"amdhsa_code_object_version", i32 500}',),  # all versions of ROCm 6 and later load it
 )
 
@@ -150,8 +144,7 @@ def device(name: str) -> Device:
         family.name, family.triple, name, features,
         vector_bits=0, registers=255, data_layout=layout, has_masks=False, has_half=True,
         machine=replace(GPU, lanes=multiprocessors * threads),
-        global_space=GLOBAL, private_space=family.private_space, constant_space=family.constant_space,
+        global_space=GLOBAL, private_space=family.private_space,
         atomic_scope=family.scope, atomic_promises=family.atomic_promises, part_half=family.part_half,
-        inline_cold=family.inline_cold,
     )  # fmt: skip
     return Device(family, target, multiprocessors, threads, warp)

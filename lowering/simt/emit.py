@@ -47,8 +47,7 @@ def emit_kernels(
 ) -> KernelCode:
     """The kernels of a task for a device."""
     plan = plan_task(task, device, block_dim)
-    target = device.target
-    module = Module(Form(_FLUSH if options.fast_math else "", target.inline_cold, target.constant_space))
+    module = Module(Form(_FLUSH if options.fast_math else "", inline_cold=True))
     module.flags = device.family.module_flags
     aliases = alias_metadata(plan.facts, module)
     functions = [_Kernel(plan, module, aliases, options).main()]

@@ -115,13 +115,13 @@ def test_the_suite_links(program: str, name: str) -> None:
 
 @pytest.mark.parametrize("fast_math", [True, False])
 @pytest.mark.parametrize("name", ROCM)
-def test_slow_paths_and_tables_of_functions(name: str, fast_math: bool) -> None:
+def test_slow_paths_of_functions(name: str, fast_math: bool) -> None:
     """What hardly ever runs is inlined: a call would need a stack in memory."""
     text = assembly(emit_kernels(parse_program(MANY).tasks[0], device(name), EmitOptions(fast_math)).text, device(name))
     assert not _SLOW.findall(text)
     assert not _PRIVATE.findall(text)
     assert "s_swappc" not in text
-    assert "two_over_pi" in text
+    assert "0x2757d1f5" in text.lower()  # a word of 2 / pi
     assert f"amdhsa_float_denorm_mode_32 {0 if fast_math else 3}" in text
 
 

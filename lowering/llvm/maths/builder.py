@@ -185,15 +185,33 @@ class Builder:
         operands = ", ".join(f"{self.type(a.element)} {a.text}" for a in args)
         return self.emit(f"call {self.type(element)} @llvm.{name}.{self.suffix(element)}({operands})", element)
 
-    def call(self, name: str, *args: Value) -> Value:
-        """A call of the library's function `name` for the element type of the operands."""
-        element = args[0].element
-        symbol = self.need(name, element, self.lanes)
+    def call(self, name: str, elements: Sequence[str], *args: Value) -> list[Value]:
+        """Results, of those element types, of the library's function `name` for the element type of the operands."""
+        symbol = self.need(name, args[0].element, self.lanes)
+        kind = self.result_type(elements)
         operands = ", ".join(f"{self.type(a.element)} {a.text}" for a in args)
-        return self.emit(f"call {self.type(element)} @{symbol}({operands})", element)
+        result = self.emit(f"call {kind} @{symbol}({operands})", elements[0])
+        if len(elements) == 1:
+            return [result]
+        return [self.emit(f"extractvalue {kind} {result.text}, {k}", element) for k, element in enumerate(elements)]
 
-    def need(self, name: str, element: str = "", lanes: int = 1) -> str:
-        """The symbol of a function of the library, or of a table (no element type); notes that it is needed."""
+    def result_type(self, elements: Sequence[str]) -> str:
+        """The LLVM type of a function's results: a structure of several."""
+        types = [self.type(element) for element in elements]
+        return types[0] if len(types) == 1 else f"{{ {', '.join(types)} }}"
+
+    def joined(self, results: Sequence[Value]) -> str:
+        """The text of what a function returns."""
+        if len(results) == 1:
+            return results[0].text
+        kind, whole = self.result_type([result.element for result in results]), "poison"
+        for k, value in enumerate(results):
+            part = f"{self.type(value.element)} {value.text}, {k}"
+            whole = self.emit(f"insertvalue {kind} {whole}, {part}", value.element).text
+        return whole
+
+    def need(self, name: str, element: str, lanes: int) -> str:
+        """The symbol of a function of the library; notes that it is needed."""
         assert self._resolve is not None
         symbol = self._resolve(name, element, lanes)
         if symbol not in self.requires:
@@ -286,10 +304,18 @@ class Builder:
             return self._cast("fpext" if wider else "fptrunc", x, element)
         return self._cast("sext" if wider else "trunc", x, element)
 
+    def zero_extend(self, x: Value, element: str) -> Value:
+        """An unsigned integer in more bits."""
+        return self._cast("zext", x, element)
+
     def shift_right(self, x: Value, count: Value | int) -> Value:
         """Logical shift."""
         right = self.value(count, x.element)
         return self.emit(f"lshr {self.type(x.element)} {x.text}, {right.text}", x.element)
+
+    def funnel(self, high: Value, low: Value, count: Value | int) -> Value:
+        """The first half of `high` followed by `low`, shifted left; the count is taken modulo the width."""
+        return self.intrinsic("fshl", high, low, self.value(count, high.element))
 
     def power_of_two(self, exponent: Value, element: str) -> Value:
         """2**exponent for exponents of normal numbers."""
@@ -340,15 +366,19 @@ class Builder:
             return mask.text
         return self.emit(f"call i1 @llvm.vector.reduce.or.v{self.lanes}i1({self.type('i1')} {mask.text})", "i1").text
 
-    def rarely(self, mask: Value, name: str, quick: Value, *args: Value) -> Value:
-        """`quick`, or where some lane of the mask is set the result of the cold function `name(*args, quick)`."""
+    def rarely(self, mask: Value, name: str, quick: Sequence[Value], *args: Value) -> list[Value]:
+        """`quick`, in lanes of the mask the results of the cold function `name(*args)`, called if there are any."""
         some, here = self.any(mask), self.fresh("before")
         slow, done = self.fresh("slow"), self.fresh("done")
         self.lines += [f"  br label %{here}", f"{here}:", f"  br i1 {some}, label %{slow}, label %{done}", f"{slow}:"]
-        patched = self.call(name, *args, quick)
+        found = self.call(name, [value.element for value in quick], *args)
+        if self.lanes > 1:
+            found = [self.select(mask, new, old) for new, old in zip(found, quick, strict=True)]
         self.lines += [f"  br label %{done}", f"{done}:"]
-        kind = self.type(quick.element)
-        return self.emit(f"phi {kind} [ {quick.text}, %{here} ], [ {patched.text}, %{slow} ]", quick.element)
+        return [
+            self.emit(f"phi {self.type(old.element)} [ {old.text}, %{here} ], [ {new.text}, %{slow} ]", old.element)
+            for new, old in zip(found, quick, strict=True)
+        ]
 
     def repeat(self, start: Value, wanted: Callable[[Value], Value], step: Callable[[Value], Value]) -> Value:
         """Applies `step` to all lanes while `wanted` holds in some lane."""
@@ -363,30 +393,3 @@ class Builder:
         self.lines += [f"  br label %{head}", f"{done}:"]
         self.lines[place] = f"  {state} = phi {kind} [ {start.text}, %{here} ], [ {after.text}, %{body} ]"
         return value
-
-    def each_lane(self, mask: Value, name: str, x: Value, other: Value) -> Value:
-        """In the lanes of the mask the scalar f64 function `name` of x, in the others `other`; a loop over lanes."""
-        symbol = self.need(name, "double")
-        kind, element, bools = self.type(x.element), x.element, self.type("i1")
-        text = f"""\
-  br label %head
-head:
-  %lane = phi i32 [ 0, %entry ], [ %following, %next ]
-  %so_far = phi {kind} [ {other.text}, %entry ], [ %after, %next ]
-  %wanted = extractelement {bools} {mask.text}, i32 %lane
-  br i1 %wanted, label %one, label %next
-one:
-  %given = extractelement {kind} {x.text}, i32 %lane
-  %wide = {"fpext float %given to double" if element == "float" else "fadd double %given, 0.0"}
-  %found = call double @{symbol}(double %wide)
-  %narrow = {"fptrunc double %found to float" if element == "float" else "fadd double %found, 0.0"}
-  %with = insertelement {kind} %so_far, {element} %narrow, i32 %lane
-  br label %next
-next:
-  %after = phi {kind} [ %so_far, %head ], [ %with, %one ]
-  %following = add i32 %lane, 1
-  %more = icmp ult i32 %following, {self.lanes}
-  br i1 %more, label %head, label %end
-end:"""
-        self.lines += text.split("\n")
-        return Value(self, "%after", element)

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 _ELEMENTS = {DType.f32: "float", DType.f64: "double"}
 _SHORT = {"float": "f32", "double": "f64"}
 _PURE = "nounwind willreturn nosync nofree memory(none)"
-_TABLE = f"qdm.{trigonometric.TABLE}"
 INLINE, CALL, COLD = f"alwaysinline {_PURE}", f"noinline {_PURE}", f"noinline cold {_PURE}"
 
 
@@ -33,17 +32,11 @@ class Form:
     """Of each function, besides its own."""
     inline_cold: bool = False
     """Where a call costs more than code that is hardly ever run."""
-    constant_space: int = 0
-    """LLVM's address space of tables."""
 
     def written(self, text: str) -> str:
         """A definition of the library in this form."""
         if self.inline_cold:
             text = text.replace(COLD, INLINE, 1)
-        if self.constant_space:
-            space = f"addrspace({self.constant_space})"
-            text = text.replace("unnamed_addr constant", f"unnamed_addr {space} constant", 1)
-            text = text.replace(f"ptr @{_TABLE}", f"ptr addrspacecast (ptr {space} @{_TABLE} to ptr)")
         return text.replace(_PURE, f"{_PURE} {self.attributes}", 1) if self.attributes else text
 
 
@@ -68,7 +61,7 @@ class MathFunction:
 class _Entry:
     """How a function is made: formula, number of arguments, and attributes in f32 and f64."""
 
-    formula: Callable[..., Value]
+    formula: Callable[..., Value | tuple[Value, ...]]
     arguments: int = 1
     single: str = INLINE
     double: str = CALL
@@ -109,15 +102,9 @@ NAMES: frozenset[str] = frozenset(_ENTRIES)
 """Functions to be asked for; all take and return one dtype."""
 
 _PARTS: dict[str, _Entry] = {
-    "sin_huge": _Entry(trigonometric.sin_huge, double=COLD),
-    "cos_huge": _Entry(trigonometric.cos_huge, double=COLD),
-    "tan_huge": _Entry(trigonometric.tan_huge, double=COLD),
+    "reduce_huge": _Entry(trigonometric.reduce_huge, 1, COLD, COLD),
     "pow_patch": _Entry(power.patch, 3, COLD, COLD),
     "rem_patch": _Entry(remainder.patch, 3, COLD, COLD),
-    **{
-        f"{name}_patch": _Entry(functools.partial(trigonometric.patch, name=f"{name}_huge"), 2, COLD, COLD)
-        for name in ("sin", "cos", "tan")
-    },
 }
 _BY_SYMBOL: dict[str, MathFunction] = {}
 
@@ -173,8 +160,6 @@ def without_calls(text: str) -> tuple[str, tuple[str, ...]]:
         return text, ()
     rest = "\n".join(kept)
     called = tuple([symbol for symbol in declared if f"@{symbol}(" in rest])
-    if rest.count(f"@{_TABLE}") == 1:
-        kept = [line for line in kept if not line.startswith(f"@{_TABLE} ")]
     return "\n".join([*kept, *(declared[symbol] for symbol in called), ""]), called
 
 
@@ -194,25 +179,25 @@ def _resolve(name: str, element: str, lanes: int) -> str:
 
 @functools.cache
 def _build(name: str, element: str, lanes: int) -> MathFunction:
-    if name == trigonometric.TABLE:
-        function = MathFunction(_TABLE, trigonometric.table_text(_TABLE))
-    else:
-        entry = _ENTRIES.get(name) or _PARTS[name]
-        b = Builder(lanes, _resolve)
-        kind, names = b.type(element), [f"%x{k}" for k in range(entry.arguments)]
-        result = entry.formula(b, *(Value(b, x, element) for x in names))
-        symbol = f"qdm.{name}.{_SHORT[element]}x{lanes}"
-        text = "\n".join(
-            [
-                f"define internal {kind} @{symbol}({', '.join(f'{kind} {x}' for x in names)}) "
-                f"{entry.single if element == 'float' else entry.double} {{",
-                "entry:",
-                *b.lines,
-                f"  ret {kind} {result.text}",
-                "}",
-                "",
-            ]
-        )
-        function = MathFunction(symbol, text, tuple(b.requires))
+    entry = _ENTRIES.get(name) or _PARTS[name]
+    b = Builder(lanes, _resolve)
+    names = [f"%x{k}" for k in range(entry.arguments)]
+    made = entry.formula(b, *(Value(b, x, element) for x in names))
+    results = made if isinstance(made, tuple) else (made,)
+    kind = b.result_type([result.element for result in results])
+    returned = b.joined(results)
+    symbol = f"qdm.{name}.{_SHORT[element]}x{lanes}"
+    text = "\n".join(
+        [
+            f"define internal {kind} @{symbol}({', '.join(f'{b.type(element)} {x}' for x in names)}) "
+            f"{entry.single if element == 'float' else entry.double} {{",
+            "entry:",
+            *b.lines,
+            f"  ret {kind} {returned}",
+            "}",
+            "",
+        ]
+    )
+    function = MathFunction(symbol, text, tuple(b.requires))
     _BY_SYMBOL[function.symbol] = function
     return function

@@ -80,7 +80,7 @@ def pow(b: Builder, x: Value, y: Value) -> Value:
     magnitude = _magnitude_f32 if x.element == "float" else _magnitude_f64
     quick = magnitude(b, b.abs(x), y)
     plain = (x > 0.0) & (x < math.inf) & (b.abs(y) < math.inf)
-    return b.rarely(~plain, "pow_patch", quick, x, y)
+    return b.rarely(~plain, "pow_patch", [quick], x, y, quick)[0]
 
 
 def patch(b: Builder, x: Value, y: Value, quick: Value) -> Value:

@@ -27,7 +27,8 @@ def rem(b: Builder, x: Value, y: Value) -> Value:
     form = FORMATS[x.element]
     size, divisor = b.abs(x), b.abs(y)
     large = ~(size / divisor < 2.0**form.mantissa) & (size < math.inf) & (divisor > 0.0)
-    result = b.rarely(large, "rem_patch", _step(b, size, divisor), size, divisor)
+    quick = _step(b, size, divisor)
+    (result,) = b.rarely(large, "rem_patch", [quick], size, divisor, quick)
     result = b.select(divisor.equals(math.inf), size, result)
     # The rest comes as NaN by itself: inf minus inf, or 0/0.
     return b.copysign(b.select(size < math.inf, result, math.nan), x)

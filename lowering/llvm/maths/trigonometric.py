@@ -2,16 +2,18 @@
 
 |x| = n pi/2 + r with |r| <= pi/4, then the sine or cosine polynomial of r, whichever n asks for. Up to a limit, r is
 made from pi in three parts with fused multiply-adds: the first difference is exact because both terms are multiples of
-the last bit of pi's first part. Beyond it the fraction of x * 2/pi is taken from 192 bits of 2/pi that begin where the
-product is below 4 (M. H. Payne and R. N. Hanek, Radian reduction for trigonometric functions, 1983), lane by lane in a
-cold function.
+the last bit of pi's first part. Beyond it x * 2/pi modulo 4 is taken from as many bits of 2/pi as three words hold,
+beginning where the product is below 4 (M. H. Payne and R. N. Hanek, Radian reduction for trigonometric functions,
+1983), in a cold function. It needs no memory: the words are chosen by the bits of the exponent.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import TYPE_CHECKING
 
+from lowering.llvm.maths.builder import width
 from lowering.llvm.maths.coefficients import COEFFICIENTS, TWO_OVER_PI, TWO_OVER_PI_BITS
 from lowering.llvm.maths.formats import FORMATS
 from lowering.llvm.maths.inverse import odd
@@ -23,14 +25,6 @@ LIMITS = {"float": 1e5, "double": 2.0**28}
 """Largest |x| whose reduction by pi in three parts is accurate to the last bit."""
 _TOP = {"float": 31, "double": 63}
 """The sign's bit."""
-TABLE = "two_over_pi"
-_TABLE_BYTES = 168
-
-
-def table_text(symbol: str) -> str:
-    """The global constant with the bits of 2/pi, least significant byte first (little-endian processors)."""
-    content = "".join(f"\\{byte:02X}" for byte in TWO_OVER_PI.to_bytes(_TABLE_BYTES, "little"))
-    return f'@{symbol} = internal unnamed_addr constant [{_TABLE_BYTES} x i8] c"{content}"\n'
 
 
 def sin_cos(b: Builder, r: Value) -> tuple[Value, Value]:
@@ -40,12 +34,62 @@ def sin_cos(b: Builder, r: Value) -> tuple[Value, Value]:
     return odd(b, r, "sin"), cosine
 
 
-def _reduce(b: Builder, size: Value) -> tuple[Value, Value]:
-    """(r, n) with size = n pi/2 + r."""
+def _reduce(b: Builder, x: Value) -> tuple[Value, Value]:
+    """(r, n) with |x| = n pi/2 + r; n is right modulo 4. r is NaN for NaN and infinities."""
+    size = b.abs(x)
     whole, n = b.round_scaled(size, 2 / math.pi)
+    r = size
     for part in FORMATS[size.element].pi:
-        size = b.fma(whole, -part / 2, size)
-    return size, n
+        r = b.fma(whole, -part / 2, r)
+    r, n = b.rarely(size > LIMITS[size.element], "reduce_huge", (r, n), size)
+    return r, n
+
+
+def _window(b: Builder, exponent: Value) -> list[Value]:
+    """Three words of 2/pi, most significant first, for a number of at least 2 by the bits of its exponent.
+
+    Times all bits before them the number is a multiple of 4. The largest power of two of the exponent's bits is set:
+    the bits below choose words, and the place in a word.
+    """
+    bits, form = width(exponent.element), FORMATS["float" if exponent.element == "i32" else "double"]
+    choices = (form.bias + 1) // bits
+    places = TWO_OVER_PI_BITS + form.mantissa + 1  # zeros come first, for small exponents
+    words = [
+        b.value(TWO_OVER_PI >> (places - bits * (k + 1)) & ((1 << bits) - 1), exponent.element)
+        for k in range(choices + 3)
+    ]
+    while choices > 1:
+        choices //= 2
+        later = (exponent & (choices * bits)).differs(0)
+        words = [b.select(later, far, near) for near, far in zip(words, words[choices:], strict=False)]
+    return [b.funnel(high, low, exponent) for high, low in itertools.pairwise(words)]
+
+
+def reduce_huge(b: Builder, size: Value) -> tuple[Value, Value]:
+    """(r, n) with size = n pi/2 + r and n modulo 4, for size of at least 2; r is NaN for infinities."""
+    form = FORMATS[size.element]
+    pattern = b.bits(size)
+    word, bits, precision = pattern.element, width(pattern.element), form.mantissa + 1
+    double = f"i{2 * bits}"
+    exponent = b.shift_right(pattern, form.mantissa)
+    significand = (pattern & ((1 << form.mantissa) - 1)) | (1 << form.mantissa)
+    first, second, third = _window(b, exponent)
+    # The upper two words of the product of three: two bits before the binary point, whole turns fall off at the top.
+    factor = b.zero_extend(significand, double)
+    carried = b.shift_right(factor * b.zero_extend(third, double), bits)
+    product = factor * b.zero_extend(second, double) + carried
+    product = product + (b.zero_extend(significand * first, double) << bits)
+    # Two halves round to the nearest quarter turn, and the fraction to a signed number of the significand's size.
+    left = bits - 3 - precision
+    product = product + ((1 << (2 * bits - 3)) + (1 << (bits + left - 1)))
+    high, low = b.resize(b.shift_right(product, bits), word), b.resize(product, word)
+    n = b.shift_right(high, bits - 2)
+    coarse = b.float_of(((high & ((1 << (bits - 2)) - 1)) - (1 << (bits - 3))) >> left, size.element)
+    fine = b.float_of(b.funnel(high, low, bits - left) ^ (1 << (bits - 1)), size.element)
+    unit = 2.0 ** -(precision + 1)
+    r = b.mad(coarse, form.pi[1] / 2 * unit, fine * (form.pi[0] / 2 * unit * 2.0**-bits))
+    r = b.mad(coarse, form.pi[0] / 2 * unit, r)
+    return b.select(size < math.inf, r, math.nan), n
 
 
 def _sin_of(b: Builder, r: Value, n: Value) -> Value:
@@ -69,67 +113,15 @@ def _with_sign(b: Builder, y: Value, x: Value) -> Value:
 
 def sin(b: Builder, x: Value) -> Value:
     """Sine."""
-    size = b.abs(x)
-    result = _with_sign(b, _sin_of(b, *_reduce(b, size)), x)
-    return b.rarely(size > LIMITS[x.element], "sin_patch", result, x)
+    return _with_sign(b, _sin_of(b, *_reduce(b, x)), x)
 
 
 def cos(b: Builder, x: Value) -> Value:
     """Cosine: sin(x + pi/2)."""
-    size = b.abs(x)
-    r, n = _reduce(b, size)
-    return b.rarely(size > LIMITS[x.element], "cos_patch", _sin_of(b, r, n + 1), x)
+    r, n = _reduce(b, x)
+    return _sin_of(b, r, n + 1)
 
 
 def tan(b: Builder, x: Value) -> Value:
     """Tangent."""
-    size = b.abs(x)
-    result = _with_sign(b, _tan_of(b, *_reduce(b, size)), x)
-    return b.rarely(size > LIMITS[x.element], "tan_patch", result, x)
-
-
-def _reduce_huge(b: Builder, x: Value) -> tuple[Value, Value]:
-    """(r, n) with |x| = n pi/2 + r for a finite scalar f64 of at least 2**16; n modulo 4."""
-    bits = b.bits(b.abs(x))
-    exponent = (bits >> 52) - 1075
-    significand = (bits & ((1 << 52) - 1)) | (1 << 52)
-    skipped = TWO_OVER_PI_BITS - 190 - exponent
-    place = b.emit(f"getelementptr i8, ptr @{b.need(TABLE)}, i64 {(skipped >> 3).text}", "i64")
-    window = b.emit(f"load i256, ptr {place.text}, align 1", "i256")
-    in_byte = b.emit(f"zext i64 {(skipped & 7).text} to i256", "i256")
-    factor = b.emit(f"zext i64 {significand.text} to i192", "i192")
-    # |x| * 2/pi with two bits before the binary point: whole turns fall off at the top of the wrapping product.
-    product = b.resize(b.shift_right(window, in_byte), "i192")
-    product = b.emit(f"mul i192 {product.text}, {factor.text}", "i192")
-    high, low = (b.resize(b.shift_right(product, count), "i64") for count in (128, 64))
-    n = b.shift_right(high + (1 << 61), 62)
-    fraction = b.float_of(high - (n << 62), "double") + b.float_of(b.shift_right(low, 1), "double") * 2.0**-63
-    return fraction * (math.pi * 2.0**-63), n
-
-
-def _finite(b: Builder, x: Value, y: Value) -> Value:
-    """y where x is finite, else NaN."""
-    return b.select(b.abs(x) < math.inf, y, math.nan)
-
-
-def sin_huge(b: Builder, x: Value) -> Value:
-    """Sine of a scalar f64 of at least 2**16."""
-    return _finite(b, x, _with_sign(b, _sin_of(b, *_reduce_huge(b, x)), x))
-
-
-def cos_huge(b: Builder, x: Value) -> Value:
-    """Cosine of a scalar f64 of at least 2**16."""
-    r, n = _reduce_huge(b, x)
-    return _finite(b, x, _sin_of(b, r, n + 1))
-
-
-def tan_huge(b: Builder, x: Value) -> Value:
-    """Tangent of a scalar f64 of at least 2**16."""
-    return _finite(b, x, _with_sign(b, _tan_of(b, *_reduce_huge(b, x)), x))
-
-
-def patch(b: Builder, x: Value, quick: Value, name: str) -> Value:
-    """`quick` with the lanes of large arguments replaced by `name`(x)."""
-    if b.lanes == 1:
-        return b.resize(b.call(name, b.resize(x, "double")), x.element)
-    return b.each_lane(b.abs(x) > LIMITS[x.element], name, x, quick)
+    return _with_sign(b, _tan_of(b, *_reduce(b, x)), x)
