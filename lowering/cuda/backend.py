@@ -6,11 +6,13 @@ import functools
 from typing import TYPE_CHECKING
 
 from lowering.cuda.driver import driver
+from lowering.cuda.ptxas import assembler
 from lowering.gpu.backend import GpuBackend
 from lowering.simt.devices import device
 
 if TYPE_CHECKING:
     from lowering.simt.devices import Device
+    from qdtrace.config import Options
 
 
 class CudaBackend(GpuBackend):
@@ -21,6 +23,12 @@ class CudaBackend(GpuBackend):
     def __init__(self, kind: str | None = None) -> None:
         """`kind` names a kind of chip ("sm_90") in place of that of this machine's devices."""
         super().__init__(_of_this_machine if kind is None else functools.partial(device, kind), driver)
+
+    def info(self, options: Options) -> dict[str, str]:
+        """Device, assembler, cache and versions, in words."""
+        found = assembler()
+        made_by = str(found.path) if found else "the driver's linker; kernels may take more registers than they need"
+        return super().info(options) | {"assembler": made_by}
 
 
 def _of_this_machine() -> Device:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import jax
 
+from lowering.cuda.ptxas import assembler
 from lowering.gpu.driver import CUDA, one_kind
 from lowering.runtime.registry import Platform
 from qdtrace.errors import BackendError
@@ -61,6 +62,7 @@ class CudaDriver:
         if version.value < _OLDEST:
             got = f"{version.value // 1000}.{version.value % 1000 // 10}"
             raise BackendError(f"{_NEEDS}, got one for {got}")
+        self._release = version.value // 1000
 
     def address(self, function: str) -> int:
         """Where one of the functions is."""
@@ -77,10 +79,20 @@ class CudaDriver:
         # Loaded here: a process that finds all its code in the cache never needs LLVM's code generators for GPUs.
         from lowering.simt.assembly import assembly
 
-        return self.link(assembly(text, device))
+        ptx = assembly(text, device)
+        found = assembler()
+        # a driver runs what newer assemblers of its own release make, not those of the next
+        made = found.cubin(ptx, device.name) if found and found.release <= self._release else None
+        return made or self.link(ptx)
+
+    @property
+    def made_by(self) -> str:
+        """What makes machine code, besides LLVM."""
+        found = assembler()
+        return found.identity if found else ""
 
     def link(self, assembly: str) -> bytes:
-        """A cubin from PTX."""
+        """A cubin from PTX, by the driver itself."""
         log = ctypes.create_string_buffer(_LOG_BYTES)
         options = (c_int * 2)(_ERROR_LOG, _ERROR_LOG_BYTES)
         values = (c_void_p * 2)(ctypes.addressof(log), _LOG_BYTES)

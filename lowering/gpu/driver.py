@@ -51,6 +51,11 @@ class Driver(Protocol):
         """The kind of the devices, as `simt.devices` names it."""
         ...
 
+    @property
+    def made_by(self) -> str:
+        """What makes machine code, besides LLVM; empty where it is nothing that could be another tomorrow."""
+        ...
+
     def code(self, text: str, device: Device) -> bytes:
         """Machine code for the devices of this machine from a module in LLVM's language."""
         ...

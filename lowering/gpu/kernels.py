@@ -47,7 +47,7 @@ class Loader:
         self, content: str, task: Task, emit: Callable[[], KernelCode | TritonCode], cache: ArtifactCache | None
     ) -> LoadedTask:
         """The task of that content key. `emit` is called only when no cache has it."""
-        key = artifact_key(content, self.device.target)
+        key = self._key(content)
 
         def compiled() -> Artifact:
             code = emit()
@@ -76,13 +76,16 @@ class Loader:
     def fill(self, cache: ArtifactCache | None) -> int:
         """What launches the kernel that fills memory."""
         text = fill_text(self.device)
-        key = artifact_key(digest("fill", text), self.device.target)
+        key = self._key(digest("fill", text))
 
         def make() -> int:
             artifact = load_or_make(key, lambda: Artifact(self._linked(text), {}), cache)
             return self.driver.kernel(self._load(artifact.code), FILL)
 
         return self._fills.get(key, make)
+
+    def _key(self, content: str) -> str:
+        return artifact_key(digest(content, self.driver.made_by), self.device.target)
 
     def _compiled(self, code: KernelCode | TritonCode) -> tuple[Sequence[Launch], list[bytes]]:
         """The launches of a task, and its machine code: one image with all kernels, or one for each launch."""

@@ -63,6 +63,7 @@ class RocmDriver:
 
     platform = Platform("rocm", "ROCM")
     functions = HIP
+    made_by = ""
 
     def __init__(self, libraries: Sequence[str] = _LIBRARIES) -> None:
         self._library = _loaded(libraries)

@@ -85,6 +85,7 @@ class FakeDriver:
     """Kernels are a chip's, which nothing here can run: take note of so many arguments of each."""
     platform = CPU
     functions = CUDA
+    made_by = ""
 
     def __post_init__(self) -> None:
         self._target = Target.named("scalar")
