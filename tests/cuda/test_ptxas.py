@@ -99,9 +99,10 @@ def test_the_driver_links_where_there_is_no_assembler(tmp_path, found, cubin) ->
 
 def test_another_assembler_makes_other_code(tmp_path, found, monkeypatch) -> None:
     monkeypatch.setattr(driver_module.ctypes, "CDLL", lambda _: library())
-    keys: list[str] = []
-    for path in (None, installed(tmp_path / "a"), installed(tmp_path / "b"), installed(tmp_path / "b", "13.0")):
-        found(path)
+    found(None)
+    keys = [CudaDriver().made_by]
+    for place, release in (("a", "12.9"), ("b", "12.9"), ("b", "13.10")):
+        found(installed(tmp_path / place / "ptxas", release))
         keys.append(CudaDriver().made_by)
     assert keys[0] == ""
     assert len(set(keys)) == 4
