@@ -7,25 +7,21 @@ from typing import TYPE_CHECKING
 from lowering.llvm.options import DEFAULTS, EmitOptions
 from lowering.llvm.types import compute_dtype
 from lowering.triton.code import TritonCode, TritonLaunch
-from lowering.triton.kernel import Kernel
+from lowering.triton.kernel import Kernel, is_short
 from lowering.triton.memory import bins_of, combined, element, from_memory, ordered_refs, to_memory
 from lowering.triton.plan import DEFAULT_TILING, Plan, Tiling, Way, plan_task
 from lowering.triton.scan import find_scan
-from lowering.triton.scan_kernels import describe_scan, emit_scan
+from lowering.triton.scan_kernels import emit_scan
+from lowering.triton.scan_plan import describe_scan, plan_scan
 from lowering.triton.text import Source
 from lowering.triton.types import constant, type_of
-from qdtrace.analysis.cost import code_size
 from qdtrace.ir.combining import combining, identity
 from qdtrace.ir.program import Literal, literal
 from qdtrace.ir.types import DType
-from qdtrace.ir.walk import walk_eqns
 
 if TYPE_CHECKING:
     from lowering.triton.plan import Part
     from qdtrace.ir.program import Task
-
-_TWICE = 128
-"""Operations of a body that stands twice, at most."""
 
 
 def emit_triton(task: Task, options: EmitOptions = DEFAULTS, tiling: Tiling = DEFAULT_TILING) -> TritonCode:
@@ -80,17 +76,12 @@ class _Emitter:
 
         def tile(number: str) -> None:
             whole = kernel.lanes(index, task.start, count, number, plan.block)
-            kernel.either(whole if self._is_short() else "", lambda: f.emit(task.body.eqns))
+            kernel.either(whole if is_short(task.body) else "", lambda: f.emit(task.body.eqns))
 
         kernel.tiles(count, plan.programs, plan.block, tile)
         for part in plan.parts:
             self._leave(kernel, part)
         kernel.close("qd_kernel", "Blocks of iterations.")
-
-    def _is_short(self) -> bool:
-        """Whether the body may stand twice: for whole blocks, without masks, and for the last one."""
-        body = self.task.body
-        return code_size(body) <= _TWICE and not any(e.primitive.loops for e in walk_eqns(body))
 
     def _open(self, kernel: Kernel, part: Part) -> None:
         """The variable that a part is summed in."""
@@ -161,7 +152,7 @@ class _Emitter:
 def describe(task: Task, options: EmitOptions = DEFAULTS, tiling: Tiling = DEFAULT_TILING) -> str:
     """How a task is made, in words."""
     scan = find_scan(task, fast_math=options.fast_math)
-    return _describe(plan_task(task, tiling)) if isinstance(scan, str) else describe_scan(scan, tiling)
+    return _describe(plan_task(task, tiling)) if isinstance(scan, str) else describe_scan(scan, plan_scan(scan, tiling))
 
 
 def _describe(plan: Plan) -> str:

@@ -8,20 +8,29 @@ from lowering.triton.frame import Frame
 from lowering.triton.rules import RULES
 from lowering.triton.text import Text
 from lowering.triton.types import constant, type_of
+from qdtrace.analysis.cost import code_size
 from qdtrace.ir.faults import checks_of
 from qdtrace.ir.program import Literal
 from qdtrace.ir.types import DType
+from qdtrace.ir.walk import walk_eqns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lowering.llvm.facts import TaskFacts
     from lowering.triton.text import Source
-    from qdtrace.ir.program import Atom, Var
+    from qdtrace.ir.program import Atom, Block, Var
 
 _I32 = 1 << 31
 _WIDEST = 16
 """Elements of a load, at most."""
+_TWICE = 128
+"""Operations of a body that stands twice, at most."""
+
+
+def is_short(body: Block) -> bool:
+    """Whether a body may stand twice: for whole blocks, without masks, and for the last one."""
+    return code_size(body) <= _TWICE and not any(e.primitive.loops for e in walk_eqns(body))
 
 
 class Kernel:

@@ -87,6 +87,15 @@ class Scan:
         return self.loop.blocks[0]
 
     @property
+    def rest(self) -> tuple[Eqn, ...]:
+        """Equations of the body that come after the terms. What is carried behind an iteration is one of them where
+        it is used, and found from what is carried into it."""
+        updates = {c.update for c in self.carried}
+        own = {v for e in self.body.eqns if e not in updates for v in used_vars(e)}
+        done = {c.update for c in self.carried if c.param not in self.starts_used or c.update.outvars[0] not in own}
+        return tuple([e for e in self.body.eqns if e not in done and e not in self.terms])
+
+    @property
     def count(self) -> int | None:
         """Iterations; None where only the device knows."""
         return trip_count(*self.loop.invars[:3])

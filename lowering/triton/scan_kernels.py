@@ -1,56 +1,43 @@
-"""The kernels of a scan: sums of stretches, prefixes of them, and each stretch anew from its prefix.
+"""The kernels of a scan, which reads what it sums once.
 
-kernel        a program                        leaves in the scratch
-qd_sums       adds up the terms of a stretch   one sum
-qd_prefixes   is alone; combines the sums      what is carried into each stretch, and behind the last one
-qd_kernel     walks through a stretch again
-qd_after      is alone; only where something follows the loop
+kernel      a program
+qd_clear    is alone; clears the words of the scratch, does what stands before the loop
+qd_kernel   takes a tile: adds up its terms, leaves the sum, gets from the tiles before it what is carried into it
+            (`look_back`), and goes on from there
+qd_after    is alone; only where something follows the loop
 
-A stretch is the same blocks of iterations in both walks. The second walk begins with the last stretches, which the
-first one read last, so that some of them are still near.
+A range that fits into one tile is one program of one kernel, which does all of it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lowering.llvm.types import compute_dtype
+from lowering.tables import FIELD
 from lowering.triton.code import TritonCode, TritonLaunch
 from lowering.triton.elementwise import round_to
-from lowering.triton.kernel import Kernel
+from lowering.triton.kernel import Kernel, is_short
 from lowering.triton.memory import combined, ordered_refs
-from lowering.triton.plan import Way, slot_bytes, warps_for
+from lowering.triton.plan import Way
+from lowering.triton.scan_plan import describe_scan, plan_scan
 from lowering.triton.text import Source
-from lowering.triton.types import constant
+from lowering.triton.types import constant, type_of
 from qdtrace.ir.combining import identity
 from qdtrace.ir.primitives import WRITES
+from qdtrace.ir.types import DType
 from qdtrace.ir.walk import walk_eqns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from lowering.llvm.options import EmitOptions
     from lowering.triton.plan import Tiling
     from lowering.triton.scan import Carried, Scan
+    from lowering.triton.scan_plan import Slots
 
-
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    """How the iterations are divided."""
-
-    block: int
-    stretches: int
-    tiles: int | None
-    """Of a stretch; None where only the device knows."""
-
-
-def describe_scan(scan: Scan, tiling: Tiling) -> str:
-    """How a scan is made, in words."""
-    shape = _shape(scan, tiling)
-    count = "iterations known on the device" if scan.count is None else f"{scan.count} iterations"
-    ops = ", ".join(c.op for c in scan.carried)
-    return f"scan by {ops}: {count} in {shape.stretches} stretches of blocks of {shape.block}"
+_CLEARED = 1024
+"""Words that are cleared at a time."""
 
 
 def emit_scan(scan: Scan, options: EmitOptions, tiling: Tiling) -> TritonCode:
@@ -58,52 +45,31 @@ def emit_scan(scan: Scan, options: EmitOptions, tiling: Tiling) -> TritonCode:
     return _Emitter(scan, options, tiling).emit()
 
 
-def _shape(scan: Scan, tiling: Tiling) -> _Shape:
-    block, count = tiling.walk, scan.count
-    if count is None:
-        return _Shape(block, tiling.programs, None)
-    while block > 32 and block >= 2 * count:
-        block //= 2
-    tiles = max(1, -(-count // block))
-    each = -(-tiles // tiling.programs)
-    return _Shape(block, -(-tiles // each), each)
-
-
 class _Emitter:
     def __init__(self, scan: Scan, options: EmitOptions, tiling: Tiling) -> None:
         self.scan = scan
         self.options = options
-        self.tiling = tiling
-        self.shape = _shape(scan, tiling)
-        self.reason = describe_scan(scan, tiling)
+        self.plan = plan_scan(scan, tiling)
+        self.reason = describe_scan(scan, self.plan)
         self.module = Source(f"{scan.facts.task.name or 'task'}: {self.reason}.")
-        self.sums: list[int] = []
-        self.prefixes: list[int] = []
-        self.end = 0
-        for c in scan.carried:
-            dtype = compute_dtype(c.dtype)
-            for places, n in ((self.sums, self.shape.stretches), (self.prefixes, self.shape.stretches + 1)):
-                places.append(self.end)
-                self.end += slot_bytes(dtype, 1, n)
 
     def emit(self) -> TritonCode:
-        block, stretches = self.shape.block, self.shape.stretches
-        whole = 1 << max(5, stretches.bit_length())  # one more than the stretches
-        self._sums()
-        self._prefixes()
-        self._walk()
-        launches = [
-            TritonLaunch("qd_sums", stretches, block, warps_for(block)),
-            TritonLaunch("qd_prefixes", 1, whole, warps_for(whole)),
-            TritonLaunch("qd_kernel", stretches, block, warps_for(block)),
-        ]
-        if self.scan.after:
-            self._after()
-            launches.append(TritonLaunch("qd_after", 1, 32, 1))
-        facts = self.scan.facts
+        plan, facts = self.plan, self.scan.facts
+        main = TritonLaunch("qd_kernel", plan.tiles, plan.block, plan.warps)
+        if plan.alone:
+            self._alone()
+            launches = [main]
+        else:
+            self._clear()
+            (self._walk if plan.walks else self._tile)()
+            launches = [TritonLaunch("qd_clear", 1, _CLEARED, 4), main]
+            if self.scan.after:
+                self._after()
+                launches.append(TritonLaunch("qd_after", 1, 32, 1))
         return TritonCode(
-            self.module.render(), facts.refs, tuple(launches), self.end, facts.cost, self.reason, self.options.fast_math
-        )
+            self.module.render(), facts.refs, tuple(launches), FIELD * plan.words, facts.cost, self.reason,
+            self.options.fast_math,
+        )  # fmt: skip
 
     def _kernel(self, *, before: bool = False) -> Kernel:
         """A kernel that has computed what stands before the loop; one of them stores what is stored there."""
@@ -113,128 +79,209 @@ class _Emitter:
         accums = [e for e in walk_eqns(scan.facts.task.body) if e.primitive.name == "accum"]
         f.ways = dict.fromkeys(accums, Way.OWN)
         f.emit([e for e in scan.before if before or WRITES.isdisjoint(e.primitive.effects)])
+        f.ordered = ordered_refs(scan.body, frozenset())
         return kernel
 
-    def _tiles(self, kernel: Kernel, stretch: str, body: Callable[[], None]) -> None:
-        """Emits the blocks of a stretch."""
-        scan, shape, text = self.scan, self.shape, kernel.text
-        start, stop = scan.loop.invars[:2]
-        index = scan.body.params[0]
-        if scan.count is None:
-            count: int | str = kernel.counted(start, stop)
-            tiles = text.let("tiles", f"({count} + BLOCK - 1) // BLOCK")
-            each = text.let("each", f"({tiles} + {shape.stretches - 1}) // {shape.stretches}")
-            first = text.let("first", f"{stretch}.to(tl.int64) * {each}")
-        else:
-            count, tiles, each = scan.count, str(-(-scan.count // shape.block)), str(shape.tiles)
-            first = text.let("first", f"{stretch} * {each}")
-        tile = text.name("tile")
-        with text.block(f"for {tile} in range({first}, tl.minimum({first} + {each}, {tiles})):"):
-            kernel.lanes(index, start, count, tile, shape.block)
-            body()
-        kernel.frame.mask, kernel.frame.mask_is_block = "", False
+    def _alone(self) -> None:
+        """One program: what is before the loop, the loop, what follows."""
+        scan, kernel = self.scan, self._kernel(before=True)
+        f, text = kernel.frame, kernel.text
+        if any(not WRITES.isdisjoint(e.primitive.effects) for e in scan.before):
+            text.line("tl.debug_barrier()")
+        ends = [f.typed(c.initial) for c in scan.carried]
+        if scan.count:
+            kernel.lanes(scan.body.params[0], scan.loop.invars[0], scan.count, "tl.program_id(0)", self.plan.block)
+            totals = self._block(kernel, lambda _: None, lambda _: ends)
+            ends = [self._joined(kernel, c, a, b) for c, a, b in zip(scan.carried, ends, totals, strict=True)]
+            f.mask, f.mask_is_block, f.size = "", False, ""
+        if scan.after:
+            text.line("tl.debug_barrier()")
+            self._end(kernel, ends)
+        kernel.close("qd_kernel", "All iterations, and what is around them.")
 
-    def _term(self, kernel: Kernel, c: Carried, mask: str) -> str:
+    def _clear(self) -> None:
+        kernel = self._kernel(before=True)
+        f, text = kernel.frame, kernel.text
+        words, lane = text.let("words", kernel.slots(0, DType.i64)), text.let("lane", "tl.arange(0, BLOCK)")
+        first = text.name("first")
+        with text.block(f"for {first} in range(0, {self.plan.words}, BLOCK):"):
+            zeros = "tl.full((BLOCK,), 0, tl.int64)"
+            text.line(f"tl.store({words} + {first} + {lane}, {zeros}, mask={first} + {lane} < {self.plan.words})")
+        text.line("tl.debug_barrier()")
+        publish = self.module.helper("publish")
+        for c, slots in zip(self.scan.carried, self.plan.slots, strict=True):
+            text.line(f"{publish}({self._words(kernel, slots)}, {f.typed(c.initial)}, {slots.far})")
+        kernel.close("qd_clear", "Clears what tiles wait for; what is carried into the first one.")
+
+    def _tile(self) -> None:
+        """A tile that is a block."""
+        scan, plan, kernel = self.scan, self.plan, self._kernel()
+        number = self._number(kernel)
+        count = scan.count or 0
+        whole = kernel.lanes(scan.body.params[0], scan.loop.invars[0], count, number, plan.block)
+
+        def tile() -> None:
+            self._block(
+                kernel,
+                lambda totals: self._publish(kernel, number, totals),
+                lambda totals: self._look_back(kernel, number, str(plan.tiles - 1), totals),
+            )
+
+        kernel.either(whole if is_short(scan.body) else "", tile)
+        kernel.close("qd_kernel", "A tile, from what is carried into it.")
+
+    def _walk(self) -> None:
+        """A tile of as many blocks as the device finds, in two walks."""
+        scan, kernel = self.scan, self._kernel()
+        f, text = kernel.frame, kernel.text
+        count, blocks, each, tiles = self._division(kernel)
+        with text.block(f"if tl.program_id(0) < {tiles}:"):
+            number = self._number(kernel)
+            first = text.let("first", f"{number}.to(tl.int64) * {each}")
+            end = text.let("end", f"tl.minimum({first} + {each}, {blocks})")
+            sums = [text.let("sums", kernel.filled(identity(c.op, compute_dtype(c.dtype)))) for c in scan.carried]
+
+            def add() -> None:
+                f.emit(scan.terms)
+                for c, total in zip(scan.carried, sums, strict=True):
+                    text.line(f"{total} = {self._joined(kernel, c, total, self._term(kernel, c))}")
+
+            self._blocks(kernel, count, first, end, add)
+            totals = [text.let("total", self._reduced(c, s)) for c, s in zip(scan.carried, sums, strict=True)]
+            self._publish(kernel, number, totals)
+            carries = self._look_back(kernel, number, f"{tiles} - 1", totals)
+
+            def go() -> None:
+                added = self._block(kernel, lambda _: None, lambda _: carries)
+                for c, carry, total in zip(scan.carried, carries, added, strict=True):
+                    text.line(f"{carry} = {self._joined(kernel, c, carry, total)}")
+
+            self._blocks(kernel, count, first, end, go)
+        kernel.close("qd_kernel", "The blocks of a tile, from what is carried into it.")
+
+    def _after(self) -> None:
+        kernel, plan = self._kernel(), self.plan
+        group: int | str = plan.groups
+        if plan.walks:
+            *_, tiles = self._division(kernel)
+            group = f"({tiles} + {plan.group - 1}) // {plan.group}"
+        received = self.module.helper("received")
+        ends: list[str] = []
+        for c, slots in zip(self.scan.carried, plan.slots, strict=True):
+            like = f"tl.full((), 0, {type_of(c.dtype)})"
+            ends.append(f"{received}({self._words(kernel, slots)} + {group}, {like}, {slots.far})")
+        self._end(kernel, ends)
+        kernel.close("qd_after", "What follows the loop.")
+
+    def _end(self, kernel: Kernel, ends: Sequence[str]) -> None:
+        """What follows the loop, from what it leaves."""
+        f = kernel.frame
+        f.touched.clear()
+        f.ordered = ordered_refs(self.scan.facts.task.body, frozenset())
+        for c, end in zip(self.scan.carried, ends, strict=True):
+            f.bind(c.outvar, round_to(c.dtype, end))
+        f.emit(self.scan.after)
+
+    def _block(
+        self,
+        kernel: Kernel,
+        leave: Callable[[Sequence[str]], None],
+        carried_in: Callable[[Sequence[str]], Sequence[str]],
+    ) -> list[str]:
+        """The iterations of a block. Gives what they add, which `leave` and then `carried_in` are told; the second one
+        says what is carried into the block."""
+        scan, f, text = self.scan, kernel.frame, kernel.text
+        f.touched.clear()
+        f.emit(scan.terms)
+        terms = [text.let("terms", self._term(kernel, c)) for c in scan.carried]
+        totals = [text.let("total", self._reduced(c, term)) for c, term in zip(scan.carried, terms, strict=True)]
+        leave(totals)
+        starts = self._starts(kernel)
+        pairs = zip(scan.carried, terms, strict=True)
+        sums = [starts[c] if c in starts else text.let("sums", self._scanned(c, term)) for c, term in pairs]
+        for c, carry, inner in zip(scan.carried, carried_in(totals), sums, strict=True):
+            var = c.param if c in starts else c.update.outvars[0]
+            f.bind(var, round_to(c.dtype, self._joined(kernel, c, carry, inner)))
+        f.emit(scan.rest)
+        return totals
+
+    def _starts(self, kernel: Kernel) -> dict[Carried, str]:
+        """For values that the body uses as they are carried into an iteration: sums of the terms of those before,
+        which are computed anew."""
+        scan, f, text = self.scan, kernel.frame, kernel.text
+        found: dict[Carried, str] = {}
+        if not scan.starts_used:
+            return found
+        index, here = scan.body.params[0], (dict(f.env), f.mask, f.mask_is_block)
+        earlier = "tl.arange(0, BLOCK) > 0"
+        f.mask, f.mask_is_block = text.let("behind", f"{f.mask} & ({earlier})" if f.mask else earlier), True
+        f.bind(index, f"{f.env[index]} - 1")
+        f.emit(scan.terms)
+        for c in scan.carried:
+            if c.param in scan.starts_used:
+                found[c] = text.let("sums", self._scanned(c, self._term(kernel, c)))
+        f.env, f.mask, f.mask_is_block = here
+        return found
+
+    def _term(self, kernel: Kernel, c: Carried) -> str:
         """What lanes combine, the neutral element in those that are not active."""
         f = kernel.frame
         term = f.spread(c.term, block=True)
         if c.update.primitive.name == "sub":
             term = f"({term} * -1.0)" if c.dtype.is_float else f"(0 - {term})"
-        neutral = constant(identity(c.op, compute_dtype(c.dtype)))
-        return f"tl.where({mask}, {term}, {neutral})" if mask else term
+        return f"tl.where({f.mask}, {term}, {self._neutral(c)})" if f.mask else term
 
-    def _combiner(self, c: Carried) -> str:
-        return self.module.helper(f"combine_{c.op}")
+    def _neutral(self, c: Carried) -> str:
+        return constant(identity(c.op, compute_dtype(c.dtype)))
 
-    def _sums(self) -> None:
-        kernel = self._kernel()
-        f, text = kernel.frame, kernel.text
-        totals = [
-            text.let("total", kernel.filled(identity(c.op, compute_dtype(c.dtype)))) for c in self.scan.carried
-        ]
+    def _joined(self, kernel: Kernel, c: Carried, a: str, b: str) -> str:
+        return combined(kernel.frame, c.op, compute_dtype(c.dtype), a, b)
 
-        def tile() -> None:
-            f.emit(self.scan.terms)
-            for c, total in zip(self.scan.carried, totals, strict=True):
-                term = self._term(kernel, c, f.mask)
-                text.line(f"{total} = {combined(f, c.op, compute_dtype(c.dtype), total, term)}")
+    def _reduced(self, c: Carried, block: str) -> str:
+        return f"tl.reduce({block}, 0, {self.module.helper(f'combine_{c.op}')})"
 
-        self._tiles(kernel, "tl.program_id(0)", tile)
-        for c, total, place in zip(self.scan.carried, totals, self.sums, strict=True):
-            slots = kernel.slots(place, compute_dtype(c.dtype))
-            text.line(f"tl.store({slots} + tl.program_id(0), tl.reduce({total}, 0, {self._combiner(c)}))")
-        kernel.close("qd_sums", "What a stretch of iterations adds.")
+    def _scanned(self, c: Carried, block: str) -> str:
+        return f"tl.associative_scan({block}, 0, {self.module.helper(f'combine_{c.op}')})"
 
-    def _prefixes(self) -> None:
-        kernel = self._kernel(before=True)
-        f, text, stretches = kernel.frame, kernel.text, self.shape.stretches
-        stretch = text.let("stretch", "tl.arange(0, BLOCK)")
-        for c, place, prefix in zip(self.scan.carried, self.sums, self.prefixes, strict=True):
-            d = compute_dtype(c.dtype)
-            inside = f"({stretch} > 0) & ({stretch} <= {stretches})"
-            slots = f"{kernel.slots(place, d)} + {stretch} - 1"
-            sums = text.let("sums", f"tl.load({slots}, mask={inside}, other={constant(identity(c.op, d))})")
-            scanned = text.let("scanned", f"tl.associative_scan({sums}, 0, {self._combiner(c)})")
-            value = combined(f, c.op, d, f.typed(c.initial), scanned)
-            at = f"{kernel.slots(prefix, d)} + {stretch}"
-            text.line(f"tl.store({at}, {value}, mask={stretch} <= {stretches})")
-        kernel.close("qd_prefixes", "What is carried into each stretch.")
+    def _words(self, kernel: Kernel, slots: Slots) -> str:
+        return kernel.slots(slots.offset, DType.i64)
 
-    def _walk(self) -> None:
-        scan, kernel = self.scan, self._kernel()
-        f, text = kernel.frame, kernel.text
-        f.ordered = ordered_refs(scan.body, frozenset())
-        stretch = text.let("stretch", f"{self.shape.stretches - 1} - tl.program_id(0)")
-        carries: list[str] = []
-        for c, place in zip(scan.carried, self.prefixes, strict=True):
-            carries.append(text.let("carry", f"tl.load({kernel.slots(place, compute_dtype(c.dtype))} + {stretch})"))
+    def _number(self, kernel: Kernel) -> str:
+        """A variable with the number of the next tile: all before it have been taken."""
+        counter = kernel.slots(0, DType.i64)
+        return kernel.text.let("tile", f'tl.atomic_add({counter}, 1, sem="relaxed").to(tl.int32)')
 
-        def tile() -> None:
-            f.touched.clear()
-            pairs = list(zip(scan.carried, carries, strict=True))
-            self._starts(kernel, [(c, carry) for c, carry in pairs if c.param in scan.starts_used])
-            f.emit(scan.terms)
-            following: list[str] = []
-            for c, carry in pairs:
-                d = compute_dtype(c.dtype)
-                terms = text.let("terms", self._term(kernel, c, f.mask))
-                if c.param not in scan.starts_used:
-                    sums = text.let("sums", f"tl.associative_scan({terms}, 0, {self._combiner(c)})")
-                    f.bind(c.update.outvars[0], round_to(c.dtype, combined(f, c.op, d, carry, sums)))
-                total = f"tl.reduce({terms}, 0, {self._combiner(c)})"
-                following.append(text.let("following", combined(f, c.op, d, carry, total)))
-            done = {c.update for c, _ in pairs if c.param not in scan.starts_used} | set(scan.terms)
-            f.emit([e for e in scan.body.eqns if e not in done])
-            for carry, value in zip(carries, following, strict=True):
-                text.line(f"{carry} = {value}")
+    def _publish(self, kernel: Kernel, number: str, totals: Sequence[str]) -> None:
+        """Leaves what a tile adds."""
+        publish, first = self.module.helper("publish"), 2 * self.plan.groups + 1
+        for total, slots in zip(totals, self.plan.slots, strict=True):
+            place = f"{self._words(kernel, slots)} + {first} + {number}"
+            kernel.text.line(f"{publish}({place}, {total}, {slots.far})")
 
-        self._tiles(kernel, stretch, tile)
-        kernel.close("qd_kernel", "The iterations of a stretch, with what is carried into it.")
+    def _look_back(self, kernel: Kernel, number: str, last: str, totals: Sequence[str]) -> list[str]:
+        """Variables with what is carried into a tile."""
+        plan = self.plan
+        found: list[str] = []
+        for c, total, slots in zip(self.scan.carried, totals, plan.slots, strict=True):
+            name = self.module.helper(f"look_back_{c.op}")
+            given = f"{self._words(kernel, slots)}, {number}, {last}, {total}, {self._neutral(c)}"
+            found.append(kernel.text.let("carry", f"{name}({given}, {plan.groups}, {slots.far}, {plan.group})"))
+        return found
 
-    def _starts(self, kernel: Kernel, pairs: list[tuple[Carried, str]]) -> None:
-        """Values that are carried into each iteration: sums of the terms of those before, which are computed anew."""
-        if not pairs:
-            return
-        f, text, index = kernel.frame, kernel.text, self.scan.body.params[0]
-        here, mask = f.env[index], f.mask
-        earlier = "tl.arange(0, BLOCK) > 0"
-        f.mask = text.let("behind", f"{mask} & ({earlier})" if mask else earlier)
-        f.mask_is_block = True
-        f.bind(index, f"{here} - 1")
-        f.emit(self.scan.terms)
-        for c, carry in pairs:
-            terms = text.let("terms", self._term(kernel, c, f.mask))
-            sums = f"tl.associative_scan({terms}, 0, {self._combiner(c)})"
-            f.bind(c.param, round_to(c.dtype, combined(f, c.op, compute_dtype(c.dtype), carry, sums)))
-        f.mask, f.mask_is_block, f.env[index] = mask, bool(mask), here
+    def _division(self, kernel: Kernel) -> tuple[str, str, str, str]:
+        """Variables with the iterations, their blocks, the blocks of a tile, and the tiles that have any."""
+        text, most = kernel.text, self.plan.tiles
+        start, stop = self.scan.loop.invars[:2]
+        count = text.let("count", f"tl.maximum({kernel.counted(start, stop)}, 0)")
+        blocks = text.let("blocks", f"({count} + {self.plan.block - 1}) // {self.plan.block}")
+        each = text.let("each", f"tl.maximum(({blocks} + {most - 1}) // {most}, 1)")
+        return count, blocks, each, text.let("tiles", f"({blocks} + {each} - 1) // {each}")
 
-    def _after(self) -> None:
-        scan, kernel = self.scan, self._kernel()
-        f = kernel.frame
-        f.ordered = ordered_refs(scan.facts.task.body, frozenset())
-        for c, place in zip(scan.carried, self.prefixes, strict=True):
-            d = compute_dtype(c.dtype)
-            last = f"tl.load({kernel.slots(place, d)} + {self.shape.stretches})"
-            f.bind(c.outvar, round_to(c.dtype, last))
-        f.emit(scan.after)
-        kernel.close("qd_after", "What follows the loop.")
+    def _blocks(self, kernel: Kernel, count: str, first: str, end: str, body: Callable[[], None]) -> None:
+        """Walks through the blocks of a tile."""
+        scan, text = self.scan, kernel.text
+        block = text.name("block")
+        with text.block(f"for {block} in range({first}, {end}):"):
+            whole = kernel.lanes(scan.body.params[0], scan.loop.invars[0], count, block, self.plan.block)
+            kernel.either(whole if is_short(scan.body) else "", body)
+        kernel.frame.mask, kernel.frame.mask_is_block = "", False

@@ -102,10 +102,94 @@ def test_histograms(n: int) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("n", [*SIZES, 8192, 8193, 32 * 1024 + 1, 1 << 24])
 def test_prefix_sums(n: int) -> None:
     for _ in range(2):
         assert np.array_equal(beginnings(small(n)), np.cumsum(small(n), dtype=np.float64))
+
+
+OPERATIONS = {
+    "add": (lambda a, b: a + b, np.add), "mul": (lambda a, b: a * b, np.multiply), "max": (jnp.maximum, np.maximum),
+    "min": (jnp.minimum, np.minimum), "xor": (jnp.bitwise_xor, np.bitwise_xor),
+}  # fmt: skip
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("op", ["add i4", "mul u4", "add i8", "xor u8", "max i8", "add f8", "min f4", "max f8"])
+def test_scans_by_other_operations(op: str) -> None:
+    """Of all bits of integers, which wrap; infinity and NaN reach all that follows. From the end, and of the values
+    before each element."""
+    (name, dtype), n, rng = op.split(), 1_000_003, np.random.default_rng(5)
+    combine, ufunc = OPERATIONS[name]
+    d = np.dtype(dtype)
+    if d.kind == "f":
+        x = rng.integers(-100, 100, n).astype(d)
+        x[100_000] = np.inf if name == "add" else np.nan
+    else:
+        x = rng.integers(np.iinfo(d).min, np.iinfo(d).max, n, dtype=d, endpoint=True) | d.type(1)
+
+    @qd.jit
+    def scan(x):
+        before, behind, total = qd.empty_like(x), qd.empty_like(x), qd.full((), x[n - 1], x.dtype)
+        for i in qd.range(1, n, serial=True):
+            before[n - 1 - i] = total[...]
+            total[...] = combine(total[...], x[n - 1 - i])
+            behind[n - 1 - i] = total[...]
+        before[n - 1] = behind[n - 1] = x[n - 1]
+        return before, behind
+
+    want = ufunc.accumulate(x[::-1], dtype=d)[::-1]
+    with jax.enable_x64(True):
+        assert any("scan by" in task.reason for task in scan.lower(x, target="sm_90").tasks)
+        for _ in range(2):
+            before, behind = scan(x)
+            assert np.array_equal(behind, want, equal_nan=d.kind == "f")
+            assert np.array_equal(before[:-1], want[1:], equal_nan=d.kind == "f")
+
+
+@pytest.mark.gpu
+def test_a_scan_of_a_length_that_only_the_device_knows() -> None:
+    n = 1 << 26
+
+    @qd.jit(options={"bounds": "unchecked"})
+    def scan(x, count):
+        out, total = qd.zeros_like(x), qd.zeros((), x.dtype)
+        for i in qd.range(count, serial=True):
+            total[...] += x[i]
+            out[i] = total[...]
+        return out, total
+
+    x = jnp.asarray(np.random.default_rng(7).integers(-9, 9, n).astype(np.int32))
+    assert "known on the device" in scan.lower(x, 1, target="sm_90").tasks[0].reason
+    want = jnp.cumsum(x)
+    for count in (0, 1, 4096, 4097, 1_000_003, n - 1):
+        out, total = scan(x, count)
+        assert bool((out[:count] == want[:count]).all())
+        assert not bool(out[count:].any())
+        assert int(total) == (int(want[count - 1]) if count else 0)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("n", [100_003, 1 << 24])
+def test_the_same_numbers_have_the_same_prefixes(n: int) -> None:
+    """Whatever tile comes first: sums of floats that depend on the order have the same bits in each call."""
+    x = jnp.asarray(np.random.default_rng(n).standard_normal(n).astype(np.float32))
+    first = beginnings(x)
+    np.testing.assert_allclose(first, np.cumsum(x, dtype=np.float64), rtol=1e-4, atol=2e-7 * float(jnp.abs(x).sum()))
+    bits = first.view(jnp.int32)
+    assert all(bool((beginnings(x).view(jnp.int32) == bits).all()) for _ in range(20))
+
+
+@pytest.mark.gpu
+def test_scans_one_after_the_other_in_a_loop_of_xla() -> None:
+    """Each launch finds its words cleared, also where XLA runs a recorded graph."""
+    n = 300_007
+    x = np.random.default_rng(3).integers(-9, 9, n).astype(np.int32)
+    out = jax.jit(lambda x: jax.lax.fori_loop(0, 10, lambda _, x: beginnings(beginnings(x) % 100) % 100, x))(x)
+    want = x
+    for _ in range(20):
+        want = np.cumsum(want, dtype=np.int32) % 100
+    assert np.array_equal(out, want)
 
 
 @pytest.mark.gpu

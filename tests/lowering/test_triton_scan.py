@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pytest
 
@@ -11,28 +14,33 @@ from qdtrace.ir.parser import parse_program
 from qdtrace.ir.types import DType
 from tests.differential.compare import Tolerance, compare
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 triton = pytest.importorskip("triton", reason="needs the package triton")
 
 from lowering.triton.choice import choose  # noqa: E402
 from lowering.triton.compile import compile_kernels  # noqa: E402
-from lowering.triton.emit import emit_triton  # noqa: E402
-from lowering.triton.plan import Tiling  # noqa: E402
+from lowering.triton.emit import describe, emit_triton  # noqa: E402
+from lowering.triton.plan import DEFAULT_TILING, Tiling  # noqa: E402
 from lowering.triton.scan import Scan, find_scan  # noqa: E402
 from tests.lowering.triton_interpreter import ZEROS, guarded_memory, run_task, untouched  # noqa: E402
 
 RNG = np.random.default_rng(11)
 FAST = EmitOptions()
-TILINGS = (Tiling(32, 32, 3), Tiling(32, 64, 2), Tiling(programs=16))
+TILINGS = (Tiling(scan=32, tiles=3, group=2), Tiling(scan=64, tiles=7, group=4), Tiling(tiles=16))
+"""Few tiles where only the device knows how many there are, so that some walk."""
 
 
-def scanned(text: str, args: list[np.ndarray], tolerance: Tolerance = ZEROS) -> None:
-    """The one task is a scan and agrees with the reference, in any division into stretches."""
+def scanned(
+    text: str, args: list[np.ndarray], tolerance: Tolerance = ZEROS, tilings: Sequence[Tiling] = TILINGS
+) -> None:
+    """The one task is a scan and agrees with the reference, in any division into tiles."""
     made = parse_program(text)
     (task,) = made.tasks
     assert isinstance(find_scan(task, fast_math=True), Scan)
-    for tiling in TILINGS:
+    for tiling in tilings:
         code = emit_triton(task, FAST, tiling)
-        assert code.launches[0].name == "qd_sums"
         raws, memory = guarded_memory(made, args)
         run_task(code, task, memory)
         for raw in raws:
@@ -58,11 +66,109 @@ def eighths(n: int) -> np.ndarray:
     return (RNG.integers(-64, 64, n) / 8).astype(np.float32)
 
 
-@pytest.mark.parametrize("n", [1, 31, 32, 33, 96, 97, 1000])
+@pytest.mark.parametrize("n", [1, 31, 32, 33, 63, 64, 65, 96, 97, 128, 129, 255, 256, 257, 1000])
 @pytest.mark.parametrize("start", [0, 3])
 def test_prefix_sums_of_any_length(n: int, start: int):
+    """Below, at and above a tile, a group of tiles and a group of groups."""
     if start < n:
         scanned(prefix(n, start=start), [eighths(n), np.zeros(n, np.float32)])
+
+
+@pytest.mark.parametrize("n", [8191, 8192, 8193, 32 * 1024, 32 * 1024 + 1, 70_001])
+def test_tiles_and_groups_of_the_emitter(n: int):
+    scanned(prefix(n), [eighths(n), np.zeros(n, np.float32)], tilings=[DEFAULT_TILING])
+
+
+def test_an_empty_range_leaves_what_is_before_and_after():
+    text = """program p(x: ref[f32,4], y: ref[f32,4], z: ref[f32])
+  serial
+    store y 9.0:f32 3:i32
+    s: f32 = for k in 4:i32 : 4:i32 : 1:i32 carry c = 2.5:f32
+      v: f32 = load x k
+      r: f32 = add c v
+      store y r k
+      yield r
+    store z s
+  return y, z
+"""
+    scanned(text, [eighths(4), np.zeros(4, np.float32), np.float32(0)])
+
+
+@pytest.mark.parametrize("n", [20, 200])
+def test_what_is_stored_before_the_loop_is_overwritten_by_it(n: int):
+    text = f"""program p(x: ref[f32,{n}], y: ref[f32,{n}])
+  serial
+    store y 9.0:f32 3:i32
+    store y 8.0:f32 {n - 1}:i32
+    s: f32 = for k in 0:i32 : {n - 1}:i32 : 1:i32 carry c = 0.0:f32
+      v: f32 = load x k
+      r: f32 = add c v
+      store y r k
+      yield r
+    store y s 5:i32
+  return y
+"""
+    scanned(text, [eighths(n), np.zeros(n, np.float32)])
+
+
+@pytest.mark.parametrize("dtype", ["i32", "u32", "i64", "u64"])
+@pytest.mark.parametrize("op", ["add", "mul"])
+def test_integers_wrap(dtype: str, op: str):
+    d, n = DType(dtype).numpy, 300
+    x = RNG.integers(np.iinfo(d).min, np.iinfo(d).max, n, dtype=d, endpoint=True) | 1
+    scanned(prefix(n, dtype, op, initial="3"), [x, np.zeros(n, d)])
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("op", ["add", "mul", "min", "max"])
+def test_infinities_and_nan_of_any_tile_reach_all_that_follow(dtype: str, op: str):
+    d, n = DType(dtype).numpy, 300
+    for value, place in ((np.nan, 0), (np.nan, 31), (np.inf, 64), (-np.inf, 140), (np.nan, 299)):
+        x = np.ones(n, d)
+        x[place] = value
+        scanned(prefix(n, dtype, op, initial="1"), [x, np.zeros(n, d)], tilings=TILINGS[:1])
+
+
+def test_all_bits_of_wide_numbers_pass_from_tile_to_tile():
+    """Halves travel apart; a sum has bits in both."""
+    n = 300
+    x = RNG.integers(-(2**62), 2**62, n, dtype=np.int64)
+    scanned(prefix(n, "i64", "xor", initial="-1"), [x, np.zeros(n, np.int64)])
+    x = np.ldexp(RNG.integers(-(2**20), 2**20, n).astype(np.float64), -30)
+    scanned(prefix(n, "f64"), [x, np.zeros(n, np.float64)])
+
+
+@pytest.mark.parametrize("n", [100, 333])
+def test_a_scan_from_the_end(n: int):
+    text = f"""program p(x: ref[i32,{n}], y: ref[i32,{n}])
+  serial
+    s: i32 = for k in 0:i32 : {n}:i32 : 1:i32 carry c = 7:i32
+      j: i32 = sub {n - 1}:i32 k
+      v: i32 = load x j
+      store y c j
+      r: i32 = add c v
+      yield r
+  return y
+"""
+    scanned(text, [RNG.integers(-9, 9, n).astype(np.int32), np.zeros(n, np.int32)])
+
+
+def test_the_order_of_a_sum_is_fixed():
+    """Floats whose sum depends on the order: any order in which programs run gives the same bits, and so does each
+    device; a tile takes its number when it starts."""
+    n = 1500
+    (task,) = parse_program(prefix(n)).tasks
+    x = RNG.standard_normal(n).astype(np.float32)
+    code = emit_triton(task, FAST, TILINGS[0])
+    found = []
+    for _ in range(2):
+        raws, memory = guarded_memory(parse_program(prefix(n)), [x, np.zeros(n, np.float32)])
+        run_task(code, task, dict(zip(code.refs, memory.values(), strict=True)))
+        found.append(list(memory.values())[1].tobytes())
+        for raw in raws:
+            untouched(raw)
+    assert found[0] == found[1]
+    assert found[0] != np.cumsum(x, dtype=np.float32).tobytes()
 
 
 @pytest.mark.parametrize("op", ["add", "sub", "mul", "min", "max", "and", "or", "xor"])
@@ -235,18 +341,86 @@ def test_the_choice_says_scan():
     (task,) = parse_program(prefix(1 << 26)).tasks
     chosen = choose(task)
     assert chosen.codegen == "triton"
-    assert chosen.reason == "scan by add: 67108864 iterations in 1024 stretches of blocks of 2048"
+    assert chosen.reason == "scan by add: 67108864 iterations in 8192 tiles of 8192"
 
 
-@pytest.mark.parametrize("device", ["sm_80", "sm_90", "sm_100", "gfx942", "gfx1100"])
-def test_scans_compile_with_wide_loads(device: str):
-    (task,) = parse_program(prefix(1 << 20)).tasks
-    sums, prefixes, walk = compile_kernels(emit_triton(task, FAST), device)
+def reason(text: str) -> str:
+    (task,) = parse_program(text).tasks
+    return describe(task, FAST).removeprefix("scan by ")
+
+
+def test_what_a_thread_holds_decides_the_size_of_a_tile():
+    """Numbers of 64 bits, and terms that are used after the wait, take registers; short ranges have small tiles."""
+    n = 1 << 26
+    assert reason(prefix(n, "f64")).endswith(f"{n} iterations in 16384 tiles of 4096")
+    again = prefix(n).replace("store y r k", "u: f32 = mul r v\n      store y u k")
+    assert reason(again).endswith("tiles of 4096")
+    exclusive = prefix(n).replace("store y r k", "store y c k")
+    assert reason(exclusive).endswith("tiles of 8192")
+    assert reason(prefix(8192)) == "add: 8192 iterations in one tile of 8192"
+    assert reason(prefix(100, op="max")) == "max: 100 iterations in one tile of 128"
+    assert reason(prefix(8193)) == "add: 8193 iterations in 9 tiles of 1024"
+    assert reason(prefix(1 << 20)) == "add: 1048576 iterations in 256 tiles of 4096"
+
+
+def test_one_tile_is_one_kernel_and_needs_no_scratch():
+    (task,) = parse_program(prefix(8192)).tasks
+    code = emit_triton(task, FAST)
+    assert [(k.name, k.programs) for k in code.launches] == [("qd_kernel", 1)]
+    assert code.scratch_bytes == 0
+    assert "atomic" not in code.text
+    (task,) = parse_program(prefix(8193)).tasks
+    code = emit_triton(task, FAST)
+    assert [(k.name, k.programs) for k in code.launches] == [("qd_clear", 1), ("qd_kernel", 9)]
+    assert code.text.count("tl.load(x") == 2  # of whole tiles, and of the last one
+
+
+def test_ranges_beyond_32_bits():
+    n = (1 << 31) + 5
+    text = prefix(n).replace("0:i32", "0:i64").replace(f"{n}:i32", f"{n}:i64").replace("1:i32", "1:i64")
+    (task,) = parse_program(text).tasks
+    code = emit_triton(task, FAST)
+    assert code.launches[1].programs == -(-n // 8192)
+    assert "tile.to(tl.int64) * BLOCK" in code.text
+    _, walk = compile_kernels(code, "sm_90")
+    assert "ld.global.v4.b32" in walk.assembly
+
+
+EXCLUSIVE = prefix(1 << 20, "i64").replace("store y r k", "store y c k")
+UNKNOWN = """program p(x: ref[f32,5000000], y: ref[f32,5000000], n: ref[i32], z: ref[f32])
+  serial
+    e: i32 = load n
+    s: f32 = for k in 0:i32 : e : 1:i32 carry c = 0.0:f32
+      v: f32 = load x k
+      r: f32 = add c v
+      store y r k
+      yield r
+    store z s
+  return y, z
+"""
+
+
+@pytest.mark.parametrize("device", ["sm_80", "sm_90", "sm_100", "gfx90a", "gfx942", "gfx1100"])
+def test_scans_compile_and_read_once_by_wide_loads(device: str):
+    (task,) = parse_program(prefix(1 << 26)).tasks
+    clear, walk = compile_kernels(emit_triton(task, FAST), device)
     if device.startswith("sm_"):
-        for kernel in (sums, walk):
-            assert "ld.global.v4.b32" in kernel.assembly
-        assert "st.global.v4.b32" in walk.assembly
-        assert ".local" not in walk.assembly + prefixes.assembly
-    exclusive = prefix(1 << 20, "i64").replace("store y r k", "store y c k")
-    (task,) = parse_program(exclusive).tasks
-    assert len(compile_kernels(emit_triton(task, FAST), device)) == 3
+        assert walk.assembly.count("ld.global.v4.b32") == 8192 // 128 // 4
+        assert walk.assembly.count("st.global.v4.b32") == 8192 // 128 // 4
+        assert "st.global.v2.b64" in clear.assembly
+        assert ".local" not in walk.assembly + clear.assembly
+    for text, kernels in ((EXCLUSIVE, 2), (UNKNOWN, 3)):
+        (task,) = parse_program(text).tasks
+        assert len(compile_kernels(emit_triton(task, FAST), device)) == kernels
+
+
+@pytest.mark.parametrize("device", ["sm_80", "sm_90", "gfx942"])
+def test_words_of_other_tiles_are_read_by_atomic_operations(device: str):
+    """No cache of one multiprocessor may hold back what another one has written."""
+    (task,) = parse_program(prefix(1 << 20)).tasks
+    _, walk = compile_kernels(emit_triton(task, FAST), device)
+    if device.startswith("sm_"):
+        assert walk.assembly.count("atom.global.gpu.relaxed.or.b64") == 8  # asked, and asked again, in four places
+        assert not re.search(r"ld\.(volatile\.)?global\.b64", walk.assembly)
+    else:
+        assert walk.assembly.count("global_atomic_or_x2") >= 4
