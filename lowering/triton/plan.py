@@ -43,7 +43,7 @@ class Tiling:
     """That walk: a few blocks of threads for each multiprocessor."""
     scan: int = 8192
     """Iterations of a block of a scan, at most."""
-    tiles: int = 8192
+    tiles: int = 4096
     """Of a scan whose iterations only the device knows."""
     group: int = 32
     """Tiles of a scan that wait for each other's sums alone: one for each lane of a warp."""
