@@ -28,7 +28,6 @@ LIMITS = {
     "memory near the cores between cache and shared memory, which is not asked for yet.",
     "gradient of ragged rows": "the same, and the stacks of rows, which may be long, lie in scratch.",
     "MPM, a step": "indices of nodes are checked; arguments that are not donated are copied first.",
-    "prefix sum": "the numbers are read twice, for the sums of stretches and for the prefixes: 1.5 at best.",
 }
 """What limits a figure that falls short, by how its name begins; of several the longest."""
 

@@ -86,7 +86,7 @@ def beginnings(x: Any) -> Any:
 def beginnings_check(given: Arrays, out: Outputs) -> str:
     """All of them in double precision."""
     x = given["x"].astype(np.float64)
-    # roundings of partial sums: small beside the sum of magnitudes, while a stretch that is left out is not
+    # roundings of partial sums: small beside the sum of magnitudes, while a tile that is left out is not
     return programs.close(out[0], np.cumsum(x), 1e-5, 1e-7 * float(np.abs(x).sum()))
 
 
