@@ -92,7 +92,7 @@ class _Emitter:
         if scan.count:
             kernel.lanes(scan.body.params[0], scan.loop.invars[0], scan.count, "tl.program_id(0)", self.plan.block)
             totals = self._block(kernel, lambda _: None, lambda _: ends)
-            ends = [self._joined(kernel, c, a, b) for c, a, b in zip(scan.carried, ends, totals, strict=True)]
+            ends = self._behind(kernel, ends, totals)
             f.mask, f.mask_is_block, f.size = "", False, ""
         if scan.after:
             text.line("tl.debug_barrier()")
@@ -153,8 +153,8 @@ class _Emitter:
 
             def go() -> None:
                 added = self._block(kernel, lambda _: None, lambda _: carries)
-                for c, carry, total in zip(scan.carried, carries, added, strict=True):
-                    text.line(f"{carry} = {self._joined(kernel, c, carry, total)}")
+                for carry, value in zip(carries, self._behind(kernel, carries, added), strict=True):
+                    text.line(f"{carry} = {value}")
 
             self._blocks(kernel, count, first, end, go)
         kernel.close("qd_kernel", "The blocks of a tile, from what is carried into it.")
@@ -236,6 +236,11 @@ class _Emitter:
 
     def _joined(self, kernel: Kernel, c: Carried, a: str, b: str) -> str:
         return combined(kernel.frame, c.op, compute_dtype(c.dtype), a, b)
+
+    def _behind(self, kernel: Kernel, carries: Sequence[str], totals: Sequence[str]) -> list[str]:
+        """What is carried behind a block."""
+        pairs = zip(self.scan.carried, carries, totals, strict=True)
+        return [self._joined(kernel, c, carry, total) for c, carry, total in pairs]
 
     def _reduced(self, c: Carried, block: str) -> str:
         return f"tl.reduce({block}, 0, {self.module.helper(f'combine_{c.op}')})"
