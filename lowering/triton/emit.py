@@ -133,8 +133,9 @@ class _Emitter:
         k = f"({k} - {part.program})" if part.program else k
         slot = f"{kernel.slots(part.offset, part.dtype)} + {k} * {programs} + {lane}"
         neutral = literal(0, DType.i32) if part.indices is None else identity(part.op, part.dtype)
-        other = int(neutral.value) if neutral.dtype is DType.bool else constant(neutral)
-        loaded = from_memory(part.dtype, f"tl.load({slot}, mask={lane} < {programs}, other={other})")
+        left = from_memory(part.dtype, f"tl.load({slot}, mask={lane} < {programs})")
+        # not `other` of the load: for AMD, Triton makes -0.0 there 0.0
+        loaded = f"tl.where({lane} < {programs}, {left}, {constant(neutral)})"
         total = text.let("total", f"tl.reduce({loaded}, 0, {self._combiner(part)})")
         d = part.ref.dtype
         if part.indices is None:

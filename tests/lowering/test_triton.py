@@ -246,6 +246,7 @@ def test_a_sum_of_minus_zeros_is_minus_zero_and_nan_reaches_min():
     x[77] = np.nan
     args = [x, np.full(n, -0.0, np.float32), np.float32(-0.0), np.float32(5)]
     agrees(made, args, Tolerance())
+    assert "other=" not in emit_triton(made.tasks[0]).text  # for AMD, Triton loses the sign of -0.0 there
 
 
 def test_a_sum_of_small_floats_is_rounded_once():
