@@ -10,14 +10,14 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
+from qdtrace.compose.byte_order import PLAIN, is_foreign, native
 from qdtrace.compose.byte_order import has_foreign as has_foreign_order
-from qdtrace.compose.byte_order import is_foreign, native
 from qdtrace.compose.depth import depth_told
 from qdtrace.compose.garbage import paused_garbage_collection
 from qdtrace.compose.staged import Programs, note_programs
 from qdtrace.config import current, options_from
 from qdtrace.errors import BackendError, QdError, TraceTypeError, TraceValueError
-from qdtrace.failures import raise_failures
+from qdtrace.failures import raise_failures, watched
 from qdtrace.trace import compat
 from qdtrace.trace.arguments import as_buffer, as_values, run_inlined
 from qdtrace.trace.context import get_current
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from qdtrace.compose.staged_program import StagedProgram
+    from qdtrace.config import Options
     from qdtrace.lowered import Lowered
 
 
@@ -107,35 +108,32 @@ class Jitted:
             jax.jit(f, **self._given_settings())  # likewise: positions and names that the function does not have
         except (TypeError, ValueError) as error:
             raise TraceValueError(f"qd.jit: {str(error).splitlines()[0]}") from None
-        self._functions: dict[Any, Any] = {}
-        self._programs: dict[Any, Programs] = {}
+        self._functions: dict[Options, tuple[Any, Programs]] = {}
         named = f.func if isinstance(f, functools.partial) else f
         self._name = getattr(named, "__name__", type(named).__name__)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if get_current() is not None:
             return self._inside(args, kwargs)
-        if has_foreign_order(args, kwargs):
-            args, kwargs = to_jax((args, kwargs))
+        for x in args:
+            if type(x) not in PLAIN:  # a call of a function takes time that such a call has little of
+                if has_foreign_order(args):
+                    args = to_jax(args)
+                break
+        if kwargs and has_foreign_order(kwargs.values()):
+            kwargs = to_jax(kwargs)
         if self._backend is not None:
             args, kwargs = _on_backend(self._backend, self._name, (args, kwargs))
-        function = self._functions.get(current()) or self._specialised()
-        raise_failures()
+        function, programs = self._functions.get(current()) or self._specialised()
+        if watched:
+            raise_failures()
         try:
-            return self._waited(function(*args, **kwargs))
+            results = function(*args, **kwargs) if kwargs else function(*args)  # each argument more takes time
+            return _waited(results, programs) if programs.unseen or programs.failing else results
         except QdError:
             raise
         except Exception as error:
-            return self._again(error, function, args, kwargs)
-
-    def _waited(self, results: Any) -> Any:
-        """Results of a call whose programs may fail, once they are there: the error belongs to this call. On a GPU
-        nobody waits: what failed is raised by a later call, or by `qd.block_until_ready`."""
-        programs = self._programs[current()]
-        if programs.may_fail():
-            found = compat.arrays_behind(results)
-            jax.block_until_ready(found if programs.interpreted() else [x for x in found if compat.is_on_host(x)])
-        return results
+            return self._again(error, function, programs, args, kwargs)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -152,7 +150,7 @@ class Jitted:
             from qdtrace.backend import backend
 
             backend(target)
-        function = self._functions.get(current()) or self._specialised()
+        function, _ = self._functions.get(current()) or self._specialised()
         args, kwargs = to_jax((args, kwargs))
         try:
             with depth_told(self._name):
@@ -176,11 +174,11 @@ class Jitted:
         return compat.gpu_platform() if name == "gpu" else name
 
     # ------------------------------------------------------------------ tracing
-    def _specialised(self) -> Any:
-        """The JAX function for the current options; made at their first use."""
+    def _specialised(self) -> tuple[Any, Programs]:
+        """The JAX function for the current options, and its programs; made at their first use."""
         now = current()
         options = options_from(self._overrides)
-        programs = self._programs[now] = Programs()
+        programs = Programs()
 
         # Only here: passes, import rules and the primitive that calls a program are loaded when one is traced.
         from qdtrace.compose.donation import donated_leaves
@@ -195,8 +193,8 @@ class Jitted:
                 return _stage_call(self._function, args, kwargs, self._name, options, donated)
 
         function = jax.jit(staged, **self._given_settings())
-        self._functions[now] = function
-        return function
+        self._functions[now] = function, programs
+        return function, programs
 
     def _given_settings(self) -> dict[str, Any]:
         return {k: v for k, v in self._jax_settings.items() if v not in ((), None)}
@@ -208,13 +206,15 @@ class Jitted:
         if context.in_thread:
             return run_inlined(self._function, args, kwargs, context)
         args, kwargs = as_values((args, kwargs))
-        function = self._functions.get(current()) or self._specialised()
+        function, programs = self._functions.get(current()) or self._specialised()
         results = function(*args, **kwargs)
-        note_programs(self._programs[current()].all)
+        note_programs(programs.all)
         makes_buffers = not context.regions and compat.current_trace() is context.jax_trace
         return jax.tree.map(as_buffer, results) if makes_buffers else results
 
-    def _again(self, error: Exception, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _again(
+        self, error: Exception, function: Any, programs: Programs, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         """JAX refused the arguments or the run failed: converts foreign arrays once, words errors in our terms."""
         if (failure := failure_in(error)) is not None:
             raise failure.with_traceback(None) from None
@@ -233,10 +233,22 @@ class Jitted:
                 raise error
             raise better from None
         args, kwargs = converted
-        return self._waited(function(*args, **kwargs))
+        return _waited(function(*args, **kwargs), programs)
 
     def __repr__(self) -> str:
         return f"<qd.jit {self._name}>"
+
+
+def _waited(results: Any, programs: Programs) -> Any:
+    """Results of a call whose programs may fail, once they are there: the error belongs to this call. On a GPU nobody
+    waits: what failed is raised by a later call, or by `qd.block_until_ready`."""
+    if programs.may_fail():
+        found = compat.arrays_behind(results)
+        if not programs.interpreted:
+            found = [x for x in found if compat.is_on_host(x)]
+        if found:
+            jax.block_until_ready(found)
+    return results
 
 
 def block_until_ready(x: Any) -> Any:

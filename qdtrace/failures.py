@@ -9,17 +9,18 @@ if TYPE_CHECKING:
 
     from qdtrace.errors import QdError
 
-_watched: list[Callable[[], QdError | None]] = []
+watched: list[Callable[[], QdError | None]] = []
+"""What `raise_failures` calls."""
 
 
 def watch(look: Callable[[], QdError | None]) -> None:
     """Has `raise_failures` call a function that gives the error of what failed since it was last called."""
-    _watched.append(look)
+    watched.append(look)
 
 
 def raise_failures() -> None:
     """Raises what failed in earlier calls, if anything did."""
-    for look in _watched:
+    for look in watched:
         error = look()
         if error is not None:
             raise error

@@ -44,7 +44,7 @@ def _batched(mapping: Mapping) -> Callable[..., Any]:
 
     f = mapping.f
 
-    def mapped(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def mapped(*args: Any, **kwargs: Any) -> Any:
         return _map(mapping, args, kwargs)
 
     mapped.__name__ = getattr(f, "__name__", type(f).__name__)
@@ -54,7 +54,7 @@ def _batched(mapping: Mapping) -> Callable[..., Any]:
     def batched(*args: Any, **kwargs: Any) -> Any:
         context = get_current()
         if context is None:
-            return jitted(args, kwargs)
+            return jitted(*args, **kwargs)
         mode = context.lanes
         if isinstance(mode, Lane):
             return _lane(mapping, _parts(*as_values((args, kwargs))), mode.indices)
@@ -63,7 +63,7 @@ def _batched(mapping: Mapping) -> Callable[..., Any]:
         if mode is REFERENCE or context.in_thread:
             args, kwargs = as_values((args, kwargs))
             return mapping.by_jax(args, kwargs)
-        return jitted(args, kwargs)
+        return jitted(*args, **kwargs)
 
     batched.jitted = jitted  # type: ignore[attr-defined]
     batched.mapping = mapping  # type: ignore[attr-defined]

@@ -76,7 +76,10 @@ class Words:
     def failure(self) -> QdError | None:
         """The error of a check that failed since the last time, with a note for each further program that failed; the
         words are cleared."""
-        if not any(np.count_nonzero(block.words) for block in self._blocks):  # at each call: quicker than `any`
+        for block in self._blocks:
+            if np.count_nonzero(block.words):  # at each call: quicker than `any`
+                break
+        else:
             return None
         with self._lock:
             errors = [error for block in self._blocks for error in block.failures()]

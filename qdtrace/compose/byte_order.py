@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
-_plain: set[type] = set()
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+PLAIN: set[type] = set()
 """Types met so far that hold no array of NumPy: looked up at each call, which has little time."""
 
 
@@ -16,16 +19,16 @@ def is_foreign(x: Any) -> bool:
     return type(x) is np.ndarray and not x.dtype.isnative
 
 
-def has_foreign(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def has_foreign(arguments: Iterable[Any]) -> bool:
     """True when an argument, or a leaf of one, is in the other byte order."""
-    for x in (*args, *kwargs.values()) if kwargs else args:
+    for x in arguments:
         kind = type(x)
         if kind is np.ndarray:
             if not x.dtype.isnative:
                 return True
-        elif kind not in _plain:
+        elif kind not in PLAIN:
             if isinstance(x, (jax.Array, np.generic, int, float, complex, str)):
-                _plain.add(kind)
+                PLAIN.add(kind)
             elif any(map(is_foreign, jax.tree.leaves(x))):
                 return True
     return False

@@ -23,24 +23,25 @@ class Programs:
 
     def __init__(self) -> None:
         self.all: dict[StagedProgram, None] = {}
-        self._unseen: list[StagedProgram] = []
-        self._may_fail = False
+        self.interpreted = False
+        """A program runs in the interpreter, whose failures belong to the call."""
+        self.unseen: list[StagedProgram] = []
+        """Those that `may_fail` has not looked at."""
+        self.failing = False
+        """One of those it has looked at may fail."""
 
     def add(self, program: StagedProgram) -> None:
         """Takes note of a program."""
         if program not in self.all:
             self.all[program] = None
-            self._unseen.append(program)
+            self.unseen.append(program)
+            self.interpreted |= program.options.debug
 
     def may_fail(self) -> bool:
         """True when a program has a check that no pass has proven."""
-        while self._unseen and not self._may_fail:
-            self._may_fail = self._unseen.pop().may_fail
-        return self._may_fail
-
-    def interpreted(self) -> bool:
-        """True when a program runs in the interpreter, whose failures belong to the call."""
-        return any(program.options.debug for program in self.all)
+        while self.unseen and not self.failing:
+            self.failing = self.unseen.pop().may_fail
+        return self.failing
 
     @contextmanager
     def open(self) -> Generator[None]:

@@ -206,7 +206,7 @@ def test_batch_sizes(n: int) -> None:
 
 
 def test_is_one_task() -> None:
-    lowered = qd.vmap(newton).jitted.lower((POSITIVE,), {})
+    lowered = qd.vmap(newton).jitted.lower(POSITIVE)
     assert len(lowered.tasks) == 1
     assert lowered.name == "newton"
 

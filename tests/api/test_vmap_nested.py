@@ -111,7 +111,7 @@ def test_work_in_between_is_not_repeated() -> None:
 
     f = qd.vmap(outer(qd.vmap))
     same(f(CUBE[0]), jax.vmap(outer(jax.vmap))(CUBE[0]))
-    (task,) = f.jitted.lower((CUBE[0],), {}).tasks
+    (task,) = f.jitted.lower(CUBE[0]).tasks
     assert task.bounds == (0, 7)
 
 

@@ -138,11 +138,13 @@ def test_programs_without_checks_have_no_words() -> None:
 
 
 @pytest.fixture
-def failed(monkeypatch):
+def failed():
     """Something that may have failed: what is put into the list."""
     found: list[qd.QdError] = []
-    monkeypatch.setattr(failures, "_watched", [lambda: found.pop() if found else None])
-    return found
+    before = failures.watched[:]
+    failures.watched[:] = [lambda: found.pop() if found else None]
+    yield found
+    failures.watched[:] = before
 
 
 def test_direct_calls_and_waiting_raise_what_failed_before(failed) -> None:
@@ -195,7 +197,7 @@ def test_on_a_device_a_call_waits_for_the_interpreter_only(monkeypatch) -> None:
 
     x = jnp.arange(3.0)
     qd.jit(shifted)(x, 0)
-    assert waited == [[]]
+    assert waited == []
     out = qd.jit(shifted, options={"debug": True})(x, 0)
     assert waited[-1] == [out]
 
