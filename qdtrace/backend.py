@@ -69,6 +69,14 @@ class Backend(Protocol):
         """The code of a task in one of the dialects."""
         ...
 
+    def reports(self, program: Program, options: Options) -> list[TaskReport]:
+        """`describe` of each task of a program, among the others."""
+        return [self.describe(task, options) for task in program.tasks]
+
+    def texts(self, program: Program, options: Options, dialect: str) -> list[str]:
+        """The code of a program in one of the dialects, in the order of its tasks."""
+        return [self.text(task, options, dialect) for task in program.tasks]
+
     def info(self, options: Options) -> Mapping[str, str]:
         """Machine, cache and versions, in words."""
         ...

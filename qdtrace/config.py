@@ -51,7 +51,8 @@ class Options:
     fast_math: bool = _knob(True, "allow changes of rounding (reassociation, fused operations)")
     fuse_tasks: FuseMode = _knob(  # noqa: RUF009 - a field
         "auto",
-        "join tasks over equal ranges: never, where it pays by a cost model, wherever it is right",
+        "join tasks over equal ranges: never, where it pays by a cost model, wherever it is right; 'off' also launches "
+        "each task of a GPU by itself",
         env="QD_AGGRESSIVE_KERNEL_FUSION",
     )
     fuse_tasks_raw: bool = _knob(

@@ -92,8 +92,8 @@ class Lowered:
 
     def _tasks_of(self, staged: StagedProgram) -> list[TaskInfo]:
         infos: list[TaskInfo] = []
-        for task in self._final(staged).tasks:
-            code = self._backend.describe(task, staged.options)
+        program = self._final(staged)
+        for task, code in zip(program.tasks, self._backend.reports(program, staged.options), strict=True):
             bounds = (getattr(task.start, "value", None), getattr(task.stop, "value", None))
             held = private_bytes(task.body.eqns)
             infos.append(TaskInfo(task.name, bounds, code.codegen, code.reason, held, code.at_once))
@@ -152,8 +152,9 @@ class Lowered:
         if dialect not in dialects:
             have = ", ".join(("graph", *dialects))
             raise BackendError(f"needs a dialect out of {have} for target {self.target!r}, got {dialect!r}")
-        texts = (self._backend.text(t, s.options, dialect) for s in self.programs for t in self._final(s).tasks)
-        return "\n".join(texts)
+        return "\n".join(
+            text for s in self.programs for text in self._backend.texts(self._final(s), s.options, dialect)
+        )
 
     def compile(self) -> Any:
         """The compiled function: JAX's compiled object, callable with arguments like those lowered with."""

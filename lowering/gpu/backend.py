@@ -5,10 +5,11 @@ from __future__ import annotations
 import atexit
 import functools
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from lowering.gpu.codegen import choice, content_of, kernels_by_triton
-from lowering.gpu.commands import kernel_symbol, plan_commands
+from lowering.gpu.commands import Piece, filled_before, kernel_symbol, plan_commands, steps_of
 from lowering.gpu.fill import FILL
 from lowering.gpu.handler import ENTRY, LAUNCHER_EXPORTS, WORDS, handler_text, imported, launcher_text
 from lowering.gpu.kernels import Loader
@@ -24,12 +25,14 @@ from lowering.runtime.keys import artifact_key, digest, program_content, task_co
 from lowering.runtime.layout import plan_layout, with_kernel_scratch
 from lowering.runtime.once import Once
 from lowering.runtime.registry import register
+from lowering.simt.series import Filling, find_series, why_alone
 from lowering.triton.code import TritonCode
+from qdtrace.analysis.cost import operations
 from qdtrace.backend import Backend, TaskReport
 from qdtrace.failures import watch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from lowering.gpu.commands import Command
     from lowering.gpu.driver import Driver
@@ -38,9 +41,10 @@ if TYPE_CHECKING:
     from lowering.runtime.layout import Layout
     from lowering.simt.code import KernelCode
     from lowering.simt.devices import Device
+    from lowering.simt.series import Series, Step
     from qdtrace.analysis.machine import Machine
     from qdtrace.config import Options
-    from qdtrace.ir.program import Program, Task
+    from qdtrace.ir.program import Program, Task, Var
 
 
 class _Linked(NamedTuple):
@@ -54,14 +58,11 @@ class _Linked(NamedTuple):
 class GpuBackend(Backend):
     """Compiles programs for the devices of one driver, or shows code for a kind of device that need not be there."""
 
-    def __init__(
-        self, device: Callable[[], Device], driver: Callable[[], Driver], emit: Callable[..., KernelCode] | None = None
-    ) -> None:
+    def __init__(self, device: Callable[[], Device], driver: Callable[[], Driver]) -> None:
         """`driver` is called when a program is compiled, `device` when its code is made or its limits matter; neither
         more than once."""
         self._find_device = device
         self._find_driver = driver
-        self._emit = emit
         self._linked: Once[_Linked] = Once()
         self._launchers: Once[Mapping[str, int]] = Once()
 
@@ -93,13 +94,28 @@ class GpuBackend(Backend):
 
     def emit(self, task: Task, options: Options) -> KernelCode:
         """The kernels of a task by LLVM, before its passes."""
-        return (self._emit or _emitter())(task, self.device, emit_options(options), options.block_dim)
+        # Loaded here: a process that finds all its code in the cache never needs the emitter.
+        from lowering.simt.emit import emit_kernels
+
+        return emit_kernels(task, self.device, emit_options(options), options.block_dim)
 
     def _made(self, task: Task, options: Options) -> KernelCode | TritonCode:
         """The kernels of a task by the emitter that is chosen for it."""
         if choice(task, self.device, options).codegen == "triton":
             return kernels_by_triton(task, options)
         return self.emit(task, options)
+
+    def texts(self, program: Program, options: Options, dialect: str) -> list[str]:
+        """The code of each launch: of a series in place of its tasks, but as Triton source, which it has none of."""
+        layout, series = self._planned(program, options)
+        texts: list[str] = []
+        for piece in _pieces(len(layout.program.tasks), series):
+            if piece in series and dialect != "triton":
+                text = self._emit_series(layout, series[piece], options).text
+                texts.append(text if dialect == "llvm" else self._assembly(text))
+            else:
+                texts += [self.text(layout.program.tasks[k], options, dialect) for k in piece]
+        return texts
 
     def text(self, task: Task, options: Options, dialect: str) -> str:
         """A task as Triton source (`triton`), in LLVM's language, before its passes (`llvm`), or in the assembly of the
@@ -115,9 +131,28 @@ class GpuBackend(Backend):
             from lowering.triton.compile import compile_kernels
 
             return "\n".join(kernel.assembly for kernel in compile_kernels(code, self.device.name))
+        return self._assembly(code.text)
+
+    def _assembly(self, text: str) -> str:
         from lowering.simt.assembly import assembly
 
-        return assembly(code.text, self.device)
+        return assembly(text, self.device)
+
+    def reports(self, program: Program, options: Options) -> list[TaskReport]:
+        """How each task is launched, alone or in a series, and what it costs."""
+        layout, series = self._planned(program, options)
+        found: list[TaskReport] = []
+        for piece in _pieces(len(layout.program.tasks), series):
+            for task in (layout.program.tasks[k] for k in piece):
+                if piece in series:
+                    one = series[piece]
+                    threads = 1 if task.kind == "serial" else one.threads
+                    found.append(TaskReport("llvm", one.reason, operations(task.body), threads))
+                    continue
+                report = self.describe(task, options)
+                reason = f"{report.reason}; a launch of its own: {why_alone(task, self.device) or 'no other beside it'}"
+                found.append(replace(report, reason=reason))
+        return found
 
     def describe(self, task: Task, options: Options) -> TaskReport:
         """How a task is launched, and what it costs."""
@@ -140,20 +175,28 @@ class GpuBackend(Backend):
         made_with = content_of(options)
         first = [shared.equal.get(k, k) for k in range(len(program.tasks))]
         known = {k: task_content(program.tasks[k], made_with) for k in dict.fromkeys(first)}
-        contents = [known[k] for k in first]
+        series = self._series(layout, options)
+        pieces = _pieces(len(program.tasks), series)
+        of_tasks = [known[k] for k in first]
+        contents = [
+            _content_of_series(layout, series[piece], of_tasks) if piece in series else of_tasks[piece[0]]
+            for piece in pieces
+        ]
         content = program_content(layout, contents, 0)
         plain = re.sub(r"\W+", "_", program.name, flags=re.ASCII)
         name = f"qdtrace_{plain}_{content}_{self.device.target.key}"
 
         def make() -> _Linked:
             cache = artifact_cache(options)
-            tasks = self._tasks(program, contents, options, cache)
-            most = max((task.kernels.scratch_bytes for task in tasks), default=0)
+            loaded = self._loaded(layout, dict(zip(pieces, contents, strict=True)), series, options, cache)
+            most = max((one.kernels.scratch_bytes for one in loaded), default=0)
             whole, scratch = with_kernel_scratch(layout, most)
-            commands = plan_commands(whole, [task.kernels for task in tasks], scratch)
+            parts = [Piece(k, one.kernels, k in series) for k, one in zip(pieces, loaded, strict=True)]
+            commands = plan_commands(whole, parts, scratch)
             start = self._launcher(cache)
             key = artifact_key(digest(content, self.device.target.key), Target.host())
-            handles = {kernel_symbol(k, n): h for k, task in enumerate(tasks) for n, h in enumerate(task.handles)}
+            pairs = zip(pieces, loaded, strict=True)
+            handles = {kernel_symbol(k[0], n): h for k, one in pairs for n, h in enumerate(one.handles)}
             address = self._link_handler(key, whole, commands, handles | {"qd_run": start["qd_run"]}, cache)
             register(name, address, start["qd_api_seen"], self._driver.platform)
             return _Linked(address, most)
@@ -161,16 +204,43 @@ class GpuBackend(Backend):
         linked = self._linked.get(name, make)
         return CompiledProgram(name, linked.address, with_kernel_scratch(layout, linked.kernel_scratch)[0])
 
-    def _tasks(
-        self, program: Program, contents: Sequence[str], options: Options, cache: ArtifactCache | None
+    def _planned(self, program: Program, options: Options) -> tuple[Layout, dict[range, Series]]:
+        shared = share_code(program)
+        layout = plan_layout(shared.program, shared.literals, pass_constants=True)
+        return layout, self._series(layout, options)
+
+    def _series(self, layout: Layout, options: Options) -> dict[range, Series]:
+        """The tasks of a program that one block runs in one kernel; none where launches are to stay as written."""
+        if options.codegen == "triton" or options.fuse_tasks == "off":
+            return {}
+        found = find_series(layout.program.tasks, filled_before(layout), self.device, options.block_dim)
+        return {one.tasks: one for one in found}
+
+    def _emit_series(self, layout: Layout, series: Series, options: Options) -> KernelCode:
+        from lowering.simt.emit_series import emit_series
+
+        return emit_series(_steps(layout, series), self.device, series.threads, emit_options(options))
+
+    def _loaded(
+        self,
+        layout: Layout,
+        contents: Mapping[range, str],
+        series: Mapping[range, Series],
+        options: Options,
+        cache: ArtifactCache | None,
     ) -> list[LoadedTask]:
-        """The tasks of the program, by their content keys; equal ones are compiled once."""
+        """The pieces of the program, by their content keys; equal ones are compiled once."""
         jobs: dict[str, Callable[[], LoadedTask]] = {}
-        for content, task in zip(contents, program.tasks, strict=True):
-            emit = functools.partial(self._made, task, options)
-            jobs[content] = functools.partial(self._loader.task, content, task, emit, cache)
+        for piece, content in contents.items():
+            refs: Iterable[Var] = ()
+            if piece in series:
+                emit = functools.partial(self._emit_series, layout, series[piece], options)
+            else:
+                task = layout.program.tasks[piece[0]]
+                refs, emit = layout.task_refs[piece[0]], functools.partial(self._made, task, options)
+            jobs[content] = functools.partial(self._loader.task, content, refs, emit, cache)
         loaded = in_parallel(jobs)
-        return [loaded[content] for content in contents]
+        return [loaded[content] for content in contents.values()]
 
     def _link_handler(
         self,
@@ -206,8 +276,22 @@ class GpuBackend(Backend):
         return self._launchers.get(key, make)
 
 
-def _emitter() -> Callable[..., KernelCode]:
-    # Loaded here: a process that finds all its code in the cache never needs the emitter.
-    from lowering.simt.emit import emit_kernels
+def _pieces(count: int, series: Iterable[range]) -> list[range]:
+    """What is launched together, in order: tasks, by their numbers."""
+    inside = {k: piece for piece in series for k in piece}
+    return list(dict.fromkeys(inside.get(k, range(k, k + 1)) for k in range(count)))
 
-    return emit_kernels
+
+def _steps(layout: Layout, series: Series) -> list[Step]:
+    return [
+        layout.program.tasks[step] if isinstance(step, int) else Filling(step.nbytes, step.value)
+        for step in steps_of(layout, series.tasks)
+    ]
+
+
+def _content_of_series(layout: Layout, series: Series, contents: Sequence[str]) -> str:
+    steps = steps_of(layout, series.tasks)
+    return digest(
+        "series", series.threads, [contents[s] if isinstance(s, int) else (s.nbytes, s.value) for s in steps]
+    )
+

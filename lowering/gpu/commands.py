@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from lowering.gpu.fill import FILL, THREADS
 from lowering.runtime.layout import Place, static_bounds
+from lowering.simt.series import FILL_BYTES
 from lowering.tables import FIELD
 from qdtrace.errors import BackendError
 
@@ -34,6 +35,15 @@ class TaskKernels:
     """The references that its kernels take, as numbers among those of the task."""
     launches: tuple[Launch, ...]
     scratch_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Tasks that are launched together: one, by its kernels, or the tasks of a series, by one kernel."""
+
+    tasks: range
+    kernels: TaskKernels
+    in_series: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +78,28 @@ def kernel_symbol(task: int, launch: int) -> str:
     return f"qd_kernel_{task}_{launch}"
 
 
-def plan_commands(layout: Layout, tasks: Sequence[TaskKernels], scratch: Place) -> tuple[Command, ...]:
+def plan_commands(layout: Layout, pieces: Sequence[Piece], scratch: Place) -> tuple[Command, ...]:
     """The commands of a call, in order; `scratch` is where the memory of kernels is."""
-    return tuple(_commands(layout, tasks, scratch))
+    return tuple(_commands(layout, pieces, scratch))
+
+
+def filled_before(layout: Layout) -> dict[int, int]:
+    """Bytes that are filled before a task, for the tasks that anything is filled before."""
+    found: dict[int, int] = {}
+    for clear in layout.clears:
+        found[clear.before] = found.get(clear.before, 0) + clear.nbytes
+    return found
+
+
+def steps_of(layout: Layout, tasks: range) -> list[Clear | int]:
+    """What the kernel of a series does, in order: fillings that are part of it, and tasks by their numbers."""
+    filled = filled_before(layout)
+    steps: list[Clear | int] = []
+    for k in tasks:
+        if filled.get(k, 0) <= FILL_BYTES:
+            steps += [clear for clear in layout.clears if clear.before == k]
+        steps.append(k)
+    return steps
 
 
 def watches(layout: Layout) -> bool:
@@ -78,14 +107,45 @@ def watches(layout: Layout) -> bool:
     return any(layout.faults)
 
 
-def _commands(layout: Layout, tasks: Sequence[TaskKernels], scratch: Place) -> Iterator[Command]:
-    clears = list(layout.clears)
-    for k, kernels in enumerate(tasks):
-        while clears and clears[0].before == k:
-            yield _fill(layout, clears.pop(0))
-        yield from _launches(layout, k, kernels, scratch)
-    for clear in clears:
-        yield _fill(layout, clear)
+def _commands(layout: Layout, pieces: Sequence[Piece], scratch: Place) -> Iterator[Command]:
+    for piece in pieces:
+        steps = steps_of(layout, piece.tasks) if piece.in_series else []
+        inside = [step for step in steps if not isinstance(step, int)]
+        yield from (_fill(layout, c) for c in layout.clears if c.before == piece.tasks.start and c not in inside)
+        if piece.in_series:
+            yield _series(layout, piece, steps)
+        else:
+            yield from _launches(layout, piece.tasks.start, piece.kernels, scratch)
+    count = len(layout.program.tasks)
+    yield from (_fill(layout, clear) for clear in layout.clears if clear.before == count)
+
+
+def _series(layout: Layout, piece: Piece, steps: Sequence[Clear | int]) -> Run:
+    """What `simt.emit_series` says that the kernel takes."""
+    first, last = (layout.program.tasks[k] for k in (piece.tasks[0], piece.tasks[-1]))
+    taken: list[Place] = []
+    for step in steps:
+        if isinstance(step, int):
+            _few_checks(layout, step)
+            taken += [layout.places[v] for v in layout.task_refs[step]]
+        else:
+            taken.append(step.place)
+    nothing = _number(layout, 0)
+    (launch,) = piece.kernels.launches
+    label = f"{first.name}: {launch.name}" if first is last else f"{first.name} to {last.name}: {launch.name}"
+    arguments = (*taken, nothing, nothing, _word(layout, piece.tasks[0]), nothing)
+    return Run(kernel_symbol(piece.tasks[0], 0), label, launch.blocks, launch.threads, arguments)
+
+
+def _word(layout: Layout, k: int) -> Place:
+    """Where the failures of a task go."""
+    return Place(layout.slot_count + 1, k * FIELD) if watches(layout) else _number(layout, 0)
+
+
+def _few_checks(layout: Layout, k: int) -> None:
+    checks, task = len(layout.faults[k]), layout.program.tasks[k]
+    if checks > MOST_CHECKS:
+        raise BackendError(f"{task.name}: needs at most {MOST_CHECKS} checks, got {checks}", loc=task.loc)
 
 
 def _number(layout: Layout, value: int) -> Place:
@@ -109,13 +169,10 @@ def _launches(layout: Layout, k: int, kernels: TaskKernels, scratch: Place) -> I
     start, stop = bounds or (0, 0)
     if bounds and start >= stop:
         return
-    checks = len(layout.faults[k])
-    if checks > MOST_CHECKS:
-        raise BackendError(f"{task.name}: needs at most {MOST_CHECKS} checks, got {checks}", loc=task.loc)
+    _few_checks(layout, k)
     refs = [layout.places[layout.task_refs[k][n]] for n in kernels.refs]
-    word = Place(layout.slot_count + 1, k * FIELD) if watches(layout) else _number(layout, 0)
     memory = scratch if kernels.scratch_bytes else _number(layout, 0)
-    arguments = (*refs, _number(layout, start), _number(layout, stop), word, memory)
+    arguments = (*refs, _number(layout, start), _number(layout, stop), _word(layout, k), memory)
     for n, launch in enumerate(kernels.launches):
         blocks = launch.blocks_for(stop - start)
         if blocks > MOST_BLOCKS:

@@ -13,21 +13,20 @@ from lowering.runtime.keys import artifact_key, digest
 from lowering.runtime.once import Once
 from lowering.simt.code import Launch
 from lowering.triton.code import TritonCode
-from qdtrace.ir.walk import task_refs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from lowering.gpu.driver import Driver
     from lowering.runtime.cache import ArtifactCache
     from lowering.simt.code import KernelCode
     from lowering.simt.devices import Device
-    from qdtrace.ir.program import Task
+    from qdtrace.ir.program import Var
 
 
 @dataclass(frozen=True)
 class LoadedTask:
-    """A task that can be launched."""
+    """A task, or series, that can be launched."""
 
     kernels: TaskKernels
     handles: tuple[int, ...]
@@ -44,15 +43,20 @@ class Loader:
         self._fills: Once[int] = Once()
 
     def task(
-        self, content: str, task: Task, emit: Callable[[], KernelCode | TritonCode], cache: ArtifactCache | None
+        self,
+        content: str,
+        refs: Iterable[Var],
+        emit: Callable[[], KernelCode | TritonCode],
+        cache: ArtifactCache | None,
     ) -> LoadedTask:
-        """The task of that content key. `emit` is called only when no cache has it."""
+        """The task, or series, of that content key, with the references of the task. `emit` is called only when no
+        cache has it."""
         key = self._key(content)
 
         def compiled() -> Artifact:
             code = emit()
             launches, images = self._compiled(code)
-            numbers = {v: n for n, v in enumerate(task_refs(task))}
+            numbers = {v: n for n, v in enumerate(refs)}
             facts = {
                 "refs": [numbers[v] for v in code.refs],
                 "launches": [astuple(launch) for launch in launches],

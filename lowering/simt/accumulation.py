@@ -1,7 +1,8 @@
 """`accum` and `atomic` of threads, and how what blocks have accumulated meets in memory.
 
 A block leaves what it has summed in its slot of the scratch; `qd_combine` combines the slots of all blocks in order, a
-block an element, and each element with memory once. So sums have the same bits in each run.
+block an element, and each element with memory once. So sums have the same bits in each run. A block that is the only
+one combines what it has summed with memory itself.
 """
 
 from __future__ import annotations
@@ -113,10 +114,13 @@ def open_parts(f: KernelFrame) -> None:
 
 
 def close_parts(f: KernelFrame) -> None:
-    """Leaves the sums of all threads, and the copies, in the slot of the block."""
+    """Leaves the sums of all threads, and the copies, in the slot of the block; or in memory, if it is the only one."""
     text = f.text
     if f.copies:
         f.wait()
+    if f.plan.in_series:
+        _parts_into_memory(f)
+        return
     block = text.op(f"zext i32 {f.block()} to i64")
     at = text.op(f"add i64 {text.op(f'mul i64 {block}, {f.plan.slot_bytes}')}, {f.plan.slots_at}")
     slot = text.op(f"getelementptr i8, ptr %scratch, i64 {at}")
@@ -131,6 +135,30 @@ def close_parts(f: KernelFrame) -> None:
         with _elements(f, part.size) as k:
             here, there = (text.op(f"getelementptr {kind}, ptr {m.pointer}, i64 {k}") for m in (copy, target))
             store_scalar(f, target, there, load_scalar(f, copy, here))
+
+
+def _parts_into_memory(f: KernelFrame) -> None:
+    for part in f.plan.parts:
+        if part.indices is not None:
+            total = reduce_block(f, part.op, part.dtype, _read(f, f.sums[part.ref, part.indices], part.dtype))
+            with _first_thread(f):
+                _element_into_memory(f, part, "0", total)
+            continue
+        copy, kind = f.copies[part.ref], MEMORY[part.dtype]
+        with _elements(f, part.size) as k:
+            total = load_scalar(f, copy, f.text.op(f"getelementptr {kind}, ptr {copy.pointer}, i64 {k}"))
+            _element_into_memory(f, part, k, total)
+
+
+def _element_into_memory(f: KernelFrame, part: SlotPart, k: str, total: str) -> None:
+    """The sum of the element of that number."""
+    memory = f.globals[part.ref]
+    if part.indices is not None:
+        pointer = element_pointer(f, memory, part.indices)
+    else:
+        pointer = f.text.op(f"getelementptr {MEMORY[part.ref.dtype]}, ptr {memory.pointer}, i64 {k}")
+    # f16 and bf16 are held as f32, and rounded here
+    _into_memory(f, memory, pointer, part.op, total)
 
 
 def emit_combine(f: KernelFrame) -> None:
@@ -150,13 +178,7 @@ def emit_combine(f: KernelFrame) -> None:
                 _write(f, sums, part.dtype, combine(f.scalar, part.op, part.dtype, _read(f, sums, part.dtype), new))
             total = reduce_block(f, part.op, part.dtype, _read(f, sums, part.dtype))
             with _first_thread(f):
-                memory = f.globals[part.ref]
-                if part.indices is not None:
-                    pointer = element_pointer(f, memory, part.indices)
-                else:
-                    pointer = text.op(f"getelementptr {MEMORY[part.ref.dtype]}, ptr {memory.pointer}, i64 {k}")
-                # f16 and bf16 are held as f32, and rounded here
-                _into_memory(f, memory, pointer, part.op, total)
+                _element_into_memory(f, part, k, total)
 
 
 def reduce_block(f: KernelFrame, op: str, d: DType, value: str) -> str:

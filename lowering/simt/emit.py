@@ -47,16 +47,15 @@ def emit_kernels(
 ) -> KernelCode:
     """The kernels of a task for a device."""
     plan = plan_task(task, device, block_dim)
-    module = Module(Form(_FLUSH if options.fast_math else "", inline_cold=True))
-    module.flags = device.family.module_flags
+    module = new_module(device, options)
     aliases = alias_metadata(plan.facts, module)
-    functions = [_Kernel(plan, module, aliases, options).main()]
+    functions = [Kernel(plan, module, aliases, options).main()]
     launches = [Launch("qd_kernel", plan.threads, plan.blocks, plan.group)]
     if plan.bounds_apart:
-        functions.append(_Kernel(plan, module, aliases, options).bounds())
+        functions.append(Kernel(plan, module, aliases, options).bounds())
         launches.insert(0, Launch("qd_bounds", 1, 1))
     if plan.parts:
-        functions.append(_Kernel(plan, module, aliases, options).combine())
+        functions.append(Kernel(plan, module, aliases, options).combine())
         launches.append(Launch("qd_combine", plan.threads, plan.parts[-1].first + plan.parts[-1].size))
     at_once = device.multiprocessors * device.threads
     if task.kind == "serial":
@@ -74,8 +73,15 @@ def emit_kernels(
     )
 
 
-class _Kernel:
-    """Emits one kernel of a task."""
+def new_module(device: Device, options: EmitOptions) -> Module:
+    """A module for the device, without functions."""
+    module = Module(Form(_FLUSH if options.fast_math else "", inline_cold=True))
+    module.flags = device.family.module_flags
+    return module
+
+
+class Kernel:
+    """Emits one kernel of a task, or its function in the kernel of a series."""
 
     def __init__(self, plan: Plan, module: Module, aliases: tuple[dict[Var, str], str], options: EmitOptions) -> None:
         self.plan = plan
@@ -101,19 +107,22 @@ class _Kernel:
         space = f"ptr addrspace({GLOBAL})"
         # XLA gives each buffer memory of its own
         refs = "".join(f"{space} noalias align {BUFFER_ALIGNMENT} %r{n}, " for n in range(len(self.facts.refs)))
-        family = self.plan.device.family
-        header = (
-            f"define {family.convention} void @{name}({refs}i64 %start, i64 %stop, {space} %failure, {space} %memory)"
-        )
+        kind = "internal" if self.plan.in_series else self.plan.device.family.convention
+        header = f"define {kind} void @{name}({refs}i64 %start, i64 %stop, {space} %failure, {space} %memory)"
         self.text.attributes = self.attributes.format(threads=threads)
+        if self.plan.in_series:
+            self.text.attributes += " alwaysinline"
         return self.text.render(header)
 
-    def main(self) -> str:
-        """`qd_kernel`."""
+    def main(self, name: str = "qd_kernel") -> str:
+        """`qd_kernel`, or the function of that name."""
         f, text, task, plan = self.frame, self.text, self.facts.task, self.plan
         f.leave = "br label %end"
         dynamic = plan.iterations is None
         bounds = [a for a in (task.start, task.stop) if isinstance(a, Var)] if dynamic and not plan.bounds_apart else []
+        if task.kind == "serial" and plan.in_series:
+            text.branch(text.op(f"icmp eq i32 {f.thread()}, 0"), "alone", "end")
+            text.begin("alone")
         self._open(used_by_body(task) | set(bounds), checks=not plan.bounds_apart)
         if task.kind == "serial":
             f.emit(task.body.eqns)
@@ -126,7 +135,7 @@ class _Kernel:
         text.jump("end")
         text.begin("end")
         text.do("ret void")
-        return self._render("qd_kernel", plan.threads)
+        return self._render(name, plan.threads)
 
     def _bound(self, atom: Atom, number: int) -> str:
         """The start (0) or end (1) of the range, as i64."""

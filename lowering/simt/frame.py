@@ -15,12 +15,22 @@ if TYPE_CHECKING:
     from lowering.llvm.frame import EmitEqns
     from lowering.llvm.privatisation import Place
     from lowering.llvm.text import Text
-    from lowering.simt.devices import Device
+    from lowering.simt.devices import Device, Family
     from lowering.simt.plan import Plan
     from qdtrace.ir.program import Atom, Var
 
 BUFFER_ALIGNMENT = 16
 """Bytes: that of the widest access. XLA aligns its buffers, and the layout those in scratch, to more."""
+
+
+def wait_for_block(text: Text, family: Family) -> None:
+    """Waits for all threads of the block, which see each other's stores then, to shared and to any other memory."""
+    if family.fence:
+        text.do(f'fence syncscope("{family.fence}") release')
+    text.module.declare(family.barrier, "void", "")
+    text.do(f"call void @{family.barrier}()")
+    if family.fence:
+        text.do(f'fence syncscope("{family.fence}") acquire')
 
 
 class KernelFrame(Frame):
@@ -65,6 +75,8 @@ class KernelFrame(Frame):
 
     def _position(self) -> str:
         text, plan = self.text, self.plan
+        if plan.in_series:
+            return text.op(f"zext nneg i32 {self.thread()} to i64")
         few = plan.iterations is not None and plan.iterations + plan.threads < MODULAR
         if few or plan.blocks:
             first = text.op(f"mul nuw nsw i32 {self.block()}, {plan.threads}")
@@ -77,11 +89,5 @@ class KernelFrame(Frame):
         return self.cached(intrinsic, lambda: self.text.op(f"call i32 @{intrinsic}()"))
 
     def wait(self) -> None:
-        """Waits for all threads of the block, which see each other's stores to shared memory then."""
-        family = self.device.family
-        if family.fence:
-            self.text.do(f'fence syncscope("{family.fence}") release')
-        self.text.module.declare(family.barrier, "void", "")
-        self.text.do(f"call void @{family.barrier}()")
-        if family.fence:
-            self.text.do(f'fence syncscope("{family.fence}") acquire')
+        """Waits for all threads of the block, which see each other's stores then."""
+        wait_for_block(self.text, self.device.family)

@@ -64,6 +64,8 @@ class Plan:
     slot_bytes: int
     stacks: Stacks
     """Private arrays in scratch."""
+    in_series: bool = False
+    """It is one of several in the kernel of a block, which is the only one (`series`)."""
 
     @property
     def slots_at(self) -> int:
@@ -77,7 +79,7 @@ class Plan:
 
     @property
     def _slots_end(self) -> int:
-        return self.slots_at + self.blocks * self.slot_bytes
+        return self.slots_at + (0 if self.in_series else self.blocks * self.slot_bytes)
 
     @property
     def scratch_bytes(self) -> int:
@@ -117,8 +119,7 @@ def plan_task(task: Task, device: Device, block_dim: int | None = None) -> Plan:
         raise BackendError(f"`block_dim` must be at most {MOST_THREADS}, got {wanted}", loc=task.loc)
     stacks = plan_stacks(facts)
     if task.kind == "serial":
-        everything = Privatisation(frozenset(facts.effects), {}, {}, {})
-        return Plan(facts, device, everything, 1, int(bool(stacks.nbytes)), 1, 1, False, (), 0, stacks)
+        return Plan(facts, device, _of_one_thread(facts), 1, int(bool(stacks.nbytes)), 1, 1, False, (), 0, stacks)
     ways = privatise(facts, device.machine.accumulation)
     parts, slot_bytes = _slot(ways)
     iterations = trip_count(task.start, task.stop)
@@ -133,6 +134,21 @@ def plan_task(task: Task, device: Device, block_dim: int | None = None) -> Plan:
             blocks = max(1, min(blocks, -(-iterations // (threads * group))))
     apart = iterations is None and not facts.written.isdisjoint(_bounds_read(task))
     return Plan(facts, device, ways, threads, blocks, group, iterations, apart, parts, slot_bytes, stacks)
+
+
+def plan_in_series(task: Task, device: Device, threads: int) -> Plan:
+    """The plan of a task that one block runs, in a kernel with others; its bounds stand in the graph, and it needs no
+    stacks in scratch."""
+    facts = TaskFacts(task)
+    serial = task.kind == "serial"
+    ways = _of_one_thread(facts) if serial else privatise(facts, device.machine.accumulation)
+    parts, slot_bytes = _slot(ways)
+    iterations = trip_count(task.start, task.stop)
+    return Plan(facts, device, ways, threads, 1, 1, iterations, False, parts, slot_bytes, Stacks(), in_series=True)
+
+
+def _of_one_thread(facts: TaskFacts) -> Privatisation:
+    return Privatisation(frozenset(facts.effects), {}, {}, {})
 
 
 def _threads(facts: TaskFacts, iterations: int | None, device: Device) -> int:

@@ -7,11 +7,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.index.trips import trip_count
-from qdtrace.ir.program import Literal, Var
+from qdtrace.ir.program import Literal, Var, is_global
 from qdtrace.ir.types import ScalarType
 from qdtrace.ir.walk import walk_eqns
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from qdtrace.ir.program import Block, Eqn, Task
 
 GUESS = 16
@@ -36,15 +38,23 @@ def trips_of(eqn: Eqn) -> int:
 
 def operations(block: Block) -> int:
     """Estimated scalar operations of one execution."""
-    return sum(map(_operations_of, block.eqns))
+    return _executed(block, lambda eqn: 1 if eqn.blocks else eqn_size(eqn))
 
 
-def _operations_of(eqn: Eqn) -> int:
-    if not eqn.blocks:
-        return eqn_size(eqn)
-    inner = 1 + sum(map(operations, eqn.blocks))
+def accesses(block: Block) -> int:
+    """Estimated accesses to memory that is not the iteration's own, of one execution."""
+    return _executed(block, lambda eqn: int(eqn.primitive.values is not None and is_global(eqn.invars[0])))
+
+
+def _executed(block: Block, of: Callable[[Eqn], int]) -> int:
+    """What the equations have, each as often as it is met."""
+    return sum([_met(eqn, of) for eqn in block.eqns])
+
+
+def _met(eqn: Eqn, of: Callable[[Eqn], int]) -> int:
+    once = of(eqn) + sum([_executed(block, of) for block in eqn.blocks])
     name = eqn.primitive.name
-    return inner if name == "if" else inner * (max(1, trips_of(eqn)) if name == "for" else GUESS)
+    return once * (max(1, trips_of(eqn)) if name == "for" else GUESS if name == "while" else 1)
 
 
 def has_open_loop(task: Task) -> bool:

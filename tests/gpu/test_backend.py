@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lowering.gpu.commands import Run, TaskKernels, plan_commands
+from lowering.gpu.commands import Piece, Run, TaskKernels, plan_commands
 from lowering.runtime.compile import stats
 from lowering.runtime.layout import Place, plan_layout
 from lowering.simt.code import Launch
@@ -21,7 +21,7 @@ from qdtrace.ir.types import DType
 from tests.gpu.fake import FakeDriver, Filled, Launched, fake_backend
 from tests.runtime.programs import F32, affine, affine_task, chain, part, saxpy, total, uncached
 
-OPTIONS = uncached(block_dim=4)
+OPTIONS = uncached(block_dim=4, fuse_tasks="off")
 
 
 def f32(n: int) -> np.ndarray:
@@ -183,7 +183,7 @@ def test_null_arguments_and_shared_memory_of_a_launch() -> None:
     (refs,) = plan_layout(program).task_refs
     launch = Launch("k", threads=4, blocks=0, shared_bytes=64, null_arguments=2)
     layout = plan_layout(program)
-    (run,) = plan_commands(layout, [TaskKernels(tuple(range(len(refs))), (launch,), 0)], Place(0))
+    (run,) = plan_commands(layout, [Piece(range(1), TaskKernels(tuple(range(len(refs))), (launch,), 0))], Place(0))
     assert isinstance(run, Run)
     nothing = Place(layout.slot_count)
     assert run.arguments[len(refs) :] == (nothing, Place(layout.slot_count, 8), *[nothing] * 4)
@@ -194,7 +194,7 @@ def test_more_than_a_launch_or_a_word_can_hold_is_refused() -> None:
     program = affine(8)
     (task,) = program.tasks
     long = replace(task, stop=literal(1 << 40, DType.i64), name="long")
-    kernels = [TaskKernels((), (Launch("k", threads=4, blocks=0, group=2),), 0)]
+    kernels = [Piece(range(1), TaskKernels((), (Launch("k", threads=4, blocks=0, group=2),), 0))]
     with pytest.raises(BackendError) as raised:
         plan_commands(plan_layout(replace(program, tasks=(long,))), kernels, Place(0))
     assert str(raised.value) == f"long: needs at most {((1 << 31) - 1) * 8} iterations, got {1 << 40}"
@@ -213,7 +213,7 @@ def test_equal_content_has_one_handler() -> None:
             first.address, first.target_name, first.scratch_bytes,
         )  # fmt: skip
         assert again.call(f32(100), np.float32(2))[0] == 4952
-        other = backend.compile(total(100), uncached(block_dim=2))
+        other = backend.compile(total(100), uncached(block_dim=2, fuse_tasks="off"))
         assert other.target_name != first.target_name
 
 
@@ -227,7 +227,7 @@ def test_a_wrong_call_is_refused_as_on_the_cpu() -> None:
 
 
 def test_a_warm_backend_compiles_nothing(tmp_path) -> None:
-    options = uncached(block_dim=4, offline_cache=True, offline_cache_dir=str(tmp_path))
+    options = uncached(block_dim=4, fuse_tasks="off", offline_cache=True, offline_cache_dir=str(tmp_path))
     x, b = ref_var(DType.f64, (5,), "x"), ref_var(DType.f64, (5,), "b")
     tasks = (affine_task(b, x, 2.0, dtype=DType.f64), affine_task(x, b, 2.0, dtype=DType.f64))
     program = Program("warm", (x,), (b,), tasks, (x,), {b: literal(1.0, DType.f64)})

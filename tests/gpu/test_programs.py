@@ -20,6 +20,7 @@ from tests.gpu.fake import fake_backend
 from tests.runtime.programs import uncached
 
 OPTIONS = uncached(block_dim=4, fast_math=False)
+ALONE = uncached(block_dim=4, fast_math=False, fuse_tasks="off")
 
 
 @pytest.mark.parametrize("seed", range(100, 112))
@@ -29,7 +30,7 @@ def test_calls_agree_with_the_interpreter(seed: int) -> None:
     wanted = evaluate(case.program, case.args)
     with jax.enable_x64(True), fake_backend() as (backend, _):
         for program in (case.program, optimise(case.program, Options(), machine=GPU)):
-            call = jax.jit(backend.compile(program, OPTIONS).call)
+            call = jax.jit(backend.compile(program, OPTIONS if seed % 3 else ALONE).call)
             for _ in range(2):
                 compare([np.asarray(x) for x in call(*case.args)], wanted)
 

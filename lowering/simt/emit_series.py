@@ -1,0 +1,95 @@
+"""The kernel of a series: its tasks, one behind another, in one block.
+
+Each task is a function of its own, which LLVM inlines: so what is known of its references, that they do not overlap for
+instance, ends with it. Between tasks the threads of the block wait for each other, and see each other's stores. What
+one task reads, another one may have written: no memory of a series is said to be constant.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lowering.llvm.options import DEFAULTS, EmitOptions
+from lowering.llvm.prologue import alias_metadata
+from lowering.llvm.text import Module, Text
+from lowering.simt.code import KernelCode, Launch
+from lowering.simt.devices import GLOBAL
+from lowering.simt.emit import Kernel, new_module
+from lowering.simt.frame import wait_for_block
+from lowering.simt.plan import plan_in_series
+from lowering.simt.series import Filling
+from lowering.tables import FIELD
+from qdtrace.analysis.index.trips import trip_count
+from qdtrace.ir.walk import task_refs
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lowering.simt.devices import Device
+    from lowering.simt.series import Step
+    from qdtrace.ir.program import Task
+
+_SPACE = f"ptr addrspace({GLOBAL})"
+
+
+def emit_series(steps: Sequence[Step], device: Device, threads: int, options: EmitOptions = DEFAULTS) -> KernelCode:
+    """The kernel of a series.
+
+    It takes a pointer for each filling and the references of each task, in order, then what every kernel takes
+    (`code.Launch`); the words of failures of its tasks lie one behind another. `KernelCode.refs` is empty: the code is
+    that of all series of equal tasks, whatever memory they share.
+    """
+    module = new_module(device, options)
+    family = device.family
+    attributes = f"nounwind {family.threads_attribute.format(threads=threads)} {module.form.attributes}"
+    text = Text(module, attributes, device.target.private_space)
+    functions: list[str] = []
+    taken = number = cost = 0
+    for k, step in enumerate(steps):
+        # what is filled before one task is memory that none of the others fills
+        if k and not (isinstance(step, Filling) and isinstance(steps[k - 1], Filling)):
+            wait_for_block(text, family)
+        if isinstance(step, Filling):
+            _fill(text, step, f"%a{taken}", device, threads)
+            taken += 1
+            continue
+        if trip_count(step.start, step.stop) != 0:
+            code, refs, operations = _function(step, module, device, threads, options, f"qd_task_{number}")
+            functions.append(code)
+            cost = max(cost, operations)
+            operands = "".join(f"{_SPACE} %a{taken + n}, " for n in range(refs))
+            word = text.op(f"getelementptr i8, {_SPACE} %failure, i64 {number * FIELD}")
+            text.do(f"call void @qd_task_{number}({operands}i64 0, i64 0, {_SPACE} {word}, {_SPACE} %memory)")
+        taken += len(task_refs(step))
+        number += 1
+    text.do("ret void")
+    arguments = "".join(f"{_SPACE} %a{n}, " for n in range(taken))
+    main = text.render(
+        f"define {family.convention} void @qd_kernel({arguments}i64 %start, i64 %stop, {_SPACE} %failure, "
+        f"{_SPACE} %memory)"
+    )
+    return KernelCode(
+        module.render([*functions, main]), (), (Launch("qd_kernel", threads, 1),), 0, cost, threads, ""
+    )
+
+
+def _function(
+    task: Task, module: Module, device: Device, threads: int, options: EmitOptions, name: str
+) -> tuple[str, int, int]:
+    """The function of a task, how many references it takes, and the cost of an iteration."""
+    plan = plan_in_series(task, device, threads)
+    own, _ = alias_metadata(plan.facts, module)
+    return Kernel(plan, module, (own, ""), options).main(name), len(plan.facts.refs), plan.facts.cost
+
+
+def _fill(text: Text, filling: Filling, place: str, device: Device, threads: int) -> None:
+    """All threads store the value, in the widest words that the memory is whole numbers of."""
+    width = filling.width
+    pattern = int.from_bytes(filling.value * (width // len(filling.value)), "little")
+    intrinsic = device.family.thread
+    text.module.declare(intrinsic, "i32", "")
+    thread = text.op(f"zext i32 {text.op(f'call i32 @{intrinsic}()')} to i64")
+    kind = f"i{8 * width}"
+    with text.counted(thread, str(filling.nbytes // width), threads) as k:
+        pointer = text.op(f"getelementptr {kind}, {_SPACE} {place}, i64 {k}")
+        text.do(f"store {kind} {pattern}, {_SPACE} {pointer}, align {width}")
