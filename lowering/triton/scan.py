@@ -6,7 +6,8 @@
       ...
       yield r
 
-`op` commutes and is associative; `add` and `mul` of floats are where `fast_math` allows another order.
+`op` commutes and is associative; `add` and `mul` of floats are where `fast_math` allows another order. A loop between
+constants may have any step: derivatives of scans count down.
 """
 
 from __future__ import annotations
@@ -14,14 +15,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from lowering.llvm.facts import TaskFacts
 from lowering.triton.lanes import analyse_lanes, divergent_loop
 from qdtrace.analysis.accesses import TaskAccesses
 from qdtrace.analysis.effects import mod_ref_of
-from qdtrace.analysis.index.trips import trip_count
+from qdtrace.analysis.index.trips import loop_values, trip_count
 from qdtrace.ir.faults import checks_of
-from qdtrace.ir.primitives import WRITES
-from qdtrace.ir.program import Block, Eqn, Literal, Task, Var
+from qdtrace.ir.primitives import WRITES, primitive
+from qdtrace.ir.program import Block, Eqn, Literal, Task, Var, literal
 from qdtrace.ir.types import DType
 from qdtrace.ir.walk import used_vars, walk_all
 
@@ -109,11 +112,12 @@ def find_scan(task: Task, *, fast_math: bool) -> Scan | str:
     places = [n for n, e in enumerate(eqns) if any(x.primitive.loops for x in walk_all((e,)))]
     if len(places) != 1 or eqns[places[0]].primitive.name != "for":
         return "it has not exactly one loop"
-    loop = eqns[places[0]]
+    loop = _by_one(eqns[places[0]])
+    if loop is None:
+        return "the step of its loop is not 1, and its bounds are not known"
+    task = task.rebuilt(task.body.rebuilt([loop if e is eqns[places[0]] else e for e in task.body.eqns]))
     before, after = eqns[: places[0]], eqns[places[0] + 1 :]
-    start, stop, step = loop.invars[:3]
-    if not (isinstance(step, Literal) and int(step.value) == 1):
-        return "the step of its loop is not 1"
+    start, stop = loop.invars[:2]
     if not loop.outvars:
         return "its loop carries nothing"
     body = loop.blocks[0]
@@ -140,6 +144,30 @@ def find_scan(task: Task, *, fast_math: bool) -> Scan | str:
         return "its iterations take different loops"
     starts = frozenset(c.param for c in carried if c.param in own)
     return Scan(TaskFacts(task), before, loop, after, tuple(carried), terms, lanes.varying, starts)
+
+
+def _by_one(loop: Eqn) -> Eqn | None:
+    """A loop with steps of one that runs the same iterations; None where it is not known which.
+
+    for k in 9 : -1 : -1   ->   for n in 0 : 10 : 1
+                                  m = mul n -1
+                                  k = add m 9
+    """
+    start, stop, step = loop.invars[:3]
+    if isinstance(step, Literal) and int(step.value) == 1:
+        return loop
+    values, (body,) = loop_values(start, stop, step), loop.blocks
+    index, *params = body.params
+    if values is None or values.count > np.iinfo(index.dtype.numpy).max:
+        return None
+    first, count, by = (literal(value, index.dtype) for value in (0, values.count, 1))
+    number, scaled = Var(index.type, index.hint), Var(index.type)
+    here = (
+        Eqn(primitive("mul"), (number, literal(values.step, index.dtype)), (scaled,)),
+        Eqn(primitive("add"), (scaled, literal(values.start, index.dtype)), (index,)),
+    )
+    inner = body.rebuilt((*here, *body.eqns), params=(number, *params))
+    return loop.rebuilt((first, count, by, *loop.invars[3:]), (inner,))
 
 
 def _carried(body: Block, param: Var, initial: Atom, result: Atom, out: Var, *, fast_math: bool) -> Carried | str:

@@ -181,6 +181,18 @@ def test_the_same_numbers_have_the_same_prefixes(n: int) -> None:
 
 
 @pytest.mark.gpu
+def test_the_derivative_of_a_scan_is_one() -> None:
+    x, w = small(1_000_003), small(1_000_003)[::-1].copy()
+
+    def loss(x):
+        return (beginnings(x) * w).sum()
+
+    low = qd.jit(jax.grad(loss)).lower(x, target="sm_90")
+    assert ["scan by add" in task.reason for task in low.tasks if task.name.endswith("reverse")] == [True]
+    assert np.array_equal(jax.grad(loss)(x), np.cumsum(w[::-1], dtype=np.float64)[::-1])
+
+
+@pytest.mark.gpu
 def test_scans_one_after_the_other_in_a_loop_of_xla() -> None:
     """Each launch finds its words cleared, also where XLA runs a recorded graph."""
     n = 300_007

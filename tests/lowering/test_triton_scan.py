@@ -178,6 +178,25 @@ def test_a_scan_from_the_end(n: int):
     scanned(text, [RNG.integers(-9, 9, n).astype(np.int32), np.zeros(n, np.int32)])
 
 
+@pytest.mark.parametrize("bounds", [(299, -1, -1), (299, 0, -3), (5, 300, 7), (0, 0, -1), (40, 39, -9)])
+def test_steps_of_any_size_between_constants(bounds: tuple[int, int, int]):
+    """As a derivative has them: it clears what it has read and adds to elements of its own."""
+    start, stop, step = bounds
+    text = f"""program p(x: ref[i32,300], y: ref[i32,300], z: ref[i32,300], t: ref[i32])
+  serial
+    s: i32 = for k in {start}:i32 : {stop}:i32 : {step}:i32 carry c = 7:i32
+      v: i32 = load x k
+      r: i32 = add c v
+      store z c k
+      store x 0:i32 k
+      accum[op=add] y r k
+      yield r
+    store t s
+  return x, y, z, t
+"""
+    scanned(text, [*(RNG.integers(-9, 9, 300).astype(np.int32) for _ in range(3)), np.int32(0)])
+
+
 def test_the_order_of_a_sum_is_fixed(monkeypatch):
     """Floats whose sum depends on the order have the same bits whatever program starts first: a tile takes its number
     when it starts, and combines what others left in a tree of its own."""
@@ -302,11 +321,15 @@ OTHER = {
     "a sum of floats is kept": (prefix(9), False),
     "it has not exactly one loop": ("  serial\n    store y 1.0:f32 0:i32\n", True),
     "carries nothing": ("  serial\n    for k in 0:i32 : 9:i32 : 1:i32\n      store y 1.0:f32 k\n", True),
-    "not 1": ("""  serial
-    s: f32 = for k in 0:i32 : 9:i32 : 2:i32 carry c = 0.0:f32
+    "not 1, and its bounds are not known": ("""program p(x: ref[f32,9], y: ref[f32,9], n: ref[i32])
+  serial
+    e: i32 = load n
+    s: f32 = for k in 0:i32 : e : 2:i32 carry c = 0.0:f32
       v: f32 = load x k
       r: f32 = add c v
       yield r
+    store y s 0:i32
+  return y
 """, True),
     "not combined": ("""  serial
     s: f32 = for k in 0:i32 : 9:i32 : 1:i32 carry c = 0.0:f32
