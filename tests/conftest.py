@@ -1,11 +1,59 @@
 """Settings of all tests: no time limits, the machine may be busy; those that need a GPU are skipped without one."""
 
+import re
+from pathlib import Path
+
 import jax
 import pytest
 from hypothesis import settings
 
 settings.register_profile("suite", deadline=None)
 settings.load_profile("suite")
+
+HERE = Path(__file__).parent
+ANY_DEVICE = (
+    "api/test_accumulation.py",
+    "api/test_arguments.py",
+    "api/test_bodies.py",
+    "api/test_bounds.py",
+    "api/test_checks.py",
+    "api/test_donation.py",
+    "api/test_index_dtypes.py",
+    "api/test_jax_around.py",
+    "api/test_programs.py",
+    "api/test_ranges.py",
+    "api/test_special_sums.py",
+    "api/test_special_values.py",
+    "api/test_staging",
+    "api/test_vmap",
+    "autodiff/",
+    "compose/test_loops_of_xla.py",
+    "differential/test_columns.py::test_results",
+    "differential/test_divergent.py::test_kernels",
+    "differential/test_triton.py",
+    "lowering/test_control.py",
+    "lowering/test_elementwise.py",
+    "lowering/test_kernels.py",
+    "lowering/test_memory.py",
+    "lowering/test_parts.py",
+    "lowering/test_records.py",
+    "lowering/test_reductions.py",
+    "lowering/test_triton",
+    "lowering/test_updates.py",
+)
+"""Tests that run where JAX's arrays are, or kernels on a GPU: with `-m gpu` they run there too, but for those
+marked `cpu`."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """`-m gpu` also runs on a GPU what any device passes."""
+    if not re.search(r"(?<!not )\bgpu\b", config.option.markexpr):
+        return
+    for item in items:
+        elsewhere = item.get_closest_marker("cpu") or item.get_closest_marker("slow")
+        if not elsewhere and f"{item.path.relative_to(HERE).as_posix()}::{item.name}".startswith(ANY_DEVICE):
+            item.add_marker("gpu")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

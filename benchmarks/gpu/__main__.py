@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from benchmarks.gpu.bench import Bench, Work
 
 ROOT = Path(__file__).resolve().parents[2]
-TESTS = ("tests/cuda", "tests/gpu")
+FOLDERS = ("gpu", "cuda", "lowering", "differential", "api", "autodiff", "compose")
+TESTS = tuple(f"tests/{folder}" for folder in FOLDERS)
 """Where tests of a GPU are; others need packages that its machine may lack."""
 OURS = "0.6"
 """The part of the device's memory that JAX takes: programs of the peers need some beside it."""
@@ -98,7 +100,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run_tests() -> tuple[str, bool]:
     """`pytest -m gpu`: its last line, and whether it passed. Its processes take memory as they need it."""
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", *TESTS]
+    # in several processes where pytest can; a plugin that times functions warns of that
+    several = ["-n", str(min(16, os.cpu_count() or 1)), "-p", "no:benchmark"] if find_spec("xdist") else []
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", *several, *TESTS]
     environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     with subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

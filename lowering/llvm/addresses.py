@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from lowering.llvm.types import BYTES, MEMORY, REGISTER
 from qdtrace.analysis.index.affine import Flipped, Form, Quotient, Term
+from qdtrace.ir.program import Literal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +27,18 @@ def element_pointer(f: Frame, ref: GlobalMemory, indices: Sequence[Atom]) -> str
     if ref.type.size > MODULAR:
         return exact_pointer(f, ref, indices)
     return form_pointer(f, ref, f.facts.forms.address(ref.type, indices))
+
+
+def in_range(f: Frame, ref: GlobalMemory, indices: Sequence[Atom]) -> str:
+    """Whether indices that all lanes share are those of an element, as i1."""
+    inside = "true"
+    for index, size in zip(indices, ref.type.shape, strict=True):
+        if isinstance(index, Literal):
+            inside = inside if 0 <= int(index.value) < size else "false"
+            continue
+        fits = f.scalar.compare("icmp ult", REGISTER[index.dtype], f.scalar_of(index), str(size))
+        inside = f.text.op(f"and i1 {inside}, {fits}")
+    return inside
 
 
 def form_pointer(f: Frame, ref: GlobalMemory, form: Form) -> str:

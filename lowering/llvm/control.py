@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from lowering.llvm.carries import Carries, Phis
 from lowering.llvm.types import REGISTER
 from qdtrace.analysis.index.trips import trip_count
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
     from lowering.llvm.frame import Frame
     from lowering.llvm.ops import Ops
+    from qdtrace.ir.program import Atom
 
     _Enters = Callable[[str, str, str], str]
     _GoesOn = Callable[[str, str, str, str], str]
@@ -117,24 +120,37 @@ def loop_tests(eqn: Eqn, o: Ops) -> tuple[_Enters, _GoesOn]:
         # the distance left as an unsigned number: exact, as a < b
         return o.compare("icmp ugt", t, o.binary("sub", t, b, a), by)
 
-    if isinstance(step, Literal) and int(step.value) > 0:
-        if int(step.value) == 1:
-            return (lambda a, b, by: up(a, b)), (lambda a, following, b, by: up(following, b))
-        return (lambda a, b, by: up(a, b)), (lambda a, following, b, by: more(a, b, by))
     if isinstance(step, Literal):
-        size = o.constant(-int(step.value), d)
-        return (lambda a, b, by: up(b, a)), (lambda a, following, b, by: more(b, a, size))
+        size, rises = o.constant(abs(int(step.value)), d), int(step.value) > 0
 
-    def enters(a: str, b: str, by: str) -> str:
+        def before(a: str, b: str) -> str:
+            return up(a, b) if rises else up(b, a)
+
+        def goes_on(a: str, following: str, b: str, by: str) -> str:
+            if _stays_inside(eqn.invars[1], step):  # see Note [Loops that wrap around to their end]
+                return before(following, b)
+            return more(a, b, size) if rises else more(b, a, size)
+
+        return (lambda a, b, by: before(a, b)), goes_on
+
+    def enters_any(a: str, b: str, by: str) -> str:
         rising = o.binary("and", o.bits, o.compare("icmp sgt", t, by, zero), up(a, b))
         falling = o.binary("and", o.bits, o.compare("icmp slt", t, by, zero), up(b, a))
         return o.binary("or", o.bits, rising, falling)
 
-    def goes_on(a: str, following: str, b: str, by: str) -> str:
+    def goes_on_any(a: str, following: str, b: str, by: str) -> str:
         rising = o.compare("icmp sgt", t, by, zero)
         return o.select(rising, o.bits, more(a, b, by), more(b, a, o.binary("sub", t, zero, by)))
 
-    return enters, goes_on
+    return enters_any, goes_on_any
+
+
+def _stays_inside(stop: Atom, step: Literal) -> bool:
+    """Whether the index behind the last of a `for` with a constant step is a number of its type too."""
+    by, ends = int(step.value), np.iinfo(step.dtype.numpy)
+    if abs(by) == 1:
+        return True  # it is the end itself
+    return isinstance(stop, Literal) and ends.min <= int(stop.value) + by - (1 if by > 0 else -1) <= ends.max
 
 
 def emit_while(f: Frame, eqn: Eqn) -> None:
@@ -161,3 +177,11 @@ def emit_while(f: Frame, eqn: Eqn) -> None:
     phis.close(carries.flat(), latch)
     text.begin(done)
     carries.finish(held)
+
+
+# Note [Loops that wrap around to their end]
+#
+# The distance to the end, as an unsigned number, is exact for any step and end. LLVM folds constants into it: for an
+# index that goes down by 1 to 0, it becomes `following <u -2`, which is right, as -1 is the largest number. When
+# NVIDIA's assembler unrolls such a loop, it counts iterations as if it ended at -2, and makes one too many. So numbers
+# with a sign are compared wherever the index behind the last one cannot wrap around.

@@ -168,6 +168,16 @@ class Text:
         self.branch(again, loop, done, metadata)
         self.begin(done)
 
+    @contextmanager
+    def when(self, condition: str) -> Generator[None]:
+        """A block that is run where a condition holds."""
+        then, done = self.fresh_label("then"), self.fresh_label("done")
+        self.branch(condition, then, done)
+        self.begin(then)
+        yield
+        self.jump(done)
+        self.begin(done)
+
     def slot(self, type_: str, align: int = 0) -> str:
         """Stack memory of the whole function; gives a plain pointer."""
         register, made = self.name(), f"alloca {type_}, align {align or self.alignment}"

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lowering.llvm.addresses import ahead, element_pointer
+from lowering.llvm.addresses import ahead, element_pointer, in_range
 from lowering.llvm.atomics import atomic_scalar
 from lowering.llvm.combining import combine, swapped
 from lowering.llvm.descriptions import GlobalMemory
@@ -28,7 +28,7 @@ from qdtrace.ir.memory import indices_of
 from qdtrace.ir.program import ref_type
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Sequence
 
     from lowering.simt.frame import KernelFrame
     from lowering.simt.plan import SlotPart
@@ -144,6 +144,8 @@ def _parts_into_memory(f: KernelFrame) -> None:
             with _first_thread(f):
                 _element_into_memory(f, part, "0", total)
             continue
+        if part.turn:
+            f.wait()  # for the first thread, which has done elements that it may meet
         copy, kind = f.copies[part.ref], MEMORY[part.dtype]
         with _elements(f, part.size) as k:
             total = load_scalar(f, copy, f.text.op(f"getelementptr {kind}, ptr {copy.pointer}, i64 {k}"))
@@ -152,21 +154,22 @@ def _parts_into_memory(f: KernelFrame) -> None:
 
 def _element_into_memory(f: KernelFrame, part: SlotPart, k: str, total: str) -> None:
     """The sum of the element of that number."""
-    memory = f.globals[part.ref]
-    if part.indices is not None:
-        pointer = element_pointer(f, memory, part.indices)
-    else:
+    memory = f.globals[part.ref]  # f16 and bf16 are held as f32, and rounded here
+    if part.indices is None:
         pointer = f.text.op(f"getelementptr {MEMORY[part.ref.dtype]}, ptr {memory.pointer}, i64 {k}")
-    # f16 and bf16 are held as f32, and rounded here
-    _into_memory(f, memory, pointer, part.op, total)
+        _into_memory(f, memory, pointer, part.op, total)
+        return
+    # no iteration has accumulated where it is not
+    with f.text.when(in_range(f, memory, part.indices)), f.region():
+        _into_memory(f, memory, element_pointer(f, memory, part.indices), part.op, total)
 
 
-def emit_combine(f: KernelFrame) -> None:
+def emit_combine(f: KernelFrame, parts: Sequence[SlotPart]) -> None:
     """All slots in order, then memory: this block does one element of one part."""
     text, plan = f.text, f.plan
     block, thread = (text.op(f"zext i32 {x} to i64") for x in (f.block(), f.thread()))
-    for part in plan.parts:
-        with _if(f, text.op(f"icmp ult i64 {text.op(f'sub i64 {block}, {part.first}')}, {part.size}")), f.region():
+    for part in parts:
+        with text.when(text.op(f"icmp ult i64 {text.op(f'sub i64 {block}, {part.first}')}, {part.size}")), f.region():
             k = text.op(f"sub i64 {block}, {part.first}")
             sums = text.slot(MEMORY[part.dtype])
             _write(f, sums, part.dtype, f.scalar.constant(identity(part.op, part.dtype).value, part.dtype))
@@ -193,7 +196,7 @@ def reduce_block(f: KernelFrame, op: str, d: DType, value: str) -> str:
     while left > 1:
         half = -(-left // 2)
         other = text.op(f"add i64 {thread}, {half}")
-        with _if(f, text.op(f"icmp ult i64 {other}, {left}")):
+        with text.when(text.op(f"icmp ult i64 {other}, {left}")):
             there = text.op(f"getelementptr {kind}, ptr {held}, i64 {other}")
             _write(f, own, d, combine(f.scalar, op, d, _read(f, own, d), _read(f, there, d)))
         f.wait()
@@ -224,19 +227,8 @@ def _elements(f: KernelFrame, size: int) -> Generator[str]:
 
 
 @contextmanager
-def _if(f: KernelFrame, condition: str) -> Generator[None]:
-    text = f.text
-    then, done = text.fresh_label("then"), text.fresh_label("done")
-    text.branch(condition, then, done)
-    text.begin(then)
-    yield
-    text.jump(done)
-    text.begin(done)
-
-
-@contextmanager
 def _first_thread(f: KernelFrame) -> Generator[None]:
-    with _if(f, f.text.op(f"icmp eq i32 {f.thread()}, 0")), f.region():
+    with f.text.when(f.text.op(f"icmp eq i32 {f.thread()}, 0")), f.region():
         yield
 
 

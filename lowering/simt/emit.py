@@ -1,7 +1,7 @@
 """From a task to the text of an LLVM module of kernels: the driver.
 
 The kernels are `qd_kernel` and, where they are needed, `qd_bounds` before it (bounds that the task itself changes) and
-`qd_combine` behind it (what blocks have summed). What they take is said in `code.Launch`.
+`qd_combine` behind it (what blocks have summed; more where parts take turns). What they take is said in `code.Launch`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from lowering.llvm.rules import Rule
     from lowering.llvm.vectors import Value
     from lowering.simt.devices import Device
-    from lowering.simt.plan import Plan
+    from lowering.simt.plan import Plan, SlotPart
 
 RULES: Mapping[str, Rule] = {
     **rules.RULES, "for": emit_for, "lane_max": lane_max, "cell": allocate, "accum": accum, "atomic": atomic,
@@ -54,9 +54,10 @@ def emit_kernels(
     if plan.bounds_apart:
         functions.append(Kernel(plan, module, aliases, options).bounds())
         launches.insert(0, Launch("qd_bounds", 1, 1))
-    if plan.parts:
-        functions.append(Kernel(plan, module, aliases, options).combine())
-        launches.append(Launch("qd_combine", plan.threads, plan.parts[-1].first + plan.parts[-1].size))
+    for turn, parts in enumerate(plan.combines):
+        name = f"qd_combine_{turn}" if turn else "qd_combine"
+        functions.append(Kernel(plan, module, aliases, options).combine(name, parts))
+        launches.append(Launch(name, plan.threads, sum(part.size for part in parts)))
     at_once = device.multiprocessors * device.threads
     if task.kind == "serial":
         at_once = 1
@@ -235,12 +236,11 @@ class Kernel:
         text.do("ret void")
         return self._render("qd_bounds", 1)
 
-    def combine(self) -> str:
-        """`qd_combine`."""
+    def combine(self, name: str, parts: Sequence[SlotPart]) -> str:
+        """`qd_combine`, and others behind it for parts that meet those before them."""
         f = self.frame
         f.leave = "ret void"
-        places = {a for p in self.plan.parts for a in p.indices or () if isinstance(a, Var)}
-        self._open(places, checks=True)
-        emit_combine(f)
+        self._open({a for p in parts for a in p.indices or () if isinstance(a, Var)}, checks=True)
+        emit_combine(f, parts)
         self.text.do("ret void")
-        return self._render("qd_combine", self.plan.threads)
+        return self._render(name, self.plan.threads)

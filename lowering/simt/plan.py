@@ -13,11 +13,12 @@ from lowering.simt.stacks import RUNNING, Stacks, plan_stacks
 from lowering.tables import CACHE_LINE, FIELD, round_up
 from qdtrace.analysis.index.trips import trip_count
 from qdtrace.errors import BackendError
-from qdtrace.ir.program import Task, Var
+from qdtrace.ir.program import Literal, Task, Var
 from qdtrace.ir.walk import used_vars, walk_inside
 
 if TYPE_CHECKING:
     from lowering.simt.devices import Device
+    from qdtrace.ir.program import Atom
 
 THREADS = 256
 """Of a block, where nothing asks for another number: measured best or within 2 % of it on six kinds of kernel."""
@@ -38,8 +39,10 @@ BOUNDS_BYTES = 2 * FIELD
 class SlotPart(Part):
     """Elements of one buffer in the slot of a block."""
 
+    turn: int
+    """Which launch of `qd_combine` it is in: parts that may meet in an element take turns."""
     first: int
-    """How many elements of other parts come before."""
+    """How many elements of other parts come before in its launch."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +69,12 @@ class Plan:
     """Private arrays in scratch."""
     in_series: bool = False
     """It is one of several in the kernel of a block, which is the only one (`series`)."""
+
+    @property
+    def combines(self) -> tuple[tuple[SlotPart, ...], ...]:
+        """The parts of each launch of `qd_combine`."""
+        turns = range(max((p.turn + 1 for p in self.parts), default=0))
+        return tuple(tuple(p for p in self.parts if p.turn == turn) for turn in turns)
 
     @property
     def slots_at(self) -> int:
@@ -170,14 +179,23 @@ def _counts_only(facts: TaskFacts) -> bool:
 
 def _slot(ways: Privatisation) -> tuple[tuple[SlotPart, ...], int]:
     parts: list[SlotPart] = []
-    end = first = 0
+    end = 0
     wanted = [(ref, op, indices) for (ref, indices), op in ways.registers.items()]
     for ref, op, indices in [*wanted, *((ref, op, None) for ref, op in ways.chunk_copies.items())]:
-        part = SlotPart(ref, op, indices, end, first)
+        turn = max((p.turn + 1 for p in parts if p.ref is ref and not _apart(p.indices, indices)), default=0)
+        first = sum(p.size for p in parts if p.turn == turn)
+        part = SlotPart(ref, op, indices, end, turn, first)
         parts.append(part)
         end += round_up(part.size * BYTES[MEMORY[part.dtype]], FIELD)
-        first += part.size
     return tuple(parts), end
+
+
+def _apart(a: tuple[Atom, ...] | None, b: tuple[Atom, ...] | None) -> bool:
+    """Whether places of one buffer are two elements for certain."""
+    if a is None or b is None:
+        return False
+    pairs = zip(a, b, strict=True)
+    return any(isinstance(x, Literal) and isinstance(y, Literal) and x.value != y.value for x, y in pairs)
 
 
 def _bounds_read(task: Task) -> set[Var]:

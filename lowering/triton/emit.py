@@ -8,7 +8,7 @@ from lowering.llvm.options import DEFAULTS, EmitOptions
 from lowering.llvm.types import compute_dtype
 from lowering.triton.code import TritonCode, TritonLaunch
 from lowering.triton.kernel import Kernel, is_short
-from lowering.triton.memory import bins_of, combined, element, from_memory, ordered_refs, to_memory
+from lowering.triton.memory import bins_of, combined, element, from_memory, in_range, ordered_refs, to_memory
 from lowering.triton.plan import DEFAULT_TILING, Plan, Tiling, Way, plan_task
 from lowering.triton.scan import find_scan
 from lowering.triton.scan_kernels import emit_scan
@@ -138,6 +138,7 @@ class _Emitter:
         loaded = f"tl.where({lane} < {programs}, {left}, {constant(neutral)})"
         total = text.let("total", f"tl.reduce({loaded}, 0, {self._combiner(part)})")
         d = part.ref.dtype
+        conditions = [f.mask] if f.mask else []
         if part.indices is None:
             value = part.eqns[0].invars[1]
             assert isinstance(value, Literal)
@@ -145,7 +146,8 @@ class _Emitter:
             at = f"{f.env[part.ref]} + {k}"
         else:
             at = element(f, part.ref, part.indices, block=False)
-        mask = f", mask={f.mask}" if f.mask else ""
+            conditions += in_range(f, part.ref, part.indices)  # no iteration has accumulated where it is not
+        mask = f", mask={text.let('inside', ' & '.join(conditions))}" if conditions else ""
         old = from_memory(d, f"tl.load({at}{mask})")
         text.line(f"tl.store({at}, {to_memory(d, combined(f, part.op, compute_dtype(d), old, total))}{mask})")
 

@@ -71,6 +71,12 @@ def element(f: Frame, ref: Var, indices: Sequence[Atom], *, block: bool) -> str:
     return text if spread or not block else f"{text} + {_zeros(f)}"
 
 
+def in_range(f: Frame, ref: Var, indices: Sequence[Atom]) -> list[str]:
+    """Conditions that indices of an element meet, but for those that are known."""
+    pairs = zip(indices, ref_type(ref).shape, strict=True)
+    return [f"({f.env[a]} >= 0) & ({f.env[a]} < {size})" for a, size in pairs if isinstance(a, Var)]
+
+
 def pointer(f: Frame, eqn: Eqn, *, block: bool) -> str:
     """Where the element of a memory equation is."""
     return element(f, reference(eqn), indices_of(eqn), block=block)

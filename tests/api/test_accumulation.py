@@ -64,6 +64,27 @@ def test_buffer_of_rank_0(k) -> None:
     np.testing.assert_array_equal(f(k), [0, 0, N, 0])
 
 
+def test_places_that_may_be_one_place():
+    """A constant one, two that are arguments, and one that each iteration chooses."""
+
+    @qd.jit
+    def f(x, a, b):
+        out = qd.ones(4, jnp.int32)
+        for i in qd.range(x.shape[0]):
+            out[0] += 1
+            out[a] += 10
+            out[b] += 100
+            out[x[i]] += 1000
+        return out
+
+    x = np.arange(3000, dtype=np.int32) % 4
+    for a, b in ((0, 0), (0, 2), (3, 3), (1, 2)):
+        want = 1 + 1000 * np.bincount(x, minlength=4)
+        for place, value in ((0, 1), (a, 10), (b, 100)):
+            want[place] += value * len(x)
+        np.testing.assert_array_equal(f(x, a, b), want)
+
+
 def test_value_that_accumulates_itself() -> None:
     @qd.jit
     def f(p):

@@ -25,7 +25,7 @@ def test_check_in_a_loop() -> None:
     assert qd.jit(f)(jnp.array([0.0, 1.0, 4.0, 9.0])).tolist() == [0, 1, 2, 3]
     for options in ({}, {"debug": True}, {"bounds": "clip"}, {"bounds": "unchecked"}):
         with pytest.raises(qd.CheckError) as caught:
-            qd.jit(f, options=options)(jnp.array([0.0, 1.0, -1.0, 9.0]))
+            qd.block_until_ready(qd.jit(f, options=options)(jnp.array([0.0, 1.0, -1.0, 9.0])))
         line = f.__code__.co_firstlineno + 2
         assert (
             str(caught.value)
@@ -152,15 +152,22 @@ def test_check_in_every_place(f: Callable[..., Any]) -> None:
     function = qd.jit(f)
     assert function(x, 8).tolist() == [4, 8]
     with pytest.raises(qd.CheckError, match=r"^check failed: no\n") as caught:
-        function(x, 7)
+        qd.block_until_ready(function(x, 7))
     assert __file__ in str(caught.value)
     with pytest.raises(qd.CheckError, match=r"^check failed: no\n"):
-        qd.jit(f, options={"debug": True})(x, 7)
+        qd.block_until_ready(qd.jit(f, options={"debug": True})(x, 7))
     assert function(x, 8).tolist() == [4, 8]
     around = jax.jit(lambda x, v: function(x, v) * 2)
     assert around(x, 8).tolist() == [8, 16]
     with pytest.raises(Exception, match="check failed: no"):
-        jax.block_until_ready(around(x, 7))
+        qd.block_until_ready(around(x, 7))
+
+
+@pytest.mark.cpu
+def test_the_call_itself_fails() -> None:
+    """On a GPU, where it does not wait, a later one does."""
+    with pytest.raises(qd.CheckError, match=r"^check failed: no\n"):
+        qd.jit(_in_when)(jnp.array([3, 7]), 7)
 
 
 def test_checks_that_are_not_reached() -> None:
@@ -193,11 +200,11 @@ def test_a_function_that_does_nothing_but_check() -> None:
 
     assert positive(jnp.ones(3)).tolist() == [1, 1, 1]
     with pytest.raises(qd.CheckError, match="not positive"):
-        positive(jnp.zeros(3))
+        qd.block_until_ready(positive(jnp.zeros(3)))
     around = jax.jit(lambda x: positive(x).sum())
     assert float(around(jnp.ones(3))) == 3
     with pytest.raises(Exception, match="not positive"):
-        jax.block_until_ready(around(jnp.zeros(3)))
+        qd.block_until_ready(around(jnp.zeros(3)))
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def test_clipped(dtype: str) -> None:
 def test_refused(function, dtype: str) -> None:
     k = np.array(CASES[dtype], dtype)
     with jax.enable_x64(dtype == "uint64"), pytest.raises(qd.BoundsError, match=r"^index \d+ is out of bounds"):
-        qd.jit(function)(X, k)
+        qd.block_until_ready(qd.jit(function)(X, k))
 
 
 def test_a_remainder_needs_no_limit() -> None:

@@ -282,7 +282,7 @@ def test_products_that_fit(case: tuple[int, ...], debug: bool) -> None:
 def test_products_that_do_not_fit_are_refused(run: Any, debug: bool) -> None:
     for case in DOES_NOT_FIT:
         with qd.options(debug=debug), pytest.raises(qd.CheckError) as caught:
-            run(*arrays(case)).block_until_ready()
+            qd.block_until_ready(run(*arrays(case)))
         assert TOO_MANY in str(caught.value)
         assert "test_ranges.py" in str(caught.value)
         assert "qd.ndrange(a" in str(caught.value)
@@ -300,7 +300,7 @@ def test_a_product_under_a_false_condition_is_not_refused() -> None:
     assert int(run(np.array([70000], np.int32), False)[0]) == 0
     assert int(run(np.array([7], np.int32), True)[0]) == 49
     with pytest.raises(qd.CheckError):
-        run(np.array([70000], np.int32), True).block_until_ready()
+        qd.block_until_ready(run(np.array([70000], np.int32), True))
 
 
 def test_tasks_at_the_end_of_64_bits_are_refused() -> None:
@@ -312,12 +312,12 @@ def test_tasks_at_the_end_of_64_bits_are_refused() -> None:
         for start, stop, step in [(top - 5, top, 1), (top, top - 5, -1), (-5, top - (1 << 32) + 2, 1), (-top, 5, 1)]:
             lo, hi, st = columns([(start, stop, step)], np.int64)
             with pytest.raises(qd.CheckError) as caught:
-                given_step_of_task(step)(lo, hi).block_until_ready()
+                qd.block_until_ready(given_step_of_task(step)(lo, hi))
             assert rule in str(caught.value)
             if abs(stop - start) < 9:  # counted from elsewhere
                 np.testing.assert_array_equal(task(lo, hi, st), wrapped([seen(start, stop, step)], np.int64)[0][[0, 2]])
         with pytest.raises(qd.CheckError):
-            task(*columns([(-top, top, 1)], np.int64)).block_until_ready()
+            qd.block_until_ready(task(*columns([(-top, top, 1)], np.int64)))
         fine = [(top - (1 << 33), top - (1 << 33) + 9, 2), (-top - 1, -top + 50, 7), (top, -top, 1), (5, 5, 0)]
         for case in fine:
             lo, hi, st = columns([case], np.int64)
@@ -357,6 +357,6 @@ def test_checks_before_a_loop_that_lanes_leave_apart(refill: bool | None) -> Non
     np.testing.assert_array_equal(run(n, yes), n)
     np.testing.assert_array_equal(run(n % 5, no), n % 5)
     with pytest.raises(qd.CheckError, match="not so many"):
-        run(n, no).block_until_ready()
+        qd.block_until_ready(run(n, no))
     with pytest.raises(qd.CheckError, match="no negative lengths"):
-        run(-n, yes).block_until_ready()
+        qd.block_until_ready(run(-n, yes))

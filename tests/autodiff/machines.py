@@ -1,4 +1,4 @@
-"""Programs of derivatives that are made for another machine and run on the CPU: what is kept of loops is apart from
+"""Programs of derivatives that are made for another machine than this one: what is kept of loops is apart from
 what emits code."""
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from unittest import mock
 import jax
 
 from lowering.backend import CpuBackend
+from lowering.gpu.backend import GpuBackend
 from qdtrace.analysis.machine import CPU, GPU
 from qdtrace.autodiff.policy import Stacks
 
@@ -41,8 +42,8 @@ def stacks_of(machine: Machine) -> Stacks:
 
 @contextmanager
 def programs_for(machine: Machine) -> Iterator[None]:
-    """The CPU runs programs that are made for another machine, its final passes included."""
+    """Programs are made for another machine than the one that runs them, its final passes included."""
     jax.clear_caches()  # of eager calls, which know the platform only
-    with mock.patch.object(CpuBackend, "machine", machine):
+    with mock.patch.object(CpuBackend, "machine", machine), mock.patch.object(GpuBackend, "machine", machine):
         yield
     jax.clear_caches()

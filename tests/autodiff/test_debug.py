@@ -132,6 +132,7 @@ def test_under_jit_the_text_of_the_error_is_in_that_of_jax():
         jax.block_until_ready(jax.jit(jax.grad(lambda x: beyond(x).sum()))(X))
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize("name", RUNS)
 def test_errors_of_compiled_code_are_those_of_the_call(name):
     """However long the run takes: the call waits for what may fail, also where arrays stand behind tracers."""

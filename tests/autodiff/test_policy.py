@@ -100,6 +100,7 @@ def slope(x):
     return powers(x, jnp.int32(40)).sum()
 
 
+@pytest.mark.cpu
 def test_the_option_bounds_stacks_and_gradients_stay_right() -> None:
     wide = qd.jit(jax.grad(slope)).lower(X)
     with qd.options(ad_stack_memory=0.0):
@@ -156,6 +157,7 @@ def test_free_memory_is_a_size() -> None:
     assert stack_budget.free_memory() > 1 << 20
 
 
+@pytest.mark.cpu
 def test_states_with_arrays() -> None:
     @qd.jit
     def run(x, end):
@@ -179,6 +181,7 @@ def test_states_with_arrays() -> None:
     np.testing.assert_allclose(jax.grad(f)(X), 8.0, rtol=1e-6)
 
 
+@pytest.mark.cpu
 def test_a_tape_that_is_too_long_is_refused() -> None:
     @qd.jit
     def run(x):

@@ -29,7 +29,7 @@ from qdtrace.passes.pipelines import optimise
 from tests.autodiff.machines import limited, stacks_of
 from tests.autodiff.programs import arguments, random_program
 from tests.differential import task_bodies, task_programs
-from tests.lowering.harness import execute
+from tests.lowering.harness import KERNELS, execute
 
 if TYPE_CHECKING:
     from qdtrace.ir.program import Program
@@ -163,7 +163,9 @@ def test_batches_of_derivatives(make, seed):
             close([g[b] for g in got], evaluate(program, one), case, 1e-12)
 
 
-@pytest.mark.parametrize("target", ["avx512", "avx2", "scalar"])
+@pytest.mark.parametrize(
+    "target", [*(pytest.param(t, marks=pytest.mark.cpu) for t in ("avx512", "avx2", "scalar")), KERNELS]
+)
 @pytest.mark.parametrize("make", [of_tasks, of_floats])
 def test_machine_code(make, target):
     for seed, machine in zip(range(56, 59), (CPU, GPU, limited(GPU, stack_bytes=0, open_stack_bytes=0)), strict=True):

@@ -71,6 +71,7 @@ def stored(function, *args, machine=GPU):
 # How much is kept.
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize(("steps", "nbytes"), [(1, 1200), (2, 600), (4, 300), (5, 240), (8, 240), (10, 120)])
 def test_bytes_of_a_hundred_steps(steps, nbytes):
     rho = np.ones(64, np.float32)
@@ -91,6 +92,7 @@ def test_the_reason_says_how_many_iterations_are_one():
     assert (choice.steps, choice.rest, choice.slots) == (10, 0, 10)
 
 
+@pytest.mark.cpu
 def test_every_state_on_a_cpu():
     assert stored(lorenz(100), np.ones(64, np.float32), machine=CPU).reason.startswith("all of at most 100 states")
 
@@ -263,8 +265,8 @@ def test_checks_of_every_iteration_are_made(trips, is_known):
     with programs_for(GPU):
         most = (trips - 1) ** 2
         assert np.isfinite(slopes(most + 1)).all()
-        with pytest.raises(jax.errors.JaxRuntimeError, match=rf"index {most} is out of bounds for axis 0 of `table`"):
-            jax.block_until_ready(slopes(most))
+        with pytest.raises(Exception, match=rf"index {most} is out of bounds for axis 0 of `table`"):
+            qd.block_until_ready(slopes(most))
 
 
 def test_memory_that_the_loop_changes():

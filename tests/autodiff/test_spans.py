@@ -94,6 +94,7 @@ def coupled(first, last, col, w, x):
     return out
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize("function", [rows, coupled], ids=["one state", "three states"])
 def test_neighbours_have_the_gradient_of_rows_that_lie_apart(function):
     first, last, col, w, x, bar = case("neighbours")
@@ -113,15 +114,15 @@ def test_neighbours_have_the_gradient_of_rows_that_lie_apart(function):
 def test_an_index_outside_ends_the_call(place):
     first, last, col, *others = case("neighbours")
     col[place] = ELEMENTS
-    with pytest.raises(jax.errors.JaxRuntimeError, match=f"index {ELEMENTS} is out of bounds for axis 0 of `x`"):
-        gradient(first, last, col, *others)
+    with pytest.raises(Exception, match=f"index {ELEMENTS} is out of bounds for axis 0 of `x`"):
+        qd.block_until_ready(gradient(first, last, col, *others))
 
 
 def test_a_span_outside_ends_the_call():
     first, last, *others = case("neighbours")
     last[-1] = ELEMENTS + 1
-    with pytest.raises(jax.errors.JaxRuntimeError, match=f"index {ELEMENTS} is out of bounds for axis 0 of `"):
-        gradient(first, last, *others)
+    with pytest.raises(Exception, match=f"index {ELEMENTS} is out of bounds for axis 0 of `"):
+        qd.block_until_ready(gradient(first, last, *others))
 
 
 def test_a_wrong_index_that_nobody_meets_is_no_error():

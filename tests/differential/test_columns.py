@@ -15,7 +15,7 @@ from qdtrace.passes.pipelines import optimise
 from qdtrace.passes.recurrences import Recurrences
 from tests.differential.columns import column_programs
 from tests.differential.compare import compare
-from tests.lowering.harness import execute
+from tests.lowering.harness import KERNELS, execute
 
 if TYPE_CHECKING:
     from tests.differential.corpus import Case
@@ -39,7 +39,8 @@ def preserves(case: Case) -> None:
         compare(evaluate(after, case.args), want)
     final = optimise(case.program, Options(fast_math=False))
     compare(evaluate(final, case.args), want)
-    compare(execute(final, case.args, "avx512"), want)
+    for target in ("avx512", KERNELS):
+        compare(execute(final, case.args, target), want)
 
 
 @EXAMPLES

@@ -14,7 +14,7 @@ from lowering.simd.emit import emit_task
 from qdtrace.interpret.reference import evaluate
 from tests.differential.compare import compare
 from tests.differential.divergent import divergent_programs, with_hint
-from tests.lowering.harness import execute
+from tests.lowering.harness import KERNELS, execute
 
 if TYPE_CHECKING:
     from tests.differential.corpus import Case
@@ -63,6 +63,12 @@ def test_hints(hint: bool) -> None:
         agrees(case, hint, vectors)
 
     one()
+
+
+@EXAMPLES
+@given(divergent_programs())
+def test_kernels(case: Case) -> None:
+    compare(execute(case.program, case.args, KERNELS), evaluate(case.program, case.args))
 
 
 def test_many_have_the_choice() -> None:

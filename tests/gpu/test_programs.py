@@ -1,54 +1,85 @@
-"""Random programs of many tasks as whole calls on a fake device, against the interpreter; also with failing checks."""
+"""Random programs of many tasks as whole calls, on a fake device and on a real one, against the interpreter; also with
+failing checks."""
 
 from __future__ import annotations
 
+import itertools
 import random
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import qdtrace.backend
 from qdtrace.analysis.machine import GPU
 from qdtrace.config import Options
 from qdtrace.errors import QdError
 from qdtrace.interpret.reference import evaluate
 from qdtrace.passes.pipelines import optimise
 from tests.differential.checked import checked, meaning
-from tests.differential.compare import compare
+from tests.differential.compare import EXACT, Tolerance, compare
 from tests.differential.task_programs import random_case
+from tests.gpu.both_emitters import triton_where_it_can
 from tests.gpu.fake import fake_backend
 from tests.runtime.programs import uncached
 
-OPTIONS = uncached(block_dim=4, fast_math=False)
-ALONE = uncached(block_dim=4, fast_math=False, fuse_tasks="off")
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lowering.gpu.backend import GpuBackend
+
+MORE = [pytest.param(seed, marks=pytest.mark.gpu) for seed in range(200, 280)]
+ZEROS = Tolerance(signed_zeros=False)
 
 
-@pytest.mark.parametrize("seed", range(100, 112))
+@contextmanager
+def backends(seed: int) -> Iterator[list[tuple[GpuBackend, Options]]]:
+    """With a GPU it, once with all tasks by LLVM and once with those by Triton that it can make; else a fake one. Each
+    third program has small tasks apart."""
+    options = {"fast_math": False, "fuse_tasks": "auto" if seed % 3 else "off"}
+    if jax.default_backend() != "gpu":
+        with fake_backend() as (fake, _):
+            yield [(fake, uncached(block_dim=4, **options))]
+        return
+    cuda = qdtrace.backend.backend("cuda")
+    with triton_where_it_can():
+        yield [(cuda, uncached(codegen=made_by, **options)) for made_by in ("llvm", "triton")]
+
+
+@pytest.mark.parametrize("seed", [*range(100, 112), *MORE])
 def test_calls_agree_with_the_interpreter(seed: int) -> None:
     """As written, and after all passes, which turn fills into initial values; twice, as scratch is dirty then."""
     case = random_case(seed)
     wanted = evaluate(case.program, case.args)
-    with jax.enable_x64(True), fake_backend() as (backend, _):
-        for program in (case.program, optimise(case.program, Options(), machine=GPU)):
-            call = jax.jit(backend.compile(program, OPTIONS if seed % 3 else ALONE).call)
+    programs = [case.program, optimise(case.program, Options(), machine=GPU)]
+    with jax.enable_x64(True), backends(seed) as found:
+        for (backend, options), program in itertools.product(found, programs):
+            call = jax.jit(backend.compile(program, options).call)
+            tolerance = ZEROS if options.codegen == "triton" else EXACT
             for _ in range(2):
-                compare([np.asarray(x) for x in call(*case.args)], wanted)
+                compare([np.asarray(x) for x in call(*case.args)], wanted, tolerance)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [*range(6), *MORE[:24]])
 def test_failures_are_those_of_the_interpreter(seed: int) -> None:
     """Where one check can fail, its error is found after the call, and no other; the next call is right again."""
     case = random_case(seed, 3)
     made = checked(case.program, seed)
-    with jax.enable_x64(True), fake_backend() as (backend, _):
-        call = jax.jit(backend.compile(made.program, OPTIONS).call)
-        for site in (0, *random.Random(seed).sample(range(1, made.sites + 1), min(3, made.sites)), 0):
-            got = [np.asarray(x) for x in call(*case.args, np.int32(site))]
-            error = backend.words.failure() if made.sites else None
-            want = meaning(made.program, case.args, site)
-            if isinstance(want, str):
-                assert isinstance(error, QdError)
-                assert str(error) == want
-            else:
-                assert error is None
-                compare(got, want)
+    with jax.enable_x64(True), backends(seed) as found:
+        for backend, options in found:
+            call = jax.jit(backend.compile(made.program, options).call)
+            tolerance = ZEROS if options.codegen == "triton" else EXACT
+            for site in (0, *random.Random(seed).sample(range(1, made.sites + 1), min(3, made.sites)), 0):
+                got = [np.asarray(x) for x in call(*case.args, np.int32(site))]
+                jax.block_until_ready(jnp.zeros(1) + 1)  # behind a call whose results are its arguments, too
+                error = backend.words.failure() if made.sites else None
+                want = meaning(made.program, case.args, site)
+                if isinstance(want, str):
+                    assert isinstance(error, QdError)
+                    assert str(error) == want
+                else:
+                    assert error is None
+                    compare(got, want, tolerance)

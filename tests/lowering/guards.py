@@ -13,13 +13,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 GUARD = 0xA5
+GUARD_BYTES = 128
+"""On each side."""
 STRICT = EmitOptions(fast_math=False)
 
 
 def guarded(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A copy with a guard of 128 known bytes on both sides, so that a store beside the array is seen."""
-    raw = np.full(array.nbytes + 256, GUARD, np.uint8)
-    inside = raw[128 : 128 + array.nbytes]
+    """A copy with a guard of known bytes on both sides, so that a store beside the array is seen."""
+    raw = np.full(array.nbytes + 2 * GUARD_BYTES, GUARD, np.uint8)
+    inside = raw[GUARD_BYTES : GUARD_BYTES + array.nbytes]
     inside[:] = np.frombuffer(array.tobytes(), np.uint8)
     return raw, inside.view(array.dtype).reshape(array.shape)
 
@@ -39,5 +41,5 @@ def guarded_memory(program: Program, args: Sequence[np.ndarray]) -> tuple[list[n
 
 def untouched(raw: np.ndarray) -> None:
     """The guards of an array are what they were."""
-    assert (raw[:128] == GUARD).all()
-    assert (raw[-128:] == GUARD).all()
+    assert (raw[:GUARD_BYTES] == GUARD).all()
+    assert (raw[-GUARD_BYTES:] == GUARD).all()

@@ -19,11 +19,14 @@ from qdtrace.ir.program import Atom, Literal, Program, Task, Var, literal
 from qdtrace.ir.types import DType
 from tests.lowering.guards import GUARD, STRICT, guarded, guarded_memory, untouched
 from tests.lowering.kernels import execute_kernels
+from tests.lowering.on_gpu import gpu
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 TARGETS = ("avx512", "avx2", "portable", "scalar")
+KERNELS = "kernels"
+"""As a target: the kernels of a GPU, on one or on the host (see `kernels`)."""
 SIZES = (0, 1, 15, 16, 17, 31, 33, 100)
 _names = itertools.count()
 
@@ -93,6 +96,8 @@ def execute(
     program: Program, args: Sequence[np.ndarray], target: str, options: EmitOptions = STRICT, cuts: Sequence[float] = ()
 ) -> list[np.ndarray]:
     """Results of a program, task after task."""
+    if target == KERNELS:
+        return execute_kernels(program, args, options)
     return run_kernels(program, [Kernel(t, Target.named(target), options) for t in program.tasks], args, cuts)
 
 
@@ -132,11 +137,14 @@ def agrees(
     cuts: Sequence[float] = (0.13, 0.5, 0.77),
     vectors: Sequence[int | None] = (None,),
 ) -> None:
-    """Every target, and kernels, give exactly what the reference gives, in one piece and in chunks with odd borders."""
+    """Every target, and kernels, give exactly what the reference gives, in one piece and in chunks with odd borders.
+
+    With a GPU, kernels alone.
+    """
     want = evaluate(program, args)
     for got, expected in zip(execute_kernels(program, args), want, strict=True):
         same_bits(got, expected, "kernels")
-    for target in targets:
+    for target in targets if gpu() is None else ():
         for side in vectors if target in ("avx512", "avx2") else vectors[:1]:
             options = EmitOptions(fast_math=False, vectors=side)
             kernels = [Kernel(t, Target.named(target), options) for t in program.tasks]

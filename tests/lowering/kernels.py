@@ -1,6 +1,7 @@
-"""Runs the kernels of tasks on the host's processor: each thread of a block is a thread, blocks come one after another.
+"""Runs the kernels of tasks: on the GPU where there is one, else on the host's processor.
 
-What is emitted is what a GPU gets, but for the spelling of a few intrinsics; so its meaning is tested without one.
+There each thread of a block is a thread, and blocks come one after another. What is emitted is what a GPU gets, but for
+the spelling of a few intrinsics; so its meaning is tested without one.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from qdtrace.analysis.index.trips import trip_count
 from qdtrace.analysis.machine import GPU
 from qdtrace.ir.faults import checks_of, fault_of
 from tests.lowering.guards import GUARD, STRICT, guarded, guarded_memory, untouched
+from tests.lowering.on_gpu import gpu
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -148,8 +150,21 @@ def launch_on_host(address: int, blocks: int, threads: int, words: Sequence[int]
 class Kernels:
     """The compiled kernels of a task."""
 
-    def __init__(self, task: Task, device: Device, options: EmitOptions = STRICT, threads: int = THREADS) -> None:
+    def __init__(
+        self, task: Task, device: Device | None = None, options: EmitOptions = STRICT, threads: int = THREADS
+    ) -> None:
+        """For a GPU, and a `device` that gives its numbers only, or for a `host_device` and so many `threads`."""
         self.task = task
+        self._gpu = gpu()
+        if self._gpu is not None:
+            found = self._gpu.device
+            if device is not None:
+                found = replace(found, multiprocessors=device.multiprocessors, threads=device.threads)
+            self.code = emit_kernels(task, found, options, None if device is None else threads)
+            library = self._gpu.load(self._gpu.code(self.code.text, found))
+            self._kernels = [(self._gpu.kernel(library, launch.name), launch) for launch in self.code.launches]
+            return
+        device = device or host_device()
         self.code = emit_kernels(task, device, options, threads)
         self._jit = llvm.create_lljit_compiler(device.target.llvm_machine(), use_jit_link=True)
         names = sorted({launch.name for launch in self.code.launches})
@@ -161,17 +176,27 @@ class Kernels:
         count = trip_count(self.task.start, self.task.stop)
         if count == 0:
             return
+        arrays = [memory[r] for r in self.code.refs]
+        if self._gpu is not None:
+            raise_failure(self._gpu.run(self._kernels, self.task, arrays, self.code.scratch_bytes), self.task)
+            return
         failure = ctypes.c_int64(0)
         raw, scratch = guarded(np.full(self.code.scratch_bytes, GUARD, np.uint8))
-        words = [*(memory[r].ctypes.data for r in self.code.refs), 0, 0, ctypes.addressof(failure), scratch.ctypes.data]
+        words = [*(a.ctypes.data for a in arrays), 0, 0, ctypes.addressof(failure), scratch.ctypes.data]
         for launch in self.code.launches:
             blocks = launch.blocks_for(count or 0)
             launch_on_host(self._library[launch.name], blocks, launch.threads, words, self._waits)
         untouched(raw)
-        if failure.value:
-            number, value = failure.value >> FAILURE_BITS, failure.value & ((1 << FAILURE_BITS) - 1)
-            value -= (value >> (FAILURE_BITS - 1)) << FAILURE_BITS
-            raise fault_of(checks_of(self.task)[number - 1], str(value))
+        raise_failure(failure.value, self.task)
+
+
+def raise_failure(word: int, task: Task) -> None:
+    """Raises the error of a check that failed, as the word of a task says it."""
+    if not word:
+        return
+    number, value = word >> FAILURE_BITS, word & ((1 << FAILURE_BITS) - 1)
+    value -= (value >> (FAILURE_BITS - 1)) << FAILURE_BITS
+    raise fault_of(checks_of(task)[number - 1], str(value))
 
 
 def execute_kernels(
@@ -181,7 +206,7 @@ def execute_kernels(
     raws, memory = guarded_memory(program, args)
     try:
         for task in program.tasks:
-            Kernels(task, device or host_device(), options).run(memory)
+            Kernels(task, device, options).run(memory)
     finally:
         for raw in raws:
             untouched(raw)

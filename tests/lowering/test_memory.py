@@ -261,6 +261,7 @@ ATOMICS = [(d, op) for d in DType for op in ("add", "mul", "min", "max", "exchan
 ]
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype", DType, ids=lambda d: d.value)
 def test_atomics_give_the_old_value_lane_after_lane(dtype: DType, target: str):

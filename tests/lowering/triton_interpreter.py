@@ -1,4 +1,4 @@
-"""Runs emitted Triton source on the CPU by Triton's interpreter, on NumPy memory, without torch.
+"""Runs emitted Triton source on NumPy memory, without torch: on a GPU where there is one, else by its interpreter.
 
 The interpreter is changed in five places: a float of 16 bits is rounded as the hardware does (it drops bits of bf16);
 comparisons give bools (it takes what they give for the operands' dtype);
@@ -19,18 +19,19 @@ import numpy as np
 import pytest
 import scipy.special
 
-from lowering.tables import FAILURE_BITS
+from lowering.triton.compile import compile_kernels
 from lowering.triton.emit import emit_triton
 from lowering.triton.plan import DEFAULT_TILING, Tiling
 from lowering.triton.refusals import refusal
 from lowering.triton.types import NAME
 from qdtrace.interpret.reference import evaluate
-from qdtrace.ir.faults import checks_of, fault_of
 from qdtrace.ir.program import Program
 from qdtrace.ir.types import DType
 from qdtrace.ir.walk import task_refs
 from tests.differential.compare import Tolerance, compare
 from tests.lowering.guards import GUARD, STRICT, guarded, guarded_memory, untouched
+from tests.lowering.kernels import raise_failure
+from tests.lowering.on_gpu import gpu
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -174,6 +175,13 @@ def _kind(ref: Var) -> str:
 
 def run_task(code: TritonCode, task: Task, memory: dict[Var, np.ndarray]) -> None:
     """Runs the kernels of a task on arrays; raises the error of a check that failed."""
+    if (device := gpu()) is not None:
+        made = compile_kernels(code, device.device.name)
+        kernels = [
+            (device.kernel(device.load(k.image), k.launch.name, k.launch.shared_bytes), k.launch) for k in made
+        ]
+        raise_failure(device.run(kernels, task, [memory[r] for r in code.refs], code.scratch_bytes), task)
+        return
     failure = np.zeros(1, np.int64)
     raw, scratch = guarded(np.full(code.scratch_bytes, GUARD, np.uint8))
     arrays = [Array(memory[r].ctypes.data, _kind(r)) for r in code.refs]
@@ -183,10 +191,7 @@ def run_task(code: TritonCode, task: Task, memory: dict[Var, np.ndarray]) -> Non
         for launch in code.launches:
             module[launch.name][(launch.programs,)](*arrays, 0, 0, *words, BLOCK=launch.block)
     untouched(raw)
-    if failure[0]:
-        number, value = int(failure[0]) >> FAILURE_BITS, int(failure[0]) & ((1 << FAILURE_BITS) - 1)
-        value -= (value >> (FAILURE_BITS - 1)) << FAILURE_BITS
-        raise fault_of(checks_of(task)[number - 1], str(value))
+    raise_failure(int(failure[0]), task)
 
 
 SMALL = Tiling(stream=32, walk=32, programs=3)

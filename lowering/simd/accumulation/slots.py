@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lowering.llvm.addresses import ahead
+from lowering.llvm.addresses import ahead, in_range
 from lowering.llvm.descriptions import GlobalMemory
 from lowering.simd.accumulation.elements import for_elements, merge_elements
 from lowering.simd.addresses import locate
@@ -38,9 +38,13 @@ def emit_combine(f: LaneFrame, slot: Slot) -> None:
             _merge(f, part, first, other, part.dtype)
     for part in slot.parts:
         memory = f.globals[part.ref]
-        if part.indices is not None:
-            memory = GlobalMemory(locate(f, memory, part.indices).pointer, memory.type, memory.alias, "")
-        _merge(f, part, memory, in_slot(f, part, "%slots", ""), part.ref.dtype)
+        if part.indices is None:
+            _merge(f, part, memory, in_slot(f, part, "%slots", ""), part.ref.dtype)
+            continue
+        # no iteration has accumulated where it is not
+        with f.text.when(in_range(f, memory, part.indices)), f.region():
+            element = GlobalMemory(locate(f, memory, part.indices).pointer, memory.type, memory.alias, "")
+            _merge(f, part, element, in_slot(f, part, "%slots", ""), part.ref.dtype)
 
 
 def _merge(f: LaneFrame, part: SlotPart, into: GlobalMemory, more: GlobalMemory, d: DType) -> None:

@@ -1,0 +1,32 @@
+"""Programs whose tasks are made by Triton where it can make them, and by LLVM where it refuses."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+from unittest import mock
+
+from lowering.gpu import codegen
+from lowering.triton.choice import Choice
+from qdtrace.errors import BackendError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lowering.simt.devices import Device
+    from qdtrace.config import Options
+    from qdtrace.ir.program import Task
+
+
+@contextmanager
+def triton_where_it_can() -> Iterator[None]:
+    """A block in which `codegen="triton"` leaves to LLVM what Triton refuses."""
+
+    def choice(task: Task, device: Device, options: Options) -> Choice:
+        try:
+            return codegen.choice(task, device, options)
+        except BackendError:
+            return Choice("llvm", "Triton refuses")
+
+    with mock.patch("lowering.gpu.backend.choice", choice):
+        yield
