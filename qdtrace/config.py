@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 FuseMode = Literal["off", "auto", "aggressive"]
 Codegen = Literal["auto", "llvm", "triton"]
 Bounds = Literal["raise", "clip", "unchecked"]
+FastMath = Literal[False, True, "approx"]
 
 
 def _cache_dir() -> str:
@@ -48,7 +49,11 @@ class Options:
         True, "the memory pass (store-to-load forwarding, scalar replacement in loops, dead stores)"
     )
     cfg_optimization_per_task: bool = _knob(True, "False: look for dead stores through all tasks at once")
-    fast_math: bool = _knob(True, "allow changes of rounding (reassociation, fused operations)")
+    fast_math: FastMath = _knob(  # noqa: RUF009 - a field
+        True,
+        "allow changes of rounding (reassociation, fused operations); 'approx': also the hardware's approximations of "
+        "f32 functions, division and roots on NVIDIA GPUs (docs/approximations.md), elsewhere as True",
+    )
     fuse_tasks: FuseMode = _knob(  # noqa: RUF009 - a field
         "auto",
         "join tasks over equal ranges: never, where it pays by a cost model, wherever it is right; 'off' also launches "
@@ -96,6 +101,11 @@ class Options:
         values = tuple(getattr(self, name) for name in KNOB_NAMES)
         object.__setattr__(self, "_hash", hash(values))
 
+    @property
+    def changes_rounding(self) -> bool:
+        """Whether passes and emitters may change a rounding."""
+        return self.fast_math is not False
+
     def __hash__(self) -> int:
         return self._hash  # type: ignore[attr-defined]
 
@@ -133,8 +143,9 @@ class Knob:
     def check(self, value: object) -> object:
         """The value, in the knob's type. Raises TraceTypeError or TraceValueError."""
         if self.choices:
-            if value in self.choices:
-                return value
+            for choice in self.choices:
+                if isinstance(value, type(choice)) and value == choice:  # 1 is equal to True, and is not a bool
+                    return choice
         elif self.type is bool:
             if isinstance(value, bool):
                 return value
@@ -156,6 +167,8 @@ class Knob:
         """The value that an environment variable spells. Raises TraceValueError."""
         word = text.strip().lower()
         try:
+            if True in self.choices and word in _BOOLS:
+                return _BOOLS[word]
             if self.choices:
                 return self.check(_FUSE_WORDS.get(word, word) if self.name == "fuse_tasks" else word)
             if self.type is bool:

@@ -14,6 +14,8 @@ class EmitOptions:
     """What the user may choose."""
 
     fast_math: bool = True
+    approximate: bool = False
+    """Functions of f32 by the hardware's approximations, where there are some."""
     vectors: int | None = None
     """Vectors side by side; None lets the number of live values decide."""
 
@@ -23,4 +25,4 @@ DEFAULTS = EmitOptions()
 
 def emit_options(options: Options) -> EmitOptions:
     """The options that emitters look at."""
-    return EmitOptions(fast_math=options.fast_math)
+    return EmitOptions(options.changes_rounding, options.fast_math == "approx")

@@ -49,6 +49,8 @@ class Family:
     private_space: int
     atomic_promises: tuple[str, ...]
     part_half: bool
+    has_approximations: bool
+    """Of functions of f32, in hardware: those of `approximations`."""
     module_flags: tuple[str, ...]
     """Of each module, as LLVM's metadata."""
 
@@ -68,6 +70,7 @@ CUDA = Family(
     private_space=0,  # LLVM finds the local memory by itself
     atomic_promises=(),
     part_half=False,
+    has_approximations=True,
     module_flags=(),
 )
 ROCM = Family(
@@ -86,6 +89,7 @@ ROCM = Family(
     # XLA's memory is the device's own, cached as a whole
     atomic_promises=("amdgpu.no.fine.grained.memory", "amdgpu.no.remote.memory"),
     part_half=True,
+    has_approximations=False,
     module_flags=('!{i32 1, !"amdhsa_code_object_version", i32 500}',),  # all versions of ROCm 6 and later load it
 )
 

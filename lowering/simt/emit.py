@@ -14,6 +14,7 @@ from lowering.llvm.options import DEFAULTS, EmitOptions
 from lowering.llvm.prologue import alias_metadata, head_for, open_function, used_by_body
 from lowering.llvm.text import Module, Text
 from lowering.llvm.types import REGISTER
+from lowering.simt import approximations
 from lowering.simt.accumulation import accum, atomic, close_parts, emit_combine, open_parts
 from lowering.simt.code import KernelCode, Launch
 from lowering.simt.devices import GLOBAL
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
 RULES: Mapping[str, Rule] = {
     **rules.RULES, "for": emit_for, "lane_max": lane_max, "cell": allocate, "accum": accum, "atomic": atomic,
 }  # fmt: skip
-_emit = rules.emitter(RULES)
+_APPROXIMATE = {**RULES, **approximations.RULES}
+_emit, _emit_approximate = rules.emitter(RULES), rules.emitter(_APPROXIMATE)
 _FLUSH = '"denormal-fp-math-f32"="preserve-sign,preserve-sign"'
 """Of f32, numbers below the smallest normal one are zeros, as in threads of the CPU."""
 
@@ -92,7 +94,9 @@ class Kernel:
         self.attributes = f"nounwind {attribute} {module.form.attributes}"
         self.text = Text(module, "", plan.device.target.private_space)
         self.text.alignment = BUFFER_ALIGNMENT
-        self.frame = KernelFrame(self.text, plan, options.fast_math, _emit)
+        approximate = options.approximate and plan.device.family.has_approximations
+        self.rules, emit = (_APPROXIMATE, _emit_approximate) if approximate else (RULES, _emit)
+        self.frame = KernelFrame(self.text, plan, options.fast_math, emit)
         self.frame.failure = f"ptr addrspace({GLOBAL}) %failure"
 
     def _open(self, needed: set[Var], *, checks: bool = False) -> None:
@@ -102,7 +106,7 @@ class Kernel:
             return self.text.op(f"addrspacecast ptr addrspace({GLOBAL}) %r{n} to ptr")
 
         self.text.do(f"%scratch = addrspacecast ptr addrspace({GLOBAL}) %memory to ptr")
-        open_function(self.frame, self.aliases, pointer, head_for(self.facts.task, needed, checks), RULES)
+        open_function(self.frame, self.aliases, pointer, head_for(self.facts.task, needed, checks), self.rules)
 
     def _render(self, name: str, threads: int) -> str:
         space = f"ptr addrspace({GLOBAL})"

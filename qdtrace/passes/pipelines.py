@@ -49,11 +49,11 @@ if TYPE_CHECKING:
 
 PASSES: Mapping[str, Callable[[Options, Machine], Pass]] = {
     "mem2reg": lambda options, machine: Mem2Reg(),
-    "constant_folding": lambda options, machine: ConstantFolding(options.fast_math),
-    "unreachable": lambda options, machine: Unreachable(options.fast_math),
-    "algebraic": lambda options, machine: Algebraic(options.fast_math),
-    "peephole": lambda options, machine: Peephole(options.fast_math),
-    "common_subexpressions": lambda options, machine: CommonSubexpressions(options.fast_math),
+    "constant_folding": lambda options, machine: ConstantFolding(options.changes_rounding),
+    "unreachable": lambda options, machine: Unreachable(options.changes_rounding),
+    "algebraic": lambda options, machine: Algebraic(options.changes_rounding),
+    "peephole": lambda options, machine: Peephole(options.changes_rounding),
+    "common_subexpressions": lambda options, machine: CommonSubexpressions(options.changes_rounding),
     "loop_invariant": lambda options, machine: LoopInvariant(),
     "constant_extraction": lambda options, machine: ConstantExtraction(),
     "dead_code": lambda options, machine: DeadCode(),
@@ -61,7 +61,7 @@ PASSES: Mapping[str, Callable[[Options, Machine], Pass]] = {
     "hoist_bounds": lambda options, machine: HoistBounds(),
     "fuse_tasks": lambda options, machine: FuseTasks(options.fuse_tasks, options.fuse_tasks_raw, machine=machine),
     "contract": lambda options, machine: Contract(machine),
-    "scalar_replacement": lambda options, machine: ScalarReplacement(options.fast_math),
+    "scalar_replacement": lambda options, machine: ScalarReplacement(options.changes_rounding),
     "store_forwarding": lambda options, machine: StoreForwarding(),
     "dead_stores": lambda options, machine: DeadStores(options.cfg_optimization_per_task),
     "memory": lambda options, machine: memory_for(options),
@@ -72,7 +72,7 @@ PASSES: Mapping[str, Callable[[Options, Machine], Pass]] = {
     "predicate": lambda options, machine: Predicate(machine),
     "strength_reduction": lambda options, machine: StrengthReduction(),
     "recurrences": lambda options, machine: Recurrences(),
-    "reciprocals": lambda options, machine: Reciprocals(options.fast_math),
+    "reciprocals": lambda options, machine: Reciprocals(options.changes_rounding),
     "clear_buffers": lambda options, machine: ClearBuffers(),
     "first_accumulations": lambda options, machine: FirstAccumulations(),
     "reuse_donated": lambda options, machine: ReuseDonated(),
@@ -90,7 +90,7 @@ def simplify_for(
 ) -> Simplify:
     """The fixed point, as far as the options want it."""
     return Simplify(
-        fast_math=options.fast_math,
+        fast_math=options.changes_rounding,
         constant_folding=options.constant_folding,
         share=options.opt_level > 0,
         rounds=ROUNDS if options.advanced_optimization else 1,
@@ -102,7 +102,7 @@ def simplify_for(
 def memory_for(options: Options, on_report: Callable[[Program, str], None] | None = None) -> Memory:
     """The memory pass; whoever dumps its analysis sees that of the whole program."""
     per_task = options.cfg_optimization_per_task and not options.dump_cfg
-    return Memory(options.fast_math, per_task, on_report)
+    return Memory(options.changes_rounding, per_task, on_report)
 
 
 def stages(

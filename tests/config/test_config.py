@@ -86,7 +86,10 @@ def test_options_are_hashable_and_compare_by_value() -> None:
             f"needs the name of an option, got 'fastmath'\nnote: options are {NAMES}\nhelp: write `fast_math`",
         ),
         ({"zzz": 1}, TraceValueError, f"needs the name of an option, got 'zzz'\nnote: options are {NAMES}"),
-        ({"fast_math": 1}, TraceTypeError, "option `fast_math` needs a bool, got 1"),
+        ({"fast_math": 1}, TraceTypeError, "option `fast_math` needs one of False, True, 'approx', got 1"),
+        ({"fast_math": "fast"}, TraceValueError, "option `fast_math` needs one of False, True, 'approx', got 'fast'"),
+        ({"fast_math": None}, TraceTypeError, "option `fast_math` needs one of False, True, 'approx', got None"),
+        ({"verify": 1}, TraceTypeError, "option `verify` needs a bool, got 1"),
         ({"opt_level": True}, TraceTypeError, "option `opt_level` needs an int, 0 or more, got True"),
         ({"opt_level": -1}, TraceValueError, "option `opt_level` needs an int, 0 or more, got -1"),
         ({"opt_level": None}, TraceTypeError, "option `opt_level` needs an int, 0 or more, got None"),
@@ -148,12 +151,15 @@ def test_environment() -> None:
     assert options_from_environment({"QD_AGGRESSIVE_KERNEL_FUSION": "0"}).fuse_tasks == "off"
     assert options_from_environment({"QD_AGGRESSIVE_KERNEL_FUSION": "auto"}).fuse_tasks == "auto"
     assert options_from_environment({}) == Options()
+    for word, value in {"1": True, "true": True, "0": False, "no": False, "Approx": "approx"}.items():
+        assert options_from_environment({"QD_FAST_MATH": word}).fast_math is value
 
 
 @pytest.mark.parametrize(
     ("name", "value", "wanted"),
     [
-        ("QD_FAST_MATH", "maybe", "a bool"),
+        ("QD_FAST_MATH", "maybe", "one of False, True, 'approx'"),
+        ("QD_VERIFY", "maybe", "a bool"),
         ("QD_OPT_LEVEL", "high", "an int, 0 or more"),
         ("QD_OPT_LEVEL", "-1", "an int, 0 or more"),
         ("QD_CODEGEN", "gcc", "one of 'auto', 'llvm', 'triton'"),

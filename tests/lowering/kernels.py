@@ -85,7 +85,7 @@ def host_device(blocks: int = 2, threads: int = THREADS) -> Device:
     """A device of one multiprocessor that runs so many blocks at a time."""
     family = replace(
         CUDA, name="host", convention="", thread="host_thread", block="host_block", barrier="host_barrier",
-        threads_attribute="", scope="", most="", active="",
+        threads_attribute="", scope="", most="", active="", has_approximations=False,
     )  # fmt: skip
     target = replace(Target.named("scalar"), machine=GPU, global_space=GLOBAL)
     return Device(family, target, 1, blocks * threads, 1)
