@@ -11,10 +11,16 @@ import pytest
 from jax import lax
 
 import qdtrace as qd
+from lowering.llvm.options import emit_options
+from lowering.runtime.keys import task_content
+from qdtrace.config import Options
+from qdtrace.ir.parser import parse_program
 from qdtrace.ir.types import DType
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from qdtrace.config import FastMath
 
 FUNCTIONS: dict[str, tuple[Callable[..., Any], str]] = {
     "sin": (jnp.sin, "sin.approx.ftz.f32"),
@@ -94,6 +100,34 @@ def test_the_cpu_computes_what_it_did(name: str) -> None:
 def test_derivatives_take_approximations_too() -> None:
     slope = jax.grad(lambda x: applied("sin")(x).sum())
     assert "cos.approx.ftz.f32" in qd.jit(slope).lower(np.ones(64, np.float32), target="sm_90").as_text("ptx")
+
+
+def test_derivatives_that_compare_values_keep_every_rounding() -> None:
+    """The gradient of a largest value finds its place by computing the values again."""
+
+    @qd.jit(options={"fast_math": "approx"})
+    def largest(x: Any) -> Any:
+        out = qd.full((1,), -9.0)
+        for i in qd.range(x.shape[0]):
+            out.at[0].max(jnp.sin(x[i]))
+        return out[0]
+
+    x = np.linspace(-1, 1, 64, dtype=np.float32)
+    assert "sin.approx" in qd.jit(largest, options={"fast_math": "approx"}).lower(x, target="sm_90").as_text("ptx")
+    slope = qd.jit(jax.grad(largest)).lower(x, target="sm_90").as_text("ptx")
+    assert "approx" not in slope
+
+
+def test_the_level_is_in_the_names_of_code() -> None:
+    (task,) = parse_program("""program p(x: ref[f32,64])
+  range_for i in 0:i32 : 64:i32
+    a: f32 = load x i
+    b: f32 = sin a
+    store x b i
+  return x
+""").tasks
+    levels: tuple[FastMath, ...] = (False, True, "approx")
+    assert len({task_content(task, emit_options(Options(fast_math=level))) for level in levels}) == 3
 
 
 # What docs/approximations.md promises: function, largest argument in size, absolute error.
