@@ -18,7 +18,7 @@ LIMITS = {
     "is nearly all of the time, of CUDA by hand too.",
     "Kepler, 1048576 lanes": "a few lanes run all 100 steps, which take 0.08 ms whatever the number of lanes.",
     "Kepler, 4194304 lanes": "not taken apart; sine and cosine are our own.",
-    "call of 3 tasks": "three launches of some 2.6 us where `x + 1` is one, and 5 us of Python before JAX's dispatch.",
+    "call of 3 tasks": "a microsecond of Python before JAX's dispatch; what the host takes varies as much by the run.",
     "gradient of Lorenz, 100 steps: JAX": "the factor was asked of JAX with the state in one array.",
     "gradient of Lorenz, 10000 steps": "stacks of this length lie in scratch, in memory of the device: segments of 16 "
     "steps take 58.7 ms, of 8, 10 and 20 more.",

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 TURN = 0.04
 """Seconds of a turn, about."""
 MOST_CALLS = 2000
+MOST_ALONE = 20
+"""Calls of a round with nothing else in the queue."""
 
 
 @dataclass(frozen=True)
@@ -45,13 +47,20 @@ def queued(call: Callable[[], Any], calls: int) -> float:
 
 def alternate(calls: Sequence[Callable[[], Any]], rounds: int = 7, turn: float = TURN) -> list[Times]:
     """The times of each, taking turns; each was called before. A call that takes longer than a turn is one."""
-    alone = [queued(call, 1) for call in calls]
+    first = [queued(call, 1) for call in calls]
     for k, call in enumerate(calls):
-        if alone[k] < 1e3 * turn:
-            alone[k] = statistics.median(queued(call, 1) for _ in range(5))
-    counts = [max(1, min(MOST_CALLS, int(1e3 * turn / t))) for t in alone]
+        if first[k] < 1e3 * turn:
+            first[k] = statistics.median(queued(call, 1) for _ in range(5))
+    counts = [max(1, min(MOST_CALLS, int(1e3 * turn / t))) for t in first]
     found: list[list[float]] = [[] for _ in calls]
+    alone: list[list[float]] = [[] for _ in calls]
     for _ in range(rounds):
         for times, call, count in zip(found, calls, counts, strict=True):
             times.append(queued(call, count))
-    return [Times(statistics.median(t), min(t), one) for t, one in zip(found, alone, strict=True)]
+        for k in range(MOST_ALONE):
+            for times, call, count in zip(alone, calls, counts, strict=True):
+                if k < count:
+                    times.append(queued(call, 1))
+    return [
+        Times(statistics.median(t), min(t), statistics.median(one)) for t, one in zip(found, alone, strict=True)
+    ]

@@ -10,9 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lowering.llvm.facts import TaskFacts
-from lowering.llvm.privatisation import privatise
-from lowering.llvm.types import BYTES, MEMORY, compute_dtype
 from lowering.tables import FIELD, round_up
 from qdtrace.analysis.cost import accesses, code_size, has_open_loop, operations, peak_live
 from qdtrace.analysis.effects import mod_ref_of
@@ -174,6 +171,11 @@ class _Room:
     def _shared_bytes(self, task: Task) -> int:
         if task.kind == "serial" or not any(e.primitive.name == "accum" for e in walk_eqns(task.body)):
             return 0
+        # Loaded here: a process that finds all its code in the cache mostly has no sums in a series.
+        from lowering.llvm.facts import TaskFacts
+        from lowering.llvm.privatisation import privatise
+        from lowering.llvm.types import BYTES, MEMORY, compute_dtype
+
         ways = privatise(TaskFacts(task), self._device.machine.accumulation)
         threads = self._asked or min(MOST_THREADS, self._device.threads)
         held = sum(threads * BYTES[MEMORY[compute_dtype(ref.dtype)]] for ref, _ in ways.registers)
