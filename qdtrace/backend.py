@@ -31,6 +31,8 @@ class TaskReport:
     """Estimated operations of one iteration."""
     at_once: int
     """Iterations that run at a time, on all threads together."""
+    kernel_scratch: int = 0
+    """Memory that the kernels of the task share on a GPU, besides private arrays: what blocks have summed, bounds."""
 
 
 class Compiled(Protocol):

@@ -47,6 +47,8 @@ class TaskInfo:
     """Private arrays of one iteration: those of the function, and the stacks of loops in reverse mode."""
     at_once: int
     """Iterations that run at a time: lanes of all threads of this machine."""
+    kernel_scratch: int = 0
+    """Memory that its kernels share on a GPU, besides private arrays: what blocks have summed, and bounds."""
 
 
 def find_programs(closed_jaxpr: Any, machine: Machine) -> list[StagedProgram]:
@@ -96,7 +98,8 @@ class Lowered:
         for task, code in zip(program.tasks, self._backend.reports(program, staged.options), strict=True):
             bounds = (getattr(task.start, "value", None), getattr(task.stop, "value", None))
             held = private_bytes(task.body.eqns)
-            infos.append(TaskInfo(task.name, bounds, code.codegen, code.reason, held, code.at_once))
+            costs = held, code.at_once, code.kernel_scratch
+            infos.append(TaskInfo(task.name, bounds, code.codegen, code.reason, *costs))
         return infos
 
     @property
@@ -169,6 +172,7 @@ class Lowered:
 
         `stack_per_lane` is the private memory of one iteration, in the task that needs most: arrays made in its loop,
         and the stacks of reverse mode. `stacks` is that of all iterations that run at a time on this machine's threads.
+        `kernel_scratch` is what the kernels of a GPU share besides, in the task that needs most.
         """
         totals = {"arguments": 0, "results": 0, "temporaries": 0}
         for staged in self.programs:
@@ -176,8 +180,10 @@ class Lowered:
             totals["arguments"] += sum(ref_type(v).nbytes for v in program.params)
             totals["results"] += sum(ref_type(v).nbytes for v in program.results if v not in program.params)
             totals["temporaries"] += sum(ref_type(v).nbytes for v in program.buffers if v not in program.results)
-        stacks, per_lane = max(((t.private_bytes * t.at_once, t.private_bytes) for t in self.tasks), default=(0, 0))
-        return {**totals, "stack_per_lane": per_lane, "stacks": stacks}
+        tasks = self.tasks
+        stacks, per_lane = max(((t.private_bytes * t.at_once, t.private_bytes) for t in tasks), default=(0, 0))
+        shared = max((t.kernel_scratch for t in tasks), default=0)
+        return {**totals, "stack_per_lane": per_lane, "stacks": stacks, "kernel_scratch": shared}
 
     def _program_at(self, staged: StagedProgram, stage: str) -> Program:
         if stage == "trace":

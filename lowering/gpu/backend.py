@@ -159,9 +159,11 @@ class GpuBackend(Backend):
         chosen = choice(task, self.device, options)
         if chosen.codegen == "triton":
             threads = self.device.multiprocessors * self.device.threads
-            return TaskReport("triton", chosen.reason, kernels_by_triton(task, options).cost, threads)
+            made = kernels_by_triton(task, options)
+            return TaskReport("triton", chosen.reason, made.cost, threads, made.scratch_bytes)
         code = self.emit(task, options)
-        return TaskReport("llvm", f"{code.reason}; {chosen.reason}", code.cost, code.lanes)
+        shared = code.scratch_bytes - code.stack_bytes
+        return TaskReport("llvm", f"{code.reason}; {chosen.reason}", code.cost, code.lanes, shared)
 
     def info(self, options: Options) -> dict[str, str]:
         """Device, cache and versions, in words."""

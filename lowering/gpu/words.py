@@ -99,4 +99,8 @@ def error_of(word: int, texts: Sequence[str]) -> QdError:
     number, value = word >> FAILURE_BITS, word & ((1 << FAILURE_BITS) - 1)
     value -= value >> (FAILURE_BITS - 1) << FAILURE_BITS
     text = re.sub("%(%|lld)", lambda hole: "%" if hole[1] == "%" else str(value), texts[number - 1])
-    return fault_in(text) or QdError(text)
+    error = fault_in(text) or QdError(text)
+    most = (1 << FAILURE_BITS - 1) - 1
+    if value in (most, ~most):
+        error.add_note(f"a report has {FAILURE_BITS} bits: the index is this number, or further away from 0")
+    return error

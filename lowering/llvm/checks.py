@@ -73,11 +73,18 @@ def report(f: Frame, eqn: Eqn, index: Callable[[], str] = lambda: "0") -> None:
     """Keeps the failure, with the index that fails as i64."""
     number = f.facts.check_numbers[eqn]
     if f.failure:
-        value = f.text.op(f"and i64 {index()}, {(1 << FAILURE_BITS) - 1}")
+        value = f.text.op(f"and i64 {_in_failure_bits(f, index())}, {(1 << FAILURE_BITS) - 1}")
         f.text.do(f"store i64 {f.text.op(f'or i64 {value}, {number + 1 << FAILURE_BITS}')}, {f.failure}, align 8")
         return
     require_failure(f)
     f.text.do(f"call void @{FAIL}(ptr %refs, i64 {number}, i64 {index()})")
+
+
+def _in_failure_bits(f: Frame, value: str) -> str:
+    """An i64, or the nearest number that a word has room for."""
+    least, most = -(1 << FAILURE_BITS - 1), (1 << FAILURE_BITS - 1) - 1
+    value = f.scalar.select(f.scalar.compare("icmp slt", "i64", value, str(least)), "i64", str(least), value)
+    return f.scalar.select(f.scalar.compare("icmp sgt", "i64", value, str(most)), "i64", str(most), value)
 
 
 def require_failure(f: Frame) -> None:

@@ -54,3 +54,5 @@ class KernelCode:
     """Iterations that run at a time on the whole device, about."""
     reason: str
     """How it was made, and why."""
+    stack_bytes: int = 0
+    """Of the scratch: private arrays of threads."""

@@ -73,6 +73,7 @@ def emit_kernels(
         plan.facts.cost,
         at_once,
         plan.reason,
+        plan.scratch_bytes - plan.stacks_at if plan.stacks.nbytes else 0,
     )
 
 
@@ -165,6 +166,8 @@ class Kernel:
         """All iterations that are this thread's."""
         f, text, task, plan = self.frame, self.text, self.facts.task, self.plan
         start, stop = self._bound(task.start, 0), self._bound(task.stop, 1)
+        if isinstance(task.start, Var) and task.start.dtype.bits == 64:  # an empty range may begin at the last number
+            start = f.scalar.select(f.scalar.compare("icmp slt", "i64", start, stop), "i64", start, stop)
         first = text.op(f"add i64 {start}, {self._first_of_group()}")
         step = plan.blocks * plan.threads * plan.group
         with text.counted(first, stop, step, None) as index, f.region():

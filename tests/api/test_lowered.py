@@ -138,7 +138,7 @@ def test_memory_and_cost() -> None:
         return out
 
     lowered = qd.jit(f).lower(X)
-    none = {"stack_per_lane": 0, "stacks": 0}
+    none = {"stack_per_lane": 0, "stacks": 0, "kernel_scratch": 0}
     assert lowered.memory_analysis() == {"arguments": 32, "results": 32, "temporaries": 400, **none}
     assert "bytes accessed" in lowered.cost_analysis()
 

@@ -69,6 +69,7 @@ def test_scratch_is_counted_once() -> None:
         "temporaries": BYTES,
         "stack_per_lane": 0,
         "stacks": 0,
+        "kernel_scratch": 0,
     }
 
 

@@ -9,10 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import qdtrace as qd
 from lowering.gpu.commands import Piece, Run, TaskKernels, plan_commands
 from lowering.runtime.compile import stats
 from lowering.runtime.layout import Place, plan_layout
 from lowering.simt.code import Launch
+from lowering.simt.devices import device as named
+from lowering.simt.emit import emit_kernels
 from qdtrace.errors import BackendError
 from qdtrace.ir.builder import ref_var
 from qdtrace.ir.parser import parse_program
@@ -52,6 +55,28 @@ def test_arguments_of_a_launch() -> None:
     assert set(third[:2]) == {refs["x"], refs["z"]}
     y, z = program.buffers
     assert refs["z"] - refs["y"] == done.layout.places[z].offset - done.layout.places[y].offset
+
+
+def test_scratch_of_kernels_is_counted() -> None:
+    """What is said of code for a chip, and what a call asks XLA for."""
+
+    @qd.jit
+    def counts(k, n):
+        out = qd.zeros(16, jnp.int32)
+        for i in qd.range(n):
+            out[k[i] & 15] += 1
+        return out
+
+    low = counts.lower(jnp.zeros(1000, jnp.int32), 900, target="sm_90")
+    blocks = emit_kernels(low.programs[0].program.tasks[-1], named("sm_90")).launches[0].blocks
+    found = low.memory_analysis()
+    assert found["kernel_scratch"] == blocks * 16 * 4 > 0
+    assert (found["stacks"], found["temporaries"]) == (0, 0)
+    assert counts.lower(jnp.zeros(1000, jnp.int32), 900, target="cpu").memory_analysis()["kernel_scratch"] == 0
+    with fake_backend() as (backend, _):
+        program = total(100_000)
+        scratch = max(backend.describe(task, OPTIONS).kernel_scratch for task in program.tasks)
+        assert backend.compile(program, OPTIONS).scratch_bytes == scratch > 0
 
 
 def test_three_tasks_and_results_in_place() -> None:

@@ -58,12 +58,16 @@ def store(address: int, number: int, value: int) -> None:
     ctypes.c_uint64.from_address(address).value = number << FAILURE_BITS | value & MASK
 
 
-@pytest.mark.parametrize("value", [0, 1, -1, 7, -(1 << 31), (1 << 47) - 1, -(1 << 47)])
+ENDS = (1 << 47) - 1, -(1 << 47)
+
+
+@pytest.mark.parametrize("value", [0, 1, -1, 7, -(1 << 31), (1 << 47) - 2, 1 - (1 << 47), *ENDS])
 def test_a_word_is_the_number_of_a_check_and_a_value(value: int) -> None:
     texts = ("check failed: 100%% of %%lld", TEXT)
     error = error_of(2 << FAILURE_BITS | value & MASK, texts)
     assert isinstance(error, qd.BoundsError)
     assert error.rule == TEXT.replace("%lld", str(value))
+    assert hasattr(error, "__notes__") == (value in ENDS)
     error = error_of(1 << FAILURE_BITS | value & MASK, texts)
     assert isinstance(error, qd.CheckError)
     assert error.rule == "check failed: 100% of %lld"

@@ -165,6 +165,37 @@ def test_the_index_that_fails_is_reported(index: int) -> None:
         execute_kernels(program, [np.zeros(10, np.float32), places, np.zeros(8, np.float32)])
 
 
+FAR = [(1 << 47, (1 << 47) - 1), ((1 << 63) - 1, (1 << 47) - 1), (-(1 << 63), -(1 << 47))]
+
+
+@pytest.mark.parametrize(("index", "told"), FAR)
+def test_an_index_that_a_word_has_no_room_for(index: int, told: int) -> None:
+    places = np.arange(8)
+    places[5] = index
+    with pytest.raises(BoundsError, match=f"index {told} "):
+        execute_kernels(parse_program(NEGATIVE), [np.zeros(10, np.float32), places, np.zeros(8, np.float32)])
+
+
+EMPTY = """program p(n: ref[i64,2], s: ref[i64])
+  range_for i in a : b
+    head
+      a: i64 = load n 0:i32
+      b: i64 = load n 1:i32
+    accum[op=add] s 1:i64
+  return s
+"""
+
+
+MOST = (1 << 63) - 1
+
+
+@pytest.mark.parametrize("bounds", [(MOST, 5), (MOST, -MOST), (7, 7), (7, -7), (-MOST, 9 - MOST)])
+def test_ranges_of_64_bits_do_not_begin_again(bounds: tuple[int, int]) -> None:
+    program = parse_program(EMPTY)
+    args = [np.array(bounds), np.array(0)]
+    compare(execute_kernels(program, args), evaluate(program, args))
+
+
 SELF = """program p(n: ref[i32], x: ref[i32,12])
   range_for i in 0:i32 : m
     head
