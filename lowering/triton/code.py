@@ -25,6 +25,8 @@ class TritonLaunch:
     """Value of `BLOCK`: lanes of a program."""
     warps: int
     """Of a program."""
+    registers: int = 0
+    """Of a thread on NVIDIA's GPUs, at most; 0: as many as the code takes."""
 
 
 @dataclass(frozen=True, slots=True)

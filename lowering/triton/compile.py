@@ -91,6 +91,8 @@ def _compile(code: TritonCode, launch: TritonLaunch, module: dict[str, Any], dev
         "sanitize_overflow": False,
     }  # fmt: skip
     target = _target(device)
+    if launch.registers and target.backend == "cuda":
+        options["maxnreg"] = launch.registers
     try:
         compiled = _triton("").compile(source, target=target, options=options)
     except Exception as e:

@@ -40,13 +40,16 @@ def _gathered(op: str) -> Helper:
 def _look_back(op: str) -> Helper:
     return jit(
         f"look_back_{op}(words, tile, last, total, neutral, GROUPS: tl.constexpr, FAR: tl.constexpr, G: tl.constexpr)",
-        "What is carried into a tile. The last one of a group, and of all, leaves what is carried into the next group.",
+        "What is carried into a tile. The last one of a group, and `last`, leaves what is carried into the next group.",
         "lane = tl.arange(0, G)",
         "group = tile // G",
         "place = tile % G",
         "tiles = words + 2 * GROUPS + 1 + group * G + lane",
-        "if (place == G - 1) | (tile == last):",
-        f"    whole = combine_{op}(gathered_{op}(tiles, lane < place, neutral, total, FAR), total)",
+        "leads = (place == G - 1) | (tile == last)",
+        "inner = total",
+        "if leads:",
+        f"    inner = gathered_{op}(tiles, lane < place, neutral, total, FAR)",
+        f"    whole = combine_{op}(inner, total)",
         "    publish(words + GROUPS + 1 + group, whole, FAR)",
         "    outer = group // G * G",
         "    groups = words + GROUPS + 1 + outer + lane",
@@ -54,7 +57,9 @@ def _look_back(op: str) -> Helper:
         f"    far = combine_{op}(received(words + outer, total, FAR), middle)",
         f"    publish(words + group + 1, combine_{op}(far, whole), FAR)",
         "carry = received(words + group, total, FAR)  # mostly the last to come, and one word to ask for",
-        f"return combine_{op}(carry, gathered_{op}(tiles, lane < place, neutral, total, FAR))",
+        "if ~leads:",
+        f"    inner = gathered_{op}(tiles, lane < place, neutral, total, FAR)",
+        f"return combine_{op}(carry, inner)",
         needs=("publish", "received", f"gathered_{op}"),
     )
 

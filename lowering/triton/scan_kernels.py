@@ -55,14 +55,15 @@ class _Emitter:
 
     def emit(self) -> TritonCode:
         plan, facts = self.plan, self.scan.facts
-        main = TritonLaunch("qd_kernel", plan.tiles, plan.block, plan.warps)
+        launches: list[TritonLaunch] = []
         if plan.alone:
             self._alone()
-            launches = [main]
+            launches.append(TritonLaunch("qd_kernel", 1, plan.block, plan.warps))
         else:
             self._clear()
+            launches.append(TritonLaunch("qd_clear", 1, _CLEARED, 4))
             (self._walk if plan.walks else self._tile)()
-            launches = [TritonLaunch("qd_clear", 1, _CLEARED, 4), main]
+            launches.append(TritonLaunch("qd_kernel", plan.tiles, plan.block, plan.warps, plan.registers))
             if self.scan.after:
                 self._after()
                 launches.append(TritonLaunch("qd_after", 1, 32, 1))
@@ -124,7 +125,7 @@ class _Emitter:
             self._block(
                 kernel,
                 lambda totals: self._publish(kernel, number, totals),
-                lambda totals: self._look_back(kernel, number, str(plan.tiles - 1), totals),
+                lambda totals: self._look_back(kernel, number, str(plan.tiles - 1 if scan.after else -1), totals),
             )
 
         kernel.either(whole if is_short(scan.body) else "", tile)
@@ -149,7 +150,7 @@ class _Emitter:
             self._blocks(kernel, count, first, end, add)
             totals = [text.let("total", self._reduced(c, s)) for c, s in zip(scan.carried, sums, strict=True)]
             self._publish(kernel, number, totals)
-            carries = self._look_back(kernel, number, f"{tiles} - 1", totals)
+            carries = self._look_back(kernel, number, f"{tiles} - 1" if scan.after else "-1", totals)
 
             def go() -> None:
                 added = self._block(kernel, lambda _: None, lambda _: carries)

@@ -10,7 +10,7 @@ known only on the device        a fixed number of tiles, each of as many blocks 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lowering.llvm.types import REGISTER_BITS
@@ -26,6 +26,8 @@ _THREADS = 128
 """Of a program, about: few, as all of them wait for what one asks."""
 _HELD = 96
 """Registers of a thread for values of a tile that live while it waits."""
+_FEWEST = 16
+"""Iterations of a thread."""
 _MANY = 256
 """Tiles that a device can use at a time, about: with fewer, smaller ones are quicker."""
 _SMALLEST = 1024
@@ -57,6 +59,9 @@ class ScanPlan:
     """Of each carried value."""
     words: int
     """Of eight bytes in the scratch: the counter of tiles, and all slots."""
+    registers: int = 0
+    """Of a thread, at most: so many that three or four programs share a multiprocessor, where the body does with them
+    (code for masks, which the last tile alone runs, would take more); 0: as many as the code takes."""
 
     @property
     def groups(self) -> int:
@@ -76,7 +81,8 @@ class ScanPlan:
 
 def plan_scan(scan: Scan, tiling: Tiling) -> ScanPlan:
     """The division of a scan; it depends on the scan alone, so that sums have the same bits on every device."""
-    block, count = min(tiling.scan, _THREADS * _lanes(scan)), scan.count
+    held, count = _held(scan), scan.count
+    block = min(tiling.scan, _THREADS * max(_FEWEST, 1 << (_HELD // held).bit_length() - 1))
     if count is None:  # a smaller block: code for masks too, and nothing of it is held while it waits
         return _with_slots(scan, max(32, block // 2), tiling.tiles, tiling.group, walks=True)
     if count <= block:
@@ -85,16 +91,17 @@ def plan_scan(scan: Scan, tiling: Tiling) -> ScanPlan:
         return ScanPlan(block, 1, False, tiling.group, (), 0)
     while block > _SMALLEST and block * _MANY > count:
         block //= 2
-    return _with_slots(scan, block, -(-count // block), tiling.group, walks=False)
+    made = _with_slots(scan, block, -(-count // block), tiling.group, walks=False)
+    wide = any(slots.far for slots in made.slots)
+    return replace(made, registers=(168 if wide else 128) if held * _FEWEST <= _HELD else 0)
 
 
-def _lanes(scan: Scan) -> int:
-    """Iterations of a block that a thread has: what it holds for them while it waits fits into its registers."""
+def _held(scan: Scan) -> int:
+    """Registers for what a thread holds of an iteration while it waits."""
     later = {v for e in scan.rest for v in used_vars(e)}
     kept = [v for e in scan.terms for v in e.outvars if v in later and v in scan.blocks]
     values = [*kept, *(c.param for c in scan.carried)]
-    held = max(sum(REGISTER_BITS[v.dtype] // 32 for v in values), peak_live(scan.body) - len(scan.body.params))
-    return max(16, 1 << (_HELD // held).bit_length() - 1)
+    return max(sum(REGISTER_BITS[v.dtype] // 32 for v in values), peak_live(scan.body) - len(scan.body.params))
 
 
 def _with_slots(scan: Scan, block: int, tiles: int, group: int, *, walks: bool) -> ScanPlan:

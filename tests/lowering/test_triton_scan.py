@@ -438,6 +438,7 @@ def test_ranges_beyond_32_bits():
     assert "tile.to(tl.int64) * BLOCK" in code.text
     _, walk = compile_kernels(code, "sm_90")
     assert "ld.global.v4.b32" in walk.assembly
+    assert ".maxnreg 128" in walk.assembly  # the last tile has code of its own
 
 
 EXCLUSIVE = prefix(1 << 20, "i64").replace("store y r k", "store y c k")
