@@ -120,7 +120,7 @@ def fan(width: int) -> Program:
 
 
 def test_values_cross_borders_in_memory_whose_places_are_taken_again() -> None:
-    width = 3000
+    width = 1000
     code = emit_task(fan(width).tasks[0], Target.named("avx512")).text
     (nbytes,) = map(int, re.findall(r"%crossings = alloca \[(\d+) x i8\]", code))
     assert width / 2 < nbytes / 64 < width + 100
