@@ -22,28 +22,13 @@ from lowering.cuda.driver import CudaDriver
 from lowering.gpu import handler
 from lowering.gpu.backend import GpuBackend
 from lowering.simt.devices import device
+from tests.cuda.programs import affine, shifted
 from tests.runtime.programs import affine as affine_program
 from tests.runtime.programs import uncached
 
 pytestmark = pytest.mark.gpu
 
 GRAPHS = {"xla_gpu_graph_min_graph_size": 1}
-
-
-@qd.jit
-def affine(x):
-    out = qd.empty_like(x)
-    for i in qd.range(x.shape[0]):
-        out[i] = x[i] * 2 + 1
-    return out
-
-
-@qd.jit
-def shifted(x, by):
-    out = qd.zeros_like(x)
-    for i in qd.range(x.shape[0]):
-        out[i] = x[i + by]
-    return out
 
 
 def f32(n: int) -> np.ndarray:

@@ -17,20 +17,13 @@ from lowering.cuda.driver import CudaDriver
 from lowering.gpu.driver import CUDA
 from qdtrace.backend import backend
 from qdtrace.config import current
+from tests.cuda.programs import affine
 
 MISSING = "libqd_nonesuch.so"
 
 
 def no_driver() -> CudaDriver:
     return CudaDriver(MISSING)
-
-
-@qd.jit
-def affine(x):
-    out = qd.empty_like(x)
-    for i in qd.range(x.shape[0]):
-        out[i] = 2 * x[i] + 1
-    return out
 
 
 def test_a_machine_without_a_driver() -> None:

@@ -16,7 +16,8 @@ from lowering.cuda.driver import CudaDriver
 from lowering.cuda.ptxas import assembler
 from lowering.simt.devices import device
 from qdtrace.config import current
-from tests.cuda.test_driver import affine, library
+from tests.cuda.programs import affine
+from tests.cuda.test_driver import library
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import qdtrace as qd
+from tests.cuda.programs import shifted
 
 pytest.importorskip("triton", reason="needs the package triton")
 SIZES = [1, 31, 1000, 2048, 100_003, 3_000_001]
@@ -50,14 +51,6 @@ def beginnings(x):
     for i in qd.range(x.shape[0], serial=True):
         sum_[...] += x[i]
         out[i] = sum_[...]
-    return out
-
-
-@qd.jit
-def shifted(x, by):
-    out = qd.zeros_like(x)
-    for i in qd.range(x.shape[0]):
-        out[i] = x[i + by]
     return out
 
 
