@@ -1,7 +1,8 @@
 """From a task to the text of an LLVM module of kernels: the driver.
 
-The kernels are `qd_kernel` and, where they are needed, `qd_bounds` before it (bounds that the task itself changes) and
-`qd_combine` behind it (what blocks have summed; more where parts take turns). What they take is said in `code.Launch`.
+The kernels are `qd_kernel` and, where they are needed, `qd_begin` before it (bounds that the task itself changes, a
+count of iterations) and `qd_combine` behind it (what blocks have summed; more where parts take turns). What they take is
+said in `code.Launch`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lowering.llvm import rules
+from lowering.llvm.atomics import scope
 from lowering.llvm.maths.library import Form
 from lowering.llvm.options import DEFAULTS, EmitOptions
 from lowering.llvm.prologue import alias_metadata, head_for, open_function, used_by_body
@@ -21,7 +23,7 @@ from lowering.simt.devices import GLOBAL
 from lowering.simt.frame import BUFFER_ALIGNMENT, KernelFrame
 from lowering.simt.grouping import early_loads
 from lowering.simt.loads_ahead import emit_for
-from lowering.simt.plan import plan_task
+from lowering.simt.plan import COUNTER_AT, plan_task
 from lowering.simt.private import allocate
 from lowering.simt.warps import lane_max
 from lowering.tables import FIELD
@@ -53,9 +55,9 @@ def emit_kernels(
     aliases = alias_metadata(plan.facts, module)
     functions = [Kernel(plan, module, aliases, options).main()]
     launches = [Launch("qd_kernel", plan.threads, plan.blocks, plan.group)]
-    if plan.bounds_apart:
-        functions.append(Kernel(plan, module, aliases, options).bounds())
-        launches.insert(0, Launch("qd_bounds", 1, 1))
+    if plan.begins_apart:
+        functions.append(Kernel(plan, module, aliases, options).begin())
+        launches.insert(0, Launch("qd_begin", 1, 1))
     for turn, parts in enumerate(plan.combines):
         name = f"qd_combine_{turn}" if turn else "qd_combine"
         functions.append(Kernel(plan, module, aliases, options).combine(name, parts))
@@ -166,12 +168,32 @@ class Kernel:
         """All iterations that are this thread's."""
         f, text, task, plan = self.frame, self.text, self.facts.task, self.plan
         start, stop = self._bound(task.start, 0), self._bound(task.stop, 1)
+        if plan.in_turns:
+            self._take_turns(start, stop)
+            return
         if isinstance(task.start, Var) and task.start.dtype.bits == 64:  # an empty range may begin at the last number
             start = f.scalar.select(f.scalar.compare("icmp slt", "i64", start, stop), "i64", start, stop)
         first = text.op(f"add i64 {start}, {self._first_of_group()}")
         step = plan.blocks * plan.threads * plan.group
         with text.counted(first, stop, step, None) as index, f.region():
             self._group(index, stop, whole=plan.iterations is not None and plan.iterations % plan.group == 0)
+
+    def _take_turns(self, start: str, stop: str) -> None:
+        """Iterations that no thread has taken yet, as long as there are some."""
+        f, text, plan = self.frame, self.text, self.plan
+        again, inside, done = (text.fresh_label(name) for name in ("again", "inside", "done"))
+        counter = text.op(f"getelementptr i8, ptr %scratch, i64 {COUNTER_AT}")
+        count = text.op(f"sub i64 {stop}, {start}")
+        text.jump(again)
+        text.begin(again)
+        taken = text.op(f"atomicrmw add ptr {counter}, i64 {plan.group} {scope(f)}monotonic, align {FIELD}")
+        text.branch(text.op(f"icmp slt i64 {taken}, {count}"), inside, done)
+        text.begin(inside)
+        first = text.op(f"add nsw i64 {start}, {taken}")
+        with f.region():
+            self._group(first, stop, whole=plan.iterations is not None and plan.iterations % plan.group == 0)
+        text.jump(again)
+        text.begin(done)
 
     def _first_of_group(self) -> str:
         position, group = self.frame.position(), self.plan.group
@@ -231,17 +253,19 @@ class Kernel:
         text.begin(following)
         f.leave = before
 
-    def bounds(self) -> str:
-        """`qd_bounds`: the bounds of the range into the scratch."""
+    def begin(self) -> str:
+        """`qd_begin`: the bounds of the range, where they are found before, and a count of 0 into the scratch."""
         f, text, task = self.frame, self.text, self.facts.task
-        f.leave = f"store [2 x i64] zeroinitializer, ptr addrspace({GLOBAL}) %memory\n  ret void"
-        atoms = (task.start, task.stop)
-        self._open({a for a in atoms if isinstance(a, Var)}, checks=True)
-        for n, atom in enumerate(atoms):
-            wide = f.scalar.cast("sext", REGISTER[atom.dtype], f.scalar_of(atom), "i64")
-            text.do(f"store i64 {wide}, ptr {text.op(f'getelementptr i64, ptr %scratch, i64 {n}')}, align {FIELD}")
+        text.do(f"store [3 x i64] zeroinitializer, ptr addrspace({GLOBAL}) %memory, align {FIELD}")
+        f.leave = "ret void"
+        if self.plan.bounds_apart:
+            atoms = (task.start, task.stop)
+            self._open({a for a in atoms if isinstance(a, Var)}, checks=True)
+            for n, atom in enumerate(atoms):
+                wide = f.scalar.cast("sext", REGISTER[atom.dtype], f.scalar_of(atom), "i64")
+                text.do(f"store i64 {wide}, ptr {text.op(f'getelementptr i64, ptr %scratch, i64 {n}')}, align {FIELD}")
         text.do("ret void")
-        return self._render("qd_bounds", 1)
+        return self._render("qd_begin", 1)
 
     def combine(self, name: str, parts: Sequence[SlotPart]) -> str:
         """`qd_combine`, and others behind it for parts that meet those before them."""

@@ -31,8 +31,10 @@ LEAST_THREADS = 32
 """Of a block of a short range, which is spread over all multiprocessors."""
 MOST_THREADS = 1024
 """Of a block, by the chips."""
-BOUNDS_BYTES = 2 * FIELD
-"""Room in scratch for bounds that a launch of their own finds."""
+BEGIN_BYTES = 3 * FIELD
+"""Room in scratch for what a launch of its own leaves: bounds of the range, and where iterations are counted."""
+COUNTER_AT = 2 * FIELD
+"""Bytes into that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ class Plan:
     iterations: int | None
     """None: known only on the device."""
     bounds_apart: bool
-    """The task writes what its bounds depend on: a launch of their own finds them before."""
+    """The task writes what its bounds depend on: they are found before."""
     parts: tuple[SlotPart, ...]
     """What blocks leave in their slots."""
     slot_bytes: int
@@ -69,6 +71,13 @@ class Plan:
     """Private arrays in scratch."""
     in_series: bool = False
     """It is one of several in the kernel of a block, which is the only one (`series`)."""
+    in_turns: bool = False
+    """Threads that are done take the next iterations, whichever they are."""
+
+    @property
+    def begins_apart(self) -> bool:
+        """A launch of its own comes before."""
+        return self.bounds_apart or self.in_turns
 
     @property
     def combines(self) -> tuple[tuple[SlotPart, ...], ...]:
@@ -79,7 +88,7 @@ class Plan:
     @property
     def slots_at(self) -> int:
         """Bytes into the scratch."""
-        return BOUNDS_BYTES if self.bounds_apart else 0
+        return BEGIN_BYTES if self.begins_apart else 0
 
     @property
     def stacks_at(self) -> int:
@@ -109,7 +118,8 @@ class Plan:
             if self.stacks.nbytes:
                 why = f"each thread has {self.stacks.nbytes} bytes of scratch"
             each = f" {self.group} iterations a thread" if self.group > 1 else ""
-            how = f"{self.blocks} blocks of {self.threads} walk over the range{each}, as {why}"
+            walk = "take turns on" if self.in_turns else "walk over"
+            how = f"{self.blocks} blocks of {self.threads} {walk} the range{each}, as {why}"
         ways = self.ways
         words = [
             (len(ways.registers), "sums in registers"),
@@ -142,7 +152,13 @@ def plan_task(task: Task, device: Device, block_dim: int | None = None) -> Plan:
         if iterations is not None:
             blocks = max(1, min(blocks, -(-iterations // (threads * group))))
     apart = iterations is None and not facts.written.isdisjoint(_bounds_read(task))
-    return Plan(facts, device, ways, threads, blocks, group, iterations, apart, parts, slot_bytes, stacks)
+    # Threads of a multiprocessor are not equally quick, and such iterations are long. But which ones a thread adds up
+    # must not change from call to call.
+    once = iterations is not None and iterations <= blocks * threads * group
+    in_turns = bool(stacks.nbytes) and not (parts or once)
+    return Plan(
+        facts, device, ways, threads, blocks, group, iterations, apart, parts, slot_bytes, stacks, in_turns=in_turns
+    )
 
 
 def plan_in_series(task: Task, device: Device, threads: int) -> Plan:

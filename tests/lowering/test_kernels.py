@@ -19,6 +19,7 @@ from lowering.simt.code import Launch
 from lowering.simt.devices import device
 from lowering.simt.emit import emit_kernels
 from lowering.simt.plan import plan_task
+from lowering.tables import CACHE_LINE
 from qdtrace.errors import BackendError, BoundsError
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.parser import parse_program
@@ -221,8 +222,8 @@ def test_bounds_that_the_task_changes_are_found_before() -> None:
     plan = plan_task(program.tasks[0], device("sm_90"))
     assert plan.bounds_apart
     code = emit_kernels(program.tasks[0], device("sm_90"))
-    assert code.launches == (Launch("qd_bounds", 1, 1), Launch("qd_kernel", 256, 132 * 8, 4))
-    assert code.scratch_bytes == 16
+    assert code.launches == (Launch("qd_begin", 1, 1), Launch("qd_kernel", 256, 132 * 8, 4))
+    assert code.scratch_bytes == 24
     for n in (0, 1, 9, 12):
         n_after, x = execute_kernels(program, [np.array(n, np.int32), np.zeros(12, np.int32)])
         assert n_after == (3 if n else 0)
@@ -416,9 +417,20 @@ def test_the_launch_has_as_many_threads_as_have_stacks() -> None:
     text = STACK.replace("n: ref[i32,20], y: ref[f32,20]", "n: ref[i32,1000000], y: ref[f32,1000000]")
     (task,) = parse_program(text.replace("20:i32", "1000000:i32")).tasks
     code = emit_kernels(task, device("sm_90"))
-    assert code.launches == (Launch("qd_kernel", 128, 132 * 3),)
-    assert code.scratch_bytes == 132 * 3 * 128 * 8304
+    assert code.launches == (Launch("qd_begin", 1, 1), Launch("qd_kernel", 128, 132 * 3))
+    assert code.scratch_bytes == CACHE_LINE + 132 * 3 * 128 * 8304
     assert code.lanes == 132 * 3 * 128
+    assert "396 blocks of 128 take turns on the range, as each thread has 8304 bytes of scratch" in code.reason
+
+
+def test_sums_do_not_depend_on_who_takes_which_turn() -> None:
+    text = STACK.replace("n: ref[i32,20], y: ref[f32,20]", "n: ref[i32,1000000], y: ref[f32,1000000]")
+    text = text.replace("20:i32", "1000000:i32").replace("program p(", "program p(z: ref[f32], ")
+    (task,) = parse_program(text.replace("    store y r i\n", "    accum[op=add] z r\n")).tasks
+    plan = plan_task(task, device("sm_90"))
+    assert plan.parts
+    assert plan.stacks.nbytes
+    assert not plan.in_turns
 
 
 def test_loops_that_load_keep_more_in_local_memory() -> None:
