@@ -1,8 +1,8 @@
 """From a task to the text of an LLVM module of kernels: the driver.
 
 The kernels are `qd_kernel` and, where they are needed, `qd_begin` before it (bounds that the task itself changes, a
-count of iterations) and `qd_combine` behind it (what blocks have summed; more where parts take turns). What they take is
-said in `code.Launch`.
+count of iterations) and `qd_combine` behind it (what blocks have summed; more where parts take turns). What they take
+is said in `code.Launch`.
 """
 
 from __future__ import annotations

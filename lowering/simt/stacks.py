@@ -1,7 +1,7 @@
 """Private arrays that are too large for local memory lie in scratch: one copy for each thread that runs.
 
 Local memory is kept for as many threads as a device can hold, whether they run or not; an array in scratch only for
-those of the launch, which then walk over the range. The elements of the threads of a warp lie side by side, so that
+those of the launch, which then take turns on the range. The elements of the threads of a warp lie side by side, so that
 they are one access where the threads name the same element: `[warp][array][element][thread of the warp]`.
 """
 
@@ -29,8 +29,8 @@ neighbours) are short, so that their stacks stay in the nearest cache, where onl
 LARGE = 256
 """Bytes of an array that goes to scratch, where one does."""
 RUNNING = 384
-"""Threads of a multiprocessor that have stacks in scratch: as many as have 168 registers each. With more, some wait for
-others to end: a fifth more time on 10 000 steps of an ODE."""
+"""Threads of a multiprocessor that have stacks in scratch: as many as have 168 registers each. 10 000 steps of an ODE
+take 7 % more time with 256, no less with 512."""
 
 
 @dataclass(frozen=True, slots=True)
