@@ -53,7 +53,7 @@ def emit_series(steps: Sequence[Step], device: Device, threads: int, options: Em
             _fill(text, step, f"%a{taken}", device, threads)
             taken += 1
             continue
-        if trip_count(step.start, step.stop) != 0:
+        if step.kind == "serial" or trip_count(step.start, step.stop) != 0:
             code, refs, operations = _function(step, module, device, threads, options, f"qd_task_{number}")
             functions.append(code)
             cost = max(cost, operations)

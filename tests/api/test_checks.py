@@ -188,7 +188,7 @@ def test_check_of_what_is_known_while_tracing() -> None:
     assert function(jnp.zeros(2), fine=True).tolist() == [1, 1]
     assert "check" not in str(qd.make_graph(function)(jnp.zeros(2), fine=True))
     with pytest.raises(qd.CheckError, match=r"^check failed: static"):
-        function(jnp.zeros(2), fine=False)
+        qd.block_until_ready(function(jnp.zeros(2), fine=False))
 
 
 def test_a_function_that_does_nothing_but_check() -> None:

@@ -16,6 +16,7 @@ from lowering.simt.assembly import assembly
 from lowering.simt.devices import device
 from lowering.simt.emit_series import emit_series
 from lowering.simt.series import Filling, Series, find_series, why_alone
+from qdtrace.analysis.machine import GPU
 from qdtrace.errors import BackendError
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.parser import parse_program
@@ -48,6 +49,23 @@ def called(program: Program, *args: np.ndarray, options: Options = OPTIONS) -> l
 def test_three_tasks_are_one_launch(n: int) -> None:
     assert called(chain(n), f32(n)) == ["qd_kernel"]
     assert called(chain(n), f32(n), options=uncached(block_dim=4, fuse_tasks="off")) == ["qd_kernel"] * 3
+
+
+def test_serial_tasks_as_they_are_traced() -> None:
+    @qd.jit
+    def f(x):
+        for i in qd.range(x.shape[0]):
+            x[i] *= 2
+        for k in qd.range(3, serial=True):
+            x[k] += x[k + 1]
+        out = qd.empty_like(x)
+        for i in qd.range(x.shape[0]):
+            out[i] = x[i] + x[0]
+        return out
+
+    (staged,) = f.lower(f32(8), target="sm_90").programs
+    assert "serial" in {task.kind for task in staged.optimised_for(GPU).tasks}
+    assert called(staged.optimised_for(GPU), f32(8)) == ["qd_kernel"]
 
 
 def test_arguments() -> None:
