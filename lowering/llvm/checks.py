@@ -7,6 +7,7 @@ kept; which one that is of several, in several threads, is not determined.
 
 from __future__ import annotations
 
+import functools
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from lowering.llvm.types import REGISTER
 from lowering.tables import FAILED, FAILURE, FAILURE_BITS, FIELD
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Sequence
 
     from lowering.llvm.frame import Frame
     from qdtrace.ir.program import Eqn
@@ -26,12 +27,21 @@ _UNLIKELY = '!{!"branch_weights", i32 1, i32 1048575}'
 def bound(f: Frame, eqn: Eqn) -> None:
     """`j = bound[size] i`."""
     (index,) = eqn.invars
-    test, limit = comparison(eqn)
-    scalar = f.scalar_of(index)
-    bad = f.text.op(f"icmp {test} {REGISTER[index.dtype]} {scalar}, {limit}")
-    with failing(f, f.where_active(bad)):
-        report(f, eqn, lambda: f.scalar.cast("sext", REGISTER[index.dtype], scalar, "i64"))
+    bounds(f, eqn, [f.scalar_of(index)])
     f.env[eqn.outvars[0]] = f.value(index)
+
+
+def bounds(f: Frame, eqn: Eqn, indices: Sequence[str]) -> None:
+    """The test of a `bound` for several indices, with one branch: the first that fails is reported."""
+    o, kind = f.scalar, REGISTER[eqn.invars[0].dtype]
+    test, limit = comparison(eqn)
+    bad = [f.where_active(f.text.op(f"icmp {test} {kind} {index}, {limit}")) for index in indices]
+    failed = functools.reduce(lambda a, b: f.text.op(f"or i1 {a}, {b}"), bad)
+    with failing(f, failed):
+        first = indices[-1]
+        for index, fails in zip(indices[-2::-1], bad[-2::-1], strict=True):
+            first = o.select(fails, kind, index, first)
+        report(f, eqn, lambda: o.cast("sext", kind, first, "i64"))
 
 
 def comparison(eqn: Eqn) -> tuple[str, int]:

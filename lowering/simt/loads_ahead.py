@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lowering.llvm import control
+from lowering.llvm.checks import bounds
 from lowering.llvm.facts import reference
 from lowering.llvm.types import REGISTER
 from qdtrace.analysis.index.trips import trip_count
@@ -120,6 +121,9 @@ def _emit(f: KernelFrame, eqn: Eqn, ahead: Sequence[Eqn]) -> None:
         places = [index(number, n) for n in range(ITERATIONS)]
         loaded: list[dict[Var, Value]] = [{} for _ in places]
         for e in ahead:  # of all iterations, before the next is asked for: a check waits for what it looks at
+            if e.primitive.name == "bound":
+                _check_together(f, e, body.params[0], places, loaded)
+                continue
             for at, values in zip(places, loaded, strict=True):
                 with f.region():
                     f.env |= values
@@ -132,3 +136,19 @@ def _emit(f: KernelFrame, eqn: Eqn, ahead: Sequence[Eqn]) -> None:
         iteration(body.eqns, index(number, 0), {})
     for out, p, slot in zip(eqn.outvars, params, slots, strict=True):
         f.bind(out, [text.op(f"load {o.type(p.dtype)}, ptr {slot}")])
+
+
+def _check_together(
+    f: KernelFrame, eqn: Eqn, index: Var, places: Sequence[str], loaded: Sequence[dict[Var, Value]]
+) -> None:
+    """A `bound` of all iterations. With a branch each, LLVM moves what the second looks at behind the first, so that a
+    thread waits for memory as often as there are iterations."""
+    found: list[Value] = []
+    for at, values in zip(places, loaded, strict=True):
+        with f.region():
+            f.env |= values
+            f.bind(index, [at])
+            found.append(f.value(eqn.invars[0]))
+    bounds(f, eqn, [value.scalar for value in found if value.scalar is not None])
+    for value, values in zip(found, loaded, strict=True):
+        values[eqn.outvars[0]] = value
