@@ -68,6 +68,8 @@ def check(table: dict[str, Any], dtype: Any, arity: int) -> None:
             leaves = zip(jax.tree.leaves(got[name]), jax.tree.leaves(want[name]), strict=True)
             for one, other in leaves:
                 bad = ~same(one, other, name in NEAR_ZERO).reshape(len(args[0]), -1).all(1)
+                if name == "digamma":  # at its pole at 0 NaN in some releases of JAX, as here, -inf in others
+                    bad &= args[0] != 0
                 wrong += [
                     f"{name} at {[float(a[k]) for a in args]}: {np.asarray(one)[k]}, in JAX {np.asarray(other)[k]}"
                     for k in np.flatnonzero(bad)[:3]

@@ -33,7 +33,9 @@ def check(table, names, gradient=jax.grad, limit=1e-9):
     got = jax.grad(lambda xs: qd.vmap(total)(xs).sum())(lanes)
     want = jax.jit(jax.vmap(gradient(total)))(lanes)
     for k, name in enumerate(names):
-        np.testing.assert_allclose(got[:, k], want[:, k], rtol=limit, atol=1e-11, err_msg=f"{name} at {points[k]}")
+        # a cast to f32 makes of the last bit of f64 the last bit of f32
+        rtol = 2e-7 if name == "a cast down and up" else limit
+        np.testing.assert_allclose(got[:, k], want[:, k], rtol=rtol, atol=1e-11, err_msg=f"{name} at {points[k]}")
 
 
 @pytest.mark.parametrize("names", groups(ELEMENTARY, 25), ids=lambda names: names[0])

@@ -93,6 +93,12 @@ def test_one_operand(name, dtype):
     close(slopes(name, dtype, points), jax_slopes(function(name), dtype, points), dtype)
 
 
+def is_rounded_to_a_number(x: float, y: float) -> bool:
+    """Whether a quotient of f32 is a whole number by rounding alone: a derivative of `rem` is the whole part of it."""
+    exact = float(np.float32(x)) / float(np.float32(y))
+    return 0 < abs(exact - round(exact)) < 1e-5
+
+
 @pytest.mark.parametrize("dtype", [DType.f64, DType.f32])
 @pytest.mark.parametrize("name", BINARY)
 def test_two_operands(name, dtype):
@@ -101,7 +107,7 @@ def test_two_operands(name, dtype):
         # below 0 the exponents are whole, as 0.0 / 0.0 follows from logarithms of negative numbers in both
         pairs = [(x, y) for x, y in pairs if x > 0 or (x == 0 and y >= 1)] + [(0.0, 0.0), (2.0, 0.0)]
     if name in ("div", "rem"):
-        pairs = [(x, y) for x, y in pairs if y != 0]
+        pairs = [(x, y) for x, y in pairs if y != 0 and not is_rounded_to_a_number(x, y)]
     if name == "atan2":
         pairs = [(x, y) for x, y in pairs if x != 0 or y != 0]
     points = list(zip(*pairs, strict=True))

@@ -28,6 +28,7 @@ from tests.lowering.harness import (
     task,
     while_loop,
 )
+from tests.lowering.on_gpu import gpu
 
 F32, F64, I32 = DType.f32, DType.f64, DType.i32
 N = 131
@@ -177,7 +178,8 @@ def test_values_with_signs_and_ends():
     place, x, start = given(made)
     rng = np.random.default_rng(9)
     place = rng.permutation(start.shape[0])[:N].astype(np.int32)
-    special = np.array([0.0, -0.0, np.inf, -np.inf, 1e-45, 1e38, 1 / 3], np.float32)
+    smallest = 1e-45 if gpu() is None else 1e-37  # atomic additions of NVIDIA's GPUs make zeros of subnormal numbers
+    special = np.array([0.0, -0.0, np.inf, -np.inf, smallest, 1e38, 1 / 3], np.float32)
     agrees(made, [place, rng.choice(special, x.shape), rng.choice(special[[0, 1, 4, 5, 6]], start.shape)])
 
 
