@@ -26,6 +26,7 @@ FuseMode = Literal["off", "auto", "aggressive"]
 Codegen = Literal["auto", "llvm", "triton"]
 Bounds = Literal["raise", "clip", "unchecked"]
 FastMath = Literal[False, True, "approx"]
+Debug = Literal[False, True, "nans"]
 
 
 def _cache_dir() -> str:
@@ -83,7 +84,11 @@ class Options:
         "an index outside of its buffer: ends the call with an error; takes the nearest element and stores nothing "
         "('clip'); corrupts memory ('unchecked')",
     )
-    debug: bool = _knob(False, "run in the interpreter, with checks of bounds, unset memory and races (slow)")
+    debug: Debug = _knob(  # noqa: RUF009 - a field
+        False,
+        "run in the interpreter, with checks of bounds, unset memory and races (slow); 'nans': and of operations that "
+        "make NaN of numbers",
+    )
     ad_stack_memory: float = _knob(
         0.25, "part of free memory that stacks of reverse mode may take; they thin to stay below it", low=0
     )

@@ -1,8 +1,9 @@
 """`debug=True`: programs run in the reference interpreter, which checks every access.
 
 Indices out of bounds, reads of memory that was never stored, and races between iterations become errors that name
-the user's lines. It is slow (thousands of operations a second, not billions): for small inputs while looking for a
-defect. This is the only place where a compiled function calls back into Python.
+the user's lines; with `debug="nans"` operations that make NaN of numbers too. It is slow (thousands of operations a
+second, not billions): for small inputs while looking for a defect. This is the only place where a compiled function
+calls back into Python.
 
 Programs of derivatives run in the interpreter too. A derivative outside of `jax.jit` runs the function as it was traced
 first; under `jax.jit` JAX drops that run when nobody uses its results, and with it the checks of what the derivative
@@ -46,12 +47,13 @@ def run_checked(staged: StagedProgram, operands: Sequence[Any]) -> list[Any]:
     """The traced program, before any pass, in the interpreter with all its checks."""
     from qdtrace.interpret.reference import evaluate  # only here: loading it would delay every import of the package
 
-    program = staged.program
+    program, nans = staged.program, staged.options.debug == "nans"
     shapes = [jax.ShapeDtypeStruct(ref_type(v).shape, v.dtype.numpy) for v in program.results]
 
     def on_host(*arrays: Any) -> list[np.ndarray]:
         try:
-            return evaluate(program, [np.asarray(a) for a in arrays], check_races=True, fuel=_FUEL)
+            given = [np.asarray(a) for a in arrays]
+            return evaluate(program, given, check_races=True, check_nans=nans, fuel=_FUEL)
         except QdError as error:
             _failures.append(error)
             raise

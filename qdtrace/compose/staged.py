@@ -35,7 +35,7 @@ class Programs:
         if program not in self.all:
             self.all[program] = None
             self.unseen.append(program)
-            self.interpreted |= program.options.debug
+            self.interpreted |= bool(program.options.debug)
 
     def may_fail(self) -> bool:
         """True when a program has a check that no pass has proven."""

@@ -86,6 +86,7 @@ def test_options_are_hashable_and_compare_by_value() -> None:
             f"needs the name of an option, got 'fastmath'\nnote: options are {NAMES}\nhelp: write `fast_math`",
         ),
         ({"zzz": 1}, TraceValueError, f"needs the name of an option, got 'zzz'\nnote: options are {NAMES}"),
+        ({"debug": "nan"}, TraceValueError, "option `debug` needs one of False, True, 'nans', got 'nan'"),
         ({"fast_math": 1}, TraceTypeError, "option `fast_math` needs one of False, True, 'approx', got 1"),
         ({"fast_math": "fast"}, TraceValueError, "option `fast_math` needs one of False, True, 'approx', got 'fast'"),
         ({"fast_math": None}, TraceTypeError, "option `fast_math` needs one of False, True, 'approx', got None"),
