@@ -8,6 +8,9 @@ form groups of G, and the last tile of a group finds what is carried into the ne
     words[GROUPS + 1 .. 2 * GROUPS]       sums of groups
     words[2 * GROUPS + 1 ...]             sums of tiles
 
+A tile that uses what is carried into it looks back; where no iteration uses it, tiles only hand on what they add.
+The second is not written as a look-back whose result is left out: Triton 3.5 and 3.6 do not compile that.
+
 Which words are combined, and in which tree, is fixed; so is the result, whenever they come. A tile waits for tiles of
 smaller numbers only. Numbers come from a counter, so those tiles are running or done, and no wait is for ever. Words
 are read as they are written, by atomic operations, which no cache holds back; one warp of a program asks.
@@ -37,30 +40,57 @@ def _gathered(op: str) -> Helper:
     )
 
 
-def _look_back(op: str) -> Helper:
+def _lead(op: str) -> Helper:
     return jit(
-        f"look_back_{op}(words, tile, last, total, neutral, GROUPS: tl.constexpr, FAR: tl.constexpr, G: tl.constexpr)",
-        "What is carried into a tile. The last one of a group, and `last`, leaves what is carried into the next group.",
+        f"lead_{op}(words, tile, total, neutral, GROUPS: tl.constexpr, FAR: tl.constexpr, G: tl.constexpr)",
+        "The last tile of a group leaves what is carried into the next one. Gives what tiles before it in the group add.",
         "lane = tl.arange(0, G)",
         "group = tile // G",
-        "place = tile % G",
         "tiles = words + 2 * GROUPS + 1 + group * G + lane",
-        "leads = (place == G - 1) | (tile == last)",
+        f"inner = gathered_{op}(tiles, lane < tile % G, neutral, total, FAR)",
+        f"whole = combine_{op}(inner, total)",
+        "publish(words + GROUPS + 1 + group, whole, FAR)",
+        "outer = group // G * G",
+        "groups = words + GROUPS + 1 + outer + lane",
+        f"middle = gathered_{op}(groups, lane < group - outer, neutral, total, FAR)",
+        f"far = combine_{op}(received(words + outer, total, FAR), middle)",
+        f"publish(words + group + 1, combine_{op}(far, whole), FAR)",
+        "return inner",
+        needs=("publish", "received", f"gathered_{op}"),
+    )
+
+
+_ARGUMENTS = "words, tile, last, total, neutral, GROUPS: tl.constexpr, FAR: tl.constexpr, G: tl.constexpr"
+_LEADS = "leads = (tile % G == G - 1) | (tile == last)"
+
+
+def _hand_on(op: str) -> Helper:
+    return jit(
+        f"hand_on_{op}({_ARGUMENTS})",
+        "The last tile of a group, and `last`, leaves what is carried into the next group; others wait for nothing.",
+        _LEADS,
+        "if leads:",
+        f"    lead_{op}(words, tile, total, neutral, GROUPS, FAR, G)",
+        needs=(f"lead_{op}",),
+    )
+
+
+def _look_back(op: str) -> Helper:
+    return jit(
+        f"look_back_{op}({_ARGUMENTS})",
+        "What is carried into a tile. The last one of a group, and `last`, leaves what is carried into the next group.",
+        _LEADS,
         "inner = total",
         "if leads:",
-        f"    inner = gathered_{op}(tiles, lane < place, neutral, total, FAR)",
-        f"    whole = combine_{op}(inner, total)",
-        "    publish(words + GROUPS + 1 + group, whole, FAR)",
-        "    outer = group // G * G",
-        "    groups = words + GROUPS + 1 + outer + lane",
-        f"    middle = gathered_{op}(groups, lane < group - outer, neutral, total, FAR)",
-        f"    far = combine_{op}(received(words + outer, total, FAR), middle)",
-        f"    publish(words + group + 1, combine_{op}(far, whole), FAR)",
+        f"    inner = lead_{op}(words, tile, total, neutral, GROUPS, FAR, G)",
+        "group = tile // G",
         "carry = received(words + group, total, FAR)  # mostly the last to come, and one word to ask for",
         "if ~leads:",
-        f"    inner = gathered_{op}(tiles, lane < place, neutral, total, FAR)",
+        "    lane = tl.arange(0, G)",
+        "    tiles = words + 2 * GROUPS + 1 + group * G + lane",
+        f"    inner = gathered_{op}(tiles, lane < tile % G, neutral, total, FAR)",
         f"return combine_{op}(carry, inner)",
-        needs=("publish", "received", f"gathered_{op}"),
+        needs=("received", f"gathered_{op}", f"lead_{op}"),
     )
 
 
@@ -112,5 +142,7 @@ LOOK_BACK: dict[str, Helper] = {
         needs=("awaited_one", "unpacked"),
     ),
     **{f"gathered_{op}": _gathered(op) for op in _OPS},
+    **{f"lead_{op}": _lead(op) for op in _OPS},
+    **{f"hand_on_{op}": _hand_on(op) for op in _OPS},
     **{f"look_back_{op}": _look_back(op) for op in _OPS},
 }

@@ -84,18 +84,24 @@ class Scan:
     starts_used: frozenset[Var]
     """Carried values that the body uses as they are when an iteration begins."""
 
+    ends_used: frozenset[Var]
+    """Those that the body uses as they are behind an iteration."""
+
     @property
     def body(self) -> Block:
         """Of the loop."""
         return self.loop.blocks[0]
 
+    def is_used(self, c: Carried) -> bool:
+        """Whether the body uses what is carried, so that iterations need what all before have given."""
+        return c.param in self.starts_used or c.param in self.ends_used
+
     @property
     def rest(self) -> tuple[Eqn, ...]:
         """Equations of the body that come after the terms. What is carried behind an iteration is one of them where
         it is used, and found from what is carried into it."""
-        updates = {c.update for c in self.carried}
-        own = {v for e in self.body.eqns if e not in updates for v in used_vars(e)}
-        done = {c.update for c in self.carried if c.param not in self.starts_used or c.update.outvars[0] not in own}
+        both = self.starts_used & self.ends_used
+        done = {c.update for c in self.carried if c.param not in both}
         return tuple([e for e in self.body.eqns if e not in done and e not in self.terms])
 
     @property
@@ -143,7 +149,8 @@ def find_scan(task: Task, *, fast_math: bool) -> Scan | str:
     if divergent_loop(body, lanes) is not None:
         return "its iterations take different loops"
     starts = frozenset(c.param for c in carried if c.param in own)
-    return Scan(TaskFacts(task), before, loop, after, tuple(carried), terms, lanes.varying, starts)
+    ends = frozenset(c.param for c in carried if c.update.outvars[0] in own)
+    return Scan(TaskFacts(task), before, loop, after, tuple(carried), terms, lanes.varying, starts, ends)
 
 
 def _by_one(loop: Eqn) -> Eqn | None:

@@ -29,7 +29,7 @@ from qdtrace.ir.types import DType
 from qdtrace.ir.walk import walk_eqns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from lowering.llvm.options import EmitOptions
     from lowering.triton.plan import Tiling
@@ -92,7 +92,8 @@ class _Emitter:
         ends = [f.typed(c.initial) for c in scan.carried]
         if scan.count:
             kernel.lanes(scan.body.params[0], scan.loop.invars[0], scan.count, "tl.program_id(0)", self.plan.block)
-            totals = self._block(kernel, lambda _: None, lambda _: ends)
+            carries = dict(zip(scan.carried, ends, strict=True))
+            totals = self._block(kernel, lambda _: None, lambda _: carries)
             ends = self._behind(kernel, ends, totals)
             f.mask, f.mask_is_block, f.size = "", False, ""
         if scan.after:
@@ -154,10 +155,12 @@ class _Emitter:
 
             def go() -> None:
                 added = self._block(kernel, lambda _: None, lambda _: carries)
-                for carry, value in zip(carries, self._behind(kernel, carries, added), strict=True):
-                    text.line(f"{carry} = {value}")
+                for c, total in zip(scan.carried, added, strict=True):
+                    if c in carries:
+                        text.line(f"{carries[c]} = {self._joined(kernel, c, carries[c], total)}")
 
-            self._blocks(kernel, count, first, end, go)
+            if scan.rest:
+                self._blocks(kernel, count, first, end, go)
         kernel.close("qd_kernel", "The blocks of a tile, from what is carried into it.")
 
     def _after(self) -> None:
@@ -187,10 +190,10 @@ class _Emitter:
         self,
         kernel: Kernel,
         leave: Callable[[Sequence[str]], None],
-        carried_in: Callable[[Sequence[str]], Sequence[str]],
+        carried_in: Callable[[Sequence[str]], Mapping[Carried, str]],
     ) -> list[str]:
         """The iterations of a block. Gives what they add, which `leave` and then `carried_in` are told; the second one
-        says what is carried into the block."""
+        says what is carried into the block, of values that the body uses at least."""
         scan, f, text = self.scan, kernel.frame, kernel.text
         f.touched.clear()
         f.emit(scan.terms)
@@ -198,11 +201,12 @@ class _Emitter:
         totals = [text.let("total", self._reduced(c, term)) for c, term in zip(scan.carried, terms, strict=True)]
         leave(totals)
         starts = self._starts(kernel)
-        pairs = zip(scan.carried, terms, strict=True)
-        sums = [starts[c] if c in starts else text.let("sums", self._scanned(c, term)) for c, term in pairs]
-        for c, carry, inner in zip(scan.carried, carried_in(totals), sums, strict=True):
+        pairs = [(c, term) for c, term in zip(scan.carried, terms, strict=True) if scan.is_used(c)]
+        sums = {c: starts[c] if c in starts else text.let("sums", self._scanned(c, term)) for c, term in pairs}
+        carries = carried_in(totals)
+        for c, inner in sums.items():
             var = c.param if c in starts else c.update.outvars[0]
-            f.bind(var, round_to(c.dtype, self._joined(kernel, c, carry, inner)))
+            f.bind(var, round_to(c.dtype, self._joined(kernel, c, carries[c], inner)))
         f.emit(scan.rest)
         return totals
 
@@ -264,14 +268,17 @@ class _Emitter:
             place = f"{self._words(kernel, slots)} + {first} + {number}"
             kernel.text.line(f"{publish}({place}, {total}, {slots.far})")
 
-    def _look_back(self, kernel: Kernel, number: str, last: str, totals: Sequence[str]) -> list[str]:
-        """Variables with what is carried into a tile."""
-        plan = self.plan
-        found: list[str] = []
+    def _look_back(self, kernel: Kernel, number: str, last: str, totals: Sequence[str]) -> dict[Carried, str]:
+        """Variables with what is carried into a tile, of values that the body uses; others are handed on only."""
+        plan, module, text = self.plan, self.module, kernel.text
+        found: dict[Carried, str] = {}
         for c, total, slots in zip(self.scan.carried, totals, plan.slots, strict=True):
-            name = self.module.helper(f"look_back_{c.op}")
             given = f"{self._words(kernel, slots)}, {number}, {last}, {total}, {self._neutral(c)}"
-            found.append(kernel.text.let("carry", f"{name}({given}, {plan.groups}, {slots.far}, {plan.group})"))
+            given += f", {plan.groups}, {slots.far}, {plan.group}"
+            if self.scan.is_used(c):
+                found[c] = text.let("carry", f"{module.helper(f'look_back_{c.op}')}({given})")
+            else:
+                text.line(f"{module.helper(f'hand_on_{c.op}')}({given})")
         return found
 
     def _division(self, kernel: Kernel) -> tuple[str, str, str, str]:

@@ -1,9 +1,10 @@
 """Runs emitted Triton source on NumPy memory, without torch: on a GPU where there is one, else by its interpreter.
 
-The interpreter is changed in five places: a float of 16 bits is rounded as the hardware does (it drops bits of bf16);
+The interpreter is changed in six places: a float of 16 bits is rounded as the hardware does (it drops bits of bf16);
 comparisons give bools (it takes what they give for the operands' dtype);
 sums and scans of a block are made in halves (it calls the combining function for each element); `range` gives Triton
-values (it gives Python's); and functions of the device library are NumPy's and SciPy's (it has none).
+values (it gives Python's); a number whose bits are all set may be unsigned (some releases convert -1, which NumPy
+refuses); and functions of the device library are NumPy's and SciPy's (it has none).
 """
 
 from __future__ import annotations
@@ -117,6 +118,11 @@ COMPARISONS = {
 }
 
 
+def _all_ones(self: Any, kind: Any) -> Any:
+    zero = np.zeros(1, interpreter._get_np_dtype(kind))
+    return interpreter.TensorHandle(~zero, kind.scalar)
+
+
 def _reduce(self: Any, values: Any) -> Any:
     """The sum of a block: of its halves."""
     (value,) = values
@@ -151,6 +157,7 @@ def _interpreted() -> Iterator[None]:
         patch.setattr(interpreter.InterpreterBuilder, "cast_impl", _cast)
         for name, comparison in COMPARISONS.items():
             patch.setattr(interpreter.InterpreterBuilder, name, comparison)
+        patch.setattr(interpreter.InterpreterBuilder, "get_all_ones_value", _all_ones)
         patch.setattr(interpreter.ReduceOps, "apply_impl", _reduce)
         patch.setattr(interpreter.ScanOps, "apply_impl", _scan)
         patch.setattr(interpreter.GridExecutor, "_init_args_hst", lambda self, args, kwargs: (args, kwargs))
