@@ -43,7 +43,7 @@ def _gathered(op: str) -> Helper:
 def _lead(op: str) -> Helper:
     return jit(
         f"lead_{op}(words, tile, total, neutral, GROUPS: tl.constexpr, FAR: tl.constexpr, G: tl.constexpr)",
-        "The last tile of a group leaves what is carried into the next one. Gives what tiles before it in the group add.",
+        "The last tile of a group leaves what is carried into the next one. Gives what tiles before it in it add.",
         "lane = tl.arange(0, G)",
         "group = tile // G",
         "tiles = words + 2 * GROUPS + 1 + group * G + lane",
