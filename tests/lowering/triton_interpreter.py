@@ -1,10 +1,11 @@
 """Runs emitted Triton source on NumPy memory, without torch: on a GPU where there is one, else by its interpreter.
 
-The interpreter is changed in six places: a float of 16 bits is rounded as the hardware does (it drops bits of bf16);
+The interpreter is changed in seven places: a float of 16 bits is rounded as the hardware does (it drops bits of bf16);
 comparisons give bools (it takes what they give for the operands' dtype);
 sums and scans of a block are made in halves (it calls the combining function for each element); `range` gives Triton
 values (it gives Python's); a number whose bits are all set may be unsigned (some releases convert -1, which NumPy
-refuses); and functions of the device library are NumPy's and SciPy's (it has none).
+refuses); `fma` rounds once (some releases: twice); and functions of the device library are NumPy's and SciPy's (it has
+none).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from lowering.triton.plan import DEFAULT_TILING, Tiling
 from lowering.triton.refusals import refusal
 from lowering.triton.types import NAME
 from qdtrace.interpret.reference import evaluate
+from qdtrace.interpret.special import fma, fma_to_odd
 from qdtrace.ir.program import Program
 from qdtrace.ir.types import DType
 from qdtrace.ir.walk import task_refs
@@ -123,6 +125,11 @@ def _all_ones(self: Any, kind: Any) -> Any:
     return interpreter.TensorHandle(~zero, kind.scalar)
 
 
+def _fma(self: Any, a: Any, b: Any, c: Any) -> Any:
+    exact = np.vectorize(fma if c.dtype.scalar == tl.float64 else fma_to_odd, otypes=[np.float64])
+    return interpreter.TensorHandle(exact(a.data, b.data, c.data).astype(c.data.dtype), c.dtype.scalar)
+
+
 def _reduce(self: Any, values: Any) -> Any:
     """The sum of a block: of its halves."""
     (value,) = values
@@ -158,6 +165,7 @@ def _interpreted() -> Iterator[None]:
         for name, comparison in COMPARISONS.items():
             patch.setattr(interpreter.InterpreterBuilder, name, comparison)
         patch.setattr(interpreter.InterpreterBuilder, "get_all_ones_value", _all_ones)
+        patch.setattr(interpreter.InterpreterBuilder, "create_fma", _fma)
         patch.setattr(interpreter.ReduceOps, "apply_impl", _reduce)
         patch.setattr(interpreter.ScanOps, "apply_impl", _scan)
         patch.setattr(interpreter.GridExecutor, "_init_args_hst", lambda self, args, kwargs: (args, kwargs))
