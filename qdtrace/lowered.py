@@ -60,7 +60,7 @@ def find_programs(closed_jaxpr: Any, machine: Machine) -> list[StagedProgram]:
 def _programs(jaxpr: Any, machine: Machine) -> Iterator[StagedProgram]:
     for eqn in jaxpr.eqns:
         if eqn.primitive is call_p:
-            yield eqn.params["staged"]
+            yield eqn.params["staged"].on(machine.platform)
         elif eqn.primitive is derivative_p:
             yield eqn.params["spec"].derived_for(machine)
         for inner in compat.inner_jaxprs(eqn):

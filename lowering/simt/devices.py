@@ -147,7 +147,7 @@ def device(name: str) -> Device:
     target = Target(
         family.name, family.triple, name, features,
         vector_bits=0, registers=255, data_layout=layout, has_masks=False, has_half=True,
-        machine=replace(GPU, lanes=multiprocessors * threads),
+        machine=replace(GPU, platform=family.name, lanes=multiprocessors * threads),
         global_space=GLOBAL, private_space=family.private_space,
         atomic_scope=family.scope, atomic_promises=family.atomic_promises, part_half=family.part_half,
     )  # fmt: skip

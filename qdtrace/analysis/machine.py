@@ -62,6 +62,8 @@ class ReverseLimits:
 class Machine:
     """Limits and costs of one kind of machine."""
 
+    platform: str = "cpu"
+    """JAX's name for such machines: what `lax.platform_dependent` chooses by."""
     live_values: int = 48
     """Scalars alive at once. A vector unit has 16 or 32 registers; a few dozen spills cost less than a pass over
     memory."""
@@ -98,6 +100,7 @@ class Machine:
 
 CPU = Machine()
 GPU = Machine(
+    platform="cuda",
     # of 255 registers some hold addresses, and with 128 a multiprocessor runs a quarter of its threads, which is enough
     live_values=128,
     # 2 microseconds of some 1e13 operations a second

@@ -31,7 +31,7 @@ operand."""
 
 _CONSTANT = (
     "sign floor ceil round_even round_away trunc is_finite lt le gt ge eq ne and or xor not shift_left "
-    "shift_right_logical shift_right_arithmetic population_count clz lane_max bitcast bound check cell"
+    "shift_right_logical shift_right_arithmetic population_count clz lane_max bitcast bound check platform cell"
 )
 WITHOUT = frozenset(_CONSTANT.split())
 """Operations whose result does not change with small changes of the operands, or that have no result."""

@@ -20,6 +20,7 @@ from qdtrace.compose.debug import run_checked
 from qdtrace.compose.garbage import paused_garbage_collection
 from qdtrace.compose.stack_chunk import in_one_chunk
 from qdtrace.errors import BackendError
+from qdtrace.ir.platforms import PLATFORMS
 from qdtrace.ir.program import ref_type
 from qdtrace.trace import compat
 from qdtrace.trace.compat import Primitive
@@ -42,9 +43,6 @@ class Origin:
     numbers: tuple[int | None, ...]
     """For each result the number of that result of `base`; None for one that only derivatives of `base` take."""
 
-
-PLATFORMS = ("cpu", "cuda", "rocm")
-"""Platforms of JAX that have a backend of that name."""
 
 call_p = Primitive("qd_call")
 call_p.multiple_results = True
@@ -101,7 +99,7 @@ def run_now(compiled: Callable[..., Any], operands: Sequence[Any], name: str) ->
 def _run_on(name: str) -> Any:
     def run(*operands: Any, staged: StagedProgram, origin: Origin | None) -> list[Any]:
         if staged.options.debug:
-            return run_checked(staged, operands)
+            return run_checked(staged.on(name), operands)
         return list(compiled_for(staged, name).call(*operands))
 
     return mlir.lower_fun(run, multiple_results=True)

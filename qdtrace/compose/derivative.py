@@ -22,11 +22,12 @@ import jax
 from jax.interpreters import ad, batching, mlir, partial_eval
 
 from qdtrace.backend import backend
-from qdtrace.compose.call import PLATFORMS, call, leading, run_now, unknown_platform
+from qdtrace.compose.call import call, leading, run_now, unknown_platform
 from qdtrace.compose.residuals import call_keeping, residuals_of
 from qdtrace.compose.stack_chunk import in_one_chunk
 from qdtrace.compose.staged_program import StagedProgram
 from qdtrace.errors import GradientError
+from qdtrace.ir.platforms import PLATFORMS
 from qdtrace.ir.program import ref_type
 from qdtrace.trace import compat
 from qdtrace.trace.compat import Primitive
@@ -115,7 +116,7 @@ class Derivative:
         from qdtrace.batching.batch import batch
         from qdtrace.compose.stack_budget import lane_budget
 
-        base = self.base
+        base = self.base.on(machine.platform)
         for rule in base.rules:
             if isinstance(rule, LostRule):
                 rule.tangents()

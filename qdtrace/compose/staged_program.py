@@ -10,6 +10,7 @@ from qdtrace.analysis.machine import CPU
 from qdtrace.compose.depth import depth_told
 from qdtrace.ir.custom import without_rules
 from qdtrace.ir.faults import checks_of
+from qdtrace.ir.platforms import asks_platform, on_platform
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.program import Literal, Stage
 from qdtrace.ir.walk import blocks_of, walk_program
@@ -43,6 +44,7 @@ class StagedProgram:
     stacks: tuple[StorageChoice, ...] = ()
     """What is kept of loops, where this is a program of adjoints."""
     _made: dict[Machine, Program] = field(default_factory=dict["Machine", "Program"], init=False, repr=False)
+    _on: dict[str, StagedProgram] = field(default_factory=dict["str", "StagedProgram"], init=False, repr=False)
     _batched: dict[tuple[Mask, int], tuple[StagedProgram, Mask]] = field(
         default_factory=dict["tuple[Mask, int]", "tuple[StagedProgram, Mask]"], init=False, repr=False
     )
@@ -88,6 +90,16 @@ class StagedProgram:
 
     def __repr__(self) -> str:
         return f"<{self.program.name}: {len(self.program.tasks)} tasks>"
+
+    def on(self, platform: str) -> StagedProgram:
+        """The program as it is on a platform. Raises UnsupportedError where it has nothing for it."""
+        made = self._on.get(platform)
+        if made is None:
+            with self.depth_told():
+                program = on_platform(self.with_rules, platform)
+            same = program is self.with_rules
+            made = self._on[platform] = self if same else StagedProgram(program, self.options, self.stacks)
+        return made
 
     def optimised_for(self, machine: Machine) -> Program:
         """The graph after all passes."""
@@ -137,6 +149,8 @@ class StagedProgram:
         """Whether a check is left after all passes, or the interpreter makes checks of its own."""
         if self.options.debug:
             return True
+        if asks_platform(self.program):  # on which platforms it has run, another program that is equal may know
+            return any(map(checks_of, self.program.tasks))
         programs = tuple(self._made.values()) or (self.optimised_for(CPU),)
         return any(map(checks_of, (task for program in programs for task in program.tasks)))
 

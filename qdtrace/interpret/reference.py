@@ -19,6 +19,7 @@ from qdtrace.interpret.nans import watched
 from qdtrace.interpret.numpy_rules import RULES, quiet, scalar_function, wrapper
 from qdtrace.interpret.races import RaceDetector
 from qdtrace.ir.faults import fault_of
+from qdtrace.ir.platforms import HOST, is_platform
 from qdtrace.ir.program import Eqn, Program, Task, Var, ref_type
 
 if TYPE_CHECKING:
@@ -178,6 +179,15 @@ def _compile_check(compiler: Compiler, eqn: Eqn) -> Step:
     return check
 
 
+def _compile_platform(compiler: Compiler, eqn: Eqn) -> Step:
+    out = compiler.slot(eqn.outvar)
+
+    def ask(env: Env) -> None:
+        env[out] = np.bool_(is_platform(eqn, HOST))
+
+    return ask
+
+
 COMPILE: dict[str, Rule] = {
     **dict.fromkeys(RULES, _compile_scalar),
     "load": memory.compile_load,
@@ -188,6 +198,7 @@ COMPILE: dict[str, Rule] = {
     "bound": _compile_bound,
     "custom": _compile_custom,
     "check": _compile_check,
+    "platform": _compile_platform,
     "for": _compile_for,
     "while": _compile_while,
     "if": _compile_if,

@@ -186,6 +186,11 @@ def _check(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
     return ()
 
 
+def _platform(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
+    _require(not types, "takes no operand")
+    return (BOOL,)
+
+
 def _custom(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
     _require(len(types) >= 1, "needs the value")
     _require(all(isinstance(t, ScalarType) for t in types), "operands must be scalars")
@@ -274,6 +279,7 @@ _define(
     cost=0,
 )
 _define("check", _check, Effect.CHECK, param_names=("message",), remarks=frozenset({"message"}))
+_define("platform", _platform, Effect.CHECK, param_names=("names", "refused", "help"), cost=0)
 _define("for", _for, structured=True, loops=True, param_names=("unroll",))
 _define("while", _while, structured=True, loops=True)
 _define("if", _if, structured=True)

@@ -12,7 +12,8 @@ The rules, by the name an error begins with:
 - `head`: a head writes no buffer, and the body uses no cell of it and nothing of it that depends on a load from a
   buffer the task writes (each thread may evaluate the head anew, while others write).
 - `result`: what is returned is a parameter or a buffer.
-- `stage`: before the final stage there is nothing that only the passes of one machine write (`verify_stage`).
+- `stage`: before the final stage there is nothing that only the passes of one machine write, and in it nothing that
+  still depends on the platform (`verify_stage`).
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ _BLOCKS = {"for": 1, "while": 2, "if": 2}
 _OPTIONAL = frozenset({"unroll"})
 _FINAL_ONLY = frozenset({"quotient"})
 """Primitives without a derivative or a batched form of their own: what they stand for is taken instead."""
+_NEVER_FINAL = frozenset({"platform"})
+"""Primitives that are decided before the passes of a machine: there is no code for them."""
 _INDEX = (DType.i32, DType.i64)
 
 
@@ -44,10 +47,9 @@ def verify_program(program: Program) -> None:
 def verify_stage(program: Program) -> None:
     """Raises VerifyError unless the program is right, and has only what its stage allows."""
     verify_program(program)
-    if program.stage >= Stage.FINAL:
-        return
+    wrong = _FINAL_ONLY if program.stage < Stage.FINAL else _NEVER_FINAL
     for eqn in walk_program(program):
-        if eqn.primitive.name in _FINAL_ONLY:
+        if eqn.primitive.name in wrong:
             what = f"`{eqn.primitive.name}` stands in a program of stage {program.stage.name.lower()}"
             raise VerifyError(f"stage: {what}", loc=eqn.loc, notes=(f"in `{program.name}`",))
 
@@ -251,7 +253,7 @@ def _fits(name: str, value: object) -> bool:
             return isinstance(value, tuple) and all(isinstance(n, int) and n >= 0 for n in lengths)
         case "y":
             return isinstance(value, int)
-        case "op" | "buffer" | "message":
+        case "op" | "buffer" | "message" | "names" | "refused" | "help":
             return isinstance(value, str)
         case "rule":  # see `ir/custom`; a graph that was read from its text has the name
             return isinstance(value, str) or callable(getattr(value, "adjoints", None))

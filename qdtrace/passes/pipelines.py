@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.machine import CPU
+from qdtrace.ir.platforms import on_platform
 from qdtrace.ir.program import Stage
 from qdtrace.ir.verify import verify_stage
 from qdtrace.passes.algebraic import Algebraic
@@ -216,6 +217,8 @@ def optimise(
     watching = (*observers, *observers_for(options))
     for observe in watching:
         observe("trace", program)
+    if not differentiable:  # what is differentiated may be for any machine
+        program = on_platform(program, machine.platform)
     settled: dict[str, Program] = {}
     order = stages(options, watching, each_pass=each_pass, machine=machine, differentiable=differentiable)
     for stage, passes in order.items():

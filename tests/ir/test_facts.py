@@ -48,7 +48,7 @@ def test_where_operands_stand() -> None:
 def test_costs() -> None:
     assert all(p.cost >= 0 for p in PRIMITIVES.values())
     assert {name for name, p in PRIMITIVES.items() if p.cost >= 18} == FUNCTIONS | {"atomic"}
-    assert {name for name, p in PRIMITIVES.items() if not p.cost} == {"cell", "bound", "custom"}
+    assert {name for name, p in PRIMITIVES.items() if not p.cost} == {"cell", "bound", "custom", "platform"}
 
 
 def numbers(dtype: DType) -> list[np.generic]:

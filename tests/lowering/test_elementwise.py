@@ -17,7 +17,10 @@ from tests.lowering.harness import TARGETS, agrees, execute, program, same_bits,
 
 _FRAMED = {"quotient"}
 """Elementwise, but with a branch."""
-_ELSEWHERE = {"load", "store", "accum", "atomic", "cell", "for", "while", "if", "bound", "check", "custom", "lane_max"}
+_ELSEWHERE = {
+    "load", "store", "accum", "atomic", "cell", "for", "while", "if", "bound", "check", "custom", "lane_max",
+    "platform",
+}  # fmt: skip
 _POWERS = (0, 1, 2, 5, -3)
 
 

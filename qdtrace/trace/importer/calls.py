@@ -1,27 +1,22 @@
-"""Primitives that wrap other jaxprs or ask where they run."""
+"""Primitives that wrap other jaxprs, or call Python."""
 
 from __future__ import annotations
 
 import warnings
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from qdtrace.errors import QdWarning, UnsupportedError
 from qdtrace.trace import compat
 from qdtrace.trace.importer.derivative_rules import with_rule, without_derivative
 from qdtrace.trace.importer.libraries import callback_of
 from qdtrace.trace.importer.registry import PLACED, rule
-from qdtrace.trace.importer.scalars import constant
-from qdtrace.trace.importer.values import Value, rank0
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from qdtrace.trace.importer.core import Importer
+    from qdtrace.trace.importer.values import Value
 
-PLATFORM = "cpu"
-"""Where emitted code runs, as `lax.platform_dependent` names it."""
 _RULES = "JAX makes the rule of the whole equation when something is differentiated"
 _DERIVATIVES = "it is for derivatives, which JAX took while tracing"
 _WHOLE = "it is for XLA, which does not see the call"
@@ -84,20 +79,6 @@ def custom_linear_solve(
 def call_hi_primitive(imp: Importer, eqn: Any, *operands: Value, **_: Any) -> list[Value]:
     """An operation that JAX itself lowers to ordinary primitives."""
     return imp.call(compat.lower_hijax(eqn), operands)
-
-
-@rule("platform_index")
-def platform_index(imp: Importer, eqn: Any, *, platforms: Sequence[Sequence[str] | None]) -> Value:
-    """The first branch for the platform where the code runs, or for any (None)."""
-    for k, names in enumerate(platforms):
-        if names is None or PLATFORM in names:
-            return rank0(constant(np.int32(k)))
-    imp.locate()
-    raise UnsupportedError(
-        f"`platform_dependent` has no branch for {PLATFORM!r}, where the loop runs",
-        loc=imp.builder.loc,
-        help="give a branch for it, or a `default`",
-    )
 
 
 @rule("debug_callback", "debug_print", takes_all="the rule leaves the equation out")

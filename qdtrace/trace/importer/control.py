@@ -20,6 +20,7 @@ from qdtrace.trace.importer.elements import per_element
 from qdtrace.trace.importer.indexed_carries import dynamically_indexed
 from qdtrace.trace.importer.indexing import as_index
 from qdtrace.trace.importer.memory import UNROLL
+from qdtrace.trace.importer.platforms import on_platforms
 from qdtrace.trace.importer.reductions import tree
 from qdtrace.trace.importer.registry import rule
 from qdtrace.trace.importer.scalars import FALSE, TYPES, integer
@@ -293,14 +294,23 @@ def _unrolled_scan(
     return [*carry, *ys]
 
 
-@rule("cond", ignores={"branches_platforms": "the index comes from `platform_index`, which knows the platform"})
-def cond(imp: Importer, eqn: Any, which: Value, *operands: Value, branches: Sequence[Any]) -> list[Value]:
-    """`lax.cond` and `lax.switch`: nested `if` equations; only the taken branch runs."""
+@rule("cond")
+def cond(
+    imp: Importer, eqn: Any, which: Value, *operands: Value, branches: Sequence[Any], branches_platforms: Any = None
+) -> list[Value]:
+    """`lax.cond`, `lax.switch` and `lax.platform_dependent`: nested `if` equations; only the taken branch runs."""
+    avals = [v.aval for v in eqn.outvars]
+    if branches_platforms is not None:
+        return on_platforms(
+            imp,
+            branches_platforms,
+            lambda k: imp.inline(branches[k], operands),
+            lambda here, on_true, on_false: branch(imp, here, avals, on_true, on_false),
+        )
     index = imp.element(which, ())
     last = len(branches) - 1
     if type(index) is Literal:
         return imp.inline(branches[min(max(int(index.value), 0), last)], operands)
-    avals = [v.aval for v in eqn.outvars]
 
     def choose(k: int) -> list[Value]:
         if k == last:

@@ -98,7 +98,7 @@ TAUGHT: dict[str, Callable[..., Any]] = {}
 DERIVATIVES: dict[str, Callable[..., list[Any]]] = {}
 """For decompositions whose derivative is a closed form: what ties it to the results."""
 COMMON = (
-    "calls", "complexes", "contraction", "control", "elementwise", "indexing", "markers", "prng",
+    "calls", "complexes", "contraction", "control", "elementwise", "indexing", "markers", "platforms", "prng",
     "reductions", "scattering", "sorting", "special", "structural",
 )  # fmt: skip
 """Modules whose rules are loaded with the first importer."""
