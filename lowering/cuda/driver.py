@@ -9,13 +9,14 @@ from __future__ import annotations
 import ctypes
 import functools
 from contextlib import contextmanager
-from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_void_p
+from ctypes import byref, c_int, c_size_t, c_uint, c_void_p
 from typing import TYPE_CHECKING, Any, cast
 
 import jax
 
 from lowering.cuda.ptxas import assembler
 from lowering.gpu.driver import CUDA, one_kind
+from lowering.gpu.library import Library
 from lowering.runtime.registry import Platform
 from qdtrace.errors import BackendError
 
@@ -39,11 +40,12 @@ _SHARED_BYTES = 48 * 1024
 """Shared memory of a block that needs not be asked for."""
 
 
-class CudaDriver:
+class CudaDriver(Library):
     """The driver of this machine: see `gpu.driver.Driver`."""
 
     platform = Platform("cuda", "CUDA")
     functions = CUDA
+    maker, needs = "NVIDIA", _NEEDS
 
     def __init__(self, library: str = _LIBRARY, numbers: Sequence[int] | None = None) -> None:
         """`numbers`: of the devices to use, as the driver counts them; None: all."""
@@ -66,7 +68,7 @@ class CudaDriver:
 
     def address(self, function: str) -> int:
         """Where one of the functions is."""
-        return ctypes.cast(getattr(self._library, function), c_void_p).value or 0
+        return self._at(function)
 
     def architecture(self) -> str:
         """The kind of the devices: "sm_90"."""
@@ -163,18 +165,6 @@ class CudaDriver:
             yield
         finally:
             self._call("cuCtxPopCurrent_v2", byref(c_void_p()))
-
-    def _call(self, function: str, *arguments: object, log: ctypes.Array[ctypes.c_char] | None = None) -> None:
-        try:
-            code: int = getattr(self._library, function)(*arguments)
-        except AttributeError:
-            raise BackendError(f"{_NEEDS}, got one without {function}") from None
-        if code:
-            name = c_char_p()
-            self._library.cuGetErrorName(c_int(code), byref(name))
-            words = (name.value or b"an unknown error").decode()
-            notes = (log.value.decode(errors="replace").strip(),) if log is not None and log.value else ()
-            raise BackendError(f"NVIDIA's driver: {function} failed: {words}", notes=notes)
 
 
 @functools.cache

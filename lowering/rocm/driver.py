@@ -9,10 +9,11 @@ from __future__ import annotations
 import ctypes
 import functools
 from contextlib import contextmanager
-from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_void_p
+from ctypes import byref, c_int, c_size_t, c_uint, c_void_p
 from typing import TYPE_CHECKING
 
 from lowering.gpu.driver import HIP, one_kind
+from lowering.gpu.library import Library
 from lowering.llvm.target import Target
 from lowering.runtime.cache import Artifact
 from lowering.runtime.compile import make_runnable, object_code
@@ -58,11 +59,12 @@ refused:
 """
 
 
-class RocmDriver:
+class RocmDriver(Library):
     """The driver of this machine: see `gpu.driver.Driver`."""
 
     platform = Platform("rocm", "ROCM")
     functions = HIP
+    maker, needs = "AMD", _NEEDS
     made_by = ""
 
     def __init__(self, libraries: Sequence[str] = _LIBRARIES) -> None:
@@ -135,12 +137,6 @@ class RocmDriver:
         name = f"hip_launch_{imports[HIP.launch]:x}"
         return make_runnable(name, Artifact(object_code(_LAUNCH, host), {}), (_SHIM,), imports, host)[_SHIM]
 
-    def _at(self, function: str) -> int:
-        try:
-            return ctypes.cast(getattr(self._library, function), c_void_p).value or 0
-        except AttributeError:
-            raise BackendError(f"{_NEEDS}, got one without {function}") from None
-
     def _name_of(self, device: int) -> str:
         properties = ctypes.create_string_buffer(_PROPERTIES_BYTES)
         self._call("hipGetDevicePropertiesR0600", properties, c_int(device))
@@ -157,17 +153,6 @@ class RocmDriver:
             yield
         finally:
             self._call("hipSetDevice", before)
-
-    def _call(self, function: str, *arguments: object) -> None:
-        try:
-            code: int = getattr(self._library, function)(*arguments)
-        except AttributeError:
-            raise BackendError(f"{_NEEDS}, got one without {function}") from None
-        if code:
-            name = c_char_p()
-            self._library.hipDrvGetErrorName(c_int(code), byref(name))
-            words = (name.value or b"an unknown error").decode()
-            raise BackendError(f"AMD's driver: {function} failed: {words}")
 
 
 def _loaded(libraries: Sequence[str]) -> ctypes.CDLL:

@@ -156,13 +156,13 @@ class Kernel:
 
     def _once(self) -> None:
         """The iterations of the thread, if there are any."""
-        text, task, plan = self.text, self.facts.task, self.plan
+        text, task = self.text, self.facts.task
         inside = text.fresh_label("inside")
         start, stop = self._bound(task.start, 0), self._bound(task.stop, 1)
         first = text.op(f"add nsw i64 {self._first_of_group()}, {start}")
         text.branch(text.op(f"icmp slt i64 {first}, {stop}"), inside, "end")
         text.begin(inside)
-        self._group(first, stop, whole=plan.iterations is not None and plan.iterations % plan.group == 0)
+        self._group(first, stop)
 
     def _walk(self) -> None:
         """All iterations that are this thread's."""
@@ -176,7 +176,7 @@ class Kernel:
         first = text.op(f"add i64 {start}, {self._first_of_group()}")
         step = plan.blocks * plan.threads * plan.group
         with text.counted(first, stop, step, None) as index, f.region():
-            self._group(index, stop, whole=plan.iterations is not None and plan.iterations % plan.group == 0)
+            self._group(index, stop)
 
     def _take_turns(self, start: str, stop: str) -> None:
         """Iterations that no thread has taken yet, as long as there are some."""
@@ -191,7 +191,7 @@ class Kernel:
         text.begin(inside)
         first = text.op(f"add nsw i64 {start}, {taken}")
         with f.region():
-            self._group(first, stop, whole=plan.iterations is not None and plan.iterations % plan.group == 0)
+            self._group(first, stop)
         text.jump(again)
         text.begin(done)
 
@@ -199,10 +199,10 @@ class Kernel:
         position, group = self.frame.position(), self.plan.group
         return position if group == 1 else self.text.op(f"mul nuw nsw i64 {position}, {group}")
 
-    def _group(self, first: str, stop: str, *, whole: bool) -> None:
-        """Neighbouring iterations from the first one on; `whole`: none of them is behind the end."""
-        f, text, group = self.frame, self.text, self.plan.group
-        if whole or group == 1:
+    def _group(self, first: str, stop: str) -> None:
+        """Neighbouring iterations from the first one on."""
+        f, text, group, iterations = self.frame, self.text, self.plan.group, self.plan.iterations
+        if group == 1 or (iterations is not None and iterations % group == 0):  # none of them is behind the end
             self._bodies(first)
             return
         straight, rest, done = text.fresh_label("whole"), text.fresh_label("rest"), text.fresh_label("done")
