@@ -6,7 +6,7 @@ import functools
 from typing import TYPE_CHECKING
 
 from lowering.cuda.driver import driver
-from lowering.cuda.ptxas import assembler
+from lowering.cuda.ptxas import assemblers
 from lowering.gpu.backend import GpuBackend
 from lowering.simt.devices import device
 
@@ -25,8 +25,8 @@ class CudaBackend(GpuBackend):
         super().__init__(_of_this_machine if kind is None else functools.partial(device, kind), driver)
 
     def info(self, options: Options) -> dict[str, str]:
-        """Device, assembler, cache and versions, in words."""
-        found = assembler()
+        """Device, the first assembler that runs, cache and versions, in words."""
+        found = next((one for one in assemblers() if one.runs), None)
         made_by = str(found.path) if found else "the driver's linker; kernels may take more registers than they need"
         return super().info(options) | {"assembler": made_by}
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import jax
 
-from lowering.cuda.ptxas import assembler
+from lowering.cuda.ptxas import assembled, assemblers
 from lowering.gpu.driver import CUDA, one_kind
 from lowering.gpu.library import Library
 from lowering.runtime.registry import Platform
@@ -82,16 +82,13 @@ class CudaDriver(Library):
         from lowering.simt.assembly import assembly
 
         ptx = assembly(text, device)
-        found = assembler()
         # a driver runs what newer assemblers of its own release make, not those of the next
-        made = found.cubin(ptx, device.name) if found and found.release <= self._release else None
-        return made or self.link(ptx)
+        return assembled(ptx, device.name, self._release) or self.link(ptx)
 
     @property
     def made_by(self) -> str:
         """What makes machine code, besides LLVM."""
-        found = assembler()
-        return found.identity if found else ""
+        return "\n".join(one.identity for one in assemblers())
 
     def link(self, assembly: str) -> bytes:
         """A cubin from PTX, by the driver itself."""

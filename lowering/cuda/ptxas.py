@@ -4,73 +4,141 @@ The driver makes cubins as well, by its linker. But code that is to be linked ma
 compiled with the registers that calls take: up to twice as many as a kernel needs, and then half as many threads run.
 The assembler knows that a kernel is all there is. Measured on an H200: rows of a sparse matrix 1.29 ms by the linker,
 0.75 ms by the assembler, their gradient 5.5 and 4.1 ms, most other kernels the same.
+
+What is installed may not run: it is for another processor, or there is no room for its files. Then the next one is
+asked, and where none is left a warning says why the linker is.
 """
 
 from __future__ import annotations
 
 import functools
+import os
 import re
 import shutil
+import stat
 import subprocess
 import tempfile
+import warnings
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from qdtrace.errors import QdWarning
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _NAME = "ptxas"
 _RELEASE = re.compile(r"release (\d+)\.")
+_CUBIN = b"\x7fELF"
+"""What cubins begin with."""
+_warned: set[str] = set()
+"""What was warned about in this process."""
 
 
 @dataclass(frozen=True)
 class Assembler:
-    """An assembler of this machine."""
+    """An assembler of this machine. What it is asked for raises OSError where it cannot be started or is killed, or
+    its files cannot be written or read."""
 
     path: Path
-
-    @property
-    def identity(self) -> str:
-        """Other code may come from an assembler whose identity is another. Nothing is started to tell."""
-        about = self.path.stat()
-        return f"{self.path} {about.st_size} {about.st_mtime_ns}"
+    identity: str
+    """Other code may come from an assembler whose identity is another. Nothing is started to tell."""
 
     @functools.cached_property
-    def release(self) -> int:
-        """Of CUDA, the number before the point; 0 where it does not say."""
+    def release(self) -> int | None:
+        """Of CUDA, the number before the point; None where it does not say."""
         found = _RELEASE.search(self._run("--version").stdout)
-        return int(found[1]) if found else 0
+        return int(found[1]) if found else None
+
+    @property
+    def runs(self) -> bool:
+        """Whether it can be started and says what it is."""
+        try:
+            return self.release is not None
+        except OSError:
+            return False
 
     def cubin(self, assembly: str, architecture: str) -> bytes | None:
         """A cubin from PTX; None where the assembler does not take it, because it does not know the chip, say."""
-        with tempfile.TemporaryDirectory(prefix="qdtrace-ptxas-") as folder:
+        with tempfile.TemporaryDirectory(prefix="qdtrace-ptxas-", ignore_cleanup_errors=True) as folder:
             given, made = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
-            given.write_text(assembly)
-            done = self._run(f"-arch={architecture}", str(given), "-o", str(made))
-            return made.read_bytes() if not done.returncode else None
+            given.write_bytes(assembly.encode())
+            if self._run(f"-arch={architecture}", str(given), "-o", str(made)).returncode:
+                return None
+            code = made.read_bytes()
+            return code if code.startswith(_CUBIN) else None
 
     def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([str(self.path), *arguments], capture_output=True, text=True, check=False)
+        command = [str(self.path), *arguments]
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", errors="replace", check=False
+        )
+        if done.returncode < 0:
+            raise ChildProcessError(f"ended by signal {-done.returncode}")
+        return done
+
+
+def assembled(assembly: str, architecture: str, newest: int) -> bytes | None:
+    """A cubin from PTX, by the first assembler of release `newest` or before that makes one; None where none does."""
+    failed: list[str] = []
+    for one in assemblers():
+        try:
+            known = one.release is not None and one.release <= newest
+            made = one.cubin(assembly, architecture) if known else None
+        except OSError as error:
+            failed.append(f"{one.path} fails ({error.strerror or error})")
+            continue
+        if made is not None:
+            return made
+    if failed:
+        _warn("; ".join(failed))
+    return None
+
+
+def _warn(what: str) -> None:
+    if what in _warned:
+        return
+    _warned.add(what)
+    warnings.warn(
+        f"NVIDIA's assembler {what}: the driver's linker makes code in its place, which may take more registers, and "
+        "is kept; once it works, `python -m qdtrace cache clear` has code made anew",
+        QdWarning,
+        stacklevel=2,
+    )
 
 
 @functools.cache
-def assembler() -> Assembler | None:
-    """The first that is found; None where there is none."""
-    return next((Assembler(path) for path in _candidates() if path.is_file()), None)
+def assemblers() -> tuple[Assembler, ...]:
+    """Those that are found, the first one first."""
+    return tuple(filter(None, map(_installed, dict.fromkeys(_candidates()))))
+
+
+def _installed(path: Path) -> Assembler | None:
+    """The assembler of that path; None where there is no file that this user may start."""
+    try:
+        about = path.stat()
+    except OSError:
+        return None
+    if not stat.S_ISREG(about.st_mode) or not os.access(path, os.X_OK):
+        return None
+    return Assembler(path, f"{path} {about.st_size} {about.st_mtime_ns}")
 
 
 def _candidates() -> Iterator[Path]:
     for folder in _folders("nvidia"):  # JAX's packages: nvidia/cu13/bin, nvidia/cuda_nvcc/bin
         yield from sorted(folder.glob(f"*/bin/{_NAME}"))
     if found := shutil.which(_NAME):
-        yield Path(found)
+        yield Path(found).absolute()  # a relative one would be looked for anew when it is started
     for folder in _folders("triton"):
         yield folder / "backends/nvidia/bin" / _NAME
 
 
 def _folders(package: str) -> list[Path]:
     """Where a package is, which is not loaded."""
-    spec = find_spec(package)
+    try:
+        spec = find_spec(package)
+    except ValueError:  # something else was put in its place
+        return []
     return [Path(p) for p in spec.submodule_search_locations or ()] if spec else []

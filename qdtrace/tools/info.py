@@ -14,6 +14,7 @@ import numpy as np
 import qdtrace
 from qdtrace.backend import backend
 from qdtrace.config import current
+from qdtrace.trace.compat import gpu_platform
 
 if TYPE_CHECKING:
     from lowering.runtime.cache import ArtifactCache
@@ -31,7 +32,8 @@ def show() -> int:
     }
     rows |= backend("cpu").info(current())
     if jax.default_backend() == "gpu":
-        rows["GPU code for"] = backend("cuda").info(current())["device"]
+        facts = backend(gpu_platform()).info(current())
+        rows |= {"GPU code for" if name == "device" else name: fact for name, fact in facts.items()}
     width = max(map(len, rows))
     for name, value in rows.items():
         print(f"{name:<{width}}  {value}")

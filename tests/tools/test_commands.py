@@ -7,12 +7,15 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import pytest
 
 import qdtrace as qd
 from qdtrace.__main__ import main
+from qdtrace.backend import backend
+from qdtrace.tools import info
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,6 +42,20 @@ def test_info_names_versions_backend_and_cache(tmp_path: Path) -> None:
     assert rows["devices"] == ", ".join(map(str, jax.devices()))
     assert rows["target"].startswith("cpu (")
     assert rows["artifact cache"] == f"{tmp_path} (0 files, 0 KiB)"
+
+
+@pytest.mark.parametrize("maker", ["cuda", "rocm"])
+def test_info_names_the_gpu_and_its_assembler(monkeypatch, capsys, maker: str) -> None:
+    facts = {"device": "sm_90"} | ({"assembler": "/opt/ptxas"} if maker == "cuda" else {})
+    found = {"cpu": backend("cpu"), maker: SimpleNamespace(info=lambda options: facts)}
+    monkeypatch.setattr(info, "backend", found.__getitem__)
+    monkeypatch.setattr(info, "gpu_platform", lambda: maker)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert main(["info"]) == 0
+    rows = dict(re.split(r"\s{2,}", line, maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert rows["GPU code for"] == "sm_90"
+    assert rows.get("assembler") == facts.get("assembler")
+    assert rows["target"].startswith("cpu (")
 
 
 def test_the_cache_is_filled_shown_and_cleared(tmp_path: Path) -> None:
