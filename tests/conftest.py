@@ -20,6 +20,7 @@ ANY_DEVICE = (
     "api/test_donation.py",
     "api/test_index_dtypes.py",
     "api/test_jax_around.py",
+    "api/test_nans.py",
     "api/test_programs.py",
     "api/test_ranges.py",
     "api/test_special_sums.py",

@@ -13,22 +13,26 @@ does not need.
 from __future__ import annotations
 
 import collections
+import contextlib
 import logging
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 from jax.experimental import io_callback
+from jax.lax import bitcast_convert_type
 
 from qdtrace.analysis.effects import gives_anything, written_refs
-from qdtrace.errors import QdError
+from qdtrace.errors import BackendError, QdError
 from qdtrace.ir.program import ref_type
-from qdtrace.trace.compat import CALLBACK_LOGGER
+from qdtrace.trace import compat
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from qdtrace.compose.staged_program import StagedProgram
+    from qdtrace.ir.program import Program
+    from qdtrace.ir.types import RefType
 
 _FUEL = 10**9
 _failures: collections.deque[QdError] = collections.deque(maxlen=64)
@@ -40,34 +44,73 @@ def _is_news(record: logging.LogRecord) -> bool:
     return record.exc_info is None or not isinstance(record.exc_info[1], QdError)
 
 
-logging.getLogger(CALLBACK_LOGGER).addFilter(_is_news)
+logging.getLogger(compat.CALLBACK_LOGGER).addFilter(_is_news)
 
 
 def run_checked(staged: StagedProgram, operands: Sequence[Any]) -> list[Any]:
-    """The traced program, before any pass, in the interpreter with all its checks."""
+    """The traced program, before any pass, in the interpreter with all its checks. Raises BackendError where JAX has
+    no processor to run it on."""
     from qdtrace.interpret.reference import evaluate  # only here: loading it would delay every import of the package
 
     program, nans = staged.program, staged.options.debug == "nans"
-    shapes = [jax.ShapeDtypeStruct(ref_type(v).shape, v.dtype.numpy) for v in program.results]
+    _need_host(program)
 
     def on_host(*arrays: Any) -> list[np.ndarray]:
         try:
-            given = [np.asarray(a) for a in arrays]
-            return evaluate(program, given, check_races=True, check_nans=nans, fuel=_FUEL)
+            contents = [_from_words(np.asarray(a), t) for a, t in zip(arrays, given, strict=True)]
+            return list(map(_words_of, evaluate(program, contents, check_races=True, check_nans=nans, fuel=_FUEL)))
         except QdError as error:
             _failures.append(error)
             raise
 
+    given, types = [ref_type(v) for v in program.params], [ref_type(v) for v in program.results]
+    words = [bitcast_convert_type(x, np.uint32) if _is_wide(t) else x for x, t in zip(operands, given, strict=True)]
+    shapes = [_word_type(t) for t in types]
     if not gives_anything(program, written_refs(program)):
-        return io_callback(on_host, shapes, *operands)  # XLA must not drop it
-    return jax.pure_callback(on_host, shapes, *operands, vmap_method="sequential")
+        outs = io_callback(on_host, shapes, *words)  # XLA must not drop it
+    else:
+        outs = jax.pure_callback(on_host, shapes, *words, vmap_method="sequential")
+    return [bitcast_convert_type(x, t.dtype.numpy) if _is_wide(t) else x for x, t in zip(outs, types, strict=True)]
+
+
+def _need_host(program: Program) -> None:
+    try:
+        jax.local_devices(backend="cpu")
+    except RuntimeError:
+        raise BackendError(
+            f"{program.name}: debug=True runs on the processor: needs JAX's platform cpu, got none",
+            help="add it behind the platform of the arrays: JAX_PLATFORMS=cuda,cpu",
+        ) from None
+
+
+# JAX calls back in a thread of XLA's, which knows nothing of a block of `jax.enable_x64` and would make 32 bits of what
+# has 64. So these go there and back as pairs of words.
+
+
+def _is_wide(ref: RefType) -> bool:
+    return ref.dtype.numpy.itemsize == 8
+
+
+def _word_type(ref: RefType) -> jax.ShapeDtypeStruct:
+    if _is_wide(ref):
+        return jax.ShapeDtypeStruct((*ref.shape, 2), np.uint32)
+    return jax.ShapeDtypeStruct(ref.shape, ref.dtype.numpy)
+
+
+def _from_words(array: np.ndarray, ref: RefType) -> np.ndarray:
+    return np.ascontiguousarray(array).view(ref.dtype.numpy).reshape(ref.shape) if _is_wide(ref) else array
+
+
+def _words_of(array: np.ndarray) -> np.ndarray:
+    return array.reshape(*array.shape, 1).view(np.uint32) if array.itemsize == 8 else array
 
 
 def take_failure(error: Exception) -> QdError | None:
     """The error of a checked program that XLA's error hides in its text, if that is what it is."""
     text = str(error)
-    for failure in reversed(_failures):
-        if str(failure) in text:
-            _failures.remove(failure)
-            return failure
-    return None
+    found = next((failure for failure in reversed(list(_failures)) if str(failure) in text), None)
+    if found is not None:
+        with contextlib.suppress(ValueError):  # another thread has taken it
+            _failures.remove(found)
+        compat.forget_failed_runs(lambda again: str(found) in str(again))
+    return found

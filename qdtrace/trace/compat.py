@@ -68,6 +68,26 @@ CALLBACK_LOGGER = "jax._src.callback"
 """Where JAX reports that a callback failed."""
 
 
+def forget_failed_runs(is_known: Callable[[Exception], bool]) -> None:
+    """Waits for the last run with callbacks of each device, and has JAX forget those whose error is known.
+
+    JAX keeps what such runs end in, and raises their errors again when somebody waits for effects: as the process
+    ends, at the latest, in two more tracebacks.
+    """
+    try:
+        from jax._src.dispatch import runtime_tokens
+
+        kept = runtime_tokens.output_runtime_tokens
+    except (ImportError, AttributeError):
+        return
+    for device, token in list(kept.items()):
+        try:
+            token.block_until_ready()
+        except Exception as error:
+            if is_known(error) and kept.get(device) is token:
+                del kept[device]
+
+
 def _allow_effect() -> None:
     """Lets markers appear inside `lax` control flow, `jax.checkpoint` and custom derivatives."""
     try:

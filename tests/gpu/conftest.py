@@ -1,0 +1,23 @@
+"""Where the arrays of a test are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@pytest.fixture(params=["cpu", pytest.param("gpu", marks=pytest.mark.gpu)])
+def device(request) -> str:
+    """A platform of JAX: a processor, and a GPU where there is one."""
+    return request.param
+
+
+@pytest.fixture
+def put(device) -> Callable[[Any], Any]:
+    """Puts the arrays of a pytree on its first device."""
+    return lambda tree: jax.device_put(tree, jax.devices(device)[0])
