@@ -15,6 +15,7 @@ nothing else needs the old content, so no copy is made.
 from __future__ import annotations
 
 import re
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -50,7 +51,7 @@ from qdtrace.compose.segment import (
 )
 from qdtrace.compose.stager import SMALL, Stager
 from qdtrace.compose.task_range import task_range
-from qdtrace.errors import UnsupportedError
+from qdtrace.errors import QdWarning, UnsupportedError
 from qdtrace.ir.builder import Builder, scalar_var
 from qdtrace.ir.program import Atom, Task
 from qdtrace.ir.types import DType
@@ -66,6 +67,8 @@ if TYPE_CHECKING:
 
 ad.primitive_jvps[call_p] = jvp_of_call  # here, because derivatives are made of calls
 
+UNSEEN = {f"qd_{name}" for name in ("alloc", "buffer", "read", "load", "local", "lget", "lset")}
+"""What a function does with buffers between its loops and nobody sees afterwards."""
 LAUNCH_HINTS = ("block_dim", "unroll", "fuse", "refill")
 
 
@@ -87,9 +90,27 @@ def stage(
         stager.env[var] = Constant(const)
     for var, arg in zip(root.params, args, strict=True):
         stager.env[var] = Constant(arg)
+    if not root.results:
+        _warn_of_no_results(root, name)
     stager.note_uses(root.items, root.results)
     stager.run(root.items)
     return stager.tied([stager.value(v) for v in root.results])
+
+
+def _warn_of_no_results(root: Region, name: str) -> None:
+    """JAX runs what has results: without any, loops, stores and checks have no effect."""
+    item = next((i for i in root.items if isinstance(i, Region) or _is_seen(i)), None)
+    if item is not None:
+        loc = item.loc if isinstance(item, Region) else eqn_loc(item)
+        text = (
+            f"`{name}` returns nothing, so nothing of it runs: no loop, no store, no check\n"
+            "help: return the buffers that it stores to; where it only checks, return an argument and use that one"
+        )
+        warnings.warn_explicit(text, QdWarning, loc.file if loc else "<unknown>", loc.line if loc else 0)
+
+
+def _is_seen(eqn: Any) -> bool:
+    return compat.has_markers(eqn.effects) and eqn.primitive.name not in UNSEEN
 
 
 def _rule_of(item: Any) -> Callable[[Stager, Any], None]:

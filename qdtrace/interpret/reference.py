@@ -20,7 +20,9 @@ from qdtrace.interpret.numpy_rules import RULES, quiet, scalar_function, wrapper
 from qdtrace.interpret.races import RaceDetector
 from qdtrace.ir.faults import fault_of
 from qdtrace.ir.platforms import HOST, is_platform
+from qdtrace.ir.primitives import WRITES
 from qdtrace.ir.program import Eqn, Program, Task, Var, ref_type
+from qdtrace.ir.walk import walk_program
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -302,6 +304,7 @@ def _array(program: Program, ref: Var, content: memory.Memory) -> np.ndarray:
         if value is None:
             raise InterpreterError(
                 f"result {element_name(ref, flat)} of `{program.name}` is never stored",
+                loc=next((e.loc for e in walk_program(program) if _stores_to(e, ref)), None),
                 help="store every element of what is returned, or start from zeros",
             )
     dtype: DType = ref.dtype
@@ -309,3 +312,7 @@ def _array(program: Program, ref: Var, content: memory.Memory) -> np.ndarray:
     for flat, value in enumerate(content):
         out[flat] = value
     return out.reshape(ref_type(ref).shape)
+
+
+def _stores_to(eqn: Eqn, ref: Var) -> bool:
+    return bool(eqn.primitive.effects & WRITES) and eqn.invars[0] is ref

@@ -135,6 +135,15 @@ def unset(x: Any, k: Any) -> Any:
     return out
 
 
+def unstored(x: Any, k: Any) -> Any:
+    """An element of the result: the line is that of the store that leaves it out."""
+    out = qd.empty(4, x.dtype)
+    for i in qd.range(4):
+        with qd.when(k[i] >= 0):
+            out[i] = 2 * x[i]
+    return out
+
+
 def checked(x: Any, k: Any) -> Any:
     out = qd.zeros(4, x.dtype)
     for i in qd.range(4):
@@ -279,6 +288,9 @@ RACES = (
 OTHERS = (
     Fault(
         unset, (0, -1, 0, 0), r"`b\[(0, )?1\]` is read before anything is stored", "out[i] = some[i]", want=doubled
+    ),
+    Fault(
+        unstored, (0, -1, 0, 0), r"result `b\[(0, )?1\]` of `unstored` is never stored", "out[i] = 2 * x", want=doubled
     ),
     Fault(
         checked, (0, 1, 2, 4), "check failed: needs an index below 4, 100 % of them", "qd.check(", qd.CheckError,

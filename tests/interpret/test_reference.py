@@ -182,7 +182,8 @@ def test_unset_buffers():
         "note: `accum` needs the content of `t`\nhelp: store a value first, or start from zeros"
     )
     assert refusal(text + "  return t", X, N) == (
-        "result `t[0, 1]` of `p` is never stored\nhelp: store every element of what is returned, or start from zeros"
+        "result `t[0, 1]` of `p` is never stored\n  at t.qd:4\n"
+        "help: store every element of what is returned, or start from zeros"
     )
 
 
