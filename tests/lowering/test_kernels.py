@@ -522,7 +522,7 @@ def test_loops_that_load_ahead(bad: int | None) -> None:
     """Rows of every length, empty and backward ones too; a place that is wrong is reported from wherever it is."""
     program = parse_program(ROWS)
     text = emit_kernels(program.tasks[0], device("sm_90")).text
-    assert text.count("load float, ptr") == 3 * (loads_ahead.ITERATIONS + 1) + 1
+    assert text.count("load float, ptr") == 3 * loads_ahead.ITERATIONS[0] + 1
     rng = np.random.default_rng(1)
     ptr = np.array([9, 0, 0, 5, 8, 17, 18, 34, 40], np.int32)
     args = [ptr, rng.integers(0, 5, 40).astype(np.int32), rng.integers(-2, 3, 40).astype(np.float32) / 4]
@@ -549,7 +549,7 @@ def test_nothing_is_loaded_ahead_of_a_check_that_waits() -> None:
 @given(programs(statements=8, depth=3))
 def test_random_programs_load_ahead(case: Case) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loads_ahead, "ITERATIONS", 2)
+        patch.setattr(loads_ahead, "ITERATIONS", (3, 2))
         patch.setattr(loads_ahead, "MOST_VALUES", 100)
         agree(case)
 
