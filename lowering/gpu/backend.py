@@ -8,6 +8,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from lowering.gpu.block_memory import block_memory, held_in_blocks
 from lowering.gpu.codegen import choice, content_of, kernels_by_triton
 from lowering.gpu.commands import Piece, filled_before, kernel_symbol, plan_commands, steps_of
 from lowering.gpu.fill import FILL
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from lowering.gpu.commands import Command
     from lowering.gpu.driver import Driver
     from lowering.gpu.kernels import LoadedTask
+    from lowering.legalize.share_code import SharedCode
     from lowering.runtime.cache import ArtifactCache
     from lowering.runtime.layout import Layout
     from lowering.simt.code import KernelCode
@@ -107,7 +109,7 @@ class GpuBackend(Backend):
 
     def texts(self, program: Program, options: Options, dialect: str) -> list[str]:
         """The code of each launch: of a series in place of its tasks, but as Triton source, which it has none of."""
-        layout, series = self._planned(program, options)
+        layout, series = self._planned(share_code(program), options)
         texts: list[str] = []
         for piece in _pieces(len(layout.program.tasks), series):
             if piece in series and dialect != "triton":
@@ -140,7 +142,7 @@ class GpuBackend(Backend):
 
     def reports(self, program: Program, options: Options) -> list[TaskReport]:
         """How each task is launched, alone or in a series, and what it costs."""
-        layout, series = self._planned(program, options)
+        layout, series = self._planned(share_code(program), options)
         found: list[TaskReport] = []
         for piece in _pieces(len(layout.program.tasks), series):
             for task in (layout.program.tasks[k] for k in piece):
@@ -173,11 +175,10 @@ class GpuBackend(Backend):
         """Compiles and registers a program, or gives the one that was compiled before from equal content."""
         shared = share_code(program)
         program = shared.program
-        layout = plan_layout(program, shared.literals, pass_constants=True)
+        layout, series = self._planned(shared, options)
         made_with = content_of(options)
         first = [shared.equal.get(k, k) for k in range(len(program.tasks))]
         known = {k: task_content(program.tasks[k], made_with) for k in dict.fromkeys(first)}
-        series = self._series(layout, options)
         pieces = _pieces(len(program.tasks), series)
         of_tasks = [known[k] for k in first]
         contents = [
@@ -206,10 +207,13 @@ class GpuBackend(Backend):
         linked = self._linked.get(name, make)
         return CompiledProgram(name, linked.address, with_kernel_scratch(layout, linked.kernel_scratch)[0])
 
-    def _planned(self, program: Program, options: Options) -> tuple[Layout, dict[range, Series]]:
-        shared = share_code(program)
+    def _planned(self, shared: SharedCode, options: Options) -> tuple[Layout, dict[range, Series]]:
         layout = plan_layout(shared.program, shared.literals, pass_constants=True)
-        return layout, self._series(layout, options)
+        series = self._series(layout, options)
+        held = held_in_blocks(layout, series.values())
+        if held:
+            layout = plan_layout(shared.program, shared.literals, pass_constants=True, elsewhere=held)
+        return layout, series
 
     def _series(self, layout: Layout, options: Options) -> dict[range, Series]:
         """The tasks of a program that one block runs in one kernel; none where launches are to stay as written."""
@@ -221,7 +225,8 @@ class GpuBackend(Backend):
     def _emit_series(self, layout: Layout, series: Series, options: Options) -> KernelCode:
         from lowering.simt.emit_series import emit_series
 
-        return emit_series(_steps(layout, series), self.device, series.threads, emit_options(options))
+        steps, inside = _steps(layout, series), block_memory(layout, series.tasks)
+        return emit_series(steps, self.device, series.threads, emit_options(options), inside)
 
     def _loaded(
         self,
@@ -292,8 +297,9 @@ def _steps(layout: Layout, series: Series) -> list[Step]:
 
 
 def _content_of_series(layout: Layout, series: Series, contents: Sequence[str]) -> str:
-    steps = steps_of(layout, series.tasks)
-    return digest(
-        "series", series.threads, [contents[s] if isinstance(s, int) else (s.nbytes, s.value) for s in steps]
-    )
+    steps = [
+        contents[s] if isinstance(s, int) else (s.nbytes, s.value) for s in steps_of(layout, series.tasks)
+    ]
+    inside = block_memory(layout, series.tasks)
+    return digest("series", series.threads, steps, sorted(inside.offsets.items()), inside.nbytes)
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 MOST_BLOCKS = (1 << 31) - 1
 """Of a launch."""
+BLOCK = -1
+"""The slot of what is in memory of the block."""
 MOST_CHECKS = (1 << 16) - 1
 """Of a task: the number of the one that failed is part of a word."""
 
@@ -133,7 +135,8 @@ def _series(layout: Layout, piece: Piece, steps: Sequence[Clear | int]) -> Run:
     nothing = _number(layout, 0)
     (launch,) = piece.kernels.launches
     label = f"{first.name}: {launch.name}" if first is last else f"{first.name} to {last.name}: {launch.name}"
-    arguments = (*taken, nothing, nothing, _word(layout, piece.tasks[0]), nothing)
+    given = (nothing if place.slot == BLOCK else place for place in taken)
+    arguments = (*given, nothing, nothing, _word(layout, piece.tasks[0]), nothing)
     return Run(kernel_symbol(piece.tasks[0], 0), label, launch.blocks, launch.threads, arguments)
 
 

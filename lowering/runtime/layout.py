@@ -84,10 +84,15 @@ class Layout:
 
 
 def plan_layout(
-    program: Program, constants: Mapping[Var, np.ndarray] | None = None, *, pass_constants: bool = False
+    program: Program,
+    constants: Mapping[Var, np.ndarray] | None = None,
+    *,
+    pass_constants: bool = False,
+    elsewhere: Mapping[Var, Place] | None = None,
 ) -> Layout:
     """Assigns a place to every reference of the program; `constants` are references with a content of their own,
-    in memory of the program or passed as an operand."""
+    in memory of the program or passed as an operand, `elsewhere` has those of buffers that take no scratch."""
+    elsewhere = dict(elsewhere or {})
     content, inside = _constants(constants or {})
     passes = pass_constants and bool(content)
     operands = len(program.params) + passes
@@ -101,8 +106,9 @@ def plan_layout(
     places = {v: Place(k) for v, k in params.items()}
     places |= {v: Place(operands + k) for v, k in results.items()}
     refs = tuple(tuple(task_refs(task)) for task in program.tasks)
-    offsets, scratch_bytes = _pack(_lifetimes(refs, [b for b in program.buffers if b not in results]))
-    places |= {v: Place(operands + len(written), offset) for v, offset in offsets.items()}
+    kept = [b for b in program.buffers if b not in results and b not in elsewhere]
+    offsets, scratch_bytes = pack_buffers(refs, kept)
+    places |= {v: Place(operands + len(written), offset) for v, offset in offsets.items()} | elsewhere
     if aliases and len(written) > 1:
         scratch_bytes = max(scratch_bytes, 1)  # see Note [Never a bare tuple]
     own = len(params) if passes else operands + len(written) + bool(scratch_bytes)
@@ -171,8 +177,10 @@ def _lifetimes(refs: Sequence[Sequence[Var]], buffers: Iterable[Var]) -> dict[Va
     return spans
 
 
-def _pack(spans: Mapping[Var, tuple[int, int]]) -> tuple[dict[Var, int], int]:
-    """Byte offsets for buffers by their lifetimes (largest first, first fit), and the bytes needed."""
+def pack_buffers(refs: Sequence[Sequence[Var]], buffers: Iterable[Var]) -> tuple[dict[Var, int], int]:
+    """Byte offsets for buffers that tasks with these references use, by their lifetimes (largest first, first fit), and
+    the bytes needed."""
+    spans = _lifetimes(refs, buffers)
     placed: list[tuple[int, int, tuple[int, int]]] = []
     offsets: dict[Var, int] = {}
     for var in sorted(spans, key=lambda v: -ref_type(v).nbytes):

@@ -106,6 +106,8 @@ class Kernel:
         """Binds the references and evaluates the part of the head that is needed, or checked."""
 
         def pointer(n: int) -> str:
+            if self.plan.in_series:
+                return f"%r{n}"
             return self.text.op(f"addrspacecast ptr addrspace({GLOBAL}) %r{n} to ptr")
 
         self.text.do(f"%scratch = addrspacecast ptr addrspace({GLOBAL}) %memory to ptr")
@@ -114,7 +116,8 @@ class Kernel:
     def _render(self, name: str, threads: int) -> str:
         space = f"ptr addrspace({GLOBAL})"
         # XLA gives each buffer memory of its own
-        refs = "".join(f"{space} noalias align {BUFFER_ALIGNMENT} %r{n}, " for n in range(len(self.facts.refs)))
+        of_refs = "ptr" if self.plan.in_series else space  # a series has memory of its block as well
+        refs = "".join(f"{of_refs} noalias align {BUFFER_ALIGNMENT} %r{n}, " for n in range(len(self.facts.refs)))
         kind = "internal" if self.plan.in_series else self.plan.device.family.convention
         header = f"define {kind} void @{name}({refs}i64 %start, i64 %stop, {space} %failure, {space} %memory)"
         self.text.attributes = self.attributes.format(threads=threads)

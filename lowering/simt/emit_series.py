@@ -13,11 +13,11 @@ from lowering.llvm.options import DEFAULTS, EmitOptions
 from lowering.llvm.prologue import alias_metadata
 from lowering.llvm.text import Module, Text
 from lowering.simt.code import KernelCode, Launch
-from lowering.simt.devices import GLOBAL
+from lowering.simt.devices import GLOBAL, SHARED
 from lowering.simt.emit import Kernel, new_module
-from lowering.simt.frame import wait_for_block
+from lowering.simt.frame import BUFFER_ALIGNMENT, wait_for_block
 from lowering.simt.plan import plan_in_series
-from lowering.simt.series import Filling
+from lowering.simt.series import BlockMemory, Filling
 from lowering.tables import FIELD
 from qdtrace.analysis.index.trips import trip_count
 from qdtrace.ir.walk import task_refs
@@ -29,35 +29,55 @@ if TYPE_CHECKING:
     from lowering.simt.series import Step
     from qdtrace.ir.program import Task
 
+
+
 _SPACE = f"ptr addrspace({GLOBAL})"
+_NOWHERE = BlockMemory({}, 0)
 
 
-def emit_series(steps: Sequence[Step], device: Device, threads: int, options: EmitOptions = DEFAULTS) -> KernelCode:
+def emit_series(
+    steps: Sequence[Step],
+    device: Device,
+    threads: int,
+    options: EmitOptions = DEFAULTS,
+    inside: BlockMemory = _NOWHERE,
+) -> KernelCode:
     """The kernel of a series.
 
     It takes a pointer for each filling and the references of each task, in order, then what every kernel takes
-    (`code.Launch`); the words of failures of its tasks lie one behind another. `KernelCode.refs` is empty: the code is
-    that of all series of equal tasks, whatever memory they share.
+    (`code.Launch`); the words of failures of its tasks lie one behind another. What is `inside` the memory of the block
+    takes no notice of its pointer. `KernelCode.refs` is empty: the code is that of all series of equal tasks, whatever
+    memory they share.
     """
     module = new_module(device, options)
     family = device.family
     attributes = f"nounwind {family.threads_attribute.format(threads=threads)} {module.form.attributes}"
     text = Text(module, attributes, device.target.private_space)
     functions: list[str] = []
+    if inside.nbytes:
+        held = f"@qd_block = internal addrspace({SHARED}) global [{inside.nbytes} x i8] undef, align {BUFFER_ALIGNMENT}"
+        functions.append(held)
+
+    def pointer(n: int) -> str:
+        if n in inside.offsets:
+            there = f"getelementptr (i8, ptr addrspace({SHARED}) @qd_block, i64 {inside.offsets[n]})"
+            return f"addrspacecast (ptr addrspace({SHARED}) {there} to ptr)"
+        return text.op(f"addrspacecast {_SPACE} %a{n} to ptr")
+
     taken = number = cost = 0
     for k, step in enumerate(steps):
         # what is filled before one task is memory that none of the others fills
         if k and not (isinstance(step, Filling) and isinstance(steps[k - 1], Filling)):
             wait_for_block(text, family)
         if isinstance(step, Filling):
-            _fill(text, step, f"%a{taken}", device, threads)
+            _fill(text, step, pointer(taken), device, threads)
             taken += 1
             continue
         if step.kind == "serial" or trip_count(step.start, step.stop) != 0:
             code, refs, operations = _function(step, module, device, threads, options, f"qd_task_{number}")
             functions.append(code)
             cost = max(cost, operations)
-            operands = "".join(f"{_SPACE} %a{taken + n}, " for n in range(refs))
+            operands = "".join(f"ptr {pointer(taken + n)}, " for n in range(refs))
             word = text.op(f"getelementptr i8, {_SPACE} %failure, i64 {number * FIELD}")
             text.do(f"call void @qd_task_{number}({operands}i64 0, i64 0, {_SPACE} {word}, {_SPACE} %memory)")
         taken += len(task_refs(step))
@@ -91,5 +111,5 @@ def _fill(text: Text, filling: Filling, place: str, device: Device, threads: int
     thread = text.op(f"zext i32 {text.op(f'call i32 @{intrinsic}()')} to i64")
     kind = f"i{8 * width}"
     with text.counted(thread, str(filling.nbytes // width), threads) as k:
-        pointer = text.op(f"getelementptr {kind}, {_SPACE} {place}, i64 {k}")
-        text.do(f"store {kind} {pattern}, {_SPACE} {pointer}, align {width}")
+        pointer = text.op(f"getelementptr {kind}, ptr {place}, i64 {k}")
+        text.do(f"store {kind} {pattern}, ptr {pointer}, align {width}")

@@ -40,6 +40,8 @@ MOST_PRIVATE = 256
 """Private memory of an iteration."""
 SHARED_BYTES = 1 << 15
 """Memory of the block in which sums of its threads meet."""
+HELD_BYTES = 1 << 14
+"""Memory of the block in which buffers of the series are."""
 FILL_BYTES = 1 << 15
 """Of a buffer that the block fills; a larger one is filled by a command of its own."""
 
@@ -75,6 +77,15 @@ class Series:
         others = len(self.tasks) - 1
         what = f"with {others} other small task{'s'[: others != 1]}" if others else "with what is filled or summed"
         return f"one block of {self.threads} threads, in one kernel {what}"
+
+
+@dataclass(frozen=True)
+class BlockMemory:
+    """Which arguments of the kernel of a series lie in memory of its block."""
+
+    offsets: Mapping[int, int]
+    """Bytes into that memory, by the number of the argument."""
+    nbytes: int
 
 
 def why_alone(task: Task, device: Device) -> str | None:

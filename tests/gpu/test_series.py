@@ -10,7 +10,12 @@ import numpy as np
 import pytest
 
 import qdtrace as qd
+from lowering.cuda.ptxas import assemblers
+from lowering.gpu import block_memory as block_memory_module
+from lowering.gpu.block_memory import block_memory, held_in_blocks
+from lowering.gpu.commands import BLOCK, filled_before
 from lowering.runtime.compile import stats
+from lowering.runtime.layout import plan_layout
 from lowering.simt import series
 from lowering.simt.assembly import assembly
 from lowering.simt.devices import device
@@ -25,8 +30,9 @@ from tests.gpu.fake import FakeDriver, Launched, fake_backend
 from tests.runtime.programs import chain, total, uncached
 
 if TYPE_CHECKING:
+    from lowering.runtime.layout import Layout
     from qdtrace.config import Options
-    from qdtrace.ir.program import Program, Task
+    from qdtrace.ir.program import Program, Task, Var
 
 OPTIONS = uncached(block_dim=4, fast_math=False)
 
@@ -83,7 +89,10 @@ def test_arguments() -> None:
     names = [v for used in done.layout.task_refs for v in used]
     places = dict(zip(names, refs, strict=True))
     assert [places[v] for v in names] == refs
-    assert places[z] - places[y] == done.layout.places[z].offset - done.layout.places[y].offset
+    assert places[y] == places[z] == 0  # they are in memory of the block
+    assert done.layout.places[y].slot == done.layout.places[z].slot == BLOCK
+    assert done.layout.places[y].offset != done.layout.places[z].offset
+    assert done.layout.scratch_bytes == 0
 
 
 EVERYTHING = """program p(x: ref[f32,11], k: ref[i32,11])
@@ -315,6 +324,73 @@ def test_code_generators_take_them(name: str) -> None:
         assert "bar.sync" in text or "barrier.sync" in text or "barrier.cta.sync" in text
     else:
         assert "s_barrier" in text
+
+
+ATOMICS = """program p(x: ref[{d},8], k: ref[i32,8])
+  buffer a: ref[{d},8] = {one}:{d}
+  buffer y: ref[{d},8]
+  range_for i in 0:i32 : 8:i32
+    v: {d} = load x i
+    j: i32 = load k i
+    accum[op={op}] a v j
+  range_for i in 0:i32 : 8:i32
+    w: {d} = atomic[op={op}] a {one}:{d} i
+    store y w i
+  return y"""
+
+
+@pytest.mark.parametrize("op", ["add", "mul", "max"])
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "f64", "i8", "u16", "i32", "u64"])
+def test_atomics_in_memory_of_the_block(dtype: str, op: str) -> None:
+    """What the host's threads give, and what code generators and assemblers of GPUs take."""
+    program = parse_program(ATOMICS.format(d=dtype, op=op, one="1.0" if "f" in dtype else "1"))
+    with jax.enable_x64(True):
+        x = np.array([2, 1, 3, 0, 1, 2, 1, 3]).astype(program.params[0].dtype.numpy)
+        asked = called(program, x, np.array([0, 1, 1, 2, 3, 1, 0, 7], np.int32))
+    assert asked == ["qd_kernel"]
+    (one,) = find_series(program.tasks, {0: x.nbytes}, device("sm_90"))
+    layout = plan_layout(program)
+    layout = plan_layout(program, elsewhere=held_in_blocks(layout, [one]))
+    inside = block_memory(layout, one.tasks)
+    steps: list[Filling | Task] = [Filling(x.nbytes, b"\1" * x.itemsize), *program.tasks]
+    for name in ("sm_90", "gfx942"):
+        kind = device(name)
+        text = assembly(emit_series(steps, kind, one.threads, inside=inside).text, kind)
+        assert "atom.global" not in text
+        assert "global_atomic" not in text
+        assert "flat_atomic" not in text
+        if name == "sm_90":
+            assert all(each.cubin(text, name) is not None for each in assemblers())
+
+
+def test_buffers_that_only_a_series_uses_need_no_scratch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not what is returned, what other tasks use, what commands fill, nor what has no room."""
+    lines = ["program p(x: ref[f32,9000])", "  buffer big: ref[f32,9000] = 1.0:f32"]
+    lines += [f"  buffer {name}: ref[f32,{n}]" for name, n in {"out": 8, "later": 8, "one": 8, "two": 100}.items()]
+    tasks = [("x", "one"), ("one", "two"), ("two", "later"), ("later", "out"), ("big", "x"), ("later", "x")]
+    for (a, b), stop in zip(tasks, (8, 8, 8, 8, 8, 9000), strict=True):
+        at = "i" if stop == 8 else "0:i32"
+        lines += [f"  range_for i in 0:i32 : {stop}:i32", f"    v: f32 = load {a} {at}", f"    store {b} v i"]
+    program = parse_program("\n".join([*lines, "  return x, out"]))
+    _, out, later, one, two = program.buffers
+
+    def held() -> tuple[list[Var], Layout]:
+        layout = plan_layout(program)
+        series = find_series(program.tasks, filled_before(layout), device("sm_90"))
+        assert [s.tasks for s in series] == [range(4)]
+        found = held_in_blocks(layout, series)
+        return list(found), plan_layout(program, elsewhere=found)
+
+    found, layout = held()
+    assert set(found) == {one, two}
+    assert layout.places[later].slot == layout.scratch_slot
+    assert out in layout.written
+    assert block_memory(layout, range(4)).offsets == {1: 448, 2: 448, 3: 0, 4: 0}
+    assert called(program, f32(9000)) == ["qd_kernel", "fill", "qd_kernel", "qd_kernel"]
+    monkeypatch.setattr(block_memory_module, "HELD_BYTES", 64)
+    assert held()[0] == [one]
+    monkeypatch.setattr(block_memory_module, "HELD_BYTES", 0)
+    assert held()[0] == []
 
 
 def test_equal_series_are_compiled_once_and_kept(tmp_path) -> None:
