@@ -21,6 +21,7 @@ from qdtrace.passes.first_accumulations import FirstAccumulations
 from qdtrace.passes.fuse_tasks import FuseTasks
 from qdtrace.passes.hoist_bounds import HoistBounds
 from qdtrace.passes.join_branches import JoinBranches
+from qdtrace.passes.last_iteration import LastIteration
 from qdtrace.passes.loop_invariant import LoopInvariant
 from qdtrace.passes.mem2reg import Mem2Reg
 from qdtrace.passes.memory import Memory
@@ -70,6 +71,7 @@ PASSES: Mapping[str, Callable[[Options, Machine], Pass]] = {
     "join_branches": lambda options, machine: JoinBranches(),
     "unroll_whiles": lambda options, machine: UnrollWhiles(machine),
     "unroll": lambda options, machine: Unroll(machine),
+    "last_iteration": lambda options, machine: LastIteration(),
     "predicate": lambda options, machine: Predicate(machine),
     "strength_reduction": lambda options, machine: StrengthReduction(),
     "recurrences": lambda options, machine: Recurrences(),
@@ -163,7 +165,8 @@ def stages(
     # When loads are forwarded and branches empty, the cost of a body and of a side is what it will be. Unrolled
     # loops have constant indices, so private arrays are taken apart once more, and rows are forwarded.
     # Then cheaper operations: last, as `div` and `rem` are what the rest knows. The reciprocals leave their loops.
-    unrolled = (of("unroll_whiles"), of("unroll"), simplify, of("mem2reg"), of("prove_bounds"), *memory)
+    straight = (of("unroll_whiles"), of("unroll"), of("last_iteration"))
+    unrolled = (*straight, simplify, of("mem2reg"), of("prove_bounds"), *memory)
     cheaper = (of("predicate"), of("strength_reduction"), of("reciprocals"), simplify)
     final = (
         *((*unrolled, *cheaper) if loops else ()),

@@ -1,0 +1,95 @@
+"""Last iterations: what the last one of a loop computes for the next is not computed.
+
+Before:  s: f32 = for k in 0:i32 : 9:i32 : 1:i32 carry c = x     After:  s: f32 = for k in 0:i32 : 8:i32 : 1:i32 ...
+           store kept c k                                                 store kept c k
+           d: f32 = sin c                                                 d: f32 = sin c
+           yield d                                                        yield d
+                                                                        store kept s 8:i32
+
+Where nobody reads the results of a loop, it runs for what its iterations leave in memory, here for states that the walk
+back of a derivative starts from. Of the last iteration only that remains, behind a loop that is one iteration shorter:
+of ten segments, each of ten steps, a tenth of the sweep.
+
+Only loops of few constant trips (`MOST_TRIPS`), where that is a part worth having, without loops or branches inside,
+which write private memory only, by less than a quarter of their code: shells recognise how loops walk over buffers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from qdtrace.analysis.cost import eqn_size
+from qdtrace.analysis.index.trips import loop_values
+from qdtrace.ir.carries import carried_params
+from qdtrace.ir.primitives import WRITES, Effect
+from qdtrace.ir.program import is_local, literal
+from qdtrace.ir.rebuild import Copier, Rebuilder
+from qdtrace.ir.walk import used_in_block, used_vars, walk_eqns
+from qdtrace.passes.base import TaskPass
+
+if TYPE_CHECKING:
+    from qdtrace.ir.program import Atom, Block, Eqn, Program, Task, Var
+
+FEWEST_TRIPS, MOST_TRIPS = 3, 32
+"""Fewer become straight code, of which dead code goes anyway."""
+PART = 4
+"""The code of an iteration is as often that of what it leaves, or more."""
+
+
+@dataclass(frozen=True)
+class LastIteration(TaskPass):
+    """Loops that run for what they leave in memory end with that."""
+
+    name: ClassVar[str] = "last_iteration"
+
+    def on_task(self, task: Task, program: Program) -> Task:
+        if not any(e.primitive.name == "for" and e.outvars for e in walk_eqns(task.body)):
+            return task
+        return task.rebuilt(_Shortener(task.body).rebuild_block(task.body))
+
+
+class _Shortener(Rebuilder):
+    """Rewrites the body of a task."""
+
+    def __init__(self, body: Block) -> None:
+        super().__init__()
+        self._read = set(used_in_block(body))
+
+    def visit(self, eqn: Eqn) -> None:
+        """Appends an equation, or a shorter loop and what remains of its last iteration."""
+        left = _left_in_memory(eqn) if self._read.isdisjoint(eqn.outvars) else []
+        if not left:
+            super().visit(eqn)
+            return
+        start, _, step, *initials = eqn.invars
+        values = loop_values(*eqn.invars[:3])
+        assert values is not None
+        last = literal(values.start + values.step * (values.count - 1), start.dtype)
+        self.append(self.rebuild_eqn(eqn.rebuilt((start, last, step, *initials), eqn.blocks, eqn.outvars)))
+        body = eqn.blocks[0]
+        env: dict[Var, Atom] = {**self.env, body.params[0]: last}
+        env.update(zip(carried_params(eqn, body), eqn.outvars, strict=True))
+        copier = Copier(env)
+        for one in copier.rebuild_eqns(left):
+            self.append(one)
+
+
+def _left_in_memory(loop: Eqn) -> list[Eqn]:
+    """What an iteration needs of its body for what it leaves; nothing where the loop stays as it is."""
+    if loop.primitive.name != "for" or not loop.outvars:
+        return []
+    values, body = loop_values(*loop.invars[:3]), loop.blocks[0]
+    if values is None or not FEWEST_TRIPS <= values.count <= MOST_TRIPS:
+        return []
+    found: list[Eqn] = []
+    needed: set[Var] = set()
+    for eqn in reversed(body.eqns):
+        writes = not WRITES.isdisjoint(eqn.primitive.effects)
+        stays = eqn.blocks or not {Effect.ALLOC, Effect.LANES}.isdisjoint(eqn.primitive.effects)
+        if stays or (writes and not is_local(eqn.invars[0])):
+            return []
+        if writes or Effect.CHECK in eqn.primitive.effects or not needed.isdisjoint(eqn.outvars):
+            found.append(eqn)
+            needed.update(used_vars(eqn))
+    return found[::-1] if sum(map(eqn_size, found)) * PART <= sum(map(eqn_size, body.eqns)) else []

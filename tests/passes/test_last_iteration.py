@@ -1,0 +1,103 @@
+"""Loops that run for what they leave in memory: what remains of the last iteration, and which loops stay."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import qdtrace as qd
+from qdtrace.passes.last_iteration import LastIteration
+from tests.passes.harness import check, unchanged
+
+HEAD = """program p(x: ref[f32,8], y: ref[f32,8], n: ref[i32])
+  range_for i in 0:i32 : 8:i32
+    v: f32 = load x i
+    kept: cell[f32,40] = cell[dtype=f32, shape=(40)]
+"""
+TAIL = """    u: f32 = load kept 3:i32
+    store y u i
+  return y
+"""
+LOOP = """    s: f32, t: f32 = for k in 0:i32 : 9:i32 : 1:i32 carry c = v, d = 1.0:f32
+      store kept c k
+      e: f32 = sin c
+      f: f32 = mul e d
+      g: f32 = add f c
+      h: f32 = mul g g
+      o: f32 = sub h e
+      yield o, f
+"""
+
+
+def test_what_the_last_iteration_leaves_stays() -> None:
+    left = "    store kept s 8:i32\n"
+    check(LastIteration(), HEAD + LOOP + TAIL, HEAD + LOOP.replace(": 9:i32", ": 8:i32") + left + TAIL)
+
+
+def test_downwards_with_what_memory_and_checks_need() -> None:
+    """The index of the last iteration is that of the loop; a check of it may still fail."""
+    loop = LOOP.replace("0:i32 : 9:i32 : 1:i32", "{}:i32 : {}:i32 : -4:i32").replace(
+        "      store kept c k\n",
+        """      q: bool = lt c 9.0:f32
+      check[message="m"] q
+      store kept d k
+""",
+    )
+    more = "".join(f"      w{n}: f32 = cos {'o' if n == 0 else f'w{n - 1}'}\n" for n in range(8))
+    loop = loop.replace("      yield o", more + "      yield w7")
+    left = """    q_1: bool = lt s 9.0:f32
+    check[message="m"] q_1
+    store kept t 2:i32
+"""
+    before, after = loop.format(14, 1), loop.format(14, 2) + left
+    tail = TAIL.replace("3:i32", "6:i32")
+    check(LastIteration(), HEAD + before + tail, HEAD + after + tail)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("store y u i", "a: f32 = add u s\n    store y a i"),
+        (": 9:i32", ": 2:i32"),
+        (": 9:i32", ": 33:i32"),
+        (": 9:i32", ": m"),
+        ("store kept c k", "store y c k"),
+        ("store kept c k", "accum[op=add] y c k"),
+        ("store kept c k", "more: cell[f32] = cell[dtype=f32, shape=()]\n      store kept c k"),
+        ("store kept c k", "w: i32 = lane_max k\n      store kept c w"),
+        ("store kept c k", "store kept c k\n      p: bool = lt c d\n      if p\n        store kept d k"),
+        ("store kept c k", "z: f32 = sin c\n      z1: f32 = cos z\n      store kept z1 k"),
+        ("store kept c k", "z: f32 = mul c d"),
+    ],
+    ids=["read", "two", "many", "unknown", "buffer", "sum", "cell", "lanes", "branch", "large", "nothing"],
+)
+def test_loops_that_stay(old: str, new: str) -> None:
+    text = HEAD + "    m: i32 = load n\n" + LOOP + TAIL
+    assert text.count(old) == 1
+    unchanged(LastIteration(), text.replace(old, new))
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+def test_the_sweep_of_a_gradient_ends_with_the_last_state(is_read: bool) -> None:
+    """Unless the adjoint of what is behind the loop asks for it."""
+
+    @qd.jit
+    def run(x):
+        out = qd.empty_like(x)
+        for i in qd.range(x.shape[0]):
+            a = qd.local(x[i])
+            for _ in qd.range(20, unroll=False):
+                a.value = jnp.sin(a.value) * 1.5 + 0.1 * a.value
+            out[i] = a.value * a.value if is_read else a.value
+        return out
+
+    def gradient(x, bar):
+        return jax.vjp(run, jnp.asarray(x))[1](jnp.asarray(bar))[0]
+
+    x, bar, eps = jnp.linspace(-1, 1, 8), jnp.arange(8.0), 1e-3
+    text = qd.jit(gradient).lower(x, bar).as_text()
+    assert (" 0:i32 : 19:i32" in text) != is_read
+    numeric = bar * (run(x + eps) - run(x - eps)) / (2 * eps)
+    assert np.allclose(gradient(x, bar), numeric, rtol=0.02, atol=0.02)  # roundings of f32 over 2 eps
