@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
+from qdtrace import failures
 from qdtrace.compose.byte_order import PLAIN, is_foreign, native
 from qdtrace.compose.byte_order import has_foreign as has_foreign_order
 from qdtrace.compose.depth import depth_told
@@ -17,7 +18,7 @@ from qdtrace.compose.garbage import paused_garbage_collection
 from qdtrace.compose.staged import Programs, note_programs
 from qdtrace.config import current, options_from
 from qdtrace.errors import BackendError, QdError, TraceTypeError, TraceValueError
-from qdtrace.failures import raise_failures, watched
+from qdtrace.failures import raise_failures
 from qdtrace.trace import compat
 from qdtrace.trace.arguments import as_buffer, as_values, run_inlined
 from qdtrace.trace.context import get_current
@@ -125,7 +126,7 @@ class Jitted:
         if self._backend is not None:
             args, kwargs = _on_backend(self._backend, self._name, (args, kwargs))
         function, programs = self._functions.get(current()) or self._specialised()
-        if watched:
+        if failures.glance() != failures.fine:
             raise_failures()
         try:
             results = function(*args, **kwargs) if kwargs else function(*args)  # each argument more takes time

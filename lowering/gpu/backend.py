@@ -85,7 +85,6 @@ class GpuBackend(Backend):
     def words(self) -> Words:
         """Where checks that failed are found."""
         words = Words(self._driver.host_memory)
-        watch(words.failure)
         atexit.register(words.tell)
         return words
 
@@ -265,6 +264,7 @@ class GpuBackend(Backend):
         for symbol in imported(layout, commands):
             if symbol == WORDS:
                 imports[symbol] = self.words.take(layout.faults)
+                watch(self.words.failure, self.words.memory)
             else:
                 imports[symbol] = self._loader.fill(cache) if symbol == FILL else known[symbol]
         return make_runnable(f"handler_{key}", artifact, (ENTRY,), imports, host)[ENTRY]

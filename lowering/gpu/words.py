@@ -34,10 +34,6 @@ class _Block:
     used: int = 0
     words: np.ndarray[Any, np.dtype[np.uint64]] = field(default_factory=lambda: np.zeros(0, np.uint64))
     """Those that programs have."""
-    raw: memoryview = field(default_factory=lambda: memoryview(b""))
-    """Their bytes."""
-    fine: bytes = b""
-    """What they are as long as nothing fails."""
     owners: dict[int, tuple[int, tuple[str, ...]]] = field(default_factory=dict[int, tuple[int, tuple[str, ...]]])
     """For the number of a word: where those of its program end, and the texts of its checks."""
 
@@ -45,7 +41,6 @@ class _Block:
         first, self.used = self.used, self.used + len(faults)
         self.owners |= {first + k: (self.used, texts) for k, texts in enumerate(faults)}
         self.words = self.memory[: self.used]
-        self.raw, self.fine = self.words.view(np.uint8).data, bytes(self.words.nbytes)
         return self.memory[first:].ctypes.data
 
     def failures(self) -> list[QdError]:
@@ -81,16 +76,16 @@ class Words:
     def failure(self) -> QdError | None:
         """The error of a check that failed since the last time, with a note for each further program that failed; the
         words are cleared."""
-        for block in self._blocks:
-            if block.raw.tobytes() != block.fine:  # at each call: a quarter of what `np.count_nonzero` takes
-                break
-        else:
-            return None
         with self._lock:
             errors = [error for block in self._blocks for error in block.failures()]
         for other in errors[1:]:
             errors[0].add_note(f"another check failed: {other}")
         return errors[0] if errors else None
+
+    @property
+    def memory(self) -> list[memoryview]:
+        """The words that programs have: zero while nothing has failed."""
+        return [block.words.data for block in self._blocks]
 
     def tell(self) -> None:
         """Warns of what failed and nobody asked for."""

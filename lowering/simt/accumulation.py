@@ -22,7 +22,7 @@ from lowering.llvm.privatisation import Strategy
 from lowering.llvm.types import BYTES, MEMORY, compute_dtype
 from lowering.llvm.vectors import Value
 from lowering.simt.devices import SHARED
-from lowering.tables import CACHE_LINE
+from lowering.tables import CACHE_LINE, FIELD, round_up
 from qdtrace.ir.combining import identity
 from qdtrace.ir.memory import indices_of
 from qdtrace.ir.program import ref_type
@@ -106,7 +106,7 @@ def open_parts(f: KernelFrame) -> None:
             continue
         type_ = replace(ref_type(part.ref), dtype=part.dtype)
         kind = MEMORY[part.dtype]
-        copy = f.copies[part.ref] = GlobalMemory(_shared(f, f"[{type_.size} x {kind}]"), type_, "", "")
+        copy = f.copies[part.ref] = GlobalMemory(_shared(f, type_.size * BYTES[kind]), type_, "", "")
         with _elements(f, type_.size) as k:
             store_scalar(f, copy, f.text.op(f"getelementptr {kind}, ptr {copy.pointer}, i64 {k}"), neutral)
     if f.copies:
@@ -187,7 +187,7 @@ def emit_combine(f: KernelFrame, parts: Sequence[SlotPart]) -> None:
 def reduce_block(f: KernelFrame, op: str, d: DType, value: str) -> str:
     """The values of all threads of the block combined in a tree of fixed form: right in thread 0."""
     text, kind = f.text, MEMORY[d]
-    held = _shared(f, f"[{f.plan.threads} x {kind}]")
+    held = _shared(f, f.plan.threads * BYTES[kind])
     thread = text.op(f"zext i32 {f.thread()} to i64")
     own = text.op(f"getelementptr {kind}, ptr {held}, i64 {thread}")
     _write(f, own, d, value)
@@ -209,11 +209,11 @@ def _in_slot(f: KernelFrame, part: SlotPart, slot: str) -> GlobalMemory:
     return GlobalMemory(ahead(f, "i8", slot, part.offset), type_, "", "")
 
 
-def _shared(f: KernelFrame, type_: str) -> str:
-    """Memory of the block; a plain pointer."""
+def _shared(f: KernelFrame, nbytes: int) -> str:
+    """Memory of the block, of whole words: atomics of one and two bytes exchange the word around. A plain pointer."""
     module = f.text.module
     name = f"@qd_shared_{len(module.helpers)}"
-    space = f"addrspace({SHARED})"
+    space, type_ = f"addrspace({SHARED})", f"[{round_up(nbytes, FIELD)} x i8]"
     module.helpers[name] = f"{name} = internal {space} global {type_} undef, align {CACHE_LINE}"
     return f.text.op(f"addrspacecast ptr {space} {name} to ptr")
 

@@ -210,6 +210,18 @@ def current(driver: FakeDriver) -> Iterator[None]:
 
 
 @contextmanager
+def watched_again() -> Iterator[None]:
+    """What is looked at for failures is afterwards what it was before."""
+    before = dict(failures.watched)
+    try:
+        yield
+    finally:
+        failures.watched.clear()
+        failures.watched.update(before)
+        failures.expect_what_is_watched()
+
+
+@contextmanager
 def fake_backend(
     driver: FakeDriver | None = None, kind: int | None = None, chip: str | None = None
 ) -> Iterator[tuple[GpuBackend, FakeDriver]]:
@@ -222,11 +234,10 @@ def fake_backend(
     number = next(_devices) if kind is None else kind
     device = host_device(2) if chip is None else named(chip)
     device = replace(device, target=replace(device.target, name=f"fake{number}"))
-    watched = list(failures.watched)
     with (
+        watched_again(),
         current(found),
         mock.patch.object(handler, "STREAM", _STREAM),
         mock.patch("lowering.gpu.backend.atexit"),
     ):
         yield GpuBackend(lambda: device, lambda: found), found
-    failures.watched[:] = watched

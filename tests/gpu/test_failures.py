@@ -16,7 +16,7 @@ from lowering.tables import FAILURE_BITS
 from qdtrace import failures
 from qdtrace.ir.parser import parse_program
 from qdtrace.trace import compat
-from tests.gpu.fake import fake_backend
+from tests.gpu.fake import fake_backend, watched_again
 from tests.runtime.programs import affine, uncached
 
 OPTIONS = uncached(block_dim=4)
@@ -145,10 +145,45 @@ def test_programs_without_checks_have_no_words() -> None:
 def failed():
     """Something that may have failed: what is put into the list."""
     found: list[qd.QdError] = []
-    before = failures.watched[:]
-    failures.watched[:] = [lambda: found.pop() if found else None]
-    yield found
-    failures.watched[:] = before
+    with watched_again():
+        failures.watched.clear()
+        failures.watch(lambda: found.pop() if found else None, [memoryview(b"\1")])
+        yield found
+
+
+def test_nobody_looks_while_memory_is_zero() -> None:
+    """Of any of several, also of memory that is watched later, or again."""
+    calls: list[str] = []
+
+    def look_here() -> None:
+        calls.append("here")
+
+    def look_there() -> None:
+        calls.append("there")
+
+    @qd.jit
+    def twice(x):
+        for i in qd.range(x.shape[0]):
+            x[i] = 2 * x[i]
+        return x
+
+    here, there, more = bytearray(8), bytearray(16), bytearray(8)
+    with watched_again():
+        failures.watched.clear()
+        failures.watch(look_here, [memoryview(here)])
+        failures.watch(look_there, [memoryview(there)])
+        failures.watch(look_there, [memoryview(there), memoryview(more)])
+        x = jnp.ones(3)
+        twice(x)
+        assert calls == []
+        for memory_ in (here, there, more):
+            memory_[5] = 1
+            twice(x)
+            assert calls == ["here", "there"]
+            calls.clear()
+            memory_[5] = 0
+        twice(x)
+        assert calls == []
 
 
 def test_direct_calls_and_waiting_raise_what_failed_before(failed) -> None:

@@ -522,7 +522,7 @@ def test_loops_that_load_ahead(bad: int | None) -> None:
     """Rows of every length, empty and backward ones too; a place that is wrong is reported from wherever it is."""
     program = parse_program(ROWS)
     text = emit_kernels(program.tasks[0], device("sm_90")).text
-    assert text.count("load float, ptr") == 3 * loads_ahead.ITERATIONS[0] + 1
+    assert text.count("load float, ptr") == 3 * loads_ahead.ITERATIONS + 1
     rng = np.random.default_rng(1)
     ptr = np.array([9, 0, 0, 5, 8, 17, 18, 34, 40], np.int32)
     args = [ptr, rng.integers(0, 5, 40).astype(np.int32), rng.integers(-2, 3, 40).astype(np.float32) / 4]
@@ -533,6 +533,22 @@ def test_loops_that_load_ahead(bad: int | None) -> None:
     args[1][bad] = -5
     with pytest.raises(BoundsError, match="index -5 "):
         execute_kernels(program, args)
+
+
+@pytest.mark.parametrize(("dtype", "size"), [("u8", 5), ("i16", 3), ("bf16", 7), ("f64", 3)])
+def test_memory_of_a_block_is_whole_words(dtype: str, size: int) -> None:
+    """Atomics of small numbers exchange the word around them, at the end of an array as well."""
+    text = f"""program p(k: ref[i32,9000], h: ref[{dtype},{size}])
+  range_for i in 0:i32 : 9000:i32
+    j: i32 = load k i
+    accum[op=max] h {"1" if dtype[0] in "ui" else "1.0"}:{dtype} j
+  return h
+"""
+    (task,) = parse_program(text).tasks
+    made = emit_kernels(task, device("sm_90")).text
+    sizes = [int(n) for n in re.findall(r"@qd_shared_\d+ = internal addrspace\(3\) global \[(\d+) x i8\]", made)]
+    assert sizes
+    assert all(n % 8 == 0 for n in sizes)
 
 
 def test_nothing_is_loaded_ahead_of_a_check_that_waits() -> None:
@@ -549,7 +565,7 @@ def test_nothing_is_loaded_ahead_of_a_check_that_waits() -> None:
 @given(programs(statements=8, depth=3))
 def test_random_programs_load_ahead(case: Case) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loads_ahead, "ITERATIONS", (3, 2))
+        patch.setattr(loads_ahead, "ITERATIONS", 3)
         patch.setattr(loads_ahead, "MOST_VALUES", 100)
         agree(case)
 
