@@ -106,7 +106,8 @@ def open_parts(f: KernelFrame) -> None:
             continue
         type_ = replace(ref_type(part.ref), dtype=part.dtype)
         kind = MEMORY[part.dtype]
-        copy = f.copies[part.ref] = GlobalMemory(_shared(f, type_.size * BYTES[kind]), type_, "", "")
+        place = _shared(f, f"@qd_copy_{len(f.text.module.helpers)}", type_.size * BYTES[kind])
+        copy = f.copies[part.ref] = GlobalMemory(place, type_, "", "")
         with _elements(f, type_.size) as k:
             store_scalar(f, copy, f.text.op(f"getelementptr {kind}, ptr {copy.pointer}, i64 {k}"), neutral)
     if f.copies:
@@ -185,9 +186,13 @@ def emit_combine(f: KernelFrame, parts: Sequence[SlotPart]) -> None:
 
 
 def reduce_block(f: KernelFrame, op: str, d: DType, value: str) -> str:
-    """The values of all threads of the block combined in a tree of fixed form: right in thread 0."""
-    text, kind = f.text, MEMORY[d]
-    held = _shared(f, f.plan.threads * BYTES[kind])
+    """The values of all threads of the block combined in a tree of fixed form: right in thread 0.
+
+    They meet in memory that all sums of the module use in turn: each thread has the same place, of any dtype, and
+    nobody reads that of another behind the last wait, so the next sum needs none before it.
+    """
+    text, kind = f.text, f"[{FIELD} x i8]"
+    held = _shared(f, "@qd_meeting", f.plan.threads * FIELD)
     thread = text.op(f"zext i32 {f.thread()} to i64")
     own = text.op(f"getelementptr {kind}, ptr {held}, i64 {thread}")
     _write(f, own, d, value)
@@ -201,7 +206,7 @@ def reduce_block(f: KernelFrame, op: str, d: DType, value: str) -> str:
             _write(f, own, d, combine(f.scalar, op, d, _read(f, own, d), _read(f, there, d)))
         f.wait()
         left = half
-    return _read(f, held, d)
+    return _read(f, own, d)
 
 
 def _in_slot(f: KernelFrame, part: SlotPart, slot: str) -> GlobalMemory:
@@ -209,12 +214,11 @@ def _in_slot(f: KernelFrame, part: SlotPart, slot: str) -> GlobalMemory:
     return GlobalMemory(ahead(f, "i8", slot, part.offset), type_, "", "")
 
 
-def _shared(f: KernelFrame, nbytes: int) -> str:
-    """Memory of the block, of whole words: atomics of one and two bytes exchange the word around. A plain pointer."""
-    module = f.text.module
-    name = f"@qd_shared_{len(module.helpers)}"
+def _shared(f: KernelFrame, name: str, nbytes: int) -> str:
+    """Memory of the block of that name, of whole words: atomics of one and two bytes exchange the word around. A plain
+    pointer."""
     space, type_ = f"addrspace({SHARED})", f"[{round_up(nbytes, FIELD)} x i8]"
-    module.helpers[name] = f"{name} = internal {space} global {type_} undef, align {CACHE_LINE}"
+    f.text.module.helpers[name] = f"{name} = internal {space} global {type_} undef, align {CACHE_LINE}"
     return f.text.op(f"addrspacecast ptr {space} {name} to ptr")
 
 

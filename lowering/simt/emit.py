@@ -157,15 +157,22 @@ class Kernel:
             return text.op(f"load i64, ptr {text.op(f'getelementptr i64, ptr %scratch, i64 {number}')}, align {FIELD}")
         return self.frame.scalar.cast("sext", REGISTER[atom.dtype], self.frame.scalar_of(atom), "i64")
 
+    def _count(self, start: str, stop: str) -> str:
+        """The iterations of the range, as i64."""
+        if self.plan.iterations is not None:
+            return str(self.plan.iterations)
+        count = self.text.op(f"sub i64 {stop}, {start}")
+        return self.frame.scalar.select(self.frame.scalar.compare("icmp slt", "i64", start, stop), "i64", count, "0")
+
     def _once(self) -> None:
         """The iterations of the thread, if there are any."""
         text, task = self.text, self.facts.task
         inside = text.fresh_label("inside")
         start, stop = self._bound(task.start, 0), self._bound(task.stop, 1)
-        first = text.op(f"add nsw i64 {self._first_of_group()}, {start}")
-        text.branch(text.op(f"icmp slt i64 {first}, {stop}"), inside, "end")
+        number = self._first_of_group()
+        text.branch(text.op(f"icmp slt i64 {number}, {self._count(start, stop)}"), inside, "end")
         text.begin(inside)
-        self._group(first, stop)
+        self._group(text.op(f"add nsw i64 {number}, {start}"), stop)
 
     def _walk(self) -> None:
         """All iterations that are this thread's."""
@@ -174,19 +181,17 @@ class Kernel:
         if plan.in_turns:
             self._take_turns(start, stop)
             return
-        if isinstance(task.start, Var) and task.start.dtype.bits == 64:  # an empty range may begin at the last number
-            start = f.scalar.select(f.scalar.compare("icmp slt", "i64", start, stop), "i64", start, stop)
-        first = text.op(f"add i64 {start}, {self._first_of_group()}")
-        step = plan.blocks * plan.threads * plan.group
-        with text.counted(first, stop, step, None) as index, f.region():
-            self._group(index, stop)
+        # iterations are counted from 0, so that the count does not wrap around behind a range that ends its dtype
+        count, step = self._count(start, stop), plan.blocks * plan.threads * plan.group
+        with text.counted(self._first_of_group(), count, step, None) as number, f.region():
+            self._group(number if start == "0" else text.op(f"add nsw i64 {start}, {number}"), stop)
 
     def _take_turns(self, start: str, stop: str) -> None:
         """Iterations that no thread has taken yet, as long as there are some."""
         f, text, plan = self.frame, self.text, self.plan
         again, inside, done = (text.fresh_label(name) for name in ("again", "inside", "done"))
         counter = text.op(f"getelementptr i8, ptr %scratch, i64 {COUNTER_AT}")
-        count = text.op(f"sub i64 {stop}, {start}")
+        count = self._count(start, stop)
         text.jump(again)
         text.begin(again)
         taken = text.op(f"atomicrmw add ptr {counter}, i64 {plan.group} {scope(f)}monotonic, align {FIELD}")
@@ -209,8 +214,8 @@ class Kernel:
             self._bodies(first)
             return
         straight, rest, done = text.fresh_label("whole"), text.fresh_label("rest"), text.fresh_label("done")
-        last = text.op(f"add nsw i64 {first}, {group - 1}")
-        text.branch(text.op(f"icmp slt i64 {last}, {stop}"), straight, rest)
+        left = text.op(f"sub i64 {stop}, {first}")
+        text.branch(text.op(f"icmp uge i64 {left}, {group}"), straight, rest)
         text.begin(straight)
         self._bodies(first)
         text.jump(done)
@@ -274,7 +279,9 @@ class Kernel:
         """`qd_combine`, and others behind it for parts that meet those before them."""
         f = self.frame
         f.leave = "ret void"
-        self._open({a for p in parts for a in p.indices or () if isinstance(a, Var)}, checks=True)
+        # bounds that the task has changed since are not checked again
+        needed = {a for p in parts for a in p.indices or () if isinstance(a, Var)}
+        self._open(needed, checks=not self.plan.bounds_apart)
         emit_combine(f, parts)
         self.text.do("ret void")
         return self._render(name, self.plan.threads)

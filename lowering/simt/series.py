@@ -38,8 +38,9 @@ MOST_LIVE = 24
 """Values of a thread alive at once: a block of so many threads has 64 registers each."""
 MOST_PRIVATE = 256
 """Private memory of an iteration."""
-SHARED_BYTES = 1 << 15
-"""Memory of the block in which sums of its threads meet."""
+COPY_BYTES = 20 << 10
+"""Memory of the block for copies of arrays that its tasks sum into. Its threads meet in 8 KiB more, and what begins at
+whole lines leaves gaps: a block has 48 KiB that it need not ask for."""
 HELD_BYTES = 1 << 14
 """Memory of the block in which buffers of the series are."""
 FILL_BYTES = 1 << 15
@@ -145,22 +146,21 @@ class _Room:
     def __init__(self, device: Device, threads: int | None) -> None:
         self._device = device
         self._asked = threads
-        self._code = self._refs = self._shared = self._most = 0
+        self._code = self._refs = self._copies = self._most = 0
         self._sums = False
 
     def has(self, task: Task) -> bool:
         """Whether there is room for one more."""
-        code, refs, shared = self._of(task)
-        return (
-            self._code + code <= MOST_CODE and self._refs + refs <= MOST_REFS and self._shared + shared <= SHARED_BYTES
-        )
+        code, refs, copies = self._of(task)
+        few = self._code + code <= MOST_CODE and self._refs + refs <= MOST_REFS
+        return few and self._copies + (copies or 0) <= COPY_BYTES
 
     def take(self, task: Task) -> None:
         """One more."""
-        code, refs, shared = self._of(task)
-        self._code, self._refs, self._shared = self._code + code, self._refs + refs, self._shared + shared
+        code, refs, copies = self._of(task)
+        self._code, self._refs, self._copies = self._code + code, self._refs + refs, self._copies + (copies or 0)
         self._most = max(self._most, trip_count(task.start, task.stop) or 0)
-        self._sums |= bool(shared)
+        self._sums |= copies is not None
 
     def made(self, tasks: range, filled: Mapping[int, int]) -> Iterator[Series]:
         """The series of these tasks, if it has fewer launches than they have."""
@@ -175,21 +175,19 @@ class _Room:
         most = min(MOST_THREADS, self._device.threads)
         return self._asked or min(most, round_up(max(1, self._most), self._device.warp))
 
-    def _of(self, task: Task) -> tuple[int, int, int]:
-        """Code, references, and memory of the block in which its sums meet."""
-        return code_size(task.body), len(task_refs(task)) + 1, self._shared_bytes(task)
+    def _of(self, task: Task) -> tuple[int, int, int | None]:
+        """Code, references, and memory of the block for copies of arrays; None where the block sums nothing."""
+        return code_size(task.body), len(task_refs(task)) + 1, self._copy_bytes(task)
 
-    def _shared_bytes(self, task: Task) -> int:
+    def _copy_bytes(self, task: Task) -> int | None:
         if task.kind == "serial" or not any(e.primitive.name == "accum" for e in walk_eqns(task.body)):
-            return 0
+            return None
         # Loaded here: a process that finds all its code in the cache mostly has no sums in a series.
         from lowering.llvm.facts import TaskFacts
         from lowering.llvm.privatisation import privatise
         from lowering.llvm.types import BYTES, MEMORY, compute_dtype
 
         ways = privatise(TaskFacts(task), self._device.machine.accumulation)
-        threads = self._asked or min(MOST_THREADS, self._device.threads)
-        held = sum(threads * BYTES[MEMORY[compute_dtype(ref.dtype)]] for ref, _ in ways.registers)
-        return held + sum(
-            ref_type(ref).size * BYTES[MEMORY[compute_dtype(ref.dtype)]] for ref in ways.chunk_copies
-        )
+        if not (ways.registers or ways.chunk_copies):
+            return None
+        return sum(ref_type(ref).size * BYTES[MEMORY[compute_dtype(ref.dtype)]] for ref in ways.chunk_copies)

@@ -174,7 +174,7 @@ class Kernels:
     def run(self, memory: dict[Var, np.ndarray]) -> None:
         """Runs the whole task. Raises the error of a check that failed."""
         count = trip_count(self.task.start, self.task.stop)
-        if count == 0:
+        if count == 0 and self.task.kind == "range_for":
             return
         arrays = [memory[r] for r in self.code.refs]
         if self._gpu is not None:
