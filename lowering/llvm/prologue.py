@@ -48,18 +48,9 @@ def open_function(
     own, constant = aliases
     for n, ref in enumerate(f.facts.refs):
         invariant = "" if ref in f.facts.written else constant
-        f.globals[ref] = GlobalMemory(_in_global_space(f, pointer(n)), ref_type(ref), own[ref], invariant)
+        f.globals[ref] = GlobalMemory(pointer(n), ref_type(ref), own[ref], invariant)
     for eqn in head:
         rules[eqn.primitive.name](f, eqn)
-
-
-def _in_global_space(f: Frame, pointer: str) -> str:
-    """The pointer, with what LLVM infers its address space from."""
-    if not f.target.global_space:
-        return pointer
-    space = f"ptr addrspace({f.target.global_space})"
-    there = f.text.op(f"addrspacecast ptr {pointer} to {space}")
-    return f.text.op(f"addrspacecast {space} {there} to ptr")
 
 
 def used_by_body(task: Task) -> set[Var]:

@@ -46,8 +46,6 @@ class Target:
     """Converts f16 in hardware."""
     machine: Machine = CPU
     """What passes know of it."""
-    global_space: int = 0
-    """LLVM's address space of the memory of references; pointers in the code are plain, and known to be there."""
     private_space: int = 0
     """That of memory of one iteration."""
     atomic_scope: str = ""

@@ -148,7 +148,7 @@ def device(name: str) -> Device:
         family.name, family.triple, name, features,
         vector_bits=0, registers=255, data_layout=layout, has_masks=False, has_half=True,
         machine=replace(GPU, platform=family.name, lanes=multiprocessors * threads),
-        global_space=GLOBAL, private_space=family.private_space,
+        private_space=family.private_space,
         atomic_scope=family.scope, atomic_promises=family.atomic_promises, part_half=family.part_half,
     )  # fmt: skip
     return Device(family, target, multiprocessors, threads, warp)

@@ -17,7 +17,7 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from lowering.llvm.target import Target, optimise
-from lowering.simt.devices import CUDA, GLOBAL, Device
+from lowering.simt.devices import CUDA, Device
 from lowering.simt.emit import emit_kernels
 from lowering.tables import FAILURE_BITS
 from qdtrace.analysis.index.trips import trip_count
@@ -87,7 +87,7 @@ def host_device(blocks: int = 2, threads: int = THREADS) -> Device:
         CUDA, name="host", convention="", thread="host_thread", block="host_block", barrier="host_barrier",
         threads_attribute="", scope="", most="", active="", has_approximations=False,
     )  # fmt: skip
-    target = replace(Target.named("scalar"), machine=GPU, global_space=GLOBAL)
+    target = replace(Target.named("scalar"), machine=GPU)
     return Device(family, target, 1, blocks * threads, 1)
 
 

@@ -594,7 +594,7 @@ def test_memory_of_a_block_is_whole_words(dtype: str, size: int) -> None:
 """
     (task,) = parse_program(text).tasks
     made = emit_kernels(task, device("sm_90")).text
-    sizes = [int(n) for n in re.findall(r"@qd_shared_\d+ = internal addrspace\(3\) global \[(\d+) x i8\]", made)]
+    sizes = [int(n) for n in re.findall(r"@qd_copy_\d+ = internal addrspace\(3\) global \[(\d+) x i8\]", made)]
     assert sizes
     assert all(n % 8 == 0 for n in sizes)
 

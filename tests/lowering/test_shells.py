@@ -141,7 +141,7 @@ def test_memory_has_the_address_spaces_of_the_target() -> None:
     machine = machine_of(triple, cpu="gfx942")
     target = replace(
         Target.named("scalar"), name="rocm", triple=triple, cpu="gfx942", data_layout=str(machine.target_data),
-        global_space=1, private_space=5,
+        private_space=5,
     )  # fmt: skip
     header = "define amdgpu_kernel void @one(ptr %p0, ptr %p1, ptr %p2)"
     text = device_function(parse_program(ROWS).tasks[0], target, header, "zext i32 %thread to i64")
