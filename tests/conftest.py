@@ -34,6 +34,7 @@ ANY_DEVICE = (
     "differential/test_triton.py",
     "lowering/test_control.py",
     "lowering/test_elementwise.py",
+    "lowering/test_kernel_ranges.py",
     "lowering/test_kernels.py",
     "lowering/test_memory.py",
     "lowering/test_parts.py",
