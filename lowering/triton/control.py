@@ -86,14 +86,19 @@ def _bound(f: Frame, atom: Atom) -> str:
 
 
 def _trips(f: Frame, start: Atom, stop: Atom, step: Atom) -> str:
-    """A variable with the iterations of a loop; not above 0 where it does not run."""
+    """A variable with the iterations of a loop."""
     assert isinstance(step, Literal)
     by = int(step.value)
     if not by:
         return "0"
     low, high = (start, stop) if by > 0 else (stop, start)
-    far = f"{f.typed(high)}.to(tl.int64) - {f.typed(low)}.to(tl.int64)"
+    far = distance(f"{f.typed(low)}.to(tl.int64)", f"{f.typed(high)}.to(tl.int64)")
     return f.text.let("trips", far if abs(by) == 1 else f"({far} + {abs(by) - 1}) // {abs(by)}")
+
+
+def distance(low: str, high: str) -> str:
+    """How far a range goes; 0 where it is empty, as the difference may wrap around then."""
+    return f"tl.where({high} > {low}, {high} - {low}, 0)"
 
 
 def _hand_on(f: Frame, names: Sequence[str], params: Sequence[Var], results: Sequence[Atom]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lowering.triton.control import distance
 from lowering.triton.frame import Frame
 from lowering.triton.rules import RULES
 from lowering.triton.text import Text
@@ -123,7 +124,7 @@ class Kernel:
 
     def counted(self, start: Atom, stop: Atom) -> str:
         """A variable of i64 with the iterations of a range known only on the device."""
-        return self.text.let("count", f"{self.bound(stop)} - {self.bound(start)}")
+        return self.text.let("count", distance(self.bound(start), self.bound(stop)))
 
     def slots(self, offset: int, dtype: DType) -> str:
         """A pointer to values of a dtype in the scratch."""

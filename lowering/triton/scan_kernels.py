@@ -285,7 +285,7 @@ class _Emitter:
         """Variables with the iterations, their blocks, the blocks of a tile, and the tiles that have any."""
         text, most = kernel.text, self.plan.tiles
         start, stop = self.scan.loop.invars[:2]
-        count = text.let("count", f"tl.maximum({kernel.counted(start, stop)}, 0)")
+        count = kernel.counted(start, stop)
         blocks = text.let("blocks", f"({count} + {self.plan.block - 1}) // {self.plan.block}")
         each = text.let("each", f"tl.maximum(({blocks} + {most - 1}) // {most}, 1)")
         return count, blocks, each, text.let("tiles", f"({blocks} + {each} - 1) // {each}")

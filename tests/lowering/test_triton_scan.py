@@ -26,7 +26,7 @@ from lowering.triton.compile import compile_kernels  # noqa: E402
 from lowering.triton.emit import describe, emit_triton  # noqa: E402
 from lowering.triton.plan import DEFAULT_TILING, Tiling  # noqa: E402
 from lowering.triton.scan import Scan, find_scan  # noqa: E402
-from tests.lowering.triton_interpreter import ZEROS, guarded_memory, run_task, untouched  # noqa: E402
+from tests.lowering.triton_interpreter import SMALL, ZEROS, agrees, guarded_memory, run_task, untouched  # noqa: E402
 
 RNG = np.random.default_rng(11)
 FAST = EmitOptions()
@@ -457,6 +457,43 @@ def test_one_tile_is_one_kernel_and_needs_no_scratch():
     code = emit_triton(task, FAST)
     assert [(k.name, k.programs) for k in code.launches] == [("qd_clear", 1), ("qd_kernel", 9)]
     assert code.text.count("tl.load(x") == 2  # of whole tiles, and of the last one
+
+
+FAR = """program p(n: ref[i64,2], x: ref[i64,40], s: ref[i64])
+  range_for i in a : b
+    head
+      a: i64 = load n 0:i32
+      b: i64 = load n 1:i32
+    accum[op=add] s 1:i64
+  serial
+    a: i64 = load n 0:i32
+    b: i64 = load n 1:i32
+    e: i64 = load s
+    t: i64 = for k in a : b : 1:i64 carry c = e
+      r: i64 = add c 1:i64
+      m: i64 = sub k a
+      store x r m
+      yield r
+    store s t
+  return x, s
+"""
+FAR_SCAN = """program p(n: ref[i64,2], z: ref[i64])
+  serial
+    a: i64 = load n 0:i32
+    b: i64 = load n 1:i32
+    s: i64 = for k in a : b : 1:i64 carry c = 3:i64
+      r: i64 = add c k
+      yield r
+    store z s
+  return z
+"""
+MOST = (1 << 63) - 1
+
+
+@pytest.mark.parametrize("bounds", [(MOST, -MOST), (MOST, 5), (7, 7), (MOST - 9, MOST), (-MOST - 1, 8 - MOST)])
+def test_ranges_that_end_where_their_dtype_does(bounds: tuple[int, int]):
+    agrees(parse_program(FAR), [np.array(bounds), np.zeros(40, np.int64), np.array(3)], tilings=[SMALL])
+    scanned(FAR_SCAN, [np.array(bounds), np.array(3)], tilings=TILINGS[:1])
 
 
 def test_ranges_beyond_32_bits():
