@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from benchmarks.gpu.cuda import CudaPeers, PeerMissingError
-from benchmarks.gpu.timing import Times, alternate
+from benchmarks.gpu.timing import TURN, Times, alternate
 from benchmarks.run import Peer, PeerError
 
 if TYPE_CHECKING:
@@ -52,11 +52,14 @@ class Bench:
         """How large a work is."""
         return small if self.small else full
 
-    def times(self, *calls: Callable[[], Any]) -> list[Times]:
-        """Of calls in turn: see `alternate`. Each is called once before."""
+    def times(self, *calls: Callable[[], Any], turns: int = 1) -> list[Times]:
+        """Of calls in turn: see `alternate`. Each is called once before. More and shorter `turns` compare what the host
+        takes: it is faster and slower from one tenth of a second to the next."""
         for call in calls:
             jax.block_until_ready(call())
-        return alternate(calls, 2 if self.small else self.rounds, 1e-3 if self.small else 0.04)
+        if self.small:
+            return alternate(calls, 2, 1e-3)
+        return alternate(calls, self.rounds * turns, TURN / turns)
 
     def by_hand(self, program: str, figure: str) -> tuple[float | None, str]:
         """A figure of CUDA by hand; None, and why it is missing."""

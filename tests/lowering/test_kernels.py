@@ -509,6 +509,43 @@ def test_loops_that_load_ahead(bad: int | None) -> None:
         execute_kernels(program, args)
 
 
+BETWEEN = """program p(lo: ref[{d},6], hi: ref[{d},6], w: ref[f32,7], y: ref[f32,6])
+  range_for i in 0:i32 : 6:i32
+    a: {d} = load lo i
+    b: {d} = load hi i
+    s: f32 = for k in {a} : {b} : 1:{d} carry c = 0.5:f32
+      n: {d} = and k 6:{d}
+      v: f32 = load w n
+      t: f32 = mul c 0.5:f32
+      u: f32 = add t v
+      yield u
+    store y s i
+  return y
+"""
+
+
+@pytest.mark.parametrize("dtype", [d for d in DType if d.is_integer], ids=str)
+def test_loops_over_every_dtype_load_ahead(dtype: DType) -> None:
+    """At both ends of what the index has room for, with 0 to 9 iterations; also where nothing is between."""
+    info = np.iinfo(dtype.numpy)
+    lo = np.array([info.max - 9, info.max - 4, info.min, info.min + 3, info.max, 7], dtype.numpy)
+    hi = np.array([info.max, info.max, info.min + 5, info.min + 3, info.min, 11], dtype.numpy)
+    args = [lo, hi, np.arange(7, dtype=np.float32), np.zeros(6, np.float32)]
+    program = parse_program(BETWEEN.format(d=dtype.name, a="a", b="b"))
+    assert "there" in emit_kernels(program.tasks[0], device("sm_90")).text
+    compare(execute_kernels(program, args), evaluate(program, args))
+
+
+@pytest.mark.parametrize("trips", [3, 4, 5, 7, 8, 9])
+def test_loops_of_known_length_load_ahead(trips: int) -> None:
+    """No iteration of a multiple of those that load together asks whether it is there."""
+    program = parse_program(BETWEEN.format(d="i32", a="2:i32", b=f"{2 + trips}:i32"))
+    args = [np.zeros(6, np.int32), np.zeros(6, np.int32), np.arange(7, dtype=np.float32), np.zeros(6, np.float32)]
+    text = emit_kernels(program.tasks[0], device("sm_90")).text
+    assert ("there" in text) == (trips > 4 and trips % 4 != 0)
+    compare(execute_kernels(program, args), evaluate(program, args))
+
+
 @pytest.mark.parametrize(("dtype", "size"), [("u8", 5), ("i16", 3), ("bf16", 7), ("f64", 3)])
 def test_memory_of_a_block_is_whole_words(dtype: str, size: int) -> None:
     """Atomics of small numbers exchange the word around them, at the end of an array as well."""
