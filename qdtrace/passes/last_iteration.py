@@ -11,7 +11,8 @@ back of a derivative starts from. Of the last iteration only that remains, behin
 of ten segments, each of ten steps, a tenth of the sweep.
 
 Only loops of few constant trips (`MOST_TRIPS`), where that is a part worth having, without loops or branches inside,
-which write private memory only, by less than a quarter of their code: shells recognise how loops walk over buffers.
+which write private memory only, by less than a quarter of their code; and only for machines whose iterations are long
+segments: on a CPU the gradient of 100 steps takes 1.17 of the time when its sweep has 99.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.cost import eqn_size
 from qdtrace.analysis.index.trips import loop_values
+from qdtrace.analysis.machine import GPU
 from qdtrace.ir.carries import carried_params
 from qdtrace.ir.primitives import WRITES, Effect
 from qdtrace.ir.program import is_local, literal
@@ -29,9 +31,10 @@ from qdtrace.ir.walk import used_in_block, used_vars, walk_eqns
 from qdtrace.passes.base import TaskPass
 
 if TYPE_CHECKING:
+    from qdtrace.analysis.machine import Machine
     from qdtrace.ir.program import Atom, Block, Eqn, Program, Task, Var
 
-FEWEST_TRIPS, MOST_TRIPS = 3, 32
+FEWEST_TRIPS, MOST_TRIPS = 3, 128
 """Fewer become straight code, of which dead code goes anyway."""
 PART = 4
 """The code of an iteration is as often that of what it leaves, or more."""
@@ -42,8 +45,11 @@ class LastIteration(TaskPass):
     """Loops that run for what they leave in memory end with that."""
 
     name: ClassVar[str] = "last_iteration"
+    machine: Machine = GPU
 
     def on_task(self, task: Task, program: Program) -> Task:
+        if self.machine.reverse.steps == 1:
+            return task
         if not any(e.primitive.name == "for" and e.outvars for e in walk_eqns(task.body)):
             return task
         return task.rebuilt(_Shortener(task.body).rebuild_block(task.body))

@@ -71,7 +71,7 @@ PASSES: Mapping[str, Callable[[Options, Machine], Pass]] = {
     "join_branches": lambda options, machine: JoinBranches(),
     "unroll_whiles": lambda options, machine: UnrollWhiles(machine),
     "unroll": lambda options, machine: Unroll(machine),
-    "last_iteration": lambda options, machine: LastIteration(),
+    "last_iteration": lambda options, machine: LastIteration(machine),
     "predicate": lambda options, machine: Predicate(machine),
     "strength_reduction": lambda options, machine: StrengthReduction(),
     "recurrences": lambda options, machine: Recurrences(),
