@@ -36,6 +36,7 @@ ANY_DEVICE = (
     "lowering/test_elementwise.py",
     "lowering/test_kernel_ranges.py",
     "lowering/test_kernels.py",
+    "lowering/test_loads_ahead.py",
     "lowering/test_memory.py",
     "lowering/test_parts.py",
     "lowering/test_records.py",

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lowering.llvm.facts import TaskFacts
 from lowering.llvm.options import EmitOptions
-from lowering.simt import grouping, loads_ahead, stacks
+from lowering.simt import grouping, stacks
 from lowering.simt.assembly import assembly
 from lowering.simt.code import Launch
 from lowering.simt.devices import device
@@ -467,85 +467,6 @@ def test_threads_of_a_warp_agree(name: str, dtype: str) -> None:
         assert ("redux.sync.max.u32" in text) == (dtype != "i32" and dtype != "i16")
 
 
-ROWS = """program p(ptr: ref[i32,9], col: ref[i32,40], w: ref[f32,40], x: ref[f32,5], y: ref[f32,8], z: ref[f32,40])
-  range_for i in 0:i32 : 8:i32
-    lo: i32 = load ptr i
-    i1: i32 = add i 1:i32
-    hi: i32 = load ptr i1
-    s: f32, n: i32 = for k in lo : hi : 1:i32 carry acc = 0.5:f32, count = 7:i32
-      k1: i32 = bound[size=40, axis=0, buffer="w", shape=(40)] k
-      a: f32 = load w k1
-      c: i32 = load col k1
-      b: i32 = bound[size=5, axis=0, buffer="x", shape=(5)] c
-      v: f32 = load x b
-      t: f32 = mul acc acc
-      u: f32 = mul a v
-      r: f32 = add t u
-      store z r k1
-      more: i32 = add count k
-      yield r, more
-    e: f32 = convert[dtype=f32] n
-    q: f32 = add s e
-    store y q i
-  return y, z
-"""
-
-
-@pytest.mark.parametrize("bad", [None, 0, 17, 39])
-def test_loops_that_load_ahead(bad: int | None) -> None:
-    """Rows of every length, empty and backward ones too; a place that is wrong is reported from wherever it is."""
-    program = parse_program(ROWS)
-    text = emit_kernels(program.tasks[0], device("sm_90")).text
-    assert text.count("load float, ptr") == 3 * loads_ahead.ITERATIONS + 1
-    rng = np.random.default_rng(1)
-    ptr = np.array([9, 0, 0, 5, 8, 17, 18, 34, 40], np.int32)
-    args = [ptr, rng.integers(0, 5, 40).astype(np.int32), rng.integers(-2, 3, 40).astype(np.float32) / 4]
-    args += [rng.integers(-2, 3, 5).astype(np.float32) / 4, np.zeros(8, np.float32), np.zeros(40, np.float32)]
-    if bad is None:
-        compare(execute_kernels(program, args), evaluate(program, args))
-        return
-    args[1][bad] = -5
-    with pytest.raises(BoundsError, match="index -5 "):
-        execute_kernels(program, args)
-
-
-BETWEEN = """program p(lo: ref[{d},6], hi: ref[{d},6], w: ref[f32,7], y: ref[f32,6])
-  range_for i in 0:i32 : 6:i32
-    a: {d} = load lo i
-    b: {d} = load hi i
-    s: f32 = for k in {a} : {b} : 1:{d} carry c = 0.5:f32
-      n: {d} = and k 6:{d}
-      v: f32 = load w n
-      t: f32 = mul c 0.5:f32
-      u: f32 = add t v
-      yield u
-    store y s i
-  return y
-"""
-
-
-@pytest.mark.parametrize("dtype", [d for d in DType if d.is_integer], ids=str)
-def test_loops_over_every_dtype_load_ahead(dtype: DType) -> None:
-    """At both ends of what the index has room for, with 0 to 9 iterations; also where nothing is between."""
-    info = np.iinfo(dtype.numpy)
-    lo = np.array([info.max - 9, info.max - 4, info.min, info.min + 3, info.max, 7], dtype.numpy)
-    hi = np.array([info.max, info.max, info.min + 5, info.min + 3, info.min, 11], dtype.numpy)
-    args = [lo, hi, np.arange(7, dtype=np.float32), np.zeros(6, np.float32)]
-    program = parse_program(BETWEEN.format(d=dtype.name, a="a", b="b"))
-    assert "there" in emit_kernels(program.tasks[0], device("sm_90")).text
-    compare(execute_kernels(program, args), evaluate(program, args))
-
-
-@pytest.mark.parametrize("trips", [3, 4, 5, 7, 8, 9])
-def test_loops_of_known_length_load_ahead(trips: int) -> None:
-    """No iteration of a multiple of those that load together asks whether it is there."""
-    program = parse_program(BETWEEN.format(d="i32", a="2:i32", b=f"{2 + trips}:i32"))
-    args = [np.zeros(6, np.int32), np.zeros(6, np.int32), np.arange(7, dtype=np.float32), np.zeros(6, np.float32)]
-    text = emit_kernels(program.tasks[0], device("sm_90")).text
-    assert ("there" in text) == (trips > 4 and trips % 4 != 0)
-    compare(execute_kernels(program, args), evaluate(program, args))
-
-
 @pytest.mark.parametrize(("dtype", "size"), [("u8", 5), ("i16", 3), ("bf16", 7), ("f64", 3)])
 def test_memory_of_a_block_is_whole_words(dtype: str, size: int) -> None:
     """Atomics of small numbers exchange the word around them, at the end of an array as well."""
@@ -560,25 +481,6 @@ def test_memory_of_a_block_is_whole_words(dtype: str, size: int) -> None:
     sizes = [int(n) for n in re.findall(r"@qd_copy_\d+ = internal addrspace\(3\) global \[(\d+) x i8\]", made)]
     assert sizes
     assert all(n % 8 == 0 for n in sizes)
-
-
-def test_nothing_is_loaded_ahead_of_a_check_that_waits() -> None:
-    """Nor memory that the task writes, nor what depends on an iteration before."""
-    begin, end = ROWS.split("      a: f32 = load w k1\n")
-    waits = begin + '      fine: bool = lt acc 9.0:f32\n      check[message="m"] fine\n      a: f32 = load w k1\n' + end
-    written = ROWS.replace("load w k1", "load z k1").replace("load col k1", "load col count")
-    for text in (waits, written):
-        (task,) = parse_program(text).tasks
-        assert emit_kernels(task, device("sm_90")).text.count("load i32, ptr") == 3
-
-
-@RANDOM
-@given(programs(statements=8, depth=3))
-def test_random_programs_load_ahead(case: Case) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loads_ahead, "ITERATIONS", 3)
-        patch.setattr(loads_ahead, "MOST_VALUES", 100)
-        agree(case)
 
 
 STREAM = """program p(x: ref[f32,16777216], y: ref[f32,16777216])
