@@ -48,7 +48,7 @@ def form_pointer(f: Frame, ref: GlobalMemory, form: Form) -> str:
     base = form if far else Form(form.terms)
     pointer = ref.pointer
     if base.terms or base.constant:
-        element = first_element(f, base)
+        element = first_element(f, base, ref.type.size)
         pointer = f.cached(
             ("pointer", ref.pointer, element),
             lambda: f.text.op(f"getelementptr {kind}, ptr {ref.pointer}, i64 {element}"),
@@ -56,18 +56,20 @@ def form_pointer(f: Frame, ref: GlobalMemory, form: Form) -> str:
     return pointer if far or not form.constant else ahead(f, kind, pointer, form.constant)
 
 
-def first_element(f: Frame, form: Form) -> str:
-    """The element number of lane 0 as i64, of a form without constant, modulo 2**32 into the signed range."""
+def first_element(f: Frame, form: Form, size: int) -> str:
+    """The element number of lane 0 as i64, modulo 2**32 into the signed range, in an array of that size."""
+    # the sum of an index and a number wraps around on its way into the array only where the number is large
+    wraps = bool(form.constant) and abs(form.constant) + size >= MODULAR
+    single = len(form.terms) == 1 and next(iter(form.terms.values())) == 1 and not wraps
 
     def make() -> str:
         total = _sum(f, form)
         bounds = f.facts.forms.bounds(form)
-        single = len(form.terms) == 1 and next(iter(form.terms.values())) == 1
         if single or not form.terms or (bounds is not None and bounds[0] >= -MODULAR and bounds[1] < MODULAR):
             return total
         return f.text.op(f"sext i32 {f.text.op(f'trunc i64 {total} to i32')} to i64")
 
-    return f.cached(("element", form.key), make)
+    return f.cached(("element", form.key, single), make)
 
 
 def _sum(f: Frame, form: Form) -> str:

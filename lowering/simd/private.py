@@ -35,7 +35,7 @@ def _element(f: LaneFrame, ref: PrivateMemory, indices: Sequence[Atom], v: int) 
     form = f.facts.forms.address(ref.type, indices)
     if not form.terms:
         return f.text.op(f"getelementptr {kind}, ptr {ref.pointer}, i64 {form.constant * f.vectors + v}")
-    element = first_element(f, form)
+    element = first_element(f, form, ref.type.size)
     scaled = f.text.op(f"mul i64 {element}, {f.vectors}") if f.vectors > 1 else element
     moved = f.text.op(f"add i64 {scaled}, {v}") if v else scaled
     return f.text.op(f"getelementptr {kind}, ptr {ref.pointer}, i64 {moved}")

@@ -12,6 +12,7 @@ import pytest
 from lowering.llvm.target import Target
 from lowering.simd.emit import emit_task
 from qdtrace.ir.builder import Builder, ref_var
+from qdtrace.ir.parser import parse_program
 from qdtrace.ir.types import DType
 from tests.lowering.harness import TARGETS, Kernel, agrees, branch, execute, f32, i32, loop, program, task
 from tests.lowering.test_control import arguments, buffers, check
@@ -103,6 +104,32 @@ def test_indices_that_wrap_keep_their_meaning():
 
     made = program([x, y], task(N, body), [y])
     agrees(made, [np.arange(64, dtype=np.float32), np.zeros(N, np.float32)])
+
+
+FAR = """program p(x: ref[i32,40], p: ref[i32,40], y: ref[i32,40], z: ref[i32,40])
+  range_for i in {start}:i32 : -2147483610:i32
+    k: i32 = {op} i -2147483648:i32
+    v: i32 = load x k
+    store y v k
+    g: i32 = load p k
+    h: i32 = {op} g -2147483648:i32
+    w: i32 = load x h
+    c: cell[i32,40] = cell[dtype=i32, shape=(40)]
+    store c w h
+    store c v k
+    u: i32 = load c k
+    store z u k
+  return y, z
+"""
+
+
+@pytest.mark.parametrize("op", ["add", "sub"])
+@pytest.mark.parametrize("start", [-(1 << 31), -(1 << 31) + 3])
+def test_sums_of_an_index_and_a_large_number(op: str, start: int):
+    """They wrap around on their way into the array, by vectors, gathers and scalars, and into private arrays."""
+    places = (np.arange(40) * 7 % 40 - (1 << 31)).astype(np.int32)
+    args = [np.arange(40, dtype=np.int32), places, *np.zeros((2, 40), np.int32)]
+    agrees(parse_program(FAR.format(start=start, op=op)), args)
 
 
 def test_gather_in_two_dimensions():
