@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, ClassVar
 from qdtrace.analysis.index.definite_stores import filled_by
 from qdtrace.analysis.index.trips import task_values
 from qdtrace.ir.builder import Builder
+from qdtrace.ir.combining import combining
 from qdtrace.ir.memory import indices_of, values_of
 from qdtrace.ir.program import Var, ref_type
 from qdtrace.ir.walk import task_refs, walk_task
@@ -71,7 +72,8 @@ def _with_stores(task: Task, untouched: Mapping[Var, Literal]) -> tuple[Task, se
                 builder.loc = eqn.loc
                 ref, (value,) = eqn.invars[0], values_of(eqn)
                 assert isinstance(ref, Var)
-                builder.store(ref, builder(eqn.params["op"], untouched[ref], value), *indices_of(eqn))
+                operation = combining(eqn.params["op"], ref.dtype)
+                builder.store(ref, builder(operation, untouched[ref], value), *indices_of(eqn))
             else:
                 builder.append(eqn)
     made = replace(task, body=body.close())

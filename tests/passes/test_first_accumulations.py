@@ -102,3 +102,11 @@ def test_one_of_two_buffers() -> None:
         text.format(" = 0.0:f32", "    accum[op=add] b a i\n"),
         text.format("", "    c: f32 = add 0.0:f32 a\n    store b c i\n"),
     )
+
+
+@pytest.mark.parametrize(("op", "made"), [("add", "or"), ("max", "or"), ("mul", "and"), ("min", "and")])
+def test_truth_values(op: str, made: str) -> None:
+    text = "program p(x: ref[bool,4])\n  buffer b: ref[bool,4]{}\n  range_for i in 0:i32 : 4:i32\n"
+    text += "    a: bool = load x i\n"
+    before, after = f"    accum[op={op}] b a i\n", f"    c: bool = {made} false a\n    store b c i\n"
+    check(first, text.format(" = false") + before + "  return b\n", text.format("") + after + "  return b\n")
