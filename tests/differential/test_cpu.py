@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import jax
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -12,8 +14,10 @@ from qdtrace.interpret.reference import evaluate
 from qdtrace.passes.pipelines import optimise
 from tests.differential.compare import EXACT, Tolerance, compare
 from tests.differential.corpus import Case, replay
+from tests.differential.dtype_programs import dtype_case
 from tests.differential.programs import programs
 from tests.lowering.harness import execute
+from tests.runtime.programs import compiled
 
 CUTS = ((), (0.37, 0.6))
 # the maths library promises 4 ulp, the interpreter rounds once
@@ -73,3 +77,16 @@ def test_corpus(case: Case) -> None:
 @pytest.mark.parametrize("target", ["avx512", "avx2", "portable", "scalar"])
 def test_many(target: str) -> None:
     check(target, 1500, statements=10, depth=4)
+
+
+LONG = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(600, 900)]
+
+
+@pytest.mark.parametrize("seed", [*range(500, 508), *LONG])
+def test_dtypes_and_ranges_from_anywhere(seed: int) -> None:
+    """Whole calls, as written and after all passes."""
+    case = dtype_case(seed)
+    wanted = evaluate(case.program, case.args)
+    for program in (case.program, optimise(case.program, Options())):
+        with jax.enable_x64(True):
+            compare([np.asarray(x) for x in jax.jit(compiled(program, fast_math=False).call)(*case.args)], wanted)

@@ -22,6 +22,7 @@ from qdtrace.interpret.reference import evaluate
 from qdtrace.passes.pipelines import optimise
 from tests.differential.checked import checked, meaning
 from tests.differential.compare import EXACT, Tolerance, compare
+from tests.differential.dtype_programs import dtype_case
 from tests.differential.task_programs import random_case
 from tests.gpu.both_emitters import triton_where_it_can
 from tests.gpu.fake import fake_backend
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lowering.gpu.backend import GpuBackend
+    from tests.differential.corpus import Case
 
 MORE = [pytest.param(seed, marks=pytest.mark.gpu) for seed in range(200, 280)]
 ZEROS = Tolerance(signed_zeros=False)
@@ -50,10 +52,8 @@ def backends(seed: int) -> Iterator[list[tuple[GpuBackend, Options]]]:
         yield [(cuda, uncached(codegen=made_by, **options)) for made_by in ("llvm", "triton")]
 
 
-@pytest.mark.parametrize("seed", [*range(100, 112), *MORE])
-def test_calls_agree_with_the_interpreter(seed: int) -> None:
+def agree(case: Case, seed: int) -> None:
     """As written, and after all passes, which turn fills into initial values; twice, as scratch is dirty then."""
-    case = random_case(seed)
     wanted = evaluate(case.program, case.args)
     programs = [case.program, optimise(case.program, Options(), machine=GPU)]
     with jax.enable_x64(True), backends(seed) as found:
@@ -62,6 +62,19 @@ def test_calls_agree_with_the_interpreter(seed: int) -> None:
             tolerance = ZEROS if options.codegen == "triton" else EXACT
             for _ in range(2):
                 compare([np.asarray(x) for x in call(*case.args)], wanted, tolerance)
+
+
+@pytest.mark.parametrize("seed", [*range(100, 112), *MORE])
+def test_calls_agree_with_the_interpreter(seed: int) -> None:
+    agree(random_case(seed), seed)
+
+
+LONG = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(100, 400)]
+
+
+@pytest.mark.parametrize("seed", [*range(12), *MORE[:24], *LONG])
+def test_dtypes_and_ranges_from_anywhere(seed: int) -> None:
+    agree(dtype_case(seed), seed)
 
 
 @pytest.mark.parametrize("seed", [*range(6), *MORE[:24]])
