@@ -27,6 +27,7 @@ def emit_if(f: Frame, eqn: Eqn) -> None:
         _both_sides(f, eqn)
         return
     names = [f.text.name(out.hint or "v") for out in eqn.outvars]
+    _with_mask(f, eqn)
     condition = f.typed(eqn.invars[0])
     for header, block in zip((f"if {condition}:", "else:"), eqn.blocks, strict=True):
         with f.text.block(header):
@@ -52,12 +53,19 @@ def _both_sides(f: Frame, eqn: Eqn) -> None:
         f.bind(out, f"tl.where({condition}, {f.operand(then)}, {f.operand(other)})")
 
 
+def _with_mask(f: Frame, eqn: Eqn) -> None:
+    """Where a check in a block may switch off what follows, there is a mask in front of the block."""
+    if not f.mask and any(_checks(block) for block in eqn.blocks):
+        f.mask = f.text.let("live", "tl.full((), 1, tl.int1)")
+
+
 def _checks(block: Block) -> bool:
     return any(e.primitive.name in ("bound", "check") or any(map(_checks, e.blocks)) for e in block.eqns)
 
 
 def emit_for(f: Frame, eqn: Eqn) -> None:
     """`for`."""
+    _with_mask(f, eqn)
     start, stop, step = eqn.invars[:3]
     body = eqn.blocks[0]
     index, *params = body.params

@@ -9,8 +9,9 @@ from lowering.triton.lanes import analyse_lanes, divergent_loop
 from lowering.triton.maths import is_accurate
 from lowering.triton.plan import Way, ways_of
 from qdtrace.analysis.effects import mod_ref_of
+from qdtrace.ir.carries import carried_params, initials_of
 from qdtrace.ir.primitives import FUNCTIONS
-from qdtrace.ir.program import Literal
+from qdtrace.ir.program import Literal, Var
 from qdtrace.ir.types import DType
 from qdtrace.ir.walk import walk_task
 
@@ -59,11 +60,27 @@ def _refused(eqn: Eqn, family: str) -> str | None:
         return _NEVER[name]
     if name == "for" and not isinstance(eqn.invars[2], Literal):
         return "a loop whose step is known only at run time"
+    if name == "for" and _hands_over(eqn):
+        return "a loop that hands one carried value on as another"
     if name in FUNCTIONS or (name == "rem" and eqn.invars[0].dtype.is_float):
         dtype = eqn.invars[0].dtype
         if not is_accurate(name, dtype, family):
             return f"`{name}` of {dtype.value}, which Triton has not within 4 ulp"
     return None
+
+
+def _hands_over(loop: Eqn) -> bool:
+    """Whether a value that the loop carries is the one that another carried before, and both may begin alike: then
+    Triton 3.6 to 3.9 take it for what it began with, in all iterations. A constant is no other constant, and what is
+    computed is none."""
+    (body,) = loop.blocks
+    begin = dict(zip(carried_params(loop, body), initials_of(loop), strict=True))
+    for own, given in zip(begin, body.results, strict=True):
+        if isinstance(given, Var) and given in begin and given is not own:
+            one, other = begin[own], begin[given]
+            if isinstance(one, Var) == isinstance(other, Var) and (isinstance(one, Var) or one == other):
+                return True
+    return False
 
 
 def _sums_refused(facts: TaskFacts) -> str | None:

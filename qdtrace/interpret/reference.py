@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from qdtrace.analysis.index.trips import trip_count
 from qdtrace.errors import InterpreterError
 from qdtrace.interpret import memory
 from qdtrace.interpret.compiler import Compiler
@@ -245,6 +246,8 @@ class _Machine:
         return [_array(program, r, contents[r]) for r in program.results]
 
     def _task(self, task: Task, contents: dict[Var, memory.Memory]) -> None:
+        if task.index is not None and trip_count(task.start, task.stop) == 0:
+            return
         template: Env = list(contents.values())
         slots = {var: slot for slot, var in enumerate(contents)}
         compiler = Compiler(self.rules, template, slots, self.burn, self.races)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 import qdtrace.backend
+from lowering.tables import FAILURE_BITS
 from qdtrace.analysis.effects import gives_anything, written_refs
 from qdtrace.analysis.machine import GPU
 from qdtrace.config import Options
@@ -36,6 +38,12 @@ if TYPE_CHECKING:
 
 MORE = [pytest.param(seed, marks=pytest.mark.gpu) for seed in range(200, 280)]
 ZEROS = Tolerance(signed_zeros=False)
+
+
+def in_a_word(text: str) -> str:
+    """What a report has room for: of an index that is far away the nearest one."""
+    most = (1 << FAILURE_BITS - 1) - 1
+    return re.sub(r"^index (-?\d+)", lambda found: f"index {min(max(int(found[1]), ~most), most)}", text)
 
 
 @contextmanager
@@ -95,7 +103,7 @@ def test_failures_are_those_of_the_interpreter(seed: int) -> None:
                 want = meaning(made.program, case.args, site)
                 if isinstance(want, str):
                     assert isinstance(error, QdError)
-                    assert str(error) == want
+                    assert str(error) == (in_a_word(want) if hasattr(error, "__notes__") else want)
                 else:
                     assert error is None
                     compare(got, want, tolerance)

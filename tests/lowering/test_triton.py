@@ -19,6 +19,7 @@ from tests.lowering.test_elementwise import operations, table, values_of
 
 triton = pytest.importorskip("triton", reason="needs the package triton")
 
+from lowering.triton.compile import compile_kernels  # noqa: E402
 from lowering.triton.emit import emit_triton  # noqa: E402
 from lowering.triton.maths import is_accurate  # noqa: E402
 from lowering.triton.plan import Tiling  # noqa: E402
@@ -391,6 +392,45 @@ def test_checks_in_branches_switch_off_what_follows(side: str):
     if side == "head":
         with pytest.raises(CheckError, match="small"):
             Run(SMALL).results(made, [x % 90, y, np.int32(-1)])
+
+
+SERIAL_CHECKS = """program p(x: ref[i32,9], y: ref[i32,9], q: ref[i32])
+  serial
+    n: i32 = load q
+    c: bool = gt n 3:i32
+    if c
+      p: bool = lt n 7:i32
+      check[message="large"] p
+      store y 1:i32 0:i32
+    else
+      v: i32 = load x 0:i32
+      store y v 1:i32
+    for k in 0:i32 : n : 1:i32
+      w: i32 = load x k
+      r: bool = lt w 5:i32
+      check[message="there"] r
+      store y w k
+    u: i32 = load x 8:i32
+    store y u 8:i32
+  return y
+"""
+
+
+@pytest.mark.parametrize("n", [0, 2, 5, 8])
+def test_checks_in_branches_and_loops_of_a_serial_task(n: int):
+    """Where nothing was checked before; behind a failure, nothing is stored, in later iterations neither."""
+    made, y = parse_program(SERIAL_CHECKS), np.zeros(9, np.int32)
+    for bad in (None, 1):
+        x = np.array([4, 3, 2, 1, 0, 1, 2, 3, 4], np.int32)
+        if bad is not None:
+            x[bad] = 6
+        failure = "large" if n > 6 else "there" if bad is not None and bad < n else None
+        if failure is None:
+            agrees(made, [x, y, np.int32(n)])
+            continue
+        with pytest.raises(CheckError, match=failure):
+            Run(SMALL).results(made, [x, y, np.int32(n)])
+    assert compile_kernels(emit_triton(made.tasks[0]), "sm_90")
 
 
 def test_the_users_lines_stand_as_comments(tmp_path):

@@ -197,6 +197,12 @@ if c
   for k in 0:i32 : 4:i32 : 1:i32
     store y 1.0:f32 i
 """,
+    "hands one carried value on": """
+v: f32 = load x i
+p: f32, q: f32 = for k in 0:i32 : 4:i32 : 1:i32 carry s = v, t = v
+  yield 0.0:f32, s
+store y q i
+""",
     "a private array": "p: cell[f32,4] = cell[dtype=f32, shape=(4)]",
     "the old value": "o: f32 = atomic[op=add] y 1.0:f32 i",
     "`lgamma` of f32": "v: f32 = load x i\nw: f32 = lgamma v\nstore y w i",
@@ -214,6 +220,25 @@ w: f32 = load z 0:i32
 store y w i
 """,
 }
+
+
+@pytest.mark.parametrize(
+    ("begin", "taken"),
+    [("v", False), ("w", False), ("0.0:f32", True)],
+    ids=["alike", "perhaps alike", "apart"],
+)
+@pytest.mark.parametrize("order", ["0.0:f32, s", "d, s", "t, s", "s, t"])
+def test_carried_values_that_are_handed_on(begin: str, order: str, taken: bool):
+    text = f"""
+v: f32 = load x i
+w: f32 = load y i
+p: f32, q: f32 = for k in 0:i32 : 4:i32 : 1:i32 carry s = v, t = {begin}
+  d: f32 = add s 1.0:f32
+  yield {order}
+store y q i
+"""
+    (task,) = over(text).tasks
+    assert (refusal(task) is None) == (taken or order == "s, t")
 
 
 @pytest.mark.parametrize("reason", REFUSED)
