@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pytest
 
-from qdtrace.errors import InterpreterError
+from qdtrace.errors import CheckError, InterpreterError
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.parser import parse_program
 from qdtrace.ir.types import DType
@@ -153,6 +153,28 @@ def test_an_empty_task(start, stop):
     text = HEAD + f"  range_for i in {start}:i32 : {stop}:i32\n    store x 0.0:f32 i\n  return x"
     for order in ("forward", "backward", "shuffled"):
         assert run(text, X, N, order=order)[0].tolist() == X.tolist()
+
+
+def test_the_head_of_a_task_without_iterations() -> None:
+    """Constant bounds: nobody evaluates it. Bounds that it finds: its checks are made."""
+    text = """program p(x: ref[i32], y: ref[i32,2])
+  range_for i in {start} : 2:i32
+    head
+      n: i32 = load x
+      low: i32 = max n 2:i32
+      few: bool = lt n 5:i32
+      check[message="many"] few
+    store y n i
+  return y
+"""
+    y = np.arange(2, dtype=np.int32)
+    for start, fails in (("2:i32", False), ("low", True), ("1:i32", True)):
+        program = parse_program(text.format(start=start))
+        if fails:
+            with pytest.raises(CheckError, match="many"):
+                evaluate(program, [np.int32(7), y])
+        else:
+            assert np.array_equal(evaluate(program, [np.int32(7), y])[0], y)
 
 
 def test_cells_are_fresh_in_each_iteration():
