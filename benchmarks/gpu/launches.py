@@ -39,7 +39,7 @@ def call(bench: Bench) -> Iterator[Row]:
     compiled = called(jax.jit(qdtrace_peer.three_tasks), given)
     for one in (ours, compiled):
         checked(one, given, programs.call_check)
-    mine, other, under = bench.times(ours, theirs, compiled, turns=10)
+    mine, other, under = bench.times(ours, theirs, compiled, turns=4)
     yield Row("call of 3 tasks, in a queue", 1e3 * mine.ms, "us", "jax.jit(x + 1)", 1e3 * other.ms, Ask.RATIO, 1.0)
     alone = 1e3 * mine.latency, "us", "jax.jit(x + 1)", 1e3 * other.latency
     yield Row("call of 3 tasks, alone", *alone, Ask.RATIO, 1.0)
