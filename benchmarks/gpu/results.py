@@ -14,7 +14,8 @@ ALL_COUNTED = "counted for all threads that could run; those with stacks in scra
 LIMITS = {
     "histogram": "within the spread: 1.18, 1.19 and 1.31 were measured in three runs.",
     "call of 3 tasks": "what a direct call looks at in Python before JAX's dispatch: 0.9 us in a process that does "
-    "nothing else, more in this one, where none of it is in a cache. Under `jax.jit` they take as long as one operation.",
+    "nothing else, more in this one, where none of it is in a cache. Under `jax.jit` the tasks take as long as one "
+    "operation.",
     "Kepler": "a few lanes stay above the tolerance and run all 100 steps, at huge angles.",
     "gradient of Lorenz, 100 steps: JAX": "the factor was asked of JAX with the state in one array.",
     "gradient of Lorenz, 10000 steps: stacks": ALL_COUNTED,
