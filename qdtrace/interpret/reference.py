@@ -18,7 +18,6 @@ from qdtrace.interpret.names import element_name, name_of
 from qdtrace.interpret.nans import watched
 from qdtrace.interpret.numpy_rules import RULES, quiet, scalar_function, wrapper
 from qdtrace.interpret.races import RaceDetector
-from qdtrace.ir import program as ir
 from qdtrace.ir.faults import fault_of
 from qdtrace.ir.platforms import HOST, is_platform
 from qdtrace.ir.primitives import WRITES
@@ -246,8 +245,6 @@ class _Machine:
         return [_array(program, r, contents[r]) for r in program.results]
 
     def _task(self, task: Task, contents: dict[Var, memory.Memory]) -> None:
-        if _never_runs(task):
-            return
         template: Env = list(contents.values())
         slots = {var: slot for slot, var in enumerate(contents)}
         compiler = Compiler(self.rules, template, slots, self.burn, self.races)
@@ -319,10 +316,3 @@ def _array(program: Program, ref: Var, content: memory.Memory) -> np.ndarray:
 
 def _stores_to(eqn: Eqn, ref: Var) -> bool:
     return bool(eqn.primitive.effects & WRITES) and eqn.invars[0] is ref
-
-
-def _never_runs(task: Task) -> bool:
-    """Constant bounds leave no iteration: then the head is not evaluated either, as nobody launches anything."""
-    if task.index is None or not (isinstance(task.start, ir.Literal) and isinstance(task.stop, ir.Literal)):
-        return False
-    return int(task.start.value) >= int(task.stop.value)

@@ -156,7 +156,7 @@ def test_an_empty_task(start, stop):
 
 
 def test_the_head_of_a_task_without_iterations() -> None:
-    """Constant bounds: nobody evaluates it. Bounds that it finds: its checks are made."""
+    """Its checks are made, whatever the bounds are."""
     text = """program p(x: ref[i32], y: ref[i32,2])
   range_for i in {start} : 2:i32
     head
@@ -168,13 +168,10 @@ def test_the_head_of_a_task_without_iterations() -> None:
   return y
 """
     y = np.arange(2, dtype=np.int32)
-    for start, fails in (("2:i32", False), ("low", True), ("1:i32", True)):
+    for start in ("2:i32", "low", "1:i32"):
         program = parse_program(text.format(start=start))
-        if fails:
-            with pytest.raises(CheckError, match="many"):
-                evaluate(program, [np.int32(7), y])
-        else:
-            assert np.array_equal(evaluate(program, [np.int32(7), y])[0], y)
+        with pytest.raises(CheckError, match="many"):
+            evaluate(program, [np.int32(7), y])
 
 
 def test_cells_are_fresh_in_each_iteration():
