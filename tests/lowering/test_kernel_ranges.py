@@ -58,6 +58,10 @@ SELF = """program p(n: ref[i32], x: ref[i32,12])
     store x 7:i32 i
   return n, x
 """
+SELF_BY_CELL = SELF.replace(
+    "m: i32 = load n",
+    "c: cell[i32] = cell[dtype=i32, shape=()]\n      k: i32 = load n\n      store c k\n      m: i32 = load c",
+)
 FEW = """program p(n: ref[i32], s: ref[i32])
   range_for i in 0:i32 : m
     head
@@ -69,8 +73,9 @@ FEW = """program p(n: ref[i32], s: ref[i32])
 """
 
 
-def test_bounds_that_the_task_changes_are_found_before() -> None:
-    program = parse_program(SELF)
+@pytest.mark.parametrize("text", [SELF, SELF_BY_CELL])
+def test_bounds_that_the_task_changes_are_found_before(text: str) -> None:
+    program = parse_program(text)
     plan = plan_task(program.tasks[0], device("sm_90"))
     assert plan.bounds_apart
     code = emit_kernels(program.tasks[0], device("sm_90"))
