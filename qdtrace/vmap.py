@@ -77,8 +77,7 @@ def _map(mapping: Mapping, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     plan = plan_of(mapping, args, kwargs, context)
     outs = [None if slot is None else empty(slot.shape, slot.dtype) for slot in plan.slots]
     values = _unmapped(mapping, plan, args, kwargs)
-    impls: list[Any] = [None] * len(outs)
-    if any(out is not None for out in outs):
+    if 0 not in plan.sizes and any(out is not None for out in outs):
         parts = _parts(args, kwargs)
         loop = qd_range(plan.sizes[0]) if len(plan.sizes) == 1 else ndrange(*plan.sizes)
         for index in loop.over(mapping.f):
@@ -87,13 +86,12 @@ def _map(mapping: Mapping, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
                 ys = jax.tree.leaves(_lane(mapping, parts, indices))
             finally:
                 context.lanes = None
-            for k, (out, slot, y) in enumerate(zip(outs, plan.slots, ys, strict=True)):
+            for out, slot, y in zip(outs, plan.slots, ys, strict=True):
                 if out is not None and slot is not None:
-                    impls[k] = jax.random.key_impl(y) if is_key(y) else None
                     out[slot.index(indices)] = jax.random.key_data(y) if is_key(y) else y
-    for k, (out, impl) in enumerate(zip(outs, impls, strict=True)):
-        if out is not None:
-            values[k] = out if impl is None else jax.random.wrap_key_data(out[...], impl=impl)
+    for k, (out, slot) in enumerate(zip(outs, plan.slots, strict=True)):
+        if out is not None and slot is not None:
+            values[k] = out if slot.impl is None else jax.random.wrap_key_data(out[...], impl=slot.impl)
     return jax.tree.unflatten(plan.tree, [values[k] for k in range(len(outs))])
 
 

@@ -137,6 +137,8 @@ class Slot:
     dtype: Any
     order: tuple[int | None, ...]
     """Of each axis: the loop that it belongs to, None for an axis of the element."""
+    impl: Any = None
+    """Of random keys, whose words are what is stored."""
 
     def index(self, indices: tuple[Any, ...]) -> tuple[Any, ...]:
         """The place of an element."""
@@ -189,7 +191,8 @@ def _slot(element: Any, axes: list[int | None], sizes: list[int]) -> Slot | None
         shape.insert(axis, sizes[level])
         order.insert(axis, level)
     if is_key(element):
-        return Slot((*shape, 2), jnp.uint32, tuple(order))
+        words, impl = _words(element)
+        return Slot((*shape, *words), jnp.uint32, tuple(order), impl)
     return Slot(tuple(shape), element.dtype, tuple(order))
 
 
@@ -319,6 +322,17 @@ def is_key(x: Any) -> bool:
     """True for random keys."""
     dtype = getattr(x, "dtype", None)
     return dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
+
+
+def _words(keys: Any) -> tuple[tuple[int, ...], Any]:
+    """The shape of the words of one key, and what they are to JAX."""
+    found: list[Any] = []
+
+    def data(keys: Any) -> Any:
+        found.append(jax.random.key_impl(keys))
+        return jax.random.key_data(keys)
+
+    return jax.eval_shape(data, keys).shape[len(keys.shape) :], found[0]
 
 
 def _first_key(x: Any, axis: int) -> Any:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lowering.llvm.addresses import MODULAR
 from lowering.llvm.facts import reference
 from qdtrace.ir.memory import indices_of
 from qdtrace.ir.primitives import Effect
-from qdtrace.ir.program import is_global, ref_type
+from qdtrace.ir.program import Literal, is_global, ref_type
 from qdtrace.ir.walk import walk_eqns
 
 if TYPE_CHECKING:
@@ -58,9 +59,17 @@ def early_loads(facts: TaskFacts) -> list[Eqn]:
             break
         if eqn.primitive.name != "load" or not is_global(eqn.invars[0]) or reference(eqn) in facts.written:
             continue
-        if set(_form(facts, eqn).terms) == {facts.task.index}:
+        if _at_index_only(facts, eqn):
             found.append(eqn)
     return found
+
+
+def _at_index_only(facts: TaskFacts, eqn: Eqn) -> bool:
+    """Whether the index of the task is all that the emitted address needs."""
+    index = facts.task.index
+    if ref_type(reference(eqn)).size > MODULAR:  # by its indices, as they are
+        return all(isinstance(a, Literal) or a is index for a in indices_of(eqn))
+    return set(_form(facts, eqn).terms) == {index}
 
 
 def _is_dense(facts: TaskFacts, eqn: Eqn) -> bool:

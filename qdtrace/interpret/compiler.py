@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from qdtrace.interpret.nans import watched
+from qdtrace.interpret.numpy_rules import scalar_function
 from qdtrace.ir.program import Var
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from qdtrace.errors import Loc
+    from qdtrace.interpret.numpy_rules import Function
     from qdtrace.interpret.races import RaceDetector
     from qdtrace.ir.program import Atom, Block, Eqn
+    from qdtrace.ir.types import DType
 
 Env = list[Any]
 """NumPy scalars and memories: to type checkers np.generic has no arithmetic."""
@@ -34,12 +38,14 @@ class Compiler:
         slots: dict[Var, int],
         burn: Callable[[Loc | None], None],
         races: RaceDetector | None,
+        check_nans: bool,
     ) -> None:
         self.rules = rules
         self.template = template
         self.slots = slots
         self.burn = burn
         self.races = races
+        self.check_nans = check_nans
 
     def slot(self, atom: Atom) -> int:
         """The slot of a variable, or a new one that holds the literal."""
@@ -53,6 +59,11 @@ class Compiler:
             self.template.append(atom.value)
             return len(self.template) - 1
         return self.slots[atom]
+
+    def function(self, eqn: Eqn, name: str, dtypes: Sequence[DType], params: Mapping[str, Any]) -> Function:
+        """The function of numbers that an equation applies: see `scalar_function`."""
+        found = scalar_function(name, dtypes, params)
+        return watched(found, name, eqn.loc) if self.check_nans else found
 
     def steps(self, eqns: Sequence[Eqn]) -> list[Step]:
         """The closures of the equations, in order."""

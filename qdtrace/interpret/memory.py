@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from qdtrace.errors import InterpreterError
 from qdtrace.interpret.names import element_name, name_of
-from qdtrace.interpret.numpy_rules import scalar_function
 from qdtrace.ir.combining import combining
 from qdtrace.ir.memory import indices_of
 from qdtrace.ir.primitives import Effect
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from qdtrace.interpret.compiler import Compiler, Env, Step
+    from qdtrace.interpret.numpy_rules import Function
     from qdtrace.ir.program import Atom
 
     Memory = list[np.generic | None]
@@ -124,11 +124,16 @@ def compile_store(compiler: Compiler, eqn: Eqn) -> Step:
     return store
 
 
+def _combine(compiler: Compiler, eqn: Eqn, ref: Var) -> Function:
+    """What an accumulation applies to the old and the new value."""
+    return compiler.function(eqn, combining(str(eqn.params["op"]), ref.dtype).name, (ref.dtype, ref.dtype), {})
+
+
 def compile_accum(compiler: Compiler, eqn: Eqn) -> Step:
     """`accum[op] ref a i...`."""
     memory, locate, ref = _access(compiler, eqn)
     value = compiler.slot(eqn.invars[1])
-    combine = scalar_function(combining(str(eqn.params["op"]), ref.dtype).name, (ref.dtype, ref.dtype), {})
+    combine = _combine(compiler, eqn, ref)
 
     def accum(env: Env) -> None:
         flat = locate(env)
@@ -156,7 +161,7 @@ def compile_atomic(compiler: Compiler, eqn: Eqn) -> Step:
     elif op == "cas":
         combine = None
     else:
-        combine = scalar_function(combining(op, ref.dtype).name, (ref.dtype, ref.dtype), {})
+        combine = _combine(compiler, eqn, ref)
 
     def atomic(env: Env) -> None:
         flat = locate(env)

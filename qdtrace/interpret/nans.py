@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from qdtrace.errors import InterpreterError
 
 if TYPE_CHECKING:
-    from qdtrace.interpret.compiler import Compiler, Env, Rule, Step
-    from qdtrace.ir.program import Eqn
+    from qdtrace.errors import Loc
+    from qdtrace.interpret.numpy_rules import Function
 
 
-def watched(rule: Rule) -> Rule:
-    """The rule of a primitive of numbers, which ends the run where the result is NaN and no operand is."""
+def watched(function: Function, name: str, loc: Loc | None) -> Function:
+    """A function of numbers, which ends the run where the result is NaN and no operand is."""
 
-    def compile_(compiler: Compiler, eqn: Eqn) -> Step:
-        step = rule(compiler, eqn)
-        if not eqn.outvar.dtype.is_float:
-            return step
-        out, operands = compiler.slot(eqn.outvar), [compiler.slot(a) for a in eqn.invars]
+    def run(*operands: Any) -> Any:
+        out = function(*operands)
+        if out != out and all(x == x for x in operands):
+            raise InterpreterError(
+                f"`{name}` makes NaN of {', '.join(map(str, operands))}",
+                loc=loc,
+                help="keep the operands where the result is a number; where NaN is meant, debug=True does not look",
+            )
+        return out
 
-        def run(env: Env) -> None:
-            step(env)
-            if env[out] != env[out] and all(env[k] == env[k] for k in operands):
-                given = ", ".join(str(env[k]) for k in operands)
-                raise InterpreterError(
-                    f"`{eqn.primitive.name}` makes NaN of {given}",
-                    loc=eqn.loc,
-                    help="keep the operands where the result is a number; where NaN is meant, debug=True does not look",
-                )
-
-        return run
-
-    return compile_
+    return run

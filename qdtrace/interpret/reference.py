@@ -15,8 +15,7 @@ from qdtrace.errors import InterpreterError
 from qdtrace.interpret import memory
 from qdtrace.interpret.compiler import Compiler
 from qdtrace.interpret.names import element_name, name_of
-from qdtrace.interpret.nans import watched
-from qdtrace.interpret.numpy_rules import RULES, quiet, scalar_function, wrapper
+from qdtrace.interpret.numpy_rules import RULES, quiet, wrapper
 from qdtrace.interpret.races import RaceDetector
 from qdtrace.ir.faults import fault_of
 from qdtrace.ir.platforms import HOST, is_platform
@@ -25,7 +24,7 @@ from qdtrace.ir.program import Eqn, Program, Task, Var, ref_type
 from qdtrace.ir.walk import walk_program
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from qdtrace.errors import Loc
     from qdtrace.interpret.compiler import Env, Rule, Step
@@ -48,15 +47,15 @@ def evaluate(
 
     `order` is that of the iterations of a range_for (`seed` is for `shuffled`); `fuel` bounds the iterations of all
     loops together. Raises InterpreterError for what has no meaning, with the line of the equation; with `check_nans`
-    also where an operation makes NaN of numbers.
+    also where an operation, or an accumulation, makes NaN of numbers.
     """
     with quiet():
         races = RaceDetector() if check_races else None
-        return _Machine(order, seed, fuel, races, WATCHED if check_nans else COMPILE).run(program, args)
+        return _Machine(order, seed, fuel, races, check_nans).run(program, args)
 
 
 def _compile_scalar(compiler: Compiler, eqn: Eqn) -> Step:
-    function = scalar_function(eqn.primitive.name, [a.dtype for a in eqn.invars], eqn.params)
+    function = compiler.function(eqn, eqn.primitive.name, [a.dtype for a in eqn.invars], eqn.params)
     operands = [compiler.slot(a) for a in eqn.invars]
     out = compiler.slot(eqn.outvar)
     match operands:
@@ -205,22 +204,19 @@ COMPILE: dict[str, Rule] = {
     "while": _compile_while,
     "if": _compile_if,
 }
-WATCHED: dict[str, Rule] = {**COMPILE, **dict.fromkeys(RULES, watched(_compile_scalar))}
 
 
 class _Machine:
     """One run of one program."""
 
-    def __init__(
-        self, order: Order, seed: int, fuel: int, races: RaceDetector | None, rules: Mapping[str, Rule]
-    ) -> None:
+    def __init__(self, order: Order, seed: int, fuel: int, races: RaceDetector | None, check_nans: bool) -> None:
         if order not in ("forward", "backward", "shuffled"):
             raise InterpreterError(f"order must be forward, backward or shuffled, got {order!r}")
         self.order = order
         self.random = random.Random(seed)
         self.fuel = self.budget = fuel
         self.races = races
-        self.rules = rules
+        self.check_nans = check_nans
 
     def burn(self, loc: Loc | None) -> None:
         """Counts one iteration of a loop."""
@@ -247,8 +243,8 @@ class _Machine:
     def _task(self, task: Task, contents: dict[Var, memory.Memory]) -> None:
         template: Env = list(contents.values())
         slots = {var: slot for slot, var in enumerate(contents)}
-        compiler = Compiler(self.rules, template, slots, self.burn, self.races)
-        head = Compiler(self.rules, template, slots, self.burn, None).steps(task.head)
+        compiler = Compiler(COMPILE, template, slots, self.burn, self.races, self.check_nans)
+        head = Compiler(COMPILE, template, slots, self.burn, None, self.check_nans).steps(task.head)
         start, stop = compiler.slot(task.start), compiler.slot(task.stop)
         index = compiler.slot(task.index) if task.index is not None else None
         _, steps, _ = compiler.block(task.body)

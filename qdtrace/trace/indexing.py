@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from qdtrace.errors import TraceIndexError, TraceTypeError
+from qdtrace.errors import TraceIndexError, TraceTypeError, TraceValueError
 from qdtrace.trace.compat import Tracer
 from qdtrace.trace.dtypes import default_dtype
 from qdtrace.trace.markers import Slices, sliced_shape
@@ -136,12 +136,12 @@ def _index_operand(k: Any, axis: int, shape: tuple[int, ...]) -> Any:
         k = operator.index(k)
         if not -n <= k < n:
             raise TraceIndexError(f"index {k} is out of bounds for axis {axis} of shape {shape}", loc=user_loc())
-        return np.int32(k % n) if n <= 2**31 else np.int64(k % n)
+        return _constant_index(k % n)
     k = as_value(k)
     if isinstance(k, np.ndarray) and _is_integer_scalar(k):
         return _index_operand(k[()], axis, shape)
     if _is_integer_scalar(k):
-        if k.dtype in (np.int32, np.int64):
+        if k.dtype in (np.int32, np.int64) or (k.dtype == np.uint32 and n >= 2**31):  # which int32 may not hold
             return k
         signed = np.int64 if k.dtype == np.uint64 else np.int32
         if k.dtype in (np.uint32, np.uint64):  # far outside stays far outside on its side
@@ -158,6 +158,18 @@ def _index_operand(k: Any, axis: int, shape: tuple[int, ...]) -> Any:
         loc=user_loc(),
         help="convert it: `.astype(jnp.int32)`",
     )
+
+
+def _constant_index(k: int) -> Any:
+    if k < 2**31:
+        return np.int32(k)
+    if not jax.config.jax_enable_x64:  # type: ignore[attr-defined]
+        raise TraceValueError(
+            f"index {k} does not fit into int32",
+            loc=user_loc(),
+            help="turn on 64-bit integers: jax.config.update('jax_enable_x64', True)",
+        )
+    return np.int64(k)
 
 
 def _kind(x: Any) -> str:

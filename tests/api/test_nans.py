@@ -87,6 +87,78 @@ def test_infinities(made, operands: str) -> None:
     assert str(raised.value).splitlines()[0] == operands
 
 
+def plus(b, x):
+    b[0] += x
+
+
+def minus(b, x):
+    b[0] -= x
+
+
+ACCUMULATIONS = [
+    (plus, [np.inf, 1, -np.inf], "`add` makes NaN of inf, -inf"),
+    (minus, [np.inf, 1, -np.inf], "`add` makes NaN of -inf, inf"),
+    (lambda b, x: b.at[0].mul(x), [2, np.inf, 0], "`mul` makes NaN of inf, 0.0"),
+    (lambda b, x: qd.atomic_add(b, 0, x), [-np.inf, 1, np.inf], "`add` makes NaN of -inf, inf"),
+]
+
+
+@pytest.mark.parametrize(("accumulate", "x", "operands"), ACCUMULATIONS)
+def test_accumulations(accumulate, x: list[float], operands: str) -> None:
+    @qd.jit(options=NANS)
+    def of(x):
+        total = qd.ones(1, x.dtype)
+        for i in qd.range(x.shape[0]):
+            accumulate(total, x[i])
+        return total
+
+    assert not np.isnan(of(np.float32(x[:2]))).any()
+    of(np.float32([np.nan, *x]))  # it was given
+    with pytest.raises(qd.InterpreterError) as raised:
+        jax.block_until_ready(of(np.float32(x)))
+    first, place, *_ = str(raised.value).splitlines()
+    assert first == operands
+    assert "test_nans.py:" in place
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        lambda f: f,
+        lambda f: lambda x: jax.vmap(f)(jnp.stack([x, x + 1])),
+        lambda f: jax.grad(lambda x: f(x).sum()),
+        lambda f: jax.vmap(jax.grad(lambda x: f(x[None]).sum())),
+    ],
+    ids=["call", "vmap", "grad", "vmap of grad"],
+)
+def test_in_loops_of_loops(around) -> None:
+    """The operation is in a branch of a `while` in a loop; in a branch that is not taken nothing is made."""
+
+    @qd.jit(options=NANS)
+    def sunk(x):
+        out = qd.empty_like(x)
+        for i in qd.range(x.shape[0]):
+            c = qd.local(x[i])
+            for _ in qd.range(3):
+                k = qd.local(0)
+                for _ in qd.while_(lambda k=k: k.value < 2):
+                    with qd.when(c.value < 0):
+                        c.value = jnp.sqrt(c.value)
+                    with qd.otherwise():
+                        c.value = c.value - 1
+                    k += 1
+            out[i] = c
+        return out
+
+    assert not np.isnan(jax.block_until_ready(around(sunk)(jnp.array([9.0, 8.0])))).any()
+    with pytest.raises(qd.InterpreterError) as raised:
+        jax.block_until_ready(around(sunk)(jnp.array([9.0, 2.5])))
+    first, place, line, *_ = str(raised.value).splitlines()
+    assert first == "`sqrt` makes NaN of -0.5"
+    assert place.endswith(".sunk")
+    assert line.strip() == "c.value = jnp.sqrt(c.value)"
+
+
 def test_in_derivatives() -> None:
     """The root has no finite derivative at 0, which is multiplied by 0."""
 

@@ -176,3 +176,26 @@ def test_python_numbers_stay_weak() -> None:
     f = lambda a, s: a * s  # noqa: E731
     x = XS.astype(jnp.bfloat16)
     assert qd.vmap(f, (0, None))(x, 2.0).dtype == jax.vmap(f, (0, None))(x, 2.0).dtype == jnp.bfloat16
+
+
+EMPTY = {
+    "inner": (lambda v: v(lambda row: v(jnp.sin)(row)), (3, 0)),
+    "outer": (lambda v: v(lambda row: v(jnp.sin)(row)), (0, 3)),
+    "joined": (lambda v: v(v(jnp.sin)), (3, 0)),
+    "rows": (lambda v: v(lambda rows: v(lambda row: row.sum())(rows)), (3, 0, 2)),
+    "rows without elements": (lambda v: v(lambda rows: v(lambda row: row.sum())(rows)), (3, 2, 0)),
+    "an axis behind": (lambda v: v(lambda rows: v(jnp.max, in_axes=1, out_axes=0)(rows), in_axes=1), (2, 3, 0)),
+    "three": (lambda v: v(lambda a: v(lambda b: v(jnp.sin)(b))(a)), (3, 2, 0)),
+    "made inside": (lambda v: v(lambda row: v(lambda t: t + row[0])(jnp.zeros(0))), (3, 2)),
+    "keys": (lambda v: v(lambda row: v(lambda t: jax.random.key_data(jax.random.key(jnp.int32(t))))(row)), (3, 0)),
+    "no lane": (lambda v: v(lambda row: jax.random.key(jnp.int32(row[0]))), (0, 2)),
+}
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_batches_without_elements(name: str) -> None:
+    make, shape = EMPTY[name]
+    got, wanted = make(qd.vmap)(jnp.zeros(shape)), make(jax.vmap)(jnp.zeros(shape))
+    assert (got.shape, got.dtype) == (wanted.shape, wanted.dtype)
+    if wanted.size:
+        np.testing.assert_array_equal(got, wanted)

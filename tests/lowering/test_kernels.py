@@ -11,9 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from lowering.llvm import addresses
 from lowering.llvm.facts import TaskFacts
 from lowering.llvm.options import EmitOptions
-from lowering.simt import grouping, stacks
+from lowering.simt import frame, grouping, stacks
 from lowering.simt.assembly import assembly
 from lowering.simt.code import Launch
 from lowering.simt.devices import device
@@ -117,6 +118,46 @@ def test_groups_in_random_tasks(seed: int) -> None:
         patch.setattr(grouping, "WAVES", 0)
         patch.setattr(grouping, "LIGHT", 1 << 20)
         agree(random_case(seed))
+
+
+ROWS = """program p(x: ref[f32,6x7], y: ref[f32,6x7], z: ref[f32,42])
+  range_for i in 0:i64 : 42:i64
+    c: i64 = rem i 7:i64
+    r: i64 = div i 7:i64
+    v: f32 = load x r c
+    u: f32 = load x 2:i64 3:i64
+    w: f32 = add v u
+    store y w r c
+    t: f32 = load z i
+    q: f32 = add t v
+    store z q i
+  return y, z
+"""
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All arrays are addressed as those of more than 2**31 elements."""
+    for module in (grouping, addresses, frame):
+        monkeypatch.setattr(module, "MODULAR", 0)
+
+
+@pytest.mark.usefixtures("large")
+def test_neighbours_in_rows_of_large_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An address is computed from row and column, though the index of the task says as much."""
+    monkeypatch.setattr(grouping, "WAVES", 0)
+    program = parse_program(ROWS)
+    args = [np.arange(42, dtype=np.float32).reshape(6, 7), np.zeros((6, 7), np.float32), np.ones(42, np.float32)]
+    assert plan_task(program.tasks[0], host_device()).group > 1
+    compare(execute_kernels(program, args), evaluate(program, args))
+
+
+@pytest.mark.usefixtures("large")
+@pytest.mark.parametrize("seed", range(8))
+def test_random_tasks_on_large_arrays(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grouping, "WAVES", 0)
+    monkeypatch.setattr(grouping, "LIGHT", 1 << 20)
+    agree(random_case(seed))
 
 
 @pytest.mark.parametrize("dtype", DType, ids=lambda d: d.value)

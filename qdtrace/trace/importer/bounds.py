@@ -34,7 +34,7 @@ def checked(imp: Importer, var: Var, slices: Sequence[Any], indices: Sequence[Va
     for axis, (entry, size) in enumerate(zip(slices, shape, strict=True)):
         if entry is not None:
             continue
-        index = as_index(imp, imp.element(next(traced), ()))
+        index = as_index(imp, imp.element(next(traced), ()), size)
         low, high = imp.ranges.of(index)
         if (low >= 0 and high < size) or imp.bounds == "unchecked":
             out.append(index)

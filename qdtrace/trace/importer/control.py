@@ -318,7 +318,8 @@ def cond(
         if index.type.dtype is DType.bool:
             here = imp.op("not", index)
         else:
-            here = imp.op("le", as_index(imp, index), integer(k, as_index(imp, index).type.dtype))
+            number = as_index(imp, index, len(branches))
+            here = imp.op("le", number, integer(k, number.type.dtype))
         return branch(imp, here, avals, lambda: imp.inline(branches[k], operands), lambda: choose(k + 1))
 
     return choose(0)

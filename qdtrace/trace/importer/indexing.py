@@ -28,31 +28,36 @@ if TYPE_CHECKING:
     from qdtrace.trace.importer.values import Value
 
 
-def as_index(imp: Importer, k: Any) -> Any:
-    """An integer as i32 or i64, keeping its value where it can be in range."""
+def as_index(imp: Importer, k: Any, size: int) -> Any:
+    """An integer as i32 or i64, keeping its value where it is below `size`; where it is not, neither is the result."""
     dtype = k.type.dtype
     if dtype in (DType.i32, DType.i64):
         return k
-    if dtype in (DType.u32, DType.u64):
-        k = imp.op("min", k, integer(2**31 - 1, dtype))
-    return imp.convert(k, DType.i32)
+    signed = DType.i64 if dtype is DType.u64 or size >= 2**31 else DType.i32
+    if not dtype.is_signed and dtype.bits >= signed.bits:
+        k = imp.op("min", k, integer(_last_of(signed), dtype))
+    return imp.convert(k, signed)
+
+
+def _last_of(dtype: DType) -> int:
+    return int(np.iinfo(dtype.numpy).max)
 
 
 def clamped(imp: Importer, k: Any, last: int) -> Any:
     """The index limited to 0..last."""
-    k = as_index(imp, k)
+    k = as_index(imp, k, last + 1)
     dtype = k.type.dtype
     if last <= 0:
         return integer(0, dtype)
-    return imp.op("min", imp.op("max", k, integer(0, dtype)), integer(last, dtype))
+    return imp.op("min", imp.op("max", k, integer(0, dtype)), integer(min(last, _last_of(dtype)), dtype))
 
 
 def inside(imp: Importer, k: Any, last: int) -> Any:
     """True where 0 <= index <= last."""
-    k = as_index(imp, k)
+    k = as_index(imp, k, last + 1)
     dtype = k.type.dtype
     low = imp.op("ge", k, integer(0, dtype))
-    return imp.op("and", low, imp.op("le", k, integer(last, dtype)))
+    return imp.op("and", low, imp.op("le", k, integer(min(last, _last_of(dtype)), dtype)))
 
 
 def shifted(imp: Importer, start: Any, k: Any) -> Any:
@@ -74,7 +79,7 @@ def dynamic_slice(imp: Importer, eqn: Any, x: Value, *starts: Value, slice_sizes
         if int(np.prod(candidates)) > CHAIN:
             base = imp.spill(x)
         else:
-            pair = type(x.flat[0]) is tuple
+            pair = is_pair(eqn.outvars[0].aval)
             read = lambda i: imp.element(x, [shifted(imp, s, k) for s, k in zip(at, i, strict=True)])  # noqa: E731
             if _pick_slices(imp, x, at, sizes):
                 return _sliding(imp, x, at, sizes)
@@ -209,8 +214,8 @@ class Blocks:
         where: list[Any] = [i[self.window[d]] if d in self.window else imp.index(0) for d in range(len(self.shape))]
         valid: Any = TRUE
         for k, d in enumerate(self.starts):
-            start = as_index(imp, imp.element(indices, [*batch, imp.index(k)]))
             last = self.shape[d] - self.extent.get(d, 1)
+            start = as_index(imp, imp.element(indices, [*batch, imp.index(k)]), last + 1)
             if checks:
                 valid = imp.op("and", valid, inside(imp, start, last))
             where[d] = shifted(imp, clamped(imp, start, last) if clips else start, where[d])

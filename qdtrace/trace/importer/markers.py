@@ -215,10 +215,11 @@ class _Place:
             if entry is None:
                 out.append(next(dynamic))
                 continue
-            start, _, step = entry
+            start, stop, step = entry
             k = next(inner)
-            scaled = self.imp.op("mul", k, integer(step, k.type.dtype))
-            out.append(self.imp.op("add", scaled, integer(start, k.type.dtype)))
+            dtype = DType.i64 if stop > 2**31 else k.type.dtype
+            scaled = self.imp.op("mul", self.imp.convert(k, dtype), integer(step, dtype))
+            out.append(self.imp.op("add", scaled, integer(start, dtype)))
         return out
 
 
