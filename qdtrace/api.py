@@ -110,6 +110,7 @@ class Jitted:
         except (TypeError, ValueError) as error:
             raise TraceValueError(f"qd.jit: {str(error).splitlines()[0]}") from None
         self._functions: dict[Options, tuple[Any, Programs]] = {}
+        self._last: tuple[Options | None, Any, Programs] = (None, None, Programs())  # options of a call, and theirs
         named = f.func if isinstance(f, functools.partial) else f
         self._name = getattr(named, "__name__", type(named).__name__)
 
@@ -125,12 +126,14 @@ class Jitted:
             kwargs = to_jax(kwargs)
         if self._backend is not None:
             args, kwargs = _on_backend(self._backend, self._name, (args, kwargs))
-        function, programs = self._functions.get(current()) or self._specialised()
+        options, function, programs = self._last  # sooner found than in a dictionary
+        if options is not current():
+            function, programs = self._specialised()
         if failures.glance() != failures.fine:
             raise_failures()
         try:
             results = function(*args, **kwargs) if kwargs else function(*args)  # each argument more takes time
-            return _waited(results, programs) if programs.unseen or programs.failing else results
+            return _waited(results, programs) if programs.suspects else results
         except QdError:
             raise
         except Exception as error:
@@ -151,11 +154,10 @@ class Jitted:
             from qdtrace.backend import backend
 
             backend(target)
-        function, _ = self._functions.get(current()) or self._specialised()
         args, kwargs = to_jax((args, kwargs))
         try:
             with depth_told(self._name):
-                traced = function.trace(*args, **kwargs)
+                traced = self._specialised()[0].trace(*args, **kwargs)
         except QdError:
             raise
         except Exception as error:
@@ -178,6 +180,11 @@ class Jitted:
     def _specialised(self) -> tuple[Any, Programs]:
         """The JAX function for the current options, and its programs; made at their first use."""
         now = current()
+        made = self._functions.get(now) or self._functions.setdefault(now, self._compiled())
+        self._last = now, *made
+        return made
+
+    def _compiled(self) -> tuple[Any, Programs]:
         options = options_from(self._overrides)
         programs = Programs()
 
@@ -194,7 +201,6 @@ class Jitted:
                 return _stage_call(self._function, args, kwargs, self._name, options, donated)
 
         function = jax.jit(staged, **self._given_settings())
-        self._functions[now] = function, programs
         return function, programs
 
     def _given_settings(self) -> dict[str, Any]:
@@ -207,7 +213,7 @@ class Jitted:
         if context.in_thread:
             return run_inlined(self._function, args, kwargs, context)
         args, kwargs = as_values((args, kwargs))
-        function, programs = self._functions.get(current()) or self._specialised()
+        function, programs = self._specialised()
         results = function(*args, **kwargs)
         note_programs(programs.all)
         makes_buffers = not context.regions and compat.current_trace() is context.jax_trace
@@ -243,12 +249,9 @@ class Jitted:
 def _waited(results: Any, programs: Programs) -> Any:
     """Results of a call whose programs may fail, once they are there: the error belongs to this call. On a GPU nobody
     waits: what failed is raised by a later call, or by `qd.block_until_ready`."""
-    if programs.may_fail():
-        found = compat.arrays_behind(results)
-        if not programs.interpreted:
-            found = [x for x in found if compat.is_on_host(x)]
-        if found:
-            jax.block_until_ready(found)
+    arrays = compat.arrays_behind(results) if programs.may_fail() else ()
+    if found := [x for x in arrays if programs.interpreted or compat.is_on_host(x)]:
+        jax.block_until_ready(found)
     return results
 
 

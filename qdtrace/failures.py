@@ -29,7 +29,8 @@ def expect_what_is_watched() -> None:
     """Makes `glance` and `fine` those of the memory that is watched."""
     global glance, fine
     views = [view for memory in tuple(watched.values()) for view in memory]
-    fine, glance = bytes(sum(view.nbytes for view in views)), functools.partial(b"".join, views)
+    fine = bytes(sum(view.nbytes for view in views))
+    glance = views[0].tobytes if len(views) == 1 else functools.partial(b"".join, views)
 
 
 def raise_failures() -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from lowering.gpu.block_memory import block_memory, held_in_blocks
-from lowering.gpu.codegen import choice, content_of, kernels_by_triton
+from lowering.gpu.codegen import TritonKernels, choice, content_of, kernels_by_triton, source_of
 from lowering.gpu.commands import Piece, filled_before, kernel_symbol, plan_commands, steps_of
 from lowering.gpu.fill import FILL
 from lowering.gpu.handler import ENTRY, LAUNCHER_EXPORTS, WORDS, handler_text, imported, launcher_text
@@ -27,7 +27,6 @@ from lowering.runtime.layout import plan_layout, with_kernel_scratch
 from lowering.runtime.once import Once
 from lowering.runtime.registry import register
 from lowering.simt.series import Filling, find_series, why_alone
-from lowering.triton.code import TritonCode
 from qdtrace.analysis.cost import operations
 from qdtrace.backend import Backend, TaskReport
 from qdtrace.failures import watch
@@ -100,11 +99,11 @@ class GpuBackend(Backend):
 
         return emit_kernels(task, self.device, emit_options(options), options.block_dim)
 
-    def _made(self, task: Task, options: Options) -> KernelCode | TritonCode:
-        """The kernels of a task by the emitter that is chosen for it."""
-        if choice(task, self.device, options).codegen == "triton":
-            return kernels_by_triton(task, options)
-        return self.emit(task, options)
+    def _made(self, task: Task, options: Options) -> KernelCode | TritonKernels:
+        """The kernels of a task by the emitter that is chosen for it, or by LLVM where that one fails."""
+        chosen = choice(task, self.device, options)
+        made = kernels_by_triton(task, self.device, options) if chosen.codegen == "triton" else None
+        return made or self.emit(task, options)
 
     def texts(self, program: Program, options: Options, dialect: str) -> list[str]:
         """The code of each launch: of a series in place of its tasks, but as Triton source, which it has none of."""
@@ -128,10 +127,8 @@ class GpuBackend(Backend):
         if dialect == "llvm":
             return self.emit(task, options).text
         code = self._made(task, options)
-        if isinstance(code, TritonCode):
-            from lowering.triton.compile import compile_kernels
-
-            return "\n".join(kernel.assembly for kernel in compile_kernels(code, self.device.name))
+        if isinstance(code, TritonKernels):
+            return "\n".join(kernel.assembly for kernel in code.kernels)
         return self._assembly(code.text)
 
     def _assembly(self, text: str) -> str:
@@ -160,7 +157,7 @@ class GpuBackend(Backend):
         chosen = choice(task, self.device, options)
         if chosen.codegen == "triton":
             threads = self.device.multiprocessors * self.device.threads
-            made = kernels_by_triton(task, options)
+            made = source_of(task, options)
             return TaskReport("triton", chosen.reason, made.cost, threads, made.scratch_bytes)
         code = self.emit(task, options)
         shared = code.scratch_bytes - code.stack_bytes

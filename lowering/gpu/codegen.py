@@ -1,19 +1,31 @@
-"""Which emitter makes a task, by the option `codegen`, and the code that Triton's gives."""
+"""Which emitter makes a task, by the option `codegen`, and the kernels that Triton's gives."""
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lowering.llvm.options import emit_options
 from lowering.triton.installed import NEEDED, triton_version
-from qdtrace.errors import BackendError
+from qdtrace.errors import BackendError, QdWarning
 
 if TYPE_CHECKING:
     from lowering.simt.devices import Device
     from lowering.triton.choice import Choice
     from lowering.triton.code import TritonCode
+    from lowering.triton.compile import MachineCode
     from qdtrace.config import Options
     from qdtrace.ir.program import Task
+
+
+@dataclass(frozen=True, slots=True)
+class TritonKernels:
+    """A task that Triton has compiled."""
+
+    code: TritonCode
+    kernels: tuple[MachineCode, ...]
+    """In the order of the launches."""
 
 
 def left_to_llvm(options: Options) -> str | None:
@@ -50,8 +62,25 @@ def content_of(options: Options) -> tuple[object, ...]:
     return emit_options(options), options.block_dim, options.codegen, triton_version()
 
 
-def kernels_by_triton(task: Task, options: Options) -> TritonCode:
+def source_of(task: Task, options: Options) -> TritonCode:
     """The kernels of a task that Triton is chosen for, as its source."""
     from lowering.triton.emit import emit_triton
 
     return emit_triton(task, emit_options(options))
+
+
+def kernels_by_triton(task: Task, device: Device, options: Options) -> TritonKernels | None:
+    """The kernels of a task that Triton is chosen for; None, with a warning, where it does not compile them and need
+    not. Raises TritonError where it is forced."""
+    from lowering.triton.compile import TritonError, compile_kernels
+
+    code = source_of(task, options)
+    try:
+        return TritonKernels(code, compile_kernels(code, device.name))
+    except TritonError as error:
+        if options.codegen == "triton":
+            raise
+        text = f"{task.name}: LLVM makes this task in place of Triton: {error.rule}"
+        loc = task.loc
+        warnings.warn_explicit(text, QdWarning, loc.file if loc else "<unknown>", loc.line if loc else 0)
+        return None

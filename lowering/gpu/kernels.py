@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, cast
 
+from lowering.gpu.codegen import TritonKernels
 from lowering.gpu.commands import TaskKernels
 from lowering.gpu.fill import FILL, fill_text
 from lowering.runtime.cache import Artifact
@@ -12,7 +13,6 @@ from lowering.runtime.compile import count, load_or_make
 from lowering.runtime.keys import artifact_key, digest
 from lowering.runtime.once import Once
 from lowering.simt.code import Launch
-from lowering.triton.code import TritonCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -46,7 +46,7 @@ class Loader:
         self,
         content: str,
         refs: Iterable[Var],
-        emit: Callable[[], KernelCode | TritonCode],
+        emit: Callable[[], KernelCode | TritonKernels],
         cache: ArtifactCache | None,
     ) -> LoadedTask:
         """The task, or series, of that content key, with the references of the task. `emit` is called only when no
@@ -54,8 +54,9 @@ class Loader:
         key = self._key(content)
 
         def compiled() -> Artifact:
-            code = emit()
-            launches, images = self._compiled(code)
+            made = emit()
+            launches, images = self._compiled(made)
+            code = made.code if isinstance(made, TritonKernels) else made
             numbers = {v: n for n, v in enumerate(refs)}
             facts = {
                 "refs": [numbers[v] for v in code.refs],
@@ -91,15 +92,12 @@ class Loader:
     def _key(self, content: str) -> str:
         return artifact_key(digest(content, self.driver.made_by), self.device.target)
 
-    def _compiled(self, code: KernelCode | TritonCode) -> tuple[Sequence[Launch], list[bytes]]:
+    def _compiled(self, made: KernelCode | TritonKernels) -> tuple[Sequence[Launch], list[bytes]]:
         """The launches of a task, and its machine code: one image with all kernels, or one for each launch."""
-        if not isinstance(code, TritonCode):
-            return code.launches, [self._linked(code.text)]
-        from lowering.triton.compile import compile_kernels
-
+        if not isinstance(made, TritonKernels):
+            return made.launches, [self._linked(made.text)]
         count(llvm_compiles=1)
-        made = compile_kernels(code, self.device.name)
-        return [kernel.launch for kernel in made], [kernel.image for kernel in made]
+        return [kernel.launch for kernel in made.kernels], [kernel.image for kernel in made.kernels]
 
     def _linked(self, text: str) -> bytes:
         count(llvm_compiles=1)

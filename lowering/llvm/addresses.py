@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 from lowering.llvm.types import BYTES, MEMORY, REGISTER
 from qdtrace.analysis.index.affine import Flipped, Form, Quotient, Term
-from qdtrace.ir.program import Literal
+from qdtrace.ir.program import Literal, Var
+from qdtrace.ir.types import DType
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from lowering.llvm.descriptions import GlobalMemory
     from lowering.llvm.frame import Frame
@@ -58,18 +59,25 @@ def form_pointer(f: Frame, ref: GlobalMemory, form: Form) -> str:
 
 def first_element(f: Frame, form: Form, size: int) -> str:
     """The element number of lane 0 as i64, modulo 2**32 into the signed range, in an array of that size."""
+    if not form.terms:
+        return str((form.constant + MODULAR) % (2 * MODULAR) - MODULAR)
     # the sum of an index and a number wraps around on its way into the array only where the number is large
-    wraps = bool(form.constant) and abs(form.constant) + size >= MODULAR
-    single = len(form.terms) == 1 and next(iter(form.terms.values())) == 1 and not wraps
+    exact = abs(form.constant) + size <= MODULAR and _is_index(form.terms)
 
     def make() -> str:
         total = _sum(f, form)
         bounds = f.facts.forms.bounds(form)
-        if single or not form.terms or (bounds is not None and bounds[0] >= -MODULAR and bounds[1] < MODULAR):
+        if exact or (bounds is not None and bounds[0] >= -MODULAR and bounds[1] < MODULAR):
             return total
         return f.text.op(f"sext i32 {f.text.op(f'trunc i64 {total} to i32')} to i64")
 
-    return f.cached(("element", form.key, single), make)
+    return f.cached(("element", form.key, exact), make)
+
+
+def _is_index(terms: Mapping[Term, int]) -> bool:
+    """Whether terms are one number of i32. Of others a conversion to i32 on the way may have left the low half."""
+    ((term, factor), *others) = terms.items()
+    return not others and factor == 1 and isinstance(term, Var) and term.dtype is DType.i32
 
 
 def _sum(f: Frame, form: Form) -> str:

@@ -71,7 +71,8 @@ class _Paths:
                     self._visit(inner)
                 condition = self._of(eqn.invars[0])
                 self.operations += len(eqn.outvars)
-                for out, *results in zip(eqn.outvars, *[b.results for b in eqn.blocks], strict=True):
+                giving = eqn.blocks[-1:] if eqn.primitive.loops else eqn.blocks  # the test of a `while` gives none
+                for out, *results in zip(eqn.outvars, *[b.results for b in giving], strict=True):
                     self._note(out, max(condition, *map(self._of, results)), 1)
             elif eqn.outvars and eqn.outvars[0] in self._varying and eqn.primitive.name != "cell":
                 self._operation(eqn)

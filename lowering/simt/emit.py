@@ -231,7 +231,7 @@ class Kernel:
         early = early_loads(self.facts) if group > 1 else []
         rest = [e for e in task.body.eqns if e not in early]
         loaded: list[dict[Var, Value]] = []
-        indices = [first if n == 0 else text.op(f"add nuw nsw i64 {first}, {n}") for n in range(group)]
+        indices = [first if n == 0 else text.op(f"add nsw i64 {first}, {n}") for n in range(group)]
         for n, index in enumerate(indices):
             with f.region():
                 self._bind(index, n)

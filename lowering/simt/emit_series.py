@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from lowering.simt.series import Step
     from qdtrace.ir.program import Task
 
-
-
 _SPACE = f"ptr addrspace({GLOBAL})"
 _NOWHERE = BlockMemory({}, 0)
 

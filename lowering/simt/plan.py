@@ -11,10 +11,11 @@ from lowering.llvm.types import BYTES, MEMORY
 from lowering.simt.grouping import group_size
 from lowering.simt.stacks import RUNNING, Stacks, plan_stacks
 from lowering.tables import CACHE_LINE, FIELD, round_up
+from qdtrace.analysis.effects import mod_ref_of
 from qdtrace.analysis.index.trips import trip_count
 from qdtrace.errors import BackendError
-from qdtrace.ir.program import Literal, Task, Var
-from qdtrace.ir.walk import used_vars, walk_inside
+from qdtrace.ir.program import Literal, Task
+from qdtrace.ir.walk import walk_inside
 
 if TYPE_CHECKING:
     from lowering.simt.devices import Device
@@ -63,7 +64,7 @@ class Plan:
     iterations: int | None
     """None: known only on the device."""
     bounds_apart: bool
-    """The task writes what its bounds depend on: they are found before."""
+    """The task writes what its head reads: the bounds are found before."""
     parts: tuple[SlotPart, ...]
     """What blocks leave in their slots."""
     slot_bytes: int
@@ -151,7 +152,7 @@ def plan_task(task: Task, device: Device, block_dim: int | None = None) -> Plan:
         blocks = device.multiprocessors * running // threads
         if iterations is not None:
             blocks = max(1, min(blocks, -(-iterations // (threads * group))))
-    apart = iterations is None and not facts.written.isdisjoint(_bounds_read(task))
+    apart = iterations is None and not facts.written.isdisjoint(mod_ref_of(task.head).reads)
     # Threads of a multiprocessor are not equally quick, and such iterations are long. But which ones a thread adds up
     # must not change from call to call.
     once = iterations is not None and iterations <= blocks * threads * group
@@ -212,14 +213,3 @@ def _apart(a: tuple[Atom, ...] | None, b: tuple[Atom, ...] | None) -> bool:
         return False
     pairs = zip(a, b, strict=True)
     return any(isinstance(x, Literal) and isinstance(y, Literal) and x.value != y.value for x, y in pairs)
-
-
-def _bounds_read(task: Task) -> set[Var]:
-    """References that the bounds of a task depend on."""
-    needed = {a for a in (task.start, task.stop) if isinstance(a, Var)}
-    read: set[Var] = set()
-    for eqn in reversed(task.head):
-        if not needed.isdisjoint(eqn.outvars):
-            needed.update(used_vars(eqn))
-            read.update(v for v in used_vars(eqn))
-    return read

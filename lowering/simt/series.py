@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lowering.tables import FIELD, round_up
+from lowering.tables import CACHE_LINE, FIELD, round_up
 from qdtrace.analysis.cost import accesses, code_size, has_open_loop, operations, peak_live
 from qdtrace.analysis.effects import mod_ref_of
 from qdtrace.analysis.index.trips import trip_count
@@ -39,8 +39,8 @@ MOST_LIVE = 24
 MOST_PRIVATE = 256
 """Private memory of an iteration."""
 COPY_BYTES = 20 << 10
-"""Memory of the block for copies of arrays that its tasks sum into. Its threads meet in 8 KiB more, and what begins at
-whole lines leaves gaps: a block has 48 KiB that it need not ask for."""
+"""Memory of the block for copies of arrays that its tasks sum into, in whole lines. Its threads meet in 8 KiB more: a
+block has 48 KiB that it need not ask for."""
 HELD_BYTES = 1 << 14
 """Memory of the block in which buffers of the series are."""
 FILL_BYTES = 1 << 15
@@ -190,4 +190,5 @@ class _Room:
         ways = privatise(TaskFacts(task), self._device.machine.accumulation)
         if not (ways.registers or ways.chunk_copies):
             return None
-        return sum(ref_type(ref).size * BYTES[MEMORY[compute_dtype(ref.dtype)]] for ref in ways.chunk_copies)
+        sizes = (ref_type(ref).size * BYTES[MEMORY[compute_dtype(ref.dtype)]] for ref in ways.chunk_copies)
+        return sum(round_up(size, CACHE_LINE) for size in sizes)

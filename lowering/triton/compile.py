@@ -38,10 +38,14 @@ class MachineCode:
     """The code as text: PTX, or AMD's assembly."""
 
 
+class TritonError(BackendError):
+    """Triton does not compile our source; the rule says why in one line."""
+
+
 def compile_kernels(code: TritonCode, device: str) -> tuple[MachineCode, ...]:
     """Machine code of each launch, in order, for a kind of GPU: "sm_90", "gfx942".
 
-    Raises BackendError without Triton, and where Triton does not compile the source.
+    Raises BackendError without Triton, and TritonError where Triton does not compile the source.
     """
     try:
         triton = _triton("")
@@ -96,8 +100,10 @@ def _compile(code: TritonCode, launch: TritonLaunch, module: dict[str, Any], dev
     try:
         compiled = _triton("").compile(source, target=target, options=options)
     except Exception as e:
-        raise BackendError(
-            f"Triton did not compile `{launch.name}` for {device}: {e}", help="codegen='llvm' does without Triton"
+        raise TritonError(
+            f"Triton did not compile `{launch.name}` for {device}: {_reason(e)}",
+            notes=(str(e),),
+            help="codegen='llvm' does without Triton",
         ) from e
     metadata = compiled.metadata
     cuda = target.backend == "cuda"
@@ -106,6 +112,12 @@ def _compile(code: TritonCode, launch: TritonLaunch, module: dict[str, Any], dev
     threads, nulls = launch.warps * target.warp_size, taken - (len(kinds) - 1)
     made = Launch(metadata.name, threads, launch.programs, shared_bytes=metadata.shared, null_arguments=nulls)
     return MachineCode(made, compiled.asm["cubin" if cuda else "hsaco"], assembly)
+
+
+def _reason(error: Exception) -> str:
+    """The first line of an error; of one at a place in our source, where that comes first, of what is wrong there."""
+    lines = str(getattr(error, "error_message", None) or error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
 
 
 def _arguments(assembly: str, name: str, *, cuda: bool) -> int:

@@ -25,23 +25,23 @@ class Programs:
         self.all: dict[StagedProgram, None] = {}
         self.interpreted = False
         """A program runs in the interpreter, whose failures belong to the call."""
-        self.unseen: list[StagedProgram] = []
-        """Those that `may_fail` has not looked at."""
-        self.failing = False
-        """One of those it has looked at may fail."""
+        self.suspects: dict[StagedProgram, None] = {}
+        """Those that may fail, as far as is known."""
 
     def add(self, program: StagedProgram) -> None:
         """Takes note of a program."""
         if program not in self.all:
             self.all[program] = None
-            self.unseen.append(program)
+            self.suspects[program] = None
             self.interpreted |= bool(program.options.debug)
 
     def may_fail(self) -> bool:
         """True when a program has a check that no pass has proven."""
-        while self.unseen and not self.failing:
-            self.failing = self.unseen.pop().may_fail
-        return self.failing
+        for program in tuple(self.suspects):
+            if program.may_fail:
+                return True
+            self.suspects.pop(program, None)  # another thread may have been here
+        return False
 
     @contextmanager
     def open(self) -> Generator[None]:

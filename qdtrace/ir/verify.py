@@ -10,7 +10,8 @@ The rules, by the name an error begins with:
 - `memory`: what may take over the memory of a parameter is a returned buffer of its type, one for each parameter.
 - `task`: kinds, bounds and index fit; a body has no parameters and no results.
 - `head`: a head writes no buffer, and the body uses no cell of it and nothing of it that depends on a load from a
-  buffer the task writes (each thread may evaluate the head anew, while others write).
+  buffer the task writes (each thread may evaluate the head anew, while others write). Nor does a check of it, unless
+  the bounds do: then it is evaluated before.
 - `result`: what is returned is a parameter or a buffer.
 - `stage`: before the final stage there is nothing that only the passes of one machine write, and in it nothing that
   still depends on the platform (`verify_stage`).
@@ -21,7 +22,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from qdtrace.errors import VerifyError
-from qdtrace.ir.primitives import PRIMITIVES, WRITES, IrTypeError
+from qdtrace.ir.primitives import PRIMITIVES, WRITES, Effect, IrTypeError
 from qdtrace.ir.printer import Printer, print_eqn
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Stage, Task, Var, is_local
 from qdtrace.ir.types import DType, RefType, ScalarType, Space
@@ -174,11 +175,12 @@ class _Verifier:
         for eqn in walk_all(task.head):
             if eqn.primitive.effects & WRITES and not is_local(eqn.invars[0]):
                 raise self._error("head", "a head writes no buffer", eqn)
-        if not (used := [v for v in free_vars(task.body) if v not in self.program.params]):
-            return
-        tainted = _tainted(task.head, written)
+        tainted, checks = _tainted(task.head, written)
+        if checks and tainted.isdisjoint((task.start, task.stop)):
+            what = "a check depends on a load from a buffer the task writes, and the bounds do not"
+            raise self._error("head", what, checks[0])
         made = {v for e in task.head for v in e.outvars}
-        for var in used:
+        for var in free_vars(task.body):
             if var in made and isinstance(var.type, RefType):
                 raise self._error("head", f"the body uses the cell {self._name(var)} of the head", task=task)
             if var in tainted:
@@ -261,14 +263,15 @@ def _fits(name: str, value: object) -> bool:
             return isinstance(value, bool | int | None)
 
 
-def _tainted(eqns: Sequence[Eqn], written: set[Atom]) -> set[Var]:
-    """Variables of a head that depend on a load from what is written, through cells too."""
-    tainted: set[Var] = set()
+def _tainted(eqns: Sequence[Eqn], written: set[Atom]) -> tuple[set[Atom], list[Eqn]]:
+    """Variables of a head that depend on a load from what is written, through cells too, and checks that do."""
+    tainted: set[Atom] = set()
+    checks: list[Eqn] = []
     for eqn in eqns:
         deep = list(walk_all((eqn,)))
         loads = any(e.primitive.name == "load" and e.invars[0] in written and not is_local(e.invars[0]) for e in deep)
         if loads or any(v in tainted for v in used_vars(eqn)):
             tainted.update(eqn.outvars)
-            stored = [e.invars[0] for e in deep if e.primitive.effects & WRITES]
-            tainted.update(cell for cell in stored if isinstance(cell, Var))
-    return tainted
+            tainted.update(e.invars[0] for e in deep if e.primitive.effects & WRITES)
+            checks += [e for e in deep if Effect.CHECK in e.primitive.effects]
+    return tainted, checks

@@ -17,7 +17,7 @@ from qdtrace.errors import QdError, TraceValueError
 from qdtrace.trace import compat, source
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Callable, Generator, Mapping
 
     from qdtrace.errors import Loc
     from qdtrace.trace.inplace import Statement
@@ -180,9 +180,8 @@ _current: ContextVar[TraceContext | None] = ContextVar("qdtrace_trace", default=
 _finished: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-def get_current() -> TraceContext | None:
-    """The running trace, or None."""
-    return _current.get()
+get_current: Callable[[], TraceContext | None] = _current.get
+"""The running trace, or None. A built-in function: each direct call of a function asks."""
 
 
 def current(what: str) -> TraceContext:

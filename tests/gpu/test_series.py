@@ -20,6 +20,7 @@ from lowering.simt import series
 from lowering.simt.assembly import assembly
 from lowering.simt.devices import device
 from lowering.simt.emit_series import emit_series
+from lowering.simt.plan import plan_in_series
 from lowering.simt.series import Filling, Series, find_series, why_alone
 from qdtrace.analysis.machine import GPU
 from qdtrace.errors import BackendError
@@ -303,6 +304,21 @@ def test_series_end_where_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> N
     assert [s.tasks for s in find_series([light] * 5, {}, kind)] == [range(2), range(2, 4)]
     empty = task_of(BODY, "range_for i in 3:i32 : 3:i32")
     assert find_series([empty, empty], {}, kind) == ()
+
+
+def test_copies_take_whole_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where they begin: three of 68 bytes are more than 256."""
+    text = """program p(k: ref[i32,1000], h: ref[i32,17])
+  range_for i in 0:i32 : 1000:i32
+    p: i32 = load k i
+    accum[op=add] h 1:i32 p
+  return h
+"""
+    (task,) = parse_program(text).tasks
+    kind = device("sm_90")
+    assert "arrays with copies" in plan_in_series(task, kind, 32).reason
+    monkeypatch.setattr(series, "COPY_BYTES", 256)
+    assert [s.tasks for s in find_series([task] * 3, {}, kind)] == [range(2), range(2, 3)]
 
 
 def test_the_user_cannot_ask_for_more_threads_than_there_are() -> None:

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import qdtrace as qd
-from lowering.gpu.codegen import content_of
+from lowering.gpu.codegen import choice, content_of
 from lowering.runtime.cache import ArtifactCache
 from lowering.runtime.compile import stats
 from lowering.triton import installed
-from qdtrace.errors import BackendError
+from qdtrace.errors import BackendError, QdWarning
 from qdtrace.ir.parser import parse_program
 from tests.gpu.fake import FakeDriver, Launched, fake_backend
 from tests.runtime.programs import uncached
@@ -170,6 +170,42 @@ def test_what_triton_refuses_is_told_with_the_line() -> None:
         with pytest.raises(BackendError, match=r"needs a regular task, `.*` has a while loop"):
             backend.compile(parse_program(LOOPS), uncached(codegen="triton"))
         assert driver._libraries == []
+
+
+SCAN = f"""program scan(x: ref[i32,{N}])
+  buffer y: ref[i32,{N}]
+  serial @"total.0"
+    s: i32 = for k in 0:i32 : {N}:i32 : 1:i32 carry c = 0:i32
+      v: i32 = load x k
+      t: i32 = add c v
+      store y t k
+      yield t
+  return y
+"""
+
+
+@needs_triton
+def test_what_triton_does_not_compile_is_left_to_llvm_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that names its line; where Triton is forced, that is an error."""
+
+    def fails(*_: object, **__: object) -> None:
+        raise RuntimeError("no such layout\nin pass 7")
+
+    monkeypatch.setattr("triton.compile", fails)
+    x = np.arange(N, dtype=np.int32)
+    program = parse_program(SCAN, file="user.py")
+    with fake_backend() as (backend, _):
+        assert choice(program.tasks[0], backend.device, uncached()).codegen == "triton"
+        with pytest.warns(QdWarning) as told:
+            done = backend.compile(program, uncached())
+        np.testing.assert_array_equal(jax.jit(done.call)(x)[0], np.cumsum(x))
+        with pytest.raises(BackendError, match=r"Triton did not compile .*: no such layout\n(.*\n)*.*in pass 7\n"):
+            backend.compile(program, uncached(codegen="triton"))
+    (warning,) = told
+    assert (warning.filename, warning.lineno) == ("user.py", 3)
+    text = str(warning.message)
+    assert text.startswith("total.0: LLVM makes this task in place of Triton: Triton did not compile `qd_")
+    assert text.endswith(": no such layout")
 
 
 @pytest.fixture(params=["no package", "3.4.1", "2.9"])

@@ -107,6 +107,19 @@ def test_typing(lines, rule, printed):
             HEAD + "  serial\n    head\n      c: cell[i32] = cell[dtype=i32, shape=()]\n    store c 1:i32",
             "head: the body uses the cell `c` of the head\n  at t.qd:2\nnote: in task 0 of `p`",
         ),
+        (
+            HEAD + "  range_for i in 0:i32 : 4:i32\n    head\n      m: i32 = load n\n      b: bool = lt m 3:i32\n"
+            "      check[message=few] b\n    store n i",
+            "head: a check depends on a load from a buffer the task writes, and the bounds do not\n  at t.qd:6\n"
+            "note: in `check[message=few] b`\nnote: in `p`",
+        ),
+        (
+            HEAD + "  range_for i in 0:i32 : e\n    head\n      c: cell[i32] = cell[dtype=i32, shape=()]\n"
+            "      store c 4:i32\n      e: i32 = load c\n      m: i32 = load n\n      b: bool = lt m 3:i32\n"
+            "      if b\n        k: i32 = bound[size=3, axis=0, buffer=x, shape=(3)] e\n    accum[op=add] n i",
+            "head: a check depends on a load from a buffer the task writes, and the bounds do not\n  at t.qd:10\n"
+            "note: in `k: i32 = bound[axis=0, buffer=x, shape=(3), size=3] e`\nnote: in `p`",
+        ),
     ],
 )
 def test_tasks_and_heads(text, message):
@@ -118,6 +131,9 @@ def test_tasks_and_heads(text, message):
     [
         # bounds may come from what the task writes: they are evaluated once, before it
         HEAD + "  range_for i in 0:i32 : m\n    head\n      m: i32 = load n\n    store n 1:i32",
+        # and what is checked of them with them
+        HEAD + "  range_for i in 0:i32 : m\n    head\n      m: i32 = load n\n      b: bool = lt m 3:i32\n"
+        "      check[message=few] b\n    store n 1:i32",
         # a load from something that is only read
         HEAD + "  range_for i in 0:i32 : m\n    head\n      m: i32 = load n\n    a: f32 = convert[dtype=f32] m\n"
         "    store x a i",

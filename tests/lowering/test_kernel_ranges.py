@@ -58,6 +58,10 @@ SELF = """program p(n: ref[i32], x: ref[i32,12])
     store x 7:i32 i
   return n, x
 """
+SELF_BY_CELL = SELF.replace(
+    "m: i32 = load n",
+    "c: cell[i32] = cell[dtype=i32, shape=()]\n      k: i32 = load n\n      store c k\n      m: i32 = load c",
+)
 FEW = """program p(n: ref[i32], s: ref[i32])
   range_for i in 0:i32 : m
     head
@@ -69,8 +73,9 @@ FEW = """program p(n: ref[i32], s: ref[i32])
 """
 
 
-def test_bounds_that_the_task_changes_are_found_before() -> None:
-    program = parse_program(SELF)
+@pytest.mark.parametrize("text", [SELF, SELF_BY_CELL])
+def test_bounds_that_the_task_changes_are_found_before(text: str) -> None:
+    program = parse_program(text)
     plan = plan_task(program.tasks[0], device("sm_90"))
     assert plan.bounds_apart
     code = emit_kernels(program.tasks[0], device("sm_90"))
@@ -90,3 +95,25 @@ def test_what_is_checked_of_such_bounds_is_checked_before() -> None:
         compare(execute_kernels(program, args), evaluate(program, args))
     with pytest.raises(BoundsError, match="index 6 "):
         execute_kernels(program, [np.array(6, np.int32), np.array(2, np.int32)])
+
+
+AROUND_ZERO = """program p(n: ref[i64,2], y: ref[i64,400])
+  range_for i in start : stop
+    head
+      start: i64 = load n 0:i32
+      stop: i64 = load n 1:i32
+    zero: bool = eq i 0:i64
+    one: i64 = select zero 1:i64 2:i64
+    j: i64 = sub i start
+    store y one j
+  return y
+"""
+
+
+@pytest.mark.parametrize("start", range(-102, -98))
+def test_threads_that_take_several_iterations_around_zero(start: int) -> None:
+    """Zero is one of them wherever it stands among the iterations of its thread."""
+    program = parse_program(AROUND_ZERO)
+    assert emit_kernels(program.tasks[0], device("sm_90")).launches[0].group == 2
+    args = [np.array([start, start + 400]), np.zeros(400, np.int64)]
+    compare(execute_kernels(program, args), evaluate(program, args))

@@ -132,6 +132,54 @@ def test_sums_of_an_index_and_a_large_number(op: str, start: int):
     agrees(parse_program(FAR.format(start=start, op=op)), args)
 
 
+LOW_HALVES = """program p(x: ref[i32,40], p: ref[{d},40], n: ref[{d}], y: ref[i32,40], z: ref[i32,40])
+  range_for i in 0:i32 : 40:i32
+    head
+      far: {d} = load n
+    g: {d} = load p i
+    h: i32 = convert[dtype=i32] g
+    h1: i32 = add h 1:i32
+    v: i32 = load x h1
+    store y v i
+    m: i32 = convert[dtype=i32] far
+    m1: i32 = add m 1:i32
+    c: cell[i32,40] = cell[dtype=i32, shape=(40)]
+    store c v m1
+    u: i32 = load c m1
+    k: i32 = add m1 i
+    w: i32 = load x k
+    e: i32 = load x m1
+    uw: i32 = add u w
+    s: i32 = add uw e
+    store z s i
+  return y, z
+"""
+
+
+@pytest.mark.parametrize("dtype", [DType.u32, DType.i64, DType.u64], ids=str)
+@pytest.mark.parametrize("more", [0, 1 << 32, 5 << 32])
+def test_indices_that_are_the_low_half_of_a_number(dtype: DType, more: int):
+    """And a sum beyond the largest u32: by vectors, gathers and scalars, and in private arrays."""
+    least = more - 1  # the number of element 0
+    numbers = (least + np.arange(40) * 7 % 40).astype(dtype.numpy)
+    far = np.array(least).astype(dtype.numpy)
+    args = [np.arange(40, dtype=np.int32), numbers, far, *np.zeros((2, 40), np.int32)]
+    agrees(parse_program(LOW_HALVES.format(d=dtype.value)), args)
+
+
+FOLDED = """program p(x: ref[i32,40], y: ref[i32,40])
+  range_for i in 0:i32 : 40:i32
+    k: i32 = convert[dtype=i32] 4294967303:i64
+    v: i32 = load x k
+    store y v i
+  return y
+"""
+
+
+def test_an_index_that_is_the_low_half_of_a_constant():
+    agrees(parse_program(FOLDED), [np.arange(40, dtype=np.int32), np.zeros(40, np.int32)])
+
+
 def test_gather_in_two_dimensions():
     table = ref_var(F32, (6, 10), "table")
     _x, k, y, _z = refs = buffers(N)

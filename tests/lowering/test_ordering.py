@@ -14,6 +14,7 @@ from lowering.simd.ordering import BLOCK
 from lowering.simd.plan import plan_task
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.parser import parse_program
+from tests.lowering.guards import STRICT
 from tests.lowering.harness import execute
 
 ROWS = """program rows(first: ref[i32,{n}], last: ref[i32,{n}], w: ref[f32,{m}], z: ref[f32,{m}])
@@ -52,6 +53,18 @@ WHILE = """    q: i32, r: f32 = while carry j = a, s = 0.5:f32
       k: i32 = add j 1:i32
       yield k, u
 """
+INSIDE = """    r: f32 = for j in a : b : 1:i32 carry s = 0.5:f32
+      v: f32 = load w j
+      q: i32, g: f32, h: f32 = while carry k = 0:i32, f = s, d = v
+        p: bool = lt k 3:i32
+        test p
+        t: f32 = mul f 0.5:f32
+        u: f32 = add t d
+        l: i32 = add k 1:i32
+        yield l, u, f
+      store z h j
+      yield g
+"""
 
 
 def program(loops: str, lengths: np.ndarray):
@@ -86,6 +99,13 @@ def test_results_are_those_of_the_order_as_it_comes(loops, kind, target):
     got = execute(made, args, target, EmitOptions(fast_math=False))
     for one, other in zip(got, want, strict=True):
         np.testing.assert_allclose(one, other, rtol=2e-6, atol=2e-6)  # sin of the library
+
+
+def test_a_loop_of_unknown_length_inside():
+    made, args = program(INSIDE, lengths_of("geometric", 77))
+    assert "ordered by trip counts" in plan_task(made.tasks[0], Target.named("avx2")).reason
+    for one, other in zip(execute(made, args, "avx2", STRICT), evaluate(made, args), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 REFUSED = {
