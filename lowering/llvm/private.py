@@ -27,7 +27,7 @@ def allocate(f: Frame, eqn: Eqn) -> None:
 
 def _pointer(f: Frame, ref: PrivateMemory, indices: Sequence[Atom]) -> str:
     kind, form = PRIVATE[ref.type.dtype], f.facts.forms.address(ref.type, indices)
-    element = first_element(f, form, ref.type.size) if form.terms else str(form.constant)
+    element = first_element(f, form, ref.type.size)
     if ref.stride > 1:
         element = f.text.op(f"mul i64 {element}, {ref.stride}")
     return f.text.op(f"getelementptr {kind}, ptr {ref.pointer}, i64 {element}")

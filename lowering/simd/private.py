@@ -33,9 +33,9 @@ def _element(f: LaneFrame, ref: PrivateMemory, indices: Sequence[Atom], v: int) 
     """Pointer to vector v of an element that all lanes name."""
     kind = f.lanes.of(PRIVATE[ref.type.dtype])
     form = f.facts.forms.address(ref.type, indices)
-    if not form.terms:
-        return f.text.op(f"getelementptr {kind}, ptr {ref.pointer}, i64 {form.constant * f.vectors + v}")
     element = first_element(f, form, ref.type.size)
+    if not form.terms:
+        return f.text.op(f"getelementptr {kind}, ptr {ref.pointer}, i64 {int(element) * f.vectors + v}")
     scaled = f.text.op(f"mul i64 {element}, {f.vectors}") if f.vectors > 1 else element
     moved = f.text.op(f"add i64 {scaled}, {v}") if v else scaled
     return f.text.op(f"getelementptr {kind}, ptr {ref.pointer}, i64 {moved}")

@@ -171,7 +171,12 @@ FOLDED = """program p(x: ref[i32,40], y: ref[i32,40])
   range_for i in 0:i32 : 40:i32
     k: i32 = convert[dtype=i32] 4294967303:i64
     v: i32 = load x k
-    store y v i
+    c: cell[i32,40] = cell[dtype=i32, shape=(40)]
+    store c v k
+    u: i32 = load c k
+    w: i32 = load c 7:i32
+    s: i32 = add u w
+    store y s i
   return y
 """
 
