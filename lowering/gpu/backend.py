@@ -254,9 +254,7 @@ class GpuBackend(Backend):
         cache: ArtifactCache | None,
     ) -> int:
         host = Target.host()
-        artifact = load_or_make(
-            key, lambda: Artifact(object_code(handler_text(layout, commands), host), {}), cache
-        )
+        artifact = load_or_make(key, lambda: Artifact(object_code(handler_text(layout, commands), host), {}), cache)
         imports = {"qd_run": known["qd_run"]}
         for symbol in imported(layout, commands):
             if symbol == WORDS:
@@ -294,9 +292,6 @@ def _steps(layout: Layout, series: Series) -> list[Step]:
 
 
 def _content_of_series(layout: Layout, series: Series, contents: Sequence[str]) -> str:
-    steps = [
-        contents[s] if isinstance(s, int) else (s.nbytes, s.value) for s in steps_of(layout, series.tasks)
-    ]
+    steps = [contents[s] if isinstance(s, int) else (s.nbytes, s.value) for s in steps_of(layout, series.tasks)]
     inside = block_memory(layout, series.tasks)
     return digest("series", series.threads, steps, sorted(inside.offsets.items()), inside.nbytes)
-

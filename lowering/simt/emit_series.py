@@ -86,9 +86,7 @@ def emit_series(
         f"define {family.convention} void @qd_kernel({arguments}i64 %start, i64 %stop, {_SPACE} %failure, "
         f"{_SPACE} %memory)"
     )
-    return KernelCode(
-        module.render([*functions, main]), (), (Launch("qd_kernel", threads, 1),), 0, cost, threads, ""
-    )
+    return KernelCode(module.render([*functions, main]), (), (Launch("qd_kernel", threads, 1),), 0, cost, threads, "")
 
 
 def _function(

@@ -93,4 +93,3 @@ def _sums_refused(facts: TaskFacts) -> str | None:
         if ref not in facts.accumulated:
             return _at("memory that it accumulates into and does something else with", eqn)
     return None
-
