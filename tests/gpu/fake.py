@@ -11,6 +11,7 @@ import ctypes
 import functools
 import itertools
 import re
+import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -140,7 +141,8 @@ class FakeDriver:
         words = tuple(I64.from_address(p).value for p in (POINTER * found.argument_count).from_address(pointers))
         self.asked.append(Launched(found.name, blocks, threads, words, shared))
         if self.runs and not self.refusal:
-            launch_on_host(found.address, blocks, threads, words, found.waits)
+            with _stream:
+                launch_on_host(found.address, blocks, threads, words, found.waits)
         return self.refusal
 
     def fill(self, width: int, address: int, number: int, count: int, stream: int) -> int:
@@ -157,6 +159,8 @@ class FakeDriver:
 _current: list[FakeDriver] = []
 _kernels: list[_Kernel] = []
 _kept: list[object] = []
+_stream = threading.Lock()
+"""Kernels run one after the other, whichever threads call: their blocks and barriers are the same."""
 
 
 def _fills(width: int, number: Any) -> Any:
