@@ -79,15 +79,19 @@ def _half_bits(o: Ops, value: str) -> str:
 
 
 def _from_half_bits(o: Ops, bits: str) -> str:
-    i32, f32, n = o.vector("i32"), o.vector("float"), _numbers(o)
+    """No f32 on the way is subnormal: in XLA's threads it would be a zero."""
+    i32, n = o.vector("i32"), _numbers(o)
     wide = o.cast("zext", "i16", bits, "i32")
     sign = o.binary("shl", i32, o.binary("and", i32, wide, n(0x8000)), n(16))
-    size = o.binary("shl", i32, o.binary("and", i32, wide, n(0x7FFF)), n(13))
-    # a multiplication by 2**112 moves the exponent and makes small numbers normal
-    moved = o.binary("fmul", f32, o.cast("bitcast", "i32", size, "float"), o.constant(2.0**112, DType.f32))
-    moved = o.cast("bitcast", "float", moved, "i32")
-    special = o.binary("or", i32, size, n(0x7F800000))
-    result = o.select(o.compare("icmp uge", i32, size, n(0x7C00 << 13)), i32, special, moved)
+    size = o.binary("and", i32, wide, n(0x7FFF))
+    place = o.binary("shl", i32, size, n(13))
+    normal = o.binary("add", i32, place, n(112 << 23))
+    small = o.binary("fmul", o.vector("float"), o.cast("sitofp", "i32", size, "float"), o.constant(2.0**-24, DType.f32))
+    result = o.select(
+        o.compare("icmp ult", i32, size, n(1 << 10)), i32, o.cast("bitcast", "float", small, "i32"), normal
+    )
+    special = o.binary("or", i32, place, n(0x7F800000))
+    result = o.select(o.compare("icmp uge", i32, size, n(0x7C00)), i32, special, result)
     return o.cast("bitcast", "i32", o.binary("or", i32, result, sign), "float")
 
 

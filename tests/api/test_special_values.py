@@ -110,3 +110,36 @@ def test_a_lost_sign_is_noticed() -> None:
     assert not same(zero, -zero, False).any()
     assert not same(np.float32([np.inf]), np.float32([np.nan]), False).any()
     assert same(np.float32([1.0]), np.float32([1.00001]), False).all()
+
+
+def test_small_numbers_of_f16() -> None:
+    """Below 6e-5 they are subnormal in f16, and normal in f32, which computes them: nothing takes them for zeros."""
+    tiny = np.float16([6e-8, 1e-6, 3e-5, 5.9e-5, -2e-5])
+    x, y = (a.ravel() for a in np.meshgrid(tiny, np.append(tiny, np.float16([1e-4, 3e-3, 0.25, -2.0]))))
+    operations = {
+        "add": lambda a, b: a + b,
+        "sub": lambda a, b: a - b,
+        "mul": lambda a, b: a * b,
+        "product of larger ones": lambda a, b: (a * 1000) * b,
+        "max": jnp.maximum,
+        "abs": lambda a, b: abs(a),
+        "neg": lambda a, b: -a,
+        "select": lambda a, b: jnp.where(a < b, a, b),
+        "f32": lambda a, b: a.astype(jnp.float32).astype(jnp.float16),
+    }
+
+    @qd.jit
+    def all_of(x, y):
+        out = qd.empty((len(operations), x.shape[0]), x.dtype)
+        total = qd.zeros((), x.dtype)
+        for i in qd.range(x.shape[0]):
+            for k, f in enumerate(operations.values()):
+                out[k, i] = f(x[i], y[i])
+        for i in qd.range(4):
+            total[()] += x[i]
+        return out, total
+
+    got, total = all_of(x, y)
+    for name, f, row in zip(operations, operations.values(), got, strict=True):
+        np.testing.assert_array_equal(row, np.asarray(f(jnp.asarray(x), jnp.asarray(y))), err_msg=name)
+    assert float(total) == pytest.approx(float(x[:4].astype(np.float32).sum()), rel=1e-2)

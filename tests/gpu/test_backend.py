@@ -42,6 +42,24 @@ def test_one_task(n: int) -> None:
     assert [(c.name, c.blocks, c.threads) for c in driver.asked] == asked
 
 
+def test_small_numbers_of_f16() -> None:
+    """They are subnormal in f16 only: the threads of XLA that take subnormal f32 for zeros keep them."""
+    program = parse_program("""program p(x: ref[f16,2048])
+  buffer y: ref[f32,2048]
+  range_for i in 0:i32 : 2048:i32
+    v: f16 = load x i
+    w: f32 = convert[dtype=f32] v
+    store y w i
+    u: f16 = add v 0.000001:f16
+    store x u i
+  return x, y""")
+    x = np.arange(2048, dtype=np.uint16).view(np.float16) * np.float16(-1)
+    with fake_backend() as (backend, _):
+        x_now, y = jax.jit(backend.compile(program, OPTIONS).call)(x)
+    assert np.array_equal(y, x.astype(np.float32))
+    assert np.array_equal(x_now, x + np.float16(1e-6))
+
+
 def test_arguments_of_a_launch() -> None:
     """Operands, results and scratch; the range; no word where nothing fails; memory of kernels where they have some."""
     program = chain(100)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from lowering.cuda.ptxas import assemblers
 from lowering.llvm import addresses
 from lowering.llvm.facts import TaskFacts
 from lowering.llvm.options import EmitOptions
@@ -551,3 +552,30 @@ def test_refusals() -> None:
         device("sm_1")
     with pytest.raises(BackendError, match=r"`block_dim` must be at most 1024, got 2000"):
         emit_kernels(parse_program(SUM).tasks[0], device("sm_90"), block_dim=2000)
+
+
+HALF = """program p(x: ref[f16,64], y: ref[f32,64])
+  range_for i in 0:i32 : 64:i32
+    a: f16 = load x i
+    b: f32 = load y i
+    c: f16 = convert[dtype=f16] b
+    d: f16 = add a c
+    e: f16 = max d c
+    f: f16 = mul e a
+    store x f i
+    g: f32 = convert[dtype=f32] a
+    h: f32 = mul g b
+    store y h i
+  return x, y
+"""
+
+
+@pytest.mark.parametrize("name", ["sm_80", "sm_90"])
+def test_arithmetic_of_f16_keeps_subnormal_numbers(name: str) -> None:
+    """Instructions of f16 are those that LLVM makes of f32 and a rounding, where nothing below 6e-5 is a zero."""
+    (task,) = parse_program(HALF).tasks
+    text = assembly(emit_kernels(task, device(name), EmitOptions(fast_math=True)).text, device(name))
+    for instruction in ("add.f16", "setp.gt.f16", "cvt.f32.f16", "cvt.rn.f16.f32", "mul.ftz.f32"):
+        assert instruction in text
+    assert not re.search(r"\.ftz[.\w]*\.f16", text)
+    assert all(each.cubin(text, name) is not None for each in assemblers())
