@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,13 +17,15 @@ glance: Callable[[], bytes] = bytes
 """Gives `fine` while nothing has failed. A built-in function: each direct call of a function looks, and between calls
 of XLA a line of Python takes ten times what it takes in a loop."""
 fine = b""
+_one_at_a_time = threading.Lock()
 
 
-def watch(look: Callable[[], QdError | None], memory: Sequence[memoryview]) -> None:
+def watch(look: Callable[[], QdError | None], memory: Callable[[], Sequence[memoryview]]) -> None:
     """Has `raise_failures` call a function that gives the error of what failed since it was last called, or None while
     the memory is zero. A later call for the same function replaces the memory."""
-    watched[look] = memory
-    expect_what_is_watched()
+    with _one_at_a_time:  # asked for in here: of two threads that add to it, the second one finds what both have
+        watched[look] = memory()
+        expect_what_is_watched()
 
 
 def expect_what_is_watched() -> None:

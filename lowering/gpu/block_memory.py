@@ -36,7 +36,7 @@ def _held(layout: Layout, tasks: range) -> dict[Var, int]:
     if filled_before(layout).get(tasks.start, 0) > FILL_BYTES:  # by commands, which reach memory of the device only
         others.update(v for v in layout.task_refs[tasks.start] if v in layout.program.initial)
     inside = {v for refs in used for v in refs if v in layout.program.buffers and v not in layout.written} - others
-    kept = sorted(inside, key=lambda v: ref_type(v).nbytes)
+    kept = sorted((v for v in inside if ref_type(v).nbytes), key=lambda v: ref_type(v).nbytes)
     while kept:
         offsets, nbytes = pack_buffers(used, kept)
         if nbytes <= HELD_BYTES:

@@ -82,7 +82,6 @@ class Words:
             errors[0].add_note(f"another check failed: {other}")
         return errors[0] if errors else None
 
-    @property
     def memory(self) -> list[memoryview]:
         """The words that programs have: zero while nothing has failed."""
         return [block.words.data for block in self._blocks]

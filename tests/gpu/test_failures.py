@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import threading
 
 import jax
 import jax.numpy as jnp
@@ -147,7 +148,7 @@ def failed():
     found: list[qd.QdError] = []
     with watched_again():
         failures.watched.clear()
-        failures.watch(lambda: found.pop() if found else None, [memoryview(b"\1")])
+        failures.watch(lambda: found.pop() if found else None, lambda: [memoryview(b"\1")])
         yield found
 
 
@@ -170,9 +171,9 @@ def test_nobody_looks_while_memory_is_zero() -> None:
     here, there, more = bytearray(8), bytearray(16), bytearray(8)
     with watched_again():
         failures.watched.clear()
-        failures.watch(look_here, [memoryview(here)])
-        failures.watch(look_there, [memoryview(there)])
-        failures.watch(look_there, [memoryview(there), memoryview(more)])
+        failures.watch(look_here, lambda: [memoryview(here)])
+        failures.watch(look_there, lambda: [memoryview(there)])
+        failures.watch(look_there, lambda: [memoryview(there), memoryview(more)])
         x = jnp.ones(3)
         twice(x)
         assert calls == []
@@ -184,6 +185,34 @@ def test_nobody_looks_while_memory_is_zero() -> None:
             memory_[5] = 0
         twice(x)
         assert calls == []
+
+
+def test_of_two_threads_that_add_memory_none_is_forgotten() -> None:
+    """The second one comes while the first one looks for its memory."""
+    views = [memoryview(bytes(8))]
+    looks = threading.Event()
+
+    def look() -> None:
+        """What is watched."""
+
+    def memory() -> list[memoryview]:
+        found = list(views)
+        if len(found) == 1:
+            looks.set()
+            second.join(0.1)
+        return found
+
+    def add() -> None:
+        looks.wait()
+        views.append(memoryview(bytes(16)))
+        failures.watch(look, memory)
+
+    with watched_again():
+        second = threading.Thread(target=add)
+        second.start()
+        failures.watch(look, memory)
+        second.join()
+        assert failures.watched[look] == views
 
 
 def test_direct_calls_and_waiting_raise_what_failed_before(failed) -> None:

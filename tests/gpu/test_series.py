@@ -409,6 +409,34 @@ def test_buffers_that_only_a_series_uses_need_no_scratch(monkeypatch: pytest.Mon
     assert held()[0] == []
 
 
+EMPTY = """program p(x: ref[f32,8])
+  buffer b: ref[f32,0]{initial}
+  buffer y: ref[f32,8]
+  range_for i in 0:i32 : 8:i32
+    v: f32 = load x i
+    far: bool = gt v 100.0:f32
+    if far
+      k: i32 = bound[size=0, axis=0, buffer="b", shape=(0)] i
+      store b v k
+    store y v i
+  range_for i in 0:i32 : 8:i32
+    v: f32 = load y i
+    w: f32 = mul v 2.0:f32
+    store y w i
+    far: bool = gt w 100.0:f32
+    if far
+      k: i32 = bound[size=0, axis=0, buffer="b", shape=(0)] i
+      u: f32 = load b k
+      store y u i
+  return y
+"""
+
+
+@pytest.mark.parametrize("initial", ["", " = 0.0:f32"])
+def test_a_buffer_without_elements(initial: str) -> None:
+    assert called(parse_program(EMPTY.format(initial=initial)), f32(8)) == ["qd_kernel"]
+
+
 def test_equal_series_are_compiled_once_and_kept(tmp_path) -> None:
     """Two series of equal tasks with a large one between; a second process finds all of it."""
     options = uncached(block_dim=4, offline_cache=True, offline_cache_dir=str(tmp_path))
