@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +24,9 @@ from qdtrace.ir.verify import verify_stage
 from qdtrace.lowered import find_programs
 from qdtrace.passes.pipelines import optimise
 from tests.gpu.fake import fake_backend
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 X = np.linspace(-2, 2, 9, dtype=np.float32)
 TARGETS = {"cpu": "cpu", "cuda": "sm_90", "rocm": "gfx942"}
@@ -244,6 +247,63 @@ def test_a_device_runs_its_branch(monkeypatch: pytest.MonkeyPatch) -> None:
             np.testing.assert_allclose(f(X), VALUES["cuda"], rtol=1e-6)
             np.testing.assert_allclose(jax.grad(lambda x: f(x).sum())(X), SLOPES["cuda"], rtol=1e-6)
         assert driver.asked
+
+
+@pytest.fixture
+def on_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Calls run the kernels of a fake device."""
+    with fake_backend() as (fake, _), options(block_dim=4, offline_cache=False):
+        for module in ("call", "derivative"):
+            monkeypatch.setattr(f"qdtrace.compose.{module}.backend", lambda name: fake)
+        yield
+
+
+def chosen(v: Any) -> Any:
+    return lax.platform_dependent(v, cpu=lambda v: v * v, cuda=lambda v: jnp.sin(v) + 1, default=lambda v: 5 * v)
+
+
+def fixed(v: Any) -> Any:
+    return jnp.sin(v) + 1
+
+
+def until(f: Any) -> Any:
+    """A `while` whose condition, body and place in memory ask for the platform."""
+
+    def fn(row: Any) -> Any:
+        def goes_on(s: Any) -> Any:
+            return f(s[0]) < 1.9 + s[1]
+
+        def step(s: Any) -> Any:
+            index = (f(s[0]) > 1.5).astype(int)
+            return s[0] + f(s[0]) / 8, s[1] + 0.01 * row[index]
+
+        return lax.while_loop(goes_on, step, (row[2], jnp.float32(0)))[0]
+
+    return fn
+
+
+NESTED = {
+    "vmap": lambda m, f: m(lambda row: jax.vmap(jax.vmap(f))(jnp.outer(row, row))),
+    "lanes of lanes": lambda m, f: m(lambda row: m(f)(row)),
+    "while": lambda m, f: m(until(f)),
+    "vmap of while": lambda m, f: m(lambda row: jax.vmap(until(f))(jnp.outer(row, row) / 4)),
+    "scan": lambda m, f: m(lambda row: lax.scan(lambda c, t: (f(c) / 4 + t, f(c + t)), row[0], row)),
+    "predicate": lambda m, f: m(lambda row: lax.cond(f(row[0]) > 1, f, jnp.cos, row)),
+    "gradient of scan": lambda m, f: m(
+        jax.grad(lambda row: lax.scan(lambda c, t: (f(c) / 4 + t, f(c + t)), row[0], row)[1].sum())
+    ),
+    "second gradient": lambda m, f: m(lambda row: jax.grad(jax.grad(lambda v: f(v) * row[1]))(row[0])),
+    "gradient around": lambda m, f: jax.grad(lambda x: (m(lambda row: f(f(row)))(x) ** 2).sum()),
+}
+
+
+@pytest.mark.usefixtures("on_cuda")
+@pytest.mark.parametrize("name", NESTED)
+def test_a_device_runs_its_branch_in_loops_and_derivatives(name: str) -> None:
+    rows = np.linspace(-1.5, 1.5, 9, dtype=np.float32).reshape(3, 3)
+    got, wanted = NESTED[name](qd.vmap, chosen)(rows), NESTED[name](jax.vmap, fixed)(rows)
+    for g, w in zip(jax.tree.leaves(got), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(g, w, rtol=1e-4, atol=1e-5)
 
 
 def test_the_text_and_the_verifier() -> None:
