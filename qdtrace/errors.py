@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -58,6 +59,11 @@ class QdError(Exception):
 
 class QdWarning(UserWarning):
     """Something in a program that has no effect, at the user's file and line."""
+
+
+def warn(text: str, loc: Loc | None) -> None:
+    """A `QdWarning` at the user's line, where it is known."""
+    warnings.warn_explicit(text, QdWarning, loc.file if loc else "<unknown>", loc.line if loc else 0)
 
 
 class TraceTypeError(QdError, TypeError):

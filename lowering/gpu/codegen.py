@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lowering.llvm.options import emit_options
 from lowering.triton.installed import NEEDED, triton_version
-from qdtrace.errors import BackendError, QdWarning
+from qdtrace.errors import BackendError, warn
 
 if TYPE_CHECKING:
     from lowering.simt.devices import Device
@@ -80,7 +79,5 @@ def kernels_by_triton(task: Task, device: Device, options: Options) -> TritonKer
     except TritonError as error:
         if options.codegen == "triton":
             raise
-        text = f"{task.name}: LLVM makes this task in place of Triton: {error.rule}"
-        loc = task.loc
-        warnings.warn_explicit(text, QdWarning, loc.file if loc else "<unknown>", loc.line if loc else 0)
+        warn(f"{task.name}: LLVM makes this task in place of Triton: {error.rule}", task.loc)
         return None

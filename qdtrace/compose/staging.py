@@ -15,7 +15,6 @@ nothing else needs the old content, so no copy is made.
 from __future__ import annotations
 
 import re
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -51,7 +50,7 @@ from qdtrace.compose.segment import (
 )
 from qdtrace.compose.stager import SMALL, Stager
 from qdtrace.compose.task_range import task_range
-from qdtrace.errors import QdWarning, UnsupportedError
+from qdtrace.errors import UnsupportedError, warn
 from qdtrace.ir.builder import Builder, scalar_var
 from qdtrace.ir.program import Atom, Task
 from qdtrace.ir.types import DType
@@ -101,12 +100,11 @@ def _warn_of_no_results(root: Region, name: str) -> None:
     """JAX runs what has results: without any, loops, stores and checks have no effect."""
     item = next((i for i in root.items if isinstance(i, Region) or _is_seen(i)), None)
     if item is not None:
-        loc = item.loc if isinstance(item, Region) else eqn_loc(item)
         text = (
             f"`{name}` returns nothing, so nothing of it runs: no loop, no store, no check\n"
             "help: return the buffers that it stores to; where it only checks, return an argument and use that one"
         )
-        warnings.warn_explicit(text, QdWarning, loc.file if loc else "<unknown>", loc.line if loc else 0)
+        warn(text, item.loc if isinstance(item, Region) else eqn_loc(item))
 
 
 def _is_seen(eqn: Any) -> bool:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Any
 
-from qdtrace.errors import QdWarning, UnsupportedError
+from qdtrace.errors import UnsupportedError, warn
 from qdtrace.trace import compat
 from qdtrace.trace.importer.derivative_rules import with_rule, without_derivative
 from qdtrace.trace.importer.libraries import callback_of
@@ -87,12 +86,11 @@ def debug_callback(imp: Importer, eqn: Any, *operands: Value, **_: Any) -> list[
     if "debug" not in imp.bodies.left_out:
         imp.bodies.left_out.add("debug")
         imp.locate()
-        loc = imp.builder.loc
         text = (
             "`jax.debug.print` and `jax.debug.callback` are left out in a loop body: a kernel cannot call Python\n"
             "help: store what you want to see in a buffer and look at it after the call"
         )
-        warnings.warn_explicit(text, QdWarning, loc.file if loc else "<unknown>", loc.line if loc else 0)
+        warn(text, imp.builder.loc)
     return []
 
 
