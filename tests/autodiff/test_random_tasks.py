@@ -7,8 +7,10 @@ every kind meet in one program. What cannot be differentiated is refused by a Gr
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -29,6 +31,7 @@ from qdtrace.passes.pipelines import optimise
 from tests.autodiff.machines import limited, stacks_of
 from tests.autodiff.programs import arguments, random_program
 from tests.differential import task_bodies, task_programs
+from tests.gpu.test_programs import backends
 from tests.lowering.harness import KERNELS, execute
 
 if TYPE_CHECKING:
@@ -85,10 +88,11 @@ def case_of(program, args, seed) -> Case:
     return Case(program, args, wrt, out, direction, adjoints)
 
 
-def of_tasks(seed: int, *, extremes: bool = True) -> Case:
-    """The first program of floats from a number on that has a derivative; without `extremes` one of sums only."""
+def of_tasks(seed: int, *, extremes: bool = True, tasks: int = 4) -> Case:
+    """The first program of floats from a number on that has a derivative; without `extremes` one of sums only. It has
+    at most so many tasks."""
     for number in range(100 * seed, 100 * seed + 100):
-        drawn = task_programs.random_case(number, 4)
+        drawn = task_programs.random_case(number, tasks)
         made = case_of(drawn.program, list(drawn.args), number)
         if any(made.out) and (extremes or not compares_accumulated(made.program)):
             try:
@@ -97,6 +101,10 @@ def of_tasks(seed: int, *, extremes: bool = True) -> Case:
                 continue
             return made
     raise AssertionError("no program of floats")
+
+
+def of_many_tasks(seed: int) -> Case:
+    return of_tasks(seed, tasks=12)
 
 
 def of_floats(seed: int) -> Case:
@@ -180,3 +188,21 @@ def test_machine_code(make, target):
         for program, operands in made:
             final = optimise(program, EXACT, machine=machine)
             close(execute(final, operands, target), evaluate(program, operands), case)
+
+
+LONG = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(100, 160)]
+
+
+@pytest.mark.parametrize("make", [of_many_tasks, of_floats])
+@pytest.mark.parametrize("seed", [*range(59, 62), *LONG])
+def test_whole_calls_of_a_gpu(make, seed):
+    """Derivatives with small tasks in one launch and buffers in memory of its block; twice, as that is dirty then."""
+    case = make(seed)
+    joined = optimise(case.program, EXACT, until=Stage.JOINED)
+    machine = (GPU, limited(GPU, steps=2, stack_bytes=0, open_stack_bytes=0))[seed % 2]
+    derived = zip(case.derived(joined, machine), case.operands(), strict=True)
+    with backends(seed) as found:
+        for (program, operands), (backend, options) in product(derived, found):
+            call = jax.jit(backend.compile(optimise(program, options, machine=machine), options).call)
+            for _ in range(2):
+                close(call(*operands), evaluate(program, operands), case)
