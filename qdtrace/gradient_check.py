@@ -33,7 +33,8 @@ def check_grads(
     For each argument that is a float, along one random direction of length about one:
 
     - `"fwd"`: `jax.jvp` against central differences with steps `step` and `step / 2` (a tenth of the cube root of the
-      dtype's resolution times the size of the argument). What they disagree by is added to the tolerance.
+      dtype's resolution times the size of the argument). What they disagree by is added to the tolerance, and what the
+      rounding of large values makes of differences.
     - `"rev"`: `jax.vjp` against `jax.jvp` by `<w, J v> = <J^T w, v>`, for a random `w` of each result.
 
     Higher orders check the derivatives of these derivatives in the same way. `rtol` is relative to the largest element
@@ -131,15 +132,16 @@ def _against_differences(
     size = max(float(jnp.max(jnp.abs(at[i]), initial=0.0)), 1.0)
     step = limits[1] or 0.1 * eps ** (1 / 3) * size * max(at[i].size, 1) ** 0.5
 
-    def difference(h: float) -> list[np.ndarray]:
-        above, below = (f([x + s * h * v for x, v in zip(at, along, strict=True)]) for s in (1, -1))
-        pairs = zip(above, below, strict=True)
-        return [(np.asarray(a, np.float64) - np.asarray(b, np.float64)) / (2 * h) for a, b in pairs]
+    def values(h: float) -> list[np.ndarray]:
+        return [np.asarray(y, np.float64) for y in f([x + h * v for x, v in zip(at, along, strict=True)])]
 
-    for name, tangent, wide, narrow in zip(names, tangents, difference(step), difference(step / 2), strict=True):
+    outer, inner = [(values(h), values(-h)) for h in (step, step / 2)]
+    for name, tangent, above, below, upper, lower in zip(names, tangents, *outer, *inner, strict=True):
+        wide, narrow = (above - below) / (2 * step), (upper - lower) / step
         got = np.asarray(tangent, np.float64)
         scale = max(float(np.max(np.abs(narrow), initial=0.0)), float(np.max(np.abs(got), initial=0.0)))
-        allowed = (limits[0] or eps**0.25) * scale + 2 * np.abs(wide - narrow) + eps / step
+        rounding = eps * np.maximum(np.abs(above), 1.0) / step
+        allowed = (limits[0] or eps**0.25) * scale + 2 * np.abs(wide - narrow) + rounding
         _compare(name, "jvp", got, "central differences", narrow, allowed)
 
 

@@ -28,6 +28,14 @@ def test_right_derivatives_pass(order, dtype):
     qd.check_grads(right, (X.astype(dtype), dtype(1.3), np.array([3, 1, 1, 0])), order=order)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_small_derivatives_of_large_values(seed):
+    """What a difference loses to the rounding of the values is no fault of the derivative."""
+    qd.check_grads(lambda x: 1e6 + 1e-9 * jnp.sin(3 * x).sum(), (X,), modes=["fwd"], seed=seed)
+    with pytest.raises(GradientError):
+        qd.check_grads(lambda x: 1e6 + slanted(x, x).sum(), (X,), modes=["fwd"], seed=seed)
+
+
 @jax.custom_jvp
 def slanted(x, y):
     return x * y
