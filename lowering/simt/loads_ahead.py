@@ -119,7 +119,7 @@ def _emit(f: KernelFrame, eqn: Eqn, ahead: Ahead) -> None:
     slots = [text.slot(o.type(p.dtype)) for p in params]
     for p, slot, initial in zip(params, slots, eqn.invars[3:], strict=True):
         text.do(f"store {o.type(p.dtype)} {f.scalar_of(initial)}, ptr {slot}")
-    runs = o.compare("icmp slt" if start.dtype.is_signed else "icmp ult", kind, first, last)
+    runs = o.compare("icmp slt", kind, first, last)
     count = o.cast("zext", kind, o.select(runs, kind, o.binary("sub", kind, last, first), "0"), "i64")
 
     def iteration(at: str, loaded: dict[Var, Value]) -> None:
@@ -140,7 +140,7 @@ def _emit(f: KernelFrame, eqn: Eqn, ahead: Ahead) -> None:
         at = o.binary("add", kind, first, o.cast("trunc", "i64", number, kind))
         places = [at]
         for n in range(1, ITERATIONS):
-            more = str(n) if ahead.whole else _resized(f, _least(f, "i32", last_here, n), kind)
+            more = str(n) if ahead.whole else o.cast("zext", "i32", _least(f, "i32", last_here, n), kind)
             places.append(o.binary("add", kind, at, more))
         loaded = _load(f, ahead.eqns, body.params[0], places)
         done = text.fresh_label("done")
@@ -159,11 +159,6 @@ def _emit(f: KernelFrame, eqn: Eqn, ahead: Ahead) -> None:
 def _least(f: KernelFrame, kind: str, value: str, most: int) -> str:
     f.text.module.declare(f"llvm.smin.{kind}", kind, f"{kind}, {kind}")
     return f.text.op(f"call {kind} @llvm.smin.{kind}({kind} {value}, {kind} {most})")
-
-
-def _resized(f: KernelFrame, value: str, kind: str) -> str:
-    """A small number, of i32, as an index."""
-    return f.scalar.cast("zext" if kind == "i64" else "trunc", "i32", value, kind)
 
 
 def _load(f: KernelFrame, eqns: Sequence[Eqn], index: Var, places: Sequence[str]) -> list[dict[Var, Value]]:

@@ -75,8 +75,8 @@ BETWEEN = """program p(lo: ref[{d},6], hi: ref[{d},6], w: ref[f32,7], y: ref[f32
 """
 
 
-@pytest.mark.parametrize("dtype", [d for d in DType if d.is_integer], ids=str)
-def test_loops_over_every_dtype_load_ahead(dtype: DType) -> None:
+@pytest.mark.parametrize("dtype", [DType.i32, DType.i64], ids=str)
+def test_loops_over_either_dtype_load_ahead(dtype: DType) -> None:
     """At both ends of what the index has room for, with 0 to 9 iterations; also where nothing is between."""
     info = np.iinfo(dtype.numpy)
     lo = np.array([info.max - 9, info.max - 4, info.min, info.min + 3, info.max, 7], dtype.numpy)
