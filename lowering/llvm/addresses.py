@@ -60,7 +60,7 @@ def form_pointer(f: Frame, ref: GlobalMemory, form: Form) -> str:
 def first_element(f: Frame, form: Form, size: int) -> str:
     """The element number of lane 0 as i64, modulo 2**32 into the signed range, in an array of that size."""
     if not form.terms:
-        return str((form.constant + MODULAR) % (2 * MODULAR) - MODULAR)
+        return str((form.constant + (1 << 31)) % (1 << 32) - (1 << 31))
     # the sum of an index and a number wraps around on its way into the array only where the number is large
     exact = abs(form.constant) + size <= MODULAR and _is_index(form.terms)
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lowering.simt.code import Launch
-from lowering.triton.installed import NEEDED
 from lowering.triton.types import POINTER
 from qdtrace.errors import BackendError
 
@@ -39,18 +38,18 @@ class MachineCode:
 
 
 class TritonError(BackendError):
-    """Triton does not compile our source; the rule says why in one line."""
+    """Triton is not loaded or does not compile our source; the rule says why in one line."""
 
 
 def compile_kernels(code: TritonCode, device: str) -> tuple[MachineCode, ...]:
     """Machine code of each launch, in order, for a kind of GPU: "sm_90", "gfx942".
 
-    Raises BackendError without Triton, and TritonError where Triton does not compile the source.
+    Raises TritonError where Triton cannot be imported or does not compile the source.
     """
     try:
         triton = _triton("")
     except ImportError as e:
-        raise BackendError(f"codegen='triton' needs {NEEDED}", help="pip install 'qdtrace[gpu]'") from e
+        raise TritonError(f"Triton cannot be imported: {_reason(e)}", help="codegen='llvm' does without Triton") from e
     knobs = triton.knobs
     with (
         _one_at_a_time, tempfile.TemporaryDirectory(prefix="qdtrace-triton-") as folder,

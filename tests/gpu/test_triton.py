@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -206,6 +207,19 @@ def test_what_triton_does_not_compile_is_left_to_llvm_with_a_warning(monkeypatch
     text = str(warning.message)
     assert text.startswith("total.0: LLVM makes this task in place of Triton: Triton did not compile `qd_")
     assert text.endswith(": no such layout")
+
+
+@needs_triton
+def test_a_triton_that_cannot_be_imported_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "triton", None)
+    x = np.arange(N, dtype=np.int32)
+    program = parse_program(SCAN, file="user.py")
+    with fake_backend() as (backend, _):
+        with pytest.warns(QdWarning, match="in place of Triton: Triton cannot be imported: import"):
+            done = backend.compile(program, uncached())
+        np.testing.assert_array_equal(jax.jit(done.call)(x)[0], np.cumsum(x))
+        with pytest.raises(BackendError, match=r"Triton cannot be imported: .*\nhelp: codegen='llvm' "):
+            backend.compile(program, uncached(codegen="triton"))
 
 
 @pytest.fixture(params=["no package", "3.4.1", "2.9"])
