@@ -110,8 +110,8 @@ def run(*operands: Any, loop: Loop) -> list[Any]:
 
 
 def is_float(value: Any) -> bool:
-    """True for a value, or a type, that has a derivative."""
-    return bool(jnp.issubdtype(jnp.result_type(value), jnp.floating))
+    """True for a value, or a type, that has a derivative: also for complex ones."""
+    return bool(jnp.issubdtype(jnp.result_type(value), jnp.inexact))
 
 
 def directional(*operands: Any, loop: Loop) -> list[Any]:

@@ -51,6 +51,36 @@ def test_forward_and_second_derivatives():
     np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("n", [0, 3])
+def test_complex_numbers_that_the_loop_looks_at(n):
+    """A complex scalar from outside has an adjoint and a tangent, as complex elements have."""
+
+    @qd.jit
+    def loop(x, c):
+        k = qd.zeros((), jnp.int32)
+        for _ in qd.while_(lambda: k[()] < n):
+            for i in qd.range(x.shape[0]):
+                x[i] = x[i] * c + 0.1 * x[i]
+            k[()] += 1
+        return x
+
+    def unrolled(x, c):
+        for _ in range(n):
+            x = x * c + 0.1 * x
+        return x
+
+    args = X + 0.3j, 1.1 + 0.4j
+    for transform in (
+        lambda f: jax.grad(lambda x, c: jnp.real(f(x, c) ** 2).sum(), (0, 1))(*args),
+        lambda f: jax.jvp(f, args, (X * 1j, 0.2 - 1j)),
+        lambda f: jax.jvp(lambda x, c: jax.vjp(f, x, c)[1](X + 0j), args, (X * 1j, 0.2 - 1j)),
+        lambda f: jax.vmap(lambda c: jax.vjp(f, args[0], c)[1](X + 0j))(np.array([1.1j, 0.4])),
+    ):
+        got, want = transform(loop), transform(unrolled)
+        for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14)
+
+
 def test_reverse_mode_in_the_adjoints():
     def of_adjoints(f):
         return jax.grad(lambda ct: (jax.vjp(lambda x: f(x, 5, 1.1), X)[1](ct)[0] ** 2).sum())(X + 1)
