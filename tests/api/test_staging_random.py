@@ -53,7 +53,7 @@ OPTIONS = st.sampled_from(
 )
 
 
-@settings(max_examples=40, **SETTINGS)
+@settings(max_examples=25, **SETTINGS)
 @given(programs(), st.integers(0, 3), AROUND)
 def test_compiled(callee: Callee, seed: int, around: str) -> None:
     check(callee, seed, around)

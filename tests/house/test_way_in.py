@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import re
 from pathlib import Path
@@ -37,6 +38,7 @@ def package_of(module: str) -> str:
     return max(inside, key=len) if inside else ".".join(module.split(".")[:2])
 
 
+@functools.cache
 def imports() -> dict[str, set[str]]:
     """For each package, who imports it, for types too."""
     found: dict[str, set[str]] = {p: set() for p in PACKAGES}
