@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from qdtrace.autodiff.custom import groups, key_of, rule_of
+from qdtrace.autodiff.custom import groups, key_of, residuals_of, rule_of
 from qdtrace.autodiff.partials import partials
 from qdtrace.autodiff.slots import each_index
 from qdtrace.errors import GradientError
@@ -99,7 +99,10 @@ class Backward:
         block, operands = rule_of(eqns[0]).adjoints(), eqns[0].invars[1:]
         given = {e.params["result"]: adjoints.pop(e.outvar) for e in eqns if e.outvar in adjoints}
         others = block.params[len(operands) :]
-        values = [*self.sweep.atoms(env, operands), *(given.get(k, literal(0, c.dtype)) for k, c in enumerate(others))]
+        read = operands[: residuals_of(eqns[0])]
+        tangents = [literal(0, a.dtype) for a in operands[len(read) :]]
+        cotangents = [given.get(k, literal(0, c.dtype)) for k, c in enumerate(others)]
+        values = [*self.sweep.atoms(env, read), *tangents, *cotangents]
         copier = Copier(dict(zip(block.params, values, strict=True)))
         self.builder.current.eqns += copier.rebuild_eqns(block.eqns)
         floats = [a for a in operands if a.dtype.is_float]

@@ -39,3 +39,8 @@ def rule_of(eqn: Eqn) -> Rule:
             help="differentiate the traced function",
         )
     return rule
+
+
+def residuals_of(eqn: Eqn) -> int | None:
+    """How many operands the rule of a linear function reads, of which it gives the transpose; None for other rules."""
+    return getattr(eqn.params["rule"], "residuals", None)

@@ -10,6 +10,7 @@ from collections import defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from qdtrace.autodiff.custom import residuals_of
 from qdtrace.ir.carries import carries_of, control_of
 from qdtrace.ir.memory import MEMORY, indices_of, values_of
 from qdtrace.ir.program import Literal, Var, is_local
@@ -73,6 +74,8 @@ class Needed:
             return ()
         if name in ("add", "sub", "neg", "convert"):
             return ()
+        if name == "custom" and (linear := residuals_of(eqn)) is not None:
+            return eqn.invars[1 : 1 + linear]
         if name == "select":
             return eqn.invars[:1]
         if name in ("mul", "div") and isinstance(eqn.invars[1], Literal):

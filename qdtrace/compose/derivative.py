@@ -32,6 +32,7 @@ from qdtrace.ir.program import ref_type
 from qdtrace.trace import compat
 from qdtrace.trace.compat import Primitive
 from qdtrace.trace.importer.derivative_rules import LostRule
+from qdtrace.trace.tangents import TangentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from qdtrace.analysis.machine import Machine
     from qdtrace.autodiff.residuals import Moment
     from qdtrace.compose.call import Origin
+    from qdtrace.compose.source import Source
     from qdtrace.ir.program import Program, Var
 
     Mask = tuple[bool, ...]
@@ -116,6 +118,11 @@ class Derivative:
         from qdtrace.batching.batch import batch
         from qdtrace.compose.stack_budget import lane_budget
 
+        if self.base.source is not None and not self.residuals:
+            try:
+                return self._linearised(self.base.source, machine)
+            except TangentError:
+                pass
         base = self.base.on(machine.platform)
         for rule in base.rules:
             if isinstance(rule, LostRule):
@@ -136,6 +143,39 @@ class Derivative:
         exact = compares_accumulated(program)
         options = replace(base.options, fast_math=False) if exact else base.options
         return StagedProgram(program, options, tuple(stacks.choices))
+
+    def _linearised(self, source: Source, machine: Machine) -> StagedProgram:
+        """The program by JAX's own forward mode, transposed for adjoints."""
+        from qdtrace.autodiff.policy import Stacks  # only here: loaded when derivatives are wanted
+        from qdtrace.autodiff.transpose import refuse_transposes, transpose
+        from qdtrace.batching.batch import batch
+        from qdtrace.compose.stack_budget import lane_budget
+
+        base, own = self.base, len(source.params)
+        made = source if self.wrt is None else source.along(self.wrt)
+        for mask in self.directions:
+            made = made.along((*mask, *[False] * (len(made.params) - own)))
+        likes, results = (list(_chosen(x, self.out)) for x in (self.program.results, made.results))
+        with base.depth_told():
+            program, constants = made.program(results, likes)
+            staged = StagedProgram(program, base.options).on(machine.platform)
+            budget = lane_budget(base.options, machine) >> len(self.directions)  # each direction has stacks of its own
+            stacks = Stacks(budget, machine.reverse)
+            program = staged.program
+            if self.wrt is None:
+                refuse_transposes(staged.with_rules)
+            if self.wrt is not None:
+                linear = program.params[own : own + sum(self.wrt)]
+                try:
+                    program = transpose(staged.joined_for(machine), linear, stacks)
+                except GradientError:
+                    # what is in one loop because tasks were joined may be refused, and not the loops of the user
+                    stacks = Stacks(budget, machine.reverse)
+                    program = transpose(staged.canonical, linear, stacks)
+            known = [False] * len(constants)
+            for size, masks in self.levels:
+                program = batch(program, [*(b for mask in masks for b in mask), *known], size)
+        return StagedProgram(program, base.options, tuple(stacks.choices), constants=tuple(constants))
 
     def __repr__(self) -> str:
         kind = "derivative" if self.wrt is None else "adjoint"
@@ -169,6 +209,11 @@ def _reached(base: StagedProgram, mask: Mask) -> Mask:
     """Results that change with the parameters of a mask."""
     from qdtrace.autodiff.activity import active_variables
 
+    if base.source is not None:
+        try:
+            return tuple(v is not None for v in base.source.along(mask).results)
+        except TangentError:
+            pass
     program = base.program
     found = active_variables(program, _chosen(program.params, mask))
     return tuple(v in found for v in program.results)
@@ -189,8 +234,10 @@ def jvp_of_call(
     """Results of a call and their tangents. Derivatives of derivatives take no residuals."""
     base = staged if origin is None else origin.base
     mask, direction = _direction(tangents)
+    if base.one is not None and origin is None:
+        return _jvp_of_many(base, primals, mask, direction)
     reached = _reached(base, mask)
-    residuals = residuals_of(base, mask, reached) if origin is None and any(reached) else ()
+    residuals = residuals_of(base, mask, reached) if origin is None and base.source is None and any(reached) else ()
     if residuals:
         outs, kept = call_keeping(base, primals, residuals)
     else:
@@ -202,6 +249,28 @@ def jvp_of_call(
     known = dict(zip((k for k, wanted in enumerate(reached) if wanted), found, strict=True))
     numbers = range(len(outs)) if origin is None else origin.numbers
     return outs, [known[k] if k in known else _zero(out) for k, out in zip(numbers, outs, strict=True)]
+
+
+def _jvp_of_many(base: StagedProgram, primals: Sequence[Any], mask: Mask, direction: list[Any]) -> Any:
+    """Results of a batched call and their tangents: derivatives of one call, batched."""
+    outs = call(base, primals)
+    levels: Levels = ()
+    givens: list[Mask] = []
+    one = base.one
+    while one is not None:
+        levels = ((one.size, (one.mask, (), tuple(_chosen(one.mask, mask)))), *levels)
+        givens.append(one.given)
+        base, one = one.staged, one.staged.one
+    reached = _reached(base, mask)
+    if not any(reached):
+        return outs, list(map(_zero, outs))
+    found = iter(derivative(Derivative(base, (mask,), reached, levels=levels), [primals, [], direction]))
+    made: list[Any] = []
+    for k, (out, is_reached) in enumerate(zip(outs, reached, strict=True)):
+        # a derivative has the axes of all batches, the outermost first; a result those of the batches it differs in
+        index = tuple(slice(None) if given[k] else 0 for given in givens)
+        made.append(next(found)[index] if is_reached else _zero(out))
+    return outs, made
 
 
 def _jvp_of_derivative(operands: Sequence[Any], tangents: Sequence[Any], *, spec: Derivative) -> Any:
@@ -287,7 +356,8 @@ def _run_now(*operands: Any, spec: Derivative) -> Any:
 
 def _run_on(name: str) -> Any:
     def run(*operands: Any, spec: Derivative) -> list[Any]:
-        return call(spec.derived_for(backend(name).machine), operands)
+        made = spec.derived_for(backend(name).machine)
+        return call(made, [*operands, *made.constants])
 
     return mlir.lower_fun(run, multiple_results=True)
 

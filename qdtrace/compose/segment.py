@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from qdtrace.ir.builder import Builder, ref_var, scalar_var, unravel
 from qdtrace.ir.primitives import WRITES
@@ -55,7 +57,23 @@ class Pending:
     """Whether a task stores it."""
 
 
-Entry = Constant | BufferState | Pending
+@dataclass(eq=False)
+class Operand:
+    """A parameter of the program: in a program that is staged again from its items."""
+
+    ref: Var
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a segment made tasks of."""
+
+    item: Any
+    """An equation or a region; the region of an outermost `qd.range` is a task."""
+    conditions: tuple[Any, ...]
+
+
+Entry = Constant | BufferState | Pending | Operand
 
 
 class Environment(dict[Any, Entry]):
@@ -93,6 +111,12 @@ class Segment:
     written: set[Var] = field(default_factory=set)
     serial: Builder | None = None
     values: dict[int, Var] = field(default_factory=dict)
+    steps: list[Step] | None = field(default_factory=list)
+    """What the tasks were made of; None where that is not all of it."""
+    inputs: dict[Any, Var] = field(default_factory=dict)
+    """Parameters by the variables whose values they are."""
+    fills: dict[Var, Var] = field(default_factory=dict)
+    """Parameters that the fills of buffers are loaded from."""
     counter: Iterator[int] = field(default_factory=count)
     is_needed: Callable[[Pending], bool] = lambda _: True
     """Whether something after the open serial task reads a value that it computes."""
@@ -105,6 +129,19 @@ class Segment:
             var = self._new_param(value, hint)
             self.values[id(value)] = var
         return var
+
+    def param_of(self, var: Any, value: Any) -> Var:
+        """The parameter with the value of a jaxpr variable; None for a value that none stands for."""
+        found = self.param(value)
+        if var is not None:
+            self.inputs[var] = found
+        return found
+
+    def hoisted(self, array: Any) -> Var:
+        """The parameter of an array that an inner jaxpr has as a constant."""
+        if isinstance(array, Tracer):
+            self.steps = None  # no variable of the function stands for it
+        return self.param(jnp.asarray(array))
 
     def _new_param(self, value: Any, hint: str) -> Var:
         var = ref_var(DType.of(value.dtype), value.shape, hint)
@@ -135,7 +172,7 @@ class Segment:
         """A task that stores one value everywhere; one flat loop over all axes."""
         shape = ref_type(var).shape
         builder = Builder()
-        value = literal(fill, var.dtype) if is_concrete(fill) else builder.load(self.param(fill))
+        value = literal(fill, var.dtype) if is_concrete(fill) else builder.load(self._filling(var, fill))
         size = int(np.prod(shape, dtype=np.int64))
         dtype = DType.i32 if size < 2**31 else DType.i64
         index = scalar_var(dtype, "i")
@@ -149,7 +186,16 @@ class Segment:
             during_serial=True,
         )
 
+    def _filling(self, var: Var, fill: Any) -> Var:
+        param = self.fills[var] = fill.ref if isinstance(fill, Operand) else self.param(fill)
+        return param
+
     # ------------------------------------------------------------------ tasks
+    def note(self, item: Any, conditions: tuple[Any, ...]) -> None:
+        """Remembers what tasks were made of."""
+        if self.steps is not None:
+            self.steps.append(Step(item, conditions))
+
     def append(self, task: Task, *, during_serial: bool = False) -> None:
         """Adds a task at the end; what was being built serially comes before it."""
         if not during_serial:

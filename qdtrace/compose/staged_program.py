@@ -18,15 +18,29 @@ from qdtrace.passes.pipelines import optimise, unrolled
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
+    from typing import Any
 
     from qdtrace.analysis.machine import Machine
     from qdtrace.autodiff.policy import StorageChoice
+    from qdtrace.compose.source import Source
     from qdtrace.config import Options
     from qdtrace.errors import Loc
     from qdtrace.ir.custom import Rule
     from qdtrace.ir.program import Program
 
     Mask = tuple[bool, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class One:
+    """The program that a batched one runs many times."""
+
+    staged: StagedProgram
+    mask: Mask
+    """Parameters that have the axis of the batch."""
+    size: int
+    given: Mask
+    """Results that have it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +57,12 @@ class StagedProgram:
     options: Options
     stacks: tuple[StorageChoice, ...] = ()
     """What is kept of loops, where this is a program of adjoints."""
+    source: Source | None = None
+    """What it was made of, where its derivatives are made of that."""
+    constants: tuple[Any, ...] = ()
+    """Values of its last parameters."""
+    one: One | None = None
+    """The program of one call, where this one is of many at once and derivatives are made of that."""
     _made: dict[Machine, Program] = field(default_factory=dict["Machine", "Program"], init=False, repr=False)
     _on: dict[str, StagedProgram] = field(default_factory=dict["str", "StagedProgram"], init=False, repr=False)
     _batched: dict[tuple[Mask, int], tuple[StagedProgram, Mask]] = field(
@@ -67,7 +87,13 @@ class StagedProgram:
         return isinstance(other, StagedProgram) and self.options == other.options and self._is_same(other)
 
     def _is_same(self, other: StagedProgram) -> bool:
-        return self.rules == other.rules and self.text == other.text
+        return self.rules == other.rules and self.text == other.text and self._source_key == other._source_key
+
+    @functools.cached_property
+    def _source_key(self) -> object:
+        if self.one is not None:
+            return self.one.mask, self.one.size, self.one.staged._source_key
+        return None if self.source is None else self.source.key()
 
     def __hash__(self) -> int:
         return self._hash
@@ -141,7 +167,9 @@ class StagedProgram:
                 program = batch(self.with_rules, mask, size, all_results=False)
                 varying = batched_references(self.with_rules, mask)
             given = tuple(v in varying for v in self.with_rules.results)
-            made = self._batched[mask, size] = StagedProgram(program, self.options), given
+            linearised = self.source is not None or self.one is not None
+            one = One(self, mask, size, given) if linearised else None
+            made = self._batched[mask, size] = StagedProgram(program, self.options, one=one), given
         return made
 
     @property

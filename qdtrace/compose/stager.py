@@ -15,28 +15,21 @@ import jax.numpy as jnp
 import numpy as np
 
 from qdtrace.compose.call import call
-from qdtrace.compose.items import (
-    alone,
-    reads_of,
-    region_inputs,
-)
-from qdtrace.compose.jaxprs import (
-    is_literal,
-    logical,
-    physical,
-    physical_type,
-)
+from qdtrace.compose.items import alone, reads_of, region_inputs
+from qdtrace.compose.jaxprs import is_literal, logical, physical, physical_type
 from qdtrace.compose.segment import (
     BufferState,
     Constant,
     Entry,
     Environment,
+    Operand,
     Pending,
     Segment,
     is_concrete,
     load_all,
     only,
 )
+from qdtrace.compose.source import source_of
 from qdtrace.compose.staged import note_programs
 from qdtrace.compose.staged_program import StagedProgram
 from qdtrace.errors import TraceValueError
@@ -188,11 +181,12 @@ class Stager:
         if checks:
             results.append(segment.temporary(DType.i32, (), "checked"))
         program = segment.finish(results, self._donations(states))
+        source = source_of(self, program.results)
         self._open_segment()
         if checks:
             program = replace(program, initial={results[0]: literal(0, DType.i32)})
         if results:
-            staged = StagedProgram(program, self.options)
+            staged = StagedProgram(program, self.options, source=source)
             note_programs((staged,))
             outs = call(staged, [value for _, value in segment.operands])
             if checks:
@@ -229,7 +223,7 @@ class Stager:
 
     def _is_read_later(self, value: Any) -> bool:
         entries = self.env.items()
-        return any(self.used_later(v) for v, e in entries if not isinstance(e, Pending) and e.value is value)
+        return any(self.used_later(v) for v, e in entries if isinstance(e, BufferState | Constant) and e.value is value)
 
     def holds(self) -> Any:
         """Whether all enclosing conditions hold, as a JAX value."""
@@ -240,15 +234,17 @@ class Stager:
         """An importer that puts constants too large for registers into parameters."""
         return Importer(
             builder,
-            hoist=lambda array: self.segment.param(jnp.asarray(array)),
+            hoist=self.segment.hoisted,
             bodies=self.bodies,
             bounds=self.options.bounds,
         )
 
-    def scalars(self, builder: Builder, entry: Entry) -> np.ndarray:
+    def scalars(self, builder: Builder, entry: Entry, atom: Any = None) -> np.ndarray:
         """A small value as graph scalars, loaded by `builder`."""
         if isinstance(entry, Pending):
             return load_all(builder, entry.ref) if entry.atoms is None else entry.atoms
+        if isinstance(entry, Operand):
+            return load_all(builder, entry.ref)
         assert isinstance(entry, Constant)
         value = physical(entry.value)
         if is_concrete(value):
@@ -257,7 +253,7 @@ class Stager:
             for k in np.ndindex(*array.shape):
                 out[k] = literal(array[k], DType.of(array.dtype))
             return out
-        return load_all(builder, self.segment.param(value))
+        return load_all(builder, self.segment.param_of(atom, value))
 
     def operand(self, builder: Builder, atom: Any) -> Any:
         """What the importer sees for a value from outside a region."""
@@ -265,19 +261,23 @@ class Stager:
         if isinstance(entry, BufferState):
             return RefValue(self.segment.ref(entry))
         physical_type(atom.aval, self.current)
+        if isinstance(entry, Operand):
+            shape = ref_type(entry.ref).shape
+            if shape and int(np.prod(shape)) > 4:
+                return ArrayRef(entry.ref)
         if isinstance(entry, Constant):
             value = physical(entry.value)
             small = np.ndim(value) == 0 or (np.size(value) <= 4 and not is_concrete(value))
             if not small and not (is_concrete(value) and np.size(value) <= LARGE_CONSTANT):
-                return ArrayRef(self.segment.param(jnp.asarray(value)))
-        return self.scalars(builder, entry)
+                return ArrayRef(self.segment.param_of(atom, jnp.asarray(value)))
+        return self.scalars(builder, entry, atom)
 
     def scalar(self, builder: Builder, atom: Any) -> Atom:
         """A rank-0 jaxpr atom as a graph scalar."""
         if is_literal(atom):
             array = np.asarray(atom.val, atom.aval.dtype)
             return literal(array, DType.of(array.dtype))
-        return only(self.scalars(builder, self.env[atom]))
+        return only(self.scalars(builder, self.env[atom], atom))
 
     def predicate(self, builder: Builder) -> Atom:
         """Whether the enclosing conditions hold."""
@@ -297,6 +297,7 @@ class Stager:
             kept = [] if isinstance(item, Region) else [v for v in item.outvars if self.used_later(v)]
             if self.conditions and (isinstance(item, Region) or compat.has_markers(item.effects)):
                 self._guarded(builder, importer, item, env, kept)
+                self.segment.note(item, self.conditions)
                 return
             _import(importer, item, env)
             for v in kept:
@@ -304,6 +305,7 @@ class Stager:
                     self.env[v] = self.segment.keep(env[v], physical_type(v.aval)[1])
                 elif isinstance(env.get(v), MemoryArray):
                     self.env[v] = self._deposit(importer, v, env[v])
+            self.segment.note(item, self.conditions)
 
     def _guarded(self, builder: Builder, importer: Importer, item: Any, env: dict[Any, Any], kept: list[Any]) -> None:
         """An item with effects under a top-level `qd.when`; values that it gives are zero where it did not run."""

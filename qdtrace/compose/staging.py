@@ -25,29 +25,11 @@ from jax.interpreters import ad
 from qdtrace.compose.call import call_p
 from qdtrace.compose.derivative import jvp_of_call
 from qdtrace.compose.donation import pair_results
-from qdtrace.compose.items import (
-    begin_marker,
-    body_inputs,
-    body_of,
-    has_jump,
-    has_tasks,
-)
-from qdtrace.compose.jaxprs import (
-    has_marker,
-    is_literal,
-    largest_size,
-    logical,
-    physical,
-    physical_type,
-)
+from qdtrace.compose.items import begin_marker, body_inputs, body_of, has_jump, has_tasks
+from qdtrace.compose.jaxprs import has_marker, is_literal, largest_size, logical, physical, physical_type
 from qdtrace.compose.large_access import large_access
 from qdtrace.compose.loops import jump, loop_of_tasks
-from qdtrace.compose.segment import (
-    BufferState,
-    Constant,
-    Pending,
-    hints_of,
-)
+from qdtrace.compose.segment import BufferState, Constant, Pending, hints_of
 from qdtrace.compose.stager import SMALL, Stager
 from qdtrace.compose.task_range import task_range
 from qdtrace.errors import UnsupportedError, warn
@@ -160,6 +142,7 @@ def _task(stager: Stager, region: Region) -> None:
     head = tuple(builder.current.eqns)
     launch, ends = hints_of(hints, *LAUNCH_HINTS), (span.first, span.last)
     stager.segment.append(Task("range_for", index, *ends, body.close(), head, name, region.loc, launch))
+    stager.segment.note(region, stager.conditions)
 
 
 def _conditional_tasks(stager: Stager, region: Region) -> None:

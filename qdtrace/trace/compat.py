@@ -7,13 +7,14 @@ here. Runs on jax 0.10 to 0.12.
 from __future__ import annotations
 
 import importlib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 from jax.core import ShapedArray, Tracer, eval_jaxpr
-from jax.interpreters import partial_eval
+from jax.interpreters import ad, partial_eval
 from jax.sharding import NamedSharding, PartitionSpec
 
 # Their public home is `jax.extend`, which loads all of Pallas with them: a fifth of the time to import this package.
@@ -28,6 +29,11 @@ except ImportError:
     from jax.extend.random import threefry_prng_impl
 
     trace_ctx = None
+
+try:
+    from jax._src.core import ClosedJaxpr
+except ImportError:  # jax 0.12: a jaxpr has its constants
+    ClosedJaxpr: Any = None
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -263,6 +269,80 @@ def bind_eqn(eqn: Any, values: list[Any]) -> list[Any]:
     functions, params = bound if isinstance(bound, tuple) else ((), bound)
     out = eqn.primitive.bind(*functions, *values, **params)
     return list(out) if eqn.primitive.multiple_results else [out]
+
+
+@dataclass(frozen=True)
+class Tangents:
+    """Equations with tangents: `invars` are those of the values, then of tangents that are given.
+
+    `outvars` likewise: of all values, then of the tangents that are not zero, which `nonzero` says of each.
+    """
+
+    invars: Sequence[Any]
+    outvars: Sequence[Any]
+    eqns: Sequence[Any]
+    constvars: Sequence[Any]
+    constants: Sequence[Any]
+    nonzero: Sequence[bool]
+
+
+def jvp_of(invars: Sequence[Any], outvars: Sequence[Any], eqns: Sequence[Any], given: Sequence[bool]) -> Tangents:
+    """Equations by JAX's rules of forward mode, for those of `invars` that have a tangent.
+
+    Raises NotImplementedError for a primitive without such a rule.
+    """
+    from jax._src.interpreters.ad import jvp_jaxpr  # only here: derivatives are rare while tracing
+
+    opened = jaxpr_of(eqns, invars, outvars)
+    made, nonzero = jvp_jaxpr(opened if ClosedJaxpr is None else ClosedJaxpr(opened, ()), list(given), False)
+    constants = constants_of(made)
+    made = without_dead_code(made)
+    return Tangents(made.invars, made.outvars, made.eqns, made.constvars, constants, nonzero)
+
+
+def jaxpr_of(eqns: Sequence[Any], invars: Sequence[Any] = (), outvars: Sequence[Any] = ()) -> Any:
+    """An open jaxpr of equations."""
+    effects = frozenset[Any]().union(*(e.effects for e in eqns))
+    return Jaxpr((), list(invars), list(outvars), list(eqns), effects, debug_info=_debug_info(invars, outvars))
+
+
+def rules_in(eqns: Sequence[Any]) -> Iterator[Any]:
+    """The functions that are derivative rules in equations, and in the jaxprs inside of them."""
+    for eqn in eqns:
+        for name in ("jvp_jaxpr_fun", "jvp_jaxpr_thunk", "fwd_jaxpr_thunk", "bwd"):
+            if name in eqn.params:
+                yield eqn.params[name]
+        for inner in inner_jaxprs(eqn):
+            yield from rules_in(open_jaxpr(inner).eqns)
+
+
+def _debug_info(invars: Sequence[Any], outvars: Sequence[Any]) -> Any:
+    """What errors of JAX say of a jaxpr that no function was traced to."""
+    info = jax.make_jaxpr(lambda: None)().jaxpr.debug_info
+    return info._replace(arg_names=("",) * len(invars), result_paths=("",) * len(outvars))
+
+
+def tangent_type(value: Any) -> Any:
+    """The abstract value of tangents of a value."""
+    return jax.typeof(value).to_tangent_aval()
+
+
+def transposed(params: dict[str, Any], residuals: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+    """Cotangents of the tangents that a `custom_lin` equation takes, by its backward function."""
+    found = params["bwd"].call_wrapped(*residuals, *cotangents)
+    dense = [x.aval if type(x).__name__ == "SymbolicZero" else x for x in found]
+    wanted = [x for x, is_zero in zip(dense, params["in_zeros"], strict=True) if not is_zero]
+    return [ad.instantiate_zeros(x) if type(x) is ad.Zero else _dense(x) for x in wanted]
+
+
+def _dense(value: Any) -> Any:
+    return jax.numpy.zeros(value.shape, value.dtype) if isinstance(value, ShapedArray) else value
+
+
+def name_of_backward(params: dict[str, Any]) -> str:
+    """The name of the backward function of a `custom_lin` equation."""
+    info = getattr(params["bwd"], "debug_info", None)
+    return str(getattr(info, "func_name", None) or "a function with a rule")
 
 
 def described(closed: Any) -> tuple[str, bool]:

@@ -99,7 +99,7 @@ DERIVATIVES: dict[str, Callable[..., list[Any]]] = {}
 """For decompositions whose derivative is a closed form: what ties it to the results."""
 COMMON = (
     "calls", "complexes", "contraction", "control", "elementwise", "indexing", "markers", "platforms", "prng",
-    "reductions", "scattering", "sorting", "special", "structural",
+    "reductions", "scattering", "sorting", "special", "structural", "transposed_rules",
 )  # fmt: skip
 """Modules whose rules are loaded with the first importer."""
 RARE: dict[str, str] = {

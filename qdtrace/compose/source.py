@@ -1,0 +1,220 @@
+"""What a program was made of: the items of the traced function and the parameters that their variables stand for.
+
+A derivative of the program is made from these. `along` gives the items with tangents beside their values, by JAX's own
+rules (`trace/tangents`), and `program` makes tasks of items once more. See docs/design/0022-linearise.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import jax
+
+from qdtrace.compose.items import region_inputs
+from qdtrace.compose.jaxprs import is_literal
+from qdtrace.compose.segment import BufferState, Constant, Operand, Step
+from qdtrace.ir.program import Var, literal
+from qdtrace.trace import compat, markers
+from qdtrace.trace.regions import Region
+from qdtrace.trace.tangents import TangentError, along, equations_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from qdtrace.ir.program import Program
+    from qdtrace.ir.types import DType
+
+    Mask = Sequence[bool]
+
+
+Stager: TypeAlias = Any  # it imports this module
+"""A `stager.Stager`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Memory:
+    """The content of a buffer in front of the program."""
+
+    shape: tuple[int, ...]
+    dtype: DType
+    hint: str
+    ref: Var | None = None
+    """The parameter that it is."""
+    fill: Any = None
+    """What it is filled with: a parameter or a known value. None: what no task has stored is undefined."""
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """Steps in order, and what their free variables stand for."""
+
+    another: Callable[[], Stager]
+    """A stager that has staged nothing yet."""
+    steps: tuple[Step, ...]
+    params: tuple[Var, ...]
+    """Parameters of the program; those that are not among `values` and `memory` hold known arrays."""
+    values: Mapping[Any, Var]
+    """Variables whose values are parameters."""
+    constants: Mapping[Any, Any]
+    """Variables of known values."""
+    memory: Mapping[Any, Memory]
+    results: tuple[Any, ...]
+    """Variables of the results; None: it is zero everywhere, or nothing that has a derivative."""
+    _along: dict[tuple[bool, ...], Source] = field(default_factory=dict["tuple[bool, ...]", "Source"], init=False)
+
+    def along(self, mask: Mask) -> Source:
+        """Tangents of the results in a direction that parameters in the mask have a part in.
+
+        The parts are parameters behind the present ones. Raises TangentError where JAX has none.
+        """
+        key = tuple(mask)
+        if key not in self._along:
+            self._along[key] = self._made_along(key)
+        return self._along[key]
+
+    def _made_along(self, mask: Mask) -> Source:
+        given = {v: Var(v.type, f"{v.hint}_t") for v, wanted in zip(self.params, mask, strict=True) if wanted}
+        values, memory, tangents = dict(self.values), dict(self.memory), dict[Any, Any]()
+        for var, ref in self.values.items():
+            if ref in given:
+                tangents[var] = compat.new_var(var)
+                values[tangents[var]] = given[ref]
+        for var, content in self.memory.items():
+            if content.ref in given or (isinstance(content.fill, Var) and content.fill in given):
+                tangents[var] = compat.new_var(var)
+        results = [v for v in self.results if v is not None]
+        used = [v for s in self.steps for v in s.conditions] + results
+        groups, walk = along([[step.item] for step in self.steps], tangents, memory, used)
+        for var, content in self.memory.items():
+            if var in tangents:
+                memory[tangents[var]] = _twin(content, given)
+        if any(isinstance(c, compat.Tracer) for c in walk.constants.values()):
+            raise TangentError("a rule uses a traced value of the function around it")
+        steps = [
+            Step(item, tuple(map(walk.atom, step.conditions)))
+            for step, items in zip(self.steps, groups, strict=True)
+            for item in items
+        ]
+        return Source(
+            self.another,
+            tuple(steps),
+            (*self.params, *given.values()),
+            values,
+            {**self.constants, **walk.constants},
+            memory,
+            tuple(None if v is None else tangents.get(v) for v in self.results),
+        )
+
+    def program(self, results: Sequence[Any], likes: Sequence[Var]) -> tuple[Program, list[Any]]:
+        """The program of some of the results, and the values of parameters that it has behind `params`.
+
+        Results of no variable are zeros of the types of `likes`.
+        """
+        with jax.ensure_compile_time_eval():
+            return self._staged(results, likes)
+
+    def _staged(self, results: Sequence[Any], likes: Sequence[Var]) -> tuple[Program, list[Any]]:
+        stager = self.another()
+        segment = stager.segment
+        for var, ref in self.values.items():
+            stager.env[var] = Operand(ref)
+        for var, value in self.constants.items():
+            stager.env[var] = Constant(value)
+        states: dict[Memory, BufferState] = {}
+        for var, content in self.memory.items():
+            fill = Operand(content.fill) if isinstance(content.fill, Var) else content.fill
+            state = states.setdefault(content, BufferState(content.shape, content.dtype, None, fill, content.hint))
+            stager.env[var] = state
+            if content.ref is not None:
+                segment.refs[state] = content.ref
+        stager.note_uses([s.item for s in self.steps], [v for v in results if v is not None])
+        for v in (v for s in self.steps for v in s.conditions):
+            stager.last_use[v] = len(self.steps)
+        for stager.position, step in enumerate(self.steps):
+            stager.conditions, stager.current = step.conditions, step.item
+            is_task = isinstance(step.item, Region) and step.item.kind == "for"
+            (stager.rule_of(step.item) if is_task else type(stager).serial)(stager, step.item)
+        stager.position, stager.conditions = len(self.steps), ()
+        segment.close_serial()
+        pairs = list(zip(results, likes, strict=True))
+        refs = [Var(like.type, like.hint) if v is None else _reference(stager, v) for v, like in pairs]
+        zeros = [ref for v, ref in zip(results, refs, strict=True) if v is None]
+        program = segment.finish(refs, {})
+        made = replace(
+            program,
+            params=(*self.params, *(v for v, _ in segment.operands)),
+            buffers=(*program.buffers, *zeros),
+            results=tuple(refs),
+            initial={v: literal(0, v.dtype) for v in zeros},
+        )
+        return made, [value for _, value in segment.operands]
+
+    def key(self) -> object:
+        """Equal for sources that have the same derivatives."""
+        eqns = list(equations_in([s.item for s in self.steps]))
+        return str(compat.jaxpr_of(eqns)), tuple(map(id, compat.rules_in(eqns)))
+
+
+def _twin(content: Memory, given: Mapping[Any, Var]) -> Memory:
+    fill: Any = 0 if content.fill is not None or content.ref is not None else None
+    if isinstance(content.fill, Var):
+        fill = given.get(content.fill, 0)
+    return replace(content, ref=given.get(content.ref), fill=fill, hint=f"{content.hint}_t")
+
+
+LANE = (markers.load_p, markers.read_p, markers.store_p)
+
+
+def _is_lane(item: Any) -> bool:
+    """True for a task that loads, computes what JAX knows, and stores: what `qd.vmap` makes."""
+    if not isinstance(item, Region) or item.kind != "for":
+        return False
+    flat = [eqn for eqn in item.items if not isinstance(eqn, Region)]
+    return len(flat) == len(item.items) and all(
+        eqn.primitive in LANE or not compat.has_markers(eqn.effects) for eqn in flat
+    )
+
+
+def source_of(stager: Stager, results: Sequence[Var]) -> Source | None:
+    """What the open segment of a stager was made of, for a program with these results; None where that is not known."""
+    segment = stager.segment
+    if segment.steps is None or len(segment.steps) != 1 or not _is_lane(segment.steps[0].item):
+        return None
+    values, constants, memory = dict[Any, Var](), dict[Any, Any](), dict[Any, Memory]()
+    params = tuple(v for v, _ in segment.operands)
+    given, names = set(params), dict[Var, Any]()
+    made = {v for s in segment.steps if not isinstance(s.item, Region) for v in s.item.outvars}
+    free = [v for s in segment.steps for v in (*region_inputs(s.item), *(c for c in s.conditions if not is_literal(c)))]
+    for var in dict.fromkeys(free):
+        entry = stager.env[var]
+        if var in made:
+            continue
+        if isinstance(entry, BufferState):
+            ref = segment.refs.get(entry)
+            if ref is None or ref in names:
+                return None
+            names[ref] = var
+            fill = segment.fills.get(ref, entry.fill) if ref not in given else None
+            hint = entry.hint
+            memory[var] = Memory(entry.shape, entry.dtype, hint, ref if ref in given else None, fill)
+        elif var in segment.inputs:
+            values[var] = segment.inputs[var]
+        elif isinstance(entry, Constant) and not isinstance(entry.value, compat.Tracer):
+            constants[var] = entry.value
+        else:
+            return None
+    for pending in segment.pending:
+        names.update((pending.ref, v) for v in stager.env.names(pending))
+    contents = [x for m in memory.values() for x in (m.ref, m.fill) if isinstance(x, Var)]
+    known = {*values.values(), *contents}
+    if any(isinstance(value, compat.Tracer) and v not in known for v, value in segment.operands):
+        return None
+    another = partial(type(stager), stager.name, stager.options, stager.rule_of)
+    return Source(another, tuple(segment.steps), params, values, constants, memory, tuple(map(names.get, results)))
+
+
+def _reference(stager: Stager, var: Any) -> Var:
+    entry = stager.env[var]
+    return stager.segment.ref(entry) if isinstance(entry, BufferState) else entry.ref

@@ -1,0 +1,149 @@
+"""Linear functions of which only the transpose is known: tangents of `jax.custom_vjp` functions.
+
+JAX writes `custom_lin(residuals, tangents)` for them, with the backward function of the rule. Reverse mode goes back
+through such an equation by that function. Nothing else can be done with it: its value is taken as zero, as that of
+tangents is in a transpose, and forward mode is refused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from qdtrace.errors import GradientError, UnsupportedError
+from qdtrace.ir.builder import Builder, scalar_var
+from qdtrace.ir.program import literal
+from qdtrace.trace import compat
+from qdtrace.trace.importer.registry import rule
+from qdtrace.trace.importer.values import array_of, is_pair, split_pairs
+
+if TYPE_CHECKING:
+
+    from qdtrace.ir.program import Block
+    from qdtrace.trace.importer.core import Importer
+    from qdtrace.trace.importer.values import Value
+
+
+class TransposedRule:
+    """The backward function of a `jax.custom_vjp`, on scalars."""
+
+    is_exact = False
+
+    def __init__(self, name: str, eqn: Any, residuals: int, known: dict[int, Any], imp: Importer) -> None:
+        """`known` has the operands that are constants: a backward function may ask which value they have."""
+        self._known = known
+        self.name = name
+        self.residuals = residuals
+        """How many of the operands are no tangents."""
+        self._eqn = eqn
+        self._another = imp.another
+        self._loc = imp.builder.loc
+        self._block: Block | None = None
+
+    def __str__(self) -> str:
+        return self.name
+
+    def tangents(self) -> Block:
+        """Refuses."""
+        raise GradientError(
+            f"a jax.custom_vjp function has a rule for reverse mode alone (`{self.name}`), got forward mode",
+            loc=self._loc,
+            help="use jax.grad or jax.vjp once, or give the function a jax.custom_jvp rule",
+        )
+
+    def adjoints(self) -> Block:
+        """Adjoints of the operands: zeros for residuals."""
+        if self._block is None:
+            self._block = self._imported()
+        return self._block
+
+    def _imported(self) -> Block:
+        params = self._eqn.params
+        avals = [v.aval for v in self._eqn.invars]
+        outs = [a for a in params["out_avals"] if _is_inexact(a)]
+        count = params["num_res"]
+
+        def backward(*values: Any) -> list[Any]:
+            given = iter(values[len(avals) :])
+            # an adjoint here is that of real and imaginary part, and JAX's is its conjugate
+            cotangents = [
+                jnp.conj(next(given)) if _is_inexact(a) else np.zeros(a.shape, jax.dtypes.float0)
+                for a in params["out_avals"]
+            ]
+            residuals = [self._known.get(k, value) for k, value in enumerate(values[:count])]
+            found = compat.transposed(params, residuals, cotangents)
+            zeros = [jnp.zeros(a.shape, a.dtype) for a in avals[:count] if _is_inexact(a)]
+            return [*zeros, *(jnp.conj(x).astype(a.dtype) for x, a in zip(found, avals[count:], strict=True))]
+
+        types = [*avals, *outs]
+        try:
+            closed = jax.make_jaxpr(backward)(*[jax.ShapeDtypeStruct(a.shape, a.dtype) for a in types])
+        except jax.errors.UnexpectedTracerError:
+            raise GradientError(
+                f"the derivative rule `{self.name}` uses a traced value of the function around it",
+                loc=self._loc,
+                help="pass it to the function as an argument",
+            ) from None
+        builder = Builder()
+        builder.loc = self._loc
+        importer = self._another(builder)
+        values = [_fresh(importer, a) for a in types]
+        with builder.block([v for array in values for v in array.reshape(-1)]) as block:
+            results = importer.jaxpr(closed, values)
+            return block.close([a for x in results for a in importer.scalars(x, self.name).reshape(-1)])
+
+
+def _is_inexact(aval: Any) -> bool:
+    return bool(jnp.issubdtype(aval.dtype, jnp.inexact))
+
+
+def _constant(atom: Any) -> Any:
+    value = np.asarray(atom.val, atom.aval.dtype)[()]
+    return bool(value) if value.dtype == np.bool_ else value
+
+
+def _fresh(importer: Importer, aval: Any) -> np.ndarray:
+    dtype = importer.dtype_of(aval)
+    shape = (*aval.shape, 2) if is_pair(aval) else tuple(aval.shape)
+    return array_of((scalar_var(dtype) for _ in range(int(np.prod(shape)))), shape)
+
+
+@rule("custom_lin", takes_all="the rule is made of the whole equation")
+def custom_lin(imp: Importer, eqn: Any, *operands: Value, **_: Any) -> list[Value]:
+    """Zeros, whose adjoints go back by the backward function."""
+    imp.locate()
+    name = compat.name_of_backward(eqn.params)
+    atoms: list[Any] = []
+    residuals = 0
+    for k, (value, var) in enumerate(zip(operands, eqn.invars, strict=True)):
+        try:
+            array = imp.scalars(value, name)
+        except UnsupportedError:
+            raise GradientError(
+                f"a jax.custom_vjp function has a rule (`{name}`) for arrays that are too large for registers",
+                loc=imp.builder.loc,
+                help="call it on arrays of at most 256 elements, or element by element",
+            ) from None
+        flat = (split_pairs(array) if is_pair(var.aval) else array).reshape(-1)
+        atoms += flat.tolist()
+        residuals += len(flat) if k < eqn.params["num_res"] else 0
+    known = {k: _constant(v) for k, v in enumerate(eqn.invars) if isinstance(v, compat.Literal)}
+    found = TransposedRule(name, eqn, residuals, known, imp)
+    results: list[Value] = []
+    position = 0
+    for var in eqn.outvars:
+        if not _is_inexact(var.aval):
+            results.append(array_of([literal(0, imp.index_dtype)] * int(np.prod(var.aval.shape)), var.aval.shape))
+            continue
+        zero = literal(0, imp.dtype_of(var.aval))
+        width = 2 if is_pair(var.aval) else 1
+        elements: list[Any] = []
+        for _element in range(int(np.prod(var.aval.shape))):
+            made = [imp.builder("custom", zero, *atoms, rule=found, result=position + k) for k in range(width)]
+            elements.append(tuple(made) if width == 2 else made[0])
+            position += width
+        results.append(array_of(elements, var.aval.shape))
+    return results

@@ -1,0 +1,310 @@
+"""Items of a traced function with tangents beside their values, by JAX's own rules.
+
+JAX differentiates equations forward: each run of equations between markers of regions goes through JAX's `jvp` once,
+so ties, custom rules, signs of zero and implicit functions are JAX's. What JAX does not know is memory: a buffer or a
+cell that holds something with a tangent has a *twin*, another one with the tangents. The rules of markers on twins are
+`jvp` rules as well (`TWIN_RULES`), in force while `along` runs. The result is items again, so derivatives of any order
+are made by going over them once more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax.interpreters import ad
+
+from qdtrace.errors import UnsupportedError
+from qdtrace.trace import compat, markers
+from qdtrace.trace.context import new_uid
+from qdtrace.trace.importer.registry import TAUGHT
+from qdtrace.trace.source import eqn_loc
+from qdtrace.trace.tree import Region
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+
+JUMPS = (markers.break_p, markers.continue_p)
+WRITES = (markers.store_p, markers.lset_p, markers.assign_p, markers.accum_p)
+
+_twins: ContextVar[set[int] | None] = ContextVar("qdtrace_twins", default=None)
+"""While tangents are made: the uids of allocations that have a twin."""
+
+
+class TangentError(UnsupportedError):
+    """Items whose tangents are not made here."""
+
+
+def has_tangent(var: Any) -> bool:
+    """True for real and complex floats: of what else there is, nothing has a derivative."""
+    return bool(jnp.issubdtype(var.aval.dtype, jnp.inexact))
+
+
+@dataclass
+class Along:
+    """The walk over items in one direction; `tangents` has the tangent of each variable that has one."""
+
+    tangents: dict[Any, Any]
+    uses: Counter[Any]
+    """How often each variable is read, in all items."""
+    renamed: dict[Any, Any] = field(default_factory=dict[Any, Any])
+    """Variables that others stand for now."""
+    constants: dict[Any, Any] = field(default_factory=dict[Any, Any])
+    """New variables of known values."""
+
+    def items(self, items: Sequence[Any]) -> list[Any]:
+        """The items with tangents, in order."""
+        out: list[Any] = []
+        run: list[Any] = []
+        for item in items:
+            if not isinstance(item, Region) and item.primitive not in JUMPS:
+                run.append(item)
+                continue
+            out += self._equations(run)
+            run = []
+            out.append(self._region(item) if isinstance(item, Region) else self._primal(item))
+        return out + self._equations(run)
+
+    def atom(self, atom: Any) -> Any:
+        """What stands for an atom now."""
+        return atom if isinstance(atom, compat.Literal) else self.renamed.get(atom, atom)
+
+    def _primal(self, eqn: Any) -> Any:
+        if not any(v in self.renamed for v in eqn.invars if not isinstance(v, compat.Literal)):
+            return eqn
+        return eqn.replace(invars=[self.atom(v) for v in eqn.invars])
+
+    def _region(self, region: Region) -> Region:
+        count = 0 if region.test is None else region.test[0]
+        tests = [self._unchanged(item) for item in region.items[:count]]
+        made = replace(region, eqn=region.eqn and self._primal(region.eqn), items=[])
+        made.items = [*tests, *self.items(region.items[count:])]
+        made.test = region.test and (count, self.atom(region.test[1]))
+        return made
+
+    def _unchanged(self, item: Any) -> Any:
+        """An item of the condition of a loop, which nothing is differentiated through."""
+        if not isinstance(item, Region):
+            return self._primal(item)
+        made = replace(item, eqn=item.eqn and self._primal(item.eqn))
+        made.items = [self._unchanged(inner) for inner in item.items]
+        made.test = item.test and (item.test[0], self.atom(item.test[1]))
+        return made
+
+    def _equations(self, eqns: list[Any]) -> list[Any]:
+        if not eqns:
+            return []
+        read = list(dict.fromkeys(v for e in eqns for v in e.invars if not isinstance(v, compat.Literal)))
+        defined = dict.fromkeys(v for e in eqns for v in e.outvars)
+        makes = {e.params["uid"] for e in eqns if e.primitive in markers.MAKERS}
+        if not any(v in self.tangents for v in read) and makes.isdisjoint(_twins.get() or ()):
+            return [self._primal(e) for e in eqns]
+        here = Counter(v for e in eqns for v in e.invars if not isinstance(v, compat.Literal))
+        invars = [v for v in read if v not in defined]
+        outvars = [v for v in defined if self.uses[v] > here[v]]
+        given = [v in self.tangents for v in invars]
+        try:
+            made = compat.jvp_of(invars, outvars, eqns, given)
+        except (NotImplementedError, ValueError) as error:  # the latter for a call of Python
+            loc = next((loc for e in eqns if (loc := eqn_loc(e)) is not None), None)
+            raise TangentError(f"JAX has no derivative here: {error}", loc=loc) from None
+        operands = [self.atom(v) for v in invars] + [self.tangents[v] for v in invars if v in self.tangents]
+        env = dict(zip(made.invars, operands, strict=True))
+        for var, value in zip(made.constvars, made.constants, strict=True):
+            self.constants[var] = value
+        out = [e.replace(invars=[_in(env, v) for v in e.invars]) for e in made.eqns]
+        results = iter(made.outvars)
+        for var in outvars:
+            self.renamed[var] = _in(env, next(results))
+        for var, is_nonzero in zip(outvars, made.nonzero, strict=True):
+            if is_nonzero:
+                self.tangents[var] = self._variable(_in(env, next(results)))
+        return out
+
+    def _variable(self, atom: Any) -> Any:
+        if not isinstance(atom, compat.Literal):
+            return atom
+        aval: Any = atom.aval
+        value = np.asarray(atom.val, aval.dtype)
+        var = compat.new_scalar(value.dtype)
+        self.constants[var] = value
+        return var
+
+
+def _in(env: dict[Any, Any], atom: Any) -> Any:
+    return atom if isinstance(atom, compat.Literal) else env.get(atom, atom)
+
+
+def along(
+    groups: Sequence[Sequence[Any]], tangents: dict[Any, Any], handles: Iterable[Any], results: Iterable[Any]
+) -> tuple[list[list[Any]], Along]:
+    """Each group of items with tangents, given those of variables from outside.
+
+    `handles` are the buffers from outside; those that get a tangent stored have a twin among the tangents afterwards.
+    `results` are read behind the items. Raises TangentError where that is not all that derivatives need.
+    """
+    outside = dict.fromkeys(handles)
+    reached = _reached([item for items in groups for item in items], set(tangents), dict(outside))
+    for var in outside:
+        if var in reached and var not in tangents:
+            tangents[var] = compat.new_var(var)
+    uses = Counter(results)
+    for items in groups:
+        _count(items, uses)
+    walk = Along(tangents, uses)
+    with _having_twins(reached):
+        return [walk.items(items) for items in groups], walk
+
+
+@contextmanager
+def _having_twins(reached: set[Any]) -> Generator[None]:
+    token = _twins.set({v for v in reached if isinstance(v, int)})
+    try:
+        yield
+    finally:
+        _twins.reset(token)
+
+
+def equations_in(items: Iterable[Any]) -> Iterator[Any]:
+    """All equations in order, begin markers of regions included."""
+    for item in items:
+        if isinstance(item, Region):
+            if item.eqn is not None:
+                yield item.eqn
+            yield from equations_in(item.items)
+        else:
+            yield item
+
+
+def _count(items: Iterable[Any], uses: Counter[Any]) -> None:
+    for item in items:
+        if isinstance(item, Region):
+            if item.eqn is not None:
+                _count((item.eqn,), uses)
+            if item.test is not None:
+                uses[item.test[1]] += not isinstance(item.test[1], compat.Literal)
+            _count(item.items, uses)
+        else:
+            uses.update(v for v in item.invars if not isinstance(v, compat.Literal))
+
+
+def _reached(items: list[Any], found: set[Any], memory: dict[Any, None]) -> set[Any]:
+    """Variables that may have a tangent, and uids of the allocations among them.
+
+    Adds to `memory` the buffers and cells that are made here.
+    """
+    eqns = list(equations_in(items))
+    for eqn in eqns:
+        if eqn.primitive in markers.MAKERS:
+            memory[eqn.outvars[0]] = None
+        elif eqn.primitive.name in TAUGHT:
+            raise TangentError(f"`{eqn.primitive.name}` is known by its import rule alone", loc=eqn_loc(eqn))
+    found = set(found)
+    grown = True
+    while grown:
+        before = len(found)
+        for eqn in eqns:
+            _spread(eqn, found, memory)
+        grown = len(found) > before
+    return found
+
+
+def _spread(eqn: Any, found: set[Any], memory: dict[Any, None]) -> None:
+    primitive, operands = eqn.primitive, [v for v in eqn.invars if not isinstance(v, compat.Literal)]
+    if primitive in WRITES:
+        handle = eqn.invars[0]
+        if not isinstance(eqn.invars[1], compat.Literal) and eqn.invars[1] in found:
+            found.add(handle)
+        if handle in found and eqn.params.get("op", "add") != "add":
+            raise TangentError(f"accum {eqn.params['op']}", loc=eqn_loc(eqn))
+        return
+    if primitive is markers.atomic_p:
+        if any(v in found for v in operands):
+            raise TangentError("atomic", loc=eqn_loc(eqn))
+        return
+    if primitive.name == "stop_gradient" or not any(v in found for v in operands):
+        return
+    inside = primitive not in markers.MARKERS and compat.has_markers(eqn.effects)
+    for var in (*eqn.outvars, *(v for v in operands if inside and v in memory)):
+        if has_tangent(var):
+            found.add(var)
+    if primitive in markers.MAKERS and eqn.outvars[0] in found:
+        found.add(eqn.params["uid"])
+    if inside:
+        found.update(_allocations(eqn))
+
+
+def _allocations(eqn: Any) -> Iterator[int]:
+    """Uids of allocations inside of control flow."""
+    for inner in compat.inner_jaxprs(eqn):
+        for one in compat.open_jaxpr(inner).eqns:
+            if one.primitive in markers.MAKERS and has_tangent(one.outvars[0]):
+                yield one.params["uid"]
+            elif one.primitive is markers.atomic_p or (
+                one.primitive in WRITES and one.params.get("op", "add") != "add"
+            ):
+                raise TangentError(one.primitive.name, loc=eqn_loc(eqn))
+            yield from _allocations(one)
+
+
+# The rules of markers on twins.
+
+
+def _twin_of_maker(primitive: Any, primals: Any, tangents: Any, params: dict[str, Any]) -> Any:
+    out = primitive.bind(*primals, **params)
+    if params["uid"] not in (_twins.get() or ()):
+        return out, ad.Zero(compat.tangent_type(out))
+    more = [ad.instantiate_zeros(t) for t in tangents]
+    return out, primitive.bind(*more, **{**params, "uid": new_twin()})
+
+
+def new_twin() -> int:
+    """The uid of a twin."""
+    return new_uid()
+
+
+def _twin_of_read(primitive: Any, primals: Any, tangents: Any, params: dict[str, Any]) -> Any:
+    out = primitive.bind(*primals, **params)
+    if type(tangents[0]) is ad.Zero:
+        return out, ad.Zero(compat.tangent_type(out))
+    return out, primitive.bind(tangents[0], *primals[1:], **params)
+
+
+def _twin_of_write(primitive: Any, primals: Any, tangents: Any, params: dict[str, Any]) -> Any:
+    primitive.bind(*primals, **params)
+    handle, value = tangents[:2]
+    adds_nothing = primitive is markers.accum_p and type(value) is ad.Zero
+    if type(handle) is not ad.Zero and not adds_nothing:
+        primitive.bind(handle, ad.instantiate_zeros(value), *primals[2:], **params)
+    return [], []
+
+
+def _twin_of_atomic(primitive: Any, primals: Any, tangents: Any, params: dict[str, Any]) -> Any:
+    out = primitive.bind(*primals, **params)
+    return out, ad.Zero(compat.tangent_type(out))
+
+
+def _either(primitive: Any, twin: Callable[..., Any]) -> None:
+    usual = ad.primitive_jvps[primitive]
+
+    def rule(primals: Any, tangents: Any, **params: Any) -> Any:
+        if _twins.get() is None:
+            return usual(primals, tangents, **params)
+        return twin(primitive, primals, tangents, params)
+
+    ad.primitive_jvps[primitive] = rule
+
+
+TWIN_RULES: dict[Any, Callable[..., Any]] = {
+    **dict.fromkeys(markers.MAKERS, _twin_of_maker),
+    **dict.fromkeys(markers.READS, _twin_of_read),
+    **dict.fromkeys(WRITES, _twin_of_write),
+    markers.atomic_p: _twin_of_atomic,
+}
+for _primitive, _rule in TWIN_RULES.items():
+    _either(_primitive, _rule)

@@ -1,0 +1,262 @@
+"""Derivatives of lanes by JAX's own rules: from outside of `qd.vmap(f)` they are those of `jax.vmap(f)`."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import qdtrace as qd
+from qdtrace.errors import GradientError
+
+diffrax, lineax, optimistix = map(pytest.importorskip, ("diffrax", "lineax", "optimistix"))
+RNG = np.random.default_rng(3)
+SymbolicZero = jax.custom_derivatives.SymbolicZero
+POINTS = np.array([0.7, 1.3, 2.9])
+ZEROS, SOME, ROWS = np.zeros((2, 300)), np.full((2, 300), 0.3), RNG.normal(size=(2, 300))
+Z = np.array([0.3 + 0.5j, -0.7 + 0.2j])
+REAL, IMAGINARY = np.array([0.6 + 0j, 0.3 + 0j]), np.array([0.6j, 0.4j])
+TIES = np.array([[1.0, 1.0, 1.0, 0.0, 2.0, 2.0]])
+MATRIX = jnp.array([[2.0, 1.0], [0.5, 3.0]])
+IDENTITIES = np.stack([np.eye(3).ravel(), np.diag([1.0, 1.0, 2.0]).ravel()])
+
+
+@jax.custom_jvp
+def to_real(z):
+    return jnp.abs(z) ** 2
+
+
+to_real.defjvp(lambda p, t: (jnp.abs(p[0]) ** 2, 7.0 * jnp.real(jnp.conj(p[0]) * t[0])))
+
+
+@jax.custom_jvp
+def to_complex(x):
+    return x * (1 + 2j)
+
+
+to_complex.defjvp(lambda p, t: (p[0] * (1 + 2j), 7.0 * (1 + 2j) * t[0]))
+
+
+@jax.custom_vjp
+def backward(z):
+    return z * z
+
+
+backward.defvjp(lambda z: (z * z, z), lambda z, g: (9.0 * g * z,))
+
+
+@jax.custom_vjp
+def asks(x, y):
+    return x * y
+
+
+asks.defvjp(
+    lambda x, y: (x.value * y.value, (y.value, x.value, jnp.where(y.perturbed, 100.0, 2.0))),
+    lambda r, g: (r[2] * g * r[0], r[1] * g),
+    symbolic_zeros=True,
+)
+
+
+@jax.custom_jvp
+def sees(x, y):
+    return x * y
+
+
+sees.defjvp(
+    lambda p, t: (p[0] * p[1], (2.0 if type(t[1]) is SymbolicZero else 100.0) * t[0] * p[1]), symbolic_zeros=True
+)
+
+
+@jax.custom_vjp
+def pairs(tree, n):
+    return {"a": tree["a"] * n, "b": tree["b"][0] + tree["b"][1]}
+
+
+pairs.defvjp(
+    lambda tree, n: (pairs(tree, n), (tree["a"], n)),
+    lambda r, g: ({"a": 3.0 * g["a"] * r[1], "b": (g["b"], 2.0 * g["b"])}, None),
+)
+
+
+@jax.custom_jvp
+def total(v):
+    return jnp.sum(v * v)
+
+
+total.defjvp(lambda p, t: (total(p[0]), 3.0 * jnp.sum(p[0] * t[0])))
+
+
+def table(x):
+    return lax.fori_loop(0, 20, lambda k, t: t.at[k].set(x * k), jnp.zeros(20))
+
+
+def symmetric(v):
+    return (v.reshape(3, 3) + v.reshape(3, 3).T) / 2
+
+
+def solved(a):
+    return lineax.linear_solve(lineax.MatrixLinearOperator(MATRIX + a * jnp.eye(2)), jnp.ones(2)).value[0]
+
+
+def bisected(a):
+    finder, options = optimistix.Bisection(1e-10, 1e-10), {"lower": 0.0, "upper": 4.0}
+    return optimistix.root_find(lambda y, a: y**3 + y - a, finder, 0.5, args=a, options=options).value
+
+
+def halved(a):
+    def halve(f, _):
+        def step(_, s):
+            y = 0.5 * (s[0] + s[1])
+            return jnp.where(f(y) < 0, jnp.array([y, s[1]]), jnp.array([s[0], y]))
+
+        return lax.fori_loop(0, 60, step, jnp.array([0.0, 4.0])).mean()
+
+    return lax.custom_root(lambda y: y**3 + y - a, 0.5, halve, lambda g, y: y / g(1.0))
+
+
+def decay(k):
+    solver = diffrax.Euler()
+    return diffrax.diffeqsolve(
+        diffrax.ODETerm(lambda t, y, k: -k * y), solver, 0.0, 1.0, 0.3, k, args=k, max_steps=64
+    ).ys.sum()
+
+
+def pool(v):
+    return lax.reduce_window(v, -jnp.inf, lax.max, (3,), (2,), "VALID").sum()
+
+
+stop = lax.stop_gradient
+CASES = {
+    "abs of complex 0": (jnp.abs, np.zeros(2, complex)),
+    "abs of a transform's zeros": (lambda v: jnp.abs(jnp.fft.fft(v)).sum(), np.ones((2, 8))),
+    "sqrt at -0.0j": (jnp.sqrt, np.conj(REAL)),
+    "arcsin at -0.0j": (jnp.arcsin, np.conj(REAL)),
+    "exp on the real axis": (jnp.exp, REAL),
+    "cosh on the imaginary axis": (jnp.cosh, IMAGINARY),
+    "complex power": (lambda z: z**z, REAL),
+    "custom_vjp, complex": (backward, Z),
+    "custom_jvp, complex to real": (to_real, Z),
+    "custom_jvp, real to complex": (lambda x: jnp.real(to_complex(x)), POINTS),
+    "custom_jvp behind a complex sum": (lambda x: to_real(x + 1j * x), POINTS),
+    "stop_gradient, complex": (lambda z: stop(z) * z, Z),
+    "stop_gradient of 300": (lambda v: jnp.sum(stop(v) * v), ROWS),
+    "straight-through rounding": (lambda v: jnp.sum((v + stop(jnp.round(v) - v)) ** 2), ROWS),
+    "stop_gradient of a scan": (
+        lambda s: (lambda t: jnp.sum(stop(t) * t))(lax.scan(lambda c, _: (c * s, c), s, None, length=20)[1]),
+        POINTS,
+    ),
+    "ldexp of 300": (lambda v: jnp.ldexp(v, 3).sum(), SOME),
+    "frexp of 300": (lambda v: jnp.frexp(v)[0].sum(), SOME),
+    "softplus of 300 zeros": (lambda v: jax.nn.softplus(v).sum(), ZEROS),
+    "relu of 300 zeros": (lambda v: jax.nn.relu(v).sum(), ZEROS),
+    "max of 300 ones": (jnp.max, np.ones((2, 300))),
+    "a rule of 20 elements of a loop": (lambda x: total(table(x)), POINTS),
+    "symbolic zeros of a custom_vjp": (lambda x: asks(x, 3.0), POINTS),
+    "symbolic zeros of a custom_jvp": (lambda x: sees(x, 3.0), POINTS),
+    "a rule of trees and integers": (lambda x: pairs({"a": x, "b": (x, x * x)}, 3)["b"] * x, POINTS),
+    "a custom_vjp in a loop": (lambda x: lax.fori_loop(0, 3, lambda _, s: backward(s) + x, x), POINTS * 0.1),
+    "eigvalsh at equal values": (lambda v: jnp.linalg.eigvalsh(symmetric(v)).sum(), IDENTITIES),
+    "svd at equal values": (lambda v: jnp.linalg.svd(v.reshape(3, 3))[1].sum(), IDENTITIES),
+    "sort with ties": (lambda v: (jnp.sort(v) * jnp.arange(6)).sum(), TIES),
+    "median with ties": (jnp.median, TIES),
+    "max pooling with ties": (pool, TIES),
+    "cummax with ties": (lambda v: lax.cummax(v)[-1], TIES),
+    ".at.max with ties": (lambda v: jnp.zeros(2).at[jnp.zeros(6, int)].max(v)[0], np.ones((1, 6))),
+    "custom_root": (halved, POINTS),
+    "lineax.linear_solve": (solved, POINTS),
+    "optimistix.Bisection": (bisected, POINTS),
+    "diffrax, default adjoint": (decay, POINTS),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_like_jax(name):
+    f, x = CASES[name]
+    x = jnp.asarray(x)
+    out = jax.eval_shape(jax.vmap(f), x)
+    ct = RNG.normal(size=out.shape) + (1j * RNG.normal(size=out.shape) if out.dtype.kind == "c" else 0)
+    ct = jnp.asarray(ct).astype(out.dtype)
+    (want,) = jax.vjp(jax.vmap(f), x)[1](ct)
+    (got,) = jax.vjp(qd.vmap(f), x)[1](ct)
+    np.testing.assert_allclose(got, want, rtol=1e-8, atol=1e-10)
+
+
+ONES = np.ones(2, complex)
+SECOND = {
+    "log": (jnp.log, np.array([1 + 1j, 0.5 - 0.5j])),
+    "sqrt": (jnp.sqrt, np.array([1 + 1j, 0.5 - 0.5j])),
+    "exp on the real axis": (jnp.exp, REAL),
+    "cumlogsumexp at a tie": (lambda v: lax.cumlogsumexp(v)[1], np.zeros((2, 2))),
+    "custom_jvp": (lambda x: total(x * jnp.arange(3.0)), POINTS),
+    "custom_root": (halved, POINTS),
+}
+
+
+@pytest.mark.parametrize("name", SECOND)
+def test_second_order(name):
+    f, x = SECOND[name]
+    t = jnp.ones_like(x)
+    along = lambda g: jax.jvp(lambda x: jax.jvp(g, (x,), (t,))[1], (x,), (t,))[1]  # noqa: E731
+    np.testing.assert_allclose(along(qd.vmap(f)), along(jax.vmap(f)), rtol=1e-8, atol=1e-10)
+    if not np.iscomplexobj(x):
+        back = lambda g: jax.jvp(jax.grad(lambda x: jnp.sum(g(x))), (x,), (t,))[1]  # noqa: E731
+        np.testing.assert_allclose(back(qd.vmap(f)), back(jax.vmap(f)), rtol=1e-8, atol=1e-10)
+
+
+def test_newton_to_third_order():
+    newton = lambda a: lax.while_loop(lambda s: abs(s * s - a) > 1e-12 * a, lambda s: 0.5 * (s + a / s), a)  # noqa: E731
+    x = jnp.linspace(2.0, 9.0, 5)
+    one = jnp.ones_like(x)
+    first = jax.grad(lambda x: qd.vmap(newton)(x).sum())
+    second = lambda x: jax.jvp(first, (x,), (one,))[1]  # noqa: E731
+    third = jax.jvp(second, (x,), (one,))[1]
+    np.testing.assert_allclose(first(x), 0.5 * x**-0.5, rtol=1e-9)
+    np.testing.assert_allclose(second(x), -0.25 * x**-1.5, rtol=1e-9)
+    # the loop ends by the value, and each derivative converges a step behind the one before
+    np.testing.assert_allclose(third, 0.375 * x**-2.5, rtol=1e-7)
+
+
+def test_programs_of_one_value_and_two_derivatives():
+    """Both have one graph, as a stopped gradient computes nothing."""
+    x = jnp.asarray(ROWS)
+    gradient = lambda f: jax.grad(lambda x: qd.vmap(f)(x).sum())(x)  # noqa: E731
+    np.testing.assert_allclose(gradient(lambda v: (v * v).sum()), 2 * x)
+    np.testing.assert_allclose(gradient(lambda v: (stop(v) * v).sum()), x)
+
+
+def test_a_rule_for_reverse_mode_alone():
+    for f in (backward, lambda x: lax.fori_loop(0, 3, lambda _, s: backward(s), x)):
+        with pytest.raises(GradientError, match=r"(?s)custom_vjp.*reverse mode alone.*got forward mode.*help:"):
+            jax.jvp(qd.vmap(f), (POINTS,), (POINTS,))
+
+
+def test_forward_mode_of_what_needs_no_tangent_of_the_rule():
+    f = lambda x: jnp.where(backward(x) > 1, x, 2 * x)  # noqa: E731
+    slope = jax.jvp(qd.vmap(f), (POINTS,), (np.ones(3),))[1]
+    np.testing.assert_allclose(slope, np.where(POINTS**2 > 1, 1.0, 2.0))
+
+
+def test_many_calls_at_once():
+    """`jax.grad` of `jax.vmap` of lanes, with operands and results that all calls share."""
+    lane = lambda v, w: (jnp.sum(stop(v) * v), stop(w) * w)  # noqa: E731
+    x, w, ones = jnp.asarray(RNG.normal(size=(3, 4, 300))), jnp.arange(4.0), jnp.ones((3, 4, 300))
+
+    def total(vmap, x, w):
+        return sum(map(jnp.sum, jax.vmap(lambda x: vmap(lane)(x, w))(x)))
+
+    for k in (0, 1):
+        got, want = (jax.grad(total, 1 + k)(vmap, x, w) for vmap in (qd.vmap, jax.vmap))
+        np.testing.assert_allclose(got, want, rtol=1e-12)
+    got, want = (
+        jax.jvp(lambda x, vmap=vmap: jax.grad(total, 1)(vmap, x, w), (x,), (ones,))[1] for vmap in (qd.vmap, jax.vmap)
+    )
+    np.testing.assert_allclose(got, want, rtol=1e-12)
+
+
+def test_many_calls_at_once_twice():
+    x = jnp.asarray(RNG.normal(size=(2, 3, 4, 300)))
+    lane = lambda v: jnp.sum(stop(v) * v)  # noqa: E731
+    total = lambda vmap: lambda x: jax.vmap(jax.vmap(vmap(lane)))(x).sum()  # noqa: E731
+    np.testing.assert_allclose(jax.grad(total(qd.vmap))(x), jax.grad(total(jax.vmap))(x), rtol=1e-12)
