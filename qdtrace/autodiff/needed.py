@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 class Needed:
     """The question for one task."""
 
-    def __init__(self, task: Task, volatile: Collection[Var]) -> None:
-        """`volatile` are global references whose content the reverse task makes again."""
+    def __init__(self, task: Task, volatile: Collection[Var], active: Collection[Var]) -> None:
+        """`volatile`: global references whose content the reverse task makes again; `active`: what has adjoints."""
         self.task = task
+        self.active = active
         self.volatile = volatile
         self._sources: defaultdict[Var, list[Atom]] = defaultdict(list)
         for eqn in walk_eqns(task.body):
@@ -74,6 +75,10 @@ class Needed:
             return ()
         if name in ("add", "sub", "neg", "convert"):
             return ()
+        if name in ("mul", "div") and eqn.invars[1] not in self.active:
+            return eqn.invars[1:] if eqn.invars[0] in self.active else ()
+        if name == "mul" and eqn.invars[0] not in self.active:
+            return eqn.invars[:1]
         if name == "custom" and (linear := residuals_of(eqn)) is not None:
             return eqn.invars[1 : 1 + linear]
         if name == "select":

@@ -136,7 +136,7 @@ def _reverse_task(
     sweep.tape.measure(task)
     backward = Backward(sweep, active, {v: a for v, a in adjoints.items() if v in active})
 
-    needed = Needed(task, found.volatile)
+    needed = Needed(task, found.volatile, active)
 
     def storage(eqn: Eqn, state: Sequence[DType], arrays: Sequence[Var]) -> Storage | Segments:
         slots = lambda capacity: Slots(sweep.private, state, arrays, capacity)  # noqa: E731 - one for each stack
