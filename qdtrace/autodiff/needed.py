@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from qdtrace.autodiff.custom import residuals_of
 from qdtrace.ir.carries import carries_of, control_of
 from qdtrace.ir.memory import MEMORY, indices_of, values_of
-from qdtrace.ir.program import Literal, Var, is_local
+from qdtrace.ir.program import Var, is_local
 from qdtrace.ir.walk import bound_in_block, walk_eqns
 
 if TYPE_CHECKING:
@@ -83,6 +83,4 @@ class Needed:
             return eqn.invars[1 : 1 + linear]
         if name == "select":
             return eqn.invars[:1]
-        if name in ("mul", "div") and isinstance(eqn.invars[1], Literal):
-            return ()
         return eqn.invars

@@ -164,7 +164,7 @@ class Derivative:
             program = staged.program
             if self.wrt is None:
                 refuse_transposes(staged.with_rules)
-            if self.wrt is not None:
+            else:
                 linear = program.params[own : own + sum(self.wrt)]
                 try:
                     program = transpose(staged.joined_for(machine), linear, stacks)

@@ -10,6 +10,7 @@ import importlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import jax
 import numpy as np
@@ -293,6 +294,7 @@ def jvp_of(invars: Sequence[Any], outvars: Sequence[Any], eqns: Sequence[Any], g
     """
     from jax._src.interpreters.ad import jvp_jaxpr  # only here: derivatives are rare while tracing
 
+    _note_names(eqns)
     opened = jaxpr_of(eqns, invars, outvars)
     made, nonzero = jvp_jaxpr(opened if ClosedJaxpr is None else ClosedJaxpr(opened, ()), list(given), False)
     constants = constants_of(made)
@@ -339,10 +341,23 @@ def _dense(value: Any) -> Any:
     return jax.numpy.zeros(value.shape, value.dtype) if isinstance(value, ShapedArray) else value
 
 
-def name_of_backward(params: dict[str, Any]) -> str:
-    """The name of the backward function of a `custom_lin` equation."""
-    info = getattr(params["bwd"], "debug_info", None)
-    return str(getattr(info, "func_name", None) or "a function with a rule")
+_ruled: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+"""Names of the functions that backward functions are for."""
+
+
+def _note_names(eqns: Sequence[Any]) -> None:
+    """Remembers which functions have rules for reverse mode: JAX keeps nothing but the backward function of them."""
+    for eqn in eqns:
+        if eqn.primitive.name == "custom_vjp_call":
+            _ruled[eqn.params["bwd"].f] = described(eqn.params["call_jaxpr"])[0]
+        for inner in inner_jaxprs(eqn):
+            _note_names(open_jaxpr(inner).eqns)
+
+
+def name_of_rule(params: dict[str, Any]) -> str:
+    """Returns the name of the function that a `custom_lin` equation is for, or that of its backward function."""
+    backward = params["bwd"]
+    return _ruled.get(backward.f) or str(backward.debug_info.func_name)
 
 
 def described(closed: Any) -> tuple[str, bool]:

@@ -260,12 +260,7 @@ def _twin_of_maker(primitive: Any, primals: Any, tangents: Any, params: dict[str
     if params["uid"] not in (_twins.get() or ()):
         return out, ad.Zero(compat.tangent_type(out))
     more = [ad.instantiate_zeros(t) for t in tangents]
-    return out, primitive.bind(*more, **{**params, "uid": new_twin()})
-
-
-def new_twin() -> int:
-    """The uid of a twin."""
-    return new_uid()
+    return out, primitive.bind(*more, **{**params, "uid": new_uid()})
 
 
 def _twin_of_read(primitive: Any, primals: Any, tangents: Any, params: dict[str, Any]) -> Any:

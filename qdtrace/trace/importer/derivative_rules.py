@@ -103,21 +103,31 @@ class JaxRule:
             return function(values[: len(self._operands)], given)
 
         avals = [*self._operands, *filter(is_float, along)]
-        try:
-            closed = jax.make_jaxpr(flat)(*[jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals])
-        except jax.errors.UnexpectedTracerError:
-            raise GradientError(
-                f"the derivative rule of `{self.name}` uses a traced value of the function around it",
-                loc=self._loc,
-                help="pass it to the function as an argument",
-            ) from None
-        builder = Builder()
-        builder.loc = self._loc
-        importer = self._another(builder)
-        values = [_fresh(importer, a) for a in avals]
-        with builder.block([v for array in values for v in _flat(array)]) as block:
-            outs = importer.jaxpr(closed, values)
-            return block.close([a for out in outs for a in importer.scalars(out, self.name).reshape(-1)])
+        return imported_rule(self.name, flat, avals, self._another, self._loc)
+
+
+def imported_rule(
+    name: str, rule: Callable[..., Any], avals: Sequence[Any], another: Callable[[Builder], Importer], loc: Loc | None
+) -> Block:
+    """Returns a block that computes a rule on scalars.
+
+    Raises GradientError where the rule of the function `name` uses a value of a trace around it.
+    """
+    try:
+        closed = jax.make_jaxpr(rule)(*[jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals])
+    except jax.errors.UnexpectedTracerError:
+        raise GradientError(
+            f"the derivative rule of `{name}` uses a traced value of the function around it",
+            loc=loc,
+            help="pass it to the function as an argument",
+        ) from None
+    builder = Builder()
+    builder.loc = loc
+    importer = another(builder)
+    values = [_fresh(importer, a) for a in avals]
+    with builder.block([v for array in values for v in _flat(array)]) as block:
+        outs = importer.jaxpr(closed, values)
+        return block.close([a for out in outs for a in importer.scalars(out, name).reshape(-1)])
 
 
 class ClosedOver:
@@ -170,7 +180,7 @@ def _fresh(importer: Importer, aval: Any) -> Any:
     dtype = importer.dtype_of(aval)
     out = np.empty(aval.shape, object)
     for at in np.ndindex(*aval.shape):
-        out[at] = (scalar_var(dtype), scalar_var(dtype)) if is_key(aval) else scalar_var(dtype)
+        out[at] = (scalar_var(dtype), scalar_var(dtype)) if is_pair(aval) else scalar_var(dtype)
     return out
 
 

@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from qdtrace.errors import GradientError, UnsupportedError
-from qdtrace.ir.builder import Builder, scalar_var
 from qdtrace.ir.program import literal
 from qdtrace.trace import compat
+from qdtrace.trace.importer.derivative_rules import imported_rule
 from qdtrace.trace.importer.registry import rule
 from qdtrace.trace.importer.values import array_of, is_pair, split_pairs
 
@@ -49,7 +49,7 @@ class TransposedRule:
     def tangents(self) -> Block:
         """Refuses."""
         raise GradientError(
-            f"a jax.custom_vjp function has a rule for reverse mode alone (`{self.name}`), got forward mode",
+            f"`{self.name}` has a rule for reverse mode alone (jax.custom_vjp), got forward mode",
             loc=self._loc,
             help="use jax.grad or jax.vjp once, or give the function a jax.custom_jvp rule",
         )
@@ -78,22 +78,7 @@ class TransposedRule:
             zeros = [jnp.zeros(a.shape, a.dtype) for a in avals[:count] if _is_inexact(a)]
             return [*zeros, *(jnp.conj(x).astype(a.dtype) for x, a in zip(found, avals[count:], strict=True))]
 
-        types = [*avals, *outs]
-        try:
-            closed = jax.make_jaxpr(backward)(*[jax.ShapeDtypeStruct(a.shape, a.dtype) for a in types])
-        except jax.errors.UnexpectedTracerError:
-            raise GradientError(
-                f"the derivative rule `{self.name}` uses a traced value of the function around it",
-                loc=self._loc,
-                help="pass it to the function as an argument",
-            ) from None
-        builder = Builder()
-        builder.loc = self._loc
-        importer = self._another(builder)
-        values = [_fresh(importer, a) for a in types]
-        with builder.block([v for array in values for v in array.reshape(-1)]) as block:
-            results = importer.jaxpr(closed, values)
-            return block.close([a for x in results for a in importer.scalars(x, self.name).reshape(-1)])
+        return imported_rule(self.name, backward, [*avals, *outs], self._another, self._loc)
 
 
 def _is_inexact(aval: Any) -> bool:
@@ -105,17 +90,11 @@ def _constant(atom: Any) -> Any:
     return bool(value) if value.dtype == np.bool_ else value
 
 
-def _fresh(importer: Importer, aval: Any) -> np.ndarray:
-    dtype = importer.dtype_of(aval)
-    shape = (*aval.shape, 2) if is_pair(aval) else tuple(aval.shape)
-    return array_of((scalar_var(dtype) for _ in range(int(np.prod(shape)))), shape)
-
-
 @rule("custom_lin", takes_all="the rule is made of the whole equation")
 def custom_lin(imp: Importer, eqn: Any, *operands: Value, **_: Any) -> list[Value]:
     """Zeros, whose adjoints go back by the backward function."""
     imp.locate()
-    name = compat.name_of_backward(eqn.params)
+    name = compat.name_of_rule(eqn.params)
     atoms: list[Any] = []
     residuals = 0
     for k, (value, var) in enumerate(zip(operands, eqn.invars, strict=True)):
@@ -123,7 +102,7 @@ def custom_lin(imp: Importer, eqn: Any, *operands: Value, **_: Any) -> list[Valu
             array = imp.scalars(value, name)
         except UnsupportedError:
             raise GradientError(
-                f"a jax.custom_vjp function has a rule (`{name}`) for arrays that are too large for registers",
+                f"`{name}` has a derivative rule for arrays that are too large for registers",
                 loc=imp.builder.loc,
                 help="call it on arrays of at most 256 elements, or element by element",
             ) from None
