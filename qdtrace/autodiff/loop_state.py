@@ -83,9 +83,9 @@ def loop_state(eqn: Eqn, needed: Needed) -> LoopState:
     params = carried_params(eqn, body)
     kept = tuple(p for p in params if p not in counters and (p in inside or not p.dtype.is_float))
     written, made = written_in(eqn.blocks), {v for b in eqn.blocks for v in bound_in_block(b)}
-    read = [r for r in loaded_in(eqn.blocks) if is_local(r) and r not in made]
+    read = [r for r in loaded_in(eqn.blocks) if is_local(r) and r not in made and r not in needed.zero]
     index = body.params[0] if eqn.primitive.name == "for" else None
-    touched = {e.invars[0] for e in walk_inside(eqn) if e.primitive.name in MEMORY}
+    touched = {e.invars[0] for e in walk_inside(eqn) if e.primitive.name in MEMORY} - set(needed.zero)
     changes = any(r in written and (r in needed.volatile or (is_local(r) and r not in made)) for r in touched)
     return LoopState(
         eqn,

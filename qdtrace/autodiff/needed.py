@@ -25,11 +25,15 @@ if TYPE_CHECKING:
 class Needed:
     """The question for one task."""
 
-    def __init__(self, task: Task, volatile: Collection[Var], active: Collection[Var]) -> None:
-        """`volatile`: global references whose content the reverse task makes again; `active`: what has adjoints."""
+    def __init__(
+        self, task: Task, volatile: Collection[Var], active: Collection[Var], zero: Collection[Var] = ()
+    ) -> None:
+        """`volatile`: global references whose content the reverse task makes again; `active`: what has adjoints;
+        `zero`: what is zero."""
         self.task = task
         self.active = active
         self.volatile = volatile
+        self.zero = zero
         self._sources: defaultdict[Var, list[Atom]] = defaultdict(list)
         for eqn in walk_eqns(task.body):
             for carry in carries_of(eqn) if eqn.blocks else ():
@@ -69,7 +73,7 @@ class Needed:
             return (*control_of(eqn), *(eqn.blocks[0].results if name == "while" else ()))
         if name in MEMORY:
             ref = eqn.invars[0]
-            kept = is_local(ref) or ref in self.volatile
+            kept = ref not in self.zero and (is_local(ref) or ref in self.volatile)
             return (*indices_of(eqn), *(values_of(eqn) if kept else ()))
         if eqn.outvars and not eqn.outvar.dtype.is_float and name not in ("bound", "custom"):
             return ()

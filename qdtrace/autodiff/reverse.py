@@ -27,6 +27,7 @@ from qdtrace.autodiff.thinning import Thinning
 from qdtrace.autodiff.trip_counts import constant_trips, is_counted, most_trips
 from qdtrace.autodiff.versions import Versions, written_by
 from qdtrace.autodiff.volatile import accesses
+from qdtrace.autodiff.zeros import zeros_of
 from qdtrace.errors import GradientError
 from qdtrace.ir.builder import Builder
 from qdtrace.ir.copies import copy_task
@@ -48,11 +49,14 @@ def reverse(
     results: Sequence[Var],
     known: Given | None = None,
     stacks: Stacks | None = None,
+    *,
+    is_linear: bool = False,
 ) -> Program:
     """The program of adjoints: one of each of `inputs`, which are parameters, in order.
 
     Its parameters are those of the program, then the contents that are `known`, then the adjoints of `results`, in
-    order. Choices about loops go into `stacks`. Raises GradientError where the program has no reverse.
+    order. Choices about loops go into `stacks`. With `is_linear` the inputs are taken as zero. Raises GradientError
+    where the program has no reverse.
     """
     known = known or Given(program, ())
     stacks = stacks or Stacks()
@@ -60,6 +64,7 @@ def reverse(
     if stacks.limits.steps > 1:
         program = with_counted_loops(program)
     active = active_variables(program, inputs, results)
+    zero = zeros_of(program, inputs, active) if is_linear else frozenset[Var]()
     given = {v: Var(v.type, f"{v.hint}_bar") for v in results}
     adjoints: dict[Var, Var] = dict(given)
     buffers: list[Var] = []
@@ -72,16 +77,17 @@ def reverse(
     numbers = [k for k, task in enumerate(program.tasks) if any(v in active for v in task_refs(task))]
     needed: list[tuple[int, Var]] = []
     for k in numbers:
-        needed += [(k, ref) for ref in task_refs(program.tasks[k])]
-    again = _run_again(program, numbers, known)
+        needed += [(k, ref) for ref in task_refs(program.tasks[k]) if ref not in zero]
+    again = _run_again(program, numbers, known, zero)
     versions = Versions(program, needed, set(numbers) - again)
     # what the primal hands over, it has run with all checks
     tasks = [Unchecked().rebuild_task(t) for t in versions.tasks] if known.params else list(versions.tasks)
     scratch: list[Var] = []
     for k in reversed(numbers):
         task = program.tasks[k]
-        found = accesses(task)
-        memory = {ref: known.content(k, ref) or versions.before[k, ref] for ref in task_refs(task)}
+        found = accesses(task, zero)
+        used = [ref for ref in task_refs(task) if ref not in zero]
+        memory = {ref: known.content(k, ref) or versions.before[k, ref] for ref in used}
         for ref in found.volatile:
             copy = Var(ref.type, ref.hint)
             scratch.append(copy)
@@ -89,7 +95,7 @@ def reverse(
             tasks.append(copy_task(memory[ref], copy))
             memory[ref] = copy
         is_checked = k in again or bool(known.params)
-        tasks.append(_reverse_task(task, found, active, memory, adjoints, stacks, is_checked=is_checked))
+        tasks.append(_reverse_task(task, found, active, zero, memory, adjoints, stacks, is_checked=is_checked))
     return replace(
         program,
         params=(*program.params, *known.params.values(), *(given[v] for v in results)),
@@ -101,7 +107,7 @@ def reverse(
     )
 
 
-def _run_again(program: Program, numbers: Sequence[int], known: Given) -> set[int]:
+def _run_again(program: Program, numbers: Sequence[int], known: Given, zero: frozenset[Var]) -> set[int]:
     """Numbers of tasks that a reverse task needs the results of. Those of others check what they do themselves."""
     wanted: set[Var] = set()
     again: set[int] = set()
@@ -109,10 +115,10 @@ def _run_again(program: Program, numbers: Sequence[int], known: Given) -> set[in
         task = program.tasks[k]
         if not wanted.isdisjoint(written_by(task)):
             again.add(k)
-            wanted |= task_refs(task).keys()
+            wanted |= task_refs(task).keys() - zero
         if k in numbers:
             loaded = {e.invars[0] for e in walk_task(task) if e.primitive.name == "load"}
-            wanted |= {v for v in loaded if isinstance(v, Var) and known.content(k, v) is None}
+            wanted |= {v for v in loaded if isinstance(v, Var) and v not in zero and known.content(k, v) is None}
     return again
 
 
@@ -124,6 +130,7 @@ def _reverse_task(
     task: Task,
     found: Accesses,
     active: frozenset[Var],
+    zero: frozenset[Var],
     memory: Mapping[Var, Var],
     adjoints: Mapping[Var, Var],
     stacks: Stacks,
@@ -132,11 +139,11 @@ def _reverse_task(
 ) -> Task:
     """The reverse of one task; `is_checked` when the task itself has run, and made its checks."""
     builder = Builder()
-    sweep = Sweep(builder, memory, found, is_checked=is_checked)
+    sweep = Sweep(builder, memory, found, zero, is_checked=is_checked)
     sweep.tape.measure(task)
     backward = Backward(sweep, active, {v: a for v, a in adjoints.items() if v in active})
 
-    needed = Needed(task, found.volatile, active)
+    needed = Needed(task, found.volatile, active, zero)
 
     def storage(eqn: Eqn, state: Sequence[DType], arrays: Sequence[Var]) -> Storage | Segments:
         slots = lambda capacity: Slots(sweep.private, state, arrays, capacity)  # noqa: E731 - one for each stack

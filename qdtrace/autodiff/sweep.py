@@ -18,7 +18,7 @@ from qdtrace.ir.program import Block, Eqn, Literal, Var, is_global, literal
 from qdtrace.ir.types import DType, ScalarType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from qdtrace.autodiff.volatile import Accesses
     from qdtrace.ir.program import Atom
@@ -31,12 +31,20 @@ class Sweep:
     """Emission of one task's equations into its reverse."""
 
     def __init__(
-        self, builder: Builder, memory: Mapping[Var, Var], accesses: Accesses, *, is_checked: bool = False
+        self,
+        builder: Builder,
+        memory: Mapping[Var, Var],
+        accesses: Accesses,
+        zero: Collection[Var] = (),
+        *,
+        is_checked: bool = False,
     ) -> None:
-        """`memory` has the reference to use in place of each global one; `is_checked` when all checks were made."""
+        """`memory` has the reference to use in place of each global one. All of `zero` is zero: it is not computed.
+        `is_checked` when all checks were made."""
         self.builder = builder
         self.memory = memory
         self.accesses = accesses
+        self._zero = zero
         self.is_checked = is_checked
         self.hoisted: list[Eqn] = []
         """Private memory of the iteration, made at its begin."""
@@ -88,6 +96,10 @@ class Sweep:
         name = eqn.primitive.name
         if eqn.blocks:
             self._structured(eqn, env, live)
+        elif name in WRITERS and eqn.invars[0] in self._zero:
+            pass
+        elif eqn.outvars and eqn.outvar in self._zero:
+            env[eqn.outvar] = literal(0, eqn.outvar.dtype)
         elif name == "cell":
             if eqn.outvar not in env:
                 dtype, shape = eqn.params["dtype"], tuple(eqn.params["shape"])

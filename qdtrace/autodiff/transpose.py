@@ -25,7 +25,7 @@ def transpose(program: Program, linear: Sequence[Var], stacks: Stacks) -> Progra
     Parameters are those of the program, with adjoints of the results in the place of the linear ones. These are taken
     as zero: no coefficient of a linear operation depends on them.
     """
-    made = reverse(program, linear, program.results, stacks=stacks)
+    made = reverse(program, linear, program.results, stacks=stacks, is_linear=True)
     own = len(program.params)
     first = program.params.index(linear[0])
     before, behind = program.params[:first], program.params[first + len(linear) :]

@@ -17,7 +17,7 @@ from qdtrace.ir.program import Eqn, Var, is_global, is_local
 from qdtrace.ir.walk import bound_in_block, walk_all, walk_eqns, walk_nested
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Container, Iterable
 
     from qdtrace.ir.program import Block, Task
 
@@ -36,8 +36,8 @@ class Accesses:
     """Of loops: the number of the last equation inside."""
 
 
-def accesses(task: Task) -> Accesses:
-    """What the body of a task does to memory."""
+def accesses(task: Task, zero: Container[Var] = ()) -> Accesses:
+    """Returns what the body of a task does to memory. Loads of what is `zero` are known."""
     found = Accesses()
     written: set[Var] = set()
     in_loop: list[Eqn] = []
@@ -70,7 +70,7 @@ def accesses(task: Task) -> Accesses:
                 found.number[eqn] = count
 
     block(task.body.eqns, False)
-    found.volatile = {ref: None for ref in found.volatile if not _is_found_unchanged(task, ref)}
+    found.volatile = {ref: None for ref in found.volatile if ref not in zero and not _is_found_unchanged(task, ref)}
     found.taped = {e for e in in_loop if e.invars[0] in found.volatile}
     return found
 

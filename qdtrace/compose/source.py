@@ -16,7 +16,7 @@ from qdtrace.compose.items import region_inputs
 from qdtrace.compose.jaxprs import is_literal
 from qdtrace.compose.segment import BufferState, Constant, Operand, Step
 from qdtrace.ir.program import Var, literal
-from qdtrace.trace import compat, markers
+from qdtrace.trace import compat
 from qdtrace.trace.regions import Region
 from qdtrace.trace.tangents import TangentError, along, equations_in
 
@@ -62,6 +62,8 @@ class Source:
     memory: Mapping[Any, Memory]
     results: tuple[Any, ...]
     """Variables of the results; None: it is zero everywhere, or nothing that has a derivative."""
+    order: int = 0
+    """Directions that it has gone along."""
     _along: dict[tuple[bool, ...], Source] = field(default_factory=dict["tuple[bool, ...]", "Source"], init=False)
 
     def along(self, mask: Mask) -> Source:
@@ -75,7 +77,7 @@ class Source:
         return self._along[key]
 
     def _made_along(self, mask: Mask) -> Source:
-        given = {v: Var(v.type, f"{v.hint}_t") for v, wanted in zip(self.params, mask, strict=True) if wanted}
+        given = {v: Var(v.type, v.hint) for v, wanted in zip(self.params, mask, strict=True) if wanted}
         values, memory, tangents = dict(self.values), dict(self.memory), dict[Any, Any]()
         for var, ref in self.values.items():
             if ref in given:
@@ -105,6 +107,7 @@ class Source:
             {**self.constants, **walk.constants},
             memory,
             tuple(None if v is None else tangents.get(v) for v in self.results),
+            self.order + 1,
         )
 
     def program(self, results: Sequence[Any], likes: Sequence[Var]) -> tuple[Program, list[Any]]:
@@ -117,6 +120,7 @@ class Source:
 
     def _staged(self, results: Sequence[Any], likes: Sequence[Var]) -> tuple[Program, list[Any]]:
         stager = self.another()
+        stager.private_bytes <<= self.order  # the twins of a thread's arrays are beside them
         segment = stager.segment
         for var, ref in self.values.items():
             stager.env[var] = Operand(ref)
@@ -161,26 +165,13 @@ def _twin(content: Memory, given: Mapping[Any, Var]) -> Memory:
     fill: Any = 0 if content.fill is not None or content.ref is not None else None
     if isinstance(content.fill, Var):
         fill = given.get(content.fill, 0)
-    return replace(content, ref=given.get(content.ref), fill=fill, hint=f"{content.hint}_t")
-
-
-LANE = (markers.load_p, markers.read_p, markers.store_p)
-
-
-def _is_lane(item: Any) -> bool:
-    """True for a task that loads, computes what JAX knows, and stores: what `qd.vmap` makes."""
-    if not isinstance(item, Region) or item.kind != "for":
-        return False
-    flat = [eqn for eqn in item.items if not isinstance(eqn, Region)]
-    return len(flat) == len(item.items) and all(
-        eqn.primitive in LANE or not compat.has_markers(eqn.effects) for eqn in flat
-    )
+    return replace(content, ref=given.get(content.ref), fill=fill, hint=content.hint)
 
 
 def source_of(stager: Stager, results: Sequence[Var]) -> Source | None:
     """What the open segment of a stager was made of, for a program with these results; None where that is not known."""
     segment = stager.segment
-    if segment.steps is None or len(segment.steps) != 1 or not _is_lane(segment.steps[0].item):
+    if segment.steps is None or len(segment.steps) != 1 or segment.steps[0].item.__class__ is not Region:
         return None
     values, constants, memory = dict[Any, Var](), dict[Any, Any](), dict[Any, Memory]()
     params = tuple(v for v, _ in segment.operands)

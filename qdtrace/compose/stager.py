@@ -39,6 +39,7 @@ from qdtrace.ir.walk import walk_eqns
 from qdtrace.trace import compat
 from qdtrace.trace.importer.bodies import Bodies
 from qdtrace.trace.importer.core import LARGE_CONSTANT, Importer
+from qdtrace.trace.importer.memory import PRIVATE_BYTES
 from qdtrace.trace.importer.values import ArrayRef, MemoryArray, RefValue
 from qdtrace.trace.regions import Region
 from qdtrace.trace.source import eqn_loc
@@ -75,6 +76,8 @@ class Stager:
     """Jaxpr atoms that must hold for an effect to happen: of the enclosing `qd.when`s, and that no jump was taken."""
     bodies: Bodies = field(default_factory=Bodies)
     """Bodies of called functions that were imported."""
+    private_bytes: int = PRIVATE_BYTES
+    """Most bytes of arrays that a thread may have."""
     memory_of: Mapping[Any, Any] = field(default_factory=dict[Any, Any])
     """For variables of buffers that are results: a donated argument whose memory they may have."""
     tokens: list[Any] = field(default_factory=list[Any])
@@ -93,7 +96,7 @@ class Stager:
 
     def another(self) -> Stager:
         """A stager for the body of a loop around tasks."""
-        return Stager(self.name, self.options, self.rule_of, bodies=self.bodies)
+        return Stager(self.name, self.options, self.rule_of, bodies=self.bodies, private_bytes=self.private_bytes)
 
     # ------------------------------------------------------------------ walking
     def note_uses(self, items: Sequence[Any], outvars: Sequence[Any]) -> None:
@@ -157,7 +160,6 @@ class Stager:
         if not isinstance(state, BufferState):
             raise TraceValueError("needs a buffer made by this function", loc=eqn_loc(eqn))
         return state
-
 
     def replace_content(self, state: BufferState, value: Any) -> None:
         """A whole new content, where the enclosing top-level `qd.when`s hold."""
@@ -237,6 +239,7 @@ class Stager:
             hoist=self.segment.hoisted,
             bodies=self.bodies,
             bounds=self.options.bounds,
+            most_private=self.private_bytes,
         )
 
     def scalars(self, builder: Builder, entry: Entry, atom: Any = None) -> np.ndarray:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.uniformity import analyse_uniformity
 from qdtrace.ir.primitives import PRIMITIVES
-from qdtrace.ir.program import Atom, Block, Eqn, Program, Task, Var, literal
+from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var, literal
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.types import DType
 from qdtrace.ir.walk import walk_eqns, walk_task
@@ -67,6 +67,10 @@ def _may_change(eqn: Eqn) -> bool:
     return isinstance(eqn.invars[0], Var) and isinstance(eqn.invars[1], Var)
 
 
+def _is_reciprocal(eqn: Eqn) -> bool:
+    return eqn.primitive.name == "div" and isinstance(eqn.invars[0], Literal) and eqn.invars[0].value == 1
+
+
 class _Divider(Rebuilder):
     def __init__(self, task: Task) -> None:
         super().__init__()
@@ -82,7 +86,8 @@ class _Divider(Rebuilder):
 
     def rebuild_block(self, block: Block) -> Block:
         """The block, with its divisions counted first."""
-        often, self._often = self._often, Counter([e.invars[1] for e in block.eqns if self._is_free(e)])
+        divisions = [e.invars[1] for e in block.eqns if self._is_free(e) or _is_reciprocal(e)]
+        often, self._often = self._often, Counter(divisions)
         rebuilt = super().rebuild_block(block)
         self._often = often
         return rebuilt

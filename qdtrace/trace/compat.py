@@ -21,7 +21,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 # Their public home is `jax.extend`, which loads all of Pallas with them: a fifth of the time to import this package.
 try:
     from jax._src import source_info_util
-    from jax._src.core import Jaxpr, JaxprEqn, Literal, Primitive, Var, trace_ctx
+    from jax._src.core import Jaxpr, JaxprEqn, Literal, Primitive, Var, set_current_trace, trace_ctx
     from jax._src.effects import Effect
     from jax._src.random.threefry2x32 import threefry_prng_impl
 except ImportError:
@@ -30,6 +30,7 @@ except ImportError:
     from jax.extend.random import threefry_prng_impl
 
     trace_ctx = None
+    set_current_trace: Any = None
 
 try:
     from jax._src.core import ClosedJaxpr
@@ -50,6 +51,22 @@ __all__ = [
     "source_info_util",
     "threefry_prng_impl",
 ]
+
+
+class Maker(Primitive):
+    """A primitive whose rule of forward mode runs though no operand has a tangent, while `takes_tangents`."""
+
+    takes_tangents: Callable[..., bool] = staticmethod(lambda **_: False)
+
+    def bind_with_trace(self, trace: Any, args: Any, *rest: Any) -> Any:
+        """Binds as any primitive does, but for the shortcut of JAX where all tangents are zero."""
+        if not isinstance(trace, ad.JVPTrace) or not self.takes_tangents(**rest[-1]):
+            return super().bind_with_trace(trace, args, *rest)
+        pairs = [trace.to_primal_tangent_pair(x) for x in args]
+        primals, tangents = [p for p, _ in pairs], [t for _, t in pairs]
+        with set_current_trace(trace.parent_trace):
+            out, tangent = ad.primitive_jvps[self](primals, tangents, **rest[-1])
+        return out if type(tangent) is ad.Zero else ad.JVPTracer(trace, out, tangent)
 
 
 class QdEffect(Effect):
@@ -134,7 +151,7 @@ def constants_of(jaxpr: Any) -> Sequence[Any]:
 def without_dead_code(jaxpr: Any) -> Jaxpr:
     """The open jaxpr without equations that no result depends on, as `jax.jit` compiles it."""
     opened = open_jaxpr(jaxpr)
-    return partial_eval.dce_jaxpr(opened, [True] * len(opened.outvars))[0]
+    return partial_eval.dce_jaxpr(opened, [True] * len(opened.outvars), instantiate=True)[0]
 
 
 def is_jaxpr(value: object) -> bool:

@@ -21,7 +21,7 @@ from jax.interpreters import ad, batching
 
 from qdtrace.errors import GradientError, UnsupportedError
 from qdtrace.trace import source
-from qdtrace.trace.compat import QD, Primitive
+from qdtrace.trace.compat import QD, Maker, Primitive
 from qdtrace.trace.context import outside
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def sliced_shape(slices: Slices) -> tuple[int, ...]:
 
 def _marker(name: str, rule: Callable[..., Any], *, results: int, shown: str = "") -> Primitive:
     shown = shown or f"qd.{name}"
-    primitive = Primitive(f"qd_{name}")
+    primitive = (Maker if name in ("alloc", "buffer", "local") else Primitive)(f"qd_{name}")
     primitive.multiple_results = results == 0
 
     def implementation(*_: Any, **__: Any) -> Any:
@@ -217,6 +217,7 @@ ad.primitive_jvps[check_p] = _checked_jvp
 
 _through(read_p)
 _through(buffer_p)
+
 
 def _through_load() -> None:
     """The same for a load: from the content of a buffer that has a batch axis, or a tangent."""

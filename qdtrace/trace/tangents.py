@@ -199,7 +199,10 @@ def _reached(items: list[Any], found: set[Any], memory: dict[Any, None]) -> set[
     Adds to `memory` the buffers and cells that are made here.
     """
     eqns = list(equations_in(items))
+    read = {v for eqn in eqns for v in eqn.invars if not isinstance(v, compat.Literal)}
     for eqn in eqns:
+        if eqn.primitive is markers.atomic_p and eqn.outvars[0] in read:
+            raise TangentError("old value of an atomic", loc=eqn_loc(eqn))
         if eqn.primitive in markers.MAKERS:
             memory[eqn.outvars[0]] = None
         elif eqn.primitive.name in TAUGHT:
@@ -227,14 +230,14 @@ def _spread(eqn: Any, found: set[Any], memory: dict[Any, None]) -> None:
         if any(v in found for v in operands):
             raise TangentError("atomic", loc=eqn_loc(eqn))
         return
+    if primitive in markers.MAKERS and eqn.outvars[0] in found:
+        found.add(eqn.params["uid"])
     if primitive.name == "stop_gradient" or not any(v in found for v in operands):
         return
     inside = primitive not in markers.MARKERS and compat.has_markers(eqn.effects)
     for var in (*eqn.outvars, *(v for v in operands if inside and v in memory)):
         if has_tangent(var):
             found.add(var)
-    if primitive in markers.MAKERS and eqn.outvars[0] in found:
-        found.add(eqn.params["uid"])
     if inside:
         found.update(_allocations(eqn))
 
@@ -303,3 +306,4 @@ TWIN_RULES: dict[Any, Callable[..., Any]] = {
 }
 for _primitive, _rule in TWIN_RULES.items():
     _either(_primitive, _rule)
+compat.Maker.takes_tangents = staticmethod(lambda uid, **_: uid in (_twins.get() or ()))

@@ -120,12 +120,31 @@ def test_rows_that_are_not_known_to_be_their_own(row):
     def f(x, p, n):
         for i in qd.range(x.shape[0]):
             for k in qd.range(n):
-                x[row(p, i, k)] = x[row(p, i, k + 1)] * 2
+                x[row(p, i, k)] = jnp.sin(x[row(p, i, k + 1)])
         return x
 
     pattern = r"(?s)constant number of iterations.*loads of `x`.*got a number of iterations known only.*at .*help:"
     with pytest.raises(GradientError, match=pattern):
         jax.grad(lambda x: f(x, np.arange(3), 3).sum())(X)
+
+
+def test_a_linear_recurrence_needs_no_values():
+    weights = np.random.default_rng(2).normal(size=X.shape)
+
+    @qd.jit
+    def f(x, p, n):
+        for i in qd.range(x.shape[0]):
+            for k in qd.range(n):
+                x[p[i], k % 4] = x[p[i], (k + 1) % 4] * 2
+        return x
+
+    def theirs(x):
+        for k in range(7):
+            x = x.at[:, k % 4].set(2 * x[:, (k + 1) % 4])
+        return x
+
+    got = jax.grad(lambda x: (weights * f(x, np.array([2, 0, 1]), 7)).sum())(X)
+    np.testing.assert_allclose(got, jax.grad(lambda x: (weights * theirs(x)).sum())(X), rtol=1e-12)
 
 
 def test_rows_that_are_too_long():

@@ -263,6 +263,12 @@ CASES: dict[str, list[Case]] = {
         (F, "(integer_pow[-2] (abs x))", "(integer_pow[-2] x)"),
         (F, "(integer_pow[3] (neg x))", None),
     ],
+    "integer_pow_of_reciprocal": [
+        (F, "(integer_pow[-2] x)", "(integer_pow[2] (div 1.0:f32 x))"),
+        (D, "(integer_pow[-5] x)", "(integer_pow[5] (div 1.0:f64 x))"),
+        (F, "(integer_pow[-1] x)", None),
+        (F, "(integer_pow[3] x)", None),
+    ],
     "integer_pow_expand": [
         (F, "(integer_pow[2] x)", "(mul x x)"),
         (F, "(integer_pow[3] x)", "(mul x (mul x x))"),

@@ -42,6 +42,15 @@ def integer_pow_even(w: Rewriter, op: str, ops: Operands, params: Params) -> Ato
     return w.op(op, inner[0], **params) if inner is not None and params["y"] % 2 == 0 else None
 
 
+@TABLE.rule("integer_pow", on="float", exact=False)
+def integer_pow_of_reciprocal(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+    """x ** -y -> (1 / x) ** y, whose division others by x share; it overflows no sooner"""
+    x, y = ops[0], -params["y"]
+    if not 2 <= y <= EXPANDED or x.dtype in _HALVES:
+        return None
+    return w.op(op, w.op("div", _one(x.dtype), x), y=y)
+
+
 @TABLE.rule("integer_pow", on="number")
 def integer_pow_expand(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
     """x ** y -> the products of the binary method, which is its meaning (f16 and bf16: only squares, as they round)"""

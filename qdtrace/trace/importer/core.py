@@ -15,7 +15,7 @@ from qdtrace.ir.types import DType
 from qdtrace.trace import compat
 from qdtrace.trace.importer.bodies import Bodies, body_of, copy_of, operands_of
 from qdtrace.trace.importer.implementations import implementation_of, is_foreign
-from qdtrace.trace.importer.memory import MemoryOps
+from qdtrace.trace.importer.memory import PRIVATE_BYTES, MemoryOps
 from qdtrace.trace.importer.registry import DERIVATIVES, ITEMS, RULES, TAUGHT, decomposition_of, load_rules, traced_rule
 from qdtrace.trace.importer.scalars import constant
 from qdtrace.trace.importer.values import (
@@ -72,9 +72,10 @@ class Importer(MemoryOps):
         scalar_budget: int = 256,
         bodies: Bodies | None = None,
         bounds: str = "raise",
+        most_private: int = PRIVATE_BYTES,
     ) -> None:
         load_rules()
-        super().__init__(builder, hoist, index_dtype, scalar_budget)
+        super().__init__(builder, hoist, index_dtype, scalar_budget, most_private)
         self.bodies = Bodies() if bodies is None else bodies
         self.bounds = bounds
         self.calls = 0

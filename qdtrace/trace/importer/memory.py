@@ -50,13 +50,19 @@ class MemoryOps(ScalarOps):
     """Element access and loops; see the module docstring."""
 
     def __init__(
-        self, builder: Builder, hoist: Callable[[Any], Var] | None, index_dtype: DType, scalar_budget: int
+        self,
+        builder: Builder,
+        hoist: Callable[[Any], Var] | None,
+        index_dtype: DType,
+        scalar_budget: int,
+        most_private: int,
     ) -> None:
         super().__init__(builder)
         self.hoist = hoist
         self.index_dtype = index_dtype
         self.scalar_budget = scalar_budget
         self.private_bytes = 0
+        self.most_private = most_private
         self._spilled: dict[int, tuple[np.ndarray, MemoryArray]] = {}
 
     # ------------------------------------------------------------------ loops
@@ -115,10 +121,10 @@ class MemoryOps(ScalarOps):
         """Counts private memory against the limit of a thread."""
         size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize * (2 if pair else 1)
         self.private_bytes += size
-        if self.private_bytes > PRIVATE_BYTES:
+        if self.private_bytes > self.most_private:
             self.locate()
             raise UnsupportedError(
-                f"needs at most {PRIVATE_BYTES} bytes of arrays private to a thread, got {self.private_bytes} with "
+                f"needs at most {self.most_private} bytes of arrays private to a thread, got {self.private_bytes} with "
                 f"this {dtype.value}[{','.join(map(str, shape))}]",
                 loc=self.builder.loc,
                 help="keep the array in a buffer outside of the loop (qd.empty) and index it with the loop index",

@@ -1,0 +1,65 @@
+"""What is zero in a program whose tangents are zero: it is neither computed nor kept when a program is transposed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from qdtrace.ir.carries import carries_of
+from qdtrace.ir.memory import WRITERS, values_of
+from qdtrace.ir.program import Literal, Var
+from qdtrace.ir.walk import walk_program
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from qdtrace.ir.program import Atom, Eqn, Program
+
+
+def zeros_of(program: Program, inputs: Iterable[Var], active: frozenset[Var]) -> frozenset[Var]:
+    """Returns those of the active variables that are zero, in all elements and at all times, where the inputs are."""
+    eqns = list(walk_program(program))
+    zero = set(active) - (set(program.params) - set(inputs))
+    zero -= {v for v, value in program.initial.items() if not _is_zero(value, zero)}
+    left = -1
+    while len(zero) != left:
+        left = len(zero)
+        for eqn in eqns:
+            zero.difference_update(_found_nonzero(eqn, zero))
+    return frozenset(zero)
+
+
+def _is_zero(atom: Atom | None, zero: set[Var]) -> bool:
+    return atom is None or (atom.value == 0 if isinstance(atom, Literal) else atom in zero)
+
+
+def _found_nonzero(eqn: Eqn, zero: set[Var]) -> Iterator[Var]:
+    """Variables that an equation may make other than zero."""
+    name = eqn.primitive.name
+    if name in WRITERS:
+        ref = eqn.invars[0]
+        assert isinstance(ref, Var)
+        if eqn.params.get("op", "add") != "add" or not all(_is_zero(a, zero) for a in values_of(eqn)):
+            yield ref
+        yield from eqn.outvars
+    elif eqn.blocks:
+        for carry in carries_of(eqn):
+            if not all(_is_zero(a, zero) for a in (carry.initial, *carry.results)):
+                yield from (carry.outvar, *carry.params)
+    elif name not in ("cell", "custom") and not _gives_zero(eqn, zero):
+        yield from eqn.outvars
+
+
+def _gives_zero(eqn: Eqn, zero: set[Var]) -> bool:
+    """True for a linear operation on zeros."""
+    first, *others = [_is_zero(a, zero) for a in eqn.invars] or [False]
+    match eqn.primitive.name:
+        case "add" | "sub":
+            return first and all(others)
+        case "mul":
+            return first or others[0]
+        case "div" | "neg" | "convert" | "load":
+            return first
+        case "select":
+            return all(others)
+        case _:
+            return False
