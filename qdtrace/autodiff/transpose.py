@@ -5,27 +5,32 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from qdtrace.autodiff.custom import residuals_of, rule_of
+from qdtrace.autodiff.activity import active_variables
+from qdtrace.autodiff.custom import residuals_of as residuals_of_rule
+from qdtrace.autodiff.custom import rule_of
+from qdtrace.autodiff.residuals import Given, keeping, loading_given, moments_found
 from qdtrace.autodiff.reverse import reverse
 from qdtrace.ir.custom import without_rules
 from qdtrace.ir.program import Program, Stage, Var, literal
-from qdtrace.ir.walk import walk_program
+from qdtrace.ir.walk import task_refs, walk_program
 from qdtrace.passes.dead_code import DeadCode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from qdtrace.autodiff.policy import Stacks
+    from qdtrace.autodiff.residuals import Moment
     from qdtrace.ir.program import Eqn
 
 
-def transpose(program: Program, linear: Sequence[Var], stacks: Stacks) -> Program:
+def transpose(program: Program, linear: Sequence[Var], stacks: Stacks, residuals: Sequence[Moment] = ()) -> Program:
     """The program of adjoints of its `linear` parameters, for adjoints of its results.
 
-    Parameters are those of the program, with adjoints of the results in the place of the linear ones. These are taken
-    as zero: no coefficient of a linear operation depends on them.
+    Parameters are those of the program, with residuals and adjoints of the results in the place of the linear ones.
+    These are taken as zero: no coefficient of a linear operation depends on them.
     """
-    made = reverse(program, linear, program.results, stacks=stacks, is_linear=True)
+    given = Given(program, residuals)
+    made = reverse(program, linear, program.results, given, stacks, is_linear=True)
     own = len(program.params)
     first = program.params.index(linear[0])
     before, behind = program.params[:first], program.params[first + len(linear) :]
@@ -33,6 +38,37 @@ def transpose(program: Program, linear: Sequence[Var], stacks: Stacks) -> Progra
         without_rules(made),
         name=f"{program.name}_r",
         params=(*before, *made.params[own:], *behind),
+        buffers=(*made.buffers, *linear),
+        initial={**made.initial, **{v: literal(0, v.dtype) for v in linear}},
+        stage=Stage.TRACED,
+    )
+
+
+def residuals_of(program: Program, linear: Sequence[Var]) -> tuple[Moment, ...]:
+    """Returns what a program may hand over to its transpose. Raises GradientError where it has none."""
+    given = Given(program, moments_found(program, active_variables(program, linear, program.results)))
+    if not given.params:
+        return ()
+    made = DeadCode()(without_rules(reverse(program, linear, program.results, given, is_linear=True)))
+    used = {v for task in made.tasks for v in task_refs(task)}
+    return tuple(moment for moment, v in given.params.items() if v in used)
+
+
+def tangents_given(program: Program, linear: Sequence[Var], residuals: Sequence[Moment]) -> Program:
+    """The program, which finds residuals in parameters in front of the `linear` ones."""
+    given = Given(program, residuals)
+    made = loading_given(program, program, given, active_variables(program, linear, program.results))
+    first = program.params.index(linear[0])
+    return replace(made, params=(*program.params[:first], *given.params.values(), *program.params[first:]))
+
+
+def primal_keeping(program: Program, linear: Sequence[Var], residuals: Sequence[Moment]) -> Program:
+    """The program without its `linear` parameters, with residuals as further results."""
+    made = without_rules(keeping(program, residuals))
+    return replace(
+        made,
+        name=f"{program.name}_kept",
+        params=tuple(v for v in program.params if v not in linear),
         buffers=(*made.buffers, *linear),
         initial={**made.initial, **{v: literal(0, v.dtype) for v in linear}},
         stage=Stage.TRACED,
@@ -52,4 +88,4 @@ def refuse_transposes(program: Program) -> None:
 
 
 def _is_transposed(eqn: Eqn) -> bool:
-    return eqn.primitive.name == "custom" and residuals_of(eqn) is not None
+    return eqn.primitive.name == "custom" and residuals_of_rule(eqn) is not None

@@ -23,6 +23,7 @@ from jax.interpreters import ad, batching, mlir, partial_eval
 
 from qdtrace.backend import backend
 from qdtrace.compose.call import call, leading, run_now, unknown_platform
+from qdtrace.compose.linearised import chosen, linearised
 from qdtrace.compose.residuals import call_keeping, residuals_of
 from qdtrace.compose.stack_chunk import in_one_chunk
 from qdtrace.compose.staged_program import StagedProgram
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from qdtrace.analysis.machine import Machine
     from qdtrace.autodiff.residuals import Moment
     from qdtrace.compose.call import Origin
-    from qdtrace.compose.source import Source
     from qdtrace.ir.program import Program, Var
 
     Mask = tuple[bool, ...]
@@ -66,6 +66,8 @@ class Derivative:
     """Parameters whose adjoints are given; None for a directional derivative."""
     residuals: tuple[Moment, ...] = ()
     """What the primal hands over: in first derivatives alone."""
+    handed: tuple[Mask, Mask] | None = None
+    """The parameters and results that the residuals were for: JAX may ask for less of the derivative then."""
     levels: tuple[tuple[int, tuple[Mask, ...]], ...] = ()
     """Batches, the innermost first: the size, and for each group of operands which of them have its axis. The axis of
     the outermost stands first. Every result has all axes."""
@@ -92,8 +94,8 @@ class Derivative:
     def results(self) -> Iterator[Var]:
         """References whose types the results have."""
         if self.wrt is None:
-            return _chosen(self.program.results, self.out)
-        return _chosen(self.program.params, self.wrt)
+            return chosen(self.program.results, self.out)
+        return chosen(self.program.params, self.wrt)
 
     def sizes(self) -> tuple[int, ...]:
         """Extents of the batches, as they stand in shapes of results."""
@@ -118,9 +120,9 @@ class Derivative:
         from qdtrace.batching.batch import batch
         from qdtrace.compose.stack_budget import lane_budget
 
-        if self.base.source is not None and not self.residuals:
+        if self.base.source is not None:
             try:
-                return self._linearised(self.base.source, machine)
+                return self._linearised(machine)
             except TangentError:
                 pass
         base = self.base.on(machine.platform)
@@ -144,38 +146,53 @@ class Derivative:
         options = replace(base.options, fast_math=False) if exact else base.options
         return StagedProgram(program, options, tuple(stacks.choices))
 
-    def _linearised(self, source: Source, machine: Machine) -> StagedProgram:
+    def _linearised(self, machine: Machine) -> StagedProgram:
         """The program by JAX's own forward mode, transposed for adjoints."""
         from qdtrace.autodiff.policy import Stacks  # only here: loaded when derivatives are wanted
-        from qdtrace.autodiff.transpose import refuse_transposes, transpose
+        from qdtrace.autodiff.transpose import refuse_transposes, tangents_given, transpose
         from qdtrace.batching.batch import batch
         from qdtrace.compose.stack_budget import lane_budget
 
-        base, own = self.base, len(source.params)
-        made = source if self.wrt is None else source.along(self.wrt)
-        for mask in self.directions:
-            made = made.along((*mask, *[False] * (len(made.params) - own)))
-        likes, results = (list(_chosen(x, self.out)) for x in (self.program.results, made.results))
+        base, own = self.base, len(self.program.params)
+        masks = self.directions if self.wrt is None else (self.wrt, *self.directions)
+        asked = (True,) * sum(self.out)
+        if self.handed is None:
+            made = linearised(base, masks, self.out)
+        else:
+            mask, out = self.handed
+            masks = (mask,)
+            made = linearised(base, masks, out, with_primal=True)
+            asked = (*[False] * len(base.program.results), *chosen(self.out, out))
         with base.depth_told():
-            program, constants = made.program(results, likes)
-            staged = StagedProgram(program, base.options).on(machine.platform)
+            staged = made.on(machine.platform)
             budget = lane_budget(base.options, machine) >> len(self.directions)  # each direction has stacks of its own
             stacks = Stacks(budget, machine.reverse)
             program = staged.program
+
+            def transposed(joined: Program) -> Program:
+                linear = joined.params[own : own + sum(masks[0])]
+                joined = replace(joined, results=tuple(chosen(joined.results, asked)))
+                if self.wrt is None:
+                    return tangents_given(joined, linear, self.residuals)
+                adjoints = transpose(joined, linear, stacks, self.residuals)
+                wanted = chosen(self.wrt, masks[0])
+                return replace(adjoints, results=tuple(chosen(adjoints.results, wanted)))
+
             if self.wrt is None:
                 refuse_transposes(staged.with_rules)
-            else:
-                linear = program.params[own : own + sum(self.wrt)]
+            if self.wrt is not None or self.residuals:
                 try:
-                    program = transpose(staged.joined_for(machine), linear, stacks)
+                    program = transposed(staged.joined_for(machine))
                 except GradientError:
+                    if self.residuals:
+                        raise
                     # what is in one loop because tasks were joined may be refused, and not the loops of the user
                     stacks = Stacks(budget, machine.reverse)
-                    program = transpose(staged.canonical, linear, stacks)
-            known = [False] * len(constants)
+                    program = transposed(staged.canonical)
+            known = [False] * len(made.constants)
             for size, masks in self.levels:
                 program = batch(program, [*(b for mask in masks for b in mask), *known], size)
-        return StagedProgram(program, base.options, tuple(stacks.choices), constants=tuple(constants))
+        return StagedProgram(program, base.options, tuple(stacks.choices), constants=made.constants)
 
     def __repr__(self) -> str:
         kind = "derivative" if self.wrt is None else "adjoint"
@@ -190,10 +207,6 @@ def derivative(spec: Derivative, groups: Iterable[Sequence[Any]]) -> list[Any]:
     """Applies a derivative to groups of operands."""
     operands = compat.with_common_axes([x for group in groups for x in group])
     return derivative_p.bind(*operands, spec=spec)
-
-
-def _chosen(values: Iterable[Any], mask: Mask) -> Iterator[Any]:
-    return (v for v, wanted in zip(values, mask, strict=True) if wanted)
 
 
 def _is_zero(tangent: Any) -> bool:
@@ -215,7 +228,7 @@ def _reached(base: StagedProgram, mask: Mask) -> Mask:
         except TangentError:
             pass
     program = base.program
-    found = active_variables(program, _chosen(program.params, mask))
+    found = active_variables(program, chosen(program.params, mask))
     return tuple(v in found for v in program.results)
 
 
@@ -237,14 +250,14 @@ def jvp_of_call(
     if base.one is not None and origin is None:
         return _jvp_of_many(base, primals, mask, direction)
     reached = _reached(base, mask)
-    residuals = residuals_of(base, mask, reached) if origin is None and base.source is None and any(reached) else ()
+    residuals = residuals_of(base, mask, reached) if origin is None and any(reached) else ()
     if residuals:
-        outs, kept = call_keeping(base, primals, residuals)
+        outs, kept = call_keeping(base, primals, mask, reached, residuals)
     else:
         outs, kept = call(staged, primals, origin), []
     found: list[Any] = []
     if any(reached):
-        spec = Derivative(base, (mask,), reached, residuals=residuals)
+        spec = Derivative(base, (mask,), reached, residuals=residuals, handed=(mask, reached) if residuals else None)
         found = derivative(spec, [[*primals, *kept], [], direction])
     known = dict(zip((k for k, wanted in enumerate(reached) if wanted), found, strict=True))
     numbers = range(len(outs)) if origin is None else origin.numbers
@@ -258,7 +271,7 @@ def _jvp_of_many(base: StagedProgram, primals: Sequence[Any], mask: Mask, direct
     givens: list[Mask] = []
     one = base.one
     while one is not None:
-        levels = ((one.size, (one.mask, (), tuple(_chosen(one.mask, mask)))), *levels)
+        levels = ((one.size, (one.mask, (), tuple(chosen(one.mask, mask)))), *levels)
         givens.append(one.given)
         base, one = one.staged, one.staged.one
     reached = _reached(base, mask)
@@ -281,8 +294,8 @@ def _jvp_of_derivative(operands: Sequence[Any], tangents: Sequence[Any], *, spec
     own = len(spec.program.params)
     mask, direction = _direction(changes[0][:own])
     if any(mask):
-        levels = spec.regrouped(lambda masks: [masks[0][:own], *masks[1:], list(_chosen(masks[0][:own], mask))])
-        more = replace(spec, directions=(*spec.directions, mask), residuals=(), levels=levels)
+        levels = spec.regrouped(lambda masks: [masks[0][:own], *masks[1:], list(chosen(masks[0][:own], mask))])
+        more = replace(spec, directions=(*spec.directions, mask), residuals=(), handed=None, levels=levels)
         terms.append(derivative(more, [groups[0][:own], *groups[1:], direction]))
     for k in range(1, len(groups)):
         # Linear in each of the others: the same derivative with the tangent in its place.

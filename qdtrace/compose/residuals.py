@@ -6,6 +6,7 @@ residuals that nobody uses, and with them what only they need: then the call is 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -13,15 +14,18 @@ from typing import TYPE_CHECKING, Any
 from jax.interpreters import partial_eval
 
 from qdtrace.compose.call import Origin, call, call_p
+from qdtrace.compose.linearised import linearised
 from qdtrace.compose.staged_program import StagedProgram
 from qdtrace.errors import GradientError
 from qdtrace.ir.platforms import asks_platform
 from qdtrace.trace import compat
+from qdtrace.trace.tangents import TangentError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from qdtrace.autodiff.residuals import Moment
+    from qdtrace.ir.program import Program, Var
 
     Mask = tuple[bool, ...]
     Moments = tuple[Moment, ...]
@@ -40,27 +44,44 @@ class Keeping:
 @functools.lru_cache(maxsize=1024)
 def residuals_of(base: StagedProgram, wrt: Mask, out: Mask) -> Moments:
     """Contents that save a derivative the tasks that made them."""
-    from qdtrace.autodiff import derive  # only here: loaded when a derivative is wanted
+    from qdtrace.autodiff import derive, transpose  # only here: loaded when a derivative is wanted
 
     if len(base.with_rules.tasks) < 2 or base.options.debug:  # what is checked is the program as it was traced
         return ()
     if asks_platform(base.with_rules):  # the tasks are others on each
         return ()
     try:
+        if base.source is not None and None not in base.source.primal:
+            with contextlib.suppress(TangentError), base.depth_told():
+                program, linear, known = _joined(base, wrt, out)
+                tangents = replace(program, results=program.results[len(base.program.results) :])
+                return () if known else transpose.residuals_of(tangents, linear)
         with base.depth_told():
             return derive.residuals_of(base.joined, wrt, out)
     except GradientError:
         return ()  # reverse mode says so when it is asked for
 
 
+def _joined(base: StagedProgram, wrt: Mask, out: Mask) -> tuple[Program, Sequence[Var], Sequence[Any]]:
+    """The program of primal and tangents whose tasks residuals number, its linear parameters, and its constants."""
+    staged, own = linearised(base, (wrt,), out, with_primal=True), len(base.program.params)
+    program = staged.joined
+    return program, program.params[own : own + sum(wrt)], staged.constants
+
+
 @functools.lru_cache(maxsize=1024)
-def keeping(base: StagedProgram, residuals: Moments) -> Keeping:
+def keeping(base: StagedProgram, wrt: Mask, out: Mask, residuals: Moments) -> Keeping:
     """The program that gives them."""
     from qdtrace.autodiff.derive import with_residuals
+    from qdtrace.autodiff.transpose import primal_keeping
 
+    count, program = len(base.program.results), None
     with base.depth_told():
-        program = with_residuals(base.joined, residuals)
-    count = len(base.program.results)
+        if base.source is not None:
+            with contextlib.suppress(TangentError):
+                program, linear, _ = _joined(base, wrt, out)
+                program = primal_keeping(replace(program, results=program.results[:count]), linear, residuals)
+        program = program or with_residuals(base.joined, residuals)
     own, found = program.results[:count], program.results[count:]
     results = (*own, *dict.fromkeys(v for v in found if v not in own))
     numbers = (*range(count), *[None] * (len(results) - count))
@@ -68,9 +89,11 @@ def keeping(base: StagedProgram, residuals: Moments) -> Keeping:
     return Keeping(staged, Origin(base, numbers), tuple(map(results.index, found)))
 
 
-def call_keeping(base: StagedProgram, operands: Sequence[Any], residuals: Moments) -> tuple[list[Any], list[Any]]:
-    """Results of the program, and residuals."""
-    made = keeping(base, residuals)
+def call_keeping(
+    base: StagedProgram, operands: Sequence[Any], wrt: Mask, out: Mask, residuals: Moments
+) -> tuple[list[Any], list[Any]]:
+    """Results of the program, and residuals for derivatives by parameters `wrt` of results `out`."""
+    made = keeping(base, wrt, out, residuals)
     outs = call(made.staged, operands, made.origin)
     return outs[: len(base.program.results)], [outs[k] for k in made.places]
 

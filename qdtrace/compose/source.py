@@ -62,6 +62,8 @@ class Source:
     memory: Mapping[Any, Memory]
     results: tuple[Any, ...]
     """Variables of the results; None: it is zero everywhere, or nothing that has a derivative."""
+    primal: tuple[Any, ...]
+    """Variables of what the results are derivatives of."""
     order: int = 0
     """Directions that it has gone along."""
     _along: dict[tuple[bool, ...], Source] = field(default_factory=dict["tuple[bool, ...]", "Source"], init=False)
@@ -86,7 +88,7 @@ class Source:
         for var, content in self.memory.items():
             if content.ref in given or (isinstance(content.fill, Var) and content.fill in given):
                 tangents[var] = compat.new_var(var)
-        results = [v for v in self.results if v is not None]
+        results = [v for v in (*self.results, *self.primal) if v is not None]
         used = [v for s in self.steps for v in s.conditions] + results
         groups, walk = along([[step.item] for step in self.steps], tangents, memory, used)
         for var, content in self.memory.items():
@@ -107,6 +109,7 @@ class Source:
             {**self.constants, **walk.constants},
             memory,
             tuple(None if v is None else tangents.get(v) for v in self.results),
+            tuple(None if v is None else walk.atom(v) for v in self.primal),
             self.order + 1,
         )
 
@@ -171,7 +174,7 @@ def _twin(content: Memory, given: Mapping[Any, Var]) -> Memory:
 def source_of(stager: Stager, results: Sequence[Var]) -> Source | None:
     """What the open segment of a stager was made of, for a program with these results; None where that is not known."""
     segment = stager.segment
-    if segment.steps is None or len(segment.steps) != 1 or segment.steps[0].item.__class__ is not Region:
+    if not segment.steps:
         return None
     values, constants, memory = dict[Any, Var](), dict[Any, Any](), dict[Any, Memory]()
     params = tuple(v for v, _ in segment.operands)
@@ -203,7 +206,8 @@ def source_of(stager: Stager, results: Sequence[Var]) -> Source | None:
     if any(isinstance(value, compat.Tracer) and v not in known for v, value in segment.operands):
         return None
     another = partial(type(stager), stager.name, stager.options, stager.rule_of)
-    return Source(another, tuple(segment.steps), params, values, constants, memory, tuple(map(names.get, results)))
+    found = tuple(map(names.get, results))
+    return Source(another, tuple(segment.steps), params, values, constants, memory, found, found)
 
 
 def _reference(stager: Stager, var: Any) -> Var:

@@ -1,0 +1,39 @@
+"""The program of a program's tangents, which JAX makes and which is transposed for adjoints."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+from qdtrace.compose.staged_program import StagedProgram
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import Any
+
+    Mask = tuple[bool, ...]
+
+
+def chosen(values: Iterable[Any], mask: Iterable[bool]) -> Iterator[Any]:
+    """Returns the values in a mask."""
+    return (v for v, wanted in zip(values, mask, strict=True) if wanted)
+
+
+@functools.lru_cache(maxsize=1024)
+def linearised(base: StagedProgram, masks: tuple[Mask, ...], out: Mask, *, with_primal: bool = False) -> StagedProgram:
+    """Returns the program of the tangents of results `out` along a direction for each mask.
+
+    Behind the parameters of `base` come the parts of the directions, then known values (`constants`). Results of `base`
+    stand before the tangents if they are wanted. Raises TangentError where JAX has no tangents.
+    """
+    made = base.source
+    assert made is not None
+    own, results = len(made.params), base.program.results
+    for mask in masks:
+        made = made.along((*mask, *[False] * (len(made.params) - own)))
+    wanted, likes = list(chosen(made.results, out)), list(chosen(results, out))
+    if with_primal:
+        wanted, likes = [*made.primal, *wanted], [*results, *likes]
+    with base.depth_told():
+        program, constants = made.program(wanted, likes)
+    return StagedProgram(program, base.options, constants=tuple(constants))
