@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from qdtrace.errors import UnsupportedError
-from qdtrace.trace.importer.elements import per_element
+from qdtrace.trace.importer.elements import is_long, per_element
 from qdtrace.trace.importer.registry import RESULT_TYPE, rule, scalar_struct, traced_rule
 from qdtrace.trace.importer.scalars import constant
 from qdtrace.trace.importer.values import Value, rank0
@@ -210,11 +210,13 @@ _FORMULAS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
+def _traced(name: str, dtype: DType, parts: int) -> Any:
+    return traced_rule(_FORMULAS[name], scalar_struct(dtype.numpy, parts), {})
+
+
 def _formula(imp: Importer, name: str, elements: Sequence[Pair]) -> Any:
     parts = [p for pair in elements for p in (pair if type(pair) is tuple else (pair,))]
-    dtype = parts[0].type.dtype.numpy
-    closed = traced_rule(_FORMULAS[name], scalar_struct(dtype, len(parts)), {})
-    results = imp.call(closed, [rank0(p) for p in parts])
+    results = imp.call(_traced(name, parts[0].type.dtype, len(parts)), [rank0(p) for p in parts])
     return results[0][()] if len(results) == 1 else (results[0][()], results[1][()])
 
 
@@ -258,7 +260,9 @@ def _element(imp: Importer, name: str, elements: Sequence[Pair]) -> Any:
 def per_pair(imp: Importer, name: str, aval: Any, values: Sequence[Value]) -> Value:
     """An elementwise primitive on complex operands."""
     fn = lambda *elements: _element(imp, name, elements)  # noqa: E731 - chosen by name
-    return per_element(imp, fn, aval.shape, imp.dtype_of(aval), values, aval.dtype.kind == "c")
+    dtype = imp.dtype_of(aval)
+    long = name in _FORMULAS and is_long(_traced(name, dtype, 2 * len(values)))
+    return per_element(imp, fn, aval.shape, dtype, values, aval.dtype.kind == "c", is_long=long)
 
 
 def integer_pow(imp: Importer, aval: Any, x: Value, y: int) -> Value:

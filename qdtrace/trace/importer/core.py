@@ -14,6 +14,7 @@ from qdtrace.errors import TraceValueError, UnsupportedError
 from qdtrace.ir.types import DType
 from qdtrace.trace import compat
 from qdtrace.trace.importer.bodies import Bodies, body_of, copy_of, operands_of
+from qdtrace.trace.importer.elements import is_long, per_element
 from qdtrace.trace.importer.implementations import implementation_of, is_foreign
 from qdtrace.trace.importer.memory import PRIVATE_BYTES, MemoryOps
 from qdtrace.trace.importer.registry import DERIVATIVES, ITEMS, RULES, TAUGHT, decomposition_of, load_rules, traced_rule
@@ -249,15 +250,18 @@ class Importer(MemoryOps):
 
     def _without_rule(self, eqn: Any, values: list[Value]) -> Any:
         name = eqn.primitive.name
-        fn, params, vanish = TAUGHT.get(name), eqn.params, False
+        fn, params, vanish, each = TAUGHT.get(name), eqn.params, False, False
         if fn is None:
             found = decomposition_of(name)
             if found is not None:
-                fn, params, vanish = found.run, found.keywords(self, eqn), found.zeros_vanish
+                fn, params = found.run, found.keywords(self, eqn)
+                vanish, each = found.zeros_vanish, found.of_elements
         if fn is not None:
             outside, self.zeros_vanish = self.zeros_vanish, vanish
             try:
                 with compat.settings_of(eqn):
+                    if each:
+                        return self._each(fn, eqn, params, values)
                     results = self.decomposed(fn, [v.aval for v in eqn.invars], params, values)
             finally:
                 self.zeros_vanish = outside
@@ -288,14 +292,25 @@ class Importer(MemoryOps):
         self, fn: Callable[..., Any], avals: Sequence[Any], params: dict[str, Any], values: list[Value]
     ) -> Any:
         """Results of a jnp function, inlined; what it refuses is refused at the user's line."""
+        return self.call(self._traced(fn, avals, params), values)
+
+    def _traced(self, fn: Callable[..., Any], avals: Sequence[Any], params: dict[str, Any]) -> Any:
         for aval in avals:
             self.dtype_of(aval)
         try:
-            closed = traced_rule(fn, avals, params)
+            return traced_rule(fn, avals, params)
         except UnsupportedError as error:
             self.locate()
             raise UnsupportedError(error.rule, loc=self.builder.loc, notes=error.notes, help=error.help) from None
-        return self.call(closed, values)
+
+    def _each(self, fn: Callable[..., Any], eqn: Any, params: dict[str, Any], values: list[Value]) -> Value:
+        """The result of a jnp function of elements."""
+        closed = self._traced(fn, [jax.ShapeDtypeStruct((), v.aval.dtype) for v in eqn.invars], params)
+        one: Callable[..., Any] = lambda *elements: self.call(closed, [rank0(e) for e in elements])[0][()]  # noqa: E731
+        if eqn.primitive.name in DERIVATIVES:
+            one = DERIVATIVES[eqn.primitive.name](self, eqn, one)
+        aval = eqn.outvars[0].aval
+        return per_element(self, one, aval.shape, self.dtype_of(aval), values, is_long=is_long(closed))
 
     def call(self, closed: Any, values: Sequence[Value]) -> list[Value]:
         """Inlines a called function; its equations keep the line of the call. See `bodies`."""

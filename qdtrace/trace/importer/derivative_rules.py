@@ -18,7 +18,7 @@ from qdtrace.ir.program import Var, literal
 from qdtrace.ir.types import DType
 from qdtrace.trace import compat
 from qdtrace.trace.importer.registry import DERIVATIVES
-from qdtrace.trace.importer.values import array_of, is_pair
+from qdtrace.trace.importer.values import is_pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -248,29 +248,16 @@ def with_rule_of_elements(imp: Importer, eqn: Any, run: Callable[..., Atom]) -> 
     """A function of elements with the derivative that JAX has for the elementwise equation that it stands for."""
     if not is_float(eqn.outvars[0].aval):
         return run
-    rule = _rule_of_element(imp, eqn)
-    return lambda *elements: _tied(imp, rule, run(*elements), elements)
-
-
-def with_rule_each(imp: Importer, eqn: Any, operands: Sequence[Value], results: list[Value]) -> list[Value]:
-    """The result of an elementwise equation with the derivative that JAX has for it, element by element."""
-    (value,) = results
-    if not all(type(a) is np.ndarray for a in (value, *operands)):
-        return results
-    rule = _rule_of_element(imp, eqn)
-    columns = [np.broadcast_to(a, value.shape).reshape(-1) for a in (value, *operands)]
-    return [array_of([_tied(imp, rule, element, of) for element, *of in zip(*columns, strict=True)], value.shape)]
-
-
-def _rule_of_element(imp: Importer, eqn: Any) -> JaxRule:
     imp.locate()
     scalars = [jax.ShapeDtypeStruct((), v.aval.dtype) for v in eqn.invars]
     closed = jax.make_jaxpr(lambda *x: eqn.primitive.bind(*x, **eqn.params))(*scalars)
-    return JaxRule(eqn.primitive.name, closed.eqns[0], imp, is_exact=True)
+    rule = JaxRule(eqn.primitive.name, closed.eqns[0], imp, is_exact=True)
 
+    def tied(*elements: Atom) -> Atom:
+        value = run(*elements)
+        return imp.builder("custom", value, *elements, rule=rule, result=0) if isinstance(value, Var) else value
 
-def _tied(imp: Importer, rule: JaxRule, value: Atom, operands: Sequence[Atom]) -> Atom:
-    return imp.builder("custom", value, *operands, rule=rule, result=0) if isinstance(value, Var) else value
+    return tied
 
 
 def without_derivative(imp: Importer, value: Value) -> Value:
@@ -294,4 +281,4 @@ def constant_here(imp: Importer, element: Any) -> Any:
 _ITERATED = frozenset(("eigh", "svd", "random_gamma"))
 """Those that are no function of their operands step by step: without the rule they are refused."""
 DERIVATIVES.update(dict.fromkeys(("cholesky", "eigh", "lu", "qr", "svd", "random_gamma"), with_rule))
-DERIVATIVES.update(dict.fromkeys(("bessel_i0e", "bessel_i1e", "igamma", "igammac"), with_rule_each))
+DERIVATIVES.update(dict.fromkeys(("bessel_i0e", "bessel_i1e", "igamma", "igammac"), with_rule_of_elements))

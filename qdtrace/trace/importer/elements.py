@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from qdtrace.trace import compat
+from qdtrace.trace.importer.memory import UNROLL
 from qdtrace.trace.importer.values import Element, PrivateArray, Value, array_of, rank0
 
 if TYPE_CHECKING:
@@ -16,13 +18,30 @@ if TYPE_CHECKING:
     from qdtrace.trace.importer.memory import MemoryOps
 
 
+LONG = 32
+"""A function of more equations is not written out for each of many elements."""
+
+
+def is_long(closed: Any) -> bool:
+    """Whether a jaxpr of one element has many equations."""
+    return _length(closed) > LONG
+
+
+def _length(closed: Any) -> int:
+    eqns = compat.open_jaxpr(closed).eqns
+    return len(eqns) + sum(_length(inner) for eqn in eqns for inner in compat.inner_jaxprs(eqn))
+
+
 def per_element(
     imp: MemoryOps, fn: Callable[..., Element], shape: Sequence[int], dtype: DType, values: Sequence[Value],
-    pair: bool = False,
+    pair: bool = False, *, is_long: bool = False,
 ) -> Value:  # fmt: skip
-    """Applies a function of elements; an operand has the shape, or rank 0, or length one along some axes."""
+    """Applies a function of elements; an operand has the shape, or rank 0, or length one along some axes.
+
+    One that `is_long` is not written out for each of many elements: they go through memory and a loop.
+    """
     shape = tuple(shape)
-    if all(type(v) is np.ndarray for v in values) and prod(shape) <= imp.scalar_budget:
+    if all(type(v) is np.ndarray for v in values) and prod(shape) <= (UNROLL if is_long else imp.scalar_budget):
         if not shape:
             return rank0(fn(*[v[()] for v in values]))
         columns = [(v if v.shape == shape else np.broadcast_to(v, shape)).ravel().tolist() for v in values]
@@ -37,7 +56,7 @@ def per_element(
     def at(index: Sequence[Any]) -> Element:
         return fn(*(imp.element(v, _broadcast(imp, v, shape, index)) for v in operands))
 
-    if reuse is not None and reuse.size > 16:
+    if reuse is not None and reuse.size > UNROLL:
         return imp.materialise(shape, dtype, at, pair, into=reuse)
     return imp.build(shape, dtype, at, pair)
 

@@ -48,7 +48,7 @@ def _wide(*operands: Any) -> tuple[Any, list[Any]]:
 def _elementwise(name: str) -> None:
     """Registers a formula of float arrays."""
 
-    @decomposition(name)
+    @decomposition(name, of_elements=True)
     def run(*operands: Any) -> Any:
         dtype, arrays = _wide(*operands)
         return _formula(name)(*arrays, dtype=arrays[0].dtype).astype(dtype)
@@ -64,7 +64,7 @@ def random_gamma(key: Any, a: Any, *, log_space: bool) -> Any:
     return _formula("random_gamma")(key, a, log_space=log_space)
 
 
-@decomposition("zeta")
+@decomposition("zeta", of_elements=True)
 def zeta(x: Any, q: Any) -> Any:
     """Sum of (q + k)^-x over k >= 0, for x > 1."""
     dtype, arrays = _wide(x, q)
@@ -108,7 +108,7 @@ def _zeta(x: Any, q: Any) -> Any:
     return jnp.where(x == 1, jnp.inf, value)
 
 
-@decomposition("polygamma")
+@decomposition("polygamma", of_elements=True)
 def polygamma(m: Any, x: Any) -> Any:
     """The m-th derivative of digamma: (-1)^(m+1) m! zeta(m+1, x)."""
     dtype, (m, x) = _wide(m, x)

@@ -54,6 +54,9 @@ class Rule:
     zeros_vanish: bool = False
     """In contractions of a decomposition a product with a constant zero is nothing, whatever the other factor is."""
 
+    of_elements: bool = False
+    """A function of elements: what it is of one element says all."""
+
     def keywords(self, imp: ScalarOps, eqn: Any) -> dict[str, Any]:
         """The parameters of an equation that the rule reads; refuses what it does not account for."""
         params = eqn.params
@@ -136,6 +139,7 @@ def _register(
     assumes: Mapping[str, Any] | None,
     takes_all: str,
     zeros_vanish: bool = False,
+    of_elements: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def register(fn: Callable[..., Any]) -> Callable[..., Any]:
         parameters = inspect.signature(fn).parameters.values()
@@ -147,7 +151,7 @@ def _register(
             )
         needed = frozenset(p.name for p in keywords if p.default is p.empty)
         reads = frozenset(p.name for p in keywords)
-        made = Rule(fn, needed, reads, ignores or {}, assumes or {}, takes_all, zeros_vanish)
+        made = Rule(fn, needed, reads, ignores or {}, assumes or {}, takes_all, zeros_vanish, of_elements)
         table.update(dict.fromkeys(names, made))
         return fn
 
@@ -184,12 +188,14 @@ def decomposition(
     assumes: Mapping[str, Any] | None = None,
     takes_all: str = "",
     zeros_vanish: bool = True,
+    of_elements: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Registers a jnp function that computes primitives of these names; parameters as for `rule`.
 
-    `zeros_vanish=False` where constant zeros in a contraction are the user's, and not of what a step leaves alone.
+    `zeros_vanish=False` where constant zeros in a contraction are the user's, and not of what a step leaves alone;
+    `of_elements` for a function of elements, which is traced for one.
     """
-    return _register(DECOMPOSITIONS, names, ignores, assumes, takes_all, zeros_vanish)
+    return _register(DECOMPOSITIONS, names, ignores, assumes, takes_all, zeros_vanish, of_elements)
 
 
 def def_import_rule(primitive: Primitive | str, fn: Callable[..., Any]) -> Callable[..., Any]:

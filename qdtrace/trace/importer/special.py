@@ -55,19 +55,19 @@ def _scaled_bessel(order: int, x: Any) -> Any:
     return jnp.copysign(value, x) if order == 1 else value
 
 
-@decomposition("bessel_i0e")
+@decomposition("bessel_i0e", of_elements=True)
 def bessel_i0e(x: Any) -> Any:
     """exp(-|x|) I_0(x)."""
     return _scaled_bessel(0, x)
 
 
-@decomposition("bessel_i1e")
+@decomposition("bessel_i1e", of_elements=True)
 def bessel_i1e(x: Any) -> Any:
     """exp(-|x|) I_1(x)."""
     return _scaled_bessel(1, x)
 
 
-@decomposition("one_minus_square")
+@decomposition("one_minus_square", of_elements=True)
 def one_minus_square(x: Any) -> Any:
     """1 - x^2 without cancellation near 1."""
     return (1 + x) * (1 - x)
