@@ -47,7 +47,7 @@ def per_element(
         columns = [(v if v.shape == shape else np.broadcast_to(v, shape)).ravel().tolist() for v in values]
         return array_of(map(fn, *columns), shape)
 
-    operands = [imp.in_memory(v) for v in values]
+    operands = [imp.rolled(v) for v in values]
     reuse = None
     for v in operands:
         if isinstance(v, PrivateArray) and v.holders == 0 and (v.shape, v.dtype, v.pair) == (shape, dtype, pair):

@@ -248,7 +248,7 @@ def load(imp: Importer, eqn: Any, handle: Value, *indices: Value, slices: Sequen
     if place.valid is FALSE:
         zero = integer(0, var.dtype)
         return imp.build(place.shape, var.dtype, lambda i: (zero, zero) if pair else zero, pair, unroll=True)
-    return imp.build(place.shape, var.dtype, lambda i: imp.load(var, place.at(i), pair), pair, unroll=True)
+    return imp.snapshot(place.shape, var.dtype, lambda i: imp.load(var, place.at(i), pair), pair)
 
 
 @rule("qd_store", "qd_lset")
@@ -330,7 +330,7 @@ def read(imp: Importer, eqn: Any, handle: Value) -> Value:
     var = _handle(imp, handle)
     aval = eqn.outvars[0].aval
     pair = is_pair(aval)
-    return imp.build(aval.shape, var.dtype, lambda i: imp.load(var, i, pair), pair, unroll=True)
+    return imp.snapshot(aval.shape, var.dtype, lambda i: imp.load(var, i, pair), pair)
 
 
 @rule("qd_assign")

@@ -64,6 +64,7 @@ class MemoryOps(ScalarOps):
         self.private_bytes = 0
         self.most_private = most_private
         self._spilled: dict[int, tuple[np.ndarray, MemoryArray]] = {}
+        self._snapshots: dict[int, tuple[np.ndarray, Callable[[], PrivateArray]]] = {}
 
     # ------------------------------------------------------------------ loops
     def index(self, value: int) -> Literal:
@@ -217,6 +218,34 @@ class MemoryOps(ScalarOps):
             indices = np.ndindex(*shape)
             return array_of((at([self.index(i) for i in index]) for index in indices), shape)
         return self.materialise(shape, dtype, at, pair)
+
+    def snapshot(
+        self, shape: Sequence[int], dtype: DType, at: Callable[[Sequence[Atom]], Element], pair: bool = False
+    ) -> Value:  # fmt: skip
+        """Elements of memory that may change: scalars within the budget, which `rolled` copies by a loop."""
+        value = self.build(shape, dtype, at, pair, unroll=True)
+        if type(value) is np.ndarray and value.size > UNROLL:
+            eqns = self.builder.current.eqns
+            block, last = self.builder.current, eqns[-1]
+
+            def copied() -> PrivateArray:
+                end = len(eqns)
+                with self.continued(block):
+                    out = self.materialise(shape, dtype, at, pair)
+                place = next(k for k, e in enumerate(eqns) if e is last) + 1
+                eqns[place:] = [*eqns[end:], *eqns[place:end]]
+                return out
+
+            self._snapshots[id(value)] = value, copied
+        return value
+
+    def rolled(self, value: Value) -> Value:
+        """As `in_memory`, for an array of which the elements are needed in a loop only: what was read is read again."""
+        if id(value) in self._snapshots and id(value) not in self._spilled:
+            out = self._snapshots[id(value)][1]()
+            out.holders = 1
+            self._spilled[id(value)] = value, out
+        return self.in_memory(value)
 
     def materialise(
         self, shape: Sequence[int], dtype: DType, at: Callable[[Sequence[Atom]], Element], pair: bool = False,
