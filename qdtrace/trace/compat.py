@@ -7,6 +7,7 @@ here. Runs on jax 0.10 to 0.12.
 from __future__ import annotations
 
 import importlib
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -383,6 +384,21 @@ def described(closed: Any) -> tuple[str, bool]:
     name, _, place = source.partition(" at ")
     own = str(Path(jax.__file__).parent)
     return name or "a function with a rule", place.startswith(own)
+
+
+def function_of_elements(eqn: JaxprEqn) -> Callable[..., Any] | None:
+    """The function with a derivative rule that an equation on arrays calls, if it is one of jax.scipy.special.
+
+    What such a function does to an element depends on no other.
+    """
+    (out, *more), operands = eqn.outvars, [v.aval for v in eqn.invars]
+    if more or not out.aval.shape or any(a.shape not in ((), out.aval.shape) or a.weak_type for a in operands):
+        return None
+    info = getattr(open_jaxpr(eqn.params["call_jaxpr"]), "debug_info", None)
+    name, _, place = str(getattr(info, "func_src_info", "")).partition(" at ")
+    module: Any = sys.modules.get("jax._src.scipy.special")
+    found = getattr(module, name, None) if place.startswith(str(getattr(module, "__file__", None))) else None
+    return found if isinstance(found, jax.custom_jvp) and not found.nondiff_argnums else None
 
 
 def varying(aval: Any) -> frozenset[str]:

@@ -48,6 +48,9 @@ def closed_call(imp: Importer, eqn: Any, *operands: Value, call_jaxpr: Any) -> l
 )  # fmt: skip
 def call_with_rules(imp: Importer, eqn: Any, *operands: Value, call_jaxpr: Any) -> list[Value]:
     """A function with a derivative of its own."""
+    of_element = compat.function_of_elements(eqn)
+    if of_element is not None:
+        return [imp.each(of_element, eqn, {}, operands)]
     return with_rule(imp, eqn, operands, imp.call(call_jaxpr, operands))
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from qdtrace.errors import UnsupportedError
-from qdtrace.trace.importer.elements import is_long, per_element
+from qdtrace.trace.importer.elements import length_of, per_element
 from qdtrace.trace.importer.registry import RESULT_TYPE, rule, scalar_struct, traced_rule
 from qdtrace.trace.importer.scalars import constant
 from qdtrace.trace.importer.values import Value, rank0
@@ -261,8 +261,8 @@ def per_pair(imp: Importer, name: str, aval: Any, values: Sequence[Value]) -> Va
     """An elementwise primitive on complex operands."""
     fn = lambda *elements: _element(imp, name, elements)  # noqa: E731 - chosen by name
     dtype = imp.dtype_of(aval)
-    long = name in _FORMULAS and is_long(_traced(name, dtype, 2 * len(values)))
-    return per_element(imp, fn, aval.shape, dtype, values, aval.dtype.kind == "c", is_long=long)
+    length = length_of(_traced(name, dtype, 2 * len(values))) if name in _FORMULAS else 1
+    return per_element(imp, fn, aval.shape, dtype, values, aval.dtype.kind == "c", length=length)
 
 
 def integer_pow(imp: Importer, aval: Any, x: Value, y: int) -> Value:

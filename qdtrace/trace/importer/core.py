@@ -14,7 +14,7 @@ from qdtrace.errors import TraceValueError, UnsupportedError
 from qdtrace.ir.types import DType
 from qdtrace.trace import compat
 from qdtrace.trace.importer.bodies import Bodies, body_of, copy_of, operands_of
-from qdtrace.trace.importer.elements import is_long, per_element
+from qdtrace.trace.importer.elements import length_of, per_element
 from qdtrace.trace.importer.implementations import implementation_of, is_foreign
 from qdtrace.trace.importer.memory import PRIVATE_BYTES, MemoryOps
 from qdtrace.trace.importer.registry import DERIVATIVES, ITEMS, RULES, TAUGHT, decomposition_of, load_rules, traced_rule
@@ -261,7 +261,7 @@ class Importer(MemoryOps):
             try:
                 with compat.settings_of(eqn):
                     if each:
-                        return self._each(fn, eqn, params, values)
+                        return self.each(fn, eqn, params, values)
                     results = self.decomposed(fn, [v.aval for v in eqn.invars], params, values)
             finally:
                 self.zeros_vanish = outside
@@ -303,14 +303,14 @@ class Importer(MemoryOps):
             self.locate()
             raise UnsupportedError(error.rule, loc=self.builder.loc, notes=error.notes, help=error.help) from None
 
-    def _each(self, fn: Callable[..., Any], eqn: Any, params: dict[str, Any], values: list[Value]) -> Value:
-        """The result of a jnp function of elements."""
+    def each(self, fn: Callable[..., Any], eqn: Any, params: dict[str, Any], values: Sequence[Value]) -> Value:
+        """The result of an equation that a jnp function of elements computes."""
         closed = self._traced(fn, [jax.ShapeDtypeStruct((), v.aval.dtype) for v in eqn.invars], params)
         one: Callable[..., Any] = lambda *elements: self.call(closed, [rank0(e) for e in elements])[0][()]  # noqa: E731
         if eqn.primitive.name in DERIVATIVES:
             one = DERIVATIVES[eqn.primitive.name](self, eqn, one)
         aval = eqn.outvars[0].aval
-        return per_element(self, one, aval.shape, self.dtype_of(aval), values, is_long=is_long(closed))
+        return per_element(self, one, aval.shape, self.dtype_of(aval), values, length=length_of(closed))
 
     def call(self, closed: Any, values: Sequence[Value]) -> list[Value]:
         """Inlines a called function; its equations keep the line of the call. See `bodies`."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qdtrace.trace import compat
-from qdtrace.trace.importer.memory import UNROLL
+from qdtrace.trace.importer.memory import PRIVATE_BYTES, UNROLL
 from qdtrace.trace.importer.values import Element, PrivateArray, Value, array_of, rank0
 
 if TYPE_CHECKING:
@@ -18,30 +18,31 @@ if TYPE_CHECKING:
     from qdtrace.trace.importer.memory import MemoryOps
 
 
-LONG = 32
-"""A function of more equations is not written out for each of many elements."""
+WRITTEN_OUT = 2048
+"""Most equations that a function is written out in, for more elements than are without a loop anyway."""
 
 
-def is_long(closed: Any) -> bool:
-    """Whether a jaxpr of one element has many equations."""
-    return _length(closed) > LONG
-
-
-def _length(closed: Any) -> int:
+def length_of(closed: Any) -> int:
+    """Number of equations of a jaxpr."""
     eqns = compat.open_jaxpr(closed).eqns
-    return len(eqns) + sum(_length(inner) for eqn in eqns for inner in compat.inner_jaxprs(eqn))
+    return len(eqns) + sum(length_of(inner) for eqn in eqns for inner in compat.inner_jaxprs(eqn))
 
 
 def per_element(
     imp: MemoryOps, fn: Callable[..., Element], shape: Sequence[int], dtype: DType, values: Sequence[Value],
-    pair: bool = False, *, is_long: bool = False,
+    pair: bool = False, *, length: int = 1,
 ) -> Value:  # fmt: skip
     """Applies a function of elements; an operand has the shape, or rank 0, or length one along some axes.
 
-    One that `is_long` is not written out for each of many elements: they go through memory and a loop.
+    One of `length` equations is not written out for each of many elements: they go through memory and a loop, while
+    half of the memory that a thread may have is free.
     """
-    shape = tuple(shape)
-    if all(type(v) is np.ndarray for v in values) and prod(shape) <= (UNROLL if is_long else imp.scalar_budget):
+    shape, budget = tuple(shape), imp.scalar_budget
+    if imp.private_bytes > PRIVATE_BYTES // 2 and prod(shape) <= budget:
+        values = [imp.scalars(v) for v in values]
+    else:
+        budget = min(budget, max(UNROLL, WRITTEN_OUT // length))
+    if all(type(v) is np.ndarray for v in values) and prod(shape) <= budget:
         if not shape:
             return rank0(fn(*[v[()] for v in values]))
         columns = [(v if v.shape == shape else np.broadcast_to(v, shape)).ravel().tolist() for v in values]
