@@ -9,7 +9,7 @@ import numpy as np
 
 from qdtrace.trace import compat
 from qdtrace.trace.importer.memory import PRIVATE_BYTES, UNROLL
-from qdtrace.trace.importer.values import Element, PrivateArray, Value, array_of, rank0
+from qdtrace.trace.importer.values import Element, Generated, PrivateArray, Value, array_of, rank0
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -46,20 +46,25 @@ def per_element(
         if not shape:
             return rank0(fn(*[v[()] for v in values]))
         columns = [(v if v.shape == shape else np.broadcast_to(v, shape)).ravel().tolist() for v in values]
-        return array_of(map(fn, *columns), shape)
+        out = array_of(map(fn, *columns), shape)
+        again = lambda: Generated(shape, dtype, _at(imp, fn, shape, [imp.rolled(v) for v in values]), pair)  # noqa: E731
+        imp.note_formula(out, values, again, length)
+        return out
 
     operands = [imp.rolled(v) for v in values]
-    reuse = None
+    at, reuse = _at(imp, fn, shape, operands), None
     for v in operands:
         if isinstance(v, PrivateArray) and v.holders == 0 and (v.shape, v.dtype, v.pair) == (shape, dtype, pair):
             reuse = v
-
-    def at(index: Sequence[Any]) -> Element:
-        return fn(*(imp.element(v, _broadcast(imp, v, shape, index)) for v in operands))
-
     if reuse is not None and reuse.size > UNROLL:
         return imp.materialise(shape, dtype, at, pair, into=reuse)
     return imp.build(shape, dtype, at, pair)
+
+
+def _at(
+    imp: MemoryOps, fn: Callable[..., Element], shape: Sequence[int], operands: Sequence[Value]
+) -> Callable[[Sequence[Any]], Element]:
+    return lambda index: fn(*(imp.element(v, _broadcast(imp, v, shape, index)) for v in operands))
 
 
 def _broadcast(imp: MemoryOps, value: Value, shape: Sequence[int], index: Sequence[Any]) -> Sequence[Any]:

@@ -34,7 +34,7 @@ from qdtrace.trace.importer.values import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from qdtrace.ir.builder import Builder
+    from qdtrace.ir.builder import BlockBuilder, Builder
 
 PRIVATE_BYTES = 64 * 1024
 """Most bytes of private arrays a thread may have."""
@@ -42,6 +42,8 @@ CHAIN = 16
 """Most candidates a dynamic index chooses among by selects."""
 _STEP = 1 << 62
 """Steps that 64 bits hold."""
+AGAIN = 32
+"""Most equations for an element that are computed again in a loop, in place of writing scalars to memory."""
 UNROLL = 16
 """Most elements computed without a loop when an operand is in memory."""
 
@@ -64,7 +66,7 @@ class MemoryOps(ScalarOps):
         self.private_bytes = 0
         self.most_private = most_private
         self._spilled: dict[int, tuple[np.ndarray, MemoryArray]] = {}
-        self._snapshots: dict[int, tuple[np.ndarray, Callable[[], PrivateArray]]] = {}
+        self._again: dict[int, tuple[np.ndarray, Callable[[], MemoryArray], BlockBuilder, int]] = {}
 
     # ------------------------------------------------------------------ loops
     def index(self, value: int) -> Literal:
@@ -222,7 +224,7 @@ class MemoryOps(ScalarOps):
     def snapshot(
         self, shape: Sequence[int], dtype: DType, at: Callable[[Sequence[Atom]], Element], pair: bool = False
     ) -> Value:  # fmt: skip
-        """Elements of memory that may change: scalars within the budget, which `rolled` copies by a loop."""
+        """Elements of memory that may change: scalars within the budget, which `rolled` reads again, by a loop."""
         value = self.build(shape, dtype, at, pair, unroll=True)
         if type(value) is np.ndarray and value.size > UNROLL:
             eqns = self.builder.current.eqns
@@ -234,17 +236,25 @@ class MemoryOps(ScalarOps):
                     out = self.materialise(shape, dtype, at, pair)
                 place = next(k for k, e in enumerate(eqns) if e is last) + 1
                 eqns[place:] = [*eqns[end:], *eqns[place:end]]
+                out.holders = 1
+                self._spilled[id(value)] = value, out
                 return out
 
-            self._snapshots[id(value)] = value, copied
+            self._again[id(value)] = value, copied, block, 0
         return value
 
+    def note_formula(self, value: np.ndarray, operands: Sequence[Value], again: Callable[[], Generated], length: int):
+        """Remembers how an element of scalars can be had from those of the operands, in so many equations."""
+        length += sum(self._again[id(v)][3] for v in operands if id(v) in self._again)
+        if value.size > UNROLL and length <= AGAIN:
+            self._again[id(value)] = value, again, self.builder.current, length
+
     def rolled(self, value: Value) -> Value:
-        """As `in_memory`, for an array of which the elements are needed in a loop only: what was read is read again."""
-        if id(value) in self._snapshots and id(value) not in self._spilled:
-            out = self._snapshots[id(value)][1]()
-            out.holders = 1
-            self._spilled[id(value)] = value, out
+        """As `in_memory`, for an array that a loop follows on: what is read or computed in short is so again, there."""
+        if id(value) in self._again and id(value) not in self._spilled:
+            _, again, block, length = self._again[id(value)]
+            if not length or block is self.builder.current:
+                return again()
         return self.in_memory(value)
 
     def materialise(
