@@ -386,7 +386,7 @@ def described(closed: Any) -> tuple[str, bool]:
     return name or "a function with a rule", place.startswith(own)
 
 
-def function_of_elements(eqn: JaxprEqn) -> Callable[..., Any] | None:
+def function_of_elements(eqn: Any) -> Callable[..., Any] | None:
     """The function with a derivative rule that an equation on arrays calls, if it is one of jax.scipy.special.
 
     What such a function does to an element depends on no other.

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.scipy import special
 
 import qdtrace as qd
 from qdtrace.errors import GradientError
@@ -260,3 +261,31 @@ def test_many_calls_at_once_twice():
     lane = lambda v: jnp.sum(stop(v) * v)  # noqa: E731
     total = lambda vmap: lambda x: jax.vmap(jax.vmap(vmap(lane)))(x).sum()  # noqa: E731
     np.testing.assert_allclose(jax.grad(total(qd.vmap))(x), jax.grad(total(jax.vmap))(x), rtol=1e-12)
+
+
+SPECIAL = {
+    "i0e": special.i0e, "i1e": special.i1e, "gammainc": lambda v: special.gammainc(v + 0.5, v + 1),
+    "digamma": special.digamma, "expi": special.expi, "mixed": lambda v: jnp.cos(v) * special.i0e(2 * v) + v,
+    "complex": lambda v: jnp.abs(jnp.arcsin((0.2 + 0.3j) * v)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SPECIAL)
+def test_long_functions_of_elements(name):
+    f, x = SPECIAL[name], jnp.asarray(np.abs(RNG.normal(size=(2, 40))) + 0.1)
+    weights = jnp.cos(jnp.arange(40.0))
+    outside = lambda vmap: jax.grad(lambda x: (vmap(f)(x) * weights).sum())  # noqa: E731
+    inside = lambda vmap: vmap(jax.grad(lambda v: (f(v) * weights).sum()))  # noqa: E731
+    for derivative in (outside, inside):
+        np.testing.assert_allclose(derivative(qd.vmap)(x), derivative(jax.vmap)(x), rtol=1e-9, atol=1e-9)
+    if name != "gammainc":  # JAX has no second derivative
+        got, want = (jax.jvp(outside(vmap), (x,), (jnp.sin(x),))[1] for vmap in (qd.vmap, jax.vmap))
+        np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["i0e", "gammainc"])
+def test_long_functions_are_written_once(name):
+    total = lambda x: qd.vmap(lambda v: SPECIAL[name](v).sum())(x).sum()  # noqa: E731
+    for f in (total, jax.grad(total)):
+        few, many = (len(qd.jit(f).lower(np.ones((2, n))).graph("canonical").splitlines()) for n in (100, 256))
+        assert many == few

@@ -7,7 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.scipy.special import i0e
 
+import qdtrace as qd
 from qdtrace.errors import UnsupportedError
 from tests.importer.harness import check, imported
 
@@ -78,3 +80,48 @@ def test_too_much_private_memory_is_refused():
         "help: keep the array in a buffer outside of the loop (qd.empty) and index it with the loop index"
     )
     assert "test_memory.py" in text
+
+
+def test_many_long_functions_of_elements():
+    f = lambda v: sum(i0e(v + k) for k in range(20))  # noqa: E731
+    x = RNG.normal(size=(2, 256))
+    with jax.enable_x64(True):
+        np.testing.assert_allclose(qd.vmap(f)(x), jax.vmap(f)(x), rtol=1e-12)
+
+
+def test_what_was_read_is_read_again_as_it_was():
+    @qd.jit
+    def f(x):
+        out = qd.copy(x)
+        for i in qd.range(x.shape[0]):
+            row = out[i]
+            near = row * 0.5 + 1
+            out[i] = jnp.zeros_like(row)
+            for _ in qd.range(3):
+                out[i] += i0e(row) * near + i0e(near)
+        return out
+
+    x = RNG.normal(size=(2, 40)).astype(np.float32)
+    near = x * 0.5 + 1
+    np.testing.assert_allclose(f(x), 3 * (i0e(x) * near + i0e(near)), rtol=1e-5)
+
+
+def test_rules_of_arrays_that_a_long_function_left_in_memory():
+    @jax.custom_jvp
+    def ruled(x):
+        return x * x
+
+    ruled.defjvp(lambda p, t: (p[0] * p[0], 7 * p[0] * t[0]))
+
+    @qd.jit
+    def f(x):
+        out = qd.empty(x.shape, x.dtype)
+        for i in qd.range(x.shape[0]):
+            row, y = x[i], i0e(x[i])
+            for _ in qd.range(1):
+                out[i] = ruled(y) + lax.stop_gradient(y) * row
+        return out
+
+    x = RNG.normal(size=(2, 40)).astype(np.float32)
+    want = jax.grad(lambda x: jnp.sum(ruled(i0e(x)) + lax.stop_gradient(i0e(x)) * x))(x)
+    np.testing.assert_allclose(jax.grad(lambda x: f(x).sum())(x), want, rtol=1e-4, atol=1e-5)

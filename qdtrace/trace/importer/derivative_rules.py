@@ -18,7 +18,7 @@ from qdtrace.ir.program import Var, literal
 from qdtrace.ir.types import DType
 from qdtrace.trace import compat
 from qdtrace.trace.importer.registry import DERIVATIVES
-from qdtrace.trace.importer.values import is_pair
+from qdtrace.trace.importer.values import MemoryArray, is_pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -210,6 +210,7 @@ def with_rule(imp: Importer, eqn: Any, operands: Sequence[Value], results: list[
     """Results of an equation that have the derivative that JAX has for it."""
     if not any(is_float(v.aval) for v in eqn.invars) or not any(is_float(v.aval) for v in eqn.outvars):
         return results
+    operands, results = ([_in_registers(imp, v) for v in values] for values in (operands, results))
     jaxpr = eqn.params.get("call_jaxpr")
     name, is_exact = compat.described(jaxpr) if jaxpr is not None else (eqn.primitive.name, True)
     imp.locate()
@@ -262,12 +263,17 @@ def with_rule_of_elements(imp: Importer, eqn: Any, run: Callable[..., Atom]) -> 
 
 def without_derivative(imp: Importer, value: Value) -> Value:
     """A value through which nothing is differentiated."""
+    value = _in_registers(imp, value)
     if type(value) is not np.ndarray:
         return value
     out = np.empty(value.shape, object)
     for at in np.ndindex(*value.shape):
         out[at] = constant_here(imp, value[at])
     return out
+
+
+def _in_registers(imp: Importer, value: Value) -> Value:
+    return imp.scalars(value) if isinstance(value, MemoryArray) and value.size <= imp.scalar_budget else value
 
 
 def constant_here(imp: Importer, element: Any) -> Any:

@@ -34,15 +34,14 @@ def per_element(
 ) -> Value:  # fmt: skip
     """Applies a function of elements; an operand has the shape, or rank 0, or length one along some axes.
 
-    One of `length` equations is not written out for each of many elements: they go through memory and a loop, while
-    half of the memory that a thread may have is free.
+    One of `length` equations is not written out for each of many elements: they go through memory and a loop. What
+    may be in scalars is so again where memory gets scarce.
     """
-    shape, budget = tuple(shape), imp.scalar_budget
-    if imp.private_bytes > PRIVATE_BYTES // 2 and prod(shape) <= budget:
+    shape = tuple(shape)
+    is_small = prod(shape) <= min(imp.scalar_budget, max(UNROLL, WRITTEN_OUT // length))
+    if is_small and imp.private_bytes > PRIVATE_BYTES // 2:
         values = [imp.scalars(v) for v in values]
-    else:
-        budget = min(budget, max(UNROLL, WRITTEN_OUT // length))
-    if all(type(v) is np.ndarray for v in values) and prod(shape) <= budget:
+    if is_small and all(type(v) is np.ndarray for v in values):
         if not shape:
             return rank0(fn(*[v[()] for v in values]))
         columns = [(v if v.shape == shape else np.broadcast_to(v, shape)).ravel().tolist() for v in values]

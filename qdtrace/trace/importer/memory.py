@@ -243,7 +243,9 @@ class MemoryOps(ScalarOps):
             self._again[id(value)] = value, copied, block, 0
         return value
 
-    def note_formula(self, value: np.ndarray, operands: Sequence[Value], again: Callable[[], Generated], length: int):
+    def note_formula(
+        self, value: np.ndarray, operands: Sequence[Value], again: Callable[[], Generated], length: int
+    ) -> None:
         """Remembers how an element of scalars can be had from those of the operands, in so many equations."""
         length += sum(self._again[id(v)][3] for v in operands if id(v) in self._again)
         if value.size > UNROLL and length <= AGAIN:

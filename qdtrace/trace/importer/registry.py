@@ -98,8 +98,8 @@ ITEMS: dict[str | Primitive, Callable[..., bool | None]] = {}
 """By kind of region or primitive of a jump: what imports it; true when it has imported the rest of its block, too."""
 DECOMPOSITIONS: dict[str, Rule] = {}
 TAUGHT: dict[str, Callable[..., Any]] = {}
-DERIVATIVES: dict[str, Callable[..., list[Any]]] = {}
-"""For decompositions whose derivative is a closed form: what ties it to the results."""
+DERIVATIVES: dict[str, Callable[..., Any]] = {}
+"""For decompositions whose derivative is a closed form: what ties it to the results, or to a function of elements."""
 COMMON = (
     "calls", "complexes", "contraction", "control", "elementwise", "indexing", "markers", "platforms", "prng",
     "reductions", "scattering", "sorting", "special", "structural", "transposed_rules",
