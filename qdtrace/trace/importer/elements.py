@@ -39,7 +39,7 @@ def per_element(
     """
     shape = tuple(shape)
     is_small = prod(shape) <= min(imp.scalar_budget, max(UNROLL, WRITTEN_OUT // length))
-    if is_small and imp.private_bytes > PRIVATE_BYTES // 2:
+    if is_small and imp.private_bytes > PRIVATE_BYTES * 3 // 4:
         values = [imp.scalars(v) for v in values]
     if is_small and all(type(v) is np.ndarray for v in values):
         if not shape:
