@@ -83,7 +83,7 @@ def test_too_much_private_memory_is_refused():
 
 
 def test_many_long_functions_of_elements():
-    f = lambda v: sum(i0e(v + k) for k in range(20))  # noqa: E731
+    f = lambda v: sum(i0e(v + k) for k in range(12))  # noqa: E731
     x = RNG.normal(size=(2, 256))
     with jax.enable_x64(True):
         np.testing.assert_allclose(qd.vmap(f)(x), jax.vmap(f)(x), rtol=1e-12)
