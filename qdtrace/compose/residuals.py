@@ -51,7 +51,7 @@ def residuals_of(base: StagedProgram, wrt: Mask, out: Mask) -> Moments:
     if asks_platform(base.with_rules):  # the tasks are others on each
         return ()
     try:
-        if base.source is not None and None not in base.source.primal:
+        if base.source is not None and base.source.unknown is None and None not in base.source.primal:
             with contextlib.suppress(TangentError), base.depth_told():
                 program, linear, known = _joined(base, wrt, out)
                 tangents = replace(program, results=program.results[len(base.program.results) :])

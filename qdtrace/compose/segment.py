@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
@@ -111,8 +112,10 @@ class Segment:
     written: set[Var] = field(default_factory=set)
     serial: Builder | None = None
     values: dict[int, Var] = field(default_factory=dict)
-    steps: list[Step] | None = field(default_factory=list)
-    """What the tasks were made of; None where that is not all of it."""
+    steps: list[Step] = field(default_factory=list)
+    """What the tasks were made of."""
+    hides: str = ""
+    """What the tasks were made of beside the steps."""
     inputs: dict[Any, Var] = field(default_factory=dict)
     """Parameters by the variables whose values they are."""
     fills: dict[Var, Var] = field(default_factory=dict)
@@ -140,8 +143,9 @@ class Segment:
     def hoisted(self, array: Any) -> Var:
         """The parameter of an array that an inner jaxpr has as a constant."""
         if isinstance(array, Tracer):
-            self.steps = None  # no variable of the function stands for it
-        return self.param(jnp.asarray(array))
+            self.hides = "a traced value of the function around it"
+        with jax.ensure_compile_time_eval():  # under a jax.jit it would be a tracer
+            return self.param(jnp.asarray(array))
 
     def _new_param(self, value: Any, hint: str) -> Var:
         var = ref_var(DType.of(value.dtype), value.shape, hint)
@@ -193,8 +197,7 @@ class Segment:
     # ------------------------------------------------------------------ tasks
     def note(self, item: Any, conditions: tuple[Any, ...]) -> None:
         """Remembers what tasks were made of."""
-        if self.steps is not None:
-            self.steps.append(Step(item, conditions))
+        self.steps.append(Step(item, conditions))
 
     def append(self, task: Task, *, during_serial: bool = False) -> None:
         """Adds a task at the end; what was being built serially comes before it."""

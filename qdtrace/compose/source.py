@@ -11,13 +11,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax
+import jax.numpy as jnp
 
 from qdtrace.compose.items import region_inputs
 from qdtrace.compose.jaxprs import is_literal
 from qdtrace.compose.segment import BufferState, Constant, Operand, Step
+from qdtrace.errors import GradientError
 from qdtrace.ir.program import Var, literal
-from qdtrace.trace import compat
+from qdtrace.trace import compat, markers
+from qdtrace.trace.importer.memory import UNROLL
+from qdtrace.trace.importer.registry import TAUGHT
 from qdtrace.trace.regions import Region
+from qdtrace.trace.source import eqn_loc
 from qdtrace.trace.tangents import TangentError, along, equations_in
 
 if TYPE_CHECKING:
@@ -66,6 +71,8 @@ class Source:
     """Variables of what the results are derivatives of."""
     order: int = 0
     """Directions that it has gone along."""
+    unknown: TangentError | None = None
+    """Why it is not known what the variables stand for."""
     _along: dict[tuple[bool, ...], Source] = field(default_factory=dict["tuple[bool, ...]", "Source"], init=False)
 
     def along(self, mask: Mask) -> Source:
@@ -75,10 +82,29 @@ class Source:
         """
         key = tuple(mask)
         if key not in self._along:
-            self._along[key] = self._made_along(key)
+            try:
+                self._along[key] = self._made_along(key)
+            except TangentError as error:
+                self._refuse(error)
+                raise
         return self._along[key]
 
+    def _refuse(self, error: TangentError) -> None:
+        """Refuses derivatives that the graph would have by other rules than those of JAX."""
+        for eqn in equations_in([s.item for s in self.steps]):
+            if eqn.primitive.name in TAUGHT:
+                return
+            if not is_plain(eqn):
+                raise GradientError(
+                    f"needs real values of at most {UNROLL} elements in functions whose derivatives are not JAX's own "
+                    f"({error.rule}), got those of `{eqn.primitive.name}`",
+                    loc=eqn_loc(eqn) or error.loc,
+                    help="put them into two qd.jit functions; what a derivative rule uses is to be an argument of it",
+                )
+
     def _made_along(self, mask: Mask) -> Source:
+        if self.unknown is not None:
+            raise self.unknown
         given = {v: Var(v.type, v.hint) for v, wanted in zip(self.params, mask, strict=True) if wanted}
         values, memory, tangents = dict(self.values), dict(self.memory), dict[Any, Any]()
         for var, ref in self.values.items():
@@ -164,6 +190,16 @@ class Source:
         return str(compat.jaxpr_of(eqns)), tuple(map(id, compat.rules_in(eqns)))
 
 
+def is_plain(eqn: Any) -> bool:
+    """True for an equation whose derivative by the rules of the graph is that of JAX."""
+    if eqn.primitive in markers.MARKERS:
+        return True
+    values = [v.aval for v in (*eqn.invars, *eqn.outvars)]
+    if any(v.size > UNROLL or jnp.issubdtype(v.dtype, jnp.complexfloating) for v in values):
+        return False
+    return all(is_plain(inner) for jaxpr in compat.inner_jaxprs(eqn) for inner in compat.open_jaxpr(jaxpr).eqns)
+
+
 def _twin(content: Memory, given: Mapping[Any, Var]) -> Memory:
     fill: Any = 0 if content.fill is not None or content.ref is not None else None
     if isinstance(content.fill, Var):
@@ -172,13 +208,27 @@ def _twin(content: Memory, given: Mapping[Any, Var]) -> Memory:
 
 
 def source_of(stager: Stager, results: Sequence[Var]) -> Source | None:
-    """What the open segment of a stager was made of, for a program with these results; None where that is not known."""
+    """What the open segment of a stager was made of, for a program with these results; None where that is nothing."""
     segment = stager.segment
     if not segment.steps:
         return None
-    values, constants, memory = dict[Any, Var](), dict[Any, Any](), dict[Any, Memory]()
+    another = partial(type(stager), stager.name, stager.options, stager.rule_of)
     params = tuple(v for v, _ in segment.operands)
-    given, names = set(params), dict[Var, Any]()
+    try:
+        found = _stands_for(stager, results)
+    except TangentError as error:
+        return Source(another, tuple(segment.steps), params, {}, {}, {}, (), (), unknown=error)
+    values, constants, memory, names = found
+    return Source(another, tuple(segment.steps), params, values, constants, memory, names, names)
+
+
+def _stands_for(stager: Stager, results: Sequence[Var]) -> tuple[Any, Any, Any, tuple[Any, ...]]:
+    """What free variables stand for: parameters, known values, memory; and the variables of the results."""
+    segment = stager.segment
+    if segment.hides:
+        raise TangentError(segment.hides)
+    values, constants, memory = dict[Any, Var](), dict[Any, Any](), dict[Any, Memory]()
+    given, names = {v for v, _ in segment.operands}, dict[Var, Any]()
     made = {v for s in segment.steps if not isinstance(s.item, Region) for v in s.item.outvars}
     free = [v for s in segment.steps for v in (*region_inputs(s.item), *(c for c in s.conditions if not is_literal(c)))]
     for var in dict.fromkeys(free):
@@ -188,7 +238,7 @@ def source_of(stager: Stager, results: Sequence[Var]) -> Source | None:
         if isinstance(entry, BufferState):
             ref = segment.refs.get(entry)
             if ref is None or ref in names:
-                return None
+                raise TangentError("a buffer of two names")
             names[ref] = var
             fill = segment.fills.get(ref, entry.fill) if ref not in given else None
             hint = entry.hint
@@ -198,16 +248,14 @@ def source_of(stager: Stager, results: Sequence[Var]) -> Source | None:
         elif isinstance(entry, Constant) and not isinstance(entry.value, compat.Tracer):
             constants[var] = entry.value
         else:
-            return None
+            raise TangentError("a value from outside")
     for pending in segment.pending:
         names.update((pending.ref, v) for v in stager.env.names(pending))
     contents = [x for m in memory.values() for x in (m.ref, m.fill) if isinstance(x, Var)]
     known = {*values.values(), *contents}
     if any(isinstance(value, compat.Tracer) and v not in known for v, value in segment.operands):
-        return None
-    another = partial(type(stager), stager.name, stager.options, stager.rule_of)
-    found = tuple(map(names.get, results))
-    return Source(another, tuple(segment.steps), params, values, constants, memory, found, found)
+        raise TangentError("a traced value of the function around it")
+    return values, constants, memory, tuple(map(names.get, results))
 
 
 def _reference(stager: Stager, var: Any) -> Var:

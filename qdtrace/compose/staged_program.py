@@ -167,7 +167,7 @@ class StagedProgram:
                 program = batch(self.with_rules, mask, size, all_results=False)
                 varying = batched_references(self.with_rules, mask)
             given = tuple(v in varying for v in self.with_rules.results)
-            linearised = self.source is not None or self.one is not None
+            linearised = self.one is not None or (self.source is not None and self.source.unknown is None)
             one = One(self, mask, size, given) if linearised else None
             made = self._batched[mask, size] = StagedProgram(program, self.options, one=one), given
         return made

@@ -24,6 +24,7 @@ try:
     from jax._src import source_info_util
     from jax._src.core import Jaxpr, JaxprEqn, Literal, Primitive, Var, set_current_trace, trace_ctx
     from jax._src.effects import Effect
+    from jax._src.interpreters.ad import custom_lin_p
     from jax._src.random.threefry2x32 import threefry_prng_impl
 except ImportError:
     from jax.extend import source_info_util
@@ -32,6 +33,7 @@ except ImportError:
 
     trace_ctx = None
     set_current_trace: Any = None
+    custom_lin_p = Primitive("custom_lin")
 
 try:
     from jax._src.core import ClosedJaxpr
@@ -49,6 +51,7 @@ __all__ = [
     "Primitive",
     "Tracer",
     "Var",
+    "custom_lin_p",
     "source_info_util",
     "threefry_prng_impl",
 ]
@@ -326,14 +329,20 @@ def jaxpr_of(eqns: Sequence[Any], invars: Sequence[Any] = (), outvars: Sequence[
     return Jaxpr((), list(invars), list(outvars), list(eqns), effects, debug_info=_debug_info(invars, outvars))
 
 
+def all_eqns(eqns: Sequence[Any]) -> Iterator[Any]:
+    """Equations, and those of the jaxprs inside of them."""
+    for eqn in eqns:
+        yield eqn
+        for inner in inner_jaxprs(eqn):
+            yield from all_eqns(open_jaxpr(inner).eqns)
+
+
 def rules_in(eqns: Sequence[Any]) -> Iterator[Any]:
     """The functions that are derivative rules in equations, and in the jaxprs inside of them."""
-    for eqn in eqns:
+    for eqn in all_eqns(eqns):
         for name in ("jvp_jaxpr_fun", "jvp_jaxpr_thunk", "fwd_jaxpr_thunk", "bwd"):
             if name in eqn.params:
                 yield eqn.params[name]
-        for inner in inner_jaxprs(eqn):
-            yield from rules_in(open_jaxpr(inner).eqns)
 
 
 def _debug_info(invars: Sequence[Any], outvars: Sequence[Any]) -> Any:
@@ -355,6 +364,45 @@ def transposed(params: dict[str, Any], residuals: Sequence[Any], cotangents: Seq
     return [ad.instantiate_zeros(x) if type(x) is ad.Zero else _dense(x) for x in wanted]
 
 
+@dataclass(frozen=True, eq=False)
+class ChangedRule:
+    """The derivative of a backward function by those of its residuals that are `changing`, along their tangents.
+
+    It takes residuals, tangents of those, and cotangents.
+    """
+
+    params: dict[str, Any]
+    changing: Sequence[int]
+
+    @property
+    def f(self) -> Any:
+        """The function of the user."""
+        return self.params["bwd"].f
+
+    @property
+    def debug_info(self) -> Any:
+        """That of the backward function."""
+        return self.params["bwd"].debug_info
+
+    def call_wrapped(self, *operands: Any) -> list[Any]:
+        """The derivative, of all cotangents that are wanted."""
+        count, moved = self.params["num_res"], len(self.changing)
+        residuals, directions, cotangents = operands[:count], operands[count : count + moved], operands[count + moved :]
+
+        def backward(*values: Any) -> list[Any]:
+            given = dict(zip(self.changing, values, strict=True))
+            return transposed(self.params, [given.get(k, r) for k, r in enumerate(residuals)], cotangents)
+
+        return jax.jvp(backward, tuple(residuals[k] for k in self.changing), tuple(directions))[1]
+
+
+def changed_rule(params: dict[str, Any], changing: Sequence[int]) -> dict[str, Any]:
+    """Parameters of a `custom_lin` equation whose transpose is the derivative of another one's by its residuals."""
+    wanted = params["in_zeros"].count(False)
+    count = params["num_res"] + len(changing)
+    return {**params, "num_res": count, "bwd": ChangedRule(params, changing), "in_zeros": [False] * wanted}
+
+
 def _dense(value: Any) -> Any:
     return jax.numpy.zeros(value.shape, value.dtype) if isinstance(value, ShapedArray) else value
 
@@ -365,11 +413,9 @@ _ruled: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 
 def _note_names(eqns: Sequence[Any]) -> None:
     """Remembers which functions have rules for reverse mode: JAX keeps nothing but the backward function of them."""
-    for eqn in eqns:
+    for eqn in all_eqns(eqns):
         if eqn.primitive.name == "custom_vjp_call":
             _ruled[eqn.params["bwd"].f] = described(eqn.params["call_jaxpr"])[0]
-        for inner in inner_jaxprs(eqn):
-            _note_names(open_jaxpr(inner).eqns)
 
 
 def name_of_rule(params: dict[str, Any]) -> str:

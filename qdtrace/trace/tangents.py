@@ -13,6 +13,7 @@ from collections import Counter
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
@@ -287,11 +288,30 @@ def _twin_of_atomic(primitive: Any, primals: Any, tangents: Any, params: dict[st
     return out, ad.Zero(compat.tangent_type(out))
 
 
+def _tangents_of_transposed(primitive: Any, primals: Any, tangents: Any, params: dict[str, Any]) -> Any:
+    """Those of a linear function of which only the transpose is known: it has no other derivative than this one."""
+    outs = primitive.bind(*primals, **params)
+    count = params["num_res"]
+    residuals, linear = primals[:count], primals[count:]
+    terms: list[Any] = []
+    if not all(type(t) is ad.Zero for t in tangents[count:]):
+        terms.append(primitive.bind(*residuals, *map(ad.instantiate_zeros, tangents[count:]), **params))
+    changing = [k for k, t in enumerate(tangents[:count]) if type(t) is not ad.Zero]
+    if changing:
+        more = compat.changed_rule(params, changing)
+        terms.append(primitive.bind(*residuals, *(tangents[k] for k in changing), *linear, **more))
+    if not terms:
+        return outs, [ad.Zero(compat.tangent_type(out)) for out in outs]
+    return outs, [reduce(ad.add_jaxvals, parts) for parts in zip(*terms, strict=True)]
+
+
 def _either(primitive: Any, twin: Callable[..., Any]) -> None:
-    usual = ad.primitive_jvps[primitive]
+    usual = ad.primitive_jvps.get(primitive)
 
     def rule(primals: Any, tangents: Any, **params: Any) -> Any:
         if _twins.get() is None:
+            if usual is None:
+                raise NotImplementedError(f"forward mode has no rule for {primitive}")
             return usual(primals, tangents, **params)
         return twin(primitive, primals, tangents, params)
 
@@ -303,6 +323,7 @@ TWIN_RULES: dict[Any, Callable[..., Any]] = {
     **dict.fromkeys(markers.READS, _twin_of_read),
     **dict.fromkeys(WRITES, _twin_of_write),
     markers.atomic_p: _twin_of_atomic,
+    compat.custom_lin_p: _tangents_of_transposed,
 }
 for _primitive, _rule in TWIN_RULES.items():
     _either(_primitive, _rule)

@@ -289,3 +289,103 @@ def test_long_functions_are_written_once(name):
     for f in (total, jax.grad(total)):
         few, many = (len(qd.jit(f).lower(np.ones((2, n))).graph("canonical").splitlines()) for n in (100, 256))
         assert many == few
+
+
+@jax.custom_vjp
+def fifty(z):
+    return z * z
+
+
+fifty.defvjp(lambda z: (z * z, z), lambda z, g: (50.0 * z * g,))
+
+
+@pytest.mark.parametrize(
+    "f",
+    [fifty, lambda x: jnp.real(fifty(x + 0.5j * x)), lambda x: fifty(x * jnp.arange(40.0)).sum()],
+    ids=["real", "complex", "array"],
+)
+def test_second_derivatives_of_a_backward_function(f):
+    x = np.linspace(0.3, 1.7, 5)
+
+    def second(batched):
+        gradient = jax.grad(lambda x: batched(f)(x).sum())
+        return jax.jit(lambda x, t: jax.jvp(gradient, (x,), (t,)))(x, np.ones_like(x))
+
+    for got, want in zip(second(qd.vmap), second(jax.vmap), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-12)
+
+
+def test_forward_mode_of_a_backward_function_is_refused_where_it_is_run():
+    x = np.ones(3)
+    with pytest.raises(GradientError, match=r"(?s)`fifty` has a rule for reverse mode alone.*forward mode.*jax.jit"):
+        jax.jvp(jax.grad(lambda x: qd.vmap(fifty)(x).sum()), (x,), (x,))
+
+
+@jax.custom_vjp
+def calls_another(z):
+    return z * z
+
+
+calls_another.defvjp(lambda z: (z * z, z), lambda z, g: (fifty(z) * g,))
+
+
+def test_a_backward_function_that_has_no_derivative_is_refused():
+    x = np.ones(3)
+    second = jax.jit(lambda x: jax.jvp(jax.grad(lambda x: qd.vmap(calls_another)(x).sum()), (x,), (x,)))
+    with pytest.raises(GradientError, match=r"the backward function of `calls_another` calls a function with a rule"):
+        second(x)
+
+
+def test_a_cell_of_a_constant_in_control_flow_of_jax():
+    @qd.jit
+    def ours(x):
+        out = qd.empty(x.shape, x.dtype)
+        for i in qd.range(x.shape[0]):
+
+            def branch(v):
+                s = qd.local(1.0)
+                for _ in qd.range(3):
+                    s.value = s.value * v
+                return s.value
+
+            out[i] = lax.cond(x[i] > 1.0, branch, lambda v: v, x[i])
+        return out
+
+    np.testing.assert_allclose(jax.grad(lambda x: ours(x).sum())(POINTS), np.where(POINTS > 1, 3 * POINTS**2, 1.0))
+
+
+def beside(r, x, value):
+    """The largest x beside a sum of values of another kind."""
+
+    @qd.jit
+    def ours(x, r):
+        for i in qd.range(x.shape[0]):
+            r.at[0].max(x[i])
+            r.at[1].add(value(x[i]))
+        return r
+
+    return ours(x, r)
+
+
+def test_rules_beside_an_accumulated_extreme():
+    """Its derivative is not JAX's: what the graph would have another derivative of is refused."""
+
+    def good(x):
+        return total(x * jnp.arange(3.0))
+
+    with pytest.raises(GradientError, match=r"needs real values of at most 16 elements.*accum max.*(?s:.*)help: put"):
+        jax.grad(lambda x: beside(np.zeros(2), x, lambda x: to_real(x + 1j * x))[1])(POINTS)
+    np.testing.assert_allclose(
+        jax.grad(lambda x: beside(np.zeros(2), x, good)[1])(POINTS),
+        jax.grad(lambda x: jax.vmap(good)(x).sum())(POINTS),
+    )
+
+
+def test_a_rule_that_closes_over_a_traced_value():
+    def outer(x, a):
+        scaled = jax.custom_jvp(lambda z: z * a)
+        scaled.defjvp(lambda p, t: (p[0] * a, 7.0 * a * t[0]))
+        return qd.vmap(lambda x: jnp.real(scaled(x + 1j * x)))(x).sum()
+
+    with pytest.raises(GradientError, match=r"a rule uses a traced value of the function around it"):
+        jax.jit(jax.grad(outer))(POINTS, 2.0)

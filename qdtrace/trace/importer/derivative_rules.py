@@ -121,6 +121,13 @@ def imported_rule(
             loc=loc,
             help="pass it to the function as an argument",
         ) from None
+    if any(e.primitive is compat.custom_lin_p for e in compat.all_eqns(compat.open_jaxpr(closed).eqns)):
+        raise GradientError(
+            f"the backward function of `{name}` calls a function with a rule for reverse mode alone "
+            "(jax.custom_vjp), got forward mode of it",
+            loc=loc,
+            help="give the function that it calls a jax.custom_jvp rule",
+        )
     builder = Builder()
     builder.loc = loc
     importer = another(builder)

@@ -51,7 +51,7 @@ class TransposedRule:
         raise GradientError(
             f"`{self.name}` has a rule for reverse mode alone (jax.custom_vjp), got forward mode",
             loc=self._loc,
-            help="use jax.grad or jax.vjp once, or give the function a jax.custom_jvp rule",
+            help="use jax.grad or jax.vjp once, or jax.jit around the derivative, or a jax.custom_jvp rule",
         )
 
     def adjoints(self) -> Block:
