@@ -299,3 +299,13 @@ def test_total_order(name: str):
     x, y = (v.ravel() for v in np.meshgrid(values, values))
     check(getattr(lax, name).bind, x, y, exact=True)
     check(getattr(lax, name).bind, np.arange(4, dtype=np.int8), np.array([0, 2, 2, 4], np.int8), exact=True)
+
+
+def test_complex_zeros_and_infinities():
+    z = np.array([1 + 2j, 1, -3j, 0, 2 - 1j], np.complex64)
+    zero = np.array([0j, complex(-0.0, 0), 0, 0, complex(0, -0.0)], np.complex64)
+    powers = np.array([0.5 - 0.5j, -1, 1j, 2, 0], np.complex64)
+    far = np.array([complex(0, np.inf), complex(1, -np.inf), complex(-np.inf, 2)], np.complex64)
+    check(lambda x, y: [x / y, lax.rsqrt(y), lax.integer_pow(y, -2)], z, zero)
+    check(lax.pow, zero, powers)
+    check(lax.atanh, far)

@@ -40,12 +40,17 @@ def binary(imp: Importer, name: str, a: Pair, b: Pair) -> Pair:
 
 
 def _divide(imp: Importer, a: Pair, b: Pair) -> Pair:
-    """Smith's method: scales by the larger part of the divisor, so nothing overflows early."""
+    """Smith's method: scales by the larger part of the divisor, so nothing overflows early.
+
+    A quotient by zero is both parts over the zero's real part, as XLA's.
+    """
     op = imp.op
+    zero = constant(b[0].type.dtype.numpy.type(0))
     wide = op("ge", op("abs", b[0]), op("abs", b[1]))
     large, small = imp.select(wide, b[0], b[1]), imp.select(wide, b[1], b[0])
-    ratio = op("div", small, large)
-    scale = op("add", large, op("mul", small, ratio))
+    none = op("eq", large, zero)
+    ratio = imp.select(none, zero, op("div", small, large))
+    scale = imp.select(none, large, op("add", large, op("mul", small, ratio)))
     x, y = imp.select(wide, a[0], a[1]), imp.select(wide, a[1], a[0])
     real = op("div", op("add", x, op("mul", y, ratio)), scale)
     imag = op("div", op("sub", y, op("mul", x, ratio)), scale)
@@ -87,7 +92,7 @@ def _sqrt(x: Any, y: Any) -> Any:
 def _rsqrt(x: Any, y: Any) -> Any:
     u, v = _sqrt(x, y)
     n = u * u + v * v
-    return u / n, -v / n
+    return jnp.where(n == 0, jnp.inf, u / n), jnp.where(n == 0, jnp.nan, -v / n)
 
 
 def _sinh(x: Any, y: Any) -> Any:
@@ -125,8 +130,10 @@ def _pow(x: Any, y: Any, u: Any, v: Any) -> Any:
     a, b = _log(x, y)
     real, imag = _exp(a * u - b * v, a * v + b * u)
     zero = (x == 0) & (y == 0)
-    at_zero = jnp.where((u == 0) & (v == 0), 1.0, 0.0).astype(real.dtype)
-    return jnp.where(zero, at_zero, real), jnp.where(zero, 0, imag)
+    at_zero = jnp.where(u == 0, 1.0, 0.0).astype(real.dtype)
+    undefined = (v != 0) | ~(u >= 0)
+    nothing = jnp.where(undefined, jnp.nan, 0).astype(real.dtype)
+    return jnp.where(zero, jnp.where(undefined, nothing, at_zero), real), jnp.where(zero, nothing, imag)
 
 
 def _sign(x: Any, y: Any) -> Any:
@@ -182,7 +189,10 @@ def _atanh(x: Any, y: Any) -> Any:
     size = jnp.abs(x)
     d = jnp.hypot(1 - size, y)
     real = 0.25 * jnp.log1p(4 * (size / d) / d)
-    return jnp.copysign(real, x), 0.5 * jnp.arctan2(2 * y, (1 - x) * (1 + x) - y * y)
+    imag = 0.5 * jnp.arctan2(2 * y, (1 - x) * (1 + x) - y * y)
+    far = jnp.isinf(x) | jnp.isinf(y)
+    quarter = jnp.copysign(jnp.asarray(np.pi / 2, y.dtype), y)
+    return jnp.copysign(jnp.where(far, 0, real), x), jnp.where(far, quarter, imag)
 
 
 def _atan(x: Any, y: Any) -> Any:
