@@ -221,3 +221,9 @@ def test_custom_root():
         )
 
     check(f, X)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_scan_over_rows_without_elements(reverse):
+    none = np.zeros((7, 6, 0), np.float32)
+    check(lambda a, x: lax.scan(lambda c, row: (c * 0.5 + row.sum(), row * c), a, x + 1, reverse=reverse), X, none)

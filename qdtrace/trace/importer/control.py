@@ -219,7 +219,7 @@ def scan(
     if len(jaxpr.eqns) > 0 and not (xs or y_avals) and length == 0:
         return list(initial)
     pinned(consts)
-    xs = pinned([imp.spill(x) if isinstance(x, np.ndarray) else x for x in xs])
+    xs = pinned([imp.spill(x) if isinstance(x, np.ndarray) and x.size else x for x in xs])
     avals = [v.aval for v in jaxpr.invars[n_consts : n_consts + n_carry]]
     counters = {
         j for j in range(n_carry)
@@ -254,6 +254,8 @@ def _count(imp: Importer, start: Any, index: Any) -> np.ndarray:
 
 def _row(imp: Importer, x: Value, at: Any) -> Value:
     """x[at] for a traced position in range."""
+    if isinstance(x, np.ndarray):  # rows without elements
+        return x[0]
     if x.ndim == 1:
         return rank0(imp.element(x, [at]))
     return view(imp, x, x.shape[1:], lambda i: [at, *i])
