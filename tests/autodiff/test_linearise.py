@@ -233,6 +233,12 @@ def test_a_rule_for_reverse_mode_alone():
             jax.jvp(qd.vmap(f), (POINTS,), (POINTS,))
 
 
+def test_second_derivatives_of_a_complex_rule_for_reverse_mode_are_refused():
+    f = jax.jit(lambda z: jax.jvp(lambda z: jax.vjp(qd.vmap(backward), z)[1](z)[0], (z,), (z,))[1])
+    with pytest.raises(GradientError, match="`backward` has a derivative rule for complex numbers"):
+        f(Z)
+
+
 def test_forward_mode_of_what_needs_no_tangent_of_the_rule():
     f = lambda x: jnp.where(backward(x) > 1, x, 2 * x)  # noqa: E731
     slope = jax.jvp(qd.vmap(f), (POINTS,), (np.ones(3),))[1]

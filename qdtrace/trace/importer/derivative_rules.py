@@ -209,13 +209,18 @@ def is_key(aval: Any) -> bool:
 
 
 def is_float(aval: Any) -> bool:
-    """Whether an array has a derivative."""
+    """Whether an array is of real numbers with a derivative."""
     return bool(jax.numpy.issubdtype(aval.dtype, jax.numpy.floating))
+
+
+def _is_inexact(aval: Any) -> bool:
+    """Whether an array has a derivative."""
+    return bool(jax.numpy.issubdtype(aval.dtype, jax.numpy.inexact))
 
 
 def with_rule(imp: Importer, eqn: Any, operands: Sequence[Value], results: list[Value]) -> list[Value]:
     """Results of an equation that have the derivative that JAX has for it."""
-    if not any(is_float(v.aval) for v in eqn.invars) or not any(is_float(v.aval) for v in eqn.outvars):
+    if not any(_is_inexact(v.aval) for v in eqn.invars) or not any(_is_inexact(v.aval) for v in eqn.outvars):
         return results
     operands, results = ([_in_registers(imp, v) for v in values] for values in (operands, results))
     jaxpr = eqn.params.get("call_jaxpr")
