@@ -1,0 +1,46 @@
+"""Faults of drawn programs that are known and wait for a design: they fail no test, and docs/coverage.md names them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .compare import Finding
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is wrong, of these rules in these ways from these sides."""
+
+    rules: Sequence[str]
+    why: str
+    ways: Sequence[str] = ("value", "jvp", "vjp", "second")
+    sides: Sequence[str] = ("outside", "inside")
+    dtypes: str = ""
+    """How the names of the dtypes begin."""
+
+
+PROMISED = (
+    "JAX's rule gathers at indices out of bounds with a promise that there are none; the transpose of that drops what "
+    "is out of bounds, where ours adds it to the nearest element, and zero times infinity is NaN"
+)
+FAULTS = (
+    Fault(("scatter-min", "scatter-max", "scatter-mul"), PROMISED, ("vjp", "second"), ("outside",)),
+)  # fmt: skip
+
+
+def known(rule: str, found: Finding) -> Fault | None:
+    """The fault that a finding is."""
+    dtype = found.part.split()[1]
+    for fault in FAULTS:
+        if (
+            rule in fault.rules
+            and found.way in fault.ways
+            and found.side in fault.sides
+            and dtype.startswith(fault.dtypes)
+        ):
+            return fault
+    return None
