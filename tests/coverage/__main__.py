@@ -1,4 +1,4 @@
-"""`python -m tests.coverage`: runs the sweep and writes docs/coverage.md."""
+"""`python -m tests.coverage`: runs the sweep and writes the part of docs/coverage.md on functions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def main(names: list[str]) -> int:
                 if found.kind != "equal":
                     print(module, name, np.dtype(dtype).name, found.kind, found.detail, flush=True)
     if not names:
-        document.PATH.write_text(document.page(results))
+        document.PATH.write_text(document.with_rules(document.page(results), document.PATH.read_text()))
     return int(any(r.kind in ("wrong", "crash") for r in results.values()))
 
 

@@ -14,6 +14,8 @@ from .sweep import Outcome
 
 Results = dict[tuple[str, str, str], Outcome]
 PATH = Path(__file__).parents[2] / "docs" / "coverage.md"
+RULES = "# Import rules in lanes"
+"""What begins the second part of the page, which `python -m tests.rules` writes."""
 HEAD = """# JAX functions in lanes
 
 Written by `python -m tests.coverage`: each public function is called as a lane function under `qd.vmap` with scalars,
@@ -70,10 +72,15 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
+def with_rules(part: str, text: str) -> str:
+    """A new first part in front of the second part of a page."""
+    return part if RULES not in text else f"{part}\n{text[text.index(RULES) :]}"
+
+
 def listed(text: str) -> dict[str, dict[str, str]]:
     """module -> function -> status, of a page."""
     out: dict[str, dict[str, str]] = {}
-    for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
+    for part in re.split(r"^## ", text.split(RULES)[0], flags=re.MULTILINE)[1:]:
         module = part.split("\n", 1)[0].strip()
         out[module] = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", part, flags=re.MULTILINE))
     return out
@@ -81,5 +88,5 @@ def listed(text: str) -> dict[str, dict[str, str]]:
 
 def version_of(text: str) -> str:
     """The release of jax that a page is of."""
-    (version,) = re.findall(r"\(jax ([\d.]+)\)", text)
+    (version,) = re.findall(r"\(jax ([\d.]+)\)", text.split(RULES)[0])
     return version

@@ -12,7 +12,7 @@ from jax._src import ad_util
 from jax._src.lax import lax as private
 from jax.ad_checkpoint import checkpoint_name
 
-from .points import FLOATS, SIGNED, UNSIGNED, between
+from .points import COMPLEX, FLOATS, SIGNED, UNSIGNED, between
 from .table import OTHER_RELEASE, SCALAR, SIZES, array, case, elementwise, without
 
 CANCELS = "real formulas of complex functions cancel digits near their zeros"
@@ -71,6 +71,11 @@ case("copy", lambda x: jnp.copy(x), array("n"), sizes=NUMBERS)
 case("optimization_barrier", lambda x, y: lax.optimization_barrier((x, y)), array("n"), array(), sizes=NUMBERS)
 case("device_put", lambda x: jax.device_put(x), array("n"), sizes=NUMBERS)
 case("stop_gradient", lambda x: lax.stop_gradient(x) * x, array("n"), sizes=NUMBERS)
+# a table that a lane looks numbers up in changes how its derivatives are made
+_TABLE = np.linspace(1.0, 2.0, 20)
+_PLACE = array(dtype=np.int32, points=between(0, 20), kinds=("argument", "view"))
+case("stop_gradient", lambda x, i: lax.stop_gradient(x) * x * jnp.asarray(_TABLE.astype(x.dtype))[i], array("n"),
+     _PLACE, sizes=NUMBERS, among=(*FLOATS, *COMPLEX))  # fmt: skip
 
 # functions of more than one number, on the domains where both agree to many digits
 _SHAPE, _POSITIVE = array("n", points=between(0.3, 4)), array("n", points=between(0.1, 5))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -98,7 +99,8 @@ def between(low: float, high: float) -> Points:
 
     def draw(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any, *, extreme: bool) -> np.ndarray:
         if dtype.kind in "iu":
-            return rng.integers(int(low), int(high), shape).astype(dtype)
+            first = math.floor(low)
+            return rng.integers(first, max(math.ceil(high), first + 1), shape).astype(dtype)
         x: Any = rng.uniform(low, high, shape)
         return (x + 1j * rng.uniform(low, high, shape) if dtype.kind == "c" else x).astype(dtype)
 

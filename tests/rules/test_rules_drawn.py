@@ -11,6 +11,7 @@ import pytest
 
 from qdtrace.trace.importer import Importer, registry
 
+from . import document
 from .all_cases import CASES, TABLE, Case
 from .compare import SIDES, WAYS, Finding, findings
 from .draw import Program, drawn
@@ -34,6 +35,11 @@ def test_every_rule_has_a_case_or_a_reason() -> None:
     assert not missing, "add cases of them to tests/rules, or the reason why there are none"
     assert not ({*TABLE.cases} | {*TABLE.elsewhere}) - {*RULES}, "these have no rule"
     assert not {*TABLE.cases} & {*TABLE.elsewhere}
+
+
+def test_the_page_has_every_rule() -> None:
+    rules = document.rules_of(document.PATH.read_text())
+    assert {*TABLE.cases} | {*TABLE.elsewhere} <= rules, "run python -m tests.rules"
 
 
 @pytest.fixture
