@@ -52,8 +52,9 @@ def _divide(imp: Importer, a: Pair, b: Pair) -> Pair:
     ratio = imp.select(none, zero, op("div", small, large))
     scale = imp.select(none, large, op("add", large, op("mul", small, ratio)))
     x, y = imp.select(wide, a[0], a[1]), imp.select(wide, a[1], a[0])
-    real = op("div", op("add", x, op("mul", y, ratio)), scale)
-    imag = op("div", op("sub", y, op("mul", x, ratio)), scale)
+    first, second = op("add", x, op("mul", y, ratio)), op("sub", y, op("mul", x, ratio))
+    real = op("div", imp.select(none, x, first), scale)
+    imag = op("div", imp.select(none, y, second), scale)
     return real, imp.select(wide, imag, op("neg", imag))
 
 
