@@ -111,7 +111,9 @@ def _compared(program: Program, pairs: list[tuple[str, str]], active: Any, opera
     again: set[tuple[str, str]] = set()
     got = _lanes(f, active, operands, pairs, wanted)
     for (way, side), result in got.items():
-        if isinstance(wanted[way], Exception):
+        if isinstance(wanted[way], Exception) and len(program.parts) > 1:
+            again.add((way, side))
+        elif isinstance(wanted[way], Exception):
             out += [Finding(str(p), way, side, "none", _first_line(wanted[way])) for p in program.parts]
         elif isinstance(result, Exception):
             again.add((way, side))

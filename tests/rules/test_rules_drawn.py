@@ -20,7 +20,7 @@ from .known import known
 DRAWN = 6
 """Programs of a case in the slow run."""
 TURNS = [(w, s) for w in WAYS[1:] for s in SIDES]
-IN_TURN = {"custom_vjp_call": ("vjp", "inside")}
+IN_TURN = {"custom_vjp_call": ("vjp", "outside")}
 """Where one derivative alone reaches a rule, `custom_lin` here."""
 
 FIRST = list({cases[0].fn: cases[0] for cases in reversed(TABLE.cases.values())}.values())
