@@ -224,7 +224,7 @@ def _size(part: Any, want: np.ndarray) -> np.ndarray:
     size = np.where(np.isfinite(size), size, 0)
     # sums of numbers of size one, of which narrow floats lose more
     terms = max((int(np.prod(s)) for s in part.shapes()), default=1)
-    size = np.maximum(size, 1.0 if want.dtype.itemsize > 2 else 1 + terms / 8)
+    size = np.maximum(size, 1 + terms / (64 if want.dtype.itemsize > 2 else 8))
     if part.case.elementwise or size.ndim < 2 or not size.size:
         return size
     return np.broadcast_to(size.reshape(len(size), -1).max(1).reshape(-1, *[1] * (size.ndim - 1)), size.shape)

@@ -43,7 +43,7 @@ when it compiles operations together. *refused*: a `QdError` says why. *none*: J
 
 Infinite and NaN parts of complex numbers are not drawn: XLA, C99 and NumPy differ there, and lanes agree with neither
 in all functions. Gradients of cumulated sums and products are not asked at NaN: JAX's go by `associative_scan`, which
-spreads NaN to elements that do not depend on it.
+spreads NaN to elements that do not depend on it. The slope of `digamma` at infinity is NaN in JAX, and zero in lanes.
 
 A cell has the number of results that agree; `r` is refused, `n` none, and a fault stands out. Kinds: `a`rgument,
 `m`emory, `v`iew, `s`pread, `g`enerated.

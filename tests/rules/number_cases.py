@@ -28,7 +28,8 @@ elementwise("log log1p log2 rsqrt sqrt", ulps=256, why=CANCELS, cut="real")
 elementwise("cos cosh exp exp2 expm1 logistic sin sinh tan tanh", ulps=256, why=CANCELS)
 elementwise("abs cbrt ceil clz conj erf erfc floor is_finite neg population_count sign square real imag")
 elementwise("erf_inv", ulps=512, why="steep near the ends of its domain")
-elementwise("lgamma digamma", ulps=512, why=ZEROS, sizes=FEW, costly=True)
+elementwise("lgamma digamma", ulps=512, why=ZEROS, sizes=FEW, costly=True,
+            differs="the slope of digamma at infinity is NaN in JAX, and zero here")  # fmt: skip
 elementwise("bessel_i0e bessel_i1e", sizes=FEW, costly=True, ulps=256, why="another series than JAX's")
 elementwise("bitwise_not", rule="not")
 elementwise("add sub mul max min eq ne ge gt le lt", 2)
