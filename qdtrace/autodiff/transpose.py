@@ -36,7 +36,6 @@ def transpose(program: Program, linear: Sequence[Var], stacks: Stacks, residuals
     before, behind = program.params[:first], program.params[first + len(linear) :]
     return replace(
         without_rules(made),
-        name=f"{program.name}_r",
         params=(*before, *made.params[own:], *behind),
         buffers=(*made.buffers, *linear),
         initial={**made.initial, **{v: literal(0, v.dtype) for v in linear}},

@@ -164,8 +164,7 @@ class Derivative:
             made = linearised(base, masks, out, with_primal=True)
             asked = (*[False] * len(base.program.results), *chosen(self.out, out))
         with base.depth_told():
-            staged = made.on(machine.platform)
-            budget = lane_budget(base.options, machine) >> len(self.directions)  # each direction has stacks of its own
+            staged, budget = made.on(machine.platform), lane_budget(base.options, machine)
             stacks = Stacks(budget, machine.reverse)
             program = staged.program
 
@@ -189,6 +188,8 @@ class Derivative:
                     # what is in one loop because tasks were joined may be refused, and not the loops of the user
                     stacks = Stacks(budget, machine.reverse)
                     program = transposed(staged.canonical)
+            suffix = f"{'d' if self.wrt is None else 'r'}{len(self.directions)}"
+            program = replace(program, name=f"{base.program.name}_{suffix}")
             known = [False] * len(made.constants)
             for size, masks in self.levels:
                 program = batch(program, [*(b for mask in masks for b in mask), *known], size)

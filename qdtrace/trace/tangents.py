@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.interpreters import ad
 
-from qdtrace.errors import UnsupportedError
+from qdtrace.errors import GradientError, UnsupportedError
 from qdtrace.trace import compat, markers
 from qdtrace.trace.context import new_uid
 from qdtrace.trace.importer.registry import TAUGHT
@@ -311,7 +311,7 @@ def _either(primitive: Any, twin: Callable[..., Any]) -> None:
     def rule(primals: Any, tangents: Any, **params: Any) -> Any:
         if _twins.get() is None:
             if usual is None:
-                raise NotImplementedError(f"forward mode has no rule for {primitive}")
+                raise GradientError(f"needs a rule of forward mode, got `{primitive}`")
             return usual(primals, tangents, **params)
         return twin(primitive, primals, tangents, params)
 

@@ -27,13 +27,8 @@ PROMISED = (
     "JAX's rule gathers at indices out of bounds with a promise that there are none; the transpose of that drops what "
     "is out of bounds, where ours adds it to the nearest element, and zero times infinity is NaN"
 )
-TABLES = (
-    "a lane that looks a number up in a constant table of 17 to 64 elements takes its derivatives from the rules of "
-    "the importer, which complex numbers and large arrays have none of"
-)
 FAULTS = (
     Fault(("scatter-min", "scatter-max", "scatter-mul"), PROMISED, ("vjp", "second"), ("outside",)),
-    Fault(("stop_gradient-1",), TABLES, ("jvp", "vjp", "second"), ("outside",)),
 )
 
 
