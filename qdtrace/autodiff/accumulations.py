@@ -65,14 +65,10 @@ def _without(task: Task, active: frozenset[Var], order: int, name: str, initial:
         chosen[ref] = eqn.params["op"]
         if len(references.modes(ref)) > 1:
             shared.add(ref)
-            _check_apart(references.accesses[ref], chosen[ref])
+            check_apart(references.accesses[ref], chosen[ref])
     if order > 1 and "mul" in chosen.values():
-        raise GradientError(
-            f"{name}: a product accumulated in memory has first derivatives only, got order {order}",
-            loc=task.loc,
-            help="multiply values of a loop in a variable, or accumulate logarithms",
-        )
-    _check_order(task)
+        refuse_products(task, name, order)
+    check_order(task)
     made = Sums(task, chosen, shared)
     initial |= made.initial
     yield from made.before_it
@@ -81,7 +77,16 @@ def _without(task: Task, active: frozenset[Var], order: int, name: str, initial:
     yield from made.after_it
 
 
-def _check_apart(eqns: list[Eqn], op: str) -> None:
+def refuse_products(task: Task, name: str, order: int) -> None:
+    """Refuses derivatives of products of an order that they do not have."""
+    raise GradientError(
+        f"{name}: a product accumulated in memory has first derivatives only, got order {order}",
+        loc=task.loc,
+        help="multiply values of a loop in a variable, or accumulate logarithms",
+    )
+
+
+def check_apart(eqns: list[Eqn], op: str) -> None:
     """Refuses memory where an accumulation may meet another access."""
     mine = [e for e in eqns if e.params.get("op") == op]
     for other in eqns:
@@ -98,7 +103,7 @@ def _check_apart(eqns: list[Eqn], op: str) -> None:
                 )
 
 
-def _check_order(task: Task) -> None:
+def check_order(task: Task) -> None:
     """Refuses old values of atomics: the task runs several times, in another order each."""
     for eqn in walk_task(task):
         if eqn.primitive.name == "atomic":

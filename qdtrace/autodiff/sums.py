@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from qdtrace.autodiff.versions import with_memory, written_by
 from qdtrace.ir.builder import Builder, ref_var, scalar_var
 from qdtrace.ir.copies import copy_task, each_element
+from qdtrace.ir.custom import Part
 from qdtrace.ir.memory import indices_of, values_of
 from qdtrace.ir.program import Block, Task, Var, literal, ref_type
 from qdtrace.ir.rebuild import Copier
@@ -25,6 +26,7 @@ from qdtrace.ir.types import DType
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping
 
+    from qdtrace.ir.builder import BlockBuilder
     from qdtrace.ir.program import Atom, Eqn, Literal
 
 I32 = DType.i32
@@ -52,8 +54,11 @@ class DerivativeOf:
 class Sums:
     """The tasks that stand for one which accumulates into `found` by the operations there."""
 
-    def __init__(self, task: Task, found: Mapping[Var, str], shared: Container[Var]) -> None:
-        """`shared` are references of which the task touches other elements otherwise."""
+    def __init__(
+        self, task: Task, found: Mapping[Var, str], shared: Container[Var], twins: Mapping[Var, Var] | None = None
+    ) -> None:
+        """`shared` are references of which the task touches other elements otherwise. With `twins`, which have the
+        tangents of references found, sums are tangents: of `Part`s of what is accumulated into the twins."""
         self.before_it: list[Task] = []
         """What looks at the values: the task itself on copies of all that it writes."""
         self.after_it: list[Task] = []
@@ -63,17 +68,31 @@ class Sums:
         before = {r: self._buffer(r) for r in found}
         for ref, copy in before.items():
             self.before_it.append(copy_task(ref, copy))
-        result = self._run(task, before)
+        ops = {} if twins is None else {twin: found[ref] for twin, ref in twins.items()}
+        primal = WithParts(ops, lambda *_: None).rebuild_task(task) if ops else task
+        result = self._run(primal, before)
         looks: dict[Var, _Place] = {}
         for ref, op in found.items():
             rest = self._buffer(ref, value=1) if op == "mul" else None
             touched = self._buffer(ref, I32) if ref in shared else None
             looks[ref] = _Place(result[ref], self._buffer(ref, I32), rest, before[ref], touched)
-        self._run(_Replaced(lambda b, r, v, at: looks[r].look(b, v, at), found).rebuild_task(task), before)
+        self._run(_Replaced(lambda b, r, v, at: looks[r].look(b, v, at), found).rebuild_task(primal), before)
         for ref in found:
             self.before_it.append(each_element(ref, looks[ref].count_before))
+        if twins is not None:
+            sums = {r: self._buffer(r) for r in twins}
+
+            def add(b: Builder, r: Var, t: Atom, v: Atom, at: list[Atom]) -> None:
+                b.accum(sums[r], looks[twins[r]].part(b, v, t, at), *at)
+
+            self.task = WithParts(ops, add).rebuild_task(task)
+            for twin, ref in twins.items():
+                total, place = sums[twin], looks[ref]
+                finish = lambda b, at, r=twin, s=total, p=place: p.finish_twin(b, r, s, at)  # noqa: E731
+                self.after_it.append(each_element(twin, finish))
+            return
         sums = {r: self._buffer(r) for r in found}
-        part = _Replaced(lambda b, r, v, at: b.accum(sums[r], looks[r].part(b, v, at), *at), found)
+        part = _Replaced(lambda b, r, v, at: b.accum(sums[r], looks[r].part(b, v, v, at), *at), found)
         self.task = part.rebuild_task(task)
         """The task with sums."""
         for ref in found:
@@ -120,13 +139,13 @@ class _Place:
         """Counts what the place held before."""
         self._count(b, b.load(self.before, *at), at)
 
-    def part(self, b: Builder, value: Atom, at: list[Atom]) -> Atom:
-        """The part of a value in the sum: linear in it."""
+    def part(self, b: Builder, value: Atom, tangent: Atom, at: list[Atom]) -> Atom:
+        """The part of a value's tangent in the sum."""
         zero = literal(0, value.dtype)
         count = b.load(self.counted, *at)
         if self.rest is None:
             # where a value is NaN nothing equals the result
-            share = b("div", value, b.convert(b("max", count, literal(1, I32)), value.dtype))
+            share = b("div", tangent, b.convert(b("max", count, literal(1, I32)), value.dtype))
             return b("select", b("eq", value, b.load(self.result, *at)), share, zero)
         rest = b.load(self.rest, *at)
         is_zero = b("eq", value, zero)
@@ -134,19 +153,57 @@ class _Place:
         others = b("div", rest, b("select", is_zero, literal(1, value.dtype), value))
         others = b("select", b("eq", count, literal(0, I32)), others, zero)
         factor = b("custom", b("select", is_zero, alone, others), rule="stop_gradient", result=0)
-        return b("mul", factor, value)
+        return b("mul", factor, tangent)
+
+    def finish_twin(self, b: Builder, twin: Var, total: Var, at: list[Atom]) -> None:
+        """Puts the tangent of the accumulated value into its place: parts of what was there and of what came."""
+        with b.block() as block:
+            own = self.part(b, b.load(self.before, *at), b.load(twin, *at), at)
+            b.store(twin, b("add", own, b.load(total, *at)), *at)
+        self._where_touched(b, block, at)
 
     def finish(self, b: Builder, ref: Var, total: Var, at: list[Atom]) -> None:
         """Puts the accumulated value into its place, with the derivative of the sum."""
         with b.block() as block:
-            own = self.part(b, b.load(self.before, *at), at)
+            before = b.load(self.before, *at)
+            own = self.part(b, before, before, at)
             whole = b("add", own, b.load(total, *at))
             value = b.load(self.result, *at)
             b.store(ref, b("custom", value, whole, rule=DerivativeOf(ref.dtype), result=0), *at)
+        self._where_touched(b, block, at)
+
+    def _where_touched(self, b: Builder, block: BlockBuilder, at: list[Atom]) -> None:
         if self.touched is None:
             b.current.eqns += block.eqns
         else:
             b.emit("if", b("gt", b.load(self.touched, *at), literal(0, I32)), blocks=(block.close(), Block()))
+
+
+class WithParts(Copier):
+    """A copy of a task with something else in the place of sums of `Part`s into twins.
+
+    `emit` takes the twin, the tangent, the value that it is the tangent of, and indices.
+    """
+
+    def __init__(self, ops: Mapping[Var, str], emit: Callable[[Builder, Var, Atom, Atom, list[Atom]], None]) -> None:
+        """`ops` has the operation by twin."""
+        super().__init__()
+        self._ops, self._emit = ops, emit
+        self._parts: dict[Atom, Eqn] = {}
+
+    def visit(self, eqn: Eqn) -> None:
+        """Appends what stands for an equation."""
+        if eqn.primitive.name == "custom" and isinstance(eqn.params["rule"], Part):
+            self._parts[eqn.outvar] = eqn
+        elif eqn.primitive.name == "accum":
+            twin = eqn.invars[0]
+            assert isinstance(twin, Var)
+            part = self._parts.get(eqn.invars[1])
+            if part is not None and part.params["rule"].op == self._ops.get(twin):
+                tangent, value = self.atoms(part.invars)
+                self._emit(self, twin, tangent, value, list(self.atoms(indices_of(eqn))))
+                return
+        super().visit(eqn)
 
 
 class _Replaced(Copier):

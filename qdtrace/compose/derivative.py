@@ -193,7 +193,7 @@ class Derivative:
             known = [False] * len(made.constants)
             for size, masks in self.levels:
                 program = batch(program, [*(b for mask in masks for b in mask), *known], size)
-        return StagedProgram(program, base.options, tuple(stacks.choices), constants=made.constants)
+        return StagedProgram(program, made.options, tuple(stacks.choices), constants=made.constants)
 
     def __repr__(self) -> str:
         kind = "derivative" if self.wrt is None else "adjoint"

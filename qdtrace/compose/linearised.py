@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from qdtrace.compose.staged_program import StagedProgram
+from qdtrace.trace.tangents import TangentError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -26,6 +28,8 @@ def linearised(base: StagedProgram, masks: tuple[Mask, ...], out: Mask, *, with_
     Behind the parameters of `base` come the parts of the directions, then known values (`constants`). Results of `base`
     stand before the tangents if they are wanted. Raises TangentError where JAX has no tangents.
     """
+    from qdtrace.autodiff.extremes import has_parts, with_extremes  # only here: loaded when derivatives are wanted
+
     made = base.source
     assert made is not None
     own, results = len(made.params), base.program.results
@@ -36,4 +40,12 @@ def linearised(base: StagedProgram, masks: tuple[Mask, ...], out: Mask, *, with_
         wanted, likes = [*made.primal, *wanted], [*results, *likes]
     with base.depth_told():
         program, constants = made.program(wanted, likes)
+    if has_parts(program):
+        program = with_extremes(program, len(masks))
+        if has_parts(program):
+            what = "accumulations of many elements by another operation than a sum, between other accesses to them"
+            made.refuse(error := TangentError(what))
+            raise error
+        # the values that are compared are computed twice
+        return StagedProgram(program, replace(base.options, fast_math=False), constants=tuple(constants))
     return StagedProgram(program, base.options, constants=tuple(constants))

@@ -44,7 +44,7 @@ class Keeping:
 @functools.lru_cache(maxsize=1024)
 def residuals_of(base: StagedProgram, wrt: Mask, out: Mask) -> Moments:
     """Contents that save a derivative the tasks that made them."""
-    from qdtrace.autodiff import derive, transpose  # only here: loaded when a derivative is wanted
+    from qdtrace.autodiff import accumulations, derive, transpose  # only here: loaded when a derivative is wanted
 
     if len(base.with_rules.tasks) < 2 or base.options.debug:  # what is checked is the program as it was traced
         return ()
@@ -55,7 +55,9 @@ def residuals_of(base: StagedProgram, wrt: Mask, out: Mask) -> Moments:
             with contextlib.suppress(TangentError), base.depth_told():
                 program, linear, known = _joined(base, wrt, out)
                 tangents = replace(program, results=program.results[len(base.program.results) :])
-                return () if known else transpose.residuals_of(tangents, linear)
+                # values that are compared are computed by one program
+                compares = accumulations.compares_accumulated(program)
+                return () if known or compares else transpose.residuals_of(tangents, linear)
         with base.depth_told():
             return derive.residuals_of(base.joined, wrt, out)
     except GradientError:

@@ -86,11 +86,11 @@ class Source:
             try:
                 self._along[key] = self._made_along(key)
             except TangentError as error:
-                self._refuse(error)
+                self.refuse(error)
                 raise
         return self._along[key]
 
-    def _refuse(self, error: TangentError) -> None:
+    def refuse(self, error: TangentError) -> None:
         """Refuses derivatives that the graph would have by other rules than those of JAX."""
         for eqn in equations_in([s.item for s in self.steps]):
             if eqn.primitive.name in TAUGHT:

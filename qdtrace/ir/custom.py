@@ -9,6 +9,7 @@ same operands. Nothing but differentiation looks at it: the passes that make cod
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from qdtrace.ir.rebuild import Rebuilder
@@ -35,6 +36,28 @@ class Rule(Protocol):
     def adjoints(self) -> Block:
         """Adjoints of operands."""
         ...
+
+
+@dataclass(frozen=True)
+class Part:
+    """What an accumulation by `op` takes of the tangent of a value.
+
+    The equation has the tangent and the value; `autodiff/extremes` finds out how much it is before a program is
+    differentiated.
+    """
+
+    op: str
+
+    is_exact = True
+
+    def __str__(self) -> str:
+        return f"part of {self.op}"
+
+    def tangents(self) -> Block:
+        """There is none."""
+        raise AssertionError(str(self))
+
+    adjoints = tangents
 
 
 class _WithoutRules(Rebuilder):

@@ -224,8 +224,6 @@ def _spread(eqn: Any, found: set[Any], memory: dict[Any, None]) -> None:
         handle = eqn.invars[0]
         if not isinstance(eqn.invars[1], compat.Literal) and eqn.invars[1] in found:
             found.add(handle)
-        if handle in found and eqn.params.get("op", "add") != "add":
-            raise TangentError(f"accum {eqn.params['op']}", loc=eqn_loc(eqn))
         return
     if primitive is markers.atomic_p:
         if any(v in found for v in operands):
@@ -277,10 +275,28 @@ def _twin_of_read(primitive: Any, primals: Any, tangents: Any, params: dict[str,
 def _twin_of_write(primitive: Any, primals: Any, tangents: Any, params: dict[str, Any]) -> Any:
     primitive.bind(*primals, **params)
     handle, value = tangents[:2]
+    op = params.get("op", "add")
+    if op != "add" and type(handle) is not ad.Zero:
+        part = part_p.bind(ad.instantiate_zeros(value), primals[1], op=op)
+        primitive.bind(handle, part, *primals[2:], **{**params, "op": "add"})
+        return [], []
     adds_nothing = primitive is markers.accum_p and type(value) is ad.Zero
     if type(handle) is not ad.Zero and not adds_nothing:
         primitive.bind(handle, ad.instantiate_zeros(value), *primals[2:], **params)
     return [], []
+
+
+part_p = compat.Primitive("qd_part")
+"""What an accumulation by `op` takes of the tangent of a value: the tangent, then the value."""
+part_p.def_abstract_eval(lambda tangent, _, **__: tangent)
+
+
+def _tangent_of_part(primals: Any, tangents: Any, *, op: str) -> Any:
+    out, (change, _) = part_p.bind(*primals, op=op), tangents
+    return out, change if type(change) is ad.Zero else part_p.bind(change, primals[1], op=op)
+
+
+ad.primitive_jvps[part_p] = _tangent_of_part
 
 
 def _twin_of_atomic(primitive: Any, primals: Any, tangents: Any, params: dict[str, Any]) -> Any:

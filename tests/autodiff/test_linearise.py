@@ -233,12 +233,6 @@ def test_a_rule_for_reverse_mode_alone():
             jax.jvp(qd.vmap(f), (POINTS,), (POINTS,))
 
 
-def test_second_derivatives_of_a_complex_rule_for_reverse_mode_are_refused():
-    f = jax.jit(lambda z: jax.jvp(lambda z: jax.vjp(qd.vmap(backward), z)[1](z)[0], (z,), (z,))[1])
-    with pytest.raises(GradientError, match="`backward` has a derivative rule for complex numbers"):
-        f(Z)
-
-
 def test_forward_mode_of_what_needs_no_tangent_of_the_rule():
     f = lambda x: jnp.where(backward(x) > 1, x, 2 * x)  # noqa: E731
     slope = jax.jvp(qd.vmap(f), (POINTS,), (np.ones(3),))[1]
@@ -374,17 +368,41 @@ def beside(r, x, value):
 
 
 def test_rules_beside_an_accumulated_extreme():
-    """Its derivative is not JAX's: what the graph would have another derivative of is refused."""
+    for f in (lambda x: total(x * jnp.arange(3.0)), lambda x: to_real(x + 1j * x)):
+        got = jax.grad(lambda x: beside(np.zeros(2), x, f)[1] + beside(np.zeros(2), x, f)[0])(POINTS)  # noqa: B023
+        want = jax.grad(lambda x: jax.vmap(f)(x).sum() + x.max())(POINTS)  # noqa: B023
+        np.testing.assert_allclose(got, want, rtol=1e-12)
 
-    def good(x):
-        return total(x * jnp.arange(3.0))
 
-    with pytest.raises(GradientError, match=r"needs real values of at most 16 elements.*accum max.*(?s:.*)help: put"):
-        jax.grad(lambda x: beside(np.zeros(2), x, lambda x: to_real(x + 1j * x))[1])(POINTS)
-    np.testing.assert_allclose(
-        jax.grad(lambda x: beside(np.zeros(2), x, good)[1])(POINTS),
-        jax.grad(lambda x: jax.vmap(good)(x).sum())(POINTS),
-    )
+def rows(is_own, value):
+    """Largest values of rows of 20, and what else is done with them."""
+
+    @qd.jit
+    def ours(x, r):
+        for i in qd.range(x.shape[0]):
+            if is_own:
+                r[i, 0] = 0.5 * x[i]
+            r.at[i * is_own, 0:20].max(x[i] * jnp.arange(20.0) + value(x[i]))
+        return r
+
+    return lambda x: ours(x, jnp.ones((3, 20))).sum()
+
+
+def theirs(value):
+    return lambda x: jnp.maximum((x[:, None] * jnp.arange(20.0) + value(x)[:, None]).max(0), 1.0).sum() + 40.0
+
+
+@pytest.mark.parametrize("value", [jnp.sin, lambda x: to_real(x + 1j * x)], ids=["real", "complex"])
+def test_extremes_of_many_elements(value):
+    got, want = jax.value_and_grad(rows(False, value))(POINTS), jax.value_and_grad(theirs(value))(POINTS)
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
+def test_rules_beside_what_has_no_derivative_of_jax():
+    """What the graph would have another derivative of is refused."""
+    with pytest.raises(GradientError, match=r"(?s)needs real values of at most 16 elements.*between other.*help: put"):
+        jax.grad(rows(True, lambda x: to_real(x + 1j * x)))(POINTS)
 
 
 def test_a_rule_that_closes_over_a_traced_value():

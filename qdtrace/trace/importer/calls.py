@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.errors import UnsupportedError, warn
+from qdtrace.ir.custom import Part
 from qdtrace.trace import compat
 from qdtrace.trace.importer.derivative_rules import with_rule, without_derivative
+from qdtrace.trace.importer.elements import per_element
 from qdtrace.trace.importer.libraries import callback_of
 from qdtrace.trace.importer.registry import PLACED, rule
 
@@ -58,6 +60,14 @@ def call_with_rules(imp: Importer, eqn: Any, *operands: Value, call_jaxpr: Any) 
 def stop_gradient(imp: Importer, eqn: Any, x: Value) -> Value:
     """The operand, as a constant for derivatives."""
     return without_derivative(imp, x)
+
+
+@rule("qd_part")
+def part(imp: Importer, eqn: Any, tangent: Value, value: Value, *, op: str) -> Value:
+    """What an accumulation takes of a tangent."""
+    aval, found = eqn.outvars[0].aval, Part(op)
+    one = lambda t, v: imp.builder("custom", t, v, rule=found, result=0)  # noqa: E731
+    return per_element(imp, one, aval.shape, imp.dtype_of(aval), (tangent, value))
 
 
 @rule("custom_vmap_call", ignores=dict.fromkeys(("rule", "in_tree", "out_tree"), "in a lane nothing is mapped"))
