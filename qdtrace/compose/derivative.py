@@ -23,6 +23,7 @@ from jax.interpreters import ad, batching, mlir, partial_eval
 
 from qdtrace.backend import backend
 from qdtrace.compose.call import call, leading, run_now, unknown_platform
+from qdtrace.compose.garbage import paused_garbage_collection
 from qdtrace.compose.linearised import chosen, linearised
 from qdtrace.compose.residuals import call_keeping, residuals_of
 from qdtrace.compose.stack_chunk import in_one_chunk
@@ -109,7 +110,8 @@ class Derivative:
         """The program that computes it on a machine."""
         made = self._derived.get(machine)
         if made is None:
-            made = self._derived[machine] = self._derive(machine)
+            with paused_garbage_collection():
+                made = self._derived[machine] = self._derive(machine)
         return made
 
     @in_one_chunk
@@ -250,8 +252,9 @@ def jvp_of_call(
     mask, direction = _direction(tangents)
     if base.one is not None and origin is None:
         return _jvp_of_many(base, primals, mask, direction)
-    reached = _reached(base, mask)
-    residuals = residuals_of(base, mask, reached) if origin is None and any(reached) else ()
+    with paused_garbage_collection():
+        reached = _reached(base, mask)
+        residuals = residuals_of(base, mask, reached) if origin is None and any(reached) else ()
     if residuals:
         outs, kept = call_keeping(base, primals, mask, reached, residuals)
     else:
