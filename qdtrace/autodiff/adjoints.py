@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from qdtrace.autodiff.custom import groups, key_of, residuals_of, rule_of
+from qdtrace.autodiff.custom import adjoints_of, groups, key_of, residuals_of
 from qdtrace.autodiff.partials import partials
 from qdtrace.autodiff.slots import each_index
 from qdtrace.errors import GradientError
@@ -96,7 +96,8 @@ class Backward:
     def _by_rule(self, eqns: Sequence[Eqn], env: Env, adjoints: Adjoints) -> None:
         if not any(e.outvar in adjoints for e in eqns):
             return
-        block, operands = rule_of(eqns[0]).adjoints(), eqns[0].invars[1:]
+        operands = eqns[0].invars[1:]
+        block = adjoints_of(eqns[0], self.active)
         given = {e.params["result"]: adjoints.pop(e.outvar) for e in eqns if e.outvar in adjoints}
         others = block.params[len(operands) :]
         read = operands[: residuals_of(eqns[0])]

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from qdtrace.errors import GradientError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from qdtrace.ir.custom import Rule
-    from qdtrace.ir.program import Eqn
+    from qdtrace.ir.program import Block, Eqn, Var
 
     Key = tuple[int, ...]
 
@@ -39,6 +39,13 @@ def rule_of(eqn: Eqn) -> Rule:
             help="differentiate the traced function",
         )
     return rule
+
+
+def adjoints_of(eqn: Eqn, active: Collection[Var]) -> Block:
+    """The block of a rule's adjoints; `active` are variables that have any."""
+    rule = rule_of(eqn)
+    linear = getattr(rule, "adjoints_of", None)
+    return rule.adjoints() if linear is None else linear(tuple(a in active for a in eqn.invars[1:]))
 
 
 def residuals_of(eqn: Eqn) -> int | None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from qdtrace.analysis.alias import References
 from qdtrace.analysis.index.affine import AffineForms
-from qdtrace.autodiff.accumulations import check_apart, check_order, refuse_products
+from qdtrace.autodiff.accumulations import check_apart, check_order
 from qdtrace.autodiff.sums import Sums
 from qdtrace.ir.custom import Part
 from qdtrace.ir.memory import indices_of, values_of
@@ -35,15 +35,15 @@ def has_parts(program: Program) -> bool:
     return bool(parts) and any(not parts.isdisjoint(e.invars) for e in walk_program(program))
 
 
-def with_extremes(program: Program, order: int) -> Program:
-    """The program of tangents of this order with sums in the place of parts.
+def with_extremes(program: Program) -> Program:
+    """The program of first tangents with sums in the place of parts.
 
-    Parts of private arrays stay. Raises GradientError for what cannot become a sum.
+    Parts of many elements between other accesses to them stay. Raises GradientError for what cannot become a sum.
     """
     tasks: list[Task] = []
     initial: dict[Var, Literal] = {}
     for task in program.tasks:
-        tasks += _with_sums(task, order, program.name, initial)
+        tasks += _with_sums(task, initial)
     # zeros where nothing was stored: copies read every element
     unset = {v: literal(0, v.dtype) for v in program.buffers if v not in program.initial} if initial else {}
     buffers, starts = (*program.buffers, *initial), {**program.initial, **unset, **initial}
@@ -89,7 +89,7 @@ def _key(atom: Atom) -> object:
     return (atom.value, atom.dtype) if isinstance(atom, Literal) else atom
 
 
-def _with_sums(task: Task, order: int, name: str, initial: dict[Var, Literal]) -> Iterator[Task]:
+def _with_sums(task: Task, initial: dict[Var, Literal]) -> Iterator[Task]:
     """The tasks that stand for one; adds the buffers that they need to `initial`."""
     found = list(_twins(task))
     if not found:
@@ -103,21 +103,19 @@ def _with_sums(task: Task, order: int, name: str, initial: dict[Var, Literal]) -
         return
     if own:
         in_place = _InPlace({t.ref: t.of for t in found if t.of in own})
-        yield from _with_sums(in_place.rebuild_task(task), order, name, initial)
+        yield from _with_sums(in_place.rebuild_task(task), initial)
         return
     shared: set[Var] = set()
     for ref, op in chosen.items():
         if len(references.modes(ref)) > 1:
             shared.add(ref)
             check_apart(references.accesses[ref], op)
-    if order > 1 and "mul" in chosen.values():
-        refuse_products(task, name, order)
     check_order(task)
     made = Sums(task, chosen, shared, {t.ref: t.of for t in found if chosen[t.of] == t.op})
     initial |= made.initial
     yield from made.before_it
     # it may accumulate by another operation at other places
-    yield from _with_sums(made.task, order, name, initial)
+    yield from _with_sums(made.task, initial)
     yield from made.after_it
 
 

@@ -85,6 +85,8 @@ class Needed:
             return eqn.invars[:1]
         if name == "custom" and (linear := residuals_of(eqn)) is not None:
             return eqn.invars[1 : 1 + linear]
+        if name == "custom" and hasattr(eqn.params["rule"], "adjoints_of"):
+            return [a for a in eqn.invars[1:] if a not in self.active]
         if name == "select":
             return eqn.invars[:1]
         return eqn.invars

@@ -10,8 +10,11 @@ from qdtrace.autodiff.custom import residuals_of as residuals_of_rule
 from qdtrace.autodiff.custom import rule_of
 from qdtrace.autodiff.residuals import Given, keeping, loading_given, moments_found
 from qdtrace.autodiff.reverse import reverse
+from qdtrace.autodiff.zeros import changing_with
+from qdtrace.ir.carries import control_of
 from qdtrace.ir.custom import without_rules
 from qdtrace.ir.program import Program, Stage, Var, literal
+from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.walk import task_refs, walk_program
 from qdtrace.passes.dead_code import DeadCode
 
@@ -30,7 +33,7 @@ def transpose(program: Program, linear: Sequence[Var], stacks: Stacks, residuals
     These are taken as zero: no coefficient of a linear operation depends on them.
     """
     given = Given(program, residuals)
-    made = reverse(program, linear, program.results, given, stacks, is_linear=True)
+    made = reverse(_without_checks(program, linear), linear, program.results, given, stacks, is_linear=True)
     own = len(program.params)
     first = program.params.index(linear[0])
     before, behind = program.params[:first], program.params[first + len(linear) :]
@@ -41,6 +44,30 @@ def transpose(program: Program, linear: Sequence[Var], stacks: Stacks, residuals
         initial={**made.initial, **{v: literal(0, v.dtype) for v in linear}},
         stage=Stage.TRACED,
     )
+
+
+class _WithoutChecks(Rebuilder):
+    def __init__(self, asked: frozenset[Var]) -> None:
+        super().__init__()
+        self._asked = asked
+        self._inside = 0
+
+    def visit(self, eqn: Eqn) -> None:
+        """Leaves checks out that ask for something in the set, or are where something in it decides."""
+        if eqn.primitive.name == "check" and (self._inside or not self._asked.isdisjoint(eqn.invars)):
+            return
+        is_decided = bool(eqn.blocks) and not self._asked.isdisjoint(control_of(eqn))
+        self._inside += is_decided
+        super().visit(eqn)
+        self._inside -= is_decided
+
+
+def _without_checks(program: Program, linear: Sequence[Var]) -> Program:
+    """The program without checks of tangents, which say nothing where these are zero."""
+    if not any(e.primitive.name == "check" for e in walk_program(program)):
+        return program
+    asked = changing_with(program, linear)
+    return program.map_tasks(lambda task: _WithoutChecks(asked).rebuild_task(task))
 
 
 def residuals_of(program: Program, linear: Sequence[Var]) -> tuple[Moment, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from qdtrace.ir.carries import carries_of
+from qdtrace.ir.carries import carries_of, control_of
 from qdtrace.ir.memory import WRITERS, values_of
 from qdtrace.ir.program import Literal, Var
 from qdtrace.ir.walk import walk_program
@@ -26,6 +26,25 @@ def zeros_of(program: Program, inputs: Iterable[Var], active: frozenset[Var]) ->
         for eqn in eqns:
             zero.difference_update(_found_nonzero(eqn, zero))
     return frozenset(zero)
+
+
+def changing_with(program: Program, inputs: Iterable[Var]) -> frozenset[Var]:
+    """Returns all that is computed from the inputs, of any dtype."""
+    eqns, found, before = list(walk_program(program)), set(inputs), -1
+    while len(found) != before:
+        before = len(found)
+        for eqn in eqns:
+            if found.isdisjoint(eqn.invars) and not eqn.blocks:
+                continue
+            if eqn.primitive.name in WRITERS:
+                found.add(eqn.invars[0])  # type: ignore[arg-type]
+            is_decided = any(a in found for a in control_of(eqn)) if eqn.blocks else True
+            for carry in carries_of(eqn) if eqn.blocks else ():
+                if is_decided or any(a in found for a in (carry.initial, *carry.results)):
+                    found.update((carry.outvar, *carry.params))
+            if not eqn.blocks:
+                found.update(eqn.outvars)
+    return frozenset(found)
 
 
 def _is_zero(atom: Atom | None, zero: set[Var]) -> bool:

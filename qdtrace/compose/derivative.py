@@ -65,6 +65,8 @@ class Derivative:
     """Results whose tangents are given, or whose adjoints are taken."""
     wrt: Mask | None = None
     """Parameters whose adjoints are given; None for a directional derivative."""
+    place: int = 0
+    """Which of all directions the adjoints are of: it matters for a user's rule that is no derivative."""
     residuals: tuple[Moment, ...] = ()
     """What the primal hands over: in first derivatives alone."""
     handed: tuple[Mask, Mask] | None = None
@@ -156,7 +158,9 @@ class Derivative:
         from qdtrace.compose.stack_budget import lane_budget
 
         base, own = self.base, len(self.program.params)
-        masks = self.directions if self.wrt is None else (self.wrt, *self.directions)
+        at = self.place
+        masks = self.directions if self.wrt is None else (*self.directions[:at], self.wrt, *self.directions[at:])
+        before = sum(map(sum, self.directions[:at]))
         asked = (True,) * sum(self.out)
         if self.handed is None:
             made = linearised(base, masks, self.out)
@@ -171,13 +175,16 @@ class Derivative:
             program = staged.program
 
             def transposed(joined: Program) -> Program:
-                linear = joined.params[own : own + sum(masks[0])]
+                linear = joined.params[own + before : own + before + sum(masks[at])]
                 joined = replace(joined, results=tuple(chosen(joined.results, asked)))
                 if self.wrt is None:
                     return tangents_given(joined, linear, self.residuals)
                 adjoints = transpose(joined, linear, stacks, self.residuals)
-                wanted = chosen(self.wrt, masks[0])
-                return replace(adjoints, results=tuple(chosen(adjoints.results, wanted)))
+                first, given = own + before, adjoints.params
+                count = len(self.residuals) + sum(self.out)
+                params = (*given[:own], *given[first : first + count], *given[own:first], *given[first + count :])
+                results = chosen(adjoints.results, chosen(self.wrt, masks[at]))
+                return replace(adjoints, params=params, results=tuple(results))
 
             if self.wrt is None:
                 refuse_transposes(staged.with_rules)
@@ -325,12 +332,12 @@ def _transpose(cotangents: Sequence[Any], *operands: Any, spec: Derivative) -> l
         # D in a direction: the adjoint of the inputs in its mask, along the other directions.
         levels = spec.regrouped(lambda masks: [masks[0], (True,) * len(given), *(masks[k] for k in others)])
         rest = tuple(m for k, m in enumerate(spec.directions) if k != j)
-        made = replace(spec, directions=rest, wrt=spec.directions[j], levels=levels)
+        made = replace(spec, directions=rest, wrt=spec.directions[j], place=j, levels=levels)
         found = derivative(made, [groups[0], given, *(groups[k] for k in others)])
     elif at == 1:
         # R in the adjoints: one more direction, the cotangents of the adjoints that R gives.
         levels = spec.regrouped(lambda masks: [masks[0], (), *masks[2:], (True,) * len(given)])
-        made = replace(spec, directions=(*spec.directions, spec.wrt), wrt=None, levels=levels)
+        made = replace(spec, directions=(*spec.directions, spec.wrt), wrt=None, place=0, levels=levels)
         found = derivative(made, [groups[0], [], *groups[2:], given])
     else:
         # R in a direction: the roles of that direction and of the inputs asked for change places.

@@ -234,10 +234,8 @@ class Stager:
     # ------------------------------------------------------------------ graph side
     def importer(self, builder: Builder) -> Importer:
         """An importer that puts constants too large for registers into parameters."""
-        segment, bounds = self.segment, self.options.bounds
-        return Importer(
-            builder, hoist=segment.hoisted, bodies=self.bodies, bounds=bounds, most_private=self.private_bytes
-        )
+        made = functools.partial(Importer, builder, hoist=self.segment.hoisted, bodies=self.bodies)
+        return made(bounds=self.options.bounds, most_private=self.private_bytes)
 
     def scalars(self, builder: Builder, entry: Entry, atom: Any = None) -> np.ndarray:
         """A small value as graph scalars, loaded by `builder`."""

@@ -356,6 +356,11 @@ def tangent_type(value: Any) -> Any:
     return jax.typeof(value).to_tangent_aval()
 
 
+def is_linear(primitive: Primitive) -> bool:
+    """True for a primitive that has a transpose of its own."""
+    return primitive in ad.primitive_transposes
+
+
 def transposed(params: dict[str, Any], residuals: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
     """Cotangents of the tangents that a `custom_lin` equation takes, by its backward function."""
     found = params["bwd"].call_wrapped(*residuals, *cotangents)

@@ -413,3 +413,58 @@ def test_a_rule_that_closes_over_a_traced_value():
 
     with pytest.raises(GradientError, match=r"a rule uses a traced value of the function around it"):
         jax.jit(jax.grad(outer))(POINTS, 2.0)
+
+
+@pytest.mark.parametrize("solver", [lineax.CG, lineax.BiCGStab, lineax.GMRES], ids=["cg", "bicgstab", "gmres"])
+def test_solvers_that_iterate(solver):
+    """A step of them is not linear: JAX transposes the solution."""
+
+    def f(a):
+        operator = lineax.MatrixLinearOperator(MATRIX @ MATRIX.T * a, lineax.positive_semidefinite_tag)
+        return lineax.linear_solve(operator, jnp.array([1.0, a]), solver(1e-12, 1e-12)).value[0]
+
+    for derivative in (jax.grad, lambda g: jax.jit(lambda x: jax.jvp(jax.grad(g), (x,), (x,))[1])):
+        got = derivative(lambda x: qd.vmap(f)(x).sum())(POINTS)
+        np.testing.assert_allclose(got, derivative(lambda x: jax.vmap(f)(x).sum())(POINTS), rtol=1e-9)
+
+
+def test_an_asymmetric_rule_goes_along_directions_in_order():
+    """A rule that is no derivative: which direction comes first matters."""
+    product = jax.custom_jvp(lambda a, b: a * b)
+    product.defjvp(lambda p, t: (product(*p), 3.0 * p[1] * t[0] + p[0] * t[1]))
+    x, y = np.array([1.0, 2.0]), np.array([0.5, -1.0])
+
+    def pulled(batched):
+        total = lambda x, y: jax.jvp(batched(product), (x, y), (y, x))[1].sum()  # noqa: E731
+        return jax.grad(total, (0, 1))(x, y)
+
+    np.testing.assert_allclose(pulled(qd.vmap), pulled(jax.vmap))
+
+
+SHARED = [lambda b, x, k: b.at[k].max(0.8 * x), lambda b, x, k: b.at[k].max(0.5), lambda b, x, k: b.at[k].min(x)]
+
+
+@pytest.mark.parametrize("accumulate", SHARED, ids=["linear", "constant", "min"])
+def test_second_derivatives_of_what_an_extreme_replaces(accumulate):
+    x, k = np.array([0.3, 0.9, 1.4, 0.2]), jnp.array([1, 0, 3, 1])
+
+    @qd.jit
+    def ours(x):
+        b = qd.empty(x.shape, x.dtype)
+        for i in qd.range(4):
+            b[i] = x[i] ** 3
+        for i in qd.range(4):
+            accumulate(b, x[i], k[i])
+        return b
+
+    changes = [lambda b, x: jnp.maximum(b, 0.8 * x), lambda b, x: jnp.maximum(b, 0.5), jnp.minimum]
+    change = changes[SHARED.index(accumulate)]
+
+    def theirs(x):
+        b = x**3
+        for i in range(4):
+            b = b.at[k[i]].set(change(b[k[i]], x[i]))
+        return b
+
+    second = lambda f: jax.jvp(jax.grad(lambda x: (f(x) * jnp.arange(1.0, 5.0)).sum()), (x,), (np.ones(4),))[1]  # noqa: E731
+    np.testing.assert_allclose(second(ours), second(theirs), rtol=1e-12)

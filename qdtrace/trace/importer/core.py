@@ -277,6 +277,8 @@ class Importer(MemoryOps):
         if inner is None:
             raise self._no_rule(eqn)
         results = self.call(inner, values)
+        if compat.is_linear(eqn.primitive):
+            results = DERIVATIVES["transposed"](self, eqn, values, results)
         return results if eqn.primitive.multiple_results else results[0]
 
     def _no_rule(self, eqn: Any) -> UnsupportedError:

@@ -17,7 +17,7 @@ from qdtrace.errors import GradientError, UnsupportedError
 from qdtrace.ir.program import literal
 from qdtrace.trace import compat
 from qdtrace.trace.importer.derivative_rules import imported_rule
-from qdtrace.trace.importer.registry import rule
+from qdtrace.trace.importer.registry import DERIVATIVES, rule
 from qdtrace.trace.importer.values import array_of, is_pair, split_pairs
 
 if TYPE_CHECKING:
@@ -79,6 +79,91 @@ class TransposedRule:
             return [*zeros, *(jnp.conj(x).astype(a.dtype) for x, a in zip(found, avals[count:], strict=True))]
 
         return imported_rule(self.name, backward, [*avals, *outs], self._another, self._loc)
+
+
+class LinearRule:
+    """The transpose that JAX has for an equation which is linear in some of its operands, on scalars."""
+
+    is_exact = True
+
+    def __init__(self, name: str, eqn: Any, imp: Importer) -> None:
+        self.name = name
+        self._eqn = eqn
+        self._another = imp.another
+        self._loc = imp.builder.loc
+        self._blocks: dict[tuple[bool, ...], Block] = {}
+
+    def __str__(self) -> str:
+        return self.name
+
+    def tangents(self) -> Block:
+        """Refuses: that is for programs which JAX has not linearised."""
+        raise GradientError(
+            f"`{self.name}` has a derivative by the rules of JAX alone, got a program that has others",
+            loc=self._loc,
+            help="call it in a qd.jit function or a loop of its own",
+        )
+
+    adjoints = tangents
+
+    def adjoints_of(self, linear: tuple[bool, ...]) -> Block:
+        """Adjoints of the operands, of which it has those that are linear: a mask of their scalars."""
+        avals = [v.aval for v in self._eqn.invars]
+        sizes = [int(np.prod(a.shape)) * (2 if is_pair(a) else 1) for a in avals]
+        ends = np.cumsum(sizes)
+        moved = tuple(any(linear[end - size : end]) for end, size in zip(ends, sizes, strict=True))
+        if moved not in self._blocks:
+            self._blocks[moved] = self._imported(avals, moved)
+        return self._blocks[moved]
+
+    def _imported(self, avals: list[Any], moved: tuple[bool, ...]) -> Block:
+        outs = [v.aval for v in self._eqn.outvars if _is_inexact(v.aval)]
+        places = [k for k, is_moved in enumerate(moved) if is_moved]
+
+        def backward(*values: Any) -> list[Any]:
+            def run(*changed: Any) -> list[Any]:
+                given = dict(zip(places, changed, strict=True))
+                found = compat.bind_eqn(self._eqn, [given.get(k, v) for k, v in enumerate(values[: len(avals)])])
+                return [x for x, v in zip(found, self._eqn.outvars, strict=True) if _is_inexact(v.aval)]
+
+            likes = [jax.ShapeDtypeStruct(avals[k].shape, avals[k].dtype) for k in places]
+            # an adjoint here is that of real and imaginary part, and JAX's is its conjugate
+            pulled = jax.linear_transpose(run, *likes)([jnp.conj(c) for c in values[len(avals) :]])
+            found = dict(zip(places, pulled, strict=True))
+            kept = [(k, a) for k, a in enumerate(avals) if _is_inexact(a)]
+            return [jnp.conj(found[k]) if k in found else jnp.zeros(a.shape, a.dtype) for k, a in kept]
+
+        return imported_rule(self.name, backward, [*avals, *outs], self._another, self._loc)
+
+
+def with_transpose(imp: Importer, eqn: Any, operands: list[Value], results: list[Value]) -> list[Value]:
+    """Results of an equation that are transposed as JAX does it, where all of them fit into registers."""
+    name = eqn.primitive.name
+    try:
+        arrays = [imp.scalars(v, name) for v in operands]
+        outs = [imp.scalars(v, name) for v in results]
+    except UnsupportedError:
+        return results
+    imp.locate()
+    flat = lambda x, v: (split_pairs(x) if is_pair(v.aval) else x).reshape(-1).tolist()  # noqa: E731
+    atoms = [a for x, v in zip(arrays, eqn.invars, strict=True) for a in flat(x, v)]
+    found, position = LinearRule(name, eqn, imp), 0
+    made: list[Value] = []
+    for value, var in zip(outs, eqn.outvars, strict=True):
+        if not _is_inexact(var.aval):
+            made.append(value)
+            continue
+        elements: list[Any] = []
+        for element in value.reshape(-1):
+            parts = element if type(element) is tuple else (element,)
+            tied = [imp.builder("custom", p, *atoms, rule=found, result=position + k) for k, p in enumerate(parts)]
+            elements.append(tuple(tied) if type(element) is tuple else tied[0])
+            position += len(parts)
+        made.append(array_of(elements, var.aval.shape))
+    return made
+
+
+DERIVATIVES["transposed"] = with_transpose
 
 
 def _is_inexact(aval: Any) -> bool:
