@@ -59,7 +59,7 @@ def page(results: Results, programs: int) -> str:
     table = ["| rule | dtypes | kinds | " + " | ".join(columns) + " | notes |", "|---" * (4 + len(columns)) + "|"]
     table += [_row(rule, results[rule]) for rule in sorted(results)]
     faults = ["", "## Faults of import rules", ""]
-    faults += [f"- {', '.join(f'`{r}`' for r in f.rules)}: {f.why}." for f in FAULTS]
+    faults += [f"- {', '.join(f'`{r}`' for r in f.rules)}: {f.why}." for f in FAULTS] or ["None is known."]
     other = ["", "## Import rules that are drawn elsewhere", "", "| rule | why |", "|---|---|"]
     other += [f"| `{rule}` | {why} |" for rule, why in sorted(TABLE.elsewhere.items())]
     return "\n".join([head, *table, *faults, *other, ""])

@@ -13,7 +13,7 @@ import numpy as np
 
 from qdtrace.errors import UnsupportedError
 from qdtrace.ir.combining import identity
-from qdtrace.ir.program import Literal
+from qdtrace.ir.program import Literal, Var
 from qdtrace.ir.types import DType
 from qdtrace.trace.importer.memory import CHAIN, UNROLL
 from qdtrace.trace.importer.registry import PROMISE, rule
@@ -232,6 +232,7 @@ def gather(
     """Blocks of constant size at traced positions."""
     dims, aval = dimension_numbers, eqn.outvars[0].aval
     fills = is_mode(imp, eqn, mode, "FILL_OR_DROP", ("CLIP", "PROMISE_IN_BOUNDS"))
+    promised = mode.name == "PROMISE_IN_BOUNDS" and imp.dtype_of(aval).is_float
     filler = fill_element(imp, aval, fill_value) if fills else None
     blocks = Blocks.of(
         x.shape, len(aval.shape), lambda d, _: slice_sizes[d], dims.collapsed_slice_dims, dims.offset_dims,
@@ -245,11 +246,24 @@ def gather(
         indices = imp.in_memory(indices)
 
     def at(i: Sequence[Any]) -> Any:
-        where, valid = blocks.place(imp, indices, i, clips=True, checks=fills)
+        where, valid = blocks.place(imp, indices, i, clips=True, checks=fills or promised)
         if x.size == 0:
             return filler
         element = imp.element(x, where)
+        if promised and valid is not TRUE:
+            return _dropping_adjoints(imp, valid, element)
         return imp.choose(valid, element, filler) if fills else element
 
     small = isinstance(x, np.ndarray) and isinstance(indices, np.ndarray)
     return imp.build(aval.shape, imp.dtype_of(aval), at, is_pair(aval), unroll=small)
+
+
+def _dropping_adjoints(imp: Importer, valid: Any, element: Any) -> Any:
+    """The element; where the index is not valid, nothing is handed back to it.
+
+    XLA reads the nearest element where the promise is broken, and JAX's transpose, a scatter, adds nothing there: rules
+    of JAX gather at indices of the user, with the promise.
+    """
+    parts = element if type(element) is tuple else (element,)
+    held = tuple(imp.builder("custom", p, rule="stop_gradient", result=0) if type(p) is Var else p for p in parts)
+    return imp.choose(valid, element, held if type(element) is tuple else held[0])
