@@ -139,6 +139,23 @@ def test_mixed_precision_contraction():
     check(lambda v: lax.dot(v, v, preferred_element_type=jnp.float32), x)
 
 
+@pytest.mark.parametrize("size", [3, 40])
+@pytest.mark.parametrize("dtypes", [("f4", "c8"), ("c8", "f4"), ("i4", "c8"), ("i4", "f4"), ("f4", "f8")])
+def test_contraction_of_two_dtypes(dtypes, size):
+    def made(x, dtype):
+        return x.astype(dtype) * (1 + 2j if dtype == "c8" else 1)
+
+    m, v = (RNG.normal(size=(3, *shape)).astype(np.float32) * 3 for shape in ((4, size), (size,)))
+    with jax.enable_x64(True):
+        check(lambda m, v: lax.dot(made(m, dtypes[0]), made(v, dtypes[1])), m, v)
+
+
+@pytest.mark.parametrize("size", [3, 40])
+def test_the_real_part_of_a_contraction(size):
+    x = RNG.normal(size=(3, 2, size)).astype(np.float32)
+    check(lambda x: lax.dot(lax.complex(*x), lax.complex(*x), preferred_element_type=jnp.float32), x)
+
+
 def test_order_of_complex_numbers_and_of_special_values():
     z = np.array([[1 + 1j, 1 - 1j, 0, np.nan, 2 - 3j, 1 + 1j, -1]], np.complex64)
     check(lambda z: (jnp.sort(z), jnp.argsort(z), lax.sort((z, jnp.arange(7)), num_keys=1)), z)

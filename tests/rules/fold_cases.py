@@ -52,6 +52,14 @@ case("dot_general", lambda x, y: x @ y, array("n", 3, points=TAME), array(3, "n"
 _BATCHED = (((1,), (2,)), ((0,), (0,)))
 case("dot_general", lambda x, y: lax.dot_general(x, y, _BATCHED), array(2, "n", 3, points=TAME),
      array(2, 3, "n", points=TAME), sizes=MATRIX, ulps=1024, why=ORDER)  # fmt: skip
+_HALF = {"complex64": np.float32, "complex128": np.float64, "float64": np.float32, "float32": np.int32}
+_M, _N = (array(*shape, points=TAME, dtype=lambda d: _HALF[d.name]) for shape in ((3, "n"), ("n",)))
+case("dot_general", lambda x, y: lax.dot(x, y), _M, T, sizes=SMALL, among=(*_HALF,), ulps=1024, why=ORDER)
+case("dot_general", lambda x, y: lax.dot(x, y, preferred_element_type=x.dtype), array(3, "n", points=TAME), _N,
+     sizes=SMALL, among=(*_HALF,), ulps=1024, why=ORDER)  # fmt: skip
+_WIDER = {"complex64": np.complex128, "float32": np.float64, "float16": np.float32}
+case("dot_general", lambda x, y: lax.dot(x, y, preferred_element_type=_WIDER[x.dtype.name]), T, T, among=(*_WIDER,),
+     ulps=1024, why=ORDER)  # fmt: skip
 case("reduce", lambda x: lax.reduce(x, x.dtype.type(0), lambda a, b: a + b + a * b, (1,)),
      array(2, "n", points=between(-0.2, 0.2)), sizes=SMALL, ulps=512, why=ORDER)  # fmt: skip
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import jax
 import numpy as np
 
+from qdtrace.ir.program import literal
 from qdtrace.trace.importer import complexes
 from qdtrace.trace.importer.memory import UNROLL
 from qdtrace.trace.importer.reductions import combiner, fold_loop, total, zero_of
@@ -42,17 +44,26 @@ def dot_general(imp: Importer, eqn: Any, x: Value, y: Value, *, dimension_number
     rows, columns = [x.shape[d] for d in fx], [y.shape[d] for d in fy]
     left, right = permute(imp, x, [*bx, *fx, *cx]), permute(imp, y, [*by, *fy, *cy])
     aval = eqn.outvars[0].aval
+    if not is_pair(aval) and any(is_pair(v.aval) for v in eqn.invars):
+        # the real part of the product
+        whole = jax.ShapeDtypeStruct(aval.shape, np.result_type(aval.dtype, np.complex64))
+        return complexes.convert(imp, aval, _product(imp, whole, left, right, (batch, rows, columns, inner)))
+    return _product(imp, aval, left, right, (batch, rows, columns, inner))
+
+
+def _product(imp: Importer, aval: Any, left: Value, right: Value, sizes: tuple[Any, ...]) -> Value:
+    batch, rows, columns, inner = sizes
     count = int(np.prod(inner, dtype=np.int64))
     work = int(np.prod(aval.shape, dtype=np.int64)) * count
     in_memory = any(isinstance(v, MemoryArray) and v.size > UNROLL for v in (left, right))
-    if work <= (UNROLLED_FROM_MEMORY if in_memory else UNROLLED_PRODUCTS) and max(x.size, y.size) <= imp.scalar_budget:
+    most = UNROLLED_FROM_MEMORY if in_memory else UNROLLED_PRODUCTS
+    if work <= most and max(left.size, right.size) <= imp.scalar_budget:
         return _unrolled(imp, aval, imp.scalars(left), imp.scalars(right), (batch, rows, columns, count))
-    return _looped(imp, aval, left, right, (batch, rows, columns, inner))
+    return _looped(imp, aval, left, right, sizes)
 
 
 def _unrolled(imp: Importer, aval: Any, left: np.ndarray, right: np.ndarray, sizes: tuple[Any, ...]) -> np.ndarray:
     batch, rows, columns, count = sizes
-    dtype = imp.dtype_of(aval)
     lefts = left.reshape(int(np.prod(batch)), int(np.prod(rows)), count)
     rights = right.reshape(int(np.prod(batch)), int(np.prod(columns)), count)
     add, mul = combiner(imp, "add", aval), combiner(imp, "mul", aval)
@@ -61,7 +72,7 @@ def _unrolled(imp: Importer, aval: Any, left: np.ndarray, right: np.ndarray, siz
         for row in lefts[b].tolist():
             for column in rights[b].tolist():
                 products = [
-                    mul(_as(imp, p, dtype), _as(imp, q, dtype))
+                    mul(_as(imp, p, aval), _as(imp, q, aval))
                     for p, q in zip(row, column, strict=True)
                     if not (imp.zeros_vanish and (_is_zero(p) or _is_zero(q)))
                 ]
@@ -71,7 +82,6 @@ def _unrolled(imp: Importer, aval: Any, left: np.ndarray, right: np.ndarray, siz
 
 def _looped(imp: Importer, aval: Any, left: Value, right: Value, sizes: tuple[Any, ...]) -> Value:
     batch, rows, _, inner = sizes
-    dtype = imp.dtype_of(aval)
     left, right = imp.in_memory(left), imp.in_memory(right)
     add, mul = combiner(imp, "add", aval), combiner(imp, "mul", aval)
     nb, nr = len(batch), len(rows)
@@ -79,17 +89,21 @@ def _looped(imp: Importer, aval: Any, left: Value, right: Value, sizes: tuple[An
     def product(index: Sequence[Any], k: list[Any]) -> Any:
         p = imp.element(left, [*index[: nb + nr], *k])
         q = imp.element(right, [*index[:nb], *index[nb + nr :], *k])
-        return mul(_as(imp, p, dtype), _as(imp, q, dtype))
+        return mul(_as(imp, p, aval), _as(imp, q, aval))
 
     def entry(index: Sequence[Any]) -> Any:
         return fold_loop(imp, inner, zero_of(aval, imp), lambda k, acc: add(acc, product(index, k)))
 
-    pair = is_pair(aval)
-    return imp.build(aval.shape, dtype, entry, pair)
+    return imp.build(aval.shape, imp.dtype_of(aval), entry, is_pair(aval))
 
 
-def _as(imp: Importer, element: Any, dtype: Any) -> Any:
-    return complexes.convert_parts(imp, element, dtype) if type(element) is tuple else imp.convert(element, dtype)
+def _as(imp: Importer, element: Any, aval: Any) -> Any:
+    """An element of an operand in the result's dtype; operands may differ in theirs."""
+    dtype = imp.dtype_of(aval)
+    if type(element) is tuple:
+        return complexes.convert_parts(imp, element, dtype)
+    real = imp.convert(element, dtype)
+    return (real, literal(0, dtype)) if is_pair(aval) else real
 
 
 def _is_zero(element: Any) -> bool:
