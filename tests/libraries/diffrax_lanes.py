@@ -289,18 +289,32 @@ def backsolve_gradient(a):
 
 
 @DIFFRAX(A, rtol=1e-6)
+def backsolve(a):
+    return solve(a, dfx.Tsit5(), adjoint=dfx.BacksolveAdjoint(), stepsize_controller=PID).ys
+
+
+@DIFFRAX(A)
+def direct_adjoint(a):
+    return solve(a, dfx.Tsit5(), adjoint=dfx.DirectAdjoint(), max_steps=32).ys
+
+
+@DIFFRAX(A, rtol=1e-6)
 def implicit_gradient(a):
     return jax.grad(lambda a: solve(a, dfx.Kvaerno3(), stepsize_controller=PID, max_steps=256).ys[0])(a)
 
 
 @DIFFRAX(A, rtol=1e-6)
-def implicit_adjoint(a):
+def steady_state(a):
     steady = dfx.Event(dfx.steady_state_event(1e-6, 1e-6))
     field = lambda t, y, a: -a * (y - a**2)  # noqa: E731
-    f = lambda a: solve(  # noqa: E731
+    return solve(
         a, dfx.Tsit5(), field=field, t1=jnp.inf, event=steady, stepsize_controller=PID, adjoint=dfx.ImplicitAdjoint()
-    ).ys[0]
-    return jax.grad(f)(a)
+    ).ys
+
+
+@DIFFRAX(A, rtol=1e-6)
+def implicit_adjoint(a):
+    return jax.grad(lambda a: steady_state(a)[0])(a)
 
 
 @DIFFRAX(uniform(3), **ADAPTIVE)

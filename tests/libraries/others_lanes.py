@@ -1,4 +1,4 @@
-"""Quadax, Jaxopt, Interpax."""
+"""Quadax, Jaxopt, Interpax, and the solver of differential equations that JAX has."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import jaxopt
 import quadax
+from jax.experimental import ode
 
 from tests.libraries.lanes import Lanes, spread, uniform
 
@@ -65,6 +66,11 @@ def fixed_rule(a):
 def sampled(y):
     x = jnp.linspace(0.0, 1.0, 7)
     return quadax.trapezoid(y, x=x), quadax.simpson(y, x=x), quadax.cumulative_trapezoid(y, x=x)
+
+
+@OTHERS(A, rtol=1e-6)  # the tolerance of the solve
+def odeint(a):
+    return ode.odeint(lambda y, t, a: -a * y + jnp.sin(t), 1.0, jnp.linspace(0.0, 2.0, 4), a, rtol=1e-8, atol=1e-8)
 
 
 def cubic(y, a):
