@@ -27,7 +27,7 @@ from qdtrace.autodiff.thinning import Thinning
 from qdtrace.autodiff.trip_counts import constant_trips, is_counted, most_trips
 from qdtrace.autodiff.versions import Versions, written_by
 from qdtrace.autodiff.volatile import accesses
-from qdtrace.autodiff.zeros import zeros_of
+from qdtrace.autodiff.zeros import refuse_nonlinear, zeros_of
 from qdtrace.errors import GradientError
 from qdtrace.ir.builder import Builder
 from qdtrace.ir.copies import copy_task
@@ -65,6 +65,7 @@ def reverse(
         program = with_counted_loops(program)
     active = active_variables(program, inputs, results)
     zero = zeros_of(program, inputs, active) if is_linear else frozenset[Var]()
+    refuse_nonlinear(program, active, zero)
     given = {v: Var(v.type, f"{v.hint}_bar") for v in results}
     adjoints: dict[Var, Var] = dict(given)
     buffers: list[Var] = []

@@ -98,7 +98,7 @@ class Sweep:
             self._structured(eqn, env, live)
         elif name in WRITERS and eqn.invars[0] in self._zero:
             pass
-        elif eqn.outvars and eqn.outvar in self._zero:
+        elif eqn.outvars and (eqn.outvar in self._zero or (name == "load" and eqn.invars[0] in self._zero)):
             env[eqn.outvar] = literal(0, eqn.outvar.dtype)
         elif name == "cell":
             if eqn.outvar not in env:

@@ -6,9 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
+from jax.scipy.sparse import linalg
 
 import qdtrace as qd
+from qdtrace.errors import GradientError
 
+eqxi, lineax = map(pytest.importorskip, ("equinox.internal", "lineax"))
 RNG = np.random.default_rng(11)
 
 
@@ -51,3 +55,81 @@ def test_a_broken_promise(size):
     check(lambda x, k: f(x, k.astype(int)), x, at.astype(float))
     for derivative in (lambda m: m(f)(x, at), lambda m: jax.jvp(lambda x: m(f)(x, at), (x,), (jnp.sin(x),))[1]):
         np.testing.assert_array_equal(derivative(qd.vmap), derivative(jax.vmap))
+
+
+SQUARE = RNG.normal(size=(3, 4, 4))
+DEFINITE = SQUARE @ SQUARE.transpose(0, 2, 1) + np.eye(4)
+COMPLEX = RNG.normal(size=(3, 4)) + 1j * RNG.normal(size=(3, 4))
+
+
+SOLVERS = [linalg.cg, linalg.bicgstab, pytest.param(linalg.gmres, marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("b", [COMPLEX.real, COMPLEX], ids=["real", "complex"])
+def test_solvers_of_jax(solver, b):
+    check(lambda a, b: solver(lambda v: a @ v, b, tol=1e-13)[0], DEFINITE, b, rtol=1e-9)  # they iterate up to `tol`
+
+
+@pytest.mark.parametrize("size", [4, 300])
+def test_a_solver_whose_steps_are_linear(size):
+    def solve(a, b):
+        return lax.custom_linear_solve(lambda v: a * v, b, lambda _, c: c / a, lambda _, c: c / a)
+
+    check(solve, RNG.uniform(1, 2, (3, size)), RNG.normal(size=(3, size)))
+
+
+def conjugate_gradients(d, b):
+    return linalg.cg(lambda v: 3 * d * v - 0.4 * (jnp.roll(v, 1) + jnp.roll(v, -1)), b, tol=1e-13)[0]
+
+
+def conjugate_gradients_of_lineax(d, b):
+    struct = jax.ShapeDtypeStruct(b.shape, b.dtype)
+    operator = lineax.FunctionLinearOperator(lambda v: 3 * d * v, struct, lineax.positive_semidefinite_tag)
+    return lineax.linear_solve(operator, b, lineax.CG(1e-13, 1e-13)).value
+
+
+OF_LINEAX = pytest.param(conjugate_gradients_of_lineax, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("f", [conjugate_gradients, OF_LINEAX])
+def test_many_unknowns_of_a_solver_that_iterates(f):
+    """Step by step the transpose would be wrong: it is refused, and values and tangents are right."""
+    d, b = RNG.uniform(1, 2, (2, 300)), RNG.normal(size=(2, 300))
+    for derivative in (lambda m: m(f)(d, b), lambda m: jax.jvp(m(f), (d, b), (b, d))[1]):
+        np.testing.assert_allclose(derivative(qd.vmap), derivative(jax.vmap), rtol=1e-9, atol=1e-12)  # up to `tol`
+    name = "custom_linear_solve" if f is conjugate_gradients else "linear_solve"
+    with pytest.raises(GradientError, match=f"`{name}` of arrays that are too large for registers has no transpose"):
+        pulled(qd.vmap(f), d, b)
+
+
+def test_many_unknowns_inside_of_a_lane():
+    d, b = RNG.uniform(1, 2, (2, 300)), RNG.normal(size=(2, 300))
+    got, want = (m(lambda d, b: pulled(conjugate_gradients, d, b))(d, b) for m in (qd.vmap, jax.vmap))
+    for g, w in zip(got, want, strict=True):
+        np.testing.assert_allclose(g, w, rtol=1e-9, atol=1e-12)  # up to `tol`
+
+
+@pytest.mark.parametrize("size", [3, 24, 300])
+def test_a_loop_with_a_buffer_that_it_changes_in_place(size):
+    """Equinox's update of a buffer has a transpose of its own; the buffer is read before it is changed."""
+
+    def fill(a):
+        def step(c):
+            return c[0] + 1, c[1] * 0.5, c[2].at[c[0]].set(c[1])
+
+        start = (jnp.array(0), a, jnp.zeros(size))
+        running = lambda c: (c[0] < size) & (c[1] > 1)  # noqa: E731
+        return eqxi.while_loop(running, step, start, kind="bounded", max_steps=size, buffers=lambda c: c[2])[1:]
+
+    check(fill, np.array([1.0, 700.0, 9e3]))
+
+
+def test_a_rule_that_is_not_linear():
+    @jax.custom_jvp
+    def f(x):
+        return x
+
+    f.defjvp(lambda p, t: (p[0], t[0] * t[0]))
+    with pytest.raises(GradientError, match="needs tangents in linear operations, got `mul` of tangents alone"):
+        pulled(qd.vmap(f), np.ones(3))

@@ -10,7 +10,7 @@ from qdtrace.trace import compat
 from qdtrace.trace.importer.derivative_rules import with_rule, without_derivative
 from qdtrace.trace.importer.elements import per_element
 from qdtrace.trace.importer.libraries import callback_of
-from qdtrace.trace.importer.registry import PLACED, rule
+from qdtrace.trace.importer.registry import DERIVATIVES, PLACED, rule
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,8 +83,8 @@ def custom_linear_solve(
     """Runs the user's `solve`; the other jaxprs are for derivatives."""
     lengths = list(const_lengths)
     before, count, total = sum(lengths[:2]), lengths[2], sum(lengths)
-    results = imp.call(jaxprs.solve, [*operands[before : before + count], *operands[total:]])
-    return with_rule(imp, eqn, operands, results[: len(eqn.outvars)])
+    given = [*operands[before : before + count], *operands[total:]]
+    return DERIVATIVES["transposed"](imp, eqn, operands, jaxprs.solve, given)
 
 
 @rule("call_hi_primitive", takes_all="JAX itself lowers the equation with them")

@@ -276,9 +276,10 @@ class Importer(MemoryOps):
             inner = implementation_of(eqn, contents)
         if inner is None:
             raise self._no_rule(eqn)
-        results = self.call(inner, values)
         if compat.is_linear(eqn.primitive):
-            results = DERIVATIVES["transposed"](self, eqn, values, results)
+            results = DERIVATIVES["transposed"](self, eqn, values, inner, values)
+        else:
+            results = self.call(inner, values)
         return results if eqn.primitive.multiple_results else results[0]
 
     def _no_rule(self, eqn: Any) -> UnsupportedError:

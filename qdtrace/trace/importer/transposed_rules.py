@@ -21,6 +21,7 @@ from qdtrace.trace.importer.registry import DERIVATIVES, rule
 from qdtrace.trace.importer.values import array_of, is_pair, split_pairs
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
 
     from qdtrace.ir.program import Block
     from qdtrace.trace.importer.core import Importer
@@ -136,14 +137,48 @@ class LinearRule:
         return imported_rule(self.name, backward, [*avals, *outs], self._another, self._loc)
 
 
-def with_transpose(imp: Importer, eqn: Any, operands: list[Value], results: list[Value]) -> list[Value]:
-    """Results of an equation that are transposed as JAX does it, where all of them fit into registers."""
+class IterativeRule:
+    """What stands for a linear function whose steps are not linear: it has no transpose in memory."""
+
+    is_exact = True
+
+    def __init__(self, name: str, loc: Any) -> None:
+        self.name = name
+        self._loc = loc
+
+    def __str__(self) -> str:
+        return f"steps of {self.name}"
+
+    def tangents(self) -> Block:
+        """Refuses."""
+        raise GradientError(
+            f"`{self.name}` of arrays that are too large for registers has no transpose here: it iterates, so it is "
+            "linear as a whole and not step by step",
+            loc=self._loc,
+            help="give it at most 256 elements, use a direct solver, or take the derivative inside of the lane",
+        )
+
+    adjoints = tangents
+
+
+def with_transpose(imp: Importer, eqn: Any, operands: Sequence[Value], closed: Any, given: list[Value]) -> list[Value]:
+    """Results of an equation, which `closed` gives for `given`, transposed as JAX does it if all fit into registers.
+
+    Others are transposed step by step; those of a function that iterates are refused then.
+    """
     name = eqn.primitive.name
+    if not any(_is_inexact(v.aval) for v in eqn.outvars):
+        return imp.call(closed, given)
     try:
+        # before it runs, as it may change an operand in place
         arrays = [imp.scalars(v, name) for v in operands]
+    except UnsupportedError:
+        return _step_by_step(imp, eqn, closed, imp.call(closed, given))
+    results = imp.call(closed, given)[: len(eqn.outvars)]
+    try:
         outs = [imp.scalars(v, name) for v in results]
     except UnsupportedError:
-        return results
+        return _step_by_step(imp, eqn, closed, results)
     imp.locate()
     flat = lambda x, v: (split_pairs(x) if is_pair(v.aval) else x).reshape(-1).tolist()  # noqa: E731
     atoms = [a for x, v in zip(arrays, eqn.invars, strict=True) for a in flat(x, v)]
@@ -161,6 +196,34 @@ def with_transpose(imp: Importer, eqn: Any, operands: list[Value], results: list
             position += len(parts)
         made.append(array_of(elements, var.aval.shape))
     return made
+
+
+def _step_by_step(imp: Importer, eqn: Any, closed: Any, results: list[Value]) -> list[Value]:
+    results = results[: len(eqn.outvars)]
+    if not any(e.primitive.name == "while" for e in compat.all_eqns(compat.open_jaxpr(closed).eqns)):
+        return results
+    imp.locate()
+    rule = IterativeRule(eqn.primitive.name, imp.builder.loc)
+    avals = [v.aval for v in eqn.outvars]
+    return [_tied(imp, v, a, rule) if _is_inexact(a) else v for v, a in zip(results, avals, strict=True)]
+
+
+def _tied(imp: Importer, value: Value, aval: Any, rule: IterativeRule) -> Value:
+    """A value of which one element is tied to the rule: whatever has a derivative through it meets the rule."""
+    if isinstance(value, np.ndarray):
+        value, first = value.copy(), (0,) * value.ndim
+        value[first] = _with_rule(imp, value[first], rule)
+        return value
+    value = imp.own(value, imp.dtype_of(aval), is_pair(aval))
+    at = [imp.index(0)] * value.ndim
+    imp.store(value.var, _with_rule(imp, imp.element(value, at), rule), at)
+    return value
+
+
+def _with_rule(imp: Importer, element: Any, rule: IterativeRule) -> Any:
+    if type(element) is tuple:
+        return tuple(_with_rule(imp, part, rule) for part in element)
+    return imp.builder("custom", element, element, rule=rule, result=0)
 
 
 DERIVATIVES["transposed"] = with_transpose
