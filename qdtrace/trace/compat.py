@@ -149,7 +149,13 @@ def open_jaxpr(jaxpr: Any) -> Any:
 
 def constants_of(jaxpr: Any) -> Sequence[Any]:
     """Values of the constant variables of a jaxpr."""
-    return tuple(getattr(jaxpr, "consts", ()))
+    return tuple(map(_known, getattr(jaxpr, "consts", ())))
+
+
+def _known(value: Any) -> Any:
+    """A value; the number where it is a tracer of a number, which a rule may have closed over."""
+    found = getattr(value, "val", None) if isinstance(value, Tracer) else None
+    return np.asarray(found.val, found.aval.dtype) if isinstance(found, Literal) else value
 
 
 def without_dead_code(jaxpr: Any) -> Jaxpr:

@@ -133,3 +133,28 @@ def test_a_rule_that_is_not_linear():
     f.defjvp(lambda p, t: (p[0], t[0] * t[0]))
     with pytest.raises(GradientError, match="needs tangents in linear operations, got `mul` of tangents alone"):
         pulled(qd.vmap(f), np.ones(3))
+
+
+@jax.custom_vjp
+def halfway(v):
+    return jnp.sum(jnp.sin(v) * v)
+
+
+halfway.defvjp(lambda v: (halfway(v), v), lambda v, c: (c * jnp.cos(v) * 3,))
+
+
+@pytest.mark.parametrize("size", [40, 700])
+def test_a_backward_function_of_many_elements(size):
+    check(halfway, RNG.normal(size=(3, size)))
+
+
+def test_rules_that_close_over_a_number_of_the_lane():
+    def f(x):
+        y = jnp.asarray(2.5)
+        backward = jax.custom_vjp(lambda z: z * y)
+        backward.defvjp(lambda z: (z * y, None), lambda _, c: (c * y * 3,))
+        forward = jax.custom_jvp(lambda z: z * y)
+        forward.defjvp(lambda p, t: (p[0] * y, t[0] * y * 5))
+        return backward(x * 2.0) + forward(x)
+
+    check(f, np.array([1.0, 2.0]))

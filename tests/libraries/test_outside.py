@@ -47,12 +47,9 @@ NONE = re.compile(
 """What JAX says of a derivative that `jax.vmap(f)` has not."""
 
 REFUSED = {
-    "too large for registers": "diffrax.saved_function diffrax.dense diffrax.event diffrax.event_located "
-    "diffrax.event_steady",
     "arrays private to a thread": "others.quadcc others.quadts",
-    "a traced value of": "others.jaxopt_levenberg_marquardt",
 }
-"""Refusals: backward functions of more than 256 elements; private memory; what a rule closes over."""
+"""Refusals: private memory, which tangents need as much of again."""
 
 
 def programs():

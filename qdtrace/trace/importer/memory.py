@@ -63,6 +63,8 @@ class MemoryOps(ScalarOps):
         self.hoist = hoist
         self.index_dtype = index_dtype
         self.scalar_budget = scalar_budget
+        self.most_scalars = scalar_budget
+        """Most elements of an array where nothing but scalars will do."""
         self.private_bytes = 0
         self.most_private = most_private
         self._spilled: dict[int, tuple[np.ndarray, MemoryArray]] = {}
@@ -268,16 +270,17 @@ class MemoryOps(ScalarOps):
         self.loop_nest(shape, lambda index: self.store(out.var, at(index), index))
         return out
 
-    def scalars(self, value: Value, what: str = "this operation") -> np.ndarray:
-        """The array as scalars; refused above the budget."""
+    def scalars(self, value: Value, what: str = "this operation", most: int | None = None) -> np.ndarray:
+        """The array as scalars; refused above `most`, which is usually the budget."""
+        most = self.most_scalars if most is None else most
         if isinstance(value, np.ndarray):
             return value
         if not isinstance(value, MemoryArray):
             raise self.unreadable(value)
-        if value.size > self.scalar_budget:
+        if value.size > most:
             self.locate()
             raise UnsupportedError(
-                f"{what} needs an array of at most {self.scalar_budget} elements in a loop body, got {value.size}",
+                f"{what} needs an array of at most {most} elements in a loop body, got {value.size}",
                 loc=self.builder.loc,
                 help="compute it outside of the loop, or element by element",
             )

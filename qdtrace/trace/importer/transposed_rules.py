@@ -23,9 +23,16 @@ from qdtrace.trace.importer.values import array_of, is_pair, split_pairs
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from qdtrace.ir.builder import Builder
     from qdtrace.ir.program import Block
     from qdtrace.trace.importer.core import Importer
     from qdtrace.trace.importer.values import Value
+
+
+MOST = 4096
+"""Elements of an array that a backward function may take: a solver of steps hands over what it kept of them."""
+MOST_TIES = 1 << 20
+"""Operands of the equations of one backward function: each result has all of them."""
 
 
 class TransposedRule:
@@ -40,7 +47,7 @@ class TransposedRule:
         self.residuals = residuals
         """How many of the operands are no tangents."""
         self._eqn = eqn
-        self._another = imp.another
+        self._made_another = imp.another
         self._loc = imp.builder.loc
         self._block: Block | None = None
 
@@ -60,6 +67,11 @@ class TransposedRule:
         if self._block is None:
             self._block = self._imported()
         return self._block
+
+    def _another(self, builder: Builder) -> Importer:
+        importer = self._made_another(builder)
+        importer.most_scalars = MOST
+        return importer
 
     def _imported(self) -> Block:
         params = self._eqn.params
@@ -243,17 +255,18 @@ def custom_lin(imp: Importer, eqn: Any, *operands: Value, **_: Any) -> list[Valu
     """Zeros, whose adjoints go back by the backward function."""
     imp.locate()
     name = compat.name_of_rule(eqn.params)
+    sizes = [int(v.aval.size) * (2 if is_pair(v.aval) else 1) for v in (*eqn.invars, *eqn.outvars)]
+    taken, given = sum(sizes[: len(operands)]), sum(sizes[len(operands) :])
+    if max(sizes) > MOST or taken * given > MOST_TIES:
+        raise GradientError(
+            f"`{name}` has a derivative rule for arrays that are too large for registers",
+            loc=imp.builder.loc,
+            help="call it on arrays of at most 256 elements, or element by element",
+        )
     atoms: list[Any] = []
     residuals = 0
     for k, (value, var) in enumerate(zip(operands, eqn.invars, strict=True)):
-        try:
-            array = imp.scalars(value, name)
-        except UnsupportedError:
-            raise GradientError(
-                f"`{name}` has a derivative rule for arrays that are too large for registers",
-                loc=imp.builder.loc,
-                help="call it on arrays of at most 256 elements, or element by element",
-            ) from None
+        array = imp.scalars(value, name, MOST)
         flat = (split_pairs(array) if is_pair(var.aval) else array).reshape(-1)
         atoms += flat.tolist()
         residuals += len(flat) if k < eqn.params["num_res"] else 0
