@@ -79,6 +79,14 @@ def test_a_solver_whose_steps_are_linear(size):
     check(solve, RNG.uniform(1, 2, (3, size)), RNG.normal(size=(3, size)))
 
 
+def test_what_a_solver_gives_beside():
+    def f(x):
+        solve = lambda _, b: (b / x, (b, jnp.sum(b)))  # noqa: E731
+        return lax.custom_linear_solve(lambda v: x * v, jnp.sin(x) * jnp.arange(3.0), solve, solve, has_aux=True)
+
+    check(f, np.array([1.0, 2.0]))
+
+
 def conjugate_gradients(d, b):
     return linalg.cg(lambda v: 3 * d * v - 0.4 * (jnp.roll(v, 1) + jnp.roll(v, -1)), b, tol=1e-13)[0]
 

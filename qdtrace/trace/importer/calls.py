@@ -84,7 +84,8 @@ def custom_linear_solve(
     lengths = list(const_lengths)
     before, count, total = sum(lengths[:2]), lengths[2], sum(lengths)
     given = [*operands[before : before + count], *operands[total:]]
-    return DERIVATIVES["transposed"](imp, eqn, operands, jaxprs.solve, given)
+    count = len(compat.open_jaxpr(jaxprs.matvec).outvars)  # what `has_aux` is for comes behind
+    return DERIVATIVES["transposed"](imp, eqn, operands, jaxprs.solve, given, count)
 
 
 @rule("call_hi_primitive", takes_all="JAX itself lowers the equation with them")

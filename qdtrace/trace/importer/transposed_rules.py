@@ -99,9 +99,11 @@ class LinearRule:
 
     is_exact = True
 
-    def __init__(self, name: str, eqn: Any, imp: Importer) -> None:
+    def __init__(self, name: str, eqn: Any, imp: Importer, count: int) -> None:
+        """`count` of the results are linear; those behind them have no tangents."""
         self.name = name
         self._eqn = eqn
+        self._outvars = eqn.outvars[:count]
         self._another = imp.another
         self._loc = imp.builder.loc
         self._blocks: dict[tuple[bool, ...], Block] = {}
@@ -130,14 +132,14 @@ class LinearRule:
         return self._blocks[moved]
 
     def _imported(self, avals: list[Any], moved: tuple[bool, ...]) -> Block:
-        outs = [v.aval for v in self._eqn.outvars if _is_inexact(v.aval)]
+        outs = [v.aval for v in self._outvars if _is_inexact(v.aval)]
         places = [k for k, is_moved in enumerate(moved) if is_moved]
 
         def backward(*values: Any) -> list[Any]:
             def run(*changed: Any) -> list[Any]:
                 given = dict(zip(places, changed, strict=True))
                 found = compat.bind_eqn(self._eqn, [given.get(k, v) for k, v in enumerate(values[: len(avals)])])
-                return [x for x, v in zip(found, self._eqn.outvars, strict=True) if _is_inexact(v.aval)]
+                return [x for x, v in zip(found, self._outvars, strict=False) if _is_inexact(v.aval)]
 
             likes = [jax.ShapeDtypeStruct(avals[k].shape, avals[k].dtype) for k in places]
             # an adjoint here is that of real and imaginary part, and JAX's is its conjugate
@@ -173,10 +175,13 @@ class IterativeRule:
     adjoints = tangents
 
 
-def with_transpose(imp: Importer, eqn: Any, operands: Sequence[Value], closed: Any, given: list[Value]) -> list[Value]:
+def with_transpose(
+    imp: Importer, eqn: Any, operands: Sequence[Value], closed: Any, given: list[Value], count: int | None = None
+) -> list[Value]:
     """Results of an equation, which `closed` gives for `given`, transposed as JAX does it if all fit into registers.
 
-    Others are transposed step by step; those of a function that iterates are refused then.
+    Others are transposed step by step; those of a function that iterates are refused then. `count` of the results are
+    linear, or all.
     """
     name = eqn.primitive.name
     if not any(_is_inexact(v.aval) for v in eqn.outvars):
@@ -194,16 +199,17 @@ def with_transpose(imp: Importer, eqn: Any, operands: Sequence[Value], closed: A
     imp.locate()
     flat = lambda x, v: (split_pairs(x) if is_pair(v.aval) else x).reshape(-1).tolist()  # noqa: E731
     atoms = [a for x, v in zip(arrays, eqn.invars, strict=True) for a in flat(x, v)]
-    found, position = LinearRule(name, eqn, imp), 0
+    count = len(outs) if count is None else count
+    found, position = LinearRule(name, eqn, imp, count), 0
     made: list[Value] = []
-    for value, var in zip(outs, eqn.outvars, strict=True):
-        if not _is_inexact(var.aval):
+    for k, (value, var) in enumerate(zip(outs, eqn.outvars, strict=True)):
+        if k >= count or not _is_inexact(var.aval):
             made.append(value)
             continue
         elements: list[Any] = []
         for element in value.reshape(-1):
             parts = element if type(element) is tuple else (element,)
-            tied = [imp.builder("custom", p, *atoms, rule=found, result=position + k) for k, p in enumerate(parts)]
+            tied = [imp.builder("custom", p, *atoms, rule=found, result=position + j) for j, p in enumerate(parts)]
             elements.append(tuple(tied) if type(element) is tuple else tied[0])
             position += len(parts)
         made.append(array_of(elements, var.aval.shape))
