@@ -90,6 +90,15 @@ class GradientError(QdError):
     """A derivative that cannot be computed rightly and so is refused."""
 
 
+def old_value_refused(op: str, loc: Loc | None) -> GradientError:
+    """The error for an atomic in what is differentiated: its old value is another one each time that it runs."""
+    return GradientError(
+        f"needs accumulations without their old value, got `atomic` {op} to be differentiated",
+        loc=loc,
+        help="split it: one qd.range that takes numbers (a function of its own), one that computes",
+    )
+
+
 class BackendError(QdError, RuntimeError):
     """A backend is missing or cannot do what was asked."""
 

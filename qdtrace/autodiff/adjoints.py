@@ -15,7 +15,7 @@ from qdtrace.ir.types import ScalarType
 from qdtrace.ir.walk import free_vars
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Container, Iterable, Sequence
 
     from qdtrace.autodiff.sweep import Env, Sweep
     from qdtrace.ir.program import Atom, Block, Eqn
@@ -36,11 +36,12 @@ class Adjoints(dict[Var, "Atom"]):
 class Backward:
     """Emission of the backward walk; `sweep` made the values that it needs."""
 
-    def __init__(self, sweep: Sweep, active: frozenset[Var], memory: dict[Var, Var]) -> None:
-        """`memory` has the adjoint of each active reference."""
+    def __init__(self, sweep: Sweep, active: frozenset[Var], sure: Container[Atom], memory: dict[Var, Var]) -> None:
+        """`sure` are tangents: see `partials`. `memory` has the adjoint of each active reference."""
         self.sweep = sweep
         self.builder = sweep.builder
         self.active = active
+        self.sure = sure
         self.memory = memory
         self.loop: Callable[[Eqn, Env, Adjoints], None]
         """Walks back through a loop."""
@@ -89,8 +90,9 @@ class Backward:
         given = adjoints.pop(eqn.outvar)
         operands = self.sweep.atoms(env, eqn.invars)
         out = self.sweep.atom(env, eqn.outvar)
-        for atom, part in zip(eqn.invars, partials(self.builder, eqn, operands, out), strict=True):
-            if part is not None and atom in self.active:
+        found = partials(self.builder, eqn, operands, out, self.active, self.sure)
+        for atom, part in zip(eqn.invars, found, strict=True):
+            if part is not None:
                 self.add(adjoints, atom, part(given))
 
     def _by_rule(self, eqns: Sequence[Eqn], env: Env, adjoints: Adjoints) -> None:

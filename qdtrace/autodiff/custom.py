@@ -1,4 +1,4 @@
-"""Derivative rules in place of derivatives: the equations of `custom` that one application of a rule has made."""
+"""Transposes in place of derivatives: the equations of `custom` that one application of a rule has made."""
 
 from __future__ import annotations
 
@@ -43,9 +43,7 @@ def rule_of(eqn: Eqn) -> Rule:
 
 def adjoints_of(eqn: Eqn, active: Collection[Var]) -> Block:
     """The block of a rule's adjoints; `active` are variables that have any."""
-    rule = rule_of(eqn)
-    linear = getattr(rule, "adjoints_of", None)
-    return rule.adjoints() if linear is None else linear(tuple(a in active for a in eqn.invars[1:]))
+    return rule_of(eqn).adjoints_of(tuple(a in active for a in eqn.invars[1:]))
 
 
 def residuals_of(eqn: Eqn) -> int | None:

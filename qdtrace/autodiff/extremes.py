@@ -5,161 +5,163 @@
     accum[op=add] r_t p
 
 where `c` elements tie for the maximum of that place (`sums`), and behind the task `r_t` is its own part and `d`. Where
-one iteration alone touches the elements (rows of its own) both become loads, operations and stores.
+one iteration alone touches the elements (rows of its own) both become loads, operations and stores. Behind an
+accumulation stand its parts, one a set of directions.
 """
-
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.alias import References
 from qdtrace.analysis.index.affine import AffineForms
-from qdtrace.autodiff.accumulations import check_apart, check_order
 from qdtrace.autodiff.sums import Sums
-from qdtrace.ir.custom import Part
+from qdtrace.errors import GradientError
+from qdtrace.ir.custom import Part, updated
 from qdtrace.ir.memory import indices_of, values_of
 from qdtrace.ir.program import Literal, Program, Task, Var, literal
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.walk import walk_program, walk_task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
     from qdtrace.ir.program import Atom, Eqn
 
 
-def has_parts(program: Program) -> bool:
-    """True where a tangent of an accumulated value is not known yet."""
-    parts = {e.outvar for e in walk_program(program) if _is_part(e)}
-    return bool(parts) and any(not parts.isdisjoint(e.invars) for e in walk_program(program))
+def has_extremes(program: Program) -> bool:
+    """True where floats are accumulated by another operation than a sum."""
+    return any(_is_other(e) and e.invars[0].dtype.is_float for e in walk_program(program))
 
 
 def with_extremes(program: Program) -> Program:
-    """The program of first tangents with sums in the place of parts.
-
-    Parts of many elements between other accesses to them stay. Raises GradientError for what cannot become a sum.
-    """
+    """The program of tangents with sums in the place of parts. Raises GradientError for what cannot become a sum."""
     tasks: list[Task] = []
     initial: dict[Var, Literal] = {}
     for task in program.tasks:
-        tasks += _with_sums(task, initial)
+        tasks += _with_sums(task, program.name, initial)
+    if tuple(tasks) == program.tasks:
+        return program
     # zeros where nothing was stored: copies read every element
     unset = {v: literal(0, v.dtype) for v in program.buffers if v not in program.initial} if initial else {}
     buffers, starts = (*program.buffers, *initial), {**program.initial, **unset, **initial}
     return replace(program, tasks=tuple(tasks), buffers=buffers, initial=starts)
 
 
-def _is_part(eqn: Eqn) -> bool:
+def _is_other(eqn: Eqn) -> bool:
+    return eqn.primitive.name == "accum" and eqn.params["op"] != "add"
+
+
+def is_part(eqn: Eqn) -> bool:
+    """True for what an accumulation takes of a tangent."""
     return eqn.primitive.name == "custom" and isinstance(eqn.params["rule"], Part)
 
 
-@dataclass(frozen=True)
-class _Twin:
-    """What a part is accumulated into."""
-
-    ref: Var
-    of: Var
-    """The reference whose tangents it has."""
-    op: str
-    is_beside: bool
-    """The accumulation of the value itself is at the same elements as that of the part."""
-
-
-def _twins(task: Task) -> Iterator[_Twin]:
-    """The twins of a task. In front of an accumulation of a part is the one of its value."""
-    parts: dict[Atom, Eqn] = {}
-    last: dict[str, tuple[Var, object]] = {}
+def _parts(task: Task) -> list[tuple[Var, Var, Part]]:
+    """References that parts are accumulated into, those whose twins they are, and the parts."""
+    found: list[tuple[Var, Var, Part]] = []
+    parts: dict[Atom, Part] = {}
+    last: Atom | None = None
     for eqn in walk_task(task):
-        if _is_part(eqn):
-            parts[eqn.outvar] = eqn
-        elif eqn.primitive.name == "accum":
-            ref, (value,), op = eqn.invars[0], values_of(eqn), eqn.params["op"]
+        if is_part(eqn):
+            parts[eqn.outvar] = eqn.params["rule"]
+        elif _is_other(eqn):
+            last = eqn.invars[0]
+        elif eqn.primitive.name == "accum" and eqn.invars[1] in parts:
+            ref = eqn.invars[0]
             assert isinstance(ref, Var)
-            part = parts.get(value)
-            if part is None:
-                last[op] = ref, _key(value)
-            else:
-                op = part.params["rule"].op
-                of, key = last[op]
-                yield _Twin(ref, of, op, key == _key(part.invars[1]))
+            assert isinstance(last, Var)
+            found.append((ref, last, parts[eqn.invars[1]]))
+    return found
 
 
-def _key(atom: Atom) -> object:
-    return (atom.value, atom.dtype) if isinstance(atom, Literal) else atom
-
-
-def _with_sums(task: Task, initial: dict[Var, Literal]) -> Iterator[Task]:
+def _with_sums(task: Task, name: str, initial: dict[Var, Literal]) -> list[Task]:
     """The tasks that stand for one; adds the buffers that they need to `initial`."""
-    found = list(_twins(task))
+    found = _parts(task)
     if not found:
-        yield task
-        return
-    chosen = {t.of: t.op for t in found}
+        return [task]
+    chosen = {of: part.op for _, of, part in found}
+    several = {of for _, of, part in found if part.op == "mul" and part.directions & (part.directions - 1)}
     references = References(task, AffineForms(task))
-    own = {r for r in chosen if references.is_private(r) and len(references.modes(r)) > 1}
-    if any(t.of in own and not t.is_beside for t in found):
-        yield task
-        return
+    own = {r for r in chosen if references.is_private(r) and (len(references.modes(r)) > 1 or r in several)}
     if own:
-        in_place = _InPlace({t.ref: t.of for t in found if t.of in own})
-        yield from _with_sums(in_place.rebuild_task(task), initial)
-        return
+        return _with_sums(_InPlace(own).rebuild_task(task), name, initial)
+    if several:
+        raise GradientError(
+            f"{name}: a product accumulated in memory has first derivatives only, got a second one",
+            loc=task.loc,
+            help="multiply values of a loop in a variable, or accumulate logarithms",
+        )
     shared: set[Var] = set()
     for ref, op in chosen.items():
         if len(references.modes(ref)) > 1:
             shared.add(ref)
-            check_apart(references.accesses[ref], op)
-    check_order(task)
-    made = Sums(task, chosen, shared, {t.ref: t.of for t in found if chosen[t.of] == t.op})
+            _check_apart(references.accesses[ref], op)
+    _check_order(task)
+    made = Sums(task, chosen, shared, {ref: of for ref, of, part in found if chosen[of] == part.op})
     initial |= made.initial
-    yield from made.before_it
     # it may accumulate by another operation at other places
-    yield from _with_sums(made.task, initial)
-    yield from made.after_it
+    return [*made.before_it, *_with_sums(made.task, name, initial), *made.after_it]
+
+
+def _check_apart(eqns: list[Eqn], op: str) -> None:
+    """Refuses memory where an accumulation may meet another access."""
+    mine = [e for e in eqns if e.params.get("op") == op]
+    for other in eqns:
+        if other in mine:
+            continue
+        for one in mine:
+            pairs = zip(indices_of(one), indices_of(other), strict=True)
+            if not any(isinstance(a, Literal) and isinstance(b, Literal) and a.value != b.value for a, b in pairs):
+                kind = other.params.get("op", other.primitive.name)
+                raise GradientError(
+                    f"needs elements that one loop touches by `{op}` alone, got `{kind}` of what may be the same one",
+                    loc=other.loc,
+                    help="use two buffers, or constant indices that differ",
+                )
+
+
+def _check_order(task: Task) -> None:
+    """Refuses old values of atomics: the task runs several times, in another order each."""
+    for eqn in walk_task(task):
+        if eqn.primitive.name == "atomic":
+            raise GradientError(
+                "needs a loop that gives the same values each time that it runs, got `atomic` "
+                f"{eqn.params['op']} beside an accumulation by min, max or mul",
+                loc=eqn.loc,
+                help="split the loop in two",
+            )
 
 
 class _InPlace(Rebuilder):
     """A task with loads, operations and stores in the place of accumulations into some references and their twins."""
 
-    def __init__(self, twins: Mapping[Var, Var]) -> None:
+    def __init__(self, references: set[Var]) -> None:
         super().__init__()
-        self._twins, self._references = twins, set(twins.values())
+        self._references = references
         self._parts: dict[Atom, Eqn] = {}
-        self._before: dict[tuple[Var, object], Atom] = {}
-        """What a reference held in front of the accumulation of a value."""
+        self._op = ""
+        self._before: list[Atom] = []
+        """What the memory and its twins held in front of the accumulation, by set of directions."""
+        self._values: list[Atom] = []
 
     def visit(self, eqn: Eqn) -> None:
         """Appends what stands for an equation."""
         self.loc = eqn.loc
-        if _is_part(eqn):
+        if _is_other(eqn):
+            self._op, self._before, self._values = eqn.params["op"], [], []
+            if eqn.invars[0] in self._references:
+                self._update(eqn, values_of(eqn)[0])
+                return
+        elif is_part(eqn):
             self._parts[eqn.outvar] = eqn
-            super().visit(eqn)
-        elif eqn.primitive.name != "accum" or not self._replaced(eqn):
-            super().visit(eqn)
+        elif eqn.primitive.name == "accum" and eqn.invars[1] in self._parts and self._before:
+            self._update(eqn, self._parts[eqn.invars[1]].invars[0])
+            return
+        super().visit(eqn)
 
-    def _replaced(self, eqn: Eqn) -> bool:
-        ref, op, at = eqn.invars[0], eqn.params["op"], self.atoms(indices_of(eqn))
+    def _update(self, eqn: Eqn, value: Atom) -> None:
+        ref, at = eqn.invars[0], self.atoms(indices_of(eqn))
         assert isinstance(ref, Var)
-        (given,) = values_of(eqn)
-        value = self.atom(given)
-        if ref in self._references and op != "add":
-            old = self._before[ref, _key(given)] = self.load(ref, *at)
-            self.store(ref, self(op, old, value), *at)
-            return True
-        part = self._parts.get(given)
-        if part is None or ref not in self._twins:
-            return False
-        tangent, value = self.atoms(part.invars)
-        old, change = self._before[self._twins[ref], _key(part.invars[1])], self.load(ref, *at)
-        self.store(ref, self._tangent(part.params["rule"].op, old, change, value, tangent), *at)
-        return True
-
-    def _tangent(self, op: str, old: Atom, change: Atom, value: Atom, tangent: Atom) -> Atom:
-        """The tangent of `op(old, value)`; of two that tie each has half a part, as in JAX."""
-        if op == "mul":
-            return self("add", self("mul", change, value), self("mul", old, tangent))
-        first, second = (old, value) if op == "max" else (value, old)
-        half = self("mul", self("add", change, tangent), literal(0.5, value.dtype))
-        rest = self("select", self("lt", first, second), tangent, half)
-        return self("select", self("gt", first, second), change, rest)
+        self._before.append(self.load(ref, *at))
+        self._values.append(self.atom(value))
+        self.store(ref, updated(self, self._op, self._before, self._values), *at)

@@ -18,7 +18,7 @@ from qdtrace.ir.types import DType
 from qdtrace.ir.walk import bound_in_block, walk_inside
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from qdtrace.autodiff.needed import Needed
     from qdtrace.ir.builder import Builder
@@ -41,6 +41,8 @@ class LoopState:
     """Private arrays from outside that the loop does not change."""
     is_walked_only: bool
     """Nobody needs what the loop gives: the walk back alone runs it."""
+    zero: Collection[Var] = ()
+    """What is zero: it is not kept."""
 
     @property
     def is_kept(self) -> bool:
@@ -50,7 +52,9 @@ class LoopState:
     def counted(self, builder: Builder, t: Atom, operands: Sequence[Atom]) -> dict[Var, Atom]:
         """The parameters that are not kept at iteration `t`, from the operands of the loop."""
         params = carried_params(self.eqn, self.eqn.blocks[-1])
-        found: dict[Var, Atom] = {p: unneeded(p) for p in params if p not in self.kept}
+        found: dict[Var, Atom] = {
+            p: literal(0, p.dtype) if p in self.zero else unneeded(p) for p in params if p not in self.kept
+        }
         starts = dict(zip(params, operands[len(operands) - len(params) :], strict=True))
         progress = [(p, starts[p], by) for p, by in self.counters.items()]
         if self.index is not None:
@@ -95,4 +99,5 @@ def loop_state(eqn: Eqn, needed: Needed) -> LoopState:
         tuple(r for r in read if r in written),
         tuple(r for r in read if r not in written),
         is_walked_only=not kept and not changes and needed.everywhere.isdisjoint(eqn.outvars),
+        zero=needed.zero,
     )

@@ -56,7 +56,7 @@ class Needed:
         waiting = [a for eqn in eqns for a in self._used(eqn)]
         while waiting:
             atom = waiting.pop()
-            if isinstance(atom, Var) and atom not in found:
+            if isinstance(atom, Var) and atom not in found and atom not in self.zero:
                 found.add(atom)
                 waiting += self._sources.get(atom, ())
         return found
@@ -83,10 +83,9 @@ class Needed:
             return eqn.invars[1:] if eqn.invars[0] in self.active else ()
         if name == "mul" and eqn.invars[0] not in self.active:
             return eqn.invars[:1]
-        if name == "custom" and (linear := residuals_of(eqn)) is not None:
-            return eqn.invars[1 : 1 + linear]
-        if name == "custom" and hasattr(eqn.params["rule"], "adjoints_of"):
-            return [a for a in eqn.invars[1:] if a not in self.active]
+        if name == "custom":
+            count = residuals_of(eqn)
+            return [a for a in eqn.invars[1:] if a not in self.active] if count is None else eqn.invars[1 : 1 + count]
         if name == "select":
             return eqn.invars[:1]
         return eqn.invars

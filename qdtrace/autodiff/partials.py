@@ -1,33 +1,27 @@
-"""First-order behaviour of scalar operations: for each operand, what a small change of it does to the result.
+"""Linear operations: what a change of an operand adds to the result, and an adjoint of the result to the operand.
 
-The change is a product with a number, so the same function serves both directions: forward mode applies it to the
-tangent of the operand, reverse mode to the adjoint of the result. Where a factor is 0 by a choice between operands
-(`select`, `min`, `max`) the function chooses instead of multiplying, so that an infinite or undefined value of the side
-not taken adds nothing. Conventions are JAX's: operands that tie in `min` and `max` get half each, `abs` has the
-derivative 1 at 0, `pow(0, 0)` has the derivative 0 in its base.
+It is a product with a number, so the same function serves both directions. `select` chooses instead of multiplying, so
+that an infinite or undefined value of the side not taken adds nothing.
+
+What is transposed is linear by JAX's rules; anything else in it is a rule of a user, or a solver whose steps are no
+linear function, and is refused. Where memory holds a tangent and something else in turn, `sure` are those variables
+alone that are zero with the tangents: others are something else where an operation asks for that.
 """
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from qdtrace.autodiff.trigamma import trigamma
-from qdtrace.ir.primitives import PRIMITIVES
+from qdtrace.errors import GradientError
 from qdtrace.ir.program import literal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Container, Sequence
 
     from qdtrace.ir.builder import Builder
     from qdtrace.ir.program import Atom, Eqn
 
     Partial = Callable[[Atom], Atom]
-    Rule = Callable[[Builder, Sequence[Atom], Atom, Mapping[str, Any]], tuple[Partial | None, ...]]
-
-RULES: dict[str, Rule] = {}
-"""For each operation with a derivative: its partial derivatives, None where the result does not depend on an
-operand."""
 
 _CONSTANT = (
     "sign floor ceil round_even round_away trunc is_finite lt le gt ge eq ne and or xor not shift_left "
@@ -37,329 +31,73 @@ WITHOUT = frozenset(_CONSTANT.split())
 """Operations whose result does not change with small changes of the operands, or that have no result."""
 
 
-def partials(builder: Builder, eqn: Eqn, operands: Sequence[Atom], out: Atom) -> tuple[Partial | None, ...]:
-    """The partial derivatives of an equation of scalars, one an operand, at these values of operands and result.
+def partials(
+    b: Builder, eqn: Eqn, operands: Sequence[Atom], out: Atom, active: Container[Atom], sure: Container[Atom]
+) -> tuple[Partial | None, ...]:
+    """Returns the partial derivatives of an equation of scalars, one an operand, None for one that is not active.
 
-    The factors are emitted by `builder` when a function is called. Integers have none.
+    The factors are emitted when a function is called. Raises GradientError for an operation that is not linear in
+    what is `sure` to be a tangent.
     """
+    changing = [a in active and a.dtype.is_float for a in eqn.invars]
     name = eqn.primitive.name
-    if name in WITHOUT or not out.dtype.is_float:
+    if name in WITHOUT or not out.dtype.is_float or not any(changing):
         return (None,) * len(operands)
-    found = RULES[name](builder, operands, out, eqn.params)
-    return tuple(p if a.dtype.is_float else None for p, a in zip(found, operands, strict=True))
+    tangents = [changes and a in sure for a, changes in zip(eqn.invars, changing, strict=True)]
+    if not _is_linear(name, tangents):
+        raise not_linear(eqn, f"`{name}` of one")
+    if name not in _PARTS:
+        return (None,) * len(operands)
+    if name in ("mul", "fma") and any(tangents[:2]):
+        changing[:2] = tangents[:2]
+    found = _parts(b, name, operands, out)
+    return tuple(p if changes else None for p, changes in zip(found, changing, strict=True))
 
 
-def _rule(*names: str) -> Callable[[Rule], Rule]:
-    def register(rule: Rule) -> Rule:
-        for name in names:
-            assert name in PRIMITIVES, name
-            RULES[name] = rule
-        return rule
-
-    return register
+_PARTS = ("add", "sub", "neg", "mul", "fma", "div", "select", "convert")
 
 
-def _same(t: Atom) -> Atom:
-    return t
-
-
-def _scaled(builder: Builder, factor: Callable[[], Atom]) -> Partial:
-    return lambda t: builder("mul", t, factor())
-
-
-def _unary(name: str) -> Callable[[Callable[[Builder, Atom, Atom], Atom]], None]:
-    """Registers the factor of an operation of one operand, written with the operand and the result."""
-
-    def register(factor: Callable[[Builder, Atom, Atom], Atom]) -> None:
-        RULES[name] = lambda b, ins, out, _: (_scaled(b, lambda: factor(b, ins[0], out)),)
-
-    return register
-
-
-def _number(value: float, like: Atom) -> Atom:
-    return literal(value, like.dtype)
-
-
-def _square(b: Builder, x: Atom) -> Atom:
-    return b("mul", x, x)
-
-
-def _plus(b: Builder, x: Atom, value: float) -> Atom:
-    return b("add", x, _number(value, x))
-
-
-def _times(b: Builder, x: Atom, value: float) -> Atom:
-    return b("mul", x, _number(value, x))
-
-
-def _minus_from(b: Builder, value: float, x: Atom) -> Atom:
-    return b("sub", _number(value, x), x)
-
-
-# Arithmetic.
-
-
-@_rule("add")
-def _add(b: Builder, ins: Sequence[Atom], out: Atom, params: Mapping[str, Any]) -> tuple[Partial | None, ...]:
-    return _same, _same
-
-
-@_rule("sub")
-def _sub(b: Builder, ins: Sequence[Atom], out: Atom, params: Mapping[str, Any]) -> tuple[Partial | None, ...]:
-    return _same, lambda t: b("neg", t)
-
-
-@_rule("neg")
-def _neg(b: Builder, ins: Sequence[Atom], out: Atom, params: Mapping[str, Any]) -> tuple[Partial | None, ...]:
-    return (lambda t: b("neg", t),)
-
-
-@_rule("abs")
-def _abs(b: Builder, ins: Sequence[Atom], out: Atom, params: Mapping[str, Any]) -> tuple[Partial | None, ...]:
-    return (lambda t: b("select", b("ge", ins[0], _number(0, ins[0])), t, b("neg", t)),)
-
-
-@_rule("mul")
-def _mul(b: Builder, ins: Sequence[Atom], out: Atom, params: Mapping[str, Any]) -> tuple[Partial | None, ...]:
-    x, y = ins
-    return _scaled(b, lambda: y), _scaled(b, lambda: x)
-
-
-@_rule("div")
-def _div(b: Builder, ins: Sequence[Atom], out: Atom, params: Mapping[str, Any]) -> tuple[Partial | None, ...]:
-    y = ins[1]
-    return lambda t: b("div", t, y), lambda t: b("neg", b("mul", b("div", t, y), out))
-
-
-@_rule("fma")
-def _fma(b: Builder, ins: Sequence[Atom], out: Atom, params: Mapping[str, Any]) -> tuple[Partial | None, ...]:
-    x, y, _ = ins
-    return _scaled(b, lambda: y), _scaled(b, lambda: x), _same
-
-
-@_rule("rem")
-def _rem(b: Builder, ins: Sequence[Atom], out: Atom, params: Mapping[str, Any]) -> tuple[Partial | None, ...]:
-    x, y = ins
-    return _same, lambda t: b("neg", b("mul", t, b("trunc", b("div", x, y))))
-
-
-@_rule("nextafter")
-def _nextafter(b: Builder, ins: Sequence[Atom], out: Atom, params: Mapping[str, Any]) -> tuple[Partial | None, ...]:
-    return _same, None
-
-
-@_rule("min", "max")
-def _extreme(b: Builder, ins: Sequence[Atom], out: Atom, params: Mapping[str, Any]) -> tuple[Partial | None, ...]:
-    x, y = ins
-
-    def part(mine: Atom, other: Atom) -> Partial:
-        def chosen(t: Atom) -> Atom:
-            alone = b("select", b("eq", mine, out), t, _number(0, t))
-            return b("select", b("eq", mine, other), _times(b, t, 0.5), alone)
-
-        return chosen
-
-    return part(x, y), part(y, x)
-
-
-@_rule("select")
-def _select(b: Builder, ins: Sequence[Atom], out: Atom, params: Mapping[str, Any]) -> tuple[Partial | None, ...]:
-    which = ins[0]
-    return (
-        None,
-        lambda t: b("select", which, t, _number(0, t)),
-        lambda t: b("select", which, _number(0, t), t),
+def not_linear(eqn: Eqn, what: str) -> GradientError:
+    """The error for an equation of a transpose."""
+    return GradientError(
+        f"needs a linear function of tangents to be transposed, got {what}",
+        loc=eqn.loc,
+        help="write the rule without it; a solver of at most 256 unknowns goes into lax.custom_linear_solve",
     )
 
 
-@_rule("convert")
-def _convert(b: Builder, ins: Sequence[Atom], out: Atom, params: Mapping[str, Any]) -> tuple[Partial | None, ...]:
-    """Both directions are a conversion to the dtype of the other end."""
-    ends = (ins[0].dtype, out.dtype)
-    return (lambda t: b.convert(t, ends[1] if t.dtype is ends[0] else ends[0]),)
-
-
-# Powers.
-
-
-@_rule("integer_pow")
-def _integer_pow(b: Builder, ins: Sequence[Atom], out: Atom, params: Mapping[str, Any]) -> tuple[Partial | None, ...]:
-    x, y = ins[0], int(params["y"])
-    if y == 0:
-        return (None,)
-    if y == 1:
-        return (_same,)
-    power = x if y == 2 else None
-    return (_scaled(b, lambda: _times(b, power or b("integer_pow", x, y=y - 1), y)),)
-
-
-@_rule("pow")
-def _pow(b: Builder, ins: Sequence[Atom], out: Atom, params: Mapping[str, Any]) -> tuple[Partial | None, ...]:
-    x, y = ins
-    zero, one = _number(0, x), _number(1, x)
-
-    def base() -> Atom:
-        slope = b("mul", y, b("pow", x, b("sub", y, one)))
-        return b("select", b("eq", y, zero), zero, slope)
-
-    def exponent() -> Atom:
-        # 0 ** y is 0 for every y near a positive one: the logarithm of 1 instead of that of 0.
-        return b("mul", b("log", b("select", b("eq", x, zero), one, x)), out)
-
-    return _scaled(b, base), _scaled(b, exponent)
-
-
-@_unary("sqrt")
-def _sqrt(b: Builder, x: Atom, out: Atom) -> Atom:
-    return b("div", _number(0.5, x), out)
-
-
-@_unary("rsqrt")
-def _rsqrt(b: Builder, x: Atom, out: Atom) -> Atom:
-    return b("div", _times(b, out, -0.5), x)
-
-
-@_unary("cbrt")
-def _cbrt(b: Builder, x: Atom, out: Atom) -> Atom:
-    return b("div", _number(1 / 3, x), _square(b, out))
-
-
-# Exponentials and logarithms.
-
-
-@_unary("exp")
-def _exp(b: Builder, x: Atom, out: Atom) -> Atom:
-    return out
-
-
-@_unary("exp2")
-def _exp2(b: Builder, x: Atom, out: Atom) -> Atom:
-    return _times(b, out, math.log(2))
-
-
-@_unary("expm1")
-def _expm1(b: Builder, x: Atom, out: Atom) -> Atom:
-    return _plus(b, out, 1)
-
-
-@_rule("log")
-def _log(b: Builder, ins: Sequence[Atom], out: Atom, params: Mapping[str, Any]) -> tuple[Partial | None, ...]:
-    return (lambda t: b("div", t, ins[0]),)
-
-
-@_rule("log1p")
-def _log1p(b: Builder, ins: Sequence[Atom], out: Atom, params: Mapping[str, Any]) -> tuple[Partial | None, ...]:
-    return (lambda t: b("div", t, _plus(b, ins[0], 1)),)
-
-
-@_rule("log2")
-def _log2(b: Builder, ins: Sequence[Atom], out: Atom, params: Mapping[str, Any]) -> tuple[Partial | None, ...]:
-    return (lambda t: b("div", t, _times(b, ins[0], math.log(2))),)
-
-
-@_unary("logistic")
-def _logistic(b: Builder, x: Atom, out: Atom) -> Atom:
-    return b("mul", out, _minus_from(b, 1, out))
-
-
-# Trigonometric and hyperbolic functions.
-
-
-@_unary("sin")
-def _sin(b: Builder, x: Atom, out: Atom) -> Atom:
-    return b("cos", x)
-
-
-@_unary("cos")
-def _cos(b: Builder, x: Atom, out: Atom) -> Atom:
-    return b("neg", b("sin", x))
-
-
-@_unary("tan")
-def _tan(b: Builder, x: Atom, out: Atom) -> Atom:
-    return _plus(b, _square(b, out), 1)
-
-
-@_unary("asin")
-def _asin(b: Builder, x: Atom, out: Atom) -> Atom:
-    return b("rsqrt", _minus_from(b, 1, _square(b, x)))
-
-
-@_unary("acos")
-def _acos(b: Builder, x: Atom, out: Atom) -> Atom:
-    return b("neg", b("rsqrt", _minus_from(b, 1, _square(b, x))))
-
-
-@_rule("atan")
-def _atan(b: Builder, ins: Sequence[Atom], out: Atom, params: Mapping[str, Any]) -> tuple[Partial | None, ...]:
-    return (lambda t: b("div", t, _plus(b, _square(b, ins[0]), 1)),)
-
-
-@_rule("atan2")
-def _atan2(b: Builder, ins: Sequence[Atom], out: Atom, params: Mapping[str, Any]) -> tuple[Partial | None, ...]:
-    y, x = ins
-
-    def over_square(factor: Callable[[], Atom]) -> Partial:
-        return lambda t: b("mul", t, b("div", factor(), b("add", _square(b, x), _square(b, y))))
-
-    return over_square(lambda: x), over_square(lambda: b("neg", y))
-
-
-@_unary("sinh")
-def _sinh(b: Builder, x: Atom, out: Atom) -> Atom:
-    return b("cosh", x)
-
-
-@_unary("cosh")
-def _cosh(b: Builder, x: Atom, out: Atom) -> Atom:
-    return b("sinh", x)
-
-
-@_rule("tanh")
-def _tanh(b: Builder, ins: Sequence[Atom], out: Atom, params: Mapping[str, Any]) -> tuple[Partial | None, ...]:
-    # (1 + tanh)(1 - tanh): 1 - tanh ** 2 would cancel in the tails.
-    return (lambda t: b("mul", b("add", t, b("mul", t, out)), _minus_from(b, 1, out)),)
-
-
-@_unary("asinh")
-def _asinh(b: Builder, x: Atom, out: Atom) -> Atom:
-    return b("rsqrt", _plus(b, _square(b, x), 1))
-
-
-@_unary("acosh")
-def _acosh(b: Builder, x: Atom, out: Atom) -> Atom:
-    return b("rsqrt", _plus(b, _square(b, x), -1))
-
-
-@_rule("atanh")
-def _atanh(b: Builder, ins: Sequence[Atom], out: Atom, params: Mapping[str, Any]) -> tuple[Partial | None, ...]:
-    x = ins[0]
-    return (lambda t: b("div", t, b("mul", _plus(b, x, 1), _minus_from(b, 1, x))),)
-
-
-# Functions of statistics.
-
-
-@_unary("erf")
-def _erf(b: Builder, x: Atom, out: Atom) -> Atom:
-    return _times(b, b("exp", b("neg", _square(b, x))), 2 / math.sqrt(math.pi))
-
-
-@_unary("erfc")
-def _erfc(b: Builder, x: Atom, out: Atom) -> Atom:
-    return _times(b, b("exp", b("neg", _square(b, x))), -2 / math.sqrt(math.pi))
-
-
-@_unary("erf_inv")
-def _erf_inv(b: Builder, x: Atom, out: Atom) -> Atom:
-    return _times(b, b("exp", _square(b, out)), math.sqrt(math.pi) / 2)
-
-
-@_unary("lgamma")
-def _lgamma(b: Builder, x: Atom, out: Atom) -> Atom:
-    return b("digamma", x)
-
-
-@_unary("digamma")
-def _digamma(b: Builder, x: Atom, out: Atom) -> Atom:
-    return trigamma(b, x)
+def _is_linear(name: str, changing: Sequence[bool]) -> bool:
+    match name:
+        case "add" | "sub" | "neg" | "select" | "convert":
+            return True
+        case "mul":
+            return not all(changing)
+        case "fma":
+            return not all(changing[:2])
+        case "div":
+            return not changing[1]
+        case _:
+            return not any(changing)
+
+
+def _parts(b: Builder, name: str, ins: Sequence[Atom], out: Atom) -> tuple[Partial | None, ...]:
+    same = lambda t: t  # noqa: E731
+    times = lambda factor: lambda t: b("mul", t, factor)  # noqa: E731
+    match name:
+        case "add":
+            return same, same
+        case "sub":
+            return same, lambda t: b("neg", t)
+        case "neg":
+            return (lambda t: b("neg", t),)
+        case "mul":
+            return times(ins[1]), times(ins[0])
+        case "fma":
+            return times(ins[1]), times(ins[0]), same
+        case "div":
+            return lambda t: b("div", t, ins[1]), None
+        case "select":
+            zero = literal(0, out.dtype)
+            return None, lambda t: b("select", ins[0], t, zero), lambda t: b("select", ins[0], zero, t)
+        case _:
+            return (lambda t: b.convert(t, ins[0].dtype),)

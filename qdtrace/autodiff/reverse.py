@@ -27,12 +27,12 @@ from qdtrace.autodiff.thinning import Thinning
 from qdtrace.autodiff.trip_counts import constant_trips, is_counted, most_trips
 from qdtrace.autodiff.versions import Versions, written_by
 from qdtrace.autodiff.volatile import accesses
-from qdtrace.autodiff.zeros import refuse_nonlinear, zeros_of
+from qdtrace.autodiff.zeros import zeros_of
 from qdtrace.errors import GradientError
 from qdtrace.ir.builder import Builder
 from qdtrace.ir.copies import copy_task
 from qdtrace.ir.program import Block, Program, Var, literal, ref_type
-from qdtrace.ir.walk import private_bytes, task_refs, walk_task
+from qdtrace.ir.walk import private_bytes, task_refs, walk_program, walk_task
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -49,14 +49,11 @@ def reverse(
     results: Sequence[Var],
     known: Given | None = None,
     stacks: Stacks | None = None,
-    *,
-    is_linear: bool = False,
 ) -> Program:
-    """The program of adjoints: one of each of `inputs`, which are parameters, in order.
+    """The program of adjoints: one of each of `inputs`, which are parameters and taken as zero, in order.
 
     Its parameters are those of the program, then the contents that are `known`, then the adjoints of `results`, in
-    order. Choices about loops go into `stacks`. With `is_linear` the inputs are taken as zero. Raises GradientError
-    where the program has no reverse.
+    order. Choices about loops go into `stacks`. Raises GradientError where the program has no reverse.
     """
     known = known or Given(program, ())
     stacks = stacks or Stacks()
@@ -64,8 +61,9 @@ def reverse(
     if stacks.limits.steps > 1:
         program = with_counted_loops(program)
     active = active_variables(program, inputs, results)
-    zero = zeros_of(program, inputs, active) if is_linear else frozenset[Var]()
-    refuse_nonlinear(program, active, zero)
+    zero = zeros_of(program, inputs, active)
+    loads = (e for e in walk_program(program) if e.primitive.name == "load" and e.outvar in active)
+    sure = zero if any(e.invars[0] not in zero for e in loads) else active
     given = {v: Var(v.type, f"{v.hint}_bar") for v in results}
     adjoints: dict[Var, Var] = dict(given)
     buffers: list[Var] = []
@@ -96,7 +94,7 @@ def reverse(
             tasks.append(copy_task(memory[ref], copy))
             memory[ref] = copy
         is_checked = k in again or bool(known.params)
-        tasks.append(_reverse_task(task, found, active, zero, memory, adjoints, stacks, is_checked=is_checked))
+        tasks.append(_reverse_task(task, found, active, zero, sure, memory, adjoints, stacks, is_checked=is_checked))
     return replace(
         program,
         params=(*program.params, *known.params.values(), *(given[v] for v in results)),
@@ -132,6 +130,7 @@ def _reverse_task(
     found: Accesses,
     active: frozenset[Var],
     zero: frozenset[Var],
+    sure: frozenset[Var],
     memory: Mapping[Var, Var],
     adjoints: Mapping[Var, Var],
     stacks: Stacks,
@@ -142,7 +141,7 @@ def _reverse_task(
     builder = Builder()
     sweep = Sweep(builder, memory, found, zero, is_checked=is_checked)
     sweep.tape.measure(task)
-    backward = Backward(sweep, active, {v: a for v, a in adjoints.items() if v in active})
+    backward = Backward(sweep, active, sure, {v: a for v, a in adjoints.items() if v in active})
 
     needed = Needed(task, found.volatile, active, zero)
 

@@ -1,10 +1,8 @@
-"""Accumulations by `min`, `max` and `mul` as sums, whose derivatives are plain.
+"""Tangents of what a task accumulates by `min`, `max` and `mul`, as sums.
 
-    accum[op=max] r v       becomes       accum[op=add] d w        w is v / c where v is the maximum, else 0
-
-where `c` elements tie for the maximum of that place, what it held before among them; a product has `w = o v` instead,
-`o` the product of all other factors. What the place holds afterwards is the accumulated value as before, with the
-derivative of the sum. Other factors are constants in `w`, so a product has first derivatives only; extremes have all.
+To the tangent of a maximum each value gives its tangent divided by the number of elements that tie for it, what the
+place held before among them; to that of a product its tangent times all other factors. These are constants in the sum,
+so a product has first derivatives only; extremes have all.
 
 The task runs three times and values are compared between runs, so the program must be compiled without `fast_math`: a
 multiplication and an addition fused in one run alone would give a maximum that nothing equals.
@@ -15,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from qdtrace.autodiff.versions import with_memory, written_by
-from qdtrace.ir.builder import Builder, ref_var, scalar_var
+from qdtrace.ir.builder import Builder, ref_var
 from qdtrace.ir.copies import copy_task, each_element
 from qdtrace.ir.custom import Part
 from qdtrace.ir.memory import indices_of, values_of
@@ -26,39 +24,17 @@ from qdtrace.ir.types import DType
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping
 
-    from qdtrace.ir.builder import BlockBuilder
     from qdtrace.ir.program import Atom, Eqn, Literal
 
 I32 = DType.i32
 
 
-class DerivativeOf:
-    """The rule of a value that has the derivative of its operand."""
-
-    is_exact = True
-
-    def __str__(self) -> str:
-        return "derivative_of"
-
-    def tangents(self) -> Block:
-        """That of the operand."""
-        x, t = scalar_var(self.dtype), scalar_var(self.dtype)
-        return Block((x, t), (), (t,))
-
-    adjoints = tangents
-
-    def __init__(self, dtype: DType) -> None:
-        self.dtype = dtype
-
-
 class Sums:
     """The tasks that stand for one which accumulates into `found` by the operations there."""
 
-    def __init__(
-        self, task: Task, found: Mapping[Var, str], shared: Container[Var], twins: Mapping[Var, Var] | None = None
-    ) -> None:
-        """`shared` are references of which the task touches other elements otherwise. With `twins`, which have the
-        tangents of references found, sums are tangents: of `Part`s of what is accumulated into the twins."""
+    def __init__(self, task: Task, found: Mapping[Var, str], shared: Container[Var], twins: Mapping[Var, Var]) -> None:
+        """`shared` are references of which the task touches other elements otherwise; `twins` have the tangents of
+        references found."""
         self.before_it: list[Task] = []
         """What looks at the values: the task itself on copies of all that it writes."""
         self.after_it: list[Task] = []
@@ -68,8 +44,8 @@ class Sums:
         before = {r: self._buffer(r) for r in found}
         for ref, copy in before.items():
             self.before_it.append(copy_task(ref, copy))
-        ops = {} if twins is None else {twin: found[ref] for twin, ref in twins.items()}
-        primal = WithParts(ops, lambda *_: None).rebuild_task(task) if ops else task
+        ops = {twin: found[ref] for twin, ref in twins.items()}
+        primal = _WithParts(ops, lambda *_: None).rebuild_task(task)
         result = self._run(primal, before)
         looks: dict[Var, _Place] = {}
         for ref, op in found.items():
@@ -79,24 +55,17 @@ class Sums:
         self._run(_Replaced(lambda b, r, v, at: looks[r].look(b, v, at), found).rebuild_task(primal), before)
         for ref in found:
             self.before_it.append(each_element(ref, looks[ref].count_before))
-        if twins is not None:
-            sums = {r: self._buffer(r) for r in twins}
+        sums = {r: self._buffer(r) for r in twins}
 
-            def add(b: Builder, r: Var, t: Atom, v: Atom, at: list[Atom]) -> None:
-                b.accum(sums[r], looks[twins[r]].part(b, v, t, at), *at)
+        def add(b: Builder, r: Var, t: Atom, v: Atom, at: list[Atom]) -> None:
+            b.accum(sums[r], looks[twins[r]].part(b, v, t, at), *at)
 
-            self.task = WithParts(ops, add).rebuild_task(task)
-            for twin, ref in twins.items():
-                total, place = sums[twin], looks[ref]
-                finish = lambda b, at, r=twin, s=total, p=place: p.finish_twin(b, r, s, at)  # noqa: E731
-                self.after_it.append(each_element(twin, finish))
-            return
-        sums = {r: self._buffer(r) for r in found}
-        part = _Replaced(lambda b, r, v, at: b.accum(sums[r], looks[r].part(b, v, v, at), *at), found)
-        self.task = part.rebuild_task(task)
+        self.task = _WithParts(ops, add).rebuild_task(task)
         """The task with sums."""
-        for ref in found:
-            self.after_it.append(each_element(ref, lambda b, at, r=ref: looks[r].finish(b, r, sums[r], at)))
+        for twin, ref in twins.items():
+            total, place = sums[twin], looks[ref]
+            finish = lambda b, at, r=twin, s=total, p=place: p.finish(b, r, s, at)  # noqa: E731
+            self.after_it.append(each_element(twin, finish))
 
     def _buffer(self, like: Var, dtype: DType | None = None, value: int = 0) -> Var:
         var = ref_var(dtype or like.dtype, ref_type(like).shape, like.hint)
@@ -152,34 +121,20 @@ class _Place:
         alone = b("select", b("eq", count, literal(1, I32)), rest, zero)
         others = b("div", rest, b("select", is_zero, literal(1, value.dtype), value))
         others = b("select", b("eq", count, literal(0, I32)), others, zero)
-        factor = b("custom", b("select", is_zero, alone, others), rule="stop_gradient", result=0)
-        return b("mul", factor, tangent)
+        return b("mul", b("select", is_zero, alone, others), tangent)
 
-    def finish_twin(self, b: Builder, twin: Var, total: Var, at: list[Atom]) -> None:
+    def finish(self, b: Builder, twin: Var, total: Var, at: list[Atom]) -> None:
         """Puts the tangent of the accumulated value into its place: parts of what was there and of what came."""
         with b.block() as block:
             own = self.part(b, b.load(self.before, *at), b.load(twin, *at), at)
             b.store(twin, b("add", own, b.load(total, *at)), *at)
-        self._where_touched(b, block, at)
-
-    def finish(self, b: Builder, ref: Var, total: Var, at: list[Atom]) -> None:
-        """Puts the accumulated value into its place, with the derivative of the sum."""
-        with b.block() as block:
-            before = b.load(self.before, *at)
-            own = self.part(b, before, before, at)
-            whole = b("add", own, b.load(total, *at))
-            value = b.load(self.result, *at)
-            b.store(ref, b("custom", value, whole, rule=DerivativeOf(ref.dtype), result=0), *at)
-        self._where_touched(b, block, at)
-
-    def _where_touched(self, b: Builder, block: BlockBuilder, at: list[Atom]) -> None:
         if self.touched is None:
             b.current.eqns += block.eqns
         else:
             b.emit("if", b("gt", b.load(self.touched, *at), literal(0, I32)), blocks=(block.close(), Block()))
 
 
-class WithParts(Copier):
+class _WithParts(Copier):
     """A copy of a task with something else in the place of sums of `Part`s into twins.
 
     `emit` takes the twin, the tangent, the value that it is the tangent of, and indices.

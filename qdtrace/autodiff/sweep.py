@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from qdtrace.autodiff.slots import each_index
 from qdtrace.autodiff.tape import TAPE, Tape
-from qdtrace.autodiff.volatile import old_value_refused
+from qdtrace.errors import old_value_refused
 from qdtrace.ir.builder import Builder, scalar_var
 from qdtrace.ir.memory import WRITERS
 from qdtrace.ir.program import Block, Eqn, Literal, Var, is_global, literal
@@ -44,7 +44,7 @@ class Sweep:
         self.builder = builder
         self.memory = memory
         self.accesses = accesses
-        self._zero = zero
+        self.zero = zero
         self.is_checked = is_checked
         self.hoisted: list[Eqn] = []
         """Private memory of the iteration, made at its begin."""
@@ -96,16 +96,16 @@ class Sweep:
         name = eqn.primitive.name
         if eqn.blocks:
             self._structured(eqn, env, live)
-        elif name in WRITERS and eqn.invars[0] in self._zero:
+        elif name in WRITERS and eqn.invars[0] in self.zero:
             pass
-        elif eqn.outvars and (eqn.outvar in self._zero or (name == "load" and eqn.invars[0] in self._zero)):
+        elif eqn.outvars and (eqn.outvar in self.zero or (name == "load" and eqn.invars[0] in self.zero)):
             env[eqn.outvar] = literal(0, eqn.outvar.dtype)
         elif name == "cell":
             if eqn.outvar not in env:
                 dtype, shape = eqn.params["dtype"], tuple(eqn.params["shape"])
                 env[eqn.outvar] = self.private(dtype, shape, eqn.outvar.hint, is_copied=True)
         elif name == "atomic":
-            raise old_value_refused(eqn)
+            raise old_value_refused(eqn.params["op"], eqn.loc)
         elif eqn in self.tape.loads:
             self.tape.load(self.builder, eqn, env, live, lambda: self._copy(eqn, env))
         elif name in WRITERS and is_global(eqn.invars[0]):

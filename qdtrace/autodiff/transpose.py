@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING
 from qdtrace.autodiff.activity import active_variables
 from qdtrace.autodiff.custom import residuals_of as residuals_of_rule
 from qdtrace.autodiff.custom import rule_of
+from qdtrace.autodiff.partials import not_linear
 from qdtrace.autodiff.residuals import Given, keeping, loading_given, moments_found
 from qdtrace.autodiff.reverse import reverse
 from qdtrace.autodiff.zeros import changing_with
+from qdtrace.errors import old_value_refused
 from qdtrace.ir.carries import control_of
 from qdtrace.ir.custom import without_rules
+from qdtrace.ir.memory import WRITERS
 from qdtrace.ir.program import Program, Stage, Var, literal
 from qdtrace.ir.rebuild import Rebuilder
-from qdtrace.ir.walk import task_refs, walk_program
+from qdtrace.ir.walk import task_refs, walk_inside, walk_program, walk_task
 from qdtrace.passes.dead_code import DeadCode
 
 if TYPE_CHECKING:
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
 
     from qdtrace.autodiff.policy import Stacks
     from qdtrace.autodiff.residuals import Moment
-    from qdtrace.ir.program import Eqn
+    from qdtrace.ir.program import Atom, Eqn
 
 
 def transpose(program: Program, linear: Sequence[Var], stacks: Stacks, residuals: Sequence[Moment] = ()) -> Program:
@@ -32,8 +35,9 @@ def transpose(program: Program, linear: Sequence[Var], stacks: Stacks, residuals
     Parameters are those of the program, with residuals and adjoints of the results in the place of the linear ones.
     These are taken as zero: no coefficient of a linear operation depends on them.
     """
-    given = Given(program, residuals)
-    made = reverse(_without_checks(program, linear), linear, program.results, given, stacks, is_linear=True)
+    given, asked = Given(program, residuals), changing_with(program, linear)
+    _refuse_decisions(program, linear, asked)
+    made = reverse(_without_checks(program, asked), linear, program.results, given, stacks)
     own = len(program.params)
     first = program.params.index(linear[0])
     before, behind = program.params[:first], program.params[first + len(linear) :]
@@ -62,11 +66,31 @@ class _WithoutChecks(Rebuilder):
         self._inside -= is_decided
 
 
-def _without_checks(program: Program, linear: Sequence[Var]) -> Program:
+def _refuse_decisions(program: Program, linear: Sequence[Var], asked: frozenset[Var]) -> None:
+    """Refuses branches and loops for which tangents decide what is run, and bits of tangents: that is not linear."""
+    eqns = list(walk_program(program))
+    deciding = [e for e in eqns if e.blocks and not asked.isdisjoint(_deciding(e))]
+    casts = [e for e in eqns if e.primitive.name == "bitcast" and e.outvar in asked]
+    made = {e.outvar: e for e in casts if e.outvar.dtype.is_float}
+    if not deciding and not made:
+        return
+    active = active_variables(program, linear, program.results)
+    for var in active_variables(program, made, program.results) & made.keys():
+        raise not_linear(made[var], "`bitcast` of one")
+    for eqn in deciding:
+        written = {e.invars[0] for e in walk_inside(eqn) if e.primitive.name in WRITERS}
+        if not active.isdisjoint((*eqn.outvars, *written)):
+            raise not_linear(eqn, f"`{eqn.primitive.name}` that one decides")
+
+
+def _deciding(eqn: Eqn) -> Sequence[Atom]:
+    return (*control_of(eqn), *(eqn.blocks[0].results if eqn.primitive.name == "while" else ()))
+
+
+def _without_checks(program: Program, asked: frozenset[Var]) -> Program:
     """The program without checks of tangents, which say nothing where these are zero."""
     if not any(e.primitive.name == "check" for e in walk_program(program)):
         return program
-    asked = changing_with(program, linear)
     return program.map_tasks(lambda task: _WithoutChecks(asked).rebuild_task(task))
 
 
@@ -75,7 +99,7 @@ def residuals_of(program: Program, linear: Sequence[Var]) -> tuple[Moment, ...]:
     given = Given(program, moments_found(program, active_variables(program, linear, program.results)))
     if not given.params:
         return ()
-    made = DeadCode()(without_rules(reverse(program, linear, program.results, given, is_linear=True)))
+    made = DeadCode()(without_rules(reverse(program, linear, program.results, given)))
     used = {v for task in made.tasks for v in task_refs(task)}
     return tuple(moment for moment, v in given.params.items() if v in used)
 
@@ -101,6 +125,16 @@ def primal_keeping(program: Program, linear: Sequence[Var], residuals: Sequence[
     )
 
 
+def check_atomics(program: Program) -> None:
+    """Refuses a derivative that runs atomics again: threads would take other old values than in the primal."""
+    if not any(e.primitive.name == "atomic" for e in walk_program(program)):
+        return
+    for task in DeadCode()(without_rules(program)).tasks:
+        for eqn in walk_task(task) if task.index is not None else ():
+            if eqn.primitive.name == "atomic":
+                raise old_value_refused(eqn.params["op"], eqn.loc)
+
+
 def refuse_transposes(program: Program) -> None:
     """Refuses forward mode where a result needs a linear function of which only the transpose is known.
 
@@ -110,7 +144,7 @@ def refuse_transposes(program: Program) -> None:
         return
     for eqn in walk_program(DeadCode()(program)):
         if _is_transposed(eqn):
-            rule_of(eqn).tangents()
+            raise rule_of(eqn).refused()
 
 
 def _is_transposed(eqn: Eqn) -> bool:

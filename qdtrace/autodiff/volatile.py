@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.index.affine import AffineForms, Form
-from qdtrace.errors import GradientError
 from qdtrace.ir.memory import MEMORY, READERS, WRITERS, indices_of
 from qdtrace.ir.program import Eqn, Var, is_global, is_local
 from qdtrace.ir.walk import bound_in_block, walk_all, walk_eqns, walk_nested
@@ -97,15 +96,6 @@ def _tells_apart(form: Form, loop: Eqn) -> bool:
     counter, inside = loop.blocks[0].params[0], {v for b in loop.blocks for v in bound_in_block(b)}
     rest = form.plus(Form({counter: form.terms.get(counter, 0)}), -1)
     return abs(form.terms.get(counter, 0)) == 1 and inside.isdisjoint(rest.variables())
-
-
-def old_value_refused(eqn: Eqn) -> GradientError:
-    """The error for an `atomic` in what is differentiated: its old value is another one each time that it runs."""
-    return GradientError(
-        f"needs accumulations without their old value, got `atomic` {eqn.params['op']} to be differentiated",
-        loc=eqn.loc,
-        help="split it: one qd.range that takes numbers (a function of its own), one that computes",
-    )
 
 
 def written_in(blocks: Iterable[Block]) -> set[Var]:

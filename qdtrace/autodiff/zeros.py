@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from qdtrace.errors import GradientError
 from qdtrace.ir.carries import carries_of, control_of
 from qdtrace.ir.memory import WRITERS, values_of
 from qdtrace.ir.program import Literal, Var
@@ -27,27 +26,6 @@ def zeros_of(program: Program, inputs: Iterable[Var], active: frozenset[Var]) ->
         for eqn in eqns:
             zero.difference_update(_found_nonzero(eqn, zero))
     return frozenset(zero)
-
-
-LINEAR = ("add", "sub", "neg", "convert", "load", "store", "accum", "select", "custom")
-
-
-def refuse_nonlinear(program: Program, active: frozenset[Var], zero: frozenset[Var]) -> None:
-    """Refuses a program that is not linear in what is zero: its transpose would be that of no linear function.
-
-    JAX's tangents are linear, but for those of a user's rule. Raises GradientError with the place.
-    """
-    for eqn in walk_program(program):
-        name = eqn.primitive.name
-        if name in LINEAR or eqn.blocks or not eqn.outvars or eqn.outvar not in active:
-            continue
-        found = [a in zero for a in eqn.invars]
-        if all(found) if name == "mul" else any(found[1:] if name == "div" else found):
-            raise GradientError(
-                f"needs tangents in linear operations, got `{name}` of tangents alone: that has no transpose",
-                loc=eqn.loc,
-                help="a derivative rule must be linear in tangents, as `t * jnp.cos(x)` is",
-            )
 
 
 def changing_with(program: Program, inputs: Iterable[Var]) -> frozenset[Var]:

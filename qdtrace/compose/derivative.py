@@ -14,6 +14,7 @@ A derived program is made when the primitive is lowered, for the machine that it
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -33,8 +34,6 @@ from qdtrace.ir.platforms import PLATFORMS
 from qdtrace.ir.program import ref_type
 from qdtrace.trace import compat
 from qdtrace.trace.compat import Primitive
-from qdtrace.trace.importer.derivative_rules import LostRule
-from qdtrace.trace.tangents import TangentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -118,42 +117,9 @@ class Derivative:
 
     @in_one_chunk
     def _derive(self, machine: Machine) -> StagedProgram:
-        from qdtrace.autodiff.accumulations import compares_accumulated  # only here: loaded when derivatives are wanted
-        from qdtrace.autodiff.derive import derive
-        from qdtrace.autodiff.policy import Stacks
-        from qdtrace.batching.batch import batch
-        from qdtrace.compose.stack_budget import lane_budget
-
-        if self.base.source is not None:
-            try:
-                return self._linearised(machine)
-            except TangentError:
-                pass
-        base = self.base.on(machine.platform)
-        for rule in base.rules:
-            if isinstance(rule, LostRule):
-                rule.tangents()
-        with base.depth_told():
-            budget = lane_budget(base.options, machine) >> len(self.directions)  # each direction has stacks of its own
-            stacks = Stacks(budget, machine.reverse)
-            try:
-                program = derive(base.joined_for(machine), self.directions, self.out, self.wrt, self.residuals, stacks)
-            except GradientError:
-                if self.residuals:
-                    raise
-                # what is in one loop because tasks were joined may be refused, and not the loops of the user
-                stacks = Stacks(budget, machine.reverse)
-                program = derive(base.canonical, self.directions, self.out, self.wrt, stacks=stacks)
-            for size, masks in self.levels:
-                program = batch(program, [b for mask in masks for b in mask], size)
-        exact = compares_accumulated(program)
-        options = replace(base.options, fast_math=False) if exact else base.options
-        return StagedProgram(program, options, tuple(stacks.choices))
-
-    def _linearised(self, machine: Machine) -> StagedProgram:
         """The program by JAX's own forward mode, transposed for adjoints."""
         from qdtrace.autodiff.policy import Stacks  # only here: loaded when derivatives are wanted
-        from qdtrace.autodiff.transpose import refuse_transposes, tangents_given, transpose
+        from qdtrace.autodiff.transpose import check_atomics, refuse_transposes, tangents_given, transpose
         from qdtrace.batching.batch import batch
         from qdtrace.compose.stack_budget import lane_budget
 
@@ -197,6 +163,7 @@ class Derivative:
                     # what is in one loop because tasks were joined may be refused, and not the loops of the user
                     stacks = Stacks(budget, machine.reverse)
                     program = transposed(staged.canonical)
+            check_atomics(program)
             suffix = f"{'d' if self.wrt is None else 'r'}{len(self.directions)}"
             program = replace(program, name=f"{base.program.name}_{suffix}")
             known = [False] * len(made.constants)
@@ -233,10 +200,8 @@ def _reached(base: StagedProgram, mask: Mask) -> Mask:
     from qdtrace.autodiff.activity import active_variables
 
     if base.source is not None:
-        try:
+        with contextlib.suppress(GradientError):  # it is refused where the derivative is computed
             return tuple(v is not None for v in base.source.along(mask).results)
-        except TangentError:
-            pass
     program = base.program
     found = active_variables(program, chosen(program.params, mask))
     return tuple(v in found for v in program.results)
@@ -355,13 +320,12 @@ def _transpose(cotangents: Sequence[Any], *operands: Any, spec: Derivative) -> l
 
 def _need_symmetry(spec: Derivative) -> None:
     """Refuses reverse mode over reverse mode where a user's rule need not be a derivative."""
-    for rule in spec.base.rules:
-        if not isinstance(rule, str) and not rule.is_exact:
-            raise GradientError(
-                f"{spec.program.name}: reverse mode over reverse mode needs derivatives that are symmetric, "
-                f"and the rule of `{rule}` need not be one",
-                help="use forward mode over reverse mode: jax.jacfwd or jax.jvp of jax.grad (as jax.hessian does)",
-            )
+    if spec.base.source is not None and (rules := spec.base.source.rules()):
+        raise GradientError(
+            f"{spec.program.name}: reverse mode over reverse mode needs derivatives that are symmetric, "
+            f"and the rule of `{rules[0]}` need not be one",
+            help="use forward mode over reverse mode: jax.jacfwd or jax.jvp of jax.grad (as jax.hessian does)",
+        )
 
 
 def _abstract_eval(*operands: Any, spec: Derivative) -> list[ShapedArray]:

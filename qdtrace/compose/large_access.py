@@ -73,7 +73,7 @@ def _safe_indices(
 
 def _checked(stager: Stager, eqn: Any, atom: Any, names: dict[str, Any], size: int) -> Any:
     """The index, from a program that ends with an error where it is outside; 0 where the access does not happen."""
-    stager.segment.hides = "an access to many elements between loops"
+    stager.flush()  # a program of its own, which has no derivative: no item of the function stands for the check
     with stager.segment.serial_builder(eqn_loc(eqn)) as builder:
         index = as_index(stager.importer(builder), stager.scalar(builder, atom), size)
         if stager.conditions:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from qdtrace.compose.staged_program import StagedProgram
-from qdtrace.trace.tangents import TangentError
+from qdtrace.errors import GradientError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -26,12 +26,13 @@ def linearised(base: StagedProgram, masks: tuple[Mask, ...], out: Mask, *, with_
     """Returns the program of the tangents of results `out` along a direction for each mask.
 
     Behind the parameters of `base` come the parts of the directions, then known values (`constants`). Results of `base`
-    stand before the tangents if they are wanted. Raises TangentError where JAX has no tangents.
+    stand before the tangents if they are wanted. Raises GradientError where JAX has no tangents.
     """
-    from qdtrace.autodiff.extremes import has_parts, with_extremes  # only here: loaded when derivatives are wanted
+    from qdtrace.autodiff.extremes import with_extremes  # only here: loaded when derivatives are wanted
 
     made = base.source
-    assert made is not None
+    if made is None:
+        raise GradientError(f"{base.program.name}: a program that was not traced has no derivative")
     own, results = len(made.params), base.program.results
     for mask in masks:
         made = made.along((*mask, *[False] * (len(made.params) - own)))
@@ -40,13 +41,7 @@ def linearised(base: StagedProgram, masks: tuple[Mask, ...], out: Mask, *, with_
         wanted, likes = [*made.primal, *wanted], [*results, *likes]
     with base.depth_told():
         program, constants = made.program(wanted, likes)
-    if has_parts(program):
-        # behind the first order JAX leaves parts out whose tangent is zero, and products have terms of both directions
-        program = with_extremes(program) if len(masks) == 1 else program
-        if has_parts(program):
-            what = "accumulations by another operation than a sum, of many elements in between or of second order"
-            made.refuse(error := TangentError(what))
-            raise error
-        # the values that are compared are computed twice
-        return StagedProgram(program, replace(base.options, fast_math=False), constants=tuple(constants))
-    return StagedProgram(program, base.options, constants=tuple(constants))
+    summed = with_extremes(program)
+    # the values that are compared are computed twice
+    options = base.options if summed is program else replace(base.options, fast_math=False)
+    return StagedProgram(summed, options, constants=tuple(constants))

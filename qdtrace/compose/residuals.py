@@ -6,7 +6,6 @@ residuals that nobody uses, and with them what only they need: then the call is 
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,6 @@ from qdtrace.compose.staged_program import StagedProgram
 from qdtrace.errors import GradientError
 from qdtrace.ir.platforms import asks_platform
 from qdtrace.trace import compat
-from qdtrace.trace.tangents import TangentError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,22 +42,20 @@ class Keeping:
 @functools.lru_cache(maxsize=1024)
 def residuals_of(base: StagedProgram, wrt: Mask, out: Mask) -> Moments:
     """Contents that save a derivative the tasks that made them."""
-    from qdtrace.autodiff import accumulations, derive, transpose  # only here: loaded when a derivative is wanted
+    from qdtrace.autodiff import extremes, transpose  # only here: loaded when a derivative is wanted
 
     if len(base.with_rules.tasks) < 2 or base.options.debug:  # what is checked is the program as it was traced
         return ()
     if asks_platform(base.with_rules):  # the tasks are others on each
         return ()
+    if base.source is None or None in base.source.primal:
+        return ()
     try:
-        if base.source is not None and base.source.unknown is None and None not in base.source.primal:
-            with contextlib.suppress(TangentError), base.depth_told():
-                program, linear, known = _joined(base, wrt, out)
-                tangents = replace(program, results=program.results[len(base.program.results) :])
-                # values that are compared are computed by one program
-                compares = accumulations.compares_accumulated(program)
-                return () if known or compares else transpose.residuals_of(tangents, linear)
         with base.depth_told():
-            return derive.residuals_of(base.joined, wrt, out)
+            program, linear, known = _joined(base, wrt, out)
+            tangents = replace(program, results=program.results[len(base.program.results) :])
+            # values that are compared are computed by one program
+            return () if known or extremes.has_extremes(program) else transpose.residuals_of(tangents, linear)
     except GradientError:
         return ()  # reverse mode says so when it is asked for
 
@@ -74,16 +70,12 @@ def _joined(base: StagedProgram, wrt: Mask, out: Mask) -> tuple[Program, Sequenc
 @functools.lru_cache(maxsize=1024)
 def keeping(base: StagedProgram, wrt: Mask, out: Mask, residuals: Moments) -> Keeping:
     """The program that gives them."""
-    from qdtrace.autodiff.derive import with_residuals
     from qdtrace.autodiff.transpose import primal_keeping
 
-    count, program = len(base.program.results), None
+    count = len(base.program.results)
     with base.depth_told():
-        if base.source is not None:
-            with contextlib.suppress(TangentError):
-                program, linear, _ = _joined(base, wrt, out)
-                program = primal_keeping(replace(program, results=program.results[:count]), linear, residuals)
-        program = program or with_residuals(base.joined, residuals)
+        program, linear, _ = _joined(base, wrt, out)
+        program = primal_keeping(replace(program, results=program.results[:count]), linear, residuals)
     own, found = program.results[:count], program.results[count:]
     results = (*own, *dict.fromkeys(v for v in found if v not in own))
     numbers = (*range(count), *[None] * (len(results) - count))

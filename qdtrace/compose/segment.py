@@ -114,8 +114,8 @@ class Segment:
     values: dict[int, Var] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     """What the tasks were made of."""
-    hides: str = ""
-    """What the tasks were made of beside the steps."""
+    hoists_tracer: bool = False
+    """A constant of an inner jaxpr is a traced value of the function around it."""
     inputs: dict[Any, Var] = field(default_factory=dict)
     """Parameters by the variables whose values they are."""
     fills: dict[Var, Var] = field(default_factory=dict)
@@ -143,7 +143,7 @@ class Segment:
     def hoisted(self, array: Any) -> Var:
         """The parameter of an array that an inner jaxpr has as a constant."""
         if isinstance(array, Tracer):
-            self.hides = "a traced value of the function around it"
+            self.hoists_tracer = True
         with jax.ensure_compile_time_eval():  # under a jax.jit it would be a tracer
             return self.param(jnp.asarray(array))
 

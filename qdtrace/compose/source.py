@@ -12,19 +12,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax
-import jax.numpy as jnp
 
 from qdtrace.compose.items import region_inputs
 from qdtrace.compose.jaxprs import is_literal
 from qdtrace.compose.segment import BufferState, Constant, Operand, Step
 from qdtrace.errors import GradientError
 from qdtrace.ir.program import Var, literal
-from qdtrace.trace import compat, markers
-from qdtrace.trace.importer.memory import UNROLL
-from qdtrace.trace.importer.registry import TAUGHT
+from qdtrace.trace import compat
 from qdtrace.trace.regions import Region
-from qdtrace.trace.source import eqn_loc
-from qdtrace.trace.tangents import TangentError, along, equations_in
+from qdtrace.trace.tangents import along, equations_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -72,36 +68,25 @@ class Source:
     """Variables of what the results are derivatives of."""
     order: int = 0
     """Directions that it has gone along."""
-    unknown: TangentError | None = None
+    unknown: GradientError | None = None
     """Why it is not known what the variables stand for."""
     _along: dict[tuple[bool, ...], Source] = field(default_factory=dict["tuple[bool, ...]", "Source"], init=False)
 
     def along(self, mask: Mask) -> Source:
         """Tangents of the results in a direction that parameters in the mask have a part in.
 
-        The parts are parameters behind the present ones. Raises TangentError where JAX has none.
+        The parts are parameters behind the present ones. Raises GradientError where JAX has none.
         """
         key = tuple(mask)
         if key not in self._along:
-            try:
-                self._along[key] = self._made_along(key)
-            except TangentError as error:
-                self.refuse(error)
-                raise
+            self._along[key] = self._made_along(key)
         return self._along[key]
 
-    def refuse(self, error: TangentError) -> None:
-        """Refuses derivatives that the graph would have by other rules than those of JAX."""
-        for eqn in equations_in([s.item for s in self.steps]):
-            if eqn.primitive.name in TAUGHT:
-                return
-            if not is_plain(eqn):
-                raise GradientError(
-                    f"needs real values of at most {UNROLL} elements in functions whose derivatives are not JAX's own "
-                    f"({error.rule}), got those of `{eqn.primitive.name}`",
-                    loc=eqn_loc(eqn) or error.loc,
-                    help="put them into two qd.jit functions; what a derivative rule uses is to be an argument of it",
-                )
+    def rules(self) -> list[str]:
+        """Names of the functions of users that have derivative rules of their own."""
+        eqns = compat.all_eqns(list(equations_in([s.item for s in self.steps])))
+        found = [compat.described(c) for e in eqns if (c := e.params.get("call_jaxpr"))]
+        return [name for name, is_own in found if not is_own]
 
     def _made_along(self, mask: Mask) -> Source:
         if self.unknown is not None:
@@ -122,7 +107,7 @@ class Source:
             if var in tangents:
                 memory[tangents[var]] = _twin(content, given)
         if any(isinstance(c, compat.Tracer) for c in walk.constants.values()):
-            raise TangentError("a rule uses a traced value of the function around it")
+            raise _traced_value(f"the derivative rule of `{'`, `'.join(self.rules()) or 'a function'}`")
         steps = [
             Step(item, tuple(map(walk.atom, step.conditions)))
             for step, items in zip(self.steps, groups, strict=True)
@@ -150,7 +135,8 @@ class Source:
 
     def _staged(self, results: Sequence[Any], likes: Sequence[Var]) -> tuple[Program, list[Any]]:
         stager = self.another()
-        stager.private_bytes <<= self.order  # the twins of a thread's arrays are beside them
+        # twins are beside the arrays of a thread; a walk back would keep what was there before it was written over
+        stager.private_bytes, stager.in_place = stager.private_bytes << 2 * self.order, False
         segment = stager.segment
         for var, ref in self.values.items():
             stager.env[var] = Operand(ref)
@@ -193,16 +179,6 @@ class Source:
         return text, tuple(map(id, compat.rules_in(eqns)))
 
 
-def is_plain(eqn: Any) -> bool:
-    """True for an equation whose derivative by the rules of the graph is that of JAX."""
-    if eqn.primitive in markers.MARKERS:
-        return True
-    values = [v.aval for v in (*eqn.invars, *eqn.outvars)]
-    if any(v.size > UNROLL or jnp.issubdtype(v.dtype, jnp.complexfloating) for v in values):
-        return False
-    return all(is_plain(inner) for jaxpr in compat.inner_jaxprs(eqn) for inner in compat.open_jaxpr(jaxpr).eqns)
-
-
 def _twin(content: Memory, given: Mapping[Any, Var]) -> Memory:
     fill: Any = 0 if content.fill is not None or content.ref is not None else None
     if isinstance(content.fill, Var):
@@ -219,17 +195,24 @@ def source_of(stager: Stager, results: Sequence[Var]) -> Source | None:
     params = tuple(v for v, _ in segment.operands)
     try:
         found = _stands_for(stager, results)
-    except TangentError as error:
+    except GradientError as error:
         return Source(another, tuple(segment.steps), params, {}, {}, {}, (), (), unknown=error)
     values, constants, memory, names = found
     return Source(another, tuple(segment.steps), params, values, constants, memory, names, names)
 
 
+def _traced_value(what: str) -> GradientError:
+    return GradientError(
+        f"{what} uses a traced value of the function around it, whose derivative is not known",
+        help="pass it to the function as an argument",
+    )
+
+
 def _stands_for(stager: Stager, results: Sequence[Var]) -> tuple[Any, Any, Any, tuple[Any, ...]]:
     """What free variables stand for: parameters, known values, memory; and the variables of the results."""
     segment = stager.segment
-    if segment.hides:
-        raise TangentError(segment.hides)
+    if segment.hoists_tracer:
+        raise _traced_value("a function")
     values, constants, memory = dict[Any, Var](), dict[Any, Any](), dict[Any, Memory]()
     given, names = {v for v, _ in segment.operands}, dict[Var, Any]()
     made = {v for s in segment.steps if not isinstance(s.item, Region) for v in s.item.outvars}
@@ -240,8 +223,8 @@ def _stands_for(stager: Stager, results: Sequence[Var]) -> tuple[Any, Any, Any, 
             continue
         if isinstance(entry, BufferState):
             ref = segment.refs.get(entry)
-            if ref is None or ref in names:
-                raise TangentError("a buffer of two names")
+            assert ref is not None
+            assert ref not in names, "a buffer has one name"
             names[ref] = var
             fill = segment.fills.get(ref, entry.fill) if ref not in given else None
             hint = entry.hint
@@ -251,13 +234,13 @@ def _stands_for(stager: Stager, results: Sequence[Var]) -> tuple[Any, Any, Any, 
         elif isinstance(entry, Constant) and not isinstance(entry.value, compat.Tracer):
             constants[var] = entry.value
         else:
-            raise TangentError("a value from outside")
+            raise _traced_value("a loop")
     for pending in segment.pending:
         names.update((pending.ref, v) for v in stager.env.names(pending))
     contents = [x for m in memory.values() for x in (m.ref, m.fill) if isinstance(x, Var)]
     known = {*values.values(), *contents}
     if any(isinstance(value, compat.Tracer) and v not in known for v, value in segment.operands):
-        raise TangentError("a traced value of the function around it")
+        raise _traced_value("a function")
     return values, constants, memory, tuple(map(names.get, results))
 
 

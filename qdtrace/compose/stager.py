@@ -78,6 +78,8 @@ class Stager:
     """Bodies of called functions that were imported."""
     private_bytes: int = PRIVATE_BYTES
     """Most bytes of arrays that a thread may have."""
+    in_place: bool = True
+    """Functions of elements write over operands that nobody reads any more."""
     memory_of: Mapping[Any, Any] = field(default_factory=dict[Any, Any])
     """For variables of buffers that are results: a donated argument whose memory they may have."""
     tokens: list[Any] = field(default_factory=list[Any])
@@ -235,7 +237,7 @@ class Stager:
     def importer(self, builder: Builder) -> Importer:
         """An importer that puts constants too large for registers into parameters."""
         made = functools.partial(Importer, builder, hoist=self.segment.hoisted, bodies=self.bodies)
-        return made(bounds=self.options.bounds, most_private=self.private_bytes)
+        return made(bounds=self.options.bounds, most_private=self.private_bytes, in_place=self.in_place)
 
     def scalars(self, builder: Builder, entry: Entry, atom: Any = None) -> np.ndarray:
         """A small value as graph scalars, loaded by `builder`."""

@@ -1,8 +1,8 @@
-"""Derivative rules that users and libraries give: the primitive `custom`, and programs without it.
+"""Transposes that JAX and libraries give: the primitive `custom`, and programs without it.
 
-    z: f32 = custom[rule="safe_sqrt", result=0] y x
+    z: f32 = custom[rule="linear_solve", result=0] y x
 
-is `y`, and its derivative is what the rule says of `x`; of `y` it has none. With no operand but `y` it has no
+is `y`, and its adjoint is handed back to `x` as the rule says; `y` has none. With no operand but `y` it has no
 derivative at all (`stop_gradient`). One equation stands for each result of a rule; equations of one rule have the
 same operands. Nothing but differentiation looks at it: the passes that make code get programs without it.
 """
@@ -10,31 +10,35 @@ same operands. Nothing but differentiation looks at it: the passes that make cod
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Protocol
 
+from qdtrace.ir.program import literal
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.walk import walk_program
 
 if TYPE_CHECKING:
-    from qdtrace.ir.program import Block, Eqn, Program
+    from collections.abc import Callable, Sequence
+
+    from qdtrace.errors import GradientError
+    from qdtrace.ir.program import Atom, Block, Eqn, Program
 
 
 class Rule(Protocol):
-    """A rule with its functions; `str` of it is the name that graphs show.
+    """The transpose of a linear function; `str` of it is the name that graphs show."""
 
-    Parameters of both blocks are the operands, and then one tangent for each that is a float, or one adjoint for each
-    result. Results are tangents of all results, or adjoints of operands that are floats.
-    """
+    residuals: int | None
+    """How many operands in front a function takes that is linear in the others, and known by its transpose alone."""
 
-    is_exact: bool
-    """Its derivative is that of the value, so derivatives of higher order are symmetric."""
+    def adjoints_of(self, active: tuple[bool, ...]) -> Block:
+        """A block of the adjoints of all operands that are floats, of which those with a derivative are told.
 
-    def tangents(self) -> Block:
-        """Directional derivatives. Raises GradientError when the rule is for reverse mode alone."""
+        Its parameters are the operands, and then an adjoint of each result.
+        """
         ...
 
-    def adjoints(self) -> Block:
-        """Adjoints of operands."""
+    def refused(self) -> GradientError:
+        """The error where the value of such a function is needed."""
         ...
 
 
@@ -43,21 +47,34 @@ class Part:
     """What an accumulation by `op` takes of the tangent of a value.
 
     The equation has the tangent and the value; `autodiff/extremes` finds out how much it is before a program is
-    differentiated.
+    transposed.
     """
 
     op: str
-
-    is_exact = True
+    directions: int = 1
+    """Whose tangent it is: each bit is a direction."""
 
     def __str__(self) -> str:
         return f"part of {self.op}"
 
-    def tangents(self) -> Block:
-        """There is none."""
-        raise AssertionError(str(self))
 
-    adjoints = tangents
+def updated(make: Callable[..., Atom], op: str, before: Sequence[Atom], values: Sequence[Atom]) -> Atom:
+    """Returns the tangent of `op(memory, value)` along a set of directions; of two that tie each has half, as in JAX.
+
+    `before` and `values` have tangents along each set, whose bits are directions, up to this one. The first of each
+    is what the memory held and the value.
+    """
+    whole = len(values) - 1
+    if op == "mul":
+        terms = [make("mul", before[k], values[whole - k]) for k in range(whole + 1) if k & whole == k]
+        return reduce(partial(make, "add"), terms)
+    if not whole:
+        return make(op, before[0], values[0])
+    first, second = (before[0], values[0]) if op == "max" else (values[0], before[0])
+    change, tangent = before[whole], values[whole]
+    half = make("mul", make("add", change, tangent), literal(0.5, change.dtype))
+    rest = make("select", make("lt", first, second), tangent, half)
+    return make("select", make("gt", first, second), change, rest)
 
 
 class _WithoutRules(Rebuilder):

@@ -22,6 +22,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from qdtrace.errors import VerifyError
+from qdtrace.ir.custom import Part
 from qdtrace.ir.primitives import PRIMITIVES, WRITES, Effect, IrTypeError
 from qdtrace.ir.printer import Printer, print_eqn
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Stage, Task, Var, is_local
@@ -258,7 +259,7 @@ def _fits(name: str, value: object) -> bool:
         case "op" | "buffer" | "message" | "names" | "refused" | "help":
             return isinstance(value, str)
         case "rule":  # see `ir/custom`; a graph that was read from its text has the name
-            return isinstance(value, str) or callable(getattr(value, "adjoints", None))
+            return isinstance(value, str | Part) or callable(getattr(value, "adjoints_of", None))
         case _:
             return isinstance(value, bool | int | None)
 

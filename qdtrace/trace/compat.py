@@ -154,8 +154,11 @@ def constants_of(jaxpr: Any) -> Sequence[Any]:
 
 def _known(value: Any) -> Any:
     """A value; the number where it is a tracer of a number, which a rule may have closed over."""
-    found = getattr(value, "val", None) if isinstance(value, Tracer) else None
-    return np.asarray(found.val, found.aval.dtype) if isinstance(found, Literal) else value
+    found: Any = getattr(value, "val", None) if isinstance(value, Tracer) else None
+    if not isinstance(found, Literal):
+        return value
+    aval: Any = found.aval
+    return np.asarray(found.val, aval.dtype)
 
 
 def without_dead_code(jaxpr: Any) -> Jaxpr:
@@ -220,6 +223,13 @@ def lower_hijax(eqn: JaxprEqn) -> Any:
     operands = [v.aval for v in eqn.invars]
     closed = jax.make_jaxpr(lambda *xs: eqn.primitive.bind(*xs, **eqn.params))(*operands)
     return partial_eval.lower_jaxpr2(closed)  # type: ignore[attr-defined]
+
+
+def hijax_function_of_elements(eqn: JaxprEqn) -> Callable[..., Any] | None:
+    """The function of elements that a `call_hi_primitive` equation on arrays of one shape is, if it is one."""
+    shapes: set[Any] = {v.aval.shape for v in (*eqn.invars, *eqn.outvars)}  # type: ignore[attr-defined]
+    is_one = type(eqn.params["_prim"]).__name__ == "Ldexp" and len(shapes) == 1
+    return jax.numpy.ldexp if is_one and shapes != {()} else None
 
 
 _FORMULAS = {"random_gamma": ("jax._src.random.core", "_gamma_impl")}
@@ -370,6 +380,8 @@ def is_linear(primitive: Primitive) -> bool:
 def transposed(params: dict[str, Any], residuals: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
     """Cotangents of the tangents that a `custom_lin` equation takes, by its backward function."""
     found = params["bwd"].call_wrapped(*residuals, *cotangents)
+    if isinstance(found, tuple):  # from jax 0.11 on: cotangents, and what the backward pass logs
+        found = found[0]
     dense = [x.aval if type(x).__name__ == "SymbolicZero" else x for x in found]
     wanted = [x for x, is_zero in zip(dense, params["in_zeros"], strict=True) if not is_zero]
     return [ad.instantiate_zeros(x) if type(x) is ad.Zero else _dense(x) for x in wanted]

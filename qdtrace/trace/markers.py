@@ -115,6 +115,9 @@ store_p = _marker("store", _nothing, results=0, shown="`b[i] = v`")
 """Operands: handle, value, indices."""
 accum_p = _marker("accum", _nothing, results=0, shown="`b.at[i].add(v)`")
 """Operands: handle, value, indices; `op` in add mul min max."""
+accum_along_p = _marker("accum_along", _nothing, results=0, shown="`b.at[i].max(v)`")
+"""An accumulation with its tangents along `directions`: a handle and a value for each set of directions, whose bits
+count them, then indices."""
 update_p = _marker("update", _nothing, results=0, shown="`b[i] += v`")
 """`b[i] += v`: handle, value loaded before, sum, v, indices; `in_place` when one statement of this form is known to
 have made and stored the sum. Restructuring makes it an accum or a store."""
@@ -145,7 +148,7 @@ continue_p = _marker("continue", _nothing, results=0, shown="qd.continue_if")
 BEGINS = {loop_begin_p: "for", when_begin_p: "when", while_begin_p: "while"}
 ENDS = {loop_end_p: "for", when_end_p: "when", while_end_p: "while"}
 CELL_ACCESSES = {lget_p, lset_p}
-BUFFER_ACCESSES = {read_p, assign_p, load_p, store_p, accum_p, update_p, atomic_p}
+BUFFER_ACCESSES = {read_p, assign_p, load_p, store_p, accum_p, accum_along_p, update_p, atomic_p}
 ACCESSES = CELL_ACCESSES | BUFFER_ACCESSES
 MAKERS = {alloc_p, buffer_p, local_p}
 READS = {read_p, load_p, lget_p}

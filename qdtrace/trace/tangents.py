@@ -13,14 +13,15 @@ from collections import Counter
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.interpreters import ad
 
-from qdtrace.errors import GradientError, UnsupportedError
+from qdtrace.errors import GradientError, old_value_refused
 from qdtrace.trace import compat, markers
 from qdtrace.trace.context import new_uid
 from qdtrace.trace.importer.registry import TAUGHT
@@ -31,14 +32,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
 JUMPS = (markers.break_p, markers.continue_p)
-WRITES = (markers.store_p, markers.lset_p, markers.assign_p, markers.accum_p)
+WRITES = (markers.store_p, markers.lset_p, markers.assign_p, markers.accum_p, markers.accum_along_p)
+
+SUMMED = ("add", "min", "max")
+"""Atomics that are accumulations."""
 
 _twins: ContextVar[set[int] | None] = ContextVar("qdtrace_twins", default=None)
 """While tangents are made: the uids of allocations that have a twin."""
-
-
-class TangentError(UnsupportedError):
-    """Items whose tangents are not made here."""
 
 
 def has_tangent(var: Any) -> bool:
@@ -113,7 +113,8 @@ class Along:
             made = compat.jvp_of(invars, outvars, eqns, given)
         except (NotImplementedError, ValueError) as error:  # the latter for a call of Python
             loc = next((loc for e in eqns if (loc := eqn_loc(e)) is not None), None)
-            raise TangentError(f"JAX has no derivative here: {error}", loc=loc) from None
+            help_ = "give the function a jax.custom_jvp rule, or lax.stop_gradient its operands"
+            raise GradientError(f"JAX has no derivative here: {error}", loc=loc, help=help_) from None
         operands = [self.atom(v) for v in invars] + [self.tangents[v] for v in invars if v in self.tangents]
         env = dict(zip(made.invars, operands, strict=True))
         for var, value in zip(made.constvars, made.constants, strict=True):
@@ -147,16 +148,17 @@ def along(
     """Each group of items with tangents, given those of variables from outside.
 
     `handles` are the buffers from outside; those that get a tangent stored have a twin among the tangents afterwards.
-    `results` are read behind the items. Raises TangentError where that is not all that derivatives need.
+    `results` are read behind the items. Raises GradientError where JAX has no tangents.
     """
+    uses = Counter(results)
+    for items in groups:
+        _count(items, uses)
+    groups = [_with_sums(items, uses) for items in groups]
     outside = dict.fromkeys(handles)
     reached = _reached([item for items in groups for item in items], set(tangents), dict(outside))
     for var in outside:
         if var in reached and var not in tangents:
             tangents[var] = compat.new_var(var)
-    uses = Counter(results)
-    for items in groups:
-        _count(items, uses)
     walk = Along(tangents, uses)
     with _having_twins(reached):
         return [walk.items(items) for items in groups], walk
@@ -169,6 +171,20 @@ def _having_twins(reached: set[Any]) -> Generator[None]:
         yield
     finally:
         _twins.reset(token)
+
+
+def _with_sums(items: Iterable[Any], uses: Counter[Any]) -> list[Any]:
+    """The items with accumulations in the place of atomics whose old value nobody reads."""
+    made: list[Any] = []
+    for item in items:
+        if isinstance(item, Region):
+            made.append(replace(item, items=_with_sums(item.items, uses)))
+        elif item.primitive is markers.atomic_p and not uses[item.outvars[0]] and item.params["op"] in SUMMED:
+            params = {name: item.params[name] for name in ("op", "slices")}
+            made.append(item.replace(primitive=markers.accum_p, outvars=[], params=params))
+        else:
+            made.append(item)
+    return made
 
 
 def equations_in(items: Iterable[Any]) -> Iterator[Any]:
@@ -200,14 +216,11 @@ def _reached(items: list[Any], found: set[Any], memory: dict[Any, None]) -> set[
     Adds to `memory` the buffers and cells that are made here.
     """
     eqns = list(equations_in(items))
-    read = {v for eqn in eqns for v in eqn.invars if not isinstance(v, compat.Literal)}
-    for eqn in eqns:
-        if eqn.primitive is markers.atomic_p and eqn.outvars[0] in read:
-            raise TangentError("old value of an atomic", loc=eqn_loc(eqn))
-        if eqn.primitive in markers.MAKERS:
-            memory[eqn.outvars[0]] = None
-        elif eqn.primitive.name in TAUGHT:
-            raise TangentError(f"`{eqn.primitive.name}` is known by its import rule alone", loc=eqn_loc(eqn))
+    memory.update((eqn.outvars[0], None) for eqn in eqns if eqn.primitive in markers.MAKERS)
+    for eqn in compat.all_eqns(eqns):
+        if eqn.primitive.name in TAUGHT and eqn.primitive not in TWIN_RULES:
+            TWIN_RULES[eqn.primitive] = _tangents_of_taught
+            _either(eqn.primitive, _tangents_of_taught)
     found = set(found)
     grown = True
     while grown:
@@ -221,13 +234,14 @@ def _reached(items: list[Any], found: set[Any], memory: dict[Any, None]) -> set[
 def _spread(eqn: Any, found: set[Any], memory: dict[Any, None]) -> None:
     primitive, operands = eqn.primitive, [v for v in eqn.invars if not isinstance(v, compat.Literal)]
     if primitive in WRITES:
-        handle = eqn.invars[0]
-        if not isinstance(eqn.invars[1], compat.Literal) and eqn.invars[1] in found:
-            found.add(handle)
+        count = 1 << eqn.params.get("directions", 0)
+        handles, values = eqn.invars[:count], eqn.invars[count : 2 * count]
+        if any(v in found for v in (*handles, *values) if not isinstance(v, compat.Literal)):
+            found.update(handles)
         return
     if primitive is markers.atomic_p:
         if any(v in found for v in operands):
-            raise TangentError("atomic", loc=eqn_loc(eqn))
+            raise old_value_refused(eqn.params["op"], eqn_loc(eqn))
         return
     if primitive in markers.MAKERS and eqn.outvars[0] in found:
         found.add(eqn.params["uid"])
@@ -247,10 +261,6 @@ def _allocations(eqn: Any) -> Iterator[int]:
         for one in compat.open_jaxpr(inner).eqns:
             if one.primitive in markers.MAKERS and has_tangent(one.outvars[0]):
                 yield one.params["uid"]
-            elif one.primitive is markers.atomic_p or (
-                one.primitive in WRITES and one.params.get("op", "add") != "add"
-            ):
-                raise TangentError(one.primitive.name, loc=eqn_loc(eqn))
             yield from _allocations(one)
 
 
@@ -273,35 +283,36 @@ def _twin_of_read(primitive: Any, primals: Any, tangents: Any, params: dict[str,
 
 
 def _twin_of_write(primitive: Any, primals: Any, tangents: Any, params: dict[str, Any]) -> Any:
-    primitive.bind(*primals, **params)
     handle, value = tangents[:2]
-    op = params.get("op", "add")
-    if op != "add" and type(handle) is not ad.Zero:
-        part = part_p.bind(ad.instantiate_zeros(value), primals[1], op=op)
-        primitive.bind(handle, part, *primals[2:], **{**params, "op": "add"})
+    if params.get("op", "add") != "add" and type(handle) is not ad.Zero:
+        # all of its handles have a twin: see `_spread`
+        _accumulation_along(primals, tangents, **params)
         return [], []
+    primitive.bind(*primals, **params)
     adds_nothing = primitive is markers.accum_p and type(value) is ad.Zero
     if type(handle) is not ad.Zero and not adds_nothing:
         primitive.bind(handle, ad.instantiate_zeros(value), *primals[2:], **params)
     return [], []
 
 
-part_p = compat.Primitive("qd_part")
-"""What an accumulation by `op` takes of the tangent of a value: the tangent, then the value."""
-part_p.def_abstract_eval(lambda tangent, _, **__: tangent)
-
-
-def _tangent_of_part(primals: Any, tangents: Any, *, op: str) -> Any:
-    out, (change, _) = part_p.bind(*primals, op=op), tangents
-    return out, change if type(change) is ad.Zero else part_p.bind(change, primals[1], op=op)
-
-
-ad.primitive_jvps[part_p] = _tangent_of_part
+def _accumulation_along(primals: Any, tangents: Any, directions: int = 0, **params: Any) -> None:
+    """An accumulation by `max`, `min` or `mul` along one more direction."""
+    count = 1 << directions
+    handles, values, indices = primals[:count], primals[count : 2 * count], primals[2 * count :]
+    twins, changes = (map(ad.instantiate_zeros, part) for part in (tangents[:count], tangents[count : 2 * count]))
+    params["directions"] = directions + 1
+    markers.accum_along_p.bind(*handles, *twins, *values, *changes, *indices, **params)
 
 
 def _twin_of_atomic(primitive: Any, primals: Any, tangents: Any, params: dict[str, Any]) -> Any:
     out = primitive.bind(*primals, **params)
-    return out, ad.Zero(compat.tangent_type(out))
+    if all(type(t) is ad.Zero for t in tangents):
+        return out, ad.Zero(compat.tangent_type(out))
+    # Inside of `lax` control flow: see `_spread`. An atomic whose old value is read is refused when that is known.
+    if params["op"] != "add":
+        raise old_value_refused(params["op"], None)
+    handle, value = map(ad.instantiate_zeros, tangents[:2])
+    return out, primitive.bind(handle, value, *primals[2:], **params)
 
 
 def _tangents_of_transposed(primitive: Any, primals: Any, tangents: Any, params: dict[str, Any]) -> Any:
@@ -319,6 +330,16 @@ def _tangents_of_transposed(primitive: Any, primals: Any, tangents: Any, params:
     if not terms:
         return outs, [ad.Zero(compat.tangent_type(out)) for out in outs]
     return outs, [reduce(ad.add_jaxvals, parts) for parts in zip(*terms, strict=True)]
+
+
+def _tangents_of_taught(primitive: Any, primals: Any, tangents: Any, params: dict[str, Any]) -> Any:
+    """Those of the function that a user taught the importer."""
+    run = partial(TAUGHT[primitive.name], **params)
+    return jax.jvp(run, tuple(primals), tuple(map(_given, tangents)))
+
+
+def _given(tangent: Any) -> Any:
+    return ad.instantiate_zeros(tangent) if type(tangent) is ad.Zero else tangent
 
 
 def _either(primitive: Any, twin: Callable[..., Any]) -> None:

@@ -78,7 +78,7 @@ def test_ties_share_equally():
 
 
 def test_products_have_first_derivatives_only():
-    with pytest.raises(GradientError, match=r"(?s)product accumulated .* first derivatives only, got order 2.*help:"):
+    with pytest.raises(GradientError, match=r"(?s)product accumulated .* first .* only, got a second one.*help:"):
         jax.hessian(lambda x: ours("mul")(x, np.ones(5))[0].sum())(np.ones(7))
 
 

@@ -6,10 +6,10 @@ import jax
 import numpy as np
 import pytest
 
-from qdtrace.autodiff.forward import forward
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.verify import verify_program
 from tests.autodiff.by_jax import run
+from tests.autodiff.forward import forward
 from tests.autodiff.programs import KINDS, arguments, random_program
 
 

@@ -11,10 +11,10 @@ from jax.interpreters import partial_eval
 import qdtrace as qd
 from qdtrace.analysis.machine import CPU
 from qdtrace.autodiff.activity import active_variables
-from qdtrace.autodiff.derive import derive, residuals_of, with_residuals
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.verify import verify_program
 from qdtrace.trace import compat
+from tests.autodiff.derive import derive, residuals_of, with_residuals
 from tests.autodiff.programs import arguments, random_program
 
 X = np.linspace(0.1, 1.0, 5)
@@ -28,7 +28,7 @@ def test_derivatives_of_random_programs_are_the_same_with_residuals(seed):
     active = active_variables(program, [v for v, w in zip(program.params, wrt, strict=True) if w])
     out = [v in active for v in program.results]
     residuals = residuals_of(program, wrt, out)
-    kept = with_residuals(program, residuals)
+    kept = with_residuals(program, wrt, out, residuals)
     verify_program(kept)
     results = evaluate(kept, args, check_races=True)
     count = len(program.results)

@@ -11,11 +11,11 @@ import qdtrace as qd
 from qdtrace.analysis.machine import CPU, GPU, Machine
 from qdtrace.autodiff import policy, thinning
 from qdtrace.autodiff.activity import active_variables
-from qdtrace.autodiff.reverse import reverse
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.verify import verify_program
 from tests.autodiff.by_jax import run
+from tests.autodiff.derive import derive
 from tests.autodiff.machines import limited, programs_for, stacks_of
 from tests.autodiff.programs import KINDS, arguments, random_program
 
@@ -31,14 +31,13 @@ def check(seed: int, kinds=KINDS, machine: Machine = CPU) -> None:
             full[k] = v
         return run(program, full)
 
-    inputs = [program.params[k] for k in floats]
-    active = active_variables(program, inputs)
-    results = [v for v in program.results if v in active]
+    active = active_variables(program, [program.params[k] for k in floats])
     with jax.enable_x64(True):
         primals, pull = jax.vjp(of_floats, *[args[k] for k in floats])
         given = [rng.normal(size=p.shape) * (v in active) for v, p in zip(program.results, primals, strict=True)]
         want = pull([jax.numpy.asarray(g) for g in given])
-    derived = reverse(program, inputs, results, stacks=stacks_of(machine))
+    wrt, out = [k in floats for k in range(len(args))], [v in active for v in program.results]
+    derived = derive(program, [], out, wrt, stacks=stacks_of(machine))
     verify_program(derived)
     ours = [g for v, g in zip(program.results, given, strict=True) if v in active]
     got = evaluate(derived, [*args, *ours], check_races=True)

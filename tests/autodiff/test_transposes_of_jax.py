@@ -54,7 +54,8 @@ def test_a_broken_promise(size):
 
     check(lambda x, k: f(x, k.astype(int)), x, at.astype(float))
     for derivative in (lambda m: m(f)(x, at), lambda m: jax.jvp(lambda x: m(f)(x, at), (x,), (jnp.sin(x),))[1]):
-        np.testing.assert_array_equal(derivative(qd.vmap), derivative(jax.vmap))
+        # on a GPU XLA rounds another product first
+        np.testing.assert_allclose(derivative(qd.vmap), derivative(jax.vmap), rtol=1e-15)
 
 
 SQUARE = RNG.normal(size=(3, 4, 4))
@@ -106,8 +107,7 @@ def test_many_unknowns_of_a_solver_that_iterates(f):
     d, b = RNG.uniform(1, 2, (2, 300)), RNG.normal(size=(2, 300))
     for derivative in (lambda m: m(f)(d, b), lambda m: jax.jvp(m(f), (d, b), (b, d))[1]):
         np.testing.assert_allclose(derivative(qd.vmap), derivative(jax.vmap), rtol=1e-9, atol=1e-12)  # up to `tol`
-    name = "custom_linear_solve" if f is conjugate_gradients else "linear_solve"
-    with pytest.raises(GradientError, match=f"`{name}` of arrays that are too large for registers has no transpose"):
+    with pytest.raises(GradientError, match=r"(?s)a linear function .* got `while` that one decides.*at most 256"):
         pulled(qd.vmap(f), d, b)
 
 
@@ -131,16 +131,6 @@ def test_a_loop_with_a_buffer_that_it_changes_in_place(size):
         return eqxi.while_loop(running, step, start, kind="bounded", max_steps=size, buffers=lambda c: c[2])[1:]
 
     check(fill, np.array([1.0, 700.0, 9e3]))
-
-
-def test_a_rule_that_is_not_linear():
-    @jax.custom_jvp
-    def f(x):
-        return x
-
-    f.defjvp(lambda p, t: (p[0], t[0] * t[0]))
-    with pytest.raises(GradientError, match="needs tangents in linear operations, got `mul` of tangents alone"):
-        pulled(qd.vmap(f), np.ones(3))
 
 
 @jax.custom_vjp

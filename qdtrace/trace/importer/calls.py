@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.errors import UnsupportedError, warn
-from qdtrace.ir.custom import Part
 from qdtrace.trace import compat
-from qdtrace.trace.importer.derivative_rules import with_rule, without_derivative
-from qdtrace.trace.importer.elements import per_element
 from qdtrace.trace.importer.libraries import callback_of
 from qdtrace.trace.importer.registry import DERIVATIVES, PLACED, rule
 
@@ -53,21 +50,13 @@ def call_with_rules(imp: Importer, eqn: Any, *operands: Value, call_jaxpr: Any) 
     of_element = compat.function_of_elements(eqn)
     if of_element is not None:
         return [imp.each(of_element, eqn, {}, operands)]
-    return with_rule(imp, eqn, operands, imp.call(call_jaxpr, operands))
+    return imp.call(call_jaxpr, operands)
 
 
 @rule("stop_gradient")
 def stop_gradient(imp: Importer, eqn: Any, x: Value) -> Value:
-    """The operand, as a constant for derivatives."""
-    return without_derivative(imp, x)
-
-
-@rule("qd_part")
-def part(imp: Importer, eqn: Any, tangent: Value, value: Value, *, op: str) -> Value:
-    """What an accumulation takes of a tangent."""
-    aval, found = eqn.outvars[0].aval, Part(op)
-    one = lambda t, v: imp.builder("custom", t, v, rule=found, result=0)  # noqa: E731
-    return per_element(imp, one, aval.shape, imp.dtype_of(aval), (tangent, value))
+    """The operand."""
+    return x
 
 
 @rule("custom_vmap_call", ignores=dict.fromkeys(("rule", "in_tree", "out_tree"), "in a lane nothing is mapped"))
@@ -90,8 +79,11 @@ def custom_linear_solve(
 
 @rule("call_hi_primitive", takes_all="JAX itself lowers the equation with them")
 def call_hi_primitive(imp: Importer, eqn: Any, *operands: Value, **_: Any) -> list[Value]:
-    """An operation that JAX itself lowers to ordinary primitives."""
-    return imp.call(compat.lower_hijax(eqn), operands)
+    """An operation that JAX itself lowers to ordinary primitives, and may have a transpose for."""
+    of_element = compat.hijax_function_of_elements(eqn)
+    if of_element is not None:
+        return [imp.each(of_element, eqn, {}, operands)]
+    return DERIVATIVES["transposed"](imp, eqn, operands, compat.lower_hijax(eqn), list(operands))
 
 
 @rule("debug_callback", "debug_print", takes_all="the rule leaves the equation out")

@@ -74,9 +74,10 @@ class Importer(MemoryOps):
         bodies: Bodies | None = None,
         bounds: str = "raise",
         most_private: int = PRIVATE_BYTES,
+        in_place: bool = True,
     ) -> None:
         load_rules()
-        super().__init__(builder, hoist, index_dtype, scalar_budget, most_private)
+        super().__init__(builder, hoist, index_dtype, scalar_budget, most_private, in_place)
         self.bodies = Bodies() if bodies is None else bodies
         self.bounds = bounds
         self.calls = 0
@@ -265,8 +266,6 @@ class Importer(MemoryOps):
                     results = self.decomposed(fn, [v.aval for v in eqn.invars], params, values)
             finally:
                 self.zeros_vanish = outside
-            if name in DERIVATIVES:
-                results = DERIVATIVES[name](self, eqn, values, results)
             return results if eqn.primitive.multiple_results else results[0]
         raise self._no_rule(eqn)
 
@@ -276,10 +275,8 @@ class Importer(MemoryOps):
             inner = implementation_of(eqn, contents)
         if inner is None:
             raise self._no_rule(eqn)
-        if compat.is_linear(eqn.primitive):
-            results = DERIVATIVES["transposed"](self, eqn, values, inner, values)
-        else:
-            results = self.call(inner, values)
+        ties = DERIVATIVES["transposed"] if compat.is_linear(eqn.primitive) else None
+        results = self.call(inner, values) if ties is None else ties(self, eqn, values, inner, values)
         return results if eqn.primitive.multiple_results else results[0]
 
     def _no_rule(self, eqn: Any) -> UnsupportedError:
@@ -310,8 +307,6 @@ class Importer(MemoryOps):
         """The result of an equation that a jnp function of elements computes."""
         closed = self._traced(fn, [jax.ShapeDtypeStruct((), v.aval.dtype) for v in eqn.invars], params)
         one: Callable[..., Any] = lambda *elements: self.call(closed, [rank0(e) for e in elements])[0][()]  # noqa: E731
-        if eqn.primitive.name in DERIVATIVES:
-            one = DERIVATIVES[eqn.primitive.name](self, eqn, one)
         aval = eqn.outvars[0].aval
         return per_element(self, one, aval.shape, self.dtype_of(aval), values, length=length_of(closed))
 

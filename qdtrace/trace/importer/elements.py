@@ -52,7 +52,7 @@ def per_element(
 
     operands = [imp.rolled(v) for v in values]
     at, reuse = _at(imp, fn, shape, operands), None
-    for v in operands:
+    for v in operands if imp.in_place or imp.private_bytes > imp.most_private * 3 // 4 else ():
         if isinstance(v, PrivateArray) and v.holders == 0 and (v.shape, v.dtype, v.pair) == (shape, dtype, pair):
             reuse = v
     if reuse is not None and reuse.size > UNROLL:

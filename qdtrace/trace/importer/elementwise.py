@@ -10,7 +10,6 @@ from qdtrace.errors import UnsupportedError
 from qdtrace.ir.combining import ON_BOOL
 from qdtrace.ir.types import DType
 from qdtrace.trace.importer import complexes
-from qdtrace.trace.importer.derivative_rules import constant_here, with_rule_of_elements
 from qdtrace.trace.importer.elements import per_element
 from qdtrace.trace.importer.registry import PLACED, RESULT_TYPE, rule
 from qdtrace.trace.importer.scalars import integer
@@ -127,8 +126,6 @@ def clamp(imp: Importer, eqn: Any, low: Value, x: Value, high: Value) -> Value:
         return complexes.unsupported(imp, "clamp")
     larger, smaller = ("or", "and") if aval.dtype == np.bool_ else ("max", "min")
     limit = lambda a, b, c: imp.op(smaller, imp.op(larger, b, a), c)  # noqa: E731
-    # at the ends the derivative is 0, where that of a minimum and a maximum would be a half
-    limit = with_rule_of_elements(imp, eqn, limit)
     return per_element(imp, limit, aval.shape, imp.dtype_of(aval), (low, x, high))
 
 
@@ -179,7 +176,7 @@ def bitcast_convert_type(imp: Importer, eqn: Any, x: Value) -> Value:
         return x
     if source.itemsize == target.itemsize:
         # a rule that folds two of them into none must not bring a derivative back
-        cast = lambda a: constant_here(imp, imp.op("bitcast", a, dtype=target))  # noqa: E731
+        cast = lambda a: imp.op("bitcast", a, dtype=target)  # noqa: E731
         return per_element(imp, cast, aval.shape, target, (x,))
     x = imp.scalars(x, "bitcast_convert_type")
     wide = DType(f"u{max(source.itemsize, target.itemsize) * 8}")

@@ -14,6 +14,7 @@ import numpy as np
 from qdtrace.analysis.index.trips import CountedLoop, unsigned
 from qdtrace.errors import TraceValueError
 from qdtrace.ir.builder import scalar_var
+from qdtrace.ir.custom import Part
 from qdtrace.ir.program import Literal, is_local
 from qdtrace.ir.types import DType
 from qdtrace.trace.importer.bounds import checked
@@ -285,6 +286,33 @@ def accum(
                 imp.emit("accum", var, part, *where, op=op)
 
     imp.if_(place.valid, lambda: _each(imp, place.shape, value, one))
+    return []
+
+
+@rule("qd_accum_along")
+def accum_along(
+    imp: Importer, eqn: Any, *operands: Value, slices: Sequence[Any], op: str, directions: int
+) -> list[Value]:
+    """Combines into elements of memory and of its twins.
+
+    Of memory that threads may share, the parts that twins take are known when all is accumulated: they are marked.
+    """
+    count = 1 << directions
+    refs, values = [_handle(imp, v) for v in operands[:count]], list(operands[count : 2 * count])
+    place = _place(imp, refs[0], slices, operands[2 * count :])
+    is_written_out = all(isinstance(v, np.ndarray) for v in values)
+    if not is_written_out:
+        values = [imp.rolled(v) for v in values]
+    largest = next(v for v in values if v.ndim == len(place.shape))
+
+    def one(i: Sequence[Any]) -> None:
+        elements, at = [imp.element(v, i if v.ndim else ()) for v in values], place.at(i)
+        imp.emit("accum", refs[0], elements[0], *at, op=op)
+        for k in range(1, count):
+            part = imp.builder("custom", elements[k], elements[0], rule=Part(op, k), result=0)
+            imp.emit("accum", refs[k], part, *at, op="add")
+
+    imp.if_(place.valid, lambda: _each(imp, place.shape, largest, one))
     return []
 
 

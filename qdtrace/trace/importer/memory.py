@@ -58,7 +58,10 @@ class MemoryOps(ScalarOps):
         index_dtype: DType,
         scalar_budget: int,
         most_private: int,
+        in_place: bool,
     ) -> None:
+        """`in_place`: functions of elements write over operands that nobody reads any more, not only where private
+        memory gets scarce."""
         super().__init__(builder)
         self.hoist = hoist
         self.index_dtype = index_dtype
@@ -67,6 +70,7 @@ class MemoryOps(ScalarOps):
         """Most elements of an array where nothing but scalars will do."""
         self.private_bytes = 0
         self.most_private = most_private
+        self.in_place = in_place
         self._spilled: dict[int, tuple[np.ndarray, MemoryArray]] = {}
         self._again: dict[int, tuple[np.ndarray, Callable[[], MemoryArray], BlockBuilder, int]] = {}
 

@@ -9,7 +9,6 @@ import numpy as np
 from qdtrace.ir.combining import ON_BOOL, identity
 from qdtrace.ir.types import DType
 from qdtrace.trace.importer import complexes
-from qdtrace.trace.importer.derivative_rules import with_rule
 from qdtrace.trace.importer.memory import UNROLL
 from qdtrace.trace.importer.registry import PLACED, rule
 from qdtrace.trace.importer.scalars import constant, integer
@@ -120,11 +119,7 @@ def _reduction(name: str) -> Callable[..., Value]:
         start = neutral(name, dtype)
         if is_pair(aval):
             start = (start, neutral("add", dtype))
-        result = reduced(imp, x, axes, name, start, aval)
-        # of three that tie, each has a third of the derivative, and not what one comparison after the other gives
-        if name in ("max", "min") and x.size > 2 and axes:
-            (result,) = with_rule(imp, eqn, [x], [result])
-        return result
+        return reduced(imp, x, axes, name, start, aval)
 
     return run
 

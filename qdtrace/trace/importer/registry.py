@@ -99,8 +99,7 @@ ITEMS: dict[str | Primitive, Callable[..., bool | None]] = {}
 DECOMPOSITIONS: dict[str, Rule] = {}
 TAUGHT: dict[str, Callable[..., Any]] = {}
 DERIVATIVES: dict[str, Callable[..., Any]] = {}
-"""For decompositions whose derivative is a closed form: what ties it to the results, or to a function of elements.
-"transposed" is for primitives of other libraries that have a transpose."""
+"""Under "transposed": what ties results of an equation that has a transpose of its own to that."""
 COMMON = (
     "calls", "complexes", "contraction", "control", "elementwise", "indexing", "markers", "platforms", "prng",
     "reductions", "scattering", "sorting", "special", "structural", "transposed_rules",

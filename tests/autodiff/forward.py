@@ -12,15 +12,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from qdtrace.autodiff.activity import active_variables
-from qdtrace.autodiff.custom import key_of, rule_of
-from qdtrace.autodiff.partials import partials
-from qdtrace.autodiff.volatile import old_value_refused
-from qdtrace.errors import GradientError
+from qdtrace.errors import old_value_refused
 from qdtrace.ir.builder import Builder
 from qdtrace.ir.carries import carries_of
+from qdtrace.ir.custom import Part
 from qdtrace.ir.memory import indices_of, values_of
 from qdtrace.ir.program import Block, Program, Var, literal
-from qdtrace.ir.rebuild import Copier
+from tests.autodiff.partials import partials
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -67,7 +65,6 @@ class _Task:
         self.active = active
         self.tangents: dict[Var, Atom] = dict(references)
         self.builder = Builder()
-        self._ruled: tuple[object, Sequence[Atom]] = None, ()
 
     def task(self, task: Task) -> Task:
         """The task with tangents."""
@@ -111,9 +108,6 @@ class _Task:
         self._keep(eqn)
         if not any(v in self.active for v in eqn.outvars):
             return
-        if eqn.primitive.name == "custom":
-            self.tangents[eqn.outvar] = self._by_rule(eqn)[eqn.params["result"]]
-            return
         total: Atom | None = None
         if eqn.primitive.name == "select":
             which, first, second = eqn.invars
@@ -125,17 +119,6 @@ class _Task:
                     total = term if total is None else self.builder("add", total, term)
         if total is not None:
             self.tangents[eqn.outvar] = total
-
-    def _by_rule(self, eqn: Eqn) -> Sequence[Atom]:
-        """Tangents of all results of the rule, computed once for equations that follow each other."""
-        key = (key_of(eqn), id(self.builder.current))
-        if self._ruled[0] != key:
-            block, operands = rule_of(eqn).tangents(), eqn.invars[1:]
-            given = [self.tangent(a) for a in operands if a.dtype.is_float]
-            copier = Copier(dict(zip(block.params, (*operands, *given), strict=True)))
-            self.builder.current.eqns += copier.rebuild_eqns(block.eqns)
-            self._ruled = key, copier.atoms(block.results)
-        return self._ruled[1]
 
     def _load(self, eqn: Eqn) -> None:
         self._keep(eqn)
@@ -151,13 +134,14 @@ class _Task:
         (value,) = values_of(eqn)
         op = eqn.params.get("op")
         if op not in (None, "add"):
-            raise GradientError(f"accum {op}", loc=eqn.loc)
-        if op is None or value in self.tangents:
+            part = self.builder("custom", self.tangent(value), value, rule=Part(op), result=0)
+            self.builder.accum(ref, part, *indices_of(eqn))
+        elif op is None or value in self.tangents:
             self.builder.emit(eqn.primitive, ref, self.tangent(value), *indices_of(eqn), **eqn.params)
 
     def _atomic(self, eqn: Eqn) -> None:
         if eqn.invars[0] in self.tangents:
-            raise old_value_refused(eqn)
+            raise old_value_refused(eqn.params["op"], eqn.loc)
         self._keep(eqn)
 
     def _cell(self, eqn: Eqn) -> None:
