@@ -94,6 +94,34 @@ def test_old_values_of_atomics_are_refused():
         jax.grad(lambda x: f(x, np.zeros(1)).sum())(np.ones(3))
 
 
+def test_atomics_whose_old_value_nobody_reads():
+    """Also inside of a branch of JAX."""
+
+    @qd.jit
+    def ours(x):
+        r, largest = qd.full((3,), 0.0), qd.full((1,), 0.0)
+        for i in qd.range(5):
+
+            def added(v):
+                qd.atomic_add(r, i % 3, v**2)  # noqa: B023
+                return v
+
+            r.at[i % 3].add(jax.lax.cond(x[i] > 1, added, lambda v: 2 * v, x[i]))
+            qd.atomic_add(r, 0, x[i] ** 3)
+        for i in qd.range(5):
+            qd.atomic_max(largest, 0, x[i] ** 2)
+        return r, largest
+
+    def theirs(x):
+        r = jnp.zeros(3).at[jnp.arange(5) % 3].add(jnp.where(x > 1, x**2 + x, 2 * x))
+        return r.at[0].add((x**3).sum()), x[-1:] ** 2
+
+    x = np.arange(5.0) + 0.5
+    for of in (jax.grad, jax.hessian):
+        got, want = (of(lambda x: sum((y**2).sum() for y in f(x)))(x) for f in (ours, theirs))  # noqa: B023
+        np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-10)
+
+
 def numbers(r, n):
     """From a counter: which element gets which differs from run to run."""
     number = qd.zeros(n, jnp.int32)

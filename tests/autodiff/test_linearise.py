@@ -520,6 +520,7 @@ def settled(b, step):
         ("mul", lambda t: (t * t).sum()),
         ("exp", lambda t: jnp.exp(t).sum()),
         ("div", lambda t: (1.0 / (t + 1.0)).sum()),
+        ("bitcast", lambda t: lax.bitcast_convert_type(lax.bitcast_convert_type(t, jnp.int64) + 1, jnp.float64).sum()),
         ("if", lambda t: jax.lax.cond(t[0] > 0, lambda t: t.sum(), lambda t: 2.0 * t.sum(), t)),
     ],
 )
