@@ -271,7 +271,9 @@ SPECIAL = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", SPECIAL)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in ("i1e", "digamma", "expi", "complex"))) for n in SPECIAL]
+)
 def test_long_functions_of_elements(name):
     f, x = SPECIAL[name], jnp.asarray(np.abs(RNG.normal(size=(2, 40))) + 0.1)
     weights = jnp.cos(jnp.arange(40.0))

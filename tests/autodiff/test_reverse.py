@@ -20,6 +20,11 @@ from tests.autodiff.machines import limited, programs_for, stacks_of
 from tests.autodiff.programs import KINDS, arguments, random_program
 
 
+def sample(count, usual, first=0):
+    """Seeds, of which the first ones run by default."""
+    return [pytest.param(first + k, marks=[pytest.mark.slow] * (k >= usual)) for k in range(count)]
+
+
 def check(seed: int, kinds=KINDS, machine: Machine = CPU) -> None:
     program, args = random_program(seed, kinds), arguments(seed)
     floats = [k for k, a in enumerate(args) if a.dtype == np.float64]
@@ -45,12 +50,12 @@ def check(seed: int, kinds=KINDS, machine: Machine = CPU) -> None:
         np.testing.assert_allclose(g, w, rtol=1e-8, atol=1e-9, err_msg=print_program(program))
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", sample(25, 12))
 def test_random_programs(seed):
     check(seed)
 
 
-@pytest.mark.parametrize("seed", range(200, 215))
+@pytest.mark.parametrize("seed", sample(15, 5, first=200))
 @pytest.mark.parametrize("steps", [2, 3, 8])
 def test_segments(seed, steps):
     check(seed, machine=limited(GPU, steps=steps))
@@ -63,7 +68,7 @@ def thin(monkeypatch, kept_bits, radix_bits):
 
 
 @pytest.mark.parametrize("steps", [1, 2, 4])
-@pytest.mark.parametrize("seed", range(100, 115))
+@pytest.mark.parametrize("seed", sample(15, 6, first=100))
 def test_small_stacks(seed, steps, monkeypatch):
     thin(monkeypatch, 1 + seed % 2, 1 + seed % 3)
     check(seed, machine=limited(GPU, steps=steps, stack_bytes=0, open_stack_bytes=0))

@@ -73,7 +73,12 @@ def close(got, want, limit):
     np.testing.assert_allclose(got, want, rtol=limit, atol=limit)
 
 
-@pytest.mark.parametrize("name", [*OF_SCALARS, *OF_VECTORS])
+LONG = ("expm", "eigenvectors", "svd", "solve", "slogdet")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in LONG)) for n in (*OF_SCALARS, *OF_VECTORS)]
+)
 def test_like_vmap(name):
     f, a = (OF_SCALARS[name], X) if name in OF_SCALARS else (OF_VECTORS[name], V)
     ones = np.ones_like(a)
