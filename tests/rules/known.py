@@ -23,7 +23,11 @@ class Fault:
     """How the names of the dtypes begin."""
 
 
-FAULTS: Sequence[Fault] = ()
+CANCELLED = (
+    "of f32 near zero JAX's second derivative is a difference of numbers a thousand times larger: it has three digits, "
+    "and ours has others"
+)
+FAULTS = (Fault(("bessel_i1e",), CANCELLED, ("second",), dtypes="float32"),)
 
 
 def known(rule: str, found: Finding) -> Fault | None:
