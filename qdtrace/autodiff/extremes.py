@@ -17,14 +17,14 @@ from qdtrace.analysis.alias import References
 from qdtrace.analysis.index.affine import AffineForms
 from qdtrace.autodiff.sums import Sums
 from qdtrace.errors import GradientError
-from qdtrace.ir.custom import Part, updated
+from qdtrace.ir.custom import is_part, updated
 from qdtrace.ir.memory import indices_of, values_of
 from qdtrace.ir.program import Literal, Program, Task, Var, literal
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.walk import walk_program, walk_task
 
 if TYPE_CHECKING:
-
+    from qdtrace.ir.custom import Part
     from qdtrace.ir.program import Atom, Eqn
 
 
@@ -49,11 +49,6 @@ def with_extremes(program: Program) -> Program:
 
 def _is_other(eqn: Eqn) -> bool:
     return eqn.primitive.name == "accum" and eqn.params["op"] != "add"
-
-
-def is_part(eqn: Eqn) -> bool:
-    """True for what an accumulation takes of a tangent."""
-    return eqn.primitive.name == "custom" and isinstance(eqn.params["rule"], Part)
 
 
 def _parts(task: Task) -> list[tuple[Var, Var, Part]]:
@@ -141,7 +136,7 @@ class _InPlace(Rebuilder):
         self._parts: dict[Atom, Eqn] = {}
         self._op = ""
         self._before: list[Atom] = []
-        """What the memory and its twins held in front of the accumulation, by set of directions."""
+        """Values of the memory and its twins in front of the accumulation, by set of directions."""
         self._values: list[Atom] = []
 
     def visit(self, eqn: Eqn) -> None:

@@ -42,7 +42,7 @@ class LoopState:
     is_walked_only: bool
     """Nobody needs what the loop gives: the walk back alone runs it."""
     zero: Collection[Var] = ()
-    """What is zero: it is not kept."""
+    """Variables that are zero, which are not kept."""
 
     @property
     def is_kept(self) -> bool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from qdtrace.autodiff.versions import with_memory, written_by
 from qdtrace.ir.builder import Builder, ref_var
 from qdtrace.ir.copies import copy_task, each_element
-from qdtrace.ir.custom import Part
+from qdtrace.ir.custom import is_part
 from qdtrace.ir.memory import indices_of, values_of
 from qdtrace.ir.program import Block, Task, Var, literal, ref_type
 from qdtrace.ir.rebuild import Copier
@@ -148,7 +148,7 @@ class _WithParts(Copier):
 
     def visit(self, eqn: Eqn) -> None:
         """Appends what stands for an equation."""
-        if eqn.primitive.name == "custom" and isinstance(eqn.params["rule"], Part):
+        if is_part(eqn):
             self._parts[eqn.outvar] = eqn
         elif eqn.primitive.name == "accum":
             twin = eqn.invars[0]

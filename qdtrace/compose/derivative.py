@@ -65,7 +65,7 @@ class Derivative:
     wrt: Mask | None = None
     """Parameters whose adjoints are given; None for a directional derivative."""
     place: int = 0
-    """Which of all directions the adjoints are of: it matters for a user's rule that is no derivative."""
+    """The number of the direction that is transposed, among all: a user's rule need not be symmetric in them."""
     residuals: tuple[Moment, ...] = ()
     """What the primal hands over: in first derivatives alone."""
     handed: tuple[Mask, Mask] | None = None

@@ -84,9 +84,11 @@ class Source:
 
     def rules(self) -> list[str]:
         """Names of the functions of users that have derivative rules of their own."""
-        eqns = compat.all_eqns(list(equations_in([s.item for s in self.steps])))
-        found = [compat.described(c) for e in eqns if (c := e.params.get("call_jaxpr"))]
+        found = [compat.described(c) for e in compat.all_eqns(self._equations()) if (c := e.params.get("call_jaxpr"))]
         return [name for name, is_own in found if not is_own]
+
+    def _equations(self) -> list[Any]:
+        return list(equations_in([s.item for s in self.steps]))
 
     def _made_along(self, mask: Mask) -> Source:
         if self.unknown is not None:
@@ -173,7 +175,7 @@ class Source:
 
     def key(self) -> object:
         """Equal for sources that have the same derivatives."""
-        eqns = list(equations_in([s.item for s in self.steps]))
+        eqns = self._equations()
         # equal functions have other allocations
         text = re.sub(r"\buid=\d+", "uid", str(compat.jaxpr_of(eqns)))
         return text, tuple(map(id, compat.rules_in(eqns)))

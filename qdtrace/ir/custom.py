@@ -28,7 +28,7 @@ class Rule(Protocol):
     """The transpose of a linear function; `str` of it is the name that graphs show."""
 
     residuals: int | None
-    """How many operands in front a function takes that is linear in the others, and known by its transpose alone."""
+    """The number of operands in front that are read, of a function known by its transpose alone; None for others."""
 
     def adjoints_of(self, active: tuple[bool, ...]) -> Block:
         """A block of the adjoints of all operands that are floats, of which those with a derivative are told.
@@ -56,6 +56,11 @@ class Part:
 
     def __str__(self) -> str:
         return f"part of {self.op}"
+
+
+def is_part(eqn: Eqn) -> bool:
+    """True for what an accumulation takes of a tangent."""
+    return eqn.primitive.name == "custom" and isinstance(eqn.params["rule"], Part)
 
 
 def updated(make: Callable[..., Atom], op: str, before: Sequence[Atom], values: Sequence[Atom]) -> Atom:

@@ -333,13 +333,9 @@ def _tangents_of_transposed(primitive: Any, primals: Any, tangents: Any, params:
 
 
 def _tangents_of_taught(primitive: Any, primals: Any, tangents: Any, params: dict[str, Any]) -> Any:
-    """Those of the function that a user taught the importer."""
+    """Returns value and tangent of the function that a user taught the importer."""
     run = partial(TAUGHT[primitive.name], **params)
-    return jax.jvp(run, tuple(primals), tuple(map(_given, tangents)))
-
-
-def _given(tangent: Any) -> Any:
-    return ad.instantiate_zeros(tangent) if type(tangent) is ad.Zero else tangent
+    return jax.jvp(run, tuple(primals), tuple(map(ad.instantiate_zeros, tangents)))
 
 
 def _either(primitive: Any, twin: Callable[..., Any]) -> None:

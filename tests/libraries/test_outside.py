@@ -97,13 +97,14 @@ def test_as_under_vmap(name: str, lane: Lane, way: str) -> None:
         except (TypeError, ValueError, RuntimeError) as error:
             if not NONE.search(str(error)):
                 raise
+            # nothing to compare with: JAX refuses this mode of `jax.vmap(f)` itself, in words of `NONE`
             pytest.skip(f"JAX has none: {str(error).splitlines()[0]}")
-        try:
-            got = derivative(qd.vmap(lane.function), lane.arguments, way)
-        except QdError as error:
-            if not any(name in names.split() and why in str(error) for why, names in REFUSED.items()):
-                raise
-            return
+        for why, names in REFUSED.items():
+            if name in names.split():
+                with pytest.raises(QdError, match=why):
+                    derivative(qd.vmap(lane.function), lane.arguments, way)
+                return
+        got = derivative(qd.vmap(lane.function), lane.arguments, way)
     jax.clear_caches()
     for g, w in zip(got, want, strict=True):
         assert g.dtype == w.dtype

@@ -300,10 +300,8 @@ def accum_along(
     count = 1 << directions
     refs, values = [_handle(imp, v) for v in operands[:count]], list(operands[count : 2 * count])
     place = _place(imp, refs[0], slices, operands[2 * count :])
-    is_written_out = all(isinstance(v, np.ndarray) for v in values)
-    if not is_written_out:
+    if not all(isinstance(v, np.ndarray) for v in values):
         values = [imp.rolled(v) for v in values]
-    largest = next(v for v in values if v.ndim == len(place.shape))
 
     def one(i: Sequence[Any]) -> None:
         elements, at = [imp.element(v, i if v.ndim else ()) for v in values], place.at(i)
@@ -312,7 +310,7 @@ def accum_along(
             part = imp.builder("custom", elements[k], elements[0], rule=Part(op, k), result=0)
             imp.emit("accum", refs[k], part, *at, op="add")
 
-    imp.if_(place.valid, lambda: _each(imp, place.shape, largest, one))
+    imp.if_(place.valid, lambda: _each(imp, place.shape, values[0], one))
     return []
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from qdtrace.trace.importer.values import Value
 
     Backward = Callable[[Sequence[int], Sequence[Any], Sequence[Any]], Sequence[Any]]
-    """From the numbers of operands, the operands and cotangents of results to cotangents of those operands."""
+    """A function of the numbers of operands, the operands, and cotangents of results: cotangents of those operands."""
 
 
 MOST = 4096
@@ -44,10 +44,10 @@ class TransposedRule:
     def __init__(
         self, name: str, avals: Sequence[Any], outs: Sequence[Any], backward: Backward, imp: Importer, tangents: int = 0
     ) -> None:
-        """Of a function that is known by its transpose alone the last operands are `tangents`."""
+        """`tangents` is the number of last operands that are tangents, of a function known by its transpose alone."""
         self.name = name
         self.residuals = sum(map(_width, avals[:-tangents])) if tangents else None
-        """How many operands of a function that is known by its transpose alone are no tangents."""
+        """The number of scalars in front that are no tangents, of a function known by its transpose alone."""
         self._avals = avals
         self._outs = [a for a in outs if _is_inexact(a)]
         self._tangents = tangents
