@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
     from qdtrace.trace.context import TraceContext
 
+IN_PLACE = 256
+"""Elements of an argument above which a lane reads them where they lie, one by one, and copies nothing."""
 REFERENCE = "reference"
 """Mode of a trace in which every `qd.vmap` is `jax.vmap`."""
 _MARK = "qd_lanes"
@@ -120,7 +123,7 @@ class Part:
         """The value; lazily: as a slice of the whole, of which later only an element may be read."""
         if all(k is None for k in self.at):
             return self.whole
-        if lazy or not isinstance(self.base, Buffer):
+        if lazy or not isinstance(self.base, Buffer) or prod(self.shape) > IN_PLACE:
             out = jnp.asarray(self.whole)
             for axis in range(len(self.at) - 1, -1, -1):
                 if self.at[axis] is not None:

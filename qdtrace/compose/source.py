@@ -137,8 +137,8 @@ class Source:
 
     def _staged(self, results: Sequence[Any], likes: Sequence[Var]) -> tuple[Program, list[Any]]:
         stager = self.another()
-        # twins are beside the arrays of a thread; a walk back would keep what was there before it was written over
-        stager.private_bytes, stager.in_place = stager.private_bytes << 2 * self.order, False
+        # a walk back would keep what was there before it was written over
+        stager.in_place = False
         segment = stager.segment
         for var, ref in self.values.items():
             stager.env[var] = Operand(ref)

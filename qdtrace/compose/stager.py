@@ -39,7 +39,6 @@ from qdtrace.ir.walk import walk_eqns
 from qdtrace.trace import compat
 from qdtrace.trace.importer.bodies import Bodies
 from qdtrace.trace.importer.core import LARGE_CONSTANT, Importer
-from qdtrace.trace.importer.memory import PRIVATE_BYTES
 from qdtrace.trace.importer.values import ArrayRef, MemoryArray, RefValue
 from qdtrace.trace.regions import Region
 from qdtrace.trace.source import eqn_loc
@@ -76,8 +75,6 @@ class Stager:
     """Jaxpr atoms that must hold for an effect to happen: of the enclosing `qd.when`s, and that no jump was taken."""
     bodies: Bodies = field(default_factory=Bodies)
     """Bodies of called functions that were imported."""
-    private_bytes: int = PRIVATE_BYTES
-    """Most bytes of arrays that a thread may have."""
     in_place: bool = True
     """Functions of elements write over operands that nobody reads any more."""
     memory_of: Mapping[Any, Any] = field(default_factory=dict[Any, Any])
@@ -98,7 +95,7 @@ class Stager:
 
     def another(self) -> Stager:
         """A stager for the body of a loop around tasks."""
-        return Stager(self.name, self.options, self.rule_of, bodies=self.bodies, private_bytes=self.private_bytes)
+        return Stager(self.name, self.options, self.rule_of, bodies=self.bodies)
 
     # ------------------------------------------------------------------ walking
     def note_uses(self, items: Sequence[Any], outvars: Sequence[Any]) -> None:
@@ -237,7 +234,7 @@ class Stager:
     def importer(self, builder: Builder) -> Importer:
         """An importer that puts constants too large for registers into parameters."""
         made = functools.partial(Importer, builder, hoist=self.segment.hoisted, bodies=self.bodies)
-        return made(bounds=self.options.bounds, most_private=self.private_bytes, in_place=self.in_place)
+        return made(bounds=self.options.bounds, in_place=self.in_place)
 
     def scalars(self, builder: Builder, entry: Entry, atom: Any = None) -> np.ndarray:
         """A small value as graph scalars, loaded by `builder`."""

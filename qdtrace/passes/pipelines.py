@@ -33,6 +33,7 @@ from qdtrace.passes.reciprocals import Reciprocals
 from qdtrace.passes.recurrences import Recurrences
 from qdtrace.passes.reuse_donated import ReuseDonated
 from qdtrace.passes.scalar_replacement import ScalarReplacement
+from qdtrace.passes.share_private import SharePrivate
 from qdtrace.passes.simplify import ROUNDS, Simplify
 from qdtrace.passes.store_forwarding import StoreForwarding
 from qdtrace.passes.strength_reduction import StrengthReduction
@@ -79,6 +80,7 @@ PASSES: Mapping[str, Callable[[Options, Machine], Pass]] = {
     "clear_buffers": lambda options, machine: ClearBuffers(),
     "first_accumulations": lambda options, machine: FirstAccumulations(),
     "reuse_donated": lambda options, machine: ReuseDonated(),
+    "share_private": lambda options, machine: SharePrivate(machine),
 }
 """Every pass by its name, made for some options and a machine."""
 
@@ -175,6 +177,7 @@ def stages(
         of("first_accumulations"),
         # All passes before take a donated argument and the result in its memory as different memory.
         of("reuse_donated"),
+        of("share_private"),
     )
     return {Stage.CANONICAL: canonical, Stage.JOINED: joined, Stage.FINAL: final}
 

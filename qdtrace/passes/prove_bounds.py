@@ -41,9 +41,13 @@ class ProveBounds(TaskPass):
     name: ClassVar[str] = "prove_bounds"
 
     def on_task(self, task: Task, program: Program) -> Task:
-        if not any(e.primitive.name == "bound" for e in walk_task(task)):
-            return task
-        return Prover(task).rebuild_task(task)
+        return Prover(task).rebuild_task(task) if any(map(_may_go, walk_task(task))) else task
+
+
+def _may_go(eqn: Eqn) -> bool:
+    """True for a check of an index, and for what clamps one."""
+    name = eqn.primitive.name
+    return name == "bound" or (name in ("min", "max") and eqn.invars[0].dtype.is_integer)
 
 
 class Prover(Rebuilder):

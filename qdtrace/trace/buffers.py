@@ -15,7 +15,7 @@ from qdtrace.trace.context import current, emit, new_uid
 from qdtrace.trace.dtypes import default_dtype
 from qdtrace.trace.elements import as_element
 from qdtrace.trace.handles import MemoryHandle
-from qdtrace.trace.indexing import ParsedIndex, as_array, as_value, cast_value, check_size, parse_index
+from qdtrace.trace.indexing import ParsedIndex, as_array, as_value, cast_value, parse_index
 from qdtrace.trace.operators import INPLACE
 from qdtrace.trace.source import user_loc
 
@@ -70,7 +70,7 @@ class Buffer(MemoryHandle):
         if not self._is_array("b[i]"):
             if key is Ellipsis and self.shape:
                 return as_element(self.__jax_array__())
-            return _load(self, check_size(parse_index(key, self.shape)))
+            return _load(self, parse_index(key, self.shape))
         access = _small_access(self, key)
         return _load(self, access) if access else self.__jax_array__()[_jax_key(key, self.shape)]
 
@@ -79,7 +79,7 @@ class Buffer(MemoryHandle):
         if self._is_array() and _small_access(self, key) is None:
             _assign_part(self, key, value, "set")
             return
-        access = check_size(parse_index(key, self.shape))
+        access = parse_index(key, self.shape)
         pending = context.sums.pop(id(value), None)
         if pending is None:
             _write(self, markers.store_p, access, value, "a store")
@@ -267,7 +267,7 @@ class AtIndex(StrictAttributes):
         if buffer._is_array() and _small_access(buffer, key) is None:  # pyright: ignore[reportPrivateUsage]
             _assign_part(buffer, key, value, op)
         else:
-            access = check_size(parse_index(key, buffer.shape))
+            access = parse_index(key, buffer.shape)
             _write(buffer, markers.accum_p, access, value, "an accumulation", op=op)
         return buffer
 

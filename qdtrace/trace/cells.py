@@ -8,21 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from qdtrace.errors import TraceTypeError, TraceValueError
+from qdtrace.errors import TraceValueError
 from qdtrace.trace import markers
 from qdtrace.trace.arithmetic import as_scalar
 from qdtrace.trace.context import current, emit, new_uid
 from qdtrace.trace.dtypes import default_dtype, element_type
 from qdtrace.trace.handles import MemoryHandle
-from qdtrace.trace.indexing import (
-    ACCESS_LIMIT,
-    ParsedIndex,
-    as_array,
-    as_value,
-    cast_value,
-    parse_index,
-    whole,
-)
+from qdtrace.trace.indexing import ParsedIndex, as_array, as_value, cast_value, parse_index, whole
 from qdtrace.trace.operators import INPLACE
 from qdtrace.trace.source import user_loc
 
@@ -103,12 +95,6 @@ def local(init: Any, dtype: Any = None) -> Cell:
         )
     init = as_array(init, "qd.local")
     element = default_dtype(init, "qd.local") if dtype is None else element_type(dtype, "qd.local")
-    if np.size(init) > ACCESS_LIMIT:
-        raise TraceTypeError(
-            f"a qd.local holds at most {ACCESS_LIMIT} elements, got {np.size(init)} (shape {np.shape(init)})",
-            loc=loc,
-            help="use a buffer with one row for each iteration",
-        )
     value = cast_value(init, element, np.shape(init), "the initial value of qd.local")
     return Cell(emit(markers.local_p, jnp.asarray(value), uid=new_uid(), dtype=element))
 

@@ -21,8 +21,6 @@ from qdtrace.trace.source import user_loc
 
 WHOLE_LIMIT = 256
 """Most elements that `b[...]` or a use of `b` as a value may read inside a loop."""
-ACCESS_LIMIT = 4096
-"""Most elements that one access inside a loop may move; the size of the largest private array."""
 
 
 @dataclass(frozen=True)
@@ -180,18 +178,6 @@ def _kind(x: Any) -> str:
 def shown(x: Any) -> str:
     """What a wrong argument is, in messages."""
     return "a traced value" if isinstance(x, Tracer) else type(x).__name__
-
-
-def check_size(access: ParsedIndex, limit: int = ACCESS_LIMIT) -> ParsedIndex:
-    """Refuses an access in a loop that moves more than registers or a private array hold."""
-    if access.size > limit:
-        raise TraceTypeError(
-            f"an access inside a loop moves at most {limit} elements, this one moves {access.size} "
-            f"(shape {access.shape})",
-            loc=user_loc(),
-            help="give more indices, or loop over the elements: `for j in qd.range(n): x[i, j]`",
-        )
-    return access
 
 
 @functools.lru_cache(maxsize=256)

@@ -64,7 +64,7 @@ def out_of_bounds_row(x):
 
 def large_value(x):
     for i in qd.range(4):
-        x[i] = jnp.sum(jnp.zeros((300, 300)) + i)
+        x[i] = jnp.sort(jnp.arange(20_000_000.0) * i)[i]
     return x
 
 
@@ -203,9 +203,9 @@ help: convert it: `.astype(jnp.int32)`""",
     ),
     large_value: (
         qd.UnsupportedError,
-        """needs at most 65536 bytes of arrays private to a thread, got 360000 with this f32[300,300]
+        """needs at most 67108864 bytes of arrays private to an iteration at a time, got 160000000, the largest of them cell[f32,20000000]
   at FILE:2 in large_value
-      x[i] = jnp.sum(jnp.zeros((300, 300)) + i)
+      x[i] = jnp.sort(jnp.arange(20_000_000.0) * i)[i]
 help: keep the array in a buffer outside of the loop (qd.empty) and index it with the loop index""",
     ),
     whole_large_buffer: (

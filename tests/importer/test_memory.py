@@ -10,7 +10,6 @@ from jax import lax
 from jax.scipy.special import i0e
 
 import qdtrace as qd
-from qdtrace.errors import UnsupportedError
 from tests.importer.harness import check, imported
 
 RNG = np.random.default_rng(6)
@@ -69,17 +68,6 @@ def test_equations_do_not_grow_with_the_size():
 
 def test_results_of_elementwise_chains_reuse_memory():
     assert imported(lambda x: jnp.sin(x) * 2 + 1, LONG).count("cell") == 1
-
-
-def test_too_much_private_memory_is_refused():
-    with pytest.raises(UnsupportedError) as error:
-        imported(lambda x: jnp.sum(jnp.cumsum(jnp.arange(20_000.0) * x)), LONG[:, 0])
-    text = str(error.value)
-    assert text.startswith("needs at most 65536 bytes of arrays private to a thread, got 80000 with this f32[20000]")
-    assert text.endswith(
-        "help: keep the array in a buffer outside of the loop (qd.empty) and index it with the loop index"
-    )
-    assert "test_memory.py" in text
 
 
 def test_many_long_functions_of_elements():

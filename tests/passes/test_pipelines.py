@@ -78,7 +78,7 @@ def test_the_stages_in_order() -> None:
     assert names[13:16] == ["unroll_whiles", "unroll", "last_iteration"]
     assert names[16:20] == ["simplify", "mem2reg", "prove_bounds", "memory"]
     assert names[20:24] == ["predicate", "strength_reduction", "reciprocals", "simplify"]
-    assert names[24:] == ["clear_buffers", "first_accumulations", "reuse_donated"]
+    assert names[24:] == ["clear_buffers", "first_accumulations", "reuse_donated", "share_private"]
     bodies = {"predicate", "strength_reduction", "reciprocals"}
     loops = {"join_branches", "recurrences", "unroll_whiles", "unroll", "last_iteration", *bodies}
     basic = {*names} - loops
@@ -155,7 +155,7 @@ def test_observers_see_each_stage() -> None:
     seen: dict[str, Program] = {}
     made = optimise(parsed(TEXT), Options(), (seen.__setitem__,))
     assert list(seen) == STAGES
-    assert seen["reuse_donated"].tasks is made.tasks
+    assert seen["share_private"].tasks is made.tasks
     timer = Timer()
     optimise(parsed(TEXT), Options(), (timer,))
     assert list(timer.seconds) == STAGES
@@ -182,7 +182,7 @@ def test_dumps(tmp_path: Path, rounds: bool, count: int) -> None:
     made = optimise(parsed(TEXT), options)
     files = sorted(tmp_path.glob("*_p/*.qd"))
     assert files[0].name == "000_trace.qd"
-    assert files[-1].name == f"{len(files) - 1:03}_reuse_donated.qd"
+    assert files[-1].name == f"{len(files) - 1:03}_share_private.qd"
     assert len(files) >= count
     assert print_program(parse_program(files[-1].read_text())) == print_program(made)
 

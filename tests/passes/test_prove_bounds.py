@@ -97,7 +97,7 @@ def test_what_is_not_proven_stays(body: str) -> None:
 
 
 def test_a_program_without_checks_is_not_touched() -> None:
-    body = "    a: i32 = min i 7:i32\n    store x a i\n"
+    body = "    a: i32 = add i 7:i32\n    store x a i\n"
     unchanged(PROVE, f"program p(x: ref[i32,8])\n  range_for i in 0:i32 : 8:i32\n{body}  return x\n")
 
 

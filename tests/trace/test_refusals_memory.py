@@ -100,11 +100,6 @@ def store_whole_large(b, x):
         x[i] = jnp.sum(b)
 
 
-def load_large(b, x):
-    for i in qd.range(8):
-        x[i] = b[0:4500][i]
-
-
 def change_whole(x):
     for _ in qd.range(8):
         x += 1
@@ -195,11 +190,6 @@ def local_outside(x):
 def local_of_tree(x):
     for _ in qd.range(8):
         qd.local({"a": 1})
-
-
-def local_too_large(x):
-    for _ in qd.range(8):
-        qd.local(jnp.zeros(5000))
 
 
 def local_wrong_dtype(x):
@@ -339,12 +329,6 @@ inside a loop at most 256 elements may be used as one value, this buffer has 500
       x[i] = jnp.sum(b)
 help: index it: `x[i]`, or use the whole array outside of the loop
 """),
-    (load_large, TraceTypeError, (BIG, X,), """
-an access inside a loop moves at most 4096 elements, this one moves 4500 (shape (4500,))
-  at FILE:2 in load_large
-      x[i] = b[0:4500][i]
-help: give more indices, or loop over the elements: `for j in qd.range(n): x[i, j]`
-"""),
     (change_whole, TraceValueError, (X,), """
 a whole buffer cannot be changed inside a loop
   at FILE:2 in change_whole
@@ -466,12 +450,6 @@ qd.local needs a number or an array, got dict
   at FILE:2 in local_of_tree
       qd.local({"a": 1})
 help: store the parts of a structure one by one
-"""),
-    (local_too_large, TraceTypeError, (X,), """
-a qd.local holds at most 4096 elements, got 5000 (shape (5000,))
-  at FILE:2 in local_too_large
-      qd.local(jnp.zeros(5000))
-help: use a buffer with one row for each iteration
 """),
     (local_wrong_dtype, TraceTypeError, (X,), """
 the initial value of qd.local of float32 into int32 would lose information

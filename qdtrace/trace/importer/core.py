@@ -16,7 +16,7 @@ from qdtrace.trace import compat
 from qdtrace.trace.importer.bodies import Bodies, body_of, copy_of, operands_of
 from qdtrace.trace.importer.elements import length_of, per_element
 from qdtrace.trace.importer.implementations import implementation_of, is_foreign
-from qdtrace.trace.importer.memory import PRIVATE_BYTES, MemoryOps
+from qdtrace.trace.importer.memory import MemoryOps
 from qdtrace.trace.importer.registry import DERIVATIVES, ITEMS, RULES, TAUGHT, decomposition_of, load_rules, traced_rule
 from qdtrace.trace.importer.scalars import constant
 from qdtrace.trace.importer.values import (
@@ -73,11 +73,10 @@ class Importer(MemoryOps):
         scalar_budget: int = 256,
         bodies: Bodies | None = None,
         bounds: str = "raise",
-        most_private: int = PRIVATE_BYTES,
         in_place: bool = True,
     ) -> None:
         load_rules()
-        super().__init__(builder, hoist, index_dtype, scalar_budget, most_private, in_place)
+        super().__init__(builder, hoist, index_dtype, scalar_budget, in_place)
         self.bodies = Bodies() if bodies is None else bodies
         self.bounds = bounds
         self.calls = 0
@@ -330,7 +329,7 @@ class Importer(MemoryOps):
             if known is not None:
                 return list(known)
         self.locate()
-        self.charge((body.private_bytes,), DType.u8)
+        self.private_bytes += body.private_bytes
         eqns, results = copy_of(body, operands.variables, self.builder.loc)
         self.builder.current.eqns += eqns
         self._scopes[-1][same] = tuple(results)

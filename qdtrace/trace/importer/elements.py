@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qdtrace.trace import compat
-from qdtrace.trace.importer.memory import PRIVATE_BYTES, UNROLL
+from qdtrace.trace.importer.memory import SCARCE, UNROLL
 from qdtrace.trace.importer.values import Element, Generated, PrivateArray, Value, array_of, rank0
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def per_element(
     """
     shape = tuple(shape)
     is_small = prod(shape) <= min(imp.scalar_budget, max(UNROLL, WRITTEN_OUT // length))
-    if is_small and imp.private_bytes > PRIVATE_BYTES * 3 // 4:
+    if is_small and imp.private_bytes > SCARCE:
         values = [imp.scalars(v) for v in values]
     if is_small and all(type(v) is np.ndarray for v in values):
         if not shape:
@@ -52,7 +52,7 @@ def per_element(
 
     operands = [imp.rolled(v) for v in values]
     at, reuse = _at(imp, fn, shape, operands), None
-    for v in operands if imp.in_place or imp.private_bytes > imp.most_private * 3 // 4 else ():
+    for v in operands if imp.in_place else ():
         if isinstance(v, PrivateArray) and v.holders == 0 and (v.shape, v.dtype, v.pair) == (shape, dtype, pair):
             reuse = v
     if reuse is not None and reuse.size > UNROLL:

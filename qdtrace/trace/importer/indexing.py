@@ -44,11 +44,14 @@ def _last_of(dtype: DType) -> int:
 
 
 def clamped(imp: Importer, k: Any, last: int) -> Any:
-    """The index limited to 0..last."""
+    """The index limited to 0..last; itself where it is known to be there."""
     k = as_index(imp, k, last + 1)
     dtype = k.type.dtype
     if last <= 0:
         return integer(0, dtype)
+    low, high = imp.ranges.of(k)
+    if low >= 0 and high <= last:
+        return k
     return imp.op("min", imp.op("max", k, integer(0, dtype)), integer(min(last, _last_of(dtype)), dtype))
 
 

@@ -6,6 +6,7 @@ element for small results (the indices are constants, and fold) and inside a loo
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
 
     from qdtrace.ir.builder import BlockBuilder, Builder
 
-PRIVATE_BYTES = 64 * 1024
-"""Most bytes of private arrays a thread may have."""
+SCARCE = 48 * 1024
+"""Bytes of private arrays of a thread from which on small arrays are scalars again."""
 CHAIN = 16
 """Most candidates a dynamic index chooses among by selects."""
 _STEP = 1 << 62
@@ -57,11 +58,9 @@ class MemoryOps(ScalarOps):
         hoist: Callable[[Any], Var] | None,
         index_dtype: DType,
         scalar_budget: int,
-        most_private: int,
         in_place: bool,
     ) -> None:
-        """`in_place`: functions of elements write over operands that nobody reads any more, not only where private
-        memory gets scarce."""
+        """`in_place`: functions of elements write over operands that nobody reads any more."""
         super().__init__(builder)
         self.hoist = hoist
         self.index_dtype = index_dtype
@@ -69,7 +68,6 @@ class MemoryOps(ScalarOps):
         self.most_scalars = scalar_budget
         """Most elements of an array where nothing but scalars will do."""
         self.private_bytes = 0
-        self.most_private = most_private
         self.in_place = in_place
         self._spilled: dict[int, tuple[np.ndarray, MemoryArray]] = {}
         self._again: dict[int, tuple[np.ndarray, Callable[[], MemoryArray], BlockBuilder, int]] = {}
@@ -127,17 +125,8 @@ class MemoryOps(ScalarOps):
         return PrivateArray(self.builder.cell(dtype, (*shape, 2) if pair else tuple(shape), hint), pair)
 
     def charge(self, shape: Sequence[int], dtype: DType, pair: bool = False) -> None:
-        """Counts private memory against the limit of a thread."""
-        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize * (2 if pair else 1)
-        self.private_bytes += size
-        if self.private_bytes > self.most_private:
-            self.locate()
-            raise UnsupportedError(
-                f"needs at most {self.most_private} bytes of arrays private to a thread, got {self.private_bytes} with "
-                f"this {dtype.value}[{','.join(map(str, shape))}]",
-                loc=self.builder.loc,
-                help="keep the array in a buffer outside of the loop (qd.empty) and index it with the loop index",
-            )
+        """Counts private memory, as if all of it were in use at once."""
+        self.private_bytes += prod(shape) * dtype.itemsize * (2 if pair else 1)
 
     def load(self, var: Var, index: Sequence[Atom], pair: bool = False) -> Any:
         """One element of memory that may change."""
