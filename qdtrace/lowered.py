@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.analysis.traffic import NOTHING, Traffic, program_traffic
+from qdtrace.autodiff.policy import StorageChoice
 from qdtrace.backend import backend
 from qdtrace.compose.call import call_p
 from qdtrace.compose.derivative import derivative_p
@@ -25,11 +26,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from qdtrace.analysis.machine import Machine
-    from qdtrace.autodiff.policy import StorageChoice
     from qdtrace.backend import Backend
     from qdtrace.compose.staged_program import StagedProgram
     from qdtrace.ir.program import Program
     from qdtrace.passes.report import StageRecord
+
+LARGE = 1 << 16
+"""Bytes of private arrays from which on `Lowered.storage` says where they are."""
 
 
 @dataclass(frozen=True)
@@ -88,9 +91,19 @@ class Lowered:
     def storage(self) -> list[StorageChoice]:
         """What reverse mode keeps of each loop, with the reason (`print(*low.storage, sep="\\n")`).
 
-        Empty for a function without derivatives.
+        Behind it for each task whose iterations have more than 64 KiB of private arrays beside that, where they are.
         """
-        return [choice for staged in self.programs for choice in staged.stacks]
+        kept = [choice for staged in self.programs for choice in staged.stacks]
+        return kept + [note for staged in self.programs for note in self._large(staged)]
+
+    def _large(self, staged: StagedProgram) -> Iterator[StorageChoice]:
+        where = "memory of the thread" if self._backend.machine.platform == "cpu" else "scratch of the threads that run"
+        kept = sum(choice.nbytes for choice in staged.stacks)
+        for task in self._final(staged).tasks:
+            held = private_bytes(task.body.eqns)
+            if held - kept > LARGE:
+                reason = f"{task.name}: an iteration has {held / 1024:.4g} KiB of private arrays, in {where}"
+                yield StorageChoice(task.loc, reason, 1, held)
 
     def _tasks_of(self, staged: StagedProgram) -> list[TaskInfo]:
         infos: list[TaskInfo] = []

@@ -61,6 +61,7 @@ def _div(f: LaneFrame, eqn: Eqn) -> None:
 
 
 def _rem(f: LaneFrame, eqn: Eqn) -> None:
+    """A remainder; or a shift or mask, which quotients and remainders by powers of two become."""
     if f.row is None or not _of_row(f, eqn, f.row):
         rules.elementwise(f, eqn)
 
@@ -89,7 +90,8 @@ def _is_index(f: LaneFrame, atom: Atom, row: Row) -> bool:
 _SHARED: dict[str, Rule] = {"accum": accum, "atomic": atomic}
 SCALAR_RULES: Mapping[str, Rule] = {**rules.RULES, **_SHARED}
 LANE_RULES: Mapping[str, Rule] = {
-    **SCALAR_RULES, "select": _select, "div": _div, "rem": _rem, "quotient": emit_quotient,
+    **SCALAR_RULES, "select": _select, "div": _div, "rem": _rem, "shift_right_logical": _rem, "and": _rem,
+    "quotient": emit_quotient,
     "load": memory.load, "store": memory.store, "cell": private.allocate, "bound": checks.bound, "check": checks.check,
     "lane_max": _lane_max,
     "if": control.emit_if, "for": control.emit_for, "while": control.emit_while,

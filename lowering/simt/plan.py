@@ -9,7 +9,7 @@ from lowering.llvm.facts import TaskFacts
 from lowering.llvm.privatisation import Part, Privatisation, privatise
 from lowering.llvm.types import BYTES, MEMORY
 from lowering.simt.grouping import group_size
-from lowering.simt.stacks import RUNNING, Stacks, plan_stacks
+from lowering.simt.stacks import RUNNING, SCRATCH_BYTES, Stacks, plan_stacks
 from lowering.tables import CACHE_LINE, FIELD, round_up
 from qdtrace.analysis.effects import mod_ref_of
 from qdtrace.analysis.index.trips import trip_count
@@ -148,8 +148,10 @@ def plan_task(task: Task, device: Device, block_dim: int | None = None) -> Plan:
     group = group_size(facts, iterations, at_once)
     blocks = 0
     if iterations is None or parts or stacks.nbytes:
-        running = min(RUNNING, device.threads) if stacks.nbytes else device.threads
-        blocks = device.multiprocessors * running // threads
+        running = device.multiprocessors * (min(RUNNING, device.threads) if stacks.nbytes else device.threads)
+        if stacks.nbytes:
+            running = min(running, SCRATCH_BYTES // stacks.nbytes)
+        blocks = max(1, running // threads)
         if iterations is not None:
             blocks = max(1, min(blocks, -(-iterations // (threads * group))))
     apart = iterations is None and not facts.written.isdisjoint(mod_ref_of(task.head).reads)

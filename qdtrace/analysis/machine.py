@@ -115,7 +115,7 @@ GPU = Machine(
         steps=10,
         held_values=128,
         open_stack_bytes=1 << 12,  # 128 states of 16 bytes, and those that are run again
-        lane_bytes=1 << 18,  # half of what CUDA gives a thread
+        lane_bytes=1 << 22,  # in scratch: two thousand threads run then
     ),
     # local memory is there for all threads that could run
     lanes=132 * 2048,

@@ -10,8 +10,8 @@ what it holds. The span of an array reaches from its first to its last use in th
 the array is made outside of counts for the whole loop. Arrays of one dtype whose spans are apart share a slot as
 large as the largest; where their shapes differ the slot has one axis, and indices are flattened.
 
-The last of the passes, which also refuses what no iteration of the machine can hold: it asks what is left in memory when
-loops are unrolled and values are in registers. Small arrays stay, because LLVM keeps many of them in registers.
+The last of the passes, which also refuses what no iteration of the machine can hold: it asks what is left in memory
+when loops are unrolled and values are in registers. Small arrays stay, as LLVM keeps many of them in registers.
 """
 
 from __future__ import annotations

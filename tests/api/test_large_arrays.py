@@ -1,131 +1,99 @@
-"""Arrays of 2**31 elements and more: indices that 32 bits do not hold. Nothing is run, but for the slow test."""
+"""Lanes whose arguments, temporaries and results are arrays of any size."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
 import qdtrace as qd
 
-N = 2**33
-X = jax.ShapeDtypeStruct((N,), jnp.int8)
+RNG = np.random.default_rng(4)
+LONG = jnp.asarray(RNG.normal(size=(3, 20_000)))
 
 
-def gather(x, k):
-    out = qd.empty(k.shape, x.dtype)
-    for i in qd.range(k.shape[0]):
-        out[i] = x[k[i]]
-    return out
+def series(xs: Any) -> Any:
+    return lax.scan(lambda c, x: (0.9 * c + jnp.sin(x), None), jnp.zeros((), xs.dtype), xs)[0]
 
 
-def scatter(x, k):
-    for i in qd.range(k.shape[0]):
-        x[k[i]] = i.astype(jnp.int8)
-    return x
+def temporaries(y: Any) -> Any:
+    for _ in range(3):
+        y = jnp.sin(y) + jnp.cumsum(y) * 1e-3
+    return y.sum()
 
 
-def ends(x):
-    out = qd.empty(5, x.dtype)
-    for _ in qd.range(1):
-        out[:2] = x[3_000_000_000:3_000_000_002]
-        out[2:4] = x[:: 2**32]
-        out[4] = x[7]
-    return out
+def rows(y: Any) -> Any:
+    return lax.scan(lambda c, x: (0.9 * c + x, c * x), jnp.zeros((), y.dtype), y)[1]
 
 
-def constants(x):
-    out = qd.empty(2, x.dtype)
-    for i in qd.range(2):
-        out[i] = x[3_000_000_000] + x[-1]
-    return out
+def both(y: Any) -> Any:
+    return y[::-1] - y.mean(), y.reshape(100, -1).max(0)
 
 
-def graph(f, *args, bounds: str = "raise") -> str:
-    low = qd.jit(f, options={"bounds": bounds}).lower(*args, target="sm_90")
-    low.as_text("llvm")
-    return low.graph()
+def table(y: Any) -> Any:
+    k = (jnp.abs(y[:500]) * 40).astype(int) % y.size
+    return jnp.sort(y[k])[-5:] @ y[:5] + y[k].sum()
 
 
-def indices(dtype: str) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct((5,), dtype)
+LANES = [series, temporaries, rows, both, table]
 
 
-@pytest.mark.parametrize("bounds", ["raise", "clip", "unchecked"])
-@pytest.mark.parametrize("f", [gather, scatter])
-def test_unsigned_indices_keep_their_value(f, bounds: str) -> None:
-    """All of u32 are in range: nothing is checked, and nothing limited to what i32 holds."""
-    text = graph(f, X, indices("uint32"), bounds=bounds)
-    assert "convert[dtype=i64]" in text
-    assert "bound[" not in text
-    assert "min" not in text
-    assert "2147483647" not in text
+def scalar(f: Any) -> Any:
+    return lambda y: sum((leaf**2).sum() for leaf in jax.tree.leaves(f(y)))
+
+
+@pytest.mark.parametrize("lane", LANES, ids=lambda f: f.__name__)
+def test_rows_of_any_length(lane: Any) -> None:
     with jax.enable_x64(True):
-        text = graph(f, X, indices("uint64"), bounds=bounds)
-    assert "2147483647:" not in text
+        y = jnp.asarray(LONG, float)
+        for got, want in zip(*(jax.tree.leaves(v(lane)(y)) for v in (qd.vmap, jax.vmap)), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-10)
+        got, want = (jax.grad(lambda y, v=v: v(scalar(lane))(y).sum())(y) for v in (qd.vmap, jax.vmap))
+        np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)
+        inside = qd.vmap(jax.grad(scalar(lane)))(y)
+        np.testing.assert_allclose(inside, want, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("f", [gather, scatter])
-def test_nearest_elements(f) -> None:
-    """Of i32 no number is too large; a limit that wraps around would be the element before the first."""
-    text = graph(f, X, indices("int32"), bounds="clip")
-    assert "min" not in text
-    assert "-1:i32" not in text
-    assert ("max" if f is gather else "ge") in text
-    with jax.enable_x64(True):
-        assert f"{N - 1}:i64" in graph(f, X, indices("int64"), bounds="clip")
-    for size, last in ((2**31 - 1, 2**31 - 2), (2**31, 2**31 - 1)):
-        text = graph(f, jax.ShapeDtypeStruct((size,), jnp.int8), indices("int32"), bounds="clip")
-        assert (f"{last}:i32" in text) == (size < 2**31)
+def test_a_row_is_read_where_it_lies() -> None:
+    low = qd.jit(qd.vmap(series)).lower(LONG)
+    assert "cell" not in low.graph("trace")
+    assert low.memory_analysis()["stack_per_lane"] == 0
+    assert "min" not in low.graph()  # the batch index needs no clamp
+    grad = qd.jit(jax.grad(lambda y: qd.vmap(series)(y).sum())).lower(LONG)
+    assert "atomic" not in grad.graph()
 
 
-def test_slices() -> None:
-    text = graph(ends, X)
-    for k in (3_000_000_000, 3_000_000_001, 2**32):
-        assert f"load x {k}:i64" in text
-    assert "load x 7:i32" in text
-    assert "x -" not in text
+def test_storage_says_where_large_arrays_are() -> None:
+    low = qd.jit(qd.vmap(temporaries)).lower(LONG)
+    (note,) = low.storage
+    assert note.nbytes == low.memory_analysis()["stack_per_lane"] == 2 * 80_000
+    assert str(note).endswith("temporaries.0: an iteration has 156.2 KiB of private arrays, in memory of the thread")
+    (small,) = qd.jit(qd.vmap(temporaries)).lower(LONG[:, :300]).tasks
+    assert small.private_bytes == 2 * 1200
+    assert qd.jit(qd.vmap(temporaries)).lower(LONG[:, :300]).storage == []
 
 
-def test_constants() -> None:
-    with jax.enable_x64(True):
-        text = graph(constants, X)
-    assert "load x 3000000000:i64" in text
-    assert f"load x {N - 1}:i64" in text
-    with pytest.raises(qd.TraceValueError) as raised:
-        graph(constants, X)
-    rule, place, _, advice = str(raised.value).splitlines()
-    assert rule == "index 3000000000 does not fit into int32"
-    assert place.endswith(" in constants")
-    assert advice == "help: turn on 64-bit integers: jax.config.update('jax_enable_x64', True)"
+@pytest.mark.parametrize("target", ["sm_90", "gfx942"])
+def test_graphics_processors_have_them_in_scratch(target: str) -> None:
+    low = qd.jit(qd.vmap(temporaries)).lower(jnp.ones((1_000_000, 20_000 // 16)), target=target)
+    assert low.tasks[0].private_bytes == 2 * 5000
+    large = qd.jit(qd.vmap(temporaries)).lower(jnp.ones((100_000, 20_000)), target=target)
+    (task,) = large.tasks
+    assert "bytes of scratch" in task.reason
+    assert task.kernel_scratch <= (1 << 33) + (1 << 20)
+    assert "in scratch of the threads that run" in str(large.storage[0])
 
 
-@pytest.mark.parametrize("target", ["cpu", "sm_90"])
-@pytest.mark.parametrize("shape", [(1 << 16, 1 << 16), (3, 1 << 31), (1 << 31, 3)])
-def test_ranges_of_two_axes(shape: tuple[int, int], target: str) -> None:
+def test_bodies_load_and_store_large_rows() -> None:
     @qd.jit
-    def more(x):
-        out = qd.empty_like(x)
-        for i, j in qd.ndrange(*x.shape):
-            out[i, j] = x[i, j] + x[i, 0]
+    def ranked(x: Any) -> Any:
+        out = qd.zeros(x.shape, x.dtype)
+        for i in qd.range(x.shape[0]):
+            out[i] = jnp.sort(x[i])
         return out
 
-    with jax.enable_x64(True):
-        low = more.lower(jax.ShapeDtypeStruct(shape, jnp.int8), target=target)
-        assert "i64" in low.as_text("llvm")
-
-
-@pytest.mark.slow
-def test_elements_behind_those_of_32_bits() -> None:
-    n = 2**31 + 100
-    x = np.zeros(n, np.int8)
-    x[[2**31 - 1, 2**31, n - 1, 5]] = 1, 2, 3, 4
-    k = np.array([2**31 - 1, 2**31, n - 1, 5], np.uint32)
-    assert qd.jit(gather)(x, k).tolist() == [1, 2, 3, 4]
-    with pytest.raises(qd.BoundsError, match="index 2147483748 is"):
-        jax.block_until_ready(qd.jit(gather)(x, k + np.uint32([0, 0, 1, 0])))
-    got = qd.jit(gather, options={"bounds": "clip"})(x, k + np.uint32([0, 0, 9, 0]))
-    assert got.tolist() == [1, 2, 3, 4]
-    got = qd.jit(gather, options={"bounds": "clip"})(x, np.int32([2**31 - 1, -1, -(2**31), 5]))
-    assert got.tolist() == [1, 0, 0, 4]
+    np.testing.assert_array_equal(ranked(LONG), jnp.sort(LONG, -1))

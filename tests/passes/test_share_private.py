@@ -76,7 +76,8 @@ def test_other_shapes_are_flattened() -> None:
     "text",
     [
         program(filled("a"), filled("b"), read("a", "3:i32"), read("b", "5:i32")),
-        program(filled("a", "9"), read("a", "3:i32"), filled("b", "9"), read("b", "5:i32")).replace(": 64:i32", ": 9:i32"),
+        program(filled("a", "9"), read("a", "3:i32"), filled("b", "9"), read("b", "5:i32"))
+        .replace(": 64:i32", ": 9:i32"),
         program(filled("a"), read("a", "3:i32"), filled("b").replace("f32", "i32"))
         .replace("v: i32 = load x i k", "w: f32 = load x i k\n      v: i32 = convert[dtype=i32] w"),
     ],
@@ -103,8 +104,21 @@ def test_too_much_is_refused() -> None:
     fits = parse_program(program(filled("a"), read("a", "3:i32"), filled("b"), read("b", "5:i32")))
     assert SharePrivate(small)(fits).tasks[0] is not fits.tasks[0]
     both = parse_program(program(filled("a"), filled("b", "65"), read("a", "3:i32"), read("b", "5:i32")))
-    with pytest.raises(UnsupportedError, match=r"at most 300 bytes of arrays .* got 516, the largest of them cell\[f32,65\]"):
+    text = r"at most 300 bytes of arrays .* got 516, the largest of them cell\[f32,65\]"
+    with pytest.raises(UnsupportedError, match=text):
         SharePrivate(small)(both)
+
+
+STEPS = [
+    lambda x, a, b: jnp.cumsum(a),
+    lambda x, a, b: jnp.sort(a)[::-1],
+    lambda x, a, b: jnp.outer(a[:6], b[:5]),
+    lambda x, a, b: a[: a.size // 2 * 2].reshape(2, -1).T @ b[:2],
+    lambda x, a, b: lax.scan(lambda c, r: (c * 0.5 + r, c), x, a)[1],
+    lambda x, a, b: lax.cond(x > 0.5, jnp.cumsum, lambda v: v[::-1], a),
+    lambda x, a, b: lax.fori_loop(0, 3, lambda k, v: jnp.cumsum(v) * 0.5 + jnp.roll(v, k), a),
+    lambda x, a, b: jnp.where(a > 0, jnp.cumsum(a), 0.0),
+]
 
 
 class Lane:
@@ -117,19 +131,8 @@ class Lane:
         draw = random.Random(self.seed)
         alive = [jnp.sin(jnp.arange(12.0) * x)]
         for _ in range(draw.randint(4, 9)):
-            a, b = draw.choice(alive), draw.choice(alive)
-            made = draw.choice(
-                [
-                    lambda: jnp.cumsum(a),
-                    lambda: jnp.sort(a.ravel())[::-1],
-                    lambda: jnp.outer(a.ravel()[:6], b.ravel()[:5]),
-                    lambda: a.reshape(-1)[: a.size // 2 * 2].reshape(2, -1).T @ b.ravel()[:2],
-                    lambda: lax.scan(lambda c, r: (c * 0.5 + r, c), x, a.ravel())[1],
-                    lambda: lax.cond(x > 0.5, jnp.cumsum, lambda v: v[::-1], a.ravel()),
-                    lambda: lax.fori_loop(0, 3, lambda k, v: jnp.cumsum(v) * 0.5 + jnp.roll(v, k), a.ravel()),
-                    lambda: jnp.where(a.ravel() > 0, jnp.cumsum(a.ravel()), 0.0),
-                ]
-            )()
+            make: Any = draw.choice(STEPS)
+            made = make(x, draw.choice(alive).ravel(), draw.choice(alive).ravel())
             if draw.random() < 0.6:
                 alive[draw.randrange(len(alive))] = made
             else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -19,11 +18,11 @@ from qdtrace.trace.importer.implementations import implementation_of, is_foreign
 from qdtrace.trace.importer.memory import MemoryOps
 from qdtrace.trace.importer.registry import DERIVATIVES, ITEMS, RULES, TAUGHT, decomposition_of, load_rules, traced_rule
 from qdtrace.trace.importer.scalars import constant
+from qdtrace.trace.importer.uses import ELEMENTWISE, uses_of_items, uses_of_jaxpr
 from qdtrace.trace.importer.values import (
     ArrayRef,
     MemoryArray,
     Value,
-    View,
     array_of,
     hold,
     is_pair,
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from qdtrace.ir.builder import Builder
     from qdtrace.ir.program import Var
     from qdtrace.trace.importer.bodies import Key, Operands
+    from qdtrace.trace.importer.uses import Uses
 
 PLAIN: dict[Any, DType] = {d.numpy: d for d in DType}
 """Element types that graphs have."""
@@ -116,21 +116,27 @@ class Importer(MemoryOps):
             for v, x in zip(jaxpr.outvars, results, strict=True)
         ]
 
-    def items(self, items: Sequence[Any], env: dict[Any, Value]) -> None:
+    def items(self, items: Sequence[Any], env: dict[Any, Value], results: Sequence[Any] = ()) -> None:
         """Imports equations and regions in order. One that guards what follows it imports that too."""
+        uses, held = uses_of_items(items, results), {}
         for position, item in enumerate(items):
             kind = item.kind if isinstance(item, Region) else item.primitive
             if kind not in ITEMS:
-                self._import_held(item, env)
+                self._import_counted(position, item, env, uses, held)
             elif ITEMS[kind](self, item, items[position + 1 :], env):
                 return
 
-    def _import_held(self, eqn: Any, env: dict[Any, Value]) -> None:
-        """One equation whose results are never updated in place: later items may read them."""
+    def _import_counted(self, position: int, eqn: Any, env: dict[Any, Value], uses: Uses, held: dict[Any, Any]) -> None:
+        """One equation; arrays in memory that it is the last to read may be updated in place."""
+        shown = uses.release(position, eqn, held) if held else ()
+        self.waits = eqn.primitive.name in ELEMENTWISE and uses.may_wait(eqn)
         self.import_eqn(eqn, env)
+        for value in shown:
+            hold(value, -1)
         for var in eqn.outvars:
             value = env[var]
-            if type(value) is not np.ndarray:
+            if isinstance(value, MemoryArray):
+                held[var] = value
                 hold(value)
 
     # ------------------------------------------------------------------ environment
@@ -377,19 +383,10 @@ class Importer(MemoryOps):
         held = {v: x for v, x in env.items() if isinstance(x, MemoryArray)}
         for value in held.values():
             hold(value)
-        dead = _dead(jaxpr)
+        uses = uses_of_jaxpr(jaxpr)
         for position, eqn in enumerate(jaxpr.eqns):
-            if position in dead:
-                continue
-            views = _release(jaxpr, position, eqn, held) if held else ()
-            self.import_eqn(eqn, env)
-            for value in views:
-                hold(value, -1)
-            for var in eqn.outvars:
-                value = env[var]
-                if isinstance(value, MemoryArray):
-                    held[var] = value
-                    hold(value)
+            if position not in uses.dead:
+                self._import_counted(position, eqn, env, uses, held)
         results = [self.read(env, v) for v in jaxpr.outvars]
         for value in held.values():
             hold(value, -1)
@@ -401,7 +398,7 @@ class Importer(MemoryOps):
         env.update(zip(root.params, values, strict=True))
         for value in values:
             hold(value)
-        self.items(root.items, env)
+        self.items(root.items, env, root.results)
         return [self.read(env, atom) for atom in root.results]
 
 
@@ -413,55 +410,6 @@ def has_markers(jaxpr: Any) -> bool:
 def _element(value: Any) -> Any:
     """A constant; a pair of the parts for a complex number."""
     return (constant(value.real), constant(value.imag)) if value.dtype.kind == "c" else constant(value)
-
-
-def _release(jaxpr: Any, position: int, eqn: Any, held: dict[Any, Value]) -> list[Value]:
-    """Lets go of operands that no later equation reads, unless this one reads them twice.
-
-    Gives the views among them: what they show must not change before the equation has read it.
-    """
-    uses = _last_uses(jaxpr)
-    views = []
-    for var in eqn.invars:
-        last = not isinstance(var, compat.Literal) and var in held and uses[var] == position
-        if last and sum(v is var for v in eqn.invars) == 1:
-            value = held.pop(var)
-            if isinstance(value, View):
-                views.append(value)
-            else:
-                hold(value, -1)
-    return views
-
-
-@lru_cache(maxsize=256)
-def _last_uses(jaxpr: Any) -> dict[Any, int]:
-    uses = {}
-    dead = _dead(jaxpr)
-    for position, eqn in enumerate(jaxpr.eqns):
-        if position in dead:
-            continue
-        for var in eqn.invars:
-            if not isinstance(var, compat.Literal):
-                uses[var] = position
-    for var in jaxpr.outvars:
-        if not isinstance(var, compat.Literal):
-            uses[var] = len(jaxpr.eqns)
-    return uses
-
-
-@lru_cache(maxsize=1024)
-def _dead(jaxpr: Any) -> frozenset[int]:
-    """Positions of equations without effect that no result depends on. Derivatives leave such, and failing in one
-    that JAX drops would be wrong."""
-    used = {v for v in jaxpr.outvars if not isinstance(v, compat.Literal)}
-    dead = []
-    for position in range(len(jaxpr.eqns) - 1, -1, -1):
-        eqn = jaxpr.eqns[position]
-        if not eqn.effects and used.isdisjoint(eqn.outvars):
-            dead.append(position)
-        else:
-            used.update([v for v in eqn.invars if not isinstance(v, compat.Literal)])
-    return frozenset(dead)
 
 
 def _content(value: Value, aval: Any) -> np.ndarray | None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from qdtrace.trace import compat
 from qdtrace.trace.importer.memory import SCARCE, UNROLL
-from qdtrace.trace.importer.values import Element, Generated, PrivateArray, Value, array_of, rank0
+from qdtrace.trace.importer.values import Element, Formula, Generated, Value, array_of, rank0
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,6 +38,7 @@ def per_element(
     may be in scalars is so again where memory gets scarce.
     """
     shape = tuple(shape)
+    waits, imp.waits = imp.waits, False
     is_small = prod(shape) <= min(imp.scalar_budget, max(UNROLL, WRITTEN_OUT // length))
     if is_small and imp.private_bytes > SCARCE:
         values = [imp.scalars(v) for v in values]
@@ -51,12 +52,13 @@ def per_element(
         return out
 
     operands = [imp.rolled(v) for v in values]
-    at, reuse = _at(imp, fn, shape, operands), None
-    for v in operands if imp.in_place else ():
-        if isinstance(v, PrivateArray) and v.holders == 0 and (v.shape, v.dtype, v.pair) == (shape, dtype, pair):
-            reuse = v
-    if reuse is not None and reuse.size > UNROLL:
-        return imp.materialise(shape, dtype, at, pair, into=reuse)
+    at = _at(imp, fn, shape, operands)
+    if prod(shape) > UNROLL:
+        if waits:
+            return Formula(shape, dtype, at, pair, operands)
+        reuse = imp.free_memory(operands, shape, dtype, pair)
+        if reuse is not None:
+            return imp.materialise(shape, dtype, at, pair, into=reuse)
     return imp.build(shape, dtype, at, pair)
 
 

@@ -13,6 +13,7 @@ from qdtrace.trace.importer import complexes
 from qdtrace.trace.importer.elements import per_element
 from qdtrace.trace.importer.registry import PLACED, RESULT_TYPE, rule
 from qdtrace.trace.importer.scalars import integer
+from qdtrace.trace.importer.uses import SAME_NAME
 from qdtrace.trace.importer.values import Element, Value, is_pair, rank0
 
 if TYPE_CHECKING:
@@ -20,13 +21,6 @@ if TYPE_CHECKING:
 
     from qdtrace.trace.importer.core import Importer
 
-SAME_NAME = (
-    "add", "sub", "div", "rem", "max", "min", "neg", "abs", "sign", "pow", "atan2", "nextafter", "sqrt", "rsqrt",
-    "cbrt", "exp", "exp2", "expm1", "log", "log2", "log1p", "logistic", "sin", "cos", "tan", "asin", "acos", "atan",
-    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erf_inv", "lgamma", "digamma", "floor", "ceil",
-    "is_finite", "lt", "le", "gt", "ge", "eq", "ne", "and", "or", "xor", "not", "shift_left", "shift_right_logical",
-    "shift_right_arithmetic", "population_count", "clz",
-)  # fmt: skip
 _WITH_ACCURACY = frozenset(
     ("cbrt", "cos", "erfc", "exp", "exp2", "expm1", "log", "log1p", "log2", "logistic", "rsqrt", "sin", "sqrt", "tan",
      "tanh")

@@ -20,6 +20,7 @@ from qdtrace.trace.importer.scalars import ScalarOps, constant, integer
 from qdtrace.trace.importer.values import (
     ArrayRef,
     Element,
+    Formula,
     Generated,
     MemoryArray,
     PrivateArray,
@@ -69,6 +70,8 @@ class MemoryOps(ScalarOps):
         """Most elements of an array where nothing but scalars will do."""
         self.private_bytes = 0
         self.in_place = in_place
+        self.waits = False
+        """The value of the next function of elements may be computed where it is read."""
         self._spilled: dict[int, tuple[np.ndarray, MemoryArray]] = {}
         self._again: dict[int, tuple[np.ndarray, Callable[[], MemoryArray], BlockBuilder, int]] = {}
 
@@ -155,7 +158,7 @@ class MemoryOps(ScalarOps):
                 return self.load(value.var, index, value.pair)
             case View():
                 return self.element(value.base, value.index(index))
-            case Generated():
+            case Generated() | Formula():
                 return value.at(index)
             case _:
                 raise self.unreadable(value)
@@ -279,6 +282,24 @@ class MemoryOps(ScalarOps):
             )
         indices = np.ndindex(*value.shape)
         return array_of((self.element(value, [self.index(i) for i in index]) for index in indices), value.shape)
+
+    def free_memory(
+        self, values: Sequence[Value], shape: Sequence[int], dtype: DType, pair: bool, holders: int = 0
+    ) -> PrivateArray | None:
+        """Memory of this type among values that nobody but the present equation reads, element by element.
+
+        What a formula reads of its operands it reads before the element is written.
+        """
+        for value in values if self.in_place else ():
+            if isinstance(value, Formula):
+                found = self.free_memory(value.operands, shape, dtype, pair, 1) if value.holders == 1 else None
+                if found is not None:
+                    return found
+                continue
+            is_free = isinstance(value, PrivateArray) and value.holders == holders
+            if is_free and (value.shape, value.dtype, value.pair) == (tuple(shape), dtype, pair):
+                return value
+        return None
 
     def own(self, value: Value, dtype: DType, pair: bool = False) -> PrivateArray:
         """The value in private memory that may be updated: itself when nothing else needs it, else a copy."""

@@ -157,7 +157,7 @@ def scanned(imp: Importer, x: Value, axis: int, reverse: bool, combine: Combine,
     dtype = imp.dtype_of(aval)
     pair = is_pair(aval)
     shape = (*lines.shape[:-1], n)
-    result = imp.private(shape, dtype, pair)
+    result = imp.free_memory([lines], shape, dtype, pair) or imp.private(shape, dtype, pair)
 
     def line(at: list[Any]) -> None:
         def where(k: Any) -> list[Any]:

@@ -79,30 +79,65 @@ class PrivateArray(MemoryArray):
         self.shape, self.dtype = _logical(self.var, self.pair), self.var.dtype
 
 
-@dataclass(eq=False)
-class View(MemoryArray):
-    """Elements of another array: `index` gives the base's index from one's own.
+class Waiting(MemoryArray):
+    """An array that is read from others.
 
-    It holds its base until the last of those that held the view lets go of it, or nothing refers to it any more: a rule
-    may look through a view that no variable ever names.
+    It holds these until the last of those that held it lets go of it, or nothing refers to it any more: a rule may look
+    through one that no variable ever names.
     """
+
+    holders: int = 0
+    lets_go: bool = False
+    """Nobody holds it any more, and so it does not hold what it reads."""
+
+    @property
+    def bases(self) -> Sequence[Value]:
+        """What it reads."""
+        raise AssertionError(f"{type(self).__name__} has no bases")
+
+    def __post_init__(self) -> None:
+        for base in self.bases:
+            hold(base)
+
+    def __del__(self) -> None:
+        for base in () if self.lets_go else self.bases:
+            hold(base, -1)
+
+
+@dataclass(eq=False)
+class View(Waiting):
+    """Elements of another array: `index` gives the base's index from one's own."""
 
     base: MemoryArray
     shape: tuple[int, ...]
     index: Callable[[Sequence[Atom]], Sequence[Atom]]
-    holders: int = 0
     dtype: DType = field(init=False)
     pair: bool = field(init=False)
-    lets_go: bool = field(init=False, default=False)
-    """Nobody holds it any more, and so it does not hold its base."""
+
+    @property
+    def bases(self) -> Sequence[Value]:
+        """The array that it shows."""
+        return (self.base,)
 
     def __post_init__(self) -> None:
         self.dtype, self.pair = self.base.dtype, self.base.pair
-        hold(self.base)
+        super().__post_init__()
 
-    def __del__(self) -> None:
-        if not self.lets_go:
-            hold(self.base, -1)
+
+@dataclass(eq=False)
+class Formula(Waiting):
+    """Elements computed from those of other arrays, each time that they are read."""
+
+    shape: tuple[int, ...]
+    dtype: DType
+    at: Callable[[Sequence[Atom]], Element]
+    pair: bool
+    operands: Sequence[Value]
+
+    @property
+    def bases(self) -> Sequence[Value]:
+        """The arrays that it is computed from."""
+        return self.operands
 
 
 @dataclass(eq=False)
@@ -121,14 +156,16 @@ Value = Any
 
 def hold(value: Value, count: int = 1) -> None:
     """Notes that something more (or, negative, less) needs the content of a private array."""
-    if isinstance(value, View):
+    if isinstance(value, Waiting):
         before, value.holders = value.holders, value.holders + count
         if before > 0 and value.holders == 0:
             value.lets_go = True
-            hold(value.base, -1)
+            for base in value.bases:
+                hold(base, -1)
         elif value.lets_go and value.holders > 0:
             value.lets_go = False
-            hold(value.base)
+            for base in value.bases:
+                hold(base)
     elif isinstance(value, PrivateArray):
         value.holders += count
 

@@ -1,0 +1,131 @@
+"""Who reads the results of equations: what may be written over, what may wait for its reader, and what is dead.
+
+The value of an elementwise equation waits when one equation reads it, and reads each element once: then both are one
+loop, and no temporary lies in memory between them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from qdtrace.trace import compat
+from qdtrace.trace.importer.values import Value, Waiting, hold
+from qdtrace.trace.regions import Region
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+SAME_NAME = (
+    "add", "sub", "div", "rem", "max", "min", "neg", "abs", "sign", "pow", "atan2", "nextafter", "sqrt", "rsqrt",
+    "cbrt", "exp", "exp2", "expm1", "log", "log2", "log1p", "logistic", "sin", "cos", "tan", "asin", "acos", "atan",
+    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erf_inv", "lgamma", "digamma", "floor", "ceil",
+    "is_finite", "lt", "le", "gt", "ge", "eq", "ne", "and", "or", "xor", "not", "shift_left", "shift_right_logical",
+    "shift_right_arithmetic", "population_count", "clz",
+)  # fmt: skip
+"""Primitives that are primitives of the graph by the same name, applied per element."""
+ELEMENTWISE = frozenset(
+    (*SAME_NAME, "mul", "square", "integer_pow", "round", "select_n", "convert_element_type", "clamp", "add_any")
+)
+"""Equations that compute an element from one element of each operand."""
+_VIEWS = frozenset(("reshape", "squeeze", "expand_dims", "transpose", "rev", "copy"))
+_ONCE = frozenset(
+    ("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or", "reduce_xor", "argmax",
+     "argmin", "cumsum", "cumprod", "cummax", "cummin", "qd_store", "qd_lset")
+)  # fmt: skip
+_CALLS = ("jit", "pjit")
+
+
+@dataclass(frozen=True, eq=False)
+class Uses:
+    """The reads of one list of equations (or of regions among them)."""
+
+    last: Mapping[Any, int]
+    """Position of the last equation that reads a variable; behind all for a result."""
+    reader: Mapping[Any, Any] = field(default_factory=dict[Any, Any])
+    """The equation that reads a variable, where it is one, once."""
+    dead: frozenset[int] = frozenset()
+    """Positions of equations without effect that no result depends on. Derivatives leave such, and failing in one
+    that JAX drops would be wrong."""
+
+    def release(self, position: int, eqn: Any, held: dict[Any, Value]) -> list[Value]:
+        """Lets go of operands that no later equation reads, unless this one reads them twice.
+
+        Gives those among them that show other arrays: these must not change before the equation has read them.
+        """
+        shown: list[Value] = []
+        for var in eqn.invars:
+            last = not isinstance(var, compat.Literal) and var in held and self.last.get(var) == position
+            if last and sum(v is var for v in eqn.invars) == 1:
+                value = held.pop(var)
+                if isinstance(value, Waiting):
+                    shown.append(value)
+                else:
+                    hold(value, -1)
+        return shown
+
+    def may_wait(self, eqn: Any) -> bool:
+        """Whether the value of an equation may be computed where it is read."""
+        return eqn.primitive.name in ELEMENTWISE and self._is_read_once(eqn.outvars[0])
+
+    def _is_read_once(self, var: Any) -> bool:
+        reader = self.reader.get(var)
+        if reader is None:
+            return False
+        name = reader.primitive.name
+        if name in _CALLS:
+            inner = compat.open_jaxpr(reader.params["jaxpr"])
+            place = next(k for k, v in enumerate(reader.invars) if v is var)
+            return uses_of_jaxpr(inner)._is_read_once(inner.invars[place])
+        if name in _VIEWS:
+            return self._is_read_once(reader.outvars[0])
+        return name in ELEMENTWISE or name in _ONCE
+
+
+@lru_cache(maxsize=1024)
+def uses_of_jaxpr(jaxpr: Any) -> Uses:
+    """The reads of a jaxpr."""
+    dead = _dead(jaxpr)
+    return _uses([None if k in dead else e for k, e in enumerate(jaxpr.eqns)], jaxpr.outvars, dead)
+
+
+def uses_of_items(items: Sequence[Any], results: Iterable[Any] = ()) -> Uses:
+    """The reads of equations and regions; what a region reads is not known to be read once."""
+    return _uses(items, results, frozenset())
+
+
+def _uses(items: Sequence[Any], results: Iterable[Any], dead: frozenset[int]) -> Uses:
+    last: dict[Any, int] = {}
+    count: Counter[Any] = Counter()
+    reader: dict[Any, Any] = {}
+    for position, item in enumerate(items):
+        if item is None:
+            continue
+        inside = isinstance(item, Region)
+        for eqn in (*((item.eqn,) if item.eqn else ()), *item.walk()) if inside else (item,):
+            for var in eqn.invars:
+                if not isinstance(var, compat.Literal):
+                    last[var] = position
+                    count[var] += 2 if inside else 1
+                    reader[var] = eqn
+        if inside and item.test is not None and not isinstance(item.test[1], compat.Literal):
+            last[item.test[1]] = position
+    for var in results:
+        if not isinstance(var, compat.Literal):
+            last[var] = len(items)
+            count[var] += 2
+    return Uses(last, {var: eqn for var, eqn in reader.items() if count[var] == 1}, dead)
+
+
+def _dead(jaxpr: Any) -> frozenset[int]:
+    used = {v for v in jaxpr.outvars if not isinstance(v, compat.Literal)}
+    dead: list[int] = []
+    for position in range(len(jaxpr.eqns) - 1, -1, -1):
+        eqn = jaxpr.eqns[position]
+        if not eqn.effects and used.isdisjoint(eqn.outvars):
+            dead.append(position)
+        else:
+            used.update([v for v in eqn.invars if not isinstance(v, compat.Literal)])
+    return frozenset(dead)
