@@ -33,6 +33,8 @@ _MAGIC = b"qdtrace\x02"
 _HEADER = struct.Struct("<8s32sII")
 _SUFFIX = ".qdo"
 _ADMINISTRATOR = 0
+_AS_IT_STANDS = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+"""Opens no link, and does not wait for who writes into a FIFO."""
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _log = logging.getLogger("qdtrace.cache")
 _warned: set[str] = set()
@@ -82,9 +84,8 @@ class ArtifactCache:
         try:
             if not self._is_trusted():
                 return None
-            with path.open("rb") as file:
-                data = file.read() if _is_own(os.fstat(file.fileno())) else b""
-        except OSError:
+            data = _content(path)
+        except (OSError, ValueError):  # ValueError: no name of a file
             return None
         artifact = decode(key, data)
         if artifact is None:
@@ -108,32 +109,25 @@ class ArtifactCache:
                 with contextlib.suppress(OSError):
                     os.unlink(temporary)
                 raise
-        except OSError as e:
-            self._warn(f"cannot write {self.folder} ({e.strerror})", "to a folder that can be written")
+        except (OSError, ValueError) as e:
+            why = getattr(e, "strerror", None) or str(e)
+            _warn(f"cannot write {self.folder} ({why})", "to a folder that can be written")
 
     def _is_trusted(self) -> bool:
         """True when nobody else may put files there that would be taken for ours. Raises OSError where it is not."""
         status = self.folder.stat()
+        if not stat.S_ISDIR(status.st_mode):
+            raise NotADirectoryError
         if not hasattr(os, "geteuid"):  # no owners and modes of this kind
             return True
         if status.st_uid not in (os.geteuid(), _ADMINISTRATOR):
-            self._warn(f"{self.folder} belongs to another user", "to a folder of your own")
+            _warn(f"{self.folder} belongs to another user", "to a folder of your own")
             return False
         if status.st_mode & _OTHERS_WRITE and not status.st_mode & stat.S_ISVTX:
             what = f"others may write {self.folder} (mode {stat.S_IMODE(status.st_mode):o})"
-            self._warn(what, "to a folder of your own, `chmod go-w` this one")
+            _warn(what, "to a folder of your own, `chmod go-w` this one")
             return False
         return True
-
-    def _warn(self, what: str, instead: str) -> None:
-        if what in _warned:
-            return
-        _warned.add(what)
-        warnings.warn(
-            f"qdtrace: compiled code is not kept: {what}; set QD_OFFLINE_CACHE_DIR {instead}, or QD_OFFLINE_CACHE=0",
-            RuntimeWarning,
-            stacklevel=3,
-        )
 
     def size(self) -> tuple[int, int]:
         """Number of files, and bytes in them."""
@@ -156,18 +150,54 @@ class ArtifactCache:
         return self.folder / (key + _SUFFIX)
 
     def _files(self) -> list[Path]:
-        if not self.folder.is_dir():
+        try:
+            files = list(self.folder.iterdir())
+        except (OSError, ValueError):
             return []
-        return [p for p in self.folder.iterdir() if p.suffix == _SUFFIX or p.name.startswith(".writing-")]
+        return [p for p in files if p.suffix == _SUFFIX or p.name.startswith(".writing-")]
 
 
 def artifact_cache(options: Options) -> ArtifactCache | None:
-    """The cache on disk that the options ask for."""
-    return ArtifactCache(Path(options.offline_cache_dir).expanduser()) if options.offline_cache else None
+    """The cache on disk that the options ask for; None, with a warning once a process, where its folder has no name."""
+    if not options.offline_cache:
+        return None
+    try:
+        return ArtifactCache(Path(options.offline_cache_dir).expanduser())
+    except RuntimeError:  # `~` of a user that the system does not know, as in many containers
+        _warn(f"no home directory is known for {options.offline_cache_dir}", "to a folder that can be written")
+        return None
+
+
+def _warn(what: str, instead: str) -> None:
+    if what in _warned:
+        return
+    _warned.add(what)
+    warnings.warn(
+        f"qdtrace: compiled code is not kept: {what}; set QD_OFFLINE_CACHE_DIR {instead}, or QD_OFFLINE_CACHE=0",
+        RuntimeWarning,
+        stacklevel=3,
+    )
+
+
+def _content(path: Path) -> bytes:
+    """What is in a file that only this user or the administrator can have written; nothing for anything else.
+
+    Whatever stands under the name of an artifact, opening it waits for nobody, and follows no link.
+    """
+    handle = os.open(path, os.O_RDONLY | _AS_IT_STANDS)
+    try:
+        if not _is_own(os.fstat(handle)):
+            return b""
+        with open(handle, "rb", closefd=False) as file:
+            return file.read()
+    finally:
+        os.close(handle)
 
 
 def _is_own(status: os.stat_result) -> bool:
     """True for a file that only this user or the administrator can have written."""
+    if not stat.S_ISREG(status.st_mode):
+        return False
     if not hasattr(os, "geteuid"):
         return True
     return status.st_uid in (os.geteuid(), _ADMINISTRATOR) and not status.st_mode & _OTHERS_WRITE

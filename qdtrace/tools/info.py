@@ -42,7 +42,8 @@ def show() -> int:
 
 def show_cache() -> int:
     """Prints where compiled tasks are kept and how many."""
-    cache = _cache()
+    if (cache := _cache()) is None:
+        return 1
     files, size = cache.size()
     print(f"{cache.folder}: {files} files, {size / 2**20:.1f} MiB")
     return 0
@@ -50,14 +51,14 @@ def show_cache() -> int:
 
 def clear_cache() -> int:
     """Deletes compiled tasks from the disk."""
-    cache = _cache()
+    if (cache := _cache()) is None:
+        return 1
     print(f"{cache.folder}: {cache.clear()} files removed")
     return 0
 
 
-def _cache() -> ArtifactCache:
+def _cache() -> ArtifactCache | None:
+    """The cache, whether it is on or not; None, which it warns of, where its folder has no name."""
     from lowering.runtime.cache import artifact_cache
 
-    cache = artifact_cache(replace(current(), offline_cache=True))
-    assert cache is not None
-    return cache
+    return artifact_cache(replace(current(), offline_cache=True))

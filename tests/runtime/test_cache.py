@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import os
+import pwd
+import socket
 import stat
 import subprocess
 import sys
@@ -13,8 +16,12 @@ from pathlib import Path
 
 import pytest
 
+import qdtrace as qd
+from lowering.backend import CpuBackend
 from lowering.runtime import cache as cache_module
-from lowering.runtime.cache import Artifact, ArtifactCache, decode, encode
+from lowering.runtime.cache import Artifact, ArtifactCache, artifact_cache, decode, encode
+from qdtrace.config import current
+from qdtrace.tools.info import clear_cache, show_cache
 
 ROOT = Path(__file__).parents[2]
 
@@ -135,6 +142,134 @@ def test_in_a_shared_folder_only_own_files_count(tmp_path):
     assert cache.load("mine") == ARTIFACT
     assert cache.load("changed") is None
     assert cache.size()[0] == 1
+
+
+def _a_fifo(path, folder):
+    os.mkfifo(path)
+
+
+def _a_folder(path, folder):
+    path.mkdir()
+
+
+def _a_link_to_a_fifo(path, folder):
+    os.mkfifo(folder / "fifo")
+    path.symlink_to(folder / "fifo")
+
+
+def _a_link_to_an_artifact(path, folder):
+    (folder / "elsewhere").write_bytes(encode("k", Artifact(b"other code", {})))
+    path.symlink_to(folder / "elsewhere")
+
+
+def _a_link_to_itself(path, folder):
+    path.symlink_to(path)
+
+
+def _a_device(path, folder):
+    path.symlink_to("/dev/zero")
+
+
+def _a_socket(path, folder):
+    with contextlib.chdir(folder), socket.socket(socket.AF_UNIX) as made:  # names of sockets are short
+        made.bind(path.name)
+
+
+def _nothing(path, folder):
+    path.write_bytes(b"")
+
+
+def _no_permission(path, folder):
+    path.write_bytes(encode("k", ARTIFACT))
+    path.chmod(0)
+
+
+IN_ITS_PLACE = [
+    _a_fifo, _a_folder, _a_link_to_a_fifo, _a_link_to_an_artifact, _a_link_to_itself, _a_device, _a_socket, _nothing,
+    _no_permission,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("make", IN_ITS_PLACE, ids=lambda make: make.__name__[1:])
+def test_what_stands_in_the_place_of_an_artifact(tmp_path, make):
+    """It is not waited for, no link is followed, and the artifact replaces it, or the folder is warned of once."""
+    cache = ArtifactCache(tmp_path)
+    make(tmp_path / "k.qdo", tmp_path)
+    if make is not _no_permission:  # nothing is forbidden to the administrator
+        assert cache.load("k") is None
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        cache.save("k", ARTIFACT)
+        cache.save("k", ARTIFACT)
+    if make is _a_folder:
+        assert [str(w.message) for w in caught] == [
+            f"qdtrace: compiled code is not kept: cannot write {tmp_path} (Is a directory); "
+            "set QD_OFFLINE_CACHE_DIR to a folder that can be written, or QD_OFFLINE_CACHE=0"
+        ]
+        assert cache.load("k") is None
+    else:
+        assert not caught
+        assert cache.load("k") == ARTIFACT
+        assert not (tmp_path / "k.qdo").is_symlink()
+    assert not list(tmp_path.glob(".writing-*"))
+
+
+def _in_a_fifo(folder):
+    os.mkfifo(folder / "fifo")
+    return folder / "fifo"
+
+
+WITHOUT_A_FOLDER = {
+    "a FIFO": _in_a_fifo,
+    "a device": lambda folder: Path("/dev/null"),
+    "in a device": lambda folder: Path("/dev/null/cache"),
+    "made by the system": lambda folder: Path("/proc/cache"),
+    "a name that is too long": lambda folder: folder / ("x" * 5000),
+    "a NUL": lambda folder: folder / "a\0b",
+    "half of a character": lambda folder: folder / "\ud800",
+    "a link to nothing": lambda folder: _linked(folder / "gone", folder / "link"),
+    "a link to itself": lambda folder: _linked(folder / "link", folder / "link"),
+}
+
+
+def _linked(to, path):
+    path.symlink_to(to)
+    return path
+
+
+@pytest.mark.parametrize("where", WITHOUT_A_FOLDER.values(), ids=WITHOUT_A_FOLDER)
+def test_a_folder_that_is_none(tmp_path, where):
+    cache = ArtifactCache(where(tmp_path))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert cache.load("k") is None
+        cache.save("k", ARTIFACT)
+        cache.save("k", ARTIFACT)
+        assert cache.load("k") is None
+    assert len(caught) == 1
+    assert str(caught[0].message).startswith(f"qdtrace: compiled code is not kept: cannot write {cache.folder} (")
+    assert (cache.size(), cache.clear()) == ((0, 0), 0)
+
+
+@pytest.mark.parametrize("folder", ["~/.cache/qdtrace", "~nobody_of_this_name/x"])
+def test_no_home_directory(monkeypatch, folder, capsys):
+    def unknown(_):
+        raise KeyError("getpwuid(): uid not found")
+
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    monkeypatch.setattr(pwd, "getpwnam", unknown)
+    with qd.options(offline_cache_dir=folder), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert artifact_cache(current()) is None
+        assert artifact_cache(current()) is None
+        assert show_cache() == clear_cache() == 1
+        assert CpuBackend().info(current())["artifact cache"] == "off"
+    assert [str(w.message) for w in caught] == [
+        f"qdtrace: compiled code is not kept: no home directory is known for {folder}; "
+        "set QD_OFFLINE_CACHE_DIR to a folder that can be written, or QD_OFFLINE_CACHE=0"
+    ]
+    assert capsys.readouterr().out == ""
 
 
 PROGRAM = """
