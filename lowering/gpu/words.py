@@ -97,7 +97,7 @@ def error_of(word: int, texts: Sequence[str]) -> QdError:
     """What a word that is not zero says: the number of a check, counted from 1, above the value that it refused."""
     number, value = word >> FAILURE_BITS, word & ((1 << FAILURE_BITS) - 1)
     value -= value >> (FAILURE_BITS - 1) << FAILURE_BITS
-    text = re.sub("%(%|lld)", lambda hole: "%" if hole[1] == "%" else str(value), texts[number - 1])
+    text = re.sub("%(%|ll[du])", lambda hole: "%" if hole[1] == "%" else str(value), texts[number - 1])
     error = fault_in(text) or QdError(text)
     most = (1 << FAILURE_BITS - 1) - 1
     if value in (most, ~most):

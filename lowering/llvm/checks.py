@@ -41,13 +41,20 @@ def bounds(f: Frame, eqn: Eqn, indices: Sequence[str]) -> None:
         first = indices[-1]
         for index, fails in zip(indices[-2::-1], bad[-2::-1], strict=True):
             first = o.select(fails, kind, index, first)
-        report(f, eqn, lambda: o.cast("sext", kind, first, "i64"))
+        report(f, eqn, lambda: o.cast(widening(eqn), kind, first, "i64"))
 
 
 def comparison(eqn: Eqn) -> tuple[str, int]:
     """The test of a `bound` that fails, and with what: as unsigned numbers, negative indices are large ones."""
-    size = int(eqn.params["size"])
-    return ("slt", 0) if size >> (eqn.invars[0].dtype.bits - 1) else ("uge", size)
+    size, dtype = int(eqn.params["size"]), eqn.invars[0].dtype
+    if dtype.is_signed:
+        return ("slt", 0) if size >> (dtype.bits - 1) else ("uge", size)
+    return ("ult", 0) if size >> dtype.bits else ("uge", size)  # no number is below 0
+
+
+def widening(eqn: Eqn) -> str:
+    """How the index of a `bound` becomes the i64 that is reported."""
+    return "sext" if eqn.invars[0].dtype.is_signed else "zext"
 
 
 def check(f: Frame, eqn: Eqn) -> None:
@@ -83,16 +90,18 @@ def report(f: Frame, eqn: Eqn, index: Callable[[], str] = lambda: "0") -> None:
     """Keeps the failure, with the index that fails as i64."""
     number = f.facts.check_numbers[eqn]
     if f.failure:
-        value = f.text.op(f"and i64 {_in_failure_bits(f, index())}, {(1 << FAILURE_BITS) - 1}")
+        value = f.text.op(f"and i64 {_in_failure_bits(f, eqn, index())}, {(1 << FAILURE_BITS) - 1}")
         f.text.do(f"store i64 {f.text.op(f'or i64 {value}, {number + 1 << FAILURE_BITS}')}, {f.failure}, align 8")
         return
     require_failure(f)
     f.text.do(f"call void @{FAIL}(ptr %refs, i64 {number}, i64 {index()})")
 
 
-def _in_failure_bits(f: Frame, value: str) -> str:
+def _in_failure_bits(f: Frame, eqn: Eqn, value: str) -> str:
     """An i64, or the nearest number that a word has room for."""
     least, most = -(1 << FAILURE_BITS - 1), (1 << FAILURE_BITS - 1) - 1
+    if not eqn.invars[0].dtype.is_signed:
+        return f.scalar.select(f.scalar.compare("icmp ugt", "i64", value, str(most)), "i64", str(most), value)
     value = f.scalar.select(f.scalar.compare("icmp slt", "i64", value, str(least)), "i64", str(least), value)
     return f.scalar.select(f.scalar.compare("icmp sgt", "i64", value, str(most)), "i64", str(most), value)
 

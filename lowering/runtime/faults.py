@@ -10,9 +10,6 @@ from lowering.runtime.abi import c_string
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-FAULT_SIZE = 4096
-"""Bytes of the message of a failed check, at most."""
-
 
 def fault_constants(k: int, texts: Sequence[str]) -> tuple[list[str], str]:
     """Constants: the texts of the checks of task number `k`; and what stands for their table."""
@@ -26,11 +23,14 @@ def fault_constants(k: int, texts: Sequence[str]) -> tuple[list[str], str]:
 FAULTS = f"""
 ; the error of check %number (counted from 1) of a table of texts, which refused %value
 define internal ptr @fault_error(ptr %frame, ptr %faults, i64 %number, i64 %value) cold noinline {{
-  %message = alloca [{FAULT_SIZE} x i8]
   %index = sub i64 %number, 1
   %place = getelementptr ptr, ptr %faults, i64 %index
   %format = load ptr, ptr %place
-  %n = call i32 (ptr, i64, ptr, ...) @snprintf(ptr %message, i64 {FAULT_SIZE}, ptr %format, i64 %value)
+  %length = call i32 (ptr, i64, ptr, ...) @snprintf(ptr null, i64 0, ptr %format, i64 %value)
+  %wide = sext i32 %length to i64
+  %size = add i64 %wide, 1
+  %message = alloca i8, i64 %size
+  %n = call i32 (ptr, i64, ptr, ...) @snprintf(ptr %message, i64 %size, ptr %format, i64 %value)
   %e = call ptr @new_error(ptr %frame, ptr %message, i32 {abi.OUT_OF_RANGE})
   ret ptr %e
 }}

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from qdtrace.ir.program import Eqn
+
 
 @dataclass(frozen=True)
 class Place:
@@ -137,9 +139,15 @@ def static_bounds(task: Task) -> tuple[int, int] | None:
 
 
 def _fault_texts(task: Task) -> tuple[str, ...]:
+    return tuple(map(_fault_text, checks_of(task)))
+
+
+def _fault_text(eqn: Eqn) -> str:
     hole = "\x01"
-    texts = [str(fault_of(eqn, hole)).replace("%", "%%") for eqn in checks_of(task)]
-    return tuple([text.replace(hole, "%lld") for text in texts])
+    text = str(fault_of(eqn, hole)).replace("%", "%%")
+    if eqn.primitive.name != "bound":
+        return text
+    return text.replace(hole, "%lld" if eqn.invars[0].dtype.is_signed else "%llu")
 
 
 def _constants(constants: Mapping[Var, np.ndarray]) -> tuple[bytes, dict[Var, int]]:

@@ -50,14 +50,15 @@ def _in_active(f: LaneFrame, bad: list[str]) -> list[str]:
 def _report(f: LaneFrame, eqn: Eqn, indices: list[str], bad: list[str]) -> None:
     """Calls what keeps the failure, with the index of the first lane that fails."""
     d, helpers = eqn.invars[0].dtype, f.text.module.helpers
-    kind, symbol = f.vector.type(d), f"{checks.FAIL}_{REGISTER[d]}_{f.width}x{f.vectors}"
+    kind, widening = f.vector.type(d), checks.widening(eqn)
+    symbol = f"{checks.FAIL}_{widening}_{REGISTER[d]}_{f.width}x{f.vectors}"
     checks.require_failure(f)
-    helpers.setdefault(symbol, _fail_lanes(f, symbol, REGISTER[d]))
+    helpers.setdefault(symbol, _fail_lanes(f, symbol, REGISTER[d], widening))
     lanes = [f", {kind} {x}, {f.vector.bits} {b}" for x, b in zip(indices, bad, strict=True)]
     f.text.do(f"call void @{symbol}(ptr %refs, i64 {f.facts.check_numbers[eqn]}{''.join(lanes)})")
 
 
-def _fail_lanes(f: LaneFrame, symbol: str, kind: str) -> str:
+def _fail_lanes(f: LaneFrame, symbol: str, kind: str, widening: str) -> str:
     """A function that finds the first lane that fails, of some vectors of indices and masks."""
     bits, width = f"i{f.width}", f.width
     f.text.module.declare(f"llvm.cttz.{bits}", bits, f"{bits}, i1")
@@ -76,7 +77,7 @@ def _fail_lanes(f: LaneFrame, symbol: str, kind: str) -> str:
         found = f"%f{v}"
     wide = found
     if kind != "i64":
-        lines.append(f"  %wide = sext {kind} {found} to i64")
+        lines.append(f"  %wide = {widening} {kind} {found} to i64")
         wide = "%wide"
     lines += [f"  call void @{checks.FAIL}(ptr %refs, i64 %number, i64 {wide})", "  ret void", "}"]
     return "\n".join(lines)

@@ -122,13 +122,14 @@ def _hand_on(f: Frame, names: Sequence[str], params: Sequence[Var], results: Seq
 def bound(f: Frame, eqn: Eqn) -> None:
     """`j = bound[size] i`."""
     (index,), size = eqn.invars, int(eqn.params["size"])
-    i = f.typed(index)
-    _check(f, eqn, f"({i} >= 0) & ({i} < {size})" if size <= _last(index) else f"{i} >= 0", i, block=f.is_block(index))
+    i, most = f.typed(index), (1 << 63) - 1
+    shown = f"tl.where({i} > {most}, {most}, {i}).to(tl.int64)" if index.dtype is DType.u64 else i
+    _check(f, eqn, f"({i} >= 0) & ({i} < {size})" if size <= _last(index) else f"{i} >= 0", shown, block=f.is_block(index))
     f.env[eqn.outvars[0]] = i
 
 
 def _last(index: Atom) -> int:
-    return (1 << (index.dtype.bits - 1)) - 1
+    return (1 << (index.dtype.bits - index.dtype.is_signed)) - 1
 
 
 def check(f: Frame, eqn: Eqn) -> None:

@@ -236,6 +236,8 @@ class PositionValues:
         if self.is_position(index) or _inside(load, axis, index):
             return True
         check = self.made.get(index) if isinstance(index, Var) else None
+        if check is not None and check.primitive.name == "convert":  # what was checked as an unsigned number
+            check = self.made.get(check.invars[0])  # type: ignore[arg-type]
         if check is None or check.primitive.name != "bound" or not self.is_sure(check.outvar):
             return False
         return int(check.params["size"]) <= ref_type(load.invars[0]).shape[axis]

@@ -18,7 +18,7 @@ from qdtrace.compose.stager import SMALL
 from qdtrace.errors import UnsupportedError
 from qdtrace.ir.program import literal
 from qdtrace.trace import compat
-from qdtrace.trace.importer.indexing import as_index
+from qdtrace.trace.importer.bounds import bound
 from qdtrace.trace.source import eqn_loc
 
 if TYPE_CHECKING:
@@ -75,20 +75,20 @@ def _checked(stager: Stager, eqn: Any, atom: Any, names: dict[str, Any], size: i
     """The index, from a program that ends with an error where it is outside; 0 where the access does not happen."""
     stager.flush()  # a program of its own, which has no derivative: no item of the function stands for the check
     with stager.segment.serial_builder(eqn_loc(eqn)) as builder:
-        index = as_index(stager.importer(builder), stager.scalar(builder, atom), size)
+        importer, index = stager.importer(builder), stager.scalar(builder, atom)
         if stager.conditions:
             with builder.block() as then:
-                checked = builder("bound", index, size=size, **names)
+                checked = bound(importer, index, size, **names)
             with builder.block() as other:
                 pass
-            blocks = then.close([checked]), other.close([literal(0, index.dtype)])
+            blocks = then.close([checked]), other.close([literal(0, checked.dtype)])
             (made,) = builder.emit("if", stager.predicate(builder), blocks=blocks)
         else:
-            made = builder("bound", index, size=size, **names)
+            made = bound(importer, index, size, **names)
         value = np.empty((), object)
         value[()] = made
-    var = compat.new_scalar(index.dtype.numpy)
-    stager.env[var] = stager.segment.keep(value, index.dtype)
+    var = compat.new_scalar(made.dtype.numpy)
+    stager.env[var] = stager.segment.keep(value, made.dtype)
     stager.last_use[var] = stager.position
     return stager.value(var)
 

@@ -22,8 +22,10 @@ _HELP = (
     "guard the access with qd.when"
 )
 _FAILED = "check failed: "
+_PLACE = r"\n  at [^\n]*?:\d+"
+"""The last one in a text is ours: what stands in front of it is the user's message."""
 _FAULT = re.compile(
-    rf"(?P<rule>index -?\d+ is out of bounds for axis \d+ of `[^\n]*|{_FAILED}.*?)"
+    rf"(?P<rule>index -?\d+ is out of bounds for axis \d+ of `[^\n]*|{_FAILED}(?:.*(?={_PLACE})|.*))"
     r"(?:\n  at (?P<file>[^\n]*?):(?P<line>\d+)(?: in (?P<function>[^\n]*))?(?:\n.*)?)?\Z",
     re.DOTALL,
 )

@@ -175,7 +175,8 @@ def _cell(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
 
 def _bound(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
     (dtype,) = _scalars(types, 1)
-    _require(dtype in (DType.i32, DType.i64), f"index must be i32 or i64, got {dtype.value}")
+    wide = dtype in (DType.i32, DType.i64, DType.u32, DType.u64)
+    _require(wide, f"index must be an integer of 32 or 64 bits, got {dtype.value}")
     size = params["size"]
     _require(isinstance(size, int) and size >= 0, f"needs a size of 0 or more, got {size!r}")
     return (types[0],)

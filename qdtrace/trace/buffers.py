@@ -67,19 +67,17 @@ class Buffer(MemoryHandle):
         return context.has_arrays and (not context.regions or self.size > indexing.WHOLE_LIMIT)
 
     def __getitem__(self, key: Any) -> Any:
-        if not self._is_array("b[i]"):
-            if key is Ellipsis and self.shape:
-                return as_element(self.__jax_array__())
-            return _load(self, parse_index(key, self.shape))
-        access = _small_access(self, key)
+        if key is Ellipsis and self.shape and not self._is_array("b[i]"):
+            return as_element(self.__jax_array__())
+        access = _marked_access(self, key, "b[i]")
         return _load(self, access) if access else self.__jax_array__()[_jax_key(key, self.shape)]
 
     def __setitem__(self, key: Any, value: Any) -> None:
         context = current("b[i] = v")
-        if self._is_array() and _small_access(self, key) is None:
+        access = _marked_access(self, key)
+        if access is None:
             _assign_part(self, key, value, "set")
             return
-        access = parse_index(key, self.shape)
         pending = context.sums.pop(id(value), None)
         if pending is None:
             _write(self, markers.store_p, access, value, "a store")
@@ -159,13 +157,17 @@ for _name, _function in INPLACE.items():
     setattr(Buffer, _name, _inplace(_name, _function))
 
 
-def _small_access(buffer: Buffer, key: Any) -> ParsedIndex | None:
-    """The access when a marker can express it with few elements; None when whole-array code is better."""
+def _marked_access(buffer: Buffer, key: Any, what: str = "an array operation") -> ParsedIndex | None:
+    """The access of a marker. None between loops, where it has no traced index to check and whole-array code is better,
+    or where no marker can express it."""
+    if not buffer._is_array(what):  # pyright: ignore[reportPrivateUsage]
+        return parse_index(key, buffer.shape)
     if not indexing.is_simple(key):
         return None
     access = parse_index(key, buffer.shape)
     one_place = bool(access.operands) or access.shape == ()
-    return access if one_place and access.size <= indexing.WHOLE_LIMIT else None
+    is_traced = not all(map(indexing.is_static_int, access.operands))
+    return access if is_traced or (one_place and access.size <= indexing.WHOLE_LIMIT) else None
 
 
 def _jax_key(key: Any, shape: tuple[int, ...]) -> Any:
@@ -264,10 +266,10 @@ class AtIndex(StrictAttributes):
                 loc=user_loc(),
                 help="use qd.atomic_or or atomic_and",
             )
-        if buffer._is_array() and _small_access(buffer, key) is None:  # pyright: ignore[reportPrivateUsage]
+        access = _marked_access(buffer, key)
+        if access is None:
             _assign_part(buffer, key, value, op)
         else:
-            access = parse_index(key, buffer.shape)
             _write(buffer, markers.accum_p, access, value, "an accumulation", op=op)
         return buffer
 

@@ -8,11 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from qdtrace.errors import TraceTypeError
+from qdtrace.errors import TraceTypeError, TraceValueError
 from qdtrace.trace import markers
 from qdtrace.trace.context import current, emit
 from qdtrace.trace.indexing import as_value, shown
 from qdtrace.trace.source import user_loc
+
+MOST_CHARACTERS = 10_000
+"""Of a message: compiled code writes it to a stack."""
 
 
 def check(condition: Any, message: str) -> None:
@@ -30,10 +33,18 @@ def check(condition: Any, message: str) -> None:
         CheckError: when the function runs, from the call, or where XLA reports errors (`jax.block_until_ready`) when a
             `jax.jit` is around it.
         TraceTypeError: for a condition that is no bool or a message that is no string.
+        TraceValueError: for a message that compiled code cannot tell: with a NUL or half of a surrogate pair, or of more
+            than 10000 characters.
     """
     current("qd.check")
     if not isinstance(message, str):  # pyright: ignore[reportUnnecessaryIsInstance] - a user may pass anything
         raise TraceTypeError(f"the message of qd.check needs to be a string, got {shown(message)}", loc=user_loc())
+    if (wrong := _untellable(message)) is not None:
+        raise TraceValueError(
+            f"the message of qd.check needs to be a text of at most {MOST_CHARACTERS} characters without NUL, got {wrong}",
+            loc=user_loc(),
+            help="shorten it, or tell what is odd in it by `repr`",
+        )
     value = as_value(condition)
     is_array = isinstance(value, (bool, np.bool_, np.ndarray, jax.Array))
     if not is_array or jnp.result_type(value) != jnp.bool_:
@@ -46,3 +57,11 @@ def check(condition: Any, message: str) -> None:
     if np.ndim(value):
         value = jnp.all(value)
     emit(markers.check_p, np.bool_(value) if isinstance(value, bool) else value, message=message)
+
+
+def _untellable(message: str) -> str | None:
+    """What is in a message that does not go through XLA, whose messages are strings of C in UTF-8."""
+    if len(message) > MOST_CHARACTERS:
+        return f"{len(message)} characters"
+    odd = next((c for c in message if c == "\0" or "\ud800" <= c <= "\udfff"), None)
+    return None if odd is None else f"the character {odd!a}"

@@ -139,12 +139,8 @@ def _index_operand(k: Any, axis: int, shape: tuple[int, ...]) -> Any:
     if isinstance(k, np.ndarray) and _is_integer_scalar(k):
         return _index_operand(k[()], axis, shape)
     if _is_integer_scalar(k):
-        if k.dtype in (np.int32, np.int64) or (k.dtype == np.uint32 and n >= 2**31):  # which int32 may not hold
-            return k
-        signed = np.int64 if k.dtype == np.uint64 else np.int32
-        if k.dtype in (np.uint32, np.uint64):  # far outside stays far outside on its side
-            k = lax.min(k, np.asarray(np.iinfo(signed).max, k.dtype))
-        return lax.convert_element_type(k, signed)
+        wide = k.dtype in (np.int32, np.int64, np.uint32, np.uint64)
+        return k if wide else lax.convert_element_type(k, np.int32)
     if np.ndim(k) > 0:
         raise TraceTypeError(
             f"the index of axis {axis} must be a scalar, got shape {np.shape(k)}",

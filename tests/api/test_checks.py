@@ -224,3 +224,45 @@ def test_what_check_refuses(condition: Any, message: Any, error: str) -> None:
     with pytest.raises(qd.TraceTypeError) as caught:
         qd.jit(f)(jnp.ones(3))
     assert str(caught.value).startswith(error)
+
+
+MESSAGES = [
+    "", " ", "\n", "two\nlines", "ends with one\n", "a\r\nb\tc", "%d %s %n %% %lld", "{} {0} {x!r}", "\\n \\0 \\", "'\"`",
+    "\x01 \x1b[31m \x7f", "é 漢字 🦆 e\u0301 \u202e", "check failed: again", "index 3 is out of bounds for axis 0 of `x`",
+    "as ours\n  at file.py:3 in g\n      line\nand more", "x" * 9000, "漢" * 10_000,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=[f"{m[:20]!a}" for m in MESSAGES])
+@pytest.mark.parametrize("options", [{}, {"debug": True}], ids=["compiled", "debug"])
+def test_messages_are_told_whole(message: str, options: dict[str, Any]) -> None:
+    def f(x: Any) -> Any:
+        for i in qd.range(3):
+            qd.check(x[i] < 0, message)
+        return x
+
+    with pytest.raises(qd.CheckError) as caught:
+        qd.block_until_ready(qd.jit(f, options=options)(jnp.ones(3)))
+    rule, _, rest = str(caught.value).rpartition(f"\n  at {__file__}:{f.__code__.co_firstlineno + 2} in ")
+    assert rule == f"check failed: {message}"
+    assert rest.endswith("qd.check(x[i] < 0, message)")
+
+
+@pytest.mark.parametrize(
+    ("message", "got"),
+    [
+        ("before\0after", "the character '\\x00'"), ("\0", "the character '\\x00'"),
+        ("half \ud83e", "the character '\\ud83e'"), ("\udfff", "the character '\\udfff'"),
+        ("x" * 10_001, "10001 characters"),
+    ],
+)  # fmt: skip
+def test_messages_that_compiled_code_cannot_tell(message: str, got: str) -> None:
+    def f(x: Any) -> Any:
+        for i in qd.range(3):
+            qd.check(x[i] < 0, message)
+        return x
+
+    with pytest.raises(qd.TraceValueError) as caught:
+        qd.jit(f)(jnp.ones(3))
+    needs = "the message of qd.check needs to be a text of at most 10000 characters without NUL"
+    assert str(caught.value).startswith(f"{needs}, got {got}\n  at {__file__}:{f.__code__.co_firstlineno + 2} in ")

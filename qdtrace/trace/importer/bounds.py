@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.ir.program import ref_type
-from qdtrace.trace.importer.indexing import as_index, clamped, inside
+from qdtrace.ir.types import DType
+from qdtrace.trace.importer.indexing import as_index, clamped, index_dtype, inside
 from qdtrace.trace.importer.scalars import FALSE, TRUE, integer
 
 if TYPE_CHECKING:
@@ -23,10 +24,7 @@ if TYPE_CHECKING:
 
 
 def checked(imp: Importer, var: Var, slices: Sequence[Any], indices: Sequence[Value]) -> tuple[list[Atom], Atom]:
-    """Safe indices for the axes without a slice, and whether all were in range (`clip` only, else true).
-
-    Where an axis has no element, nothing is in range (`FALSE`): then a load gives 0.
-    """
+    """Safe indices for the axes without a slice, and whether all were in range (`clip` only, else true)."""
     traced = iter(indices)
     out: list[Atom] = []
     valid: Atom = TRUE
@@ -34,8 +32,9 @@ def checked(imp: Importer, var: Var, slices: Sequence[Any], indices: Sequence[Va
     for axis, (entry, size) in enumerate(zip(slices, shape, strict=True)):
         if entry is not None:
             continue
-        index = as_index(imp, imp.element(next(traced), ()), size)
-        low, high = imp.ranges.of(index)
+        given = imp.element(next(traced), ())
+        low, high = imp.ranges.of(given)
+        index = as_index(imp, given, size) if imp.bounds != "raise" or high < size else given
         if (low >= 0 and high < size) or imp.bounds == "unchecked":
             out.append(index)
         elif imp.bounds == "clip" and size == 0:
@@ -45,17 +44,18 @@ def checked(imp: Importer, var: Var, slices: Sequence[Any], indices: Sequence[Va
             valid = imp.op("and", valid, inside(imp, index, size - 1))
             out.append(clamped(imp, index, size - 1))
         else:
-            out.append(_bound(imp, index, size, axis, var.hint or "_", shape))
+            key = ("bound", size, id(given))
+            if (known := imp.shared(key)) is None:
+                known = bound(imp, given, size, axis=axis, buffer=var.hint or "_", shape=shape)
+                imp.share(key, known)
+            out.append(known)
     return out, valid
 
 
-def _bound(imp: Importer, index: Atom, size: int, axis: int, name: str, shape: tuple[int, ...]) -> Atom:
-    key = ("bound", size, id(index))
-    found = imp.shared(key)
-    if found is not None:
-        return found
-    (made,) = imp.emit("bound", index, size=size, axis=axis, buffer=name, shape=shape)
-    imp.share(key, made)
-    return made
+def bound(imp: Importer, given: Atom, size: int, **names: Any) -> Atom:
+    """An index for an axis of this length, checked as the program has it: the message tells that number."""
+    index = imp.convert(given, DType.i32) if given.dtype.bits < 32 else given
+    (made,) = imp.emit("bound", index, size=size, **names)
+    return made if index.dtype.is_signed else imp.convert(made, index_dtype(index.dtype, size))
 
 

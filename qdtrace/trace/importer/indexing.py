@@ -33,10 +33,15 @@ def as_index(imp: Importer, k: Any, size: int) -> Any:
     dtype = k.type.dtype
     if dtype in (DType.i32, DType.i64):
         return k
-    signed = DType.i64 if dtype is DType.u64 or size >= 2**31 else DType.i32
+    signed = index_dtype(dtype, size)
     if not dtype.is_signed and dtype.bits >= signed.bits:
         k = imp.op("min", k, integer(_last_of(signed), dtype))
     return imp.convert(k, signed)
+
+
+def index_dtype(dtype: DType, size: int) -> DType:
+    """The signed integers that have the positions of an axis of this length, for an index of these unsigned ones."""
+    return DType.i64 if dtype is DType.u64 or size >= 2**31 else DType.i32
 
 
 def _last_of(dtype: DType) -> int:

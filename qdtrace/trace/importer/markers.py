@@ -15,7 +15,7 @@ from qdtrace.analysis.index.trips import CountedLoop, unsigned
 from qdtrace.errors import TraceValueError
 from qdtrace.ir.builder import scalar_var
 from qdtrace.ir.custom import Part
-from qdtrace.ir.program import Literal, is_local
+from qdtrace.ir.program import Literal, is_local, ref_type
 from qdtrace.ir.types import DType
 from qdtrace.trace.importer.bounds import checked
 from qdtrace.trace.importer.core import LoopFlow
@@ -206,7 +206,9 @@ class _Place:
     slices: tuple[Any, ...]
     indices: list[Any]
     valid: Any
-    """Whether they were in range before they were clipped; `FALSE` where an axis has no element."""
+    """Whether they were in range before they were clipped."""
+    is_empty: bool
+    """Whether an axis with an index has no element, so nothing is in range."""
     imp: Importer
 
     def at(self, index: Sequence[Any]) -> list[Any]:
@@ -226,7 +228,8 @@ class _Place:
 
 def _place(imp: Importer, var: Var, slices: Sequence[Any], indices: Sequence[Value]) -> _Place:
     shape = tuple(len(range(*s)) for s in slices if s is not None)
-    return _Place(shape, tuple(slices), *checked(imp, var, slices, indices), imp)
+    is_empty = any(s is None and not n for s, n in zip(slices, ref_type(var).shape, strict=False))
+    return _Place(shape, tuple(slices), *checked(imp, var, slices, indices), is_empty and imp.bounds == "clip", imp)
 
 
 def _each(imp: Importer, shape: Sequence[int], value: Any, body: Callable[..., None]) -> None:
@@ -246,7 +249,7 @@ def load(imp: Importer, eqn: Any, handle: Value, *indices: Value, slices: Sequen
     place = _place(imp, var, slices, indices)
     aval = eqn.outvars[0].aval
     pair = is_pair(aval)
-    if place.valid is FALSE:
+    if place.is_empty:
         zero = integer(0, var.dtype)
         return imp.build(place.shape, var.dtype, lambda i: (zero, zero) if pair else zero, pair, unroll=True)
     return imp.snapshot(place.shape, var.dtype, lambda i: imp.load(var, place.at(i), pair), pair)
@@ -323,7 +326,7 @@ def atomic(
     place = _place(imp, var, slices, operands[nvalues:])
 
     def one(i: Sequence[Any]) -> Any:
-        if place.valid is FALSE:
+        if place.is_empty:
             return integer(0, var.dtype)
         parts = [imp.element(v, i if v.ndim else ()) for v in values]
         at = place.at(i)
