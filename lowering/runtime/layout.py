@@ -111,11 +111,12 @@ def plan_layout(
     kept = [b for b in program.buffers if b not in results and b not in elsewhere]
     offsets, scratch_bytes = pack_buffers(refs, kept)
     places |= {v: Place(operands + len(written), offset) for v, offset in offsets.items()} | elsewhere
-    if aliases and len(written) > 1:
-        scratch_bytes = max(scratch_bytes, 1)  # see Note [Never a bare tuple]
+    faults = tuple(map(_fault_texts, program.tasks))
+    bare = aliases and len(written) > 1  # see Note [Never a bare tuple]
+    if bare or (any(faults) and not written):  # a call without a result is none
+        scratch_bytes = max(scratch_bytes, 1)
     own = len(params) if passes else operands + len(written) + bool(scratch_bytes)
     places |= {v: Place(own, offset) for v, offset in inside.items()}
-    faults = tuple(map(_fault_texts, program.tasks))
     clears = _clears(program, refs, places)
     gives = gives_anything(program, stored)
     return Layout(program, written, aliases, places, scratch_bytes, refs, clears, content, passes, faults, gives)

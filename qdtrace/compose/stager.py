@@ -33,9 +33,9 @@ from qdtrace.compose.source import source_of
 from qdtrace.compose.staged import note_programs
 from qdtrace.compose.staged_program import StagedProgram
 from qdtrace.errors import TraceValueError
-from qdtrace.ir.program import Atom, Task, Var, literal, ref_type
+from qdtrace.ir.faults import may_fail
+from qdtrace.ir.program import Atom, Var, literal, ref_type
 from qdtrace.ir.types import DType
-from qdtrace.ir.walk import walk_eqns
 from qdtrace.trace import compat
 from qdtrace.trace.importer.bodies import Bodies
 from qdtrace.trace.importer.core import LARGE_CONSTANT, Importer
@@ -178,16 +178,15 @@ class Stager:
             if variables := [v for v in self.env.names(pending) if self.used_later(v)]:
                 waiting[pending] = variables
         results = [*states.values(), *(p.ref for p in waiting)]
-        checks = not results and any(map(_has_user_check, segment.tasks))
+        checks = not results and any(map(may_fail, segment.tasks))
         if checks:
             results.append(segment.temporary(DType.i32, (), "checked"))
         program = segment.finish(results, self._donations(states))
-        source = source_of(self, program.results)
+        if checks:  # what it stores is of no use
+            program = replace(program, results=(results[0],), initial={results[0]: literal(0, DType.i32)})
+        staged = StagedProgram(program, self.options, source=source_of(self, program.results))
         self._open_segment()
-        if checks:
-            program = replace(program, initial={results[0]: literal(0, DType.i32)})
-        if results:
-            staged = StagedProgram(program, self.options, source=source)
+        if results and not (checks and not any(map(may_fail, staged.canonical.tasks))):
             note_programs((staged,))
             outs = call(staged, [value for _, value in segment.operands])
             if checks:
@@ -200,7 +199,7 @@ class Stager:
 
     def tied(self, values: list[Any]) -> list[Any]:
         """The values, which cannot be had without what checks only: programs of checks run with them."""
-        if any(map(_has_user_check, self.segment.tasks)) or self.segment.serial is not None:
+        if any(map(may_fail, self.segment.tasks)) or self.segment.serial is not None:
             self.flush()
         if not self.tokens or not values:
             return values
@@ -328,11 +327,6 @@ class Stager:
         else:
             importer.loop_nest(value.shape, lambda at: importer.store(pending.ref, importer.element(value, at), at))
         return pending
-
-
-def _has_user_check(task: Task) -> bool:
-    # one in a head is about the launch alone
-    return any(e.primitive.name == "check" for e in walk_eqns(task.body))
 
 
 def _import(importer: Importer, item: Any, env: dict[Any, Any]) -> None:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 ad.primitive_jvps[call_p] = jvp_of_call  # here, because derivatives are made of calls
 
-UNSEEN = {f"qd_{name}" for name in ("alloc", "buffer", "read", "load", "local", "lget", "lset")}
+UNSEEN = {f"qd_{name}" for name in ("alloc", "buffer", "read", "load", "local", "lget", "lset", "reach")}
 """What a function does with buffers between its loops and nobody sees afterwards."""
 LAUNCH_HINTS = ("block_dim", "unroll", "fuse", "refill")
 
@@ -252,6 +252,7 @@ _RULES: dict[str, Callable[[Stager, Any], None]] = {
     "qd_break": jump,
     "qd_continue": jump,
     **dict.fromkeys(("qd_load", "qd_store", "qd_accum", "qd_atomic", "qd_lget", "qd_lset"), _access),
+    "qd_reach": Stager.serial,
 }
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from qdtrace.errors import BoundsError, CheckError, Loc
 from qdtrace.ir.primitives import Effect
-from qdtrace.ir.walk import walk_task
+from qdtrace.ir.walk import walk_eqns, walk_task
 
 if TYPE_CHECKING:
     from qdtrace.errors import QdError
@@ -34,6 +34,12 @@ _FAULT = re.compile(
 def checks_of(task: Task) -> list[Eqn]:
     """The checks of a task; code names them by their position."""
     return [e for e in walk_task(task) if Effect.CHECK in e.primitive.effects]
+
+
+def may_fail(task: Task) -> bool:
+    """Whether an access or a `qd.check` may fail. A `check` in a head is about the launch alone."""
+    names = [e.primitive.name for e in walk_eqns(task.body)]
+    return "check" in names or "bound" in names or any(e.primitive.name == "bound" for e in task.head)
 
 
 def fault_of(eqn: Eqn, value: str = "") -> QdError:

@@ -175,8 +175,7 @@ def _cell(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
 
 def _bound(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
     (dtype,) = _scalars(types, 1)
-    wide = dtype in (DType.i32, DType.i64, DType.u32, DType.u64)
-    _require(wide, f"index must be an integer of 32 or 64 bits, got {dtype.value}")
+    _require(dtype.is_integer and dtype.bits >= 32, f"index must have 32 or 64 bits, got {dtype.value}")
     size = params["size"]
     _require(isinstance(size, int) and size >= 0, f"needs a size of 0 or more, got {size!r}")
     return (types[0],)

@@ -111,6 +111,8 @@ read_p = _marker("read", _like, results=1, shown="reading a buffer")
 assign_p = _marker("assign", _nothing, results=0, shown="`b[...] = v`")
 """Replaces the whole content of a buffer."""
 load_p = _marker("load", _accessed, results=1, shown="`b[i]`")
+reach_p = _marker("reach", _nothing, results=0, shown="`b[i]`")
+"""What is left of a load, of a buffer or a cell, whose value nobody uses: the checks of its indices."""
 store_p = _marker("store", _nothing, results=0, shown="`b[i] = v`")
 """Operands: handle, value, indices."""
 accum_p = _marker("accum", _nothing, results=0, shown="`b.at[i].add(v)`")
@@ -149,7 +151,7 @@ BEGINS = {loop_begin_p: "for", when_begin_p: "when", while_begin_p: "while"}
 ENDS = {loop_end_p: "for", when_end_p: "when", while_end_p: "while"}
 CELL_ACCESSES = {lget_p, lset_p}
 BUFFER_ACCESSES = {read_p, assign_p, load_p, store_p, accum_p, accum_along_p, update_p, atomic_p}
-ACCESSES = CELL_ACCESSES | BUFFER_ACCESSES
+ACCESSES = CELL_ACCESSES | BUFFER_ACCESSES | {reach_p}
 MAKERS = {alloc_p, buffer_p, local_p}
 READS = {read_p, load_p, lget_p}
 MARKERS = ACCESSES | MAKERS | set(BEGINS) | set(ENDS) | {while_test_p, break_p, continue_p, check_p}

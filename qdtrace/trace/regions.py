@@ -18,10 +18,11 @@ from qdtrace.trace.context import is_dead, new_uid
 from qdtrace.trace.equal_values import History
 from qdtrace.trace.forwarding import forwarded_handles, handle_inputs
 from qdtrace.trace.placement import check_cell, check_jump, check_maker, placed
+from qdtrace.trace.pruning import prune
 from qdtrace.trace.same import constants
 from qdtrace.trace.second_trips import first_trips
 from qdtrace.trace.source import eqn_loc
-from qdtrace.trace.tree import NAMES, Region, has_arrays, prune, shown
+from qdtrace.trace.tree import NAMES, Region, has_arrays, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -47,7 +48,7 @@ def restructure(closed_jaxpr: Any, *, handles: Iterable[Var] = (), is_function: 
     if build.region is not root:
         raise _unbalanced(build.region, None)
     root.results = tuple(build.result(atom, env) for atom in jaxpr.outvars)
-    prune(root)
+    prune(root, build.checked_loads)
     return root
 
 
@@ -72,6 +73,8 @@ class _Builder:
         """Inner jaxprs without dead values, by identity."""
         self.promoted: dict[Var, Var] = {}
         """Value -> the buffer made of it."""
+        self.checked_loads: set[Var] = set()
+        """Loads of `b[i] += v`, whose index the accumulation checks."""
 
     def define(self, var: Var, eqn: JaxprEqn | None) -> None:
         self.homes[var] = self.region
@@ -257,6 +260,8 @@ class _Builder:
                     raise _another_place(eqn, load)
             if same and (in_place or (is_present and region is self.region)):
                 primitive, operands = markers.accum_p, [handle, delta, *indices]
+                if in_place:  # else a jump may stand between the two
+                    self.checked_loads.add(loaded)
                 params["op"] = eqn.params["op"]
         return eqn.replace(primitive=primitive, invars=operands, params=params, effects={compat.QD})
 

@@ -282,6 +282,10 @@ def _twin_of_read(primitive: Any, primals: Any, tangents: Any, params: dict[str,
     return out, primitive.bind(tangents[0], *primals[1:], **params)
 
 
+def _twin_of_reach(primitive: Any, primals: Any, tangents: Any, params: dict[str, Any]) -> Any:
+    return primitive.bind(*primals, **params), []
+
+
 def _twin_of_write(primitive: Any, primals: Any, tangents: Any, params: dict[str, Any]) -> Any:
     handle, value = tangents[:2]
     if params.get("op", "add") != "add" and type(handle) is not ad.Zero:
@@ -356,6 +360,7 @@ TWIN_RULES: dict[Any, Callable[..., Any]] = {
     **dict.fromkeys(markers.READS, _twin_of_read),
     **dict.fromkeys(WRITES, _twin_of_write),
     markers.atomic_p: _twin_of_atomic,
+    markers.reach_p: _twin_of_reach,
     compat.custom_lin_p: _tangents_of_transposed,
 }
 for _primitive, _rule in TWIN_RULES.items():

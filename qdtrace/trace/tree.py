@@ -87,36 +87,3 @@ def shown(eqn: JaxprEqn) -> str:
     """The name of the operation, in messages."""
     name = eqn.primitive.name
     return f"qd.{name[3:]}" if name.startswith("qd_") else name
-
-
-def prune(root: Region) -> None:
-    """Removes equations without effect whose results are not used, among them the loads of accumulations."""
-    used = {a for a in root.results if not isinstance(a, Literal)}
-    _prune(root, used)
-
-
-def _prune(region: Region, used: set[Var]) -> None:
-    kept: list[JaxprEqn | Region] = []
-    tests = 0
-    if region.test is not None and not isinstance(region.test[1], Literal):
-        used.add(region.test[1])
-    for position in range(len(region.items) - 1, -1, -1):
-        item = region.items[position]
-        if isinstance(item, Region):
-            _prune(item, used)
-            if item.kind in ("when", "for") and not item.items:
-                continue
-            eqn = item.eqn
-        else:
-            eqn = item
-            free = not eqn.effects or eqn.primitive in markers.READS
-            if free and not any(v in used for v in eqn.outvars):
-                continue
-        if eqn is not None:
-            used.update(a for a in eqn.invars if not isinstance(a, Literal))
-        kept.append(item)
-        if region.test is not None and position < region.test[0]:
-            tests += 1
-    region.items = kept[::-1]
-    if region.test is not None:
-        region.test = (tests, region.test[1])
