@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax.interpreters import batching
 
+import qdtrace.compose.idle_lanes  # noqa: F401 - `jax.vmap` asks its rules
 from qdtrace.compose.items import has_jump, region_inputs
 from qdtrace.compose.jaxprs import is_literal
 from qdtrace.compose.loop_batching import FUNCTIONS, batching_rule

@@ -17,10 +17,11 @@ import numpy as np
 from jax.core import Tracer
 
 from qdtrace.ir.builder import Builder, ref_var, scalar_var, unravel
+from qdtrace.ir.faults import may_fail
 from qdtrace.ir.primitives import WRITES
 from qdtrace.ir.program import Atom, Program, Task, Var, literal, ref_type
 from qdtrace.ir.types import DType, RefType, Space
-from qdtrace.ir.walk import walk_task
+from qdtrace.ir.walk import walk_eqns, walk_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
@@ -217,6 +218,10 @@ class Segment:
             self.serial = Builder()
         self.serial.loc = loc
         yield self.serial
+
+    def may_fail(self) -> bool:
+        """Whether an iteration of a task may fail: what is checked in a head is about the launch alone."""
+        return any(may_fail(walk_eqns(task.body)) for task in self.tasks)
 
     def close_serial(self) -> None:
         """Ends the open serial task: values others may need go to their temporaries."""

@@ -36,6 +36,7 @@ from qdtrace.errors import TraceValueError
 from qdtrace.ir.faults import may_fail
 from qdtrace.ir.program import Atom, Var, literal, ref_type
 from qdtrace.ir.types import DType
+from qdtrace.ir.walk import walk_program
 from qdtrace.trace import compat
 from qdtrace.trace.importer.bodies import Bodies
 from qdtrace.trace.importer.core import LARGE_CONSTANT, Importer
@@ -178,7 +179,7 @@ class Stager:
             if variables := [v for v in self.env.names(pending) if self.used_later(v)]:
                 waiting[pending] = variables
         results = [*states.values(), *(p.ref for p in waiting)]
-        checks = not results and any(map(may_fail, segment.tasks))
+        checks = not results and segment.may_fail()
         if checks:
             results.append(segment.temporary(DType.i32, (), "checked"))
         program = segment.finish(results, self._donations(states))
@@ -186,7 +187,7 @@ class Stager:
             program = replace(program, results=(results[0],), initial={results[0]: literal(0, DType.i32)})
         staged = StagedProgram(program, self.options, source=source_of(self, program.results))
         self._open_segment()
-        if results and not (checks and not any(map(may_fail, staged.canonical.tasks))):
+        if results and not (checks and not may_fail(walk_program(staged.canonical))):
             note_programs((staged,))
             outs = call(staged, [value for _, value in segment.operands])
             if checks:
@@ -199,7 +200,7 @@ class Stager:
 
     def tied(self, values: list[Any]) -> list[Any]:
         """The values, which cannot be had without what checks only: programs of checks run with them."""
-        if any(map(may_fail, self.segment.tasks)) or self.segment.serial is not None:
+        if self.segment.may_fail() or self.segment.serial is not None:
             self.flush()
         if not self.tokens or not values:
             return values

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 from qdtrace.errors import BoundsError, CheckError, Loc
 from qdtrace.ir.primitives import Effect
-from qdtrace.ir.walk import walk_eqns, walk_task
+from qdtrace.ir.walk import walk_task
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from qdtrace.errors import QdError
     from qdtrace.ir.program import Eqn, Task
 
@@ -36,10 +38,9 @@ def checks_of(task: Task) -> list[Eqn]:
     return [e for e in walk_task(task) if Effect.CHECK in e.primitive.effects]
 
 
-def may_fail(task: Task) -> bool:
-    """Whether an access or a `qd.check` may fail. A `check` in a head is about the launch alone."""
-    names = [e.primitive.name for e in walk_eqns(task.body)]
-    return "check" in names or "bound" in names or any(e.primitive.name == "bound" for e in task.head)
+def may_fail(eqns: Iterable[Eqn]) -> bool:
+    """Whether one of the equations is a check of an index or of a condition."""
+    return any(e.primitive.name in ("bound", "check") for e in eqns)
 
 
 def fault_of(eqn: Eqn, value: str = "") -> QdError:

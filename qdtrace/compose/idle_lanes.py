@@ -1,0 +1,124 @@
+"""Lanes of `jax.vmap` that JAX runs in vain: they run on the operands of a lane that needs what is computed.
+
+Where lanes leave a `lax.while_loop` at different times, JAX runs its body for all of them as long as one goes on, and where
+they take different branches of a `lax.cond`, it runs each branch for all; then it selects. In jnp that does no harm, as an
+index outside of an array is limited. A call of a program would fail: an idle lane may have left the range of
+indices for which the body is right. So here its operands are those of a lane that is not idle, and a branch that no
+lane takes is not run. Loops and conditions without calls that may fail are JAX's alone.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.interpreters import batching
+
+from qdtrace.ir.faults import may_fail
+from qdtrace.ir.walk import walk_program
+from qdtrace.trace import compat
+from qdtrace.trace.compat import Primitive
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+busy_p = Primitive("qd_busy")
+"""`busy(needed, *operands)`: the operands, of an idle lane those of one where `needed` holds."""
+busy_p.multiple_results = True
+somewhere_p = Primitive("qd_somewhere")
+"""Whether a condition holds in some lane."""
+
+
+def _busy_lanes(operands: Sequence[Any], dims: Sequence[int | None]) -> Any:
+    needed, *values = operands
+    if dims[0] is None:
+        return values, dims[1:]
+    first = jnp.argmax(needed)
+    return [_chosen(needed, first, x, d) for x, d in zip(values, dims[1:], strict=True)], dims[1:]
+
+
+def _chosen(needed: Any, first: Any, value: Any, axis: int | None) -> Any:
+    if axis is None:
+        return value
+    one = jax.lax.dynamic_index_in_dim(value, first, axis)
+    shape = [n if k == axis else 1 for k, n in enumerate(value.shape)]
+    return jnp.where(needed.reshape(shape), value, one)
+
+
+def _some_lane(operands: Sequence[Any], dims: Sequence[int | None]) -> Any:
+    return jnp.any(operands[0]), None
+
+
+busy_p.def_abstract_eval(lambda needed, *values: list(values))
+somewhere_p.def_abstract_eval(lambda condition: condition)
+batching.primitive_batchers[busy_p] = _busy_lanes
+batching.primitive_batchers[somewhere_p] = _some_lane
+
+
+def _calls(jaxprs: Sequence[Any]) -> bool:
+    """Whether a program is called that may fail."""
+    return any(_may_fail(compat.open_jaxpr(j)) for j in jaxprs)
+
+
+@functools.lru_cache(maxsize=1024)
+def _may_fail(jaxpr: Any) -> bool:
+    for eqn in jaxpr.eqns:
+        if (staged := eqn.params.get("staged")) is not None:
+            if may_fail(walk_program(staged.program)) and may_fail(walk_program(staged.canonical)):
+                return True
+        elif eqn.primitive.name.startswith("qd_") or _calls(list(compat.inner_jaxprs(eqn))):
+            return True
+    return False
+
+
+def _while_rule(usual: Callable[..., Any]) -> Callable[..., Any]:
+    def rule(axis: Any, operands: Any, dims: Any, **params: Any) -> Any:
+        test, step = params["cond_jaxpr"], params["body_jaxpr"]
+        if not _calls([step]):
+            return usual(axis, operands, dims, **params)
+        tested, used = params["cond_nconsts"], params["body_nconsts"]
+
+        def body(*values: Any) -> Any:
+            fixed, rest = values[:tested], values[tested:]
+            (goes_on,) = compat.function_of(test)(*fixed, *rest[used:])
+            return compat.function_of(step)(*busy_p.bind(jnp.any(goes_on), *rest))
+
+        closed = jax.make_jaxpr(body)(*test.in_avals[:tested], *step.in_avals)
+        both = tested + used
+        params |= {"body_jaxpr": closed, "body_nconsts": both}
+        return usual(axis, [*operands[:tested], *operands], [*dims[:tested], *dims], **params)
+
+    return rule
+
+
+def _cond_rule(usual: Callable[..., Any]) -> Callable[..., Any]:
+    def rule(axis: Any, operands: Any, dims: Any, *, branches: Any, **params: Any) -> Any:
+        if dims[0] is None or "branches_platforms" in params or not _calls(branches):
+            return usual(axis, operands, dims, branches=branches, **params)
+        index = compat.array_type((), operands[0].dtype, [jax.typeof(operands[0])])
+        made = [jax.make_jaxpr(_taken(k, b))(index, *b.in_avals) for k, b in enumerate(branches)]
+        return usual(axis, [operands[0], *operands], [dims[0], *dims], branches=tuple(made), **params)
+
+    return rule
+
+
+def _taken(number: int, branch: Any) -> Callable[..., Any]:
+    """A branch for the lanes that take it."""
+
+    def run(index: Any, *operands: Any) -> Any:
+        taken = index == number
+        values, function = busy_p.bind(taken, *operands), compat.function_of(branch)
+        if not all(isinstance(a.dtype, np.dtype) and not compat.varying(a) for a in branch.out_avals):
+            return function(*values)
+        nothing = [jnp.zeros(a.shape, a.dtype) for a in branch.out_avals]
+        return jax.lax.cond(somewhere_p.bind(taken), function, lambda *_: nothing, *values)
+
+    return run
+
+
+for _primitive, _rule in ((jax.lax.while_p, _while_rule), (jax.lax.cond_p, _cond_rule)):
+    _usual = batching.fancy_primitive_batchers[_primitive]
+    batching.fancy_primitive_batchers[_primitive] = _rule(_usual)
