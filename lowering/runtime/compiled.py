@@ -63,5 +63,5 @@ class CompiledProgram:
             tuple(results),
             input_output_aliases=dict(layout.aliases),
             vmap_method="sequential",
-            has_side_effect=not layout.gives,  # XLA must not drop what only checks
+            has_side_effect=layout.must_run,
         )

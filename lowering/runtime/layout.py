@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lowering.tables import CACHE_LINE, round_up
-from qdtrace.analysis.effects import gives_anything, written_refs
+from qdtrace.analysis.effects import must_run, written_refs
 from qdtrace.ir.faults import checks_of, fault_of
 from qdtrace.ir.program import Literal, Program, Task, Var, ref_type
 from qdtrace.ir.walk import task_refs
@@ -66,8 +66,8 @@ class Layout:
     """It is an operand: memory of the host is not that of the program."""
     faults: tuple[tuple[str, ...], ...] = ()
     """What the checks of each task say, as formats of C with one `%lld` where there is a number."""
-    gives: bool = True
-    """`analysis.effects.gives_anything`."""
+    must_run: bool = False
+    """It checks, and XLA must not drop it (`analysis.effects.must_run`)."""
 
     @property
     def operand_count(self) -> int:
@@ -118,8 +118,8 @@ def plan_layout(
     own = len(params) if passes else operands + len(written) + bool(scratch_bytes)
     places |= {v: Place(own, offset) for v, offset in inside.items()}
     clears = _clears(program, refs, places)
-    gives = gives_anything(program, stored)
-    return Layout(program, written, aliases, places, scratch_bytes, refs, clears, content, passes, faults, gives)
+    runs = any(faults) and must_run(program, stored)
+    return Layout(program, written, aliases, places, scratch_bytes, refs, clears, content, passes, faults, runs)
 
 
 def with_kernel_scratch(layout: Layout, nbytes: int) -> tuple[Layout, Place]:

@@ -74,6 +74,9 @@ def written_refs(program: Program) -> set[Var]:
     }
 
 
-def gives_anything(program: Program, written: Container[Var]) -> bool:
-    """False for a program that computes nothing that it gives, or nothing but empty arrays: all it does is check."""
-    return any(v in written and ref_type(v).size for v in program.results)
+def must_run(program: Program, written: Container[Var]) -> bool:
+    """True for a program that is to check even where nobody uses what it gives: nothing that it computes, nothing but
+    empty arrays, or a buffer that it does not compute (`compose/segment.with_token`)."""
+    given = [v for v in program.results if v in written]
+    buffers = set(program.buffers)
+    return not any(ref_type(v).size for v in given) or any(v in buffers and v not in given for v in program.results)

@@ -22,7 +22,7 @@ import numpy as np
 from jax.experimental import io_callback
 from jax.lax import bitcast_convert_type
 
-from qdtrace.analysis.effects import gives_anything, written_refs
+from qdtrace.analysis.effects import must_run, written_refs
 from qdtrace.errors import BackendError, QdError
 from qdtrace.ir.program import ref_type
 from qdtrace.trace import compat
@@ -66,7 +66,7 @@ def run_checked(staged: StagedProgram, operands: Sequence[Any]) -> list[Any]:
     given, types = [ref_type(v) for v in program.params], [ref_type(v) for v in program.results]
     words = [bitcast_convert_type(x, np.uint32) if _is_wide(t) else x for x, t in zip(operands, given, strict=True)]
     shapes = [_word_type(t) for t in types]
-    if not gives_anything(program, written_refs(program)):
+    if must_run(program, written_refs(program)):
         outs = io_callback(on_host, shapes, *words)  # XLA must not drop it
     else:
         outs = jax.pure_callback(on_host, shapes, *words, vmap_method="sequential")

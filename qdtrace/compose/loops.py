@@ -76,13 +76,18 @@ def loop_of_tasks(stager: Stager, region: Region) -> None:
 
     def body(carry: tuple[Any, Sequence[Any]]) -> tuple[Any, tuple[Any, ...]]:
         inner, local = inside(carry[1])
+        nonlocal is_tied
         inner.run(region.items[split:])
         goes_on = jnp.bool_(True) if inner.leaves is None else jnp.logical_not(inner.leaves)
         goes_on, *after = inner.tied([goes_on, *map(inner.content, local)])
+        is_tied = is_tied or inner.is_tied
         return goes_on, tuple(after)
 
     guarded = bool(stager.conditions) or has_jump(region, "qd_break")
-    _, outs = while_loop(condition, body, (starts, contents), STACK_BYTES, region.loc)
+    is_tied = False
+    goes_on, outs = while_loop(condition, body, (starts, contents), STACK_BYTES, region.loc)
+    if is_tied:
+        stager.tokens.append(goes_on)
     for state, out in zip(states, outs, strict=True):
         state.value = out
 

@@ -7,7 +7,7 @@ values that its tasks use into parameters, makes tasks out of regions, and at it
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -258,6 +258,14 @@ class Segment:
         extra = [v for v in params if v in self.written and v not in given]
         tasks, returned = tuple(self.tasks), (*results, *extra)
         return Program(self.name, params, tuple(self.buffers), tasks, returned, donated_from=donated_from)
+
+
+def with_token(program: Program, *, alone: bool) -> Program:
+    """The program with one more result, behind the others, that says it has run; `alone`: with no other one, as what it
+    stores is of no use."""
+    token = ref_var(DType.i32, (), "checked")
+    results = (token,) if alone else (*program.results, token)
+    return replace(program, buffers=(*program.buffers, token), results=results, initial={token: literal(0, DType.i32)})
 
 
 def only(element: Any) -> Atom:

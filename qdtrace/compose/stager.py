@@ -28,6 +28,7 @@ from qdtrace.compose.segment import (
     is_concrete,
     load_all,
     only,
+    with_token,
 )
 from qdtrace.compose.source import source_of
 from qdtrace.compose.staged import note_programs
@@ -81,7 +82,11 @@ class Stager:
     memory_of: Mapping[Any, Any] = field(default_factory=dict[Any, Any])
     """For variables of buffers that are results: a donated argument whose memory they may have."""
     tokens: list[Any] = field(default_factory=list[Any])
-    """Results of programs that do nothing but check."""
+    """Results of programs that checks are left of: the function's results are tied to them."""
+    is_tied: bool = False
+    is_body: bool = False
+    """Of a loop around tasks."""
+    items: Sequence[Any] = ()
     leaves: Any = None
     """In a `qd.while_` around loops: whether a `qd.break_if` was taken (a JAX bool)."""
 
@@ -96,7 +101,9 @@ class Stager:
 
     def another(self) -> Stager:
         """A stager for the body of a loop around tasks."""
-        return Stager(self.name, self.options, self.rule_of, bodies=self.bodies)
+        made = Stager(self.name, self.options, self.rule_of, bodies=self.bodies)
+        made.is_body = True
+        return made
 
     # ------------------------------------------------------------------ walking
     def note_uses(self, items: Sequence[Any], outvars: Sequence[Any]) -> None:
@@ -110,6 +117,7 @@ class Stager:
 
     def run(self, items: Sequence[Any]) -> None:
         """Stages the items of the function in order."""
+        self.items = items
         for self.position, item in enumerate(items):
             self.item(item)
         self.position = len(items)
@@ -179,29 +187,36 @@ class Stager:
             if variables := [v for v in self.env.names(pending) if self.used_later(v)]:
                 waiting[pending] = variables
         results = [*states.values(), *(p.ref for p in waiting)]
-        checks = not results and segment.may_fail()
-        if checks:
-            results.append(segment.temporary(DType.i32, (), "checked"))
         program = segment.finish(results, self._donations(states))
-        if checks:  # what it stores is of no use
-            program = replace(program, results=(results[0],), initial={results[0]: literal(0, DType.i32)})
+        checks = segment.may_fail() and not (results and self._is_last()) and self._fails(program)
+        if checks:
+            program = with_token(program, alone=not results)
         staged = StagedProgram(program, self.options, source=source_of(self, program.results))
         self._open_segment()
-        if results and not (checks and not may_fail(walk_program(staged.canonical))):
+        if results or checks:
             note_programs((staged,))
             outs = call(staged, [value for _, value in segment.operands])
             if checks:
-                self.tokens += outs
+                self.tokens.append(outs[-1])
             for state, out in zip(states, outs, strict=False):
                 state.value = out
             for pending, out in zip(waiting, outs[len(states) :], strict=False):
                 for var in waiting[pending]:
                     self.env[var] = Constant(logical(out, var.aval))
 
+    def _is_last(self) -> bool:
+        """Whether what the open segment computes is returned as it is; XLA may find other results to be of no use."""
+        left = self.items[self.position :]
+        return not self.is_body and not any(isinstance(i, Region) or i.primitive.name != "qd_read" for i in left)
+
+    def _fails(self, program: Program) -> bool:
+        return may_fail(walk_program(StagedProgram(program, self.options).canonical))
+
     def tied(self, values: list[Any]) -> list[Any]:
-        """The values, which cannot be had without what checks only: programs of checks run with them."""
+        """The values, which cannot be had without the checks of programs: they run with them."""
         if self.segment.may_fail() or self.segment.serial is not None:
             self.flush()
+        self.is_tied = bool(self.tokens)
         if not self.tokens or not values:
             return values
         tokens, self.tokens = self.tokens, []
