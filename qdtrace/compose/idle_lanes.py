@@ -1,9 +1,9 @@
 """Lanes of `jax.vmap` that JAX runs in vain: they run on the operands of a lane that needs what is computed.
 
-Where lanes leave a `lax.while_loop` at different times, JAX runs its body for all of them as long as one goes on, and where
-they take different branches of a `lax.cond`, it runs each branch for all; then it selects. In jnp that does no harm, as an
-index outside of an array is limited. A call of a program would fail: an idle lane may have left the range of
-indices for which the body is right. So here its operands are those of a lane that is not idle, and a branch that no
+Where lanes leave a `lax.while_loop` at different times, JAX runs its body for all of them as long as one goes on, and
+where they take different branches of a `lax.cond`, it runs each branch for all; then it selects. In jnp that does no
+harm, as an index outside of an array is limited. A call of a program would fail: an idle lane may have left the range
+of indices for which the body is right. So here its operands are those of a lane that is not idle, and a branch that no
 lane takes is not run. Loops and conditions without calls that may fail are JAX's alone.
 """
 
@@ -119,6 +119,8 @@ def _taken(number: int, branch: Any) -> Callable[..., Any]:
     return run
 
 
-for _primitive, _rule in ((jax.lax.while_p, _while_rule), (jax.lax.cond_p, _cond_rule)):
-    _usual = batching.fancy_primitive_batchers[_primitive]
-    batching.fancy_primitive_batchers[_primitive] = _rule(_usual)
+RULES = {
+    primitive: rule(batching.fancy_primitive_batchers[primitive])
+    for primitive, rule in ((jax.lax.while_p, _while_rule), (jax.lax.cond_p, _cond_rule))
+}
+"""What `jax.vmap` does with a loop and a condition of JAX."""

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax.interpreters import batching
 
-import qdtrace.compose.idle_lanes  # noqa: F401 - `jax.vmap` asks its rules
+from qdtrace.compose.idle_lanes import RULES
 from qdtrace.compose.items import has_jump, region_inputs
 from qdtrace.compose.jaxprs import is_literal
 from qdtrace.compose.loop_batching import FUNCTIONS, batching_rule
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from qdtrace.compose.stager import Stager
     from qdtrace.trace.regions import Region
 
+batching.fancy_primitive_batchers.update(RULES)
 for _primitive in FUNCTIONS:
     batching.primitive_batchers[_primitive] = batching_rule(_primitive)
 

@@ -7,7 +7,7 @@ nothing else needs the old content, so no copy is made. What is done with each i
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
     from qdtrace.config import Options
     from qdtrace.ir.builder import Builder
+    from qdtrace.ir.program import Program
 
     RuleOf = Callable[[Any], Callable[["Stager", Any], None]]
 

@@ -33,15 +33,16 @@ def check(condition: Any, message: str) -> None:
         CheckError: when the function runs, from the call, or where XLA reports errors (`jax.block_until_ready`) when a
             `jax.jit` is around it.
         TraceTypeError: for a condition that is no bool or a message that is no string.
-        TraceValueError: for a message that compiled code cannot tell: with a NUL or half of a surrogate pair, or of more
-            than 10000 characters.
+        TraceValueError: for a message that compiled code cannot tell: of more than 10000 characters, or with a NUL or
+            half of a surrogate pair.
     """
     current("qd.check")
     if not isinstance(message, str):  # pyright: ignore[reportUnnecessaryIsInstance] - a user may pass anything
         raise TraceTypeError(f"the message of qd.check needs to be a string, got {shown(message)}", loc=user_loc())
     if (wrong := _untellable(message)) is not None:
+        most = f"at most {MOST_CHARACTERS} characters without NUL"
         raise TraceValueError(
-            f"the message of qd.check needs to be a text of at most {MOST_CHARACTERS} characters without NUL, got {wrong}",
+            f"the message of qd.check needs to be a text of {most}, got {wrong}",
             loc=user_loc(),
             help="shorten it, or tell what is odd in it by `repr`",
         )

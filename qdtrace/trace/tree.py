@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from qdtrace.trace import markers
-from qdtrace.trace.compat import JaxprEqn, Literal, Var
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from qdtrace.errors import Loc
+    from qdtrace.trace.compat import JaxprEqn, Var
 
 NAMES = {"for": "qd.range", "while": "qd.while_", "when": "qd.when", "root": "function"}
 """What the user calls a kind of region."""

@@ -227,8 +227,9 @@ def test_what_check_refuses(condition: Any, message: Any, error: str) -> None:
 
 
 MESSAGES = [
-    "", " ", "\n", "two\nlines", "ends with one\n", "a\r\nb\tc", "%d %s %n %% %lld", "{} {0} {x!r}", "\\n \\0 \\", "'\"`",
-    "\x01 \x1b[31m \x7f", "é 漢字 🦆 e\u0301 \u202e", "check failed: again", "index 3 is out of bounds for axis 0 of `x`",
+    "", " ", "\n", "two\nlines", "ends with one\n", "a\r\nb\tc", "%d %s %n %% %lld", "{} {0} {x!r}", "\\n \\0 \\",
+    "'\"`", "\x01 \x1b[31m \x7f", "é 漢字 🦆 e\u0301 \u202e", "check failed: again",
+    "index 3 is out of bounds for axis 0 of `x`",
     "as ours\n  at file.py:3 in g\n      line\nand more", "x" * 9000, "漢" * 10_000,
 ]  # fmt: skip
 

@@ -41,7 +41,8 @@ def test_refused(function, dtype: str) -> None:
         k = np.full(4, index, dtype)
         for options in {}, {"debug": True}, {"opt_level": 0}:
             told = index if options.get("debug") or jax.default_backend() == "cpu" else min(index, 2**47 - 1)
-            with jax.enable_x64(dtype == "uint64"), pytest.raises(qd.BoundsError, match=f"^index {told} is out of bounds"):
+            said = f"^index {told} is out of bounds"
+            with jax.enable_x64(dtype == "uint64"), pytest.raises(qd.BoundsError, match=said):
                 qd.block_until_ready(qd.jit(function, options=options)(X, k))
 
 

@@ -1,9 +1,8 @@
-"""Random programs with indices that may be outside: the same statements as plain Python and with the constructs of the
-package.
+"""Random programs with indices that may be outside: the same statements as plain Python and with the constructs of qd.
 
-An index is an expression of one integer dtype, constants among them, that wraps around. Some 85 % are limited to the axis.
-Accesses are of buffers that are returned and of such that nobody reads, of private arrays and of cells; what is loaded is
-used, multiplied by zero, or not used at all. They stand in tasks, loops and conditions, and between loops.
+An index is an expression of one integer dtype, constants among them, that wraps around. Some 85 % are limited to the
+axis. Accesses are of buffers that are returned and of such that nobody reads, of private arrays and of cells; what is
+loaded is used, multiplied by zero, or not used at all. They stand in tasks, loops and conditions, and between loops.
 """
 
 from __future__ import annotations

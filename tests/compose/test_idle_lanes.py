@@ -113,10 +113,10 @@ def test_several_axes(f: Callable[..., Any]) -> None:
 @over_keys
 def test_derivatives(f: Callable[..., Any]) -> None:
     tangent = np.linspace(1, 2, 8, dtype=np.float32)
-    want = np.array([float(jax.jvp(lambda x: f(x, k), (X,), (tangent,))[1]) for k in KEYS])
+    along = lambda k: jax.jvp(lambda x: f(x, k), (X,), (tangent,))[1]  # noqa: E731
+    want = np.array([float(along(k)) for k in KEYS])
     np.testing.assert_allclose(jax.jvp(lambda x: jax.vmap(f, (None, 0))(x, KEYS), (X,), (tangent,))[1], want, rtol=1e-5)
-    got = jax.vmap(lambda k: jax.jvp(lambda x: f(x, k), (X,), (tangent,))[1])(KEYS)
-    np.testing.assert_allclose(got, want, rtol=1e-5)
+    np.testing.assert_allclose(jax.vmap(along)(KEYS), want, rtol=1e-5)
     if f in (taken, one_of_three, under_jit_and_scan):
         gradients = np.stack([jax.grad(f)(X, k) for k in KEYS])
         np.testing.assert_allclose(jax.vmap(jax.grad(f), (None, 0))(X, KEYS), gradients, rtol=1e-5)
@@ -127,7 +127,7 @@ def test_derivatives(f: Callable[..., Any]) -> None:
 @pytest.mark.parametrize("f", [rest, taken, one_of_three, cond_in_a_loop], ids=lambda f: f.__name__)
 def test_lanes_that_are_not_idle_fail(f: Callable[..., Any]) -> None:
     for keys in ([-1, 3], [3, -2], [-3, -4]):
-        with pytest.raises(Exception, match="is out of bounds for axis 0 of `x`|outside"):
+        with pytest.raises(Exception, match=r"is out of bounds for axis 0 of `x`|outside"):
             jax.block_until_ready(jax.vmap(f, (None, 0))(X, np.array(keys, np.int32)))
 
 
