@@ -131,34 +131,6 @@ def test_clip_takes_the_nearest_and_leaves_out_the_rest(f: Callable[..., Any]) -
         assert got.tolist() == CLIPPED[f][4 if index > 0 else -1], index
 
 
-@pytest.mark.parametrize("options", [{}, {"opt_level": 0}, {"debug": True}], ids=["default", "opt_level 0", "debug"])
-def test_clip_of_indices_that_are_constants(options: dict[str, Any]) -> None:
-    @qd.jit(options=CLIP | options)
-    def f(b: Any) -> Any:
-        o, old = qd.zeros((5, 4), b.dtype), qd.zeros((2, 4), b.dtype)
-        row = qd.zeros((3, 2), b.dtype)
-        row[1, 1] = 7
-        for i in qd.range(4):
-            o[0, i] = b[jnp.asarray(21)]
-            o[1, i] = b[jnp.asarray(-3)]
-            o[2, i] = b[i * 0 + 20] + b[jnp.uint16(7) * jnp.uint16(3)]
-            o[3, i] = row[jnp.asarray(1), jnp.asarray(9)]
-            own = qd.local(jnp.arange(3, dtype=b.dtype))
-            own[jnp.asarray(3)] = 5
-            own[jnp.asarray(-1)] += 5
-            o[4, i] = own[jnp.asarray(8)] + 10 * own[0] + row[jnp.asarray(9)].sum()
-            old[0, i] = qd.atomic_add(b, jnp.asarray(21), 1)
-            old[1, i] = qd.atomic_add(b, jnp.asarray(-21), 1)
-            b[jnp.asarray(4)] = 1
-            b[jnp.asarray(-1)] += 1
-        return b, o, old
-
-    b, o, old = f(jnp.array([10, 20, 30, 40], jnp.int32))
-    assert b.tolist() == [10, 20, 30, 40]
-    assert o.tolist() == [[40] * 4, [10] * 4, [80] * 4, [7] * 4, [2] * 4]
-    assert old.tolist() == [[40] * 4, [10] * 4]
-
-
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "int32", "uint32"])
 def test_every_dtype_of_an_index(dtype: str) -> None:
     x = jnp.arange(5) * 2
