@@ -167,6 +167,13 @@ def without_dead_code(jaxpr: Any) -> Jaxpr:
     return partial_eval.dce_jaxpr(opened, [True] * len(opened.outvars), instantiate=True)[0]
 
 
+def with_eqns(jaxpr: Any, eqns: Sequence[Any]) -> Any:
+    """The jaxpr, open or closed, with other equations."""
+    opened = open_jaxpr(jaxpr)
+    made = opened.replace(eqns=list(eqns))
+    return made if opened is jaxpr else jaxpr.replace(jaxpr=made)
+
+
 def is_jaxpr(value: object) -> bool:
     """True for an open or closed jaxpr."""
     return hasattr(value, "eqns") or hasattr(value, "jaxpr")

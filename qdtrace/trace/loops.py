@@ -26,6 +26,7 @@ from qdtrace.trace.conditions import predicate
 from qdtrace.trace.context import OpenRegion, TraceContext, current, emit, get_current, left_open, new_uid
 from qdtrace.trace.indexing import as_value, is_static_int, shown
 from qdtrace.trace.lint import FunctionWatch, LoopWatch, check_iteration
+from qdtrace.trace.own_indices import LANES
 from qdtrace.trace.reports import carried
 from qdtrace.trace.source import frame_loc, is_user_file, user_frame, user_loc
 
@@ -43,6 +44,7 @@ class Loop(StrictAttributes):
     """What a `for` statement iterates over; each pass of the statement traces the body once."""
 
     kind = ""
+    _hints: Hints = ()
 
     def __iter__(self) -> Iterator[Any]:
         current(self._noun)
@@ -64,6 +66,7 @@ class Loop(StrictAttributes):
 
     def over(self, function: Any) -> Iterator[Any]:
         """For a loop of this package whose body calls a function of the user: that is watched, and no frame."""
+        self._hints = (*self._hints, (LANES, True))
         context = current(self._noun)
         loc = user_loc()
         region = OpenRegion(self.kind, self._noun, loc, new_uid(), self._is_parallel(context), context.new_key(loc))

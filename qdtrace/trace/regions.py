@@ -17,6 +17,7 @@ from qdtrace.trace.compat import JaxprEqn, Literal, Var
 from qdtrace.trace.context import is_dead, new_uid
 from qdtrace.trace.equal_values import History
 from qdtrace.trace.forwarding import forwarded_handles, handle_inputs
+from qdtrace.trace.own_indices import check_indices
 from qdtrace.trace.placement import check_cell, check_jump, check_maker, placed
 from qdtrace.trace.pruning import prune
 from qdtrace.trace.same import constants
@@ -48,6 +49,8 @@ def restructure(closed_jaxpr: Any, *, handles: Iterable[Var] = (), is_function: 
     if build.region is not root:
         raise _unbalanced(build.region, None)
     root.results = tuple(build.result(atom, env) for atom in jaxpr.outvars)
+    if is_function:
+        check_indices(root)
     prune(root, build.checked_loads)
     return root
 

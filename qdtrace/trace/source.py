@@ -43,6 +43,11 @@ def is_user_file(file: str) -> bool:
     return not file.startswith(_HIDDEN)
 
 
+def is_own_file(file: str) -> bool:
+    """True for a file of the user's own, not of a library."""
+    return is_user_file(file) and not file.startswith(_INSTALLED) and source_info_util.is_user_filename(file)
+
+
 def is_jax_file(file: str) -> bool:
     """True for a source file of JAX."""
     return file.startswith(_JAX)

@@ -1,4 +1,4 @@
-"""Indices of buffers and cells: what keeps an access inside of its memory.
+"""Indices of buffers and cells, and of arrays that the user indexes: what keeps an access inside of its memory.
 
 The option `bounds` says how. `raise`: an equation `bound` checks the index and hands it on, so the access depends on
 its check and no pass can move it in front of that. `clip`: a load takes the nearest element, anything else is left out.
@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from qdtrace.ir.program import ref_type
 from qdtrace.ir.types import DType
+from qdtrace.trace.importer.elements import per_element
 from qdtrace.trace.importer.indexing import as_index, clamped, index_dtype, inside
+from qdtrace.trace.importer.registry import rule
 from qdtrace.trace.importer.scalars import FALSE, TRUE, integer
 
 if TYPE_CHECKING:
@@ -59,3 +61,18 @@ def bound(imp: Importer, given: Atom, size: int, **names: Any) -> Atom:
     return made if index.dtype.is_signed else imp.convert(made, index_dtype(index.dtype, size))
 
 
+@rule("qd_inside")
+def of_array(
+    imp: Importer, eqn: Any, index: Value, *, size: int, axis: int, shape: tuple[int, ...], array: str
+) -> Value:
+    """An index that the user writes on an array. What is not an error takes the nearest element, as JAX's access does."""
+    if imp.bounds != "raise":
+        return index
+    dtype = imp.dtype_of(eqn.outvars[0].aval)
+
+    def one(k: Any) -> Any:
+        low, high = imp.ranges.of(k)
+        names = {"axis": axis, "buffer": array, "shape": shape}
+        return imp.convert(k if low >= 0 and high < size else bound(imp, k, size, **names), dtype)
+
+    return per_element(imp, one, index.shape, dtype, [index])

@@ -1,0 +1,209 @@
+"""Indices of arrays that the user writes in a loop of `qd.jit`: they are checked like those of buffers.
+
+    `a[k]` as JAX records it    c = lt k 0; d = add k 5; e = select_n c k d; y = dynamic_slice a e
+    and as it is checked        e = qd_inside[size=5] k; y = dynamic_slice a e
+
+JAX wraps a negative index and clamps the rest. That stays the rule of its own functions and of libraries, of
+`a.at[k]`, and of each lane of a `qd.vmap`. Who writes `a[k]` beside `x[k]`, one an array and one a buffer, has one rule
+for both.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import linecache
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import jax.numpy as jnp
+from jax.core import ShapedArray
+from jax.interpreters import batching
+
+from qdtrace.trace import compat
+from qdtrace.trace.compat import JaxprEqn, Literal, Primitive, source_info_util
+from qdtrace.trace.source import is_jax_file, is_own_file
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import CodeType
+
+    from qdtrace.trace.tree import Region
+
+LANES = "lanes"
+"""The hint of a loop whose body is a function of one element: there JAX's rules hold."""
+
+inside_p = Primitive("qd_inside")
+"""An index of an array, which must be between 0 and `size - 1`; `array` is how the user wrote the array."""
+inside_p.def_impl(lambda index, **_: index)
+inside_p.def_abstract_eval(lambda index, **_: ShapedArray(index.shape, index.dtype))
+batching.defvectorized(inside_p)
+
+_SUBSCRIPTS = ("__getitem__", "op")
+"""Functions of JAX that a subscript calls: of an array that is known, and of a tracer."""
+_BODIES = ("jit", "pjit", "closed_call", "checkpoint", "cond", "while", "scan")
+"""Equations whose jaxprs may be the user's code. A function with a derivative rule of its own keeps JAX's rules."""
+_PLACES = ("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "convert_element_type")
+"""What JAX does with an index before it gathers."""
+
+
+def check_indices(region: Region, *, in_thread: bool = False) -> None:
+    """Checks the user's own indices of arrays in the loops of a function, and in the `lax` control flow inside them."""
+    if LANES in region.hints:
+        return
+    in_thread = in_thread or region.kind == "for"
+    for item in region.items:
+        if not isinstance(item, JaxprEqn):
+            check_indices(item, in_thread=in_thread)
+    if not in_thread:
+        return
+    tests = region.test[0] if region.test else 0
+    head = _checked(region.items[:tests])
+    if region.test:
+        region.test = (len(head), region.test[1])
+    region.items = [*head, *_checked(region.items[tests:])]
+
+
+def _checked(items: Sequence[Any]) -> list[Any]:
+    """The items with checks in place of JAX's wrapping, where a subscript of the user made it."""
+    out: list[Any] = []
+    makers: dict[Any, int] = {}
+    for item in items:
+        if isinstance(item, JaxprEqn):
+            name = item.primitive.name
+            if name in ("dynamic_slice", "gather"):
+                array = _subscripted(item)
+                item = item if array is None else _access(item, array, out, makers)
+            elif name in _BODIES:
+                item = _called(item)
+            makers.update((v, len(out)) for v in item.outvars)
+        out.append(item)
+    return out
+
+
+def _called(eqn: JaxprEqn) -> JaxprEqn:
+    params = {
+        name: tuple(map(_body, value)) if isinstance(value, tuple) else _body(value)
+        for name, value in eqn.params.items()
+    }
+    return eqn if all(params[name] is value for name, value in eqn.params.items()) else eqn.replace(params=params)
+
+
+_bodies: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+"""Jaxprs with their checked form; None where that is the same."""
+
+
+def _body(value: Any) -> Any:
+    """A parameter of an equation; a jaxpr with its indices checked."""
+    if not compat.is_jaxpr(value):
+        return value
+    if value not in _bodies:
+        eqns = compat.open_jaxpr(value).eqns
+        made = _checked(eqns)
+        same = len(made) == len(eqns) and all(a is b for a, b in zip(made, eqns, strict=True))
+        _bodies[value] = None if same else compat.with_eqns(value, made)
+    return _bodies[value] or value
+
+
+# -- one access -------------------------------------------------------------------------------------------------------
+
+
+def _access(eqn: JaxprEqn, array: str, out: list[Any], makers: dict[Any, int]) -> JaxprEqn:
+    """The access, after its indices were checked in `out`."""
+    operands: list[Any] = list(eqn.invars)
+    access = _Access(eqn, array, out, makers)
+    if eqn.primitive.name == "gather":
+        operands[1] = access.index(operands[1], list(eqn.params["dimension_numbers"].start_index_map))
+    else:
+        operands[1:] = [access.index(start, [axis]) for axis, start in enumerate(operands[1:])]
+    return eqn if all(a is b for a, b in zip(operands, eqn.invars, strict=True)) else eqn.replace(invars=operands)
+
+
+@dataclass
+class _Access:
+    """A subscript, with the equations in front of it and which of them made a variable."""
+
+    eqn: JaxprEqn
+    array: str
+    out: list[Any]
+    makers: dict[Any, int]
+
+    def index(self, operand: Any, axes: list[int]) -> Any:
+        """What stands for an index, or for indices of several axes side by side, once they are checked."""
+        maker = self.made_by(operand)
+        if maker is not None and maker.primitive.name == "concatenate" and len(axes) > 1:
+            rest, parts = list(axes), list[Any]()
+            for part in maker.invars:
+                parts.append(self.index(part, rest[: part.aval.shape[-1]]))
+                rest = rest[part.aval.shape[-1] :]
+            same = all(a is b for a, b in zip(parts, maker.invars, strict=True))
+            return operand if same else self.append(maker.replace(invars=parts), operand)
+        if len(axes) != 1 or isinstance(operand, Literal) or self.eqn.params["slice_sizes"][axes[0]] != 1:
+            return operand
+        source: Any = operand
+        while maker is not None and maker.primitive.name in _PLACES and not _is_unsigned(source):
+            source = maker.invars[0]
+            maker = self.made_by(source)
+        if maker is not None and maker.primitive.name == "select_n":
+            which, index, _ = maker.invars
+            test = self.made_by(which)
+            if test is not None and test.primitive.name == "lt" and test.invars[0] is index:
+                if not isinstance(index, Literal):  # in its place, so that derivatives of the access use it too
+                    self.out[self.makers[source]] = self.check(index, axes[0]).replace(outvars=[source])
+                return operand
+        return self.append(self.check(operand, axes[0]), operand) if _is_unsigned(source) else operand
+
+    def made_by(self, atom: Any) -> Any:
+        position = None if isinstance(atom, Literal) else self.makers.get(atom)
+        return None if position is None else self.out[position]
+
+    def check(self, index: Any, axis: int) -> JaxprEqn:
+        shape = self.eqn.invars[0].aval.shape
+        told = {"size": shape[axis], "axis": axis, "shape": tuple(shape), "array": self.array}
+        return self.eqn.replace(primitive=inside_p, invars=[index], params=told, effects=frozenset())
+
+    def append(self, eqn: JaxprEqn, like: Any) -> Any:
+        var = compat.new_var(like)
+        self.makers[var] = len(self.out)
+        self.out.append(eqn.replace(outvars=[var]))
+        return var
+
+
+def _is_unsigned(atom: Any) -> bool:
+    """True for an index that JAX does not wrap."""
+    return jnp.issubdtype(atom.aval.dtype, jnp.unsignedinteger)
+
+
+# -- who wrote it -----------------------------------------------------------------------------------------------------
+
+
+def _subscripted(eqn: JaxprEqn) -> str | None:
+    """How the user wrote the array, where the equation is a subscript of the user's own; None where it is not.
+
+    The innermost frame that is not JAX's has to be the user's, and what it called a subscript. `jax.vmap` makes other
+    indices of it, which keep JAX's rules.
+    """
+    traceback = eqn.source_info.traceback
+    called = ""
+    for code, at in () if traceback is None else zip(*traceback.raw_frames(), strict=True):
+        file = code.co_filename
+        if not is_jax_file(file):
+            return _array_at(code, at) if called in _SUBSCRIPTS and is_own_file(file) else None
+        if file.endswith("batching.py"):
+            return None
+        called = code.co_name
+    return None
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _array_at(code: CodeType, at: int) -> str:
+    """The text in front of the brackets, where the source is known and the expression in one line."""
+    frame = source_info_util.raw_frame_to_frame(code, at)
+    line = linecache.getline(frame.file_name, frame.start_line).encode()
+    try:
+        tree = ast.parse(line[frame.start_column : frame.end_column].decode(), mode="eval").body
+    except (SyntaxError, ValueError):
+        return "array"
+    found = ast.unparse(tree.value) if isinstance(tree, ast.Subscript) else "array"
+    return found if len(found) <= 40 else "array"
