@@ -32,9 +32,10 @@ def check_grads(
 
     For each argument that is a float, along one random direction of length about one:
 
-    - `"fwd"`: `jax.jvp` against central differences with steps `step` and `step / 2` (a tenth of the cube root of the
-      dtype's resolution times the size of the argument). What they disagree by is added to the tolerance, and what the
-      rounding of large values makes of differences.
+    - `"fwd"`: `jax.jvp` against central differences with two steps. Without `step` they are a tenth of the cube root of
+      the dtype's resolution, and half of it, of each element: elements of different size are changed by the same part,
+      so none changes its sign. A given `step` is absolute, along the direction. What both steps disagree by is added
+      to the tolerance, and what the rounding of large values makes of differences.
     - `"rev"`: `jax.vjp` against `jax.jvp` by `<w, J v> = <J^T w, v>`, for a random `w` of each result.
 
     Higher orders check the derivatives of these derivatives in the same way. `rtol` is relative to the largest element
@@ -82,11 +83,11 @@ def _check(
     weights = [_random(rng, y) for y in of_floats(at)]
     for i, k in enumerate(floats):
         along = [v if j == i else jnp.zeros_like(v) for j, v in enumerate(directions)]
-        tangents = jax.jvp(of_floats, (at,), (along,))[1]
         pairs = [f"{of}{r} by {names[k]}" for r in results]
         if "fwd" in modes:
-            _against_differences(of_floats, at, along, i, tangents, limits, pairs)
+            _against_differences(of_floats, at, along, i, limits, pairs)
         if "rev" in modes:
+            tangents = jax.jvp(of_floats, (at,), (along,))[1]
             _against_reverse(of_floats, at, i, directions[i], tangents, weights, limits, pairs)
     if order > 1:
         if "fwd" in modes:
@@ -124,13 +125,16 @@ def _against_differences(
     at: list[Any],
     along: list[Any],
     i: int,
-    tangents: list[Any],
     limits: tuple[float | None, float | None],
     names: list[str],
 ) -> None:
+    size = min(float(jnp.max(jnp.abs(at[i]), initial=0.0)), 1.0) or 1.0
+    if limits[1] is None:
+        parts = jnp.where(at[i] == 0, size, jnp.abs(at[i])) * max(at[i].size, 1) ** 0.5
+        along = [v * parts if k == i else v for k, v in enumerate(along)]
+    tangents = jax.jvp(f, (at,), (along,))[1]
     eps = _resolution([*at, *tangents])
-    size = max(float(jnp.max(jnp.abs(at[i]), initial=0.0)), 1.0)
-    step = limits[1] or 0.1 * eps ** (1 / 3) * size * max(at[i].size, 1) ** 0.5
+    step = limits[1] or 0.1 * eps ** (1 / 3)
 
     def values(h: float) -> list[np.ndarray]:
         return [np.asarray(y, np.float64) for y in f([x + h * v for x, v in zip(at, along, strict=True)])]
@@ -140,7 +144,7 @@ def _against_differences(
         wide, narrow = (above - below) / (2 * step), (upper - lower) / step
         got = np.asarray(tangent, np.float64)
         scale = max(float(np.max(np.abs(narrow), initial=0.0)), float(np.max(np.abs(got), initial=0.0)))
-        rounding = eps * np.maximum(np.abs(above), 1.0) / step
+        rounding = eps * np.maximum(np.abs(above), 1.0 if limits[1] else size) / step
         allowed = (limits[0] or eps**0.25) * scale + 2 * np.abs(wide - narrow) + rounding
         _compare(name, "jvp", got, "central differences", narrow, allowed)
 

@@ -8,6 +8,7 @@ the product of both batches (`vmap_plan`). A `qd.vmap` in the middle of a lane i
 from __future__ import annotations
 
 import functools
+import operator
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -19,24 +20,35 @@ from qdtrace.trace.context import get_current
 from qdtrace.trace.loops import ndrange
 from qdtrace.trace.loops import range as qd_range
 from qdtrace.trace.source import user_loc
-from qdtrace.vmap_plan import REFERENCE, Lane, Mapping, Part, Plan, Probe, is_key, plan_of
+from qdtrace.vmap_plan import REFERENCE, Lane, Mapping, Part, Plan, Probe, is_key, plan_of, without_cells
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def vmap(f: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callable[..., Any]:
+def vmap(
+    f: Callable[..., Any],
+    in_axes: Any = 0,
+    out_axes: Any = 0,
+    axis_name: Any = None,
+    axis_size: int | None = None,
+    spmd_axis_name: Any = None,
+) -> Callable[..., Any]:
     """Maps `f` over a batch: one thread per element, each with its own control flow.
 
     Takes and gives what `jax.vmap` does: `in_axes` is an int, None or a (prefix) pytree of them over the positional
     arguments, `out_axes` one over the results, with None for a result that depends on no mapped argument; keyword
     arguments are mapped over their first axis. A `while_loop` in `f` stops per element. `qd.vmap(qd.vmap(f))` and
     `jax.vmap(qd.vmap(f))` are one task over all elements, also with a function in between that does no more than call.
+    `axis_size` is the batch size, where no argument tells it. `axis_name` names the axis for `lax.axis_size(name)` and
+    `lax.psum(1, name)`; elements of a task run in no order, so other collectives over it are refused. A
+    `spmd_axis_name` matters where JAX maps, which is in the middle of a lane.
 
     Raises TraceValueError when nothing is mapped, batch sizes differ, or a result with `out_axes=None` is mapped;
-    TraceTypeError for an axis out of range.
+    TraceTypeError for an axis out of range; UnsupportedError for a collective.
     """
-    return _batched(Mapping(f, in_axes, out_axes))
+    size = None if axis_size is None else operator.index(axis_size)
+    return _batched(Mapping(f, in_axes, out_axes, None, axis_name, size, spmd_axis_name))
 
 
 def _batched(mapping: Mapping) -> Callable[..., Any]:
@@ -132,12 +144,14 @@ def _lane(mapping: Mapping, parts: tuple[list[Part], Any], indices: tuple[Any, .
     is_last = len(indices) == 1
     inner = getattr(mapping.f, "mapping", None)
     if isinstance(inner, Mapping) and not is_last:
-        return _lane(inner, (chosen, tree), indices[1:])
+        with mapping.named(leaves, axes):
+            return _lane(inner, (chosen, tree), indices[1:])
     args, kwargs = jax.tree.unflatten(tree, [x.value(lazy=not is_last) for x in chosen])
     context = get_current()
     assert context is not None
     expected = context.lanes = REFERENCE if is_last else Lane(indices[1:])
-    out = mapping.f(*args, **kwargs)
+    with mapping.named(leaves, axes):
+        out = without_cells(mapping.f(*args, **kwargs))
     if not is_last and context.lanes is expected:
         raise TraceValueError(
             "qd.vmap: the function called another qd.vmap the first time it was traced, and none the second time",

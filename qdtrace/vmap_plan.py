@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -11,14 +12,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from qdtrace.errors import TraceTypeError, TraceValueError
+from qdtrace.errors import TraceTypeError, TraceValueError, UnsupportedError
 from qdtrace.trace import compat
 from qdtrace.trace.arguments import as_values
 from qdtrace.trace.buffers import Buffer
-from qdtrace.trace.source import user_loc
+from qdtrace.trace.cells import Cell
+from qdtrace.trace.context import LANE, OpenRegion, new_uid
+from qdtrace.trace.indexing import as_value
+from qdtrace.trace.source import eqn_loc, user_loc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     from qdtrace.trace.context import TraceContext
 
@@ -46,6 +51,10 @@ class Mapping:
     out_axes: Any
     given: tuple[int | None, ...] | None = None
     """Axes of all leaves of the arguments, in place of `in_axes`."""
+    axis_name: Any = None
+    axis_size: int | None = None
+    spmd_axis_name: Any = None
+    """How JAX shards the axis where it is JAX that maps."""
 
     @staticmethod
     def flatten(args: Any, kwargs: Any) -> tuple[list[Any], Any]:
@@ -70,10 +79,24 @@ class Mapping:
 
         out_axes = self.out_axes
         if keep is not None:
-            shapes = jax.eval_shape(lambda args, kwargs: self._element(args, kwargs), args, kwargs)
+            with self.named(leaves, self.leaf_axes(args, kwargs)):
+                shapes = jax.eval_shape(lambda args, kwargs: self._element(args, kwargs), args, kwargs)
             spread = _flat_axes(self.out_axes, shapes, "out_axes", "results")
             out_axes = [spread[k] for k in keep]
-        return jax.vmap(flat, in_axes=tuple(self.leaf_axes(args, kwargs)), out_axes=out_axes)(*leaves)
+        in_axes = tuple(self.leaf_axes(args, kwargs))
+        named = {"axis_name": self.axis_name, "axis_size": self.axis_size, "spmd_axis_name": self.spmd_axis_name}
+        given = {name: value for name, value in named.items() if value is not None}
+        return jax.vmap(flat, in_axes=in_axes, out_axes=out_axes, **given)(*leaves)
+
+    def named(self, leaves: Sequence[Any], axes: Sequence[int | None]) -> AbstractContextManager[Any]:
+        """JAX knows the axis, where it has a name, while the function is traced for one element."""
+        if self.axis_name is None:
+            return nullcontext()
+        return compat.named_axis(self.axis_name, self.size_of(leaves, axes))
+
+    def size_of(self, leaves: Sequence[Any], axes: Sequence[int | None]) -> int:
+        """The batch size of these arguments."""
+        return _batch_size(leaves, axes, self.axis_size)
 
     def _element(self, args: Any, kwargs: Any) -> Any:
         """What the function gives for one element: only for its shapes."""
@@ -199,10 +222,14 @@ def _slot(element: Any, axes: list[int | None], sizes: list[int]) -> Slot | None
     return Slot(tuple(shape), element.dtype, tuple(order))
 
 
-def _levels(mapping: Mapping, args: Any, kwargs: Any, context: TraceContext) -> _Levels:
+def _levels(
+    mapping: Mapping, args: Any, kwargs: Any, context: TraceContext, names: tuple[Any, ...] = ()
+) -> _Levels:
+    """`names`: of the axes around it, and of its own."""
     leaves, tree = Mapping.flatten(args, kwargs)
     axes = mapping.leaf_axes(args, kwargs)
-    size = _batch_size(leaves, axes)
+    size = mapping.size_of(leaves, axes)
+    names = names if mapping.axis_name is None else (*names, mapping.axis_name)
     element = [
         jax.ShapeDtypeStruct(
             jnp.shape(x) if a is None else _without(x.shape, a),
@@ -213,38 +240,65 @@ def _levels(mapping: Mapping, args: Any, kwargs: Any, context: TraceContext) -> 
     ]
     one_args, one_kwargs = jax.tree.unflatten(tree, element)
     inner = getattr(mapping.f, "mapping", None)
-    if isinstance(inner, Mapping):
-        found = _levels(inner, one_args, one_kwargs, context)
-    else:
-        found = _probe(mapping.f, one_args, one_kwargs, context)
+    with mapping.named(leaves, axes):
+        if isinstance(inner, Mapping):
+            found = _levels(inner, one_args, one_kwargs, context, names)
+        else:
+            found = _probe(mapping.f, one_args, one_kwargs, context, names)
     results = jax.tree.unflatten(found.tree, found.elements)
     found.axes.insert(0, _flat_axes(mapping.out_axes, results, "out_axes", "results"))
     found.sizes.insert(0, size)
     return found
 
 
-def _probe(f: Callable[..., Any], args: Any, kwargs: Any, context: TraceContext) -> _Levels:
-    """What a function of one element gives: shapes, and the levels of the `qd.vmap` that is all it calls."""
-    probe = Probe(context)
+def _probe(f: Callable[..., Any], args: Any, kwargs: Any, context: TraceContext, names: tuple[Any, ...]) -> _Levels:
+    """What a function of one element gives: shapes, and the levels of the `qd.vmap` that is all it calls.
+
+    It runs as in the loop to come, so what belongs to one iteration (`qd.local`) may be made in it.
+    """
+    probe = Probe(context, names)
     is_tail = False
 
     def run(*args: Any, **kwargs: Any) -> Any:
         nonlocal is_tail
-        out = f(*args, **kwargs)
+        out = without_cells(f(*args, **kwargs))
         leaves, tree = jax.tree.flatten(out)
         _check_results(leaves)
         is_tail = len(probe.calls) == 1 and probe.calls[0].gave(leaves, tree)
         return out
 
-    before, context.lanes = context.lanes, probe
+    before, regions = (context.lanes, context.watching), list(context.regions)
+    context.lanes, context.watching = probe, False
+    loc = user_loc()
+    context.regions.append(OpenRegion("for", LANE, loc, new_uid(), parallel=True, key=context.new_key(loc)))
     try:
         closed, shapes = jax.make_jaxpr(run, return_shape=True)(*args, **kwargs)
     finally:
-        context.lanes = before
+        (context.lanes, context.watching), context.regions[:] = before, regions
+    for eqn in compat.all_eqns(compat.open_jaxpr(closed).eqns) if names else ():
+        if not set(names).isdisjoint(compat.axes_of(eqn)):
+            raise _collective(eqn, names)
     if is_tail and all(map(_is_free, compat.open_jaxpr(closed).eqns)):
         return probe.calls[0].levels
     elements, tree = jax.tree.flatten(shapes)
     return _Levels([], [], elements, tree)
+
+
+def without_cells(results: Any) -> Any:
+    """A `qd.local` that a lane gives stands for its value."""
+    return jax.tree.map(as_value, results, is_leaf=lambda x: isinstance(x, Cell))
+
+
+def _collective(eqn: Any, names: tuple[Any, ...]) -> UnsupportedError:
+    name = next(name for name in names if name in compat.axes_of(eqn))
+    instead = "map over `jnp.arange(n)` as well" if eqn.primitive.name == "axis_index" else (
+        "end the function here, combine the elements' results by jnp, and map a second function; or use jax.vmap"
+    )
+    return UnsupportedError(
+        f"`{eqn.primitive.name}` over the axis {name!r} of a qd.vmap: its elements run by themselves, in no order",
+        loc=eqn_loc(eqn),
+        help=instead,
+    )
 
 
 def _check_results(leaves: list[Any]) -> None:
@@ -273,12 +327,13 @@ class Probe:
     """Mode of a trace that looks for shapes, and for a `qd.vmap` that could join the loop."""
 
     context: TraceContext
+    names: tuple[Any, ...] = ()
     calls: list[_Call] = field(default_factory=list)
 
     def called(self, mapping: Mapping, args: Any, kwargs: Any) -> Any:
         """A `qd.vmap` is called: by JAX, in one equation."""
         args, kwargs = as_values((args, kwargs))
-        levels = _levels(mapping, args, kwargs, self.context)
+        levels = _levels(mapping, args, kwargs, self.context, self.names)
 
         def qd_lanes(args: Any, kwargs: Any) -> Any:
             return mapping.by_jax(args, kwargs)
@@ -353,12 +408,12 @@ class _Axis:
         self.value = value
 
 
-def _batch_size(leaves: list[Any], axes: list[int | None]) -> int:
-    sizes: dict[int, None] = {}
+def _batch_size(leaves: Sequence[Any], axes: Sequence[int | None], given: int | None) -> int:
+    sizes: dict[int, None] = {} if given is None else {given: None}
     for x, a in zip(leaves, axes, strict=True):
         if a is None:
             continue
-        shape = jnp.shape(x)
+        shape = x.shape if hasattr(x, "shape") else jnp.shape(x)
         if not -len(shape) <= a < len(shape):
             raise TraceTypeError(
                 f"qd.vmap needs an axis within the rank of the argument, got axis {a} of shape {shape}",
@@ -370,12 +425,13 @@ def _batch_size(leaves: list[Any], axes: list[int | None]) -> int:
         raise TraceValueError(
             "qd.vmap needs at least one mapped argument, got in_axes=None for all",
             loc=user_loc(),
-            help="give an axis to one argument, or call the function without qd.vmap",
+            help="give an axis to one argument, or the size by axis_size=n, or call the function without qd.vmap",
         )
     if len(sizes) > 1:
         raise TraceValueError(
             f"qd.vmap needs one batch size, got {', '.join(map(str, sizes))}",
             loc=user_loc(),
+            notes=() if given is None else (f"axis_size={given} says one of them",),
             help="give arguments of equal length along the mapped axes, or in_axes=None for one that all share",
         )
     return next(iter(sizes))

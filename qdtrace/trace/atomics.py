@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from qdtrace.errors import TraceTypeError
 from qdtrace.trace import markers
+from qdtrace.trace.aliases import note_write
 from qdtrace.trace.buffers import Buffer
 from qdtrace.trace.context import current, emit
 from qdtrace.trace.indexing import cast_value, parse_index, shown
@@ -29,6 +30,7 @@ def _atomic(name: str, op: str, buffer: Any, index: Any, *values: Any) -> Any:
     if (op in _NUMBERS and is_bool) or (op in _BITS and not (is_bool or is_integer)):
         kind = "numbers" if op in _NUMBERS else "integers or bool"
         raise TraceTypeError(f"qd.{name} needs a buffer of {kind}, got {buffer.dtype}", loc=user_loc())
+    note_write(buffer)
     access = parse_index(index, buffer.shape)
     operands = [cast_value(v, buffer.dtype, access.shape, f"qd.{name}") for v in values]
     return emit(

@@ -10,6 +10,7 @@ from jax import lax
 
 from qdtrace.errors import QdError, TraceIndexError, TraceTypeError, TraceValueError
 from qdtrace.trace import indexing, markers
+from qdtrace.trace.aliases import given_back, note_use, note_write
 from qdtrace.trace.attributes import StrictAttributes
 from qdtrace.trace.context import current, emit, new_uid
 from qdtrace.trace.dtypes import default_dtype
@@ -34,6 +35,12 @@ class Buffer(MemoryHandle):
     _how_to_set = "store with `b[i] = v`"
 
     @property
+    def handle(self) -> Any:
+        """The tracer that stands for the memory in markers."""
+        note_use(self)
+        return self._handle
+
+    @property
     def at(self) -> At:
         """`b.at[k].add(v)`, `subtract`, `mul`, `min`, `max`: accumulations; `set(v)` stores, `get()` loads."""
         return At(self)
@@ -51,7 +58,7 @@ class Buffer(MemoryHandle):
     def __jax_array__(self) -> Any:
         """The whole content now; inside a loop only when it is small."""
         if self._is_array():
-            return emit(markers.read_p, self._handle)
+            return emit(markers.read_p, self.handle)
         if self.size > indexing.WHOLE_LIMIT:
             raise TraceTypeError(
                 f"inside a loop at most {indexing.WHOLE_LIMIT} elements may be used as one value, this buffer has "
@@ -74,6 +81,7 @@ class Buffer(MemoryHandle):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         context = current("b[i] = v")
+        note_write(self)
         access = _marked_access(self, key)
         if access is None:
             _assign_part(self, key, value, "set")
@@ -95,7 +103,7 @@ class Buffer(MemoryHandle):
         total = cast_value(value, self.dtype, access.shape, "an accumulation")
         emit(
             markers.update_p,
-            self._handle,
+            self.handle,
             pending.loaded,
             total,
             delta,
@@ -147,6 +155,7 @@ def _inplace(name: str, function: Any) -> Any:
                 loc=user_loc(),
                 help="change one element: `x[i] += v`",
             )
+        note_write(self)
         _assign(self, function(self.__jax_array__(), as_value(value)))
         return self
 
@@ -234,32 +243,33 @@ class AtIndex(StrictAttributes):
     def set(self, value: Any) -> Buffer:
         """Stores a value."""
         self._buffer[self._key] = value
-        return self._buffer
+        return given_back(self._buffer, "set")
 
     def add(self, value: Any) -> Buffer:
         """Accumulates a sum; never a race."""
-        return self._accumulate("add", value)
+        return self._accumulate("add", value, "add")
 
     def subtract(self, value: Any) -> Buffer:
         """Accumulates a difference; never a race."""
-        return self._accumulate("add", -jnp.asarray(as_value(value)))
+        return self._accumulate("add", -jnp.asarray(as_value(value)), "subtract")
 
     def mul(self, value: Any) -> Buffer:
         """Accumulates a product; never a race."""
-        return self._accumulate("mul", value)
+        return self._accumulate("mul", value, "mul")
 
     multiply = mul
 
     def min(self, value: Any) -> Buffer:
         """Accumulates a minimum; never a race."""
-        return self._accumulate("min", value)
+        return self._accumulate("min", value, "min")
 
     def max(self, value: Any) -> Buffer:
         """Accumulates a maximum; never a race."""
-        return self._accumulate("max", value)
+        return self._accumulate("max", value, "max")
 
-    def _accumulate(self, op: str, value: Any) -> Buffer:
+    def _accumulate(self, op: str, value: Any, method: str) -> Buffer:
         buffer, key = self._buffer, self._key
+        note_write(buffer)
         if buffer.dtype == jnp.bool_:
             raise TraceTypeError(
                 f"`.at[].{op}` needs a buffer of numbers, got bool",
@@ -271,7 +281,7 @@ class AtIndex(StrictAttributes):
             _assign_part(buffer, key, value, op)
         else:
             _write(buffer, markers.accum_p, access, value, "an accumulation", op=op)
-        return buffer
+        return given_back(buffer, method, 3)
 
 
 def new_buffer(array: Any) -> Buffer:

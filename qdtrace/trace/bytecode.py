@@ -9,6 +9,7 @@ from __future__ import annotations
 import bisect
 import dis
 import functools
+import itertools
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -171,6 +172,16 @@ class CodeMap:
     def is_written(self, name: str, start: int, end: int) -> bool:
         """True when an instruction between the positions sets the variable."""
         return any(start <= p < end for p, access in self._accesses.get(name, {}).items() if access == "write")
+
+    @functools.cached_property
+    def copies(self) -> frozenset[tuple[str, str]]:
+        """(a, b) for each statement `a = b` of two variables."""
+        found: set[tuple[str, str]] = set()
+        for first, second in itertools.pairwise(self.instructions):
+            read, written = _accesses(first)[-1:], _accesses(second)[:1]
+            if read and written and (read[0][1], written[0][1]) == ("read", "write") and "STORE" in second.opname:
+                found.add((written[0][0], read[0][0]))
+        return frozenset(found)
 
     def skip_exits(self, position: int) -> int:
         """Behind calls of `__exit__` of enclosing `with` blocks."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,11 @@ except ImportError:
     trace_ctx = None
     set_current_trace: Any = None
     custom_lin_p = Primitive("custom_lin")
+
+try:
+    from jax._src.core import extend_axis_env_nd
+except ImportError:  # collectives of the axis are then JAX's NameError
+    extend_axis_env_nd: Any = None
 
 try:
     from jax._src.core import ClosedJaxpr
@@ -264,6 +270,19 @@ def new_var(like: Var) -> Var:
 def new_scalar(dtype: Any) -> Var:
     """A fresh variable for a scalar."""
     return Var(ShapedArray((), np.dtype(dtype)))
+
+
+def named_axis(name: Any, size: int) -> AbstractContextManager[Any]:
+    """JAX knows an axis of this name while a function is traced; None: no axis."""
+    if name is None or extend_axis_env_nd is None:
+        return nullcontext()
+    return extend_axis_env_nd([(name, size)])
+
+
+def axes_of(eqn: JaxprEqn) -> tuple[Any, ...]:
+    """The named axes that an equation is a collective of."""
+    found = eqn.params.get("axis_name", eqn.params.get("axes", ()))
+    return tuple(found) if isinstance(found, (tuple, list)) else (found,)
 
 
 def current_trace() -> object:

@@ -12,11 +12,12 @@ from jax import lax
 
 from qdtrace.errors import TraceTypeError, TraceValueError
 from qdtrace.trace import markers
-from qdtrace.trace.context import OpenRegion, TraceContext, current, emit, new_uid
+from qdtrace.trace.context import LANE, OpenRegion, TraceContext, current, emit, get_current, new_uid
 from qdtrace.trace.frames import body_frames
 from qdtrace.trace.indexing import as_value
 from qdtrace.trace.leave_out import LeftOut, leave_out
 from qdtrace.trace.lint import ConditionWatch
+from qdtrace.trace.results import Use, expect_use
 from qdtrace.trace.source import user_loc
 
 
@@ -37,20 +38,22 @@ class When:
     """The context manager behind `qd.when` and `qd.otherwise`."""
 
     def __init__(self, name: str, condition: Any) -> None:
-        self._name = name
+        self.name = name
         self._condition = condition
         self._context: TraceContext | None = None
         self._region: OpenRegion | None = None
         self._watch: ConditionWatch | None = None
         self._is_left_out = False
+        self.use = Use()
 
     def __enter__(self) -> None:
-        context = current(self._name)
+        context = current(self.name)
+        self.use.is_made = True
         if self._region is not None:
             raise TraceValueError(
-                f"a {self._name} can be entered once", loc=user_loc(), help="write the call in the with statement"
+                f"a {self.name} can be entered once", loc=user_loc(), help="write the call in the with statement"
             )
-        if self._name == "qd.otherwise":
+        if self.name == "qd.otherwise":
             if context.closed_when is None:
                 raise TraceValueError(
                     "qd.otherwise needs to stand directly after a qd.when",
@@ -60,11 +63,11 @@ class When:
             held = context.closed_when[0]
             condition = ~held if isinstance(held, np.bool_) else lax.bitwise_not(held)
         else:
-            condition = predicate(self._condition, self._name)
+            condition = predicate(self._condition, self.name)
         self._condition = condition
         frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
         loc = user_loc()
-        region = OpenRegion("when", self._name, loc, new_uid(), key=context.new_key(loc))
+        region = OpenRegion("when", self.name, loc, new_uid(), key=context.new_key(loc))
         self._context, self._region = context, region
         if region.key in context.left_out and (frames := body_frames(frame)):
             self._is_left_out = True
@@ -84,7 +87,7 @@ class When:
             emit(markers.when_end_p, uid=region.uid)
         if watch is not None:
             watch.finish(context)
-        context.closed_when = (self._condition, region.loc) if self._name == "qd.when" else None
+        context.closed_when = (self._condition, region.loc) if self.name == "qd.when" else None
         if isinstance(error, LeftOut):
             error.resume()
             return True
@@ -97,12 +100,18 @@ def when(condition: Any) -> When:
     `a & b` evaluates both sides: nest two, where the second needs the first. Values leave through a `qd.local` or a
     buffer. Raises TraceTypeError unless the condition is a scalar bool.
     """
-    return When("qd.when", condition)
+    made = When("qd.when", condition)
+    context = get_current()
+    made.use = expect_use(made, made.name, "with qd.when(condition):", context and context.watched())
+    return made
 
 
 def otherwise() -> When:
     """`with qd.otherwise():` directly after a `qd.when`: where its condition did not hold."""
-    return When("qd.otherwise", None)
+    made = When("qd.otherwise", None)
+    context = get_current()
+    made.use = expect_use(made, made.name, "with qd.otherwise():", context and context.watched())
+    return made
 
 
 def _jump(name: str, primitive: Any, condition: Any, *, in_threads: bool) -> None:
@@ -110,6 +119,12 @@ def _jump(name: str, primitive: Any, condition: Any, *, in_threads: bool) -> Non
     loop = context.innermost_loop
     if loop is None:
         raise TraceValueError(f"{name} needs to be inside a loop", loc=user_loc())
+    if loop.name == LANE:
+        raise TraceValueError(
+            f"{name} cannot leave a lane of qd.vmap, which has to give its result",
+            loc=user_loc(),
+            help="put the rest of the function under `with qd.when(condition):`, and the result into a qd.local",
+        )
     if loop.parallel and not in_threads:
         raise TraceValueError(
             f"{name} cannot leave an outermost qd.range, whose iterations run in parallel",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from qdtrace.errors import QdError, TraceValueError
 from qdtrace.trace import compat, source
+from qdtrace.trace.results import Unused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from qdtrace.trace.inplace import Statement
 
 _uids = itertools.count()
+LANE = "qd.vmap"
+"""What the user calls a loop whose body is a function of one element."""
 
 
 def new_uid() -> int:
@@ -80,6 +83,8 @@ class TraceContext:
     jax_traces: set[Any] = field(default_factory=set)
     """JAX traces that markers were bound in; all of them end with this one."""
     active: bool = True
+    has_returned: bool = False
+    """The function has returned; what it gives is looked at."""
     state: Any = None
     """Objects that bodies may change, once one was looked for (`state.State`)."""
     watching: bool = True
@@ -93,6 +98,12 @@ class TraceContext:
     counts: dict[Any, int] = field(default_factory=dict)
     uids: dict[Any, int] = field(default_factory=dict)
     """Keys of the regions with their uids."""
+    unused: Unused = field(default_factory=Unused)
+    """Loops and conditions that nobody has entered."""
+    forks: dict[int, list[Any]] = field(default_factory=dict)
+    """By identity: buffers that a call changed and gave back as another object (`aliases.Fork`)."""
+    told: set[Any] = field(default_factory=set)
+    """Places that were warned of."""
 
     def new_key(self, loc: Loc | None) -> tuple[Any, ...]:
         """The key of a region that begins at this place."""
@@ -145,11 +156,17 @@ class TraceContext:
         self.check()
         if self.regions:
             raise left_open(self.regions[-1], None)
+        self.has_returned = True
+        self.unused.warn()
         if self.suspects:
             self.state.settle()
         else:
             self.state = None
         self.release()
+
+    def watched(self) -> Unused | None:
+        """Where loops and conditions are noted that somebody should use; None in a trace that only compares."""
+        return self.unused if self.watching else None
 
     def note_sum(self, result: Any, pending: PendingSum) -> None:
         """Remembers what a sum was made of, no longer than somebody holds it."""
@@ -215,6 +232,7 @@ def new_trace(name: str) -> Generator[TraceContext]:
         context.regions.clear()
         context.jax_traces.clear()
         context.suspects.clear()
+        context.forks.clear()
         context.state = context.again = None
         context.release()
 

@@ -109,6 +109,8 @@ def _differs(old: Any, new: Any) -> bool:
         return False
     if type(old) is not type(new):
         return True
+    if isinstance(old, MemoryHandle):
+        return old.tracer is not new.tracer
     if isinstance(old, (tuple, list)):
         return len(old) != len(new) or any(_differs(a, b) for a, b in zip(old, new, strict=True))
     return not (isinstance(old, (numbers.Number, np.generic, str)) and bool(old == new))

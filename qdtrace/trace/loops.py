@@ -23,11 +23,12 @@ from qdtrace.trace import markers
 from qdtrace.trace.arithmetic import as_scalar
 from qdtrace.trace.attributes import StrictAttributes
 from qdtrace.trace.conditions import predicate
-from qdtrace.trace.context import OpenRegion, TraceContext, current, emit, get_current, left_open, new_uid
+from qdtrace.trace.context import LANE, OpenRegion, TraceContext, current, emit, get_current, left_open, new_uid
 from qdtrace.trace.indexing import as_value, is_static_int, shown
 from qdtrace.trace.lint import FunctionWatch, LoopWatch, check_iteration
 from qdtrace.trace.own_indices import LANES
 from qdtrace.trace.reports import carried
+from qdtrace.trace.results import Use, expect_use
 from qdtrace.trace.source import frame_loc, is_user_file, user_frame, user_loc
 
 if TYPE_CHECKING:
@@ -46,8 +47,12 @@ class Loop(StrictAttributes):
     kind = ""
     _hints: Hints = ()
 
+    use: Use
+    """Whether a `for` statement runs it."""
+
     def __iter__(self) -> Iterator[Any]:
         current(self._noun)
+        self.use.is_made = True
         check_iteration(sys._getframe(1), self._noun)  # pyright: ignore[reportPrivateUsage]
         return self._trace_body()
 
@@ -69,7 +74,7 @@ class Loop(StrictAttributes):
         self._hints = (*self._hints, (LANES, True))
         context = current(self._noun)
         loc = user_loc()
-        region = OpenRegion(self.kind, self._noun, loc, new_uid(), self._is_parallel(context), context.new_key(loc))
+        region = OpenRegion(self.kind, LANE, loc, new_uid(), self._is_parallel(context), context.new_key(loc))
         value = self._begin(context, region)
         yield from self._trips(context, region, value, FunctionWatch(function, region, context))
 
@@ -162,6 +167,7 @@ class Range(Loop):
     def __init__(self, bounds: tuple[Any, ...], hints: Hints) -> None:
         self._bounds = bounds
         self._hints = hints
+        self.use = Use()
 
     def _is_parallel(self, context: TraceContext) -> bool:
         return not context.in_thread and ("serial", True) not in self._hints
@@ -286,7 +292,9 @@ def range(
         raise TraceValueError("qd.range needs a step that is not zero", loc=user_loc())
     dtype = _index_dtype(parts, "qd.range")
     start, stop, step = (_as_index(p, dtype) for p in parts)
-    return Range((start, stop, step), hints)
+    made = Range((start, stop, step), hints)
+    made.use = expect_use(made, "qd.range", "for i in qd.range(n):")
+    return made
 
 
 def too_many(dtype: Any) -> str:
@@ -356,7 +364,9 @@ def ndrange(
     lows = [low for low, _ in pairs]
     lengths = [_length(low, high, dtype) for low, high in pairs]
     shape = tuple(n.value if isinstance(n.value, int) else None for n in lengths)
-    return NdRange(lows, lengths, dtype, (*hints, ("dims", shape)))
+    made = NdRange(lows, lengths, dtype, (*hints, ("dims", shape)))
+    made.use = expect_use(made, "qd.ndrange", "for i, j in qd.ndrange(n, m):")
+    return made
 
 
 @dataclass(frozen=True)
@@ -411,6 +421,7 @@ class While(Loop):
 
     def __init__(self, condition: Callable[[], Any]) -> None:
         self.condition = condition
+        self.use = Use()
 
     def _begin(self, context: TraceContext, region: OpenRegion) -> Any:
         emit(markers.while_begin_p, uid=region.uid, loc=region.loc)
@@ -423,11 +434,13 @@ class While(Loop):
 
 def while_(condition: Callable[[], Any]) -> While:
     """`for _ in qd.while_(lambda: c.value > 0):` runs the body while the condition, evaluated anew, holds."""
-    current("qd.while_")
+    context = current("qd.while_")
     if not callable(condition):
         raise TraceTypeError(
             f"qd.while_ needs a function of no arguments, got {shown(condition)}",
             loc=user_loc(),
             help="write `qd.while_(lambda: c.value > 0)`: the condition is evaluated anew before each iteration",
         )
-    return While(condition)
+    made = While(condition)
+    made.use = expect_use(made, "qd.while_", "for _ in qd.while_(condition):", context.watched())
+    return made

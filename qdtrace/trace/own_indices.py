@@ -11,8 +11,6 @@ for both.
 from __future__ import annotations
 
 import ast
-import functools
-import linecache
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -22,8 +20,8 @@ from jax.core import ShapedArray
 from jax.interpreters import batching
 
 from qdtrace.trace import compat
-from qdtrace.trace.compat import JaxprEqn, Literal, Primitive, source_info_util
-from qdtrace.trace.source import is_jax_file, is_own_file
+from qdtrace.trace.compat import JaxprEqn, Literal, Primitive
+from qdtrace.trace.source import expression_at, is_jax_file, is_own_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -159,7 +157,7 @@ class _Access:
         return None if position is None else self.out[position]
 
     def check(self, index: Any, axis: int) -> JaxprEqn:
-        shape = self.eqn.invars[0].aval.shape
+        shape: tuple[int, ...] = self.eqn.invars[0].aval.shape  # pyright: ignore[reportAttributeAccessIssue]
         told = {"size": shape[axis], "axis": axis, "shape": tuple(shape), "array": self.array}
         return self.eqn.replace(primitive=inside_p, invars=[index], params=told, effects=frozenset())
 
@@ -196,14 +194,8 @@ def _subscripted(eqn: JaxprEqn) -> str | None:
     return None
 
 
-@functools.lru_cache(maxsize=1 << 12)
 def _array_at(code: CodeType, at: int) -> str:
-    """The text in front of the brackets, where the source is known and the expression in one line."""
-    frame = source_info_util.raw_frame_to_frame(code, at)
-    line = linecache.getline(frame.file_name, frame.start_line).encode()
-    try:
-        tree = ast.parse(line[frame.start_column : frame.end_column].decode(), mode="eval").body
-    except (SyntaxError, ValueError):
-        return "array"
-    found = ast.unparse(tree.value) if isinstance(tree, ast.Subscript) else "array"
-    return found if len(found) <= 40 else "array"
+    """The text in front of the brackets, where the source is known and the text short."""
+    tree = expression_at(code, at)
+    found = ast.unparse(tree.value) if isinstance(tree, ast.Subscript) else ""
+    return found if 0 < len(found) <= 40 else "array"

@@ -6,8 +6,10 @@ error points to a line the user wrote.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import functools
+import linecache
 import os
 import sys
 import sysconfig
@@ -46,6 +48,11 @@ def is_user_file(file: str) -> bool:
 def is_own_file(file: str) -> bool:
     """True for a file of the user's own, not of a library."""
     return is_user_file(file) and not file.startswith(_INSTALLED) and source_info_util.is_user_filename(file)
+
+
+def is_own_package(file: str) -> bool:
+    """True for a source file of this package."""
+    return file.startswith(_PACKAGE)
 
 
 def is_jax_file(file: str) -> bool:
@@ -107,3 +114,20 @@ def _place(code: CodeType, at: int) -> Loc:
     """The line of an instruction. Most equations come from a line that made others before."""
     frame = source_info_util.raw_frame_to_frame(code, at)
     return Loc(frame.file_name, frame.start_line, frame.function_name)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def expression_at(code: CodeType, at: int) -> ast.AST | None:
+    """What the user wrote for an instruction; None where the source is not known."""
+    frame = source_info_util.raw_frame_to_frame(code, at)
+    lines = [linecache.getline(frame.file_name, k).encode() for k in range(frame.start_line, frame.end_line + 1)]
+    if not lines:
+        return None
+    lines[-1] = lines[-1][: frame.end_column]
+    lines[0] = lines[0][frame.start_column :]
+    text = b"".join(lines)
+    for whole in (b"(" + text + b")", text):  # an expression of several lines; a statement like `x += 1`
+        with contextlib.suppress(SyntaxError, ValueError):
+            (statement,) = ast.parse(whole).body
+            return statement.value if isinstance(statement, ast.Expr) else statement
+    return None

@@ -1,4 +1,4 @@
-"""Traced indices of arrays in a loop of `qd.jit`: they are checked like those of buffers; elsewhere JAX's rules hold."""
+"""Traced indices of arrays in a loop of `qd.jit` are checked like those of buffers; elsewhere JAX's rules hold."""
 
 from __future__ import annotations
 
@@ -94,9 +94,8 @@ def test_an_index_outside_of_an_array_ends_the_call(form: str) -> None:
 
 @pytest.mark.parametrize("form", CHECKED)
 def test_the_interpreter_says_the_same(form: str) -> None:
-    access, array, axis, shape = CHECKED[form]
     with pytest.raises(qd.BoundsError, match="is out of bounds for axis"):
-        over(access, debug=True)(indices(7))
+        over(CHECKED[form][0], debug=True)(indices(7))
 
 
 @pytest.mark.parametrize("bounds", ["clip", "unchecked"])
@@ -123,7 +122,7 @@ def test_lanes_keep_the_rules_of_jax(form: str) -> None:
     for k in (2, 7, -1, -100):
         want = jnp.stack([jax.jit(access)(j) for j in indices(k)])
         np.testing.assert_allclose(qd.vmap(access)(indices(k)), want, rtol=1e-6)
-        called = qd.jit(lambda k: qd.vmap(access)(k))  # noqa: B023
+        called = qd.jit(lambda k: qd.vmap(access)(k))
         np.testing.assert_allclose(called(indices(k)), want, rtol=1e-6)
 
 

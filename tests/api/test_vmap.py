@@ -234,7 +234,7 @@ SIZES = "give arguments of equal length along the mapped axes, or in_axes=None f
 REFUSED = {
     "qd.vmap(add, None)(F, F)": (
         "qd.vmap needs at least one mapped argument, got in_axes=None for all",
-        "give an axis to one argument, or call the function without qd.vmap",
+        "give an axis to one argument, or the size by axis_size=n, or call the function without qd.vmap",
     ),
     "qd.vmap(add)(F, F[:5])": ("qd.vmap needs one batch size, got 37, 5", SIZES),
     "qd.vmap(add, 1)(F, F)": ("qd.vmap needs an axis within the rank of the argument, got axis 1 of shape (37,)", RANK),

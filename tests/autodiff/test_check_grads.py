@@ -89,3 +89,45 @@ def test_nothing_to_check():
         TraceValueError, match=r"needs modes out of fwd, rev and order 1 or more, got .'backward',. and 1"
     ):
         qd.check_grads(right, (X,), modes=["backward"])
+
+
+def newton(a):
+    return jax.lax.while_loop(lambda s: jnp.abs(s * s - a) > 1e-6 * a, lambda s: 0.5 * (s + a / s), a)
+
+
+def test_steps_are_a_part_of_each_element():
+    """A step of a part of the largest element would make the smallest negative, and this loop endless."""
+    qd.check_grads(lambda a: qd.vmap(newton)(a).sum(), (jnp.linspace(2.0, 1e6, 1000),))
+
+
+SPREAD = [[1e-6, 1.0, 1e6], [1e-20, 1e-10], [0.0, 1e-3, 5.0], [0.0, 0.0], [-1e-4, 1e4], [3.0]]
+
+
+@jax.custom_jvp
+def steep(x):
+    return 3 * x
+
+
+steep.defjvp(lambda p, t: (3 * p[0], 3.6 * t[0]))
+
+
+@pytest.mark.parametrize("values", SPREAD)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_elements_of_any_size(values, dtype):
+    x = np.array(values, dtype)
+    signs = np.sign(x)
+
+    def same_side(x):
+        if not isinstance(x, jax.core.Tracer):
+            assert np.all((np.sign(x) == signs) | (signs == 0))
+        return x
+
+    qd.check_grads(lambda x: same_side(x) * jnp.sqrt(jnp.abs(x) + (signs == 0)), (x,))
+    with pytest.raises(GradientError, match="jvp gives"):
+        qd.check_grads(lambda x: steep(same_side(x)), (x,), modes=["fwd"])
+
+
+def test_a_given_step_is_absolute():
+    with pytest.raises(GradientError):  # across the kink at 0
+        qd.check_grads(jnp.abs, (np.full(3, 1e-4),), modes=["fwd"], step=1.0, rtol=1e-6)
+    qd.check_grads(jnp.abs, (np.full(3, 1e-4),), modes=["fwd"])

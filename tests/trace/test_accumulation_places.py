@@ -184,8 +184,12 @@ def value_adds(x, y):
 
 
 def value_subtracts_by_method(x, y):
+    def value():
+        x.at[3].subtract(1.0)
+        return x[0]
+
     for i in qd.range(8):
-        x[i] -= x.at[3].subtract(1.0)[0]
+        x[i] -= value()
 
 
 def value_exchanges(x, y):

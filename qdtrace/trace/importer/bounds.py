@@ -65,7 +65,7 @@ def bound(imp: Importer, given: Atom, size: int, **names: Any) -> Atom:
 def of_array(
     imp: Importer, eqn: Any, index: Value, *, size: int, axis: int, shape: tuple[int, ...], array: str
 ) -> Value:
-    """An index that the user writes on an array. What is not an error takes the nearest element, as JAX's access does."""
+    """An index that the user writes on an array. Where it is no error, JAX's access takes the nearest element."""
     if imp.bounds != "raise":
         return index
     dtype = imp.dtype_of(eqn.outvars[0].aval)

@@ -1,0 +1,113 @@
+"""Two names of one buffer, where JAX would have two arrays.
+
+`y = x.at[k].set(v)` gives the buffer that it has changed: who goes on with both x and y wants two. What it gives is
+another object for the same memory, and the use of both is refused. `old = x` is no call, and NumPy has it the same
+way: a store through x while `old` is read later is a warning.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from qdtrace.errors import TraceValueError, warn
+from qdtrace.trace.bytecode import code_map
+from qdtrace.trace.context import get_current
+from qdtrace.trace.results import result_of
+from qdtrace.trace.source import expression_at, frame_loc, is_own_package, is_user_file, user_loc
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from qdtrace.errors import Loc
+    from qdtrace.trace.context import TraceContext
+
+
+@dataclass(eq=False)
+class Fork:
+    """A buffer that a call changed and gave back as another object."""
+
+    method: str
+    loc: Loc | None
+    old: Any
+    new: Any
+    used: set[int] = field(default_factory=set[int])
+    """Identities of those two that were used since."""
+
+
+def given_back(buffer: Any, method: str, depth: int = 2) -> Any:
+    """What `b.at[k].set(v)` gives: the buffer, or another object for its memory where both may be wanted.
+
+    `depth` leads to the frame that called the method.
+    """
+    context = get_current()
+    frame = sys._getframe(depth)  # pyright: ignore[reportPrivateUsage]
+    result = result_of(frame)
+    goes_on = result.attribute == "at"  # then the last call of the chain decides
+    if context is None or result.is_dropped or result.before is buffer or goes_on:
+        return buffer
+    made = type(buffer)(buffer.handle)
+    fork = Fork(method, user_loc(), buffer, made)
+    if result.name is not None:
+        fork.used.add(id(made))
+    for one in (buffer, made):
+        context.forks.setdefault(id(one), []).append(fork)
+    return made
+
+
+def note_use(buffer: Any) -> None:
+    """Refuses the use of a buffer where that and what a call gave for it are used.
+
+    Raises TraceValueError at the line of the call.
+    """
+    context = get_current()
+    if context is None or not context.forks:
+        return
+    for fork in context.forks.get(id(buffer), ()):
+        fork.used.add(id(buffer))
+        if len(fork.used) == 2:
+            raise TraceValueError(
+                f"`y = x.at[k].{fork.method}(v)` changes x itself, and both x and y are used after it",
+                loc=fork.loc,
+                notes=["both are returned" if context.has_returned else f"the second use is at {user_loc()}"],
+                help=f"go on with x alone: `x.at[k].{fork.method}(v)` as a statement; or make two of it in front of "
+                f"the loops: `y = x.copy()`, then `y.at[k].{fork.method}(v)`",
+            )
+
+
+def note_write(buffer: Any) -> None:
+    """Warns where a store changes what another name of the buffer was meant to keep."""
+    context = get_current()
+    if context is None or not context.watching:
+        return
+    frame: FrameType | None = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]
+    inside = True
+    while frame is not None and (inside or not is_own_package(frame.f_code.co_filename)):
+        if is_user_file(frame.f_code.co_filename):
+            inside = False
+            names = [name for name, value in frame.f_locals.items() if value is buffer]
+            if len(names) > 1:
+                with contextlib.suppress(SyntaxError, ValueError):
+                    _warn_of_copies(frame, names, context)
+        frame = frame.f_back
+
+
+def _warn_of_copies(frame: FrameType, names: list[str], context: TraceContext) -> None:
+    code, at = frame.f_code, frame.f_lasti
+    codes = code_map(code)
+    position = codes.at(at)
+    written: set[str] | None = None
+    for old in names:
+        x = next((name for name in names if (old, name) in codes.copies), None)
+        if x is None or codes.first_read(old, position + 1) is None:
+            continue
+        if written is None:
+            tree = expression_at(code, codes.instructions[position].offset)
+            written = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} if tree else set()
+        if x in written and old not in written and (code, position) not in context.told:
+            context.told.add((code, position))
+            text = f"`{old} = {x}` gives one buffer two names, so this store changes `{old}` too, which is read later"
+            warn(f"{text}: write `{old} = {x}.copy()` to keep its content, or go on with one name", frame_loc(frame))

@@ -1,0 +1,105 @@
+"""What a caller does with the result of a call, by its code: nothing, a variable, or something else.
+
+A trace cannot see a `qd.when(c)` that no `with` enters: it is refused where the statement drops it, and warned of where
+a variable held it to its end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import sys
+import weakref
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from qdtrace.errors import TraceValueError, warn
+from qdtrace.trace.bytecode import code_map
+from qdtrace.trace.source import frame_loc, is_user_file
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from qdtrace.errors import Loc
+
+_CALLS = ("CALL", "CALL_KW", "CALL_FUNCTION_EX")
+_LOCAL = ("STORE_FAST", "STORE_DEREF", "STORE_NAME", "STORE_FAST_LOAD_FAST", "STORE_FAST_STORE_FAST")
+
+
+@dataclass(frozen=True)
+class Result:
+    """Where the result of a call goes. Of what is returned, that is where the caller puts it."""
+
+    is_dropped: bool = False
+    name: str | None = None
+    """The variable that it becomes."""
+    before: Any = None
+    """What that variable holds before."""
+    attribute: str | None = None
+    """What is asked of it."""
+
+
+USED = Result()
+
+
+def result_of(frame: FrameType | None) -> Result:
+    """What becomes of the result of the call that a frame of the user runs; `USED` where its code does not tell."""
+    with contextlib.suppress(Exception):
+        while frame is not None and is_user_file(frame.f_code.co_filename):
+            codes = code_map(frame.f_code)
+            position = codes.at(frame.f_lasti)
+            if codes.opname(position) not in _CALLS:
+                break
+            following = codes.instructions[position + 1]
+            name: Any = following.argval
+            if following.opname == "POP_TOP":
+                return Result(is_dropped=True)
+            if following.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+                return Result(attribute=name)
+            if following.opname in _LOCAL:
+                name = name[0] if isinstance(name, tuple) else name
+                return Result(name == "_", name, frame.f_locals.get(name))
+            if following.opname == "STORE_GLOBAL":
+                return Result(False, name, frame.f_globals.get(name))
+            if following.opname != "RETURN_VALUE" or frame.f_code.co_flags & inspect.CO_GENERATOR:
+                break
+            frame = frame.f_back
+    return USED
+
+
+@dataclass
+class Use:
+    """Whether a loop or a condition was entered."""
+
+    is_made: bool = False
+
+
+@dataclass
+class Unused:
+    """The loops and conditions of a trace that nobody has entered so far."""
+
+    made: list[tuple[Any, Use, str, Loc | None]] = field(default_factory=list[Any])
+
+    def warn(self) -> None:
+        """At the end of the trace: of those that are gone."""
+        for thing, use, text, loc in self.made:
+            if thing() is None and not use.is_made:
+                warn(text, loc)
+
+
+def expect_use(thing: Any, noun: str, statement: str, unused: Unused | None = None) -> Use:
+    """Refuses a loop or condition that the caller's caller drops; others are kept in mind among the `unused`.
+
+    `statement` is how it is written.
+
+    Raises TraceValueError at the user's line.
+    """
+    frame = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]
+    loc, does = frame_loc(frame), f"a {noun} does nothing unless a `{statement.partition(' ')[0]}` statement runs it"
+    if result_of(frame) == Result(is_dropped=True):
+        raise TraceValueError(does, loc=loc, help=f"write `{statement}` and indent what belongs to it")
+    use = Use()
+    if unused is not None:
+        text = f"{does}, and this one was never used: write `{statement}`"
+        unused.made.append((weakref.ref(thing), use, text, loc))
+    return use
