@@ -22,6 +22,7 @@ from qdtrace.ir.types import DType
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from qdtrace.analysis.index.most_trips import MostTrips
     from qdtrace.autodiff.adjoints import Adjoints, Backward
     from qdtrace.autodiff.iterations import Storage
     from qdtrace.autodiff.loop_state import LoopState
@@ -39,6 +40,7 @@ class Loops:
         backward: Backward,
         needed: Needed,
         storage: Callable[[Eqn, Sequence[DType], Sequence[Var]], Storage | Segments],
+        most_trips: MostTrips,
     ) -> None:
         """`storage` makes the policy of a loop, from the dtypes and private arrays of its state."""
         self.sweep = sweep
@@ -46,6 +48,7 @@ class Loops:
         self.walker = backward
         self._needed = needed
         self._make = storage
+        self._most = most_trips
         self._kinds: dict[Eqn, LoopState] = {}
         self._storage: dict[Eqn, Storage | Segments] = {}
         self._snapshots: dict[Eqn, list[tuple[Var, Var]]] = {}
@@ -69,7 +72,7 @@ class Loops:
         if eqn not in self._storage:
             dtypes = [p.dtype for p in state.kept] + [a.dtype for a in more]
             self._storage[eqn] = self._make(eqn, dtypes, [env[a] for a in state.arrays])  # type: ignore[misc]
-        counter = Counter(builder, eqn)
+        counter = Counter(builder, eqn, self._most.of(eqn))
         trips = counter.before(sweep.atoms(env, control_of(eqn)))
         if trips is not None:
             env[eqn, "trips"] = trips

@@ -86,27 +86,27 @@ def choose_storage(
         return StorageChoice(loc, "it carries nothing from one iteration to the next: nothing is kept", 1, 0)
     which = "all" if steps == 1 else f"one in {steps}"
     again = "" if steps == 1 else ", the steps between are run again at once"
-    allowed = min(limits.stack_bytes, budget)
-    if segments is not None and (segments + rest) * state <= allowed:
+    budget = max(budget, 0)
+    allowed = min(limits.open_stack_bytes if segments is None else limits.stack_bytes, budget)
+    bits = LEAST_BITS
+    while bits < MOST_BITS and (slots_for(bits + 1, segments) + rest) * state <= allowed:
+        bits += 1
+    thinned = (slots_for(bits, segments) + rest) * state
+    if segments is not None and (segments + rest) * state <= max(allowed, thinned):
         nbytes = (max(segments, 1) + rest) * state
         reason = f"{which} of at most {trips} states of {_bytes(state)} are kept{again}: {_bytes(nbytes)} a lane"
         return StorageChoice(loc, reason, max(segments, 1), nbytes, None, steps, rest)
     if segments is None:
         why = "the number of iterations is known only at run time"
-        allowed = min(limits.open_stack_bytes, budget)
     else:
         needs = f"{trips} iterations would keep {_bytes((segments + rest) * state)} a lane"
         limit = "a stack may have" if budget >= limits.stack_bytes else "ad_stack_memory leaves"
         why = f"{needs}, more than the {_bytes(allowed)} {limit}"
-    bits = LEAST_BITS
-    while bits < MOST_BITS and (slots_for(bits + 1) + rest) * state <= allowed:
-        bits += 1
-    nbytes = (slots_for(bits) + rest) * state
     kept = f"at most {1 << bits} states of {_bytes(state)} are kept"
     if steps > 1:
         kept += f", one in {steps} or fewer"
-    reason = f"{why}; {kept}, the others are run again: {_bytes(nbytes)} a lane"
-    return StorageChoice(loc, reason, slots_for(bits), nbytes, bits, steps, rest)
+    reason = f"{why}; {kept}, the others are run again: {_bytes(thinned)} a lane"
+    return StorageChoice(loc, reason, slots_for(bits, segments), thinned, bits, steps, rest)
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from qdtrace.analysis.index.most_trips import MostTrips
 from qdtrace.autodiff.activity import active_variables
 from qdtrace.autodiff.adjoints import Adjoints, Backward
 from qdtrace.autodiff.counted import with_counted_loops
@@ -24,7 +25,7 @@ from qdtrace.autodiff.segments import Segments
 from qdtrace.autodiff.slots import Slots
 from qdtrace.autodiff.sweep import Sweep
 from qdtrace.autodiff.thinning import Thinning
-from qdtrace.autodiff.trip_counts import constant_trips, is_counted, most_trips
+from qdtrace.autodiff.trip_counts import constant_trips, is_counted
 from qdtrace.autodiff.versions import Versions, written_by
 from qdtrace.autodiff.volatile import accesses
 from qdtrace.autodiff.zeros import zeros_of
@@ -138,9 +139,9 @@ def _reverse_task(
     is_checked: bool,
 ) -> Task:
     """The reverse of one task; `is_checked` when the task itself has run, and made its checks."""
-    builder = Builder()
+    builder, trips = Builder(), MostTrips(task)
     sweep = Sweep(builder, memory, found, zero, is_checked=is_checked)
-    sweep.tape.measure(task)
+    sweep.tape.measure(task, trips)
     backward = Backward(sweep, active, sure, {v: a for v, a in adjoints.items() if v in active})
 
     needed = Needed(task, found.volatile, active, zero)
@@ -149,16 +150,16 @@ def _reverse_task(
         slots = lambda capacity: Slots(sweep.private, state, arrays, capacity)  # noqa: E731 - one for each stack
         used = private_bytes(sweep.hoisted)
         is_exact, most = constant_trips(eqn) is not None, most_steps(eqn, needed, stacks.limits)
-        size = LoopSize(most_trips(eqn), _state_bytes(state, arrays), is_exact=is_exact, most_steps=most)
+        size = LoopSize(trips.of(eqn), _state_bytes(state, arrays), is_exact=is_exact, most_steps=most)
         choice = stacks.choose(size, used, eqn.loc)
         bits = choice.thinned_bits
-        kept = EveryState(slots(choice.slots)) if bits is None else Thinning(slots, bits)
+        kept = EveryState(slots(choice.slots)) if bits is None else Thinning(slots(choice.slots), bits)
         if choice.steps == 1:
             return kept
         rest = slots(choice.rest) if choice.rest else None
         return Segments(kept, rest, choice.steps, is_counted=is_counted(eqn))
 
-    Loops(sweep, backward, needed, storage)
+    Loops(sweep, backward, needed, storage, trips)
     env = {}
     with builder.block() as head:
         sweep.plain(task.head, env, live=True)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from qdtrace.analysis.index.affine import AffineForms, Form
 from qdtrace.analysis.index.injectivity import Injectivity
+from qdtrace.analysis.index.most_trips import MostTrips
 from qdtrace.autodiff.slots import each_index
 from qdtrace.autodiff.tape import ROW_BYTES, tape_lengths
 from qdtrace.autodiff.volatile import accesses
@@ -44,7 +45,7 @@ def with_private_rows(program: Program) -> Program:
 def _with_rows(task: Task) -> Task:
     open_ended = {
         load.invars[0]: None
-        for load, count in tape_lengths(task, accesses(task).taped).items()
+        for load, count in tape_lengths(task, accesses(task).taped, MostTrips(task)).items()
         if count is None or count * load.outvar.dtype.itemsize > PREFERRED_BYTES
     }
     for ref in open_ended:

@@ -9,15 +9,15 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from qdtrace.autodiff.trip_counts import most_trips
 from qdtrace.errors import GradientError
 from qdtrace.ir.program import Eqn, literal
 from qdtrace.ir.types import DType
 from qdtrace.ir.walk import walk_eqns, walk_nested
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container
+    from collections.abc import Callable, Container, Iterator
 
+    from qdtrace.analysis.index.most_trips import MostTrips
     from qdtrace.ir.builder import Builder
     from qdtrace.ir.program import Atom, Task, Var
 
@@ -38,18 +38,22 @@ class Tape:
         self._capacity = 0
         self._memory: dict[DType, Var] = {}
 
-    def measure(self, task: Task) -> None:
+    def measure(self, task: Task, most: MostTrips) -> None:
         """Finds how many values there can be; raises GradientError when that is not known."""
-        for load, count in tape_lengths(task, self.loads).items():
+        for load, count in tape_lengths(task, self.loads, most).items():
             if count is None:
                 name = load.invars[0].hint or "memory"  # type: ignore[union-attr]
+                (around,) = (loops for eqn, loops in _in_loops(task) if eqn is load)
+                unknown = next(loop for loop in around if most.of(loop) is None)
                 raise GradientError(
-                    f"needs loops with a constant number of iterations around loads of `{name}`, which the same "
+                    f"needs loops with at most a known number of iterations around loads of `{name}`, which the same "
                     f"iteration changes in them, or a row of at most {ROW_BYTES} bytes of it that each iteration of "
                     "the task has for itself, named by indices that all accesses share; got a number of iterations "
                     "known only at run time",
                     loc=load.loc,
-                    help="keep the values in a private array (qd.local), or load them in front of the loop",
+                    notes=[] if unknown.loc is None else [f"of this loop it is not known: {unknown.loc}"],
+                    help="limit it (`qd.range(jnp.minimum(n, 64))`), keep the values in a private array (qd.local), "
+                    "or load them in front of the loop",
                 )
             self._capacity += count
 
@@ -79,11 +83,17 @@ class Tape:
         env[TAPE] = builder("add", at, literal(1, DType.i32))
 
 
-def tape_lengths(task: Task, loads: Container[Eqn]) -> dict[Eqn, int | None]:
+def tape_lengths(task: Task, loads: Container[Eqn], most: MostTrips) -> dict[Eqn, int | None]:
     """How many values each load puts on the tape at most; None where that is not known."""
     found: dict[Eqn, int | None] = {}
-    for eqn, around in walk_nested(task.body):
+    for eqn, loops in _in_loops(task):
         if eqn in loads:
-            trips = [most_trips(loop) for loop in around if loop.primitive.name in ("for", "while")]
+            trips = [most.of(loop) for loop in loops]
             found[eqn] = None if None in trips else prod(t for t in trips if t is not None)
     return found
+
+
+def _in_loops(task: Task) -> Iterator[tuple[Eqn, list[Eqn]]]:
+    """Every equation of the body, with the loops around it."""
+    for eqn, around in walk_nested(task.body):
+        yield eqn, [e for e in around if e.primitive.name in ("for", "while")]

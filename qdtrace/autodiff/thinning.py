@@ -23,7 +23,7 @@ from qdtrace.ir.program import literal
 from qdtrace.ir.types import DType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from qdtrace.autodiff.iterations import Atoms, Iterations
     from qdtrace.autodiff.replay import Replay
@@ -36,23 +36,24 @@ RADIX_BITS = 4
 """Logarithm of the number of iterations between two states of a level."""
 
 
-def levels(kept_bits: int) -> int:
-    """Levels that the longest loop needs beside `2**kept_bits` kept states."""
-    return (30 - kept_bits) // RADIX_BITS + 1
+def levels(kept_bits: int, most: int | None = None) -> int:
+    """Levels that a loop of at most so many iterations needs beside `2**kept_bits` kept states; None: the longest."""
+    longest = 31 if most is None else max(0, most - 1).bit_length()
+    return max(0, (longest - 1 - kept_bits) // RADIX_BITS + 1)
 
 
-def slots_for(kept_bits: int) -> int:
-    """Slots of a stack that keeps `2**kept_bits` states."""
-    return (1 << kept_bits) + levels(kept_bits) * ((1 << RADIX_BITS) - 1)
+def slots_for(kept_bits: int, most: int | None = None) -> int:
+    """Slots of a stack that keeps `2**kept_bits` of at most so many states."""
+    return (1 << kept_bits) + levels(kept_bits, most) * ((1 << RADIX_BITS) - 1)
 
 
 class Thinning:
     """A stack that thins itself; behind the kept states are those of the levels."""
 
-    def __init__(self, make_slots: Callable[[int], Slots], kept_bits: int) -> None:
-        """`make_slots` gives a number of slots; `2**kept_bits` states are kept."""
+    def __init__(self, slots: Slots, kept_bits: int) -> None:
+        """`slots` are as many as `slots_for` says; `2**kept_bits` states are kept."""
         self.kept_bits = kept_bits
-        self.slots = make_slots(slots_for(kept_bits))
+        self.slots = slots
 
     def keep(self, builder: Builder, t: Atom, state: Sequence[Atom]) -> None:
         """Keeps the state of every stride-th iteration."""

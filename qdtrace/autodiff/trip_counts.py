@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from qdtrace.analysis.index.induction import most_iterations
 from qdtrace.analysis.index.trips import trip_count
 from qdtrace.errors import GradientError
 from qdtrace.ir.program import Literal, literal
@@ -19,16 +18,6 @@ if TYPE_CHECKING:
 MOST_TRIPS = 1 << 30
 """Iterations that a loop in a gradient may have: their numbers, and multiples of a stride beyond them, are i32."""
 TOO_MANY = f"needs at most 2**{MOST_TRIPS.bit_length() - 1} iterations of a loop that a gradient goes back through"
-
-
-def most_trips(loop: Eqn) -> int | None:
-    """The number of iterations of a `for` with constant bounds; of a `while` what a counter in its condition allows.
-
-    None where neither is known. A `for` with a break is such a `while`, as are solvers with a largest number of steps.
-    """
-    if loop.primitive.name == "for":
-        return trip_count(*loop.invars[:3])
-    return most_iterations(loop)
 
 
 def constant_trips(loop: Eqn) -> int | None:
@@ -48,14 +37,14 @@ def _steps_by_one(step: Atom) -> bool:
 class Counter:
     """Counts the iterations of a loop, from 0."""
 
-    def __init__(self, builder: Builder, loop: Eqn) -> None:
-        """Raises GradientError for a loop with a constant number of iterations that is too large."""
+    def __init__(self, builder: Builder, loop: Eqn, most: int | None) -> None:
+        """`most` is the most iterations that there can be, where they are known. Raises GradientError for a loop with
+        a constant number of iterations that is too large."""
         self.builder, self.loop = builder, loop
         self.exact = constant_trips(loop)
         if self.exact is not None and self.exact > MOST_TRIPS:
             rule = f"{TOO_MANY}, got {self.exact}"
             raise GradientError(rule, loc=loop.loc, help="divide it into two loops, one in the other")
-        most = most_trips(loop)
         self.is_limited = most is not None and most <= MOST_TRIPS
 
     def before(self, bounds: Sequence[Atom]) -> Atom | None:

@@ -9,8 +9,9 @@ import pytest
 
 import qdtrace as qd
 from qdtrace.analysis.machine import CPU, GPU
+from qdtrace.autodiff import thinning
 from qdtrace.autodiff.policy import LEAST_BITS, MOST_BITS, LoopSize, Stacks, StorageChoice, choose_storage
-from qdtrace.autodiff.thinning import slots_for
+from qdtrace.autodiff.thinning import levels, slots_for
 from qdtrace.compose import stack_budget
 from qdtrace.config import options_from
 from qdtrace.errors import Loc
@@ -70,14 +71,35 @@ def test_a_budget_takes_slots(budget: int) -> None:
 def test_a_known_number_over_the_budget_thins() -> None:
     assert chosen(100, 12, 1200).thinned_bits is None
     choice = chosen(100, 12, 1199)
-    assert choice.thinned_bits == LEAST_BITS
+    # a level of 15 slots serves 100 iterations
+    assert (choice.thinned_bits, choice.slots) == (6, 64 + 15)
     assert "keep 1200 bytes a lane, more than the 1199 bytes ad_stack_memory leaves; " in choice.reason
+
+
+@pytest.mark.parametrize("budget", [0, -7000])
+def test_what_takes_less_than_thinning_is_kept(budget: int) -> None:
+    kept = chosen(32, 1600, budget)
+    assert (kept.thinned_bits, kept.nbytes) == (None, 32 * 1600)
+    assert chosen(47, 1600, budget).thinned_bits is None
+    thinned = chosen(48, 1600, budget)
+    assert (thinned.thinned_bits, thinned.slots) == (LEAST_BITS, 47)
+    assert "more than the 0 bytes ad_stack_memory leaves" in thinned.reason
+
+
+@pytest.mark.parametrize("most", [*range(1, 70), 511, 512, 513, 8191, 8192, 8193, 1 << 30])
+@pytest.mark.parametrize("bits", [1, 2, 5, 9])
+def test_levels_serve_the_most_iterations(most: int, bits: int) -> None:
+    """Each iteration is a multiple of the last stride or has a slot on a level."""
+    stride = 1 << max(0, (most - 1).bit_length() - bits)
+    zeros = [(t & -t).bit_length() - 1 for t in (*range(1, min(most, 9000)), most - 1) if t % stride]
+    assert all(z // thinning.RADIX_BITS < levels(bits, most) for z in zeros)
+    assert levels(bits, most) <= levels(bits)
 
 
 def test_loops_of_a_task_share_its_memory() -> None:
     stacks = Stacks(budget=4000)
     choices = [stacks.choose(LoopSize(100, 16), used, None) for used in (0, 800, 801)]
-    assert [c.thinned_bits for c in choices] == [None, None, LEAST_BITS]
+    assert [c.thinned_bits for c in choices] == [None, None, LEAST_BITS + 1]
     assert len(stacks.choices) == 3
 
 
@@ -136,11 +158,11 @@ def test_segments_stay_in_the_budget() -> None:
     kept = choose_storage(size, 1200, None, GPU.reverse)
     assert (kept.steps, kept.nbytes, kept.thinned_bits) == (10, 1200, None)
     thinned = choose_storage(size, 1199, None, GPU.reverse)
-    assert (thinned.steps, thinned.thinned_bits, thinned.rest) == (10, LEAST_BITS, 0)
-    assert thinned.nbytes == 12 * slots_for(LEAST_BITS)
+    assert (thinned.steps, thinned.thinned_bits, thinned.rest) == (10, LEAST_BITS + 1, 0)
+    assert thinned.nbytes == 12 * slots_for(LEAST_BITS + 1, 100)
     assert thinned.reason == (
         "1000 iterations would keep 1200 bytes a lane, more than the 1199 bytes ad_stack_memory leaves; "
-        "at most 32 states of 12 bytes are kept, one in 10 or fewer, the others are run again: "
+        "at most 64 states of 12 bytes are kept, one in 10 or fewer, the others are run again: "
         f"{thinned.nbytes} bytes a lane"
     )
 

@@ -27,6 +27,7 @@ from qdtrace.ir.program import Stage, ref_type
 from qdtrace.ir.types import DType
 from qdtrace.ir.verify import verify_program
 from qdtrace.passes.pipelines import optimise
+from tests.autodiff import bounded_loops
 from tests.autodiff.derive import derive
 from tests.autodiff.machines import limited, stacks_of
 from tests.autodiff.programs import arguments, random_program
@@ -111,14 +112,20 @@ def of_floats(seed: int) -> Case:
     return case_of(random_program(seed), arguments(seed), seed)
 
 
+def of_loops(seed: int) -> Case:
+    return case_of(bounded_loops.random_loops(seed), bounded_loops.arguments(seed), seed)
+
+
 def close(got, want, case: Case, limit: float = 1e-9) -> None:
     for g, w in zip(got, want, strict=True):
         np.testing.assert_allclose(g, w, rtol=limit, atol=limit, err_msg=print_program(case.program))
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_forward_and_reverse_are_transposed(seed):
-    case = of_tasks(seed)
+@pytest.mark.parametrize(
+    ("make", "seed"), [*((of_tasks, seed) for seed in range(30)), *((of_loops, seed) for seed in range(20))]
+)
+def test_forward_and_reverse_are_transposed(make, seed):
+    case = make(seed)
     tangents, adjoints = case.run()
     left = sum(np.vdot(c, t) for c, t in zip(case.adjoints, tangents, strict=True))
     right = sum(np.vdot(d, g) for d, g in zip(case.direction, adjoints, strict=True))
@@ -140,7 +147,7 @@ def test_of_joined_tasks(seed):
         close(got, want, case)
 
 
-@pytest.mark.parametrize("make", [of_tasks, of_floats])
+@pytest.mark.parametrize("make", [of_tasks, of_floats, of_loops])
 @pytest.mark.parametrize("seed", range(45, 51))
 def test_every_policy_gives_the_same_bits(make, seed, monkeypatch):
     case = make(seed)
@@ -149,7 +156,7 @@ def test_every_policy_gives_the_same_bits(make, seed, monkeypatch):
         monkeypatch.setattr(policy, "LEAST_BITS", kept_bits)
         monkeypatch.setattr(thinning, "RADIX_BITS", radix_bits)
         for steps in (1, 2, 3, 8):
-            machine = limited(GPU, steps=steps, stack_bytes=size, open_stack_bytes=size)
+            machine = limited(GPU, steps=steps, stack_bytes=size, open_stack_bytes=size, lane_bytes=1 << 26)
             for g, w in zip(case.run(machine=machine)[1], want, strict=True):
                 np.testing.assert_array_equal(g, w)
 
@@ -174,7 +181,7 @@ def test_batches_of_derivatives(make, seed):
 @pytest.mark.parametrize(
     "target", [*(pytest.param(t, marks=pytest.mark.cpu) for t in ("avx512", "avx2", "scalar")), KERNELS]
 )
-@pytest.mark.parametrize("make", [of_tasks, of_floats])
+@pytest.mark.parametrize("make", [of_tasks, of_floats, of_loops])
 def test_machine_code(make, target):
     for seed, machine in zip(range(56, 59), (CPU, GPU, limited(GPU, stack_bytes=0, open_stack_bytes=0)), strict=True):
         case = make(seed)

@@ -19,16 +19,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from qdtrace.analysis.index.trips import CountedLoop, trip_count
+from qdtrace.analysis.index.trips import CountedLoop
 from qdtrace.ir.carries import carried_params
 from qdtrace.ir.program import Literal, Var, literal
+from qdtrace.ir.walk import bound_in_block
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from qdtrace.analysis.index.intervals import Interval
     from qdtrace.analysis.index.ranges import Ranges
-    from qdtrace.ir.program import Eqn
+    from qdtrace.ir.program import Atom, Eqn
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +56,22 @@ def controlling_induction(loop: Eqn, ranges: Ranges) -> InductionVariable | None
         counted = None if eqn is None else _counted(eqn, loop)
         if counted is None:
             return None
-        position, steps, stop = counted
-        found.append(InductionVariable(position, steps, stop, ranges.of(steps.start)))
+        position, steps = counted
+        if not isinstance(steps.stop, Literal):
+            return None
+        found.append(InductionVariable(position, steps, int(steps.stop.value), ranges.of(steps.start)))
     least = min(found, key=lambda c: c.trips[::-1])
     return least if all(c is least or least.trips[1] <= c.trips[0] for c in found) else None
 
 
-def most_iterations(loop: Eqn) -> int | None:
-    """The most iterations of a `while` that a counter from a constant allows, whatever else may end it."""
+def most_iterations(loop: Eqn, range_of: Callable[[Atom], Interval]) -> int | None:
+    """The most iterations of a `while` that a counter allows, whatever else may end it; None where there is none.
+
+    `range_of` gives the range of what is known in front of the loop.
+    """
     counted = (None if eqn is None else _counted(eqn, loop) for eqn in _conjuncts(loop))
-    trips = (trip_count(c[1].start, c[1].stop) for c in counted if c is not None)
-    return min((t for t in trips if t is not None), default=None)
+    trips = (c[1].trips(range_of(c[1].start), range_of(c[1].stop))[1] for c in counted if c is not None)
+    return min(trips, default=None)
 
 
 def raised_by(loop: Eqn) -> dict[Var, Literal]:
@@ -95,17 +101,17 @@ def _conjuncts(loop: Eqn) -> Iterator[Eqn | None]:
             yield eqn
 
 
-def _counted(eqn: Eqn, loop: Eqn) -> tuple[int, CountedLoop, int] | None:
-    """The carry that a comparison holds below a constant and each iteration raises by one, and what it counts."""
+def _counted(eqn: Eqn, loop: Eqn) -> tuple[int, CountedLoop] | None:
+    """The carry that a comparison holds below a value from outside and each iteration raises by one; what it counts."""
     if eqn.primitive.name not in ("lt", "gt"):
         return None
     value, bound = eqn.invars if eqn.primitive.name == "lt" else eqn.invars[::-1]
     params = loop.blocks[0].params
-    if not isinstance(bound, Literal) or not bound.dtype.is_integer or value not in params:
+    if not bound.dtype.is_integer or value not in params or bound in [*bound_in_block(loop.blocks[0])]:
         return None
     position = params.index(value)
     by = raised_by(loop).get(loop.blocks[1].params[position])
     if by is None or by.value != 1:
         return None
     start = loop.invars[position]
-    return position, CountedLoop(start, bound, literal(1, start.dtype)), int(bound.value)
+    return position, CountedLoop(start, bound, literal(1, start.dtype))

@@ -1,0 +1,110 @@
+"""How often the loops of a task run at most, from the ranges of their bounds.
+
+    for i in 0:i32 : 1000:i32
+      n: i32 = load count i
+      m: i32 = min n 64:i32
+      for k in 0:i32 : m : 1:i32                 # at most 64 iterations
+        for j in k : 40:i32 : 1:i32              # at most 40
+
+A bound that is merely the largest number of its dtype says nothing of a loop, so `u16` counts are not known to be at
+most 65,535. Checks say nothing either: a derivative leaves out those that the primal has made, and must not write
+behind its memory where they failed.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from qdtrace.analysis.index.flow_ranges import FlowRanges
+from qdtrace.analysis.index.induction import most_iterations
+from qdtrace.analysis.index.intervals import range_of_dtype
+from qdtrace.analysis.index.trips import CountedLoop, trip_count
+from qdtrace.ir.program import Literal
+from qdtrace.ir.types import DType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from qdtrace.analysis.index.intervals import Interval
+    from qdtrace.ir.program import Atom, Eqn, Task
+
+
+FAR = 1 << 20
+"""A bound that may be as far from 0 says nothing, unless it is a constant: half of any `i32` is one."""
+NEVER = 1 << 31
+"""As many iterations are as good as any number."""
+
+
+class MostTrips:
+    """The most iterations of each loop of a task; of a `while` what a counter in its condition allows."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+
+    def of(self, loop: Eqn) -> int | None:
+        """The most iterations of a loop; None where they are not known."""
+        known = trip_count(*loop.invars[:3]) if loop.primitive.name == "for" else None
+        return self._by_ranges.get(loop) if known is None else known
+
+    @cached_property
+    def _by_ranges(self) -> dict[Eqn, int]:
+        found: dict[Eqn, int] = {}
+        _look(self._task.body.eqns, _TightRanges(self._task), found)
+        return found
+
+
+def _look(eqns: Iterable[Eqn], ranges: _TightRanges, found: dict[Eqn, int]) -> None:
+    for eqn in eqns:
+        if not eqn.blocks:
+            continue
+        if eqn.primitive.name == "if":
+            for block, holds in zip(eqn.blocks, (True, False), strict=True):
+                with ranges.scope(ranges.facts_of(eqn.invars[0], holds)):
+                    _look(block.eqns, ranges, found)
+            continue
+        most = ranges.most_trips(eqn)
+        if most is not None:
+            found[eqn] = most
+        with ranges.scope(ranges.entry(eqn, ranges.carried(eqn))):
+            _look(eqn.blocks[-1].eqns, ranges, found)
+
+
+class _TightRanges(FlowRanges):
+    """Ranges in which the largest number of a dtype becomes the largest of the dtype that it is converted to."""
+
+    def most_trips(self, loop: Eqn) -> int | None:
+        """The most iterations of a loop that stands here; None where they are not known."""
+        if loop.primitive.name == "while":
+            most = most_iterations(loop, self.bound_of)
+        else:
+            counted = CountedLoop.of_for(loop)
+            bounds = self.bound_of(counted.start), self.bound_of(counted.stop)
+            most = None if counted.by is None else counted.trips(*bounds)[1]
+        return None if most is None or most >= NEVER else most
+
+    def bound_of(self, atom: Atom) -> Interval:
+        """The range of a bound."""
+        low, high = _widened(self.of(atom), atom.dtype, DType.i64)
+        if isinstance(atom, Literal):
+            return low, high
+        whole = range_of_dtype(DType.i64)
+        return whole[0] if low <= -FAR else low, whole[1] if high >= FAR else high
+
+    def _special(self, eqn: Eqn, atom: Atom, depth: int) -> Interval | None:
+        name = eqn.primitive.name
+        if name == "bound":
+            return self.of(eqn.invars[0], depth - 1)
+        if name == "convert" and eqn.invars[0].dtype.is_integer and depth > 0:
+            source, whole = eqn.invars[0], range_of_dtype(atom.dtype)
+            wide = _widened(self.of(source, depth - 1), source.dtype, atom.dtype)
+            return wide if whole[0] <= wide[0] and wide[1] <= whole[1] else whole
+        return super()._special(eqn, atom, depth)
+
+
+def _widened(found: Interval, dtype: DType, wide: DType) -> Interval:
+    """A range of one dtype in another one; an end that is merely that of the dtype is that of the other one."""
+    if not dtype.is_integer:
+        return found
+    (low, high), (least, most), whole = found, range_of_dtype(dtype), range_of_dtype(wide)
+    return whole[0] if low == least < 0 else low, whole[1] if high == most else high

@@ -1,0 +1,94 @@
+"""Random programs of loops in loops whose bounds are clamped, triangular or open: their trips are known or not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from qdtrace.ir.parser import parse_program
+
+if TYPE_CHECKING:
+    from qdtrace.ir.program import Program
+
+LANES, ROW = 6, 4
+
+
+class _Writer:
+    """Text of one task's body."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.rng = rng
+        self.lines: list[str] = []
+        self.count = 0
+
+    def line(self, depth: int, text: str) -> None:
+        """Writes a line inside of so many loops."""
+        self.lines.append("  " * (depth + 2) + text)
+
+    def value(self, depth: int, dtype: str, text: str) -> str:
+        """Writes an equation and gives the name of its result."""
+        self.count += 1
+        self.line(depth, f"v{self.count}: {dtype} = {text}")
+        return f"v{self.count}"
+
+    def bound(self, depth: int, indices: list[str], n: str) -> str:
+        """A bound: a constant, an index around, or what is made of those and of data."""
+        rng = self.rng
+        kind = rng.integers(7)
+        constant = f"{rng.integers(-2, 9)}:i32"
+        if kind == 0 or (kind < 3 and not indices):
+            return constant
+        if kind == 1:
+            return str(rng.choice(indices))
+        if kind == 2:
+            return self.value(depth, "i32", f"sub {constant} {rng.choice(indices)}")
+        if kind == 3:
+            return n
+        if kind == 4:
+            return self.value(depth, "i32", f"div {n} {rng.integers(1, 4)}:i32")
+        clamped = self.value(depth, "i32", f"min {n} {constant}")
+        return clamped if kind == 5 else self.value(depth, "i32", f"max {clamped} {constant}")
+
+    def loop(self, depth: int, indices: list[str], n: str, carried: str) -> str:
+        """A loop that changes a value, an element of a row, or both; gives its name for the value."""
+        rng = self.rng
+        start, stop = self.bound(depth, indices, n), self.bound(depth, indices, n)
+        step = int(rng.choice([1, 1, 1, 2, -1]))
+        self.count += 1
+        index, name, param = f"k{self.count}", f"r{self.count}", f"c{self.count}"
+        self.line(depth, f"{name}: f64 = for {index} in {start} : {stop} : {step}:i32 carry {param} = {carried}")
+        inside, inner = depth + 1, param
+        if depth < 2 and rng.integers(3):
+            inner = self.loop(inside, [*indices, index], n, inner)
+        sine = self.value(inside, "f64", f"sin {inner}")
+        scaled = self.value(inside, "f64", f"convert[dtype=f64] {index}")
+        inner = self.value(inside, "f64", f"add {sine} {self.value(inside, 'f64', f'mul {scaled} 0.01:f64')}")
+        if rng.integers(2):
+            at = self.value(inside, "i32", f"and {index} {ROW - 1}:i32")
+            found = self.value(inside, "f64", f"load x i {at}")
+            self.line(inside, f"store x {inner} i {at}")
+            inner = self.value(inside, "f64", f"mul {inner} {self.value(inside, 'f64', f'cos {found}')}")
+        self.line(inside, f"yield {inner}")
+        return name
+
+
+def random_loops(seed: int) -> Program:
+    """A program of one task with one or two nests of loops."""
+    rng = np.random.default_rng(seed)
+    writer = _Writer(rng)
+    n = writer.value(0, "i32", "load n i")
+    value = writer.value(0, "f64", "load x i 0:i32")
+    for _ in range(rng.integers(1, 3)):
+        value = writer.loop(0, ["i"] if rng.integers(2) else [], n, value)
+    writer.line(0, f"store y {value} i")
+    shape = f"ref[f64,{LANES}x{ROW}]"
+    head = f"program loops(x: {shape}, n: ref[i32,{LANES}])\n  buffer y: ref[f64,{LANES}]\n"
+    text = f"{head}  range_for i in 0:i32 : {LANES}:i32\n" + "\n".join(writer.lines) + "\n  return x, y\n"
+    return parse_program(text)
+
+
+def arguments(seed: int) -> list[np.ndarray]:
+    """Of such a program."""
+    rng = np.random.default_rng(seed)
+    return [rng.uniform(0.2, 1.4, (LANES, ROW)), rng.integers(-3, 14, LANES, dtype=np.int32)]
