@@ -147,6 +147,8 @@ class Knob:
 
     def check(self, value: object) -> object:
         """The value, in the knob's type. Raises TraceTypeError or TraceValueError."""
+        if self.name == "fuse_tasks" and isinstance(value, bool):
+            value = _FUSE_MODES[value]
         if self.choices:
             for choice in self.choices:
                 if isinstance(value, type(choice)) and value == choice:  # 1 is equal to True, and is not a bool
@@ -175,7 +177,7 @@ class Knob:
             if True in self.choices and word in _BOOLS:
                 return _BOOLS[word]
             if self.choices:
-                return self.check(_FUSE_WORDS.get(word, word) if self.name == "fuse_tasks" else word)
+                return self.check(_BOOLS.get(word, word) if self.name == "fuse_tasks" else word)
             if self.type is bool:
                 return _BOOLS[word]
             if self.type is str:
@@ -189,7 +191,7 @@ class Knob:
 
 _BOOLS = {"1": True, "true": True, "on": True, "yes": True, "0": False, "false": False, "off": False, "no": False}
 _WORDS: dict[object, str] = {bool: "a bool", int: "an int", float: "a float", str: "a path"}
-_FUSE_WORDS = {"0": "off", "1": "aggressive"}
+_FUSE_MODES = {False: "off", True: "aggressive"}
 
 
 def _knobs() -> dict[str, Knob]:

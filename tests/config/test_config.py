@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from qdtrace.config import KNOBS, Options, config, current, knob_table, options, options_from_environment
+from qdtrace.config import KNOBS, Options, config, current, knob_table, options, options_from, options_from_environment
 from qdtrace.errors import TraceTypeError, TraceValueError
 
 ROOT = Path(__file__).parents[2]
@@ -149,11 +149,18 @@ def test_environment() -> None:
         opt_level=0, fast_math=False, dump_ir=True, fuse_tasks="aggressive", num_threads=3, codegen="llvm",
         ad_stack_memory=0.5, debug_dump_path="/tmp/Some Where",
     )  # fmt: skip
-    assert options_from_environment({"QD_AGGRESSIVE_KERNEL_FUSION": "0"}).fuse_tasks == "off"
+    modes = {"aggressive": ("1", "on", "true", "YES"), "off": ("0", "off", "false", "no")}
+    for mode, spelled in modes.items():
+        for word in spelled:
+            assert options_from_environment({"QD_AGGRESSIVE_KERNEL_FUSION": word}).fuse_tasks == mode
     assert options_from_environment({"QD_AGGRESSIVE_KERNEL_FUSION": "auto"}).fuse_tasks == "auto"
     assert options_from_environment({}) == Options()
     for word, value in {"1": True, "true": True, "0": False, "no": False, "Approx": "approx"}.items():
         assert options_from_environment({"QD_FAST_MATH": word}).fast_math is value
+
+
+def test_bools_of_fusion():
+    assert [options_from({"fuse_tasks": value}).fuse_tasks for value in (True, False)] == ["aggressive", "off"]
 
 
 @pytest.mark.parametrize(

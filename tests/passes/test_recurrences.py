@@ -190,6 +190,47 @@ def test_what_stays(program: str) -> None:
     unchanged(recurrences, program)
 
 
+CHECKED = """\
+for k in 1:i32 : hi : 1:i32
+  m: i32 = add k -1:i32
+  j: i32 = bound[axis=0, buffer=b, shape=(6, 8), size=8] m
+  a: f32 = load b i j
+  v: f32 = load x i 0:i32
+  s: f32 = add a v
+  p: i32 = bound[axis=0, buffer=b, shape=(6, 8), size=8] k
+  store b s i p
+"""
+
+
+def test_checks_of_indices_stay() -> None:
+    after = """\
+r: bool = lt 1:i32 hi
+f: f32 = if r
+  g: i32 = add 1:i32 -1:i32
+  h: i32 = bound[axis=0, buffer=b, shape=(6, 8), size=8] g
+  e: f32 = load b i h
+  yield e
+else
+  yield 0.0:f32
+o: f32 = for k in 1:i32 : hi : 1:i32 carry c = f
+  m: i32 = add k -1:i32
+  j: i32 = bound[axis=0, buffer=b, shape=(6, 8), size=8] m
+  v: f32 = load x i 0:i32
+  s: f32 = add c v
+  p: i32 = bound[axis=0, buffer=b, shape=(6, 8), size=8] k
+  store b s i p
+  yield s
+"""
+    check(recurrences, text(*CHECKED.splitlines()), text(*after.splitlines()))
+
+
+def test_a_check_stays_behind_conditions_of_the_user() -> None:
+    """Which of the two fails first says what is wrong."""
+    condition = ["  q: bool = lt k 5:i32", '  check[message="few"] q']
+    first, *rest = CHECKED.splitlines()
+    unchanged(recurrences, text(first, *condition, *rest))
+
+
 @pytest.mark.parametrize(("low", "high"), [(1, 8), (3, 8), (5, 5), (7, 2)])
 def test_any_bounds(low: int, high: int) -> None:
     program = parsed(loop("lo : hi : 1:i32", "add k -1:i32"))
