@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from lowering.legalize.share_code import share_code
 from lowering.llvm.options import emit_options
 from lowering.llvm.target import Target
+from lowering.runtime import late
 from lowering.runtime.cache import Artifact, artifact_cache
 from lowering.runtime.compile import launcher, link_tasks, load_or_make, make_runnable, object_code, optimised
 from lowering.runtime.compiled import CompiledProgram
@@ -95,6 +96,7 @@ class CpuBackend(Backend):
             linked = link_tasks(zip(contents, emitters, strict=True), self.target, cache)
             tasks = [linked[c] for c in contents]
             start = launcher(self.target, cache)
+            late.know(start)
             address = self._link_handler(key, layout, tasks, max_threads, start["qd_run"], cache)
             register(name, address, start["qd_api_seen"], CPU)
             return CompiledProgram(name, address, layout)

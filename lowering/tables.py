@@ -85,7 +85,7 @@ LARGE = Record("i64 slot, i64 bytes")
 """Memory of a result that is large and that nobody has touched."""
 TASK = Record(
     "ptr code, ptr bounds, ptr places, i64 ref_count, i64 start, i64 stop, i64 grain, i64 lanes, ptr combine, "
-    "i64 slot_bytes, i64 most_slots, i64 updates, ptr merge, i64 copy_bytes, ptr copies, i64 copy_count, ptr faults"
+    "i64 slot_bytes, i64 most_slots, i64 updates, ptr merge, i64 copy_bytes, ptr copies, i64 copy_count, ptr faults, ptr name"
 )
 PLACE = Record("i64 slot, i64 offset")
 """Where a reference is: an operand or result (operands count first), and bytes into it."""
@@ -97,7 +97,11 @@ FILL = Record("ptr data, i64 pattern")
 COPY = Record("i64 ref, i64 offset, i64 bytes, i64 pattern")
 """An array in the copies of a thread, by its number among the references of the task."""
 FAILURE = Record("i64 number, i64 value")
-"""The check that failed first, counted from 1, and the index that it refused."""
+"""The check that failed first, counted from 1, and the index that it refused; or one of the numbers below."""
+INTERRUPTED, NO_MEMORY = -1, -2
+"""Failures that are no checks: the task was asked to end, or got no memory (the value: bytes)."""
+LATE = Record("ptr next")
+"""A failure that is told later; its text is behind it."""
 FAILURE_BITS = 48
 """Of a failure in one word: those of the value; the number of the check stands above them."""
 MERGE = Record("ptr refs, ptr copies, i64 others")

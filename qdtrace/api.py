@@ -252,6 +252,8 @@ def _waited(results: Any, programs: Programs) -> Any:
     arrays = compat.arrays_behind(results) if programs.may_fail() else ()
     if found := [x for x in arrays if programs.interpreted or compat.is_on_host(x)]:
         jax.block_until_ready(found)
+        if failures.glance() != failures.fine:
+            raise_failures()  # of a program that several devices have run together
     return results
 
 

@@ -43,8 +43,11 @@ class Compiled(Protocol):
         """Memory of a call besides operands and results."""
         ...
 
-    def call(self, *operands: Any) -> tuple[Any, ...]:
-        """Contents of the program's results for contents of its parameters: arrays or tracers, in order."""
+    def call(self, *operands: Any, shared: bool = False) -> tuple[Any, ...]:
+        """Contents of the program's results for contents of its parameters: arrays or tracers, in order.
+
+        `shared`: the call is part of what several devices run together, and so must not end in an error (0008).
+        """
         ...
 
 

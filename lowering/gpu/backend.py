@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import functools
 import re
 from dataclasses import replace
@@ -83,9 +82,7 @@ class GpuBackend(Backend):
     @functools.cached_property
     def words(self) -> Words:
         """Where checks that failed are found."""
-        words = Words(self._driver.host_memory)
-        atexit.register(words.tell)
-        return words
+        return Words(self._driver.host_memory)
 
     @property
     def machine(self) -> Machine:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import ctypes
 import re
 import threading
-import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lowering.tables import FAILURE_BITS, FIELD
-from qdtrace.errors import QdError, QdWarning
+from qdtrace.errors import QdError
+from qdtrace.failures import with_others
 from qdtrace.ir.faults import fault_in
 
 if TYPE_CHECKING:
@@ -78,19 +78,11 @@ class Words:
         words are cleared."""
         with self._lock:
             errors = [error for block in self._blocks for error in block.failures()]
-        for other in errors[1:]:
-            errors[0].add_note(f"another check failed: {other}")
-        return errors[0] if errors else None
+        return with_others(errors)
 
     def memory(self) -> list[memoryview]:
         """The words that programs have: zero while nothing has failed."""
         return [block.words.data for block in self._blocks]
-
-    def tell(self) -> None:
-        """Warns of what failed and nobody asked for."""
-        error = self.failure()
-        if error is not None:
-            warnings.warn(f"nobody waited for this {type(error).__name__}: {error}", QdWarning, stacklevel=2)
 
 
 def error_of(word: int, texts: Sequence[str]) -> QdError:

@@ -22,6 +22,7 @@ FRAME_ARG_COUNT = 56
 FRAME_ARGS = 72
 FRAME_RESULT_COUNT = 96
 FRAME_RESULTS = 112
+FRAME_ATTRIBUTE_COUNT = 136
 
 BUFFER_DTYPE = 16
 BUFFER_DATA = 24
@@ -55,8 +56,12 @@ STREAM_GET_STREAM = 24
 POOL_THREADS_SIZE = 32
 POOL_SCHEDULE_SIZE = 40
 
+CANCELLED = 1
+"""Code of calls that were interrupted."""
 INVALID_ARGUMENT = 3
 """Code of the errors of arguments."""
+RESOURCE_EXHAUSTED = 8
+"""Code of calls that got no memory."""
 OUT_OF_RANGE = 11
 """Code of failed checks."""
 INTERNAL = 13
@@ -72,6 +77,13 @@ XLA_DTYPES = {
     DType.u64: 9, DType.f16: 10, DType.f32: 11, DType.f64: 12, DType.bf16: 16,
 }  # fmt: skip
 """Codes of element types in a buffer."""
+
+
+def dtype_sizes() -> str:
+    """A constant of LLVM IR: `@dtype_sizes`, the bytes of an element of each type code."""
+    sizes = {code: max(1, d.bits // 8) for d, code in XLA_DTYPES.items()}
+    table = ", ".join(f"i64 {sizes.get(code, 0)}" for code in range(max(sizes) + 1))
+    return f"@dtype_sizes = private constant [{max(sizes) + 1} x i64] [{table}]"
 
 
 def c_string(text: str) -> str:

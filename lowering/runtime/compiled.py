@@ -10,7 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lowering.runtime import late
+from lowering.runtime.faults import SHARED
 from qdtrace.errors import BackendError
+from qdtrace.failures import watch
 from qdtrace.ir.program import Program, ref_type
 
 if TYPE_CHECKING:
@@ -39,14 +42,19 @@ class CompiledProgram:
         """Memory of buffers that are not returned."""
         return self.layout.scratch_bytes
 
-    def call(self, *operands: Any) -> tuple[Any, ...]:
-        """Contents of `program.results` for contents of `program.params`: arrays or tracers, in order."""
+    def call(self, *operands: Any, shared: bool = False) -> tuple[Any, ...]:
+        """Contents of `program.results` for contents of `program.params`: arrays or tracers, in order. `shared`: of a
+        program that several devices run together; what fails on one of them is told later."""
         layout = self.layout
         params = layout.program.params
         if len(operands) != len(params):
             raise BackendError(f"`{layout.program.name}` needs {len(params)} operands, got {len(operands)}")
         constants = (np.frombuffer(layout.constants, np.uint8),) if layout.passes_constants else ()
-        outs = dict(zip(layout.written, self._ffi_call(*operands, *constants), strict=False))
+        attributes: dict[str, Any] = {}
+        if shared:
+            attributes[SHARED] = True
+            watch(late.failure, late.memory)
+        outs = dict(zip(layout.written, self._ffi_call(*operands, *constants, **attributes), strict=False))
         given = dict(zip(params, operands, strict=True))
         return tuple(outs[v] if v in outs else jnp.asarray(given[v]) for v in layout.program.results)
 
@@ -57,7 +65,7 @@ class CompiledProgram:
         if layout.scratch_bytes:
             results.append(jax.ShapeDtypeStruct((layout.scratch_bytes,), jnp.uint8))
         if not results:
-            return lambda *operands: ()
+            return lambda *operands, **attributes: ()
         return jax.ffi.ffi_call(
             self.target_name,
             tuple(results),

@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lowering.runtime.abi import POOL, prelude
+from lowering.runtime.abi import POOL, c_string, prelude
 from lowering.runtime.clear import CLEARS, clear_table
-from lowering.runtime.faults import FAULTS, fault_constants
+from lowering.runtime.faults import FAILED_CALLS, FAULTS, fault_constants
 from lowering.runtime.large_pages import large_pages, large_table
 from lowering.runtime.layout import static_bounds
-from lowering.runtime.operands import OPERANDS, signature_of
+from lowering.runtime.operands import CLEAR_RESULTS, OPERANDS, signature_of
 from lowering.runtime.parallel import parallel_for, slot_limit
 from lowering.runtime.thread_copies import COPIES, CopyRecord
 from lowering.tables import (
@@ -44,7 +44,10 @@ SLOT_OPERATIONS = 4
 """Scalar operations that make a byte of a chunk's slot worth clearing and combining."""
 
 ENTRY = "qd_handler"
-LAUNCHER_EXPORTS = ("qd_run", "qd_parallel_for", "qd_parallel_reduce", "qd_parallel_update", "qd_api_seen")
+LAUNCHER_EXPORTS = (
+    "qd_run", "qd_parallel_for", "qd_parallel_reduce", "qd_parallel_update", "qd_api_seen", "qd_late", "qd_take_late",
+    "qd_drop_late",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,7 @@ def handler_text(layout: Layout, shapes: Sequence[TaskShape], max_threads: int =
         places = [layout.places[v] for v in layout.task_refs[k]]
         rows = [PLACE.constant(slot=place.slot, offset=place.offset) for place in places]
         lines += [f"@places_{k} = private constant {PLACE.table(rows)}"]
+        lines += [f"@name_{k} = private constant {c_string(task.name)}"]
         texts, faults = fault_constants(k, layout.faults[k])
         lines += texts
         if shape.copies:
@@ -113,6 +117,7 @@ def handler_text(layout: Layout, shapes: Sequence[TaskShape], max_threads: int =
             copies=f"@copies_{k}" if shape.copies else "null",
             copy_count=len(shape.copies),
             faults=faults,
+            name=f"@name_{k}",
         )
         records.append(record)
     lines += [f"@tasks = private constant {TASK.table(records)}"]
@@ -162,8 +167,10 @@ def merge_symbols(k: int, shape: TaskShape) -> tuple[str, ...]:
 
 def launcher_text(triple: str) -> str:
     """LLVM IR of the launcher: exports `qd_run`, the parallel loops and `qd_api_seen`."""
-    parts = [prelude(), POOL, OPERANDS, FAULTS, parallel_for(triple), CLEARS, large_pages(triple), COPIES, _RUN]
-    return "\n".join(parts)
+    return "\n".join((
+        prelude(), POOL, OPERANDS, CLEAR_RESULTS, FAULTS, FAILED_CALLS, parallel_for(triple), CLEARS, large_pages(triple),
+        COPIES, _RUN,
+    ))  # fmt: skip
 
 
 _RUN = f"""
@@ -260,9 +267,7 @@ body:
   %fine = icmp eq i64 %failed, 0
   br i1 %fine, label %head, label %faulty
 faulty:
-  {FAILURE.load("%failure", "value")}
-  {TASK.load("%task", "faults")}
-  %e2 = call ptr @fault_error(ptr %frame, ptr %faults, i64 %failed, i64 %value)
+  %e2 = call ptr @failed_call(ptr %frame, ptr %program, ptr %slots, ptr %task, ptr %failure)
   ret ptr %e2
 finished:
   ret ptr null

@@ -49,7 +49,8 @@ def program_content(layout: Layout, tasks: Sequence[str], max_threads: int) -> s
     written = [(v.hint, str(ref_type(v))) for v in layout.written]
     aliases = sorted(layout.aliases.items())
     called = (params, written, aliases, layout.scratch_bytes, layout.clears, layout.constants, layout.faults)
-    return digest(program.name, called, list(tasks), refs, max_threads)
+    names = [task.name for task in program.tasks]  # what fails is told by its name
+    return digest(program.name, names, called, list(tasks), refs, max_threads)
 
 
 def artifact_key(content: str, target: Target) -> str:

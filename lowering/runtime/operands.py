@@ -206,3 +206,32 @@ done:
   ret void
 }}
 """
+
+CLEAR_RESULTS = f"""
+{abi.dtype_sizes()}
+; fills all results with zeros
+define internal void @clear_results(ptr %program, ptr %slots) {{
+entry:
+  {SIGNATURE.load("%program", "args", "results", "checks")}
+  br label %head
+head:
+  %i = phi i64 [0, %entry], [%i1, %body]
+  %inside = icmp slt i64 %i, %results
+  br i1 %inside, label %body, label %done
+body:
+  %k = add i64 %args, %i
+  %check_offset = mul i64 %k, {CHECK.size}
+  %check = getelementptr i8, ptr %checks, i64 %check_offset
+  {CHECK.load("%check", "dtype", "elements")}
+  %ps = getelementptr i64, ptr @dtype_sizes, i64 %dtype
+  %size = load i64, ptr %ps
+  %bytes = mul i64 %elements, %size
+  %pd = getelementptr ptr, ptr %slots, i64 %k
+  %data = load ptr, ptr %pd
+  call void @llvm.memset.p0.i64(ptr %data, i8 0, i64 %bytes, i1 false)
+  %i1 = add i64 %i, 1
+  br label %head
+done:
+  ret void
+}}
+"""

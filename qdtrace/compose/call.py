@@ -19,6 +19,7 @@ from qdtrace.backend import backend
 from qdtrace.compose.debug import run_checked
 from qdtrace.compose.garbage import paused_garbage_collection
 from qdtrace.compose.stack_chunk import in_one_chunk
+from qdtrace.compose.several_devices import raise_late_failures
 from qdtrace.errors import BackendError
 from qdtrace.ir.platforms import PLATFORMS
 from qdtrace.ir.program import ref_type
@@ -86,23 +87,33 @@ def _call_now(*operands: Any, staged: StagedProgram, origin: Origin | None) -> A
 
 def run_now(compiled: Callable[..., Any], operands: Sequence[Any], name: str) -> Any:
     """Runs a compiled program at once. Where JAX looks for NaN it runs one again piece by piece; ours is one piece."""
+    looks = [w for w in ("nan", "inf") if getattr(jax.config, f"jax_debug_{w}s")]
+    if not looks:
+        with jax.disable_jit(False):
+            return compiled(*operands)
     with jax.disable_jit(False), jax.debug_nans(False), jax.debug_infs(False):
         outs = compiled(*operands)
-    for wanted, test in (("nan", jax.numpy.isnan), ("inf", jax.numpy.isinf)):
-        if getattr(jax.config, f"jax_debug_{wanted}s") and any(
-            jax.numpy.issubdtype(x.dtype, jax.numpy.inexact) and test(x).any() for x in outs
-        ):
+    for wanted in looks:
+        test = getattr(jax.numpy, f"is{wanted}")
+        if any(jax.numpy.issubdtype(x.dtype, jax.numpy.inexact) and test(x).any() for x in outs):
             raise FloatingPointError(f"invalid value ({wanted}) encountered in {name}")
     return outs
 
 
 def _run_on(name: str) -> Any:
-    def run(*operands: Any, staged: StagedProgram, origin: Origin | None) -> list[Any]:
-        if staged.options.debug:
-            return run_checked(staged.on(name), operands)
-        return list(compiled_for(staged, name).call(*operands))
+    def lower(ctx: Any, *values: Any, staged: StagedProgram, origin: Origin | None) -> Any:
+        shared = compat.device_count(ctx) > 1
 
-    return mlir.lower_fun(run, multiple_results=True)
+        def run(*operands: Any) -> list[Any]:
+            if staged.options.debug:
+                return run_checked(staged.on(name), operands, shared=shared)
+            return list(compiled_for(staged, name).call(*operands, shared=shared))
+
+        if shared and staged.may_fail:
+            compat.after_each_run(raise_late_failures)
+        return mlir.lower_fun(run, multiple_results=True)(ctx, *values)
+
+    return lower
 
 
 def _no_backend(ctx: Any, *operands: Any, staged: StagedProgram, origin: Origin | None) -> Any:

@@ -24,6 +24,7 @@ from jax.lax import bitcast_convert_type
 
 from qdtrace.analysis.effects import must_run, written_refs
 from qdtrace.errors import BackendError, QdError
+from qdtrace.failures import tell_later
 from qdtrace.ir.program import ref_type
 from qdtrace.trace import compat
 
@@ -47,9 +48,9 @@ def _is_news(record: logging.LogRecord) -> bool:
 logging.getLogger(compat.CALLBACK_LOGGER).addFilter(_is_news)
 
 
-def run_checked(staged: StagedProgram, operands: Sequence[Any]) -> list[Any]:
-    """The traced program, before any pass, in the interpreter with all its checks. Raises BackendError where JAX has
-    no processor to run it on."""
+def run_checked(staged: StagedProgram, operands: Sequence[Any], *, shared: bool = False) -> list[Any]:
+    """The traced program, before any pass, in the interpreter with all its checks; `shared`: what fails is told later.
+    Raises BackendError where JAX has no processor to run it on."""
     from qdtrace.interpret.reference import evaluate  # only here: loading it would delay every import of the package
 
     program, nans = staged.program, staged.options.debug == "nans"
@@ -60,6 +61,9 @@ def run_checked(staged: StagedProgram, operands: Sequence[Any]) -> list[Any]:
             contents = [_from_words(np.asarray(a), t) for a, t in zip(arrays, given, strict=True)]
             return list(map(_words_of, evaluate(program, contents, check_races=True, check_nans=nans, fuel=_FUEL)))
         except QdError as error:
+            if shared:
+                tell_later(error)
+                return [np.zeros(s.shape, s.dtype) for s in shapes]
             _failures.append(error)
             raise
 

@@ -308,6 +308,41 @@ def is_on_host(array: jax.Array) -> bool:
     return all(device.platform == "cpu" for device in array.devices())
 
 
+def device_count(context: Any) -> int:
+    """How many devices share the program that is being lowered, by the context that JAX gives to a lowering rule."""
+    axes = context.module_context.axis_context
+    return int(getattr(axes, "num_devices", 0) or getattr(getattr(axes, "mesh", None), "size", 1))
+
+
+def after_each_run(look: Callable[[Any], None]) -> None:
+    """Has JAX call a function with the results of each compiled function that somebody calls, from now on.
+
+    JAX has a hook for calls that it makes without Python, which `jax_debug_nans` takes over and gives up (its context
+    manager for the thread); the others pass a method. Where a release has neither, nothing is called.
+    """
+    try:
+        from jax._src.api import _post_hook_state as hooks
+        from jax._src.api import config_ext
+        from jax._src.interpreters.pxla import ExecuteReplicated
+
+        run = ExecuteReplicated.__call__
+    except (ImportError, AttributeError):
+        return
+
+    def run_and_look(self: Any, *args: Any) -> Any:
+        results = run(self, *args)
+        look(results)
+        return results
+
+    if not hasattr(run, "qdtrace"):
+        run_and_look.qdtrace = True  # type: ignore[attr-defined]
+        ExecuteReplicated.__call__ = run_and_look
+    if not (jax.config.jax_debug_nans or jax.config.jax_debug_infs):  # type: ignore[attr-defined]
+        hooks.set_global(lambda function, args, kwargs, results: look(results))
+        if hooks.get_local() is None:
+            hooks.set_local(config_ext.unset)
+
+
 def gpu_platform() -> str:
     """The name of JAX's platform behind `"gpu"`: `"cuda"` or `"rocm"`."""
     try:

@@ -242,6 +242,5 @@ def fake_backend(
         watched_again(),
         current(found),
         mock.patch.object(handler, "STREAM", _STREAM),
-        mock.patch("lowering.gpu.backend.atexit"),
     ):
         yield GpuBackend(lambda: device, lambda: found), found
