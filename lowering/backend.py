@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from lowering.legalize.share_code import share_code
 from lowering.llvm.options import emit_options
 from lowering.llvm.target import Target
-from lowering.runtime import late
 from lowering.runtime.cache import Artifact, artifact_cache
 from lowering.runtime.compile import launcher, link_tasks, load_or_make, make_runnable, object_code, optimised
 from lowering.runtime.compiled import CompiledProgram
 from lowering.runtime.handler import ENTRY, bounds_symbols, combine_symbols, handler_text, merge_symbols
 from lowering.runtime.info import describe, usable_cores
+from lowering.runtime.interrupts import watch
 from lowering.runtime.keys import artifact_key, program_content, task_content
 from lowering.runtime.layout import plan_layout
 from lowering.runtime.once import Once
@@ -96,7 +96,7 @@ class CpuBackend(Backend):
             linked = link_tasks(zip(contents, emitters, strict=True), self.target, cache)
             tasks = [linked[c] for c in contents]
             start = launcher(self.target, cache)
-            late.know(start)
+            watch(start)
             address = self._link_handler(key, layout, tasks, max_threads, start["qd_run"], cache)
             register(name, address, start["qd_api_seen"], CPU)
             return CompiledProgram(name, address, layout)

@@ -70,9 +70,9 @@ SIGNATURE = Record(_SIGNATURE)
 CHECK = Record("i64 dtype, i64 elements, ptr label")
 """What an operand or result must be."""
 PROGRAM = Record(
-    f"{_SIGNATURE}, i64 task_count, ptr tasks, i64 threads, i64 words, ptr clears, ptr large, ptr constants"
+    f"{_SIGNATURE}, i64 task_count, ptr tasks, i64 threads, i64 words, ptr clears, ptr large, ptr constants, i64 loops"
 )
-"""What a handler gives to the launcher; `words`: of the longest list of references."""
+"""What a handler gives to the launcher; `words`: of the longest list of references; `loops`: whether a task has any."""
 COMMANDS = Record(
     f"{_SIGNATURE}, ptr commands, i64 command_count, i64 most, ptr words, i64 word_count, ptr faults"
 )
@@ -85,7 +85,8 @@ LARGE = Record("i64 slot, i64 bytes")
 """Memory of a result that is large and that nobody has touched."""
 TASK = Record(
     "ptr code, ptr bounds, ptr places, i64 ref_count, i64 start, i64 stop, i64 grain, i64 lanes, ptr combine, "
-    "i64 slot_bytes, i64 most_slots, i64 updates, ptr merge, i64 copy_bytes, ptr copies, i64 copy_count, ptr faults, ptr name"
+    "i64 slot_bytes, i64 most_slots, i64 updates, ptr merge, i64 copy_bytes, ptr copies, i64 copy_count, ptr faults, "
+    "ptr name"
 )
 PLACE = Record("i64 slot, i64 offset")
 """Where a reference is: an operand or result (operands count first), and bytes into it."""
@@ -117,5 +118,6 @@ LOOP = Record(
 )
 """A loop that threads share; all of them write its first three fields."""
 
-UNLOCKED, FAILED, WORDS_AFTER_REFS = 0, 1, 2
-"""What stands behind the references of a task: whether it accumulates without locks, and where a failure is kept."""
+UNLOCKED, FAILED, STOP, WORDS_AFTER_REFS = 0, 1, 2, 3
+"""What stands behind the references of a task: whether it accumulates without locks, where a failure is kept, and where
+the word is that is not 0 when the task is to end."""

@@ -111,6 +111,10 @@ class CheckError(QdError, RuntimeError):
     """A condition of `qd.check` (or of a library's own check) did not hold when the program ran."""
 
 
+class OutOfMemoryError(QdError, MemoryError):
+    """There was no memory for the private arrays of a task when it ran."""
+
+
 class InterpreterError(QdError):
     """A run did what has no meaning: an index out of range, a read of unset memory, a race."""
 

@@ -1,5 +1,4 @@
-"""Checks that failed on a device, or in one of several, whose calls end without an error: backends say where to look, calls
-look."""
+"""Checks that failed on a device that nobody waits for, or one of several: backends say where to look, calls look."""
 
 from __future__ import annotations
 

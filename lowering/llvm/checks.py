@@ -65,13 +65,12 @@ def check(f: Frame, eqn: Eqn) -> None:
 
 
 def leave_if_failed(f: Frame) -> None:
-    """Leaves the function where a check has failed: what it proves of indices does not hold then."""
-    if f.facts.check_numbers:
-        text = f.text
-        slot = text.op(f"getelementptr ptr, ptr %refs, i64 {f.facts.ref_count + FAILED}")
-        failed = text.op(f"load i64, ptr {text.op(f'load ptr, ptr {slot}, align 8')}, align 8")
-        with failing(f, text.op(f"icmp ne i64 {failed}, 0")):
-            pass
+    """Leaves the function where the task has failed: what a check proves of indices does not hold then."""
+    text = f.text
+    slot = text.op(f"getelementptr ptr, ptr %refs, i64 {f.facts.ref_count + FAILED}")
+    failed = text.op(f"load i64, ptr {text.op(f'load ptr, ptr {slot}, align 8')}, align 8")
+    with failing(f, text.op(f"icmp ne i64 {failed}, 0")):
+        pass
 
 
 @contextmanager
@@ -93,8 +92,13 @@ def report(f: Frame, eqn: Eqn, index: Callable[[], str] = lambda: "0") -> None:
         value = f.text.op(f"and i64 {_in_failure_bits(f, eqn, index())}, {(1 << FAILURE_BITS) - 1}")
         f.text.do(f"store i64 {f.text.op(f'or i64 {value}, {number + 1 << FAILURE_BITS}')}, {f.failure}, align 8")
         return
+    note(f, number + 1, index())
+
+
+def note(f: Frame, number: int, value: str = "0") -> None:
+    """Keeps a failure by its number in the record of the call."""
     require_failure(f)
-    f.text.do(f"call void @{FAIL}(ptr %refs, i64 {number}, i64 {index()})")
+    f.text.do(f"call void @{FAIL}(ptr %refs, i64 {number}, i64 {value})")
 
 
 def _in_failure_bits(f: Frame, eqn: Eqn, value: str) -> str:
@@ -112,13 +116,12 @@ def require_failure(f: Frame) -> None:
 
 
 def _fail(references: int) -> str:
-    """The function that keeps the first failure of a call: a number, counted from 1, and a value."""
+    """The function that keeps the first failure of a call: a number and a value."""
     return f"""
 define internal void @{FAIL}(ptr %refs, i64 %number, i64 %value) cold noinline nounwind {{
   %slot = getelementptr ptr, ptr %refs, i64 {references + FAILED}
   %record = load ptr, ptr %slot, align 8
-  %name = add i64 %number, 1
-  %pair = cmpxchg ptr %record, i64 0, i64 %name monotonic monotonic
+  %pair = cmpxchg ptr %record, i64 0, i64 %number monotonic monotonic
   %first = extractvalue {{ i64, i1 }} %pair, 1
   br i1 %first, label %keep, label %done
 keep:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lowering.llvm.carries import Carries, Phis
+from lowering.llvm.polls import poll_in
 from lowering.llvm.types import REGISTER
 from qdtrace.analysis.index.trips import trip_count
 from qdtrace.ir.program import Eqn, Literal
@@ -78,6 +79,7 @@ def emit_for(f: Frame, eqn: Eqn) -> None:
         carries.step(body)
         following = text.op(f"add {kind} {index}, {by}")
         again = goes_on(index, following, last, by)
+        poll_in(f, eqn)
     latch = text.label
     text.branch(again, loop, done, _unroll(f, eqn))
     phis.close([following, *carries.flat()], latch)
@@ -172,6 +174,7 @@ def emit_while(f: Frame, eqn: Eqn) -> None:
         carries.bind(body.params)
         f.emit(body.eqns)
         carries.step(body)
+        poll_in(f, eqn)
     latch = text.label
     text.jump(loop)
     phis.close(carries.flat(), latch)

@@ -47,6 +47,8 @@ class Frame:
         """What is known of divisors, by the registers of their reciprocals."""
         self.leave = "ret void"
         """What a failed check ends the function with."""
+        self.stop = ""
+        """The address of the word that asks the function to end (`polls`); empty where it does not look."""
         self.failure = ""
         """The word that keeps a failed check; empty where a record of the call, behind its references, does."""
         self.parameters: dict[str, str] = {}

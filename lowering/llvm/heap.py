@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lowering.tables import CACHE_LINE, round_up
+from lowering.llvm.checks import FAIL
+from lowering.tables import CACHE_LINE, NO_MEMORY, round_up
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,11 +23,10 @@ ON_STACK = 1 << 20
 def allocating(module: Module, name: str, parameters: str, arrays: Mapping[str, int], linkage: str = "") -> str:
     """A function that calls `{name}_in` with its parameters (`type register, ...`) and memory for `arrays` (bytes).
 
-    Where there is no memory the process ends, as it does when a stack is full.
+    Where there is no memory the task fails: the module needs the function that keeps failures.
     """
     module.declare("aligned_alloc", "ptr", "i64, i64")
     module.declare("free", "void", "ptr")
-    module.declare("abort", "void", "")
     lines: list[str] = []
     given = [" ".join((*p.split()[:1], p.split()[-1])) for p in parameters.split(", ")]
     offset = 0
@@ -41,8 +41,8 @@ entry:
   %failed = icmp eq ptr %memory, null
   br i1 %failed, label %none, label %some
 none:
-  call void @abort()
-  unreachable
+  call void @{FAIL}(ptr %refs, i64 {NO_MEMORY}, i64 {offset})
+  ret void
 some:
 {allocated}
   call void @{name}_in({", ".join(given)})

@@ -114,13 +114,15 @@ def _emit_part(f: Frame, eqns: Sequence[Eqn], scope: Scope, emit: EmitEqns) -> N
     read_later = _given(f, eqns)
     given = [v for v in read_later if not scope.takes(v)]
     handed_over = frozenset(v for v in read_later if scope.takes(v))
-    leaves = any(Effect.CHECK in e.primitive.effects for eqn in eqns for e in (eqn, *walk_inside(eqn)))
+    leaves = any(_may_leave(f, e) for eqn in eqns for e in (eqn, *walk_inside(eqn)))
     kinds = ["i1"] * leaves + [f.ops(v).type(v.dtype) for v in given for _ in range(f.registers(v))]
     result = f"{{ {', '.join(kinds)} }}" if kinds else "void"
     leave = ", ".join(["i1 true", *(f"{kind} poison" for kind in kinds[1:])])
     symbol, number = f"qd_part{len(module.parts)}", len(module.parts)
     module.parts.append("")
     awaited, taken = _taken(f, eqns)
+    if f.stop and not any(e.primitive.loops for e in walk_eqns(Block((), tuple(eqns), ()))):
+        taken.pop(f.stop, None)  # only loops look at it
     if awaited or handed_over:
         taken[crossings.pointer] = "ptr noalias"
     arguments = ", ".join(f"{kind} {register}" for register, kind in taken.items())
@@ -157,6 +159,11 @@ def _emit_part(f: Frame, eqns: Sequence[Eqn], scope: Scope, emit: EmitEqns) -> N
     registers = iter(found)
     for v in given:
         f.bind(v, [next(registers) for _ in range(f.registers(v))])
+
+
+def _may_leave(f: Frame, eqn: Eqn) -> bool:
+    """Whether the function may be left in an equation."""
+    return Effect.CHECK in eqn.primitive.effects or (bool(f.stop) and eqn.primitive.loops)
 
 
 def _made(eqns: Sequence[Eqn]) -> list[Var]:

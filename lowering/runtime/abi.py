@@ -56,7 +56,7 @@ STREAM_GET_STREAM = 24
 POOL_THREADS_SIZE = 32
 POOL_SCHEDULE_SIZE = 40
 
-CANCELLED = 1
+ABORTED = 10
 """Code of calls that were interrupted."""
 INVALID_ARGUMENT = 3
 """Code of the errors of arguments."""

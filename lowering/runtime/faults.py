@@ -59,7 +59,7 @@ define internal ptr @fault_error(ptr %frame, ptr %faults, i64 %number, i64 %valu
 FAILED_CALLS = f"""
 @say_interrupted = private constant {c_string("interrupted: `%s` was ended by Ctrl-C")}
 @say_memory = private constant {
-    c_string("no memory: task `%s` of `%s` needs %lld bytes of its own in each thread that runs it")
+    c_string("task `%s` of `%s` needs %lld bytes of its own in each thread that runs it, which the system refused")
 }
 @qd_late = global ptr null
 
@@ -77,7 +77,7 @@ check:
 interrupted:
   %n1 = call i32 (ptr, i64, ptr, ...) @snprintf(ptr %message, i64 {FAULT_SIZE}, ptr @say_interrupted,
         ptr %program_name)
-  ret i32 {abi.CANCELLED}
+  ret i32 {abi.ABORTED}
 memory:
   %n2 = call i32 (ptr, i64, ptr, ...) @snprintf(ptr %message, i64 {FAULT_SIZE}, ptr @say_memory, ptr %name,
         ptr %program_name, i64 %value)
@@ -88,11 +88,22 @@ memory:
 define internal ptr @failed_call(ptr %frame, ptr %program, ptr %slots, ptr %task, ptr %failure) cold noinline {{
 entry:
   %message = alloca [{FAULT_SIZE} x i8]
+  %number = call i64 @load_i64(ptr %failure, i64 {FAILURE.offsets["number"]})
+  %asked = icmp eq i64 %number, {INTERRUPTED}
   %code = call i32 @failure_text(ptr %program, ptr %task, ptr %failure, ptr %message)
   %attributes = call i64 @load_i64(ptr %frame, i64 {abi.FRAME_ATTRIBUTE_COUNT})
   %shared = icmp ne i64 %attributes, 0
-  br i1 %shared, label %keep, label %tell
+  br i1 %shared, label %others, label %tell
+others:
+  ; whoever is interrupted never sees these results
+  br i1 %asked, label %clear, label %keep
 tell:
+  br i1 %asked, label %taken, label %raise
+taken:
+  ; the program ends: nobody else needs to
+  store atomic i64 0, ptr @qd_stop monotonic, align 8
+  br label %raise
+raise:
   %e = call ptr @new_error(ptr %frame, ptr %message, i32 %code)
   ret ptr %e
 keep:

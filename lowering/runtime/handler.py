@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from lowering.runtime.abi import POOL, c_string, prelude
 from lowering.runtime.clear import CLEARS, clear_table
 from lowering.runtime.faults import FAILED_CALLS, FAULTS, fault_constants
+from lowering.runtime.interrupt_handler import INTERRUPT_WORDS, interrupt_handler
 from lowering.runtime.large_pages import large_pages, large_table
 from lowering.runtime.layout import static_bounds
 from lowering.runtime.operands import CLEAR_RESULTS, OPERANDS, signature_of
@@ -27,10 +28,12 @@ from lowering.tables import (
     FAILURE,
     PLACE,
     PROGRAM,
+    STOP,
     TASK,
     WORDS_AFTER_REFS,
     round_up,
 )
+from qdtrace.ir.walk import walk_eqns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,7 +49,7 @@ SLOT_OPERATIONS = 4
 ENTRY = "qd_handler"
 LAUNCHER_EXPORTS = (
     "qd_run", "qd_parallel_for", "qd_parallel_reduce", "qd_parallel_update", "qd_api_seen", "qd_late", "qd_take_late",
-    "qd_drop_late",
+    "qd_drop_late", "qd_ask_to_end", *INTERRUPT_WORDS,
 )  # fmt: skip
 
 
@@ -135,6 +138,7 @@ def handler_text(layout: Layout, shapes: Sequence[TaskShape], max_threads: int =
         clears="@clears",
         large="@large",
         constants="@constants" if layout.constants else "null",
+        loops=int(any(eqn.primitive.loops for task in program.tasks for eqn in walk_eqns(task.body))),
     )
     lines += [
         f"@program = private constant {table}",
@@ -168,8 +172,8 @@ def merge_symbols(k: int, shape: TaskShape) -> tuple[str, ...]:
 def launcher_text(triple: str) -> str:
     """LLVM IR of the launcher: exports `qd_run`, the parallel loops and `qd_api_seen`."""
     return "\n".join((
-        prelude(), POOL, OPERANDS, CLEAR_RESULTS, FAULTS, FAILED_CALLS, parallel_for(triple), CLEARS, large_pages(triple),
-        COPIES, _RUN,
+        prelude(), POOL, OPERANDS, CLEAR_RESULTS, FAULTS, FAILED_CALLS, parallel_for(triple), CLEARS,
+        large_pages(triple), COPIES, interrupt_handler(triple), _RUN,
     ))  # fmt: skip
 
 
@@ -183,6 +187,9 @@ entry:
   %after = add i64 %count, {FAILED}
   %place_of_failure = getelementptr ptr, ptr %refs, i64 %after
   store ptr %failure, ptr %place_of_failure
+  %before_stop = add i64 %count, {STOP}
+  %place_of_stop = getelementptr ptr, ptr %refs, i64 %before_stop
+  store ptr @qd_stop, ptr %place_of_stop
   {TASK.load("%task", "bounds")}
   %static = icmp eq ptr %bounds, null
   br i1 %static, label %known, label %find
@@ -246,6 +253,7 @@ buffers:
 bad:
   ret ptr %e1
 launch:
+  call void @guard(ptr %program)
   call void @advise_results(ptr %large, ptr %slots)
   {PROGRAM.load("%program", "words", "tasks", "threads", "clears", task_count="count")}
   %refs = alloca ptr, i64 %words

@@ -41,7 +41,7 @@ def memory() -> list[memoryview]:
 
 
 def failure() -> QdError | None:
-    """The error of what failed first since the last time, with a note for each other failure; the lists are empty then."""
+    """The error of what failed first since the last time, with a note for each other failure; empties them."""
     texts = [text for one in _lists.values() for text in _taken(one)]
     return with_others([fault_in(text) or QdError(text) for text in texts])
 

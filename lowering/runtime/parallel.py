@@ -30,6 +30,9 @@ CHUNKS_PER_THREAD = 16
 MOST_SLOTS, FEWEST_SLOTS, SLOTS_BUDGET = 256, 16, 1 << 20
 """Chunks of a loop that reduces: so many that threads share them evenly, but few where combining them is work."""
 
+MOST_GRAINS = 512
+"""Grains of a chunk, at most: some ten milliseconds of work, after which a task without loops may be interrupted."""
+
 PAUSES_BEFORE_YIELD = 2000
 """Polls of the counter before the waiting caller gives its core away; about 50 microseconds on x86."""
 
@@ -57,8 +60,8 @@ def parallel_for(triple: str) -> str:
     combine, slot_bytes, most)`.
 
     Both run `task(refs, lo, hi, slot)` over chunks that cover `start:stop` once. Below two grains of iterations that
-    is one call on this thread, and for `qd_parallel_for` also with one thread. Chunks are multiples of `lanes`;
-    `max_threads` 0 means all. `qd_parallel_reduce` makes at most `most` chunks, gives each a slot and runs
+    is one call on this thread; with one thread `qd_parallel_for` makes its calls there too. Chunks are multiples of
+    `lanes`; `max_threads` 0 means all. `qd_parallel_reduce` makes at most `most` chunks, gives each a slot and runs
     `combine(refs, slots, count)` in the end; `slot_bytes` is a multiple of the alignment.
     """
     declare_relax, call_relax = relax(triple)
@@ -68,6 +71,7 @@ declare ptr @malloc(i64)
 declare void @free(ptr)
 declare i32 @sched_yield()
 declare i64 @llvm.smin.i64(i64, i64)
+declare i64 @llvm.smax.i64(i64, i64)
 
 define internal i64 @ceil_div(i64 %a, i64 %b) alwaysinline {{
   %s = add i64 %a, %b
@@ -119,6 +123,13 @@ define internal i64 @usable_threads(ptr %frame, i64 %most) {{
   %cap = select i1 %limited, i64 %most, i64 %pool
   %threads = call i64 @llvm.smin.i64(i64 %pool, i64 %cap)
   ret i64 %threads
+}}
+
+; the number of chunks of so many grains that none takes long
+define internal i64 @interruptible(i64 %grains, i64 %wanted) alwaysinline {{
+  %least = udiv i64 %grains, {MOST_GRAINS}
+  %count = call i64 @llvm.smax.i64(i64 %wanted, i64 %least)
+  ret i64 %count
 }}
 
 ; the size of chunks that are multiples of %lanes and at most %wanted
@@ -207,11 +218,22 @@ ask:
   %single = icmp slt i64 %threads, 2
   br i1 %single, label %serial, label %share
 serial:
-  call void %task(ptr %refs, i64 %start, i64 %stop, ptr null)
+  %most = mul i64 %grain, {MOST_GRAINS}
+  br label %piece
+piece:
+  %lo = phi i64 [%start, %serial], [%hi, %piece]
+  %left = sub i64 %stop, %lo
+  %span = call i64 @llvm.smin.i64(i64 %left, i64 %most)
+  %hi = add i64 %lo, %span
+  call void %task(ptr %refs, i64 %lo, i64 %hi, ptr null)
+  %more = icmp slt i64 %hi, %stop
+  br i1 %more, label %piece, label %done
+done:
   ret void
 share:
   %fair = mul i64 %threads, {CHUNKS_PER_THREAD}
-  %wanted = call i64 @llvm.smin.i64(i64 %grains, i64 %fair)
+  %some = call i64 @llvm.smin.i64(i64 %grains, i64 %fair)
+  %wanted = call i64 @interruptible(i64 %grains, i64 %some)
   %chunk = call i64 @chunk_size(i64 %n, i64 %wanted, i64 %lanes)
   %count = call i64 @ceil_div(i64 %n, i64 %chunk)
   call void @run_shared(ptr %frame, ptr %task, ptr %refs, i64 %start, i64 %stop, i64 %chunk, i64 %count,

@@ -145,7 +145,8 @@ allocate:
   %grains = udiv i64 %n, %grain
   %fixed = call i64 @llvm.smin.i64(i64 %grains, i64 %most_slots)
   %reduces = icmp ne ptr %combine, null
-  %wanted = select i1 %reduces, i64 %fixed, i64 %thought
+  %short = call i64 @interruptible(i64 %grains, i64 %thought)
+  %wanted = select i1 %reduces, i64 %fixed, i64 %short
   %chunk = call i64 @chunk_size(i64 %n, i64 %wanted, i64 %lanes)
   %chunks = call i64 @ceil_div(i64 %n, i64 %chunk)
   %pieces = call i64 @llvm.smin.i64(i64 %thought, i64 %chunks)

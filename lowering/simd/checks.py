@@ -55,7 +55,7 @@ def _report(f: LaneFrame, eqn: Eqn, indices: list[str], bad: list[str]) -> None:
     checks.require_failure(f)
     helpers.setdefault(symbol, _fail_lanes(f, symbol, REGISTER[d], widening))
     lanes = [f", {kind} {x}, {f.vector.bits} {b}" for x, b in zip(indices, bad, strict=True)]
-    f.text.do(f"call void @{symbol}(ptr %refs, i64 {f.facts.check_numbers[eqn]}{''.join(lanes)})")
+    f.text.do(f"call void @{symbol}(ptr %refs, i64 {f.facts.check_numbers[eqn] + 1}{''.join(lanes)})")
 
 
 def _fail_lanes(f: LaneFrame, symbol: str, kind: str, widening: str) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from lowering.llvm import control
 from lowering.llvm.carries import Phis
+from lowering.llvm.polls import poll_in
 from lowering.llvm.types import REGISTER
 from lowering.llvm.vectors import Value
 from lowering.simd.carries import LaneCarries
@@ -129,6 +130,7 @@ def _divergent_for(f: LaneFrame, eqn: Eqn) -> None:
             again = [goes_on(indices[v], following[v], lasts[v], steps[v]) for v in each]
         left = f.narrowed(Mask(masks), again)
         condition = f.any(left)
+        poll_in(f, eqn)
     latch = text.label
     text.branch(condition, loop, done)
     phis.close([*left, *following, *carries.flat()], latch)
@@ -180,6 +182,7 @@ def _divergent_while(f: LaneFrame, eqn: Eqn) -> None:
             carries.step_in(body, Mask(live))
             after = [*live, *carries.flat()]
     if not quiet:
+        poll_in(f, eqn)
         phis.close(after, text.label)
         text.jump(loop)
         text.begin(done)
@@ -189,12 +192,14 @@ def _divergent_while(f: LaneFrame, eqn: Eqn) -> None:
     latch, asks = text.label, text.fresh_label("asks")
     text.branch(text.op(f"icmp eq i32 {text.op(f'and i32 {steps}, {QUIET_STEPS - 1}')}, 0"), asks, loop)
     text.begin(asks)
+    poll_in(f, eqn)
+    asked = text.label
     text.branch(f.any(live), loop, done)
-    phis.close([steps, *after], latch, asks)
+    phis.close([steps, *after], latch, asked)
     text.begin(done)
     found: list[str] = []
     for type_, first, value in zip(carries.flat_types(), held, carries.flat(), strict=True):
-        found.append(text.op(f"phi {type_} [ {first}, %{tested} ], [ {value}, %{asks} ]"))
+        found.append(text.op(f"phi {type_} [ {first}, %{tested} ], [ {value}, %{asked} ]"))
     carries.finish(found)
 
 

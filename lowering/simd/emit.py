@@ -16,6 +16,7 @@ from lowering.llvm import checks
 from lowering.llvm.heap import ON_STACK, allocating
 from lowering.llvm.options import DEFAULTS, EmitOptions
 from lowering.llvm.parts import is_long
+from lowering.llvm.polls import open_polls
 from lowering.llvm.prologue import alias_metadata, head_for, open_function, used_by_body
 from lowering.llvm.text import Module, Text
 from lowering.llvm.types import REGISTER
@@ -182,6 +183,7 @@ class _Function:
         open_accumulators(f, self.aliases[1], clear=False)
         kept = pointers(parts)
         f.parameters = dict.fromkeys(("%refs", *kept), "ptr")
+        open_polls(f)
         f.split = is_long(f, self.facts.task.body)
         more = [f"ptr noalias {register}" for register in kept]
         if self.facts.task is parts.rows:
@@ -202,7 +204,8 @@ class _Function:
         asked = any(isinstance(a, Var) for a in (task.start, task.stop)) and task.kind != "serial"
         self._open(used_by_body(task), checks=not asked)
         open_accumulators(f, self.aliases[1])
-        f.parameters, f.split = {"%refs": "ptr"}, is_long(f, task.body)
+        open_polls(f)
+        f.split = is_long(f, task.body)
         f.counts = open_counts(f, counted) if counted is not None else None
         if task.kind == "serial":
             f.emit(task.body.eqns)
@@ -234,6 +237,7 @@ class _Function:
             return text.render(f"define {linkage}void @{name}({parameters})")
         arrays = "".join(f", ptr noalias align {CACHE_LINE} {register}" for register in text.heap)
         whole = text.render(f"define internal void @{name}_in({parameters}{arrays})")
+        checks.require_failure(self.frame)
         return f"{whole}\n{allocating(text.module, name, parameters, text.heap, linkage)}"
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lowering.llvm.polls import poll
 from lowering.llvm.types import REGISTER
 from lowering.simd.critical_path import cycles
 from lowering.simd.steps import lanes_below
@@ -153,6 +154,7 @@ def emit_in_order(f: LaneFrame, base: str, count: str, order: str) -> None:
     kind = REGISTER[index.dtype]
     first = f.spread(kind, base if kind == "i64" else text.op(f"trunc i64 {base} to {kind}"))
     with text.counted("0", count, f.width * f.vectors, unroll=None) as at, f.region(lanes_below(f, at, count)):
+        poll(f)
         f.env[index] = f.each(index.dtype, lambda v: _iteration(f, order, at, first, kind, v))
         f.emit(f.facts.task.body.eqns)
     f.neighbours = True

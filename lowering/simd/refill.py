@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lowering.llvm.polls import poll
 from lowering.llvm.types import REGISTER
 from lowering.llvm.vectors import Value
 from lowering.simd.descriptions import Mask
@@ -179,6 +180,7 @@ class _Emission:
         text.begin(step)
         with f.region(Mask(tuple(live))):
             self._step(live)
+        poll(f)
         text.jump(header)
         text.begin(done)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lowering.llvm.polls import poll_in_step
 from lowering.simd.descriptions import ALL, Mask, Row
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def _step(f: LaneFrame, index: str, mask: Mask) -> None:
 def _loop(f: LaneFrame, start: str, stop: str, masked: bool) -> None:
     """Steps of all lanes from `start` while below `stop`."""
     with f.text.counted(start, stop, f.width * f.vectors, unroll=None) as index:
+        poll_in_step(f)
         _step(f, index, lanes_below(f, index, stop) if masked else ALL)
 
 

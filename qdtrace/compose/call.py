@@ -17,9 +17,10 @@ from jax.interpreters import batching, mlir
 
 from qdtrace.backend import backend
 from qdtrace.compose.debug import run_checked
+from qdtrace.compose.direct import leading, run_now
 from qdtrace.compose.garbage import paused_garbage_collection
-from qdtrace.compose.stack_chunk import in_one_chunk
 from qdtrace.compose.several_devices import raise_late_failures
+from qdtrace.compose.stack_chunk import in_one_chunk
 from qdtrace.errors import BackendError
 from qdtrace.ir.platforms import PLATFORMS
 from qdtrace.ir.program import ref_type
@@ -27,7 +28,7 @@ from qdtrace.trace import compat
 from qdtrace.trace.compat import Primitive
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from jax.core import ShapedArray
 
@@ -85,21 +86,6 @@ def _call_now(*operands: Any, staged: StagedProgram, origin: Origin | None) -> A
     return run_now(_eager(staged), operands, staged.program.name)
 
 
-def run_now(compiled: Callable[..., Any], operands: Sequence[Any], name: str) -> Any:
-    """Runs a compiled program at once. Where JAX looks for NaN it runs one again piece by piece; ours is one piece."""
-    looks = [w for w in ("nan", "inf") if getattr(jax.config, f"jax_debug_{w}s")]
-    if not looks:
-        with jax.disable_jit(False):
-            return compiled(*operands)
-    with jax.disable_jit(False), jax.debug_nans(False), jax.debug_infs(False):
-        outs = compiled(*operands)
-    for wanted in looks:
-        test = getattr(jax.numpy, f"is{wanted}")
-        if any(jax.numpy.issubdtype(x.dtype, jax.numpy.inexact) and test(x).any() for x in outs):
-            raise FloatingPointError(f"invalid value ({wanted}) encountered in {name}")
-    return outs
-
-
 def _run_on(name: str) -> Any:
     def lower(ctx: Any, *values: Any, staged: StagedProgram, origin: Origin | None) -> Any:
         shared = compat.device_count(ctx) > 1
@@ -109,7 +95,7 @@ def _run_on(name: str) -> Any:
                 return run_checked(staged.on(name), operands, shared=shared)
             return list(compiled_for(staged, name).call(*operands, shared=shared))
 
-        if shared and staged.may_fail:
+        if shared:
             compat.after_each_run(raise_late_failures)
         return mlir.lower_fun(run, multiple_results=True)(ctx, *values)
 
@@ -125,13 +111,6 @@ def unknown_platform(ctx: Any, name: str) -> BackendError:
     platforms = ", ".join(ctx.module_context.platforms)
     needs = " or ".join(PLATFORMS)
     return BackendError(f"{name}: needs the platform {needs}, got {platforms}", help="run under JAX_PLATFORMS=cpu")
-
-
-def leading(operands: Sequence[Any], dims: Sequence[int | None]) -> tuple[list[Any], tuple[bool, ...], int]:
-    """Operands with the axis of a batch in front, which of them have it, and its extent."""
-    moved = [x if d is None else jax.numpy.moveaxis(x, d, 0) for x, d in zip(operands, dims, strict=True)]
-    size = next(x.shape[0] for x, d in zip(moved, dims, strict=True) if d is not None)
-    return moved, tuple(d is not None for d in dims), size
 
 
 def _batch(operands: Sequence[Any], dims: Sequence[int | None], *, staged: StagedProgram, origin: Origin | None) -> Any:

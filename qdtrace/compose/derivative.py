@@ -23,7 +23,8 @@ import jax
 from jax.interpreters import ad, batching, mlir, partial_eval
 
 from qdtrace.backend import backend
-from qdtrace.compose.call import call, leading, run_now, unknown_platform
+from qdtrace.compose.call import call, unknown_platform
+from qdtrace.compose.direct import leading, run_now
 from qdtrace.compose.garbage import paused_garbage_collection
 from qdtrace.compose.linearised import chosen, linearised
 from qdtrace.compose.residuals import call_keeping, residuals_of

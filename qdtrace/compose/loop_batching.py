@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from qdtrace.compose.call import leading
+from qdtrace.compose.direct import leading
 from qdtrace.compose.loop_derivative import (
     Loop,
     adjoints,

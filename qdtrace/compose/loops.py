@@ -14,6 +14,7 @@ from qdtrace.compose.jaxprs import is_literal
 from qdtrace.compose.loop_batching import FUNCTIONS, batching_rule
 from qdtrace.compose.loop_derivative import while_loop
 from qdtrace.compose.segment import BufferState, Constant
+from qdtrace.compose.stack_budget import memory_part
 from qdtrace.errors import UnsupportedError
 from qdtrace.trace import compat
 
@@ -28,7 +29,7 @@ for _primitive in FUNCTIONS:
     batching.primitive_batchers[_primitive] = batching_rule(_primitive)
 
 STACK_BYTES = 1 << 30
-"""Memory that states of a loop around tasks may take in its reverse."""
+"""Memory that states of a loop around tasks may take in its reverse, at most."""
 
 
 def loop_of_tasks(stager: Stager, region: Region) -> None:
@@ -84,9 +85,10 @@ def loop_of_tasks(stager: Stager, region: Region) -> None:
         is_tied = is_tied or inner.is_tied
         return goes_on, tuple(after)
 
+    limit = min(STACK_BYTES, memory_part(stager.options))
     guarded = bool(stager.conditions) or has_jump(region, "qd_break")
     is_tied = False
-    goes_on, outs = while_loop(condition, body, (starts, contents), STACK_BYTES, region.loc)
+    goes_on, outs = while_loop(condition, body, (starts, contents), limit, region.loc)
     if is_tied:
         stager.tokens.append(goes_on)
     for state, out in zip(states, outs, strict=True):

@@ -1,7 +1,7 @@
 """Programs that several devices run together: what fails on one of them is told when all have come to their end.
 
 An error would end the program on its device, while the others wait for it in a reduction over all. So the call goes on
-with zeros, the failure is kept, and JAX is asked to look, behind each call of a compiled function, whether there is one.
+with zeros, the failure is kept, and behind each call of a compiled function JAX is asked to look whether there is one.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from qdtrace.errors import BoundsError, CheckError, Loc
+from qdtrace.errors import BoundsError, CheckError, Loc, OutOfMemoryError
 from qdtrace.ir.primitives import Effect
 from qdtrace.ir.walk import walk_task
 
@@ -26,6 +26,10 @@ _HELP = (
 _FAILED = "check failed: "
 _PLACE = r"\n  at [^\n]*?:\d+"
 """The last one in a text is ours: what stands in front of it is the user's message."""
+_NO_MEMORY = re.compile(
+    r"task `[^`]*` of `[^`]*` needs \d+ bytes of its own in each thread that runs it, which the system refused"
+)
+_LESS_MEMORY = "use smaller private arrays or fewer threads (num_threads); in derivatives a lower ad_stack_memory"
 _FAULT = re.compile(
     rf"(?P<rule>index -?\d+ is out of bounds for axis \d+ of `[^\n]*|{_FAILED}(?:.*(?={_PLACE})|.*))"
     r"(?:\n  at (?P<file>[^\n]*?):(?P<line>\d+)(?: in (?P<function>[^\n]*))?(?:\n.*)?)?\Z",
@@ -54,6 +58,8 @@ def fault_of(eqn: Eqn, value: str = "") -> QdError:
 
 def fault_in(text: str) -> QdError | None:
     """The error that a text of XLA holds; None where it holds none."""
+    if (no_memory := _NO_MEMORY.search(text)) is not None:
+        return OutOfMemoryError(no_memory[0], help=_LESS_MEMORY)
     found = _FAULT.search(text)
     if found is None:
         return None

@@ -321,11 +321,10 @@ def after_each_run(look: Callable[[Any], None]) -> None:
     manager for the thread); the others pass a method. Where a release has neither, nothing is called.
     """
     try:
-        from jax._src.api import _post_hook_state as hooks
-        from jax._src.api import config_ext
-        from jax._src.interpreters.pxla import ExecuteReplicated
-
-        run = ExecuteReplicated.__call__
+        hooks: Any = importlib.import_module("jax._src.api")._post_hook_state
+        unset = importlib.import_module("jax._src.api").config_ext.unset
+        runner: Any = importlib.import_module("jax._src.interpreters.pxla").ExecuteReplicated
+        run = runner.__call__
     except (ImportError, AttributeError):
         return
 
@@ -336,11 +335,11 @@ def after_each_run(look: Callable[[Any], None]) -> None:
 
     if not hasattr(run, "qdtrace"):
         run_and_look.qdtrace = True  # type: ignore[attr-defined]
-        ExecuteReplicated.__call__ = run_and_look
+        runner.__call__ = run_and_look
     if not (jax.config.jax_debug_nans or jax.config.jax_debug_infs):  # type: ignore[attr-defined]
         hooks.set_global(lambda function, args, kwargs, results: look(results))
         if hooks.get_local() is None:
-            hooks.set_local(config_ext.unset)
+            hooks.set_local(unset)
 
 
 def gpu_platform() -> str:

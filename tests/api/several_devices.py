@@ -1,5 +1,5 @@
-"""A process with four devices, for `test_several_devices`: runs calls that fail on some of them, and prints as JSON what each
-raised. What is `lost` is found in the warning at the end of the process."""
+"""A process with four devices, for `test_several_devices`: runs calls that fail on some of them, and prints as JSON
+what each raised. The last failure is for the warning at the end of the process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MESH = Mesh(np.array(jax.devices()), ("d",))
 X = np.arange(16, dtype=np.float32)
 GOOD, BAD = np.zeros(4, np.int32), np.array([0, 0, 3, 0], np.int32)
 ALL_BAD = np.array([9, 9, 3, 9], np.int32)
-SUM = float(X.sum())
+ROWS = X.reshape(4, 4)
 
 
 def shift(x, k):
@@ -57,7 +57,7 @@ def outcome(call: Callable[[], Any]) -> str:
     """What a call raises, or that it raises nothing."""
     try:
         jax.block_until_ready(call())
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:
         return f"{type(error).__name__}: {str(error).splitlines()[0]}"
     return "nothing"
 
@@ -81,7 +81,9 @@ def cases() -> dict[str, Callable[[], Any]]:
             mesh=MESH, in_specs=(P("d"), P("d")), out_specs=P("d"),
         )
     )  # fmt: skip
-    given = {name: (lambda k, g=g, name=name: g(X.reshape(4, 4) if name == "pmap" else X, k)) for name, g in behind.items()}
+    given: dict[str, Callable[[Any], Any]] = {
+        name: (lambda k, g=g, x=ROWS if name == "pmap" else X: g(x, k)) for name, g in behind.items()
+    }
     spread = NamedSharding(MESH, P("d"))
     x, outside = jax.device_put(X, spread), jax.jit(lambda x, k: jnp.sum(f(x, k.max())))
     given["sharded arrays"] = lambda k: outside(x, jax.device_put(k, spread))

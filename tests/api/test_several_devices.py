@@ -13,11 +13,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 INDEX = "BoundsError: index 4 is out of bounds for axis 0 of `x` with shape (4,)"
 FAR = "BoundsError: index 16 is out of bounds for axis 0 of `x` with shape (16,)"
-EXPECTED = dict.fromkeys(
-    ["shard_map, sum", "shard_map, nothing", "shard_map, turned", "shard_map, twice", "debug", "pmap", "in a loop"]
-    + ["gradient", "compiled ahead"],
-    INDEX,
-)
+MAPPED = [f"shard_map, {behind}" for behind in ("sum", "nothing", "turned", "twice")]
+EXPECTED = dict.fromkeys([*MAPPED, "debug", "pmap", "in a loop", "gradient", "compiled ahead"], INDEX)
 EXPECTED |= {
     "check": "CheckError: check failed: k is zero",
     "sharded arrays": FAR,
@@ -31,9 +28,8 @@ def child() -> subprocess.CompletedProcess[str]:
     """The process of `several_devices`."""
     flags = "--xla_force_host_platform_device_count=4"
     env = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.api.several_devices"], env=env, cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-m", "tests.api.several_devices"]
+    done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return done
 

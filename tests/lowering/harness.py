@@ -66,7 +66,9 @@ class Kernel:
         Raises the error of the check that failed first, when all chunks have run, as threads do.
         """
         failure = (ctypes.c_int64 * 2)()
-        words = [*(memory[r].ctypes.data for r in self.code.refs), int(alone), ctypes.addressof(failure)]
+        asked = ctypes.c_int64(0)
+        after = (int(alone), ctypes.addressof(failure), ctypes.addressof(asked))
+        words = [*(memory[r].ctypes.data for r in self.code.refs), *after]
         pointers = (ctypes.c_void_p * len(words))(*words)
         ends = (ctypes.c_int64 * 2)()
         self._bounds(pointers, ends)

@@ -388,7 +388,9 @@ def test_threads_may_meet(dtype: DType, columns: int, target: str):
     kernel = Kernel(made.tasks[0], Target.named(target))
     assert kernel.code.slot_bytes == 0
     memory = np.zeros((size, columns), dtype.numpy)
-    pointers = (ctypes.c_void_p * 2)(memory.ctypes.data, 0)  # others see it: with locks
+    zeros = (ctypes.c_int64 * 2)()
+    # others see it: with locks
+    pointers = (ctypes.c_void_p * 4)(memory.ctypes.data, 0, ctypes.addressof(zeros), ctypes.addressof(zeros))
     arguments = [(pointers, k * n // 2, (k + 1) * n // 2, None) for k in (0, 1)]
     halves = [threading.Thread(target=kernel._task, args=a) for a in arguments]
     for half in halves:

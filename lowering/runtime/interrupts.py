@@ -1,0 +1,181 @@
+"""Ctrl-C while the main thread waits for a kernel: the kernel ends, and the call raises KeyboardInterrupt (0023).
+
+Python only notes a signal while no bytecode runs. A handler around Python's own (`interrupt_handler`) wakes a thread of
+this module. When the main thread does not come back to its bytecode at once, the thread asks all kernels to end, again
+and again until it does. A kernel that ends early makes its call fail with an error of XLA, which is raised before
+Python has looked at the signal. So for that time the class of the error runs a function of Python, in which the signal
+is handled. (What a `jax.jit` function did in the caller's own thread is a ValueError, a class that cannot be changed:
+there KeyboardInterrupt follows with the next function that Python calls or next loop.)
+
+Nothing is done where SIGINT has another handler than `signal.default_int_handler`, which raises KeyboardInterrupt: what
+another one would do, nobody knows, and a call must not fail because of a signal that a program ignores.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any, cast
+
+import jax
+
+from lowering.runtime import late
+from lowering.runtime.interrupt_handler import ACTION_BYTES, INTERRUPT_WORDS, SIGINT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Mapping
+
+PATIENCE = 0.02
+"""Seconds for the main thread to handle the signal itself: locks and sleeps that a signal ends."""
+AGAIN = 0.002
+"""Seconds until kernels are asked again: those of a loop of XLA begin at any time."""
+SHORTEST, LONGEST = 20, 500
+"""How long they are asked, in 0.1 ms: first, and at most, where they look seldom. Python's lock is held meanwhile, so
+no call that begins later is asked."""
+
+_words: dict[str, ctypes.c_int64] = {}
+"""What the launcher shares, by name."""
+_ask_to_end: list[Any] = []
+"""The function of the launcher that asks kernels for some time."""
+_reading = -1
+_setting_up = threading.Lock()
+
+
+def watch(launcher: Mapping[str, int]) -> None:
+    """Makes known what a launcher keeps for Python: failures that are told later, and what ends its kernels."""
+    late.know(launcher)
+    _watch_interrupts(launcher)
+
+
+def _watch_interrupts(launcher: Mapping[str, int]) -> None:
+    """Has Ctrl-C end the kernels that a launcher runs, where that is possible; may be called again."""
+    if sys.platform == "win32":
+        return
+    with _setting_up:
+        if not _words:
+            words = {name: ctypes.c_int64.from_address(launcher[name]) for name in INTERRUPT_WORDS}
+            words["qd_holds_lock"].value = _address(ctypes.pythonapi.PyGILState_Check)
+            os.register_at_fork(after_in_child=_forget_thread)
+            _ask_to_end.append(ctypes.PYFUNCTYPE(None, ctypes.c_int64)(launcher["qd_ask_to_end"]))
+            _words.update(words)
+        if not _words["qd_python_handler"].value:
+            _words["qd_python_handler"].value = _python_handler()
+        if _words["qd_wake"].value < 0 and _words["qd_python_handler"].value:
+            _start_thread()
+
+
+def _address(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+def _python_handler() -> int:
+    """The function of CPython that notes signals, where it handles SIGINT now; 0 where another one does, or none."""
+    action = ctypes.create_string_buffer(ACTION_BYTES)
+    if ctypes.CDLL(None).sigaction(SIGINT, None, action):
+        return 0
+    handler = ctypes.c_void_p.from_buffer(action).value or 0
+    known = ctypes.pythonapi.PyErr_CheckSignals
+    return handler if handler > 1 and _library(handler) == _library(_address(known)) else 0
+
+
+def _library(address: int) -> int:
+    """Where the library begins that a function is of; 0 where nobody knows."""
+    found = (ctypes.c_void_p * 4)()
+    look = ctypes.CDLL(None).dladdr
+    return (found[1] or 0) if look(ctypes.c_void_p(address), found) else 0
+
+
+def _start_thread() -> None:
+    global _reading
+    _reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    threading.Thread(target=_wait, args=(_reading,), name="qdtrace-interrupts", daemon=True).start()
+    _words["qd_wake"].value = writing
+
+
+def _forget_thread() -> None:
+    """In a forked process: its handler must not wake the thread of the first one. The next compilation makes one."""
+    global _setting_up
+    _setting_up = threading.Lock()
+    os.close(_words["qd_wake"].value) if _words["qd_wake"].value >= 0 else None
+    _words["qd_wake"].value = -1
+
+
+def _wait(reading: int) -> None:
+    while os.read(reading, 1):
+        with contextlib.suppress(Exception):
+            _interrupt()
+
+
+def _interrupt() -> None:
+    """Asks kernels to end while the main thread is where the signal met it, in a call that Python waits for."""
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        return
+    went_on = _went_on()
+    time.sleep(PATIENCE)
+    if went_on():
+        return
+    asked = SHORTEST
+    with _python_in_errors():
+        while not went_on():
+            _ask_to_end[0](asked)
+            time.sleep(AGAIN)
+            asked = min(2 * asked, LONGEST)
+
+
+def _went_on() -> Callable[[], bool]:
+    """A function that says whether the main thread has run bytecode since now.
+
+    It cannot make the same call anew without a jump back or a new frame, and there Python runs what is pending.
+    """
+    main, ran = threading.main_thread().ident or 0, threading.Event()
+
+    def mark(_: int) -> int:
+        ran.set()
+        return 0
+
+    frame = _frame_of(main)
+    place = frame.f_lasti if frame else -1
+    pending = _PENDING(mark)
+    _marks[:] = [*_marks[-8:], pending]  # may be called after this function has been forgotten
+    ctypes.pythonapi.Py_AddPendingCall(pending, None)
+
+    def went_on() -> bool:
+        now = _frame_of(main)
+        return ran.is_set() or now is None or now is not frame or now.f_lasti != place
+
+    return went_on
+
+
+_PENDING = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+_marks: list[Any] = []
+
+
+def _frame_of(thread: int) -> Any:
+    return sys._current_frames().get(thread)  # pyright: ignore[reportPrivateUsage]
+
+
+@contextlib.contextmanager
+def _python_in_errors() -> Generator[None]:
+    """XLA's errors run bytecode when they are made, so that Python handles a signal first: its exception is the one
+    that is raised."""
+    kind = cast("Any", jax.errors.JaxRuntimeError)
+
+    def made(self: RuntimeError, *args: object) -> None:
+        RuntimeError.__init__(self, *args)
+
+    own = "__init__" in vars(kind)
+    before = kind.__init__
+    kind.__init__ = made
+    try:
+        yield
+    finally:
+        if own:
+            kind.__init__ = before
+        else:
+            del kind.__init__

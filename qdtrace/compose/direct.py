@@ -1,0 +1,32 @@
+"""Calls of primitives on arrays: at once, and with the axis of a batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+def run_now(compiled: Callable[..., Any], operands: Sequence[Any], name: str) -> Any:
+    """Runs a compiled program at once. Where JAX looks for NaN it runs one again piece by piece; ours is one piece."""
+    looks = [w for w in ("nan", "inf") if getattr(jax.config, f"jax_debug_{w}s")]
+    if not looks:
+        with jax.disable_jit(False):
+            return compiled(*operands)
+    with jax.disable_jit(False), jax.debug_nans(False), jax.debug_infs(False):
+        outs = compiled(*operands)
+    for wanted in looks:
+        test = getattr(jax.numpy, f"is{wanted}")
+        if any(jax.numpy.issubdtype(x.dtype, jax.numpy.inexact) and test(x).any() for x in outs):
+            raise FloatingPointError(f"invalid value ({wanted}) encountered in {name}")
+    return outs
+
+
+def leading(operands: Sequence[Any], dims: Sequence[int | None]) -> tuple[list[Any], tuple[bool, ...], int]:
+    """Operands with the axis of a batch in front, which of them have it, and its extent."""
+    moved = [x if d is None else jax.numpy.moveaxis(x, d, 0) for x, d in zip(operands, dims, strict=True)]
+    size = next(x.shape[0] for x, d in zip(moved, dims, strict=True) if d is not None)
+    return moved, tuple(d is not None for d in dims), size
