@@ -123,7 +123,7 @@ def bound(f: Frame, eqn: Eqn) -> None:
     """`j = bound[size] i`."""
     (index,), size = eqn.invars, int(eqn.params["size"])
     i, most = f.typed(index), (1 << 63) - 1
-    shown = f"tl.where({i} > {most}, {most}, {i}).to(tl.int64)" if index.dtype is DType.u64 else i
+    shown = f"tl.where(({i} >> 63) != 0, {most}, {i}.to(tl.int64))" if index.dtype is DType.u64 else i
     holds = f"({i} >= 0) & ({i} < {size})" if size <= _last(index) else f"{i} >= 0"
     _check(f, eqn, holds, shown, block=f.is_block(index))
     f.env[eqn.outvars[0]] = i

@@ -122,8 +122,9 @@ HELPERS: dict[str, Helper] = {
     ),
     "report": jit(
         "report(failure, failed, NUMBER: tl.constexpr, value, BITS: tl.constexpr)",
-        "Leaves the number of a check and the value in the word of failures, in one store.",
-        "word = (value.to(tl.int64) & ((1 << BITS) - 1)) | (NUMBER << BITS)",
+        "Leaves the number of a check and the value, or the nearest that there is room for, in the word of failures.",
+        "near = tl.minimum(tl.maximum(value.to(tl.int64), -(1 << (BITS - 1))), (1 << (BITS - 1)) - 1)",
+        "word = (near & ((1 << BITS) - 1)) | (NUMBER << BITS)",
         "tl.store(failure + 0 * failed.to(tl.int32), word, mask=failed)",
     ),
     **{

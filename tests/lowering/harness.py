@@ -83,7 +83,9 @@ class Kernel:
             self._combine(pointers, slots.ctypes.data, len(chunks))
         untouched(raw)
         if failure[0]:
-            raise fault_of(checks_of(self.task)[failure[0] - 1], str(failure[1]))
+            eqn = checks_of(self.task)[failure[0] - 1]
+            is_unsigned = eqn.primitive.name == "bound" and not eqn.invars[0].dtype.is_signed
+            raise fault_of(eqn, str(int(failure[1]) % 2**64 if is_unsigned else failure[1]))
 
     def merge(self, memory: dict[Var, np.ndarray], copies: np.ndarray, cuts: Sequence[int] = ()) -> None:
         """Merges copies, in pieces that end at these lines; `copies` are bytes, one copy after another."""

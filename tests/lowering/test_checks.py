@@ -9,6 +9,7 @@ from lowering.llvm.options import EmitOptions
 from lowering.llvm.target import Target
 from qdtrace.errors import BoundsError, CheckError
 from qdtrace.ir.parser import parse_program
+from qdtrace.ir.types import DType
 from tests.lowering.harness import TARGETS, Kernel, run_kernels
 
 BOUND = 'bound[size=8, axis=0, buffer="x", shape=(8)]'
@@ -66,23 +67,28 @@ program p(n: ref[i32,2])
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("dtype", ["i32", "i64"])
+@pytest.mark.parametrize("dtype", ["i32", "i64", "u32", "u64"])
 def test_the_index_of_the_lane_that_fails_is_told(target: str, dtype: str) -> None:
     text = f"""
 program p(x: ref[f32,8], n: ref[{dtype},40], y: ref[f32,40])
   range_for i in 0:i32 : 40:i32
     a: {dtype} = load n i
-    k: {dtype} = BOUND a
+    b: {dtype} = BOUND a
+    k: {"i64" if "64" in dtype else "i32"} = convert[dtype={"i64" if "64" in dtype else "i32"}] b
     v: f32 = load x k
     store y v i
   return y
 """
     x, y = np.arange(8, dtype=np.float32), np.zeros(40, np.float32)
-    good = np.arange(40, dtype=np.int32 if dtype == "i32" else np.int64) % 8
+    kind = DType(dtype).numpy
+    good = np.arange(40).astype(kind) % kind.type(8)
     assert run(text, target, [x, good, y])[0].tolist() == [float(k) for k in good]
-    wide = (2**32, 2**32 + 3, -(2**32), 2**63 - 1, -(2**63)) if dtype == "i64" else (2**31 - 1, -(2**31))
+    wide = {
+        "i32": (-1, 2**31 - 1, -(2**31)), "i64": (-1, 2**32, 2**32 + 3, -(2**32), 2**63 - 1, -(2**63)),
+        "u32": (2**31 - 1, 2**31, 2**32 - 1), "u64": (2**32 + 3, 2**63 - 1, 2**63, 2**64 - 1),
+    }  # fmt: skip
     for place in (0, 5, 17, 39):
-        for index in (8, -1, *wide):
+        for index in (8, *wide[dtype]):
             bad = good.copy()
             bad[place] = index
             with pytest.raises(BoundsError, match=f"^index {index} is out of bounds for axis 0 of `x` with shape"):

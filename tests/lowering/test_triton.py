@@ -364,6 +364,21 @@ def test_an_index_outside_ends_the_call_with_it(index: int):
         Run().results(parse_program(CHECKED), args)
 
 
+@pytest.mark.parametrize(("dtype", "index"), [("u32", 2**32 - 1), ("u64", 2**40), ("u64", 2**63), ("u64", 2**64 - 1)])
+def test_an_unsigned_index_outside_ends_the_call_with_it(dtype: str, index: int):
+    """What has no room in the report is told as the largest number that has."""
+    text = CHECKED.replace("k: ref[i32,100]", f"k: ref[{dtype},100]").replace("a: i32 = load", f"a: {dtype} = load")
+    text = text.replace("j: i32 = bound", f"b: {dtype} = bound").replace(
+        "    v: f32", "    j: i32 = convert[dtype=i32] b\n    v: f32"
+    )
+    keys = np.zeros(100, np.dtype(f"uint{dtype[1:]}"))
+    args = [keys, np.arange(10, dtype=np.float32), np.zeros(100, np.float32), np.float32(0)]
+    agrees(parse_program(text), args)
+    keys[61] = index
+    with pytest.raises(BoundsError, match=f"^index {min(index, 2**47 - 1)} is"):
+        Run().results(parse_program(text), args)
+
+
 @pytest.mark.parametrize("side", ["branch", "uniform", "head"])
 def test_checks_in_branches_switch_off_what_follows(side: str):
     condition = {"branch": "gt i 50:i32", "uniform": "gt n 0:i32", "head": "gt i -1:i32"}[side]
