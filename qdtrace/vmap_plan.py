@@ -85,7 +85,7 @@ class Mapping:
             out_axes = [spread[k] for k in keep]
         in_axes = tuple(self.leaf_axes(args, kwargs))
         named = {"axis_name": self.axis_name, "axis_size": self.axis_size, "spmd_axis_name": self.spmd_axis_name}
-        given = {name: value for name, value in named.items() if value is not None}
+        given: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
         return jax.vmap(flat, in_axes=in_axes, out_axes=out_axes, **given)(*leaves)
 
     def named(self, leaves: Sequence[Any], axes: Sequence[int | None]) -> AbstractContextManager[Any]:

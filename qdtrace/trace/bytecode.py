@@ -107,6 +107,16 @@ class CodeMap:
             return self._reads_ahead(name).get(start)
         return min(self._ahead(name, start, barrier, calls=False), default=None)
 
+    def caught_read(self, name: str, start: int, barrier: int | None = None) -> bool:
+        """True for a read like that of `first_read` where an exception is caught: there may be no value yet."""
+        if not any(self._is_caught(p) for p, access in self._accesses.get(name, {}).items() if access == "read"):
+            return False
+        return any(self._is_caught(p) for p in self._ahead(name, start, barrier, calls=False))
+
+    def _is_caught(self, position: int) -> bool:
+        offset = self._offsets[position]
+        return any(start <= offset < end for start, end, _ in self._handlers)
+
     def is_read_first(self, name: str, start: int, barrier: int | None = None) -> bool:
         """True when every path from `start` reads the variable before anything else is done with it."""
         seen: set[int] = set()

@@ -7,12 +7,15 @@ to None. What cannot be looked into is `OPAQUE`: it may change at any time.
 from __future__ import annotations
 
 import array
+import builtins
 import collections
 import contextvars
+import decimal
 import functools
 import inspect
 import io
 import itertools
+import logging
 import operator
 import os
 import pickle
@@ -28,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from qdtrace.trace.compat import Tracer
+from qdtrace.trace import empty
 from qdtrace.trace.source import is_user_file
 
 if TYPE_CHECKING:
@@ -211,7 +214,14 @@ _LIBRARY_FUNCTION = Holder(lambda held: ((), [c.cell_contents for c in held.__cl
 """One that was made from a function of the user may stand for it: `jax.vmap(f)`."""
 CLASS = Holder(lambda held: _read_mapping(vars(held)), _write_class, _attribute)
 _METHOD = Holder(lambda held: ((), [held.__self__, held.__func__]), fixed=True)
-_PARTIAL = Holder(lambda held: ((), [held.func, *held.args, *held.keywords.values()]), fixed=True)
+
+
+def _read_partial(held: functools.partial[Any]) -> Content:
+    """What it was made of cannot be set, attributes can."""
+    return (["func", "args", "keywords", *vars(held)], [held.func, held.args, held.keywords, *vars(held).values()])
+
+
+_PARTIAL = Holder(_read_partial, None, _attribute)
 _WRAPPER = Holder(lambda held: ((), [held.__wrapped__]), fixed=True)
 _MEMO = Holder(lambda held: (held.cache_info(), [held.__wrapped__]))
 
@@ -255,6 +265,54 @@ def _slots(cls: type) -> tuple[str, ...]:
 
 
 _INSTANCE = Holder(_read_attributes, _write_attributes, _attribute)
+
+
+_UNSEEN = {"manager", "parent", "root", "handlers", "_cache"}
+"""Attributes of a logger that lead to all others, to files, and to what it has found out before."""
+
+
+def _read_logger(held: logging.Logger) -> Content:
+    names = [name for name in vars(held) if name not in _UNSEEN]
+    return (names, [vars(held)[name] for name in names])
+
+
+_LOGGER = Holder(_read_logger, None, _attribute)
+
+
+_WAITING = ("threading", "_thread", "collections")
+"""Modules of what other threads wait on and in."""
+
+
+def _read_synchroniser(held: Any) -> Content:
+    """What it counts, without its locks and those that wait for them; nothing of it is ever put back."""
+    own = {name: value for name, value in vars(held).items() if type(value).__module__ not in _WAITING}
+    return (list(own), list(own.values()))
+
+
+_SYNCHRONISER = Holder(_read_synchroniser, None, _attribute)
+
+
+def _read_file(held: Any) -> Content:
+    """Where it is read next; something new each time where it does not tell."""
+    try:
+        return (held.tell(), [])
+    except (OSError, ValueError):
+        return ((object(),), [])
+
+
+def _write_file(held: Any, content: Content) -> None:
+    if isinstance(content[0], int):
+        held.seek(content[0])
+
+
+_FILE = Holder(_read_file, _write_file, draws=True)
+
+
+def _of_file(held: Any) -> Holder | None:
+    """A file that can only be written gives nothing back."""
+    if held.closed or not held.readable():
+        return None
+    return _FILE if held.seekable() else OPAQUE
 
 
 def _both(items: Holder) -> Holder:
@@ -315,7 +373,6 @@ _HOLDERS: dict[type, Holder | None] = {
     types.CellType: CELL,
     types.FunctionType: FUNCTION,
     types.MethodType: _METHOD,
-    functools.partial: _PARTIAL,
     types.SimpleNamespace: _INSTANCE,
     Namespace: NAMESPACE,
     property: Holder(lambda held: ((), [held.fget, held.fset, held.fdel]), fixed=True),
@@ -325,25 +382,15 @@ _HOLDERS: dict[type, Holder | None] = {
     type(functools.lru_cache(len)): _MEMO,
     **_STREAMS,
     **dict.fromkeys(_SEQUENCE_ITERATORS, _ITERATOR),
-    **dict.fromkeys(
-        (
-            *(type(None), bool, int, float, complex, str, bytes, range, slice, type(...), type(NotImplemented), object),
-            *(types.CodeType, types.MethodWrapperType, types.WrapperDescriptorType, types.MethodDescriptorType),
-            *(types.ClassMethodDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType),
-            *(types.GenericAlias, types.UnionType, types.FrameType, types.TracebackType, np.ufunc, weakref.ref),
-        )
-    ),
+    functools.partial: _PARTIAL,
+    weakref.ref: Holder(lambda held: ((), [held()])),
+    type(threading.Lock()): Holder(lambda held: (held.locked(), [])),
+    type(threading.RLock()): Holder(lambda held: (repr(held), [])),
+    decimal.Context: Holder(lambda held: (repr(held), [])),
+    np.flatiter: Holder(lambda held: (held.index, [held.base]), draws=True),
+    **dict.fromkeys(empty.TYPES),
 }
 _BUILTIN_FUNCTIONS = types.BuiltinFunctionType
-_PURE_MODULES = {
-    *("builtins", "math", "cmath", "_operator", "operator", "_functools", "itertools", "_collections", "numpy"),
-    *("numpy._core._multiarray_umath", "_abc", "_bisect", "_heapq", "_struct", "_statistics", "jaxlib", "sys", "gc"),
-}
-_PURE_LIBRARIES = {"jax", "jaxlib", "qdtrace", "ml_dtypes", "optree", "numpy"}
-_CONSTANT_MODULES = {
-    *("typing", "abc", "_abc", "re", "enum", "datetime", "decimal", "fractions", "pathlib", "logging", "numbers"),
-    *("_thread", "threading", "_io", "string", "dataclasses", "inspect", "operator", "warnings", "uuid"),
-}
 _LIBRARY = (
     os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep,
     *{
@@ -362,17 +409,21 @@ def holder_of(value: Any) -> Holder | None:
     """How to handle a value; None when it holds nothing that may change."""
     kind: type = type(value)
     if kind is types.FunctionType and not is_own_code(value.__code__.co_filename):
+        if empty.sees_more(value):
+            return OPAQUE
         return _LIBRARY_FUNCTION if value.__closure__ else None
     if kind in _HOLDERS:
         return _HOLDERS[kind]
     if kind is _BUILTIN_FUNCTIONS:
         return _builtin(value)
     if isinstance(value, type):
-        return CLASS if is_own(value) else None
+        return CLASS if is_own(value) else OPAQUE if empty.sees_more(value) else None
     if isinstance(value, types.ModuleType):
         return None  # what code names of a module is looked up by name
     if _own_attribute(value, "__wrapped__") is not MISSING:
         return _MEMO if hasattr(value, "cache_info") else _WRAPPER
+    if isinstance(value, io.IOBase):
+        return _of_file(value)
     holder = _HOLDERS[kind] = _classify(kind)
     if holder is None:
         PLAIN.add(kind)
@@ -380,14 +431,15 @@ def holder_of(value: Any) -> Holder | None:
 
 
 def _classify(kind: type) -> Holder | None:
-    library = kind.__module__.partition(".")[0]
-    if issubclass(kind, (Tracer, jax.Array)):
-        return None
-    for base, holder in _STREAMS.items():
+    for base, holder in (*_STREAMS.items(), (functools.partial, _PARTIAL), (logging.Logger, _LOGGER)):
         if issubclass(kind, base):
             return holder
-    if library in _PURE_LIBRARIES or kind.__module__ in _CONSTANT_MODULES or library in _CONSTANT_MODULES:
-        return _ARRAY if issubclass(kind, np.ndarray) else None
+    if issubclass(kind, np.ndarray):
+        return _ARRAY
+    if empty.is_empty(kind):
+        return None
+    if kind.__module__ == "threading":
+        return _SYNCHRONISER if kind.__dictoffset__ else OPAQUE
     for base in (list, dict, set, collections.deque):
         if issubclass(kind, base):
             held = _HOLDERS[base]
@@ -413,15 +465,15 @@ _HEAP_TYPE = 1 << 9
 def _builtin(function: Any) -> Holder | None:
     owner = function.__self__
     if owner is None or isinstance(owner, types.ModuleType):
-        name = getattr(owner, "__name__", function.__module__) or ""
-        pure = name in _PURE_MODULES or name.partition(".")[0] in ("numpy", "jaxlib", "jax")
-        return None if pure else OPAQUE
+        return OPAQUE if empty.sees_more(function) else None
     return Holder(lambda held: ((), [held.__self__]), fixed=True)
 
 
 @functools.lru_cache(maxsize=4096)
 def is_own(made: type | types.ModuleType) -> bool:
     """True for a class or a module of the user."""
+    if isinstance(made, type) and made.__module__ == "builtins" and vars(builtins).get(made.__name__) is not made:
+        return bool(made.__flags__ & _HEAP_TYPE)  # by `exec`, where no name of a module was
     module = sys.modules.get(made.__module__) if isinstance(made, type) else made
     own = module is None or module.__name__ == "__main__" or module.__spec__ is None  # made by hand, or in a notebook
     return is_own_code(getattr(module, "__file__", None) or ("" if own else "<built-in>"))

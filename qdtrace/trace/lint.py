@@ -191,6 +191,9 @@ class LoopWatch(_Watch):
                 return reports.read_after(change, self._region.name, loc=scope.loc(read), region=scope.loc(loop))
             if read is not None or codes.may_call_reader(name, exit_) is not None:
                 self._after.append(change)
+        for name, new in scope.new():
+            if codes.caught_read(name, loop + 1, loop):
+                self.carried.append(StateChange(name, kind_of(new)))
         return None
 
     def _unplaced(self, scope: Variables) -> None:

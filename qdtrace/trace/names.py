@@ -21,9 +21,10 @@ Chain = tuple[str, ...]
 
 
 @functools.lru_cache(maxsize=2048)
-def named_by(code: CodeType) -> tuple[tuple[str, ...], tuple[Chain, ...]]:
-    """Global variables, and dotted names, of the code and of the functions written inside of it."""
+def named_by(code: CodeType) -> tuple[tuple[str, ...], tuple[Chain, ...], frozenset[str]]:
+    """Global variables, dotted names, and attributes that are set, of the code and of the functions inside of it."""
     variables: dict[str, None] = {}
+    stored: set[str] = set()
     chains: dict[Chain, None] = {}
     chain: Chain = ()
     imported = ""
@@ -32,6 +33,12 @@ def named_by(code: CodeType) -> tuple[tuple[str, ...], tuple[Chain, ...]]:
         if name in _ATTRIBUTES and chain:
             chain = (*chain, value)
             continue
+        if name == "COPY" and instruction.arg == 1:  # `a.b += 1`
+            continue
+        if name in ("STORE_ATTR", "DELETE_ATTR"):
+            stored.add(value)
+            if chain:
+                chains[(*chain, value)] = None
         if len(chain) > 1:
             chains[chain] = None
         chain = (value,) if name in _LOADS else ()
@@ -46,10 +53,11 @@ def named_by(code: CodeType) -> tuple[tuple[str, ...], tuple[Chain, ...]]:
         chains[chain] = None
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            inner_variables, inner_chains = named_by(constant)
+            inner_variables, inner_chains, inner_stored = named_by(constant)
+            stored |= inner_stored
             variables.update(dict.fromkeys(inner_variables))
             chains.update(dict.fromkeys(inner_chains))
-    return tuple(variables), tuple(chains)
+    return tuple(variables), tuple(chains), frozenset(stored)
 
 
 def module_attributes(

@@ -7,6 +7,7 @@ already.
 
 from __future__ import annotations
 
+import builtins
 from operator import is_
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qdtrace.trace.changes import StateChange, kind_of
+from qdtrace.trace.empty import SEEING, sees_more
 from qdtrace.trace.holders import (
     CELL,
     CLASS,
@@ -186,7 +188,7 @@ class State:
                 self._helpers.append(value)
             if holder is FUNCTION:
                 self._add_function(value, work)
-            elif type(value).__module__ != "builtins":
+            elif is_own(type(value)):
                 work.append((type(value), type(value).__name__))
             if holder is CLASS:
                 work.extend((base, base.__name__) for base in value.__bases__)
@@ -224,14 +226,20 @@ class State:
         if key in self._codes:
             return
         self._codes.add(key)
-        variables, chains = named_by(code)
+        variables, chains, stored = named_by(code)
         self._name(space, variables, "")
+        for name in variables:
+            seeing = None if name in space else vars(builtins).get(name)
+            if any(seeing is function for function in SEEING):
+                self._add(seeing, f"{name}()")
         for module, attribute, path in module_attributes(chains, local, space):
-            if is_own(module):
+            if is_own(module) or attribute in stored:
                 self._name(vars(module), (attribute,), path.rpartition(".")[0])
             else:
                 value = vars(module).get(attribute)
-                if type(value) not in _FUNCTIONS and type(value) not in PLAIN:
+                if type(value) in PLAIN:
+                    continue
+                if type(value) not in _FUNCTIONS or (type(value) in (FunctionType, type) and sees_more(value)):
                     self._add(value, path)
 
     def _name(self, space: dict[str, Any], names: Iterable[str], path: str) -> None:
