@@ -79,15 +79,16 @@ def unneeded(var: Var) -> Atom:
     return literal(float("nan") if var.dtype.is_float else 0, var.dtype)
 
 
-def loop_state(eqn: Eqn, needed: Needed) -> LoopState:
-    """The state of a loop of a task."""
+def loop_state(eqn: Eqn, needed: Needed, taped: Collection[Var] = ()) -> LoopState:
+    """The state of a loop of a task; of arrays in `taped` the content is no part of it."""
     body = eqn.blocks[-1]
     inside = needed.among(walk_inside(eqn))
     counters = {p: by for p, by in raised_by(eqn).items() if p.dtype in (DType.i32, DType.i64)}
     params = carried_params(eqn, body)
     kept = tuple(p for p in params if p not in counters and (p in inside or not p.dtype.is_float))
     written, made = written_in(eqn.blocks), {v for b in eqn.blocks for v in bound_in_block(b)}
-    read = [r for r in loaded_in(eqn.blocks) if is_local(r) and r not in made and r not in needed.zero]
+    gone = {*made, *needed.zero, *taped}
+    read = [r for r in loaded_in(eqn.blocks) if is_local(r) and r not in gone]
     index = body.params[0] if eqn.primitive.name == "for" else None
     touched = {e.invars[0] for e in walk_inside(eqn) if e.primitive.name in MEMORY} - set(needed.zero)
     changes = any(r in written and (r in needed.volatile or (is_local(r) and r not in made)) for r in touched)

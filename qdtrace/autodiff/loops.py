@@ -59,7 +59,7 @@ class Loops:
 
     def _state(self, eqn: Eqn) -> LoopState:
         if eqn not in self._kinds:
-            self._kinds[eqn] = loop_state(eqn, self._needed)
+            self._kinds[eqn] = loop_state(eqn, self._needed, self.sweep.accesses.taped_arrays)
         return self._kinds[eqn]
 
     # Before: the sweep.
@@ -99,6 +99,7 @@ class Loops:
                 values[state.index] = head[0]
             with builder.block((*head, *new, t)) as opened:
                 if block is body:
+                    sweep.pass_test(eqn, values, keys)
                     storage.keep(builder, t, [values[k] for k in (*state.kept, *keys)])
                 sweep.plain(block.eqns, values, live)
                 results = sweep.atoms(values, block.results)
@@ -107,6 +108,7 @@ class Loops:
                 blocks.append(opened.close(results))
         *outs, count = builder.emit(eqn.primitive, *invars, blocks=blocks, **eqn.params)
         env.update(zip((*eqn.outvars, *keys), outs, strict=True))
+        sweep.pass_test(eqn, env, keys)
         if trips is None:
             env[eqn, "trips"] = counter.after(count)
 

@@ -118,4 +118,5 @@ class Replay:
         body = self.state.eqn.blocks[-1]
         params = carried_params(self.state.eqn, body)
         results = dict(zip(params, self.sweep.atoms(values, body.results), strict=True))
+        self.sweep.pass_test(self.state.eqn, values, self.keys)
         return [*(results[p] for p in self.state.kept), *(values[k] for k in self.keys)]

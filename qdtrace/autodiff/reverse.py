@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from qdtrace.analysis.index.most_trips import MostTrips
 from qdtrace.autodiff.activity import active_variables
 from qdtrace.autodiff.adjoints import Adjoints, Backward
+from qdtrace.autodiff.array_tape import put_arrays_on_tape
 from qdtrace.autodiff.counted import with_counted_loops
 from qdtrace.autodiff.every_state import EveryState
 from qdtrace.autodiff.loops import Loops
@@ -140,6 +141,7 @@ def _reverse_task(
 ) -> Task:
     """The reverse of one task; `is_checked` when the task itself has run, and made its checks."""
     builder, trips = Builder(), MostTrips(task)
+    put_arrays_on_tape(task, found, zero, trips, stacks.limits.steps)
     sweep = Sweep(builder, memory, found, zero, is_checked=is_checked)
     sweep.tape.measure(task, trips)
     backward = Backward(sweep, active, sure, {v: a for v, a in adjoints.items() if v in active})

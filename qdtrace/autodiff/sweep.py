@@ -108,8 +108,8 @@ class Sweep:
             raise old_value_refused(eqn.params["op"], eqn.loc)
         elif eqn in self.tape.loads:
             self.tape.load(self.builder, eqn, env, live, lambda: self._copy(eqn, env))
-        elif name in WRITERS and is_global(eqn.invars[0]):
-            if live and eqn.invars[0] in self.accesses.volatile:
+        elif name in WRITERS and (is_global(eqn.invars[0]) or eqn.invars[0] in self.accesses.taped_arrays):
+            if live and (eqn.invars[0] in self.accesses.volatile or eqn.invars[0] in self.accesses.taped_arrays):
                 self._copy(eqn, env)
         elif name == "check" and (self.is_checked or not live):
             pass
@@ -140,18 +140,29 @@ class Sweep:
             invars = self.atoms(env, eqn.invars)
         else:
             *tests, body = eqn.blocks
-            blocks = [*(self.block(b, env, live, keys, ()) for b in tests), self.block(body, env, live, keys, keys)]
+            blocks = [self.block(b, env, live, keys, ()) for b in tests]
+            blocks.append(self.block(body, env, live, keys, keys, eqn))
             invars = [*self.atoms(env, eqn.invars), *initial]
         self.builder.current.eqns.append(replace(eqn, invars=tuple(invars), outvars=tuple(outs), blocks=tuple(blocks)))
         env.update(zip((*eqn.outvars, *keys), outs, strict=True))
+        self.pass_test(eqn, env, keys)
 
-    def block(self, block: Block, env: Env, live: bool, taken: Sequence[Any], given: Sequence[Any]) -> Block:
-        """A plain copy of a block that takes values of more keys as parameters and gives those of more keys."""
+    def pass_test(self, loop: Eqn, env: Env, keys: Sequence[Any]) -> None:
+        """Goes behind what the condition of a loop has put on the tape: in its body, and behind the loop."""
+        env.update((k, self.tape.behind_test(self.builder, loop, env[k])) for k in keys)
+
+    def block(
+        self, block: Block, env: Env, live: bool, taken: Sequence[Any], given: Sequence[Any], loop: Eqn | None = None
+    ) -> Block:
+        """A plain copy of a block that takes values of more keys as parameters and gives those of more keys; `loop` is
+        that whose body it is."""
         inner = dict(env)
         params = [Var(p.type, p.hint) for p in block.params]
         more = [scalar_var(env[key].dtype if key in env else DType.i32) for key in taken]
         inner.update(zip((*block.params, *taken), (*params, *more), strict=True))
         with self.builder.block((*params, *more)) as opened:
+            if loop is not None:
+                self.pass_test(loop, inner, taken)
             self.plain(block.eqns, inner, live)
             return opened.close([*self.atoms(inner, block.results), *(self._key(inner, k) for k in given)])
 

@@ -1,7 +1,9 @@
 """A tape of loaded values: what loads of volatile memory in loops found when they ran, in order.
 
 The number of values on the tape is carried by every loop and branch around such a load, so it is part of their state:
-where a loop is run anew from a state, its loads find their values from that number on.
+where a loop is run anew from a state, its loads find their values from that number on. The condition of a `while` gives
+nothing to its body: its loads are as many each time, so the body begins that much further on, and so does what is
+behind the loop.
 """
 
 from __future__ import annotations
@@ -41,10 +43,17 @@ class Tape:
     def measure(self, task: Task, most: MostTrips) -> None:
         """Finds how many values there can be; raises GradientError when that is not known."""
         for load, count in tape_lengths(task, self.loads, most).items():
+            loops = next(loops for eqn, loops in _in_loops(task) if eqn is load)
+            if any(is_tested(load, loop) and load not in loop.blocks[0].eqns for loop in loops):
+                raise GradientError(
+                    "needs loads of memory that the same iteration changes to run each time that a condition of "
+                    "`qd.while_` is asked, got one in a branch or a loop of it",
+                    loc=load.loc,
+                    help="load it in the body of the loop, into a qd.local that the condition reads",
+                )
             if count is None:
                 name = load.invars[0].hint or "memory"  # type: ignore[union-attr]
-                (around,) = (loops for eqn, loops in _in_loops(task) if eqn is load)
-                unknown = next(loop for loop in around if most.of(loop) is None)
+                unknown = next(loop for loop in loops if most.of(loop) is None)
                 raise GradientError(
                     f"needs loops with at most a known number of iterations around loads of `{name}`, which the same "
                     f"iteration changes in them, or a row of at most {ROW_BYTES} bytes of it that each iteration of "
@@ -70,6 +79,11 @@ class Tape:
         """True when a load inside puts values on the tape."""
         return bool(self.loads) and any(e in self.loads for b in eqn.blocks for e in walk_eqns(b))
 
+    def behind_test(self, builder: Builder, loop: Eqn, count: Atom) -> Atom:
+        """The number of values on the tape behind the condition of a loop, from that in front of it."""
+        tested = sum(is_tested(e, loop) for e in self.loads)
+        return builder("add", count, literal(tested, DType.i32)) if tested else count
+
     def load(self, builder: Builder, eqn: Eqn, env: Env, live: bool, load: Callable[[], None]) -> None:
         """The value of a load: loaded and put on the tape when it runs for the first time, else from there."""
         dtype, at = eqn.outvar.dtype, self.count(env)
@@ -88,9 +102,16 @@ def tape_lengths(task: Task, loads: Container[Eqn], most: MostTrips) -> dict[Eqn
     found: dict[Eqn, int | None] = {}
     for eqn, loops in _in_loops(task):
         if eqn in loads:
-            trips = [most.of(loop) for loop in loops]
-            found[eqn] = None if None in trips else prod(t for t in trips if t is not None)
+            runs = [(most.of(loop), is_tested(eqn, loop)) for loop in loops]
+            found[eqn] = None if (None, False) in runs or (None, True) in runs else prod(
+                trips + tested for trips, tested in runs if trips is not None
+            )
     return found
+
+
+def is_tested(eqn: Eqn, loop: Eqn) -> bool:
+    """Whether an equation stands in the condition of a `while`."""
+    return loop.primitive.name == "while" and any(e is eqn for e in walk_eqns(loop.blocks[0]))
 
 
 def _in_loops(task: Task) -> Iterator[tuple[Eqn, list[Eqn]]]:

@@ -2,7 +2,8 @@
 
 The reverse of a task runs parts of it anew. Loads of memory that the task only reads, or that it writes after the last
 load, give the same values again. Other global memory of the iteration is *volatile*: the reverse task writes a copy of
-it, and loads in loops put what they found on a tape. Private arrays that a loop changes belong to the loop's state.
+it, and loads in loops put what they found on a tape. Private arrays that a loop changes belong to the loop's state, or
+their loads are on the tape, too (`array_tape`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ class Accesses:
     volatile: dict[Var, None] = field(default_factory=dict[Var, None])
     """Global references with a load that an earlier write of the same iteration may have changed, in order."""
     taped: set[Eqn] = field(default_factory=set)
-    """Loads of those in loops."""
+    """Loads of those in loops, and of `taped_arrays`."""
+    taped_arrays: set[Var] = field(default_factory=set[Var])
+    """Private arrays whose content nobody needs again (`array_tape`)."""
     last_store: dict[Var, int] = field(default_factory=dict)
     """For private memory, the number of the last equation that writes it."""
     number: dict[Eqn, int] = field(default_factory=dict)

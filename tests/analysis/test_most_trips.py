@@ -71,6 +71,10 @@ def test_triangles() -> None:
     assert most("for a in 0:i32 : 40:i32 : 1:i32", *inner) == [40, 39, 40]
 
 
+def test_loops_in_one_that_never_runs() -> None:
+    assert most("for a in 5:i32 : 2:i32 : 1:i32", *loop("0:i32 : a : 1:i32", 1)) == [0, 0]
+
+
 @pytest.mark.parametrize(("bound", "want"), [("m", 64), ("n", None), ("7:i32", 7), ("5000000:i32", 5_000_000)])
 def test_counters_of_a_while(bound: str, want: int | None) -> None:
     """What else may end the loop makes no difference."""

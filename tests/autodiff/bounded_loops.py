@@ -50,27 +50,49 @@ class _Writer:
         clamped = self.value(depth, "i32", f"min {n} {constant}")
         return clamped if kind == 5 else self.value(depth, "i32", f"max {clamped} {constant}")
 
+    def loaded(self, depth: int, index: str) -> tuple[str, str]:
+        """An element of the lane's row or of its array: how it is stored to, and its value."""
+        at = self.value(depth, "i32", f"and {index} {ROW - 1}:i32")
+        ref, place = [("x", f"i {at}"), ("a", at)][self.rng.integers(2)]
+        return f"store {ref} {{}} {place}", self.value(depth, "f64", f"load {ref} {place}")
+
     def loop(self, depth: int, indices: list[str], n: str, carried: str) -> str:
-        """A loop that changes a value, an element of a row, or both; gives its name for the value."""
+        """A loop that changes a value, elements of memory, or both; gives its name for the value."""
         rng = self.rng
         start, stop = self.bound(depth, indices, n), self.bound(depth, indices, n)
-        step = int(rng.choice([1, 1, 1, 2, -1]))
         self.count += 1
         index, name, param = f"k{self.count}", f"r{self.count}", f"c{self.count}"
-        self.line(depth, f"{name}: f64 = for {index} in {start} : {stop} : {step}:i32 carry {param} = {carried}")
-        inside, inner = depth + 1, param
-        if depth < 2 and rng.integers(3):
-            inner = self.loop(inside, [*indices, index], n, inner)
-        sine = self.value(inside, "f64", f"sin {inner}")
-        scaled = self.value(inside, "f64", f"convert[dtype=f64] {index}")
-        inner = self.value(inside, "f64", f"add {sine} {self.value(inside, 'f64', f'mul {scaled} 0.01:f64')}")
+        inside = depth + 1
+        if rng.integers(3):
+            step = int(rng.choice([1, 1, 1, 2, -1]))
+            self.line(depth, f"{name}: f64 = for {index} in {start} : {stop} : {step}:i32 carry {param} = {carried}")
+            self.line(inside, f"yield {self.body(inside, [*indices, index], n, index, param)}")
+            return name
+        begin = self.value(depth, "i32", f"max {start} -3:i32")
+        carries = f"{index} = {begin}, {param} = {carried}"
+        self.line(depth, f"z{self.count}: i32, {name}: f64 = while carry {carries}")
+        more = self.value(inside, "bool", f"lt {index} {stop}")
         if rng.integers(2):
-            at = self.value(inside, "i32", f"and {index} {ROW - 1}:i32")
-            found = self.value(inside, "f64", f"load x i {at}")
-            self.line(inside, f"store x {inner} i {at}")
-            inner = self.value(inside, "f64", f"mul {inner} {self.value(inside, 'f64', f'cos {found}')}")
-        self.line(inside, f"yield {inner}")
+            _, found = self.loaded(inside, index)
+            more = self.value(inside, "bool", f"and {more} {self.value(inside, 'bool', f'lt {found} 0.9:f64')}")
+        self.line(inside, f"test {more}")
+        made = self.body(inside, [*indices, index], n, index, param)
+        self.line(inside, f"yield {self.value(inside, 'i32', f'add {index} 1:i32')}, {made}")
         return name
+
+    def body(self, depth: int, indices: list[str], n: str, index: str, inner: str) -> str:
+        """What an iteration does; gives the new value."""
+        rng = self.rng
+        if depth < 3 and rng.integers(3):
+            inner = self.loop(depth, indices, n, inner)
+        sine = self.value(depth, "f64", f"sin {inner}")
+        scaled = self.value(depth, "f64", f"convert[dtype=f64] {index}")
+        inner = self.value(depth, "f64", f"add {sine} {self.value(depth, 'f64', f'mul {scaled} 0.01:f64')}")
+        for _ in range(rng.integers(3)):
+            store, found = self.loaded(depth, index)
+            self.line(depth, store.format(inner))
+            inner = self.value(depth, "f64", f"mul {inner} {self.value(depth, 'f64', f'cos {found}')}")
+        return inner
 
 
 def random_loops(seed: int) -> Program:
@@ -79,8 +101,12 @@ def random_loops(seed: int) -> Program:
     writer = _Writer(rng)
     n = writer.value(0, "i32", "load n i")
     value = writer.value(0, "f64", "load x i 0:i32")
+    writer.line(0, f"a: cell[f64,{ROW}] = cell[dtype=f64, shape=({ROW})]")
+    for k in range(ROW):
+        writer.line(0, f"store a {writer.value(0, 'f64', f'load x i {k}:i32')} {k}:i32")
     for _ in range(rng.integers(1, 3)):
         value = writer.loop(0, ["i"] if rng.integers(2) else [], n, value)
+    value = writer.value(0, "f64", f"mul {value} {writer.value(0, 'f64', 'load a 1:i32')}")
     writer.line(0, f"store y {value} i")
     shape = f"ref[f64,{LANES}x{ROW}]"
     head = f"program loops(x: {shape}, n: ref[i32,{LANES}])\n  buffer y: ref[f64,{LANES}]\n"

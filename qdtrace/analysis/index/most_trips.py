@@ -22,6 +22,7 @@ from qdtrace.analysis.index.intervals import range_of_dtype
 from qdtrace.analysis.index.trips import CountedLoop, trip_count
 from qdtrace.ir.program import Literal
 from qdtrace.ir.types import DType
+from qdtrace.ir.walk import walk_inside
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -66,6 +67,9 @@ def _look(eqns: Iterable[Eqn], ranges: _TightRanges, found: dict[Eqn, int]) -> N
         most = ranges.most_trips(eqn)
         if most is not None:
             found[eqn] = most
+        if most == 0:  # nothing is known of what never runs
+            found.update((e, 0) for e in walk_inside(eqn) if e.blocks)
+            continue
         with ranges.scope(ranges.entry(eqn, ranges.carried(eqn))):
             _look(eqn.blocks[-1].eqns, ranges, found)
 
