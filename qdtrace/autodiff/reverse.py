@@ -141,7 +141,7 @@ def _reverse_task(
 ) -> Task:
     """The reverse of one task; `is_checked` when the task itself has run, and made its checks."""
     builder, trips = Builder(), MostTrips(task)
-    put_arrays_on_tape(task, found, zero, trips, stacks.limits.steps)
+    put_arrays_on_tape(task, found, zero, trips, stacks.limits)
     sweep = Sweep(builder, memory, found, zero, is_checked=is_checked)
     sweep.tape.measure(task, trips)
     backward = Backward(sweep, active, sure, {v: a for v, a in adjoints.items() if v in active})

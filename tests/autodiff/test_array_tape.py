@@ -67,7 +67,7 @@ def test_gradients_are_those_of_jax(name):
 
 
 @pytest.mark.parametrize("target", [None, "sm_90"])
-@pytest.mark.parametrize(("name", "most"), [("recursion", 1500), ("blending", 800), ("smoothing", 3500)])
+@pytest.mark.parametrize(("name", "most"), [("recursion", 1500), ("blending", 1000), ("smoothing", 3500)])
 def test_bytes_of_a_lane(name, most, target):
     f = LANES[name]
     more = {} if target is None else {"target": target}
