@@ -8,8 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from qdtrace.errors import TraceTypeError
 from qdtrace.trace.buffers import Buffer, new_buffer
 from qdtrace.trace.cells import Cell
+from qdtrace.trace.dtypes import is_too_wide
 from qdtrace.trace.handles import MemoryHandle
 
 if TYPE_CHECKING:
@@ -47,3 +49,31 @@ def as_buffer(leaf: Any) -> Any:
             return leaf
         return new_buffer(leaf)
     return leaf
+
+
+def checked_leaf(leaf: Any, name: str) -> Any:
+    """A leaf of the arguments of a function that is traced.
+
+    Raises TraceTypeError for what is no array or number, and for an array of 64 bits outside of the x64 mode, where JAX
+    goes on with 64 bits and what it makes beside it has 32.
+    """
+    if isinstance(leaf, (bool, int, float, complex, np.generic, np.ndarray, jax.Array, jax.ShapeDtypeStruct)):
+        if isinstance(leaf, jax.Array) and is_too_wide(leaf):
+            raise TraceTypeError(
+                f"the argument `{name}` needs to be of at most 32 bits outside of the x64 mode, got {leaf.dtype}",
+                help="call it where jax_enable_x64 is on, as the array was made, or convert it with .astype",
+            )
+        if not isinstance(leaf, (np.generic, np.ndarray)) or _is_element_type(leaf.dtype):
+            return leaf
+        kind = f"an array of {leaf.dtype}"
+    else:
+        kind = type(leaf).__name__
+    raise TraceTypeError(
+        f"the argument `{name}` needs to be an array, a number or a pytree of them, got {kind}",
+        help=f"make it static: qd.jit(f, static_argnames={name.split('.')[0].split('[')[0]!r}), or register its class "
+        "with qd.dataclass",
+    )
+
+
+def _is_element_type(dtype: np.dtype) -> bool:
+    return dtype == np.bool_ or jnp.issubdtype(dtype, jnp.number)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +11,10 @@ import numpy as np
 
 from qdtrace.errors import TraceTypeError
 from qdtrace.trace.source import user_loc
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from contextlib import AbstractContextManager
 
 
 def default_dtype(value: Any = 0.0, what: str = "memory") -> np.dtype:
@@ -41,3 +46,17 @@ def _check_not_keys(dtype: Any, what: str) -> None:
             help="keep `jax.random.key_data(key)`; `jax.random.wrap_key_data` makes a key of it",
         )
 
+
+
+WIDE = ("float64", "int64", "uint64", "complex128")
+"""Element types of the x64 mode."""
+
+
+def is_too_wide(x: Any) -> bool:
+    """True for a value of a dtype that JAX makes only in the x64 mode, where that is off."""
+    return str(x.dtype) in WIDE and not jax.config.jax_enable_x64  # type: ignore[attr-defined]
+
+
+def mode_for(avals: Iterable[Any]) -> AbstractContextManager[Any]:
+    """The x64 mode where values of these types need it: arrays of 64 bits outlive a block of `jax.enable_x64`."""
+    return jax.enable_x64(True) if any(map(is_too_wide, avals)) else nullcontext()

@@ -13,7 +13,7 @@ import numpy as np
 
 from qdtrace.errors import Loc, QdError, TraceTypeError, TraceValueError
 from qdtrace.trace import compat
-from qdtrace.trace.arguments import as_buffer, as_values, is_memory
+from qdtrace.trace.arguments import as_buffer, as_values, checked_leaf, is_memory
 from qdtrace.trace.buffers import Buffer
 from qdtrace.trace.cells import Cell
 from qdtrace.trace.context import new_trace, remember_finished
@@ -104,7 +104,7 @@ def trace_function(
     static_kwargs = {k: v for k, v in keywords.items() if k in static_argnames}
     paths, in_tree = jax.tree_util.tree_flatten_with_path((dynamic_args, dynamic_kwargs))
     names = tuple(_leaf_name(function, path, len(args), static_nums) for path, _ in paths)
-    leaves = [_check_leaf(leaf, leaf_name) for (_, leaf), leaf_name in zip(paths, names, strict=True)]
+    leaves = [checked_leaf(leaf, leaf_name) for (_, leaf), leaf_name in zip(paths, names, strict=True)]
     name = name or _name_of(function)
     loc = _function_loc(function)
     out_tree: Any = None
@@ -137,24 +137,6 @@ def trace_function(
             check_suspects(context, Replay(closed, context.uids), trace_again)
             out_tree = tree
     return Traced(root, out_tree, names)
-
-
-def _check_leaf(leaf: Any, name: str) -> Any:
-    if isinstance(leaf, (bool, int, float, complex, np.generic, np.ndarray, jax.Array, jax.ShapeDtypeStruct)):
-        if not isinstance(leaf, (np.generic, np.ndarray)) or _is_element_type(leaf.dtype):
-            return leaf
-        kind = f"an array of {leaf.dtype}"
-    else:
-        kind = type(leaf).__name__
-    raise TraceTypeError(
-        f"the argument `{name}` needs to be an array, a number or a pytree of them, got {kind}",
-        help=f"make it static: qd.jit(f, static_argnames={name.split('.')[0].split('[')[0]!r}), or register its class "
-        "with qd.dataclass",
-    )
-
-
-def _is_element_type(dtype: np.dtype) -> bool:
-    return dtype == np.bool_ or jnp.issubdtype(dtype, jnp.number)
 
 
 def _check_output(leaf: Any, loc: Loc | None) -> Any:

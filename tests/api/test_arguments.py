@@ -273,6 +273,16 @@ def test_64_bit_inputs_without_the_mode() -> None:
     assert qd.jit(lambda s: s + 1)(np.int64(3)).dtype == np.int32
 
 
+@pytest.mark.parametrize("dtype", ["float64", "int64", "uint64", "complex128"])
+def test_64_bit_arrays_that_outlive_the_mode(dtype: str) -> None:
+    with jax.enable_x64(True):
+        x = jnp.arange(3).astype(dtype)
+    for call in (affine, qd.vmap(lambda v: v * 2), jax.jit(qd.vmap(lambda v: v * 2))):
+        with pytest.raises(qd.TraceTypeError, match=f"at most 32 bits outside of the x64 mode, got {dtype}") as error:
+            call(x)
+        assert "help: call it where jax_enable_x64 is on" in str(error.value)
+
+
 def test_64_bit_inputs_with_the_mode() -> None:
     in_process(
         """

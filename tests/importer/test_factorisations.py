@@ -10,6 +10,7 @@ import pytest
 from jax._src.lax import linalg as private
 from jax.lax import linalg
 
+import qdtrace as qd
 from tests.importer.harness import check, imported
 
 RNG = np.random.default_rng(13)
@@ -143,3 +144,22 @@ def test_updates():
     (got,) = imported(linalg.cholesky_update, adjoint(np.linalg.cholesky(spd)), w)(adjoint(np.linalg.cholesky(spd)), w)
     close(adjoint(got) @ got, spd + w[:, :, None] * w[:, None], np.float32)
     like_jax(lambda a: linalg.symmetric_product(a[:2], a[:2, :2], alpha=2.0, beta=3.0, symmetrize_output=True), a)
+
+
+WITHOUT_ROWS = {
+    "qr": lambda x: (jnp.linalg.qr(x), jnp.linalg.qr(jnp.zeros((0, 3))), jnp.linalg.qr(jnp.zeros((3, 0)))),
+    "eigh": lambda x: (jnp.linalg.eigh(x), jnp.linalg.eigvalsh(x + 0j)),
+    "svd": lambda x: (jnp.linalg.svd(x + 0j), jnp.linalg.svd(jnp.zeros((0, 3))), jnp.linalg.svd(jnp.zeros((3, 0)))),
+    "eig": jnp.linalg.eig,
+    "schur": lambda x: jax.scipy.linalg.schur(x, output="complex"),
+    "others": lambda x: (jnp.linalg.inv(x), jnp.linalg.det(x), jnp.linalg.cholesky(x), jax.scipy.linalg.lu(x)),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_ROWS)
+def test_matrices_without_rows(name):
+    x = np.ones((2, 0, 0), np.float32)
+    want, got = (jax.tree.leaves(v(WITHOUT_ROWS[name])(x)) for v in (jax.vmap, qd.vmap))
+    for g, w in zip(got, want, strict=True):
+        assert (g.shape, g.dtype) == (w.shape, w.dtype)
+        np.testing.assert_array_equal(g, w)

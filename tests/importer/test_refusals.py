@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from jax.extend.core import Primitive
 
+import qdtrace as qd
 from qdtrace.errors import QdWarning, TraceTypeError, TraceValueError, UnsupportedError
 from qdtrace.ir.builder import Builder, ref_var
 from qdtrace.ir.types import DType
@@ -257,3 +258,10 @@ def test_locations_are_the_users_lines():
     assert eqn.loc is not None
     assert (eqn.loc.file, eqn.loc.line, eqn.loc.function) == (__file__, line_of("sqrt"), "root_of")
     assert inspect.getsource(root_of).count("sqrt") == 2
+
+
+@pytest.mark.parametrize("extreme", [jnp.argmax, jnp.argmin])
+def test_places_of_complex_extremes(extreme):
+    # JAX traces it, and compiles it for no device
+    with pytest.raises(UnsupportedError, match="of complex numbers has no import rule"):
+        qd.vmap(lambda x: extreme(x + 1j))(X)

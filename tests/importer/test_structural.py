@@ -165,3 +165,11 @@ def test_order_of_complex_numbers_and_of_special_values():
     np.testing.assert_array_equal(np.signbit(program(x)[0]), np.signbit(lax.top_k(x, 8)[0]))
     check(lambda v: lax.top_k(v, 3), x.astype(np.float16))
     check(lambda v: lax.top_k(v, 3), np.arange(12, dtype=np.uint32).reshape(2, 6) * 400_000_000)
+
+
+def test_operations_without_axes():
+    x = np.float32([1, 2, 3])
+    check(lambda v: jax.lax.pad(v, jnp.float32(0), ()) + 1, x)
+    check(lambda v: jax.lax.slice(v, (), ()) * 2, x)
+    check(lambda v: jax.lax.dynamic_slice(v, (), ()) * 2, x)
+    check(jax.grad(lambda v: jax.lax.dynamic_update_slice(v, 3 * v, ()) ** 2), x)

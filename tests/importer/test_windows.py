@@ -132,3 +132,18 @@ def test_constant_zeros_times_infinities_are_kept():
 def test_windows_larger_than_the_array():
     check(lambda v: lax.reduce_window(v, 0.0, lax.add, (9, 9), (1, 1), "VALID"), X)
     check(lambda v: lax.reduce_window(v, 0.0, lax.add, (9, 9), (4, 4), "SAME"), X)
+
+
+@pytest.mark.parametrize("name", ["sum", "max", "min"])
+def test_windows_of_complex_numbers(name):
+    start, combine = MONOIDS[name]
+    z = X[:, 0] + 1j * X[:, 1, ::-1]
+    for padding in ("VALID", "SAME"):
+        check(lambda v, p=padding: lax.reduce_window(v, np.complex64(start), combine, (3,), (1,), p), z, rtol=1e-5)
+
+
+def test_windows_without_axes():
+    scalar = X[:, 0, 0]
+    for start, combine in MONOIDS.values():
+        check(lambda v, s=start, c=combine: lax.reduce_window(v, np.float32(s), c, (), (), "VALID"), scalar)
+    check(jax.grad(lambda v: lax.reduce_window(v * v, -jnp.inf, lax.max, (), (), "VALID")), scalar)

@@ -106,6 +106,16 @@ def test_not_thrown_is_no_error() -> None:
     assert np.isfinite(values[X < 0]).all()
 
 
+@pytest.mark.parametrize("dtype", ["complex64", "float16", "uint8", "bool"])
+@pytest.mark.parametrize("shape", [(), (2, 3), (0, 3)])
+def test_values_of_any_dtype_and_shape(dtype, shape) -> None:
+    value = lambda a: jnp.broadcast_to(a, shape).astype(dtype)  # noqa: E731
+    checked = lambda a: eqx.error_if(value(a), a < 0, "a is negative")  # noqa: E731
+    np.testing.assert_array_equal(qd.vmap(checked)(X[3:]), jax.vmap(value)(X[3:]))
+    if shape != (0, 3):
+        assert "a is negative" in message_of(checked, X)
+
+
 def test_derivatives_check_where_they_use_the_value() -> None:
     assert "a is negative" in message_of(jax.grad(lambda a: positive(a) ** 2), X)
     assert "a is negative" in message_of(lambda a: jax.jvp(positive, (a,), (a,)), X)

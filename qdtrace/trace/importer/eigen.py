@@ -60,7 +60,7 @@ def _turn_columns(t: Any, k: Any, c: Any, s: Any) -> Any:
 def triangle_of(a: Any) -> tuple[Any, Any]:
     """(T, Z) with a = Z T Z^H for a complex matrix, T an upper triangle; NaN where the iterations did not end."""
     n = a.shape[0]
-    if n == 1:
+    if n <= 1:
         return a, jnp.ones_like(a)
     packed, taus = hessenberg(a)
     t, z = jnp.triu(packed, -1), _unitary_of(packed, taus)
@@ -147,6 +147,9 @@ def eig(a: Any, *, compute_left_eigenvectors: bool, compute_right_eigenvectors: 
     """(eigenvalues, left eigenvectors, right eigenvectors)."""
     real = not jnp.iscomplexobj(a)
     n = a.shape[0]
+    if n == 0:
+        z = a.astype(jnp.result_type(a, jnp.complex64))
+        return (jnp.diag(z), *[z] * (compute_left_eigenvectors + compute_right_eigenvectors))
     largest = jnp.max(jnp.abs(a))
     scale = jnp.where((largest > 0) & (largest < jnp.inf), largest, 1)
     t, z = triangle_of(a / scale + jnp.zeros((), jnp.result_type(a, jnp.complex64)))

@@ -136,7 +136,7 @@ def qr(a: Any, *, full_matrices: bool, pivoting: bool = False) -> Any:
     """(Q, R), signs as in LAPACK; with pivoting also the order of columns."""
     m, n = a.shape
     # the last row of a complex matrix is turned until its diagonal entry is real
-    count = min(m if jnp.iscomplexobj(a) or pivoting else m - 1, n)
+    count = min(m if jnp.iscomplexobj(a) or pivoting else max(m - 1, 0), n)
     packed, taus, order = triangle(a, count, 0 if pivoting else None)
     kept = m if full_matrices else min(m, n)
     result = product(packed, taus, kept), jnp.triu(packed[:kept])
@@ -159,7 +159,7 @@ def ormqr(a: Any, taus: Any, c: Any, *, left: bool, transpose: bool) -> Any:
 
 def _similar(a: Any) -> tuple[Any, Any]:
     """Zeros below the first subdiagonal by reflections from both sides: (packed, factors)."""
-    n = a.shape[0]
+    count = max(a.shape[0] - 1, 0)
 
     def step(k: Any, state: Any) -> Any:
         a, taus = state
@@ -167,7 +167,7 @@ def _similar(a: Any) -> tuple[Any, Any]:
         # the reflection has no part in the columns up to k
         return reflected_from_right(v, tau, a), taus.at[k].set(tau)
 
-    return steps(n - 1, step, (a, jnp.zeros(n - 1, a.dtype)))
+    return steps(count, step, (a, jnp.zeros(count, a.dtype)))
 
 
 @decomposition("hessenberg")

@@ -80,7 +80,7 @@ def dynamic_slice(imp: Importer, eqn: Any, x: Value, *starts: Value, slice_sizes
     sizes = slice_sizes
     at = [clamped(imp, imp.element(s, ()), n - m) for s, n, m in zip(starts, x.shape, sizes, strict=True)]
     if all(type(k) is Literal for k in at) and isinstance(x, np.ndarray):
-        return x[tuple(slice(int(k.value), int(k.value) + m) for k, m in zip(at, sizes, strict=True))]
+        return x[..., *(slice(int(k.value), int(k.value) + m) for k, m in zip(at, sizes, strict=True))]
     base = x
     if isinstance(x, np.ndarray):
         candidates = [n if type(k) is not Literal else 1 for n, k in zip(x.shape, at, strict=True)]

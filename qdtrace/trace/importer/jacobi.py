@@ -93,8 +93,8 @@ def eigh(a: Any, *, lower: bool) -> Any:
     n = a.shape[0]
     half = jnp.tril(a, -1) if lower else conj(jnp.triu(a, 1)).T
     a = half + conj(half).T + jnp.diag(jnp.diag(a).real.astype(a.dtype))
-    if n == 1:
-        return jnp.ones_like(a), a[0].real
+    if n <= 1:
+        return jnp.ones_like(a), jnp.diag(a).real
 
     def rotate(p: Any, q: Any, state: Any) -> Any:
         a, v = state
@@ -123,6 +123,8 @@ def svd(a: Any, *, full_matrices: bool, compute_uv: bool) -> Any:
 
 def _tall_svd(a: Any, full: bool, vectors: bool) -> tuple[Any, Any, Any]:
     m, n = a.shape
+    if n == 0:
+        return jnp.zeros(0, a.real.dtype), jnp.eye(m, m if full else 0, dtype=a.dtype), jnp.zeros((0, 0), a.dtype)
     largest = jnp.max(largest_part(a))
     scale = jnp.where(largest > 0, largest, jnp.ones_like(largest))
     a = a / scale

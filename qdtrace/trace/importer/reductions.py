@@ -204,6 +204,8 @@ def cumlogsumexp(imp: Importer, eqn: Any, x: Value, *, axis: int, reverse: bool)
 def _arg_extreme(compare: str) -> Callable[..., Value]:
     def run(imp: Importer, eqn: Any, x: Value, *, axes: Sequence[int], index_dtype: Any) -> Value:
         (axis,) = axes
+        if is_pair(eqn.invars[0].aval):  # JAX traces it, and compiles it for no device
+            return complexes.unsupported(imp, eqn.primitive.name)
         kind = DType.of(index_dtype)
         source = imp.dtype_of(eqn.invars[0].aval)
         lines = move_last(imp, x, axis)

@@ -20,6 +20,7 @@ import jax
 
 from qdtrace.errors import TraceTypeError, UnsupportedError
 from qdtrace.trace.compat import Primitive
+from qdtrace.trace.dtypes import mode_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -237,6 +238,11 @@ def _load(modules: Iterable[str]) -> None:
 
 def traced_rule(fn: Callable[..., Any], avals: Sequence[Any], params: dict[str, Any]) -> Any:
     """The closed jaxpr of a decomposition for these operands."""
+    with mode_for(avals):
+        return _traced_rule(fn, avals, params)
+
+
+def _traced_rule(fn: Callable[..., Any], avals: Sequence[Any], params: dict[str, Any]) -> Any:
     try:
         shapes = tuple((a.shape, a.dtype) for a in avals)
         key = (fn, shapes, tuple(params.items()), _settings())

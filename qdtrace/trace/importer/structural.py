@@ -160,7 +160,7 @@ def slice_(
     """A constant slice."""
     step = strides or (1,) * len(start_indices)
     if isinstance(x, np.ndarray):
-        return x[tuple(map(slice, start_indices, limit_indices, step))]
+        return x[..., *map(slice, start_indices, limit_indices, step)]  # `...` gives an array, with no axes too
     return _strided(imp, x, eqn.outvars[0].aval.shape, start_indices, step)
 
 
@@ -259,7 +259,7 @@ def pad(imp: Importer, eqn: Any, x: Value, fill: Value, *, padding_config: Seque
     stride = [inner + 1 for _, _, inner in config]
     shape = [b - a for a, b in kept]
     if isinstance(x, np.ndarray):
-        core: Value = x[tuple(slice(a, b) for a, b in kept)]
+        core: Value = x[..., *(slice(a, b) for a, b in kept)]
     else:
         core = _strided(imp, x, shape, start, [1] * x.ndim)
     if _large(imp, eqn, [x]):

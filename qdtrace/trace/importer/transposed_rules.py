@@ -18,6 +18,7 @@ from qdtrace.errors import GradientError, UnsupportedError
 from qdtrace.ir.builder import Builder, scalar_var
 from qdtrace.ir.program import literal
 from qdtrace.trace import compat
+from qdtrace.trace.dtypes import mode_for
 from qdtrace.trace.importer.registry import DERIVATIVES, rule
 from qdtrace.trace.importer.values import array_of, is_pair, split_pairs
 
@@ -113,7 +114,8 @@ def _imported(
     Raises GradientError where the rule of the function `name` uses a value of a trace around it.
     """
     try:
-        closed = jax.make_jaxpr(rule)(*[jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals])
+        with mode_for(avals):
+            closed = jax.make_jaxpr(rule)(*[jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals])
     except jax.errors.UnexpectedTracerError:
         raise GradientError(
             f"the derivative rule of `{name}` uses a traced value of the function around it",

@@ -67,7 +67,10 @@ def counts_of(
 
 def _identity(name: str, dtype: Any) -> Any:
     """What a window begins with: what changes nothing, but 0.0 for sums, as in JAX."""
-    return np.zeros((), dtype)[()] if name == "sum" else identity(name, DType.of(dtype)).value
+    if name == "sum":
+        return np.zeros((), dtype)[()]
+    real = np.finfo(dtype).dtype if jnp.issubdtype(dtype, jnp.complexfloating) else dtype
+    return np.asarray(identity(name, DType.of(real)).value, dtype)[()]
 
 
 def _monoid(name: str, combine: Callable[[Any, Any], Any]) -> None:

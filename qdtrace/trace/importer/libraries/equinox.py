@@ -19,7 +19,7 @@ import numpy as np
 
 from qdtrace.errors import UnsupportedError
 from qdtrace.ir.program import Literal
-from qdtrace.trace.importer.scalars import FALSE, constant, integer
+from qdtrace.trace.importer.scalars import FALSE, integer
 from qdtrace.trace.importer.values import array_of
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def callback(imp: Importer, function: Any, eqn: Any, *operands: Value) -> list[V
         return None
     if function.__qualname__ == _RAISES:
         _fail(imp, _messages(imp, function), operands[0])
-    zeros = [constant(np.zeros((), v.aval.dtype)[()]) for v in eqn.outvars]
+    zeros = [imp.constant_value(np.zeros((), v.aval.dtype)[()], v.aval).item() for v in eqn.outvars]
     return [array_of([z] * v.aval.size, v.aval.shape) for z, v in zip(zeros, eqn.outvars, strict=True)]
 
 
