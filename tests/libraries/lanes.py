@@ -24,18 +24,22 @@ class Lane:
     rtol: float
     atol: float
     slow: bool
+    single: float
+    """How near results in single precision must be, beside the largest."""
 
 
 class Lanes(dict[str, Lane]):
     """Programs by name."""
 
-    def __call__(self, *arguments: Any, rtol: float = 1e-9, atol: float = 1e-11, slow: bool = True) -> Any:
+    def __call__(
+        self, *arguments: Any, rtol: float = 1e-9, atol: float = 1e-11, slow: bool = True, single: float = 1e-4
+    ) -> Any:
         """Adds the decorated function."""
 
         def add(function: Callable[..., Any]) -> Callable[..., Any]:
             name = function.__name__
             assert name not in self, name
-            self[name] = Lane(function, arguments, rtol, atol, slow)
+            self[name] = Lane(function, arguments, rtol, atol, slow, single)
             return function
 
         return add
