@@ -16,7 +16,7 @@ from lowering.tables import FAILURE, INTERRUPTED, LATE, NO_MEMORY, SIGNATURE, TA
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-FAULT_SIZE = 4096
+FAULT_SIZE = 1 << 16
 """Bytes of the message of a failure that is told late, at most."""
 SHARED = "qdtrace_shared"
 """The attribute of a call in a program of several devices; a call has no other one."""

@@ -78,7 +78,7 @@ case("pure_callback", lambda x: jax.pure_callback(lambda v: v, x, x, vmap_method
 without("closed_call eval_jaxpr call_hi_primitive", "what other supported releases of JAX wrap jaxprs in")
 without("debug_callback debug_print io_callback", "an effect: tests/importer/test_refusals.py")
 without(
-    "qd_accum qd_accum_along qd_alloc qd_assign qd_atomic qd_buffer qd_check qd_lget qd_load qd_local qd_lset qd_read "
-    "qd_store",
+    "qd_accum qd_accum_along qd_alloc qd_assign qd_atomic qd_buffer qd_check qd_inside qd_lget qd_load qd_local "
+    "qd_lset qd_reach qd_read qd_store",
     "a marker of this package: tests/importer/test_markers.py, tests/autodiff",
 )
