@@ -84,6 +84,10 @@ class Target:
 def _initialise() -> None:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+    # A straight line with many loads and stores is scheduled in time quadratic in their number, up to these limits
+    # (LLVM's own are 1000 and 500). Where a body has thousands, code generation was 3 times as long for the same code.
+    for option, accesses in (("dag-maps-huge-region", 100), ("dag-maps-reduction-size", 50)):
+        llvm.set_option("qdtrace", f"-{option}={accesses}")
 
 
 def _make(cpu: str, features: str, bits: int, registers: int, has_masks: bool, has_half: bool) -> Target:
