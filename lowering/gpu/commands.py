@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lowering.gpu.fill import FILL, THREADS
-from lowering.runtime.layout import Place, static_bounds
+from lowering.runtime.layout import Place
 from lowering.simt.series import FILL_BYTES
 from lowering.tables import FIELD
+from qdtrace.analysis.index.trips import static_bounds
 from qdtrace.errors import BackendError
 
 if TYPE_CHECKING:

@@ -63,6 +63,7 @@ class LinkedTask:
 
     task_address: int
     bounds_address: int
+    """0 when the bounds are known: they stand in the handler's table."""
     combine_address: int
     """0 when the task does not reduce."""
     merge_address: int
@@ -71,6 +72,7 @@ class LinkedTask:
 
 
 _tasks: Once[LinkedTask] = Once()
+_codes: Once[bytes] = Once()
 _launchers: Once[Mapping[str, int]] = Once()
 _maths: Once[int] = Once()
 
@@ -153,24 +155,28 @@ def link_task(content: str, emit: Callable[[], TaskCode], target: Target, cache:
     key = artifact_key(content, target)
 
     def compiled() -> Artifact:
-
         code = emit()
         text, called = without_calls(code.text)
         facts = {"cost": code.cost, "lanes": code.lanes, "slot_bytes": code.slot_bytes, "calls": list(called)}
+        facts["bounds"] = "@qd_bounds(" in text
         copies = [(a.number, a.offset, a.nbytes, a.neutral.hex()) for a in code.copies.arrays]
         facts |= {"updates": code.updates, "copies": copies}
-        return Artifact(object_code(text, target), facts)
+        # tasks that differ in the number of iterations only have the same text
+        code_key = digest("code", text, target.key)
+        return Artifact(_codes.get(code_key, lambda: object_code(text, target)), facts)
 
     def make() -> LinkedTask:
         artifact = load_or_make(key, compiled, cache)
         shape = _shape_of(artifact)
         more = [*(["qd_combine"] if shape.slot_bytes else []), *(["qd_merge"] if shape.copies else [])]
-        exports = ("qd_task", "qd_bounds", *more)
+        if artifact.facts["bounds"]:
+            more.append("qd_bounds")
+        exports = ("qd_task", *more)
         called = cast("list[str]", artifact.facts["calls"])
         imports = {symbol: math_function(symbol, target, cache) for symbol in called}
         addresses = make_runnable(f"task_{key}", artifact, exports, imports, target)
-        combine, merge = (addresses.get(symbol, 0) for symbol in ("qd_combine", "qd_merge"))
-        return LinkedTask(addresses["qd_task"], addresses["qd_bounds"], combine, merge, shape)
+        bounds, combine, merge = (addresses.get(symbol, 0) for symbol in ("qd_bounds", "qd_combine", "qd_merge"))
+        return LinkedTask(addresses["qd_task"], bounds, combine, merge, shape)
 
     return _tasks.get(key, make)
 

@@ -16,7 +16,6 @@ from lowering.runtime.clear import CLEARS, clear_table
 from lowering.runtime.faults import FAILED_CALLS, FAULTS, fault_constants
 from lowering.runtime.interrupt_handler import INTERRUPT_WORDS, interrupt_handler
 from lowering.runtime.large_pages import large_pages, large_table
-from lowering.runtime.layout import static_bounds
 from lowering.runtime.operands import CLEAR_RESULTS, OPERANDS, signature_of
 from lowering.runtime.parallel import parallel_for, slot_limit
 from lowering.runtime.thread_copies import COPIES, CopyRecord
@@ -33,6 +32,7 @@ from lowering.tables import (
     WORDS_AFTER_REFS,
     round_up,
 )
+from qdtrace.analysis.index.trips import static_bounds
 from qdtrace.ir.walk import walk_eqns
 
 if TYPE_CHECKING:

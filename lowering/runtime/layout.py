@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from lowering.tables import CACHE_LINE, round_up
 from qdtrace.analysis.effects import must_run, written_refs
 from qdtrace.ir.faults import checks_of, fault_of
-from qdtrace.ir.program import Literal, Program, Task, Var, ref_type
+from qdtrace.ir.program import Program, Task, Var, ref_type
 from qdtrace.ir.walk import task_refs
 
 if TYPE_CHECKING:
@@ -128,15 +128,6 @@ def with_kernel_scratch(layout: Layout, nbytes: int) -> tuple[Layout, Place]:
     offset = round_up(layout.scratch_bytes, CACHE_LINE)
     place = Place(layout.scratch_slot, offset)
     return (replace(layout, scratch_bytes=offset + nbytes) if nbytes else layout), place
-
-
-def static_bounds(task: Task) -> tuple[int, int] | None:
-    """First index and end of a task, where they stand in the graph."""
-    if task.kind == "serial":
-        return 0, 1
-    if isinstance(task.start, Literal) and isinstance(task.stop, Literal):
-        return int(task.start.value), int(task.stop.value)
-    return None
 
 
 def _fault_texts(task: Task) -> tuple[str, ...]:

@@ -33,6 +33,7 @@ from lowering.simd.spans import KEPT_BYTES, emit_rows, emit_spans, pointers, spa
 from lowering.simd.spread import driver
 from lowering.simd.steps import emit_steps
 from lowering.tables import CACHE_LINE
+from qdtrace.analysis.index.trips import static_bounds
 from qdtrace.ir.program import Atom, Eqn, Task, Var
 
 if TYPE_CHECKING:
@@ -102,7 +103,8 @@ def emit_task(task: Task, target: Target, options: EmitOptions = DEFAULTS) -> Ta
             function(part.shape.width, part.shape.vectors, of=part).part(name, plan.spans.parts)
             for name, part in plan.spans.functions.items()
         ]
-    functions.append(function(1, 1).bounds())
+    if static_bounds(task) is None:  # else they stand in the handler's table, and code of any length is the same
+        functions.append(function(1, 1).bounds())
     if accumulation.slot.nbytes:
         functions.append(function(shape.width, 1).combine())
     if accumulation.thread_copies.nbytes:

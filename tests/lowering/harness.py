@@ -12,6 +12,7 @@ import numpy as np
 from lowering.llvm.options import EmitOptions
 from lowering.llvm.target import Target, optimise
 from lowering.simd.emit import TaskCode, emit_task
+from qdtrace.analysis.index.trips import static_bounds
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.builder import Builder, scalar_var
 from qdtrace.ir.faults import checks_of, fault_of
@@ -43,7 +44,10 @@ class Kernel:
         machine = target.llvm_machine()
         optimise(module, machine)
         builder = llvm.JITLibraryBuilder().add_object_img(machine.emit_object(module)).add_current_process()
-        builder.export_symbol("qd_task").export_symbol("qd_bounds")
+        builder.export_symbol("qd_task")
+        self._known = static_bounds(task)
+        if self._known is None:
+            builder.export_symbol("qd_bounds")
         if self.code.copies.nbytes:
             builder.export_symbol("qd_merge")
         if self.code.slot_bytes:
@@ -56,7 +60,8 @@ class Kernel:
         self._combine = ctypes.CFUNCTYPE(None, pointer, pointer, number)(combine)
         merge = self._library["qd_merge"] if self.code.copies.nbytes else 0
         self._merge = ctypes.CFUNCTYPE(None, pointer, number, number, pointer)(merge)
-        self._bounds = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(self._library["qd_bounds"])
+        bounds = 0 if self._known else self._library["qd_bounds"]
+        self._bounds = ctypes.CFUNCTYPE(None, pointer, pointer)(bounds)
 
     def run(
         self, memory: dict[Var, np.ndarray], cuts: Sequence[float] = (), backward: bool = False, alone: bool = False
@@ -70,8 +75,9 @@ class Kernel:
         after = (int(alone), ctypes.addressof(failure), ctypes.addressof(asked))
         words = [*(memory[r].ctypes.data for r in self.code.refs), *after]
         pointers = (ctypes.c_void_p * len(words))(*words)
-        ends = (ctypes.c_int64 * 2)()
-        self._bounds(pointers, ends)
+        ends = (ctypes.c_int64 * 2)(*self._known or ())
+        if self._known is None:
+            self._bounds(pointers, ends)
         start, stop = ends
         borders = [start, *(start + int(c * (stop - start)) for c in cuts), stop]
         chunks = [(low, high) for low, high in itertools.pairwise(borders) if low < high]

@@ -12,9 +12,9 @@ import jax
 import numpy as np
 
 from lowering.cuda.driver import CudaDriver
-from lowering.runtime.layout import static_bounds
 from lowering.simt.devices import device
 from lowering.tables import CACHE_LINE, FIELD, round_up
+from qdtrace.analysis.index.trips import static_bounds
 from tests.lowering.guards import GUARD, GUARD_BYTES, guarded, untouched
 
 if TYPE_CHECKING:

@@ -211,6 +211,14 @@ def test_equal_content_compiles_once():
     assert named.target_name.replace("other", "affine") != first.target_name
 
 
+def test_another_number_of_iterations_is_the_same_code():
+    compiled(affine(34, 3.25))
+    before = stats()
+    for n in (0, 1, 35, 1000):
+        assert np.array_equal(compiled(affine(n, 3.25)).call(f32(n))[0], np.arange(n, dtype=np.float32) * 3.25 + 1)
+    assert stats().llvm_compiles - before.llvm_compiles == 4  # the tables of four handlers
+
+
 def test_equal_tasks_of_a_program_compile_once():
     x, y = ref_var(F32, (32,), "x"), ref_var(F32, (32,), "y")
     tasks = (affine_task(y, x, 9.0), affine_task(x, y, 9.0), affine_task(y, x, 9.0))

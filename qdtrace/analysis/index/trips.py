@@ -44,6 +44,12 @@ def task_values(task: Task) -> Progression | None:
     return Progression(0, 1, 1) if task.index is None else loop_values(task.start, task.stop)
 
 
+def static_bounds(task: Task) -> tuple[int, int] | None:
+    """The first index of a task and the end, where they are constants."""
+    values = task_values(task)
+    return None if values is None else (values.start, values.start + values.count)
+
+
 def trip_count(start: Atom, stop: Atom, step: Atom | None = None) -> int | None:
     """Iterations of a `for`, where its bounds and step are constants; else None."""
     values = loop_values(start, stop, step)
