@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 import qdtrace as qd
-from qdtrace.errors import QdError
 from tests.libraries.test_lanes import MODULES
 
 if TYPE_CHECKING:
