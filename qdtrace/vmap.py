@@ -20,10 +20,26 @@ from qdtrace.trace.context import get_current
 from qdtrace.trace.loops import ndrange
 from qdtrace.trace.loops import range as qd_range
 from qdtrace.trace.source import user_loc
-from qdtrace.vmap_plan import REFERENCE, Lane, Mapping, Part, Plan, Probe, is_key, plan_of, without_cells
+from qdtrace.vmap_cache import compiled_for
+from qdtrace.vmap_plan import (
+    REFERENCE,
+    Lane,
+    Mapped,
+    Mapping,
+    Part,
+    Plan,
+    Probe,
+    is_key,
+    is_value,
+    plan_of,
+    with_objects,
+    without_cells,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from qdtrace.api import Jitted
 
 
 def vmap(
@@ -48,25 +64,38 @@ def vmap(
     TraceTypeError for an axis out of range; UnsupportedError for a collective.
     """
     size = None if axis_size is None else operator.index(axis_size)
-    return _batched(Mapping(f, in_axes, out_axes, None, axis_name, size, spmd_axis_name))
+    return Batched(Mapping(f, in_axes, out_axes, None, axis_name, size, spmd_axis_name))
 
 
-def _batched(mapping: Mapping) -> Callable[..., Any]:
-    from qdtrace.api import jit
+class Batched(Mapped):
+    """A mapped function; see `vmap`."""
 
-    f = mapping.f
+    def __init__(self, mapping: Mapping) -> None:
+        functools.update_wrapper(self, mapping.f)
+        self.__dict__.pop("jitted", None)  # that of the function, where it has one
+        super().__init__(mapping)
+        self._compiled: Jitted | None = None
 
-    def mapped(*args: Any, **kwargs: Any) -> Any:
-        return _map(mapping, args, kwargs)
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        for x in args:
+            if type(x) not in _VALUES and _has_objects(x):
+                break
+        else:
+            if kwargs and _has_objects(kwargs):
+                pass
+            elif self._compiled is not None and get_current() is None:
+                return self._compiled(*args, **kwargs)
+            else:
+                return self._call(args, kwargs)
+        mapping, values = with_objects(self.mapping, args, kwargs)
+        return Batched(mapping)._call(tuple(values), {})
 
-    mapped.__name__ = getattr(f, "__name__", type(f).__name__)
-    jitted = jit(mapped)
-
-    @functools.wraps(f)
-    def batched(*args: Any, **kwargs: Any) -> Any:
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        mapping = self.mapping
         context = get_current()
         if context is None:
-            return jitted(*args, **kwargs)
+            self._compiled = compiled_for(mapping, _compiled)
+            return self._compiled(*args, **kwargs)
         mode = context.lanes
         if isinstance(mode, Lane):
             return _lane(mapping, _parts(*as_values((args, kwargs))), mode.indices)
@@ -75,11 +104,41 @@ def _batched(mapping: Mapping) -> Callable[..., Any]:
         if mode is REFERENCE or context.in_thread:
             args, kwargs = as_values((args, kwargs))
             return mapping.by_jax(args, kwargs)
-        return jitted(*args, **kwargs)
+        return self.jitted(*args, **kwargs)
 
-    batched.jitted = jitted  # type: ignore[attr-defined]
-    batched.mapping = mapping  # type: ignore[attr-defined]
-    return batched
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    @functools.cached_property
+    def jitted(self) -> Jitted:
+        """The function of whole arrays, compiled for itself."""
+        return _compiled(lambda: self.mapping, lambda: None)
+
+
+_VALUES: set[type] = set()
+"""Types of arguments met so far that are arrays or numbers."""
+
+
+def _has_objects(argument: Any) -> bool:
+    """Whether an argument, or a leaf of it, is no array or number."""
+    leaves = jax.tree.leaves(argument)
+    if len(leaves) == 1 and leaves[0] is argument and is_value(argument):
+        _VALUES.add(type(argument))
+        return False
+    return not all(map(is_value, leaves))
+
+
+def _compiled(mapping: Callable[[], Mapping], begins: Callable[[], None]) -> Jitted:
+    """A function of whole arrays; `begins` is called before each trace."""
+    from qdtrace.api import jit
+
+    def mapped(*args: Any, **kwargs: Any) -> Any:
+        begins()
+        return _map(mapping(), args, kwargs)
+
+    f = mapping().f
+    mapped.__name__ = getattr(f, "__name__", type(f).__name__)
+    return jit(mapped)
 
 
 def _map(mapping: Mapping, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -142,10 +201,9 @@ def _lane(mapping: Mapping, parts: tuple[list[Part], Any], indices: tuple[Any, .
     axes = mapping.leaf_axes(*jax.tree.unflatten(tree, leaves))
     chosen = [x if a is None else x.select(a, indices[0]) for x, a in zip(leaves, axes, strict=True)]
     is_last = len(indices) == 1
-    inner = getattr(mapping.f, "mapping", None)
-    if isinstance(inner, Mapping) and not is_last:
+    if isinstance(mapping.f, Mapped) and not is_last:
         with mapping.named(leaves, axes):
-            return _lane(inner, (chosen, tree), indices[1:])
+            return _lane(mapping.f.mapping, (chosen, tree), indices[1:])
     args, kwargs = jax.tree.unflatten(tree, [x.value(lazy=not is_last) for x in chosen])
     context = get_current()
     assert context is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from qdtrace.trace.arguments import as_values
 from qdtrace.trace.buffers import Buffer
 from qdtrace.trace.cells import Cell
 from qdtrace.trace.context import LANE, OpenRegion, new_uid
+from qdtrace.trace.handles import MemoryHandle
 from qdtrace.trace.indexing import as_value
 from qdtrace.trace.source import eqn_loc, user_loc
 
@@ -108,6 +109,65 @@ class Mapping:
         ]
         args, kwargs = jax.tree.unflatten(tree, one)
         return self.f(*args, **kwargs)
+
+
+class Mapped:
+    """What `qd.vmap` gives: told apart from functions that only carry its attributes (`functools.wraps`)."""
+
+    def __init__(self, mapping: Mapping) -> None:
+        self.mapping = mapping
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A function of the leaves of its arguments, some of which are objects that stay as they are."""
+
+    f: Callable[..., Any]
+    tree: Any
+    """Of the arguments."""
+    objects: tuple[tuple[int, Any], ...]
+    """Leaves that are no arrays, with their places."""
+
+    def __call__(self, *leaves: Any) -> Any:
+        left, objects = iter(leaves), dict(self.objects)
+        args, kwargs = jax.tree.unflatten(
+            self.tree, [objects[k] if k in objects else next(left) for k in range(self.tree.num_leaves)]
+        )
+        return self.f(*args, **kwargs)
+
+    @property
+    def __name__(self) -> str:
+        return getattr(self.f, "__name__", type(self.f).__name__)
+
+
+_VALUES = (jax.Array, np.ndarray, np.generic, bool, int, float, complex, jax.ShapeDtypeStruct, MemoryHandle)
+
+
+def with_objects(mapping: Mapping, args: Any, kwargs: Any) -> tuple[Mapping, list[Any]]:
+    """The mapping with what is no array among its arguments put into the function, and the arguments that are left.
+
+    Raises TraceTypeError for such an object that has an axis.
+    """
+    leaves, tree = Mapping.flatten(args, kwargs)
+    axes = mapping.leaf_axes(args, kwargs)
+    objects = tuple((k, x) for k, x in enumerate(leaves) if not is_value(x))
+    for k, x in objects:
+        if axes[k] is not None:
+            raise TraceTypeError(
+                f"qd.vmap needs an array, a number or a pytree of them where it maps, got {type(x).__name__}",
+                loc=user_loc(),
+                help="give it the entry None in in_axes, or to the function beforehand: functools.partial",
+            )
+    rest = [k for k, x in enumerate(leaves) if is_value(x)]
+    bound = Bound(mapping.f, tree, objects)
+    return replace(mapping, f=bound, given=tuple(axes[k] for k in rest)), [leaves[k] for k in rest]
+
+
+def is_value(x: Any) -> bool:
+    """True for a leaf of arguments that is an array or a number, of JAX or of others, or memory of this package."""
+    if isinstance(x, _VALUES):
+        return True
+    return not isinstance(x, type) and (hasattr(x, "__dlpack__") or hasattr(x, "__array__"))
 
 
 @dataclass
@@ -239,10 +299,9 @@ def _levels(
         for x, a in zip(leaves, axes, strict=True)
     ]
     one_args, one_kwargs = jax.tree.unflatten(tree, element)
-    inner = getattr(mapping.f, "mapping", None)
     with mapping.named(leaves, axes):
-        if isinstance(inner, Mapping):
-            found = _levels(inner, one_args, one_kwargs, context, names)
+        if isinstance(mapping.f, Mapped):
+            found = _levels(mapping.f.mapping, one_args, one_kwargs, context, names)
         else:
             found = _probe(mapping.f, one_args, one_kwargs, context, names)
     results = jax.tree.unflatten(found.tree, found.elements)

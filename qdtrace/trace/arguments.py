@@ -34,12 +34,13 @@ def run_inlined(function: Callable[..., Any], args: Any, kwargs: Any, context: T
     """Calls a function in the middle of a thread: it may read buffers that it is given; results are values."""
     args, kwargs = jax.tree.map(lambda x: x.value if isinstance(x, Cell) else x, (args, kwargs), is_leaf=is_memory)
     given = {id(x.handle): x for x in jax.tree.leaves((args, kwargs), is_leaf=is_memory) if isinstance(x, Buffer)}
-    before = context.borrowed
-    context.borrowed = before | given
+    before = context.borrowed, context.inlined
+    context.borrowed = before[0] | given
+    context.inlined = getattr(function, "__name__", type(function).__name__)
     try:
         return as_values(function(*args, **kwargs))
     finally:
-        context.borrowed = before
+        context.borrowed, context.inlined = before
 
 
 def as_buffer(leaf: Any) -> Any:

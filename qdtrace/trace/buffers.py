@@ -291,11 +291,19 @@ def new_buffer(array: Any) -> Buffer:
 
 def check_outside_loops(name: str) -> None:
     """Raises TraceValueError where a function that makes a buffer is called in a loop or condition."""
-    if current(f"qd.{name}").regions:
+    context = current(f"qd.{name}")
+    if context.regions:
+        advice = "move it in front of the loop; for memory of one iteration use qd.local(jnp.zeros(n))"
+        if context.inlined:
+            advice = (
+                f"here `{context.inlined}` is called in a loop or lane, and is part of it: call it for all elements at "
+                f"once, jax.vmap({context.inlined})(rows), outside of the loop; for memory of one iteration use "
+                "qd.local(jnp.zeros(n))"
+            )
         raise TraceValueError(
             f"qd.{name} makes a buffer, which needs to be done outside of loops and conditions",
             loc=user_loc(),
-            help="move it in front of the loop; for memory of one iteration use qd.local(jnp.zeros(n))",
+            help=advice,
         )
 
 

@@ -76,6 +76,8 @@ class TraceContext:
     """Values that loops, now closed, left in Python variables (by identity)."""
     borrowed: dict[int, Any] = field(default_factory=dict)
     """Handles (by identity) of arguments of the functions that are inlined now: they may be read only."""
+    inlined: str = ""
+    """Name of the `qd.jit` function that is inlined now."""
     lanes: Any = None
     """What a `qd.vmap` that is called here does; see `vmap_plan`."""
     jax_trace: Any = None

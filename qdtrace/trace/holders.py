@@ -112,7 +112,8 @@ _BYTES = Holder(lambda held: (bytes(held), []), _write_bytes)
 _VIEW = Holder(_read_mapping, None, _item)
 _TUPLE = Holder(lambda held: ((), list(held)), label=_item, fixed=True)
 
-_EXACT = 1 << 18
+EXACT = 1 << 18
+"""Bytes of an array up to which all are compared."""
 _SAMPLE = 1 << 12
 
 
@@ -120,7 +121,7 @@ def _read_array(held: np.ndarray) -> Content:
     """Its bytes; of a large array, those of a sample: a body that changes it all is seen, one element may be missed."""
     if held.dtype.hasobject:
         return (held.shape, held.ravel().tolist())
-    if held.nbytes <= _EXACT:
+    if held.nbytes <= EXACT:
         return (held.tobytes(), [])
     flat = held.reshape(-1) if held.flags.c_contiguous else held.flat
     return ((held.shape, flat[:: held.size // _SAMPLE + 1].tobytes(), flat[held.size - 1].tobytes()), [])
@@ -420,6 +421,8 @@ def holder_of(value: Any) -> Holder | None:
         return CLASS if is_own(value) else OPAQUE if empty.sees_more(value) else None
     if isinstance(value, types.ModuleType):
         return None  # what code names of a module is looked up by name
+    if isinstance(value, jax.custom_jvp | jax.custom_vjp):
+        return _INSTANCE  # with its rules
     if _own_attribute(value, "__wrapped__") is not MISSING:
         return _MEMO if hasattr(value, "cache_info") else _WRAPPER
     if isinstance(value, io.IOBase):

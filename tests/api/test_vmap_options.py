@@ -176,3 +176,109 @@ def test_a_lane_has_to_give_its_result(jump: Any) -> None:
 
     with pytest.raises(qd.TraceValueError, match=rf"qd.{jump.__name__} cannot leave a lane of qd.vmap"):
         qd.vmap(f)(X)
+
+
+# -- objects among the arguments
+
+
+class Line:
+    def __init__(self, k: float) -> None:
+        self.k = k
+
+    def __call__(self, a):
+        return a * self.k
+
+
+OBJECTS: dict[str, Callable[[Any], Any]] = {
+    "an object": lambda vmap: vmap(lambda m, a: m(a), (None, 0))(Line(3.0), X),
+    "a function": lambda vmap: vmap(lambda g, a: g(a), (None, 0))(jnp.negative, X),
+    "a text": lambda vmap: vmap(lambda s, a: a + len(s), (None, 0))("abc", X),
+    "a class": lambda vmap: vmap(lambda t, a: a.astype(t), (None, 0))(np.float16, X),
+    "in a tree": lambda vmap: vmap(lambda t, a: a * t["k"] + len(t["s"]), (None, 0))({"s": "ab", "k": 2.0}, X),
+    "beside mapped ones": lambda vmap: vmap(lambda t: t[0] * len(t[1]), ((0, None),))((X, "ab")),
+    "last": lambda vmap: vmap(lambda a, m: m(a), (0, None))(X, Line(2.0)),
+    "nested": lambda vmap: vmap(vmap(lambda m, a: m(a), (None, 0)), (None, 0))(Line(3.0), ROWS),
+    "nested by a call": lambda vmap: vmap(lambda r: vmap(lambda m, a: m(a), (None, 0))(Line(3.0), r))(ROWS),
+    "in the middle": lambda vmap: vmap(lambda r: vmap(lambda m, a: m(a), (None, 0))(Line(3.0), r).sum())(ROWS),
+    "alone": lambda vmap: vmap(lambda m: m(2.0), None, axis_size=3)(Line(3.0)),
+    "with a name": lambda vmap: vmap(lambda m, a: m(a) * lax.axis_size("i"), (None, 0), axis_name="i")(Line(3.0), X),
+}
+
+
+@pytest.mark.parametrize("case", OBJECTS)
+def test_objects_without_an_axis(case: str) -> None:
+    call = OBJECTS[case]
+    jax.tree.map(np.testing.assert_array_equal, call(qd.vmap), call(jax.vmap))
+    jax.tree.map(np.testing.assert_array_equal, qd.jit(lambda: call(qd.vmap))(), call(jax.vmap))
+
+
+def test_objects_are_used_as_they_are() -> None:
+    line, mapped = Line(2.0), qd.vmap(lambda m, a: m(a), (None, 0))
+    assert mapped(line, X).tolist() == [0, 2, 4, 6]
+    line.k = 3.0
+    assert mapped(line, X).tolist() == [0, 3, 6, 9]
+    assert mapped(Line(4.0), X).tolist() == [0, 4, 8, 12]
+    assert jax.grad(lambda x: mapped(line, x).sum())(X).tolist() == [3, 3, 3, 3]
+
+
+def test_objects_with_an_axis_are_refused() -> None:
+    words = "needs an array, a number or a pytree of them where it maps, got "
+    with pytest.raises(qd.TraceTypeError, match=f"{words}str") as caught:
+        qd.vmap(lambda s, a: a)("abc", X)
+    assert "help: give it the entry None in in_axes" in str(caught.value)
+    with pytest.raises(qd.TraceTypeError, match=f"{words}Line"):
+        qd.vmap(lambda a, m: m(a))(X, m=Line(2.0))
+
+
+# -- functions under `qd.jit`
+
+
+@qd.jit
+def tripled(a):
+    return a * 3
+
+
+@qd.jit
+def summed(row):
+    total = qd.local(0.0)
+    for k in qd.range(row.shape[0]):
+        total += row[k]
+    return total.value
+
+
+@qd.jit
+def squares(row):
+    out = qd.zeros_like(row)
+    for k in qd.range(row.shape[0]):
+        out[k] = row[k] * row[k]
+    return out
+
+
+def test_a_compiled_function_is_part_of_a_lane() -> None:
+    assert qd.vmap(tripled)(X).tolist() == [0, 3, 6, 9]
+    assert qd.vmap(lambda r: summed(r) + 1)(ROWS).tolist() == [4, 13]
+
+    @qd.jit
+    def loop(rows):
+        out = qd.zeros(rows.shape[0])
+        for i in qd.range(rows.shape[0]):
+            out[i] = tripled(summed(rows[i]))
+        return out
+
+    assert loop(ROWS).tolist() == [9, 36]
+
+
+def test_one_that_makes_buffers_leads_to_jax_vmap() -> None:
+    @qd.jit
+    def loop(rows):
+        out = qd.zeros(rows.shape[0])
+        for i in qd.range(rows.shape[0]):
+            out[i] = squares(rows[i]).sum()
+        return out
+
+    for call in (lambda: qd.vmap(squares)(ROWS), lambda: loop(ROWS)):
+        with pytest.raises(qd.TraceValueError, match="makes a buffer, which needs to be done outside") as caught:
+            call()
+        assert "here `squares` is called in a loop or lane, and is part of it" in str(caught.value)
+        assert "jax.vmap(squares)(rows)" in str(caught.value)
+    assert jax.vmap(squares)(ROWS).sum(1).tolist() == [5, 50]

@@ -1,0 +1,323 @@
+"""Bare calls `qd.vmap(f)(x)`: compiled once as long as nothing changes that the function can name, never stale."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import math
+import sys
+import types
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import qdtrace as qd
+from qdtrace import vmap_cache
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+X = np.arange(3, dtype=np.float32)
+
+
+@pytest.fixture
+def traces(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Grows by one with each trace of a mapped function."""
+    module = sys.modules["qdtrace.vmap"]
+    seen: list[int] = []
+    true = module._map
+
+    def counted(*args: Any) -> Any:
+        seen.append(1)
+        return true(*args)
+
+    monkeypatch.setattr(module, "_map", counted)
+    return seen
+
+
+def plus_one(a):
+    return a + 1
+
+
+class Scale:
+    def __init__(self, k):
+        self.k = k
+
+    def __call__(self, a):
+        return a * self.k
+
+    def more(self, a):
+        return a * self.k + 1
+
+
+def bare(f: Callable[..., Any]) -> list[float]:
+    return qd.vmap(f)(X).tolist()
+
+
+def test_a_bare_call_is_traced_once(traces: list[int]) -> None:
+    for _ in range(3):
+        assert bare(plus_one) == [1, 2, 3]
+        assert jax.grad(lambda x: qd.vmap(plus_one)(x).sum())(X).tolist() == [1, 1, 1]
+        assert jax.jit(lambda x: qd.vmap(plus_one)(x))(X).tolist() == [1, 2, 3]
+    assert len(traces) == 1
+    assert qd.vmap(plus_one)(X.astype(np.int32)).dtype == jnp.int32
+    assert qd.vmap(plus_one)(X[:0]).shape == (0,)
+    assert len(traces) == 3
+    with qd.options(bounds="clip"):
+        assert bare(plus_one) == [1, 2, 3]
+    with jax.enable_x64(True):
+        assert qd.vmap(plus_one)(np.arange(3.0)).dtype == jnp.float64
+    assert bare(plus_one) == [1, 2, 3]
+    assert len(traces) == 5
+
+
+def test_axes_tell_calls_apart(traces: list[int]) -> None:
+    def f(a, b):
+        return a - b.sum()
+
+    rows = np.ones((3, 3), np.float32)
+    for _ in range(2):
+        assert qd.vmap(f, (0, None))(X, rows).tolist() == [-9, -8, -7]
+        assert qd.vmap(f, [0, 1])(X, rows).tolist() == [-3, -2, -1]
+        assert qd.vmap(f, (0, 1), out_axes=-1)(X, rows).tolist() == [-3, -2, -1]
+        assert qd.vmap(plus_one, axis_size=3)(X).tolist() == [1, 2, 3]
+        assert qd.vmap(qd.vmap(plus_one))(rows).tolist() == (rows + 1).tolist()
+        assert qd.vmap(qd.vmap(plus_one, out_axes=0), out_axes=1)(rows).tolist() == (rows + 1).tolist()
+    assert len(traces) == 6
+
+
+def powers(a, n=3):
+    return a * powers(a, n - 1) if n else a
+
+
+def test_a_function_that_names_itself(traces: list[int]) -> None:
+    def local(a, n=1):
+        return a * local(a, n - 1) if n else a
+
+    for _ in range(2):
+        assert bare(powers) == [0, 1, 16]
+        assert bare(local) == [0, 1, 4]
+    assert len(traces) == 3  # what is kept would keep the local one alive
+
+
+def test_methods_objects_and_functions_of_jax(traces: list[int]) -> None:
+    scale = Scale(3.0)
+    for _ in range(2):
+        assert bare(scale) == [0, 3, 6]
+        assert bare(scale.more) == [1, 4, 7]
+        assert bare(jnp.negative) == [0, -1, -2]
+        assert qd.vmap(jax.nn.relu)(-X).tolist() == [0, 0, 0]
+    assert len(traces) == 4
+    scale.k = 4.0
+    assert bare(scale) == [0, 4, 8]
+    assert bare(scale.more) == [1, 5, 9]
+    assert bare(Scale(5.0)) == [0, 5, 10]
+
+
+RATE = 1.0
+LIMITS = [1.0, 2.0]
+TABLE = np.ones(3, np.float32)
+LARGE = np.zeros(1 << 17, np.float32)
+SETTINGS = types.ModuleType("settings")
+SETTINGS.rate = 1.0  # type: ignore[attr-defined]
+
+
+def helper(a):
+    return a * RATE
+
+
+@jax.custom_jvp
+def ruled(a):
+    return a
+
+
+@ruled.defjvp
+def _(primals, tangents):
+    return primals[0], tangents[0] * RATE
+
+
+def uses_rate(a):
+    return a * RATE
+
+
+def uses_helper(a):
+    return helper(a)
+
+
+def uses_list(a):
+    return a * LIMITS[0]
+
+
+def uses_table(a):
+    return a * jnp.asarray(TABLE)[0]
+
+
+def uses_large(a):
+    return a * float(LARGE[77] + 1)
+
+
+def uses_module(a):
+    return a * SETTINGS.rate
+
+
+def uses_library(a):
+    return a * math.tau
+
+
+def uses_default(a, k=1.0):
+    return a * k
+
+
+def uses_attribute(a):
+    return a * (uses_attribute_of.rate)
+
+
+def uses_attribute_of(a):
+    return a
+
+
+uses_attribute_of.rate = 1.0  # type: ignore[attr-defined]
+
+
+def _set_globals(**values: Any) -> None:
+    globals().update(values)
+
+
+CHANGES: dict[Callable[..., Any], tuple[Callable[[], Any], Callable[[], Any]]] = {
+    uses_rate: (lambda: _set_globals(RATE=2.0), lambda: _set_globals(RATE=1.0)),
+    uses_helper: (lambda: _set_globals(RATE=2.0), lambda: _set_globals(RATE=1.0)),
+    uses_list: (lambda: LIMITS.__setitem__(0, 2.0), lambda: LIMITS.__setitem__(0, 1.0)),
+    uses_table: (lambda: TABLE.__setitem__(0, 2), lambda: TABLE.__setitem__(0, 1)),
+    uses_large: (lambda: LARGE.__setitem__(77, 1), lambda: LARGE.__setitem__(77, 0)),
+    uses_module: (lambda: setattr(SETTINGS, "rate", 2.0), lambda: setattr(SETTINGS, "rate", 1.0)),
+    uses_library: (lambda: setattr(math, "tau", 2.0), lambda: setattr(math, "tau", 1.0)),
+    uses_default: (
+        lambda: setattr(uses_default, "__defaults__", (2.0,)),
+        lambda: setattr(uses_default, "__defaults__", (1.0,)),
+    ),
+    uses_attribute: (
+        lambda: setattr(uses_attribute_of, "rate", 2.0),
+        lambda: setattr(uses_attribute_of, "rate", 1.0),
+    ),
+}
+
+
+@pytest.mark.parametrize("f", CHANGES, ids=lambda f: f.__name__)
+def test_what_changes_is_seen(f: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(math, "tau", 1.0)
+    change, back = CHANGES[f]
+    try:
+        assert bare(f) == bare(f) == [0, 1, 2]
+        change()
+        assert bare(f) == [0, 2, 4]
+        back()
+        assert bare(f) == [0, 1, 2]
+    finally:
+        back()
+
+
+def test_variables_around_it_and_its_code() -> None:
+    k = 1.0
+
+    def f(a):
+        return a * k
+
+    assert bare(f) == [0, 1, 2]
+    k = 2.0
+    assert bare(f) == [0, 2, 4]
+
+    def g(a):
+        return a * k * 2
+
+    f.__code__ = g.__code__  # as notebooks do that load a module again
+    assert bare(f) == [0, 4, 8]
+
+
+def test_rules_of_derivatives_are_part_of_it() -> None:
+    def slope():
+        return jax.grad(lambda x: qd.vmap(ruled)(x).sum())(X).tolist()
+
+    assert slope() == [1, 1, 1]
+    _set_globals(RATE=3.0)
+    try:
+        assert slope() == [3, 3, 3]
+    finally:
+        _set_globals(RATE=1.0)
+
+
+def test_what_cannot_be_seen_runs_each_time(traces: list[int]) -> None:
+    names = {"k": 1.0}
+
+    def by_name(a):
+        return a * eval("names['k']", {"names": names})
+
+    assert bare(by_name) == [0, 1, 2]
+    names["k"] = 2.0
+    assert bare(by_name) == [0, 2, 4]
+    assert bare(by_name) == [0, 2, 4]
+    assert len(traces) == 3
+
+
+def test_a_function_that_is_kept_goes_on_as_it_was_traced(traces: list[int]) -> None:
+    """As one under `jax.jit`; and what it is traced with later is nothing for a bare call."""
+    k = 1.0
+
+    def f(a):
+        return a * k
+
+    kept = qd.vmap(f)
+    assert kept(X).tolist() == [0, 1, 2]
+    k = 2.0
+    assert kept(X).tolist() == [0, 1, 2]
+    assert kept(X[:2]).tolist() == [0, 2]
+    k = 1.0
+    assert qd.vmap(f)(X[:2]).tolist() == [0, 1]
+    assert qd.vmap(f)(X).tolist() == [0, 1, 2]
+
+
+def _used(use: Callable[..., Any]) -> list[Any]:
+    held = Scale(2.0)
+
+    def f(a):
+        return a * held.k + 0.125
+
+    use(f)
+    assert f in [entry.root() for entry in vmap_cache._entries.values()]
+    return [weakref.ref(f), weakref.ref(held)]
+
+
+@pytest.mark.parametrize("use", [bare, lambda f: jax.grad(lambda x: qd.vmap(f)(x).sum())(X)], ids=["value", "grad"])
+def test_nothing_is_kept_alive(use: Callable[..., Any]) -> None:
+    before = set(vmap_cache._entries)
+    gone = _used(use)
+    gc.collect()
+    assert [ref() for ref in gone] == [None, None]
+    assert set(vmap_cache._entries) <= before
+
+
+def test_the_oldest_goes_first(monkeypatch: pytest.MonkeyPatch, traces: list[int]) -> None:
+    monkeypatch.setattr(vmap_cache, "_MOST", 2)
+    monkeypatch.setattr(vmap_cache, "_entries", type(vmap_cache._entries)())
+    functions = [lambda a, k=k: a + k for k in range(3)]
+    for f in functions:
+        bare(f)
+    bare(functions[1])
+    assert len(traces) == 3
+    assert bare(functions[0]) == [0, 1, 2]
+    assert len(traces) == 4
+
+
+def test_a_function_with_the_attributes_of_a_mapped_one_is_another() -> None:
+    inner = qd.vmap(plus_one)
+
+    @functools.wraps(inner)
+    def outer(row):
+        return inner(row) * 10
+
+    rows = np.ones((2, 3), np.float32)
+    assert qd.vmap(outer)(rows).tolist() == [[20] * 3] * 2
+    assert qd.vmap(qd.vmap(functools.wraps(inner)(lambda a: a * 3)))(rows).tolist() == [[3] * 3] * 2
