@@ -21,6 +21,7 @@ from qdtrace.errors import TraceTypeError, TraceValueError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
+    from contextlib import AbstractContextManager
 
 FuseMode = Literal["off", "auto", "aggressive"]
 Codegen = Literal["auto", "llvm", "triton"]
@@ -248,7 +249,7 @@ def _scope(made: Options) -> Generator[Options]:
         _scoped.reset(token)
 
 
-def options(**values: object) -> Any:
+def options(**values: object) -> AbstractContextManager[Options]:
     """`with qd.options(fast_math=False):` sets knobs for the code inside, in this thread only.
 
     Raises TraceValueError for an unknown name or value and TraceTypeError for a wrong type, when called.

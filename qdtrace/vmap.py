@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import jax
 
@@ -25,15 +25,17 @@ from qdtrace.vmap_plan import REFERENCE, Lane, Mapping, Part, Plan, Probe, is_ke
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+F = TypeVar("F", bound="Callable[..., Any]")
+
 
 def vmap(
-    f: Callable[..., Any],
+    f: F,
     in_axes: Any = 0,
     out_axes: Any = 0,
     axis_name: Any = None,
     axis_size: int | None = None,
     spmd_axis_name: Any = None,
-) -> Callable[..., Any]:
+) -> F:
     """Maps `f` over a batch: one thread per element, each with its own control flow.
 
     Takes and gives what `jax.vmap` does: `in_axes` is an int, None or a (prefix) pytree of them over the positional
@@ -48,7 +50,7 @@ def vmap(
     TraceTypeError for an axis out of range; UnsupportedError for a collective.
     """
     size = None if axis_size is None else operator.index(axis_size)
-    return _batched(Mapping(f, in_axes, out_axes, None, axis_name, size, spmd_axis_name))
+    return cast("F", _batched(Mapping(f, in_axes, out_axes, None, axis_name, size, spmd_axis_name)))
 
 
 def _batched(mapping: Mapping) -> Callable[..., Any]:

@@ -7,7 +7,7 @@ that is given stays: a wider float stored into the buffer is rounded to it.
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -21,34 +21,42 @@ from qdtrace.trace.dtypes import default_dtype, element_type
 from qdtrace.trace.indexing import as_array, cast_value
 from qdtrace.trace.source import user_loc
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import SupportsIndex
 
-def zeros(shape: Any, dtype: Any = None) -> Buffer:
+    from jax.typing import DTypeLike
+
+    Shape = SupportsIndex | Sequence[SupportsIndex]
+
+
+def zeros(shape: Shape, dtype: DTypeLike | None = None) -> jax.Array:
     """A buffer of zeros; of JAX's default float (f32, in x64 mode f64) unless a dtype is given."""
     return _allocate("zeros", shape, default_dtype() if dtype is None else dtype, 0)
 
 
-def ones(shape: Any, dtype: Any = None) -> Buffer:
+def ones(shape: Shape, dtype: DTypeLike | None = None) -> jax.Array:
     """A buffer of ones; of JAX's default float (f32, in x64 mode f64) unless a dtype is given."""
     return _allocate("ones", shape, default_dtype() if dtype is None else dtype, 1)
 
 
-def full(shape: Any, fill_value: Any, dtype: Any = None) -> Buffer:
+def full(shape: Shape, fill_value: Any, dtype: DTypeLike | None = None) -> jax.Array:
     """A buffer filled with a scalar (also a traced one), of its dtype; JAX's default for a Python number."""
     fill_value = as_array(fill_value, "qd.full")
     return _allocate("full", shape, default_dtype(fill_value, "qd.full") if dtype is None else dtype, fill_value)
 
 
-def empty(shape: Any, dtype: Any = None) -> Buffer:
+def empty(shape: Shape, dtype: DTypeLike | None = None) -> jax.Array:
     """A buffer of undefined content; of JAX's default float (f32, in x64 mode f64) unless a dtype is given."""
     return _allocate("empty", shape, default_dtype() if dtype is None else dtype, None)
 
 
-def zeros_like(x: Any, dtype: Any = None) -> Buffer:
+def zeros_like(x: Any, dtype: DTypeLike | None = None) -> jax.Array:
     """A buffer of zeros with the shape and dtype of an array or buffer."""
     return _allocate("zeros_like", jnp.shape(x), _dtype_of(x) if dtype is None else dtype, 0)
 
 
-def empty_like(x: Any, dtype: Any = None) -> Buffer:
+def empty_like(x: Any, dtype: DTypeLike | None = None) -> jax.Array:
     """A buffer of undefined content with the shape and dtype of an array or buffer."""
     return _allocate("empty_like", jnp.shape(x), _dtype_of(x) if dtype is None else dtype, None)
 

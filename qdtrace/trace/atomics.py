@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 
@@ -13,6 +13,9 @@ from qdtrace.trace.buffers import Buffer
 from qdtrace.trace.context import current, emit
 from qdtrace.trace.indexing import cast_value, parse_index, shown
 from qdtrace.trace.source import user_loc
+
+if TYPE_CHECKING:
+    import jax
 
 _NUMBERS = {"add", "min", "max"}
 _BITS = {"and", "or", "xor"}
@@ -44,41 +47,41 @@ def _atomic(name: str, op: str, buffer: Any, index: Any, *values: Any) -> Any:
     )
 
 
-def atomic_add(buffer: Buffer, index: Any, value: Any) -> Any:
+def atomic_add(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
     """`buffer[index] += value`; gives the old value."""
     return _atomic("atomic_add", "add", buffer, index, value)
 
 
-def atomic_min(buffer: Buffer, index: Any, value: Any) -> Any:
+def atomic_min(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
     """`buffer[index] = min(buffer[index], value)`; gives the old value."""
     return _atomic("atomic_min", "min", buffer, index, value)
 
 
-def atomic_max(buffer: Buffer, index: Any, value: Any) -> Any:
+def atomic_max(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
     """`buffer[index] = max(buffer[index], value)`; gives the old value."""
     return _atomic("atomic_max", "max", buffer, index, value)
 
 
-def atomic_and(buffer: Buffer, index: Any, value: Any) -> Any:
+def atomic_and(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
     """`buffer[index] &= value`; gives the old value."""
     return _atomic("atomic_and", "and", buffer, index, value)
 
 
-def atomic_or(buffer: Buffer, index: Any, value: Any) -> Any:
+def atomic_or(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
     """`buffer[index] |= value`; gives the old value."""
     return _atomic("atomic_or", "or", buffer, index, value)
 
 
-def atomic_xor(buffer: Buffer, index: Any, value: Any) -> Any:
+def atomic_xor(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
     """`buffer[index] ^= value`; gives the old value."""
     return _atomic("atomic_xor", "xor", buffer, index, value)
 
 
-def atomic_exchange(buffer: Buffer, index: Any, value: Any) -> Any:
+def atomic_exchange(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
     """`buffer[index] = value`; gives the old value."""
     return _atomic("atomic_exchange", "exchange", buffer, index, value)
 
 
-def atomic_cas(buffer: Buffer, index: Any, expected: Any, value: Any) -> Any:
+def atomic_cas(buffer: jax.Array, index: Any, expected: Any, value: Any) -> jax.Array:
     """Stores `value` where the buffer holds `expected`; gives the old value."""
     return _atomic("atomic_cas", "cas", buffer, index, expected, value)

@@ -41,13 +41,13 @@ class Buffer(MemoryHandle):
         return self._handle
 
     @property
-    def at(self) -> At:
+    def at(self) -> At:  # pyright: ignore[reportIncompatibleMethodOverride]
         """`b.at[k].add(v)`, `subtract`, `mul`, `min`, `max`: accumulations; `set(v)` stores, `get()` loads."""
         return At(self)
 
     def copy(self) -> Buffer:
         """A new buffer with the present content."""
-        return copy(self)
+        return _copied(self)
 
     def __copy__(self) -> Buffer:
         return self.copy()
@@ -55,7 +55,7 @@ class Buffer(MemoryHandle):
     def __deepcopy__(self, _: Any) -> Buffer:
         return self.copy()
 
-    def __jax_array__(self) -> Any:
+    def __jax_array__(self) -> jax.Array:
         """The whole content now; inside a loop only when it is small."""
         if self._is_array():
             return emit(markers.read_p, self.handle)
@@ -73,13 +73,13 @@ class Buffer(MemoryHandle):
         context = current(what)
         return context.has_arrays and (not context.regions or self.size > indexing.WHOLE_LIMIT)
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: Any, /) -> jax.Array:
         if key is Ellipsis and self.shape and not self._is_array("b[i]"):
             return as_element(self.__jax_array__())
         access = _marked_access(self, key, "b[i]")
         return _load(self, access) if access else self.__jax_array__()[_jax_key(key, self.shape)]
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def __setitem__(self, key: Any, value: Any, /) -> None:
         context = current("b[i] = v")
         note_write(self)
         access = _marked_access(self, key)
@@ -236,7 +236,7 @@ class AtIndex(StrictAttributes):
         self._buffer = buffer
         self._key = key
 
-    def get(self) -> Any:
+    def get(self) -> jax.Array:
         """The value there."""
         return self._buffer[self._key]
 
@@ -299,8 +299,12 @@ def check_outside_loops(name: str) -> None:
         )
 
 
-def copy(x: Any) -> Buffer:
+def copy(x: Any) -> jax.Array:
     """A buffer with the present content of an array or buffer."""
+    return _copied(x)
+
+
+def _copied(x: Any) -> Buffer:
     check_outside_loops("copy")
     x = as_array(x, "qd.copy")
     default_dtype(x, "qd.copy")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,9 @@ from qdtrace.trace.indexing import ParsedIndex, as_array, as_value, cast_value, 
 from qdtrace.trace.operators import INPLACE
 from qdtrace.trace.source import user_loc
 
+if TYPE_CHECKING:
+    from jax.typing import DTypeLike
+
 
 class Cell(MemoryHandle):
     """A mutable value of the running iteration: a scalar or a private array."""
@@ -27,7 +30,7 @@ class Cell(MemoryHandle):
     _how_to_set = "store with `c.value = v`"
 
     @property
-    def value(self) -> Any:
+    def value(self) -> jax.Array:
         """The present value."""
         return self.__jax_array__()
 
@@ -35,13 +38,13 @@ class Cell(MemoryHandle):
     def value(self, value: Any) -> None:
         self._store(whole(self.shape), value)
 
-    def __jax_array__(self) -> Any:
+    def __jax_array__(self) -> jax.Array:
         return self._load(whole(self.shape))
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: Any, /) -> jax.Array:
         return self._load(parse_index(key, self.shape))
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def __setitem__(self, key: Any, value: Any, /) -> None:
         self._store(parse_index(key, self.shape), value)
 
     def _load(self, access: ParsedIndex) -> Any:
@@ -79,7 +82,7 @@ for _name, _function in INPLACE.items():
     setattr(Cell, _name, _inplace(_function))
 
 
-def local(init: Any, dtype: Any = None) -> Cell:
+def local(init: Any, dtype: DTypeLike | None = None) -> Cell:
     """A cell that starts with `init`, made inside a loop, and gone with its iteration.
 
     dtype is that of `init`; for a Python number JAX's default: f32, i32 or c64, in x64 mode f64, i64 or c128. What is

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -14,11 +14,14 @@ from qdtrace.trace.context import current, emit
 from qdtrace.trace.indexing import as_value, shown
 from qdtrace.trace.source import user_loc
 
+if TYPE_CHECKING:
+    from jax.typing import ArrayLike
+
 MOST_CHARACTERS = 10_000
 """Of a message: compiled code writes it to a stack."""
 
 
-def check(condition: Any, message: str) -> None:
+def check(condition: ArrayLike, message: str) -> None:
     """The call of the `qd.jit` function fails with `message` and the line of this check where `condition` is false.
 
     It may stand anywhere in a traced function: in loops, under `qd.when`, in the function that `qd.vmap` maps and in

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,9 @@ from qdtrace.trace.leave_out import LeftOut, leave_out
 from qdtrace.trace.lint import ConditionWatch
 from qdtrace.trace.results import Use, expect_use
 from qdtrace.trace.source import user_loc
+
+if TYPE_CHECKING:
+    from jax.typing import ArrayLike
 
 
 def predicate(value: Any, what: str) -> Any:
@@ -94,7 +97,7 @@ class When:
         return False
 
 
-def when(condition: Any) -> When:
+def when(condition: ArrayLike) -> When:
     """`with qd.when(condition):` the body has effect only where the condition holds.
 
     `a & b` evaluates both sides: nest two, where the second needs the first. Values leave through a `qd.local` or a
@@ -136,7 +139,7 @@ def _jump(name: str, primitive: Any, condition: Any, *, in_threads: bool) -> Non
     emit(primitive, predicate(condition, name), loc=user_loc())
 
 
-def break_if(condition: Any) -> None:
+def break_if(condition: ArrayLike) -> None:
     """Leaves the innermost serial loop when the condition holds.
 
     Raises TraceValueError in an outermost `qd.range`, whose iterations run in parallel.
@@ -144,6 +147,6 @@ def break_if(condition: Any) -> None:
     _jump("qd.break_if", markers.break_p, condition, in_threads=False)
 
 
-def continue_if(condition: Any) -> None:
+def continue_if(condition: ArrayLike) -> None:
     """Goes on with the next iteration of the innermost loop when the condition holds."""
     _jump("qd.continue_if", markers.continue_p, condition, in_threads=True)

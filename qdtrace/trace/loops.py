@@ -11,7 +11,7 @@ import functools
 import math
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -32,16 +32,20 @@ from qdtrace.trace.results import Use, expect_use
 from qdtrace.trace.source import frame_loc, is_user_file, user_frame, user_loc
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from types import FrameType
+    from typing import SupportsIndex
+
+    from jax.typing import ArrayLike
 
     from qdtrace.errors import Loc
     from qdtrace.trace.changes import StateChange
 
 Hints = tuple[tuple[str, Any], ...]
+Item = TypeVar("Item")
 
 
-class Loop(StrictAttributes):
+class Loop(StrictAttributes, Generic[Item]):
     """What a `for` statement iterates over; each pass of the statement traces the body once."""
 
     kind = ""
@@ -50,7 +54,7 @@ class Loop(StrictAttributes):
     use: Use
     """Whether a `for` statement runs it."""
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Item]:
         current(self._noun)
         self.use.is_made = True
         check_iteration(sys._getframe(1), self._noun)  # pyright: ignore[reportPrivateUsage]
@@ -157,7 +161,7 @@ def _for_frame(frame: FrameType) -> FrameType | None:
     return frame if is_user_file(frame.f_code.co_filename) else user_frame()
 
 
-class Range(Loop):
+class Range(Loop[Item]):
     """A loop over integers."""
 
     kind = "for"
@@ -253,14 +257,14 @@ def _check_hints(loop: str, /, **hints: Any) -> Hints:
 
 
 def range(
-    *bounds: Any,
+    *bounds: SupportsIndex,
     serial: bool | None = None,
     block_dim: int | None = None,
     name: str | None = None,
     unroll: bool | int | None = None,
     fuse: bool | None = None,
     refill: bool | None = None,
-) -> Range:
+) -> Range[jax.Array]:
     """`for i in qd.range(stop)`, `(start, stop)` or `(start, stop, step)`.
 
     Outermost: one thread an iteration, unordered. Inside another range: a serial loop of the thread.
@@ -292,7 +296,7 @@ def range(
         raise TraceValueError("qd.range needs a step that is not zero", loc=user_loc())
     dtype = _index_dtype(parts, "qd.range")
     start, stop, step = (_as_index(p, dtype) for p in parts)
-    made = Range((start, stop, step), hints)
+    made: Range[jax.Array] = Range((start, stop, step), hints)
     made.use = expect_use(made, "qd.range", "for i in qd.range(n):")
     return made
 
@@ -304,7 +308,7 @@ def too_many(dtype: Any) -> str:
     return f"qd.ndrange needs at most {info.max} iterations, and as many along each axis{wider}"
 
 
-class NdRange(Range):
+class NdRange(Range[tuple[jax.Array, ...]]):
     """A loop over a product of ranges, as one flat loop: the last index runs fastest."""
 
     _noun = "qd.ndrange"
@@ -334,7 +338,7 @@ class NdRange(Range):
 
 
 def ndrange(
-    *dims: Any,
+    *dims: SupportsIndex | Sequence[SupportsIndex],
     serial: bool | None = None,
     block_dim: int | None = None,
     name: str | None = None,
@@ -412,14 +416,14 @@ def _product(lengths: list[_Length], dtype: np.dtype) -> tuple[Any, list[Any]]:
     return total, [lax.bitwise_or(functools.reduce(lax.bitwise_and, fits), empty)]
 
 
-class While(Loop):
+class While(Loop[None]):
     """A loop that runs while a function of cells and buffers gives True."""
 
     kind = "while"
     _noun = "qd.while_"
     _end = markers.while_end_p
 
-    def __init__(self, condition: Callable[[], Any]) -> None:
+    def __init__(self, condition: Callable[[], ArrayLike]) -> None:
         self.condition = condition
         self.use = Use()
 
@@ -432,7 +436,7 @@ class While(Loop):
         emit(markers.while_test_p, predicate(self.condition(), self._noun), uid=region.uid)
 
 
-def while_(condition: Callable[[], Any]) -> While:
+def while_(condition: Callable[[], ArrayLike]) -> While:
     """`for _ in qd.while_(lambda: c.value > 0):` runs the body while the condition, evaluated anew, holds."""
     context = current("qd.while_")
     if not callable(condition):

@@ -14,7 +14,7 @@ import functools
 import importlib
 import inspect
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from qdtrace.trace.importer.scalars import ScalarOps
+
+F = TypeVar("F", bound="Callable[..., Any]")
 
 PLACED = "it says where an array is kept"
 """Reason to ignore `sharding`."""
@@ -199,7 +201,7 @@ def decomposition(
     return _register(DECOMPOSITIONS, names, ignores, assumes, takes_all, zeros_vanish, of_elements)
 
 
-def def_import_rule(primitive: Primitive | str, fn: Callable[..., Any]) -> Callable[..., Any]:
+def def_import_rule(primitive: Primitive | str, fn: F) -> F:
     """Teaches the importer a JAX primitive (or its name) by a jnp function.
 
     `fn(*operands, **params)` gets what the primitive is bound with and gives its result, or a sequence of results
