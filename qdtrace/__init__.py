@@ -9,6 +9,8 @@
 ...     return x
 >>> double(jnp.arange(3))
 Array([0, 2, 4], dtype=int32)
+
+Examples of the names below begin with the same imports, and `import jax`.
 """
 
 from typing import TYPE_CHECKING

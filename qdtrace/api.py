@@ -66,6 +66,14 @@ def jit(
 
     `f` is traced once per structure, shapes, dtypes and static values of its arguments, and per options.
 
+    >>> @qd.jit
+    ... def double(x):
+    ...     for i in qd.range(x.shape[0]):
+    ...         x[i] = 2 * x[i]
+    ...     return x
+    >>> double(jnp.arange(3))
+    Array([0, 2, 4], dtype=int32)
+
     Args:
         f: the function.
         static_argnums: positions of arguments that are compile-time values (hashable), as in `jax.jit`.
@@ -96,7 +104,11 @@ def jit(
 
 
 class Jitted(Generic[P, R]):
-    """A compiled function: see `jit`."""
+    """A compiled function: what `jit` gives. It is called as the function that it was made of.
+
+    >>> isinstance(qd.jit(lambda x: x), qd.Jitted)
+    True
+    """
 
     def __init__(
         self,
@@ -284,6 +296,12 @@ def block_until_ready(x: R) -> R:
 
     On a GPU nobody waits for a check when a function is called: its error is raised here, or by the next direct call of
     a `qd.jit` function that comes after it happened. Then other functions may be the ones that failed.
+
+    >>> qd.block_until_ready(jnp.arange(3) + 1)
+    Array([1, 2, 3], dtype=int32)
+
+    Args:
+        x: a pytree of arrays; given back.
 
     Raises:
         BoundsError: an index was outside of its buffer.

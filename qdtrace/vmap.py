@@ -46,8 +46,23 @@ def vmap(
     `lax.psum(1, name)`; elements of a task run in no order, so other collectives over it are refused. A
     `spmd_axis_name` matters where JAX maps, which is in the middle of a lane.
 
-    Raises TraceValueError when nothing is mapped, batch sizes differ, or a result with `out_axes=None` is mapped;
-    TraceTypeError for an axis out of range; UnsupportedError for a collective.
+    >>> def halvings(x):
+    ...     return jax.lax.while_loop(lambda s: s[0] > 1, lambda s: (s[0] / 2, s[1] + 1), (x, 0))[1]
+    >>> qd.vmap(halvings)(jnp.array([1.0, 2.0, 1000.0]))
+    Array([ 0,  1, 10], dtype=int32)
+
+    Args:
+        f: a function of one element, written with JAX.
+        in_axes: the axis of each positional argument that counts elements; None: all elements get the whole.
+        out_axes: the axis of each result that counts them.
+        axis_name: name of the axis.
+        axis_size: number of elements.
+        spmd_axis_name: as in `jax.vmap`.
+
+    Raises:
+        TraceValueError: nothing is mapped, batch sizes differ, or a result with `out_axes=None` is mapped.
+        TraceTypeError: an axis is out of range.
+        UnsupportedError: of a collective over the axis.
     """
     size = None if axis_size is None else operator.index(axis_size)
     return cast("F", _batched(Mapping(f, in_axes, out_axes, None, axis_name, size, spmd_axis_name)))

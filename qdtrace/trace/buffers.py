@@ -28,6 +28,19 @@ class Buffer(MemoryHandle):
     iterations meet in an element. Every other in-place operator (`b[k] *= v`) is a load and a store: a race where two
     meet.
     Outside loops a buffer may be used as an array: that means its content at this point.
+
+    >>> @qd.jit
+    ... def histogram(k):
+    ...     counts = qd.zeros(3, jnp.int32)
+    ...     for i in qd.range(k.shape[0]):
+    ...         counts[k[i]] += 1
+    ...     assert isinstance(k, qd.Buffer) and isinstance(counts, qd.Buffer)
+    ...     return counts, counts.max()
+    >>> histogram(jnp.array([0, 2, 2]))
+    (Array([1, 0, 2], dtype=int32), Array(2, dtype=int32))
+
+    Loads and stores raise TraceTypeError for an index or value of a wrong kind and TraceIndexError for a static index
+    out of bounds; when the function runs, an index that is out of bounds is a BoundsError.
     """
 
     __slots__ = ()
@@ -300,7 +313,24 @@ def check_outside_loops(name: str) -> None:
 
 
 def copy(x: Any) -> jax.Array:
-    """A buffer with the present content of an array or buffer."""
+    """A new buffer with the present content, shape and dtype of an array or buffer.
+
+    >>> @qd.jit
+    ... def neighbours(x):
+    ...     old = qd.copy(x)
+    ...     for i in qd.range(1, x.shape[0]):
+    ...         x[i] = old[i - 1] + old[i]
+    ...     return x
+    >>> neighbours(jnp.array([1, 2, 3]))
+    Array([1, 3, 5], dtype=int32)
+
+    Args:
+        x: an array, buffer or number.
+
+    Raises:
+        TraceTypeError: `x` is no array of numbers or bools.
+        TraceValueError: the call stands in a loop or condition.
+    """
     return _copied(x)
 
 

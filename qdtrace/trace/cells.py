@@ -23,7 +23,23 @@ if TYPE_CHECKING:
 
 
 class Cell(MemoryHandle):
-    """A mutable value of the running iteration: a scalar or a private array."""
+    """A mutable value of the running iteration, made by `qd.local`: a scalar or a private array.
+
+    `c.value` is its value and `c.value = v` stores; `c += v` and the other in-place operators do, too. Elements of an
+    array are `c[k]`. Operators and functions of JAX take a cell for its value.
+
+    >>> @qd.jit
+    ... def digits(n):
+    ...     for i in qd.range(n.shape[0]):
+    ...         rest, count = qd.local(n[i]), qd.local(0)
+    ...         for _ in qd.while_(lambda: rest > 0):
+    ...             rest //= 10
+    ...             count.value = count + 1
+    ...         n[i] = count
+    ...     return n
+    >>> digits(jnp.array([7, 42, 1234]))
+    Array([1, 2, 4], dtype=int32)
+    """
 
     __slots__ = ()
     _noun = "qd.local"
@@ -85,8 +101,28 @@ for _name, _function in INPLACE.items():
 def local(init: Any, dtype: DTypeLike | None = None) -> Cell:
     """A cell that starts with `init`, made inside a loop, and gone with its iteration.
 
-    dtype is that of `init`; for a Python number JAX's default: f32, i32 or c64, in x64 mode f64, i64 or c128. What is
-    stored later is converted to it; refused where it would lose its fraction or imaginary part.
+    What is stored later is converted to its dtype; refused where it would lose its fraction or imaginary part.
+
+    >>> @qd.jit
+    ... def row_sums(x):
+    ...     out = qd.zeros(x.shape[0])
+    ...     for i in qd.range(x.shape[0]):
+    ...         s = qd.local(0.0)
+    ...         for j in qd.range(x.shape[1]):
+    ...             s += x[i, j]
+    ...         out[i] = s
+    ...     return out
+    >>> row_sums(jnp.ones((2, 3)))
+    Array([3., 3.], dtype=float32)
+
+    Args:
+        init: a number, or an array for a private array of its shape.
+        dtype: that of `init` when None; for a Python number JAX's default: f32, i32 or c64, in x64 mode f64, i64 or
+            c128.
+
+    Raises:
+        TraceTypeError: `init` is no number or array, or does not fit into `dtype`.
+        TraceValueError: the call stands outside of loops.
     """
     context = current("qd.local")
     loc = user_loc()

@@ -28,6 +28,18 @@ def check(condition: ArrayLike, message: str) -> None:
     `lax` control flow there, and between loops. What comes after a check that fails is not executed in that iteration;
     the call has no results. As anything in JAX it runs only where a result of the function is used.
 
+    >>> @qd.jit
+    ... def roots(x):
+    ...     for i in qd.range(x.shape[0]):
+    ...         qd.check(x[i] >= 0, "a root of a negative number")
+    ...         x[i] = jnp.sqrt(x[i])
+    ...     return x
+    >>> roots(jnp.array([4.0, -1.0]))
+    Traceback (most recent call last):
+        ...
+    qdtrace.errors.CheckError: check failed: a root of a negative number
+      at ...
+
     Args:
         condition: a bool, or an array of them (all must hold).
         message: what the error says; a constant.

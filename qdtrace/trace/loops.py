@@ -267,18 +267,37 @@ def range(
 ) -> Range[jax.Array]:
     """`for i in qd.range(stop)`, `(start, stop)` or `(start, stop, step)`.
 
-    Outermost: one thread an iteration, unordered. Inside another range: a serial loop of the thread.
-    `serial=True` runs an outermost loop in one thread. Bounds may be traced; the index is int32 unless a bound is
-    int64. `unroll=True` asks for a copy of the body for each iteration of a nested range with constant bounds, a number
-    for that many at a time, False for none.
+    Outermost: one thread an iteration, unordered. Inside another range: a serial loop of the thread. The index is an
+    int32, or an int64 when a bound is. A traced step of 0 runs nothing. Only an outermost loop over int64 that goes
+    beyond 2**63 - 2**32 ends the call with an error.
 
-    Start, stop and step may be any numbers of the index's dtype; a step of 0 runs nothing. Only an outermost loop over
-    int64 that goes beyond 2**63 - 2**32 ends the call with an error.
+    >>> @qd.jit
+    ... def powers(x, n):
+    ...     for i in qd.range(x.shape[0]):
+    ...         p = qd.local(1)
+    ...         for _ in qd.range(n):
+    ...             p *= x[i]
+    ...         x[i] = p
+    ...     return x
+    >>> powers(jnp.array([2, 3]), 4)
+    Array([16, 81], dtype=int32)
 
-    `refill` is for an outermost range whose iterations loop for different times. True: a lane of a vector that has left
-    its loop takes the next iteration; False: it waits for the others. Without it the trip counts of a few iterations
-    decide, while the task runs. It changes no result, and nothing where the body has another form than values, one
-    loop, stores; `Lowered.tasks` says what was made.
+    Args:
+        bounds: integers, static or traced.
+        serial: run an outermost loop in one thread, in order.
+        block_dim: threads of a GPU block; chosen per task when None.
+        name: name of the task.
+        unroll: True asks for a copy of the body for each iteration of a nested range with constant bounds, a number for
+            that many at a time, False for none.
+        fuse: False keeps the task apart from others.
+        refill: for an outermost range whose iterations loop for different times. True: a lane of a vector that has left
+            its loop takes the next iteration; False: it waits for the others. When None the trip counts of a few
+            iterations decide, while the task runs. It changes no result, and nothing where the body has another form
+            than values, one loop, stores; `Lowered.tasks` says what was made.
+
+    Raises:
+        TraceTypeError: a bound is no signed integer, or an option of the wrong type.
+        TraceValueError: a static step is 0, or a bound does not fit into int32 outside of the x64 mode.
     """
     current("qd.range")
     hints = _check_hints(
@@ -346,9 +365,26 @@ def ndrange(
     fuse: bool | None = None,
     refill: bool | None = None,
 ) -> NdRange:
-    """`for i, j in qd.ndrange(n, m)`; each bound is `n` or `(low, high)`. Outermost: one task over the product.
+    """`for i, j in qd.ndrange(n, m)`; outermost: one task over the product.
 
     The product must be a number of the index's dtype, else the call ends with an error.
+
+    >>> @qd.jit
+    ... def transposed(x):
+    ...     out = qd.empty(x.shape[::-1], x.dtype)
+    ...     for i, j in qd.ndrange(x.shape[0], x.shape[1]):
+    ...         out[j, i] = x[i, j]
+    ...     return out
+    >>> transposed(jnp.array([[1, 2, 3]])).tolist()
+    [[1], [2], [3]]
+
+    Args:
+        dims: for each index a bound `n` or a pair `(low, high)`, static or traced.
+        serial, block_dim, name, unroll, fuse, refill: as in `qd.range`.
+
+    Raises:
+        TraceTypeError: a bound is no signed integer, or an option of the wrong type.
+        TraceValueError: a bound does not fit into int32 outside of the x64 mode.
     """
     current("qd.ndrange")
     hints = _check_hints(
@@ -437,7 +473,26 @@ class While(Loop[None]):
 
 
 def while_(condition: Callable[[], ArrayLike]) -> While:
-    """`for _ in qd.while_(lambda: c.value > 0):` runs the body while the condition, evaluated anew, holds."""
+    """`for _ in qd.while_(lambda: c.value > 0):` runs the body while the condition, evaluated anew, holds.
+
+    >>> @qd.jit
+    ... def halvings(x):
+    ...     count = qd.zeros(x.shape, jnp.int32)
+    ...     for i in qd.range(x.shape[0]):
+    ...         s = qd.local(x[i])
+    ...         for _ in qd.while_(lambda: s > 1):
+    ...             s /= 2
+    ...             count[i] += 1
+    ...     return count
+    >>> halvings(jnp.array([1.0, 2.0, 1000.0]))
+    Array([ 0,  1, 10], dtype=int32)
+
+    Args:
+        condition: a function of no arguments that gives a scalar bool from cells and buffers.
+
+    Raises:
+        TraceTypeError: it is no function, or gives no scalar bool.
+    """
     context = current("qd.while_")
     if not callable(condition):
         raise TraceTypeError(
