@@ -29,6 +29,7 @@ lint: $(VENV)/.ready
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/lint-imports
 	$(VENV)/bin/basedpyright
+	$(VENV)/bin/python -m pytest -q -n 0 -m slow tests/types
 
 bench: $(BENCH_VENV)/.ready
 	$(BENCH_VENV)/bin/python -m benchmarks.run $(ARGS)

@@ -9,11 +9,13 @@
 ...     return x
 >>> double(jnp.arange(3))
 Array([0, 2, 4], dtype=int32)
+
+Examples of the names below begin with the same imports, and `import jax`.
 """
 
 from typing import TYPE_CHECKING
 
-from qdtrace.api import Graph, Jitted, block_until_ready, jit, make_graph
+from qdtrace.api import Jitted, block_until_ready, jit
 from qdtrace.config import config, options
 from qdtrace.derivatives import grad, hessian, jacfwd, jacrev, jvp, linearize, value_and_grad, vjp
 from qdtrace.errors import (
@@ -32,6 +34,7 @@ from qdtrace.errors import (
     UnsupportedError,
     VerifyError,
 )
+from qdtrace.graphs import Graph, make_graph
 from qdtrace.trace.allocation import empty, empty_like, full, ones, zeros, zeros_like
 from qdtrace.trace.atomics import (
     atomic_add,
@@ -129,9 +132,16 @@ _LATER = {
 """Names whose modules need passes or import rules: loaded when they are asked for, as most processes begin without."""
 
 
-def __getattr__(name: str) -> object:
-    if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
+if not TYPE_CHECKING:  # a type checker shall find misspelt names itself
 
-    return getattr(import_module(_LATER[name]), name)
+    def __getattr__(name: str) -> object:
+        if name not in _LATER:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        return getattr(import_module(_LATER[name]), name)
+
+
+def __dir__() -> list[str]:
+    """The public names, those that are loaded later too; not the modules of this package."""
+    return sorted(__all__)

@@ -1,10 +1,12 @@
-"""`python -m qdtrace`: demo, info, opt, bench and cache."""
+"""`python -m qdtrace`: demo, info, opt, bench, cache and the version."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from typing import TYPE_CHECKING
+
+from qdtrace import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,6 +16,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command; gives the exit status."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     parser = argparse.ArgumentParser(prog="python -m qdtrace", description=__doc__)
+    parser.add_argument("--version", action="version", version=f"qdtrace {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("demo", help="fit a predator-prey model to real data by gradient descent", add_help=False)
     commands.add_parser("info", help="backends, devices, versions and the artifact cache")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 import jax
 import numpy as np
@@ -27,11 +27,27 @@ from qdtrace.trace.source import user_loc
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from qdtrace.compose.staged_program import StagedProgram
     from qdtrace.config import Options
     from qdtrace.lowered import Lowered
 
+P = ParamSpec("P")
+R = TypeVar("R")
+Rest = ParamSpec("Rest")
+Owner = TypeVar("Owner")
 
+
+@overload
+def jit(
+    f: Callable[P, R], *, static_argnums: int | Sequence[int] = ..., static_argnames: str | Iterable[str] = ...,
+    donate_argnums: int | Sequence[int] = ..., donate_argnames: str | Iterable[str] = ..., backend: str | None = ...,
+    options: dict[str, Any] | None = ...,
+) -> Jitted[P, R]: ...  # fmt: skip
+@overload
+def jit(
+    *, static_argnums: int | Sequence[int] = ..., static_argnames: str | Iterable[str] = ...,
+    donate_argnums: int | Sequence[int] = ..., donate_argnames: str | Iterable[str] = ..., backend: str | None = ...,
+    options: dict[str, Any] | None = ...,
+) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...  # fmt: skip
 def jit(
     f: Callable[..., Any] | None = None,
     *,
@@ -49,6 +65,14 @@ def jit(
     back as JAX arrays. The result composes with `jax.jit`, `jax.vmap` and `lax` loops.
 
     `f` is traced once per structure, shapes, dtypes and static values of its arguments, and per options.
+
+    >>> @qd.jit
+    ... def double(x):
+    ...     for i in qd.range(x.shape[0]):
+    ...         x[i] = 2 * x[i]
+    ...     return x
+    >>> double(jnp.arange(3))
+    Array([0, 2, 4], dtype=int32)
 
     Args:
         f: the function.
@@ -79,12 +103,16 @@ def jit(
     return Jitted(f, **settings)
 
 
-class Jitted:
-    """A compiled function: see `jit`."""
+class Jitted(Generic[P, R]):
+    """A compiled function: what `jit` gives. It is called as the function that it was made of.
+
+    >>> isinstance(qd.jit(lambda x: x), qd.Jitted)
+    True
+    """
 
     def __init__(
         self,
-        f: Callable[..., Any],
+        f: Callable[P, R],
         *,
         static_argnums: int | Sequence[int],
         static_argnames: str | Iterable[str],
@@ -114,7 +142,7 @@ class Jitted:
         named = f.func if isinstance(f, functools.partial) else f
         self._name = getattr(named, "__name__", type(named).__name__)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if get_current() is not None:
             return self._inside(args, kwargs)
         for x in args:
@@ -139,6 +167,12 @@ class Jitted:
         except Exception as error:
             return self._again(error, function, programs, args, kwargs)
 
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> Jitted[P, R]: ...
+    @overload
+    def __get__(
+        self: Jitted[Concatenate[Owner, Rest], R], instance: Owner, owner: type | None = None
+    ) -> Callable[Rest, R]: ...
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
 
@@ -257,11 +291,17 @@ def _waited(results: Any, programs: Programs) -> Any:
     return results
 
 
-def block_until_ready(x: Any) -> Any:
+def block_until_ready(x: R) -> R:
     """Waits for the arrays of a pytree, as `jax.block_until_ready`, and raises what failed on the way to them.
 
     On a GPU nobody waits for a check when a function is called: its error is raised here, or by the next direct call of
     a `qd.jit` function that comes after it happened. Then other functions may be the ones that failed.
+
+    >>> qd.block_until_ready(jnp.arange(3) + 1)
+    Array([1, 2, 3], dtype=int32)
+
+    Args:
+        x: a pytree of arrays; given back.
 
     Raises:
         BoundsError: an index was outside of its buffer.
@@ -385,27 +425,3 @@ def _convert_foreign(tree: Any) -> tuple[Any, bool]:
 def to_jax(tree: Any) -> Any:
     """The pytree with arrays that JAX takes: see `_convert_foreign`."""
     return _convert_foreign(tree)[0]
-
-
-def make_graph(f: Callable[..., Any]) -> Callable[..., Graph]:
-    """`make_graph(f)(*args)` gives the traced graph of `f`, before any pass; it prints as text."""
-    function = f if isinstance(f, Jitted) else jit(f)
-
-    @functools.wraps(f)
-    def traced(*args: Any, **kwargs: Any) -> Graph:
-        return Graph(function.lower(*args, **kwargs).programs)
-
-    return traced
-
-
-class Graph:
-    """The programs of a traced function, in order."""
-
-    def __init__(self, staged: list[StagedProgram]) -> None:
-        self.programs = [s.program for s in staged]
-        self._text = "\n".join(s.text for s in staged)
-
-    def __str__(self) -> str:
-        return self._text
-
-    __repr__ = __str__

@@ -21,6 +21,7 @@ from qdtrace.errors import TraceTypeError, TraceValueError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
+    from contextlib import AbstractContextManager
 
 FuseMode = Literal["off", "auto", "aggressive"]
 Codegen = Literal["auto", "llvm", "triton"]
@@ -248,16 +249,31 @@ def _scope(made: Options) -> Generator[Options]:
         _scoped.reset(token)
 
 
-def options(**values: object) -> Any:
+def options(**values: object) -> AbstractContextManager[Options]:
     """`with qd.options(fast_math=False):` sets knobs for the code inside, in this thread only.
 
-    Raises TraceValueError for an unknown name or value and TraceTypeError for a wrong type, when called.
+    >>> with qd.options(fast_math=False):
+    ...     qd.config.fast_math
+    False
+
+    Args:
+        values: options by name; HACKING.md has the table of them.
+
+    Raises:
+        TraceValueError: a name or value is unknown.
+        TraceTypeError: a value is of the wrong type.
     """
     return _scope(options_from(values))
 
 
 class Config:
-    """`qd.config`: reads a knob as an attribute; assigning one sets it for the process."""
+    """`qd.config`: reads a knob as an attribute; assigning one sets it for the process. Printed, it shows all.
+
+    >>> qd.config.bounds
+    'raise'
+    >>> qd.config.bounds = "clip"
+    >>> qd.config.bounds = "raise"
+    """
 
     def __getattr__(self, name: str) -> object:
         if name in KNOBS:

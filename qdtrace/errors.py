@@ -28,6 +28,12 @@ class QdError(Exception):
 
     `rule` says what was broken (needs X, got Y); `loc` is the user's source line, `notes` are facts used and
     `help` is one fix.
+
+    >>> try:
+    ...     qd.jit(lambda x: qd.range(1.5))(jnp.zeros(3))
+    ... except qd.QdError as error:
+    ...     print(error.rule, error.help, sep="; ")
+    qd.range needs integer bounds, got stop of float; convert it: `.astype(jnp.int32)`, or use // in place of /
     """
 
     def __init__(
@@ -58,7 +64,19 @@ class QdError(Exception):
 
 
 class QdWarning(UserWarning):
-    """Something in a program that has no effect, at the user's file and line."""
+    """Something in a program that has no effect, at the user's file and line.
+
+    >>> import warnings
+    >>> @qd.jit
+    ... def f(x):
+    ...     for i in qd.range(x.shape[0]):
+    ...         x[i] = 0
+    >>> with warnings.catch_warnings(record=True) as told:
+    ...     warnings.simplefilter("always")
+    ...     f(jnp.zeros(3))
+    >>> told[0].category
+    <class 'qdtrace.errors.QdWarning'>
+    """
 
 
 def warn(text: str, loc: Loc | None) -> None:
@@ -67,27 +85,91 @@ def warn(text: str, loc: Loc | None) -> None:
 
 
 class TraceTypeError(QdError, TypeError):
-    """An operand has the wrong type, dtype, rank or shape."""
+    """An operand has the wrong type, dtype, rank or shape.
+
+    >>> @qd.jit
+    ... def f(x):
+    ...     for i in qd.range(x.shape[0]):
+    ...         x[i] = 0.5
+    ...     return x
+    >>> f(jnp.arange(3))
+    Traceback (most recent call last):
+        ...
+    qdtrace.errors.TraceTypeError: a store of float32 into int32 would lose information
+      at ...
+    """
 
 
 class TraceValueError(QdError, ValueError):
-    """A value or a construct breaks a rule of tracing."""
+    """A value or a construct breaks a rule of tracing.
+
+    >>> @qd.jit
+    ... def f(x):
+    ...     c = qd.local(0.0)
+    ...     return x
+    >>> f(jnp.arange(3))
+    Traceback (most recent call last):
+        ...
+    qdtrace.errors.TraceValueError: a qd.local belongs to one iteration, it needs to be made inside a loop
+      at ...
+    """
 
 
 class TraceIndexError(QdError, IndexError):
-    """A static index is out of bounds."""
+    """A static index is out of bounds.
+
+    >>> @qd.jit
+    ... def f(x):
+    ...     for i in qd.range(x.shape[0]):
+    ...         x[3] = 1
+    ...     return x
+    >>> f(jnp.arange(3))
+    Traceback (most recent call last):
+        ...
+    qdtrace.errors.TraceIndexError: index 3 is out of bounds for axis 0 of shape (3,)
+      at ...
+    """
 
 
 class TraceAttributeError(QdError, AttributeError):
-    """A loop, buffer or cell has no attribute of this name, or it cannot be set."""
+    """A loop, buffer or cell has no attribute of this name, or it cannot be set.
+
+    >>> @qd.jit
+    ... def f(x):
+    ...     return x.shpae
+    >>> f(jnp.arange(3))
+    Traceback (most recent call last):
+        ...
+    qdtrace.errors.TraceAttributeError: a buffer has no attribute `shpae`
+      at ...
+    """
 
 
 class UnsupportedError(QdError, NotImplementedError):
-    """Something that cannot be compiled, with what to write in its place."""
+    """Something that cannot be compiled, with what to write in its place.
+
+    >>> qd.vmap(lambda x: jax.lax.psum(x, "lanes"), axis_name="lanes")(jnp.arange(3))
+    Traceback (most recent call last):
+        ...
+    qdtrace.errors.UnsupportedError: `psum` over the axis 'lanes' of a qd.vmap: its elements run by themselves, ...
+      at ...
+    """
 
 
 class GradientError(QdError):
-    """A derivative that cannot be computed rightly and so is refused."""
+    """A derivative that cannot be computed rightly and so is refused.
+
+    >>> @qd.jit
+    ... def f(x):
+    ...     for i in qd.range(x.shape[0]):
+    ...         x[i] = qd.atomic_add(x, i, 1.0)
+    ...     return x.sum()
+    >>> jax.grad(f)(jnp.ones(3))
+    Traceback (most recent call last):
+        ...
+    qdtrace.errors.GradientError: needs accumulations without their old value, got `atomic` add to be differentiated
+      at ...
+    """
 
 
 def old_value_refused(op: str, loc: Loc | None) -> GradientError:
@@ -100,24 +182,85 @@ def old_value_refused(op: str, loc: Loc | None) -> GradientError:
 
 
 class BackendError(QdError, RuntimeError):
-    """A backend is missing or cannot do what was asked."""
+    """A backend is missing or cannot do what was asked.
+
+    >>> qd.jit(lambda x: x).lower(jnp.ones(3), target="sm_1")
+    Traceback (most recent call last):
+        ...
+    qdtrace.errors.BackendError: needs a backend for 'sm_1', found ...
+    """
 
 
 class VerifyError(QdError):
-    """A graph breaks an invariant: a defect of this package (or a hand-written graph)."""
+    """A graph breaks an invariant: a defect of this package (or a hand-written graph).
+
+    >>> from qdtrace.ir.parser import parse_program
+    >>> from qdtrace.ir.verify import verify_program
+    >>> graph = '''program p(x: ref[f32,4])
+    ...   range_for i in 0:i32 : 4:i32
+    ...     a: f32 = add 1.0:f32 2:i32
+    ... '''
+    >>> verify_program(parse_program(graph))
+    Traceback (most recent call last):
+        ...
+    qdtrace.errors.VerifyError: typing: `add` needs operands of one dtype, got f32, i32
+      at ...
+    """
 
 
 class CheckError(QdError, RuntimeError):
-    """A condition of `qd.check` (or of a library's own check) did not hold when the program ran."""
+    """A condition of `qd.check` (or of a library's own check) did not hold when the program ran.
+
+    >>> @qd.jit
+    ... def f(x):
+    ...     for i in qd.range(x.shape[0]):
+    ...         qd.check(x[i] > 0, "needs positive numbers")
+    ...         x[i] = 1 / x[i]
+    ...     return x
+    >>> f(jnp.arange(3.0))
+    Traceback (most recent call last):
+        ...
+    qdtrace.errors.CheckError: check failed: needs positive numbers
+      at ...
+    """
 
 
 class OutOfMemoryError(QdError, MemoryError):
-    """There was no memory for the private arrays of a task when it ran."""
+    """There was no memory for the private arrays of a task when it ran.
+
+    >>> issubclass(qd.OutOfMemoryError, MemoryError)  # so `except MemoryError` takes it
+    True
+    """
 
 
 class InterpreterError(QdError):
-    """A run did what has no meaning: an index out of range, a read of unset memory, a race."""
+    """A run did what has no meaning: an index out of range, a read of unset memory, a race.
+
+    >>> @qd.jit(options={"debug": True})
+    ... def f(x):
+    ...     o = qd.empty(3)
+    ...     for i in qd.range(3):
+    ...         x[i] = o[i]
+    ...     return x
+    >>> f(jnp.zeros(3))
+    Traceback (most recent call last):
+        ...
+    qdtrace.errors.InterpreterError: ... is read before anything is stored there; its shape is (3,)
+      at ...
+    """
 
 
 class BoundsError(InterpreterError, IndexError):
-    """An index was outside of its buffer when the program ran: compiled, or in the interpreter (`debug=True`)."""
+    """An index was outside of its buffer when the program ran: compiled, or in the interpreter (`debug=True`).
+
+    >>> @qd.jit
+    ... def f(x):
+    ...     for i in qd.range(x.shape[0]):
+    ...         x[i] = x[i + 1]
+    ...     return x
+    >>> f(jnp.arange(3))
+    Traceback (most recent call last):
+        ...
+    qdtrace.errors.BoundsError: index 3 is out of bounds for axis 0 of `x` with shape (3,)
+      at ...
+    """

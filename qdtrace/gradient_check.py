@@ -38,10 +38,20 @@ def check_grads(
       to the tolerance, and what the rounding of large values makes of differences.
     - `"rev"`: `jax.vjp` against `jax.jvp` by `<w, J v> = <J^T w, v>`, for a random `w` of each result.
 
-    Higher orders check the derivatives of these derivatives in the same way. `rtol` is relative to the largest element
-    of a derivative (the default is the fourth root of the dtype's resolution for differences, its square root times
-    ten for the identity). `args` may be any trees of arrays; integers are held fixed. At a kink, or where a function
-    jumps, differences mean nothing: choose another point.
+    Higher orders check the derivatives of these derivatives in the same way. At a kink, or where a function jumps,
+    differences mean nothing: choose another point.
+
+    >>> qd.check_grads(lambda x: jnp.sin(x).sum(), (jnp.array([1.0, 2.0]),), order=2)
+
+    Args:
+        f: the function.
+        args: its arguments, any trees of arrays; integers are held fixed.
+        order: the highest derivative to check.
+        modes: `"fwd"`, `"rev"` or both.
+        rtol: relative to the largest element of a derivative; when None the fourth root of the dtype's resolution for
+            differences, its square root times ten for the identity.
+        step: of the differences; see above.
+        seed: of the random directions.
 
     Raises:
         GradientError: names the result and the argument whose derivative disagrees, with both numbers.

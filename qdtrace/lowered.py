@@ -71,7 +71,19 @@ def _programs(jaxpr: Any, machine: Machine) -> Iterator[StagedProgram]:
 
 
 class Lowered:
-    """What `qd.jit(f).lower(*args)` gives: nothing is compiled until it is asked for."""
+    """What `qd.jit(f).lower(*args)` gives: nothing is compiled until it is asked for.
+
+    >>> @qd.jit
+    ... def double(x):
+    ...     for i in qd.range(x.shape[0]):
+    ...         x[i] = 2 * x[i]
+    ...     return x
+    >>> low = double.lower(jnp.zeros(1000))
+    >>> [task.name for task in low.tasks]
+    ['double.0']
+    >>> low.traffic().total
+    8000
+    """
 
     def __init__(self, name: str, programs: list[StagedProgram], target: str, lower: Callable[[], Any]) -> None:
         self.name = name

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import jax
 
@@ -41,15 +41,17 @@ if TYPE_CHECKING:
 
     from qdtrace.api import Jitted
 
+F = TypeVar("F", bound="Callable[..., Any]")
+
 
 def vmap(
-    f: Callable[..., Any],
+    f: F,
     in_axes: Any = 0,
     out_axes: Any = 0,
     axis_name: Any = None,
     axis_size: int | None = None,
     spmd_axis_name: Any = None,
-) -> Callable[..., Any]:
+) -> F:
     """Maps `f` over a batch: one thread per element, each with its own control flow.
 
     Takes and gives what `jax.vmap` does: `in_axes` is an int, None or a (prefix) pytree of them over the positional
@@ -60,11 +62,26 @@ def vmap(
     `lax.psum(1, name)`; elements of a task run in no order, so other collectives over it are refused. A
     `spmd_axis_name` matters where JAX maps, which is in the middle of a lane.
 
-    Raises TraceValueError when nothing is mapped, batch sizes differ, or a result with `out_axes=None` is mapped;
-    TraceTypeError for an axis out of range; UnsupportedError for a collective.
+    >>> def halvings(x):
+    ...     return jax.lax.while_loop(lambda s: s[0] > 1, lambda s: (s[0] / 2, s[1] + 1), (x, 0))[1]
+    >>> qd.vmap(halvings)(jnp.array([1.0, 2.0, 1000.0]))
+    Array([ 0,  1, 10], dtype=int32)
+
+    Args:
+        f: a function of one element, written with JAX.
+        in_axes: the axis of each positional argument that counts elements; None: all elements get the whole.
+        out_axes: the axis of each result that counts them.
+        axis_name: name of the axis.
+        axis_size: number of elements.
+        spmd_axis_name: as in `jax.vmap`.
+
+    Raises:
+        TraceValueError: nothing is mapped, batch sizes differ, or a result with `out_axes=None` is mapped.
+        TraceTypeError: an axis is out of range.
+        UnsupportedError: of a collective over the axis.
     """
     size = None if axis_size is None else operator.index(axis_size)
-    return Batched(Mapping(f, in_axes, out_axes, None, axis_name, size, spmd_axis_name))
+    return cast("F", Batched(Mapping(f, in_axes, out_axes, None, axis_name, size, spmd_axis_name)))
 
 
 class Batched(Mapped):
@@ -74,7 +91,7 @@ class Batched(Mapped):
         functools.update_wrapper(self, mapping.f)
         self.__dict__.pop("jitted", None)  # that of the function, where it has one
         super().__init__(mapping)
-        self._compiled: Jitted | None = None
+        self._compiled: Jitted[..., Any] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         for x in args:
@@ -110,7 +127,7 @@ class Batched(Mapped):
         return self if instance is None else functools.partial(self, instance)
 
     @functools.cached_property
-    def jitted(self) -> Jitted:
+    def jitted(self) -> Jitted[..., Any]:
         """The function of whole arrays, compiled for itself."""
         return _compiled(lambda: self.mapping, lambda: None)
 
@@ -128,7 +145,7 @@ def _has_objects(argument: Any) -> bool:
     return not all(map(is_value, leaves))
 
 
-def _compiled(mapping: Callable[[], Mapping], begins: Callable[[], None]) -> Jitted:
+def _compiled(mapping: Callable[[], Mapping], begins: Callable[[], None]) -> Jitted[..., Any]:
     """A function of whole arrays; `begins` is called before each trace."""
     from qdtrace.api import jit
 

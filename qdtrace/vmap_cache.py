@@ -40,7 +40,7 @@ _lock = threading.RLock()
 class _Entry:
     """What is kept for a key."""
 
-    def __init__(self, key: Hashable, root: Any, jitted: Jitted, state: State, held: tuple[Any, ...]) -> None:
+    def __init__(self, key: Hashable, root: Any, jitted: Jitted[..., Any], state: State, held: tuple[Any, ...]) -> None:
         self.root = weakref.ref(root, partial(_drop, _entries, key))
         self.jitted = jitted
         self.held = held
@@ -70,7 +70,9 @@ def _same_parts(f: FunctionType | None, parts: tuple[Any, ...]) -> bool:
     return f is not None and all(a is b for a, b in zip(_parts(f), parts, strict=True))
 
 
-def compiled_for(mapping: Mapping, make: Callable[[Callable[[], Mapping], Callable[[], None]], Jitted]) -> Jitted:
+def compiled_for(
+    mapping: Mapping, make: Callable[[Callable[[], Mapping], Callable[[], None]], Jitted[..., Any]]
+) -> Jitted[..., Any]:
     """The compiled function of a mapping: one that was kept, or what `make` gives.
 
     `make` takes a function that gives the mapping, and one to be called before each trace.

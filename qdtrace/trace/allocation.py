@@ -7,7 +7,7 @@ that is given stays: a wider float stored into the buffer is rounded to it.
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -21,35 +21,141 @@ from qdtrace.trace.dtypes import default_dtype, element_type
 from qdtrace.trace.indexing import as_array, cast_value
 from qdtrace.trace.source import user_loc
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import SupportsIndex
 
-def zeros(shape: Any, dtype: Any = None) -> Buffer:
-    """A buffer of zeros; of JAX's default float (f32, in x64 mode f64) unless a dtype is given."""
+    from jax.typing import DTypeLike
+
+    Shape = SupportsIndex | Sequence[SupportsIndex]
+
+
+def zeros(shape: Shape, dtype: DTypeLike | None = None) -> jax.Array:
+    """A new buffer of zeros.
+
+    >>> @qd.jit
+    ... def f(n):
+    ...     return qd.zeros(4)
+    >>> f(3)
+    Array([0., 0., 0., 0.], dtype=float32)
+
+    Args:
+        shape: length of each axis, static; an int for one axis, () for a scalar.
+        dtype: element type; as `jnp.zeros` has it when None (f32, in x64 mode f64).
+
+    Raises:
+        TraceTypeError: a length is traced, or the dtype is no number or bool.
+        TraceValueError: a length is negative, or the call stands in a loop or condition.
+    """
     return _allocate("zeros", shape, default_dtype() if dtype is None else dtype, 0)
 
 
-def ones(shape: Any, dtype: Any = None) -> Buffer:
-    """A buffer of ones; of JAX's default float (f32, in x64 mode f64) unless a dtype is given."""
+def ones(shape: Shape, dtype: DTypeLike | None = None) -> jax.Array:
+    """A new buffer of ones.
+
+    >>> @qd.jit
+    ... def f(n):
+    ...     return qd.ones((), jnp.int32)
+    >>> f(3)
+    Array(1, dtype=int32)
+
+    Args:
+        shape: length of each axis, static; an int for one axis, () for a scalar.
+        dtype: element type; as `jnp.ones` has it when None (f32, in x64 mode f64).
+
+    Raises:
+        TraceTypeError: a length is traced, or the dtype is no number or bool.
+        TraceValueError: a length is negative, or the call stands in a loop or condition.
+    """
     return _allocate("ones", shape, default_dtype() if dtype is None else dtype, 1)
 
 
-def full(shape: Any, fill_value: Any, dtype: Any = None) -> Buffer:
-    """A buffer filled with a scalar (also a traced one), of its dtype; JAX's default for a Python number."""
+def full(shape: Shape, fill_value: Any, dtype: DTypeLike | None = None) -> jax.Array:
+    """A new buffer filled with one number.
+
+    >>> @qd.jit
+    ... def f(n):
+    ...     return qd.full((2, 2), n)
+    >>> f(3)
+    Array([[3, 3],
+           [3, 3]], dtype=int32)
+
+    Args:
+        shape: length of each axis, static; an int for one axis, () for a scalar.
+        fill_value: a number, also a traced one.
+        dtype: element type; as `jnp.full` has it when None (that of the number).
+
+    Raises:
+        TraceTypeError: a length is traced, or the dtype is no number or bool.
+        TraceValueError: a length is negative, or the call stands in a loop or condition.
+    """
     fill_value = as_array(fill_value, "qd.full")
     return _allocate("full", shape, default_dtype(fill_value, "qd.full") if dtype is None else dtype, fill_value)
 
 
-def empty(shape: Any, dtype: Any = None) -> Buffer:
-    """A buffer of undefined content; of JAX's default float (f32, in x64 mode f64) unless a dtype is given."""
+def empty(shape: Shape, dtype: DTypeLike | None = None) -> jax.Array:
+    """A new buffer of undefined content: store each element before it is read or returned.
+
+    >>> @qd.jit
+    ... def squares():
+    ...     out = qd.empty(3, jnp.int32)
+    ...     for i in qd.range(3):
+    ...         out[i] = i * i
+    ...     return out
+    >>> squares()
+    Array([0, 1, 4], dtype=int32)
+
+    Args:
+        shape: length of each axis, static; an int for one axis, () for a scalar.
+        dtype: element type; as `jnp.empty` has it when None (f32, in x64 mode f64).
+
+    Raises:
+        TraceTypeError: a length is traced, or the dtype is no number or bool.
+        TraceValueError: a length is negative, or the call stands in a loop or condition.
+    """
     return _allocate("empty", shape, default_dtype() if dtype is None else dtype, None)
 
 
-def zeros_like(x: Any, dtype: Any = None) -> Buffer:
-    """A buffer of zeros with the shape and dtype of an array or buffer."""
+def zeros_like(x: Any, dtype: DTypeLike | None = None) -> jax.Array:
+    """A new buffer of zeros with the shape and dtype of an array or buffer.
+
+    >>> @qd.jit
+    ... def f(x):
+    ...     return qd.zeros_like(x), qd.zeros_like(x, jnp.int32)
+    >>> f(jnp.ones(2))
+    (Array([0., 0.], dtype=float32), Array([0, 0], dtype=int32))
+
+    Args:
+        x: an array, buffer or number.
+        dtype: element type; that of `x` when None.
+
+    Raises:
+        TraceTypeError: `x` is no array, or the dtype is no number or bool.
+        TraceValueError: the call stands in a loop or condition.
+    """
     return _allocate("zeros_like", jnp.shape(x), _dtype_of(x) if dtype is None else dtype, 0)
 
 
-def empty_like(x: Any, dtype: Any = None) -> Buffer:
-    """A buffer of undefined content with the shape and dtype of an array or buffer."""
+def empty_like(x: Any, dtype: DTypeLike | None = None) -> jax.Array:
+    """A new buffer of undefined content with the shape and dtype of an array or buffer.
+
+    >>> @qd.jit
+    ... def reversed(x):
+    ...     out = qd.empty_like(x)
+    ...     for i in qd.range(x.shape[0]):
+    ...         out[i] = x[x.shape[0] - 1 - i]
+    ...     return out
+    >>> reversed(jnp.arange(3))
+    Array([2, 1, 0], dtype=int32)
+
+    Args:
+        x: an array, buffer or number.
+        dtype: element type; that of `x` when None.
+
+    Raises:
+        TraceTypeError: `x` is no array, or the dtype is no number or bool.
+        TraceValueError: the call stands in a loop or condition.
+    """
     return _allocate("empty_like", jnp.shape(x), _dtype_of(x) if dtype is None else dtype, None)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 
@@ -13,6 +13,9 @@ from qdtrace.trace.buffers import Buffer
 from qdtrace.trace.context import current, emit
 from qdtrace.trace.indexing import cast_value, parse_index, shown
 from qdtrace.trace.source import user_loc
+
+if TYPE_CHECKING:
+    import jax
 
 _NUMBERS = {"add", "min", "max"}
 _BITS = {"and", "or", "xor"}
@@ -44,41 +47,188 @@ def _atomic(name: str, op: str, buffer: Any, index: Any, *values: Any) -> Any:
     )
 
 
-def atomic_add(buffer: Buffer, index: Any, value: Any) -> Any:
-    """`buffer[index] += value`; gives the old value."""
+def atomic_add(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
+    """`buffer[index] += value`; gives the old value.
+
+    Which iteration finds which old value depends on their order, which is none.
+
+    >>> @qd.jit
+    ... def f(x):
+    ...     b = qd.zeros((), jnp.int32)
+    ...     for i in qd.range(x.shape[0]):
+    ...         qd.atomic_add(b, (), x[i])
+    ...     return b
+    >>> f(jnp.array([5, 3, 6]))
+    Array(14, dtype=int32)
+
+    Args:
+        buffer: a buffer of numbers.
+        index: a place in it, as in `buffer[index]`.
+        value: a number that fits its dtype.
+
+    Raises:
+        TraceTypeError: `buffer` is no buffer, or of another dtype.
+    """
     return _atomic("atomic_add", "add", buffer, index, value)
 
 
-def atomic_min(buffer: Buffer, index: Any, value: Any) -> Any:
-    """`buffer[index] = min(buffer[index], value)`; gives the old value."""
+def atomic_min(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
+    """`buffer[index] = min(buffer[index], value)`; gives the old value.
+
+    >>> @qd.jit
+    ... def f(x):
+    ...     b = qd.full((), 9)
+    ...     for i in qd.range(x.shape[0]):
+    ...         qd.atomic_min(b, (), x[i])
+    ...     return b
+    >>> f(jnp.array([5, 3, 6]))
+    Array(3, dtype=int32)
+
+    Args:
+        buffer: a buffer of numbers.
+        index: a place in it, as in `buffer[index]`.
+        value: a number that fits its dtype.
+
+    Raises:
+        TraceTypeError: `buffer` is no buffer, or of another dtype.
+    """
     return _atomic("atomic_min", "min", buffer, index, value)
 
 
-def atomic_max(buffer: Buffer, index: Any, value: Any) -> Any:
-    """`buffer[index] = max(buffer[index], value)`; gives the old value."""
+def atomic_max(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
+    """`buffer[index] = max(buffer[index], value)`; gives the old value.
+
+    >>> @qd.jit
+    ... def f(x):
+    ...     b = qd.full((), 0)
+    ...     for i in qd.range(x.shape[0]):
+    ...         qd.atomic_max(b, (), x[i])
+    ...     return b
+    >>> f(jnp.array([5, 3, 6]))
+    Array(6, dtype=int32)
+
+    Args:
+        buffer: a buffer of numbers.
+        index: a place in it, as in `buffer[index]`.
+        value: a number that fits its dtype.
+
+    Raises:
+        TraceTypeError: `buffer` is no buffer, or of another dtype.
+    """
     return _atomic("atomic_max", "max", buffer, index, value)
 
 
-def atomic_and(buffer: Buffer, index: Any, value: Any) -> Any:
-    """`buffer[index] &= value`; gives the old value."""
+def atomic_and(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
+    """`buffer[index] &= value`; gives the old value.
+
+    >>> @qd.jit
+    ... def f(x):
+    ...     b = qd.full((), 7)
+    ...     for i in qd.range(x.shape[0]):
+    ...         qd.atomic_and(b, (), x[i])
+    ...     return b
+    >>> f(jnp.array([5, 3, 6]))
+    Array(0, dtype=int32)
+
+    Args:
+        buffer: a buffer of integers or bools.
+        index: a place in it, as in `buffer[index]`.
+        value: a number that fits its dtype.
+
+    Raises:
+        TraceTypeError: `buffer` is no buffer, or of another dtype.
+    """
     return _atomic("atomic_and", "and", buffer, index, value)
 
 
-def atomic_or(buffer: Buffer, index: Any, value: Any) -> Any:
-    """`buffer[index] |= value`; gives the old value."""
+def atomic_or(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
+    """`buffer[index] |= value`; gives the old value.
+
+    >>> @qd.jit
+    ... def f(x):
+    ...     b = qd.full((), 0)
+    ...     for i in qd.range(x.shape[0]):
+    ...         qd.atomic_or(b, (), x[i])
+    ...     return b
+    >>> f(jnp.array([5, 3, 6]))
+    Array(7, dtype=int32)
+
+    Args:
+        buffer: a buffer of integers or bools.
+        index: a place in it, as in `buffer[index]`.
+        value: a number that fits its dtype.
+
+    Raises:
+        TraceTypeError: `buffer` is no buffer, or of another dtype.
+    """
     return _atomic("atomic_or", "or", buffer, index, value)
 
 
-def atomic_xor(buffer: Buffer, index: Any, value: Any) -> Any:
-    """`buffer[index] ^= value`; gives the old value."""
+def atomic_xor(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
+    """`buffer[index] ^= value`; gives the old value.
+
+    >>> @qd.jit
+    ... def f(x):
+    ...     b = qd.full((), 0)
+    ...     for i in qd.range(x.shape[0]):
+    ...         qd.atomic_xor(b, (), x[i])
+    ...     return b
+    >>> f(jnp.array([5, 3, 6]))
+    Array(0, dtype=int32)
+
+    Args:
+        buffer: a buffer of integers or bools.
+        index: a place in it, as in `buffer[index]`.
+        value: a number that fits its dtype.
+
+    Raises:
+        TraceTypeError: `buffer` is no buffer, or of another dtype.
+    """
     return _atomic("atomic_xor", "xor", buffer, index, value)
 
 
-def atomic_exchange(buffer: Buffer, index: Any, value: Any) -> Any:
-    """`buffer[index] = value`; gives the old value."""
+def atomic_exchange(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
+    """`buffer[index] = value`; gives the old value.
+
+    >>> @qd.jit
+    ... def f(x):
+    ...     b = qd.zeros(3, jnp.int32)
+    ...     for i in qd.range(x.shape[0]):
+    ...         b[i] = qd.atomic_exchange(x, i, 0)
+    ...     return b
+    >>> f(jnp.array([5, 3, 6]))
+    Array([5, 3, 6], dtype=int32)
+
+    Args:
+        buffer: a buffer of any dtype.
+        index: a place in it, as in `buffer[index]`.
+        value: a number that fits its dtype.
+
+    Raises:
+        TraceTypeError: `buffer` is no buffer, or of another dtype.
+    """
     return _atomic("atomic_exchange", "exchange", buffer, index, value)
 
 
-def atomic_cas(buffer: Buffer, index: Any, expected: Any, value: Any) -> Any:
-    """Stores `value` where the buffer holds `expected`; gives the old value."""
+def atomic_cas(buffer: jax.Array, index: Any, expected: Any, value: Any) -> jax.Array:
+    """Stores `value` at a place that holds `expected`, else nothing; gives the old value.
+
+    >>> @qd.jit
+    ... def f(x):
+    ...     b = qd.zeros(2, jnp.int32)
+    ...     for i in qd.range(x.shape[0]):
+    ...         qd.atomic_cas(b, x[i] % 2, 0, 1)
+    ...     return b
+    >>> f(jnp.array([5, 3, 6]))
+    Array([1, 1], dtype=int32)
+
+    Args:
+        buffer: a buffer of any dtype.
+        index: a place in it, as in `buffer[index]`.
+        expected: what it shall hold.
+        value: what it holds then.
+
+    Raises:
+        TraceTypeError: `buffer` is no buffer, or of another dtype.
+    """
     return _atomic("atomic_cas", "cas", buffer, index, expected, value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from qdtrace.errors import TraceAttributeError
 from qdtrace.trace.source import is_user_file, user_loc
@@ -19,7 +19,7 @@ class StrictAttributes:
     _how_to_set = ""
     """Where an attribute cannot be set: what to write in its place."""
 
-    def __getattr__(self, name: str) -> Any:
+    def _missing(self, name: str) -> Any:
         if name in self._more_attributes():
             return self._delegated(name)
         # JAX and NumPy ask for many names that may be missing; only a user gets the long answer.
@@ -30,7 +30,7 @@ class StrictAttributes:
             f"a {self._noun} has no attribute `{name}`", loc=user_loc(), help=_nearest(self, name)
         )
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def _assigned(self, name: str, value: Any) -> None:
         try:
             object.__setattr__(self, name, value)
         except AttributeError:
@@ -41,6 +41,9 @@ class StrictAttributes:
                 loc=user_loc(),
                 help=self._how_to_set if has_it else _nearest(self, name),
             ) from None
+
+    if not TYPE_CHECKING:  # a type checker shall find misspelt attributes itself
+        __getattr__, __setattr__ = _missing, _assigned
 
     def _delegated(self, name: str) -> Any:
         """The value of one of `_more_attributes`."""

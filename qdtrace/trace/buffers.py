@@ -28,6 +28,19 @@ class Buffer(MemoryHandle):
     iterations meet in an element. Every other in-place operator (`b[k] *= v`) is a load and a store: a race where two
     meet.
     Outside loops a buffer may be used as an array: that means its content at this point.
+
+    >>> @qd.jit
+    ... def histogram(k):
+    ...     counts = qd.zeros(3, jnp.int32)
+    ...     for i in qd.range(k.shape[0]):
+    ...         counts[k[i]] += 1
+    ...     assert isinstance(k, qd.Buffer) and isinstance(counts, qd.Buffer)
+    ...     return counts, counts.max()
+    >>> histogram(jnp.array([0, 2, 2]))
+    (Array([1, 0, 2], dtype=int32), Array(2, dtype=int32))
+
+    Loads and stores raise TraceTypeError for an index or value of a wrong kind and TraceIndexError for a static index
+    out of bounds; when the function runs, an index that is out of bounds is a BoundsError.
     """
 
     __slots__ = ()
@@ -41,13 +54,13 @@ class Buffer(MemoryHandle):
         return self._handle
 
     @property
-    def at(self) -> At:
+    def at(self) -> At:  # pyright: ignore[reportIncompatibleMethodOverride]
         """`b.at[k].add(v)`, `subtract`, `mul`, `min`, `max`: accumulations; `set(v)` stores, `get()` loads."""
         return At(self)
 
     def copy(self) -> Buffer:
         """A new buffer with the present content."""
-        return copy(self)
+        return _copied(self)
 
     def __copy__(self) -> Buffer:
         return self.copy()
@@ -55,7 +68,7 @@ class Buffer(MemoryHandle):
     def __deepcopy__(self, _: Any) -> Buffer:
         return self.copy()
 
-    def __jax_array__(self) -> Any:
+    def __jax_array__(self) -> jax.Array:
         """The whole content now; inside a loop only when it is small."""
         if self._is_array():
             return emit(markers.read_p, self.handle)
@@ -73,13 +86,13 @@ class Buffer(MemoryHandle):
         context = current(what)
         return context.has_arrays and (not context.regions or self.size > indexing.WHOLE_LIMIT)
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: Any, /) -> jax.Array:
         if key is Ellipsis and self.shape and not self._is_array("b[i]"):
             return as_element(self.__jax_array__())
         access = _marked_access(self, key, "b[i]")
         return _load(self, access) if access else self.__jax_array__()[_jax_key(key, self.shape)]
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def __setitem__(self, key: Any, value: Any, /) -> None:
         context = current("b[i] = v")
         note_write(self)
         access = _marked_access(self, key)
@@ -236,7 +249,7 @@ class AtIndex(StrictAttributes):
         self._buffer = buffer
         self._key = key
 
-    def get(self) -> Any:
+    def get(self) -> jax.Array:
         """The value there."""
         return self._buffer[self._key]
 
@@ -307,8 +320,29 @@ def check_outside_loops(name: str) -> None:
         )
 
 
-def copy(x: Any) -> Buffer:
-    """A buffer with the present content of an array or buffer."""
+def copy(x: Any) -> jax.Array:
+    """A new buffer with the present content, shape and dtype of an array or buffer.
+
+    >>> @qd.jit
+    ... def neighbours(x):
+    ...     old = qd.copy(x)
+    ...     for i in qd.range(1, x.shape[0]):
+    ...         x[i] = old[i - 1] + old[i]
+    ...     return x
+    >>> neighbours(jnp.array([1, 2, 3]))
+    Array([1, 3, 5], dtype=int32)
+
+    Args:
+        x: an array, buffer or number.
+
+    Raises:
+        TraceTypeError: `x` is no array of numbers or bools.
+        TraceValueError: the call stands in a loop or condition.
+    """
+    return _copied(x)
+
+
+def _copied(x: Any) -> Buffer:
     check_outside_loops("copy")
     x = as_array(x, "qd.copy")
     default_dtype(x, "qd.copy")

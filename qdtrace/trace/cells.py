@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -18,16 +18,35 @@ from qdtrace.trace.indexing import ParsedIndex, as_array, as_value, cast_value, 
 from qdtrace.trace.operators import INPLACE
 from qdtrace.trace.source import user_loc
 
+if TYPE_CHECKING:
+    from jax.typing import DTypeLike
+
 
 class Cell(MemoryHandle):
-    """A mutable value of the running iteration: a scalar or a private array."""
+    """A mutable value of the running iteration, made by `qd.local`: a scalar or a private array.
+
+    `c.value` is its value and `c.value = v` stores; `c += v` and the other in-place operators do, too. Elements of an
+    array are `c[k]`. Operators and functions of JAX take a cell for its value.
+
+    >>> @qd.jit
+    ... def digits(n):
+    ...     for i in qd.range(n.shape[0]):
+    ...         rest, count = qd.local(n[i]), qd.local(0)
+    ...         for _ in qd.while_(lambda: rest > 0):
+    ...             rest //= 10
+    ...             count.value = count + 1
+    ...         n[i] = count
+    ...     return n
+    >>> digits(jnp.array([7, 42, 1234]))
+    Array([1, 2, 4], dtype=int32)
+    """
 
     __slots__ = ()
     _noun = "qd.local"
     _how_to_set = "store with `c.value = v`"
 
     @property
-    def value(self) -> Any:
+    def value(self) -> jax.Array:
         """The present value."""
         return self.__jax_array__()
 
@@ -35,13 +54,13 @@ class Cell(MemoryHandle):
     def value(self, value: Any) -> None:
         self._store(whole(self.shape), value)
 
-    def __jax_array__(self) -> Any:
+    def __jax_array__(self) -> jax.Array:
         return self._load(whole(self.shape))
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: Any, /) -> jax.Array:
         return self._load(parse_index(key, self.shape))
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def __setitem__(self, key: Any, value: Any, /) -> None:
         self._store(parse_index(key, self.shape), value)
 
     def _load(self, access: ParsedIndex) -> Any:
@@ -79,11 +98,31 @@ for _name, _function in INPLACE.items():
     setattr(Cell, _name, _inplace(_function))
 
 
-def local(init: Any, dtype: Any = None) -> Cell:
+def local(init: Any, dtype: DTypeLike | None = None) -> Cell:
     """A cell that starts with `init`, made inside a loop, and gone with its iteration.
 
-    dtype is that of `init`; for a Python number JAX's default: f32, i32 or c64, in x64 mode f64, i64 or c128. What is
-    stored later is converted to it; refused where it would lose its fraction or imaginary part.
+    What is stored later is converted to its dtype; refused where it would lose its fraction or imaginary part.
+
+    >>> @qd.jit
+    ... def row_sums(x):
+    ...     out = qd.zeros(x.shape[0])
+    ...     for i in qd.range(x.shape[0]):
+    ...         s = qd.local(0.0)
+    ...         for j in qd.range(x.shape[1]):
+    ...             s += x[i, j]
+    ...         out[i] = s
+    ...     return out
+    >>> row_sums(jnp.ones((2, 3)))
+    Array([3., 3.], dtype=float32)
+
+    Args:
+        init: a number, or an array for a private array of its shape.
+        dtype: that of `init` when None; for a Python number JAX's default: f32, i32 or c64, in x64 mode f64, i64 or
+            c128.
+
+    Raises:
+        TraceTypeError: `init` is no number or array, or does not fit into `dtype`.
+        TraceValueError: the call stands outside of loops.
     """
     context = current("qd.local")
     loc = user_loc()

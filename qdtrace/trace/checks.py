@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -14,16 +14,31 @@ from qdtrace.trace.context import current, emit
 from qdtrace.trace.indexing import as_value, shown
 from qdtrace.trace.source import user_loc
 
+if TYPE_CHECKING:
+    from jax.typing import ArrayLike
+
 MOST_CHARACTERS = 10_000
 """Of a message: compiled code writes it to a stack."""
 
 
-def check(condition: Any, message: str) -> None:
+def check(condition: ArrayLike, message: str) -> None:
     """The call of the `qd.jit` function fails with `message` and the line of this check where `condition` is false.
 
     It may stand anywhere in a traced function: in loops, under `qd.when`, in the function that `qd.vmap` maps and in
     `lax` control flow there, and between loops. What comes after a check that fails is not executed in that iteration;
     the call has no results. As anything in JAX it runs only where a result of the function is used.
+
+    >>> @qd.jit
+    ... def roots(x):
+    ...     for i in qd.range(x.shape[0]):
+    ...         qd.check(x[i] >= 0, "a root of a negative number")
+    ...         x[i] = jnp.sqrt(x[i])
+    ...     return x
+    >>> roots(jnp.array([4.0, -1.0]))
+    Traceback (most recent call last):
+        ...
+    qdtrace.errors.CheckError: check failed: a root of a negative number
+      at ...
 
     Args:
         condition: a bool, or an array of them (all must hold).

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,9 @@ from qdtrace.trace.leave_out import LeftOut, leave_out
 from qdtrace.trace.lint import ConditionWatch
 from qdtrace.trace.results import Use, expect_use
 from qdtrace.trace.source import user_loc
+
+if TYPE_CHECKING:
+    from jax.typing import ArrayLike
 
 
 def predicate(value: Any, what: str) -> Any:
@@ -94,11 +97,26 @@ class When:
         return False
 
 
-def when(condition: Any) -> When:
+def when(condition: ArrayLike) -> When:
     """`with qd.when(condition):` the body has effect only where the condition holds.
 
     `a & b` evaluates both sides: nest two, where the second needs the first. Values leave through a `qd.local` or a
-    buffer. Raises TraceTypeError unless the condition is a scalar bool.
+    buffer.
+
+    >>> @qd.jit
+    ... def positive(x):
+    ...     for i in qd.range(x.shape[0]):
+    ...         with qd.when(x[i] < 0):
+    ...             x[i] = 0
+    ...     return x
+    >>> positive(jnp.array([-1, 2]))
+    Array([0, 2], dtype=int32)
+
+    Args:
+        condition: a scalar bool, static or traced.
+
+    Raises:
+        TraceTypeError: the condition is no scalar bool.
     """
     made = When("qd.when", condition)
     context = get_current()
@@ -107,7 +125,22 @@ def when(condition: Any) -> When:
 
 
 def otherwise() -> When:
-    """`with qd.otherwise():` directly after a `qd.when`: where its condition did not hold."""
+    """`with qd.otherwise():` directly after a `qd.when`: where its condition did not hold.
+
+    >>> @qd.jit
+    ... def sign(x):
+    ...     for i in qd.range(x.shape[0]):
+    ...         with qd.when(x[i] < 0):
+    ...             x[i] = -1
+    ...         with qd.otherwise():
+    ...             x[i] = 1
+    ...     return x
+    >>> sign(jnp.array([-5, 2]))
+    Array([-1,  1], dtype=int32)
+
+    Raises:
+        TraceValueError: there is no `qd.when` directly before it.
+    """
     made = When("qd.otherwise", None)
     context = get_current()
     made.use = expect_use(made, made.name, "with qd.otherwise():", context and context.watched())
@@ -136,14 +169,49 @@ def _jump(name: str, primitive: Any, condition: Any, *, in_threads: bool) -> Non
     emit(primitive, predicate(condition, name), loc=user_loc())
 
 
-def break_if(condition: Any) -> None:
+def break_if(condition: ArrayLike) -> None:
     """Leaves the innermost serial loop when the condition holds.
 
-    Raises TraceValueError in an outermost `qd.range`, whose iterations run in parallel.
+    >>> @qd.jit
+    ... def first(rows, value):
+    ...     at = qd.full(rows.shape[0], -1)
+    ...     for i in qd.range(rows.shape[0]):
+    ...         for j in qd.range(rows.shape[1]):
+    ...             with qd.when(rows[i, j] == value):
+    ...                 at[i] = j
+    ...             qd.break_if(at[i] >= 0)
+    ...     return at
+    >>> first(jnp.array([[1, 7, 7], [2, 3, 4]]), 7)
+    Array([ 1, -1], dtype=int32)
+
+    Args:
+        condition: a scalar bool, static or traced.
+
+    Raises:
+        TraceValueError: outside of loops, in an outermost `qd.range`, whose iterations run in parallel, and where it
+            would leave a lane of `qd.vmap`.
+        TraceTypeError: the condition is no scalar bool.
     """
     _jump("qd.break_if", markers.break_p, condition, in_threads=False)
 
 
-def continue_if(condition: Any) -> None:
-    """Goes on with the next iteration of the innermost loop when the condition holds."""
+def continue_if(condition: ArrayLike) -> None:
+    """Goes on with the next iteration of the innermost loop when the condition holds.
+
+    >>> @qd.jit
+    ... def halve_even(x):
+    ...     for i in qd.range(x.shape[0]):
+    ...         qd.continue_if(x[i] % 2 == 1)
+    ...         x[i] //= 2
+    ...     return x
+    >>> halve_even(jnp.array([3, 4]))
+    Array([3, 2], dtype=int32)
+
+    Args:
+        condition: a scalar bool, static or traced.
+
+    Raises:
+        TraceValueError: outside of loops, and where it would leave a lane of `qd.vmap`.
+        TraceTypeError: the condition is no scalar bool.
+    """
     _jump("qd.continue_if", markers.continue_p, condition, in_threads=True)

@@ -11,7 +11,7 @@ import functools
 import math
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -32,16 +32,20 @@ from qdtrace.trace.results import Use, expect_use
 from qdtrace.trace.source import frame_loc, is_user_file, user_frame, user_loc
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from types import FrameType
+    from typing import SupportsIndex
+
+    from jax.typing import ArrayLike
 
     from qdtrace.errors import Loc
     from qdtrace.trace.changes import StateChange
 
 Hints = tuple[tuple[str, Any], ...]
+Item = TypeVar("Item")
 
 
-class Loop(StrictAttributes):
+class Loop(StrictAttributes, Generic[Item]):
     """What a `for` statement iterates over; each pass of the statement traces the body once."""
 
     kind = ""
@@ -50,7 +54,7 @@ class Loop(StrictAttributes):
     use: Use
     """Whether a `for` statement runs it."""
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Item]:
         current(self._noun)
         self.use.is_made = True
         check_iteration(sys._getframe(1), self._noun)  # pyright: ignore[reportPrivateUsage]
@@ -157,7 +161,7 @@ def _for_frame(frame: FrameType) -> FrameType | None:
     return frame if is_user_file(frame.f_code.co_filename) else user_frame()
 
 
-class Range(Loop):
+class Range(Loop[Item]):
     """A loop over integers."""
 
     kind = "for"
@@ -253,28 +257,47 @@ def _check_hints(loop: str, /, **hints: Any) -> Hints:
 
 
 def range(
-    *bounds: Any,
+    *bounds: SupportsIndex,
     serial: bool | None = None,
     block_dim: int | None = None,
     name: str | None = None,
     unroll: bool | int | None = None,
     fuse: bool | None = None,
     refill: bool | None = None,
-) -> Range:
+) -> Range[jax.Array]:
     """`for i in qd.range(stop)`, `(start, stop)` or `(start, stop, step)`.
 
-    Outermost: one thread an iteration, unordered. Inside another range: a serial loop of the thread.
-    `serial=True` runs an outermost loop in one thread. Bounds may be traced; the index is int32 unless a bound is
-    int64. `unroll=True` asks for a copy of the body for each iteration of a nested range with constant bounds, a number
-    for that many at a time, False for none.
+    Outermost: one thread an iteration, unordered. Inside another range: a serial loop of the thread. The index is an
+    int32, or an int64 when a bound is. A traced step of 0 runs nothing. Only an outermost loop over int64 that goes
+    beyond 2**63 - 2**32 ends the call with an error.
 
-    Start, stop and step may be any numbers of the index's dtype; a step of 0 runs nothing. Only an outermost loop over
-    int64 that goes beyond 2**63 - 2**32 ends the call with an error.
+    >>> @qd.jit
+    ... def powers(x, n):
+    ...     for i in qd.range(x.shape[0]):
+    ...         p = qd.local(1)
+    ...         for _ in qd.range(n):
+    ...             p *= x[i]
+    ...         x[i] = p
+    ...     return x
+    >>> powers(jnp.array([2, 3]), 4)
+    Array([16, 81], dtype=int32)
 
-    `refill` is for an outermost range whose iterations loop for different times. True: a lane of a vector that has left
-    its loop takes the next iteration; False: it waits for the others. Without it the trip counts of a few iterations
-    decide, while the task runs. It changes no result, and nothing where the body has another form than values, one
-    loop, stores; `Lowered.tasks` says what was made.
+    Args:
+        bounds: integers, static or traced.
+        serial: run an outermost loop in one thread, in order.
+        block_dim: threads of a GPU block; chosen per task when None.
+        name: name of the task.
+        unroll: True asks for a copy of the body for each iteration of a nested range with constant bounds, a number for
+            that many at a time, False for none.
+        fuse: False keeps the task apart from others.
+        refill: for an outermost range whose iterations loop for different times. True: a lane of a vector that has left
+            its loop takes the next iteration; False: it waits for the others. When None the trip counts of a few
+            iterations decide, while the task runs. It changes no result, and nothing where the body has another form
+            than values, one loop, stores; `Lowered.tasks` says what was made.
+
+    Raises:
+        TraceTypeError: a bound is no signed integer, or an option of the wrong type.
+        TraceValueError: a static step is 0, or a bound does not fit into int32 outside of the x64 mode.
     """
     current("qd.range")
     hints = _check_hints(
@@ -292,7 +315,7 @@ def range(
         raise TraceValueError("qd.range needs a step that is not zero", loc=user_loc())
     dtype = _index_dtype(parts, "qd.range")
     start, stop, step = (_as_index(p, dtype) for p in parts)
-    made = Range((start, stop, step), hints)
+    made: Range[jax.Array] = Range((start, stop, step), hints)
     made.use = expect_use(made, "qd.range", "for i in qd.range(n):")
     return made
 
@@ -304,7 +327,7 @@ def too_many(dtype: Any) -> str:
     return f"qd.ndrange needs at most {info.max} iterations, and as many along each axis{wider}"
 
 
-class NdRange(Range):
+class NdRange(Range[tuple[jax.Array, ...]]):
     """A loop over a product of ranges, as one flat loop: the last index runs fastest."""
 
     _noun = "qd.ndrange"
@@ -334,7 +357,7 @@ class NdRange(Range):
 
 
 def ndrange(
-    *dims: Any,
+    *dims: SupportsIndex | Sequence[SupportsIndex],
     serial: bool | None = None,
     block_dim: int | None = None,
     name: str | None = None,
@@ -342,9 +365,26 @@ def ndrange(
     fuse: bool | None = None,
     refill: bool | None = None,
 ) -> NdRange:
-    """`for i, j in qd.ndrange(n, m)`; each bound is `n` or `(low, high)`. Outermost: one task over the product.
+    """`for i, j in qd.ndrange(n, m)`; outermost: one task over the product.
 
     The product must be a number of the index's dtype, else the call ends with an error.
+
+    >>> @qd.jit
+    ... def transposed(x):
+    ...     out = qd.empty(x.shape[::-1], x.dtype)
+    ...     for i, j in qd.ndrange(x.shape[0], x.shape[1]):
+    ...         out[j, i] = x[i, j]
+    ...     return out
+    >>> transposed(jnp.array([[1, 2, 3]])).tolist()
+    [[1], [2], [3]]
+
+    Args:
+        dims: for each index a bound `n` or a pair `(low, high)`, static or traced.
+        serial, block_dim, name, unroll, fuse, refill: as in `qd.range`.
+
+    Raises:
+        TraceTypeError: a bound is no signed integer, or an option of the wrong type.
+        TraceValueError: a bound does not fit into int32 outside of the x64 mode.
     """
     current("qd.ndrange")
     hints = _check_hints(
@@ -412,14 +452,14 @@ def _product(lengths: list[_Length], dtype: np.dtype) -> tuple[Any, list[Any]]:
     return total, [lax.bitwise_or(functools.reduce(lax.bitwise_and, fits), empty)]
 
 
-class While(Loop):
+class While(Loop[None]):
     """A loop that runs while a function of cells and buffers gives True."""
 
     kind = "while"
     _noun = "qd.while_"
     _end = markers.while_end_p
 
-    def __init__(self, condition: Callable[[], Any]) -> None:
+    def __init__(self, condition: Callable[[], ArrayLike]) -> None:
         self.condition = condition
         self.use = Use()
 
@@ -432,8 +472,27 @@ class While(Loop):
         emit(markers.while_test_p, predicate(self.condition(), self._noun), uid=region.uid)
 
 
-def while_(condition: Callable[[], Any]) -> While:
-    """`for _ in qd.while_(lambda: c.value > 0):` runs the body while the condition, evaluated anew, holds."""
+def while_(condition: Callable[[], ArrayLike]) -> While:
+    """`for _ in qd.while_(lambda: c.value > 0):` runs the body while the condition, evaluated anew, holds.
+
+    >>> @qd.jit
+    ... def halvings(x):
+    ...     count = qd.zeros(x.shape, jnp.int32)
+    ...     for i in qd.range(x.shape[0]):
+    ...         s = qd.local(x[i])
+    ...         for _ in qd.while_(lambda: s > 1):
+    ...             s /= 2
+    ...             count[i] += 1
+    ...     return count
+    >>> halvings(jnp.array([1.0, 2.0, 1000.0]))
+    Array([ 0,  1, 10], dtype=int32)
+
+    Args:
+        condition: a function of no arguments that gives a scalar bool from cells and buffers.
+
+    Raises:
+        TraceTypeError: it is no function, or gives no scalar bool.
+    """
     context = current("qd.while_")
     if not callable(condition):
         raise TraceTypeError(

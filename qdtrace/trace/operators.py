@@ -13,6 +13,10 @@ from qdtrace.trace.source import user_loc
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from jax import Array
+else:
+    Array = object  # to a type checker a buffer or cell is an array; JAX looks for `__jax_array__`
+
 _BINARY = (
     "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift",
 )  # fmt: skip
@@ -29,7 +33,7 @@ _METHODS = frozenset(
 INPLACE = {f"__i{name}__": getattr(operator, f"__{name}__") for name in _BINARY}
 
 
-class ArrayOperators(StrictAttributes):
+class ArrayOperators(StrictAttributes, Array):
     """Operators, comparisons and array methods that act on `self.__jax_array__()`."""
 
     __slots__ = ()

@@ -22,6 +22,22 @@ def dataclass(cls: Any = None, /, *, frozen: bool = False, kw_only: bool = False
     """Makes a pytree dataclass. A field with `metadata={"static": True}` is part of the type, not a leaf.
 
     Static fields need to be hashable: a function is traced anew for each of their values.
+
+    >>> @qd.dataclass
+    ... class Ball:
+    ...     x: jax.Array
+    ...     radius: float
+    >>> @qd.jit
+    ... def moved(ball, dx):
+    ...     for i in qd.range(ball.x.shape[0]):
+    ...         ball.x[i] += dx
+    ...     return ball
+    >>> moved(Ball(jnp.zeros(2), 1.0), 0.5).x
+    Array([0.5, 0.5], dtype=float32)
+
+    Args:
+        cls: the class.
+        frozen, kw_only, eq: as in `dataclasses.dataclass`.
     """
 
     def decorate(made: type) -> type:

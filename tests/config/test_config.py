@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import qdtrace as qd
 from qdtrace.config import KNOBS, Options, config, current, knob_table, options, options_from, options_from_environment
 from qdtrace.errors import TraceTypeError, TraceValueError
 
@@ -188,7 +189,7 @@ def test_the_environment_is_read_at_import() -> None:
 
 
 def test_the_table_has_every_knob() -> None:
-    assert doctest.testmod(sys.modules["qdtrace.config"]).failed == 0
+    assert doctest.testmod(sys.modules["qdtrace.config"], extraglobs={"qd": qd}).failed == 0
     rows = re.findall(r"^\| `(\w+)` \| `(QD_\w+)` ", knob_table(), re.MULTILINE)
     assert rows == [(k.name, k.env) for k in KNOBS.values()]
     assert len({env for _, env in rows}) == len(rows)

@@ -42,6 +42,11 @@ def test_passes_rules_and_emitters_are_loaded_when_a_function_is_traced() -> Non
     assert [m for m in third.split() if m.startswith(GPU_ONLY)] == []
 
 
+def test_dir_shows_the_public_names() -> None:
+    assert dir(qd) == sorted(qd.__all__)
+    assert {"Lowered", "check_grads", "jit", "vmap"} <= set(dir(qd))
+
+
 def test_names_that_are_loaded_late_are_there() -> None:
     for name in qd.__all__:
         assert getattr(qd, name) is not None

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -78,6 +79,13 @@ def test_the_cache_is_filled_shown_and_cleared(tmp_path: Path) -> None:
     assert int(files[1]) > 0
     assert command("cache", "clear", cache=cache).stdout == f"{cache}: {files[1]} files removed\n"
     assert command("cache", "info", cache=cache).stdout == f"{cache}: 0 files, 0.0 MiB\n"
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(("--version",))
+    assert stopped.value.code == 0
+    assert capsys.readouterr().out == f"qdtrace {version('qdtrace')}\n"
 
 
 @pytest.mark.parametrize("words", [(), ("fly",), ("cache",), ("cache", "burn"), ("info", "more")])

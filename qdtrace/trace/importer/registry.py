@@ -14,7 +14,7 @@ import functools
 import importlib
 import inspect
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from qdtrace.trace.importer.scalars import ScalarOps
+
+F = TypeVar("F", bound="Callable[..., Any]")
 
 PLACED = "it says where an array is kept"
 """Reason to ignore `sharding`."""
@@ -199,11 +201,25 @@ def decomposition(
     return _register(DECOMPOSITIONS, names, ignores, assumes, takes_all, zeros_vanish, of_elements)
 
 
-def def_import_rule(primitive: Primitive | str, fn: Callable[..., Any]) -> Callable[..., Any]:
+def def_import_rule(primitive: Primitive | str, fn: F) -> F:
     """Teaches the importer a JAX primitive (or its name) by a jnp function.
 
     `fn(*operands, **params)` gets what the primitive is bound with and gives its result, or a sequence of results
     when the primitive has several. It wins over a built-in rule. Returns `fn`, so it can be used in a decorator.
+
+    >>> from jax.extend.core import Primitive
+    >>> cube_p = Primitive("cube")
+    >>> _ = cube_p.def_abstract_eval(lambda x: x)
+    >>> _ = qd.def_import_rule(cube_p, lambda x: x * x * x)
+    >>> qd.vmap(lambda x: cube_p.bind(x))(jnp.array([1.0, 2.0]))
+    Array([1., 8.], dtype=float32)
+
+    Args:
+        primitive: the primitive, or its name.
+        fn: the function that computes it, written with `jnp`.
+
+    Raises:
+        TraceTypeError: for anything else.
     """
     name: Any = primitive.name if isinstance(primitive, Primitive) else primitive
     if not isinstance(name, str) or not callable(fn):
