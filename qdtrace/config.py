@@ -90,6 +90,9 @@ class Options:
         "run in the interpreter, with checks of bounds, unset memory and races (slow); 'nans': and of operations that "
         "make NaN of numbers",
     )
+    print_lines: int = _knob(
+        1000, "lines that jax.debug.print in loops prints of a call, at most, and calls of jax.debug.callback", low=0
+    )
     ad_stack_memory: float = _knob(
         0.25, "part of free memory that stacks of reverse mode may take; they thin to stay below it", low=0
     )

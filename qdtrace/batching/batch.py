@@ -19,6 +19,7 @@ from qdtrace.ir.copies import copy_task
 from qdtrace.ir.memory import MEMORY, WRITERS
 from qdtrace.ir.program import Block, Literal, Program, Task, Var, is_global, literal, ref_type
 from qdtrace.ir.rebuild import Copier
+from qdtrace.ir.tells import of_iteration
 from qdtrace.ir.types import DType, RefType
 from qdtrace.ir.walk import free_vars, task_refs, used_vars, walk_eqns, walk_task
 
@@ -96,6 +97,8 @@ class Batcher(Copier):
         super().__init__()
         self.new = new
         self.at = at
+        self.iteration = at
+        """Of the task that is made."""
 
     def copy(self, eqns: Sequence[Eqn]) -> None:
         """Appends copies."""
@@ -110,6 +113,8 @@ class Batcher(Copier):
             first = 1 + len(eqn.invars) - 1 - ref_type(eqn.invars[0]).ndim
             invars = (self.new[eqn.invars[0]], *copy.invars[1:first], self.at, *copy.invars[first:])  # type: ignore[index]
             self.append(replace(copy, invars=invars))
+        elif eqn.primitive.name == "tell":
+            self.append(of_iteration(self.current.eqns.pop(), self.iteration))
 
 
 def _count(size: int, extent: Atom, builder: Builder) -> Atom:
@@ -145,7 +150,7 @@ def _task(task: Task, new: Mapping[Var, Var], size: int) -> tuple[list[Task], di
     flat = scalar_var(dtype, "f")
     with builder.block() as body:
         safe = extent if constant else builder("max", extent, literal(1, dtype))
-        builder.at, offset = builder("div", flat, safe), builder("rem", flat, safe)
+        builder.at, builder.iteration, offset = builder("div", flat, safe), flat, builder("rem", flat, safe)
         if moved:
             # what the bounds alone need may be memory that the task writes
             builder.copy(_needed(task.head, task.body))

@@ -26,6 +26,7 @@ from qdtrace.analysis.effects import must_run, written_refs
 from qdtrace.errors import BackendError, QdError
 from qdtrace.failures import tell_later
 from qdtrace.ir.program import ref_type
+from qdtrace.ir.tells import tells_in
 from qdtrace.trace import compat
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def run_checked(staged: StagedProgram, operands: Sequence[Any], *, shared: bool 
     given, types = [ref_type(v) for v in program.params], [ref_type(v) for v in program.results]
     words = [bitcast_convert_type(x, np.uint32) if _is_wide(t) else x for x, t in zip(operands, given, strict=True)]
     shapes = [_word_type(t) for t in types]
-    if must_run(program, written_refs(program)):
+    if tells_in(program) or must_run(program, written_refs(program)):
         outs = io_callback(on_host, shapes, *words)  # XLA must not drop it
     else:
         outs = jax.pure_callback(on_host, shapes, *words, vmap_method="sequential")

@@ -265,7 +265,8 @@ def with_token(program: Program, *, alone: bool) -> Program:
     stores is of no use."""
     token = ref_var(DType.i32, (), "checked")
     results = (token,) if alone else (*program.results, token)
-    return replace(program, buffers=(*program.buffers, token), results=results, initial={token: literal(0, DType.i32)})
+    initial = {**program.initial, token: literal(0, DType.i32)}
+    return replace(program, buffers=(*program.buffers, token), results=results, initial=initial)
 
 
 def only(element: Any) -> Atom:

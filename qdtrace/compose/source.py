@@ -18,6 +18,7 @@ from qdtrace.compose.jaxprs import is_literal
 from qdtrace.compose.segment import BufferState, Constant, Operand, Step
 from qdtrace.errors import GradientError
 from qdtrace.ir.program import Var, literal
+from qdtrace.ir.tells import without_tells
 from qdtrace.trace import compat
 from qdtrace.trace.regions import Region
 from qdtrace.trace.tangents import along, equations_in
@@ -163,7 +164,7 @@ class Source:
         pairs = list(zip(results, likes, strict=True))
         refs = [Var(like.type, like.hint) if v is None else _reference(stager, v) for v, like in pairs]
         zeros = [ref for v, ref in zip(results, refs, strict=True) if v is None]
-        program = segment.finish(refs, {})
+        program = without_tells(segment.finish(refs, {}))
         made = replace(
             program,
             params=(*self.params, *(v for v, _ in segment.operands)),

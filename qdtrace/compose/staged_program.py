@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 from qdtrace.analysis.machine import CPU
 from qdtrace.compose.depth import depth_told
+from qdtrace.errors import warn
 from qdtrace.ir.custom import without_rules
 from qdtrace.ir.faults import checks_of
 from qdtrace.ir.platforms import asks_platform, on_platform
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.program import Literal, Stage
+from qdtrace.ir.tells import with_records, without_memory
 from qdtrace.ir.walk import blocks_of, walk_program
 from qdtrace.passes.pipelines import optimise, unrolled
 
@@ -29,6 +31,12 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Program
 
     Mask = tuple[bool, ...]
+
+
+LEFT_OUT = (
+    "`jax.debug.print` and `jax.debug.callback` in a derivative rule of a function in a loop are left out\n"
+    'help: run it with `qd.jit(f, options={"debug": True})`'
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +80,15 @@ class StagedProgram:
     @functools.cached_property
     def program(self) -> Program:
         """The graph."""
-        return without_rules(self.with_rules)
+        return without_rules(self._recording)
+
+    @functools.cached_property
+    def _recording(self) -> Program:
+        if self.options.debug:
+            return self.with_rules  # it tells at once
+        if (lost := without_memory(self.with_rules)) is not None:
+            warn(LEFT_OUT, lost.loc)
+        return with_records(self.with_rules)
 
     @functools.cached_property
     def rules(self) -> tuple[Rule | str, ...]:
@@ -139,7 +155,7 @@ class StagedProgram:
     def joined(self) -> Program:
         """The graph as differentiation takes it: tasks put together, nothing done yet for a machine."""
         with self.depth_told():
-            return optimise(self.with_rules, self.options, until=Stage.JOINED, differentiable=True)
+            return optimise(self._recording, self.options, until=Stage.JOINED, differentiable=True)
 
     def joined_for(self, machine: Machine) -> Program:
         """The same for a machine whose reverse loops run in segments: these have no loops inside, so short ones go."""
@@ -152,7 +168,7 @@ class StagedProgram:
     def canonical(self) -> Program:
         """The graph with its tasks as the user wrote them."""
         with self.depth_told():
-            return optimise(self.with_rules, self.options, until=Stage.CANONICAL, differentiable=True)
+            return optimise(self._recording, self.options, until=Stage.CANONICAL, differentiable=True)
 
     def batched(self, mask: Mask, size: int) -> tuple[StagedProgram, Mask]:
         """The program for `size` calls at once; operands in the mask have a leading axis.

@@ -17,6 +17,7 @@ import numpy as np
 from qdtrace.compose.call import call
 from qdtrace.compose.items import alone, reads_of, region_inputs
 from qdtrace.compose.jaxprs import is_literal, logical, physical, physical_type
+from qdtrace.compose.records import Telling
 from qdtrace.compose.segment import (
     BufferState,
     Constant,
@@ -188,15 +189,16 @@ class Stager:
             if variables := [v for v in self.env.names(pending) if self.used_later(v)]:
                 waiting[pending] = variables
         results = [*states.values(), *(p.ref for p in waiting)]
-        program = segment.finish(results, self._donations(states))
+        telling = Telling(segment.finish(results, self._donations(states)), self.options)
+        program = telling.program
         checks = segment.may_fail() and not (results and self._is_last()) and self._fails(program)
         if checks:
-            program = with_token(program, alone=not results)
+            program = with_token(program, alone=not (results or telling))
         staged = StagedProgram(program, self.options, source=source_of(self, program.results))
         self._open_segment()
-        if results or checks:
+        if results or checks or telling:
             note_programs((staged,))
-            outs = call(staged, [value for _, value in segment.operands])
+            outs = telling.told(call(staged, [value for _, value in segment.operands]))
             if checks:
                 self.tokens.append(outs[-1])
             for state, out in zip(states, outs, strict=False):
@@ -308,7 +310,7 @@ class Stager:
             env = {v: self.operand(builder, v) for v in dict.fromkeys(region_inputs(item))}
             importer = self.importer(builder)
             kept = [] if isinstance(item, Region) else [v for v in item.outvars if self.used_later(v)]
-            if self.conditions and (isinstance(item, Region) or compat.has_markers(item.effects)):
+            if self.conditions and (isinstance(item, Region) or item.effects):
                 self._guarded(builder, importer, item, env, kept)
                 self.segment.note(item, self.conditions)
                 return

@@ -37,9 +37,11 @@ from qdtrace.ir.builder import Builder, scalar_var
 from qdtrace.ir.program import Atom, Task
 from qdtrace.ir.types import DType
 from qdtrace.trace import compat
+from qdtrace.trace.importer.tells import tells
 from qdtrace.trace.loops import too_many
 from qdtrace.trace.regions import Region
 from qdtrace.trace.source import eqn_loc
+from qdtrace.trace.tangents import equations_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -81,7 +83,7 @@ def stage(
 def _warn_of_no_results(root: Region, name: str) -> None:
     """JAX runs what has results: without any, loops, stores and checks have no effect."""
     item = next((i for i in root.items if isinstance(i, Region) or _is_seen(i)), None)
-    if item is not None:
+    if item is not None and not any(map(tells, compat.all_eqns([*equations_in(root.items)]))):
         text = (
             f"`{name}` returns nothing, so nothing of it runs: no loop, no store, no check\n"
             "help: return the buffers that it stores to; where it only checks, return an argument and use that one"
@@ -157,7 +159,7 @@ def _conditional_tasks(stager: Stager, region: Region) -> None:
 
 def _pure(stager: Stager, eqn: Any) -> None:
     """Array code: XLA's, or a serial task's when it is small and needs a value of one."""
-    pending = any(not is_literal(v) and isinstance(stager.env[v], Pending) for v in eqn.invars)
+    pending = tells(eqn) or any(not is_literal(v) and isinstance(stager.env[v], Pending) for v in eqn.invars)
     if pending and largest_size(eqn) <= SMALL:
         try:
             stager.serial(eqn)
@@ -166,7 +168,7 @@ def _pure(stager: Stager, eqn: Any) -> None:
         else:
             return
     values = [stager.value(v) for v in eqn.invars]
-    if stager.conditions and has_marker(eqn, "qd_call"):
+    if stager.conditions and (eqn.effects or has_marker(eqn, "qd_call")):
         outs = _if_true(stager, lambda: compat.bind_eqn(eqn, values), [v.aval for v in eqn.outvars])
     else:
         outs = compat.bind_eqn(eqn, values)

@@ -21,6 +21,7 @@ from qdtrace.ir.faults import fault_of
 from qdtrace.ir.platforms import HOST, is_platform
 from qdtrace.ir.primitives import WRITES
 from qdtrace.ir.program import Eqn, Program, Task, Var, ref_type
+from qdtrace.ir.tells import sites
 from qdtrace.ir.walk import walk_program
 
 if TYPE_CHECKING:
@@ -189,6 +190,15 @@ def _compile_platform(compiler: Compiler, eqn: Eqn) -> Step:
     return ask
 
 
+def _compile_tell(compiler: Compiler, eqn: Eqn) -> Step:
+    site, values = sites[eqn.params["site"]], [compiler.slot(a) for a in eqn.invars]
+
+    def tell(env: Env) -> None:
+        site.run(env[v] for v in values)
+
+    return tell
+
+
 COMPILE: dict[str, Rule] = {
     **dict.fromkeys(RULES, _compile_scalar),
     "load": memory.compile_load,
@@ -200,6 +210,7 @@ COMPILE: dict[str, Rule] = {
     "custom": _compile_custom,
     "check": _compile_check,
     "platform": _compile_platform,
+    "tell": _compile_tell,
     "for": _compile_for,
     "while": _compile_while,
     "if": _compile_if,

@@ -43,8 +43,8 @@ def checks_of(task: Task) -> list[Eqn]:
 
 
 def may_fail(eqns: Iterable[Eqn]) -> bool:
-    """Whether one of the equations is a check of an index or of a condition."""
-    return any(e.primitive.name in ("bound", "check") for e in eqns)
+    """Whether one of the equations is a check of an index or of a condition, or a callback."""
+    return any(e.primitive.name in ("bound", "check", "tell") for e in eqns)
 
 
 def fault_of(eqn: Eqn, value: str = "") -> QdError:

@@ -279,6 +279,7 @@ _define(
     cost=0,
 )
 _define("check", _check, Effect.CHECK, param_names=("message",), remarks=frozenset({"message"}))
+_define("tell", lambda types, params, blocks: (), Effect.CHECK, param_names=("site", "number"))
 _define("platform", _platform, Effect.CHECK, param_names=("names", "refused", "help"), cost=0)
 _define("for", _for, structured=True, loops=True, param_names=("unroll",))
 _define("while", _while, structured=True, loops=True)

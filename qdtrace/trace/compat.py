@@ -342,6 +342,18 @@ def after_each_run(look: Callable[[Any], None]) -> None:
             hooks.set_local(unset)
 
 
+def run_now(eqn: JaxprEqn, values: Sequence[Any]) -> None:
+    """Runs an equation without results, a print or a callback, on arrays, at once."""
+    eqn.primitive.impl(*values, **eqn.params)
+
+
+def is_breakpoint(eqn: JaxprEqn) -> bool:
+    """True for a callback that JAX made for `jax.debug.breakpoint`."""
+    held = getattr(eqn.params["callback"], "__closure__", None) or ()
+    names = [getattr(cell.cell_contents, "__qualname__", "") for cell in held]
+    return any(name.startswith("breakpoint.<locals>") for name in names)
+
+
 def gpu_platform() -> str:
     """The name of JAX's platform behind `"gpu"`: `"cuda"` or `"rocm"`."""
     try:

@@ -62,11 +62,6 @@ class Body:
 class Bodies(dict[Key, Body]):
     """The bodies of one trace."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.left_out: set[str] = set()
-        """Primitives without a meaning for a kernel that the user was warned of."""
-
 
 def operands_of(values: Sequence[Value]) -> Operands | None:
     """The operands of a call; None when one is no small array of scalars."""

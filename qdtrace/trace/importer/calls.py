@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from qdtrace.errors import UnsupportedError, warn
+from qdtrace.errors import UnsupportedError
 from qdtrace.trace import compat
 from qdtrace.trace.importer.libraries import callback_of
 from qdtrace.trace.importer.registry import DERIVATIVES, PLACED, rule
@@ -84,20 +84,6 @@ def call_hi_primitive(imp: Importer, eqn: Any, *operands: Value, **_: Any) -> li
     if of_element is not None:
         return [imp.each(of_element, eqn, {}, operands)]
     return DERIVATIVES["transposed"](imp, eqn, operands, compat.lower_hijax(eqn), list(operands))
-
-
-@rule("debug_callback", "debug_print", takes_all="the rule leaves the equation out")
-def debug_callback(imp: Importer, eqn: Any, *operands: Value, **_: Any) -> list[Value]:
-    """Left out, with a warning at the first one of a trace."""
-    if "debug" not in imp.bodies.left_out:
-        imp.bodies.left_out.add("debug")
-        imp.locate()
-        text = (
-            "`jax.debug.print` and `jax.debug.callback` are left out in a loop body: a kernel cannot call Python\n"
-            "help: store what you want to see in a buffer and look at it after the call"
-        )
-        warn(text, imp.builder.loc)
-    return []
 
 
 @rule("pure_callback", "io_callback", takes_all="what the rule does not refuse is told by the function")

@@ -319,7 +319,7 @@ class Importer(MemoryOps):
         """Inlines a called function; its equations keep the line of the call. See `bodies`."""
         jaxpr = compat.open_jaxpr(closed)
         operands = None
-        if len(jaxpr.eqns) > 1 and not has_markers(jaxpr):
+        if len(jaxpr.eqns) > 1 and not jaxpr.effects:
             operands = operands_of(values)
         if operands is None:
             return self._inside_call(closed, values)

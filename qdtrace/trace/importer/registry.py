@@ -105,7 +105,7 @@ DERIVATIVES: dict[str, Callable[..., Any]] = {}
 """Under "transposed": what ties results of an equation that has a transpose of its own to that."""
 COMMON = (
     "calls", "complexes", "contraction", "control", "elementwise", "indexing", "markers", "platforms", "prng",
-    "reductions", "scattering", "sorting", "special", "structural", "transposed_rules",
+    "reductions", "scattering", "sorting", "special", "structural", "tells", "transposed_rules",
 )  # fmt: skip
 """Modules whose rules are loaded with the first importer."""
 RARE: dict[str, str] = {

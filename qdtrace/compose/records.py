@@ -1,0 +1,80 @@
+"""Records of `tell`: memory for them among the results of a program, and what prints them when it has run."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial, reduce
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from qdtrace.compose.segment import with_token
+from qdtrace.errors import UnsupportedError, warn
+from qdtrace.ir.tells import HEAD, given_memory, sites, tells_in
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from qdtrace.config import Options
+    from qdtrace.ir.program import Program
+    from qdtrace.ir.tells import Records
+
+
+class Telling:
+    """What a program tells: its results behind the others. False where it tells nothing."""
+
+    def __init__(self, program: Program, options: Options) -> None:
+        found = tells_in(program)
+        needs = next((e for e in found if sites[e.params["site"]].needs_debug), None)
+        if needs is not None and not options.debug:
+            raise UnsupportedError(
+                "jax.debug.breakpoint needs a program that runs step by step, got machine code",
+                loc=needs.loc,
+                help='run it with `qd.jit(f, options={"debug": True})`, on small inputs',
+            )
+        self.name = program.name
+        self.lines = options.print_lines
+        self.first = len(program.results)
+        self.records: list[Records] = []
+        self.program = program
+        """The program with memory for records; one that runs in the interpreter tells at once, and says that it ran."""
+        self.at_once = bool(found and options.debug)
+        if self.at_once:
+            self.program = with_token(program, alone=not program.results)
+        elif found:
+            self.program, self.records = given_memory(program, options.print_lines)
+
+    def __bool__(self) -> bool:
+        return self.at_once or bool(self.records)
+
+    def told(self, outs: Sequence[Any]) -> Sequence[Any]:
+        """The results of a call, after JAX was told to print its records when it has run."""
+        memory = outs[self.first : self.first + 2 * len(self.records)]
+        if self.at_once:
+            jax.debug.callback(lambda _: None, outs[self.first])  # keeps JAX from dropping the call
+        elif memory:
+            show = partial(_show, tuple(self.records), self.lines, self.name)
+            any_told = reduce(jax.lax.max, memory[::2]) > 0
+            jax.lax.cond(any_told, lambda: jax.debug.callback(show, *memory), lambda: None)
+        return outs
+
+
+def _show(records: Sequence[Records], lines: int, name: str, *memory: Any) -> None:
+    """Prints, in the order of tasks, then of iterations, then inside of an iteration."""
+    left, missed = lines, 0
+    calls_left = False
+    for record, told, ring in zip(records, memory[::2], memory[1::2], strict=True):
+        count, words = int(told), np.asarray(ring)
+        kept = words[: min(count, lines)]
+        index = np.ascontiguousarray(kept[:, 1:HEAD]).view(np.int64)[:, 0]
+        shown = np.argsort(index, kind="stable")[:left]
+        for row in kept[shown]:
+            sites[record.sites[row[0]]].run_record(row[HEAD:])
+        left -= len(shown)
+        missed += count - len(shown)
+        calls_left |= count > len(shown) and not all(sites[k].is_print for k in record.sites)
+    if calls_left:
+        warn(f"{missed} records of `{name}` were left out, callbacks among them\nhelp: raise the option print_lines", None)
+    elif missed:
+        sys.stdout.write(f"{missed} more lines of `{name}` were left out (option print_lines={lines})\n")

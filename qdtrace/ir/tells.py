@@ -1,0 +1,230 @@
+"""Values of an iteration for Python: the primitive `tell`, which prints and callbacks become.
+
+    tell[site=3, number=0] v w                  as imported, and what the interpreter runs at once
+    tell[site=3, number=0] told ring i v w      where records of it are kept: `given_memory`
+
+A site is what is called with the values. It lives in a table of the process; graphs have its place there, and machine
+code not even that: `with_records` makes of the second form a count in `told`, and words in `ring`, of a record each
+
+    number | the index of the iteration, lower and upper half | values, of 64 bits as two words
+
+so batching and passes, emitters and caches meet nothing but memory. A record that finds no room is counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qdtrace.ir.builder import ref_var
+from qdtrace.ir.program import literal, ref_type
+from qdtrace.ir.rebuild import Rebuilder
+from qdtrace.ir.types import DType, RefType
+from qdtrace.ir.walk import walk_program, walk_task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+
+    from qdtrace.ir.builder import Builder
+    from qdtrace.ir.program import Atom, Eqn, Program, Task, Var
+
+I32, I64, U32, U64 = DType.i32, DType.i64, DType.u32, DType.u64
+HEAD = 3
+"""Words of a record in front of its values."""
+MOST_TOLD = 1 << 30
+"""Records are counted up to about this many."""
+
+
+@dataclass(frozen=True, eq=False)
+class Site:
+    """A print or a callback in the user's program."""
+
+    call: Callable[[Sequence[np.ndarray]], None]
+    """Takes an array for each operand."""
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[DType, ...]
+    is_print: bool = True
+    needs_debug: bool = False
+    """It asks somebody at the keyboard, and so cannot wait for the end of the call."""
+
+    def run(self, scalars: Iterable[Any]) -> None:
+        """Calls it with the values of one iteration, given element by element."""
+        left = iter(scalars)
+        arrays: list[np.ndarray] = []
+        for shape, dtype in zip(self.shapes, self.dtypes, strict=True):
+            array = np.empty(shape, dtype.numpy)
+            for at in np.ndindex(*shape):
+                array[at] = next(left)
+            arrays.append(array)
+        self.call(arrays)
+
+    def elements(self) -> Iterator[DType]:
+        """The dtypes of all values, in order."""
+        for shape, dtype in zip(self.shapes, self.dtypes, strict=True):
+            yield from [dtype] * int(np.prod(shape, dtype=np.int64))
+
+    def run_record(self, words: np.ndarray) -> None:
+        """Calls it with the values of a record, given from behind its head on."""
+        values: list[Any] = []
+        at = 0
+        for dtype in self.elements():
+            count = _words_of(dtype)
+            raw = np.ascontiguousarray(words[at : at + count])
+            values.append(raw.view(_kept_as(dtype).numpy)[0].astype(dtype.numpy))
+            at += count
+        self.run(values)
+
+
+sites: list[Site] = []
+"""Those of the process; graphs name them by their place."""
+_places: dict[Hashable, int] = {}
+
+
+def place_of(key: Hashable, make: Callable[[], Site]) -> int:
+    """The place of the site of that key, which is made when there is none."""
+    place = _places.get(key)
+    if place is None:
+        sites.append(make())
+        place = _places[key] = len(sites) - 1
+    return place
+
+
+def tells_in(program: Program) -> list[Eqn]:
+    """The equations that tell, in order."""
+    return [e for e in walk_program(program) if e.primitive.name == "tell"]
+
+
+@dataclass(frozen=True)
+class Records:
+    """Where the records of a task are kept."""
+
+    told: Var
+    ring: Var
+    sites: tuple[int, ...]
+    """By their number in records."""
+
+
+def given_memory(program: Program, lines: int) -> tuple[Program, list[Records]]:
+    """The program with memory for records of each task that tells, room for `lines` of them, among its results."""
+    found: list[Records] = []
+
+    def changed(task: Task) -> Task:
+        places = dict.fromkeys(int(e.params["site"]) for e in walk_task(task) if e.primitive.name == "tell")
+        if not places:
+            return task
+        width = HEAD + max(sum(map(_words_of, sites[k].elements())) for k in places)
+        made = Records(ref_var(I32, (), "told"), ref_var(U32, (max(lines, 1), width), "ring"), tuple(places))
+        found.append(made)
+        return _GivesMemory(made, literal(0, I32) if task.index is None else task.index).rebuild_task(task)
+
+    program = program.map_tasks(changed)
+    memory = [v for r in found for v in (r.told, r.ring)]
+    initial = {**program.initial, **{r.told: literal(0, I32) for r in found}}
+    made = replace(
+        program, buffers=(*program.buffers, *memory), results=(*program.results, *memory), initial=initial
+    )
+    return (made if found else program), found
+
+
+class _GivesMemory(Rebuilder):
+    def __init__(self, records: Records, index: Atom) -> None:
+        super().__init__()
+        self.records = records
+        self.index = index
+
+    def visit(self, eqn: Eqn) -> None:
+        if eqn.primitive.name != "tell":
+            super().visit(eqn)
+            return
+        r = self.records
+        number = r.sites.index(int(eqn.params["site"]))
+        invars = (r.told, r.ring, self.index, *self.atoms(eqn.invars))
+        self.append(replace(eqn, invars=invars, params={**eqn.params, "number": number}))
+
+
+def of_iteration(eqn: Eqn, index: Atom) -> Eqn:
+    """The equation as one of another iteration; where it has no memory for records it does not know of any."""
+    return replace(eqn, invars=(*eqn.invars[:2], index, *eqn.invars[3:])) if _has_memory(eqn) else eqn
+
+
+def without_tells(program: Program) -> Program:
+    """The program without them: what is run again for a derivative has been told."""
+    return _rebuilt(program, records=False)
+
+
+def with_records(program: Program) -> Program:
+    """The program with records in memory where it has memory for them; without what has none."""
+    return _rebuilt(program, records=True)
+
+
+def without_memory(program: Program) -> Eqn | None:
+    """An equation of which there can be no record; None where there is no such one."""
+    return next((e for e in tells_in(program) if not _has_memory(e)), None)
+
+
+def _rebuilt(program: Program, *, records: bool) -> Program:
+    if not tells_in(program):
+        return program
+    return program.map_tasks(lambda task: _Records(records).rebuild_task(task))
+
+
+def _has_memory(eqn: Eqn) -> bool:
+    return bool(eqn.invars) and isinstance(eqn.invars[0].type, RefType)
+
+
+class _Records(Rebuilder):
+    def __init__(self, records: bool) -> None:
+        super().__init__()
+        self.records = records
+
+    def visit(self, eqn: Eqn) -> None:
+        if eqn.primitive.name != "tell":
+            super().visit(eqn)
+        elif self.records and _has_memory(eqn):
+            told, ring, index, *values = self.atoms(eqn.invars)
+            _record(self, eqn, told, ring, index, values)
+
+
+def _record(b: Builder, eqn: Eqn, told: Any, ring: Any, index: Atom, values: Sequence[Atom]) -> None:
+    """Counts, and stores where there is room."""
+    b.loc = eqn.loc
+    with b.block() as counted:
+        place = b("atomic", told, literal(1, I32), op="add")
+        with b.block() as kept:
+            words = [literal(int(eqn.params["number"]), U32), *_words(b, b.convert(index, I64))]
+            for value in values:
+                words += _words(b, value)
+            for k, word in enumerate(words):
+                b.store(ring, word, place, literal(k, I32))
+        with b.block() as full:
+            pass
+        lines = ref_type(ring).shape[0]
+        b.emit("if", b("lt", place, literal(lines, I32)), blocks=(kept.close(), full.close()))
+    with b.block() as many:
+        pass
+    room = b("lt", b.load(told), literal(MOST_TOLD, I32))
+    b.emit("if", room, blocks=(counted.close(), many.close()))
+
+
+def _kept_as(dtype: DType) -> DType:
+    """The dtype of 32 or 64 bits that a value is kept in."""
+    if dtype.bits >= 32:
+        return dtype
+    return DType.f32 if dtype.is_float else I32 if dtype.is_signed else U32
+
+
+def _words_of(dtype: DType) -> int:
+    return 2 if dtype.bits == 64 else 1
+
+
+def _words(b: Builder, value: Atom) -> list[Atom]:
+    """A value as words, the lower half first."""
+    value = b.convert(value, _kept_as(value.dtype))
+    bits = U64 if value.dtype.bits == 64 else U32
+    value = value if value.dtype is bits else b("bitcast", value, dtype=bits)
+    if bits is U32:
+        return [value]
+    upper = b("shift_right_logical", value, literal(32, U64))
+    return [b("convert", value, dtype=U32), b("convert", upper, dtype=U32)]

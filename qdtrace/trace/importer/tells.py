@@ -1,0 +1,80 @@
+"""Import rules of `jax.debug.print`, `jax.debug.callback` and `jax.debug.breakpoint`: see `ir/tells`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from qdtrace.ir.tells import Site, place_of
+from qdtrace.ir.types import DType
+from qdtrace.trace import compat
+from qdtrace.trace.dtypes import mode_for
+from qdtrace.trace.importer.registry import rule
+from qdtrace.trace.importer.values import elements_of, is_pair
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
+    from qdtrace.ir.program import Atom
+    from qdtrace.trace.importer.core import Importer
+    from qdtrace.trace.importer.values import Value
+
+PRINT, CALLBACK = "debug_print", "debug_callback"
+MOST = 256
+"""Elements of an array that is told, at most."""
+
+
+def tells(eqn: Any) -> bool:
+    """True for a print or a callback."""
+    return eqn.primitive.name in (PRINT, CALLBACK)
+
+
+@rule(PRINT, CALLBACK, takes_all="JAX itself runs the equation, with numbers")
+def tell(imp: Importer, eqn: Any, *operands: Value, **_: Any) -> list[Value]:
+    """Hands values of this iteration to Python."""
+    imp.locate()
+    scalars: list[Atom] = []
+    for operand in operands:
+        for element in elements_of(imp.scalars(operand, f"`jax.{eqn.primitive.name.replace('_', '.')}`", MOST)):
+            scalars += element if type(element) is tuple else (element,)
+    imp.emit("tell", *scalars, site=place_of(_key(eqn), lambda: _site(imp, eqn)), number=0)
+    return []
+
+
+def _key(eqn: Any) -> Hashable:
+    """Equal for prints that print the same; callbacks are functions that JAX makes anew."""
+    types = tuple((v.aval.shape, v.aval.dtype) for v in eqn.invars)
+    key = (eqn.primitive.name, tuple(sorted(eqn.params.items(), key=lambda item: item[0])), types)
+    try:
+        hash(key)
+    except TypeError:
+        return object()
+    return key
+
+
+def _site(imp: Importer, eqn: Any) -> Site:
+    avals = [v.aval for v in eqn.invars]
+    shapes = tuple((*a.shape, 2) if is_pair(a) else tuple(a.shape) for a in avals)
+    dtypes = tuple(imp.dtype_of(a) if _is_number(a) else DType.u32 for a in avals)
+
+    def call(arrays: Sequence[np.ndarray]) -> None:
+        with mode_for(avals):
+            compat.run_now(eqn, [_whole(x, a) for x, a in zip(arrays, avals, strict=True)])
+
+    is_print = eqn.primitive.name == PRINT
+    return Site(call, shapes, dtypes, is_print, not is_print and compat.is_breakpoint(eqn))
+
+
+def _is_number(aval: Any) -> bool:
+    return isinstance(aval.dtype, np.dtype)
+
+
+def _whole(array: np.ndarray, aval: Any) -> Any:
+    """The array that JAX would hand over: of pairs complex numbers or keys."""
+    if not is_pair(aval):
+        return array
+    if _is_number(aval):
+        return np.ascontiguousarray(array).view(aval.dtype)[..., 0]
+    return jax.random.wrap_key_data(array, impl=jax.random.key_impl(aval))
