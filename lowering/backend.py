@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lowering.legalize.share_code import share_code
@@ -12,17 +13,18 @@ from lowering.llvm.target import Target
 from lowering.runtime.cache import Artifact, artifact_cache
 from lowering.runtime.compile import launcher, link_tasks, load_or_make, make_runnable, object_code, optimised
 from lowering.runtime.compiled import CompiledProgram
-from lowering.runtime.handler import ENTRY, bounds_symbols, combine_symbols, handler_text, merge_symbols
+from lowering.runtime.handler import ENTRY, TABLE, bounds_symbols, combine_symbols, handler_text, merge_symbols
 from lowering.runtime.info import describe, usable_cores
 from lowering.runtime.interrupts import watch
 from lowering.runtime.keys import artifact_key, program_content, task_content
+from lowering.runtime.launch_log import log
 from lowering.runtime.layout import plan_layout
 from lowering.runtime.once import Once
 from lowering.runtime.registry import CPU, register
 from qdtrace.backend import Backend, TaskReport
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from lowering.runtime.cache import ArtifactCache
     from lowering.runtime.compile import LinkedTask
@@ -97,12 +99,13 @@ class CpuBackend(Backend):
             tasks = [linked[c] for c in contents]
             start = launcher(self.target, cache)
             watch(start)
-            address = self._link_handler(key, layout, tasks, max_threads, start["qd_run"], cache)
-            register(name, address, start["qd_api_seen"], CPU)
-            return CompiledProgram(name, address, layout)
+            linked = self._link_handler(key, layout, tasks, max_threads, start["qd_run"], cache)
+            register(name, linked[ENTRY], start["qd_api_seen"], CPU)
+            return CompiledProgram(name, linked[ENTRY], layout, linked[TABLE])
 
-        compiled = _compiled.get(name, make)
-        return compiled if compiled.program is program else CompiledProgram(name, compiled.address, layout)
+        compiled = replace(_compiled.get(name, make), layout=layout)
+        log.know_table(compiled.tasks_address, layout)  # of equal programs the last one says where its lines are
+        return compiled
 
     def _link_handler(
         self,
@@ -112,7 +115,7 @@ class CpuBackend(Backend):
         max_threads: int,
         run_address: int,
         cache: ArtifactCache | None,
-    ) -> int:
+    ) -> Mapping[str, int]:
         def make() -> Artifact:
             text = handler_text(layout, [t.shape for t in tasks], max_threads)
             return Artifact(object_code(text, self.target), {})
@@ -124,7 +127,7 @@ class CpuBackend(Backend):
             imports |= dict.fromkeys(bounds_symbols(k, task), linked.bounds_address)
             imports |= dict.fromkeys(combine_symbols(k, linked.shape), linked.combine_address)
             imports |= dict.fromkeys(merge_symbols(k, linked.shape), linked.merge_address)
-        return make_runnable(f"handler_{key}", artifact, (ENTRY,), imports, self.target)[ENTRY]
+        return make_runnable(f"handler_{key}", artifact, (ENTRY, TABLE), imports, self.target)
 
 
 def _emitter() -> Callable[..., TaskCode]:

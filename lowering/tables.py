@@ -118,6 +118,11 @@ LOOP = Record(
 )
 """A loop that threads share; all of them write its first three fields."""
 
+LOG = Record("*i64 next, *i64 room")
+"""How a log of launches begins: how many records were claimed, and how many there are."""
+LAUNCHED = Record("ptr what, i64 kind, i64 began, i64 ended, i64 start, i64 stop, i64 thread, i64 complete")
+"""One of them, complete when its last field says so (`runtime.launch_log`)."""
+
 UNLOCKED, FAILED, STOP, WORDS_AFTER_REFS = 0, 1, 2, 3
 """What stands behind the references of a task: whether it accumulates without locks, where a failure is kept, and where
 the word is that is not 0 when the task is to end."""

@@ -15,6 +15,7 @@ Examples of the names below begin with the same imports, and `import jax`.
 
 from typing import TYPE_CHECKING
 
+from qdtrace import timeline
 from qdtrace.api import Jitted, block_until_ready, jit
 from qdtrace.config import config, options
 from qdtrace.derivatives import grad, hessian, jacfwd, jacrev, jvp, linearize, value_and_grad, vjp
@@ -57,9 +58,12 @@ from qdtrace.vmap import vmap
 if TYPE_CHECKING:
     from qdtrace.gradient_check import check_grads
     from qdtrace.lowered import Lowered
+    from qdtrace.profiling import Profile, profile
     from qdtrace.trace.importer import def_import_rule
 
 __version__ = "0.1.0"
+
+timeline.register()
 
 __all__ = [
     "BackendError",
@@ -73,6 +77,7 @@ __all__ = [
     "Jitted",
     "Lowered",
     "OutOfMemoryError",
+    "Profile",
     "QdError",
     "QdWarning",
     "TraceAttributeError",
@@ -114,6 +119,7 @@ __all__ = [
     "ones",
     "options",
     "otherwise",
+    "profile",
     "range",
     "value_and_grad",
     "vjp",
@@ -126,8 +132,10 @@ __all__ = [
 
 _LATER = {
     "Lowered": "qdtrace.lowered",
+    "Profile": "qdtrace.profiling",
     "check_grads": "qdtrace.gradient_check",
     "def_import_rule": "qdtrace.trace.importer",
+    "profile": "qdtrace.profiling",
 }
 """Names whose modules need passes or import rules: loaded when they are asked for, as most processes begin without."""
 

@@ -31,6 +31,8 @@ class CompiledProgram:
     address: int
     """The handler."""
     layout: Layout
+    tasks_address: int = 0
+    """The handler's table of tasks, where it has one."""
 
     @property
     def program(self) -> Program:

@@ -16,6 +16,7 @@ from lowering.runtime.clear import CLEARS, clear_table
 from lowering.runtime.faults import FAILED_CALLS, FAULTS, fault_constants
 from lowering.runtime.interrupt_handler import INTERRUPT_WORDS, interrupt_handler
 from lowering.runtime.large_pages import large_pages, large_table
+from lowering.runtime.launch_log import FILLS, LAUNCH_LOG, LOG_WORD, TASKS
 from lowering.runtime.operands import CLEAR_RESULTS, OPERANDS, signature_of
 from lowering.runtime.parallel import parallel_for, slot_limit
 from lowering.runtime.thread_copies import COPIES, CopyRecord
@@ -47,9 +48,11 @@ SLOT_OPERATIONS = 4
 """Scalar operations that make a byte of a chunk's slot worth clearing and combining."""
 
 ENTRY = "qd_handler"
+TABLE = "qd_tasks"
+"""The table of a handler's tasks: `launch_log` finds the program by it."""
 LAUNCHER_EXPORTS = (
     "qd_run", "qd_parallel_for", "qd_parallel_reduce", "qd_parallel_update", "qd_api_seen", "qd_late", "qd_take_late",
-    "qd_drop_late", "qd_ask_to_end", *INTERRUPT_WORDS,
+    "qd_drop_late", "qd_ask_to_end", LOG_WORD, *INTERRUPT_WORDS,
 )  # fmt: skip
 
 
@@ -82,8 +85,8 @@ def grain_of(shape: TaskShape) -> int:
 
 
 def handler_text(layout: Layout, shapes: Sequence[TaskShape], max_threads: int = 0) -> str:
-    """LLVM IR of the handler: exports `qd_handler`, needs `qd_run` and, of each task, `qd_task_K`, `qd_bounds_K` (not
-    with static bounds) and `qd_combine_K` (where it reduces)."""
+    """LLVM IR of the handler: exports `qd_handler` and `qd_tasks`, needs `qd_run` and, of each task, `qd_task_K`,
+    `qd_bounds_K` (not with static bounds) and `qd_combine_K` (where it reduces)."""
     program = layout.program
     constants, signature = signature_of(layout)
     lines = ["declare ptr @qd_run(ptr, ptr)", *constants]
@@ -123,7 +126,7 @@ def handler_text(layout: Layout, shapes: Sequence[TaskShape], max_threads: int =
             name=f"@name_{k}",
         )
         records.append(record)
-    lines += [f"@tasks = private constant {TASK.table(records)}"]
+    lines += [f"@{TABLE} = constant {TASK.table(records)}"]
     lines += [f"@clears = private constant {clear_table(layout.clears)}"]
     lines += [f"@large = private constant {large_table(layout)}"]
     if layout.constants:
@@ -132,7 +135,7 @@ def handler_text(layout: Layout, shapes: Sequence[TaskShape], max_threads: int =
     table = PROGRAM.constant(
         **signature,
         task_count=len(program.tasks),
-        tasks="@tasks",
+        tasks=f"@{TABLE}",
         threads=max_threads,
         words=max(map(len, layout.task_refs), default=0) + WORDS_AFTER_REFS,
         clears="@clears",
@@ -172,7 +175,7 @@ def merge_symbols(k: int, shape: TaskShape) -> tuple[str, ...]:
 def launcher_text(triple: str) -> str:
     """LLVM IR of the launcher: exports `qd_run`, the parallel loops and `qd_api_seen`."""
     return "\n".join((
-        prelude(), POOL, OPERANDS, CLEAR_RESULTS, FAULTS, FAILED_CALLS, parallel_for(triple), CLEARS,
+        prelude(), LAUNCH_LOG, POOL, OPERANDS, CLEAR_RESULTS, FAULTS, FAILED_CALLS, parallel_for(triple), CLEARS,
         large_pages(triple), COPIES, interrupt_handler(triple), _RUN,
     ))  # fmt: skip
 
@@ -182,6 +185,7 @@ _RUN = f"""
 define internal void @run_task(ptr %frame, ptr %task, ptr %slots, ptr %refs, i64 %threads, ptr %failure) {{
 entry:
   %found = alloca [{BOUNDS.size} x i8], align 8
+  %began = call i64 @began()
   {TASK.load("%task", "places", ref_count="count")}
   call void @locate(ptr %places, i64 %count, ptr %slots, ptr %refs)
   %after = add i64 %count, {FAILED}
@@ -216,6 +220,12 @@ update:
   call void @qd_parallel_update(ptr %frame, ptr %task, ptr %refs, i64 %start, i64 %stop, i64 %threads)
   br label %done
 done:
+  %asked = icmp ne i64 %began, 0
+  br i1 %asked, label %tell, label %out
+tell:
+  call void @note(ptr %task, i64 {TASKS}, i64 %began, i64 %start, i64 %stop)
+  ret void
+out:
   ret void
 }}
 
@@ -234,6 +244,21 @@ reduce:
   call void @qd_parallel_reduce(ptr %frame, ptr %code, ptr %refs, i64 %start, i64 %stop, i64 %grain, i64 %lanes,
                                 i64 %threads, ptr %combine, i64 %slot_bytes, i64 %most_slots)
   ret void
+}}
+
+; does what is filled before task %k of a table, and gives the next one
+define internal ptr @clear_before(ptr %frame, ptr %clear, i64 %k, ptr %slots, i64 %threads, ptr %tasks) alwaysinline {{
+  %began = call i64 @began()
+  %next = call ptr @run_clears(ptr %frame, ptr %clear, i64 %k, ptr %slots, i64 %threads)
+  %asked = icmp ne i64 %began, 0
+  %any = icmp ne ptr %next, %clear
+  %both = and i1 %asked, %any
+  br i1 %both, label %tell, label %out
+tell:
+  call void @note(ptr %tasks, i64 {FILLS}, i64 %began, i64 %k, i64 %k)
+  br label %out
+out:
+  ret ptr %next
 }}
 
 define ptr @qd_run(ptr %frame, ptr %program) {{
@@ -263,7 +288,7 @@ launch:
 head:
   %k = phi i64 [0, %launch], [%k1, %body]
   %clear = phi ptr [%clears, %launch], [%next_clear, %body]
-  %next_clear = call ptr @run_clears(ptr %frame, ptr %clear, i64 %k, ptr %slots, i64 %threads)
+  %next_clear = call ptr @clear_before(ptr %frame, ptr %clear, i64 %k, ptr %slots, i64 %threads, ptr %tasks)
   %inside = icmp slt i64 %k, %count
   br i1 %inside, label %body, label %finished
 body:

@@ -32,7 +32,6 @@ def interrupt_handler(triple: str) -> str:
 @woken = private constant {c_string("!")}
 @guarded = internal global [2 x i64] zeroinitializer
 declare i32 @sigaction(i32, ptr, ptr)
-declare i32 @clock_gettime(i32, ptr)
 declare i64 @write(i32, ptr, i64)
 declare i32 @usleep(i32)
 declare ptr @{errno}()

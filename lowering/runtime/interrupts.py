@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import jax
 
-from lowering.runtime import late
+from lowering.runtime import late, launch_log
 from lowering.runtime.interrupt_handler import ACTION_BYTES, INTERRUPT_WORDS, SIGINT
 
 if TYPE_CHECKING:
@@ -47,8 +47,9 @@ _setting_up = threading.Lock()
 
 
 def watch(launcher: Mapping[str, int]) -> None:
-    """Makes known what a launcher keeps for Python: failures that are told later, and what ends its kernels."""
+    """Makes known what a launcher keeps for Python: failures told later, its log, and what ends its kernels."""
     late.know(launcher)
+    launch_log.log.know_launcher(launcher)
     _watch_interrupts(launcher)
 
 

@@ -12,6 +12,7 @@ any number of threads.
 
 from __future__ import annotations
 
+from lowering.runtime.launch_log import PARTS
 from lowering.tables import CACHE_LINE, LOOP
 
 RUN_CHUNK = """%chunk_at = mul i64 %k, %chunk
@@ -83,10 +84,12 @@ define internal i64 @ceil_div(i64 %a, i64 %b) alwaysinline {{
 ; claims and runs chunks until none is left
 define internal void @run_chunks(ptr %state) noinline {{
 entry:
+  %began = call i64 @began()
   {LOOP.load("%state", "task", "refs", "start", "stop", "chunk", "count", "slots", "slot_bytes")}
   %done = getelementptr i8, ptr %state, i64 {LOOP.offsets["done"]}
   br label %claim
 claim:
+  %any = phi i1 [false, %entry], [true, %run]
   %k = atomicrmw add ptr %state, i64 1 monotonic
   %more = icmp slt i64 %k, %count
   br i1 %more, label %run, label %out
@@ -95,6 +98,13 @@ run:
   %d = atomicrmw add ptr %done, i64 1 release
   br label %claim
 out:
+  %listens = icmp ne i64 %began, 0
+  %asked = and i1 %any, %listens
+  br i1 %asked, label %tell, label %leave
+tell:
+  call void @note(ptr %task, i64 {PARTS}, i64 %began, i64 %start, i64 %stop)
+  br label %leave
+leave:
   ret void
 }}
 

@@ -26,10 +26,8 @@ if TYPE_CHECKING:
     from qdtrace.trace.compat import JaxprEqn
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_OWN = tuple(
-    os.path.join(_PACKAGE, part)
-    for part in ("trace", "compose", "autodiff", "batching", "api.py", "graphs.py", "vmap")
-)
+_PARTS = ("trace", "compose", "autodiff", "batching", "api.py", "graphs.py", "vmap", "profiling.py")
+_OWN = tuple(os.path.join(_PACKAGE, part) for part in _PARTS)
 _JAX = os.path.dirname(os.path.abspath(jax.__file__))
 _HIDDEN = (
     *_OWN,
