@@ -8,7 +8,7 @@ BENCH_VENV ?= .venv-bench
 WORKERS ?= 2
 ARGS ?=
 
-.PHONY: setup demo notebooks test bench lint clean
+.PHONY: setup demo notebooks docs test bench lint clean
 
 setup: $(VENV)/.ready
 
@@ -21,6 +21,10 @@ notebooks: $(patsubst notebooks/%.py,build/notebooks/%.ipynb,$(wildcard notebook
 build/notebooks/%.ipynb: notebooks/%.py $(VENV)/.ready
 	@mkdir -p $(@D)
 	$(VENV)/bin/python -m jupytext --to ipynb --execute --output $@ $<
+
+# a site in build/site, links checked; shows notebooks with pictures where `make notebooks` ran them before
+docs: $(VENV)/.ready
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/python -m mkdocs build --strict --quiet
 
 test: $(VENV)/.ready
 	$(VENV)/bin/python -m pytest -n $(WORKERS) $(ARGS)
@@ -37,7 +41,7 @@ bench: $(BENCH_VENV)/.ready
 clean:
 	rm -rf $(VENV) $(BENCH_VENV) build dist
 
-$(VENV)/.ready: EXTRAS = test,libs,dev,demo,notebooks
+$(VENV)/.ready: EXTRAS = test,libs,dev,demo,notebooks,docs
 $(BENCH_VENV)/.ready: EXTRAS = bench
 %/.ready: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "needs Python 3.11, 3.12 or 3.13 on PATH (or PYTHON=/path/to/one)"; exit 1; }

@@ -34,6 +34,8 @@ def page(report: dict[str, Any]) -> str:
         f"Measured on {report['date']} by `python -m benchmarks.gpu` on one {report['device']}; this page is made from",
         "its figures by `python -m benchmarks.gpu.results`. [README](README.md) says what runs and how it is timed.",
         "",
+        "![Times of peers over times of qdtrace](../docs/pictures/speed.svg)",
+        "",
         f"- {report['platform']}; {report['processor']}",
         f"- {report['versions']}",
         *([f"- tests of the GPU: {report['tests']}"] if report["tests"] else []),

@@ -22,6 +22,14 @@ Written by `python -m tests.coverage`: each public function is called as a lane 
 vectors and small matrices, in f32 and f64, and compared with `jax.vmap` of the same function (jax {version}).
 `make test ARGS="-m slow"` runs the same comparison.
 
+```python
+import jax.numpy as jnp
+import qdtrace as qd
+
+rows = jnp.array([[3.0, 1.0, 2.0], [0.0, 5.0, 4.0]])
+assert qd.vmap(jnp.sort)(rows).tolist() == [[1.0, 2.0, 3.0], [0.0, 4.0, 5.0]]
+```
+
 | | functions |
 |---|---|
 {counts}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 from pathlib import Path
@@ -15,6 +16,9 @@ import pytest
 import qdtrace as qd
 
 ROOT = Path(__file__).resolve().parents[2]
+REFERENCE = sorted((ROOT / "docs/reference").glob("*.md"))
+PAGES = sorted(p.relative_to(ROOT) for p in (ROOT / "docs").rglob("*.md") if p.parent.name != "design")
+"""Pages for users; designs are notes for those who change the package."""
 
 
 def blocks(name: str, language: str = "") -> list[str]:
@@ -56,25 +60,57 @@ def test_the_architecture_shows_the_graphs_of_its_program(tmp_path: Path) -> Non
     assert low.graph().strip() == final.strip()
 
 
-def test_every_block_of_the_language_runs(tmp_path: Path) -> None:
-    names: dict[str, object] = {}
-    codes = blocks("docs/language.md", "python")
-    assert len(codes) >= 6
-    for k, code in enumerate(codes):
-        script = tmp_path / f"block{k}.py"
-        script.write_text(code)
-        exec(compile(code, str(script), "exec"), names)
+class Raises(ast.NodeTransformer):
+    """A page that shows an error catches it: a `try` that ends without one fails."""
+
+    def visit_Try(self, node: ast.Try) -> ast.Try:
+        node.orelse = ast.parse("raise AssertionError('the error that the page shows did not come')").body
+        return node
 
 
-def test_refusals_of_the_language_happen() -> None:
-    """Blocks that show an error catch it: without it they would pass."""
+def run_programs(page: Path, folder: Path) -> dict[str, Any]:
+    """Runs the programs of a page in order, as one; gives their names."""
     names: dict[str, Any] = {}
-    for code in blocks("docs/language.md", "python"):
-        exec(compile(code.split("\ntry:")[0], "language.md", "exec"), names)
-    with pytest.raises(qd.InterpreterError, match="race"):
-        names["race"](jnp.array([2.0, 3.0]))
-    with pytest.raises(qd.BoundsError):
-        names["shifted"](jnp.arange(3.0), 1)
+    for k, code in enumerate(blocks(str(page), "python")):
+        script = folder / f"block{k}.py"  # tracing reads source and frames, so there must be a file
+        script.write_text(code)
+        tree = ast.fix_missing_locations(Raises().visit(ast.parse(code)))
+        exec(compile(tree, str(script), "exec"), names)
+    return names
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_every_program_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    x64 = jax.config.jax_enable_x64
+    try:
+        run_programs(page, tmp_path)
+    finally:
+        jax.config.update("jax_enable_x64", x64)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_every_page_has_a_program_or_a_picture(page: Path) -> None:
+    assert blocks(str(page), "python") or "![" in (ROOT / page).read_text()
+
+
+def test_an_error_that_does_not_come_fails_a_page(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("```python\ntry:\n    x = 1\nexcept ValueError:\n    pass\n```\n")
+    with pytest.raises(AssertionError, match="did not come"):
+        run_programs(page, tmp_path)
+
+
+def test_the_reference_has_every_public_name() -> None:
+    found = re.findall(r"^::: qdtrace\.([\w.]+)$", "".join(p.read_text() for p in REFERENCE), re.MULTILINE)
+    assert sorted(name.rpartition(".")[2].replace("Config", "config") for name in found) == sorted(qd.__all__)
+
+
+def test_pictures_are_small_and_shown() -> None:
+    texts = "".join((ROOT / page).read_text() for page in [*PAGES, Path("README.md")])
+    pictures = [p for p in (ROOT / "docs/pictures").iterdir() if p.suffix in (".svg", ".png")]
+    assert len(pictures) > 5
+    assert [p.name for p in pictures if p.name not in texts or p.stat().st_size > 100_000] == []
 
 
 def test_the_language_names_what_a_body_is_written_with() -> None:
@@ -88,13 +124,14 @@ def test_the_language_names_what_a_body_is_written_with() -> None:
     assert [n for n in names if not re.search(rf"\b{n}\b", text)] == []
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["README.md", "ARCHITECTURE.md", "HACKING.md", "CHANGELOG.md", "benchmarks/README.md", "docs/language.md"],
-)
+DOCUMENTS = ("README.md", "ARCHITECTURE.md", "HACKING.md", "CHANGELOG.md", "benchmarks/README.md")
+
+
+@pytest.mark.parametrize("name", [*DOCUMENTS, *map(str, PAGES)])
 def test_links_lead_somewhere(name: str) -> None:
     path = ROOT / name
-    for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
+    text = re.sub(r"^ *```.*?^ *```$|`[^`\n]*`", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)\s]*)?\)", text):
         assert (path.parent / target).exists(), target
 
 
