@@ -184,8 +184,9 @@ assert jnp.mean(mirrored == caught_by) > 0.9
 # batch is not a loop of calls, and the number of tasks stays what it was. What the elements of the batch share
 # (`in_axes=None`) is not copied.
 #
-# The example smooths a noisy picture. The filter averages over a neighbourhood, with weights that fall with the distance
-# and with the difference in brightness, so edges stay sharp. How wide should the two weights be? We try 20 pairs at once.
+# The example smooths a noisy picture. The filter averages over a neighbourhood, with weights that fall with the
+# distance and with the difference in brightness, so edges stay sharp. How wide should the two weights be? We try 20
+# pairs at once.
 
 
 # %%
@@ -305,7 +306,8 @@ else:
 # - Loops over elements that read each other's data, or add to it: `qd.jit`; and `jax.vmap` of it for a batch.
 # - Every element does the same, in large matrix products: `jax.vmap`. XLA's products are the best there are.
 #
-# Lanes run in no order, so one cannot ask the others: a collective over the axis of a `qd.vmap` is an error that says so.
+# Lanes run in no order, so one cannot ask the others: a collective over the axis of a `qd.vmap` is an error that says
+# so.
 
 # %%
 try:
