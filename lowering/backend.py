@@ -19,6 +19,7 @@ from lowering.runtime.interrupts import watch
 from lowering.runtime.keys import artifact_key, program_content, task_content
 from lowering.runtime.launch_log import log
 from lowering.runtime.layout import plan_layout
+from lowering.runtime.loading import load
 from lowering.runtime.once import Once
 from lowering.runtime.registry import CPU, register
 from qdtrace.backend import Backend, TaskReport
@@ -80,7 +81,7 @@ class CpuBackend(Backend):
 
     def compile(self, program: Program, options: Options) -> CompiledProgram:
         """Compiles and registers a program, or gives the one that was compiled before from equal content."""
-        shared = share_code(program)
+        shared, made_of = share_code(program), (program, options)
         program, layout = shared.program, plan_layout(shared.program, shared.literals)
         made_with = emit_options(options)
         first = [shared.equal.get(k, k) for k in range(len(program.tasks))]
@@ -103,9 +104,13 @@ class CpuBackend(Backend):
             register(name, linked[ENTRY], start["qd_api_seen"], CPU)
             return CompiledProgram(name, linked[ENTRY], layout, linked[TABLE])
 
-        compiled = replace(_compiled.get(name, make), layout=layout)
+        compiled = replace(_compiled.get(name, make), layout=layout, made_of=made_of)
         log.know_table(compiled.tasks_address, layout)  # of equal programs the last one says where its lines are
         return compiled
+
+    def load(self, attributes: Mapping[str, str]) -> tuple[int, bool]:
+        """The handler of a program that a call carries, and whether several devices run it together."""
+        return load(attributes, self.target.key, self.compile)
 
     def _link_handler(
         self,

@@ -15,7 +15,7 @@ Examples of the names below begin with the same imports, and `import jax`.
 
 from typing import TYPE_CHECKING
 
-from qdtrace import timeline
+from qdtrace import saved_calls, timeline
 from qdtrace.api import Jitted, block_until_ready, jit
 from qdtrace.config import config, options
 from qdtrace.derivatives import grad, hessian, jacfwd, jacrev, jvp, linearize, value_and_grad, vjp
@@ -63,6 +63,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
+saved_calls.register()
 timeline.register()
 
 __all__ = [

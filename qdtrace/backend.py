@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution, entry_points
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from qdtrace.errors import BackendError
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Program, Task
 
 _GROUP = "qdtrace.backends"
+Carried = Literal["export", "executable"] | None
+"""What is made of a call that carries its program: a module of any processor, or an executable of this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +45,11 @@ class Compiled(Protocol):
         """Memory of a call besides operands and results."""
         ...
 
-    def call(self, *operands: Any, shared: bool = False) -> tuple[Any, ...]:
+    def call(self, *operands: Any, shared: bool = False, carried: Carried = None) -> tuple[Any, ...]:
         """Contents of the program's results for contents of its parameters: arrays or tracers, in order.
 
         `shared`: the call is part of what several devices run together, and so must not end in an error (0008).
+        `carried`: it carries the program, for another process (0026); BackendError where that is not possible.
         """
         ...
 
@@ -65,6 +68,13 @@ class Backend(Protocol):
     def compile(self, program: Program, options: Options) -> Compiled:
         """Compiles and registers a program of the final stage."""
         ...
+
+    def load(self, attributes: Mapping[str, str]) -> tuple[int, bool]:
+        """The handler of a program that a call carries, and whether several devices run it together.
+
+        Raises BackendError for what is damaged, or of another version or machine.
+        """
+        raise BackendError("needs a backend for processors: other programs are not saved")
 
     def describe(self, task: Task, options: Options) -> TaskReport:
         """How a task is compiled, and what it costs."""

@@ -80,6 +80,9 @@ class Options:
     verify: bool = _knob(False, "check the graph after every pass")
     offline_cache: bool = _knob(True, "keep compiled tasks on disk")
     offline_cache_dir: str = _knob(_cache_dir(), "where they are kept", shown="user cache directory")
+    portable: bool = _knob(
+        False, "calls carry their programs, so that executables that JAX saves run in other processes (docs/saving.md)"
+    )
     bounds: Bounds = _knob(  # noqa: RUF009 - a field
         "raise",
         "an index outside of its buffer: ends the call with an error; takes the nearest element and stores nothing "

@@ -167,7 +167,8 @@ def is_value(x: Any) -> bool:
     """True for a leaf of arguments that is an array or a number, of JAX or of others, or memory of this package."""
     if isinstance(x, _VALUES):
         return True
-    return not isinstance(x, type) and (hasattr(x, "__dlpack__") or hasattr(x, "__array__"))
+    known = ("__dlpack__", "__jax_array__", "__array__")
+    return not isinstance(x, type) and any(hasattr(x, name) for name in known)
 
 
 @dataclass

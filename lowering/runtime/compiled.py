@@ -12,6 +12,7 @@ import numpy as np
 
 from lowering.runtime import late
 from lowering.runtime.faults import SHARED
+from lowering.runtime.saved import TARGET, attributes_of
 from qdtrace.errors import BackendError
 from qdtrace.failures import watch
 from qdtrace.ir.program import Program, ref_type
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lowering.runtime.layout import Layout
+    from qdtrace.backend import Carried
+    from qdtrace.config import Options
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,8 @@ class CompiledProgram:
     layout: Layout
     tasks_address: int = 0
     """The handler's table of tasks, where it has one."""
+    made_of: tuple[Program, Options] | None = None
+    """What was compiled, for calls that carry it."""
 
     @property
     def program(self) -> Program:
@@ -44,9 +49,9 @@ class CompiledProgram:
         """Memory of buffers that are not returned."""
         return self.layout.scratch_bytes
 
-    def call(self, *operands: Any, shared: bool = False) -> tuple[Any, ...]:
+    def call(self, *operands: Any, shared: bool = False, carried: Carried = None) -> tuple[Any, ...]:
         """Contents of `program.results` for contents of `program.params`: arrays or tracers, in order. `shared`: of a
-        program that several devices run together; what fails on one of them is told later."""
+        program that several devices run together; what fails on one of them is told later. `carried`: see `Backend`."""
         layout = self.layout
         params = layout.program.params
         if len(operands) != len(params):
@@ -55,13 +60,30 @@ class CompiledProgram:
         attributes: dict[str, Any] = {}
         if shared:
             attributes[SHARED] = True
-            watch(late.failure, late.memory)
-        outs = dict(zip(layout.written, self._ffi_call(*operands, *constants, **attributes), strict=False))
+            self.tells_late()
+        call = self._ffi_call
+        if carried is not None:
+            if self.made_of is None:
+                raise BackendError(
+                    f"`{layout.program.name}`: programs of GPUs are not saved",
+                    help="export it for processors, platforms=['cpu'], or leave out the option `portable`",
+                )
+            machine = self.target_name.rpartition("_")[2] if carried == "executable" else ""
+            attributes = dict(attributes_of(*self.made_of, layout, machine, shared=shared))
+            call = self._call_of(TARGET)
+        outs = dict(zip(layout.written, call(*operands, *constants, **attributes), strict=False))
         given = dict(zip(params, operands, strict=True))
         return tuple(outs[v] if v in outs else jnp.asarray(given[v]) for v in layout.program.results)
 
+    def tells_late(self) -> None:
+        """Has calls look for what failed on one of several devices."""
+        watch(late.failure, late.memory)
+
     @functools.cached_property
     def _ffi_call(self) -> Callable[..., Any]:
+        return self._call_of(self.target_name)
+
+    def _call_of(self, target: str) -> Callable[..., Any]:
         layout = self.layout
         results = [jax.ShapeDtypeStruct(ref_type(v).shape, v.dtype.numpy) for v in layout.written]
         if layout.scratch_bytes:
@@ -69,7 +91,7 @@ class CompiledProgram:
         if not results:
             return lambda *operands, **attributes: ()
         return jax.ffi.ffi_call(
-            self.target_name,
+            target,
             tuple(results),
             input_output_aliases=dict(layout.aliases),
             vmap_method="sequential",

@@ -89,11 +89,12 @@ def _call_now(*operands: Any, staged: StagedProgram, origin: Origin | None) -> A
 def _run_on(name: str) -> Any:
     def lower(ctx: Any, *values: Any, staged: StagedProgram, origin: Origin | None) -> Any:
         shared = compat.device_count(ctx) > 1
+        carried = "export" if compat.is_export(ctx) else "executable" if staged.options.portable else None
 
         def run(*operands: Any) -> list[Any]:
             if staged.options.debug:
                 return run_checked(staged.on(name), operands, shared=shared)
-            return list(compiled_for(staged, name).call(*operands, shared=shared))
+            return list(compiled_for(staged, name).call(*operands, shared=shared, carried=carried))
 
         if shared:
             compat.after_each_run(raise_late_failures)

@@ -17,22 +17,24 @@ from qdtrace.ir.syntax import DTYPES, RESERVED, literal_value
 from qdtrace.ir.types import DType, RefType, ScalarType, Space, Type
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 __all__ = ["ParseError", "parse_program"]
 
 
-def parse_program(text: str, *, file: str = "<graph>") -> Program:
-    """The program written in the text; raises ParseError with line and column."""
-    return _Parser(read_lines(text), file).program()
+def parse_program(text: str, *, file: str = "<graph>", locs: Mapping[int, Loc] | None = None) -> Program:
+    """The program written in the text; raises ParseError with line and column. `locs` has the source lines of the
+    lines of the text, where those are not the lines of the text themselves."""
+    return _Parser(read_lines(text), file, locs).program()
 
 
 class _Parser:
     """Recursive descent over lines; `scopes` has the names seen, innermost last."""
 
-    def __init__(self, lines: Sequence[Line], file: str) -> None:
+    def __init__(self, lines: Sequence[Line], file: str, locs: Mapping[int, Loc] | None) -> None:
         self.lines = lines
         self.file = file
+        self.locs = locs
         self.at = 0
         self.scopes: list[dict[str, Var]] = [{}]
 
@@ -51,8 +53,9 @@ class _Parser:
         line.end()
         self.at += 1
 
-    def _loc(self, line: Line) -> Loc:
-        return Loc(self.file, line.tokens[0].line)
+    def _loc(self, line: Line) -> Loc | None:
+        number = line.tokens[0].line
+        return Loc(self.file, number) if self.locs is None else self.locs.get(number)
 
     # Names, types and atoms.
 

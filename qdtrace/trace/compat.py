@@ -322,6 +322,20 @@ def device_count(context: Any) -> int:
     return int(getattr(axes, "num_devices", 0) or getattr(getattr(axes, "mesh", None), "size", 1))
 
 
+def is_export(context: Any) -> bool:
+    """Whether `jax.export` lowers, by the context that JAX gives to a lowering rule."""
+    return bool(getattr(context.module_context.lowering_parameters, "for_export", False))
+
+
+def on_compile_error(look: Callable[[Exception], Exception | None]) -> None:
+    """Has JAX raise what a function gives for an error of XLA's compiler; JAX without such a hook raises its own."""
+    try:
+        register: Any = importlib.import_module("jax._src.compiler").register_xla_runtime_error_handler
+    except (ImportError, AttributeError):
+        return
+    register(look)
+
+
 def after_each_run(look: Callable[[Any], None]) -> None:
     """Has JAX call a function with the results of each compiled function that somebody calls, from now on.
 
