@@ -56,10 +56,11 @@ def test_the_architecture_shows_the_graphs_of_its_program(tmp_path: Path) -> Non
     assert low.graph().strip() == final.strip()
 
 
-def test_every_block_of_the_language_runs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", ["docs/language.md", "docs/debugging.md"])
+def test_every_block_of_a_page_runs(page: str, tmp_path: Path) -> None:
     names: dict[str, object] = {}
-    codes = blocks("docs/language.md", "python")
-    assert len(codes) >= 6
+    codes = blocks(page, "python")
+    assert len(codes) >= 5
     for k, code in enumerate(codes):
         script = tmp_path / f"block{k}.py"
         script.write_text(code)
