@@ -139,13 +139,12 @@ class Frame:
     @contextmanager
     def apart(self, leave: str) -> Generator[None]:
         """A part of the function, which has caches of its own and is left by `leave`."""
-        before = self._cache, self._undo, self.odd, self.leave
+        before = self._cache, self._undo, self.odd, self.leave, self.split
         self._cache, self._undo, self.odd, self.leave, self.split = {}, [], {}, leave, False
         try:
             yield
         finally:
-            self._cache, self._undo, self.odd, self.leave = before
-            self.split = True
+            self._cache, self._undo, self.odd, self.leave, self.split = before
 
     # Caches: what is computed in a block may be used again where that block dominates
 

@@ -106,14 +106,22 @@ def _emit_here(f: Frame, eqns: Sequence[Eqn], scope: Scope, emit: EmitEqns, *, i
         del f.env[v]
 
 
-def _emit_part(f: Frame, eqns: Sequence[Eqn], scope: Scope, emit: EmitEqns) -> None:
-    """A function of these equations, and its call."""
+def emit_rare(f: Frame, eqn: Eqn, emit: EmitEqns) -> None:
+    """An equation without results that hardly ever runs, as a function.
+
+    Not by `preserve_allcc`: LLVM clears the upper halves of vectors where such a function ends.
+    """
+    _emit_part(f, (eqn,), None, emit)
+
+
+def _emit_part(f: Frame, eqns: Sequence[Eqn], scope: Scope | None, emit: EmitEqns) -> None:
+    """A function of these equations, and its call; without a scope nothing outside of it reads what they give."""
     text, module, crossings = f.text, f.text.module, f.crossings
     cells = [eqn for eqn in eqns if eqn.primitive.name == "cell"]
     emit(f, cells)  # what follows may use them
-    read_later = _given(f, eqns)
-    given = [v for v in read_later if not scope.takes(v)]
-    handed_over = frozenset(v for v in read_later if scope.takes(v))
+    read_later = [] if scope is None else _given(f, eqns)
+    handed_over = frozenset(v for v in read_later if scope is not None and scope.takes(v))
+    given = [v for v in read_later if v not in handed_over]
     leaves = any(_may_leave(f, e) for eqn in eqns for e in (eqn, *walk_inside(eqn)))
     kinds = ["i1"] * leaves + [f.ops(v).type(v.dtype) for v in given for _ in range(f.registers(v))]
     result = f"{{ {', '.join(kinds)} }}" if kinds else "void"
@@ -128,7 +136,7 @@ def _emit_part(f: Frame, eqns: Sequence[Eqn], scope: Scope, emit: EmitEqns) -> N
     arguments = ", ".join(f"{kind} {register}" for register, kind in taken.items())
     held = {v: f.env.pop(v) for v in awaited if v in f.env}
     for v in read_later:
-        if v in handed_over:
+        if scope is not None and v in handed_over:
             scope.open(v)
     with text.apart() as render, f.apart(f"ret {result} {{ {leave} }}"):
         crossings.awaited, crossings.handed_over = set(awaited), handed_over
@@ -139,7 +147,7 @@ def _emit_part(f: Frame, eqns: Sequence[Eqn], scope: Scope, emit: EmitEqns) -> N
         for n, (kind, value) in enumerate(zip(kinds, values, strict=True)):
             whole = text.op(f"insertvalue {result} {whole}, {kind} {value}, {n}")
         text.do(f"ret {result} {whole}")
-        header = f"define internal fastcc {result} @{symbol}({arguments}) noinline"
+        header = f"define internal fastcc {result} @{symbol}({arguments}) noinline{' cold' if scope is None else ''}"
         module.parts[number] = render(header)
     for v in (*awaited, *handed_over):
         f.env.pop(v, None)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from lowering.llvm import control
 from lowering.llvm.carries import Phis
+from lowering.llvm.parts import emit_rare
 from lowering.llvm.polls import poll_in
 from lowering.llvm.types import REGISTER
 from lowering.llvm.vectors import Value
@@ -20,6 +21,7 @@ from lowering.simd.lane_counts import count
 from lowering.simd.lane_facts import is_quiet
 from qdtrace.analysis.branches import runs_both
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Var
+from qdtrace.ir.walk import is_rare
 
 if TYPE_CHECKING:
     from lowering.simd.frame import LaneFrame
@@ -30,6 +32,13 @@ QUIET_STEPS = 8
 
 def emit_if(f: LaneFrame, eqn: Eqn) -> None:
     """`if`."""
+    if is_rare(eqn) and not eqn.outvars and not f.is_scalar:
+        emit_rare(f, eqn, lambda f, eqns: [_emit_if(f, e) for e in eqns])
+    else:
+        _emit_if(f, eqn)
+
+
+def _emit_if(f: LaneFrame, eqn: Eqn) -> None:
     condition = eqn.invars[0]
     if isinstance(condition, Literal) or f.is_uniform(condition):
         control.emit_if(f, eqn)

@@ -11,7 +11,7 @@ from qdtrace.ir.memory import MEMORY, indices_of
 from qdtrace.ir.primitives import FUNCTIONS
 from qdtrace.ir.program import Block, Eqn, Var, is_local, ref_type
 from qdtrace.ir.types import DType, ScalarType
-from qdtrace.ir.walk import free_vars, walk_eqns, walk_inside, walk_nested
+from qdtrace.ir.walk import free_vars, is_rare, walk_nested, walk_often
 
 if TYPE_CHECKING:
     from lowering.llvm.facts import TaskFacts
@@ -38,7 +38,7 @@ class LaneFacts:
     def element_bits(self) -> int:
         """Bits of the widest float among the varying values (of the widest integer where there is no float)."""
         floats, integers = 0, 0
-        for eqn in walk_eqns(self.facts.task.body):
+        for eqn in walk_often(self.facts.task.body):
             for var in eqn.outvars:
                 if var in self.uniformity.varying and isinstance(var.type, ScalarType):
                     d = var.dtype
@@ -85,6 +85,8 @@ def _peak(block: Block, varying: frozenset[Var], after: set[Var]) -> int:
     for eqn in reversed(block.eqns):
         live.difference_update(eqn.outvars)
         for part in eqn.blocks:
+            if is_rare(eqn):  # what nobody else needs may be in memory
+                break
             free = free_vars(part).keys() & varying
             if not eqn.primitive.loops:
                 peak = max(peak, _peak(part, varying, live))
@@ -100,7 +102,7 @@ def is_quiet(eqn: Eqn) -> bool:
     """Light, and nothing in it touches memory or loops: lanes that have left may run on for a few steps."""
     if eqn.primitive.name != "while":
         return False
-    names = {e.primitive.name for e in walk_inside(eqn)}
+    names = {e.primitive.name for block in eqn.blocks for e in walk_often(block)}
     if not names.isdisjoint(_LOUD) or not names.isdisjoint(FUNCTIONS):
         return False
     return sum(map(operations, eqn.blocks)) <= QUIET_COST

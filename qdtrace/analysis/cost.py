@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from qdtrace.analysis.index.trips import trip_count
 from qdtrace.ir.program import Literal, Var, is_global
 from qdtrace.ir.types import ScalarType
-from qdtrace.ir.walk import walk_eqns
+from qdtrace.ir.walk import is_rare, walk_eqns, walk_often
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,8 +21,8 @@ GUESS = 16
 
 
 def code_size(block: Block) -> int:
-    """Operations that the code of a block has, each block inside of it once."""
-    return sum([eqn.primitive.cost for eqn in walk_eqns(block)])
+    """Operations that the code of a block has, each block inside of it once; without what hardly ever runs."""
+    return sum([eqn.primitive.cost for eqn in walk_often(block)])
 
 
 def eqn_size(eqn: Eqn) -> int:
@@ -52,7 +52,7 @@ def _executed(block: Block, of: Callable[[Eqn], int]) -> int:
 
 
 def _met(eqn: Eqn, of: Callable[[Eqn], int]) -> int:
-    once = of(eqn) + sum([_executed(block, of) for block in eqn.blocks])
+    once = of(eqn) + (0 if is_rare(eqn) else sum([_executed(block, of) for block in eqn.blocks]))
     name = eqn.primitive.name
     return once * (max(1, trips_of(eqn)) if name == "for" else GUESS if name == "while" else 1)
 
@@ -77,7 +77,7 @@ def _peak(block: Block) -> tuple[int, set[Var]]:
     peak = len(live)
     for eqn in reversed(block.eqns):
         live.difference_update(eqn.outvars)
-        for inner in eqn.blocks:
+        for inner in () if is_rare(eqn) else eqn.blocks:
             high, used = _peak(inner)
             peak = max(peak, high + len(live - used))
             live |= used

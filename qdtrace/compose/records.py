@@ -75,6 +75,7 @@ def _show(records: Sequence[Records], lines: int, name: str, *memory: Any) -> No
         missed += count - len(shown)
         calls_left |= count > len(shown) and not all(sites[k].is_print for k in record.sites)
     if calls_left:
-        warn(f"{missed} records of `{name}` were left out, callbacks among them\nhelp: raise the option print_lines", None)
+        left_out = f"{missed} records of `{name}` were left out, callbacks among them"
+        warn(f"{left_out}\nhelp: raise the option print_lines", None)
     elif missed:
         sys.stdout.write(f"{missed} more lines of `{name}` were left out (option print_lines={lines})\n")

@@ -39,7 +39,6 @@ from qdtrace.ir.faults import may_fail
 from qdtrace.ir.program import Atom, Var, literal, ref_type
 from qdtrace.ir.types import DType
 from qdtrace.ir.walk import walk_program
-from qdtrace.trace import compat
 from qdtrace.trace.importer.bodies import Bodies
 from qdtrace.trace.importer.core import LARGE_CONSTANT, Importer
 from qdtrace.trace.importer.values import ArrayRef, MemoryArray, RefValue

@@ -283,7 +283,7 @@ _define("tell", lambda types, params, blocks: (), Effect.CHECK, param_names=("si
 _define("platform", _platform, Effect.CHECK, param_names=("names", "refused", "help"), cost=0)
 _define("for", _for, structured=True, loops=True, param_names=("unroll",))
 _define("while", _while, structured=True, loops=True)
-_define("if", _if, structured=True)
+_define("if", _if, structured=True, param_names=("rare",))
 
 
 FUNCTIONS = frozenset(name for name, p in PRIMITIVES.items() if p.is_function)

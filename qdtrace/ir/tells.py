@@ -193,7 +193,7 @@ def _record(b: Builder, eqn: Eqn, told: Any, ring: Any, index: Atom, values: Seq
     with b.block() as counted:
         place = b("atomic", told, literal(1, I32), op="add")
         with b.block() as kept:
-            words = [literal(int(eqn.params["number"]), U32), *_words(b, b.convert(index, I64))]
+            words = [literal(int(eqn.params["number"]), U32), *_index_words(b, index)]
             for value in values:
                 words += _words(b, value)
             for k, word in enumerate(words):
@@ -205,7 +205,14 @@ def _record(b: Builder, eqn: Eqn, told: Any, ring: Any, index: Atom, values: Seq
     with b.block() as many:
         pass
     room = b("lt", b.load(told), literal(MOST_TOLD, I32))
-    b.emit("if", room, blocks=(counted.close(), many.close()))
+    b.emit("if", room, blocks=(counted.close(), many.close()), rare=True)
+
+
+def _index_words(b: Builder, index: Atom) -> list[Atom]:
+    """The index as a number of 64 bits, without values of 64 bits where it has 32."""
+    if index.dtype is I64:
+        return _words(b, index)
+    return [*_words(b, index), *_words(b, b("shift_right_arithmetic", index, literal(31, I32)))]
 
 
 def _kept_as(dtype: DType) -> DType:

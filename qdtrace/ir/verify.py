@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _BLOCKS = {"for": 1, "while": 2, "if": 2}
-_OPTIONAL = frozenset({"unroll"})
+_OPTIONAL = frozenset({"unroll", "rare"})
 _FINAL_ONLY = frozenset({"quotient"})
 """Primitives without a derivative or a batched form of their own: what they stand for is taken instead."""
 _NEVER_FINAL = frozenset({"platform"})

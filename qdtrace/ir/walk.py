@@ -31,6 +31,19 @@ def walk_eqns(block: Block) -> Iterator[Eqn]:
     return walk_all(block.eqns)
 
 
+def is_rare(eqn: Eqn) -> bool:
+    """Whether the blocks of an equation hardly ever run, so that what they cost does not matter (`if[rare=true]`)."""
+    return bool(eqn.params.get("rare"))
+
+
+def walk_often(block: Block) -> Iterator[Eqn]:
+    """Every equation of the block but those that hardly ever run."""
+    for eqn in block.eqns:
+        yield eqn
+        for inner in () if is_rare(eqn) else eqn.blocks:
+            yield from walk_often(inner)
+
+
 def walk_inside(eqn: Eqn) -> Iterator[Eqn]:
     """Every equation in the blocks of one."""
     for block in eqn.blocks:

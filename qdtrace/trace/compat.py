@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import sys
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -371,9 +371,26 @@ def run_now(eqn: JaxprEqn, values: Sequence[Any]) -> None:
 
 def is_breakpoint(eqn: JaxprEqn) -> bool:
     """True for a callback that JAX made for `jax.debug.breakpoint`."""
+    if eqn.primitive.name != "debug_callback":
+        return False
     held = getattr(eqn.params["callback"], "__closure__", None) or ()
-    names = [getattr(cell.cell_contents, "__qualname__", "") for cell in held]
-    return any(name.startswith("breakpoint.<locals>") for name in names)
+    functions = [eqn.params["callback"], *(cell.cell_contents for cell in held)]
+    return any(getattr(f, "__qualname__", "").startswith("breakpoint.<locals>") for f in functions)
+
+
+def change_breakpoint_frames(change: Callable[[str, dict[str, Any]], dict[str, Any]]) -> None:
+    """Has `jax.debug.breakpoint` show other variables of a frame: a function of its file and its own variables."""
+    try:
+        from jax._src.debugger.core import DebuggerFrame
+    except ImportError:
+        return
+    usual = DebuggerFrame.from_frameinfo
+
+    def from_frameinfo(_: Any, info: Any) -> Any:
+        frame = usual(info)
+        return replace(frame, locals=change(frame.filename, frame.locals))
+
+    DebuggerFrame.from_frameinfo = classmethod(from_frameinfo)  # type: ignore[method-assign]
 
 
 def gpu_platform() -> str:

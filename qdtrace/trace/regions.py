@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from qdtrace.errors import QdError, TraceTypeError, TraceValueError, UnsupportedError
 from qdtrace.trace import compat, markers
+from qdtrace.trace.breakpoints import MOST, showing
 from qdtrace.trace.compat import JaxprEqn, Literal, Var
 from qdtrace.trace.context import is_dead, new_uid
 from qdtrace.trace.equal_values import History
@@ -108,6 +109,8 @@ class _Builder:
         if primitive in markers.ENDS:
             self.close(eqn)
             return
+        if compat.is_breakpoint(eqn):
+            eqn = showing(eqn, [self.is_seen(self.resolve(a, env)) for a in eqn.invars])
         inputs: list[Any] = []
         takes_handle = False
         as_named = not env and not self.forwards  # nothing is renamed: the usual case, and the fast one
@@ -293,6 +296,15 @@ class _Builder:
             region = region.parent
         if region is None:
             raise self.leak(atom, home, eqn)
+
+    def is_seen(self, atom: Any) -> bool:
+        """Whether a breakpoint at this place can show it."""
+        if isinstance(atom, Literal):
+            return True
+        region: Region | None = self.region
+        while region is not None and region is not self.homes[atom]:
+            region = region.parent
+        return region is not None and atom not in self.handles and atom.aval.size <= MOST
 
     def leak(self, var: Var, home: Region, user: JaxprEqn | None) -> QdError:
         maker = self.makers.get(var)

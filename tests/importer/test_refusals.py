@@ -13,7 +13,7 @@ import pytest
 from jax.extend.core import Primitive
 
 import qdtrace as qd
-from qdtrace.errors import QdWarning, TraceTypeError, TraceValueError, UnsupportedError
+from qdtrace.errors import TraceTypeError, TraceValueError, UnsupportedError
 from qdtrace.ir.builder import Builder, ref_var
 from qdtrace.ir.types import DType
 from qdtrace.trace.importer import Importer, RefValue, def_import_rule
@@ -41,13 +41,6 @@ def long_fft(x):
 
 def perturbed(x):
     return jax.lax.linalg.tridiagonal_solve(x, x, x, x[:, None], perturb_singular=True)  # perturbed
-
-
-def prints(x):
-    jax.debug.print("{}", x)  # first print
-    y = x + jax.lax.fori_loop(0, 3, lambda k, v: (jax.debug.print("{}", v), v + k)[1], x)
-    jax.debug.callback(print, y)
-    return y
 
 
 def narrow(x):
@@ -165,18 +158,6 @@ def test_calling_python():
         f"  at here.py:{line_of('callback')} in calls_python\n"
         "      return jax.pure_callback(lambda v: v, x, x)  # callback\n"
         "help: call it outside of the loop, on whole arrays"
-    )
-
-
-def test_prints_are_left_out_with_one_warning():
-    with pytest.warns(QdWarning) as caught:
-        program = imported(prints, X)
-    np.testing.assert_array_equal(program(X)[0], 2 * X + 3)
-    (warning,) = caught
-    assert (warning.filename, warning.lineno) == (__file__, line_of("first print"))
-    assert str(warning.message) == (
-        "`jax.debug.print` and `jax.debug.callback` are left out in a loop body: a kernel cannot call Python\n"
-        "help: store what you want to see in a buffer and look at it after the call"
     )
 
 

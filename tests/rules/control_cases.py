@@ -76,7 +76,8 @@ case("custom_linear_solve", _solved, array("n", points=between(0.5, 2)), array("
 case("pure_callback", lambda x: jax.pure_callback(lambda v: v, x, x, vmap_method="expand_dims"), ONE, sizes=(SCALAR,))
 
 without("closed_call eval_jaxpr call_hi_primitive", "what other supported releases of JAX wrap jaxprs in")
-without("debug_callback debug_print io_callback", "an effect: tests/importer/test_refusals.py")
+without("debug_callback debug_print", "an effect: tests/printing")
+without("io_callback", "an effect: tests/importer/test_refusals.py")
 without(
     "qd_accum qd_accum_along qd_alloc qd_assign qd_atomic qd_buffer qd_check qd_inside qd_lget qd_load qd_local "
     "qd_lset qd_reach qd_read qd_store",

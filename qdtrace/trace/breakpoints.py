@@ -1,0 +1,66 @@
+"""`jax.debug.breakpoint` in loops and lanes: which values of an iteration it shows.
+
+JAX hands over the tracers among the variables of all frames. Here a `qd.local` stands for its value, frames of packages
+have no variables, and what cannot be read at this place (a value of another loop, a buffer, an array of many elements)
+is a text that says so.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from qdtrace.errors import QdError
+from qdtrace.trace import compat
+from qdtrace.trace.buffers import Buffer
+from qdtrace.trace.cells import Cell
+from qdtrace.trace.context import get_current
+from qdtrace.trace.source import is_own_file
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MOST = 256
+"""Elements of an array that is shown, at most."""
+
+
+class _Unseen:
+    def __repr__(self) -> str:
+        return "<not known at this breakpoint: a value of another loop, a buffer, or an array of many elements>"
+
+
+_UNSEEN = _Unseen()
+
+
+def _variables(file: str, variables: dict[str, Any]) -> dict[str, Any]:
+    if get_current() is None:
+        return variables
+    return {name: _value(v) for name, v in variables.items()} if is_own_file(file) else {}
+
+
+def _value(variable: Any) -> Any:
+    if isinstance(variable, Buffer):
+        return _UNSEEN
+    if not isinstance(variable, Cell):
+        return variable
+    try:
+        return variable.value
+    except QdError:
+        return _UNSEEN
+
+
+compat.change_breakpoint_frames(_variables)
+
+
+def showing(eqn: Any, seen: Sequence[bool]) -> Any:
+    """The equation of a breakpoint with those operands only."""
+    if all(seen):
+        return eqn
+    callback = eqn.params["callback"]
+
+    def call(*values: Any) -> Any:
+        left = iter(values)
+        return callback(*(next(left) if one else _UNSEEN for one in seen))
+
+    call.__qualname__ = "breakpoint.<locals>.call"
+    operands = [a for a, one in zip(eqn.invars, seen, strict=True) if one]
+    return eqn.replace(invars=operands, params={**eqn.params, "callback": call})
