@@ -57,7 +57,8 @@ class Loader:
 
         def compiled() -> Artifact:
             made = emit()
-            symbols = {} if isinstance(made, TritonKernels) else {k.name: f"{label}__{k.name}" for k in made.launches}
+            by_triton = isinstance(made, TritonKernels)
+            symbols = {k.name: f"{label}__{k.name}" for k in made.launches} if label and not by_triton else {}
             launches, images = self._compiled(made, symbols)
             code = made.code if isinstance(made, TritonKernels) else made
             numbers = {v: n for n, v in enumerate(refs)}
