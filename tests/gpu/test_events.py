@@ -40,7 +40,7 @@ def test_each_launch_has_a_time() -> None:
     rows, driver = rows_of(chain(100), f32(100))
     assert [(row.task, row.launches, row.iterations) for row in rows] == [(f"t{k}", 1, 100) for k in range(3)]
     assert [row.seconds for row in rows] == pytest.approx([1e-3] * 3)
-    assert sorted(name for name, _, _ in driver.kernels) == [f"t{k}__qd_kernel" for k in range(3)]
+    assert [name for name, _, _ in driver.kernels] == ["t0__qd_kernel"]  # equal tasks share the code of the first
     assert all(row.bytes >= 800 for row in rows)
 
 
