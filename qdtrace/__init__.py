@@ -58,7 +58,8 @@ from qdtrace.vmap import vmap
 if TYPE_CHECKING:
     from qdtrace.gradient_check import check_grads
     from qdtrace.lowered import Lowered
-    from qdtrace.profiling import Profile, profile
+    from qdtrace.profile_table import Profile
+    from qdtrace.profiling import profile
     from qdtrace.trace.importer import def_import_rule
 
 __version__ = "0.1.0"
@@ -133,7 +134,7 @@ __all__ = [
 
 _LATER = {
     "Lowered": "qdtrace.lowered",
-    "Profile": "qdtrace.profiling",
+    "Profile": "qdtrace.profile_table",
     "check_grads": "qdtrace.gradient_check",
     "def_import_rule": "qdtrace.trace.importer",
     "profile": "qdtrace.profiling",

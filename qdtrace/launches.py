@@ -6,7 +6,9 @@ While nobody listens a handler looks at one word a launch and writes nothing. `q
 
 from __future__ import annotations
 
+import re
 import threading
+import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, Self
 
@@ -14,6 +16,10 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from qdtrace.ir.program import Program
+
+
+_NUMBERED = re.compile(r"(.*)\.(?:serial)?\d+(\w*)")
+"""A name that a task has when the user gives none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +41,10 @@ class Launch:
     """On a CPU the thread that ran it, and waited for the others: `threading.get_ident()`."""
     parts: tuple[Part, ...] = ()
     """What other threads did of it."""
+    together: int = 1
+    """Tasks that one kernel of a GPU runs one after the other, from `number` on."""
+    is_further: bool = False
+    """It is one more kernel of a task that a GPU has begun with another one."""
     device: str = "cpu"
     """The platform."""
 
@@ -49,7 +59,8 @@ class Launch:
         tasks = self.program.tasks
         if self.is_fill:
             return f"fill before {label_of(self.program, self.number)}" if self.number < len(tasks) else "fill"
-        return label_of(self.program, self.number)
+        first, last = (label_of(self.program, k) for k in (self.number, self.number + self.together - 1))
+        return first if first == last else f"{first} to {last}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +75,19 @@ class Part:
 def label_of(program: Program, number: int) -> str:
     """What a task is called on tables and timelines: the name that the user gave, else function and line."""
     task = program.tasks[number]
-    function, dot, rest = task.name.rpartition(".")
-    if not dot or task.loc is None:  # names that a user gives are words
+    if "." not in task.name or task.loc is None:  # names that a user gives are words
         return task.name
-    return f"{function}:{task.loc.line}" + rest.lstrip("serial0123456789").replace("_", " ")
+    first, *joined = task.name.split("+")
+    numbered = _NUMBERED.fullmatch(first)
+    label = f"{numbered[1]}:{task.loc.line}{numbered[2].replace('_', ' ')}" if numbered else first
+    return label + "+..." * bool(joined)
 
 
 class Recorder(Protocol):
     """What a backend knows of the launches of its handlers."""
+
+    on_device: bool
+    """Launching is all that handlers do, so times cost something: they are written for those who ask for them."""
 
     def start(self) -> None:
         """Has handlers write down what they launch, beginning anew."""
@@ -90,46 +106,55 @@ class Recorder(Protocol):
         ...
 
 
-_recorders: list[Recorder] = []
-_listeners = 0
+_recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
+_listening: list[Listening] = []
 _lock = threading.RLock()
 
 
 def add(recorder: Recorder) -> None:
     """Makes a recorder known."""
     with _lock:
-        _recorders.append(recorder)
-        if _listeners:
+        _recorders.add(recorder)
+        if any(listening.wants(recorder) for listening in _listening):
             recorder.start()
 
 
 class Listening:
     """A block in which launches are written down; several may overlap."""
 
+    def __init__(self, *, devices: bool = False) -> None:
+        """`devices`: those on GPUs too."""
+        self.devices = devices
+
+    def wants(self, recorder: Recorder) -> bool:
+        """Whether it listens to this one."""
+        return self.devices or not recorder.on_device
+
+    def _alone_with(self) -> list[Recorder]:
+        """The recorders that nobody else listens to."""
+        others = [other for other in _listening if other is not self]
+        return [r for r in _recorders if self.wants(r) and not any(other.wants(r) for other in others)]
+
     def __enter__(self) -> Self:
-        global _listeners
         with _lock:
-            if not _listeners:
-                for recorder in _recorders:
-                    recorder.start()
-            _listeners += 1
+            for recorder in self._alone_with():
+                recorder.start()
+            _listening.append(self)
             self._begin = {id(recorder): recorder.count() for recorder in _recorders}
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        global _listeners
         with _lock:
             self._found = self._read()
-            _listeners -= 1
-            if not _listeners:
-                for recorder in _recorders:
-                    recorder.stop()
+            for recorder in self._alone_with():
+                recorder.stop()
+            _listening.remove(self)
 
     def _read(self) -> tuple[list[Launch], int]:
         launches, left_out = list[Launch](), 0
-        for recorder in _recorders:
+        for recorder in filter(self.wants, _recorders):
             more, missing = recorder.read(self._begin.get(id(recorder), 0))
             launches += more
             left_out += missing

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from qdtrace.compose.staged_program import StagedProgram
     from qdtrace.ir.program import Program
     from qdtrace.passes.report import StageRecord
+    from qdtrace.profile_table import Profile
 
 LARGE = 1 << 16
 """Bytes of private arrays from which on `Lowered.storage` says where they are."""
@@ -149,11 +150,12 @@ class Lowered:
         """
         return sum((program_traffic(self._program_at(staged, stage)) for staged in self.programs), NOTHING)
 
-    def report(self, path: str | os.PathLike[str]) -> Path:
-        """Writes one HTML page, complete in itself, that shows what every pass changed; gives its path.
+    def report(self, path: str | os.PathLike[str], profile: Profile | None = None) -> Path:
+        """Writes one HTML page, complete in itself, that shows what became of the function; gives its path.
 
-        Also the decisions of task fusion, what reverse mode keeps of each loop, and bytes and vectorisation of the
-        launches that are left.
+        It begins with the launches that are left, their bytes and vectorisation, and their times where `profile` is
+        what `qd.profile` gave for the function. Then come the decisions of task fusion, what reverse mode keeps of
+        each loop, the source line by line beside its graph, and what every pass changed.
         """
         from qdtrace.passes.report import report_page  # only here: a page is rare, and loading it delays every import
 
@@ -164,7 +166,8 @@ class Lowered:
                 staged.program, staged.options, (recorder,), machine=self._backend.machine, each_pass=True
             )
             launches = [(t.name, t.reason) for t in self._tasks_of(staged)]
-            records.append(recorder.record(launches, [(c.reason, c.loc) for c in staged.stacks]))
+            times = [profile.said_of(staged.program.name, name) for name, _ in launches] if profile else []
+            records.append(recorder.record(launches, [(c.reason, c.loc) for c in staged.stacks], times))
         page = Path(path)
         page.write_text(report_page(self.name, records), encoding="utf-8")
         return page

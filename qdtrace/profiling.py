@@ -10,8 +10,6 @@ import functools
 import statistics
 import time
 from collections import defaultdict
-from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -23,6 +21,7 @@ from qdtrace.api import block_until_ready, jit
 from qdtrace.config import current
 from qdtrace.errors import TraceTypeError, TraceValueError
 from qdtrace.launches import Listening
+from qdtrace.profile_table import Profile, Row
 from qdtrace.trace.indexing import is_static_int
 from qdtrace.trace.loops import range as qd_range
 from qdtrace.trace.source import user_loc
@@ -30,136 +29,10 @@ from qdtrace.trace.source import user_loc
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from qdtrace.errors import Loc
     from qdtrace.launches import Launch
 
 COPIED = 1 << 24
 """Numbers of the copy that others are measured by, 64 MiB: more than caches hold."""
-HEAD = ("launch", "time", "share", "times", "moved", "GB/s", "of a copy", "iterations")
-
-
-@dataclass(frozen=True)
-class Row:
-    """One task of a profile, over all its launches in a call."""
-
-    name: str
-    """The name given to `qd.range`, else function and line."""
-    seconds: float
-    """In a call; the median of the runs."""
-    launches: int
-    """In a call."""
-    bytes: int
-    """What its launches must move between memory and the core (`Lowered.traffic`)."""
-    exact: bool
-    """False where that is the most, as accesses depend on data."""
-    iterations: int
-    """In a call, over all launches."""
-    loc: Loc | None
-    """The line of its loop; None for a fill."""
-    task: str
-    """Its name in `Lowered.tasks`; empty for a fill of a buffer with its initial value."""
-    program: str
-    """The program that it is of."""
-
-    @property
-    def gb_per_second(self) -> float:
-        """10**9 bytes a second."""
-        return self.bytes / self.seconds * 1e-9 if self.seconds else 0.0
-
-
-@dataclass(frozen=True)
-class Profile:
-    """What `qd.profile` gives; printed as a table."""
-
-    name: str
-    """The function."""
-    rows: tuple[Row, ...]
-    """Tasks and fills in the order of their first launch."""
-    call_seconds: float
-    """A whole call until its results are there; the median of the runs."""
-    runs: int
-    copy_gb_per_second: float
-    """Speed of a copy of 64 MiB, by a task on the same threads, read and written bytes together."""
-    left_out: int = 0
-    """Launches that were not timed, as there were too many."""
-
-    @property
-    def task_seconds(self) -> float:
-        """All rows together."""
-        return sum(row.seconds for row in self.rows)
-
-    @property
-    def other_seconds(self) -> float:
-        """The rest of the call: JAX's dispatch, and operations of XLA."""
-        return max(0.0, self.call_seconds - self.task_seconds)
-
-    def __str__(self) -> str:
-        cells = [HEAD, *self._cells()]
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        lines = [self._title()]
-        for row in cells:
-            texts = [row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))]
-            lines.append("  ".join(texts).rstrip())
-        return "\n".join((*lines, *self._notes()))
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        head = "".join(f"<th>{escape(cell)}</th>" for cell in HEAD)
-        rows = "".join("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in row) + "</tr>" for row in self._cells())
-        notes = "".join(f"<p>{escape(note)}</p>" for note in self._notes())
-        return f"<p>{escape(self._title())}</p><table><tr>{head}</tr>{rows}</table>{notes}"
-
-    def plot(self, ax: Any = None) -> Any:
-        """Draws the times as bars, by matplotlib (the extra `demo`); gives the axes.
-
-        Args:
-            ax: the matplotlib axes to draw on; new ones when None.
-
-        Raises ImportError where matplotlib is not installed.
-        """
-        if ax is None:
-            try:
-                from matplotlib import pyplot  # only here: an extra
-            except ImportError as error:
-                raise ImportError(
-                    "Profile.plot needs matplotlib: pip install matplotlib, or print the profile, or read its rows"
-                ) from error
-            ax = pyplot.figure(figsize=(8, 1 + 0.4 * (len(self.rows) + 1)), layout="constrained").add_subplot()
-        names = [*(row.name for row in self.rows), "the rest of the call"]
-        times = [*(1e3 * row.seconds for row in self.rows), 1e3 * self.other_seconds]
-        places = range(len(names))
-        bars = ax.barh(places, times, color=[*("tab:blue" for _ in self.rows), "lightgrey"])
-        said = [*(f" {row.gb_per_second:.3g} GB/s, {self._of_copy(row)} of a copy" for row in self.rows), ""]
-        ax.bar_label(bars, said)
-        ax.set_yticks(places, names)
-        ax.invert_yaxis()
-        ax.margins(x=0.45)
-        ax.set_xlim(left=0)
-        ax.set_xlabel("ms a call")
-        ax.set_title(self._title().partition(",")[0])
-        return ax
-
-    def _title(self) -> str:
-        share = f"{self.task_seconds / self.call_seconds:.0%}" if self.call_seconds else "all"
-        return (
-            f"{self.name}: {_time(self.call_seconds)} a call (median of {self.runs}), {share} of it in the rows below; "
-            f"a copy moves {self.copy_gb_per_second:.3g} GB/s"
-        )
-
-    def _cells(self) -> Iterable[tuple[str, ...]]:
-        for row in self.rows:
-            moved = ("" if row.exact else "<= ") + _bytes(row.bytes)
-            speed = f"{row.gb_per_second:.3g}", self._of_copy(row)
-            share = f"{row.seconds / self.call_seconds:.0%}" if self.call_seconds else ""
-            iterations = f"{row.iterations:,}" if row.task else ""
-            yield row.name, _time(row.seconds), share, str(row.launches), moved, *speed, iterations
-
-    def _of_copy(self, row: Row) -> str:
-        return f"{row.gb_per_second / self.copy_gb_per_second:.0%}"
-
-    def _notes(self) -> list[str]:
-        return [f"{self.left_out} more launches found no room"] if self.left_out else []
 
 
 def profile(f: Callable[..., Any], *, runs: int = 5) -> Callable[..., Profile]:
@@ -216,7 +89,7 @@ def _profiled(f: Callable[..., Any], name: str, runs: int, args: Any, kwargs: An
     for run in range(runs + 1):
         args, kwargs = again()
         jax.block_until_ready((args, kwargs))
-        with Listening() as listening:
+        with Listening(devices=True) as listening:
             began = time.perf_counter()
             block_until_ready(f(*args, **kwargs))
             seconds = time.perf_counter() - began
@@ -261,17 +134,20 @@ def _rows(runs: Sequence[Sequence[Launch]]) -> Iterable[Row]:
             groups[id(launch.program), launch.number, launch.is_fill][number].append(launch)
     for each in groups.values():
         first, *_ = one = max(each, key=len)
-        task = None if first.is_fill else first.program.tasks[first.number]
-        moved = Traffic(0, first.filled) if task is None else task_traffic(task)
+        whole = [launch for launch in one if not launch.is_further]
+        together = range(first.number, first.number + first.together)
+        tasks = [] if first.is_fill else [first.program.tasks[k] for k in together]
+        filled = Traffic(0, sum(launch.filled for launch in one))
+        moved = sum(map(task_traffic, tasks * len(whole)), filled)
         yield Row(
             first.label,
             statistics.median(sum(launch.seconds for launch in run) for run in each),
-            len(one),
-            moved.total * len(one),
+            len(whole),
+            moved.total,
             moved.exact,
-            sum(launch.iterations for launch in one),
-            task.loc if task else None,
-            task.name if task else "",
+            sum(launch.iterations for launch in whole),
+            tasks[0].loc if tasks else None,
+            tasks[0].name if tasks else "",
             first.program.name,
         )
 
@@ -290,21 +166,7 @@ def _copy_speed() -> float:
     x, out = jnp.ones(COPIED, jnp.float32), jnp.zeros(COPIED, jnp.float32)
     times: list[float] = []
     for _ in range(6):
-        with Listening() as listening:
+        with Listening(devices=True) as listening:
             out = jax.block_until_ready(_copies(x, out))
         times += [launch.seconds for launch in listening.launches if launch.program.name == _copy.__name__]
     return 2 * x.nbytes / min(times) * 1e-9
-
-
-def _time(seconds: float) -> str:
-    for unit, size in (("s", 1.0), ("ms", 1e-3)):
-        if seconds >= size:
-            return f"{seconds / size:.3f} {unit}"
-    return f"{seconds / 1e-6:.1f} us"
-
-
-def _bytes(count: int) -> str:
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= size:
-            return f"{count / size:.1f} {unit}"
-    return f"{count} B"

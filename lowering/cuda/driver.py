@@ -132,6 +132,18 @@ class CudaDriver(Library):
         ctypes.memset(memory, 0, nbytes)
         return memory.value or 0
 
+    def event(self) -> int:
+        """An event with a time, of the context that JAX uses on the first device."""
+        event = c_void_p()
+        with self._context():
+            self._call("cuEventCreate", byref(event), c_uint(0))
+        return event.value or 0
+
+    def elapsed(self, first: int, second: int) -> float | None:
+        """Seconds between two events, once the second one has happened."""
+        with self._context():
+            return self._elapsed("cuEventSynchronize", "cuEventElapsedTime", first, second)
+
     @property
     def _numbers(self) -> Sequence[int]:
         if self._given is not None:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from lowering.gpu.block_memory import block_memory, held_in_blocks
 from lowering.gpu.codegen import TritonKernels, choice, content_of, kernels_by_triton, source_of
 from lowering.gpu.commands import Piece, filled_before, kernel_symbol, plan_commands, steps_of
+from lowering.gpu.events import EventLog
 from lowering.gpu.fill import FILL
-from lowering.gpu.handler import ENTRY, LAUNCHER_EXPORTS, WORDS, handler_text, imported, launcher_text
-from lowering.gpu.kernels import Loader
+from lowering.gpu.handler import ENTRY, LAUNCHER_EXPORTS, TABLE, WORDS, handler_text, imported, launcher_text
+from lowering.gpu.kernels import Loader, label_of
 from lowering.gpu.words import Words
 from lowering.legalize.share_code import share_code
 from lowering.llvm.options import emit_options
@@ -26,6 +27,7 @@ from lowering.runtime.layout import plan_layout, with_kernel_scratch
 from lowering.runtime.once import Once
 from lowering.runtime.registry import register
 from lowering.simt.series import Filling, find_series, why_alone
+from qdtrace import launches
 from qdtrace.analysis.cost import operations
 from qdtrace.backend import Backend, TaskReport
 from qdtrace.failures import watch
@@ -83,6 +85,12 @@ class GpuBackend(Backend):
     def words(self) -> Words:
         """Where checks that failed are found."""
         return Words(self._driver.host_memory)
+
+    @functools.cached_property
+    def _log(self) -> EventLog:
+        log = EventLog(self._driver)
+        launches.add(log)
+        return log
 
     @property
     def machine(self) -> Machine:
@@ -193,9 +201,10 @@ class GpuBackend(Backend):
             key = artifact_key(digest(content, self.device.target.key), Target.host())
             pairs = zip(pieces, loaded, strict=True)
             handles = {kernel_symbol(k[0], n): h for k, one in pairs for n, h in enumerate(one.handles)}
-            address = self._link_handler(key, whole, commands, handles | {"qd_run": start["qd_run"]}, cache)
-            register(name, address, start["qd_api_seen"], self._driver.platform)
-            return _Linked(address, most)
+            linked = self._link_handler(key, whole, commands, handles | {"qd_run": start["qd_run"]}, cache)
+            register(name, linked[ENTRY], start["qd_api_seen"], self._driver.platform)
+            self._log.know_commands(linked[TABLE], whole, commands, pieces)
+            return _Linked(linked[ENTRY], most)
 
         linked = self._linked.get(name, make)
         return CompiledProgram(name, linked.address, with_kernel_scratch(layout, linked.kernel_scratch)[0])
@@ -238,7 +247,8 @@ class GpuBackend(Backend):
             else:
                 task = layout.program.tasks[piece[0]]
                 refs, emit = layout.task_refs[piece[0]], functools.partial(self._made, task, options)
-            jobs[content] = functools.partial(self._loader.task, content, refs, emit, cache)
+            label = label_of([layout.program.tasks[k] for k in piece])
+            jobs.setdefault(content, functools.partial(self._loader.task, content, refs, emit, cache, label))
         loaded = in_parallel(jobs)
         return [loaded[content] for content in contents.values()]
 
@@ -249,7 +259,7 @@ class GpuBackend(Backend):
         commands: Sequence[Command],
         known: Mapping[str, int],
         cache: ArtifactCache | None,
-    ) -> int:
+    ) -> Mapping[str, int]:
         host = Target.host()
         artifact = load_or_make(key, lambda: Artifact(object_code(handler_text(layout, commands), host), {}), cache)
         imports = {"qd_run": known["qd_run"]}
@@ -259,7 +269,7 @@ class GpuBackend(Backend):
                 watch(self.words.failure, self.words.memory)
             else:
                 imports[symbol] = self._loader.fill(cache) if symbol == FILL else known[symbol]
-        return make_runnable(f"handler_{key}", artifact, (ENTRY,), imports, host)[ENTRY]
+        return make_runnable(f"handler_{key}", artifact, (ENTRY, TABLE), imports, host)
 
     def _launcher(self, cache: ArtifactCache | None) -> Mapping[str, int]:
         """Addresses of what the launcher exports, compiled or loaded once a process."""
@@ -270,7 +280,9 @@ class GpuBackend(Backend):
         def make() -> Mapping[str, int]:
             artifact = load_or_make(key, lambda: Artifact(object_code(text, host), {}), cache)
             imports = {function: driver.address(function) for function in driver.functions.all}
-            return make_runnable(f"launcher_{key}", artifact, LAUNCHER_EXPORTS, imports, host)
+            launcher = make_runnable(f"launcher_{key}", artifact, LAUNCHER_EXPORTS, imports, host)
+            self._log.know_launcher(launcher)
+            return launcher
 
         return self._launchers.get(key, make)
 

@@ -24,16 +24,21 @@ class Functions:
     fill32: str
     error_name: str
     """`(code, pointer to where a pointer to the name is stored)`."""
+    record: str
+    """`(event, stream)`."""
 
     @property
     def all(self) -> tuple[str, ...]:
         """The names."""
-        return self.launch, self.fill8, self.fill16, self.fill32, self.error_name
+        return self.launch, self.fill8, self.fill16, self.fill32, self.error_name, self.record
 
 
-CUDA = Functions("cuLaunchKernel", "cuMemsetD8Async", "cuMemsetD16Async", "cuMemsetD32Async", "cuGetErrorName")
+CUDA = Functions(
+    "cuLaunchKernel", "cuMemsetD8Async", "cuMemsetD16Async", "cuMemsetD32Async", "cuGetErrorName", "cuEventRecord"
+)
 HIP = Functions(
-    "hipModuleLaunchKernel", "hipMemsetD8Async", "hipMemsetD16Async", "hipMemsetD32Async", "hipDrvGetErrorName"
+    "hipModuleLaunchKernel", "hipMemsetD8Async", "hipMemsetD16Async", "hipMemsetD32Async", "hipDrvGetErrorName",
+    "hipEventRecord",
 )
 
 
@@ -70,6 +75,14 @@ class Driver(Protocol):
 
     def host_memory(self, nbytes: int) -> int:
         """Address of zeroed memory of the host that all devices reach under the same address. It is never freed."""
+        ...
+
+    def event(self) -> int:
+        """What can be recorded on a stream of the first device. It is never freed."""
+        ...
+
+    def elapsed(self, first: int, second: int) -> float | None:
+        """Waits for two events, and gives the seconds between them; None where they were not both recorded."""
         ...
 
 

@@ -11,8 +11,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lowering.gpu.commands import Fill, watches
+from lowering.gpu.events import EVENTS_WORD, events_around
 from lowering.runtime.abi import COMMAND_BUFFER, INTERNAL, STREAM, c_string, prelude
 from lowering.runtime.faults import FAULTS, fault_constants
+from lowering.runtime.launch_log import LAUNCH_LOG, LOG_WORD
 from lowering.runtime.operands import MESSAGE_SIZE, OPERANDS, format_constant, signature_of
 from lowering.tables import COMMAND, COMMANDS, FAILURE_BITS, FIELD, PLACE
 
@@ -24,13 +26,15 @@ if TYPE_CHECKING:
     from lowering.runtime.layout import Layout, Place
 
 ENTRY = "qd_handler"
-LAUNCHER_EXPORTS = ("qd_run", "qd_api_seen")
+LAUNCHER_EXPORTS = ("qd_run", "qd_api_seen", LOG_WORD, EVENTS_WORD)
+TABLE = "qd_commands"
+"""The table of a handler's commands: `events` finds the program by it."""
 WORDS = "qd_words"
 
 
 def handler_text(layout: Layout, commands: Sequence[Command]) -> str:
-    """LLVM IR of the handler: exports `qd_handler`, needs `qd_run`, the kernels of the commands and, where something
-    may fail, `qd_words`."""
+    """LLVM IR of the handler: exports `qd_handler` and `qd_commands`, needs `qd_run`, the kernels of the commands and,
+    where something may fail, `qd_words`."""
     constants, signature = signature_of(layout)
     lines = ["declare ptr @qd_run(ptr, ptr)", *constants]
     lines += [f"@{symbol} = external global i8" for symbol in imported(layout, commands)]
@@ -60,7 +64,7 @@ def handler_text(layout: Layout, commands: Sequence[Command]) -> str:
     watched = watches(layout)
     table = COMMANDS.constant(
         **signature,
-        commands="@commands",
+        commands=f"@{TABLE}",
         command_count=len(records),
         most=max((len(places) for places in tables), default=0),
         words=f"@{WORDS}" if watched else "null",
@@ -68,7 +72,7 @@ def handler_text(layout: Layout, commands: Sequence[Command]) -> str:
         faults="@faults",
     )
     lines += [
-        f"@commands = private constant {COMMAND.table(records)}",
+        f"@{TABLE} = constant {COMMAND.table(records)}",
         f"@faults = private constant [{len(faults)} x ptr] [{', '.join(faults)}]",
         f"@program = private constant {table}",
         f"define ptr @{ENTRY}(ptr %frame) {{",
@@ -87,7 +91,8 @@ def imported(layout: Layout, commands: Sequence[Command]) -> tuple[str, ...]:
 
 def launcher_text(driver: Functions) -> str:
     """LLVM IR of the launcher: exports `qd_run` and `qd_api_seen`, needs the functions of the driver."""
-    return "\n".join([prelude(COMMAND_BUFFER), STREAM, OPERANDS, FAULTS, _commands_of(driver), _RUN])
+    logs = (LAUNCH_LOG, events_around(driver))
+    return "\n".join([prelude(COMMAND_BUFFER), STREAM, OPERANDS, FAULTS, *logs, _commands_of(driver), _RUN])
 
 
 def _commands_of(driver: Functions) -> str:
@@ -257,7 +262,11 @@ body:
   %command = getelementptr i8, ptr %commands, i64 %at
   {COMMAND.load("%command", "places", count="taken")}
   call void @locate(ptr %places, i64 %taken, ptr %slots, ptr %values)
+  %number = call i64 @claim()
+  call void @mark(i64 %number, i64 0, ptr %stream)
   %code = call i32 @enqueue(ptr %command, ptr %values, ptr %pointers, ptr %stream)
+  call void @mark(i64 %number, i64 1, ptr %stream)
+  call void @write_down(i64 %number, ptr %command)
   %k1 = add i64 %k, 1
   %done = icmp eq i32 %code, 0
   br i1 %done, label %head, label %refused

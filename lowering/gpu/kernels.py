@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from lowering.runtime.cache import ArtifactCache
     from lowering.simt.code import KernelCode
     from lowering.simt.devices import Device
-    from qdtrace.ir.program import Var
+    from qdtrace.ir.program import Task, Var
 
 
 @dataclass(frozen=True)
@@ -48,19 +49,23 @@ class Loader:
         refs: Iterable[Var],
         emit: Callable[[], KernelCode | TritonKernels],
         cache: ArtifactCache | None,
+        label: str,
     ) -> LoadedTask:
         """The task, or series, of that content key, with the references of the task. `emit` is called only when no
-        cache has it."""
-        key = self._key(content)
+        cache has it. Symbols of kernels begin with the label, as profilers show nothing else of them."""
+        key = self._key(digest(content, label))
 
         def compiled() -> Artifact:
             made = emit()
-            launches, images = self._compiled(made)
+            by_triton = isinstance(made, TritonKernels)
+            symbols = {k.name: f"{label}__{k.name}" for k in made.launches} if label and not by_triton else {}
+            launches, images = self._compiled(made, symbols)
             code = made.code if isinstance(made, TritonKernels) else made
             numbers = {v: n for n, v in enumerate(refs)}
             facts = {
                 "refs": [numbers[v] for v in code.refs],
                 "launches": [astuple(launch) for launch in launches],
+                "symbols": [symbols.get(launch.name, launch.name) for launch in launches],
                 "images": list(map(len, images)),
                 "scratch": code.scratch_bytes,
             }
@@ -72,8 +77,9 @@ class Loader:
             libraries = [self._load(image) for image in _images_of(artifact)]
             if len(libraries) == 1:  # with all kernels
                 libraries *= len(kernels.launches)
-            pairs = zip(libraries, kernels.launches, strict=True)
-            handles = [self.driver.kernel(library, k.name, k.shared_bytes) for library, k in pairs]
+            symbols = cast("list[str]", artifact.facts["symbols"])
+            each = zip(libraries, symbols, kernels.launches, strict=True)
+            handles = [self.driver.kernel(library, symbol, k.shared_bytes) for library, symbol, k in each]
             return LoadedTask(kernels, tuple(handles))
 
         return self._tasks.get(key, make)
@@ -92,10 +98,15 @@ class Loader:
     def _key(self, content: str) -> str:
         return artifact_key(digest(content, self.driver.made_by), self.device.target)
 
-    def _compiled(self, made: KernelCode | TritonKernels) -> tuple[Sequence[Launch], list[bytes]]:
+    def _compiled(
+        self, made: KernelCode | TritonKernels, symbols: Mapping[str, str]
+    ) -> tuple[Sequence[Launch], list[bytes]]:
         """The launches of a task, and its machine code: one image with all kernels, or one for each launch."""
         if not isinstance(made, TritonKernels):
-            return made.launches, [self._linked(made.text)]
+            text = made.text
+            for name, symbol in symbols.items():
+                text = re.sub(rf"@{name}\b", f"@{symbol}", text)
+            return made.launches, [self._linked(text)]
         count(llvm_compiles=1)
         return [kernel.launch for kernel in made.kernels], [kernel.image for kernel in made.kernels]
 
@@ -106,6 +117,14 @@ class Loader:
     def _load(self, code: bytes) -> int:
         count(linked=1)
         return self.driver.load(code)
+
+
+def label_of(tasks: Sequence[Task]) -> str:
+    """What kernels of these tasks are called: the names that the user gave, or the function's. Tasks that differ in
+    their number alone have one label, so they share code."""
+    first, last = (re.sub(r"\.(serial)?\d+", "", task.name) for task in (tasks[0], tasks[-1]))
+    whole = first if first == last else f"{first}_to_{last}"
+    return re.sub(r"\W+", "_", whole, flags=re.ASCII).strip("_")[:64]
 
 
 def _images_of(artifact: Artifact) -> Iterator[bytes]:

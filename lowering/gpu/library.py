@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import byref, c_char_p, c_int, c_void_p
+from ctypes import byref, c_char_p, c_float, c_int, c_void_p
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.errors import BackendError
@@ -32,6 +32,14 @@ class Library:
     def _at(self, name: str) -> int:
         """Where a function is."""
         return ctypes.cast(self._function(name), c_void_p).value or 0
+
+    def _elapsed(self, wait: str, measure: str, first: int, second: int) -> float | None:
+        """Seconds between two events, by the functions of those names; None where the driver has no time of them."""
+        milliseconds = c_float()
+        if self._function(wait)(c_void_p(second)):
+            return None
+        code: int = self._function(measure)(byref(milliseconds), c_void_p(first), c_void_p(second))
+        return None if code else milliseconds.value * 1e-3
 
     def _call(self, name: str, *arguments: object, log: ctypes.Array[ctypes.c_char] | None = None) -> None:
         """Calls a function, which may leave words in `log` when it fails."""

@@ -130,6 +130,17 @@ class RocmDriver(Library):
         ctypes.memset(memory, 0, nbytes)
         return memory.value or 0
 
+    def event(self) -> int:
+        """An event with a time, on the first device."""
+        event = c_void_p()
+        with self._current(0):
+            self._call("hipEventCreateWithFlags", byref(event), c_uint(0))
+        return event.value or 0
+
+    def elapsed(self, first: int, second: int) -> float | None:
+        """Seconds between two events, once the second one has happened."""
+        return self._elapsed("hipEventSynchronize", "hipEventElapsedTime", first, second)
+
     @functools.cached_property
     def _launch(self) -> int:
         host = Target.host()

@@ -86,6 +86,8 @@ out:
 class LaunchLog:
     """The log of the handlers on processors: see `qdtrace.launches.Recorder`."""
 
+    on_device = False
+
     def __init__(self) -> None:
         self._words: dict[int, ctypes.c_void_p] = {}
         self._tables: dict[int, Layout] = {}

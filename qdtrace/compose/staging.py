@@ -223,7 +223,7 @@ def _new_state(stager: Stager, aval: Any, value: Any = None, fill: Any = None) -
     shape, dtype = physical_type(aval, stager.current)
     if fill is not None and shape != tuple(aval.shape):
         value, fill = physical(jnp.full(aval.shape, fill, aval.dtype)), None
-    return BufferState(shape, dtype, value, fill)
+    return BufferState(shape, dtype, value, fill, stager.current.params.get("called") or "b")
 
 
 def _read(stager: Stager, eqn: Any) -> None:

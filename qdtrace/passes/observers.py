@@ -115,13 +115,16 @@ class Recorder:
         self.decisions.append(decision)
 
     def record(
-        self, launches: Sequence[tuple[str, str]] = (), loops: Sequence[tuple[str, Loc | None]] = ()
+        self,
+        launches: Sequence[tuple[str, str]] = (),
+        loops: Sequence[tuple[str, Loc | None]] = (),
+        times: Sequence[tuple[str, ...]] = (),
     ) -> StageRecord:
         """What was kept. `launches`: name of each task that is left, and what is to be said of it; `loops`: the same of
-        loops in reverse mode, with where they are."""
+        loops in reverse mode, with where they are; `times`: of each task that is left, where it was profiled."""
         from qdtrace.passes.report import StageRecord  # only here: a page is rare, and loading it delays every import
 
-        return StageRecord(tuple(self.stages), tuple(self.decisions), tuple(launches), tuple(loops))
+        return StageRecord(tuple(self.stages), tuple(self.decisions), tuple(launches), tuple(loops), tuple(times))
 
 
 _sequence = count()

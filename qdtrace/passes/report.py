@@ -1,8 +1,8 @@
-"""One static HTML page that shows programs after each stage, with what the stage changed marked.
+"""One static HTML page that shows what became of programs, from the launches back to each stage.
 
-On the left the stages with their sizes, on the right their text: added lines green, removed ones red, changed ones
-yellow with what they were as tooltip; every line names its source line. Then the decisions of task fusion, the
-accesses with their proofs, and the launches.
+On the left the stages with their sizes; those that changed nothing are folded. On the right the launches, with times
+where they were profiled, the decisions of task fusion, the source beside its graph, and the text of each stage: added
+lines green, removed ones red, changed ones yellow with what they were as tooltip; every line names its source line.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from qdtrace.analysis.checked import indexed_accesses
 from qdtrace.analysis.traffic import program_traffic, task_traffic
 from qdtrace.ir.walk import walk_program
 from qdtrace.passes.fusion_decisions import Decision, short_loc
+from qdtrace.passes.report_source import source_table
 from qdtrace.passes.stage_text import Change, StageTexts, changes
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ class StageRecord:
     """Name of each task that is left, and what is to be said of it: how it was vectorised."""
     loops: tuple[tuple[str, Loc | None], ...] = ()
     """What reverse mode keeps of each loop and why, and where the loop is."""
+    times: tuple[tuple[str, ...], ...] = ()
+    """For each task that is left, time, speed and share of a copy's speed, where it was profiled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +77,12 @@ def report_page(title: str, records: Sequence[StageRecord]) -> str:
         caption = name if len(records) == 1 else f"{name}, program {number} of {len(records)}"
         menu.append(_menu(caption, rows))
         body.append(f"<h2>{escape(caption)}</h2>")
-        body += [_section(row, first=row is rows[0]) for row in rows]
+        if record.stages:
+            body.append(_launches(record))
         body.append(_decisions(record.decisions))
         if record.stages:
-            body.append(_indices(record))
-            body.append(_loops(record))
-            body.append(_launches(record))
+            body += [_loops(record), _indices(record), source_table(record.stages[-1][1])]
+        body += [_section(row, first=row is rows[0]) for row in rows]
     template = files("qdtrace.data").joinpath("report.html").read_text(encoding="utf-8")
     parts = {"title": escape(title), "menu": "\n".join(menu), "body": "\n".join(body)}
     for key, text in parts.items():
@@ -116,13 +119,15 @@ def _menu(caption: str, rows: Iterable[_Row]) -> str:
         cells = (row.tasks, row.equations, row.moved, marks)
         numbers = "".join(f"<td>{cell}</td>" for cell in cells)
         lines.append(f'<tr{quiet}><td><a href="#{row.key}">{escape(row.name)}</a></td>{numbers}</tr>')
-    return f"<h2>{escape(caption)}</h2>\n<table>{head}\n" + "\n".join(lines) + "\n</table>"
+    quiet = sum('class="quiet"' in line for line in lines)
+    fold = f'<label><input type="checkbox"> {quiet} stages changed nothing</label>\n' if quiet else ""
+    return f"<h2>{escape(caption)}</h2>\n<table>{head}\n" + "\n".join(lines) + f"\n</table>\n{fold}"
 
 
 def _section(row: _Row, *, first: bool) -> str:
     title = f'<h3 id="{row.key}">{escape(row.name)}</h3>'
     if not row.changed and not first:
-        return f"{title}\n<p>nothing changed</p>"
+        return f'<div class="quiet">{title}\n<p>nothing changed</p></div>'
     return f"{title}\n<pre>{''.join(_folded(row.lines, first))}</pre>"
 
 
@@ -190,12 +195,14 @@ def _launches(record: StageRecord) -> str:
     tasks = record.stages[-1][1].tasks
     said = [reason for _, reason in record.launches] or [""] * len(tasks)
     rows: list[str] = []
-    for task, reason in zip(tasks, said, strict=True):
+    times = record.times or ((),) * len(tasks)
+    for task, reason, took in zip(tasks, said, times, strict=True):
         moved = task_traffic(task)
         most = "" if moved.exact else "≤ "
-        cells = (task.name, most + _bytes(moved.read), most + _bytes(moved.written), reason, short_loc(task.loc))
+        cells = (task.name, *took, most + _bytes(moved.read), most + _bytes(moved.written), reason, short_loc(task.loc))
         rows.append("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>")
-    head = "<tr><th>task</th><th>read</th><th>written</th><th>vectorised</th><th>line</th></tr>"
+    timed = "<th>time</th><th>GB/s</th><th>of a copy</th>" if record.times else ""
+    head = f"<tr><th>task</th>{timed}<th>read</th><th>written</th><th>vectorised</th><th>line</th></tr>"
     return f"<h3>Launches</h3>\n<table>{head}\n" + "\n".join(rows) + "\n</table>"
 
 

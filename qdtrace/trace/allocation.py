@@ -19,6 +19,7 @@ from qdtrace.trace.compat import Tracer
 from qdtrace.trace.context import emit, new_uid
 from qdtrace.trace.dtypes import default_dtype, element_type
 from qdtrace.trace.indexing import as_array, cast_value
+from qdtrace.trace.results import name_of_result
 from qdtrace.trace.source import user_loc
 
 if TYPE_CHECKING:
@@ -182,4 +183,5 @@ def _allocate(name: str, shape: Any, dtype: Any, fill: Any) -> Buffer:
         raise TraceValueError(f"qd.{name} needs a shape without negative lengths, got {dims}", loc=user_loc())
     element = element_type(dtype, f"qd.{name}")
     operands = () if fill is None else (cast_value(fill, element, (), f"the fill value of qd.{name}"),)
-    return Buffer(emit(markers.alloc_p, *operands, shape=dims, dtype=element, uid=new_uid()))
+    called = name_of_result()
+    return Buffer(emit(markers.alloc_p, *operands, shape=dims, dtype=element, uid=new_uid(), called=called))

@@ -18,6 +18,7 @@ from qdtrace.trace.elements import as_element
 from qdtrace.trace.handles import MemoryHandle
 from qdtrace.trace.indexing import ParsedIndex, as_array, as_value, cast_value, parse_index
 from qdtrace.trace.operators import INPLACE
+from qdtrace.trace.results import name_of_result
 from qdtrace.trace.source import user_loc
 
 
@@ -297,9 +298,9 @@ class AtIndex(StrictAttributes):
         return given_back(buffer, method, 3)
 
 
-def new_buffer(array: Any) -> Buffer:
-    """A buffer with the content of an array."""
-    return Buffer(emit(markers.buffer_p, array, uid=new_uid()))
+def new_buffer(array: Any, called: str = "") -> Buffer:
+    """A buffer with the content of an array; `called`: the variable that it becomes."""
+    return Buffer(emit(markers.buffer_p, array, uid=new_uid(), called=called))
 
 
 def check_outside_loops(name: str) -> None:
@@ -346,7 +347,7 @@ def _copied(x: Any) -> Buffer:
     check_outside_loops("copy")
     x = as_array(x, "qd.copy")
     default_dtype(x, "qd.copy")
-    return new_buffer(jnp.asarray(x))
+    return new_buffer(jnp.asarray(x), name_of_result())
 
 
 jax.tree_util.register_pytree_node(Buffer, lambda b: ((b.handle,), None), lambda _, children: Buffer(children[0]))

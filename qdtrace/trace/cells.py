@@ -16,6 +16,7 @@ from qdtrace.trace.dtypes import default_dtype, element_type
 from qdtrace.trace.handles import MemoryHandle
 from qdtrace.trace.indexing import ParsedIndex, as_array, as_value, cast_value, parse_index, whole
 from qdtrace.trace.operators import INPLACE
+from qdtrace.trace.results import name_of_result
 from qdtrace.trace.source import user_loc
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ def local(init: Any, dtype: DTypeLike | None = None) -> Cell:
     init = as_array(init, "qd.local")
     element = default_dtype(init, "qd.local") if dtype is None else element_type(dtype, "qd.local")
     value = cast_value(init, element, np.shape(init), "the initial value of qd.local")
-    return Cell(emit(markers.local_p, jnp.asarray(value), uid=new_uid(), dtype=element))
+    return Cell(emit(markers.local_p, jnp.asarray(value), uid=new_uid(), dtype=element, called=name_of_result()))
 
 
 jax.tree_util.register_pytree_node(Cell, lambda c: ((c.handle,), None), lambda _, children: Cell(children[0]))

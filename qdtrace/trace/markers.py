@@ -86,7 +86,7 @@ def _given_a_buffer(transformation: str) -> UnsupportedError:
     )
 
 
-def _allocated(*_: Any, shape: tuple[int, ...], dtype: Any, uid: int) -> ShapedArray:
+def _allocated(*_: Any, shape: tuple[int, ...], dtype: Any, **__: Any) -> ShapedArray:
     return ShapedArray(shape, dtype)
 
 
@@ -103,7 +103,7 @@ def _accessed(handle: Any, *_: Any, slices: Slices, **__: Any) -> ShapedArray:
 
 
 alloc_p = _marker("alloc", _allocated, results=1, shown="allocating a buffer")
-"""A buffer; no operand: undefined content; one: the value it is filled with."""
+"""A buffer; no operand: undefined content; one: the value it is filled with. `called`: the user's variable."""
 buffer_p = _marker("buffer", _like, results=1, shown="making a buffer")
 """A buffer with the content of an array."""
 read_p = _marker("read", _like, results=1, shown="reading a buffer")

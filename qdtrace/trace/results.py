@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from qdtrace.errors import TraceValueError, warn
 from qdtrace.trace.bytecode import code_map
-from qdtrace.trace.source import frame_loc, is_user_file
+from qdtrace.trace.source import frame_loc, is_user_file, user_frame
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -65,6 +65,12 @@ def result_of(frame: FrameType | None) -> Result:
                 break
             frame = frame.f_back
     return USED
+
+
+def name_of_result() -> str:
+    """The variable of the user that becomes what a function of this package is about to give; empty where none does."""
+    result = result_of(user_frame(2))
+    return "" if result.is_dropped else result.name or ""
 
 
 @dataclass

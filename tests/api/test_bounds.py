@@ -80,7 +80,7 @@ def head(x: Any, k: Any) -> Any:
 
 
 PROGRAMS: dict[Callable[..., Any], str] = {
-    load: "x", store: "x", accumulate: "x", cell: "cell", serial: "x", inner_loop: "x", head: "x",
+    load: "x", store: "x", accumulate: "x", cell: "c", serial: "x", inner_loop: "x", head: "x",
 }  # fmt: skip
 
 
@@ -290,7 +290,7 @@ def big_column(x: Any, k: Any) -> Any:
 def test_large_rows_between_loops(f: Callable[..., Any], size: int) -> None:
     x = jnp.arange(4.0 * size).reshape(4, size)
     function, debugged, clipped = qd.jit(f), qd.jit(f, options={"debug": True}), qd.jit(f, options=CLIP)
-    name, axis, shape = ("b", 1, f"({size}, 4)") if f is big_column else ("x", 0, f"(4, {size})")
+    name, axis, shape = ("y", 1, f"({size}, 4)") if f is big_column else ("x", 0, f"(4, {size})")
     for index in FAR:
         with pytest.raises(qd.BoundsError) as caught:
             qd.block_until_ready(function(x, index))

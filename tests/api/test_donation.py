@@ -63,10 +63,10 @@ def test_a_chain_is_in_place() -> None:
 
 def test_the_graph_shows_it() -> None:
     low = qd.jit(chain, donate_argnums=0).lower(jnp.zeros(8))
-    assert "buffer b_3: ref[f32,8] in x" in low.graph("trace")
+    assert "buffer y_3: ref[f32,8] in x" in low.graph("trace")
     assert "buffer" not in low.graph()
     assert "return x" in low.graph()
-    assert "buffer b: ref[f32,8]\n" in qd.jit(chain).lower(jnp.zeros(8)).graph()
+    assert "buffer y: ref[f32,8]\n" in qd.jit(chain).lower(jnp.zeros(8)).graph()
 
 
 def test_the_graph_of_a_donation_is_another_one() -> None:

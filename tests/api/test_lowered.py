@@ -38,9 +38,9 @@ def test_graph_of_the_trace(lowered: qd.Lowered) -> None:
     first, second = lowered.graph("trace").split("program ")[1:]
     assert first == (
         "two_programs(x: ref[f32,8], y: ref[f32,8])\n"
-        "  buffer b: ref[f32]\n"
-        "  range_for i in 0:i32 : 1:i32 @fill_b\n"
-        "    store b 0.0:f32\n"
+        "  buffer total: ref[f32]\n"
+        "  range_for i in 0:i32 : 1:i32 @fill_total\n"
+        "    store total 0.0:f32\n"
         "  range_for i_1 in 0:i32 : 8:i32 @first\n"
         "    v0: f32 = load x i_1\n"
         "    v1: f32 = mul v0 2.0:f32\n"
@@ -48,10 +48,10 @@ def test_graph_of_the_trace(lowered: qd.Lowered) -> None:
         "    v3: f32 = add v1 v2\n"
         "    store x v3 i_1\n"
         "    v4: f32 = load x i_1\n"
-        "    accum[op=add] b v4\n"
-        "  return x, b\n"
+        "    accum[op=add] total v4\n"
+        "  return x, total\n"
     )
-    assert second.startswith("two_programs(c: ref[f32,8], b: ref[f32], x: ref[f32,8])\n")
+    assert second.startswith("two_programs(c: ref[f32,8], total: ref[f32], x: ref[f32,8])\n")
     assert qd.make_graph(qd.jit(two_programs))(X, X).__str__() == lowered.graph("trace")
     assert repr(lowered) == "<Lowered two_programs: 2 programs for cpu>"
 
@@ -72,8 +72,8 @@ def test_every_named_stage_is_a_graph(lowered: qd.Lowered) -> None:
 def test_stages_of_the_pipeline_have_names_too(lowered: qd.Lowered) -> None:
     canonical, joined = lowered.graph("canonical"), lowered.graph("joined")
     assert canonical.count("load x") > joined.count("load x")
-    assert "buffer b: ref[f32]\n" in joined  # the fill becomes an initial value at the end
-    assert "buffer b: ref[f32] = 0.0:f32\n" in lowered.graph("final")
+    assert "buffer total: ref[f32]\n" in joined  # the fill becomes an initial value at the end
+    assert "buffer total: ref[f32] = 0.0:f32\n" in lowered.graph("final")
 
 
 def test_a_stage_shows_what_its_pass_does() -> None:
@@ -110,7 +110,7 @@ def test_bounds_known_at_run_time_only() -> None:
 
 
 def test_zeros_are_no_launch(lowered: qd.Lowered) -> None:
-    assert "  buffer b: ref[f32] = 0.0:f32\n" in lowered.graph()
+    assert "  buffer total: ref[f32] = 0.0:f32\n" in lowered.graph()
     alone = qd.jit(lambda: (qd.zeros((3, 4), jnp.int32), qd.full((2,), 1.5, jnp.float32))).lower()
     assert alone.tasks == []
     full = np.full((3, 4), 0, np.int32), np.full((2,), 1.5, np.float32)

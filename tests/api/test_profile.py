@@ -15,7 +15,7 @@ from lowering.runtime.launch_log import log
 from qdtrace.launches import Listening
 
 if TYPE_CHECKING:
-    from qdtrace.profiling import Profile
+    from qdtrace.profile_table import Profile
 
 N = 1000
 
@@ -104,6 +104,20 @@ def test_derivatives_and_lanes() -> None:
     assert row.iterations == N
     batched = qd.profile(jax.vmap(histogram))(jnp.ones((3, N)))
     assert sum(row.iterations for row in batched.rows if row.name == "squares") == 3 * N
+
+
+def test_tasks_that_were_joined_have_one_row() -> None:
+    @qd.jit
+    def joined(x: Any) -> Any:
+        for _ in range(2):
+            for i in qd.range(x.shape[0]):
+                x[i] = 2 * x[i]
+        for i in qd.range(x.shape[0], name="last"):
+            x[i] = x[i] + 1
+        return x
+
+    line = joined.__wrapped__.__code__.co_firstlineno + 3
+    assert facts(qd.profile(joined)(jnp.ones(N))) == [(f"joined:{line}+...", 1, 8 * N, N)]
 
 
 def test_plain_python_around_several_functions() -> None:

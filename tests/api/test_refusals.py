@@ -281,10 +281,10 @@ or guard the access with qd.when""",
 note: iteration 0 stores to it at FILE:2 in race
 note: iteration 1 stores to it at FILE:2 in race
 help: accumulate with one operation (`b[i] += v`), or give each iteration its own element""",
-    reads_nothing: """`b[0]` is read before anything is stored there; its shape is (4,)
+    reads_nothing: """`y[0]` is read before anything is stored there; its shape is (4,)
   at FILE:3 in reads_nothing
       x[i] = y[i]
-note: `load` needs the content of `b`
+note: `load` needs the content of `y`
 help: store a value first, or start from zeros""",
 }
 

@@ -32,6 +32,34 @@ def lowered() -> qd.Lowered:
     return qd.jit(scale_and_gather).lower(X, np.zeros(1000, np.int32))
 
 
+def test_source_lines_stand_beside_their_graph(tmp_path: Path) -> None:
+    def both(x):
+        out = qd.zeros_like(x)
+        for i in qd.range(x.shape[0], name="only"):
+            y = x[i] < 2 * x[0]
+            out[i] = jnp.where(y, x[i], 3.0)
+        return out
+
+    low = qd.jit(both).lower(X)
+    text = low.report(tmp_path / "page.html").read_text(encoding="utf-8")
+    (table,) = re.findall(r'<table class="source">.*?</table>', text, re.DOTALL)
+    row = r"<tr><td>\d+</td><td><pre>\s*(.*?)</pre></td><td><pre>(.*?)</pre></td></tr>"
+    rows = dict(re.findall(row, table, re.DOTALL))
+    assert re.search(r"store out \w+ i", rows["out[i] = jnp.where(y, x[i], 3.0)"])
+    assert re.search(r"= lt \w+ \w+", rows["y = x[i] &lt; 2 * x[0]"])
+    assert "range_for i in" in rows['for i in qd.range(x.shape[0], name=&quot;only&quot;):']
+    assert f'<i title="{__file__}">test_report.py</i>' in table
+
+
+def test_a_report_has_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("qdtrace.profiling.COPIED", 1 << 12)
+    f = qd.jit(scale_and_gather)
+    profile = qd.profile(f)(jnp.asarray(X), np.zeros(1000, np.int32))
+    text = f.lower(X, np.zeros(1000, np.int32)).report(tmp_path / "page.html", profile).read_text(encoding="utf-8")
+    for row in profile.rows:
+        assert f"<td>{row.name}</td><td>{row.seconds * 1e6:.1f} us</td><td>{row.gb_per_second:.3g}</td>" in text
+
+
 def test_bytes_are_counted_over_all_programs(lowered: qd.Lowered) -> None:
     moved = lowered.traffic()
     assert (moved.read, moved.written, moved.total) == (4000 + 8000, 8000, 20000)

@@ -56,7 +56,7 @@ def test_debug_runs_like_the_compiled_function() -> None:
     ("index", "error", "rule"),
     [
         ([0, 1, 2, 7], qd.BoundsError, "index 7 is out of bounds"),
-        ([0, 1, 1, 3], qd.InterpreterError, "race on `b[1]`"),
+        ([0, 1, 1, 3], qd.InterpreterError, "race on `out[1]`"),
     ],
 )
 def test_debug_names_what_was_broken(index: list[int], error: type[qd.QdError], rule: str) -> None:

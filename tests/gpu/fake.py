@@ -91,6 +91,7 @@ class FakeDriver:
         self._target = Target.named("scalar")
         self._jit = llvm.create_lljit_compiler(self._target.llvm_machine(), use_jit_link=True)
         self._libraries: list[bytes] = []
+        self._times: list[int | None] = []
         self.kernels: list[tuple[str, int, int]] = []
         self._intrinsics = intrinsics()  # here: they are linked once, and kernels are loaded by several threads
 
@@ -113,9 +114,10 @@ class FakeDriver:
     def kernel(self, library: int, name: str, shared_bytes: int = 0) -> int:
         code = self._libraries[library - 1]
         self.kernels.append((name, library, shared_bytes))
+        own = name.rpartition("__")[2]
         if self.looks is not None:
             assert name.encode() in code
-            _kernels.append(_Kernel(name, 0, self.looks, False, None))
+            _kernels.append(_Kernel(own, 0, self.looks, False, None))
             return len(_kernels)
         exports = (name, *(() if name == FILL else (_COUNT,)))
         builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
@@ -125,7 +127,7 @@ class FakeDriver:
             builder.import_symbol(symbol, address)
         linked = builder.link(self._jit, f"library{next(_names)}")
         count = 3 if name == FILL else I64.from_address(linked[_COUNT]).value
-        _kernels.append(_Kernel(name, linked[name], count, b"host_barrier" in code, linked))
+        _kernels.append(_Kernel(own, linked[name], count, b"host_barrier" in code, linked))
         _kept.append(self)
         return len(_kernels)
 
@@ -133,6 +135,20 @@ class FakeDriver:
         memory = ctypes.create_string_buffer(nbytes)
         _kept.append(memory)
         return ctypes.addressof(memory)
+
+    def event(self) -> int:
+        self._times.append(None)
+        return len(self._times)
+
+    def record(self, event: int, stream: int) -> int:
+        assert stream == STREAM
+        self._times[event - 1] = len(self.asked)
+        return 0
+
+    def elapsed(self, first: int, second: int) -> float | None:
+        """A millisecond for each launch or fill."""
+        began, ended = self._times[first - 1], self._times[second - 1]
+        return None if began is None or ended is None else (ended - began) * 1e-3
 
     def launch(self, kernel: int, *rest: Any) -> int:
         blocks, y, z, threads, ty, tz, shared, stream, pointers, extra = rest
@@ -181,7 +197,13 @@ def _launch(*arguments: Any) -> int:
     return _current[-1].launch(*arguments)
 
 
+@ctypes.CFUNCTYPE(I32, POINTER, POINTER)
+def _record(event: int, stream: int) -> int:
+    return _current[-1].record(event, stream)
+
+
 _functions = {
+    CUDA.record: _record,
     CUDA.launch: _launch,
     CUDA.fill8: _fills(1, I8),
     CUDA.fill16: _fills(2, I16),
@@ -192,7 +214,7 @@ _functions = {
 
 def _counted(text: str) -> str:
     """The module with the number of arguments that its kernels take."""
-    taken = re.search(r"@qd_kernel\((.*)\)", text)
+    taken = re.search(r"@\w*qd_kernel\((.*)\)", text)
     return text if taken is None else f"{text}\n@{_COUNT} = constant i64 {taken[1].count('%')}\n"
 
 

@@ -256,22 +256,22 @@ BOUNDS = (
     outside(read, 4, "2 * x[k[i]]"),
     outside(read, -1, "2 * x[k[i]]"),
     outside(read, 2**31 - 1, "2 * x[k[i]]"),
-    outside(write, 7, "out[k[i]]", "b", want=scattered),
-    outside(write, -4, "out[k[i]]", "b", want=scattered),
+    outside(write, 7, "out[k[i]]", "out", want=scattered),
+    outside(write, -4, "out[k[i]]", "out", want=scattered),
     replace(
         outside(column, 9, "out[i, k[j]]", want=scattered),
-        said=re.escape("index 9 is out of bounds for axis 1 of `b` with shape (2, 4)"),
+        said=re.escape("index 9 is out of bounds for axis 1 of `out` with shape (2, 4)"),
     ),
-    outside(accumulate, 4, "out[k[i]] +=", "b", want=scattered),
-    outside(atomic, -2, "qd.atomic_add", "b", want=scattered),
+    outside(accumulate, 4, "out[k[i]] +=", "out", want=scattered),
+    outside(atomic, -2, "qd.atomic_add", "out", want=scattered),
     outside(rows, 6, "2 * x[j]"),
     outside(bound, 5, "qd.range(k[k[i]]", "k", want=doubled),
-    outside(private, 4, "own[k[i]]", "cell"),
-    outside(private_write, -1, "own[k[i]]", "cell", want=doubled),
+    outside(private, 4, "own[k[i]]", "own"),
+    outside(private_write, -1, "own[k[i]]", "own", want=doubled),
     outside(helped, 4, "x[index] * 2", place=_taken),
 )
 RACES = (
-    Fault(meeting, RACE, r"race on `b\[(0, )?2\]`: two iterations", "out[k[i]]", want=scattered),
+    Fault(meeting, RACE, r"race on `out\[(0, )?2\]`: two iterations", "out[k[i]]", want=scattered),
     Fault(
         passing,
         (1, 2, 3, 0),
@@ -280,17 +280,18 @@ RACES = (
         right=(0, 1, 2, 3),
         want=doubled,
     ),
-    Fault(product, RACE, r"race on `b\[(0, )?2\]`: two iterations", "out[k[i]] *=", want=scattered),
+    Fault(product, RACE, r"race on `out\[(0, )?2\]`: two iterations", "out[k[i]] *=", want=scattered),
     Fault(
-        mixed, (1, 2, 3, 0), r"race on `b\[(0, )?1\]`: two iterations", "out[i] +=", right=(0, 1, 2, 3), want=doubled
+        mixed, (1, 2, 3, 0), r"race on `out\[(0, )?1\]`: two iterations", "out[i] +=", right=(0, 1, 2, 3), want=doubled
     ),
 )
 OTHERS = (
     Fault(
-        unset, (0, -1, 0, 0), r"`b\[(0, )?1\]` is read before anything is stored", "out[i] = some[i]", want=doubled
+        unset, (0, -1, 0, 0), r"`some\[(0, )?1\]` is read before anything is stored", "out[i] = some[i]", want=doubled
     ),
     Fault(
-        unstored, (0, -1, 0, 0), r"result `b\[(0, )?1\]` of `unstored` is never stored", "out[i] = 2 * x", want=doubled
+        unstored, (0, -1, 0, 0), r"result `out\[(0, )?1\]` of `unstored` is never stored", "out[i] = 2 * x",
+        want=doubled,
     ),
     Fault(
         checked, (0, 1, 2, 4), "check failed: needs an index below 4, 100 % of them", "qd.check(", qd.CheckError,

@@ -45,7 +45,7 @@ DECISIONS = (
 class Page(HTMLParser):
     """Counts what a page holds, and checks that elements are closed in order."""
 
-    VOID: ClassVar = {"meta", "br"}
+    VOID: ClassVar = {"meta", "br", "input"}
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -115,6 +115,31 @@ def test_decisions_and_launches() -> None:
     assert "<td>f.py:3, f.py:9</td>" in html
     assert "<td>1.0 KiB</td><td>1.0 KiB</td><td>16 lanes &lt;of&gt; 32 bits</td>" in html
     assert "Fusion decisions" not in report_page("p", [record_of(TEXT).record()])
+
+
+def test_the_page_begins_with_the_launches() -> None:
+    recorder = record_of(TEXT)
+    recorder.decisions += DECISIONS
+    html = report_page("p", [recorder.record([("a<b", "16 lanes")], times=[("1.5 ms", "20", "80%")])])
+    heads = re.findall("<h3[^>]*>(.*?)</h3>", html)
+    assert heads[:3] == ["Launches", "Fusion decisions", "Indices"]
+    assert heads[3] == "trace"
+    assert "<th>task</th><th>time</th><th>GB/s</th><th>of a copy</th><th>read</th>" in html
+    assert "<td>a&lt;b</td><td>1.5 ms</td><td>20</td><td>80%</td><td>1.0 KiB</td>" in html
+    assert "<th>time</th>" not in report_page("p", [record_of(TEXT).record()])
+
+
+def test_stages_without_a_change_are_folded() -> None:
+    recorder = record_of(TEXT)
+    html = report_page("p", [recorder.record()])
+    page = Page(html)
+    quiet = len(re.findall("nothing changed", html))
+    assert page.classes["quiet"] == 2 * quiet  # in the list of stages, and in the text
+    assert f'<label><input type="checkbox"> {quiet} stages changed nothing</label>' in html
+    assert "body:not(:has(nav input:checked)) .quiet { display: none; }" in html
+    assert page.tags["input"] == 1
+    recorder.stages[1:] = []
+    assert Page(report_page("p", [recorder.record()])).tags["input"] == 0
 
 
 def test_programs_of_one_function() -> None:

@@ -112,6 +112,7 @@ HANDLED = {
     "hipMemsetD16Async": fake_functions["cuMemsetD16Async"],
     "hipMemsetD32Async": fake_functions["cuMemsetD32Async"],
     "hipDrvGetErrorName": fake_functions["cuGetErrorName"],
+    "hipEventRecord": fake_functions["cuEventRecord"],
 }
 
 

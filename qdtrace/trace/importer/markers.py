@@ -380,18 +380,23 @@ def _assign(imp: Importer, var: Var, shape: Sequence[int], value: Value) -> None
     _each(imp, shape, value, lambda i: imp.store(var, imp.element(value, i if value.ndim else ()), i))
 
 
-_MADE = {"uid": "it tells equal allocations apart while tracing", "dtype": RESULT_TYPE, "shape": RESULT_TYPE}
+_MADE = {
+    "uid": "it tells equal allocations apart while tracing",
+    "called": "a name for people",
+    "dtype": RESULT_TYPE,
+    "shape": RESULT_TYPE,
+}
 
 
-def _cell(imp: Importer, aval: Any) -> RefValue:
-    pair = is_pair(aval)
-    return RefValue(imp.private(aval.shape, imp.dtype_of(aval), pair, "cell").var)
+def _cell(imp: Importer, eqn: Any) -> RefValue:
+    aval = eqn.outvars[0].aval
+    return RefValue(imp.private(aval.shape, imp.dtype_of(aval), is_pair(aval), eqn.params.get("called") or "cell").var)
 
 
 @rule("qd_local", "qd_buffer", ignores=_MADE)
 def local(imp: Importer, eqn: Any, initial: Value) -> Value:
     """Memory of the thread with a first content."""
-    cell = _cell(imp, eqn.outvars[0].aval)
+    cell = _cell(imp, eqn)
     _assign(imp, cell.var, eqn.outvars[0].aval.shape, initial)
     return cell
 
@@ -399,7 +404,7 @@ def local(imp: Importer, eqn: Any, initial: Value) -> Value:
 @rule("qd_alloc", ignores=_MADE)
 def alloc(imp: Importer, eqn: Any, *fill: Value) -> Value:
     """Memory of the thread, filled with one value or undefined."""
-    cell = _cell(imp, eqn.outvars[0].aval)
+    cell = _cell(imp, eqn)
     if fill:
         element = imp.element(fill[0], ())
         each(imp, eqn.outvars[0].aval.shape, lambda i: imp.store(cell.var, element, i))
