@@ -83,7 +83,7 @@ def plot(name: str, rows: list[Row], title: str) -> None:
     axis.set_xlim(min(0.7, 0.4 * low), max(1.5, 2.2 * high))
     axis.axvline(1, color=OURS, linewidth=1)
     axis.set_yticks(range(len(rows)), [r.label for r in reversed(rows)], fontsize=8)
-    axis.set_xlabel("time of the peer / time of qdtrace (logarithmic; right of 1: qdtrace is faster)", fontsize=8)
+    axis.set_xlabel("time of the peer / time of qdtrace", fontsize=8)
     axis.set_title(title, fontsize=10, loc="left")
     axis.spines[["top", "right", "left"]].set_visible(False)
     axis.tick_params(length=0, labelsize=8)
