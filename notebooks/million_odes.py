@@ -18,7 +18,7 @@
 # own, with its own steps. This notebook solves a million of them, differentiates them, and fits a model to data.
 #
 # ```
-# pip install '.[demo]' diffrax
+# pip install '.[notebooks]'
 # ```
 
 # %%

@@ -265,4 +265,13 @@ plt.show()
 
 # %% [markdown]
 # Read on: `docs/language.md` has the whole language on one page, `README.md` what can be differentiated;
-# `make demo` fits a model of lynx and hare to counts, through an adaptive solver.
+# `make demo` fits a model of lynx and hare to counts, through an adaptive solver. More notebooks:
+#
+# - `batching`: lanes and lock-step, batches of batches, gradients of batches
+# - `million_odes`: Diffrax in lanes, and a fit from many starts
+# - `physics`: a creature learns to walk, a block of jelly is aimed
+# - `rendering`: signed distances, gradients of images, a shape from images
+# - `sparse`: ragged rows, a graph, finite elements
+# - `chains`: NUTS without waiting
+# - `kernels`: from Python to machine code, stage by stage
+# - `coming_from`: programs of Taichi, Warp, Numba and Pallas side by side with ours

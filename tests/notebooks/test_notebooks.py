@@ -11,17 +11,23 @@ import pytest
 
 FOLDER = Path(__file__).resolve().parents[2] / "notebooks"
 NEEDS = "notebooks need the extra `notebooks`"
+SLOW = {"batching", "million_odes", "physics", "sparse"}  # above 20 s
 BROKEN = "# %% [markdown]\n# Halves\n\n# %%\nhalf = 1 / 2\n\n# %%\nassert half == 2, 'a half is not two'\n"
 
 
 def execute(source: Path, target: Path) -> subprocess.CompletedProcess[str]:
-    for name in ("ipykernel", "jupytext", "matplotlib", "nbconvert", "optax"):
+    for name in ("diffrax", "ipykernel", "jupytext", "matplotlib", "nbconvert", "optax"):
         pytest.importorskip(name, reason=NEEDS)
     command = [sys.executable, "-m", "jupytext", "--to", "ipynb", "--execute", "--output", str(target), str(source)]
     return subprocess.run(command, cwd=target.parent, capture_output=True, text=True, check=False, timeout=600)
 
 
-@pytest.mark.parametrize("source", sorted(FOLDER.glob("*.py")), ids=lambda path: path.stem)
+def sources():
+    for path in sorted(FOLDER.glob("*.py")):
+        yield pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in SLOW else [])
+
+
+@pytest.mark.parametrize("source", sources())
 def test_a_notebook_runs(source: Path, tmp_path: Path) -> None:
     target = tmp_path / "out.ipynb"
     done = execute(source, target)
@@ -43,7 +49,7 @@ def test_a_cell_that_raises_fails_the_notebook(tmp_path: Path) -> None:
     assert "a half is not two" in done.stderr
 
 
-def test_there_is_a_notebook_and_only_sources_are_kept() -> None:
-    assert (FOLDER / "quickstart.py").exists()
+def test_there_are_notebooks_and_only_sources_are_kept() -> None:
+    assert {path.stem for path in FOLDER.glob("*.py")} > SLOW | {"quickstart"}
     listed = subprocess.run(["git", "ls-files", "*.ipynb"], cwd=FOLDER, capture_output=True, text=True, check=False)
     assert listed.stdout == ""
