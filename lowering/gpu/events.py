@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from lowering.gpu.commands import Fill
 from lowering.gpu.fill import FILL
 from lowering.runtime.launch_log import LOG_WORD, LaunchLog
-from lowering.runtime.layout import static_bounds
 from lowering.tables import COMMAND, FIELD, LAUNCHED, LOG
+from qdtrace.analysis.index.trips import static_bounds
 from qdtrace.launches import Launch
 
 if TYPE_CHECKING:
