@@ -45,7 +45,21 @@ class Row:
 
 @dataclass(frozen=True)
 class Profile:
-    """What `qd.profile` gives; printed as a table."""
+    """What `qd.profile` gives; printed as a table.
+
+    >>> import jax.numpy as jnp, qdtrace as qd
+    >>> @qd.jit
+    ... def double(x):
+    ...     for i in qd.range(x.shape[0], name="doubling"):
+    ...         x[i] = 2 * x[i]
+    ...     return x
+    >>> profile = qd.profile(double, runs=3)(jnp.arange(1000.0))
+    >>> slowest = max(profile.rows, key=lambda row: row.seconds)
+    >>> slowest.name, slowest.launches, profile.runs
+    ('doubling', 1, 3)
+    >>> profile.task_seconds < profile.call_seconds
+    True
+    """
 
     name: str
     """The function."""

@@ -7,10 +7,11 @@ tasks can be profiled, and what is timed is the code that runs otherwise too.
 from __future__ import annotations
 
 import functools
+import math
 import statistics
 import time
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 import jax
 import jax.numpy as jnp
@@ -31,11 +32,12 @@ if TYPE_CHECKING:
 
     from qdtrace.launches import Launch
 
+P = ParamSpec("P")
 COPIED = 1 << 24
 """Numbers of the copy that others are measured by, 64 MiB: more than caches hold."""
 
 
-def profile(f: Callable[..., Any], *, runs: int = 5) -> Callable[..., Profile]:
+def profile(f: Callable[P, Any], *, runs: int = 5) -> Callable[P, Profile]:
     """`qd.profile(f)(*args)` runs `f` a few times and tells how long each of its tasks takes.
 
     `f` is any function that runs tasks: of `qd.jit` or `qd.vmap`, a derivative, a `jax.jit` function around several of
@@ -69,7 +71,7 @@ def profile(f: Callable[..., Any], *, runs: int = 5) -> Callable[..., Profile]:
     name = getattr(f, "__name__", type(f).__name__)
 
     @functools.wraps(f)
-    def profiled(*args: Any, **kwargs: Any) -> Profile:
+    def profiled(*args: P.args, **kwargs: P.kwargs) -> Profile:
         if any(isinstance(x, Tracer) for x in jax.tree.leaves((args, kwargs))):
             raise TraceTypeError(
                 f"qd.profile runs `{name}`, so it needs arrays, got a traced value",
@@ -169,4 +171,4 @@ def _copy_speed() -> float:
         with Listening(devices=True) as listening:
             out = jax.block_until_ready(_copies(x, out))
         times += [launch.seconds for launch in listening.launches if launch.program.name == _copy.__name__]
-    return 2 * x.nbytes / min(times) * 1e-9
+    return 2 * x.nbytes / min(times, default=math.nan) * 1e-9
