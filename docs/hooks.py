@@ -53,6 +53,7 @@ def notebook(source: Path) -> dict[str, str | bytes]:
     done = ROOT / "build/notebooks" / f"{source.stem}.ipynb"
     fresh = done.exists() and done.stat().st_mtime >= source.stat().st_mtime
     cells = nbformat.read(done, as_version=4) if fresh else jupytext.read(source)
+    cells.metadata.setdefault("language_info", {"name": "python"})  # where nothing ran, nothing has set it
     body, found = MarkdownExporter().from_notebook_node(cells, {"unique_key": source.stem})
     title, _, rest = body.strip().partition("\n")
     return {f"{source.stem}.md": f"{title}\n\n{'' if fresh else NOT_RUN}{rest}\n", **found.get("outputs", {})}
