@@ -18,16 +18,27 @@
 # comes back up to where we want it.
 
 # %%
+from tempfile import TemporaryDirectory
+
 import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 import optax
-from IPython.display import HTML
-from matplotlib.animation import FuncAnimation
+from IPython.display import Image
+from matplotlib.animation import FuncAnimation, PillowWriter
 from matplotlib.collections import LineCollection
 
 import qdtrace as qd
+
+
+def film(figure, draw, frames, interval):
+    """An animated PNG; `interval` is in milliseconds."""
+    animation = FuncAnimation(figure, draw, frames=frames)
+    plt.close(figure)  # the film is shown, not the figure
+    with TemporaryDirectory() as folder:
+        animation.save(f"{folder}/film.png", PillowWriter(fps=1000 / interval))
+        return Image(f"{folder}/film.png")
 
 # %% [markdown]
 # ## Masses and springs
@@ -149,9 +160,7 @@ def draw(k):
         body.set_segments(path[k][np.asarray(springs)])
 
 
-film = FuncAnimation(figure, draw, frames=range(0, steps, 20), interval=60)
-plt.close(figure)  # the film is shown, not the figure
-HTML(film.to_jshtml(default_mode="loop"))
+film(figure, draw, range(0, steps, 20), 60)
 
 # %% [markdown]
 # ## Particles and a grid
@@ -292,9 +301,7 @@ def show(k):
         dot.set_offsets(path[k])
 
 
-film = FuncAnimation(figure, show, frames=len(paths[0]), interval=60)
-plt.close(figure)  # the film is shown, not the figure
-HTML(film.to_jshtml(default_mode="loop"))
+film(figure, show, len(paths[0]), 60)
 
 # %% [markdown]
 # ## What the derivative of a step looks like

@@ -19,15 +19,26 @@
 # differentiate an image by a shape, and find a shape from images.
 
 # %%
+from tempfile import TemporaryDirectory
+
 import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 import optax
-from IPython.display import HTML
-from matplotlib.animation import FuncAnimation
+from IPython.display import Image
+from matplotlib.animation import FuncAnimation, PillowWriter
 
 import qdtrace as qd
+
+
+def film(figure, draw, frames, interval):
+    """An animated PNG; `interval` is in milliseconds."""
+    animation = FuncAnimation(figure, draw, frames=frames)
+    plt.close(figure)  # the film is shown, not the figure
+    with TemporaryDirectory() as folder:
+        animation.save(f"{folder}/film.png", PillowWriter(fps=1000 / interval))
+        return Image(f"{folder}/film.png")
 
 # %% [markdown]
 # ## A scene
@@ -45,7 +56,7 @@ def thing(p, shape):
     ring, thickness, ball, height, width = shape
     around = jnp.hypot(p[0], p[2]) - ring
     torus = jnp.hypot(around, p[1]) - thickness
-    sphere = jnp.linalg.norm(p - jnp.stack([0.0 * height, height, 0.0 * height])) - ball
+    sphere = jnp.linalg.norm(p - jnp.stack([0.0, height, 0.0])) - ball
     return melt(torus, sphere, width)
 
 
@@ -135,9 +146,7 @@ figure = plt.figure(figsize=(4.5, 3), dpi=60)
 axis = figure.add_axes((0, 0, 1, 1))
 axis.axis("off")
 canvas = axis.imshow(film_frames[0], cmap="gray", vmin=0, vmax=1)
-film = FuncAnimation(figure, lambda k: canvas.set_data(film_frames[k]), frames=len(film_frames), interval=80)
-plt.close(figure)  # the film is shown, not the figure
-HTML(film.to_jshtml(default_mode="loop"))
+film(figure, lambda k: canvas.set_data(film_frames[k]), len(film_frames), 80)
 
 # %% [markdown]
 # ## The derivative of an image
@@ -261,9 +270,7 @@ axes[1].set_title("found so far")
 for axis in axes:
     axis.axis("off")
 moments = np.unique(np.geomspace(1, len(path), 30).astype(int)) - 1
-film = FuncAnimation(figure, lambda k: canvas.set_data(large(path[k], angles)[0]), frames=moments, interval=120)
-plt.close(figure)
-HTML(film.to_jshtml(default_mode="loop"))
+film(figure, lambda k: canvas.set_data(large(path[k], angles)[0]), moments, 120)
 
 # %% [markdown]
 # What does reverse mode keep of a ray, whose number of steps nobody knows? The lowered gradient tells, for each loop:

@@ -154,7 +154,7 @@ away = np.linalg.norm(ends - 0.5, axis=1)
 assert rank[away < 0.2].mean() > 1.5 * rank[away > 0.5].mean()
 
 plt.figure(figsize=(5, 4.4), constrained_layout=True)
-plt.plot(*ends[np.asarray(links)].transpose(2, 1, 0), color="lightgrey", linewidth=0.3, zorder=0)
+plt.plot(*ends[np.asarray(links)].transpose(2, 1, 0), color="grey", linewidth=0.4, zorder=0)
 plt.scatter(*ends.T, s=2 + 20_000 * np.asarray(rank), c=rank, cmap="viridis")
 plt.axis("off")
 plt.title("most links lead to the middle")

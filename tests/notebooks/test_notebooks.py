@@ -27,7 +27,7 @@ def sources():
         yield pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in SLOW else [])
 
 
-@pytest.mark.parametrize("source", sources())
+@pytest.mark.parametrize("source", [*sources()])
 def test_a_notebook_runs(source: Path, tmp_path: Path) -> None:
     target = tmp_path / "out.ipynb"
     done = execute(source, target)
