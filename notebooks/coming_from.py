@@ -51,7 +51,7 @@ import qdtrace as qd
 #
 # @ti.func
 # def spread(a, i, j):
-#     return a[(i + 1) % n, j] + a[i - 1, j] + a[i, (j + 1) % n] + a[i, j - 1] - 4 * a[i, j]
+#     return a[(i + 1) % n, j] + a[(i - 1) % n, j] + a[i, (j + 1) % n] + a[i, (j - 1) % n] - 4 * a[i, j]
 #
 # @ti.kernel
 # def react(feed: ti.f32, kill: ti.f32):
@@ -67,7 +67,7 @@ import qdtrace as qd
 # ```
 #
 # Here the fields are arguments and results, and the loop over time is JAX's. `spread` is a Python function; it needs no
-# mark, as it is traced with the rest. A number that counts from the end, `a[i - 1]` with i = 0, is no index here.
+# mark, as it is traced with the rest.
 
 
 # %%
