@@ -121,7 +121,7 @@ class Jitted(Generic[P, R]):
         backend: str | None,
         options: dict[str, Any] | None,
     ) -> None:
-        functools.update_wrapper(self, f)
+        functools.update_wrapper(self, f, updated=())  # attributes of f may have the names of methods
         self._function = f
         self._overrides = dict(options or {})
         options_from(self._overrides)  # refuses unknown names and wrong types now, not at the first call

@@ -88,8 +88,7 @@ class Batched(Mapped):
     """A mapped function; see `vmap`."""
 
     def __init__(self, mapping: Mapping) -> None:
-        functools.update_wrapper(self, mapping.f)
-        self.__dict__.pop("jitted", None)  # that of the function, where it has one
+        functools.update_wrapper(self, mapping.f, updated=())
         super().__init__(mapping)
         self._compiled: Jitted[..., Any] | None = None
 
