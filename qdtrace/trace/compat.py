@@ -131,13 +131,8 @@ def _allow_effect() -> None:
 
         hijax.control_flow_allowed_effects.add_type(QdEffect)
         return
-    for name in (
-        "control_flow_allowed_effects",
-        "remat_allowed_effects",
-        "custom_derivatives_allowed_effects",
-        "partial_eval_kept_effects",
-    ):
-        getattr(effects, name).add_type(QdEffect)
+    for name in ("control_flow_allowed", "remat_allowed", "custom_derivatives_allowed", "partial_eval_kept"):
+        getattr(effects, f"{name}_effects").add_type(QdEffect)
 
 
 _allow_effect()
