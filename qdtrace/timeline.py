@@ -8,14 +8,15 @@ Python. None of them runs while a call does, and while nobody traces there is no
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
+import importlib
 import threading
 import time
 from ctypes import c_int64, c_void_p
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.launches import Listening
-from qdtrace.trace import compat
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -123,4 +124,6 @@ def register() -> None:
     make = ctypes.pythonapi.PyCapsule_New
     make.restype, make.argtypes = ctypes.py_object, (c_void_p, ctypes.c_char_p, c_void_p)
     _kept.append(_CAPSULE)
-    compat.register_profiler(make(ctypes.addressof(interface), _CAPSULE, None))
+    with contextlib.suppress(ImportError, AttributeError):  # of jaxlib alone; then traces are without our events
+        profiler = importlib.import_module("jaxlib._profiler")
+        profiler.register_plugin_profiler(make(ctypes.addressof(interface), _CAPSULE, None))

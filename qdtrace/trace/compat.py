@@ -122,14 +122,6 @@ def forget_failed_runs(is_known: Callable[[Exception], bool]) -> None:
                 del kept[device]
 
 
-def register_profiler(interface: Any) -> None:
-    """Has JAX's profiler ask for events: by a capsule with a table of C functions, as a plug-in of PJRT has one."""
-    try:
-        importlib.import_module("jaxlib._profiler").register_plugin_profiler(interface)
-    except (ImportError, AttributeError):  # then traces are without our events
-        return
-
-
 def _allow_effect() -> None:
     """Lets markers appear inside `lax` control flow, `jax.checkpoint` and custom derivatives."""
     try:
@@ -139,13 +131,8 @@ def _allow_effect() -> None:
 
         hijax.control_flow_allowed_effects.add_type(QdEffect)
         return
-    for name in (
-        "control_flow_allowed_effects",
-        "remat_allowed_effects",
-        "custom_derivatives_allowed_effects",
-        "partial_eval_kept_effects",
-    ):
-        getattr(effects, name).add_type(QdEffect)
+    for name in ("control_flow_allowed", "remat_allowed", "custom_derivatives_allowed", "partial_eval_kept"):
+        getattr(effects, f"{name}_effects").add_type(QdEffect)
 
 
 _allow_effect()
