@@ -24,6 +24,8 @@ from qdtrace.ir.program import Atom, Block, Eqn, Literal, Var
 from qdtrace.ir.walk import is_rare
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lowering.simd.frame import LaneFrame
 
 QUIET_STEPS = 8
@@ -33,8 +35,13 @@ QUIET_STEPS = 8
 def emit_if(f: LaneFrame, eqn: Eqn) -> None:
     """`if`."""
     if is_rare(eqn) and not eqn.outvars and not f.is_scalar:
-        emit_rare(f, eqn, lambda f, eqns: [_emit_if(f, e) for e in eqns])
+        emit_rare(f, eqn, _emit_ifs)
     else:
+        _emit_if(f, eqn)
+
+
+def _emit_ifs(f: LaneFrame, eqns: Sequence[Eqn]) -> None:
+    for eqn in eqns:
         _emit_if(f, eqn)
 
 

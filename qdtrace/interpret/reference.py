@@ -191,7 +191,7 @@ def _compile_platform(compiler: Compiler, eqn: Eqn) -> Step:
 
 
 def _compile_tell(compiler: Compiler, eqn: Eqn) -> Step:
-    site, values = sites[eqn.params["site"]], [compiler.slot(a) for a in eqn.invars]
+    site, values = sites[int(eqn.params["site"])], [compiler.slot(a) for a in eqn.invars]
 
     def tell(env: Env) -> None:
         site.run(env[v] for v in values)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from qdtrace.ir.tells import Site, place_of
@@ -72,4 +73,4 @@ def _whole(array: np.ndarray, aval: Any) -> Any:
         return array
     if isinstance(aval.dtype, np.dtype):
         return np.ascontiguousarray(array).view(aval.dtype)[..., 0]
-    return jax.random.wrap_key_data(array, impl="threefry2x32")  # the one kind that graphs have
+    return jax.random.wrap_key_data(jnp.asarray(array), impl="threefry2x32")  # the one kind that graphs have
