@@ -266,7 +266,7 @@ PROGRAMS = (
         lorenz_inputs,
         lorenz_check,
         {"drjit": 1.0, "jax": 4.5, "quadrants": 20.0},
-        ("jax-stacked", "numba"),
+        ("jax-stacked", "jax-one-kernel", "numba"),
     ),
     Program(
         "mandelbrot",
@@ -276,6 +276,7 @@ PROGRAMS = (
         mandelbrot_inputs,
         mandelbrot_check,
         {"jax": 10.0, "quadrants": 4.0},
+        ("jax-one-kernel",),
     ),
     Program(
         "kepler",
@@ -285,6 +286,7 @@ PROGRAMS = (
         kepler_inputs,
         kepler_check,
         {"jax": 10.0, "quadrants": 4.0},
+        ("jax-one-kernel",),
     ),
     Program(
         "ragged",
@@ -294,6 +296,7 @@ PROGRAMS = (
         ragged_inputs,
         ragged_check,
         {"jax": 10.0, "quadrants": 2.0},
+        ("jax-one-kernel",),
     ),
     Program(
         "nearest",

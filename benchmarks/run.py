@@ -27,6 +27,7 @@ from benchmarks import compile_time, large_functions
 from benchmarks.gradients import compile_time as gradient_compile
 from benchmarks.gradients import memory as gradient_memory
 from benchmarks.gradients.programs import GRADIENTS
+from benchmarks.peers import FLAGS
 from benchmarks.programs import PROGRAMS, Program, WrongResultError
 from benchmarks.worker import SLOW
 
@@ -81,6 +82,11 @@ class PeerError(Exception):
     """A peer is not installed, or failed on this program."""
 
 
+def flags_of(name: str) -> str:
+    """XLA's flags in the process of a peer: the caller's, and its own."""
+    return f"{os.environ.get('XLA_FLAGS', '')} {FLAGS.get(name, '')}".strip()
+
+
 class Peer:
     """A worker process: see `worker`."""
 
@@ -88,7 +94,7 @@ class Peer:
         self.name = name
         self.output = folder / f"{name}.npz"
         command = [sys.executable, "-m", "benchmarks.worker", name, str(inputs), str(self.output), program]
-        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
+        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "XLA_FLAGS": flags_of(name)}
         self._log = (folder / f"{name}.log").open("w+")
         self._process = subprocess.Popen(
             command,
@@ -127,6 +133,8 @@ class Peer:
         if self._process.stdin is not None:
             self._process.stdin.close()
         self._process.wait(timeout=60)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
         self._log.close()
 
 

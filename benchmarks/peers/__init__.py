@@ -13,6 +13,7 @@ MODULES = {
     "loop by hand": ("qdtrace_peer", "BY_HAND"),
     "jax": ("jax_peer", "PROGRAMS"),
     "jax-stacked": ("jax_peer", "STACKED"),
+    "jax-one-kernel": ("jax_peer", "PROGRAMS"),
     "drjit": ("drjit_peer", "PROGRAMS"),
     "quadrants": ("quadrants_peer", "PROGRAMS"),
     "numba": ("numba_peer", "PROGRAMS"),
@@ -24,6 +25,9 @@ MODULES = {
     "quadrants.mpm": ("quadrants_mpm", "PROGRAMS"),
     "quadrants.grad": ("quadrants_gradients", "PROGRAMS"),
 }
+
+FLAGS = {"jax-one-kernel": f"--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold={1 << 40}"}
+"""XLA's flags in a peer's process: loops that touch fewer bytes are one kernel each, of one thread, on a CPU."""
 
 
 @dataclass

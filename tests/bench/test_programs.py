@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 import pytest
 
 from benchmarks import mpm88
 from benchmarks.peers import jax_peer, qdtrace_peer
 from benchmarks.programs import BY_NAME, PROGRAMS, WrongResultError
-from benchmarks.run import Row, table
+from benchmarks.run import Peer, Row, flags_of, table
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SMALL = {
     "lorenz": 33,
@@ -49,6 +54,21 @@ def test_both_ways_to_write_lorenz_agree() -> None:
     given = BY_NAME["lorenz"].inputs(20)
     run = jax_peer.STACKED["lorenz"](**given)
     BY_NAME["lorenz"].check(given, run.result(run.call(None)))
+
+
+def test_a_peer_with_flags_of_its_own_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=false")
+    assert flags_of("jax") == "--xla_cpu_enable_fast_math=false"
+    assert flags_of("jax-one-kernel").startswith("--xla_cpu_enable_fast_math=false --xla_backend_extra_options=")
+    program = BY_NAME["kepler"]
+    given: dict[str, Any] = dict(program.inputs(50))
+    np.savez(tmp_path / "inputs.npz", **given)
+    peer = Peer("jax-one-kernel", program.name, tmp_path / "inputs.npz", tmp_path)
+    try:
+        peer.ask("run")  # XLA ends a process whose flags it does not know
+    finally:
+        peer.close()
+    program.check(given, peer.results())
 
 
 @pytest.mark.parametrize("name", [p.name for p in PROGRAMS])
