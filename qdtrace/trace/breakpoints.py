@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import jax
+
 from qdtrace.errors import QdError
 from qdtrace.trace import compat
 from qdtrace.trace.buffers import Buffer
@@ -23,6 +25,10 @@ MOST = 256
 """Elements of an array that is shown, at most."""
 
 
+DEEPEST = 20
+"""Levels of containers in a variable that is shown, at most."""
+
+
 class _Unseen:
     def __repr__(self) -> str:
         return "<not known at this breakpoint: a value of another loop, a buffer, or an array of many elements>"
@@ -34,7 +40,25 @@ _UNSEEN = _Unseen()
 def _variables(file: str, variables: dict[str, Any]) -> dict[str, Any]:
     if get_current() is None:
         return variables
-    return {name: _value(v) for name, v in variables.items()} if is_own_file(file) else {}
+    if not is_own_file(file):
+        return {}
+    return {name: _value(v) for name, v in variables.items() if not name.startswith("__") and _is_finite(v)}
+
+
+def _is_finite(variable: Any, around: tuple[Any, ...] = ()) -> bool:
+    """False for a container that is in itself, or nests deeper than is shown.
+
+    JAX takes containers apart in C++: where that goes too deep, Python counts its frames wrongly from then on.
+    """
+    if len(around) > DEEPEST or any(variable is one for one in around):
+        return False
+    looked = iter((False,))
+    try:
+        children = jax.tree.leaves(variable, is_leaf=lambda _: next(looked, True))  # those of one level
+    except (TypeError, ValueError):  # keys of a dict that have no order
+        return False
+    is_leaf = len(children) == 1 and children[0] is variable and not isinstance(variable, (dict, list))
+    return is_leaf or all(_is_finite(child, (*around, variable)) for child in children)
 
 
 def _value(variable: Any) -> Any:

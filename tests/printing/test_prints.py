@@ -437,6 +437,24 @@ def test_a_breakpoint_shows_the_values_of_the_iteration():
     assert answers[:4] == ["Array(2, dtype=int32)", "Array(20., dtype=float32)", unseen, unseen]
 
 
+def test_a_breakpoint_looks_at_variables_that_hold_themselves():
+    shown, ring = io.StringIO(), []
+    ring.append({"ring": ring})
+
+    def f(x):
+        for j in qd.range(x.shape[0]):
+            inside = ring
+            with qd.when(x[j] > 1):
+                jax.debug.breakpoint(stdin=io.StringIO("p j\np inside\nc\n"), stdout=shown)
+        return x
+
+    qd.jit(f, options={"debug": True})(X)
+    jax.effects_barrier()
+    answers = [line.removeprefix("(jdb) ") for line in shown.getvalue().splitlines() if line.startswith("(jdb) ")]
+    assert answers[0] == "Array(2, dtype=int32)"
+    assert "inside" in answers[1]  # an error: it is not shown
+
+
 def test_a_breakpoint_needs_the_interpreter():
     with pytest.raises(qd.UnsupportedError) as caught:
         _stopped("", io.StringIO(), False)
