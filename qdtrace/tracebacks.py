@@ -27,10 +27,7 @@ _NOTE = "JAX has removed its internal frames"
 
 
 def _mode() -> str:
-    mode = jax.config.jax_traceback_filtering or "auto"  # type: ignore[attr-defined]
-    if mode == "auto":
-        return "quiet_remove_frames" if _shell() is None else "tracebackhide"
-    return str(mode)
+    return str(jax.config.jax_traceback_filtering)  # type: ignore[attr-defined]
 
 
 def _shell() -> Any:

@@ -55,7 +55,7 @@ def _found(statement: Statement, truth: bool) -> tuple[str, str] | None:
 # ---------------------------------------------------------------------- conditions
 def _condition(statement: Statement, node: ast.AST) -> tuple[str, str] | None:
     """What a truth value is for: the whole condition in operators of arrays, and what to do with it."""
-    if any(isinstance(around, ast.match_case) for around in statement.path):
+    if any(isinstance(around, ast.pattern) for around in statement.path):
         subject = next(ast.unparse(n.subject) for n in reversed(statement.path) if isinstance(n, ast.Match))
         return "`match`", f"`lax.switch({subject}, [function, ...], operands)`, or `with qd.when({subject} == value):`"
     parent, whole = statement.parent(node), node
@@ -65,7 +65,7 @@ def _condition(statement: Statement, node: ast.AST) -> tuple[str, str] | None:
         return None
     while isinstance(parent, (ast.BoolOp, ast.UnaryOp)):
         parent, whole = statement.parent(parent), parent
-    what = _name_of_condition(node) if isinstance(node, ast.expr) else ""
+    what = _name_of_condition(whole)
     if isinstance(whole, ast.Name) and whole.id in statement.frame.f_code.co_varnames[: _arguments_of(statement)]:
         return f"a condition on the argument `{whole.id}`", (
             f"make it static, `static_argnames={whole.id!r}`, or write `jnp.where({whole.id}, a, b)`"
@@ -93,7 +93,7 @@ def _arguments_of(statement: Statement) -> int:
     return code.co_argcount + code.co_kwonlyargcount
 
 
-def _name_of_condition(node: ast.expr) -> str:
+def _name_of_condition(node: ast.AST) -> str:
     match node:
         case ast.BoolOp():
             return "`and`" if isinstance(node.op, ast.And) else "`or`"
@@ -146,9 +146,9 @@ def _call(statement: Statement, call: ast.Call) -> tuple[str, str] | None:
     function = statement.value(call.func)
     if function is UNKNOWN:
         return _method(call, name, operands)
-    own = getattr(function, "__name__", "")
+    own = str(getattr(function, "__name__", ""))
     first, given = operands[0] if operands else "x", ", ".join(operands)
-    if getattr(builtins, own, None) is function or function in (range, float, int, bool, complex):
+    if getattr(builtins, own, None) is function:
         return _builtin(call, own, first, operands)
     if getattr(math, own, None) is function:
         other = _OTHER_NAMES.get(own, own)

@@ -34,8 +34,8 @@ class Statement:
         return self.path[-1]
 
     def parent(self, node: ast.AST) -> ast.AST:
-        """The node around another one."""
-        return self.path[self.path.index(node) - 1]
+        """The node around one of the path; the innermost of all around one that is not on it."""
+        return self.path[self.path.index(node) - 1] if node in self.path else self.path[-1]
 
     def value(self, node: ast.AST) -> Any:
         """The object that a name, or an attribute of a module, stands for; `UNKNOWN` for all else."""

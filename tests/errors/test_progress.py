@@ -8,7 +8,9 @@ import subprocess
 import sys
 import threading
 import time
+from typing import Any
 
+import numpy as np
 import pytest
 
 import qdtrace as qd
@@ -92,7 +94,8 @@ def test_compiling_says_what_it_is_at(monkeypatch) -> None:
     said: list[str] = []
 
     class Told(progress.Stage):
-        def __post_init__(self) -> None:
+        def __init__(self, *settings: Any) -> None:
+            super().__init__(*settings)
             said.append(self.what)
 
         def step(self, name: str) -> None:
@@ -110,7 +113,7 @@ def test_compiling_says_what_it_is_at(monkeypatch) -> None:
         return x, y
 
     with qd.options(offline_cache=False):
-        qd.jit(step)(__import__("numpy").ones(8, "float32"))
+        qd.jit(step)(np.ones(8, np.float32))
     assert said[:3] == ["importing", "optimising", "compiling"]
     assert sorted(said[3:]) == ["compiling step.0 (1 of 2)", "compiling step.1 (2 of 2)"]
 

@@ -56,7 +56,8 @@ for program in sys.stdin.read().split("\\0"):
     try:
         exec(compile(program, "user.py", "exec"))
     except Exception as error:
-        sys.__excepthook__(type(error), error, error.__traceback__.tb_next)
+        error.__traceback__ = error.__traceback__.tb_next  # without the line above
+        sys.__excepthook__(type(error), error, error.__traceback__)
     print("\\0", file=sys.stderr)
 """
 
