@@ -12,17 +12,37 @@ pytest.importorskip("IPython")
 CHILD = """
 from IPython.core.interactiveshell import InteractiveShell
 shell = InteractiveShell.instance(colors="NoColor")
-cells = [
-    "import jax, jax.numpy as jnp, qdtrace as qd\\nX = jnp.ones(4)",
-    "@qd.jit\\ndef f(x):\\n    for i in qd.range(4):\\n        if x[i] > 0:\\n            x[i] = 1\\n    return x",
-    "f(X)",
-    "@qd.jit\\ndef g(x):\\n    y = qd.zeros_like(x)\\n    for i in qd.range(4):\\n        y[i] = x[i + 1]\\n    return y",
-    "g(X)",
-    "h = jax.jit(g)\\ntry:\\n    jax.block_until_ready(h(X))\\nexcept Exception as error:\\n    told = qd.explain(error)",
-    "print(told.loc, told.loc.line, told)",
-]
-for cell in cells:
-    shell.run_cell(cell, store_history=True)
+CELLS = '''
+import jax, jax.numpy as jnp, qdtrace as qd
+X = jnp.ones(4)
+%%
+@qd.jit
+def f(x):
+    for i in qd.range(4):
+        if x[i] > 0:
+            x[i] = 1
+    return x
+%%
+f(X)
+%%
+@qd.jit
+def g(x):
+    y = qd.zeros_like(x)
+    for i in qd.range(4):
+        y[i] = x[i + 1]
+    return y
+%%
+g(X)
+%%
+try:
+    jax.block_until_ready(jax.jit(g)(X))
+except Exception as error:
+    told = qd.explain(error)
+%%
+print(told.loc, told.loc.line, told)
+'''
+for cell in CELLS.split("%%"):
+    shell.run_cell(cell.strip(), store_history=True)
     print("-" * 20)
 """
 
