@@ -20,7 +20,7 @@ import numpy as np
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
 _OWN = (_PACKAGE + os.sep, os.path.join(os.path.dirname(_PACKAGE), "lowering") + os.sep)
-_LIBRARIES = tuple(os.path.dirname(os.path.abspath(module.__file__)) + os.sep for module in (jax, np))
+_LIBRARIES = tuple(os.path.dirname(os.path.abspath(str(module.__file__))) + os.sep for module in (jax, np))
 _HELPERS = (os.path.abspath(contextlib.__file__), os.path.abspath(functools.__file__), "numpy" + os.sep)
 _TOOLS = os.path.join(_PACKAGE, "tools") + os.sep
 _NOTE = "JAX has removed its internal frames"

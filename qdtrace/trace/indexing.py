@@ -233,7 +233,9 @@ def cast_value(value: Any, dtype: np.dtype, shape: tuple[int, ...], what: str) -
         raise TraceTypeError(
             f"{what} needs a value of shape {shape}, got {np.shape(value)}",
             loc=user_loc(),
-            help="store into as many elements as there are values, `b[i, :] = v`, or one of them, `b[i] = v[k]`",
+            help="store into as many elements as there are values, `b[i, :] = v`, or one of them, `b[i] = v[k]`"
+            if what == "a store"
+            else "",
         )
     if isinstance(value, (bool, int, float, complex)):
         try:
