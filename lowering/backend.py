@@ -96,7 +96,8 @@ class CpuBackend(Backend):
         def make() -> CompiledProgram:
             cache = artifact_cache(options)
             emitters = [functools.partial(self.emit, task, options) for task in program.tasks]
-            linked = link_tasks(zip(contents, emitters, strict=True), self.target, cache)
+            names = [task.name for task in program.tasks]
+            linked = link_tasks(zip(contents, names, emitters, strict=True), self.target, cache)
             tasks = [linked[c] for c in contents]
             start = launcher(self.target, cache)
             watch(start)

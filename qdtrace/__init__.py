@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from qdtrace import saved_calls, timeline
 from qdtrace.api import Jitted, block_until_ready, jit
+from qdtrace.compose.explain import explain
 from qdtrace.config import config, options
 from qdtrace.derivatives import grad, hessian, jacfwd, jacrev, jvp, linearize, value_and_grad, vjp
 from qdtrace.errors import (
@@ -34,6 +35,7 @@ from qdtrace.errors import (
     TraceValueError,
     UnsupportedError,
     VerifyError,
+    boundary,
 )
 from qdtrace.graphs import Graph, make_graph
 from qdtrace.trace.allocation import empty, empty_like, full, ones, zeros, zeros_like
@@ -107,6 +109,7 @@ __all__ = [
     "def_import_rule",
     "empty",
     "empty_like",
+    "explain",
     "full",
     "grad",
     "hessian",
@@ -144,9 +147,14 @@ _LATER = {
 
 if not TYPE_CHECKING:  # a type checker shall find misspelt names itself
 
+    @boundary
     def __getattr__(name: str) -> object:
-        if name not in _LATER:
+        if name.startswith("_"):
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if name not in _LATER:
+            from qdtrace.trace.foreign_names import missing
+
+            raise missing(name, __all__)
         from importlib import import_module
 
         return getattr(import_module(_LATER[name]), name)

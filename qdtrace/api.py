@@ -10,15 +10,17 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
-from qdtrace import failures
+from qdtrace import failures, tracebacks
 from qdtrace.compose.byte_order import PLAIN, is_foreign, native
 from qdtrace.compose.byte_order import has_foreign as has_foreign_order
 from qdtrace.compose.depth import depth_told
+from qdtrace.compose.explain import failure_in
 from qdtrace.compose.garbage import paused_garbage_collection
 from qdtrace.compose.staged import Programs, note_programs
 from qdtrace.config import current, options_from
-from qdtrace.errors import BackendError, QdError, TraceTypeError, TraceValueError
+from qdtrace.errors import BackendError, QdError, TraceTypeError, TraceValueError, boundary
 from qdtrace.failures import raise_failures
+from qdtrace.progress import doing
 from qdtrace.trace import compat
 from qdtrace.trace.arguments import as_buffer, as_values, run_inlined
 from qdtrace.trace.context import get_current
@@ -152,20 +154,22 @@ class Jitted(Generic[P, R]):
                 break
         if kwargs and has_foreign_order(kwargs.values()):
             kwargs = to_jax(kwargs)
-        if self._backend is not None:
-            args, kwargs = _on_backend(self._backend, self._name, (args, kwargs))
         options, function, programs = self._last  # sooner found than in a dictionary
-        if options is not current():
-            function, programs = self._specialised()
-        if failures.glance() != failures.fine:
-            raise_failures()
         try:
+            if self._backend is not None:
+                args, kwargs = _on_backend(self._backend, self._name, (args, kwargs))
+            if options is not current():
+                function, programs = self._specialised()
+            if failures.glance() != failures.fine:
+                raise_failures()
             results = function(*args, **kwargs) if kwargs else function(*args)  # each argument more takes time
             return _waited(results, programs) if programs.suspects else results
-        except QdError:
-            raise
         except Exception as error:
-            return self._again(error, function, programs, args, kwargs)
+            try:
+                return self._again(error, function, programs, args, kwargs)
+            except QdError as told:
+                told.with_traceback(told.__traceback__)
+                raise  # bare: this frame is not added to the traceback
 
     @overload
     def __get__(self, instance: None, owner: type | None = None) -> Jitted[P, R]: ...
@@ -176,6 +180,7 @@ class Jitted(Generic[P, R]):
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
 
+    @boundary
     def lower(self, *args: Any, target: str | None = None, **kwargs: Any) -> Lowered:
         """The function at every stage for arguments like these; nothing is compiled.
 
@@ -257,6 +262,8 @@ class Jitted(Generic[P, R]):
         self, error: Exception, function: Any, programs: Programs, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """JAX refused the arguments or the run failed: converts foreign arrays once, words errors in our terms."""
+        if isinstance(error, QdError):
+            raise error
         if (failure := failure_in(error)) is not None:
             raise failure.with_traceback(None) from None
         with depth_told(self._name):
@@ -266,7 +273,7 @@ class Jitted(Generic[P, R]):
             raise BackendError(
                 f"{self._name}: needs all arrays on one device, got {_devices((args, kwargs))}",
                 help="move them with jax.device_put",
-            ) from error
+            ) from tracebacks.cause(error)
         converted, changed = _convert_foreign((args, kwargs))
         if not changed:
             better = _in_our_terms(error, self._name, (args, kwargs))
@@ -291,6 +298,7 @@ def _waited(results: Any, programs: Programs) -> Any:
     return results
 
 
+@boundary
 def block_until_ready(x: R) -> R:
     """Waits for the arrays of a pytree, as `jax.block_until_ready`, and raises what failed on the way to them.
 
@@ -315,14 +323,6 @@ def block_until_ready(x: R) -> R:
         raise
     raise_failures()
     return x
-
-
-def failure_in(error: Exception) -> QdError | None:
-    """The failed check that an error of XLA tells of; None for any other error."""
-    from qdtrace.compose.debug import take_failure
-    from qdtrace.ir.faults import fault_in
-
-    return take_failure(error) or fault_in(str(error))
 
 
 def _on_backend(backend: str, name: str, tree: Any) -> Any:
@@ -359,7 +359,7 @@ def _stage_call(
             name=name,
         )
     leaves = [x for x in jax.tree.leaves((args, kwargs)) if isinstance(x, Tracer)]
-    with depth_told(name, lambda: deepest_region(traced.root)):
+    with depth_told(name, lambda: deepest_region(traced.root)), doing("importing", name, options=options):
         return jax.tree.unflatten(traced.out_tree, stage(traced.root, leaves, traced.names, name, options, donated))
 
 

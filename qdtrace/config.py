@@ -78,6 +78,7 @@ class Options:
         os.path.join(tempfile.gettempdir(), "ir"), "where graphs are written", shown="<tmp>/ir"
     )
     verify: bool = _knob(False, "check the graph after every pass")
+    progress: bool = _knob(True, "say on a terminal what is being compiled, once it takes longer than two seconds")
     offline_cache: bool = _knob(True, "keep compiled tasks on disk")
     offline_cache_dir: str = _knob(_cache_dir(), "where they are kept", shown="user cache directory")
     portable: bool = _knob(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 import jax
 
 from qdtrace.api import to_jax
+from qdtrace.errors import boundary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -154,6 +155,7 @@ def jvp(
 def jvp(
     fun: Callable[..., tuple[R, Aux]], primals: Sequence[Any], tangents: Sequence[Any], has_aux: Literal[True]
 ) -> tuple[R, Any, Aux]: ...
+@boundary
 def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> Any:
     """The value of `fun` and its derivative along tangents: `jax.jvp`.
 
@@ -179,6 +181,7 @@ def vjp(fun: Callable[..., R], *primals: Any, has_aux: Literal[False] = False) -
 def vjp(
     fun: Callable[..., tuple[R, Aux]], *primals: Any, has_aux: Literal[True]
 ) -> tuple[R, Callable[..., Any], Aux]: ...
+@boundary
 def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """The value of `fun` and the function from cotangents of results to those of arguments: `jax.vjp`.
 
@@ -206,6 +209,7 @@ def linearize(
 def linearize(
     fun: Callable[..., tuple[R, Aux]], *primals: Any, has_aux: Literal[True]
 ) -> tuple[R, Callable[..., Any], Aux]: ...
+@boundary
 def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """The value of `fun` and its derivative as a function of tangents: `jax.linearize`.
 
@@ -228,6 +232,7 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
 def _converting(derived: Callable[..., Any]) -> Callable[..., Any]:
     """The function that also takes arrays of other libraries."""
 
+    @boundary
     @functools.wraps(derived)
     def call(*args: Any, **kwargs: Any) -> Any:
         args, kwargs = to_jax((args, kwargs))

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import linecache
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
+
+from qdtrace import tracebacks
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +27,9 @@ class Loc:
     function: str = ""
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}" + (f" in {self.function}" if self.function else "")
+        cell = tracebacks.cell_of(self.file)
+        place = f"{cell}, line {self.line}" if cell else f"{self.file}:{self.line}"
+        return place + (f" in {self.function}" if self.function not in ("", "<module>") else "")
 
 
 class QdError(Exception):
@@ -61,6 +70,33 @@ class QdError(Exception):
         if self.help:
             lines.append(f"help: {self.help}")
         return "\n".join(lines)
+
+    def with_traceback(self, tb: TracebackType | None) -> Self:
+        """Sets the traceback, with frames of the user alone: `tracebacks`."""
+        return super().with_traceback(tracebacks.shortened(tb))
+
+    def add_note(self, note: str) -> None:
+        """Adds a note, unless it is JAX's on frames that it took away."""
+        if tracebacks.is_wanted_note(note):
+            super().add_note(note)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name != "__cause__" or tracebacks.is_wanted_cause(value):
+            super().__setattr__(name, value)
+
+
+def boundary(function: Callable[P, R]) -> Callable[P, R]:
+    """The function; an error of ours that leaves it shows the user's frames only."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except QdError as error:
+            error.with_traceback(error.__traceback__)
+            raise  # bare: this frame is not added to the traceback
+
+    return call
 
 
 class QdWarning(UserWarning):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import jax
 
-from qdtrace.errors import TraceValueError
+from qdtrace.errors import QdError, TraceValueError
 from qdtrace.trace.allocation import empty
 from qdtrace.trace.arguments import as_values
 from qdtrace.trace.context import get_current
@@ -93,18 +93,22 @@ class Batched(Mapped):
         self._compiled: Jitted[..., Any] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        for x in args:
-            if type(x) not in _VALUES and _has_objects(x):
-                break
-        else:
-            if kwargs and _has_objects(kwargs):
-                pass
-            elif self._compiled is not None and get_current() is None:
-                return self._compiled(*args, **kwargs)
+        try:
+            for x in args:
+                if type(x) not in _VALUES and _has_objects(x):
+                    break
             else:
-                return self._call(args, kwargs)
-        mapping, values = with_objects(self.mapping, args, kwargs)
-        return Batched(mapping)._call(tuple(values), {})
+                if kwargs and _has_objects(kwargs):
+                    pass
+                elif self._compiled is not None and get_current() is None:
+                    return self._compiled(*args, **kwargs)
+                else:
+                    return self._call(args, kwargs)
+            mapping, values = with_objects(self.mapping, args, kwargs)
+            return Batched(mapping)._call(tuple(values), {})
+        except QdError as error:
+            error.with_traceback(error.__traceback__)
+            raise  # bare: this frame is not added to the traceback
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         mapping = self.mapping

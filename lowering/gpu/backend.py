@@ -240,6 +240,7 @@ class GpuBackend(Backend):
     ) -> list[LoadedTask]:
         """The pieces of the program, by their content keys; equal ones are compiled once."""
         jobs: dict[str, Callable[[], LoadedTask]] = {}
+        names: dict[str, str] = {}
         for piece, content in contents.items():
             refs: Iterable[Var] = ()
             if piece in series:
@@ -249,7 +250,8 @@ class GpuBackend(Backend):
                 refs, emit = layout.task_refs[piece[0]], functools.partial(self._made, task, options)
             label = label_of([layout.program.tasks[k] for k in piece])
             jobs.setdefault(content, functools.partial(self._loader.task, content, refs, emit, cache, label))
-        loaded = in_parallel(jobs)
+            names.setdefault(content, label)
+        loaded = in_parallel(jobs, names)
         return [loaded[content] for content in contents.values()]
 
     def _link_handler(

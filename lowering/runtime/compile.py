@@ -20,6 +20,7 @@ from lowering.runtime.jit import link
 from lowering.runtime.keys import artifact_key, digest
 from lowering.runtime.once import Once
 from lowering.runtime.thread_copies import CopyRecord
+from qdtrace.progress import doing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -181,17 +182,25 @@ def link_task(content: str, emit: Callable[[], TaskCode], target: Target, cache:
     return _tasks.get(key, make)
 
 
-def in_parallel(jobs: Mapping[str, Callable[[], T]]) -> dict[str, T]:
-    """What each job gives, made side by side in threads."""
-    if len(jobs) <= 1:
-        return {name: job() for name, job in jobs.items()}
-    with ThreadPoolExecutor(min(len(jobs), usable_cores())) as pool:
-        futures = {name: pool.submit(job) for name, job in jobs.items()}
-        return {name: future.result() for name, future in futures.items()}
+def in_parallel(jobs: Mapping[str, Callable[[], T]], names: Mapping[str, str]) -> dict[str, T]:
+    """What each job gives, made side by side in threads; `names` are what users call them."""
+    with doing("compiling", "", len(jobs)) as stage:
+
+        def run(key: str) -> T:
+            stage.step(names[key])
+            return jobs[key]()
+
+        if len(jobs) <= 1:
+            return {key: run(key) for key in jobs}
+        with ThreadPoolExecutor(min(len(jobs), usable_cores())) as pool:
+            futures = {key: pool.submit(run, key) for key in jobs}
+            return {key: future.result() for key, future in futures.items()}
 
 
 def link_tasks(
-    wanted: Iterable[tuple[str, Callable[[], TaskCode]]], target: Target, cache: ArtifactCache | None
+    wanted: Iterable[tuple[str, str, Callable[[], TaskCode]]], target: Target, cache: ArtifactCache | None
 ) -> dict[str, LinkedTask]:
-    """All tasks by content key; equal ones once, different ones in parallel."""
-    return in_parallel({content: partial(link_task, content, emit, target, cache) for content, emit in wanted})
+    """All tasks by content key, given with their names; equal ones once, different ones in parallel."""
+    tasks = list(wanted)
+    jobs = {content: partial(link_task, content, emit, target, cache) for content, _, emit in tasks}
+    return in_parallel(jobs, {content: name for content, name, _ in tasks})

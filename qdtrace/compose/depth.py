@@ -31,7 +31,11 @@ def depth_told(name: str, deepest: Callable[[], Loc | None] | None = None) -> Ge
     except RecursionError as error:
         lines = _users(error.__traceback__)
         if len(lines) > _ENDLESS * sys.getrecursionlimit():
-            raise
+            raise UnsupportedError(
+                f"{name}: a function calls itself without end while it is traced",
+                loc=_busiest(lines),
+                help="a condition that is traced does not end it: write a loop, lax.while_loop or qd.while_",
+            ) from None
         loc = deepest() if deepest is not None else None
         raise UnsupportedError(
             f"{name}: loops, conditions and calls nest deeper than Python's recursion limit of "

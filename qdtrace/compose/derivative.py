@@ -112,7 +112,7 @@ class Derivative:
         """The program that computes it on a machine."""
         made = self._derived.get(machine)
         if made is None:
-            with paused_garbage_collection():
+            with paused_garbage_collection(), self.base.said("differentiating"):
                 made = self._derived[machine] = self._derive(machine)
         return made
 

@@ -12,6 +12,8 @@ import functools
 from types import FunctionType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar, cast
 
+from qdtrace.errors import boundary
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -30,8 +32,9 @@ _roomy = cast("Callable[..., object]", FunctionType(_call.__code__.replace(co_st
 
 
 def in_one_chunk(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, called with room for the frames of all that it calls."""
+    """The function, called with room for the frames of all that it calls; a boundary of tracebacks."""
 
+    @boundary
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         return cast("R", _roomy(function, *args, **kwargs))

@@ -17,6 +17,7 @@ from qdtrace.ir.program import Literal, Stage
 from qdtrace.ir.tells import with_records, without_memory
 from qdtrace.ir.walk import blocks_of, walk_program
 from qdtrace.passes.pipelines import optimise, unrolled
+from qdtrace.progress import doing
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -142,6 +143,10 @@ class StagedProgram:
             same = program is self.with_rules
             made = self._on[platform] = self if same else StagedProgram(program, self.options, self.stacks)
         return made
+
+    def said(self, what: str) -> AbstractContextManager[object]:
+        """Says on a terminal that this is done with the program, if it takes long."""
+        return doing(what, self.program.name, options=self.options)
 
     def optimised_for(self, machine: Machine) -> Program:
         """The graph after all passes."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from qdtrace.errors import BoundsError, CheckError, Loc, OutOfMemoryError
 from qdtrace.ir.primitives import Effect
 from qdtrace.ir.walk import walk_task
+from qdtrace.tracebacks import file_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,7 +25,7 @@ _HELP = (
     "guard the access with qd.when"
 )
 _FAILED = "check failed: "
-_PLACE = r"\n  at [^\n]*?:\d+"
+_PLACE = r"\n  at [^\n]*?(?::|, line )\d+"
 """The last one in a text is ours: what stands in front of it is the user's message."""
 _NO_MEMORY = re.compile(
     r"task `[^`]*` of `[^`]*` needs \d+ bytes of its own in each thread that runs it, which the system refused"
@@ -32,7 +33,7 @@ _NO_MEMORY = re.compile(
 _LESS_MEMORY = "use smaller private arrays or fewer threads (num_threads); in derivatives a lower ad_stack_memory"
 _FAULT = re.compile(
     rf"(?P<rule>index -?\d+ is out of bounds for axis \d+ of `[^\n]*|{_FAILED}(?:.*(?={_PLACE})|.*))"
-    r"(?:\n  at (?P<file>[^\n]*?):(?P<line>\d+)(?: in (?P<function>[^\n]*))?(?:\n.*)?)?\Z",
+    r"(?:\n  at (?P<file>[^\n]*?)(?::|, line )(?P<line>\d+)(?: in (?P<function>[^\n]*))?(?:\n.*)?)?\Z",
     re.DOTALL,
 )
 
@@ -63,7 +64,7 @@ def fault_in(text: str) -> QdError | None:
     found = _FAULT.search(text)
     if found is None:
         return None
-    loc = Loc(found["file"], int(found["line"]), found["function"] or "") if found["file"] else None
+    loc = Loc(file_of(found["file"]), int(found["line"]), found["function"] or "") if found["file"] else None
     if found["rule"].startswith(_FAILED):
         return CheckError(found["rule"], loc=loc)
     return BoundsError(found["rule"], loc=loc, help=_HELP)

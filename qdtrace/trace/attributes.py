@@ -54,7 +54,25 @@ class StrictAttributes:
         return frozenset()
 
 
+_ELSEWHERE = {
+    "append": "its length is fixed: make it as long as it gets, `qd.zeros(n)`, and store into `b[k]`",
+    "detach": "use jax.lax.stop_gradient on what is loaded from it",
+    "extend": "its length is fixed: make it as long as it gets, `qd.zeros(n)`, and store into `b[k]`",
+    "fill": "write `b[...] = value`",
+    "from_numpy": "give the array as an argument of the function",
+    "grad": "take jax.grad of the function",
+    "item": "leave it out: `b[k]` is the value",
+    "numpy": "return it from the function: what comes back is a JAX array",
+    "size": "write math.prod(b.shape)",
+    "to_numpy": "return it from the function: what comes back is a JAX array",
+    "tolist": "return it from the function: what comes back is a JAX array",
+}
+"""What others have, and what is written here."""
+
+
 def _nearest(thing: StrictAttributes, name: str) -> str:
+    if name in _ELSEWHERE:
+        return _ELSEWHERE[name]
     names = {n for n in dir(type(thing)) if not n.startswith("_")} | thing._more_attributes()  # pyright: ignore[reportPrivateUsage]
     close = difflib.get_close_matches(name, sorted(names), n=1, cutoff=0.5)
     return f"did you mean `{close[0]}`?" if close else ""

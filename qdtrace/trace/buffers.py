@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from qdtrace.errors import QdError, TraceIndexError, TraceTypeError, TraceValueError
+from qdtrace.errors import QdError, TraceTypeError, TraceValueError
 from qdtrace.trace import indexing, markers
 from qdtrace.trace.aliases import given_back, note_use, note_write
 from qdtrace.trace.attributes import StrictAttributes
@@ -16,7 +16,7 @@ from qdtrace.trace.context import current, emit, new_uid
 from qdtrace.trace.dtypes import default_dtype
 from qdtrace.trace.elements import as_element
 from qdtrace.trace.handles import MemoryHandle
-from qdtrace.trace.indexing import ParsedIndex, as_array, as_value, cast_value, parse_index
+from qdtrace.trace.indexing import ParsedIndex, as_array, as_value, cast_value, parse_index, too_many_indices
 from qdtrace.trace.operators import INPLACE
 from qdtrace.trace.results import name_of_result
 from qdtrace.trace.source import user_loc
@@ -131,8 +131,11 @@ class Buffer(MemoryHandle):
         raise TraceTypeError(
             "a buffer cannot be iterated over",
             loc=user_loc(),
-            help="write `for i in qd.range(x.shape[0]):` and use x[i]",
+            help=f"write `for {'i, j in qd.ndrange(*x.shape)' if self.ndim > 1 else 'i in qd.range(x.shape[0])'}:` and "
+            "use its elements, or a function of jnp on all of it: `jnp.sum(x[...])`",
         )
+
+    __reversed__ = __iter__
 
     def __contains__(self, _: object) -> bool:
         raise TraceTypeError("`in` needs a concrete array", loc=user_loc(), help="write `jnp.any(x == value)`")
@@ -197,7 +200,7 @@ def _jax_key(key: Any, shape: tuple[int, ...]) -> Any:
     """The index with cells and buffers read; static ones are checked, as JAX would clamp them."""
     parts = tuple(as_value(k) for k in (key if isinstance(key, tuple) else (key,)))
     if sum(k is not None and k is not Ellipsis for k in parts) > len(shape):
-        raise TraceIndexError(f"{len(parts)} indices are too many for shape {shape}", loc=user_loc())
+        raise too_many_indices(len(parts), shape)
     return parts
 
 

@@ -49,6 +49,11 @@ class When:
         self._is_left_out = False
         self.use = Use()
 
+    def __bool__(self) -> bool:
+        raise TraceTypeError(
+            f"a {self.name} is neither true nor false", loc=user_loc(), help="write `with` in place of `if`"
+        )
+
     def __enter__(self) -> None:
         context = current(self.name)
         self.use.is_made = True

@@ -16,7 +16,9 @@ from qdtrace.errors import (
     TraceValueError,
     UnsupportedError,
 )
+from qdtrace.trace.advice import ndrange_in, told
 from qdtrace.trace.source import is_jax_file, traceback_loc
+from qdtrace.trace.statement import raised_in
 
 if TYPE_CHECKING:
     from qdtrace.errors import Loc
@@ -24,10 +26,24 @@ if TYPE_CHECKING:
 
 def explain(error: Exception) -> QdError | None:
     """The error to raise in place of one of JAX's; None when it should be left as it is."""
+    if isinstance(error, QdError):
+        return None
     loc = traceback_loc(error.__traceback__)
+    return _by_statement(error, loc) or _by_kind(error, loc) or _by_text(error, loc)
+
+
+def _by_statement(error: Exception, loc: Loc | None) -> QdError | None:
+    """The error for Python that needs a value: the fix is made from the user's statement."""
+    needs_value = isinstance(error, _NEEDS_VALUE) or _STATIC.search(str(error))
+    statement = raised_in(error.__traceback__) if needs_value else None
+    found = statement and told(statement, truth=isinstance(error, jax.errors.TracerBoolConversionError))
+    if found is None:
+        return None
+    return TraceTypeError(f"{found[0]} needs a static value, got one that is being traced", loc=loc, help=found[1])
+
+
+def _by_kind(error: Exception, loc: Loc | None) -> QdError | None:
     match error:
-        case QdError():
-            return None
         case jax.errors.TracerBoolConversionError():
             return TraceTypeError(
                 "`if`, `and`, `or`, `not` and `while` of Python need a static value, got one that is being traced",
@@ -61,7 +77,7 @@ def explain(error: Exception) -> QdError | None:
                 help="return it from the function, and pass it to the next one as an argument",
             )
         case _:
-            return _explain_text(error, loc)
+            return None
 
 
 def _numpy_function(loc: Loc | None) -> QdError:
@@ -72,7 +88,7 @@ def _numpy_function(loc: Loc | None) -> QdError:
     )
 
 
-def _explain_text(error: Exception, loc: Loc | None) -> QdError | None:
+def _by_text(error: Exception, loc: Loc | None) -> QdError | None:
     text = str(error)
     if "__jax_array__() during abstractification" in text:
         return TraceTypeError(
@@ -93,6 +109,28 @@ def _explain_text(error: Exception, loc: Loc | None) -> QdError | None:
             "JAX needs arrays of numbers in the byte order of this machine, got one of another kind",
             loc=loc,
             help="convert it: `x.astype(x.dtype.newbyteorder('='))`",
+        )
+    if "Shapes must be 1D sequences of concrete values" in text:
+        return TraceTypeError(
+            "a shape needs static integers, got a value that is being traced",
+            loc=loc,
+            help="take it from `x.shape` or an argument of static_argnames; walk a length that is traced by qd.range",
+        )
+    if "iteration over a 0-d array" in text or "len() of unsized object" in text:
+        return TraceTypeError(
+            "a number has no length and no items, got one that is being traced",
+            loc=loc,
+            help="walk the buffer that it is an element of: `for i in qd.range(x.shape[0]):`",
+        )
+    if "values to unpack" in text and (loops := ndrange_in(raised_in(error.__traceback__))):
+        return TraceValueError(
+            f"a qd.ndrange gives an index for each length that it is given, {text.split('(')[-1].rstrip(')')}",
+            loc=loc,
+            help=f"give a length for each index, as in `{loops}`",
+        )
+    if isinstance(error, TypeError) and _OPERANDS.search(text):
+        return TraceTypeError(
+            _OPERANDS.sub("a traced value", text), loc=loc, help="make the other operand a number or an array"
         )
     if isinstance(error, NotImplementedError) and "Effects not supported" in text:
         return UnsupportedError(
@@ -119,11 +157,26 @@ def _explain_text(error: Exception, loc: Loc | None) -> QdError | None:
     kind = _KINDS.get(type(error))
     if kind is None or not _is_from_jax(error):
         return None
-    first, *rest = (line.strip() for line in text.splitlines() if line.strip())
-    return kind(first, loc=loc, notes=[line for line in rest if "http" not in line][:_NOTES])
+    first, *rest = (line.strip() for line in _TRACER.sub("a traced value", text).splitlines() if line.strip())
+    return kind(first, loc=loc, notes=[line for line in rest if not _OF_JAX.search(line)][:_NOTES])
 
 
 _NOTES = 6
+_NEEDS_VALUE = (
+    jax.errors.TracerBoolConversionError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+    jax.errors.ConcretizationTypeError,
+)
+_TRACER = re.compile(r"\b(?:\w*Jaxpr|Jit)Tracer(?:\([^()]*\))?")
+_STATIC = re.compile(
+    r"format string passed to \w*(?:Tracer|Cell|Buffer)\b|does not support ufuncs|"
+    r"setting an array element with a sequence|unhashable type: '\w*Tracer'"
+)
+"""Errors of Python and NumPy that a traced value is the reason for."""
+_OPERANDS = re.compile(r"(?<=[:,( ])'(?:\w*Tracer|Buffer|Cell)'")
+_OF_JAX = re.compile("http|The error occurred while tracing the function|try using `static_arg")
+"""Lines of JAX's messages that say nothing to a user of this package."""
 _KINDS: dict[type, type[QdError]] = {
     TypeError: TraceTypeError,
     ValueError: TraceValueError,

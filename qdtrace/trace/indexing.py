@@ -99,10 +99,17 @@ def _fill(keys: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
             help="load first, then add the axis: `x[i][None]`",
         )
     if given > len(shape):
-        raise TraceIndexError(f"{given} indices are too many for shape {shape}", loc=user_loc())
+        raise too_many_indices(given, shape)
     at = dots[0] if dots else len(keys)
     missing = [slice(None)] * (len(shape) - given)
     return [*keys[:at], *missing, *keys[at + 1 :]]
+
+
+def too_many_indices(given: int, shape: tuple[int, ...]) -> TraceIndexError:
+    """The error for more indices than a buffer or cell has axes."""
+    spare = ", ".join("ijklmnpq"[: len(shape)])
+    fix = f"give {len(shape)}: `b[{spare}]`" if shape else "write `c.value` of a qd.local, `b[()]` of a rank 0 buffer"
+    return TraceIndexError(f"{given} indices are too many for shape {shape}", loc=user_loc(), help=fix)
 
 
 def _static_slice(k: slice, axis: int, n: int) -> tuple[int, int, int]:
@@ -133,7 +140,11 @@ def _index_operand(k: Any, axis: int, shape: tuple[int, ...]) -> Any:
     if is_static_int(k):
         k = operator.index(k)
         if not -n <= k < n:
-            raise TraceIndexError(f"index {k} is out of bounds for axis {axis} of shape {shape}", loc=user_loc())
+            raise TraceIndexError(
+                f"index {k} is out of bounds for axis {axis} of shape {shape}",
+                loc=user_loc(),
+                help=f"write one from {-n} to {n - 1}" if n else "an axis of length 0 has no elements",
+            )
         return _constant_index(k % n)
     k = as_value(k)
     if isinstance(k, np.ndarray) and _is_integer_scalar(k):
@@ -222,6 +233,9 @@ def cast_value(value: Any, dtype: np.dtype, shape: tuple[int, ...], what: str) -
         raise TraceTypeError(
             f"{what} needs a value of shape {shape}, got {np.shape(value)}",
             loc=user_loc(),
+            help="store into as many elements as there are values, `b[i, :] = v`, or one of them, `b[i] = v[k]`"
+            if what == "a store"
+            else "",
         )
     if isinstance(value, (bool, int, float, complex)):
         try:

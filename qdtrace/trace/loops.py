@@ -138,8 +138,15 @@ class Loop(StrictAttributes, Generic[Item]):
         raise TraceTypeError(
             f"a {self._noun} has no len() and is neither true nor false: its bounds may be traced",
             loc=user_loc(),
-            help="use the bound that it was given",
+            help="write `for _ in qd.while_(c):`" if self.kind == "while" else "use the bound that it was given",
         )
+
+    def __enter__(self) -> Any:
+        raise TraceTypeError(
+            f"a {self._noun} is no context of a `with` statement", loc=user_loc(), help="write `for i in qd.range(n):`"
+        )
+
+    __exit__ = __enter__
 
     def __getitem__(self, _: object) -> Any:
         raise TraceTypeError(
@@ -202,7 +209,7 @@ def _bound(value: Any, name: str, what: str) -> Any:
         raise TraceTypeError(
             f"{name} needs integer bounds, got {what} of {dtype or type(value).__name__}",
             loc=user_loc(),
-            help="convert it: `.astype(jnp.int32)`, or use // in place of /",
+            help=_in_integers(value, shape, name),
         )
     if shape != ():
         raise TraceTypeError(
@@ -217,6 +224,15 @@ def _bound(value: Any, name: str, what: str) -> Any:
             help="convert it: `.astype(jnp.int32)`",
         )
     return value
+
+
+def _in_integers(value: Any, shape: Any, name: str) -> str:
+    """How a bound that is no integer is written."""
+    if isinstance(value, (tuple, list)):
+        return f"write `{name}({', '.join(map(str, value))})`; of a shape one length, `x.shape[0]`"
+    if shape:
+        return "give its length, `x.shape[0]`"
+    return "convert it: `.astype(jnp.int32)`, or use // in place of /"
 
 
 def _index_dtype(bounds: tuple[Any, ...], name: str) -> np.dtype:
@@ -312,7 +328,9 @@ def range(
     start, stop, step = (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1)[:3]
     parts = tuple(_bound(b, "qd.range", w) for b, w in zip((start, stop, step), ("start", "stop", "step"), strict=True))
     if isinstance(parts[2], int) and parts[2] == 0:
-        raise TraceValueError("qd.range needs a step that is not zero", loc=user_loc())
+        raise TraceValueError(
+            "qd.range needs a step that is not zero", loc=user_loc(), help="leave it out to count by 1, or write -1"
+        )
     dtype = _index_dtype(parts, "qd.range")
     start, stop, step = (_as_index(p, dtype) for p in parts)
     made: Range[jax.Array] = Range((start, stop, step), hints)

@@ -56,6 +56,13 @@ class ArrayOperators(StrictAttributes, Array):
             help="use a Python number or a name as the key; to store at a traced place, `b[i] = v` of a buffer",
         )
 
+    def __delitem__(self, _: object) -> None:
+        raise TraceTypeError(
+            f"an element of a {self._noun} cannot be deleted: its shape is fixed",
+            loc=user_loc(),
+            help="store a value in its place, or copy what stays into a smaller one",
+        )
+
     def __array__(self, *_: Any, **__: Any) -> Any:
         raise TraceTypeError(
             "NumPy needs a concrete array, got one that is being traced",

@@ -16,6 +16,7 @@ import sysconfig
 from typing import TYPE_CHECKING
 
 import jax
+import numpy as np
 
 from qdtrace.errors import Loc
 from qdtrace.trace.compat import has_markers, source_info_util
@@ -26,7 +27,10 @@ if TYPE_CHECKING:
     from qdtrace.trace.compat import JaxprEqn
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_PARTS = ("trace", "compose", "autodiff", "batching", "api.py", "graphs.py", "vmap", "profiling.py")
+_PARTS = (
+    "__init__.py", "trace", "compose", "autodiff", "batching", "api.py", "derivatives.py", "errors.py", "graphs.py",
+    "profiling.py", "vmap",
+)  # fmt: skip
 _OWN = tuple(os.path.join(_PACKAGE, part) for part in _PARTS)
 _JAX = os.path.dirname(os.path.abspath(jax.__file__))
 _HIDDEN = (
@@ -34,6 +38,8 @@ _HIDDEN = (
     _JAX,
     os.path.abspath(contextlib.__file__),
     os.path.abspath(functools.__file__),
+    os.path.dirname(np.__file__) + os.sep,
+    "numpy" + os.sep,
 )
 _INSTALLED = tuple({sysconfig.get_path(name) + os.sep for name in ("purelib", "platlib")})
 

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from qdtrace import tracebacks
 from qdtrace.errors import Loc, QdError, TraceTypeError, TraceValueError
 from qdtrace.trace import compat
 from qdtrace.trace.arguments import as_buffer, as_values, checked_leaf, is_memory
@@ -53,11 +54,11 @@ def _run(function: Callable[..., Any], args: Any, kwargs: Any, context: TraceCon
         return jax.tree.map(lambda leaf: _unwrap(leaf, loc), result, is_leaf=is_memory)
     except Exception as error:
         if context.again is not None and error is not context.error:
-            raise _second_trip_failed(context, error) from error
+            raise _second_trip_failed(context, error) from tracebacks.cause(error)
         better = explain(error)
         if better is None:
             raise
-        raise better from error
+        raise better.with_traceback(error.__traceback__) from tracebacks.cause(error)
 
 
 def _second_trip_failed(context: TraceContext, error: Exception) -> TraceValueError:

@@ -15,7 +15,7 @@ import pytest
 from jax import lax
 
 import qdtrace as qd
-from tests.api.messages import good
+from tests.api.messages import good, text_of
 
 X = np.arange(8, dtype=np.float32)
 ROOT = Path(__file__).parents[2]
@@ -128,6 +128,12 @@ def endless(x):
     return endless(x)
 
 
-def test_endless_recursion_of_the_user_stays_pythons() -> None:
-    with pytest.raises(RecursionError):
+def test_endless_recursion_of_the_user() -> None:
+    with pytest.raises(qd.UnsupportedError) as caught:
         qd.jit(endless)(X)
+    assert text_of(caught.value, endless) == (
+        "endless: a function calls itself without end while it is traced\n"
+        "  at FILE:1 in endless\n"
+        "      return endless(x)\n"
+        "help: a condition that is traced does not end it: write a loop, lax.while_loop or qd.while_"
+    )

@@ -239,7 +239,8 @@ help: write qd.range(stop), qd.range(start, stop) or qd.range(start, stop, step)
         qd.TraceValueError,
         """qd.range needs a step that is not zero
   at FILE:1 in zero_step
-      for i in qd.range(0, 4, 0):""",
+      for i in qd.range(0, 4, 0):
+help: leave it out to count by 1, or write -1""",
     ),
     large_bound: (
         qd.TraceValueError,
@@ -264,31 +265,31 @@ help: call it outside of the loop, on whole arrays""",
     ),
     python_if: (
         qd.TraceTypeError,
-        """`if`, `and`, `or`, `not` and `while` of Python need a static value, got one that is being traced
+        """`if` needs a static value, got one that is being traced
   at FILE:2 in python_if
       if x[i] > 0:
-help: use `with qd.when(condition):`, jnp.where(condition, a, b), lax.cond, or & | ~ for and, or, not""",
+help: write `with qd.when(x[i] > 0):`, or `jnp.where(x[i] > 0, a, b)` for a value""",
     ),
     python_while: (
         qd.TraceTypeError,
-        """`if`, `and`, `or`, `not` and `while` of Python need a static value, got one that is being traced
+        """`while` needs a static value, got one that is being traced
   at FILE:1 in python_while
       while x[0] > 0:
-help: use `with qd.when(condition):`, jnp.where(condition, a, b), lax.cond, or & | ~ for and, or, not""",
+help: write `for _ in qd.while_(lambda: x[0] > 0):`, with what changes in a qd.local or a buffer; or lax.while_loop""",
     ),
     python_float: (
         qd.TraceTypeError,
-        """int(), float() and static arguments need a static value, got one that is being traced
+        """`float` needs a static value, got one that is being traced
   at FILE:2 in python_float
       x[i] = float(x[i])
-help: use `.astype(jnp.int32)`; for a value known at trace time use static_argnames""",
+help: write `x[i].astype(float)`""",
     ),
     numpy_function: (
         qd.TraceTypeError,
-        """NumPy needs a concrete array, got one that is being traced
+        """`np.sin` needs a static value, got one that is being traced
   at FILE:2 in numpy_function
       x[i] = np.sin(x[i])
-help: use the function of the same name in jax.numpy; index a constant table as `jnp.array(table)[i]`""",
+help: write `jnp.sin(x[i])`""",
     ),
     carried: (
         qd.TraceValueError,

@@ -153,7 +153,8 @@ TEXTS: dict[Any, tuple[type[qd.QdError], str]] = {
         qd.TraceIndexError,
         """2 indices are too many for shape (4,)
   at FILE:2 in too_many_indices
-      x[i, 0] = 1.0""",
+      x[i, 0] = 1.0
+help: give 1: `b[i]`""",
     ),
     string_stored: (
         qd.TraceTypeError,
@@ -187,19 +188,22 @@ help: convert it: `.astype(jnp.int32)`""",
         qd.TraceIndexError,
         """index 4 is out of bounds for axis 0 of shape (4,)
   at FILE:2 in out_of_bounds
-      x[4] = i""",
+      x[4] = i
+help: write one from -4 to 3""",
     ),
     out_of_bounds_between_loops: (
         qd.TraceIndexError,
         """index -5 is out of bounds for axis 0 of shape (4,)
   at FILE:1 in out_of_bounds_between_loops
-      x[-5] = 1.0""",
+      x[-5] = 1.0
+help: write one from -4 to 3""",
     ),
     out_of_bounds_row: (
         qd.TraceIndexError,
         """index 7 is out of bounds for axis 0 of shape (4, 3)
   at FILE:1 in out_of_bounds_row
-      return jnp.sum(x[7])""",
+      return jnp.sum(x[7])
+help: write one from -4 to 3""",
     ),
     large_value: (
         qd.UnsupportedError,
@@ -239,13 +243,15 @@ help: store into the buffer itself, `x[i, k] = v`, or make a new value: `y = y.a
         qd.TraceTypeError,
         """a store needs a value of shape (), got (3,)
   at FILE:2 in vector_into_scalar
-      x[i] = x[0:3]""",
+      x[i] = x[0:3]
+help: store into as many elements as there are values, `b[i, :] = v`, or one of them, `b[i] = v[k]`""",
     ),
     wrong_whole_store: (
         qd.TraceTypeError,
         """a store needs a value of shape (4,), got (3,)
   at FILE:1 in wrong_whole_store
-      x[...] = jnp.zeros(3)""",
+      x[...] = jnp.zeros(3)
+help: store into as many elements as there are values, `b[i, :] = v`, or one of them, `b[i] = v[k]`""",
     ),
     mask_index: (
         qd.TraceTypeError,

@@ -237,16 +237,19 @@ CASES = [
 index 3 is out of bounds for axis 1 of shape (4, 3)
   at FILE:2 in out_of_bounds
       m[i, 3] = 1
+help: write one from -3 to 2
 """),
     (out_of_bounds_negative, TraceIndexError, (M,), """
 index -5 is out of bounds for axis 0 of shape (4, 3)
   at FILE:1 in out_of_bounds_negative
       m[-5, 0] = 1
+help: write one from -4 to 3
 """),
     (too_many, TraceIndexError, (X,), """
 2 indices are too many for shape (8,)
   at FILE:2 in too_many
       x[i, i] = 1
+help: give 1: `b[i]`
 """),
     (two_dots, TraceIndexError, (M,), """
 an index may hold one `...`
@@ -299,6 +302,7 @@ help: load forwards, then use jnp.flip
 a store needs a value of shape (3,), got (2,)
   at FILE:2 in wrong_shape
       m[i] = jnp.ones(2)
+help: store into as many elements as there are values, `b[i, :] = v`, or one of them, `b[i] = v[k]`
 """),
     (float_into_int, TraceTypeError, (K,), """
 a store of float32 into int32 would lose information
@@ -339,7 +343,7 @@ help: change one element: `x[i] += v`
 a buffer cannot be iterated over
   at FILE:1 in iterate
       for v in x:
-help: write `for i in qd.range(x.shape[0]):` and use x[i]
+help: write `for i in qd.range(x.shape[0]):` and use its elements, or a function of jnp on all of it: `jnp.sum(x[...])`
 """),
     (truth, TraceTypeError, (X,), """
 bool() needs one concrete number, got a buffer of shape (8,)
@@ -383,10 +387,10 @@ NumPy needs a concrete array, got one that is being traced
 help: use the function of the same name in jax.numpy; index a constant table as `jnp.array(table)[i]`
 """),
     (numpy_function_of_value, TraceTypeError, (X,), """
-NumPy needs a concrete array, got one that is being traced
+`np.sin` needs a static value, got one that is being traced
   at FILE:2 in numpy_function_of_value
       x[i] = np.sin(x[i])
-help: use the function of the same name in jax.numpy; index a constant table as `jnp.array(table)[i]`
+help: write `jnp.sin(x[i])`
 """),
     (lax_function, TraceTypeError, (X,), """
 jax.lax functions and transformations need values, got a buffer or a cell

@@ -193,10 +193,10 @@ a store needs a buffer or a cell, got a value
 help: store into the buffer itself, `x[i, k] = v`, or make a new value: `y = y.at[k].set(v)`
 """),
     (load_from_numpy, TraceTypeError, (X,), """
-NumPy needs a concrete array, got one that is being traced
+an index of a NumPy array needs a static value, got one that is being traced
   at FILE:3 in load_from_numpy
       x[i] = table[i]
-help: use the function of the same name in jax.numpy; index a constant table as `jnp.array(table)[i]`
+help: write `jnp.array(table)[i]`
 """),
     (types_of_cond, TraceTypeError, (X,), """
 cond branches must have equal output types but they differ.
@@ -208,34 +208,34 @@ note: The output of true_fun has type float32[] but the corresponding output of 
 note: Revise true_fun and/or false_fun so that all output types match.
 """),
     (python_if, TraceTypeError, (X,), """
-`if`, `and`, `or`, `not` and `while` of Python need a static value, got one that is being traced
+`if` needs a static value, got one that is being traced
   at FILE:2 in python_if
       if x[i] > 0:
-help: use `with qd.when(condition):`, jnp.where(condition, a, b), lax.cond, or & | ~ for and, or, not
+help: write `with qd.when(x[i] > 0):`, or `jnp.where(x[i] > 0, a, b)` for a value
 """),
     (python_and, TraceTypeError, (X,), """
-`if`, `and`, `or`, `not` and `while` of Python need a static value, got one that is being traced
+`and` needs a static value, got one that is being traced
   at FILE:2 in python_and
       with qd.when(x[i] > 0 and x[i] < 3):
-help: use `with qd.when(condition):`, jnp.where(condition, a, b), lax.cond, or & | ~ for and, or, not
+help: write `(x[i] > 0) & (x[i] < 3)` (both sides are computed: nest two qd.when where the second needs the first)
 """),
     (python_float, TraceTypeError, (X,), """
-int(), float() and static arguments need a static value, got one that is being traced
+`float` needs a static value, got one that is being traced
   at FILE:2 in python_float
       x[i] = float(x[i])
-help: use `.astype(jnp.int32)`; for a value known at trace time use static_argnames
+help: write `x[i].astype(float)`
 """),
     (python_index, TraceTypeError, (X,), """
-an index of a list or NumPy array, or a length, needs a static integer, got one that is being traced
+an index of a list needs a static value, got one that is being traced
   at FILE:2 in python_index
       x[i] = [1, 2][i]
-help: put values into an array, `jnp.array(values)[i]`; write a loop as `for i in qd.range(n):`
+help: write `jnp.array([1, 2])[i]`
 """),
     (python_range, TraceTypeError, (X, np.int32(3),), """
-an index of a list or NumPy array, or a length, needs a static integer, got one that is being traced
+`range` needs a static value, got one that is being traced
   at FILE:1 in python_range
       for i in range(n):
-help: put values into an array, `jnp.array(values)[i]`; write a loop as `for i in qd.range(n):`
+help: write `for j in qd.range(n):`, and a qd.local for what goes from one iteration to the next
 """),
     (bool_mask, TraceTypeError, (X,), """
 an index of bools needs a static mask, got one that is being traced

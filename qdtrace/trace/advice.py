@@ -1,0 +1,276 @@
+"""What to write in place of Python that needs static values: made from the statement of the user that met a traced one.
+
+`told(statement)` gives what needed the value, as the user calls it, and the fix with the user's own operands.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import math
+from typing import TYPE_CHECKING, Any
+
+import jax.numpy as jnp
+import jax.scipy.special
+import numpy as np
+
+from qdtrace.trace.statement import UNKNOWN
+
+if TYPE_CHECKING:
+    from qdtrace.trace.statement import Statement
+
+_OTHER_NAMES = {
+    "acos": "arccos", "acosh": "arccosh", "asin": "arcsin", "asinh": "arcsinh", "atan": "arctan", "atan2": "arctan2",
+    "atanh": "arctanh", "fabs": "abs", "fsum": "sum", "lgamma": "gammaln", "pow": "power",
+}  # fmt: skip
+_EXTREMES = {"max": "maximum", "min": "minimum"}
+_TEXT = "hex", "oct", "bin", "chr", "str", "repr", "format", "print"
+_RANDOM = "`jax.random.uniform(jax.random.fold_in(key, i))`"
+_BOTH = " (both sides are computed: nest two qd.when where the second needs the first)"
+_OPERATORS: dict[type[ast.AST], str] = {ast.And: " & ", ast.Or: " | "}
+
+
+def told(statement: Statement, *, truth: bool) -> tuple[str, str] | None:
+    """(what needs a static value, the fix); None where the statement is of no known kind.
+
+    `truth`: what it needs is whether a condition holds.
+    """
+    found = _found(statement, truth)
+    return found and (found[0], "write " * found[1].startswith("`") + found[1])
+
+
+def _found(statement: Statement, truth: bool) -> tuple[str, str] | None:
+    node = statement.node.value if isinstance(statement.node, ast.Expr) else statement.node
+    if isinstance(node, ast.Call):
+        return _call(statement, node)
+    if isinstance(node, ast.JoinedStr):
+        return _text(node)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and isinstance(statement.value(node.left), str):
+        return "text", _print("{}", ast.unparse(node.right))
+    if isinstance(node, ast.Subscript) and not truth:
+        return _item(statement, node)
+    return _condition(statement, node) if truth else None
+
+
+# ---------------------------------------------------------------------- conditions
+def _condition(statement: Statement, node: ast.AST) -> tuple[str, str] | None:
+    """What a truth value is for: the whole condition in operators of arrays, and what to do with it."""
+    if any(isinstance(around, ast.pattern) for around in statement.path):
+        subject = next(ast.unparse(n.subject) for n in reversed(statement.path) if isinstance(n, ast.Match))
+        return "`match`", f"`lax.switch({subject}, [function, ...], operands)`, or `with qd.when({subject} == value):`"
+    parent, whole = statement.parent(node), node
+    if isinstance(node, (ast.If, ast.IfExp, ast.While, ast.Assert)):  # of a name the place is that of the statement
+        parent, whole = node, node.test
+    elif not isinstance(node, ast.expr):
+        return None
+    while isinstance(parent, (ast.BoolOp, ast.UnaryOp)):
+        parent, whole = statement.parent(parent), parent
+    what = _name_of_condition(whole)
+    if isinstance(whole, ast.Name) and whole.id in statement.frame.f_code.co_varnames[: _arguments_of(statement)]:
+        return f"a condition on the argument `{whole.id}`", (
+            f"make it static, `static_argnames={whole.id!r}`, or write `jnp.where({whole.id}, a, b)`"
+        )
+    new, both = _in_operators(whole), _BOTH if any(isinstance(n, ast.And) for n in ast.walk(whole)) else ""
+    match parent:
+        case ast.Assert():
+            message = f", {ast.unparse(parent.msg)}" if parent.msg is not None else ', "message"'
+            return "`assert`", f"`qd.check({new}{message})`"
+        case ast.IfExp() if parent.test is whole:
+            return "`a if condition else b`", f"`jnp.where({new}, {ast.unparse(parent.body)}, {_else(parent.orelse)})`"
+        case ast.While():
+            loop = f"`for _ in qd.while_(lambda: {new}):`, with what changes in a qd.local or a buffer"
+            return "`while`", f"{loop}; or lax.while_loop"
+        case ast.If() if any(isinstance(n, ast.Return) for part in parent.body for n in ast.walk(part)):
+            return "`if`", f"`jnp.where({new}, a, b)` for the value that is returned, or lax.cond"
+        case ast.If():
+            return "`if`", f"`with qd.when({new}):`, or `jnp.where({new}, a, b)` for a value{both}"
+        case _:
+            return what, f"`{new}`{both}"
+
+
+def _arguments_of(statement: Statement) -> int:
+    code = statement.frame.f_code
+    return code.co_argcount + code.co_kwonlyargcount
+
+
+def _name_of_condition(node: ast.AST) -> str:
+    match node:
+        case ast.BoolOp():
+            return "`and`" if isinstance(node.op, ast.And) else "`or`"
+        case ast.UnaryOp():
+            return "`not`"
+        case ast.Compare() if isinstance(node.ops[0], (ast.In, ast.NotIn)):
+            return "`in`"
+        case ast.Compare() if len(node.ops) > 1:
+            return "a chain of comparisons"
+        case _:
+            return "a condition of Python"
+
+
+def _else(node: ast.expr) -> str:
+    if isinstance(node, ast.IfExp):
+        return f"jnp.where({_in_operators(node.test)}, {ast.unparse(node.body)}, {_else(node.orelse)})"
+    return ast.unparse(node)
+
+
+def _in_operators(node: ast.AST) -> str:
+    """A condition with & | ~ for and, or, not, one comparison at a time."""
+    match node:
+        case ast.BoolOp():
+            return _OPERATORS[type(node.op)].join(map(_bracketed, node.values))
+        case ast.UnaryOp() if isinstance(node.op, ast.Not):
+            return "~" + _bracketed(node.operand)
+        case ast.Compare() if isinstance(node.ops[0], (ast.In, ast.NotIn)):
+            left, right = ast.unparse(node.left), node.comparators[0]
+            if isinstance(right, (ast.List, ast.Tuple, ast.Set)):
+                found = " | ".join(f"({left} == {ast.unparse(item)})" for item in right.elts)
+            else:
+                found = f"jnp.any(jnp.array({ast.unparse(right)}) == {left})"
+            return found if isinstance(node.ops[0], ast.In) else f"~({found})"
+        case ast.Compare() if len(node.ops) > 1:
+            operands = [node.left, *node.comparators]
+            parts = [ast.Compare(a, [op], [b]) for a, op, b in zip(operands, node.ops, operands[1:], strict=False)]
+            return " & ".join(f"({ast.unparse(part)})" for part in parts)
+        case _:
+            return ast.unparse(node)
+
+
+def _bracketed(node: ast.AST) -> str:
+    text = _in_operators(node)
+    return text if isinstance(node, (ast.Name, ast.Subscript, ast.Attribute, ast.Call)) else f"({text})"
+
+
+# ---------------------------------------------------------------------- calls
+def _call(statement: Statement, call: ast.Call) -> tuple[str, str] | None:
+    name, operands = ast.unparse(call.func), [ast.unparse(a) for a in call.args]
+    function = statement.value(call.func)
+    if function is UNKNOWN:
+        return _method(call, name, operands)
+    own = str(getattr(function, "__name__", ""))
+    first, given = operands[0] if operands else "x", ", ".join(operands)
+    if getattr(builtins, own, None) is function:
+        return _builtin(call, own, first, operands)
+    if getattr(math, own, None) is function:
+        other = _OTHER_NAMES.get(own, own)
+        home = next((h for m, h in ((jnp, "jnp"), (jax.scipy.special, "jax.scipy.special")) if hasattr(m, other)), "")
+        return f"`{name}`", f"`{home}.{other}({given})`" if home else "a function of jnp or lax"
+    if str(getattr(function, "__module__", "")).startswith("numpy.random") or ".random." in f".{name}":
+        return f"`{name}`", f"make random numbers of JAX, from a key and the index: {_RANDOM}"
+    module = str(getattr(function, "__module__", None) or "numpy")
+    if module.startswith("jax") and own in ("arange", "empty", "eye", "full", "linspace", "ones", "tri", "zeros"):
+        return f"the length in `{name}`", (
+            "take it from `x.shape` or an argument of static_argnames; walk a length that is traced: "
+            f"`for j in qd.range({given}):`"
+        )
+    if own == "arange" and isinstance(statement.parent(call), ast.For):
+        return f"`{name}`", f"`for j in qd.range({given}):`"
+    if module.startswith("numpy"):
+        tail = name.split(".", 1)[1] if "." in name else name
+        spot: Any = jnp
+        for part in tail.split("."):
+            spot = getattr(spot, part, None)
+        if spot is not None:
+            return f"`{name}`", f"`jnp.{tail}({_arguments(call)})`"
+    return None
+
+
+def _builtin(call: ast.Call, own: str, first: str, operands: list[str]) -> tuple[str, str] | None:
+    what = f"`{own}`"
+    literal = call.args[0] if call.args else None
+    items = literal.elts if isinstance(literal, (ast.List, ast.Tuple)) and len(call.args) == 1 else call.args
+    stacked = first if len(call.args) == 1 and items is call.args else f"[{', '.join(map(ast.unparse, items))}]"
+    match own:
+        case "max" | "min" if len(items) == 2:
+            return what, f"`jnp.{_EXTREMES[own]}({ast.unparse(items[0])}, {ast.unparse(items[1])})`"
+        case "max" | "min":
+            return what, f"`jnp.{own}(jnp.stack({stacked}))`"
+        case "sorted":
+            return what, f"`jnp.sort(jnp.stack({stacked}))`"
+        case "any" | "all" if items is not call.args:
+            return what, f"`{(' | ' if own == 'any' else ' & ').join(map(_bracketed, items))}`"
+        case "any" | "all":
+            return what, f"`jnp.{own}(jnp.stack({stacked}))`"
+        case "float" | "int" | "complex" | "bool":
+            return what, f"`{_bracketed(call.args[0])}.astype({own})`"
+        case "range":
+            loop = f"`for j in qd.range({', '.join(operands)}):`"
+            return what, f"{loop}, and a qd.local for what goes from one iteration to the next"
+        case _ if own in _TEXT:
+            return what, _print("{}", first)
+        case _:
+            return None
+
+
+def _method(call: ast.Call, name: str, operands: list[str]) -> tuple[str, str] | None:
+    if not isinstance(call.func, ast.Attribute):
+        return None
+    owner, method = ast.unparse(call.func.value), call.func.attr
+    match method:
+        case "item" | "tolist":
+            return f"`.{method}()`", f"leave it out: `{owner}` is the value"
+        case "sort":
+            return f"`{name}`", f"`{owner} = jnp.sort(jnp.stack({owner}))`"
+        case "format":
+            return "text", _print(ast.unparse(call.func.value).strip("\"'"), ", ".join(operands))
+        case _:
+            return None
+
+
+def _arguments(call: ast.Call) -> str:
+    keywords = [f"{k.arg}={ast.unparse(k.value)}" if k.arg else f"**{ast.unparse(k.value)}" for k in call.keywords]
+    return ", ".join([*map(ast.unparse, call.args), *keywords])
+
+
+def _text(node: ast.JoinedStr) -> tuple[str, str]:
+    pieces: list[str] = []
+    operands: list[str] = []
+    for part in node.values:
+        if isinstance(part, ast.FormattedValue):
+            spec = part.format_spec
+            shown = "".join(str(v.value) for v in spec.values if isinstance(v, ast.Constant)) if spec else ""
+            pieces.append("{" + (f":{shown}" if shown else "") + "}")
+            operands.append(ast.unparse(part.value))
+        elif isinstance(part, ast.Constant):
+            pieces.append(str(part.value))
+    return "text", _print("".join(pieces), ", ".join(operands))
+
+
+def _print(text: str, operands: str) -> str:
+    return f'print it when the program runs: `jax.debug.print("{text}", {operands})`'
+
+
+# ---------------------------------------------------------------------- items
+def _item(statement: Statement, node: ast.Subscript) -> tuple[str, str] | None:
+    container, name, index = statement.value(node.value), ast.unparse(node.value), ast.unparse(node.slice)
+    kind = {list: "list", tuple: "tuple", np.ndarray: "NumPy array", dict: "dict", str: "str"}.get(type(container))
+    if kind is None:
+        return None
+    what = f"{'an item' if kind == 'dict' else 'an index'} of a {kind}"
+    if not isinstance(node.ctx, ast.Load):
+        if kind == "NumPy array":
+            fix = f"`{name} = qd.copy({name})` in front of the loop, or `qd.local(jnp.array({name}))` in it"
+            return "a store into a NumPy array", fix
+        return (what, f"`{name} = qd.local(jnp.array({name}))`, memory of the iteration") if kind == "list" else None
+    if isinstance(node.slice, ast.Slice):
+        return f"a slice of a {kind}", "take all of it and leave out what is not wanted: `jnp.where(mask, values, 0)`"
+    if kind == "NumPy array":
+        return what, f"`jnp.array({name})[{index}]`"
+    values: list[Any] = list(container.values()) if isinstance(container, dict) else list(container)
+    given = f"list({name}.values())" if kind == "dict" else name
+    if values and all(callable(v) for v in values):
+        return what, f"`lax.switch({index}, {given}, operands)`"
+    if values and all(isinstance(v, str) for v in values):
+        return what, "text has no place in a program: put numbers for it into an array, `jnp.array(numbers)[i]`"
+    return what, f"`jnp.array({given})[{index}]`"
+
+
+
+def ndrange_in(statement: Statement | None) -> str:
+    """How the loop over a `qd.ndrange` that a statement unpacks is written; nothing where it is none."""
+    loops = [n for n in (statement.path if statement else ()) if isinstance(n, ast.For)]
+    call = loops[-1].iter if loops else None
+    if not isinstance(call, ast.Call) or not ast.unparse(call.func).endswith("ndrange"):
+        return ""
+    shape = len(call.args) == 1 and ast.unparse(call.args[0]).endswith(".shape")
+    given = f"*{ast.unparse(call.args[0])}" if shape else "n, m"
+    return f"for i, j in qd.ndrange({given}):"

@@ -1,0 +1,48 @@
+"""Names of other packages that somebody looks for in this one: what is written here."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+
+from qdtrace.errors import TraceAttributeError
+from qdtrace.trace.source import user_loc
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_CALL = "no decorator is needed: a Python function is called like any other"
+_MEMORY = "give it as an argument, or make it in the function: `qd.zeros(shape, dtype)`"
+_THREADS = "the index of an iteration comes from its loop: `for i in qd.range(n):`"
+_LANE = "loops run when the function is called, one thread an iteration: `for i in qd.range(n):` under qd.jit"
+_JIT = "write `@qd.jit`"
+_VALUES = "small vectors and matrices are arrays of jnp: `jnp.array([a, b])`"
+_ORDER = "loops run one after another: what has to wait goes into a second `for i in qd.range(n):`"
+_WORDS = {
+    "Field": _MEMORY, "Matrix": _VALUES, "Vector": _VALUES, "cast": "write `x.astype(dtype)`", "field": _MEMORY,
+    "func": _CALL, "grouped": "write `for i, j in qd.ndrange(*x.shape):`", "init": "leave it out: JAX's device is used",
+    "kernel": _JIT, "launch": _LANE, "max": "write `jnp.maximum(a, b)`", "min": "write `jnp.minimum(a, b)`",
+    "ndarray": _MEMORY, "njit": _JIT, "prange": "write `qd.range(n)`",
+    "print": 'write `jax.debug.print("{}", x)`', "randn": "write `jax.random.normal(jax.random.fold_in(key, i))`",
+    "random": "write `jax.random.uniform(jax.random.fold_in(key, i))`", "select": "write `jnp.where(condition, a, b)`",
+    "static": "leave it out: `for` and `if` of Python are static", "struct": "write `@qd.dataclass`",
+    "sync": _ORDER, "sync_threads": _ORDER, "syncthreads": _ORDER, "template": "name it in static_argnames of qd.jit",
+    "tid": _THREADS,
+}  # fmt: skip
+
+
+def missing(name: str, names: Sequence[str]) -> TraceAttributeError:
+    """The error for a name that the package does not have; it has `names`."""
+    near = difflib.get_close_matches(name, names, 1, cutoff=0.75)
+    homes = ("jnp", jnp), ("jax.lax", jax.lax), ("jax", jax)
+    home = next((home for home, module in homes if name.isidentifier() and hasattr(module, name)), "")
+    if name in _WORDS:
+        help = _WORDS[name]
+    elif home:
+        help = f"write `{home}.{name}`"
+    else:
+        help = f"did you mean `qd.{near[0]}`?" if near else "`dir(qd)` lists all names, docs/language.md explains them"
+    return TraceAttributeError(f"module 'qdtrace' has no attribute {name!r}", loc=user_loc(), help=help)

@@ -1,0 +1,108 @@
+"""The statement of the user in which an error was raised, as a syntax tree, and the objects that its names stand for.
+
+Only for the words of an error: nothing here takes part in what is computed.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import functools
+import linecache
+import types
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from qdtrace.trace.source import is_user_file
+
+if TYPE_CHECKING:
+    from types import FrameType, TracebackType
+
+UNKNOWN = object()
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What ran last in a frame: the nodes around it from the module to the innermost one, and the frame."""
+
+    path: tuple[ast.AST, ...]
+    frame: FrameType
+
+    @property
+    def node(self) -> ast.AST:
+        """The expression that raised."""
+        return self.path[-1]
+
+    def parent(self, node: ast.AST) -> ast.AST:
+        """The node around one of the path; the innermost of all around one that is not on it."""
+        return self.path[self.path.index(node) - 1] if node in self.path else self.path[-1]
+
+    def value(self, node: ast.AST) -> Any:
+        """The object that a name, or an attribute of a module, stands for; `UNKNOWN` for all else."""
+        if isinstance(node, ast.Name):
+            for names in (self.frame.f_locals, self.frame.f_globals, vars(builtins)):
+                if node.id in names:
+                    return names[node.id]
+        if isinstance(node, ast.Attribute):
+            owner = self.value(node.value)
+            if isinstance(owner, types.ModuleType):
+                return getattr(owner, node.attr, UNKNOWN)
+        if isinstance(node, (ast.List, ast.Tuple)):
+            items = [self.value(item) for item in node.elts]
+            return items if isinstance(node, ast.List) else tuple(items)
+        return node.value if isinstance(node, ast.Constant) else UNKNOWN
+
+
+@functools.lru_cache(maxsize=64)
+def _tree(text: str) -> ast.AST | None:
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError):
+        return None
+
+
+def raised_in(traceback: TracebackType | None) -> Statement | None:
+    """The user's innermost statement that an exception passed through; None where its source is not known."""
+    found = None
+    while traceback is not None:
+        if is_user_file(traceback.tb_frame.f_code.co_filename):
+            found = traceback
+        traceback = traceback.tb_next
+    if found is None:
+        return None
+    code = found.tb_frame.f_code
+    tree = _tree("".join(linecache.getlines(code.co_filename)))
+    positions = list(code.co_positions())
+    line, end_line, column, end_column = positions[found.tb_lasti // 2]
+    if tree is None or line is None or end_line is None or column is None or end_column is None:
+        return None
+    path = _path(tree, (line, column), (end_line, end_column))
+    return Statement(path, found.tb_frame) if len(path) > 1 else None
+
+
+def _path(tree: ast.AST, start: tuple[int, int], end: tuple[int, int]) -> tuple[ast.AST, ...]:
+    """The nodes around a part of the source, outermost first; the last one is the outermost that is just that part."""
+    path: list[ast.AST] = []
+    node: ast.AST | None = tree
+    while node is not None:
+        path.append(node)
+        if isinstance(node, ast.expr | ast.stmt) and _span(node) == (start, end):
+            break
+        inner = None
+        for child in ast.iter_child_nodes(node):
+            spot = _span(child)
+            if spot is None:
+                around = any(s is not None and s[0] <= start and end <= s[1] for s in map(_span, ast.walk(child)))
+            else:
+                around = spot[0] <= start and end <= spot[1]
+            if around:
+                inner = child
+                break
+        node = inner
+    return tuple(path)
+
+
+def _span(node: ast.AST) -> tuple[tuple[int, int], tuple[int, int]] | None:
+    if not isinstance(node, ast.expr | ast.stmt | ast.pattern | ast.keyword):
+        return None
+    return (node.lineno, node.col_offset), (node.end_lineno or 0, node.end_col_offset or 0)

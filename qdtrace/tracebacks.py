@@ -1,0 +1,88 @@
+"""What the traceback of an error shows: frames of the user, as the option `jax_traceback_filtering` of JAX has it.
+
+JAX takes its own frames away at the outermost of its functions, and adds a note and where an operation was recorded.
+It does so through methods of the error (`errors.QdError`), which ask here: an error of this package loses all that are
+not the user's, and takes no addition, as its text has the user's line. Errors that are not ours keep all frames.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import linecache
+import os
+import sys
+import types
+from typing import Any
+
+import jax
+import numpy as np
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__))
+_OWN = (_PACKAGE + os.sep, os.path.join(os.path.dirname(_PACKAGE), "lowering") + os.sep)
+_LIBRARIES = tuple(os.path.dirname(os.path.abspath(str(module.__file__))) + os.sep for module in (jax, np))
+_HELPERS = (os.path.abspath(contextlib.__file__), os.path.abspath(functools.__file__), "numpy" + os.sep)
+_TOOLS = os.path.join(_PACKAGE, "tools") + os.sep
+_NOTE = "JAX has removed its internal frames"
+
+
+def _mode() -> str:
+    return str(jax.config.jax_traceback_filtering)  # type: ignore[attr-defined]
+
+
+def _shell() -> Any:
+    """The IPython that runs this, if one does."""
+    module = sys.modules.get("IPython")
+    return module and module.get_ipython()
+
+
+def is_hidden(file: str) -> bool:
+    """True for a file of this package, JAX or NumPy, and what they call through."""
+    return file.startswith((*_OWN, *_LIBRARIES, *_HELPERS)) and not file.startswith(_TOOLS)
+
+
+def shortened(traceback: types.TracebackType | None) -> types.TracebackType | None:
+    """The traceback with the frames of the user alone; as it is where JAX filters nothing."""
+    mode = _mode()
+    if mode == "off":
+        return traceback
+    frames: list[types.TracebackType] = []
+    while traceback is not None:
+        frames.append(traceback)
+        traceback = traceback.tb_next
+    made = None
+    for one in reversed(frames):
+        if mode == "tracebackhide" and is_hidden(one.tb_frame.f_code.co_filename):
+            one.tb_frame.f_locals["__tracebackhide__"] = True  # IPython looks for it
+        elif is_hidden(one.tb_frame.f_code.co_filename):
+            continue
+        made = types.TracebackType(made, one.tb_frame, one.tb_lasti, one.tb_lineno)
+    return made
+
+
+def is_wanted_cause(cause: object) -> bool:
+    """False for the place that JAX adds as a cause, unless everything is to be shown."""
+    return type(cause).__name__ != "JaxStackTraceBeforeTransformation" or _mode() == "off"
+
+
+def is_wanted_note(note: str) -> bool:
+    """False for JAX's note on frames that it took away."""
+    return _NOTE not in note
+
+
+def cause(error: Exception) -> Exception | None:
+    """What an error is raised from that says the same in our words: nothing, unless everything is to be shown."""
+    return error if _mode() == "off" else None
+
+
+def cell_of(file: str) -> str:
+    """`Cell In[5]` for the file of a notebook's cell, otherwise nothing."""
+    shell = _shell()
+    name = shell and shell.compile.format_code_name(file)
+    return " ".join(name) if name else ""
+
+
+def file_of(cell: str) -> str:
+    """The file of a notebook's cell; what is none stays as it is."""
+    files = list(linecache.cache) if _shell() is not None else []
+    return next((file for file in files if cell_of(file) == cell), cell)

@@ -1,0 +1,34 @@
+"""The page of errors is true: each program gives the message below it, each fix runs, each class is there."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import qdtrace as qd
+from tests.errors.page import PAGE, programs, run, told
+
+PROGRAMS = programs()
+
+
+@pytest.mark.parametrize(("code", "text"), PROGRAMS, ids=map(str, range(len(PROGRAMS))))
+def test_a_program_gives_what_is_below_it(code: str, text: str | None) -> None:
+    if text is None:
+        run(code)
+    else:
+        assert told(code) == text
+
+
+def test_every_class_has_a_heading_and_a_row() -> None:
+    classes = [name for name in qd.__all__ if name.endswith(("Error", "Warning")) and name != "QdError"]
+    text = PAGE.read_text()
+    assert re.findall(r"^## qd\.(\w+)$", text, re.MULTILINE) == re.findall(r"^\| \[`qd\.(\w+)`\]", text, re.MULTILINE)
+    assert sorted(re.findall(r"^## qd\.(\w+)$", text, re.MULTILINE)) == sorted(classes)
+    assert sum(text is not None for _, text in PROGRAMS) == len(classes) - 1  # no program runs out of memory
+
+
+def test_the_table_names_the_bases() -> None:
+    for name, bases in re.findall(r"^\| \[`qd\.(\w+)`\]\S+ \| (.*?) \|", PAGE.read_text(), re.MULTILINE):
+        named = re.findall(r"`(?:qd\.)?(\w+)`", bases)
+        assert named == [b.__name__ for b in getattr(qd, name).__bases__ if b.__name__ != "QdError"]

@@ -1,0 +1,40 @@
+"""Mistakes that newcomers from JAX, NumPy, Taichi, Numba and Warp make: each is told the rule, the line and a fix."""
+
+from __future__ import annotations
+
+import traceback
+
+import pytest
+
+import qdtrace as qd
+from tests.mistakes.programs import Mistake, mistakes, run
+
+ALL = mistakes()
+
+
+def test_the_table_is_whole() -> None:
+    assert len(ALL) >= 130
+    assert len({m.name for m in ALL}) == len(ALL)
+    assert sum(bool(m.right) for m in ALL) >= 90
+
+
+@pytest.mark.parametrize("mistake", ALL, ids=lambda m: m.name)
+def test_a_mistake_is_told_rule_line_and_fix(mistake: Mistake) -> None:
+    file = f"{mistake.name}.py"
+    with pytest.raises(getattr(qd, mistake.error)) as caught:
+        run(mistake.kind, mistake.wrong, file)
+    error = caught.value
+    assert isinstance(error, qd.QdError)
+    assert error.rule == mistake.rule
+    assert error.help == mistake.fix
+    shown = [line.strip() for line in str(error).splitlines()]
+    assert mistake.line in shown
+    shown_frames = traceback.extract_tb(error.__traceback__)[2:]  # without this file and programs.py
+    assert mistake.kind == "program" or {frame.filename for frame in shown_frames} == {file}
+    assert error.__cause__ is None
+    assert error.__suppress_context__ or error.__context__ is None
+
+
+@pytest.mark.parametrize("mistake", [m for m in ALL if m.right], ids=lambda m: m.name)
+def test_the_fix_works(mistake: Mistake) -> None:
+    run(mistake.kind, mistake.right, f"{mistake.name}_right.py")
