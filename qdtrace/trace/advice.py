@@ -227,7 +227,8 @@ def _text(node: ast.JoinedStr) -> tuple[str, str]:
     for part in node.values:
         if isinstance(part, ast.FormattedValue):
             spec = part.format_spec
-            shown = "".join(str(v.value) for v in spec.values if isinstance(v, ast.Constant)) if spec else ""
+            parts = spec.values if isinstance(spec, ast.JoinedStr) else []
+            shown = "".join(str(v.value) for v in parts if isinstance(v, ast.Constant))
             pieces.append("{" + (f":{shown}" if shown else "") + "}")
             operands.append(ast.unparse(part.value))
         elif isinstance(part, ast.Constant):

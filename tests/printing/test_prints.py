@@ -443,7 +443,7 @@ def test_a_breakpoint_looks_at_variables_that_hold_themselves():
 
     def f(x):
         for j in qd.range(x.shape[0]):
-            inside = ring
+            inside = ring  # noqa: F841 - a variable of the frame
             with qd.when(x[j] > 1):
                 jax.debug.breakpoint(stdin=io.StringIO("p j\np inside\nc\n"), stdout=shown)
         return x
