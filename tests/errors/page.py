@@ -12,7 +12,8 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "errors.md"
 
 def programs() -> list[tuple[str, str | None]]:
     """Each program, with the message below it, if it is one that fails."""
-    found = re.findall(r"^```py(?:thon)?\n(.*?)^```\n(?:```text\n(.*?)^```\n)?", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    pattern = r"^```py(?:thon)?\n(.*?)^```\n(?:```text\n(.*?)^```\n)?"
+    found = re.findall(pattern, PAGE.read_text(), re.MULTILINE | re.DOTALL)
     return [(code, text.rstrip("\n") or None) for code, text in found]
 
 
