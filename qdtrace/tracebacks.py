@@ -15,19 +15,16 @@ import sys
 import types
 from typing import Any
 
-import jax
-import numpy as np
-
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
 _OWN = (_PACKAGE + os.sep, os.path.join(os.path.dirname(_PACKAGE), "lowering") + os.sep)
-_LIBRARIES = tuple(os.path.dirname(os.path.abspath(str(module.__file__))) + os.sep for module in (jax, np))
 _HELPERS = (os.path.abspath(contextlib.__file__), os.path.abspath(functools.__file__), "numpy" + os.sep)
 _TOOLS = os.path.join(_PACKAGE, "tools") + os.sep
 _NOTE = "JAX has removed its internal frames"
 
 
 def _mode() -> str:
-    return str(jax.config.jax_traceback_filtering)  # type: ignore[attr-defined]
+    jax = sys.modules.get("jax")  # the graph and the passes, which raise errors too, go without it
+    return "auto" if jax is None else str(jax.config.jax_traceback_filtering)
 
 
 def _shell() -> Any:
@@ -36,9 +33,15 @@ def _shell() -> Any:
     return module and module.get_ipython()
 
 
+@functools.cache
+def _libraries() -> tuple[str, ...]:
+    found = [str(sys.modules[name].__file__) for name in ("jax", "numpy") if name in sys.modules]
+    return tuple(os.path.dirname(os.path.abspath(file)) + os.sep for file in found)
+
+
 def is_hidden(file: str) -> bool:
     """True for a file of this package, JAX or NumPy, and what they call through."""
-    return file.startswith((*_OWN, *_LIBRARIES, *_HELPERS)) and not file.startswith(_TOOLS)
+    return file.startswith((*_OWN, *_libraries(), *_HELPERS)) and not file.startswith(_TOOLS)
 
 
 def shortened(traceback: types.TracebackType | None) -> types.TracebackType | None:

@@ -1,4 +1,4 @@
-"""The programs of docs/errors.md and what each is told."""
+"""The programs of docs/errors.md and what each is told: those that fail are fenced as `py`, the others as `python`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "errors.md"
 
 def programs() -> list[tuple[str, str | None]]:
     """Each program, with the message below it, if it is one that fails."""
-    found = re.findall(r"^```python\n(.*?)^```\n(?:```text\n(.*?)^```\n)?", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    pattern = r"^```py(?:thon)?\n(.*?)^```\n(?:```text\n(.*?)^```\n)?"
+    found = re.findall(pattern, PAGE.read_text(), re.MULTILINE | re.DOTALL)
     return [(code, text.rstrip("\n") or None) for code, text in found]
 
 

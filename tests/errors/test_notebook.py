@@ -43,13 +43,13 @@ print(told.loc, told.loc.line, told)
 '''
 for cell in CELLS.split("%%"):
     shell.run_cell(cell.strip(), store_history=True)
-    print("-" * 20)
+    print("end of cell")
 """
 
 
 def test_places_are_cells_and_frames_the_users() -> None:
     done = subprocess.run([sys.executable, "-c", CHILD], capture_output=True, text=True, check=True)
-    tracing, running, explained = (done.stdout.split("-" * 20)[k] for k in (2, 4, 6))
+    tracing, running, explained = (done.stdout.split("end of cell\n")[k] for k in (2, 4, 6))
     assert "  at Cell In[2], line 4 in f\n      if x[i] > 0:\n" in tracing
     assert "  at Cell In[4], line 5 in g\n      y[i] = x[i + 1]\n" in running
     assert explained.strip().startswith("Cell In[4], line 5 in g 5 index 4 is out of bounds")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import subprocess
 import sys
 import threading
@@ -115,7 +116,10 @@ def test_compiling_says_what_it_is_at(monkeypatch) -> None:
     with qd.options(offline_cache=False):
         qd.jit(step)(np.ones(8, np.float32))
     assert said[:3] == ["importing", "optimising", "compiling"]
-    assert sorted(said[3:]) == ["compiling step.0 (1 of 2)", "compiling step.1 (2 of 2)"]
+    assert [re.sub(r"step\.\d", "step.N", text) for text in said[3:]] == [
+        "compiling step.N (1 of 2)",
+        "compiling step.N (2 of 2)",
+    ]
 
 
 def test_a_failure_ends_its_stage(monkeypatch) -> None:

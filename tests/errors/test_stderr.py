@@ -41,7 +41,7 @@ PROGRAMS = {  # with the kind, and the lines of the traceback: two of each frame
     "tracing": ("branches(X)", "TraceTypeError", 3),
     "tracing under jax.jit": ("jax.jit(lambda x: branches(x))(X)", "TraceTypeError", 4),
     "a lane": ("qd.vmap(helper)(X)", "TraceTypeError", 2),
-    "import of a lane": ("qd.vmap(collective)(X)", "UnsupportedError", 2),
+    "import of a lane": ("qd.vmap(collective)(X)", "UnsupportedError", 1),
     "a failing check": ("shifted(X)", "BoundsError", 1),
     "a failing check in the interpreter": ("qd.jit(shifted, options={'debug': True})(X)", "BoundsError", 1),
     "a gradient": ("jax.grad(lambda x: counted(x).sum())(X)", "GradientError", 1),

@@ -260,6 +260,7 @@ help: write qd.range(stop), qd.range(start, stop) or qd.range(start, stop, step)
 qd.range needs a step that is not zero
   at FILE:1 in zero_step
       for i in qd.range(0, 8, 0):
+help: leave it out to count by 1, or write -1
 """),
     (wide_bound, TraceValueError, (X,), """
 qd.range needs bounds that fit into int32, got 2147483653

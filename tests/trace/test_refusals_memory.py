@@ -381,10 +381,10 @@ len() needs at least one axis, got a buffer of shape ()
       return len(qd.zeros(()))
 """),
     (numpy_function, TraceTypeError, (X,), """
-NumPy needs a concrete array, got one that is being traced
+`np.sin` needs a static value, got one that is being traced
   at FILE:1 in numpy_function
       return np.sin(x)
-help: use the function of the same name in jax.numpy; index a constant table as `jnp.array(table)[i]`
+help: write `jnp.sin(x)`
 """),
     (numpy_function_of_value, TraceTypeError, (X,), """
 `np.sin` needs a static value, got one that is being traced
