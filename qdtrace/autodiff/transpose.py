@@ -38,6 +38,7 @@ def transpose(program: Program, linear: Sequence[Var], stacks: Stacks, residuals
     given, asked = Given(program, residuals), changing_with(program, linear)
     _refuse_decisions(program, linear, asked)
     made = reverse(_without_checks(program, asked), linear, program.results, given, stacks)
+    refuse_transposes(made)  # along another direction: its tangents are values here
     own = len(program.params)
     first = program.params.index(linear[0])
     before, behind = program.params[:first], program.params[first + len(linear) :]
@@ -136,7 +137,7 @@ def check_atomics(program: Program) -> None:
 
 
 def refuse_transposes(program: Program) -> None:
-    """Refuses forward mode where a result needs a linear function of which only the transpose is known.
+    """Refuses forward mode where a result needs the value of a function of which only the transpose is known.
 
     Raises GradientError with the name of the function.
     """

@@ -156,3 +156,35 @@ def test_rules_that_close_over_a_number_of_the_lane():
         return backward(x * 2.0) + forward(x)
 
     check(f, np.array([1.0, 2.0]))
+
+
+@pytest.mark.parametrize("loops", [0, 1, 3])
+def test_second_derivatives_through_a_rule_that_calls_another(loops):
+    """Forward mode of the inner one is needed, which has none: it counted as zero. JAX refuses too."""
+
+    @jax.custom_vjp
+    def inner(x):
+        return jnp.sin(x)
+
+    inner.defvjp(lambda x: (jnp.sin(x), x), lambda x, bar: (jnp.cos(x) * bar,))
+
+    @jax.custom_vjp
+    def outer(x):
+        return x**2
+
+    def forward(x):
+        kept = inner(x)
+        for _ in range(loops):
+            kept = lax.fori_loop(0, 3, lambda _, k: 1.1 * k, kept)
+        return x**2, kept
+
+    outer.defvjp(forward, lambda kept, bar: (kept * bar,))
+    x = jnp.linspace(0.5, 2, 3)
+
+    def hessian(batched):
+        return jax.jit(lambda x: jax.jvp(jax.grad(lambda q: batched(outer)(q).sum()), (x,), (jnp.ones(3),))[1])(x)
+
+    with pytest.raises(TypeError, match="can't apply forward-mode autodiff"):
+        hessian(jax.vmap)
+    with pytest.raises(GradientError, match=r"`inner` has a rule for reverse mode alone .*got forward mode"):
+        hessian(qd.vmap)
