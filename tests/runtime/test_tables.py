@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ctypes
 
-import llvmlite.binding as llvm
-
 from lowering.llvm.target import Target
 from lowering.runtime.abi import prelude
-from lowering.runtime.compile import optimised
+from lowering.runtime.compile import object_code
+from lowering.runtime.jit import link
 from lowering.tables import CACHE_LINE, LOOP, Record
 
 POINT = Record("i64 x, ptr name, i64 y")
@@ -39,11 +38,10 @@ define i64 @second(ptr %copy) {{
   ret i64 %left
 }}
 """
-    module, machine = optimised(prelude() + text, Target.host())
-    engine = llvm.create_mcjit_compiler(module, machine)
-    engine.finalize_object()
+    target = Target.host()
+    address = link("fields", object_code(prelude() + text, target), ("second",), {}, target)["second"]
     copy = (ctypes.c_int64 * 3)()
-    run = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(engine.get_function_address("second"))
+    run = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(address)
     assert run(ctypes.addressof(copy)) == 7
     assert (copy[0], copy[2]) == (9, 11)
     assert ctypes.c_char.from_address(copy[1]).value == b"q"
