@@ -190,6 +190,8 @@ def _is_from_jax(error: Exception) -> bool:
     """True when JAX raised it: a frame of JAX is on its way, or JAX says that it removed some."""
     if any("JAX has removed its internal frames" in note for note in getattr(error, "__notes__", ())):
         return True
+    if isinstance(error, AttributeError) and str(error).startswith("module 'jax"):  # Python says it of newer releases
+        return True
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_next is not None:
         traceback = traceback.tb_next

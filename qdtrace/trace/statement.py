@@ -99,6 +99,8 @@ def _path(tree: ast.AST, start: tuple[int, int], end: tuple[int, int]) -> tuple[
                 inner = child
                 break
         node = inner
+    if isinstance(path[-1], ast.FormattedValue):  # from Python 3.12 on the place is that of the part of a text
+        path.pop()
     return tuple(path)
 
 

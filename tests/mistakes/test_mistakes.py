@@ -25,7 +25,7 @@ def test_a_mistake_is_told_rule_line_and_fix(mistake: Mistake) -> None:
         run(mistake.kind, mistake.wrong, file)
     error = caught.value
     assert isinstance(error, qd.QdError)
-    assert error.rule == mistake.rule
+    assert error.rule.startswith(mistake.rule)  # newer releases of JAX say more
     assert error.help == mistake.fix
     shown = [line.strip() for line in str(error).splitlines()]
     assert mistake.line in shown
