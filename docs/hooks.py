@@ -31,9 +31,10 @@ MOVED = {
 }
 """Documents of the tree that are pages of the site too."""
 LINK = re.compile(
-    r"^ *```.*?^ *```$|`[^`\n]*`|\[((?:[^\[\]]|`[^`]*`)*)\]\(([^)#:\s]+)(#[^)\s]*)?\)", re.MULTILINE | re.DOTALL
+    r"^ *```.*?^ *```$|`[^`\n]*`|\[((?:[^\[\]`]|`[^`]*`)*+)\]\(([^)#:\s]+)(#[^)\s]*)?\)", re.MULTILINE | re.DOTALL
 )
-"""Code, in which nothing is a link, or a link to a file."""
+"""Code, in which nothing is a link, or a link to a file. Each text matches in one way: with two, an open bracket in front
+of a table of code took minutes."""
 NOT_RUN = "!!! note\n    This notebook is shown without its results. `make notebooks docs` runs it first.\n\n"
 
 

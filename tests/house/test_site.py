@@ -65,3 +65,9 @@ def test_an_example_of_a_docstring_is_a_program() -> None:
     docstring = SimpleNamespace(value="Adds.\n\n>>> add(1)\n2\n\nArgs:\n    x: a number.")
     loaded("doctests").Doctests().on_object(obj=SimpleNamespace(docstring=docstring))
     assert docstring.value == "Adds.\n\n```pycon\n>>> add(1)\n2\n```\n\nArgs:\n    x: a number."
+
+
+def test_an_open_bracket_in_front_of_much_code() -> None:
+    """With two ways to match, each further pair of backticks doubled the time."""
+    text = "an open [ and " + "`a` of " * 200
+    assert shown(text, "index.md") == text
