@@ -33,8 +33,8 @@ MOVED = {
 LINK = re.compile(
     r"^ *```.*?^ *```$|`[^`\n]*`|\[((?:[^\[\]`]|`[^`]*`)*+)\]\(([^)#:\s]+)(#[^)\s]*)?\)", re.MULTILINE | re.DOTALL
 )
-"""Code, in which nothing is a link, or a link to a file. Each text matches in one way: with two, an open bracket in front
-of a table of code took minutes."""
+"""Code, in which nothing is a link, or a link to a file. Each text matches in one way: with two, an open bracket in
+front of a table of code took minutes."""
 NOT_RUN = "!!! note\n    This notebook is shown without its results. `make notebooks docs` runs it first.\n\n"
 
 
