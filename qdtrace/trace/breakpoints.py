@@ -7,6 +7,7 @@ is a text that says so.
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -54,8 +55,10 @@ def _is_finite(variable: Any, around: tuple[Any, ...] = ()) -> bool:
         return False
     looked = iter((False,))
     try:
-        children = jax.tree.leaves(variable, is_leaf=lambda _: next(looked, True))  # those of one level
-    except (TypeError, ValueError):  # keys of a dict that have no order
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", DeprecationWarning)
+            children = jax.tree.leaves(variable, is_leaf=lambda _: next(looked, True))  # those of one level
+    except (TypeError, ValueError, DeprecationWarning):  # keys without an order; generators, which JAX warns of
         return False
     is_leaf = len(children) == 1 and children[0] is variable and not isinstance(variable, (dict, list))
     return is_leaf or all(_is_finite(child, (*around, variable)) for child in children)
