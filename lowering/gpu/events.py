@@ -1,8 +1,8 @@
-"""How long launches on a GPU take, while somebody listens who asks for devices: an event of the driver around each.
+"""Times of launches on a GPU, while somebody listens who asks for devices, by an event of the driver around each.
 
-A handler claims a number, has the driver record event 2n and 2n + 1 on the stream, and goes on; what was between them
-is asked for when the log is read. While nobody listens a launch looks at one word. Launches that XLA keeps as a graph
-are none of a handler: they are not seen.
+A handler claims record n of the log, has the driver record event 2n and 2n + 1 on the stream, and goes on; what was
+between them is asked for when the log is read. While nobody listens a launch looks at one word. Launches that XLA keeps
+as a graph are none of a handler: they are not seen.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from lowering.gpu.commands import Fill
 from lowering.gpu.fill import FILL
-from lowering.runtime.launch_log import LOG_WORD, LaunchLog
-from lowering.tables import COMMAND, FIELD, LAUNCHED, LOG
+from lowering.runtime.launch_log import LaunchLog
+from lowering.tables import COMMAND, FIELD, LAUNCHED
 from qdtrace.analysis.index.trips import static_bounds
 from qdtrace.launches import Launch
 
@@ -31,32 +31,17 @@ EVENTS_WORD = "qd_events"
 
 
 def events_around(driver: Functions) -> str:
-    """LLVM IR: claiming a number (-1 while nobody listens), recording an event, and writing down a launch."""
+    """Returns LLVM IR of two functions of a claimed record: one has an event recorded, one writes down the launch."""
     return f"""
 @{EVENTS_WORD} = global ptr null
 declare i32 @{driver.record}(ptr, ptr)
 
-define internal i64 @claim() alwaysinline {{
-entry:
-  %log = load atomic ptr, ptr @{LOG_WORD} acquire, align 8
-  %off = icmp eq ptr %log, null
-  br i1 %off, label %no, label %look
-look:
-  {LOG.load("%log", "room")}
-  %k = atomicrmw add ptr %log, i64 1 monotonic
-  %fits = icmp ult i64 %k, %room
-  br i1 %fits, label %yes, label %no
-yes:
-  ret i64 %k
-no:
-  ret i64 -1
-}}
-
 ; has the driver record the first (0) or second (1) event of a launch
-define internal void @mark(i64 %k, i64 %which, ptr %stream) alwaysinline {{
-  %off = icmp slt i64 %k, 0
+define internal void @mark(ptr %record, i64 %which, ptr %stream) alwaysinline {{
+  %off = icmp eq ptr %record, null
   br i1 %off, label %out, label %on
 on:
+  {LAUNCHED.load("%record", start="k")}
   %events = load ptr, ptr @{EVENTS_WORD}
   %twice = shl i64 %k, 1
   %number = add i64 %twice, %which
@@ -68,18 +53,13 @@ out:
   ret void
 }}
 
-define internal void @write_down(i64 %k, ptr %what) alwaysinline {{
-  %off = icmp slt i64 %k, 0
+define internal void @write_down(ptr %record, ptr %what) alwaysinline {{
+  %off = icmp eq ptr %record, null
   br i1 %off, label %out, label %on
 on:
-  %log = load ptr, ptr @{LOG_WORD}
-  %at = mul i64 %k, {LAUNCHED.size}
-  %records = getelementptr i8, ptr %log, i64 {LOG.size}
-  %record = getelementptr i8, ptr %records, i64 %at
   %began = call i64 @nanoseconds()
-  {LAUNCHED.store("%record", "what", "began", start="k")}
-  %complete = getelementptr i8, ptr %record, i64 {LAUNCHED.offsets["complete"]}
-  store atomic i64 1, ptr %complete release, align 8
+  {LAUNCHED.store("%record", "what", "began")}
+  call void @completed(ptr %record)
   br label %out
 out:
   ret void

@@ -262,11 +262,11 @@ body:
   %command = getelementptr i8, ptr %commands, i64 %at
   {COMMAND.load("%command", "places", count="taken")}
   call void @locate(ptr %places, i64 %taken, ptr %slots, ptr %values)
-  %number = call i64 @claim()
-  call void @mark(i64 %number, i64 0, ptr %stream)
+  %record = call ptr @claim()
+  call void @mark(ptr %record, i64 0, ptr %stream)
   %code = call i32 @enqueue(ptr %command, ptr %values, ptr %pointers, ptr %stream)
-  call void @mark(i64 %number, i64 1, ptr %stream)
-  call void @write_down(i64 %number, ptr %command)
+  call void @mark(ptr %record, i64 1, ptr %stream)
+  call void @write_down(ptr %record, ptr %command)
   %k1 = add i64 %k, 1
   %done = icmp eq i32 %code, 0
   br i1 %done, label %head, label %refused

@@ -1,4 +1,4 @@
-"""What the launcher writes down of its launches while somebody listens (`qdtrace.launches`).
+"""The log of launches, which the launcher writes while somebody listens (`qdtrace.launches`).
 
 The log is memory of Python: a header, and a record a launch. Its address is a word of the launcher, null while nobody
 listens. A thread claims a record by adding one to the header's counter, so nothing waits.
@@ -57,25 +57,44 @@ yes:
   ret i64 %now
 }}
 
-; writes down what has ended now
-define internal void @note(ptr %what, i64 %kind, i64 %began, i64 %start, i64 %stop) cold noinline {{
-  %ended = call i64 @nanoseconds()
+; a record that nobody else has, with its number in `start`; null while nobody listens, or where no room is left
+define internal ptr @claim() alwaysinline {{
+entry:
   %log = load atomic ptr, ptr @{LOG_WORD} acquire, align 8
   %off = icmp eq ptr %log, null
-  br i1 %off, label %out, label %claim
-claim:
+  br i1 %off, label %no, label %look
+look:
   {LOG.load("%log", "room")}
   %k = atomicrmw add ptr %log, i64 1 monotonic
   %fits = icmp ult i64 %k, %room
-  br i1 %fits, label %write, label %out
-write:
+  br i1 %fits, label %yes, label %no
+yes:
   %at = mul i64 %k, {LAUNCHED.size}
   %records = getelementptr i8, ptr %log, i64 {LOG.size}
   %record = getelementptr i8, ptr %records, i64 %at
-  %thread = call i64 @pthread_self()
-  {LAUNCHED.store("%record", *list(LAUNCHED.types)[:-1])}
+  {LAUNCHED.store("%record", start="k")}
+  ret ptr %record
+no:
+  ret ptr null
+}}
+
+; says that a record is whole
+define internal void @completed(ptr %record) alwaysinline {{
   %complete = getelementptr i8, ptr %record, i64 {LAUNCHED.offsets["complete"]}
   store atomic i64 1, ptr %complete release, align 8
+  ret void
+}}
+
+; writes down what has ended now
+define internal void @note(ptr %what, i64 %kind, i64 %began, i64 %start, i64 %stop) cold noinline {{
+  %ended = call i64 @nanoseconds()
+  %record = call ptr @claim()
+  %off = icmp eq ptr %record, null
+  br i1 %off, label %out, label %write
+write:
+  %thread = call i64 @pthread_self()
+  {LAUNCHED.store("%record", *list(LAUNCHED.types)[:-1])}
+  call void @completed(ptr %record)
   br label %out
 out:
   ret void
@@ -132,7 +151,7 @@ class LaunchLog:
         self._point()
 
     def count(self) -> int:
-        """How many records there are."""
+        """Returns the number of records that were written."""
         return min(int(self._memory[0]), self.room) if "_memory" in vars(self) else 0
 
     def read(self, begin: int) -> tuple[list[Launch], int]:
