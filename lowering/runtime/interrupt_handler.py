@@ -14,7 +14,7 @@ ACTION_BYTES = 256
 """Room for a `struct sigaction`, which begins with the handler on all systems."""
 
 INTERRUPT_WORDS = ("qd_python_handler", "qd_holds_lock", "qd_wake")
-"""What the launcher shares with `interrupts`, beside the function `qd_ask_to_end`."""
+"""Words that the launcher shares with `interrupts`, beside the function `qd_ask_to_end`."""
 
 
 def interrupt_handler(triple: str) -> str:
@@ -59,13 +59,18 @@ done:
   ret void
 }}
 
-; the word is set for so many times 0.1 ms, or until a call has ended because of it
-define void @qd_ask_to_end(i64 %times) {{
+; sets the word for so many times 0.1 ms, or until a call has ended because of it; does nothing where `ran` is set: the
+; caller holds Python's lock, so that the main thread cannot begin another call between the look and the word
+define void @qd_ask_to_end(i64 %times, ptr %ran) {{
 entry:
+  %went = load atomic i64, ptr %ran monotonic, align 8
+  %on = icmp ne i64 %went, 0
+  br i1 %on, label %out, label %ask
+ask:
   store atomic i64 1, ptr @qd_stop release, align 8
   br label %wait
 wait:
-  %k = phi i64 [0, %entry], [%k1, %wait]
+  %k = phi i64 [0, %ask], [%k1, %wait]
   %e = call i32 @usleep(i32 100)
   %k1 = add i64 %k, 1
   %more = icmp slt i64 %k1, %times
@@ -75,6 +80,8 @@ wait:
   br i1 %both, label %wait, label %done
 done:
   store atomic i64 0, ptr @qd_stop release, align 8
+  br label %out
+out:
   ret void
 }}
 

@@ -35,11 +35,11 @@ PATIENCE = 0.02
 AGAIN = 0.002
 """Seconds until kernels are asked again: those of a loop of XLA begin at any time."""
 SHORTEST, LONGEST = 20, 500
-"""How long they are asked, in 0.1 ms: first, and at most, where they look seldom. Python's lock is held meanwhile, so
-no call that begins later is asked."""
+"""Kernels are asked for so long, in 0.1 ms: first, and at most, where they look seldom. Python's lock is held
+meanwhile, so no call that begins later is asked."""
 
 _words: dict[str, ctypes.c_int64] = {}
-"""What the launcher shares, by name."""
+"""Words of memory that the launcher shares, by name."""
 _ask_to_end: list[Any] = []
 """The function of the launcher that asks kernels for some time."""
 _reading = -1
@@ -62,7 +62,7 @@ def _watch_interrupts(launcher: Mapping[str, int]) -> None:
             words = {name: ctypes.c_int64.from_address(launcher[name]) for name in INTERRUPT_WORDS}
             words["qd_holds_lock"].value = _address(ctypes.pythonapi.PyGILState_Check)
             os.register_at_fork(after_in_child=_forget_thread)
-            _ask_to_end.append(ctypes.PYFUNCTYPE(None, ctypes.c_int64)(launcher["qd_ask_to_end"]))
+            _ask_to_end.append(ctypes.PYFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p)(launcher["qd_ask_to_end"]))
             _words.update(words)
         if not _words["qd_python_handler"].value:
             _words["qd_python_handler"].value = _python_handler()
@@ -75,7 +75,7 @@ def _address(function: Any) -> int:
 
 
 def _python_handler() -> int:
-    """The function of CPython that notes signals, where it handles SIGINT now; 0 where another one does, or none."""
+    """Returns the address of CPython's handler if it handles SIGINT now, else 0."""
     action = ctypes.create_string_buffer(ACTION_BYTES)
     if ctypes.CDLL(None).sigaction(SIGINT, None, action):
         return 0
@@ -85,7 +85,7 @@ def _python_handler() -> int:
 
 
 def _library(address: int) -> int:
-    """Where the library begins that a function is of; 0 where nobody knows."""
+    """Returns the base address of the library that holds a function, or 0 if it is unknown."""
     found = (ctypes.c_void_p * 4)()
     look = ctypes.CDLL(None).dladdr
     return (found[1] or 0) if look(ctypes.c_void_p(address), found) else 0
@@ -100,7 +100,7 @@ def _start_thread() -> None:
 
 
 def _forget_thread() -> None:
-    """In a forked process: its handler must not wake the thread of the first one. The next compilation makes one."""
+    """Forgets the thread in a forked process, which must not wake its parent's. The next compilation starts one."""
     global _setting_up
     _setting_up = threading.Lock()
     os.close(_words["qd_wake"].value) if _words["qd_wake"].value >= 0 else None
@@ -117,27 +117,29 @@ def _interrupt() -> None:
     """Asks kernels to end while the main thread is where the signal met it, in a call that Python waits for."""
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         return
-    went_on = _went_on()
+    ran = ctypes.c_int64(0)
+    went_on = _went_on(ran)
     time.sleep(PATIENCE)
     if went_on():
         return
     asked = SHORTEST
     with _python_in_errors():
         while not went_on():
-            _ask_to_end[0](asked)
+            # looks at `ran` again: the main thread may have gone on before this line
+            _ask_to_end[0](asked, ctypes.addressof(ran))
             time.sleep(AGAIN)
             asked = min(2 * asked, LONGEST)
 
 
-def _went_on() -> Callable[[], bool]:
-    """A function that says whether the main thread has run bytecode since now.
+def _went_on(ran: ctypes.c_int64) -> Callable[[], bool]:
+    """Returns a function that says whether the main thread has run bytecode since now; sets `ran` when it does.
 
     It cannot make the same call anew without a jump back or a new frame, and there Python runs what is pending.
     """
-    main, ran = threading.main_thread().ident or 0, threading.Event()
+    main = threading.main_thread().ident or 0
 
     def mark(_: int) -> int:
-        ran.set()
+        ran.value = 1
         return 0
 
     frame = _frame_of(main)
@@ -148,7 +150,7 @@ def _went_on() -> Callable[[], bool]:
 
     def went_on() -> bool:
         now = _frame_of(main)
-        return ran.is_set() or now is None or now is not frame or now.f_lasti != place
+        return bool(ran.value) or now is None or now is not frame or now.f_lasti != place
 
     return went_on
 
