@@ -7,6 +7,8 @@ import jax
 import pytest
 from hypothesis import settings
 
+from tests.oracle import wide_oracle as wide_oracle
+
 settings.register_profile("suite", deadline=None)
 settings.load_profile("suite")
 

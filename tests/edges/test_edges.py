@@ -14,6 +14,8 @@ from .compare import WAYS, finding
 from .programs import Program, drawn, results_of
 from .steps import ALONG, BINARY, DTYPES, UNARY, Step
 
+pytestmark = pytest.mark.usefixtures("wide_oracle")
+
 DEFAULT, MANY = 24, 400
 REFUSED = re.compile(
     "`(cumlogsumexp|argmax|argmin|clamp|atan2)` of complex numbers has no import rule"
@@ -24,19 +26,10 @@ SHAPES = ((), (0,), (3,), (0, 3), (3, 0), (2, 2), (0, 0), (2, 0, 2), (19,))
 SHORT = ("pooled max", "cummin", "scatter_max", "sort of two", "pad away", "update row")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def unoptimised_oracle():
-    before = jax.config.values["jax_disable_most_optimizations"]
-    jax.config.update("jax_disable_most_optimizations", True)
-    with jax.enable_x64(True):
-        yield
-    jax.config.update("jax_disable_most_optimizations", before)
-
-
 def check(program: Program, way: str) -> None:
     kind, why = finding(program, way)
     if kind == "refused" and REFUSED.search(why):
-        pytest.skip(why)
+        pytest.skip(why)  # `why` is the refusal, one of REFUSED
     assert kind in ("equal", "none"), f"{kind} {way} of {program}: {why}"
 
 

@@ -1,14 +1,13 @@
-"""The oracle of these tests is XLA: its optimisation takes most of their time and changes no meaning."""
+"""The oracle of these tests is XLA without optimisation."""
 
 from __future__ import annotations
 
-import jax
 import pytest
+
+from tests.oracle import unoptimised
 
 
 @pytest.fixture(scope="package", autouse=True)
 def unoptimised_oracle():
-    before = jax.config.values["jax_disable_most_optimizations"]
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
+    with unoptimised():
+        yield

@@ -17,6 +17,8 @@ from .compare import SIDES, WAYS, Finding, findings
 from .draw import Program, drawn
 from .known import known
 
+pytestmark = pytest.mark.usefixtures("wide_oracle")
+
 DRAWN = 6
 """Programs of a case in the slow run."""
 TURNS = [(w, s) for w in WAYS[1:] for s in SIDES]
