@@ -74,11 +74,11 @@ class Driver(Protocol):
         ...
 
     def host_memory(self, nbytes: int) -> int:
-        """Address of zeroed memory of the host that all devices reach under the same address. It is never freed."""
+        """Returns the address of zeroed host memory, the same on all devices. It is never freed."""
         ...
 
     def event(self) -> int:
-        """What can be recorded on a stream of the first device. It is never freed."""
+        """Returns a new event for streams of the first device. It is never freed."""
         ...
 
     def elapsed(self, first: int, second: int) -> float | None:

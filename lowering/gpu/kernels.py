@@ -120,8 +120,10 @@ class Loader:
 
 
 def label_of(tasks: Sequence[Task]) -> str:
-    """What kernels of these tasks are called: the names that the user gave, or the function's. Tasks that differ in
-    their number alone have one label, so they share code."""
+    """Returns the name of the kernel of these tasks: those that the user gave, or the function's.
+
+    Tasks that differ only in their number have one label, so they share code.
+    """
     first, last = (re.sub(r"\.(serial)?\d+", "", task.name) for task in (tasks[0], tasks[-1]))
     whole = first if first == last else f"{first}_to_{last}"
     return re.sub(r"\W+", "_", whole, flags=re.ASCII).strip("_")[:64]

@@ -170,7 +170,7 @@ def _emit_part(f: Frame, eqns: Sequence[Eqn], scope: Scope | None, emit: EmitEqn
 
 
 def _may_leave(f: Frame, eqn: Eqn) -> bool:
-    """Whether the function may be left in an equation."""
+    """Returns whether an equation may leave the function."""
     return Effect.CHECK in eqn.primitive.effects or (bool(f.stop) and eqn.primitive.loops)
 
 

@@ -53,7 +53,7 @@ def poll_in(f: Frame, loop: Eqn) -> None:
 
 
 def may_run_long(loop: Eqn) -> bool:
-    """Whether a loop is not known to be short."""
+    """Returns False if a loop is known to be short, else True."""
     if loop.primitive.name != "for":
         return True
     trips = trip_count(*loop.invars[:3])

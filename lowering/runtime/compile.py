@@ -183,7 +183,7 @@ def link_task(content: str, emit: Callable[[], TaskCode], target: Target, cache:
 
 
 def in_parallel(jobs: Mapping[str, Callable[[], T]], names: Mapping[str, str]) -> dict[str, T]:
-    """What each job gives, made side by side in threads; `names` are what users call them."""
+    """Returns the result of each job; the jobs run in threads, and `names` has what users call them."""
     with doing("compiling", "", len(jobs)) as stage:
 
         def run(key: str) -> T:

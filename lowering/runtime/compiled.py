@@ -35,9 +35,9 @@ class CompiledProgram:
     """The handler."""
     layout: Layout
     tasks_address: int = 0
-    """The handler's table of tasks, where it has one."""
+    """Address of the handler's table of tasks, or 0 if it has none."""
     made_of: tuple[Program, Options] | None = None
-    """What was compiled, for calls that carry it."""
+    """Program and options that were compiled, for calls that carry them."""
 
     @property
     def program(self) -> Program:

@@ -43,7 +43,7 @@ _REMAKE = "save it again with this version, where it was saved"
 
 
 def layout_key(layout: Layout) -> str:
-    """What the caller and the handler of a program have to agree on."""
+    """Returns a digest of what the caller and the handler of a program have to agree on."""
     types = [[str(ref_type(v)) for v in refs] for refs in (layout.program.params, layout.written)]
     return digest(types, sorted(layout.aliases.items()), layout.scratch_bytes)
 
