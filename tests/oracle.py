@@ -9,11 +9,11 @@ import jax
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
 
 @contextlib.contextmanager
-def unoptimised() -> Iterator[None]:
+def unoptimised() -> Generator[None]:
     """Has XLA compile without optimisation."""
     before = jax.config.values["jax_disable_most_optimizations"]
     jax.config.update("jax_disable_most_optimizations", True)
@@ -22,7 +22,7 @@ def unoptimised() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def wide_oracle() -> Iterator[None]:
+def wide_oracle() -> Generator[None]:
     """XLA without optimisation, and 64 bits."""
     with unoptimised(), jax.enable_x64(True):
         yield
