@@ -37,7 +37,7 @@ _PTX = 1
 _ERROR_LOG, _ERROR_LOG_BYTES = 5, 6
 _MOST_SHARED = 8
 _SHARED_BYTES = 48 * 1024
-"""Shared memory of a block that needs not be asked for."""
+"""Shared memory that a block may have without raising its kernel's limit."""
 
 
 class CudaDriver(Library):
@@ -48,7 +48,7 @@ class CudaDriver(Library):
     maker, needs = "NVIDIA", _NEEDS
 
     def __init__(self, library: str = _LIBRARY, numbers: Sequence[int] | None = None) -> None:
-        """`numbers`: of the devices to use, as the driver counts them; None: all."""
+        """`numbers` are the driver's numbers of the devices to use; None uses all."""
         self._given = numbers
         try:
             self._library = ctypes.CDLL(library)
@@ -67,7 +67,7 @@ class CudaDriver(Library):
         self._release = version.value // 1000
 
     def address(self, function: str) -> int:
-        """Where one of the functions is."""
+        """Returns the address of one of the driver's functions."""
         return self._at(function)
 
     def architecture(self) -> str:
@@ -77,7 +77,7 @@ class CudaDriver(Library):
         return one_kind(kinds, "CUDA_VISIBLE_DEVICES")
 
     def code(self, text: str, device: Device) -> bytes:
-        """A cubin."""
+        """Returns a cubin for the devices, by the first assembler that works or else by the driver's linker."""
         # Loaded here: a process that finds all its code in the cache never needs LLVM's code generators for GPUs.
         from lowering.simt.assembly import assembly
 
@@ -87,7 +87,7 @@ class CudaDriver(Library):
 
     @property
     def made_by(self) -> str:
-        """What makes machine code, besides LLVM."""
+        """The identities of the installed assemblers, which code depends on besides LLVM."""
         return "\n".join(one.identity for one in assemblers())
 
     def link(self, assembly: str) -> bytes:
@@ -114,7 +114,7 @@ class CudaDriver(Library):
         return library.value or 0
 
     def kernel(self, library: int, name: str, shared_bytes: int = 0) -> int:
-        """What launches a kernel of a library. More shared memory than all devices have is asked for in advance."""
+        """Returns the handle of a kernel; first raises its limit if it needs more than 48 KiB of shared memory."""
         kernel = c_void_p()
         self._call("cuLibraryGetKernel", byref(kernel), c_void_p(library), name.encode())
         if shared_bytes > _SHARED_BYTES:
