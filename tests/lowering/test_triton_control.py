@@ -271,7 +271,7 @@ def test_bounds_that_the_task_writes_and_steps_known_late_are_refused():
 def test_functions_are_taken_where_their_error_is_documented():
     (task,) = over("v: f32 = load x i\nw: f32 = exp v\nstore y w i").tasks
     assert refusal(task, "cuda") is None
-    assert "`exp` of f32" in str(refusal(task, "rocm"))
+    assert "`exp` for f32" in str(refusal(task, "rocm"))
 
 
 def test_the_choice_and_its_reason():
