@@ -92,7 +92,7 @@ def emit_in_parts(f: Frame, eqns: Sequence[Eqn], may_end: Sequence[bool], emit: 
 
 
 def _emit_here(f: Frame, eqns: Sequence[Eqn], scope: Scope, emit: EmitEqns, *, is_divided: bool) -> None:
-    """Emits a stretch in the function itself. Of a divided equation it loads operands and results; blocks load the rest."""
+    """Emits a stretch in the function itself. A divided equation loads its operands here; its blocks load the rest."""
     fetched: list[Var] = []
     for eqn in eqns:
         results = [a for block in eqn.blocks for a in block.results]

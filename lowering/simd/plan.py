@@ -1,4 +1,4 @@
-"""What is decided of a task before a line of its code is written."""
+"""The plan of a task's code in lanes, decided before a line of it is written."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """How a task runs in lanes."""
+    """The shape of a task's lanes, its strategies against divergence, and its accumulations."""
 
     facts: TaskFacts
     shape: Shape
     uniformity: Uniformity
-    """Of lanes that run in step."""
+    """Uniformity of lanes that run in step."""
     out_of_step: Uniformity
-    """Of lanes that are refilled one by one: loops do not keep them together."""
+    """Uniformity of lanes that are refilled one by one, so that values of loops differ between them."""
     refill: Refill | None
     ordering: Ordering | None
     spans: SpanPlan | None
@@ -37,7 +37,7 @@ class Plan:
 
     @property
     def reason(self) -> str:
-        """How the code is made, and why."""
+        """The plan in words, for reports."""
         how = "under masks" if self.refill is None else "with lane refill"
         if self.ordering is not None:
             how += ", iterations ordered by trip counts where those spread"
@@ -49,7 +49,7 @@ class Plan:
 
 
 def plan_task(task: Task, target: Target, vectors: int | None = None) -> Plan:
-    """The plan of a task; `vectors` is the user's number of vectors side by side."""
+    """Returns the plan of a task; `vectors` is the user's number of vectors side by side."""
     facts = TaskFacts(task)
     lanes = LaneFacts(facts, analyse_uniformity(task))
     limits = target.machine.accumulation
