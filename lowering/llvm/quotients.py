@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     LookAt = Callable[[Any, Atom], OddDivisor]
 
 _LAYOUT = {DType.f32: ("i32", 24, 252), DType.f64: ("i64", 53, 2044)}
-"""For each dtype the integer of its width, the position of the exponent without the sign, and the number of
+"""The integer of each dtype's width, the position of the exponent without the sign, and the number of
 exponents of divisors whose reciprocals are all normal."""
 
 
