@@ -152,7 +152,7 @@ if not TYPE_CHECKING:  # a type checker shall find misspelt names itself
         if name.startswith("_"):
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         if name not in _LATER:
-            from qdtrace.trace.foreign_names import missing
+            from qdtrace.trace.diagnosis.foreign_names import missing
 
             raise missing(name, __all__)
         from importlib import import_module

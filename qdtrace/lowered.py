@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.analysis.traffic import NOTHING, Traffic, program_traffic
-from qdtrace.autodiff.policy import StorageChoice
+from qdtrace.autodiff.loops.policy import StorageChoice
 from qdtrace.backend import backend
 from qdtrace.compose.call import call_p
 from qdtrace.compose.derivative import derivative_p

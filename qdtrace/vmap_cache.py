@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from qdtrace.trace.holders import is_own_code
-from qdtrace.trace.state import State
+from qdtrace.trace.diagnosis.holders import is_own_code
+from qdtrace.trace.diagnosis.state import State
 from qdtrace.vmap_plan import Bound, Mapped, Mapping
 
 if TYPE_CHECKING:

@@ -36,5 +36,8 @@ def _of_this_machine() -> Device:
 
 
 sm_80 = functools.partial(CudaBackend, "sm_80")
+sm_86 = functools.partial(CudaBackend, "sm_86")
+sm_89 = functools.partial(CudaBackend, "sm_89")
 sm_90 = functools.partial(CudaBackend, "sm_90")
 sm_100 = functools.partial(CudaBackend, "sm_100")
+sm_120 = functools.partial(CudaBackend, "sm_120")

@@ -17,7 +17,7 @@ from lowering.llvm.types import REGISTER
 from lowering.llvm.vectors import Value
 from lowering.simd.carries import LaneCarries
 from lowering.simd.descriptions import Mask
-from lowering.simd.lane_counts import count
+from lowering.simd.divergence.lane_counts import count
 from lowering.simd.lane_facts import is_quiet
 from qdtrace.analysis.branches import runs_both
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Var

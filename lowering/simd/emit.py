@@ -23,14 +23,14 @@ from lowering.llvm.types import REGISTER
 from lowering.simd.accumulation.rules import close_accumulators, open_accumulators
 from lowering.simd.accumulation.slots import emit_combine
 from lowering.simd.accumulation.thread_copies import emit_merge
+from lowering.simd.divergence.lane_counts import close_counts, open_counts
+from lowering.simd.divergence.ordering import emit_ordered, order_function
+from lowering.simd.divergence.refill import Refill, emit_refilled
+from lowering.simd.divergence.spans import KEPT_BYTES, emit_rows, emit_spans, pointers, spans_function
+from lowering.simd.divergence.spread import driver
 from lowering.simd.frame import LaneFrame
-from lowering.simd.lane_counts import close_counts, open_counts
-from lowering.simd.ordering import emit_ordered, order_function
 from lowering.simd.plan import Plan, plan_task
-from lowering.simd.refill import Refill, emit_refilled
 from lowering.simd.rules import SCALAR_RULES, emit_eqns
-from lowering.simd.spans import KEPT_BYTES, emit_rows, emit_spans, pointers, spans_function
-from lowering.simd.spread import driver
 from lowering.simd.steps import emit_steps
 from lowering.tables import CACHE_LINE
 from qdtrace.analysis.index.trips import static_bounds
@@ -39,8 +39,8 @@ from qdtrace.ir.program import Atom, Eqn, Task, Var
 if TYPE_CHECKING:
     from lowering.llvm.target import Target
     from lowering.simd.accumulation.plan import ThreadCopies
-    from lowering.simd.span_parts import SpanParts
-    from lowering.simd.span_plan import PartPlan
+    from lowering.simd.divergence.span_parts import SpanParts
+    from lowering.simd.divergence.span_plan import PartPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +68,15 @@ class TaskCode:
 def emit_task(task: Task, target: Target, options: EmitOptions = DEFAULTS) -> TaskCode:
     """Returns the code of a task for a target."""
     plan = plan_task(task, target, options.vectors)
-    facts, shape, refill, accumulation, module = plan.facts, plan.shape, plan.refill, plan.accumulation, Module()
+    facts, shape, accumulation, module = plan.facts, plan.shape, plan.accumulation, Module()
+    divergence = plan.divergence
+    refill, ordering, spans = divergence.refill, divergence.ordering, divergence.spans
     aliases = alias_metadata(facts, module)
     attributes = f'nounwind "prefer-vector-width"="{max(128, target.vector_bits)}"'
 
     def function(width: int, vectors: int, *, apart: bool = False, of: PartPlan | None = None) -> _Function:
         made = of or plan
-        uniformity = plan.out_of_step if apart else made.uniformity
+        uniformity = divergence.out_of_step if apart else made.uniformity
         frame = LaneFrame(
             Text(module, attributes), made.facts, target, options.fast_math, emit_eqns,
             width=width, vectors=vectors, uniformity=uniformity, row=made.shape.row,
@@ -95,13 +97,13 @@ def emit_task(task: Task, target: Target, options: EmitOptions = DEFAULTS) -> Ta
             function(*whole, apart=True).task("qd_refilled", refill=refill),
             driver(plan, refill, module, attributes),
         ]
-    if plan.ordering is not None:
-        functions.append(order_function(module, plan.ordering, shape.width * shape.vectors, shape.width))
-    if plan.spans is not None:
-        functions.append(spans_function(plan.spans.parts, shape.width * shape.vectors))
+    if ordering is not None:
+        functions.append(order_function(module, ordering, shape.width * shape.vectors, shape.width))
+    if spans is not None:
+        functions.append(spans_function(spans.parts, shape.width * shape.vectors))
         functions += [
-            function(part.shape.width, part.shape.vectors, of=part).part(name, plan.spans.parts)
-            for name, part in plan.spans.functions.items()
+            function(part.shape.width, part.shape.vectors, of=part).part(name, spans.parts)
+            for name, part in spans.functions.items()
         ]
     if static_bounds(task) is None:  # else they are in the handler's table, so that code does not depend on the length
         functions.append(function(1, 1).bounds())
@@ -199,7 +201,8 @@ class _Function:
     def task(self, name: str = "qd_task", *, refill: Refill | None = None, counted: Eqn | None = None) -> str:
         """Returns `qd_task` or a variant of it; a variant may count the iterations of the loop `counted`."""
         f, text, task = self.frame, self.text, self.facts.task
-        kept = 0 if self.plan.spans is None else KEPT_BYTES
+        ordering, spans = self.plan.divergence.ordering, self.plan.divergence.spans
+        kept = 0 if spans is None else KEPT_BYTES
         if self.facts.private_bytes * f.width * f.vectors + kept > ON_STACK:
             text.heap = {}
         # `qd_bounds` has evaluated and checked dynamic bounds before: a chunk may already see stores of other chunks.
@@ -214,10 +217,10 @@ class _Function:
         elif refill is not None:
             f.neighbours = False
             emit_refilled(f, refill)
-        elif self.plan.spans is not None and counted is None:
-            emit_spans(f, self.plan.spans.ordering, self.plan.spans.parts)
-        elif self.plan.ordering is not None and counted is None:
-            emit_ordered(f, self.plan.ordering)
+        elif spans is not None and counted is None:
+            emit_spans(f, spans.ordering, spans.parts)
+        elif ordering is not None and counted is None:
+            emit_ordered(f, ordering)
         else:
             emit_steps(f)
         close_accumulators(f)

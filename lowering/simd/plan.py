@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING
 from lowering.llvm.facts import TaskFacts
 from lowering.llvm.privatisation import privatise
 from lowering.simd.accumulation.plan import AccumulationPlan, plan_accumulation
+from lowering.simd.divergence.choice import Divergence, choose_divergence
 from lowering.simd.lane_facts import LaneFacts
-from lowering.simd.ordering import Ordering, find_ordering
-from lowering.simd.refill import Refill, find_refill
 from lowering.simd.shape import Shape, choose_shape
-from lowering.simd.span_plan import SpanPlan, plan_spans
 from qdtrace.analysis.uniformity import Uniformity, analyse_uniformity
 
 if TYPE_CHECKING:
@@ -28,24 +26,13 @@ class Plan:
     shape: Shape
     uniformity: Uniformity
     """Uniformity of lanes that run in step."""
-    out_of_step: Uniformity
-    """Uniformity of lanes that are refilled one by one, so that values of loops differ between them."""
-    refill: Refill | None
-    ordering: Ordering | None
-    spans: SpanPlan | None
+    divergence: Divergence
     accumulation: AccumulationPlan
 
     @property
     def reason(self) -> str:
         """The plan in words, for reports."""
-        how = "under masks" if self.refill is None else "with lane refill"
-        if self.ordering is not None:
-            how += ", iterations ordered by trip counts where those spread"
-        if self.spans is not None:
-            how += ", values of positions apart where spans are neighbours"
-        if self.refill is not None and self.refill.measures:
-            how = "under masks or with lane refill, as trip counts spread"
-        return self.shape.reason.replace("under masks", how) + self.accumulation.reason
+        return self.shape.reason.replace("under masks", self.divergence.reason) + self.accumulation.reason
 
 
 def plan_task(task: Task, target: Target, vectors: int | None = None) -> Plan:
@@ -58,10 +45,5 @@ def plan_task(task: Task, target: Target, vectors: int | None = None) -> Plan:
     if shape.row is not None:
         lanes = LaneFacts(facts, analyse_uniformity(task, shape.row.uniform))
     accumulation = plan_accumulation(facts, ways, limits, shape.width)
-    refill, ordering = None, None
-    if shape.width > 1 and shape.row is None:
-        refill = find_refill(lanes, target, reduces=bool(accumulation.slot.nbytes))
-        ordering = None if refill is not None else find_ordering(lanes, shape.vectors)
-    apart = lanes.uniformity if refill is None else analyse_uniformity(task, varying=refill.in_lanes)
-    spans = None if ordering is None else plan_spans(facts, accumulation, shape, ordering, target, vectors)
-    return Plan(facts, shape, lanes.uniformity, apart, refill, ordering, spans, accumulation)
+    divergence = choose_divergence(facts, lanes, shape, accumulation, target, vectors)
+    return Plan(facts, shape, lanes.uniformity, divergence, accumulation)

@@ -117,7 +117,7 @@ class Device:
         return self.target.machine
 
 
-_KINDS: Mapping[str, tuple[Family, str, int, int, int]] = {
+KINDS: Mapping[str, tuple[Family, str, int, int, int]] = {
     "sm_80": (CUDA, "+ptx80", 108, 2048, 32),
     "sm_86": (CUDA, "+ptx80", 84, 1536, 32),
     "sm_89": (CUDA, "+ptx80", 142, 1536, 32),
@@ -134,9 +134,9 @@ _KINDS: Mapping[str, tuple[Family, str, int, int, int]] = {
 @functools.cache
 def device(name: str) -> Device:
     """Returns the kind of GPU of that name. Raises BackendError if it is unknown, or if this LLVM cannot print it."""
-    if name not in _KINDS:
-        raise BackendError(f"the target must be cpu, {', '.join(_KINDS)}; got {name!r}")
-    family, features, multiprocessors, threads, warp = _KINDS[name]
+    if name not in KINDS:
+        raise BackendError(f"the target must be cpu, {', '.join(KINDS)}; got {name!r}")
+    family, features, multiprocessors, threads, warp = KINDS[name]
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     try:

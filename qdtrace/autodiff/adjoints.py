@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from qdtrace.autodiff.custom import adjoints_of, groups, key_of, residuals_of
+from qdtrace.autodiff.loops.slots import each_index
 from qdtrace.autodiff.partials import partials
-from qdtrace.autodiff.slots import each_index
 from qdtrace.errors import GradientError
 from qdtrace.ir.memory import indices_of, values_of
 from qdtrace.ir.program import Var, literal, ref_type

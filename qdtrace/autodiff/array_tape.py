@@ -14,9 +14,9 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
-from qdtrace.autodiff.policy import LEAST_BITS
+from qdtrace.autodiff.loops.policy import LEAST_BITS
+from qdtrace.autodiff.loops.thinning import slots_for
 from qdtrace.autodiff.tape import is_tested, tape_lengths
-from qdtrace.autodiff.thinning import slots_for
 from qdtrace.ir.memory import WRITERS
 from qdtrace.ir.program import ref_type
 from qdtrace.ir.walk import walk_nested

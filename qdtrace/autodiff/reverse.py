@@ -14,19 +14,19 @@ from qdtrace.analysis.index.most_trips import MostTrips
 from qdtrace.autodiff.activity import active_variables
 from qdtrace.autodiff.adjoints import Adjoints, Backward
 from qdtrace.autodiff.array_tape import put_arrays_on_tape
-from qdtrace.autodiff.counted import with_counted_loops
-from qdtrace.autodiff.every_state import EveryState
-from qdtrace.autodiff.loops import Loops
-from qdtrace.autodiff.needed import Needed
-from qdtrace.autodiff.policy import LoopSize, Stacks
+from qdtrace.autodiff.loops.counted import with_counted_loops
+from qdtrace.autodiff.loops.every_state import EveryState
+from qdtrace.autodiff.loops.needed import Needed
+from qdtrace.autodiff.loops.policy import LoopSize, Stacks
+from qdtrace.autodiff.loops.reverse_loop import Loops
+from qdtrace.autodiff.loops.segment_length import most_steps
+from qdtrace.autodiff.loops.segments import Segments
+from qdtrace.autodiff.loops.slots import Slots
+from qdtrace.autodiff.loops.thinning import Thinning
+from qdtrace.autodiff.loops.trip_counts import constant_trips, is_counted
 from qdtrace.autodiff.residuals import Given, Unchecked
 from qdtrace.autodiff.rows import with_private_rows
-from qdtrace.autodiff.segment_length import most_steps
-from qdtrace.autodiff.segments import Segments
-from qdtrace.autodiff.slots import Slots
 from qdtrace.autodiff.sweep import Sweep
-from qdtrace.autodiff.thinning import Thinning
-from qdtrace.autodiff.trip_counts import constant_trips, is_counted
 from qdtrace.autodiff.versions import Versions, written_by
 from qdtrace.autodiff.volatile import accesses
 from qdtrace.autodiff.zeros import zeros_of
@@ -39,7 +39,7 @@ from qdtrace.ir.walk import private_bytes, task_refs, walk_program, walk_task
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from qdtrace.autodiff.iterations import Storage
+    from qdtrace.autodiff.loops.iterations import Storage
     from qdtrace.autodiff.volatile import Accesses
     from qdtrace.ir.program import Eqn, Task
     from qdtrace.ir.types import DType

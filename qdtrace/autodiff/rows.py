@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from qdtrace.analysis.index.affine import AffineForms, Form
 from qdtrace.analysis.index.injectivity import Injectivity
 from qdtrace.analysis.index.most_trips import MostTrips
-from qdtrace.autodiff.slots import each_index
+from qdtrace.autodiff.loops.slots import each_index
 from qdtrace.autodiff.tape import ROW_BYTES, tape_lengths
 from qdtrace.autodiff.volatile import accesses
 from qdtrace.ir.memory import MEMORY, indices_of, values_of

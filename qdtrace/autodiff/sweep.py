@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from qdtrace.autodiff.slots import each_index
+from qdtrace.autodiff.loops.slots import each_index
 from qdtrace.autodiff.tape import TAPE, Tape
 from qdtrace.errors import old_value_refused
 from qdtrace.ir.builder import Builder, scalar_var

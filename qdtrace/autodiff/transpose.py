@@ -24,7 +24,7 @@ from qdtrace.passes.dead_code import DeadCode
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from qdtrace.autodiff.policy import Stacks
+    from qdtrace.autodiff.loops.policy import Stacks
     from qdtrace.autodiff.residuals import Moment
     from qdtrace.ir.program import Atom, Eqn
 

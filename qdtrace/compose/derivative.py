@@ -119,7 +119,7 @@ class Derivative:
     @in_one_chunk
     def _derive(self, machine: Machine) -> StagedProgram:
         """The program by JAX's own forward mode, transposed for adjoints."""
-        from qdtrace.autodiff.policy import Stacks  # only here: loaded when derivatives are wanted
+        from qdtrace.autodiff.loops.policy import Stacks  # only here: loaded when derivatives are wanted
         from qdtrace.autodiff.transpose import check_atomics, refuse_transposes, tangents_given, transpose
         from qdtrace.batching.batch import batch
         from qdtrace.compose.stack_budget import lane_budget

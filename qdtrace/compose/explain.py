@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from qdtrace.errors import QdError
-from qdtrace.trace import explain as traced
+from qdtrace.trace.diagnosis import explain as traced
 
 
 def explain(error: BaseException) -> QdError | None:

@@ -1,7 +1,7 @@
 """`lax.while_loop` that has a reverse: a loop around tasks keeps some of its states and runs from them again.
 
 JAX differentiates a `while_loop` forward and refuses its reverse, because it does not know how many states to keep.
-Here they lie in a stack of fixed size that thins itself, as those of loops inside of tasks do (`autodiff/thinning`):
+Here they lie in a stack of fixed size that thins itself, as inside of tasks (`autodiff/loops/thinning`):
 states at multiples of a stride that doubles when the stack is full. The walk back has the states in between by
 running the loop again from the one before, and keeps some of those in a second stack on the way.
 """

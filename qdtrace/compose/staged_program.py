@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from qdtrace.analysis.machine import Machine
-    from qdtrace.autodiff.policy import StorageChoice
+    from qdtrace.autodiff.loops.policy import StorageChoice
     from qdtrace.compose.source import Source
     from qdtrace.config import Options
     from qdtrace.errors import Loc

@@ -17,9 +17,9 @@ from qdtrace.trace import markers
 from qdtrace.trace.buffers import Buffer, check_outside_loops
 from qdtrace.trace.compat import Tracer
 from qdtrace.trace.context import emit, new_uid
+from qdtrace.trace.diagnosis.results import name_of_result
 from qdtrace.trace.dtypes import default_dtype, element_type
 from qdtrace.trace.indexing import as_array, cast_value
-from qdtrace.trace.results import name_of_result
 from qdtrace.trace.source import user_loc
 
 if TYPE_CHECKING:

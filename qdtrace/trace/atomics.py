@@ -8,9 +8,9 @@ import jax.numpy as jnp
 
 from qdtrace.errors import TraceTypeError
 from qdtrace.trace import markers
-from qdtrace.trace.aliases import note_write
 from qdtrace.trace.buffers import Buffer
 from qdtrace.trace.context import current, emit
+from qdtrace.trace.diagnosis.aliases import note_write
 from qdtrace.trace.indexing import cast_value, parse_index, shown
 from qdtrace.trace.source import user_loc
 

@@ -10,15 +10,15 @@ from jax import lax
 
 from qdtrace.errors import QdError, TraceTypeError, TraceValueError
 from qdtrace.trace import indexing, markers
-from qdtrace.trace.aliases import given_back, note_use, note_write
-from qdtrace.trace.attributes import StrictAttributes
 from qdtrace.trace.context import current, emit, new_uid
+from qdtrace.trace.diagnosis.aliases import given_back, note_use, note_write
+from qdtrace.trace.diagnosis.attributes import StrictAttributes
+from qdtrace.trace.diagnosis.results import name_of_result
 from qdtrace.trace.dtypes import default_dtype
 from qdtrace.trace.elements import as_element
 from qdtrace.trace.handles import MemoryHandle
 from qdtrace.trace.indexing import ParsedIndex, as_array, as_value, cast_value, parse_index, too_many_indices
 from qdtrace.trace.operators import INPLACE
-from qdtrace.trace.results import name_of_result
 from qdtrace.trace.source import user_loc
 
 

@@ -12,11 +12,11 @@ from qdtrace.errors import TraceValueError
 from qdtrace.trace import markers
 from qdtrace.trace.arithmetic import as_scalar
 from qdtrace.trace.context import current, emit, new_uid
+from qdtrace.trace.diagnosis.results import name_of_result
 from qdtrace.trace.dtypes import default_dtype, element_type
 from qdtrace.trace.handles import MemoryHandle
 from qdtrace.trace.indexing import ParsedIndex, as_array, as_value, cast_value, parse_index, whole
 from qdtrace.trace.operators import INPLACE
-from qdtrace.trace.results import name_of_result
 from qdtrace.trace.source import user_loc
 
 if TYPE_CHECKING:

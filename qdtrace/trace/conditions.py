@@ -13,11 +13,11 @@ from jax import lax
 from qdtrace.errors import TraceTypeError, TraceValueError
 from qdtrace.trace import markers
 from qdtrace.trace.context import LANE, OpenRegion, TraceContext, current, emit, get_current, new_uid
-from qdtrace.trace.frames import body_frames
+from qdtrace.trace.diagnosis.frames import body_frames
+from qdtrace.trace.diagnosis.leave_out import LeftOut, leave_out
+from qdtrace.trace.diagnosis.lint import ConditionWatch
+from qdtrace.trace.diagnosis.results import Use, expect_use
 from qdtrace.trace.indexing import as_value
-from qdtrace.trace.leave_out import LeftOut, leave_out
-from qdtrace.trace.lint import ConditionWatch
-from qdtrace.trace.results import Use, expect_use
 from qdtrace.trace.source import user_loc
 
 if TYPE_CHECKING:

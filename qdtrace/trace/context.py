@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from qdtrace.errors import QdError, TraceValueError
 from qdtrace.trace import compat, source
-from qdtrace.trace.results import Unused
+from qdtrace.trace.diagnosis.results import Unused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping

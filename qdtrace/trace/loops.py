@@ -21,14 +21,14 @@ from jax import lax
 from qdtrace.errors import QdError, TraceTypeError, TraceValueError
 from qdtrace.trace import markers
 from qdtrace.trace.arithmetic import as_scalar
-from qdtrace.trace.attributes import StrictAttributes
 from qdtrace.trace.conditions import predicate
 from qdtrace.trace.context import LANE, OpenRegion, TraceContext, current, emit, get_current, left_open, new_uid
+from qdtrace.trace.diagnosis.attributes import StrictAttributes
+from qdtrace.trace.diagnosis.lint import FunctionWatch, LoopWatch, check_iteration
+from qdtrace.trace.diagnosis.reports import carried
+from qdtrace.trace.diagnosis.results import Use, expect_use
 from qdtrace.trace.indexing import as_value, is_static_int, shown
-from qdtrace.trace.lint import FunctionWatch, LoopWatch, check_iteration
 from qdtrace.trace.own_indices import LANES
-from qdtrace.trace.reports import carried
-from qdtrace.trace.results import Use, expect_use
 from qdtrace.trace.source import frame_loc, is_user_file, user_frame, user_loc
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from jax.typing import ArrayLike
 
     from qdtrace.errors import Loc
-    from qdtrace.trace.changes import StateChange
+    from qdtrace.trace.diagnosis.changes import StateChange
 
 Hints = tuple[tuple[str, Any], ...]
 Item = TypeVar("Item")

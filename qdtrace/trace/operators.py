@@ -6,7 +6,7 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.errors import TraceTypeError
-from qdtrace.trace.attributes import StrictAttributes
+from qdtrace.trace.diagnosis.attributes import StrictAttributes
 from qdtrace.trace.indexing import as_value
 from qdtrace.trace.source import user_loc
 

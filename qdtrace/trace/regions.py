@@ -16,13 +16,13 @@ from qdtrace.trace import compat, markers
 from qdtrace.trace.breakpoints import MOST, showing
 from qdtrace.trace.compat import JaxprEqn, Literal, Var
 from qdtrace.trace.context import is_dead, new_uid
+from qdtrace.trace.diagnosis.same import constants
+from qdtrace.trace.diagnosis.second_trips import first_trips
 from qdtrace.trace.equal_values import History
 from qdtrace.trace.forwarding import forwarded_handles, handle_inputs
 from qdtrace.trace.own_indices import check_indices
 from qdtrace.trace.placement import check_cell, check_jump, check_maker, placed
 from qdtrace.trace.pruning import prune
-from qdtrace.trace.same import constants
-from qdtrace.trace.second_trips import first_trips
 from qdtrace.trace.source import eqn_loc
 from qdtrace.trace.tree import NAMES, Region, has_arrays, shown
 

@@ -18,10 +18,10 @@ from qdtrace.trace.arguments import as_buffer, as_values, checked_leaf, is_memor
 from qdtrace.trace.buffers import Buffer
 from qdtrace.trace.cells import Cell
 from qdtrace.trace.context import new_trace, remember_finished
-from qdtrace.trace.explain import explain
+from qdtrace.trace.diagnosis.explain import explain
+from qdtrace.trace.diagnosis.replay import Replay, check_suspects
+from qdtrace.trace.diagnosis.reports import carried
 from qdtrace.trace.regions import Region, restructure
-from qdtrace.trace.replay import Replay, check_suspects
-from qdtrace.trace.reports import carried
 from qdtrace.trace.source import traceback_loc
 
 if TYPE_CHECKING:

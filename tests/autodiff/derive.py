@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from qdtrace.autodiff import transpose
 from qdtrace.autodiff.extremes import has_extremes, with_extremes
-from qdtrace.autodiff.policy import Stacks
+from qdtrace.autodiff.loops.policy import Stacks
 from qdtrace.ir.custom import without_rules
 from qdtrace.ir.program import Program, Stage, Var, literal
 from tests.autodiff.forward import forward

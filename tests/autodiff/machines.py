@@ -13,7 +13,7 @@ import jax
 from lowering.backend import CpuBackend
 from lowering.gpu.backend import GpuBackend
 from qdtrace.analysis.machine import CPU, GPU
-from qdtrace.autodiff.policy import Stacks
+from qdtrace.autodiff.loops.policy import Stacks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,9 +9,9 @@ import pytest
 
 import qdtrace as qd
 from qdtrace.analysis.machine import CPU, GPU
-from qdtrace.autodiff import thinning
-from qdtrace.autodiff.policy import LEAST_BITS, MOST_BITS, LoopSize, Stacks, StorageChoice, choose_storage
-from qdtrace.autodiff.thinning import levels, slots_for
+from qdtrace.autodiff.loops import thinning
+from qdtrace.autodiff.loops.policy import LEAST_BITS, MOST_BITS, LoopSize, Stacks, StorageChoice, choose_storage
+from qdtrace.autodiff.loops.thinning import levels, slots_for
 from qdtrace.compose import stack_budget
 from qdtrace.config import options_from
 from qdtrace.errors import Loc

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from qdtrace.analysis.machine import CPU, GPU, Machine
-from qdtrace.autodiff import policy, thinning
 from qdtrace.autodiff.activity import active_variables
 from qdtrace.autodiff.extremes import has_extremes
+from qdtrace.autodiff.loops import policy, thinning
 from qdtrace.batching.batch import batch
 from qdtrace.config import Options
 from qdtrace.errors import GradientError

@@ -9,8 +9,8 @@ import pytest
 
 import qdtrace as qd
 from qdtrace.analysis.machine import CPU, GPU, Machine
-from qdtrace.autodiff import policy, thinning
 from qdtrace.autodiff.activity import active_variables
+from qdtrace.autodiff.loops import policy, thinning
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.verify import verify_program

@@ -10,8 +10,8 @@ from jax import lax
 
 import qdtrace as qd
 from qdtrace.analysis.machine import CPU, GPU
-from qdtrace.autodiff.counted import with_counted_loops
-from qdtrace.autodiff.policy import LoopSize
+from qdtrace.autodiff.loops.counted import with_counted_loops
+from qdtrace.autodiff.loops.policy import LoopSize
 from qdtrace.ir.parser import parse_program
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.walk import walk_all, walk_program

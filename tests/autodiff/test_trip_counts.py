@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import qdtrace as qd
-from qdtrace.autodiff import trip_counts
+from qdtrace.autodiff.loops import trip_counts
 from qdtrace.errors import GradientError
 from tests.autodiff.machines import MACHINES, programs_for
 

@@ -32,11 +32,11 @@ GAINS = {"as counts say": None, "always refill": (0, 1), "never refill": (1, 0)}
 @pytest.fixture(params=GAINS)
 def short_looks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Counts a step, runs two, and so on."""
-    monkeypatch.setattr("lowering.simd.spread.PROBE", 1)
-    monkeypatch.setattr("lowering.simd.spread.BLOCK", 2)
+    monkeypatch.setattr("lowering.simd.divergence.spread.PROBE", 1)
+    monkeypatch.setattr("lowering.simd.divergence.spread.BLOCK", 2)
     gain = GAINS[request.param]
     if gain is not None:
-        monkeypatch.setattr("lowering.simd.spread.GAIN", gain)
+        monkeypatch.setattr("lowering.simd.divergence.spread.GAIN", gain)
 
 
 def agrees(case: Case, hint: bool | None, vectors: int | None) -> None:

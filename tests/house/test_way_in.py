@@ -2,75 +2,36 @@
 
 from __future__ import annotations
 
-import ast
-import functools
 import importlib
 import re
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = (
-    "qdtrace.ir",
-    "qdtrace.trace",
-    "qdtrace.trace.importer",
-    "qdtrace.analysis",
-    "qdtrace.interpret",
-    "qdtrace.passes",
-    "qdtrace.autodiff",
-    "qdtrace.batching",
-    "qdtrace.compose",
-    "lowering.legalize",
-    "lowering.llvm",
-    "lowering.simd",
-    "lowering.simt",
-    "lowering.runtime",
-    "lowering.gpu",
-    "lowering.cuda",
-)
+from .tables import PACKAGES, ROOT, ROOTS, row_of, users
+
 SPINE_LINES = 4000
+WITHOUT = {"qdtrace", "qdtrace.data", "qdtrace.tools", "lowering"}
+"""Packages without a table: what users import, a folder of data, commands, and what only holds packages."""
+INSIDE = {"qdtrace.analysis.index", "qdtrace.passes.rules", "qdtrace.trace.importer.libraries", "lowering.llvm.maths"}
+"""Packages that the README of the one around them describes."""
 
 
-def package_of(module: str) -> str:
-    """The innermost of the packages that a module is in; of others the module of the first level."""
-    inside = [p for p in PACKAGES if module == p or module.startswith(p + ".")]
-    return max(inside, key=len) if inside else ".".join(module.split(".")[:2])
-
-
-@functools.cache
-def imports() -> dict[str, set[str]]:
-    """For each package, who imports it, for types too."""
-    found: dict[str, set[str]] = {p: set() for p in PACKAGES}
-    for path in [*(ROOT / "qdtrace").rglob("*.py"), *(ROOT / "lowering").rglob("*.py")]:
-        module = path.parent if path.stem == "__init__" else path.with_suffix("")
-        user = package_of(".".join(module.relative_to(ROOT).parts))
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and node.module is not None:
-                names = {package_of(f"{node.module}.{a.name}") for a in node.names}
-                for used in names & found.keys() - {user}:
-                    found[used].add(user)
-    return found
-
-
-def facts(package: str) -> list[list[str]]:
-    """What the table at the head of a package's README names: who may import it, its entry, its data."""
-    readme = (ROOT / package.replace(".", "/") / "README.md").read_text()
-    row = re.search(r"^\| may be imported by \| entry \| data \|\n\|---\|---\|---\|\n\|(.*)\|$", readme, re.MULTILINE)
-    assert row is not None, package
-    return [re.findall(r"`([\w.]+)`", cell) for cell in row[1].split("|")]
+def test_every_package_has_a_table() -> None:
+    found = {".".join(p.parent.relative_to(ROOT).parts) for root in ROOTS for p in (ROOT / root).rglob("__init__.py")}
+    assert found - WITHOUT - INSIDE == set(PACKAGES) - INSIDE
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_a_package_says_who_may_import_it(package: str) -> None:
-    allowed, _, _ = facts(package)
-    assert imports()[package] <= set(allowed)
+def test_a_package_says_who_imports_it(package: str) -> None:
+    assert row_of(package)[0] == users()[package], "run python -m tests.house.tables"
 
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_a_package_names_its_entry_and_its_data(package: str) -> None:
-    _, (entry,), (data,) = facts(package)
-    for place in (entry, data):
+    _, entries, data = row_of(package)
+    assert entries
+    assert data
+    for place in (*entries, *data):
         module, _, name = place.rpartition(".")
         assert hasattr(importlib.import_module(f"{package}.{module}"), name)
 
@@ -82,3 +43,11 @@ def test_the_spine_is_short() -> None:
     assert len(files) > 10
     assert len(set(files)) == len(files)
     assert sum(len((ROOT / f).read_text().splitlines()) for f in files) <= SPINE_LINES
+
+
+@pytest.mark.parametrize("page", ["HACKING.md", "ARCHITECTURE.md"])
+def test_files_that_a_recipe_names_exist(page: str) -> None:
+    text = (ROOT / page).read_text()
+    named = set(re.findall(r"`((?:qdtrace|lowering|tests|benchmarks|docs|notebooks)/[\w/.-]+)`", text))
+    assert len(named) > 10
+    assert not [name for name in named if not (ROOT / name).exists() and not (ROOT / f"{name}.py").exists()]

@@ -196,7 +196,7 @@ def ways(monkeypatch: pytest.MonkeyPatch, program: Program, args: list[np.ndarra
 def test_the_spread_of_trip_counts_decides(
     monkeypatch: pytest.MonkeyPatch, kind: str, refilled: tuple[float, float]
 ) -> None:
-    monkeypatch.setattr("lowering.simd.spread.BLOCK", 12)
+    monkeypatch.setattr("lowering.simd.divergence.spread.BLOCK", 12)
     program = rows(6000, hint="")
     assert "under masks or with lane refill, as trip counts spread" in reason(program)
     low, high = refilled
@@ -206,8 +206,8 @@ def test_the_spread_of_trip_counts_decides(
 @pytest.mark.parametrize("kind", ["equal", "narrow", "geometric", "rare", "changing", "none"])
 @pytest.mark.parametrize("n", [*SIZES, 1999])
 def test_both_ways_give_the_same(monkeypatch: pytest.MonkeyPatch, kind: str, n: int) -> None:
-    monkeypatch.setattr("lowering.simd.spread.BLOCK", 2)
-    monkeypatch.setattr("lowering.simd.spread.PROBE", 1)
+    monkeypatch.setattr("lowering.simd.divergence.spread.BLOCK", 2)
+    monkeypatch.setattr("lowering.simd.divergence.spread.PROBE", 1)
     agrees(rows(n, hint=""), trips(kind, n), ("avx512",), vectors=(None, 1, 2))
 
 

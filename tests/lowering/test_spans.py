@@ -11,10 +11,10 @@ import pytest
 from lowering.llvm.facts import TaskFacts
 from lowering.llvm.options import EmitOptions
 from lowering.llvm.target import Target
+from lowering.simd.divergence.ordering import BLOCK
+from lowering.simd.divergence.span_parts import cut_spans
 from lowering.simd.emit import emit_task
-from lowering.simd.ordering import BLOCK
 from lowering.simd.plan import plan_task
-from lowering.simd.span_parts import cut_spans
 from qdtrace.analysis.spans import find_walks
 from qdtrace.errors import BoundsError
 from qdtrace.interpret.reference import evaluate
@@ -82,7 +82,7 @@ def drawn(seed: int, kind: str, n: int, mean: int, size: int = FAR) -> Iterator[
     """Cases that run in parts."""
     for k in itertools.count(seed):
         program, args = case(k, kind, n, mean, size)
-        if plan_task(program.tasks[0], Target.named("avx512")).spans is not None:
+        if plan_task(program.tasks[0], Target.named("avx512")).divergence.spans is not None:
             yield program, args
 
 

@@ -7,7 +7,7 @@ import dis
 
 import pytest
 
-from qdtrace.trace.bytecode import CodeMap
+from qdtrace.trace.diagnosis.bytecode import CodeMap
 
 
 def loop_of(function):

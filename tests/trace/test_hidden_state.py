@@ -25,8 +25,8 @@ import numpy as np
 import pytest
 
 import qdtrace as qd
-from qdtrace.trace import empty
-from qdtrace.trace.holders import OPAQUE, holder_of
+from qdtrace.trace.diagnosis import empty
+from qdtrace.trace.diagnosis.holders import OPAQUE, holder_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -315,11 +315,11 @@ def broken(*_):
 @pytest.mark.parametrize(
     "where",
     [
-        "qdtrace.trace.lint.code_map",
-        "qdtrace.trace.frames.code_map",
-        "qdtrace.trace.frames.Variables.rebound",
-        "qdtrace.trace.state.State.begin",
-        "qdtrace.trace.state.State.end",
+        "qdtrace.trace.diagnosis.lint.code_map",
+        "qdtrace.trace.diagnosis.frames.code_map",
+        "qdtrace.trace.diagnosis.frames.Variables.rebound",
+        "qdtrace.trace.diagnosis.state.State.begin",
+        "qdtrace.trace.diagnosis.state.State.end",
     ],
 )
 def test_a_failing_diagnosis_does_not_break_a_trace(monkeypatch, where) -> None:

@@ -7,7 +7,7 @@ import sys
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from qdtrace.trace.bytecode import code_map
+from qdtrace.trace.diagnosis.bytecode import code_map
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

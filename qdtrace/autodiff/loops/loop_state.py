@@ -20,7 +20,7 @@ from qdtrace.ir.walk import bound_in_block, walk_inside
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from qdtrace.autodiff.needed import Needed
+    from qdtrace.autodiff.loops.needed import Needed
     from qdtrace.ir.builder import Builder
     from qdtrace.ir.program import Atom, Eqn
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from qdtrace.trace import compat, markers, reports
-from qdtrace.trace.same import Comparison, Difference
+from qdtrace.trace import compat, markers
+from qdtrace.trace.diagnosis import reports
+from qdtrace.trace.diagnosis.same import Comparison, Difference
 from qdtrace.trace.source import eqn_loc
 
 if TYPE_CHECKING:

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.errors import QdError
-from qdtrace.trace import compat, reports
-from qdtrace.trace.same import Comparison, Difference, constants, regions_in, without_second_trips
+from qdtrace.trace import compat
+from qdtrace.trace.diagnosis import reports
+from qdtrace.trace.diagnosis.same import Comparison, Difference, constants, regions_in, without_second_trips
 from qdtrace.trace.source import eqn_loc, traceback_loc
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from qdtrace.errors import Loc, TraceValueError
     from qdtrace.trace.compat import JaxprEqn
     from qdtrace.trace.context import TraceContext
-    from qdtrace.trace.lint import Suspect
+    from qdtrace.trace.diagnosis.lint import Suspect
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,9 +25,9 @@ from qdtrace.ir.types import DType
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from qdtrace.autodiff.iterations import Atoms, Iterations
-    from qdtrace.autodiff.replay import Replay
-    from qdtrace.autodiff.slots import Slots
+    from qdtrace.autodiff.loops.iterations import Atoms, Iterations
+    from qdtrace.autodiff.loops.replay import Replay
+    from qdtrace.autodiff.loops.slots import Slots
     from qdtrace.ir.builder import Builder
     from qdtrace.ir.program import Atom
 

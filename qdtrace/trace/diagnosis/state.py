@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qdtrace.trace.changes import StateChange, kind_of
 from qdtrace.trace.compat import Tracer
-from qdtrace.trace.empty import SEEING, sees_more
-from qdtrace.trace.holders import (
+from qdtrace.trace.diagnosis.changes import StateChange, kind_of
+from qdtrace.trace.diagnosis.empty import SEEING, sees_more
+from qdtrace.trace.diagnosis.holders import (
     CELL,
     CLASS,
     EXACT,
@@ -34,7 +34,7 @@ from qdtrace.trace.holders import (
     is_own,
     is_own_code,
 )
-from qdtrace.trace.names import module_attributes, named_by
+from qdtrace.trace.diagnosis.names import module_attributes, named_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.errors import TraceValueError, warn
-from qdtrace.trace.bytecode import code_map
 from qdtrace.trace.context import get_current
-from qdtrace.trace.results import result_of
+from qdtrace.trace.diagnosis.bytecode import code_map
+from qdtrace.trace.diagnosis.results import result_of
 from qdtrace.trace.source import expression_at, frame_loc, is_own_package, is_user_file, user_loc
 
 if TYPE_CHECKING:

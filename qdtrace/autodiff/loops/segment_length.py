@@ -11,7 +11,7 @@ from qdtrace.ir.walk import is_innermost
 
 if TYPE_CHECKING:
     from qdtrace.analysis.machine import ReverseLimits
-    from qdtrace.autodiff.needed import Needed
+    from qdtrace.autodiff.loops.needed import Needed
     from qdtrace.ir.program import Eqn
 
 

@@ -16,9 +16,9 @@ from qdtrace.errors import (
     TraceValueError,
     UnsupportedError,
 )
-from qdtrace.trace.advice import ndrange_in, told
+from qdtrace.trace.diagnosis.advice import ndrange_in, told
+from qdtrace.trace.diagnosis.statement import raised_in
 from qdtrace.trace.source import is_jax_file, traceback_loc
-from qdtrace.trace.statement import raised_in
 
 if TYPE_CHECKING:
     from qdtrace.errors import Loc

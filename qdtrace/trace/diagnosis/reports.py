@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from qdtrace.errors import Loc
-    from qdtrace.trace.changes import StateChange
+    from qdtrace.trace.diagnosis.changes import StateChange
 
 CELL = "keep it in a cell made before the loop: `c = qd.local(start)`, then `c.value` and `c.value = v`"
 _SUM = (

@@ -7,18 +7,18 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lowering.llvm.facts import TaskFacts
+from lowering.simd.divergence.ordering import slice_of
+from lowering.simd.divergence.span_parts import cut_spans
 from lowering.simd.lane_facts import LaneFacts
-from lowering.simd.ordering import slice_of
 from lowering.simd.shape import LONG_BODY, Shape, choose_shape
-from lowering.simd.span_parts import cut_spans
 from qdtrace.analysis.uniformity import Uniformity, analyse_uniformity
 from qdtrace.ir.faults import checks_of
 
 if TYPE_CHECKING:
     from lowering.llvm.target import Target
     from lowering.simd.accumulation.plan import AccumulationPlan
-    from lowering.simd.ordering import Ordering
-    from lowering.simd.span_parts import SpanParts
+    from lowering.simd.divergence.ordering import Ordering
+    from lowering.simd.divergence.span_parts import SpanParts
     from qdtrace.ir.program import Eqn, Task, Var
 
 

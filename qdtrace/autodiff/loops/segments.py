@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from qdtrace.autodiff.every_state import EveryState
-from qdtrace.autodiff.iterations import Iterations
-from qdtrace.autodiff.replay import divided, private_memory, scaled
+from qdtrace.autodiff.loops.every_state import EveryState
+from qdtrace.autodiff.loops.iterations import Iterations
+from qdtrace.autodiff.loops.replay import divided, private_memory, scaled
 from qdtrace.ir.builder import scalar_var
 from qdtrace.ir.carries import carried_params, initials_of
 from qdtrace.ir.program import Literal, literal
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from qdtrace.autodiff.iterations import Atoms, Storage
-    from qdtrace.autodiff.loop_state import LoopState
-    from qdtrace.autodiff.replay import Replay
-    from qdtrace.autodiff.slots import Slots
+    from qdtrace.autodiff.loops.iterations import Atoms, Storage
+    from qdtrace.autodiff.loops.loop_state import LoopState
+    from qdtrace.autodiff.loops.replay import Replay
+    from qdtrace.autodiff.loops.slots import Slots
     from qdtrace.autodiff.sweep import Env, Sweep
     from qdtrace.ir.builder import Builder
     from qdtrace.ir.program import Atom, Var

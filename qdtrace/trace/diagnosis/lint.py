@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.errors import TraceValueError
-from qdtrace.trace import reports
-from qdtrace.trace.bytecode import code_map
-from qdtrace.trace.changes import StateChange, kind_of
 from qdtrace.trace.compat import Tracer
-from qdtrace.trace.frames import Variables, body_frames, is_data, is_static, is_whole, leaves
+from qdtrace.trace.diagnosis import reports
+from qdtrace.trace.diagnosis.bytecode import code_map
+from qdtrace.trace.diagnosis.changes import StateChange, kind_of
+from qdtrace.trace.diagnosis.frames import Variables, body_frames, is_data, is_static, is_whole, leaves
+from qdtrace.trace.diagnosis.state import State
 from qdtrace.trace.source import frame_loc, is_user_file
-from qdtrace.trace.state import State
 
 if TYPE_CHECKING:
     from collections.abc import Callable

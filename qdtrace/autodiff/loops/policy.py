@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.machine import CPU
-from qdtrace.autodiff.thinning import slots_for
+from qdtrace.autodiff.loops.thinning import slots_for
 
 if TYPE_CHECKING:
     from qdtrace.analysis.machine import ReverseLimits

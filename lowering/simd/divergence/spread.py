@@ -27,8 +27,8 @@ from qdtrace.ir.walk import walk_eqns
 
 if TYPE_CHECKING:
     from lowering.llvm.text import Module
+    from lowering.simd.divergence.refill import Refill
     from lowering.simd.plan import Plan
-    from lowering.simd.refill import Refill
 
 PROBE, BLOCK = 4, 60
 """Steps that are counted, unless fewer show a gain of two, and steps that then run by one method."""
@@ -50,7 +50,7 @@ def driver(plan: Plan, refill: Refill, module: Module, attributes: str) -> str:
     module.declare("llvm.smin.i64", "i64", "i64, i64")
     shape = plan.shape
     step, width = shape.width * shape.vectors, shape.width
-    known = (plan.uniformity, plan.out_of_step)
+    known = (plan.uniformity, plan.divergence.out_of_step)
     in_step, apart = (cycles(k.varying, refill.loop, shape.vectors) for k in known)
     around = Block((), (*refill.before, *refill.after), ())
     memory = sum(bool(e.primitive.effects) for e in walk_eqns(around))

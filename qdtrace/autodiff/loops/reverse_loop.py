@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from qdtrace.autodiff.iterations import Iterations
-from qdtrace.autodiff.loop_state import loop_state, unneeded
-from qdtrace.autodiff.replay import Replay
-from qdtrace.autodiff.segments import Segments
-from qdtrace.autodiff.slots import copy_array
-from qdtrace.autodiff.trip_counts import Counter, constant_trips
+from qdtrace.autodiff.loops.iterations import Iterations
+from qdtrace.autodiff.loops.loop_state import loop_state, unneeded
+from qdtrace.autodiff.loops.replay import Replay
+from qdtrace.autodiff.loops.segments import Segments
+from qdtrace.autodiff.loops.slots import copy_array
+from qdtrace.autodiff.loops.trip_counts import Counter, constant_trips
 from qdtrace.ir.builder import scalar_var
 from qdtrace.ir.carries import carried_params, control_of, initials_of
 from qdtrace.ir.program import literal, ref_type
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from qdtrace.analysis.index.most_trips import MostTrips
     from qdtrace.autodiff.adjoints import Adjoints, Backward
-    from qdtrace.autodiff.iterations import Storage
-    from qdtrace.autodiff.loop_state import LoopState
-    from qdtrace.autodiff.needed import Needed
+    from qdtrace.autodiff.loops.iterations import Storage
+    from qdtrace.autodiff.loops.loop_state import LoopState
+    from qdtrace.autodiff.loops.needed import Needed
     from qdtrace.autodiff.sweep import Env, Sweep
     from qdtrace.ir.program import Block, Eqn, Var
 

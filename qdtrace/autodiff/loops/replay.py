@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from qdtrace.autodiff.adjoints import Backward
-    from qdtrace.autodiff.loop_state import LoopState
+    from qdtrace.autodiff.loops.loop_state import LoopState
     from qdtrace.autodiff.sweep import Env, Sweep
     from qdtrace.ir.builder import Builder
     from qdtrace.ir.program import Atom

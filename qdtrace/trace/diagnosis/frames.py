@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from qdtrace.errors import Loc
-from qdtrace.trace.bytecode import code_map
+from qdtrace.trace.diagnosis.bytecode import code_map
 from qdtrace.trace.handles import MemoryHandle
 from qdtrace.trace.source import is_user_file
 

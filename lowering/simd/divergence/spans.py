@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from lowering.llvm.checks import leave_if_failed
 from lowering.llvm.types import BYTES, MEMORY, REGISTER
-from lowering.simd.ordering import BLOCK, emit_in_order, look_at_block, store_step, store_trips
+from lowering.simd.divergence.ordering import BLOCK, emit_in_order, look_at_block, store_step, store_trips
 
 if TYPE_CHECKING:
+    from lowering.simd.divergence.ordering import Ordering
+    from lowering.simd.divergence.span_parts import SpanParts
     from lowering.simd.frame import LaneFrame
-    from lowering.simd.ordering import Ordering
-    from lowering.simd.span_parts import SpanParts
 
 KEPT_BYTES = 1 << 19
 """Bytes that a block keeps for its positions: as much as the second-level cache holds besides other data."""

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from qdtrace.trace import empty
+from qdtrace.trace.diagnosis import empty
 from qdtrace.trace.source import is_user_file
 
 if TYPE_CHECKING:

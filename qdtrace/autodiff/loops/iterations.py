@@ -10,7 +10,7 @@ from qdtrace.ir.program import Literal
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from qdtrace.autodiff.replay import Replay
+    from qdtrace.autodiff.loops.replay import Replay
     from qdtrace.ir.builder import Builder
     from qdtrace.ir.program import Atom
 

@@ -14,10 +14,10 @@ import jax.numpy as jnp
 import jax.scipy.special
 import numpy as np
 
-from qdtrace.trace.statement import UNKNOWN
+from qdtrace.trace.diagnosis.statement import UNKNOWN
 
 if TYPE_CHECKING:
-    from qdtrace.trace.statement import Statement
+    from qdtrace.trace.diagnosis.statement import Statement
 
 _OTHER_NAMES = {
     "acos": "arccos", "acosh": "arccosh", "asin": "arcsin", "asinh": "arcsinh", "atan": "arctan", "atan2": "arctan2",

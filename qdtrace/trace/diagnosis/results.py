@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.errors import TraceValueError, warn
-from qdtrace.trace.bytecode import code_map
+from qdtrace.trace.diagnosis.bytecode import code_map
 from qdtrace.trace.source import frame_loc, is_user_file, user_frame
 
 if TYPE_CHECKING:

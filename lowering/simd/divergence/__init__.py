@@ -1,0 +1,1 @@
+"""Strategies for lanes of one vector whose loops have different trip counts."""

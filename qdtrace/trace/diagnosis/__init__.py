@@ -1,0 +1,1 @@
+"""Explanations of refusals, and the search for Python state that a trace cannot see."""

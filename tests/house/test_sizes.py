@@ -1,0 +1,27 @@
+"""A package grows by decision: its lines of code stand in sizes.txt, and more than 2 % above fails."""
+
+from __future__ import annotations
+
+import pytest
+
+from .sizes import allowed, lines_of_code, measured
+
+TOLERANCE = 1.02
+MEASURED, ALLOWED = measured(), allowed()
+
+
+def test_all_packages_are_listed() -> None:
+    assert MEASURED.keys() == ALLOWED.keys(), "run python -m tests.house.sizes"
+
+
+@pytest.mark.parametrize("package", ALLOWED)
+def test_a_package_has_not_grown(package: str) -> None:
+    assert MEASURED.get(package, 0) <= TOLERANCE * ALLOWED[package], (
+        "raise the number in tests/house/sizes.txt in the same commit and say why"
+    )
+
+
+def test_what_is_counted() -> None:
+    head = '"""Head."""\n\nimport os\nfrom a import (\n    b,\n)\n'
+    function = '# why\ndef f():\n    """Says.\n\n    More."""\n    return """x\n    y"""\n'
+    assert lines_of_code(head + function) == 3
