@@ -230,7 +230,7 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
 
 
 def _converting(derived: Callable[..., Any]) -> Callable[..., Any]:
-    """The function that also takes arrays of other libraries."""
+    """Returns the function with arrays of other libraries converted among its arguments."""
 
     @boundary
     @functools.wraps(derived)
