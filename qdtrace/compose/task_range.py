@@ -1,7 +1,8 @@
 """The range of a task's index. Tasks have a step of 1, and their iterations no order.
 
-`start : stop` is taken as it is, `start : stop : -1` from its lower end up. Iterations with other steps are counted from
-0 or, if there may be more than the signed dtype counts, from its least value, so that up to 2**32 - 1 have a number.
+`start : stop` is taken as it is, `start : stop : -1` from its lower end up. Iterations with other steps are counted
+from 0 or, if there may be more than the signed dtype counts, from its least value, so that up to 2**32 - 1 have a
+number.
 
 The launcher adds lanes and chunks to 64-bit indices, so those must stay away from the ends of their dtype.
 """
