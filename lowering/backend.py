@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import functools
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lowering.legalize.share_code import share_code
 from lowering.llvm.options import emit_options
 from lowering.llvm.target import Target
-from lowering.runtime.cache import Artifact, artifact_cache
-from lowering.runtime.compile import launcher, link_tasks, load_or_make, make_runnable, object_code, optimised
+from lowering.runtime.cache import artifact_cache
+from lowering.runtime.compile import launcher, link_tasks, link_text, optimised
 from lowering.runtime.compiled import CompiledProgram
 from lowering.runtime.handler import ENTRY, TABLE, bounds_symbols, combine_symbols, handler_text, merge_symbols
 from lowering.runtime.info import describe, usable_cores
 from lowering.runtime.interrupts import watch
-from lowering.runtime.keys import artifact_key, program_content, task_content
+from lowering.runtime.keys import artifact_key, program_content, target_name, task_contents
 from lowering.runtime.launch_log import log
 from lowering.runtime.layout import plan_layout
 from lowering.runtime.loading import load
@@ -83,15 +82,11 @@ class CpuBackend(Backend):
         """Compiles and registers a program, or returns the one that was compiled before from equal content."""
         shared, made_of = share_code(program), (program, options)
         program, layout = shared.program, plan_layout(shared.program, shared.literals)
-        made_with = emit_options(options)
-        first = [shared.equal.get(k, k) for k in range(len(program.tasks))]
-        known = {k: task_content(program.tasks[k], made_with) for k in dict.fromkeys(first)}
-        contents = [known[k] for k in first]
+        contents = task_contents(shared, emit_options(options))
         max_threads = options.num_threads or 0
         content = program_content(layout, contents, max_threads)
         key = artifact_key(content, self.target)
-        plain = re.sub(r"\W+", "_", program.name, flags=re.ASCII)
-        name = f"qdtrace_{plain}_{content}_{self.target.key}"
+        name = target_name(program, content, self.target)
 
         def make() -> CompiledProgram:
             cache = artifact_cache(options)
@@ -122,18 +117,16 @@ class CpuBackend(Backend):
         run_address: int,
         cache: ArtifactCache | None,
     ) -> Mapping[str, int]:
-        def make() -> Artifact:
-            text = handler_text(layout, [t.shape for t in tasks], max_threads)
-            return Artifact(object_code(text, self.target), {})
+        def text() -> str:
+            return handler_text(layout, [t.shape for t in tasks], max_threads)
 
-        artifact = load_or_make(key, make, cache)
         imports = {"qd_run": run_address}
         for k, (task, linked) in enumerate(zip(layout.program.tasks, tasks, strict=True)):
             imports[f"qd_task_{k}"] = linked.task_address
             imports |= dict.fromkeys(bounds_symbols(k, task), linked.bounds_address)
             imports |= dict.fromkeys(combine_symbols(k, linked.shape), linked.combine_address)
             imports |= dict.fromkeys(merge_symbols(k, linked.shape), linked.merge_address)
-        return make_runnable(f"handler_{key}", artifact, (ENTRY, TABLE), imports, self.target)
+        return link_text("handler", key, text, (ENTRY, TABLE), imports, self.target, cache)
 
 
 def _emitter() -> Callable[..., TaskCode]:

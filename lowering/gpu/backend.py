@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,11 +17,11 @@ from lowering.gpu.words import Words
 from lowering.legalize.share_code import share_code
 from lowering.llvm.options import emit_options
 from lowering.llvm.target import Target
-from lowering.runtime.cache import Artifact, artifact_cache
-from lowering.runtime.compile import in_parallel, load_or_make, make_runnable, object_code
+from lowering.runtime.cache import artifact_cache
+from lowering.runtime.compile import in_parallel, link_text
 from lowering.runtime.compiled import CompiledProgram
 from lowering.runtime.info import about_compiler
-from lowering.runtime.keys import artifact_key, digest, program_content, task_content
+from lowering.runtime.keys import artifact_key, digest, program_content, target_name, task_contents
 from lowering.runtime.layout import plan_layout, with_kernel_scratch
 from lowering.runtime.once import Once
 from lowering.runtime.registry import register
@@ -177,18 +176,14 @@ class GpuBackend(Backend):
         shared = share_code(program)
         program = shared.program
         layout, series = self._planned(shared, options)
-        made_with = content_of(options)
-        first = [shared.equal.get(k, k) for k in range(len(program.tasks))]
-        known = {k: task_content(program.tasks[k], made_with) for k in dict.fromkeys(first)}
         pieces = _pieces(len(program.tasks), series)
-        of_tasks = [known[k] for k in first]
+        of_tasks = task_contents(shared, content_of(options))
         contents = [
             _content_of_series(layout, series[piece], of_tasks) if piece in series else of_tasks[piece[0]]
             for piece in pieces
         ]
         content = program_content(layout, contents, 0)
-        plain = re.sub(r"\W+", "_", program.name, flags=re.ASCII)
-        name = f"qdtrace_{plain}_{content}_{self.device.target.key}"
+        name = target_name(program, content, self.device.target)
 
         def make() -> _Linked:
             cache = artifact_cache(options)
@@ -262,8 +257,6 @@ class GpuBackend(Backend):
         known: Mapping[str, int],
         cache: ArtifactCache | None,
     ) -> Mapping[str, int]:
-        host = Target.host()
-        artifact = load_or_make(key, lambda: Artifact(object_code(handler_text(layout, commands), host), {}), cache)
         imports = {"qd_run": known["qd_run"]}
         for symbol in imported(layout, commands):
             if symbol == WORDS:
@@ -271,7 +264,8 @@ class GpuBackend(Backend):
                 watch(self.words.failure, self.words.memory)
             else:
                 imports[symbol] = self._loader.fill(cache) if symbol == FILL else known[symbol]
-        return make_runnable(f"handler_{key}", artifact, (ENTRY, TABLE), imports, host)
+        text = functools.partial(handler_text, layout, commands)
+        return link_text("handler", key, text, (ENTRY, TABLE), imports, Target.host(), cache)
 
     def _launcher(self, cache: ArtifactCache | None) -> Mapping[str, int]:
         """Returns the addresses that the launcher exports; it is compiled or loaded once per process."""
@@ -280,9 +274,8 @@ class GpuBackend(Backend):
         key = artifact_key(digest("launcher", text), host)
 
         def make() -> Mapping[str, int]:
-            artifact = load_or_make(key, lambda: Artifact(object_code(text, host), {}), cache)
             imports = {function: driver.address(function) for function in driver.functions.all}
-            launcher = make_runnable(f"launcher_{key}", artifact, LAUNCHER_EXPORTS, imports, host)
+            launcher = link_text("launcher", key, lambda: text, LAUNCHER_EXPORTS, imports, host, cache)
             self._log.know_launcher(launcher)
             return launcher
 

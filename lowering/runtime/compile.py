@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 import llvmlite.binding as llvm
 
-from lowering.llvm.maths.library import without_calls
+from lowering.llvm.maths.library import module_of, without_calls
 from lowering.llvm.target import Target, optimise
 from lowering.llvm.unlocked import emit_object
 from lowering.runtime.cache import Artifact, ArtifactCache
@@ -116,30 +116,33 @@ def make_runnable(
     return link(name, artifact.code, exports, imports, target)
 
 
+def link_text(
+    prefix: str,
+    key: str,
+    text: Callable[[], str],
+    exports: Sequence[str],
+    imports: Mapping[str, int],
+    target: Target,
+    cache: ArtifactCache | None,
+) -> Mapping[str, int]:
+    """Returns the addresses that an LLVM module exports; it is emitted and compiled only if no cache has the key."""
+    artifact = load_or_make(key, lambda: Artifact(object_code(text(), target), {}), cache)
+    return make_runnable(f"{prefix}_{key}", artifact, exports, imports, target)
+
+
 def launcher(target: Target, cache: ArtifactCache | None) -> Mapping[str, int]:
     """Returns the addresses that the launcher exports; it is compiled or loaded once per process."""
     text = launcher_text(target.triple)
     key = artifact_key(digest("launcher", text), target)
-
-    def make() -> Mapping[str, int]:
-        artifact = load_or_make(key, lambda: Artifact(object_code(text, target), {}), cache)
-        return make_runnable(f"launcher_{key}", artifact, LAUNCHER_EXPORTS, {}, target)
-
-    return _launchers.get(key, make)
+    return _launchers.get(key, lambda: link_text("launcher", key, lambda: text, LAUNCHER_EXPORTS, {}, target, cache))
 
 
 def math_function(symbol: str, target: Target, cache: ArtifactCache | None) -> int:
     """Returns the address of a maths function that is never inlined; it is compiled or loaded once per process."""
     key = artifact_key(digest("maths", symbol), target)
 
-    def compiled() -> Artifact:
-        from lowering.llvm.maths.library import module_of
-
-        return Artifact(object_code(module_of(symbol), target), {})
-
     def make() -> int:
-        artifact = load_or_make(key, compiled, cache)
-        return make_runnable(f"maths_{key}", artifact, (symbol,), {}, target)[symbol]
+        return link_text("maths", key, lambda: module_of(symbol), (symbol,), {}, target, cache)[symbol]
 
     return _maths.get(key, make)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,9 +25,10 @@ from qdtrace.ir.program import ref_type
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lowering.legalize.share_code import SharedCode
     from lowering.llvm.target import Target
     from lowering.runtime.layout import Layout
-    from qdtrace.ir.program import Task
+    from qdtrace.ir.program import Program, Task
 
 _LENGTH = 32
 
@@ -39,6 +41,20 @@ def digest(*parts: object) -> str:
 def task_content(task: Task, emit_options: object) -> str:
     """Returns the content key of a task: equal for equal bodies over references of equal types, despite their names."""
     return digest("task", print_task(task, canonical=True), emit_options)
+
+
+def task_contents(shared: SharedCode, emit_options: object) -> list[str]:
+    """Returns the content keys of a program's tasks; equal tasks are printed once."""
+    tasks = shared.program.tasks
+    first = [shared.equal.get(k, k) for k in range(len(tasks))]
+    known = {k: task_content(tasks[k], emit_options) for k in dict.fromkeys(first)}
+    return [known[k] for k in first]
+
+
+def target_name(program: Program, content: str, target: Target) -> str:
+    """Returns the name of the foreign-function target of a program with that content key."""
+    plain = re.sub(r"\W+", "_", program.name, flags=re.ASCII)
+    return f"qdtrace_{plain}_{content}_{target.key}"
 
 
 def program_content(layout: Layout, tasks: Sequence[str], max_threads: int) -> str:
