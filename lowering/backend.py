@@ -53,15 +53,15 @@ class CpuBackend(Backend):
         return self.target.machine
 
     def emit(self, task: Task, options: Options) -> TaskCode:
-        """LLVM code of a task, before LLVM's passes."""
+        """Returns the LLVM code of a task, before LLVM's passes."""
         return (self._emit or _emitter())(task, self.target, emit_options(options))
 
     def llvm_text(self, task: Task, options: Options) -> str:
-        """LLVM code of a task as text, before LLVM's passes."""
+        """Returns the LLVM code of a task as text, before LLVM's passes."""
         return self.emit(task, options).text
 
     def text(self, task: Task, options: Options, dialect: str) -> str:
-        """A task in LLVM's language, before its passes (`llvm`), or as machine code (`asm`)."""
+        """Returns a task in LLVM's language, before its passes (`llvm`), or as assembly (`asm`)."""
         text = self.llvm_text(task, options)
         if dialect == "llvm":
             return text
@@ -75,7 +75,7 @@ class CpuBackend(Backend):
         return TaskReport("llvm", code.reason, code.cost, code.lanes * threads)
 
     def info(self, options: Options) -> dict[str, str]:
-        """Processor, threads, cache and versions, in words."""
+        """Returns processor, threads, cache and versions, in words."""
         return describe(self.target, artifact_cache(options), options.num_threads)
 
     def compile(self, program: Program, options: Options) -> CompiledProgram:

@@ -32,24 +32,24 @@ class Record:
         self.size = round_up(end, CACHE_LINE) if "*" in fields else end
 
     def constant(self, **values: object) -> str:
-        """A constant with these values: `{ptr, i64} {ptr @name, i64 1}`."""
+        """Returns a constant with these values: `{ptr, i64} {ptr @name, i64 1}`."""
         fields = ", ".join(f"{kind} {values[name]}" for name, kind in self.types.items())
         return f"{{{', '.join(self.types.values())}}} {{{fields}}}"
 
     def table(self, constants: Iterable[str]) -> str:
-        """A constant of several, one behind another."""
+        """Returns an array constant of several records."""
         rows = list(constants)
         return f"[{len(rows)} x {{{', '.join(self.types.values())}}}] [{', '.join(rows)}]"
 
     def load(self, base: str, *names: str, **fields: str) -> str:
-        """Lines that load fields into registers of their names; `field="register"` gives another one."""
+        """Returns lines that load fields into registers of their names; `field="register"` gives another one."""
         return "\n  ".join(
             f"%{register} = call {self.types[field]} @load_{self.types[field]}(ptr {base}, i64 {self.offsets[field]})"
             for field, register in {**dict(zip(names, names, strict=True)), **fields}.items()
         )
 
     def store(self, base: str, *names: str, **fields: str) -> str:
-        """Lines that store registers of their names into fields; `field="register"` stores another one, or a number."""
+        """Returns lines that store registers of their names into fields; `field="x"` stores another one, or a number."""
         return "\n  ".join(
             f"call void @store_{self.types[field]}(ptr {base}, i64 {self.offsets[field]}, {self.types[field]} {value})"
             for field, value in (
@@ -60,7 +60,7 @@ class Record:
 
 
 def round_up(size: int, unit: int) -> int:
-    """The next multiple of the unit."""
+    """Returns `size` rounded up to a multiple of `unit`."""
     return -(-size // unit) * unit
 
 

@@ -87,7 +87,7 @@ def register() -> None:
 
 @_Function
 def _answer(address: int) -> int | None:
-    """The function that XLA calls; it returns null, or an error."""
+    """Runs as the function that XLA calls; returns null, or an error."""
     frame = _Frame.from_address(address)
     try:
         if frame.extension and (asked := _Extension.from_address(frame.extension)).type == _METADATA:

@@ -71,7 +71,7 @@ class CudaDriver(Library):
         return self._at(function)
 
     def architecture(self) -> str:
-        """The kind of the devices: "sm_90"."""
+        """Returns the kind of the devices: "sm_90"."""
         asked = (_COMPUTE_MAJOR, _COMPUTE_MINOR)
         kinds = {"sm_" + "".join(str(self._attribute(k, a)) for a in asked) for k in self._numbers}
         return one_kind(kinds, "CUDA_VISIBLE_DEVICES")
@@ -91,7 +91,7 @@ class CudaDriver(Library):
         return "\n".join(one.identity for one in assemblers())
 
     def link(self, assembly: str) -> bytes:
-        """A cubin from PTX, by the driver itself."""
+        """Returns the cubin that the driver itself makes from PTX."""
         log = ctypes.create_string_buffer(_LOG_BYTES)
         options = (c_int * 2)(_ERROR_LOG, _ERROR_LOG_BYTES)
         values = (c_void_p * 2)(ctypes.addressof(log), _LOG_BYTES)
@@ -108,7 +108,7 @@ class CudaDriver(Library):
                 self._call("cuLinkDestroy", state)
 
     def load(self, code: bytes) -> int:
-        """A library of kernels from a cubin."""
+        """Loads a library of kernels from a cubin."""
         library = c_void_p()
         self._call("cuLibraryLoadData", byref(library), code, None, None, c_uint(0), None, None, c_uint(0))
         return library.value or 0
@@ -125,7 +125,7 @@ class CudaDriver(Library):
         return kernel.value or 0
 
     def host_memory(self, nbytes: int) -> int:
-        """Pinned memory; with one address space for all, it has the same address on the devices."""
+        """Allocates pinned memory; with one address space for all, it has the same address on the devices."""
         memory = c_void_p()
         with self._context():
             self._call("cuMemHostAlloc", byref(memory), c_size_t(nbytes), c_uint(_PORTABLE | _MAPPED))
@@ -133,7 +133,7 @@ class CudaDriver(Library):
         return memory.value or 0
 
     def event(self) -> int:
-        """An event with a time, of the context that JAX uses on the first device."""
+        """Creates an event with a time, in the context that JAX uses on the first device."""
         event = c_void_p()
         with self._context():
             self._call("cuEventCreate", byref(event), c_uint(0))
@@ -168,7 +168,7 @@ class CudaDriver(Library):
 
     @contextmanager
     def _context(self) -> Generator[None]:
-        """A block in which a context is current: the linker and pinned memory ask for one."""
+        """Opens a block in which a context is current, which the linker and pinned memory need."""
         self._call("cuCtxPushCurrent_v2", self._primary)
         try:
             yield
@@ -178,7 +178,7 @@ class CudaDriver(Library):
 
 @functools.cache
 def driver() -> CudaDriver:
-    """The driver, for the devices that JAX uses in this process; loaded once."""
+    """Returns the driver for the devices that JAX uses in this process; it is loaded once."""
     try:
         devices = cast("list[Any]", jax.local_devices(backend="cuda"))
     except RuntimeError:  # without JAX's plugin: then there is code to look at, and nothing to run

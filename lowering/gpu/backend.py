@@ -97,7 +97,7 @@ class GpuBackend(Backend):
         return self.device.machine
 
     def emit(self, task: Task, options: Options) -> KernelCode:
-        """The kernels of a task by LLVM, before its passes."""
+        """Returns the kernels of a task by LLVM, before its passes."""
         # Loaded here: a process that finds all its code in the cache never needs the emitter.
         from lowering.simt.emit import emit_kernels
 
@@ -122,8 +122,10 @@ class GpuBackend(Backend):
         return texts
 
     def text(self, task: Task, options: Options, dialect: str) -> str:
-        """A task as Triton source (`triton`), in LLVM's language, before its passes (`llvm`), or in the assembly of the
-        device, by the emitter that is chosen for it."""
+        """Returns the code of a task by the emitter that is chosen for it.
+
+        `dialect` asks for Triton source (`triton`), LLVM code before LLVM's passes (`llvm`), or the device's assembly.
+        """
         if dialect == "triton":
             from lowering.triton.choice import text_of
 
@@ -168,7 +170,7 @@ class GpuBackend(Backend):
         return TaskReport("llvm", f"{code.reason}; {chosen.reason}", code.cost, code.lanes, shared)
 
     def info(self, options: Options) -> dict[str, str]:
-        """Device, cache and versions, in words."""
+        """Returns device, cache and versions, in words."""
         return {"device": self.device.name, **about_compiler(artifact_cache(options))}
 
     def compile(self, program: Program, options: Options) -> CompiledProgram:

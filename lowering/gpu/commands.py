@@ -77,7 +77,7 @@ Command = Fill | Run
 
 
 def kernel_symbol(task: int, launch: int) -> str:
-    """The name of a kernel in the module of the handler."""
+    """Returns the name of a kernel in the module of the handler."""
     return f"qd_kernel_{task}_{launch}"
 
 

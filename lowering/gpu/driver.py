@@ -53,7 +53,7 @@ class Driver(Protocol):
         ...
 
     def architecture(self) -> str:
-        """The kind of the devices, as `simt.devices` names it."""
+        """Returns the kind of the devices, as `simt.devices` names it."""
         ...
 
     @property
@@ -62,11 +62,11 @@ class Driver(Protocol):
         ...
 
     def code(self, text: str, device: Device) -> bytes:
-        """Machine code for the devices of this machine from a module in LLVM's language."""
+        """Returns machine code for this machine's devices from a module in LLVM's language."""
         ...
 
     def load(self, code: bytes) -> int:
-        """A library of kernels that all devices can run. It is never unloaded."""
+        """Loads a library of kernels that all devices can run. It is never unloaded."""
         ...
 
     def kernel(self, library: int, name: str, shared_bytes: int = 0) -> int:

@@ -75,7 +75,7 @@ def leave_if_failed(f: Frame) -> None:
 
 @contextmanager
 def failing(f: Frame, condition: str) -> Generator[None]:
-    """A block that runs, before the function returns, if an unlikely condition (i1) holds."""
+    """Opens a block that runs, before the function returns, if an unlikely condition (i1) holds."""
     text = f.text
     fail, fine = text.fresh_label("fail"), text.fresh_label("fine")
     text.branch(condition, fail, fine, f", !prof {text.module.shared_node(_UNLIKELY)}")

@@ -138,7 +138,7 @@ class Frame:
 
     @contextmanager
     def apart(self, leave: str) -> Generator[None]:
-        """A part of the function, which has its own caches and returns by `leave`."""
+        """Opens a part of the function that has its own caches and returns by `leave`."""
         before = self._cache, self._undo, self.odd, self.leave, self.split
         self._cache, self._undo, self.odd, self.leave, self.split = {}, [], {}, leave, False
         try:
@@ -163,7 +163,7 @@ class Frame:
 
     @contextmanager
     def region(self) -> Generator[None]:
-        """Code that does not dominate what follows: computations cached in it are forgotten after it."""
+        """Opens code that does not dominate what follows: computations cached in it are forgotten after it."""
         mark = len(self._undo)
         try:
             yield

@@ -152,7 +152,7 @@ class Text:
 
     @contextmanager
     def counted(self, start: str, stop: str, step: int, unroll: int | None = 1) -> Generator[str]:
-        """A loop over `start, start + step, ...` below `stop`, all i64; yields the counter.
+        """Opens a loop over `start, start + step, ...` below `stop`, all i64; yields the counter.
 
         LLVM unrolls it `unroll` times; None lets LLVM decide.
         """
@@ -170,7 +170,7 @@ class Text:
 
     @contextmanager
     def when(self, condition: str) -> Generator[None]:
-        """A block that runs if a condition holds."""
+        """Opens a block that runs if a condition holds."""
         then, done = self.fresh_label("then"), self.fresh_label("done")
         self.branch(condition, then, done)
         self.begin(then)

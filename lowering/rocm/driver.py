@@ -87,7 +87,7 @@ class RocmDriver(Library):
         return self._at(function)
 
     def architecture(self) -> str:
-        """The kind of the devices: "gfx942"."""
+        """Returns the kind of the devices: "gfx942"."""
         kinds = {self._name_of(k) for k in range(self._count)}
         return one_kind(kinds, "HIP_VISIBLE_DEVICES")
 
@@ -99,7 +99,7 @@ class RocmDriver(Library):
         return code_object(text, device)
 
     def load(self, code: bytes) -> int:
-        """A library of kernels from a code object, on each device."""
+        """Loads a library of kernels from a code object, on each device."""
         modules: list[c_void_p] = []
         for device in range(self._count):
             module = c_void_p()
@@ -124,14 +124,14 @@ class RocmDriver(Library):
         return ctypes.addressof(table)
 
     def host_memory(self, nbytes: int) -> int:
-        """Pinned memory; it has the same address on the devices."""
+        """Allocates pinned memory; it has the same address on the devices."""
         memory = c_void_p()
         self._call("hipHostMalloc", byref(memory), c_size_t(nbytes), c_uint(_PORTABLE | _MAPPED | _COHERENT))
         ctypes.memset(memory, 0, nbytes)
         return memory.value or 0
 
     def event(self) -> int:
-        """An event with a time, on the first device."""
+        """Creates an event with a time, on the first device."""
         event = c_void_p()
         with self._current(0):
             self._call("hipEventCreateWithFlags", byref(event), c_uint(0))
@@ -156,7 +156,7 @@ class RocmDriver(Library):
 
     @contextmanager
     def _current(self, device: int) -> Generator[None]:
-        """A block in which a device is current in this thread."""
+        """Opens a block in which a device is current in this thread."""
         before = c_int()
         self._call("hipGetDevice", byref(before))
         self._call("hipSetDevice", c_int(device))
@@ -182,5 +182,5 @@ def _loaded(libraries: Sequence[str]) -> ctypes.CDLL:
 
 @functools.cache
 def driver() -> RocmDriver:
-    """The driver; loaded once."""
+    """Returns the driver; it is loaded once."""
     return RocmDriver()

@@ -174,7 +174,7 @@ class LaneFrame(Frame):
 
     @contextmanager
     def apart(self, leave: str) -> Generator[None]:
-        """A part of the function, which has its own caches and returns by `leave`."""
+        """Opens a part of the function that has its own caches and returns by `leave`."""
         with super().apart(leave):
             if self.row is not None:
                 self.remember(("quotient", self.row.quotient), self.row_number)
@@ -184,7 +184,7 @@ class LaneFrame(Frame):
 
     @contextmanager
     def region(self, mask: Mask | None = None) -> Generator[None]:
-        """Code that does not dominate what follows, possibly with fewer lanes: it is forgotten in the caches."""
+        """Opens code that does not dominate what follows, possibly with fewer lanes; caches forget it after it."""
         before = self.mask
         if mask is not None:
             self.mask = mask

@@ -224,7 +224,7 @@ def _shared(f: KernelFrame, name: str, nbytes: int) -> str:
 
 @contextmanager
 def _elements(f: KernelFrame, size: int) -> Generator[str]:
-    """A loop over elements that the threads of the block share; yields the element's number as i64."""
+    """Opens a loop over elements that the threads of the block share; yields the element's number as i64."""
     thread = f.text.op(f"zext i32 {f.thread()} to i64")
     with f.text.counted(thread, str(size), f.plan.threads) as k, f.region():
         yield k

@@ -45,7 +45,7 @@ class Programs:
 
     @contextmanager
     def open(self) -> Generator[None]:
-        """A block in which staged programs are added to this list."""
+        """Opens a block in which staged programs are added to this list."""
         token = _open.set((*_open.get(), self))
         try:
             yield

@@ -141,7 +141,7 @@ _SYMBOL = re.compile(r"qdm\.(\w+)\.(f32|f64)x(\d+)")
 
 
 def without_calls(text: str) -> tuple[str, tuple[str, ...]]:
-    """A module without the definitions of functions that are never inlined, and the symbols of those it calls.
+    """Returns a module without the definitions of functions never inlined, and the symbols of those it calls.
 
     They are the same for all tasks (`module_of`); slow paths are as much code as the loops of many a task.
     """
@@ -164,7 +164,7 @@ def without_calls(text: str) -> tuple[str, tuple[str, ...]]:
 
 
 def module_of(symbol: str) -> str:
-    """A module that exports one function."""
+    """Returns a module that exports one function."""
     match = _SYMBOL.fullmatch(symbol)
     if match is None:
         raise KeyError(symbol)

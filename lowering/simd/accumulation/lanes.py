@@ -50,7 +50,7 @@ def active_or_identity(f: LaneFrame, mask: Mask, op: str, d: DType, value: Atom)
 
 @contextmanager
 def each_active(f: LaneFrame, v: int) -> Generator[str]:
-    """A loop over the active lanes of vector v, in order; yields the lane's number as i64."""
+    """Opens a loop over the active lanes of vector v, in order; yields the lane's number as i64."""
     text, width = f.text, f.width
     bits = text.op(f"bitcast {f.vector.bits} {f.mask_of(f.mask, v)} to i{width}")
     wide = text.op(f"zext i{width} {bits} to i64")
