@@ -49,7 +49,7 @@ class Record:
         )
 
     def store(self, base: str, *names: str, **fields: str) -> str:
-        """Returns lines that store registers of their names into fields; `field="x"` stores another one, or a number."""
+        """Returns lines that store registers of their names into fields; `field="x"` stores another, or a number."""
         return "\n  ".join(
             f"call void @store_{self.types[field]}(ptr {base}, i64 {self.offsets[field]}, {self.types[field]} {value})"
             for field, value in (

@@ -1,4 +1,4 @@
-"""The part of the launcher that Ctrl-C reaches: a handler of SIGINT around that of Python, and a word.
+"""The part of the launcher that Ctrl-C reaches: a handler of SIGINT that wraps Python's, and a word that ends kernels.
 
 The handler calls Python's, and wakes a thread (`interrupts`), which decides whether kernels must end. It wakes none if
 the thread that got the signal holds Python's lock: then Python runs, and handles the signal itself.

@@ -59,6 +59,6 @@ def _left(task: Task, options: EmitOptions) -> str | None:
     256 bins 0.370 and 0.077.
     """
     if task.kind != "serial":
-        return "no scan, and a thread an iteration is as fast"
+        return "not a scan, and one thread per iteration is as fast"
     scan = find_scan(task, fast_math=options.fast_math)
-    return f"one iteration, no scan: {scan}" if isinstance(scan, str) else None
+    return f"one iteration, not a scan: {scan}" if isinstance(scan, str) else None

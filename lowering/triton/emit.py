@@ -33,7 +33,7 @@ def emit_triton(task: Task, options: EmitOptions = DEFAULTS, tiling: Tiling = DE
 
 
 class _Emitter:
-    """Emits the kernels of a task that is no scan: a stream, sums, or one iteration."""
+    """Emits the kernels of a task that is not a scan: a stream, sums, or one iteration."""
 
     def __init__(self, plan: Plan, options: EmitOptions) -> None:
         self.plan = plan

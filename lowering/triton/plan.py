@@ -134,7 +134,7 @@ def slot_bytes(dtype: DType, size: int, programs: int) -> int:
 
 
 def plan_task(task: Task, tiling: Tiling = DEFAULT_TILING) -> Plan:
-    """Returns the plan of a task that is no scan."""
+    """Returns the plan of a task that is not a scan."""
     facts = TaskFacts(task)
     ways = ways_of(facts)
     count = 1 if task.kind == "serial" else trip_count(task.start, task.stop)

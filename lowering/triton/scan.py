@@ -113,11 +113,11 @@ class Scan:
 def find_scan(task: Task, *, fast_math: bool) -> Scan | str:
     """Returns a serial task as a scan, or why it is none."""
     if task.kind != "serial" or checks_of(task):
-        return "it is no serial task without checks"
+        return "it is not a serial task without checks"
     eqns = (*task.head, *task.body.eqns)
     places = [n for n, e in enumerate(eqns) if any(x.primitive.loops for x in walk_all((e,)))]
     if len(places) != 1 or eqns[places[0]].primitive.name != "for":
-        return "it has not exactly one loop"
+        return "it does not have exactly one loop"
     loop = _by_one(eqns[places[0]])
     if loop is None:
         return "the step of its loop is not 1, and its bounds are not known"
@@ -136,9 +136,9 @@ def find_scan(task: Task, *, fast_math: bool) -> Scan | str:
     terms = _needed(body, [c.term for c in carried])
     used = {v for e in terms for v in used_vars(e)} | {c.term for c in carried}
     if not used.isdisjoint(body.params[1:]):
-        return "what an iteration adds depends on what is carried"
+        return "the value that an iteration adds depends on a carried value"
     if any(not WRITES.isdisjoint(e.primitive.effects) for e in walk_all(terms)):
-        return "what an iteration adds is found where memory is written"
+        return "the value that an iteration adds is computed by code that writes memory"
     updates = {c.update for c in carried}
     own = {v for e in body.eqns if e not in updates for v in used_vars(e)}
     parallel = Task("range_for", body.params[0], start, stop, Block((), body.eqns), before)
@@ -180,10 +180,10 @@ def _by_one(loop: Eqn) -> Eqn | None:
 def _carried(body: Block, param: Var, initial: Atom, result: Atom, out: Var, *, fast_math: bool) -> Carried | str:
     update = next((e for e in body.eqns if result in e.outvars), None)
     if update is None or update.primitive.name not in _OPS or param not in update.invars:
-        return "what it carries is not combined with something of the iteration"
+        return "a carried value is not combined with a value of the iteration"
     a, b = update.invars
     if a is b or (update.primitive.name == "sub" and b is param):
-        return "what it carries is not combined with something of the iteration"
+        return "a carried value is not combined with a value of the iteration"
     if param.dtype not in _DTYPES:
         return f"it carries {param.dtype.value}"
     if param.dtype.is_float and update.primitive.name in _ROUNDED and not fast_math:
@@ -211,10 +211,10 @@ def _memory(before: Sequence[Eqn], loop: Eqn, after: Sequence[Eqn], parallel: Ta
         return "it writes in a branch before the loop"
     first, inner = mod_ref_of(before), mod_ref_of((loop,))
     if first.reads & (first.writes | inner.writes) or first.writes & inner.reads:
-        return "its loop and what is before it meet in memory"
+        return "its loop and the code before it access the same memory"
     accesses = TaskAccesses(parallel)
     for ref in accesses.written:
         found = accesses.by_ref[ref]
         if not frozenset.intersection(*(a.keys for a in found)):
-            return "iterations of its loop meet in memory"
+            return "iterations of its loop access the same elements"
     return None

@@ -282,7 +282,7 @@ def test_the_choice_and_its_reason():
     (serial,) = parse_program("program p(y: ref[f32])\n  serial\n    store y 1.0:f32\n  return y\n").tasks
     assert "100 iterations in blocks of" in choose(stream, "triton").reason
     assert choose(stream, "llvm").codegen == "llvm"
-    fast = "a thread an iteration is as fast"
+    fast = "one thread per iteration is as fast"
     for task, why in ((stream, fast), (loops, fast), (scattered, fast), (serial, "one iteration")):
         assert choose(task).codegen == "llvm"
         assert why in choose(task).reason
