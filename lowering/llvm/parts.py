@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lowering.llvm.borders import Scope, fetch, reads
-from qdtrace.ir.primitives import Effect
+from qdtrace.ir.primitives import CELL, Effect
 from qdtrace.ir.program import Block, Var
 from qdtrace.ir.types import RefType
 from qdtrace.ir.walk import bound_in_block, walk_eqns, walk_inside
@@ -117,7 +117,7 @@ def emit_rare(f: Frame, eqn: Eqn, emit: EmitEqns) -> None:
 def _emit_part(f: Frame, eqns: Sequence[Eqn], scope: Scope | None, emit: EmitEqns) -> None:
     """A function of these equations, and its call; without a scope nothing outside of it reads what they give."""
     text, module, crossings = f.text, f.text.module, f.crossings
-    cells = [eqn for eqn in eqns if eqn.primitive.name == "cell"]
+    cells = [eqn for eqn in eqns if eqn.primitive is CELL]
     emit(f, cells)  # what follows may use them
     read_later = [] if scope is None else _given(f, eqns)
     handed_over = frozenset(v for v in read_later if scope is not None and scope.takes(v))
@@ -140,7 +140,7 @@ def _emit_part(f: Frame, eqns: Sequence[Eqn], scope: Scope | None, emit: EmitEqn
             scope.open(v)
     with text.apart() as render, f.apart(f"ret {result} {{ {leave} }}"):
         crossings.awaited, crossings.handed_over = set(awaited), handed_over
-        emit(f, [eqn for eqn in eqns if eqn.primitive.name != "cell"])
+        emit(f, [eqn for eqn in eqns if eqn.primitive is not CELL])
         crossings.awaited, crossings.handed_over = set(), frozenset()
         whole = "poison" if kinds else ""
         values = ["false"] * leaves + [register for v in given for register in f.operands(v, v)]

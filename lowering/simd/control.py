@@ -20,6 +20,7 @@ from lowering.simd.descriptions import Mask
 from lowering.simd.lane_counts import count
 from lowering.simd.lane_facts import is_quiet
 from qdtrace.analysis.branches import runs_both
+from qdtrace.ir.primitives import AND, BOUND, CHECK, IF, LOAD
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Var
 from qdtrace.ir.walk import is_rare
 
@@ -59,7 +60,7 @@ def _flat_if(f: LaneFrame, eqn: Eqn) -> None:
     """Both sides, then a choice lane by lane; loads take the mask of their side."""
     conditions = f.vectors_of(eqn.invars[0])
     for block, negate in zip(eqn.blocks, (False, True), strict=True):
-        loads = any(e.primitive.name in ("load", "if", "bound", "check") for e in block.eqns)
+        loads = any(e.primitive in (LOAD, IF, BOUND, CHECK) for e in block.eqns)
         mask = f.narrowed(f.mask, conditions, negate=negate) if loads else f.mask.vectors
         with f.region(Mask(mask, nonempty=False)):
             f.emit(block.eqns)
@@ -226,7 +227,7 @@ def _all(f: LaneFrame, conditions: list[str]) -> str:
 
 def _conjuncts(f: LaneFrame, test: Block) -> tuple[list[Atom], list[Atom]]:
     """The parts of a condition joined by `and`: those that are the same in all lanes, and the others."""
-    made = {e.outvars[0]: e for e in test.eqns if e.primitive.name == "and"}
+    made = {e.outvars[0]: e for e in test.eqns if e.primitive is AND}
     common: list[Atom] = []
     own: list[Atom] = []
     left = [test.results[0]]

@@ -26,7 +26,7 @@ from lowering.llvm.checks import bounds
 from lowering.llvm.facts import reference
 from lowering.llvm.types import REGISTER
 from qdtrace.analysis.index.trips import trip_count
-from qdtrace.ir.primitives import Effect
+from qdtrace.ir.primitives import BOUND, CELL, LOAD, Effect
 from qdtrace.ir.program import Literal, Var, is_global
 from qdtrace.ir.walk import used_vars
 
@@ -74,11 +74,11 @@ def _ahead(f: KernelFrame, eqn: Eqn) -> Ahead | None:
         return None
     if eqn.params.get("unroll") is not None or len(body.eqns) > MOST_COST:
         return None
-    if any(e.primitive.structured or e.primitive.name == "cell" for e in body.eqns):
+    if any(e.primitive.structured or e.primitive is CELL for e in body.eqns):
         return None
     found = _loading(f, body)
     rest = [e for e in body.eqns if e not in found]
-    if not rest or not any(e.primitive.name == "load" for e in found):
+    if not rest or not any(e.primitive is LOAD for e in found):
         return None
     if len(_handed(found, rest, body)) > MOST_VALUES:
         return None
@@ -100,7 +100,7 @@ def _loading(f: KernelFrame, body: Block) -> list[Eqn]:
 
 
 def _is_movable(f: KernelFrame, eqn: Eqn) -> bool:
-    if eqn.primitive.name == "load":
+    if eqn.primitive is LOAD:
         return is_global(eqn.invars[0]) and reference(eqn) not in f.facts.written
     return eqn.primitive.effects <= {Effect.CHECK}
 
@@ -165,7 +165,7 @@ def _load(f: KernelFrame, eqns: Sequence[Eqn], index: Var, places: Sequence[str]
     """What iterations load; an equation of all of them before the next, as a check waits for what it looks at."""
     loaded: list[dict[Var, Value]] = [{} for _ in places]
     for e in eqns:
-        if e.primitive.name == "bound":
+        if e.primitive is BOUND:
             _check_together(f, e, index, places, loaded)
             continue
         for at, values in zip(places, loaded, strict=True):

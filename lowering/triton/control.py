@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from lowering.tables import FAILURE_BITS
 from lowering.triton.types import type_of
+from qdtrace.ir.primitives import BOUND, CHECK
 from qdtrace.ir.program import Literal
 from qdtrace.ir.types import DType
 
@@ -60,7 +61,7 @@ def _with_mask(f: Frame, eqn: Eqn) -> None:
 
 
 def _checks(block: Block) -> bool:
-    return any(e.primitive.name in ("bound", "check") or any(map(_checks, e.blocks)) for e in block.eqns)
+    return any(e.primitive in (BOUND, CHECK) or any(map(_checks, e.blocks)) for e in block.eqns)
 
 
 def emit_for(f: Frame, eqn: Eqn) -> None:

@@ -23,7 +23,7 @@ from qdtrace.analysis.accesses import TaskAccesses
 from qdtrace.analysis.effects import mod_ref_of
 from qdtrace.analysis.index.trips import loop_values, trip_count
 from qdtrace.ir.faults import checks_of
-from qdtrace.ir.primitives import WRITES, primitive
+from qdtrace.ir.primitives import ADD, ATOMIC, CELL, FOR, LANE_MAX, MUL, SUB, WRITES
 from qdtrace.ir.program import Block, Eqn, Literal, Task, Var, literal
 from qdtrace.ir.types import DType
 from qdtrace.ir.walk import used_vars, walk_all
@@ -52,8 +52,7 @@ class Carried:
     @property
     def op(self) -> str:
         """The operation: a difference is a sum of negated terms."""
-        name = self.update.primitive.name
-        return "add" if name == "sub" else name
+        return "add" if self.update.primitive is SUB else self.update.primitive.name
 
     @property
     def term(self) -> Atom:
@@ -116,7 +115,7 @@ def find_scan(task: Task, *, fast_math: bool) -> Scan | str:
         return "it is no serial task without checks"
     eqns = (*task.head, *task.body.eqns)
     places = [n for n, e in enumerate(eqns) if any(x.primitive.loops for x in walk_all((e,)))]
-    if len(places) != 1 or eqns[places[0]].primitive.name != "for":
+    if len(places) != 1 or eqns[places[0]].primitive is not FOR:
         return "it has not exactly one loop"
     loop = _by_one(eqns[places[0]])
     if loop is None:
@@ -170,8 +169,8 @@ def _by_one(loop: Eqn) -> Eqn | None:
     first, count, by = (literal(value, index.dtype) for value in (0, values.count, 1))
     number, scaled = Var(index.type, index.hint), Var(index.type)
     here = (
-        Eqn(primitive("mul"), (number, literal(values.step, index.dtype)), (scaled,)),
-        Eqn(primitive("add"), (scaled, literal(values.start, index.dtype)), (index,)),
+        Eqn(MUL, (number, literal(values.step, index.dtype)), (scaled,)),
+        Eqn(ADD, (scaled, literal(values.start, index.dtype)), (index,)),
     )
     inner = body.rebuilt((*here, *body.eqns), params=(number, *params))
     return loop.rebuilt((first, count, by, *loop.invars[3:]), (inner,))
@@ -182,7 +181,7 @@ def _carried(body: Block, param: Var, initial: Atom, result: Atom, out: Var, *, 
     if update is None or update.primitive.name not in _OPS or param not in update.invars:
         return "what it carries is not combined with something of the iteration"
     a, b = update.invars
-    if a is b or (update.primitive.name == "sub" and b is param):
+    if a is b or (update.primitive is SUB and b is param):
         return "what it carries is not combined with something of the iteration"
     if param.dtype not in _DTYPES:
         return f"it carries {param.dtype.value}"
@@ -205,7 +204,7 @@ def _needed(body: Block, atoms: Sequence[Atom]) -> tuple[Eqn, ...]:
 def _memory(before: Sequence[Eqn], loop: Eqn, after: Sequence[Eqn], parallel: Task) -> str | None:
     """Why iterations, and the equations around, cannot be made in several kernels."""
     for eqn in walk_all((*before, loop, *after)):
-        if eqn.primitive.name in ("atomic", "cell", "lane_max"):
+        if eqn.primitive in (ATOMIC, CELL, LANE_MAX):
             return f"it has `{eqn.primitive.name}`"
     if any(e.blocks and mod_ref_of((e,)).writes for e in before):
         return "it writes in a branch before the loop"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from qdtrace.analysis.index.induction import raised_by
 from qdtrace.ir.carries import carries_of, with_carries
-from qdtrace.ir.primitives import primitive
+from qdtrace.ir.primitives import FOR, GT, LT, WHILE
 from qdtrace.ir.program import Var, literal
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.types import DType
@@ -35,7 +35,7 @@ def with_counted_loops(program: Program) -> Program:
 class _Counted(Rebuilder):
     def visit(self, eqn: Eqn) -> None:
         """Appends what an equation becomes."""
-        found = _counter(eqn) if eqn.primitive.name == "while" else None
+        found = _counter(eqn) if eqn.primitive is WHILE else None
         if found is None:
             super().visit(eqn)
             return
@@ -47,7 +47,7 @@ class _Counted(Rebuilder):
         body = made.blocks[1]
         block = replace(body, params=(counter.params[1], *body.params))
         invars = (start, stop, literal(1, stop.dtype), *made.invars)
-        self.append(replace(made, primitive=primitive("for"), invars=invars, blocks=(block,)))
+        self.append(replace(made, primitive=FOR, invars=invars, blocks=(block,)))
         self.loc = eqn.loc
         self.env[counter.outvar] = self("max", start, stop)
 
@@ -57,10 +57,10 @@ def _counter(loop: Eqn) -> tuple[int, Atom] | None:
     test, body = loop.blocks
     if len(test.eqns) != 1 or test.eqns[0].outvars != test.results:
         return None
-    name, operands = test.eqns[0].primitive.name, test.eqns[0].invars
-    if name not in ("lt", "gt"):
+    prim, operands = test.eqns[0].primitive, test.eqns[0].invars
+    if prim not in (LT, GT):
         return None
-    value, bound = operands if name == "lt" else operands[::-1]
+    value, bound = operands if prim is LT else operands[::-1]
     if value not in test.params or (isinstance(bound, Var) and bound in set(bound_in_block(test))):
         return None
     number = test.params.index(value)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from qdtrace.ir.primitives import IrTypeError, Primitive, primitive
+from qdtrace.ir.primitives import Primitive, primitive
 from qdtrace.ir.program import Atom, Block, Eqn, Var, literal
+from qdtrace.ir.type_rules import IrTypeError
 from qdtrace.ir.types import DType, RefType, ScalarType, Type
 
 if TYPE_CHECKING:

@@ -12,13 +12,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from qdtrace.ir.primitives import IF, WHILE
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from qdtrace.ir.program import Atom, Block, Eqn, Var
-
-_LEADING = {"for": 3, "while": 0, "if": 1}
-"""Operands in front of the initial values: bounds and step, or the condition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +35,12 @@ class Carry:
 
 def control_of(eqn: Eqn) -> tuple[Atom, ...]:
     """The operands that are not carried: bounds and step of a `for`, the condition of an `if`."""
-    return eqn.invars[: _LEADING[eqn.primitive.name]]
+    return eqn.invars[: eqn.primitive.control]
 
 
 def initials_of(loop: Eqn) -> tuple[Atom, ...]:
     """The values that a loop begins with."""
-    return loop.invars[_LEADING[loop.primitive.name] :]
+    return loop.invars[loop.primitive.control :]
 
 
 def carried_params(loop: Eqn, block: Block) -> tuple[Var, ...]:
@@ -51,16 +50,16 @@ def carried_params(loop: Eqn, block: Block) -> tuple[Var, ...]:
 
 def giving_blocks(eqn: Eqn) -> tuple[Block, ...]:
     """The blocks whose results are the results of the equation: not the condition of a `while`."""
-    return eqn.blocks[1:] if eqn.primitive.name == "while" else eqn.blocks
+    return eqn.blocks[1:] if eqn.primitive is WHILE else eqn.blocks
 
 
 def carry_of(eqn: Eqn, number: int) -> Carry:
     """One of the carries of an equation with blocks."""
     results = tuple([block.results[number] for block in giving_blocks(eqn)])
-    if eqn.primitive.name == "if":
+    if eqn.primitive is IF:
         return Carry(eqn.outvars[number], results)
     params = tuple([block.params[number - len(eqn.outvars)] for block in eqn.blocks])
-    return Carry(eqn.outvars[number], results, params, eqn.invars[_LEADING[eqn.primitive.name] + number])
+    return Carry(eqn.outvars[number], results, params, eqn.invars[eqn.primitive.control + number])
 
 
 def carries_of(eqn: Eqn) -> list[Carry]:

@@ -29,7 +29,7 @@ from qdtrace.analysis.index.injectivity import Injectivity
 from qdtrace.analysis.machine import CPU
 from qdtrace.ir.builder import Builder
 from qdtrace.ir.memory import indices_of, values_of
-from qdtrace.ir.primitives import PRIMITIVES
+from qdtrace.ir.primitives import CELL
 from qdtrace.ir.program import Eqn, Program, Task, Var, literal, ref_type
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.types import I32, RefType, Space
@@ -123,7 +123,7 @@ def _cells(task: Task, refs: Sequence[Var], private_bytes: int) -> dict[Var, _Ce
         if eqn.primitive.effects and eqn.invars and isinstance(eqn.invars[0], Var):
             first.setdefault(eqn.invars[0], eqn)
     inner = {v for eqn in task.body.eqns for block in eqn.blocks for v in bound_in_block(block)}
-    cells = [e.outvars[0] for e in walk_eqns(task.body) if e.primitive.name == "cell"]
+    cells = [e.outvars[0] for e in walk_eqns(task.body) if e.primitive is CELL]
     room = private_bytes - sum([ref_type(cell).nbytes for cell in cells])
     found: dict[Var, _Cell] = {}
     for ref in refs:
@@ -176,7 +176,7 @@ def _with_cells(task: Task, cells: Mapping[Var, _Cell], first: Mapping[Var, Lite
     builder.loc = task.loc
     for cell in cells.values():
         params = {"dtype": cell.var.dtype, "shape": ref_type(cell.var).shape}
-        builder.append(Eqn(PRIMITIVES["cell"], (), (cell.var,), params, (), task.loc))
+        builder.append(Eqn(CELL, (), (cell.var,), params, (), task.loc))
     for ref, cell in cells.items():
         if ref in first:
             _fill(builder, cell.var, first[ref], ref_type(cell.var).shape, [])

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from qdtrace.autodiff.partials import WITHOUT
 from qdtrace.ir.primitives import PRIMITIVES
 from qdtrace.ir.program import literal
 
@@ -35,7 +34,7 @@ def partials(builder: Builder, eqn: Eqn, operands: Sequence[Atom], out: Atom) ->
     The factors are emitted by `builder` when a function is called. Integers have none.
     """
     name = eqn.primitive.name
-    if name in WITHOUT or not out.dtype.is_float:
+    if PRIMITIVES[name].locally_constant or not out.dtype.is_float:
         return (None,) * len(operands)
     found = RULES[name](builder, operands, out, eqn.params)
     return tuple(p if a.dtype.is_float else None for p, a in zip(found, operands, strict=True))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from qdtrace.analysis.index.intervals import range_of_dtype
 from qdtrace.analysis.index.trips import loop_values
+from qdtrace.ir.primitives import FOR
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Task, Var
 from qdtrace.ir.types import DType, ScalarType
 from qdtrace.ir.walk import walk_eqns
@@ -192,16 +193,15 @@ class AffineForms:
 
     def visit(self, eqn: Eqn) -> None:
         """Takes note of one equation."""
-        name = eqn.primitive.name
-        if name == "for":
+        if eqn.primitive is FOR:
             start, stop, step = eqn.invars[:3]
             self._bind_index(eqn.blocks[0].params[0], start, stop, step)
             return
-        if len(eqn.outvars) != 1 or name not in _RULES:
+        if len(eqn.outvars) != 1 or eqn.primitive.name not in _RULES:
             return
         out = eqn.outvars[0]
         if isinstance(out.type, ScalarType) and out.dtype in self.dtypes:
-            form = _RULES[name](self, eqn)
+            form = _RULES[eqn.primitive.name](self, eqn)
             if form is not None:
                 self.forms[out] = form
 

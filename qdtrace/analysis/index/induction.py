@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from qdtrace.analysis.index.trips import CountedLoop
 from qdtrace.ir.carries import carried_params
+from qdtrace.ir.primitives import ADD, AND, GT, LT
 from qdtrace.ir.program import Literal, Var, literal
 from qdtrace.ir.walk import bound_in_block
 
@@ -77,7 +78,7 @@ def most_iterations(loop: Eqn, range_of: Callable[[Atom], Interval]) -> int | No
 def raised_by(loop: Eqn) -> dict[Var, Literal]:
     """Carried integers to which each iteration adds a constant: what the body calls them, and the constant."""
     body = loop.blocks[-1]
-    sums = {e.outvar: e.invars for e in body.eqns if e.primitive.name == "add"}
+    sums = {e.outvar: e.invars for e in body.eqns if e.primitive is ADD}
     found: dict[Var, Literal] = {}
     for param, result in zip(carried_params(loop, body), body.results, strict=True):
         if param.dtype.is_integer and isinstance(result, Var) and result in sums:
@@ -95,7 +96,7 @@ def _conjuncts(loop: Eqn) -> Iterator[Eqn | None]:
     while waiting:
         atom = waiting.pop()
         eqn = made.get(atom) if isinstance(atom, Var) else None
-        if eqn is not None and eqn.primitive.name == "and":
+        if eqn is not None and eqn.primitive is AND:
             waiting += eqn.invars
         else:
             yield eqn
@@ -103,9 +104,9 @@ def _conjuncts(loop: Eqn) -> Iterator[Eqn | None]:
 
 def _counted(eqn: Eqn, loop: Eqn) -> tuple[int, CountedLoop] | None:
     """The carry that a comparison holds below a value from outside and each iteration raises by one; what it counts."""
-    if eqn.primitive.name not in ("lt", "gt"):
+    if eqn.primitive not in (LT, GT):
         return None
-    value, bound = eqn.invars if eqn.primitive.name == "lt" else eqn.invars[::-1]
+    value, bound = eqn.invars if eqn.primitive is LT else eqn.invars[::-1]
     params = loop.blocks[0].params
     if not bound.dtype.is_integer or value not in params or bound in [*bound_in_block(loop.blocks[0])]:
         return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from qdtrace.ir.primitives import ADD, CONVERT, SUB
 from qdtrace.ir.program import Literal
 from qdtrace.ir.types import DType
 from qdtrace.passes.rules.match import same
@@ -28,11 +29,11 @@ _LARGE = 2.0**-64
 def is_never_negative_zero(w: Rewriter, atom: Atom) -> bool:
     """True for a float that no operands make -0.0."""
     eqn = w.definition(atom)
-    if eqn is not None and eqn.primitive.name == "convert":
+    if eqn is not None and eqn.primitive is CONVERT:
         source = eqn.invars[0].dtype
         return source is DType.bool or source.is_integer
-    if eqn is not None and eqn.primitive.name in ("add", "sub"):
-        x = eqn.invars[0] if eqn.primitive.name == "sub" else eqn.invars[1]
+    if eqn is not None and eqn.primitive in (ADD, SUB):
+        x = eqn.invars[0] if eqn.primitive is SUB else eqn.invars[1]
         if isinstance(x, Literal) and abs(x.value) >= _LARGE:
             return True
         if _adds_zero(eqn) and _adds_zero(w.definition(eqn.invars[0])):
@@ -42,7 +43,7 @@ def is_never_negative_zero(w: Rewriter, atom: Atom) -> bool:
 
 def _adds_zero(eqn: Eqn | None) -> bool:
     """True for x + 0.0. Where threads flush subnormal numbers it may be -0.0, but nothing that is flushed once more."""
-    if eqn is None or eqn.primitive.name != "add":
+    if eqn is None or eqn.primitive is not ADD:
         return False
     zero = eqn.invars[1]
     return isinstance(zero, Literal) and zero.value == 0 and math.copysign(1.0, float(zero.value)) > 0

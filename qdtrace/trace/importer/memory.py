@@ -13,7 +13,7 @@ import numpy as np
 
 from qdtrace.errors import TraceValueError, UnsupportedError
 from qdtrace.ir.builder import scalar_var
-from qdtrace.ir.primitives import primitive
+from qdtrace.ir.primitives import CELL, STORE
 from qdtrace.ir.program import Atom, Eqn, Literal, Var
 from qdtrace.ir.types import DType, RefType, Space
 from qdtrace.trace.importer.scalars import ScalarOps, constant, integer
@@ -359,11 +359,11 @@ class MemoryOps(ScalarOps):
         cell = Var(RefType(dtype, shape, Space.LOCAL), "s")
         eqns = stack[level].eqns
         loc = self.builder.loc
-        eqns.append(Eqn(primitive("cell"), (), (cell,), {"dtype": dtype, "shape": shape}, (), loc))
+        eqns.append(Eqn(CELL, (), (cell,), {"dtype": dtype, "shape": shape}, (), loc))
         for index, element in zip(np.ndindex(*value.shape), elements, strict=True):
             for p, part in enumerate(element if type(element) is tuple else (element,)):
                 at = [self.index(i) for i in ((*index, p) if pair else index)]
-                eqns.append(Eqn(primitive("store"), (cell, part, *at), (), {}, (), loc))
+                eqns.append(Eqn(STORE, (cell, part, *at), (), {}, (), loc))
         return PrivateArray(cell, pair)
 
     def _spill_floor(self) -> int:
