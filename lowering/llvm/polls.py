@@ -57,5 +57,5 @@ def may_run_long(loop: Eqn) -> bool:
     """Returns False if a loop is known to be short, else True."""
     if loop.primitive is not FOR:
         return True
-    trips = trip_count(*loop.invars[:3])
+    trips = trip_count(*loop.bounds)
     return trips is None or trips * sum(map(operations, loop.blocks)) > LONG

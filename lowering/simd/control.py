@@ -20,6 +20,7 @@ from lowering.simd.descriptions import Mask
 from lowering.simd.lane_counts import count
 from lowering.simd.lane_facts import is_quiet
 from qdtrace.analysis.branches import runs_both
+from qdtrace.ir.carries import carried_params
 from qdtrace.ir.primitives import AND, BOUND, CHECK, IF, LOAD
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Var
 from qdtrace.ir.walk import is_rare
@@ -116,12 +117,12 @@ def emit_for(f: LaneFrame, eqn: Eqn) -> None:
 def _divergent_for(f: LaneFrame, eqn: Eqn) -> None:
     """Lanes have trip counts of their own."""
     text, body, d = f.text, eqn.blocks[0], eqn.invars[0].dtype
-    start, stop, step = eqn.invars[:3]
+    start, stop, step = eqn.bounds
     o, each = f.vector, range(f.vectors)
     enters, goes_on = control.loop_tests(eqn, o)
     counter = f.is_uniform(body.params[0])
     lasts, steps, firsts = f.vectors_of(stop), f.vectors_of(step), f.vectors_of(start)
-    carries = LaneCarries(f, eqn, eqn.invars[3:], body.params[1:])
+    carries = LaneCarries(f, eqn, eqn.initials, carried_params(eqn, body))
     live = f.narrowed(f.mask, [enters(firsts[v], lasts[v], steps[v]) for v in each])
     loop, done = text.fresh_label("for"), text.fresh_label("done")
     text.branch(f.any(live), loop, done)
@@ -134,7 +135,7 @@ def _divergent_for(f: LaneFrame, eqn: Eqn) -> None:
     carries.open(phis)
     with f.region(Mask(masks)):
         f.bind(body.params[0], indices)
-        carries.bind(body.params[1:])
+        carries.bind(carried_params(eqn, body))
         count(f, eqn, masks)
         f.emit(body.eqns)
         carries.step_in(body, Mask(masks))

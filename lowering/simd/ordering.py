@@ -79,7 +79,7 @@ def find_ordering(lanes: LaneFacts, vectors: int) -> Ordering | None:
 def _trips(loop: Eqn) -> tuple[Atom, Atom] | None:
     """Two values from before the loop whose difference is about its number of iterations."""
     if loop.primitive is FOR:
-        start, stop, step = loop.invars[:3]
+        start, stop, step = loop.bounds
         if not isinstance(step, Literal) or abs(int(step.value)) != 1:
             return None
         return (start, stop) if int(step.value) == 1 else (stop, start)

@@ -17,7 +17,7 @@ from lowering.llvm.vectors import Value
 from lowering.simd.descriptions import Mask
 from lowering.simd.lane_facts import LaneFacts, is_quiet
 from qdtrace.analysis.cost import operations
-from qdtrace.ir.carries import carried_params, initials_of
+from qdtrace.ir.carries import carried_params
 from qdtrace.ir.primitives import CELL, FOR, LANE_MAX, LOAD
 from qdtrace.ir.program import Literal, Var, is_global
 from qdtrace.ir.walk import free_vars, used_vars, walk_all
@@ -70,7 +70,7 @@ def find_refill(lanes: LaneFacts, target: Target, *, reduces: bool) -> Refill | 
         return None
     if any(e.primitive.writes for e in walk_all(before)) or not _uniform_part_is_simple(lanes, before):
         return None
-    if loop.primitive is FOR and not (isinstance(loop.invars[2], Literal) and int(loop.invars[2].value) == 1):
+    if loop.primitive is FOR and not (isinstance(loop.step, Literal) and int(loop.step.value) == 1):
         return None
     cost = sum(map(operations, loop.blocks))
     if hint or cost >= SURE_COST:
@@ -134,7 +134,7 @@ class _Emission:
         self.next = ""
         loop = refill.loop
         self.is_for = loop.primitive is FOR
-        self.initial = initials_of(loop)
+        self.initial = loop.initials
         self.body: Block = loop.blocks[-1]
         self.params = carried_params(loop, self.body)
         assert f.facts.task.index is not None
@@ -297,7 +297,7 @@ class _Emission:
         if self.is_for:
             k = self.body.params[0]
             kind = f.vector.type(k.dtype)
-            ends = f.vectors_of(self.refill.loop.invars[1])
+            ends = f.vectors_of(self.refill.loop.bounds[1])
             conditions = [f.vector.compare("icmp slt", kind, a, b) for a, b in zip(state[k], ends, strict=True)]
         else:
             test = self.refill.loop.blocks[0]

@@ -192,7 +192,7 @@ def _counts_only(facts: TaskFacts) -> bool:
     loops = facts.innermost_loops
     return (
         bool(loops)
-        and all(e.primitive is FOR and trip_count(*e.invars[:3]) for e in loops)
+        and all(e.primitive is FOR and trip_count(*e.bounds) for e in loops)
         and not any(e.primitive is LOAD for loop in loops for e in walk_inside(loop))
     )
 

@@ -67,11 +67,11 @@ def _checks(block: Block) -> bool:
 def emit_for(f: Frame, eqn: Eqn) -> None:
     """`for`."""
     _with_mask(f, eqn)
-    start, stop, step = eqn.invars[:3]
+    start, stop, step = eqn.bounds
     body = eqn.blocks[0]
     index, *params = body.params
     names = [f.text.name(p.hint or "v") for p in params]
-    for name, param, initial in zip(names, params, eqn.invars[3:], strict=True):
+    for name, param, initial in zip(names, params, eqn.initials, strict=True):
         f.text.line(f"{name} = {f.spread(initial, block=f.is_block(param))}")
     f.env.update(zip(params, names, strict=True))
     simple = isinstance(step, Literal) and int(step.value) == 1 and index.dtype is DType.i32

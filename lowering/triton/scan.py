@@ -22,6 +22,7 @@ from lowering.triton.lanes import analyse_lanes, divergent_loop
 from qdtrace.analysis.accesses import TaskAccesses
 from qdtrace.analysis.effects import mod_ref_of
 from qdtrace.analysis.index.trips import loop_values, trip_count
+from qdtrace.ir.carries import carried_params
 from qdtrace.ir.faults import checks_of
 from qdtrace.ir.primitives import ADD, ATOMIC, CELL, FOR, LANE_MAX, MUL, SUB, WRITES
 from qdtrace.ir.program import Block, Eqn, Literal, Task, Var, literal
@@ -106,7 +107,7 @@ class Scan:
     @property
     def count(self) -> int | None:
         """Iterations; None where only the device knows."""
-        return trip_count(*self.loop.invars[:3])
+        return trip_count(*self.loop.bounds)
 
 
 def find_scan(task: Task, *, fast_math: bool) -> Scan | str:
@@ -122,19 +123,20 @@ def find_scan(task: Task, *, fast_math: bool) -> Scan | str:
         return "the step of its loop is not 1, and its bounds are not known"
     task = task.rebuilt(task.body.rebuilt([loop if e is eqns[places[0]] else e for e in task.body.eqns]))
     before, after = eqns[: places[0]], eqns[places[0] + 1 :]
-    start, stop = loop.invars[:2]
+    start, stop, _ = loop.bounds
     if not loop.outvars:
         return "its loop carries nothing"
     body = loop.blocks[0]
     carried: list[Carried] = []
-    for param, initial, result, out in zip(body.params[1:], loop.invars[3:], body.results, loop.outvars, strict=True):
+    params = carried_params(loop, body)
+    for param, initial, result, out in zip(params, loop.initials, body.results, loop.outvars, strict=True):
         found = _carried(body, param, initial, result, out, fast_math=fast_math)
         if isinstance(found, str):
             return found
         carried.append(found)
     terms = _needed(body, [c.term for c in carried])
     used = {v for e in terms for v in used_vars(e)} | {c.term for c in carried}
-    if not used.isdisjoint(body.params[1:]):
+    if not used.isdisjoint(params):
         return "what an iteration adds depends on what is carried"
     if any(not WRITES.isdisjoint(e.primitive.effects) for e in walk_all(terms)):
         return "what an iteration adds is found where memory is written"
@@ -159,7 +161,7 @@ def _by_one(loop: Eqn) -> Eqn | None:
                                   m = mul n -1
                                   k = add m 9
     """
-    start, stop, step = loop.invars[:3]
+    start, stop, step = loop.bounds
     if isinstance(step, Literal) and int(step.value) == 1:
         return loop
     values, (body,) = loop_values(start, stop, step), loop.blocks
@@ -173,7 +175,7 @@ def _by_one(loop: Eqn) -> Eqn | None:
         Eqn(ADD, (scaled, literal(values.start, index.dtype)), (index,)),
     )
     inner = body.rebuilt((*here, *body.eqns), params=(number, *params))
-    return loop.rebuilt((first, count, by, *loop.invars[3:]), (inner,))
+    return loop.rebuilt((first, count, by, *loop.initials), (inner,))
 
 
 def _carried(body: Block, param: Var, initial: Atom, result: Atom, out: Var, *, fast_math: bool) -> Carried | str:

@@ -284,7 +284,7 @@ class _Emitter:
     def _division(self, kernel: Kernel) -> tuple[str, str, str, str]:
         """Variables with the iterations, their blocks, the blocks of a tile, and the tiles that have any."""
         text, most = kernel.text, self.plan.tiles
-        start, stop = self.scan.loop.invars[:2]
+        start, stop, _ = self.scan.loop.bounds
         count = kernel.counted(start, stop)
         blocks = text.let("blocks", f"({count} + {self.plan.block - 1}) // {self.plan.block}")
         each = text.let("each", f"tl.maximum(({blocks} + {most - 1}) // {most}, 1)")

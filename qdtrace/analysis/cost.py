@@ -33,7 +33,7 @@ def eqn_size(eqn: Eqn) -> int:
 
 def trips_of(eqn: Eqn) -> int:
     """Iterations of a `for`; a guess where the bounds are not constants."""
-    known = trip_count(*eqn.invars[:3])
+    known = trip_count(*eqn.bounds)
     return GUESS if known is None else known
 
 
@@ -62,7 +62,7 @@ def has_open_loop(task: Task) -> bool:
     """True when iterations may loop for different times: a `while`, or a `for` whose bounds are not constants."""
     return any(
         eqn.primitive is WHILE
-        or (eqn.primitive is FOR and not all(isinstance(a, Literal) for a in eqn.invars[:3]))
+        or (eqn.primitive is FOR and not all(isinstance(a, Literal) for a in eqn.bounds))
         for eqn in walk_eqns(task.body)
     )
 

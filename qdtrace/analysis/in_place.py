@@ -109,9 +109,9 @@ class _Order:
         stores = self._locations(loop, STORE, self.target)
         if not loads or not stores:
             return True
-        if loop.primitive is not FOR or loop.blocks[0].params[0].dtype is not DType.i32:
+        if loop.primitive is not FOR or loop.index.dtype is not DType.i32:
             return False
-        index = loop.blocks[0].params[0]
+        index = loop.index
         return all(self._tells_apart(index, a, b, level) for a, b in product(loads, stores))
 
     def _locations(self, loop: Eqn, prim: Primitive, ref: Var) -> list[MemoryLocation]:

@@ -20,7 +20,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from qdtrace.ir.carries import control_of
 from qdtrace.ir.memory import indices_of
 from qdtrace.ir.primitives import ADD, BOUND, CONVERT, FOR, IF, LANE_MAX, LOAD, LT, SELECT, SUB
 from qdtrace.ir.program import Literal, Var, is_global, ref_type
@@ -73,7 +72,7 @@ def find_walks(task: Task) -> Walks | None:
 
 
 def _forward(loop: Eqn) -> tuple[tuple[Atom, ...], Walk] | None:
-    start, stop, step = control_of(loop)
+    start, stop, step = loop.bounds
     if not _is(step, 1) or not (isinstance(start, Var) and isinstance(stop, Var)):
         return None
     return (start, stop), Walk(loop.blocks[0], loop.blocks[0].params[:1])
@@ -81,7 +80,7 @@ def _forward(loop: Eqn) -> tuple[tuple[Atom, ...], Walk] | None:
 
 def _backward(loop: Eqn, made: Mapping[Atom, Eqn]) -> tuple[tuple[Atom, ...], Walk] | None:
     """From the length less 1 down to 0; or from the largest length of the lanes, under a test for the own one."""
-    start, stop, step = control_of(loop)
+    start, stop, step = loop.bounds
     before = made.get(start)
     if not (_is(step, -1) and _is(stop, -1)) or before is None or not _is_sum(before, -1):
         return None
@@ -93,7 +92,7 @@ def _backward(loop: Eqn, made: Mapping[Atom, Eqn]) -> tuple[tuple[Atom, ...], Wa
     span = _of_length(length, made)
     if span is None:
         return None
-    block, counter = loop.blocks[0], loop.blocks[0].params[0]
+    block, counter = loop.blocks[0], loop.index
     if together:
         inside = _where_below(block, counter, length)
         if inside is None:

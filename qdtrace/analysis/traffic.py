@@ -110,7 +110,7 @@ class _Count:
         for eqn in eqns:
             prim = eqn.primitive
             if prim is FOR:
-                count = trip_count(*eqn.invars[:3])
+                count = trip_count(*eqn.bounds)
                 inner = None if count is None or times is None else count * times
                 self.block(eqn.blocks[0], sure and count is not None, 0 if count == 0 else inner)
             elif prim is WHILE:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from qdtrace.ir.carries import carried_params, initials_of
+from qdtrace.ir.carries import carried_params
 from qdtrace.ir.memory import values_of
 from qdtrace.ir.program import Literal, Var
 from qdtrace.ir.walk import walk_program
@@ -61,7 +61,7 @@ def _edges(eqn: Eqn) -> Iterator[Edge]:
         case "for" | "while":
             body = eqn.blocks[-1]
             params = carried_params(eqn, body)
-            for initial, param, result, out in zip(initials_of(eqn), params, body.results, eqn.outvars, strict=True):
+            for initial, param, result, out in zip(eqn.initials, params, body.results, eqn.outvars, strict=True):
                 yield from ((initial, param), (result, param), (initial, out), (result, out))
         case "if":
             for block in eqn.blocks:

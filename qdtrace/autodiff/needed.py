@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from qdtrace.autodiff.custom import residuals_of
-from qdtrace.ir.carries import carries_of, control_of
+from qdtrace.ir.carries import carries_of
 from qdtrace.ir.memory import indices_of, values_of
 from qdtrace.ir.primitives import BOUND, CUSTOM, WHILE
 from qdtrace.ir.program import Var, is_local
@@ -71,7 +71,7 @@ class Needed:
         """Operands whose value the walk uses."""
         prim = eqn.primitive
         if eqn.blocks:
-            return (*control_of(eqn), *(eqn.blocks[0].results if prim is WHILE else ()))
+            return (*eqn.control, *(eqn.blocks[0].results if prim is WHILE else ()))
         if prim.is_access:
             ref = eqn.invars[0]
             kept = ref not in self.zero and (is_local(ref) or ref in self.volatile)

@@ -21,7 +21,7 @@ from qdtrace.autodiff.every_state import EveryState
 from qdtrace.autodiff.iterations import Iterations
 from qdtrace.autodiff.replay import divided, private_memory, scaled
 from qdtrace.ir.builder import scalar_var
-from qdtrace.ir.carries import carried_params, initials_of
+from qdtrace.ir.carries import carried_params
 from qdtrace.ir.program import Literal, literal
 from qdtrace.ir.types import DType
 
@@ -103,7 +103,7 @@ class Segments:
             return builder.emit("for", ZERO, count, ONE, *carried, blocks=(block,), **hints)
 
         segments, rest = divided(builder, trips, self.steps)
-        initial = [*sweep.atoms(env, initials_of(loop)), *more.values()]
+        initial = [*sweep.atoms(env, loop.initials), *more.values()]
         outs = loop_over(segments, ZERO, self.steps, self.storage, initial)
         if self.rest is not None:
             behind = scaled(builder, segments, self.steps)

@@ -13,7 +13,6 @@ from qdtrace.autodiff.residuals import Given, keeping, loading_given, moments_fo
 from qdtrace.autodiff.reverse import reverse
 from qdtrace.autodiff.zeros import changing_with
 from qdtrace.errors import old_value_refused
-from qdtrace.ir.carries import control_of
 from qdtrace.ir.custom import without_rules
 from qdtrace.ir.primitives import ATOMIC, BITCAST, CHECK, CUSTOM, WHILE
 from qdtrace.ir.program import Program, Stage, Var, literal
@@ -61,7 +60,7 @@ class _WithoutChecks(Rebuilder):
         """Leaves checks out that ask for something in the set, or are where something in it decides."""
         if eqn.primitive is CHECK and (self._inside or not self._asked.isdisjoint(eqn.invars)):
             return
-        is_decided = bool(eqn.blocks) and not self._asked.isdisjoint(control_of(eqn))
+        is_decided = bool(eqn.blocks) and not self._asked.isdisjoint(eqn.control)
         self._inside += is_decided
         super().visit(eqn)
         self._inside -= is_decided
@@ -85,7 +84,7 @@ def _refuse_decisions(program: Program, linear: Sequence[Var], asked: frozenset[
 
 
 def _deciding(eqn: Eqn) -> Sequence[Atom]:
-    return (*control_of(eqn), *(eqn.blocks[0].results if eqn.primitive is WHILE else ()))
+    return (*eqn.control, *(eqn.blocks[0].results if eqn.primitive is WHILE else ()))
 
 
 def _without_checks(program: Program, asked: frozenset[Var]) -> Program:

@@ -96,7 +96,7 @@ def _is_found_unchanged(task: Task, ref: Var) -> bool:
 
 def _tells_apart(form: Form, loop: Eqn) -> bool:
     """Whether an index is another one in each iteration of a loop."""
-    counter, inside = loop.blocks[0].params[0], {v for b in loop.blocks for v in bound_in_block(b)}
+    counter, inside = loop.index, {v for b in loop.blocks for v in bound_in_block(b)}
     rest = form.plus(Form({counter: form.terms.get(counter, 0)}), -1)
     return abs(form.terms.get(counter, 0)) == 1 and inside.isdisjoint(rest.variables())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from qdtrace.ir.carries import carries_of, control_of
+from qdtrace.ir.carries import carries_of
 from qdtrace.ir.memory import values_of
 from qdtrace.ir.primitives import CELL, CUSTOM
 from qdtrace.ir.program import Literal, Var
@@ -39,7 +39,7 @@ def changing_with(program: Program, inputs: Iterable[Var]) -> frozenset[Var]:
                 continue
             if eqn.primitive.writes:
                 found.add(eqn.invars[0])  # type: ignore[arg-type]
-            is_decided = any(a in found for a in control_of(eqn)) if eqn.blocks else True
+            is_decided = any(a in found for a in eqn.control) if eqn.blocks else True
             for carry in carries_of(eqn) if eqn.blocks else ():
                 if is_decided or any(a in found for a in (carry.initial, *carry.results)):
                     found.update((carry.outvar, *carry.params))

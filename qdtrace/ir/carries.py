@@ -33,16 +33,6 @@ class Carry:
     """What a loop begins with; None for an `if`."""
 
 
-def control_of(eqn: Eqn) -> tuple[Atom, ...]:
-    """The operands that are not carried: bounds and step of a `for`, the condition of an `if`."""
-    return eqn.invars[: eqn.primitive.control]
-
-
-def initials_of(loop: Eqn) -> tuple[Atom, ...]:
-    """The values that a loop begins with."""
-    return loop.invars[loop.primitive.control :]
-
-
 def carried_params(loop: Eqn, block: Block) -> tuple[Var, ...]:
     """What a block of a loop calls its carries: all parameters but the index."""
     return block.params[len(block.params) - len(loop.outvars) :]
@@ -59,7 +49,7 @@ def carry_of(eqn: Eqn, number: int) -> Carry:
     if eqn.primitive is IF:
         return Carry(eqn.outvars[number], results)
     params = tuple([block.params[number - len(eqn.outvars)] for block in eqn.blocks])
-    return Carry(eqn.outvars[number], results, params, eqn.invars[eqn.primitive.control + number])
+    return Carry(eqn.outvars[number], results, params, eqn.initials[number])
 
 
 def carries_of(eqn: Eqn) -> list[Carry]:
@@ -76,4 +66,4 @@ def with_carries(eqn: Eqn, carries: Sequence[Carry]) -> Eqn:
         results = tuple([c.results[k - first] for c in carries]) if k >= first else block.results
         blocks.append(block.rebuilt(block.eqns, results, (*own, *[c.params[k] for c in carries if c.params])))
     initials = [c.initial for c in carries if c.initial is not None]
-    return eqn.rebuilt((*control_of(eqn), *initials), tuple(blocks), tuple([c.outvar for c in carries]))
+    return eqn.rebuilt((*eqn.control, *initials), tuple(blocks), tuple([c.outvar for c in carries]))

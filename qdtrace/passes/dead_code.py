@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from qdtrace.ir.carries import carried_params, carries_of, carry_of, control_of, with_carries
+from qdtrace.ir.carries import carried_params, carries_of, carry_of, with_carries
 from qdtrace.ir.primitives import ACCUM, ATOMIC, WHILE, WRITES, Effect
 from qdtrace.ir.program import Atom, Eqn, Program, Task, Var
 from qdtrace.ir.rebuild import Rebuilder
@@ -111,7 +111,7 @@ class _Marks:
                 self._mark((node.start, node.stop))
                 return
             self.live_eqns.add(node)
-            self._mark(control_of(node) if node.blocks else node.invars)
+            self._mark(node.control if node.blocks else node.invars)
             if node.primitive is WHILE:
                 self._mark(node.blocks[0].results)
             node = self.parent.get(node)

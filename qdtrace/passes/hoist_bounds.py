@@ -55,8 +55,8 @@ class _Hoister(Rebuilder):
     def visit(self, eqn: Eqn) -> None:
         """Appends the checks of a loop's index in front of the loop."""
         made = self.rebuild_eqn(eqn)
-        if eqn.primitive is FOR and isinstance(eqn.invars[2], Literal) and eqn.invars[2].value == 1:
-            checks, body = _taken(made.blocks[0], made.blocks[0].params[0])
+        if eqn.primitive is FOR and isinstance(eqn.step, Literal) and eqn.step.value == 1:
+            checks, body = _taken(made.blocks[0], made.index)
             if checks:
                 _emit_in_front(self, checks, *eqn.invars[:2])
                 made = made.rebuilt(blocks=(body,))

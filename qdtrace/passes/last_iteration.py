@@ -69,7 +69,7 @@ class _Shortener(Rebuilder):
             super().visit(eqn)
             return
         start, _, step, *initials = eqn.invars
-        values = loop_values(*eqn.invars[:3])
+        values = loop_values(*eqn.bounds)
         assert values is not None
         last = literal(values.start + values.step * (values.count - 1), start.dtype)
         self.append(self.rebuild_eqn(eqn.rebuilt((start, last, step, *initials), eqn.blocks, eqn.outvars)))
@@ -85,7 +85,7 @@ def _left_in_memory(loop: Eqn) -> list[Eqn]:
     """What an iteration needs of its body for what it leaves; nothing where the loop stays as it is."""
     if loop.primitive is not FOR or not loop.outvars:
         return []
-    values, body = loop_values(*loop.invars[:3]), loop.blocks[0]
+    values, body = loop_values(*loop.bounds), loop.blocks[0]
     if values is None or not FEWEST_TRIPS <= values.count <= MOST_TRIPS:
         return []
     found: list[Eqn] = []

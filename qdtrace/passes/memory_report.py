@@ -50,7 +50,7 @@ class MemoryReport:
             for at, value in known
         )
         prim = eqn.primitive
-        what = atom(eqn.blocks[0].params[0]) if prim is FOR else atom(eqn.invars[0]) if prim is IF else ""
+        what = atom(eqn.index) if prim is FOR else atom(eqn.invars[0]) if prim is IF else ""
         self.facts[-1].append(f"{where} {what}".rstrip() + ": " + ("; ".join(facts) or "nothing known"))
 
     def borders(self, task: Task, found: Borders) -> None:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, ClassVar
 from qdtrace.analysis.effects import mod_ref_of, summarise
 from qdtrace.analysis.index.affine import AffineForms, Form
 from qdtrace.analysis.index.trips import trip_count
-from qdtrace.ir.carries import Carry, carries_of, control_of, with_carries
+from qdtrace.ir.carries import Carry, carries_of, with_carries
 from qdtrace.ir.primitives import BOUND, CHECK, FOR, LOAD, STORE
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var, literal
 from qdtrace.ir.rebuild import Copier, Rebuilder
@@ -79,7 +79,7 @@ class _Carrier(Rebuilder):
 
     def _first(self, load: Eqn, loop: Eqn, body: Block) -> Atom:
         """The value that a load gives in the first iteration."""
-        start, stop, step = control_of(loop)
+        start, stop, step = loop.bounds
         if trip_count(start, stop, step) is not None:
             return self._loaded(load, body, start)
         assert isinstance(step, Literal)
@@ -98,11 +98,11 @@ class _Carrier(Rebuilder):
         return self.load(ref, *copier.atoms(tuple(indices)))
 
     def _recurrences(self, loop: Eqn) -> list[_Found]:
-        step, body = loop.invars[2], loop.blocks[0]
+        step, body = loop.step, loop.blocks[0]
         index = body.params[0]
         if not isinstance(step, Literal) or not int(step.value) or index.dtype is not DType.i32:
             return []
-        if trip_count(*loop.invars[:3]) == 0:
+        if trip_count(*loop.bounds) == 0:
             return []
         written: dict[Atom, Eqn | None] = {}
         """The only store to each reference; None where something else writes."""

@@ -206,7 +206,7 @@ class _Replacer(Rebuilder):
         ref, key = location.ref, location.key
         once = self.summaries.of_body(eqn)
         runs = surely_runs(eqn)
-        can_guard = eqn.primitive is FOR and isinstance(eqn.invars[2], Literal) and bool(eqn.invars[2].value)
+        can_guard = eqn.primitive is FOR and isinstance(eqn.step, Literal) and bool(eqn.step.value)
         in_range = not is_local(ref) and self.ranges.are_inside(ref, location.indices)
         before = self.touched.get(key)
         if ref in self.references.tracked:
@@ -259,7 +259,7 @@ class _Replacer(Rebuilder):
         self._before([c for c in carried if c.op or not c.guarded])
         runs: Var | None = None
         if guarded:
-            start, stop, step = loop.invars[:3]
+            start, stop, step = loop.bounds
             assert isinstance(step, Literal)
             runs = self("lt" if step.value > 0 else "gt", start, stop, hint="runs")
             with self.block() as then:

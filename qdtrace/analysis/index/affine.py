@@ -194,8 +194,8 @@ class AffineForms:
     def visit(self, eqn: Eqn) -> None:
         """Takes note of one equation."""
         if eqn.primitive is FOR:
-            start, stop, step = eqn.invars[:3]
-            self._bind_index(eqn.blocks[0].params[0], start, stop, step)
+            start, stop, step = eqn.bounds
+            self._bind_index(eqn.index, start, stop, step)
             return
         if len(eqn.outvars) != 1 or eqn.primitive.name not in _RULES:
             return

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from qdtrace.analysis.index.intervals import inside, range_of_dtype, range_of_loop
 from qdtrace.analysis.index.ranges import DEPTH, TaskRanges
-from qdtrace.ir.carries import initials_of
 from qdtrace.ir.primitives import ADD, AND, BOUND, CONVERT, FOR, IF, NOT, OR, SUB, primitive
 from qdtrace.ir.program import Literal, Var
 from qdtrace.ir.types import ScalarType
@@ -92,7 +91,7 @@ class FlowRanges(TaskRanges):
         found = self._loops.get(id(loop))
         if found is not None:
             return found
-        inits = initials_of(loop)
+        inits = loop.initials
         wholes = [range_of_dtype(a.dtype) if _is_integer(a) else None for a in inits]
         first = [None if w is None else self.of(a) for a, w in zip(inits, wholes, strict=True)]
         state = self._loops[id(loop)] = self._fixed_point(loop, first, wholes) if any(first) else wholes
@@ -124,7 +123,7 @@ class FlowRanges(TaskRanges):
             (body,) = loop.blocks
             index, *params = body.params
             facts = _facts(params, state)
-            start, stop, step = loop.invars[:3]
+            start, stop, step = loop.bounds
             if isinstance(step, Literal) and step.value:
                 found = range_of_loop(self.of(start), self.of(stop), int(step.value))
                 if found is not None:

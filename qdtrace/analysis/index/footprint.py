@@ -92,7 +92,7 @@ class IndexSets:
         self.constants = {v for eqn in task.head for v in eqn.outvars}
         self.indices: dict[Var, Progression] = {}
         """What the task and its loops run over."""
-        loops = [(e.blocks[0].params[0], e.invars[:3]) for e in walk_task(task) if e.primitive is FOR]
+        loops = [(e.index, e.bounds) for e in walk_task(task) if e.primitive is FOR]
         if task.index is not None:
             loops.append((task.index, (task.start, task.stop)))
         for index, bounds in loops:

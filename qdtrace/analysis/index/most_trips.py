@@ -46,7 +46,7 @@ class MostTrips:
 
     def of(self, loop: Eqn) -> int | None:
         """The most iterations of a loop; None where they are not known."""
-        known = trip_count(*loop.invars[:3]) if loop.primitive is FOR else None
+        known = trip_count(*loop.bounds) if loop.primitive is FOR else None
         return self._by_ranges.get(loop) if known is None else known
 
     @cached_property

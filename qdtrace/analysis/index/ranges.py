@@ -85,7 +85,7 @@ class Ranges:
     def enter(self, eqn: Eqn) -> None:
         """Takes note of the index of a `for`, before its body is looked at; of any other equation there is none."""
         if eqn.primitive is FOR:
-            self.set_index(eqn.blocks[0].params[0], *eqn.invars[:3])
+            self.set_index(eqn.index, *eqn.bounds)
 
 
 class TaskRanges(Ranges):
