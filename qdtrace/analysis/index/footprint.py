@@ -92,6 +92,7 @@ class IndexSets:
         self.constants = {v for eqn in task.head for v in eqn.outvars}
         self.indices: dict[Var, Progression] = {}
         """What the task and its loops run over."""
+        loops: list[tuple[Var, tuple[Atom, ...]]]
         loops = [(e.index, e.bounds) for e in walk_task(task) if e.primitive is FOR]
         if task.index is not None:
             loops.append((task.index, (task.start, task.stop)))
