@@ -20,8 +20,9 @@ from lowering.simd.descriptions import Mask
 from lowering.simd.lane_counts import count
 from lowering.simd.lane_facts import is_quiet
 from qdtrace.analysis.branches import runs_both
+from qdtrace.analysis.index.induction import conjuncts
 from qdtrace.ir.carries import carried_params
-from qdtrace.ir.primitives import AND, BOUND, CHECK, IF, LOAD
+from qdtrace.ir.primitives import BOUND, CHECK, IF, LOAD
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Var
 from qdtrace.ir.walk import is_rare
 
@@ -228,16 +229,8 @@ def _all(f: LaneFrame, conditions: list[str]) -> str:
 
 def _conjuncts(f: LaneFrame, test: Block) -> tuple[list[Atom], list[Atom]]:
     """The parts of a condition joined by `and`: those that are the same in all lanes, and the others."""
-    made = {e.outvars[0]: e for e in test.eqns if e.primitive is AND}
     common: list[Atom] = []
     own: list[Atom] = []
-    left = [test.results[0]]
-    while left:
-        atom = left.pop()
-        if atom in made:
-            left += made[atom].invars
-        elif isinstance(atom, Literal) or f.is_uniform(atom):
-            common.append(atom)
-        else:
-            own.append(atom)
+    for atom in conjuncts(test):
+        (common if isinstance(atom, Literal) or f.is_uniform(atom) else own).append(atom)
     return common, own

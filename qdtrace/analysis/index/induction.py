@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from qdtrace.analysis.index.intervals import Interval
     from qdtrace.analysis.index.ranges import Ranges
-    from qdtrace.ir.program import Atom, Eqn
+    from qdtrace.ir.program import Atom, Block, Eqn
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +53,8 @@ class InductionVariable:
 def controlling_induction(loop: Eqn, ranges: Ranges) -> InductionVariable | None:
     """The counter that alone ends a `while`; None where there is no such one."""
     found: list[InductionVariable] = []
-    for eqn in _conjuncts(loop):
-        counted = None if eqn is None else _counted(eqn, loop)
+    for eqn in _tests(loop):
+        counted = None if eqn is None else counted_by(eqn, loop)
         if counted is None:
             return None
         position, steps = counted
@@ -70,7 +70,7 @@ def most_iterations(loop: Eqn, range_of: Callable[[Atom], Interval]) -> int | No
 
     `range_of` gives the range of what is known in front of the loop.
     """
-    counted = (None if eqn is None else _counted(eqn, loop) for eqn in _conjuncts(loop))
+    counted = (None if eqn is None else counted_by(eqn, loop) for eqn in _tests(loop))
     trips = (c[1].trips(range_of(c[1].start), range_of(c[1].stop))[1] for c in counted if c is not None)
     return min(trips, default=None)
 
@@ -88,21 +88,26 @@ def raised_by(loop: Eqn) -> dict[Var, Literal]:
     return found
 
 
-def _conjuncts(loop: Eqn) -> Iterator[Eqn | None]:
-    """Equations that must all hold for the loop to go on; None for what no equation of the condition gives."""
-    test = loop.blocks[0]
-    made = {var: eqn for eqn in test.eqns for var in eqn.outvars}
+def conjuncts(test: Block) -> Iterator[Atom]:
+    """Atoms of a condition that must all hold for it to hold: what `and` joins."""
+    made = {eqn.outvar: eqn for eqn in test.eqns if eqn.primitive is AND}
     waiting = [test.results[0]]
     while waiting:
         atom = waiting.pop()
-        eqn = made.get(atom) if isinstance(atom, Var) else None
-        if eqn is not None and eqn.primitive is AND:
-            waiting += eqn.invars
+        if isinstance(atom, Var) and atom in made:
+            waiting += made[atom].invars
         else:
-            yield eqn
+            yield atom
 
 
-def _counted(eqn: Eqn, loop: Eqn) -> tuple[int, CountedLoop] | None:
+def _tests(loop: Eqn) -> Iterator[Eqn | None]:
+    """Equations that must all hold for the loop to go on; None for what no equation of the condition gives."""
+    test = loop.blocks[0]
+    made: dict[Atom, Eqn] = {var: eqn for eqn in test.eqns for var in eqn.outvars}
+    return (made.get(atom) for atom in conjuncts(test))
+
+
+def counted_by(eqn: Eqn, loop: Eqn) -> tuple[int, CountedLoop] | None:
     """The carry that a comparison holds below a value from outside and each iteration raises by one; what it counts."""
     if eqn.primitive not in (LT, GT):
         return None
