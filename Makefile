@@ -8,7 +8,7 @@ BENCH_VENV ?= .venv-bench
 WORKERS ?= 2
 ARGS ?=
 
-.PHONY: setup demo notebooks docs test bench lint clean
+.PHONY: setup demo notebooks docs test replay bench lint clean
 
 setup: $(VENV)/.ready
 
@@ -28,6 +28,10 @@ docs: $(VENV)/.ready
 
 test: $(VENV)/.ready
 	$(VENV)/bin/python -m pytest -n $(WORKERS) $(ARGS)
+
+# whether programs are the same text at every stage as in commit REF; ARGS is a part of their names
+replay: $(VENV)/.ready
+	$(VENV)/bin/python -m tests.replay $(if $(REF),--ref $(REF)) $(ARGS)
 
 lint: $(VENV)/.ready
 	$(VENV)/bin/ruff check
