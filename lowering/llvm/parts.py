@@ -33,18 +33,6 @@ A step of a robot of eight links in parts of 400, 1000 and 2500: 0.187, 0.212 an
 0.76 ms."""
 WHOLE = 4000
 """Instructions of a function that stays as it is, at most."""
-_INSTRUCTIONS = {
-    "load": 3,
-    "store": 3,
-    "accum": 6,
-    "atomic": 12,
-    "bound": 6,
-    "check": 4,
-    "for": 12,
-    "while": 12,
-    "if": 6,
-}
-"""Of one register, about; others are one."""
 
 
 def is_long(f: Frame, block: Block) -> bool:
@@ -53,7 +41,7 @@ def is_long(f: Frame, block: Block) -> bool:
 
 
 def _length(f: Frame, block: Block) -> int:
-    return f.vectors * sum(_INSTRUCTIONS.get(eqn.primitive.name, 1) for eqn in walk_eqns(block))
+    return f.vectors * sum(eqn.primitive.instructions for eqn in walk_eqns(block))
 
 
 def stretches(lengths: Sequence[int], divided: Sequence[bool], may_end: Sequence[bool]) -> Iterator[tuple[slice, bool]]:

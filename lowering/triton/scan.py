@@ -24,7 +24,7 @@ from qdtrace.analysis.effects import mod_ref_of
 from qdtrace.analysis.index.trips import loop_values, trip_count
 from qdtrace.ir.carries import carried_params
 from qdtrace.ir.faults import checks_of
-from qdtrace.ir.primitives import ADD, ATOMIC, CELL, FOR, LANE_MAX, MUL, SUB, WRITES
+from qdtrace.ir.primitives import ADD, AND, ATOMIC, CELL, FOR, LANE_MAX, MAX, MIN, MUL, OR, SUB, WRITES, XOR
 from qdtrace.ir.program import Block, Eqn, Literal, Task, Var, literal
 from qdtrace.ir.types import DType
 from qdtrace.ir.walk import used_vars, walk_all
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     from qdtrace.ir.program import Atom
 
-_OPS = frozenset({"add", "sub", "mul", "min", "max", "and", "or", "xor"})
-_ROUNDED = frozenset({"add", "sub", "mul"})
+_OPS = (ADD, SUB, MUL, MIN, MAX, AND, OR, XOR)
+_ROUNDED = (ADD, SUB, MUL)
 _DTYPES = frozenset(d for d in DType if d.is_float or (d.is_integer and d.bits >= 32))
 
 
@@ -180,14 +180,14 @@ def _by_one(loop: Eqn) -> Eqn | None:
 
 def _carried(body: Block, param: Var, initial: Atom, result: Atom, out: Var, *, fast_math: bool) -> Carried | str:
     update = next((e for e in body.eqns if result in e.outvars), None)
-    if update is None or update.primitive.name not in _OPS or param not in update.invars:
+    if update is None or update.primitive not in _OPS or param not in update.invars:
         return "what it carries is not combined with something of the iteration"
     a, b = update.invars
     if a is b or (update.primitive is SUB and b is param):
         return "what it carries is not combined with something of the iteration"
     if param.dtype not in _DTYPES:
         return f"it carries {param.dtype.value}"
-    if param.dtype.is_float and update.primitive.name in _ROUNDED and not fast_math:
+    if param.dtype.is_float and update.primitive in _ROUNDED and not fast_math:
         return "without fast_math the order of a sum of floats is kept"
     return Carried(param, update, initial, out)
 

@@ -68,6 +68,8 @@ class Primitive:
     """Operations of a lane that its code has, in additions; what is in its blocks comes on top."""
     latency: int = 1
     """Operations of its code that wait for each other, in additions."""
+    instructions: int = 1
+    """Instructions for one register, about."""
     cheap: bool = True
     """A few of them may be computed in vain, where that saves a branch."""
     maskable: bool = True
@@ -84,6 +86,8 @@ class Primitive:
     """The comparison that says the same of exchanged operands."""
     gives_whole: bool = False
     """Its result is a whole number."""
+    has_no_sign: bool = False
+    """No operands give a result below 0.0, or -0.0; NaN they may."""
     locally_constant: bool = False
     """The result does not change with small changes of the operands, or there is none."""
     finite_slope: bool = False
@@ -148,17 +152,17 @@ SUB = _row("sub", _TWO, finite_slope=True, slope_reads=((), ()), **_any)
 DIV = _row("div", _TWO, cost=6, latency=4, slope_reads=((1,), None), **_floats, **_long)
 REM = _row("rem", _TWO, cost=8, latency=6, **_long)
 NEG = _row("neg", _ONE, finite_slope=True, slope_reads=((),))
-_row("abs", _ONE, finite_slope=True)
+_row("abs", _ONE, finite_slope=True, has_no_sign=True)
 SIGN = _row("sign", _ONE, **_steps)
 _rows("pow atan2", elementwise(2, *FLOAT), **_maths, **_floats)
 _row("nextafter", elementwise(2, *FLOAT), cost=8, finite_slope=True)
 _row("integer_pow", _ONE, param_names=("y",), **_long)
 _rows(
-    "rsqrt cbrt exp exp2 expm1 log log2 log1p logistic sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh "
-    "erf erfc erf_inv lgamma digamma",
+    "rsqrt cbrt expm1 log log2 log1p sin cos tan asin acos atan sinh tanh asinh acosh atanh erf erf_inv lgamma digamma",
     elementwise(1, *FLOAT),
     **_maths,
 )
+_rows("exp exp2 logistic cosh erfc", elementwise(1, *FLOAT), has_no_sign=True, **_maths)
 _row("sqrt", elementwise(1, *FLOAT), cost=6, latency=4, **_long)
 _rows("floor ceil round_even round_away trunc", elementwise(1, *FLOAT), gives_whole=True, **_steps)
 FMA = _row("fma", elementwise(3, *FLOAT), slope_reads=((1,), (0,), ()), **_floats, **_long)
@@ -179,10 +183,20 @@ LANE_MAX = _row("lane_max", elementwise(1, *INT), Effect.LANES, **_no_slope)
 CONVERT = _row("convert", rule.convert, param_names=("dtype",), finite_slope=True, slope_reads=((),))
 BITCAST = _row("bitcast", rule.bitcast, param_names=("dtype",), **_steps)
 CUSTOM = _row("custom", rule.custom, param_names=("rule", "result"), cost=0)
-LOAD = _row("load", rule.load, Effect.READ, values=0, cost=2, finite_slope=True)
-STORE = _row("store", rule.store, Effect.WRITE, values=1, cost=2, **_unmasked)
-ACCUM = _row("accum", rule.accum, Effect.ACCUM, param_names=("op",), values=1, cost=6, **_unmasked)
-ATOMIC = _row("atomic", rule.atomic, Effect.READ, Effect.WRITE, param_names=("op",), values=1, cost=40, **_unmasked)
+LOAD = _row("load", rule.load, Effect.READ, values=0, cost=2, instructions=3, finite_slope=True)
+STORE = _row("store", rule.store, Effect.WRITE, values=1, cost=2, instructions=3, **_unmasked)
+ACCUM = _row("accum", rule.accum, Effect.ACCUM, param_names=("op",), values=1, cost=6, instructions=6, **_unmasked)
+ATOMIC = _row(
+    "atomic",
+    rule.atomic,
+    Effect.READ,
+    Effect.WRITE,
+    param_names=("op",),
+    values=1,
+    cost=40,
+    instructions=12,
+    **_unmasked,
+)
 CELL = _row("cell", rule.cell, Effect.ALLOC, param_names=("dtype", "shape"), cost=0, **_unmasked, **_no_slope)
 BOUND = _row(
     "bound",
@@ -191,18 +205,25 @@ BOUND = _row(
     param_names=("size", "axis", "buffer", "shape"),
     remarks=frozenset({"axis", "buffer", "shape"}),
     cost=0,
+    instructions=6,
     **_no_slope,
 )
 CHECK = _row(
-    "check", rule.check, Effect.CHECK, param_names=("message",), remarks=frozenset({"message"}), **_no_slope
+    "check",
+    rule.check,
+    Effect.CHECK,
+    param_names=("message",),
+    remarks=frozenset({"message"}),
+    instructions=4,
+    **_no_slope,
 )
 TELL = _row("tell", rule.tell, Effect.CHECK, param_names=("site", "number"), **_no_slope)
 PLATFORM = _row(
     "platform", rule.platform, Effect.CHECK, param_names=("names", "refused", "help"), cost=0, **_no_slope
 )
-FOR = _row("for", rule.for_, blocks=1, control=3, loops=True, param_names=("unroll",), **_unmasked)
-WHILE = _row("while", rule.while_, blocks=2, loops=True, **_unmasked)
-IF = _row("if", rule.if_, blocks=2, control=1, param_names=("rare",))
+FOR = _row("for", rule.for_, blocks=1, control=3, loops=True, param_names=("unroll",), instructions=12, **_unmasked)
+WHILE = _row("while", rule.while_, blocks=2, loops=True, instructions=12, **_unmasked)
+IF = _row("if", rule.if_, blocks=2, control=1, param_names=("rare",), instructions=6)
 
 
 FUNCTIONS = frozenset(name for name, p in PRIMITIVES.items() if p.is_function)

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 _DTYPES = (DType.f32, DType.f64)
 OFTEN = 2
 """Divisions by one value in a block that pay for its reciprocal."""
-_TO_WHOLE = frozenset({"floor", "ceil", "trunc", "round_even", "round_away"})
 
 
 @dataclass(frozen=True)

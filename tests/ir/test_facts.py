@@ -25,19 +25,21 @@ if TYPE_CHECKING:
 BITWISE = ("and", "or", "xor")
 FLAGS = (
     "commutative", "structured", "loops", "cheap", "maskable", "is_function", "is_predicate", "gives_whole",
-    "locally_constant", "finite_slope",
+    "has_no_sign", "locally_constant", "finite_slope",
 )  # fmt: skip
 PLAIN = "cheap maskable"
 COMPARES = f"{PLAIN} is_predicate locally_constant"
 ANSWERS = {
     "add min max": f"{PLAIN} commutative finite_slope",
     "mul": f"{PLAIN} commutative",
-    "sub neg abs nextafter select convert load": f"{PLAIN} finite_slope",
+    "sub neg nextafter select convert load": f"{PLAIN} finite_slope",
+    "abs": f"{PLAIN} has_no_sign finite_slope",
     "div rem sqrt integer_pow fma quotient": "maskable",
     "sign bitcast": f"{PLAIN} locally_constant finite_slope",
     "floor ceil round_even round_away trunc": f"{PLAIN} gives_whole locally_constant finite_slope",
-    "pow atan2 rsqrt cbrt exp exp2 expm1 log log2 log1p logistic sin cos tan asin acos atan sinh cosh tanh asinh acosh "
-    "atanh erf erfc erf_inv lgamma digamma": "is_function",
+    "pow atan2 rsqrt cbrt expm1 log log2 log1p sin cos tan asin acos atan sinh tanh asinh acosh atanh erf erf_inv "
+    "lgamma digamma": "is_function",
+    "exp exp2 logistic cosh erfc": "is_function has_no_sign",
     "lt le gt ge is_finite": COMPARES,
     "eq ne": f"{COMPARES} commutative",
     "and or xor": f"{PLAIN} commutative locally_constant",
@@ -72,6 +74,9 @@ def test_every_primitive_answers_every_column() -> None:
         "div": 4, "sqrt": 4, "rem": 6,
     }  # fmt: skip
     assert {PRIMITIVES[name].latency for name in FUNCTIONS} == {10}
+    assert {name: p.instructions for name, p in PRIMITIVES.items() if p.instructions > 1} == {
+        "load": 3, "store": 3, "accum": 6, "atomic": 12, "bound": 6, "check": 4, "for": 12, "while": 12, "if": 6,
+    }  # fmt: skip
 
 
 def scalar(name: str, dtype: DType, *operands: object) -> Any:
@@ -108,6 +113,12 @@ def test_some_results_are_whole_and_some_constant_between_steps() -> None:
             assert primitive(name).locally_constant
             assert scalar(name, DType.f64, x) == scalar(name, DType.f64, x * (1 + 1e-9)), name
             assert not primitive(name).gives_whole or float(scalar(name, DType.f64, x)).is_integer()
+
+
+def test_some_results_have_no_sign() -> None:
+    for p in (p for p in PRIMITIVES.values() if p.has_no_sign):
+        got = [scalar(p.name, DType.f32, x) for x in numbers(DType.f32)]
+        assert not any(np.signbit(v) for v in got if v == v), p
 
 
 def test_a_derivative_reads_what_the_column_says() -> None:

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 DEPTH = 4
 """Definitions that are looked through."""
-_POSITIVE = frozenset(("abs", "exp", "exp2", "logistic", "cosh", "erfc"))
-"""Functions whose results have no sign."""
 _LARGE = 2.0**-64
 """What is left of x + c is c's last place or more, where it is not zero."""
 
@@ -69,5 +67,5 @@ def has_no_sign(w: Rewriter, atom: Atom, depth: int = DEPTH) -> bool:
         case "convert":
             source = ops[0].dtype
             return source is DType.bool or (source.is_integer and not source.is_signed)
-        case name:
-            return name in _POSITIVE
+        case _:
+            return eqn.primitive.has_no_sign
