@@ -81,6 +81,8 @@ class Needed:
         if prim is CUSTOM:
             count = residuals_of(eqn)
             return [a for a in eqn.invars[1:] if a not in self.active] if count is None else eqn.invars[1 : 1 + count]
+        if not prim.effects and (prim.locally_constant or not any(a in self.active for a in eqn.invars)):
+            return ()  # what is computed from it asks for its operands
         if prim.slope_reads is None:
             return eqn.invars
         reads = [read for read, a in zip(prim.slope_reads, eqn.invars, strict=True) if a in self.active]
