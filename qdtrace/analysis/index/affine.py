@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from qdtrace.analysis.index.intervals import range_of_dtype
 from qdtrace.analysis.index.trips import loop_values
+from qdtrace.ir.primitives import FOR
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Task, Var
 from qdtrace.ir.types import DType, ScalarType
 from qdtrace.ir.walk import walk_eqns
@@ -40,7 +41,7 @@ class Quotient:
     low: int
     high: int
     dividend: Form = field(compare=False)
-    """What is divided, with its terms in order: those of the key have none, and code is made of them."""
+    """The form of the key. Its terms have an order, which code of them follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class Flipped:
     low: int
     high: int
     flipped: Form = field(compare=False)
-    """The form that it is made of, with its terms in order."""
+    """The form of the key, with its terms in order."""
 
 
 Term = Var | Quotient | Flipped
@@ -181,16 +182,15 @@ class AffineForms:
 
     def visit(self, eqn: Eqn) -> None:
         """Takes note of one equation."""
-        name = eqn.primitive.name
-        if name == "for":
-            start, stop, step = eqn.invars[:3]
-            self._bind_index(eqn.blocks[0].params[0], start, stop, step)
+        if eqn.primitive is FOR:
+            start, stop, step = eqn.bounds
+            self._bind_index(eqn.index, start, stop, step)
             return
-        if len(eqn.outvars) != 1 or name not in _RULES:
+        if len(eqn.outvars) != 1 or eqn.primitive.name not in _RULES:
             return
         out = eqn.outvars[0]
         if isinstance(out.type, ScalarType) and out.dtype in self.dtypes:
-            form = _RULES[name](self, eqn)
+            form = _RULES[eqn.primitive.name](self, eqn)
             if form is not None:
                 self.forms[out] = form
 
@@ -219,7 +219,8 @@ class AffineForms:
                 ((term, coefficient),) = form.terms.items()
                 if coefficient == 1 and isinstance(term, Quotient):  # truncation nests: (x // a) // b is x // (a * b)
                     low, high = (_truncated(b, divisor) for b in interval)
-                    return Form({Quotient(term.key, term.divisor * divisor, term.dtype, low, high, term.dividend): 1})
+                    whole = Quotient(term.key, term.divisor * divisor, term.dtype, low, high, term.dividend)
+                    return Form({whole: 1})
         if interval is None:
             interval = range_of_dtype(dtype)
         low, high = (_truncated(b, divisor) for b in interval)
