@@ -3,8 +3,8 @@
 `qd.vmap(f)` is another object each time, and what is compiled would be gone with it. So it is kept by the function
 itself (by identity), the axes and the objects among the arguments. It is found again only while all that the code of
 the function can name is as it was before it was traced: variables around it, globals, attributes, what these hold, and
-the code itself (`trace.state` lists and compares them). Where something cannot be looked into, nothing is kept. The
-function is not kept alive: with it goes what was compiled.
+the code itself (`trace.diagnosis.state` lists and compares them). Where something cannot be looked into, nothing is
+kept. The function is not kept alive: with it goes what was compiled.
 """
 
 from __future__ import annotations

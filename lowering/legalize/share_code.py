@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from qdtrace.ir.memory import first_index
-from qdtrace.ir.primitives import PRIMITIVES
+from qdtrace.ir.primitives import ATOMIC, LOAD
 from qdtrace.ir.printer import Printer
 from qdtrace.ir.program import Eqn, Literal, Program, Task, Var, is_global, literal
 from qdtrace.ir.rebuild import Rebuilder
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
 
 LIFT_LIMIT = 64
 """The most constants that a task may read from memory: each costs a register or a reload."""
-
-_ANY_NUMBER = frozenset({"add", "sub", "min", "max", "lt", "le", "gt", "ge", "eq", "ne", "select", "store", "accum"})
-_FLOATS = frozenset({"mul", "div", "quotient", "fma", "pow", "atan2"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +70,15 @@ def share_code(program: Program) -> SharedCode:
 
 def liftable(eqn: Eqn) -> tuple[int, ...]:
     """Returns the positions of literal operands that could be variables without changing the code around them."""
-    name, invars = eqn.primitive.name, eqn.invars
-    if eqn.primitive.values is not None:
-        if name == "atomic" or not is_global(invars[0]):
+    prim, invars = eqn.primitive, eqn.invars
+    if prim.is_access:
+        if prim is ATOMIC or not is_global(invars[0]):
             return ()
         # An index in front of one that varies: on the last axis it may say which part of a record is meant.
         first = first_index(eqn)
         slow = range(first, len(invars) - 1) if len(invars) > first and isinstance(invars[-1], Var) else ()
         return tuple([k for k in (*range(1, first), *slow) if isinstance(invars[k], Literal)])
-    if name in _ANY_NUMBER or (name in _FLOATS and invars[0].dtype.is_float):
+    if invars and prim.any_number(invars[0].dtype):
         found = [k for k, a in enumerate(invars) if isinstance(a, Literal) and a.dtype is not DType.bool]
         return tuple(found) if len(found) < len(invars) else ()
     return ()
@@ -135,7 +132,7 @@ def _lifted(task: Task, skeleton: _Skeleton, numbers: Sequence[int], memory: dic
         memory[ref] = np.asarray([values[p].value for p in positions], dtype.numpy)
         for k, position in enumerate(positions):
             out = Var(ScalarType(dtype), "c")
-            loads.append(Eqn(PRIMITIVES["load"], (ref, literal(k, DType.i32)), (out,), {}, (), task.loc))
+            loads.append(Eqn(LOAD, (ref, literal(k, DType.i32)), (out,), {}, (), task.loc))
             replacement[numbers[position]] = out
     lifter = _Lifter(skeleton, replacement)
     return lifter.rebuild_task(replace(task, head=(*loads, *task.head)))

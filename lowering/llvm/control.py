@@ -13,6 +13,7 @@ from lowering.llvm.carries import Carries, Phis
 from lowering.llvm.polls import poll_in
 from lowering.llvm.types import REGISTER
 from qdtrace.analysis.index.trips import trip_count
+from qdtrace.ir.carries import carried_params
 from qdtrace.ir.program import Eqn, Literal
 
 if TYPE_CHECKING:
@@ -50,13 +51,13 @@ def emit_if(f: Frame, eqn: Eqn) -> None:
 def emit_for(f: Frame, eqn: Eqn) -> None:
     """Emits `for` as a loop with its test at the end, so that an index that wraps around is never tested."""
     text, body = f.text, eqn.blocks[0]
-    start, stop, step = eqn.invars[:3]
+    start, stop, step = eqn.bounds
     if never_moves(f, eqn):
         return
     kind = REGISTER[start.dtype]
     first, last, by = map(f.scalar_of, (start, stop, step))
     enters, goes_on = loop_tests(eqn, f.scalar)
-    carries = Carries(f, eqn, eqn.invars[3:], body.params[1:])
+    carries = Carries(f, eqn, eqn.initials, carried_params(eqn, body))
     loop, done = text.fresh_label("for"), text.fresh_label("done")
     trips = trip_count(start, stop, step)
     runs = bool(trips)
@@ -74,7 +75,7 @@ def emit_for(f: Frame, eqn: Eqn) -> None:
     carries.open(phis)
     with f.region():
         f.bind(body.params[0], [index])
-        carries.bind(body.params[1:])
+        carries.bind(carried_params(eqn, body))
         f.emit(body.eqns)
         carries.step(body)
         following = text.op(f"add {kind} {index}, {by}")
@@ -92,10 +93,10 @@ def emit_for(f: Frame, eqn: Eqn) -> None:
 
 def never_moves(f: Frame, eqn: Eqn) -> bool:
     """Binds the results of a `for` with step zero, which has no iteration, and returns whether it is one."""
-    step = eqn.invars[2]
+    step = eqn.step
     if not (isinstance(step, Literal) and int(step.value) == 0):
         return False
-    for out, initial in zip(eqn.outvars, eqn.invars[3:], strict=True):
+    for out, initial in zip(eqn.outvars, eqn.initials, strict=True):
         f.bind(out, f.operands(out, initial))
     return True
 
@@ -110,7 +111,7 @@ def _unroll(f: Frame, eqn: Eqn) -> str:
 
 def loop_tests(eqn: Eqn, o: Ops) -> tuple[_Enters, _GoesOn]:
     """Returns two functions that emit "the loop is entered" and "another iteration follows" for lanes of `o`."""
-    step = eqn.invars[2]
+    step = eqn.step
     d = step.dtype
     t = o.type(d)
     zero = o.constant(0, d)
@@ -129,7 +130,7 @@ def loop_tests(eqn: Eqn, o: Ops) -> tuple[_Enters, _GoesOn]:
             return up(a, b) if rises else up(b, a)
 
         def goes_on(a: str, following: str, b: str, by: str) -> str:
-            if _stays_inside(eqn.invars[1], step):  # see Note [Loops that wrap around to their end]
+            if _stays_inside(eqn.bounds[1], step):  # see Note [Loops that wrap around to their end]
                 return before(following, b)
             return more(a, b, size) if rises else more(b, a, size)
 

@@ -12,6 +12,7 @@ from qdtrace.analysis.index.affine import AffineForms, Quotient, Term
 from qdtrace.analysis.index.injectivity import Injectivity
 from qdtrace.ir.faults import checks_of
 from qdtrace.ir.memory import indices_of
+from qdtrace.ir.primitives import ACCUM, ATOMIC, LOAD, QUOTIENT
 from qdtrace.ir.program import Block, Eqn, Literal, Task, Var, is_global, ref_type
 from qdtrace.ir.walk import is_innermost, private_bytes, task_refs, used_in_block, walk_eqns, walk_task
 
@@ -50,19 +51,19 @@ class TaskFacts:
         """The memory equations on each global reference."""
         found: dict[Var, list[Eqn]] = {}
         for eqn in walk_task(self.task):
-            if eqn.primitive.name in ("load", "store", "accum", "atomic") and is_global(eqn.invars[0]):
+            if eqn.primitive.is_access and is_global(eqn.invars[0]):
                 found.setdefault(reference(eqn), []).append(eqn)
         return found
 
     @cached_property
     def written(self) -> frozenset[Var]:
         """References that the task writes."""
-        return frozenset(r for r, eqns in self.effects.items() if any(e.primitive.name != "load" for e in eqns))
+        return frozenset(r for r, eqns in self.effects.items() if any(e.primitive is not LOAD for e in eqns))
 
     @cached_property
     def divisors(self) -> dict[Var, Var]:
         """Maps each reciprocal that a `quotient` multiplies by to its divisor."""
-        quotients = [e.invars for e in walk_eqns(self.task.body) if e.primitive.name == "quotient"]
+        quotients = [e.invars for e in walk_eqns(self.task.body) if e.primitive is QUOTIENT]
         return {c: r for _, r, c in quotients if isinstance(c, Var) and isinstance(r, Var)}
 
     @cached_property
@@ -90,8 +91,8 @@ class TaskFacts:
         injectivity = Injectivity(self.task, self.forms)
         found: set[Var] = set()
         for ref, eqns in self.effects.items():
-            accums = [e for e in eqns if e.primitive.name == "accum"]
-            if not accums or any(e.primitive.name == "atomic" for e in eqns):
+            accums = [e for e in eqns if e.primitive is ACCUM]
+            if not accums or any(e.primitive is ATOMIC for e in eqns):
                 continue
             keys = [injectivity.keys(e.invars[2:]) for e in accums]
             if keys[0].intersection(*keys[1:]):
@@ -111,8 +112,8 @@ class TaskFacts:
         """References that the task only accumulates into, by one operation, with that operation."""
         found: dict[Var, str] = {}
         for ref, eqns in self.effects.items():
-            ops = {e.params["op"] for e in eqns if e.primitive.name == "accum"}
-            if len(ops) == 1 and all(e.primitive.name == "accum" for e in eqns):
+            ops = {e.params["op"] for e in eqns if e.primitive is ACCUM}
+            if len(ops) == 1 and all(e.primitive is ACCUM for e in eqns):
                 found[ref] = next(iter(ops))
         return found
 

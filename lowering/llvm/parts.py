@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lowering.llvm.borders import Scope, fetch, reads
-from qdtrace.ir.primitives import Effect
+from qdtrace.ir.primitives import CELL, Effect
 from qdtrace.ir.program import Block, Var
 from qdtrace.ir.types import RefType
 from qdtrace.ir.walk import bound_in_block, walk_eqns, walk_inside
@@ -33,18 +33,6 @@ A step of a robot of eight links in parts of 400, 1000 and 2500: 0.187, 0.212 an
 0.76 ms."""
 WHOLE = 4000
 """The most instructions of a function that stays in one piece."""
-_INSTRUCTIONS = {
-    "load": 3,
-    "store": 3,
-    "accum": 6,
-    "atomic": 12,
-    "bound": 6,
-    "check": 4,
-    "for": 12,
-    "while": 12,
-    "if": 6,
-}
-"""Approximate instructions of a primitive for one register; others have one."""
 
 
 def is_long(f: Frame, block: Block) -> bool:
@@ -53,7 +41,7 @@ def is_long(f: Frame, block: Block) -> bool:
 
 
 def _length(f: Frame, block: Block) -> int:
-    return f.vectors * sum(_INSTRUCTIONS.get(eqn.primitive.name, 1) for eqn in walk_eqns(block))
+    return f.vectors * sum(eqn.primitive.instructions for eqn in walk_eqns(block))
 
 
 def stretches(lengths: Sequence[int], divided: Sequence[bool], may_end: Sequence[bool]) -> Iterator[tuple[slice, bool]]:
@@ -117,7 +105,7 @@ def emit_rare(f: Frame, eqn: Eqn, emit: EmitEqns) -> None:
 def _emit_part(f: Frame, eqns: Sequence[Eqn], scope: Scope | None, emit: EmitEqns) -> None:
     """Emits a function of these equations, and its call; without a scope nothing outside reads their results."""
     text, module, crossings = f.text, f.text.module, f.crossings
-    cells = [eqn for eqn in eqns if eqn.primitive.name == "cell"]
+    cells = [eqn for eqn in eqns if eqn.primitive is CELL]
     emit(f, cells)  # later stretches may use them
     read_later = [] if scope is None else _given(f, eqns)
     handed_over = frozenset(v for v in read_later if scope is not None and scope.takes(v))
@@ -140,7 +128,7 @@ def _emit_part(f: Frame, eqns: Sequence[Eqn], scope: Scope | None, emit: EmitEqn
             scope.open(v)
     with text.apart() as render, f.apart(f"ret {result} {{ {leave} }}"):
         crossings.awaited, crossings.handed_over = set(awaited), handed_over
-        emit(f, [eqn for eqn in eqns if eqn.primitive.name != "cell"])
+        emit(f, [eqn for eqn in eqns if eqn.primitive is not CELL])
         crossings.awaited, crossings.handed_over = set(), frozenset()
         whole = "poison" if kinds else ""
         values = ["false"] * leaves + [register for v in given for register in f.operands(v, v)]

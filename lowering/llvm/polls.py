@@ -12,6 +12,7 @@ from lowering.llvm import checks
 from lowering.tables import INTERRUPTED, STOP
 from qdtrace.analysis.cost import operations
 from qdtrace.analysis.index.trips import trip_count
+from qdtrace.ir.primitives import FOR
 
 if TYPE_CHECKING:
     from lowering.llvm.frame import Frame
@@ -54,7 +55,7 @@ def poll_in(f: Frame, loop: Eqn) -> None:
 
 def may_run_long(loop: Eqn) -> bool:
     """Returns False if a loop is known to be short, else True."""
-    if loop.primitive.name != "for":
+    if loop.primitive is not FOR:
         return True
-    trips = trip_count(*loop.invars[:3])
+    trips = trip_count(*loop.bounds)
     return trips is None or trips * sum(map(operations, loop.blocks)) > LONG

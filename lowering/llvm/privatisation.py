@@ -17,6 +17,7 @@ from lowering.llvm.facts import reference
 from lowering.llvm.types import BYTES, MEMORY, compute_dtype
 from qdtrace.analysis.index.trips import trip_count
 from qdtrace.ir.memory import indices_of
+from qdtrace.ir.primitives import ACCUM
 from qdtrace.ir.program import Atom, Eqn, Var, ref_type
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def privatise(facts: TaskFacts, limits: AccumulationLimits) -> Privatisation:
     for ref, eqns in facts.effects.items():
         if ref in exclusive or ref in copies:
             continue
-        if any(e.primitive.name == "accum" and (ref, indices_of(e)) not in registers for e in eqns):
+        if any(e.primitive is ACCUM and (ref, indices_of(e)) not in registers for e in eqns):
             shared[ref] = facts.accumulated.get(ref)
     return Privatisation(exclusive, registers, copies, shared)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from lowering.tables import CACHE_LINE, round_up
 from qdtrace.analysis.effects import must_run, written_refs
 from qdtrace.ir.faults import checks_of, fault_of
+from qdtrace.ir.primitives import BOUND
 from qdtrace.ir.program import Program, Task, Var, ref_type
 from qdtrace.ir.walk import task_refs
 
@@ -140,7 +141,7 @@ def _fault_texts(task: Task) -> tuple[str, ...]:
 def _fault_text(eqn: Eqn) -> str:
     hole = "\x01"
     text = str(fault_of(eqn, hole)).replace("%", "%%")
-    if eqn.primitive.name != "bound":
+    if eqn.primitive is not BOUND:
         return text
     return text.replace(hole, "%lld" if eqn.invars[0].dtype.is_signed else "%llu")
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from lowering.llvm.arithmetic import RULES
 from lowering.llvm.carries import Carries, Phis, joined
+from qdtrace.ir.primitives import ADD, SUB
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Var
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class LaneCarries(Carries):
         """Returns the next value of a scalar carry in all lanes. A counter is incremented as a vector: that is one
         masked addition, where a broadcast of the scalar would be a move between register files in every step."""
         f, param, result = self.lanes, self.params[n], body.results[n]
-        made = next((e for e in body.eqns if result in e.outvars and e.primitive.name in ("add", "sub")), None)
+        made = next((e for e in body.eqns if result in e.outvars and e.primitive in (ADD, SUB)), None)
         if made is not None and made.invars[0] is param and isinstance(made.invars[1], Literal):
             by, rule = made.invars[1], RULES[made.primitive.name]
             held = enumerate(self.remembered[n])

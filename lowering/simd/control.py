@@ -20,6 +20,9 @@ from lowering.simd.descriptions import Mask
 from lowering.simd.divergence.lane_counts import count
 from lowering.simd.lane_facts import is_quiet
 from qdtrace.analysis.branches import runs_both
+from qdtrace.analysis.index.induction import conjuncts
+from qdtrace.ir.carries import carried_params
+from qdtrace.ir.primitives import BOUND, CHECK, IF, LOAD
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Var
 from qdtrace.ir.walk import is_rare
 
@@ -59,7 +62,7 @@ def _flat_if(f: LaneFrame, eqn: Eqn) -> None:
     """Emits both sides, then lane-wise choices; loads use the mask of their side."""
     conditions = f.vectors_of(eqn.invars[0])
     for block, negate in zip(eqn.blocks, (False, True), strict=True):
-        loads = any(e.primitive.name in ("load", "if", "bound", "check") for e in block.eqns)
+        loads = any(e.primitive in (LOAD, IF, BOUND, CHECK) for e in block.eqns)
         mask = f.narrowed(f.mask, conditions, negate=negate) if loads else f.mask.vectors
         with f.region(Mask(mask, nonempty=False)):
             f.emit(block.eqns)
@@ -115,12 +118,12 @@ def emit_for(f: LaneFrame, eqn: Eqn) -> None:
 def _divergent_for(f: LaneFrame, eqn: Eqn) -> None:
     """Emits a `for` whose lanes have different trip counts."""
     text, body, d = f.text, eqn.blocks[0], eqn.invars[0].dtype
-    start, stop, step = eqn.invars[:3]
+    start, stop, step = eqn.bounds
     o, each = f.vector, range(f.vectors)
     enters, goes_on = control.loop_tests(eqn, o)
     counter = f.is_uniform(body.params[0])
     lasts, steps, firsts = f.vectors_of(stop), f.vectors_of(step), f.vectors_of(start)
-    carries = LaneCarries(f, eqn, eqn.invars[3:], body.params[1:])
+    carries = LaneCarries(f, eqn, eqn.initials, carried_params(eqn, body))
     live = f.narrowed(f.mask, [enters(firsts[v], lasts[v], steps[v]) for v in each])
     loop, done = text.fresh_label("for"), text.fresh_label("done")
     text.branch(f.any(live), loop, done)
@@ -133,7 +136,7 @@ def _divergent_for(f: LaneFrame, eqn: Eqn) -> None:
     carries.open(phis)
     with f.region(Mask(masks)):
         f.bind(body.params[0], indices)
-        carries.bind(body.params[1:])
+        carries.bind(carried_params(eqn, body))
         count(f, eqn, masks)
         f.emit(body.eqns)
         carries.step_in(body, Mask(masks))
@@ -226,16 +229,8 @@ def _all(f: LaneFrame, conditions: list[str]) -> str:
 
 def _conjuncts(f: LaneFrame, test: Block) -> tuple[list[Atom], list[Atom]]:
     """Returns the conjuncts of a condition: the uniform ones, and the others."""
-    made = {e.outvars[0]: e for e in test.eqns if e.primitive.name == "and"}
     common: list[Atom] = []
     own: list[Atom] = []
-    left = [test.results[0]]
-    while left:
-        atom = left.pop()
-        if atom in made:
-            left += made[atom].invars
-        elif isinstance(atom, Literal) or f.is_uniform(atom):
-            common.append(atom)
-        else:
-            own.append(atom)
+    for atom in conjuncts(test):
+        (common if isinstance(atom, Literal) or f.is_uniform(atom) else own).append(atom)
     return common, own

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from qdtrace.ir.primitives import FUNCTIONS
+from qdtrace.ir.primitives import ADD, CELL, LOAD, MUL, SUB
 from qdtrace.ir.program import Literal, Var
 from qdtrace.ir.walk import used_in_block, walk_inside
 
@@ -25,9 +25,8 @@ PORTS = 2
 """Operations that can begin in one cycle."""
 GATHER = 20
 """The cost of a gather, in operations."""
-_LONG = {"div": 4, "sqrt": 4, "rem": 6}
-_FUNCTION_LENGTH, _FUNCTION_SIZE = 10, 20
-"""Length of the longest chain, and number of operations, of a maths function."""
+_FUNCTION_SIZE = 20
+"""Number of operations of a maths function."""
 
 
 def vectors_to_fill(loops: Iterable[Eqn], varying: frozenset[Var]) -> float:
@@ -39,7 +38,7 @@ def vectors_to_fill(loops: Iterable[Eqn], varying: frozenset[Var]) -> float:
 def cycles(varying: frozenset[Var], loop: Eqn, vectors: int) -> float:
     """Returns the cycles of a loop's iteration per vector, with so many side by side, by latency or by work."""
     paths = _Paths(varying, loop)
-    gathers = sum(e.primitive.name == "load" and e.outvars[0] in varying for e in walk_inside(loop))
+    gathers = sum(e.primitive is LOAD and e.outvars[0] in varying for e in walk_inside(loop))
     return max((paths.operations + GATHER * gathers) / PORTS, LATENCY * paths.length / vectors, 1.0)
 
 
@@ -74,13 +73,13 @@ class _Paths:
                 giving = eqn.blocks[-1:] if eqn.primitive.loops else eqn.blocks  # the test of a `while` has none
                 for out, *results in zip(eqn.outvars, *[b.results for b in giving], strict=True):
                     self._note(out, max(condition, *map(self._of, results)), 1)
-            elif eqn.outvars and eqn.outvars[0] in self._varying and eqn.primitive.name != "cell":
+            elif eqn.outvars and eqn.outvars[0] in self._varying and eqn.primitive is not CELL:
                 self._operation(eqn)
 
     def _operation(self, eqn: Eqn) -> None:
-        out, name = eqn.outvars[0], eqn.primitive.name
+        out, prim = eqn.outvars[0], eqn.primitive
         longest = max(map(self._of, eqn.invars), default=-1)
-        if name in ("add", "sub"):
+        if prim in (ADD, SUB):
             # one of the products is fused with the sum
             for factor in eqn.invars:
                 if isinstance(factor, Var) and factor in self._fused:
@@ -88,11 +87,10 @@ class _Paths:
                     longest = max([self._fused[factor], *others])
                     self.operations -= 1
                     break
-        elif name == "mul" and out.dtype.is_float and self._uses[out] == 1:
+        elif prim is MUL and out.dtype.is_float and self._uses[out] == 1:
             self._fused[out] = longest
-        length = _FUNCTION_LENGTH if name in FUNCTIONS else _LONG.get(name, 1)
-        self.operations += _FUNCTION_SIZE if name in FUNCTIONS else length
-        self._note(out, longest, length)
+        self.operations += _FUNCTION_SIZE if prim.is_function else prim.latency
+        self._note(out, longest, prim.latency)
 
     def _note(self, var: Var, longest: int, length: int) -> None:
         if longest >= 0:

@@ -14,6 +14,7 @@ from lowering.simd.addresses import record_of
 from lowering.simd.records import Step, Touch, group_stores
 from lowering.simd.transfers import load_vector, scatter_lanes, store_vector
 from qdtrace.ir.memory import indices_of
+from qdtrace.ir.primitives import ACCUM, ATOMIC, LOAD, STORE
 from qdtrace.ir.program import Eqn, is_global, ref_type
 
 if TYPE_CHECKING:
@@ -77,22 +78,22 @@ def load_component(f: LaneFrame, ref: GlobalMemory, address: Address, mask: Mask
 
 def plan_stores(f: LaneFrame, eqns: Sequence[Eqn]) -> list[Step]:
     """Returns the actions on groups of stores at consecutive equations, and at their end."""
-    if f.is_scalar or not any(e.primitive.name in ("store", "accum") for e in eqns):
+    if f.is_scalar or not any(e.primitive in (STORE, ACCUM) for e in eqns):
         return [Step()] * (len(eqns) + 1)
     return group_stores(_touch(f, eqn) for eqn in eqns)
 
 
 def _touch(f: LaneFrame, eqn: Eqn) -> Touch | None:
-    name = eqn.primitive.name
+    prim = eqn.primitive
     if eqn.primitive.values is None:
         return Touch(None) if eqn.blocks else None
     if not is_global(eqn.invars[0]):
         return None
     ref, indices = reference(eqn), indices_of(eqn)
-    if name == "accum" and ref not in f.facts.exclusive_accums:
+    if prim is ACCUM and ref not in f.facts.exclusive_accums:
         return None if ref in f.facts.accumulated else Touch(ref)
-    component = None if name == "atomic" else record_of(f, ref_type(ref), indices)
-    return Touch(ref, component, stores=name != "load")
+    component = None if prim is ATOMIC else record_of(f, ref_type(ref), indices)
+    return Touch(ref, component, stores=prim is not LOAD)
 
 
 def settle_stores(f: LaneFrame) -> None:

@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.cost import operations
-from qdtrace.ir.memory import MEMORY, indices_of
-from qdtrace.ir.primitives import FUNCTIONS
+from qdtrace.ir.memory import indices_of
+from qdtrace.ir.primitives import LOAD, STORE, WHILE, Effect
 from qdtrace.ir.program import Block, Eqn, Var, is_local, ref_type
 from qdtrace.ir.types import DType, ScalarType
 from qdtrace.ir.walk import free_vars, is_rare, walk_nested, walk_often
@@ -16,10 +16,10 @@ from qdtrace.ir.walk import free_vars, is_rare, walk_nested, walk_often
 if TYPE_CHECKING:
     from lowering.llvm.facts import TaskFacts
     from qdtrace.analysis.uniformity import Uniformity
+    from qdtrace.ir.primitives import Primitive
 
 QUIET_COST = 32
 """The largest cost of a pure `while` that is quiet."""
-_LOUD = ("load", "store", "accum", "atomic", "cell", "for", "while", "bound", "check")
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +57,7 @@ class LaneFacts:
         """
         accesses: dict[Var, list[tuple[Eqn, Eqn | None]]] = {}
         for eqn, around in walk_nested(self.facts.task.body):
-            if eqn.primitive.name in MEMORY and is_local(eqn.invars[0]):
+            if eqn.primitive.is_access and is_local(eqn.invars[0]):
                 innermost = next((e for e in reversed(around) if e.primitive.loops), None)
                 accesses.setdefault(eqn.invars[0], []).append((eqn, innermost))  # type: ignore[arg-type]
         streams = [ref_type(ref).nbytes for ref, found in accesses.items() if self._streams(found)]
@@ -65,8 +65,8 @@ class LaneFacts:
 
     def _streams(self, accesses: list[tuple[Eqn, Eqn | None]]) -> bool:
         """Returns whether stores are in some loops and loads in others, all at uniform indices."""
-        stores = {loop for eqn, loop in accesses if eqn.primitive.name == "store"}
-        loads = {loop for eqn, loop in accesses if eqn.primitive.name == "load"}
+        stores = {loop for eqn, loop in accesses if eqn.primitive is STORE}
+        loads = {loop for eqn, loop in accesses if eqn.primitive is LOAD}
         if None in stores | loads or not stores.isdisjoint(loads):
             return False
         return self.uniformity.varying.isdisjoint(a for e, _ in accesses for a in indices_of(e))
@@ -100,9 +100,12 @@ def _peak(block: Block, varying: frozenset[Var], after: set[Var]) -> int:
 
 def is_quiet(eqn: Eqn) -> bool:
     """Returns whether a loop is light, without memory or inner loops, so that lanes may run on after they left."""
-    if eqn.primitive.name != "while":
+    if eqn.primitive is not WHILE:
         return False
-    names = {e.primitive.name for block in eqn.blocks for e in walk_often(block)}
-    if not names.isdisjoint(_LOUD) or not names.isdisjoint(FUNCTIONS):
+    if any(_is_loud(e.primitive) for block in eqn.blocks for e in walk_often(block)):
         return False
     return sum(map(operations, eqn.blocks)) <= QUIET_COST
+
+
+def _is_loud(prim: Primitive) -> bool:
+    return prim.loops or prim.is_function or bool(prim.effects - {Effect.LANES})

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from lowering.simd.descriptions import Row
 from qdtrace.analysis.index.affine import Quotient
+from qdtrace.ir.primitives import DIV, REM
 from qdtrace.ir.program import Literal, Var, ref_type
 from qdtrace.ir.types import RefType, Space
 from qdtrace.ir.walk import walk_eqns
@@ -38,7 +39,7 @@ def find_row(facts: TaskFacts) -> Row | None:
 def _quotients(facts: TaskFacts) -> list[Quotient]:
     found: dict[Quotient, None] = {}
     for eqn in walk_eqns(facts.task.body):
-        if eqn.primitive.name in ("div", "rem"):
+        if eqn.primitive in (DIV, REM):
             for term in facts.forms.of(eqn.outvars[0]).terms:
                 if isinstance(term, Quotient):
                     found[term] = None
@@ -51,11 +52,11 @@ def _matters(facts: TaskFacts, quotient: Quotient) -> bool:
 
 
 def _depends(facts: TaskFacts, eqn: Eqn, quotient: Quotient) -> bool:
-    forms, name = facts.forms, eqn.primitive.name
+    forms, prim = facts.forms, eqn.primitive
     if len(eqn.outvars) == 1 and eqn.outvars[0] in forms.forms:
         return False
     atoms = list(eqn.invars)
-    if name in ("load", "store", "accum", "atomic"):
+    if prim.is_access:
         ref = ref_type(eqn.invars[0])
         if ref.space is Space.GLOBAL:
             first = len(atoms) - ref.ndim

@@ -14,6 +14,7 @@ from lowering.llvm import rules
 from lowering.llvm.conversions import round_to
 from lowering.llvm.quotients import note_divisor
 from lowering.llvm.types import compute_dtype
+from qdtrace.ir.primitives import DIV
 from qdtrace.ir.types import DType
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def _approximate(f: Frame, eqn: Eqn) -> None:
         return round_to(o, d, _scaled(o, found, _BEHIND.get(name)))
 
     f.bind(out, [one(values) for values in f.rows(out, atoms)])
-    if name == "div":
+    if eqn.primitive is DIV:
         note_divisor(f, out)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from lowering.llvm.addresses import MODULAR
 from lowering.llvm.facts import reference
 from qdtrace.ir.memory import indices_of
-from qdtrace.ir.primitives import Effect
+from qdtrace.ir.primitives import LOAD, Effect
 from qdtrace.ir.program import Literal, is_global, ref_type
 from qdtrace.ir.walk import walk_eqns
 
@@ -59,7 +59,7 @@ def early_loads(facts: TaskFacts) -> list[Eqn]:
     for eqn in facts.task.body.eqns:
         if Effect.CHECK in eqn.primitive.effects or eqn.primitive.structured:
             break
-        if eqn.primitive.name != "load" or not is_global(eqn.invars[0]) or reference(eqn) in facts.written:
+        if eqn.primitive is not LOAD or not is_global(eqn.invars[0]) or reference(eqn) in facts.written:
             continue
         if _at_index_only(facts, eqn):
             found.append(eqn)

@@ -26,7 +26,8 @@ from lowering.llvm.checks import bounds
 from lowering.llvm.facts import reference
 from lowering.llvm.types import REGISTER
 from qdtrace.analysis.index.trips import trip_count
-from qdtrace.ir.primitives import Effect
+from qdtrace.ir.carries import carried_params
+from qdtrace.ir.primitives import BOUND, CELL, LOAD, Effect
 from qdtrace.ir.program import Literal, Var, is_global
 from qdtrace.ir.walk import used_vars
 
@@ -67,18 +68,18 @@ def emit_for(f: KernelFrame, eqn: Eqn) -> None:
 
 def _ahead(f: KernelFrame, eqn: Eqn) -> Ahead | None:
     """Returns the split of a loop's body, or None if loading ahead is invalid or unprofitable."""
-    start, stop, step = eqn.invars[:3]
+    start, stop, step = eqn.bounds
     body = eqn.blocks[0]
     trips = trip_count(start, stop, step)
     if not isinstance(step, Literal) or step.value != 1 or (trips is not None and trips < ITERATIONS):
         return None
     if eqn.params.get("unroll") is not None or len(body.eqns) > MOST_COST:
         return None
-    if any(e.primitive.structured or e.primitive.name == "cell" for e in body.eqns):
+    if any(e.primitive.structured or e.primitive is CELL for e in body.eqns):
         return None
     found = _loading(f, body)
     rest = [e for e in body.eqns if e not in found]
-    if not rest or not any(e.primitive.name == "load" for e in found):
+    if not rest or not any(e.primitive is LOAD for e in found):
         return None
     if len(_handed(found, rest, body)) > MOST_VALUES:
         return None
@@ -100,7 +101,7 @@ def _loading(f: KernelFrame, body: Block) -> list[Eqn]:
 
 
 def _is_movable(f: KernelFrame, eqn: Eqn) -> bool:
-    if eqn.primitive.name == "load":
+    if eqn.primitive is LOAD:
         return is_global(eqn.invars[0]) and reference(eqn) not in f.facts.written
     return eqn.primitive.effects <= {Effect.CHECK}
 
@@ -112,12 +113,12 @@ def _handed(found: Sequence[Eqn], rest: Sequence[Eqn], body: Block) -> set[Var]:
 
 def _emit(f: KernelFrame, eqn: Eqn, ahead: Ahead) -> None:
     text, o, body = f.text, f.scalar, eqn.blocks[0]
-    start, stop = eqn.invars[:2]
-    kind, params = REGISTER[start.dtype], body.params[1:]
+    start, stop, _ = eqn.bounds
+    kind, params = REGISTER[start.dtype], carried_params(eqn, body)
     first, last = f.scalar_of(start), f.scalar_of(stop)
     # carried values are in memory of the function, which LLVM turns into registers
     slots = [text.slot(o.type(p.dtype)) for p in params]
-    for p, slot, initial in zip(params, slots, eqn.invars[3:], strict=True):
+    for p, slot, initial in zip(params, slots, eqn.initials, strict=True):
         text.do(f"store {o.type(p.dtype)} {f.scalar_of(initial)}, ptr {slot}")
     runs = o.compare("icmp slt", kind, first, last)
     count = o.cast("zext", kind, o.select(runs, kind, o.binary("sub", kind, last, first), "0"), "i64")
@@ -165,7 +166,7 @@ def _load(f: KernelFrame, eqns: Sequence[Eqn], index: Var, places: Sequence[str]
     """Emits each equation for all iterations before the next equation, as a check waits for its operand."""
     loaded: list[dict[Var, Value]] = [{} for _ in places]
     for e in eqns:
-        if e.primitive.name == "bound":
+        if e.primitive is BOUND:
             _check_together(f, e, index, places, loaded)
             continue
         for at, values in zip(places, loaded, strict=True):

@@ -14,6 +14,7 @@ from lowering.tables import CACHE_LINE, FIELD, round_up
 from qdtrace.analysis.effects import mod_ref_of
 from qdtrace.analysis.index.trips import trip_count
 from qdtrace.errors import BackendError
+from qdtrace.ir.primitives import FOR, LOAD
 from qdtrace.ir.program import Literal, Task
 from qdtrace.ir.walk import walk_inside
 
@@ -191,8 +192,8 @@ def _counts_only(facts: TaskFacts) -> bool:
     loops = facts.innermost_loops
     return (
         bool(loops)
-        and all(e.primitive.name == "for" and trip_count(*e.invars[:3]) for e in loops)
-        and not any(e.primitive.name == "load" for loop in loops for e in walk_inside(loop))
+        and all(e.primitive is FOR and trip_count(*e.bounds) for e in loops)
+        and not any(e.primitive is LOAD for loop in loops for e in walk_inside(loop))
     )
 
 

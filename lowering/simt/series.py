@@ -14,6 +14,7 @@ from lowering.tables import CACHE_LINE, FIELD, round_up
 from qdtrace.analysis.cost import accesses, code_size, has_open_loop, operations, peak_live
 from qdtrace.analysis.effects import mod_ref_of
 from qdtrace.analysis.index.trips import trip_count
+from qdtrace.ir.primitives import ACCUM
 from qdtrace.ir.program import Task, ref_type
 from qdtrace.ir.walk import private_bytes, task_refs, walk_eqns
 
@@ -98,7 +99,7 @@ def why_alone(task: Task, device: Device) -> str | None:
         return "its bounds are known only on the device"
     if iterations > MOST_ITERATIONS:
         return f"more than {MOST_ITERATIONS} iterations"
-    loops = any(e.primitive.name in ("for", "while") for e in walk_eqns(task.body))
+    loops = any(e.primitive.loops for e in walk_eqns(task.body))
     if has_open_loop(task) or (task.kind == "serial" and loops):  # Triton may compile a scan
         return "loops that may be long"
     work = iterations * (operations(task.body) + ACCESS * accesses(task.body))
@@ -180,7 +181,7 @@ class _Room:
         return code_size(task.body), len(task_refs(task)) + 1, self._copy_bytes(task)
 
     def _copy_bytes(self, task: Task) -> int | None:
-        if task.kind == "serial" or not any(e.primitive.name == "accum" for e in walk_eqns(task.body)):
+        if task.kind == "serial" or not any(e.primitive is ACCUM for e in walk_eqns(task.body)):
             return None
         # Loaded here: a process that finds all its code in the cache mostly has no sums in a series.
         from lowering.llvm.facts import TaskFacts

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from lowering.llvm.types import BYTES, PRIVATE
 from lowering.tables import FIELD, round_up
+from qdtrace.ir.primitives import CELL, LOAD
 from qdtrace.ir.program import is_global, ref_type
 from qdtrace.ir.walk import walk_eqns, walk_inside
 
@@ -53,13 +54,13 @@ def plan_stacks(facts: TaskFacts) -> Stacks:
     offsets: dict[Var, int] = {}
     end = 0
     for eqn in walk_eqns(facts.task.body):
-        if eqn.primitive.name == "cell" and ref_type(eqn.outvars[0]).nbytes >= LARGE:
+        if eqn.primitive is CELL and ref_type(eqn.outvars[0]).nbytes >= LARGE:
             offsets[eqn.outvars[0]] = end
             end += round_up(ref_type(eqn.outvars[0]).size * BYTES[PRIVATE[eqn.outvars[0].dtype]], FIELD)
     return Stacks(offsets, end)
 
 
 def _loops_load(facts: TaskFacts) -> bool:
-    loops = (e for e in facts.task.body.eqns if e.primitive.name in ("for", "while"))
+    loops = (e for e in facts.task.body.eqns if e.primitive.loops)
     inside = (e for loop in loops for e in walk_inside(loop))
-    return any(e.primitive.name == "load" and is_global(e.invars[0]) for e in inside)
+    return any(e.primitive is LOAD and is_global(e.invars[0]) for e in inside)

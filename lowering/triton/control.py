@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from lowering.tables import FAILURE_BITS
 from lowering.triton.types import type_of
+from qdtrace.ir.primitives import BOUND, CHECK
 from qdtrace.ir.program import Literal
 from qdtrace.ir.types import DType
 
@@ -60,17 +61,17 @@ def _with_mask(f: Frame, eqn: Eqn) -> None:
 
 
 def _checks(block: Block) -> bool:
-    return any(e.primitive.name in ("bound", "check") or any(map(_checks, e.blocks)) for e in block.eqns)
+    return any(e.primitive in (BOUND, CHECK) or any(map(_checks, e.blocks)) for e in block.eqns)
 
 
 def emit_for(f: Frame, eqn: Eqn) -> None:
     """Emits `for`, counting trips from 0 if its step is not 1 or its index not i32."""
     _with_mask(f, eqn)
-    start, stop, step = eqn.invars[:3]
+    start, stop, step = eqn.bounds
     body = eqn.blocks[0]
     index, *params = body.params
     names = [f.text.name(p.hint or "v") for p in params]
-    for name, param, initial in zip(names, params, eqn.invars[3:], strict=True):
+    for name, param, initial in zip(names, params, eqn.initials, strict=True):
         f.text.line(f"{name} = {f.spread(initial, block=f.is_block(param))}")
     f.env.update(zip(params, names, strict=True))
     simple = isinstance(step, Literal) and int(step.value) == 1 and index.dtype is DType.i32

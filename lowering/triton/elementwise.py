@@ -12,6 +12,7 @@ import numpy as np
 from lowering.llvm.types import SMALL_FLOATS, compute_dtype
 from lowering.triton.maths import LIBDEVICE
 from lowering.triton.types import NAME, type_of
+from qdtrace.ir.primitives import POPULATION_COUNT
 from qdtrace.ir.program import Literal
 from qdtrace.ir.types import DType
 
@@ -220,7 +221,7 @@ def _shift(f: Frame, eqn: Eqn) -> str:
 def _count(f: Frame, eqn: Eqn) -> str:
     x, d = f.typed(eqn.invars[0]), _dtype(eqn)
     wide = f"{x}.to(tl.uint{d.bits}).to(tl.uint64)"
-    if eqn.primitive.name == "population_count":
+    if eqn.primitive is POPULATION_COUNT:
         return f"{f.module.helper('population_count')}({wide}).to({type_of(d)})"
     count = f"{f.module.helper('leading_zeros')}({wide})"
     return f"({count} - {64 - d.bits}).to({type_of(d)})" if d.bits < 64 else f"{count}.to({type_of(d)})"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from qdtrace.analysis.uniformity import Uniformity, analyse_uniformity
 from qdtrace.ir.faults import checks_of
+from qdtrace.ir.primitives import IF, LOAD
 from qdtrace.ir.program import Block, Eqn, Task, Var, is_global
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def divergent_loop(block: Block, lanes: Uniformity, *, under: bool = False) -> t
             return eqn, (
                 "a loop that only some iterations reach" if under else "a loop whose trips differ between iterations"
             )
-        divergent = eqn.primitive.name == "if" and eqn in lanes.divergent
+        divergent = eqn.primitive is IF and eqn in lanes.divergent
         for inner in eqn.blocks:
             if (found := divergent_loop(inner, lanes, under=under or divergent)) is not None:
                 return found
@@ -47,7 +48,7 @@ def divergent_loop(block: Block, lanes: Uniformity, *, under: bool = False) -> t
 
 def _loads(block: Block, divergent: frozenset[Eqn], guarded: bool) -> Iterator[Var]:
     for eqn in block.eqns:
-        if eqn.primitive.name == "load" and guarded and is_global(eqn.invars[0]):
+        if eqn.primitive is LOAD and guarded and is_global(eqn.invars[0]):
             yield eqn.outvars[0]
         for inner in eqn.blocks:
             yield from _loads(inner, divergent, guarded or eqn in divergent)

@@ -14,6 +14,7 @@ from lowering.llvm.types import SMALL_FLOATS
 from lowering.triton.types import NAME
 from qdtrace.ir.combining import combining
 from qdtrace.ir.memory import indices_of
+from qdtrace.ir.primitives import LOAD
 from qdtrace.ir.program import Literal, Var, is_global, ref_type
 from qdtrace.ir.types import DType
 
@@ -184,7 +185,7 @@ def ordered_refs(body: Block, separate: frozenset[Eqn]) -> frozenset[Var]:
     def look(block: Block, *, loop: bool) -> None:
         for eqn in block.eqns:
             if eqn.primitive.values is not None and is_global(eqn.invars[0]) and eqn not in separate:
-                accesses.setdefault(reference(eqn), []).append((eqn.primitive.name != "load", loop))
+                accesses.setdefault(reference(eqn), []).append((eqn.primitive is not LOAD, loop))
             for inner in eqn.blocks:
                 look(inner, loop=loop or eqn.primitive.loops)
 

@@ -21,6 +21,7 @@ from lowering.triton.lanes import analyse_lanes
 from qdtrace.analysis.index.trips import trip_count
 from qdtrace.analysis.machine import AccumulationLimits
 from qdtrace.ir.memory import indices_of
+from qdtrace.ir.primitives import ACCUM
 from qdtrace.ir.program import Literal, ref_type
 from qdtrace.ir.types import DType
 
@@ -153,7 +154,7 @@ def ways_of(facts: TaskFacts) -> dict[Eqn, Way]:
     found: dict[Eqn, Way] = {}
     serial, privatised = facts.task.kind == "serial", privatise(facts, _LIMITS)
     for ref, eqns in facts.effects.items():
-        accums = [e for e in eqns if e.primitive.name == "accum"]
+        accums = [e for e in eqns if e.primitive is ACCUM]
         small = ref in privatised.chunk_copies
         counted = Way.COUNT if all(map(_counts, accums)) else Way.ATOMIC
         for eqn in accums:

@@ -9,8 +9,8 @@ from lowering.triton.lanes import analyse_lanes, divergent_loop
 from lowering.triton.maths import is_accurate
 from lowering.triton.plan import Way, ways_of
 from qdtrace.analysis.effects import mod_ref_of
-from qdtrace.ir.carries import carried_params, initials_of
-from qdtrace.ir.primitives import FUNCTIONS
+from qdtrace.ir.carries import carried_params
+from qdtrace.ir.primitives import FOR, REM
 from qdtrace.ir.program import Literal, Var
 from qdtrace.ir.types import DType
 from qdtrace.ir.walk import walk_task
@@ -58,11 +58,11 @@ def _refused(eqn: Eqn, family: str) -> str | None:
     name = eqn.primitive.name
     if name in _NEVER:
         return _NEVER[name]
-    if name == "for" and not isinstance(eqn.invars[2], Literal):
+    if eqn.primitive is FOR and not isinstance(eqn.step, Literal):
         return "a loop whose step is known only at run time"
-    if name == "for" and _hands_over(eqn):
+    if eqn.primitive is FOR and _hands_over(eqn):
         return "a loop that moves one carried value into another"
-    if name in FUNCTIONS or (name == "rem" and eqn.invars[0].dtype.is_float):
+    if eqn.primitive.is_function or (eqn.primitive is REM and eqn.invars[0].dtype.is_float):
         dtype = eqn.invars[0].dtype
         if not is_accurate(name, dtype, family):
             return f"`{name}` for {dtype.value}: Triton's version is not within 4 ulp"
@@ -76,7 +76,7 @@ def _hands_over(loop: Eqn) -> bool:
     computed value, do not begin equal.
     """
     (body,) = loop.blocks
-    begin = dict(zip(carried_params(loop, body), initials_of(loop), strict=True))
+    begin = dict(zip(carried_params(loop, body), loop.initials, strict=True))
     for own, given in zip(begin, body.results, strict=True):
         if isinstance(given, Var) and given in begin and given is not own:
             one, other = begin[own], begin[given]

@@ -22,8 +22,9 @@ from lowering.triton.lanes import analyse_lanes, divergent_loop
 from qdtrace.analysis.accesses import TaskAccesses
 from qdtrace.analysis.effects import mod_ref_of
 from qdtrace.analysis.index.trips import loop_values, trip_count
+from qdtrace.ir.carries import carried_params
 from qdtrace.ir.faults import checks_of
-from qdtrace.ir.primitives import WRITES, primitive
+from qdtrace.ir.primitives import ADD, AND, ATOMIC, CELL, FOR, LANE_MAX, MAX, MIN, MUL, OR, SUB, WRITES, XOR
 from qdtrace.ir.program import Block, Eqn, Literal, Task, Var, literal
 from qdtrace.ir.types import DType
 from qdtrace.ir.walk import used_vars, walk_all
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
 
     from qdtrace.ir.program import Atom
 
-_OPS = frozenset({"add", "sub", "mul", "min", "max", "and", "or", "xor"})
-_ROUNDED = frozenset({"add", "sub", "mul"})
+_OPS = (ADD, SUB, MUL, MIN, MAX, AND, OR, XOR)
+_ROUNDED = (ADD, SUB, MUL)
 _DTYPES = frozenset(d for d in DType if d.is_float or (d.is_integer and d.bits >= 32))
 
 
@@ -52,8 +53,7 @@ class Carried:
     @property
     def op(self) -> str:
         """The operation of the scan: a difference is a sum of negated terms."""
-        name = self.update.primitive.name
-        return "add" if name == "sub" else name
+        return "add" if self.update.primitive is SUB else self.update.primitive.name
 
     @property
     def term(self) -> Atom:
@@ -107,7 +107,7 @@ class Scan:
     @property
     def count(self) -> int | None:
         """The trip count, or None if only the device knows it."""
-        return trip_count(*self.loop.invars[:3])
+        return trip_count(*self.loop.bounds)
 
 
 def find_scan(task: Task, *, fast_math: bool) -> Scan | str:
@@ -116,26 +116,27 @@ def find_scan(task: Task, *, fast_math: bool) -> Scan | str:
         return "it is not a serial task without checks"
     eqns = (*task.head, *task.body.eqns)
     places = [n for n, e in enumerate(eqns) if any(x.primitive.loops for x in walk_all((e,)))]
-    if len(places) != 1 or eqns[places[0]].primitive.name != "for":
+    if len(places) != 1 or eqns[places[0]].primitive is not FOR:
         return "it does not have exactly one loop"
     loop = _by_one(eqns[places[0]])
     if loop is None:
         return "the step of its loop is not 1, and its bounds are not known"
     task = task.rebuilt(task.body.rebuilt([loop if e is eqns[places[0]] else e for e in task.body.eqns]))
     before, after = eqns[: places[0]], eqns[places[0] + 1 :]
-    start, stop = loop.invars[:2]
+    start, stop, _ = loop.bounds
     if not loop.outvars:
         return "its loop carries nothing"
     body = loop.blocks[0]
     carried: list[Carried] = []
-    for param, initial, result, out in zip(body.params[1:], loop.invars[3:], body.results, loop.outvars, strict=True):
+    params = carried_params(loop, body)
+    for param, initial, result, out in zip(params, loop.initials, body.results, loop.outvars, strict=True):
         found = _carried(body, param, initial, result, out, fast_math=fast_math)
         if isinstance(found, str):
             return found
         carried.append(found)
     terms = _needed(body, [c.term for c in carried])
     used = {v for e in terms for v in used_vars(e)} | {c.term for c in carried}
-    if not used.isdisjoint(body.params[1:]):
+    if not used.isdisjoint(params):
         return "the value that an iteration adds depends on a carried value"
     if any(not WRITES.isdisjoint(e.primitive.effects) for e in walk_all(terms)):
         return "the value that an iteration adds is computed by code that writes memory"
@@ -160,7 +161,7 @@ def _by_one(loop: Eqn) -> Eqn | None:
                                   m = mul n -1
                                   k = add m 9
     """
-    start, stop, step = loop.invars[:3]
+    start, stop, step = loop.bounds
     if isinstance(step, Literal) and int(step.value) == 1:
         return loop
     values, (body,) = loop_values(start, stop, step), loop.blocks
@@ -170,23 +171,23 @@ def _by_one(loop: Eqn) -> Eqn | None:
     first, count, by = (literal(value, index.dtype) for value in (0, values.count, 1))
     number, scaled = Var(index.type, index.hint), Var(index.type)
     here = (
-        Eqn(primitive("mul"), (number, literal(values.step, index.dtype)), (scaled,)),
-        Eqn(primitive("add"), (scaled, literal(values.start, index.dtype)), (index,)),
+        Eqn(MUL, (number, literal(values.step, index.dtype)), (scaled,)),
+        Eqn(ADD, (scaled, literal(values.start, index.dtype)), (index,)),
     )
     inner = body.rebuilt((*here, *body.eqns), params=(number, *params))
-    return loop.rebuilt((first, count, by, *loop.invars[3:]), (inner,))
+    return loop.rebuilt((first, count, by, *loop.initials), (inner,))
 
 
 def _carried(body: Block, param: Var, initial: Atom, result: Atom, out: Var, *, fast_math: bool) -> Carried | str:
     update = next((e for e in body.eqns if result in e.outvars), None)
-    if update is None or update.primitive.name not in _OPS or param not in update.invars:
+    if update is None or update.primitive not in _OPS or param not in update.invars:
         return "a carried value is not combined with a value of the iteration"
     a, b = update.invars
-    if a is b or (update.primitive.name == "sub" and b is param):
+    if a is b or (update.primitive is SUB and b is param):
         return "a carried value is not combined with a value of the iteration"
     if param.dtype not in _DTYPES:
         return f"it carries {param.dtype.value}"
-    if param.dtype.is_float and update.primitive.name in _ROUNDED and not fast_math:
+    if param.dtype.is_float and update.primitive in _ROUNDED and not fast_math:
         return "without fast_math the order of a sum of floats is kept"
     return Carried(param, update, initial, out)
 
@@ -205,7 +206,7 @@ def _needed(body: Block, atoms: Sequence[Atom]) -> tuple[Eqn, ...]:
 def _memory(before: Sequence[Eqn], loop: Eqn, after: Sequence[Eqn], parallel: Task) -> str | None:
     """Returns why the iterations and the equations around them cannot be split into kernels, or None."""
     for eqn in walk_all((*before, loop, *after)):
-        if eqn.primitive.name in ("atomic", "cell", "lane_max"):
+        if eqn.primitive in (ATOMIC, CELL, LANE_MAX):
             return f"it has `{eqn.primitive.name}`"
     if any(e.blocks and mod_ref_of((e,)).writes for e in before):
         return "it writes in a branch before the loop"

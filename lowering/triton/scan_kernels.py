@@ -24,7 +24,7 @@ from lowering.triton.scan_plan import describe_scan, plan_scan
 from lowering.triton.text import Source
 from lowering.triton.types import constant, type_of
 from qdtrace.ir.combining import identity
-from qdtrace.ir.primitives import WRITES
+from qdtrace.ir.primitives import ACCUM, SUB, WRITES
 from qdtrace.ir.types import DType
 from qdtrace.ir.walk import walk_eqns
 
@@ -77,7 +77,7 @@ class _Emitter:
         scan = self.scan
         kernel = Kernel(self.module, scan.facts, scan.blocks, fast_math=self.options.fast_math)
         f = kernel.frame
-        accums = [e for e in walk_eqns(scan.facts.task.body) if e.primitive.name == "accum"]
+        accums = [e for e in walk_eqns(scan.facts.task.body) if e.primitive is ACCUM]
         f.ways = dict.fromkeys(accums, Way.OWN)
         f.emit([e for e in scan.before if before or WRITES.isdisjoint(e.primitive.effects)])
         f.ordered = ordered_refs(scan.body, frozenset())
@@ -234,7 +234,7 @@ class _Emitter:
         """Returns code of the lanes' terms, with the neutral element in inactive lanes."""
         f = kernel.frame
         term = f.spread(c.term, block=True)
-        if c.update.primitive.name == "sub":
+        if c.update.primitive is SUB:
             term = f"({term} * -1.0)" if c.dtype.is_float else f"(0 - {term})"
         return f"tl.where({f.mask}, {term}, {self._neutral(c)})" if f.mask else term
 
@@ -286,7 +286,7 @@ class _Emitter:
     def _division(self, kernel: Kernel) -> tuple[str, str, str, str]:
         """Returns variables with the trip count, its blocks, the blocks of a tile, and the tiles that have any."""
         text, most = kernel.text, self.plan.tiles
-        start, stop = self.scan.loop.invars[:2]
+        start, stop, _ = self.scan.loop.bounds
         count = kernel.counted(start, stop)
         blocks = text.let("blocks", f"({count} + {self.plan.block - 1}) // {self.plan.block}")
         each = text.let("each", f"tl.maximum(({blocks} + {most - 1}) // {most}, 1)")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from qdtrace.analysis.index.affine import AffineForms
 from qdtrace.analysis.index.injectivity import Injectivity
 from qdtrace.analysis.index.trips import task_values
-from qdtrace.ir.memory import indices_of
+from qdtrace.ir.memory import indices_of, mode_of
 from qdtrace.ir.program import Eqn, Task, Var, is_global
 from qdtrace.ir.walk import walk_eqns
 
@@ -44,12 +44,6 @@ class Access:
     def accumulates(self) -> bool:
         """Combines with memory, without seeing the old value."""
         return self.mode not in (READ, WRITE, ATOMIC)
-
-
-def mode_of(eqn: Eqn) -> str:
-    """The mode of a memory equation."""
-    name = eqn.primitive.name
-    return eqn.params["op"] if name == "accum" else name
 
 
 @dataclass(slots=True)

@@ -20,14 +20,15 @@ from typing import TYPE_CHECKING
 
 from qdtrace.analysis.index.affine import AffineForms, Form
 from qdtrace.analysis.index.injectivity import Injectivity
-from qdtrace.ir.memory import MEMORY, indices_of
+from qdtrace.ir.memory import indices_of, mode_of
 from qdtrace.ir.program import Var, is_local, ref_type
 from qdtrace.ir.walk import blocks_of, walk_inside, walk_nested, walk_task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from qdtrace.analysis.index.affine import Term
+    from qdtrace.ir.primitives import Primitive
     from qdtrace.ir.program import Atom, Eqn, Task
 
 _PLAIN = frozenset({"load", "store"})
@@ -127,7 +128,7 @@ class References:
         self.accesses: dict[Var, list[Eqn]] = {}
         """The memory equations of each reference."""
         for eqn in walk_task(task):
-            if eqn.primitive.name in MEMORY:
+            if eqn.primitive.is_access:
                 self.accesses.setdefault(eqn.invars[0], []).append(eqn)  # type: ignore[arg-type]
         self._injectivity = Injectivity(task, forms)
         self._is_serial = task.index is None
@@ -144,7 +145,7 @@ class References:
         """Names of the primitives used on it; for accumulations the operation."""
         found = self._modes.get(ref)
         if found is None:
-            found = self._modes[ref] = frozenset([_mode(e) for e in self.accesses[ref]])
+            found = self._modes[ref] = frozenset([mode_of(e) for e in self.accesses[ref]])
         return found
 
     def is_private(self, ref: Var) -> bool:
@@ -156,11 +157,6 @@ class References:
             )
             self._private[ref] = found
         return found
-
-
-def _mode(eqn: Eqn) -> str:
-    name = eqn.primitive.name
-    return str(eqn.params["op"]) if name == "accum" else name
 
 
 def _share_a_key(injectivity: Injectivity, eqns: Iterable[Eqn]) -> bool:
@@ -185,11 +181,13 @@ def levels_of(task: Task) -> dict[Var, int]:
     return found
 
 
-def locations_in(aliases: AliasAnalysis, eqn: Eqn, modes: frozenset[str]) -> dict[Var, list[MemoryLocation]]:
-    """The locations, by reference, that equations of those names touch anywhere in the blocks of one."""
+def locations_in(
+    aliases: AliasAnalysis, eqn: Eqn, wanted: Callable[[Primitive], bool]
+) -> dict[Var, list[MemoryLocation]]:
+    """The locations, by reference, that equations of `wanted` primitives touch anywhere in the blocks of one."""
     found: dict[Var, list[MemoryLocation]] = {}
     for inner in walk_inside(eqn):
-        if inner.primitive.name in modes:
+        if wanted(inner.primitive):
             location = aliases.of(inner)
             found.setdefault(location.ref, []).append(location)
     return found

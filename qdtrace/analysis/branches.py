@@ -16,15 +16,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.cost import code_size
+from qdtrace.ir.primitives import LOAD
 from qdtrace.ir.program import Literal, ref_type
 from qdtrace.ir.walk import walk_eqns
 
 if TYPE_CHECKING:
     from qdtrace.analysis.machine import Machine
     from qdtrace.analysis.uniformity import Uniformity
-    from qdtrace.ir.program import Block, Eqn
-
-_UNMASKED = frozenset({"store", "accum", "atomic", "cell", "for", "while"})
+from qdtrace.ir.program import Block, Eqn
 
 
 def pays_without_jump(cost: int, machine: Machine, *, divergent: bool) -> bool:
@@ -41,10 +40,7 @@ def runs_both(eqn: Eqn, uniformity: Uniformity, machine: Machine) -> bool:
 def _is_maskable(block: Block, uniformity: Uniformity) -> bool:
     """Nothing but arithmetic and loads that a mask can hold back."""
     for eqn in walk_eqns(block):
-        name = eqn.primitive.name
-        if name in _UNMASKED or eqn.primitive.is_function:
-            return False
-        if name == "load" and not _is_maskable_load(eqn, uniformity):
+        if not eqn.primitive.maskable or (eqn.primitive is LOAD and not _is_maskable_load(eqn, uniformity)):
             return False
     return True
 

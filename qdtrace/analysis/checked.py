@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from qdtrace.ir.memory import MEMORY, indices_of
+from qdtrace.ir.memory import indices_of
+from qdtrace.ir.primitives import BOUND
 from qdtrace.ir.program import Literal
 from qdtrace.ir.walk import walk_program
 
@@ -34,11 +35,11 @@ def indexed_accesses(traced: Program, final: Program) -> list[Indexed]:
     """
     counts: dict[tuple[Loc | None, str], int] = {}
     for eqn in walk_program(traced):
-        if eqn.primitive.name in MEMORY and not all(isinstance(i, Literal) for i in indices_of(eqn)):
+        if eqn.primitive.is_access and not all(isinstance(i, Literal) for i in indices_of(eqn)):
             key = eqn.loc, getattr(eqn.invars[0], "hint", "") or "_"
             counts[key] = counts.get(key, 0) + 1
     axes: dict[tuple[Loc | None, str], set[int]] = {}
     for eqn in walk_program(final):
-        if eqn.primitive.name == "bound":
+        if eqn.primitive is BOUND:
             axes.setdefault((eqn.loc, str(eqn.params["buffer"])), set()).add(int(eqn.params["axis"]))
     return [Indexed(*key, count, tuple(sorted(axes.get(key, ())))) for key, count in counts.items()]

@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.index.trips import trip_count
+from qdtrace.ir.primitives import FOR, WHILE
 from qdtrace.ir.program import Literal, Var, is_global
 from qdtrace.ir.types import ScalarType
 from qdtrace.ir.walk import is_rare, walk_eqns, walk_often
@@ -32,7 +33,7 @@ def eqn_size(eqn: Eqn) -> int:
 
 def trips_of(eqn: Eqn) -> int:
     """Iterations of a `for`; a guess where the bounds are not constants."""
-    known = trip_count(*eqn.invars[:3])
+    known = trip_count(*eqn.bounds)
     return GUESS if known is None else known
 
 
@@ -53,15 +54,15 @@ def _executed(block: Block, of: Callable[[Eqn], int]) -> int:
 
 def _met(eqn: Eqn, of: Callable[[Eqn], int]) -> int:
     once = of(eqn) + (0 if is_rare(eqn) else sum([_executed(block, of) for block in eqn.blocks]))
-    name = eqn.primitive.name
-    return once * (max(1, trips_of(eqn)) if name == "for" else GUESS if name == "while" else 1)
+    prim = eqn.primitive
+    return once * (max(1, trips_of(eqn)) if prim is FOR else GUESS if prim is WHILE else 1)
 
 
 def has_open_loop(task: Task) -> bool:
     """True when iterations may loop for different times: a `while`, or a `for` whose bounds are not constants."""
     return any(
-        eqn.primitive.name == "while"
-        or (eqn.primitive.name == "for" and not all(isinstance(a, Literal) for a in eqn.invars[:3]))
+        eqn.primitive is WHILE
+        or (eqn.primitive is FOR and not all(isinstance(a, Literal) for a in eqn.bounds))
         for eqn in walk_eqns(task.body)
     )
 

@@ -21,11 +21,13 @@ from typing import TYPE_CHECKING
 from qdtrace.analysis.accesses import READ, WRITE, TaskAccesses
 from qdtrace.analysis.alias import Alias, AliasAnalysis, MemoryLocation, is_comparable, levels_of, locations_in
 from qdtrace.analysis.index.dependence import IterationSpace, dependence_between
+from qdtrace.ir.primitives import FOR, IF, LOAD, STORE
 from qdtrace.ir.program import Block, Eqn, Task, Var, ref_type
 from qdtrace.ir.types import DType
 
 if TYPE_CHECKING:
     from qdtrace.analysis.accesses import Access
+    from qdtrace.ir.primitives import Primitive
 
 _LIMIT = 32
 """Loads, and stores, that are compared with each other: a bound on the pairs."""
@@ -73,11 +75,11 @@ class _Order:
                 if found is None:
                     return None
                 stored = found
-            elif eqn.primitive.name == "load" and eqn.invars[0] is self.source:
+            elif eqn.primitive is LOAD and eqn.invars[0] is self.source:
                 location = self.aliases.of(eqn)
                 if len(stored) > _LIMIT or any(self._may_alias(location, other) for other in stored):
                     return None
-            elif eqn.primitive.name == "store" and eqn.invars[0] is self.target:
+            elif eqn.primitive is STORE and eqn.invars[0] is self.target:
                 location = self.aliases.of(eqn)
                 if all((location.terms, location.constants) != (other.terms, other.constants) for other in stored):
                     stored = [*stored, location]
@@ -87,7 +89,7 @@ class _Order:
         return self.aliases.alias(a, b) is not Alias.NO
 
     def _inner(self, eqn: Eqn, stored: list[MemoryLocation], level: int) -> list[MemoryLocation] | None:
-        if eqn.primitive.name != "if" and not self._is_apart(eqn, level):
+        if eqn.primitive is not IF and not self._is_apart(eqn, level):
             return None
         after: list[MemoryLocation] = [*stored]
         before = stored
@@ -95,7 +97,7 @@ class _Order:
             made = self.holds(block, before, level + 1)
             if made is None:
                 return None
-            if eqn.primitive.name == "if":
+            if eqn.primitive is IF:
                 after += made[len(stored) :]
             else:
                 after = before = made
@@ -103,18 +105,18 @@ class _Order:
 
     def _is_apart(self, loop: Eqn, level: int) -> bool:
         """No store of one iteration of the loop meets a load of a later one."""
-        loads = self._locations(loop, "load", self.source)
-        stores = self._locations(loop, "store", self.target)
+        loads = self._locations(loop, LOAD, self.source)
+        stores = self._locations(loop, STORE, self.target)
         if not loads or not stores:
             return True
-        if loop.primitive.name != "for" or loop.blocks[0].params[0].dtype is not DType.i32:
+        if loop.primitive is not FOR or loop.index.dtype is not DType.i32:
             return False
-        index = loop.blocks[0].params[0]
+        index = loop.index
         return all(self._tells_apart(index, a, b, level) for a, b in product(loads, stores))
 
-    def _locations(self, loop: Eqn, name: str, ref: Var) -> list[MemoryLocation]:
+    def _locations(self, loop: Eqn, prim: Primitive, ref: Var) -> list[MemoryLocation]:
         """Locations that the loop touches, equal ones once."""
-        found = locations_in(self.aliases, loop, frozenset({name})).get(ref, [])
+        found = locations_in(self.aliases, loop, lambda p: p is prim).get(ref, [])
         return list({(location.terms, location.constants): location for location in found}.values())
 
     def _tells_apart(self, index: Var, a: MemoryLocation, b: MemoryLocation, level: int) -> bool:

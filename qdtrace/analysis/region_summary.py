@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.index.trips import surely_runs
-from qdtrace.ir.memory import MEMORY
+from qdtrace.ir.primitives import FOR, IF, LOAD, STORE
 
 if TYPE_CHECKING:
     from qdtrace.analysis.alias import AliasAnalysis, Constants, Terms
+    from qdtrace.ir.primitives import Primitive
     from qdtrace.ir.program import Block, Eqn, Var
 
     Key = tuple[Var, Terms, Constants]
@@ -44,14 +45,14 @@ class _Running:
         self.exposed: set[Key] = set()
         self.perhaps_written: set[Key] = set()
 
-    def access(self, key: Key, name: str) -> None:
+    def access(self, key: Key, prim: Primitive) -> None:
         self.accessed.add(key)
-        if name != "store":
+        if prim is not STORE:
             if key not in self.perhaps_written:
                 self.first_read.add(key)
             if key not in self.written:
                 self.exposed.add(key)
-        if name != "load":
+        if prim is not LOAD:
             self.written.add(key)
             self.perhaps_written.add(key)
 
@@ -85,9 +86,8 @@ class Summaries:
         if found is None:
             running = _Running()
             for eqn in block.eqns:
-                name = eqn.primitive.name
-                if name in MEMORY:
-                    running.access(self._aliases.of(eqn).key, name)
+                if eqn.primitive.is_access:
+                    running.access(self._aliases.of(eqn).key, eqn.primitive)
                 elif eqn.blocks:
                     running.region(self.of_eqn(eqn))
             found = self._blocks[id(block)] = block, running.close()
@@ -95,7 +95,7 @@ class Summaries:
 
     def of_body(self, loop: Eqn) -> Summary:
         """A loop that runs: one iteration of a `for`; the condition of a `while` and perhaps its body."""
-        if loop.primitive.name == "for":
+        if loop.primitive is FOR:
             return self.of_block(loop.blocks[0])
         running = _Running()
         running.region(self.of_block(loop.blocks[0]))
@@ -104,7 +104,7 @@ class Summaries:
 
     def of_eqn(self, eqn: Eqn) -> Summary:
         """An equation with blocks."""
-        if eqn.primitive.name == "if":
+        if eqn.primitive is IF:
             then, other = map(self.of_block, eqn.blocks)
             return Summary(
                 then.accessed & other.accessed,

@@ -11,23 +11,20 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from qdtrace.ir.primitives import DIV, MUL
 from qdtrace.ir.program import Literal
 
 if TYPE_CHECKING:
     from qdtrace.ir.program import Eqn
 
-_STEADY = "add sub neg abs min max select convert sign floor ceil round_even round_away trunc bitcast nextafter load"
-_FINITE = frozenset(_STEADY.split())
-"""Sums, choices, and what is constant between steps."""
-
 
 def has_finite_slopes(eqn: Eqn) -> bool:
     """True when no operand makes a slope of the result infinite or NaN; of what has no derivative always."""
-    if not any(v.dtype.is_float for v in eqn.outvars) or eqn.primitive.name in _FINITE:
+    if not any(v.dtype.is_float for v in eqn.outvars) or eqn.primitive.finite_slope:
         return True
-    if eqn.primitive.name == "mul":
+    if eqn.primitive is MUL:
         return any(isinstance(a, Literal) and math.isfinite(a.value) for a in eqn.invars)
-    if eqn.primitive.name == "div":
+    if eqn.primitive is DIV:
         divisor = eqn.invars[1]
         return isinstance(divisor, Literal) and math.isfinite(divisor.value) and bool(divisor.value)
     return False

@@ -20,8 +20,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from qdtrace.ir.carries import control_of
 from qdtrace.ir.memory import indices_of
+from qdtrace.ir.primitives import ADD, BOUND, CONVERT, FOR, IF, LANE_MAX, LOAD, LT, SELECT, SUB
 from qdtrace.ir.program import Literal, Var, is_global, ref_type
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def find_walks(task: Task) -> Walks | None:
     span: tuple[Atom, ...] | None = None
     found: list[Walk] = []
     for loop in task.body.eqns:
-        if loop.primitive.name != "for":
+        if loop.primitive is not FOR:
             continue
         of, walk = _forward(loop) or _backward(loop, made) or (None, None)
         if of is not None and walk is not None and (span is None or span == of):
@@ -72,7 +72,7 @@ def find_walks(task: Task) -> Walks | None:
 
 
 def _forward(loop: Eqn) -> tuple[tuple[Atom, ...], Walk] | None:
-    start, stop, step = control_of(loop)
+    start, stop, step = loop.bounds
     if not _is(step, 1) or not (isinstance(start, Var) and isinstance(stop, Var)):
         return None
     return (start, stop), Walk(loop.blocks[0], loop.blocks[0].params[:1])
@@ -80,25 +80,25 @@ def _forward(loop: Eqn) -> tuple[tuple[Atom, ...], Walk] | None:
 
 def _backward(loop: Eqn, made: Mapping[Atom, Eqn]) -> tuple[tuple[Atom, ...], Walk] | None:
     """From the length less 1 down to 0; or from the largest length of the lanes, under a test for the own one."""
-    start, stop, step = control_of(loop)
+    start, stop, step = loop.bounds
     before = made.get(start)
     if not (_is(step, -1) and _is(stop, -1)) or before is None or not _is_sum(before, -1):
         return None
     (length,) = (a for a in before.invars if isinstance(a, Var))
     most = made.get(length)
-    together = most is not None and most.primitive.name == "lane_max"
+    together = most is not None and most.primitive is LANE_MAX
     if together and most is not None:
         length = most.invars[0]
     span = _of_length(length, made)
     if span is None:
         return None
-    block, counter = loop.blocks[0], loop.blocks[0].params[0]
+    block, counter = loop.blocks[0], loop.index
     if together:
         inside = _where_below(block, counter, length)
         if inside is None:
             return None
         block = inside
-    sums = (e for e in block.eqns if e.primitive.name == "add" and set(e.invars) == {span[0], counter})
+    sums = (e for e in block.eqns if e.primitive is ADD and set(e.invars) == {span[0], counter})
     positions = tuple(e.outvar for e in sums)
     return (span, Walk(block, positions)) if positions else None
 
@@ -109,17 +109,17 @@ def _is(atom: Atom, value: int) -> bool:
 
 def _is_sum(eqn: Eqn, value: int) -> bool:
     """A variable and a constant."""
-    a, b = eqn.invars if eqn.primitive.name == "add" else (None, None)
+    a, b = eqn.invars if eqn.primitive is ADD else (None, None)
     return a is not None and b is not None and _is(b, value) and isinstance(a, Var)
 
 
 def _of_length(length: Atom, made: Mapping[Atom, Eqn]) -> tuple[Atom, ...] | None:
     """The ends of which a value is the distance, not below 0."""
     choice = made.get(length)
-    if choice is None or choice.primitive.name != "select" or not _is(choice.invars[2], 0):
+    if choice is None or choice.primitive is not SELECT or not _is(choice.invars[2], 0):
         return None
     less, distance = (made.get(a) for a in choice.invars[:2])
-    if less is None or distance is None or less.primitive.name != "lt" or distance.primitive.name != "sub":
+    if less is None or distance is None or less.primitive is not LT or distance.primitive is not SUB:
         return None
     return less.invars if less.invars == distance.invars[::-1] else None
 
@@ -128,8 +128,8 @@ def _where_below(block: Block, counter: Var, length: Atom) -> Block | None:
     """What a block does where the counter is below the length."""
     made: dict[Atom, Eqn] = {v: e for e in block.eqns for v in e.outvars}
     for eqn in block.eqns:
-        test = made.get(eqn.invars[0]) if eqn.primitive.name == "if" else None
-        if test is not None and test.primitive.name == "lt" and test.invars == (counter, length):
+        test = made.get(eqn.invars[0]) if eqn.primitive is IF else None
+        if test is not None and test.primitive is LT and test.invars == (counter, length):
             return eqn.blocks[0]
     return None
 
@@ -190,31 +190,31 @@ class PositionValues:
         """Gives the result of an equation a key where it depends on the position alone."""
         if len(eqn.outvars) != 1 or eqn.blocks:
             return
-        name, operands = eqn.primitive.name, eqn.invars
-        if name == "load":
+        prim, operands = eqn.primitive, eqn.invars
+        if prim is LOAD:
             operands = indices_of(eqn)
             if not is_global(eqn.invars[0]) or eqn.invars[0] in self._written:
                 return
-        elif eqn.primitive.effects and name != "bound":
+        elif prim.effects and prim is not BOUND:
             return
         keys = [self.key(a) for a in operands]
         known = all(k is not None or self.is_everywhere(a) for k, a in zip(keys, operands, strict=True))
         if not known or all(k is None for k in keys):
             return
-        if name == "bound":
+        if prim is BOUND:
             (key,) = keys
             assert key is not None
         else:
             params = tuple(sorted((k, repr(v)) for k, v in eqn.params.items()))
-            memory = eqn.invars[:1] if name == "load" else ()
+            memory = eqn.invars[:1] if prim is LOAD else ()
             of = tuple(a if k is None else k for k, a in zip(keys, operands, strict=True))
-            key = self._numbers.setdefault((name, params, memory, of), len(self._numbers) + 1)
+            key = self._numbers.setdefault((prim.name, params, memory, of), len(self._numbers) + 1)
         self.keys[eqn.outvar], self.made[eqn.outvar] = key, eqn
         self._weigh(eqn, key, keys)
 
     def _weigh(self, eqn: Eqn, key: Key, operands: list[Key | None]) -> None:
         """Takes note of the loads that make a value."""
-        load = eqn.primitive.name == "load"
+        load = eqn.primitive is LOAD
         if load and self.is_direct(eqn):
             shape = ref_type(eqn.invars[0]).shape
             lengths = [shape[axis] for axis, a in enumerate(indices_of(eqn)) if self.key(a) == _POSITION]
@@ -236,9 +236,9 @@ class PositionValues:
         if self.is_position(index) or _inside(load, axis, index):
             return True
         check = self.made.get(index) if isinstance(index, Var) else None
-        if check is not None and check.primitive.name == "convert":  # what was checked as an unsigned number
+        if check is not None and check.primitive is CONVERT:  # what was checked as an unsigned number
             check = self.made.get(check.invars[0])  # type: ignore[arg-type]
-        if check is None or check.primitive.name != "bound" or not self.is_sure(check.outvar):
+        if check is None or check.primitive is not BOUND or not self.is_sure(check.outvar):
             return False
         return int(check.params["size"]) <= ref_type(load.invars[0]).shape[axis]
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from qdtrace.ir.memory import first_index
+from qdtrace.ir.primitives import AND, ATOMIC, OR, SELECT
 from qdtrace.ir.program import Atom, Block, Literal, Var, is_local
 from qdtrace.ir.walk import walk_eqns
 
@@ -38,11 +39,11 @@ class Specialised:
 
     def _goes(self, eqn: Eqn) -> bool:
         """True where nothing is left to compute; notes results that are constants."""
-        name = eqn.primitive.name
+        prim = eqn.primitive
         known = [isinstance(a, Literal) or a in self.constants for a in eqn.invars]
         if eqn.primitive.values is not None:
             local = is_local(eqn.invars[0])
-            goes = local and name != "atomic" and all(known[first_index(eqn) :])
+            goes = local and prim is not ATOMIC and all(known[first_index(eqn) :])
             if local and not goes:
                 self.kept.add(eqn.invars[0])
             return goes
@@ -51,9 +52,9 @@ class Specialised:
         if all(known):
             self.constants.update(eqn.outvars)
             return True
-        if name == "select" and known[0]:
+        if prim is SELECT and known[0]:
             return True
-        return name in ("and", "or") and eqn.outvars[0].dtype.bits == 1 and any(known)
+        return prim in (AND, OR) and eqn.outvars[0].dtype.bits == 1 and any(known)
 
 
 def specialised(block: Block, known: Iterable[Var]) -> Specialised:

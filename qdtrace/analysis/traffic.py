@@ -24,7 +24,7 @@ from qdtrace.analysis.index.affine import AffineForms
 from qdtrace.analysis.index.footprint import Elements, IndexSets
 from qdtrace.analysis.index.trips import task_values, trip_count
 from qdtrace.ir.memory import indices_of
-from qdtrace.ir.primitives import Effect
+from qdtrace.ir.primitives import ACCUM, FOR, LOAD, WHILE, Effect
 from qdtrace.ir.program import Var, is_local, ref_type
 from qdtrace.ir.types import RefType
 
@@ -108,12 +108,12 @@ class _Count:
 
     def eqns(self, eqns: Iterable[Eqn], sure: bool, times: int | None) -> None:
         for eqn in eqns:
-            name = eqn.primitive.name
-            if name == "for":
-                count = trip_count(*eqn.invars[:3])
+            prim = eqn.primitive
+            if prim is FOR:
+                count = trip_count(*eqn.bounds)
                 inner = None if count is None or times is None else count * times
                 self.block(eqn.blocks[0], sure and count is not None, 0 if count == 0 else inner)
-            elif name == "while":
+            elif prim is WHILE:
                 self.block(eqn.blocks[0], sure, None)
                 self.block(eqn.blocks[1], False, None)
             elif eqn.blocks:
@@ -128,9 +128,9 @@ class _Count:
             return
         indices = indices_of(eqn)
         key = (ref, *(self.forms.of(i).key for i in indices))
-        writes = eqn.primitive.name != "load"
+        writes = eqn.primitive is not LOAD
         # An accumulation is a read too.
-        reads = eqn.primitive.name == "accum" or Effect.READ in eqn.primitive.effects
+        reads = eqn.primitive is ACCUM or Effect.READ in eqn.primitive.effects
         known = key in self.stored
         if known and not writes:
             return

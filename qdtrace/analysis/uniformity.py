@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from qdtrace.ir.carries import carries_of, control_of
+from qdtrace.ir.carries import carries_of
+from qdtrace.ir.primitives import ATOMIC, CELL, FOR, LANE_MAX, LOAD, WHILE
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Task, Var, is_local
 
 
@@ -71,10 +72,10 @@ class _Search:
             if eqn.primitive.structured:
                 self._structured(eqn)
             elif eqn.outvars:
-                name = eqn.primitive.name
-                if name in ("cell", "lane_max"):
+                prim = eqn.primitive
+                if prim in (CELL, LANE_MAX):
                     continue
-                own = name == "atomic" or (name == "load" and is_local(eqn.invars[0]))
+                own = prim is ATOMIC or (prim is LOAD and is_local(eqn.invars[0]))
                 if own or not varying.isdisjoint(eqn.invars):
                     self.mark(eqn.outvars[0])
 
@@ -83,11 +84,11 @@ class _Search:
         for carry in carries:
             if carry.initial in self.varying:
                 self.mark(*carry.params)
-        if eqn.primitive.name == "for" and not self.varying.isdisjoint((eqn.invars[0], eqn.invars[2])):
-            self.mark(eqn.blocks[0].params[0])
+        if eqn.primitive is FOR and not self.varying.isdisjoint((eqn.bounds[0], eqn.step)):
+            self.mark(eqn.index)
         for block in eqn.blocks:
             self.block(block)
-        decides = eqn.blocks[0].results if eqn.primitive.name == "while" else control_of(eqn)
+        decides = eqn.blocks[0].results if eqn.primitive is WHILE else eqn.control
         if not self.varying.isdisjoint(decides):
             self.diverge(eqn)
         for carry in carries:

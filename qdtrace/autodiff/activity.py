@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from qdtrace.autodiff.partials import WITHOUT
+from qdtrace.ir.carries import carried_params
 from qdtrace.ir.memory import values_of
 from qdtrace.ir.program import Literal, Var
 from qdtrace.ir.walk import walk_program
@@ -60,9 +60,8 @@ def _edges(eqn: Eqn) -> Iterator[Edge]:
                 yield ref, out
         case "for" | "while":
             body = eqn.blocks[-1]
-            first = 3 if name == "for" else 0
-            params = body.params[1:] if name == "for" else body.params
-            for initial, param, result, out in zip(eqn.invars[first:], params, body.results, eqn.outvars, strict=True):
+            params = carried_params(eqn, body)
+            for initial, param, result, out in zip(eqn.initials, params, body.results, eqn.outvars, strict=True):
                 yield from ((initial, param), (result, param), (initial, out), (result, out))
         case "if":
             for block in eqn.blocks:
@@ -72,7 +71,7 @@ def _edges(eqn: Eqn) -> Iterator[Edge]:
             refused = isinstance(eqn.params["rule"], str) and eqn.params["rule"] != "stop_gradient"
             for atom in eqn.invars if refused else eqn.invars[1:]:
                 yield atom, eqn.outvar
-        case _ if name not in WITHOUT:
+        case _ if not eqn.primitive.locally_constant:
             for atom in eqn.invars:
                 if not isinstance(atom, Literal):
                     yield atom, eqn.outvar

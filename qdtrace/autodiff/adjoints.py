@@ -9,6 +9,7 @@ from qdtrace.autodiff.loops.slots import each_index
 from qdtrace.autodiff.partials import partials
 from qdtrace.errors import GradientError
 from qdtrace.ir.memory import indices_of, values_of
+from qdtrace.ir.primitives import ACCUM, CELL, CUSTOM, IF, LOAD, STORE
 from qdtrace.ir.program import Var, literal, ref_type
 from qdtrace.ir.rebuild import Copier
 from qdtrace.ir.types import ScalarType
@@ -56,23 +57,23 @@ class Backward:
     def walk(self, eqns: Sequence[Eqn], env: Env, adjoints: Adjoints) -> None:
         """Walks back over equations whose values are in `env`."""
         for eqn in eqns:
-            if eqn.primitive.name == "cell" and eqn.outvar in self.active:
+            if eqn.primitive is CELL and eqn.outvar in self.active:
                 self._clear(self._private(eqn))
         ruled = groups(eqns)
         for eqn in reversed(eqns):
             self.builder.loc = eqn.loc
-            name = eqn.primitive.name
-            if name == "custom":
+            prim = eqn.primitive
+            if prim is CUSTOM:
                 # At the first equation of an application, the walk has the adjoints of all its results.
                 if ruled[key_of(eqn)][0] is eqn:
                     self._by_rule(ruled[key_of(eqn)], env, adjoints)
-            elif name == "if":
+            elif prim is IF:
                 self._branches(eqn, env, adjoints)
-            elif name in ("for", "while"):
+            elif prim.loops:
                 self.loop(eqn, env, adjoints)
-            elif name == "load":
+            elif prim is LOAD:
                 self._load(eqn, env, adjoints)
-            elif name in ("store", "accum"):
+            elif prim in (STORE, ACCUM):
                 self._write(eqn, env, adjoints)
             elif eqn.outvars and eqn.outvar in adjoints:
                 self._scalar(eqn, env, adjoints)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from qdtrace.autodiff.loops.policy import LEAST_BITS
 from qdtrace.autodiff.loops.thinning import slots_for
 from qdtrace.autodiff.tape import is_tested, tape_lengths
-from qdtrace.ir.memory import WRITERS
+from qdtrace.ir.primitives import CELL, LOAD
 from qdtrace.ir.program import ref_type
 from qdtrace.ir.walk import walk_nested
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from qdtrace.autodiff.volatile import Accesses
     from qdtrace.ir.program import Task, Var
 
-LOOPS = ("for", "while")
 SMALL = 64
 """Number of elements below which copying an array is cheaper than a tape of as many bytes, whose length loops carry.
 A backward induction over 24 paths takes 1.4 times as long with the tape; a Cholesky factor of 8 x 8, 0.4 times."""
@@ -47,14 +46,14 @@ def put_arrays_on_tape(
         most: Upper bounds of the trip counts of its loops.
         limits: The limits of reverse mode on the machine.
     """
-    nested = [(e, [o for o in around if o.primitive.name in LOOPS]) for e, around in walk_nested(task.body)]
-    for array in (e.outvar for e, around in nested if e.primitive.name == "cell" and not around):
+    nested = [(e, [o for o in around if o.primitive.loops]) for e, around in walk_nested(task.body)]
+    for array in (e.outvar for e, around in nested if e.primitive is CELL and not around):
         used = [(e, around) for e, around in nested if around and array in e.invars]
-        written = {loop for e, around in used if e.primitive.name in WRITERS for loop in around}
+        written = {loop for e, around in used if e.primitive.writes for loop in around}
         # Loops after the last store load values that stay in the array.
         last = found.last_store.get(array, 0)
         early = [pair for pair in used if pair[1][0] in written or found.number[pair[1][0]] < last]
-        loads = {e: around for e, around in early if e.primitive.name == "load"}
+        loads = {e: around for e, around in early if e.primitive is LOAD}
         counts = tape_lengths(task, loads, most).values()
         if array in zero or None in counts or any(is_tested(e, loop) for e, around in loads.items() for loop in around):
             continue

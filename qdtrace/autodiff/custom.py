@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from qdtrace.errors import GradientError
+from qdtrace.ir.primitives import CUSTOM
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -24,7 +25,7 @@ def groups(eqns: Iterable[Eqn]) -> dict[Key, list[Eqn]]:
     """Returns the equations of each application of a rule, in order."""
     found: dict[Key, list[Eqn]] = {}
     for eqn in eqns:
-        if eqn.primitive.name == "custom":
+        if eqn.primitive is CUSTOM:
             found.setdefault(key_of(eqn), []).append(eqn)
     return found
 

@@ -19,6 +19,7 @@ from qdtrace.autodiff.sums import Sums
 from qdtrace.errors import GradientError
 from qdtrace.ir.custom import is_part, updated
 from qdtrace.ir.memory import indices_of, values_of
+from qdtrace.ir.primitives import ACCUM, ATOMIC
 from qdtrace.ir.program import Literal, Program, Task, Var, literal
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.walk import walk_program, walk_task
@@ -48,7 +49,7 @@ def with_extremes(program: Program) -> Program:
 
 
 def _is_other(eqn: Eqn) -> bool:
-    return eqn.primitive.name == "accum" and eqn.params["op"] != "add"
+    return eqn.primitive is ACCUM and eqn.params["op"] != "add"
 
 
 def _parts(task: Task) -> list[tuple[Var, Var, Part]]:
@@ -61,7 +62,7 @@ def _parts(task: Task) -> list[tuple[Var, Var, Part]]:
             parts[eqn.outvar] = eqn.params["rule"]
         elif _is_other(eqn):
             last = eqn.invars[0]
-        elif eqn.primitive.name == "accum" and eqn.invars[1] in parts:
+        elif eqn.primitive is ACCUM and eqn.invars[1] in parts:
             ref = eqn.invars[0]
             assert isinstance(ref, Var)
             assert isinstance(last, Var)
@@ -118,7 +119,7 @@ def _check_apart(eqns: list[Eqn], op: str) -> None:
 def _check_order(task: Task) -> None:
     """Raises GradientError for old values of atomics: the task runs several times, each time in another order."""
     for eqn in walk_task(task):
-        if eqn.primitive.name == "atomic":
+        if eqn.primitive is ATOMIC:
             raise GradientError(
                 "needs a loop that gives the same values each time that it runs, got `atomic` "
                 f"{eqn.params['op']} beside an accumulation by min, max or mul",
@@ -149,7 +150,7 @@ class _InPlace(Rebuilder):
                 return
         elif is_part(eqn):
             self._parts[eqn.outvar] = eqn
-        elif eqn.primitive.name == "accum" and eqn.invars[1] in self._parts and self._before:
+        elif eqn.primitive is ACCUM and eqn.invars[1] in self._parts and self._before:
             self._update(eqn, self._parts[eqn.invars[1]].invars[0])
             return
         super().visit(eqn)

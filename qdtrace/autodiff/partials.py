@@ -13,22 +13,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from qdtrace.errors import GradientError
+from qdtrace.ir.primitives import FMA, MUL
 from qdtrace.ir.program import literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Sequence
 
     from qdtrace.ir.builder import Builder
+    from qdtrace.ir.primitives import Primitive
     from qdtrace.ir.program import Atom, Eqn
 
     Partial = Callable[[Atom], Atom]
-
-_CONSTANT = (
-    "sign floor ceil round_even round_away trunc is_finite lt le gt ge eq ne and or xor not shift_left "
-    "shift_right_logical shift_right_arithmetic population_count clz lane_max bitcast bound check platform cell"
-)
-WITHOUT = frozenset(_CONSTANT.split())
-"""Operations without a derivative: small changes of the operands do not change the result, or there is no result."""
 
 
 def partials(
@@ -40,21 +35,18 @@ def partials(
     what is `sure` to be a tangent.
     """
     changing = [a in active and a.dtype.is_float for a in eqn.invars]
-    name = eqn.primitive.name
-    if name in WITHOUT or not out.dtype.is_float or not any(changing):
+    prim = eqn.primitive
+    if prim.locally_constant or not out.dtype.is_float or not any(changing):
         return (None,) * len(operands)
     tangents = [changes and a in sure for a, changes in zip(eqn.invars, changing, strict=True)]
-    if not _is_linear(name, tangents):
-        raise not_linear(eqn, f"`{name}` of one")
-    if name not in _PARTS:
+    if not _is_linear(prim, tangents):
+        raise not_linear(eqn, f"`{prim.name}` of one")
+    if prim.slope_reads is None:
         return (None,) * len(operands)
-    if name in ("mul", "fma") and any(tangents[:2]):
+    if prim in (MUL, FMA) and any(tangents[:2]):
         changing[:2] = tangents[:2]
-    found = _parts(b, name, operands, out)
+    found = _parts(b, prim.name, operands, out)
     return tuple(p if changes else None for p, changes in zip(found, changing, strict=True))
-
-
-_PARTS = ("add", "sub", "neg", "mul", "fma", "div", "select", "convert")
 
 
 def not_linear(eqn: Eqn, what: str) -> GradientError:
@@ -66,18 +58,12 @@ def not_linear(eqn: Eqn, what: str) -> GradientError:
     )
 
 
-def _is_linear(name: str, changing: Sequence[bool]) -> bool:
-    match name:
-        case "add" | "sub" | "neg" | "select" | "convert":
-            return True
-        case "mul":
-            return not all(changing)
-        case "fma":
-            return not all(changing[:2])
-        case "div":
-            return not changing[1]
-        case _:
-            return not any(changing)
+def _is_linear(prim: Primitive, changing: Sequence[bool]) -> bool:
+    """Returns whether each operand that changes has a partial derivative that reads no operand that changes."""
+    if prim.slope_reads is None:
+        return not any(changing)
+    reads = [read for read, changes in zip(prim.slope_reads, changing, strict=True) if changes]
+    return all(read is not None and not any(changing[k] for k in read) for read in reads)
 
 
 def _parts(b: Builder, name: str, ins: Sequence[Atom], out: Atom) -> tuple[Partial | None, ...]:

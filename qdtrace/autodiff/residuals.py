@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from qdtrace.autodiff.versions import Versions, written_by
 from qdtrace.autodiff.volatile import accesses
+from qdtrace.ir.primitives import BOUND, CHECK, LOAD
 from qdtrace.ir.program import Program, Var
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.walk import task_refs
@@ -85,9 +86,9 @@ class Unchecked(Rebuilder):
 
     def visit(self, eqn: Eqn) -> None:
         """Appends an equation unless it is a check; a `bound` becomes its operand."""
-        if eqn.primitive.name == "bound":
+        if eqn.primitive is BOUND:
             self.env[eqn.outvar] = self.atom(eqn.invars[0])
-        elif eqn.primitive.name != "check":
+        elif eqn.primitive is not CHECK:
             super().visit(eqn)
 
 
@@ -100,7 +101,7 @@ class LoadsFrom(Rebuilder):
 
     def visit(self, eqn: Eqn) -> None:
         """Appends an equation, with another reference if it is a load of one in `memory`."""
-        if eqn.primitive.name == "load" and (found := self._memory.get(eqn.invars[0])) is not None:  # type: ignore[arg-type]
+        if eqn.primitive is LOAD and (found := self._memory.get(eqn.invars[0])) is not None:  # type: ignore[arg-type]
             eqn = replace(eqn, invars=(found, *eqn.invars[1:]))
         super().visit(eqn)
 

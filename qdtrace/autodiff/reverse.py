@@ -34,6 +34,7 @@ from qdtrace.autodiff.zeros import zeros_of
 from qdtrace.errors import GradientError
 from qdtrace.ir.builder import Builder
 from qdtrace.ir.copies import copy_task
+from qdtrace.ir.primitives import LOAD
 from qdtrace.ir.program import Block, Program, Var, literal, ref_type
 from qdtrace.ir.walk import private_bytes, task_refs, walk_program, walk_task
 
@@ -65,7 +66,7 @@ def reverse(
         program = with_counted_loops(program)
     active = active_variables(program, inputs, results)
     zero = zeros_of(program, inputs, active)
-    loads = (e for e in walk_program(program) if e.primitive.name == "load" and e.outvar in active)
+    loads = (e for e in walk_program(program) if e.primitive is LOAD and e.outvar in active)
     sure = zero if any(e.invars[0] not in zero for e in loads) else active
     given = {v: Var(v.type, f"{v.hint}_bar") for v in results}
     adjoints: dict[Var, Var] = dict(given)
@@ -119,7 +120,7 @@ def _run_again(program: Program, numbers: Sequence[int], known: Given, zero: fro
             again.add(k)
             wanted |= task_refs(task).keys() - zero
         if k in numbers:
-            loaded = {e.invars[0] for e in walk_task(task) if e.primitive.name == "load"}
+            loaded = {e.invars[0] for e in walk_task(task) if e.primitive is LOAD}
             wanted |= {v for v in loaded if isinstance(v, Var) and v not in zero and known.content(k, v) is None}
     return again
 

@@ -22,7 +22,8 @@ from qdtrace.analysis.index.most_trips import MostTrips
 from qdtrace.autodiff.loops.slots import each_index
 from qdtrace.autodiff.tape import ROW_BYTES, tape_lengths
 from qdtrace.autodiff.volatile import accesses
-from qdtrace.ir.memory import MEMORY, indices_of, values_of
+from qdtrace.ir.memory import indices_of, values_of
+from qdtrace.ir.primitives import ATOMIC, BOUND
 from qdtrace.ir.program import Literal, Var, literal, ref_type
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.types import DType
@@ -74,9 +75,9 @@ class _Row:
 
 def _row_of(task: Task, ref: Var) -> _Row | None:
     """Returns the row of each iteration that contains all accesses to a reference; None if there is none."""
-    used = [e for e in walk_task(task) if e.primitive.name in MEMORY and e.invars[0] is ref]
+    used = [e for e in walk_task(task) if e.primitive.is_access and e.invars[0] is ref]
     uses = [any(e in used for e in walk_all([eqn])) for eqn in task.body.eqns]
-    if any(e in used for e in walk_all(task.head)) or any(e.primitive.name == "atomic" for e in used):
+    if any(e in used for e in walk_all(task.head)) or any(e.primitive is ATOMIC for e in used):
         return None
     forms, before = AffineForms(task), task.body.eqns[: uses.index(True)]
     known = {v for eqn in (*task.head, *before) for v in eqn.outvars} | {task.index}
@@ -107,7 +108,7 @@ def _common(column: tuple[Atom, ...], forms: AffineForms, known: Container[objec
 def _unsure(
     ref: Var, fixed: tuple[Atom | Form | None, ...], forms: AffineForms, before: Iterable[Eqn]
 ) -> Iterable[int]:
-    checked = {eqn.outvar for eqn in before if eqn.primitive.name == "bound"}
+    checked = {eqn.outvar for eqn in before if eqn.primitive is BOUND}
     for axis, (atom, size) in enumerate(zip(fixed, ref_type(ref).shape, strict=True)):
         if atom is None or isinstance(atom, Literal) or atom in checked:
             continue
@@ -140,7 +141,7 @@ class _Private(Rebuilder):
 
     def visit(self, eqn: Eqn) -> None:
         """Appends an equation; accesses to the row become accesses to the copy."""
-        if eqn.primitive.name not in MEMORY or eqn.invars[0] is not self.row.ref:
+        if not eqn.primitive.is_access or eqn.invars[0] is not self.row.ref:
             super().visit(eqn)
             return
         self.loc = eqn.loc

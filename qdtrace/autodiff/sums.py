@@ -17,6 +17,7 @@ from qdtrace.ir.builder import Builder, ref_var
 from qdtrace.ir.copies import copy_task, each_element
 from qdtrace.ir.custom import is_part
 from qdtrace.ir.memory import indices_of, values_of
+from qdtrace.ir.primitives import ACCUM
 from qdtrace.ir.program import Block, Task, Var, literal, ref_type
 from qdtrace.ir.rebuild import Copier
 from qdtrace.ir.types import DType
@@ -153,7 +154,7 @@ class _WithParts(Copier):
         """Appends an equation, or what `emit` makes of a sum of a part."""
         if is_part(eqn):
             self._parts[eqn.outvar] = eqn
-        elif eqn.primitive.name == "accum":
+        elif eqn.primitive is ACCUM:
             twin = eqn.invars[0]
             assert isinstance(twin, Var)
             part = self._parts.get(eqn.invars[1])
@@ -173,7 +174,7 @@ class _Replaced(Copier):
 
     def visit(self, eqn: Eqn) -> None:
         """Appends an equation, or what `emit` makes of an accumulation."""
-        ref = eqn.invars[0] if eqn.primitive.name == "accum" else None
+        ref = eqn.invars[0] if eqn.primitive is ACCUM else None
         if isinstance(ref, Var) and eqn.params["op"] == self._found.get(ref):
             self._emit(self, ref, self.atom(values_of(eqn)[0]), list(self.atoms(indices_of(eqn))))
         else:

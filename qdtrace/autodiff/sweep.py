@@ -13,7 +13,7 @@ from qdtrace.autodiff.loops.slots import each_index
 from qdtrace.autodiff.tape import TAPE, Tape
 from qdtrace.errors import old_value_refused
 from qdtrace.ir.builder import Builder, scalar_var
-from qdtrace.ir.memory import WRITERS
+from qdtrace.ir.primitives import ATOMIC, BOUND, CELL, CHECK, IF, LOAD
 from qdtrace.ir.program import Block, Eqn, Literal, Var, is_global, literal
 from qdtrace.ir.types import DType, ScalarType
 
@@ -81,11 +81,11 @@ class Sweep:
     def recorded(self, eqns: Sequence[Eqn], env: Env, live: bool) -> None:
         """Emits equations so that a backward walk over them can follow."""
         for eqn in eqns:
-            name = eqn.primitive.name
-            if name == "if":
+            prim = eqn.primitive
+            if prim is IF:
                 self.builder.loc = eqn.loc
                 self._recorded_if(eqn, env, live)
-            elif name in ("for", "while"):
+            elif prim.loops:
                 self.builder.loc = eqn.loc
                 self.loop(eqn, env, live)
             else:
@@ -93,27 +93,27 @@ class Sweep:
 
     def _emit(self, eqn: Eqn, env: Env, live: bool) -> None:
         self.builder.loc = eqn.loc
-        name = eqn.primitive.name
+        prim = eqn.primitive
         if eqn.blocks:
             self._structured(eqn, env, live)
-        elif name in WRITERS and eqn.invars[0] in self.zero:
+        elif prim.writes and eqn.invars[0] in self.zero:
             pass
-        elif eqn.outvars and (eqn.outvar in self.zero or (name == "load" and eqn.invars[0] in self.zero)):
+        elif eqn.outvars and (eqn.outvar in self.zero or (prim is LOAD and eqn.invars[0] in self.zero)):
             env[eqn.outvar] = literal(0, eqn.outvar.dtype)
-        elif name == "cell":
+        elif prim is CELL:
             if eqn.outvar not in env:
                 dtype, shape = eqn.params["dtype"], tuple(eqn.params["shape"])
                 env[eqn.outvar] = self.private(dtype, shape, eqn.outvar.hint, is_copied=True)
-        elif name == "atomic":
+        elif prim is ATOMIC:
             raise old_value_refused(eqn.params["op"], eqn.loc)
         elif eqn in self.tape.loads:
             self.tape.load(self.builder, eqn, env, live, lambda: self._copy(eqn, env))
-        elif name in WRITERS and (is_global(eqn.invars[0]) or eqn.invars[0] in self.accesses.taped_arrays):
+        elif prim.writes and (is_global(eqn.invars[0]) or eqn.invars[0] in self.accesses.taped_arrays):
             if live and (eqn.invars[0] in self.accesses.volatile or eqn.invars[0] in self.accesses.taped_arrays):
                 self._copy(eqn, env)
-        elif name == "check" and (self.is_checked or not live):
+        elif prim is CHECK and (self.is_checked or not live):
             pass
-        elif name == "bound" and (self.is_checked or not live):
+        elif prim is BOUND and (self.is_checked or not live):
             env[eqn.outvar] = self.atom(env, eqn.invars[0])
         else:
             self._copy(eqn, env)
@@ -135,7 +135,7 @@ class Sweep:
     def _structured(self, eqn: Eqn, env: Env, live: bool) -> None:
         keys, initial = self.carried(eqn, env)
         outs = [*(Var(v.type, v.hint) for v in eqn.outvars), *(Var(ScalarType(a.dtype)) for a in initial)]
-        if eqn.primitive.name == "if":
+        if eqn.primitive is IF:
             blocks = [self.block(b, env, live, (), keys) for b in eqn.blocks]
             invars = self.atoms(env, eqn.invars)
         else:

@@ -12,6 +12,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.errors import GradientError
+from qdtrace.ir.primitives import WHILE
 from qdtrace.ir.program import Eqn, literal
 from qdtrace.ir.types import DType
 from qdtrace.ir.walk import walk_eqns, walk_nested
@@ -111,10 +112,10 @@ def tape_lengths(task: Task, loads: Container[Eqn], most: MostTrips) -> dict[Eqn
 
 def is_tested(eqn: Eqn, loop: Eqn) -> bool:
     """Returns whether an equation is in the condition of a `while`."""
-    return loop.primitive.name == "while" and any(e is eqn for e in walk_eqns(loop.blocks[0]))
+    return loop.primitive is WHILE and any(e is eqn for e in walk_eqns(loop.blocks[0]))
 
 
 def _in_loops(task: Task) -> Iterator[tuple[Eqn, list[Eqn]]]:
     """Yields every equation of the body, with the loops around it."""
     for eqn, around in walk_nested(task.body):
-        yield eqn, [e for e in around if e.primitive.name in ("for", "while")]
+        yield eqn, [e for e in around if e.primitive.loops]

@@ -13,9 +13,8 @@ from qdtrace.autodiff.residuals import Given, keeping, loading_given, moments_fo
 from qdtrace.autodiff.reverse import reverse
 from qdtrace.autodiff.zeros import changing_with
 from qdtrace.errors import old_value_refused
-from qdtrace.ir.carries import control_of
 from qdtrace.ir.custom import without_rules
-from qdtrace.ir.memory import WRITERS
+from qdtrace.ir.primitives import ATOMIC, BITCAST, CHECK, CUSTOM, WHILE
 from qdtrace.ir.program import Program, Stage, Var, literal
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.walk import task_refs, walk_inside, walk_program, walk_task
@@ -59,9 +58,9 @@ class _WithoutChecks(Rebuilder):
 
     def visit(self, eqn: Eqn) -> None:
         """Omits checks of variables in `asked`, and checks in branches and loops that such variables control."""
-        if eqn.primitive.name == "check" and (self._inside or not self._asked.isdisjoint(eqn.invars)):
+        if eqn.primitive is CHECK and (self._inside or not self._asked.isdisjoint(eqn.invars)):
             return
-        is_decided = bool(eqn.blocks) and not self._asked.isdisjoint(control_of(eqn))
+        is_decided = bool(eqn.blocks) and not self._asked.isdisjoint(eqn.control)
         self._inside += is_decided
         super().visit(eqn)
         self._inside -= is_decided
@@ -74,7 +73,7 @@ def _refuse_decisions(program: Program, linear: Sequence[Var], asked: frozenset[
     """
     eqns = list(walk_program(program))
     deciding = [e for e in eqns if e.blocks and not asked.isdisjoint(_deciding(e))]
-    casts = [e for e in eqns if e.primitive.name == "bitcast" and e.outvar in asked]
+    casts = [e for e in eqns if e.primitive is BITCAST and e.outvar in asked]
     made = {e.outvar: e for e in casts if e.outvar.dtype.is_float}
     if not deciding and not made:
         return
@@ -82,18 +81,18 @@ def _refuse_decisions(program: Program, linear: Sequence[Var], asked: frozenset[
     for var in active_variables(program, made, program.results) & made.keys():
         raise not_linear(made[var], "`bitcast` of one")
     for eqn in deciding:
-        written = {e.invars[0] for e in walk_inside(eqn) if e.primitive.name in WRITERS}
+        written = {e.invars[0] for e in walk_inside(eqn) if e.primitive.writes}
         if not active.isdisjoint((*eqn.outvars, *written)):
             raise not_linear(eqn, f"`{eqn.primitive.name}` that one decides")
 
 
 def _deciding(eqn: Eqn) -> Sequence[Atom]:
-    return (*control_of(eqn), *(eqn.blocks[0].results if eqn.primitive.name == "while" else ()))
+    return (*eqn.control, *(eqn.blocks[0].results if eqn.primitive is WHILE else ()))
 
 
 def _without_checks(program: Program, asked: frozenset[Var]) -> Program:
     """Returns the program without checks of tangents, which mean nothing as these are taken as zero."""
-    if not any(e.primitive.name == "check" for e in walk_program(program)):
+    if not any(e.primitive is CHECK for e in walk_program(program)):
         return program
     return program.map_tasks(lambda task: _WithoutChecks(asked).rebuild_task(task))
 
@@ -131,11 +130,11 @@ def primal_keeping(program: Program, linear: Sequence[Var], residuals: Sequence[
 
 def check_atomics(program: Program) -> None:
     """Raises GradientError if a derivative runs atomics again: threads would get other old values than the primal."""
-    if not any(e.primitive.name == "atomic" for e in walk_program(program)):
+    if not any(e.primitive is ATOMIC for e in walk_program(program)):
         return
     for task in DeadCode()(without_rules(program)).tasks:
         for eqn in walk_task(task) if task.index is not None else ():
-            if eqn.primitive.name == "atomic":
+            if eqn.primitive is ATOMIC:
                 raise old_value_refused(eqn.params["op"], eqn.loc)
 
 
@@ -152,4 +151,4 @@ def refuse_transposes(program: Program) -> None:
 
 
 def _is_transposed(eqn: Eqn) -> bool:
-    return eqn.primitive.name == "custom" and residuals_of_rule(eqn) is not None
+    return eqn.primitive is CUSTOM and residuals_of_rule(eqn) is not None

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from qdtrace.ir.copies import copy_task
-from qdtrace.ir.memory import WRITERS
 from qdtrace.ir.program import Program, Task, Var, is_global, literal
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.walk import walk_task
@@ -70,7 +69,7 @@ def written_by(task: Task) -> dict[Var, None]:
     return {
         e.invars[0]: None  # type: ignore[misc]
         for e in walk_task(task)
-        if e.primitive.name in WRITERS and is_global(e.invars[0])
+        if e.primitive.writes and is_global(e.invars[0])
     }
 
 

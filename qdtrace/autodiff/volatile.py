@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.index.affine import AffineForms, Form
-from qdtrace.ir.memory import MEMORY, READERS, WRITERS, indices_of
+from qdtrace.ir.memory import indices_of
+from qdtrace.ir.primitives import FOR, LOAD, Effect
 from qdtrace.ir.program import Eqn, Var, is_global, is_local
 from qdtrace.ir.walk import bound_in_block, walk_all, walk_eqns, walk_nested
 
@@ -49,20 +50,19 @@ def accesses(task: Task, zero: Container[Var] = ()) -> Accesses:
         nonlocal count
         for eqn in eqns:
             count += 1
-            name = eqn.primitive.name
-            if name in MEMORY:
+            if eqn.primitive.is_access:
                 ref = eqn.invars[0]
                 assert isinstance(ref, Var)
-                if name in READERS and name != "accum" and is_global(ref):
+                if Effect.READ in eqn.primitive.effects and is_global(ref):
                     if ref in written:
                         found.volatile[ref] = None
-                    if looped and name == "load":
+                    if looped and eqn.primitive is LOAD:
                         in_loop.append(eqn)
-                if name in WRITERS:
+                if eqn.primitive.writes:
                     written.add(ref)
                     if is_local(ref):
                         found.last_store[ref] = count
-            is_loop = name in ("for", "while")
+            is_loop = eqn.primitive.loops
             if is_loop:
                 # The next iteration may read what this one writes.
                 written.update(written_in(eqn.blocks))
@@ -79,14 +79,14 @@ def accesses(task: Task, zero: Container[Var] = ()) -> Accesses:
 
 def _is_found_unchanged(task: Task, ref: Var) -> bool:
     """Returns whether all accesses are in one loop whose iterations each own an element and load it before writing."""
-    used = [(e, around) for e, around in walk_nested(task.body) if e.primitive.name in MEMORY and e.invars[0] is ref]
-    nests = {tuple(e for e in around if e.primitive.name in ("for", "while")) for _, around in used}
+    used = [(e, around) for e, around in walk_nested(task.body) if e.primitive.is_access and e.invars[0] is ref]
+    nests = {tuple(e for e in around if e.primitive.loops) for _, around in used}
     if len(nests) != 1 or any(ref in e.invars for e in walk_all(task.head)):
         return False
     (nest,) = nests
-    if len(nest) != 1 or nest[0].primitive.name != "for":
+    if len(nest) != 1 or nest[0].primitive is not FOR:
         return False
-    writes = [e.primitive.name in WRITERS for e, _ in used]
+    writes = [e.primitive.writes for e, _ in used]
     forms = AffineForms(task)
     index, *others = {tuple(forms.of(a) for a in indices_of(e)) for e, _ in used}
     if others or writes != sorted(writes):
@@ -96,16 +96,16 @@ def _is_found_unchanged(task: Task, ref: Var) -> bool:
 
 def _tells_apart(form: Form, loop: Eqn) -> bool:
     """Returns whether an index differs in each iteration of a loop."""
-    counter, inside = loop.blocks[0].params[0], {v for b in loop.blocks for v in bound_in_block(b)}
+    counter, inside = loop.index, {v for b in loop.blocks for v in bound_in_block(b)}
     rest = form.plus(Form({counter: form.terms.get(counter, 0)}), -1)
     return abs(form.terms.get(counter, 0)) == 1 and inside.isdisjoint(rest.variables())
 
 
 def written_in(blocks: Iterable[Block]) -> set[Var]:
     """Returns the references that equations in the blocks write."""
-    return {e.invars[0] for b in blocks for e in walk_eqns(b) if e.primitive.name in WRITERS}  # type: ignore[misc]
+    return {e.invars[0] for b in blocks for e in walk_eqns(b) if e.primitive.writes}  # type: ignore[misc]
 
 
 def loaded_in(blocks: Iterable[Block]) -> dict[Var, None]:
     """Returns the references that equations in the blocks load, in order."""
-    return {e.invars[0]: None for b in blocks for e in walk_eqns(b) if e.primitive.name == "load"}  # type: ignore[misc]
+    return {e.invars[0]: None for b in blocks for e in walk_eqns(b) if e.primitive is LOAD}  # type: ignore[misc]

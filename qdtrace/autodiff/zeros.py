@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from qdtrace.ir.carries import carries_of, control_of
-from qdtrace.ir.memory import WRITERS, values_of
+from qdtrace.ir.carries import carries_of
+from qdtrace.ir.memory import values_of
+from qdtrace.ir.primitives import CELL, CUSTOM
 from qdtrace.ir.program import Literal, Var
 from qdtrace.ir.walk import walk_program
 
@@ -36,9 +37,9 @@ def changing_with(program: Program, inputs: Iterable[Var]) -> frozenset[Var]:
         for eqn in eqns:
             if found.isdisjoint(eqn.invars) and not eqn.blocks:
                 continue
-            if eqn.primitive.name in WRITERS:
+            if eqn.primitive.writes:
                 found.add(eqn.invars[0])  # type: ignore[arg-type]
-            is_decided = any(a in found for a in control_of(eqn)) if eqn.blocks else True
+            is_decided = any(a in found for a in eqn.control) if eqn.blocks else True
             for carry in carries_of(eqn) if eqn.blocks else ():
                 if is_decided or any(a in found for a in (carry.initial, *carry.results)):
                     found.update((carry.outvar, *carry.params))
@@ -53,8 +54,8 @@ def _is_zero(atom: Atom | None, zero: set[Var]) -> bool:
 
 def _found_nonzero(eqn: Eqn, zero: set[Var]) -> Iterator[Var]:
     """Yields the variables that an equation may make other than zero."""
-    name = eqn.primitive.name
-    if name in WRITERS:
+    prim = eqn.primitive
+    if prim.writes:
         ref = eqn.invars[0]
         assert isinstance(ref, Var)
         if eqn.params.get("op", "add") != "add" or not all(_is_zero(a, zero) for a in values_of(eqn)):
@@ -64,7 +65,7 @@ def _found_nonzero(eqn: Eqn, zero: set[Var]) -> Iterator[Var]:
         for carry in carries_of(eqn):
             if not all(_is_zero(a, zero) for a in (carry.initial, *carry.results)):
                 yield from (carry.outvar, *carry.params)
-    elif name not in ("cell", "custom") and not _gives_zero(eqn, zero):
+    elif prim not in (CELL, CUSTOM) and not _gives_zero(eqn, zero):
         yield from eqn.outvars
 
 

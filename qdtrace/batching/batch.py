@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from qdtrace.ir.builder import Builder, scalar_var
 from qdtrace.ir.copies import copy_task
-from qdtrace.ir.memory import MEMORY, WRITERS
+from qdtrace.ir.primitives import TELL
 from qdtrace.ir.program import Block, Literal, Program, Task, Var, is_global, literal, ref_type
 from qdtrace.ir.rebuild import Copier
 from qdtrace.ir.tells import of_iteration
@@ -86,7 +86,7 @@ def _with_axis(var: Var, size: int) -> Var:
 
 
 def _written(task: Task) -> set[Var]:
-    return {e.invars[0] for e in walk_task(task) if e.primitive.name in WRITERS and is_global(e.invars[0])}  # type: ignore[misc]
+    return {e.invars[0] for e in walk_task(task) if e.primitive.writes and is_global(e.invars[0])}  # type: ignore[misc]
 
 
 class Batcher(Copier):
@@ -107,12 +107,12 @@ class Batcher(Copier):
     def visit(self, eqn: Eqn) -> None:
         """Appends a copy of an equation."""
         super().visit(eqn)
-        if eqn.primitive.name in MEMORY and eqn.invars[0] in self.new:
+        if eqn.primitive.is_access and eqn.invars[0] in self.new:
             copy = self.current.eqns.pop()
             first = 1 + len(eqn.invars) - 1 - ref_type(eqn.invars[0]).ndim
             invars = (self.new[eqn.invars[0]], *copy.invars[1:first], self.at, *copy.invars[first:])  # type: ignore[index]
             self.append(replace(copy, invars=invars))
-        elif eqn.primitive.name == "tell":
+        elif eqn.primitive is TELL:
             self.append(of_iteration(self.current.eqns.pop(), self.iteration))
 
 
@@ -125,7 +125,7 @@ def _count(size: int, extent: Atom, builder: Builder) -> Atom:
 def _task(task: Task, new: Mapping[Var, Var], size: int) -> tuple[list[Task], dict[Var, Literal]]:
     if task.index is None:
         return [_serial(task, new, size)], {}
-    moved = any(e.invars[0] in new for e in walk_eqns(Block((), task.head)) if e.primitive.name in MEMORY)
+    moved = any(e.invars[0] in new for e in walk_eqns(Block((), task.head)) if e.primitive.is_access)
     constant = isinstance(task.start, Literal) and isinstance(task.stop, Literal)
     varies = moved and not constant
     length = int(task.stop.value) - int(task.start.value) if constant else 0  # type: ignore[union-attr]

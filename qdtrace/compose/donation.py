@@ -16,6 +16,7 @@ import jax
 from jax.core import Tracer
 
 from qdtrace.compose.jaxprs import is_literal
+from qdtrace.trace.markers import read_p
 from qdtrace.trace.regions import Region
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def pair_results(root: Region, donated: Sequence[Any]) -> dict[Any, Any]:
     if not donated:
         return {}
     eqns = [item for item in root.items if not isinstance(item, Region)]
-    reads = {eqn.outvars[0]: eqn.invars[0] for eqn in eqns if eqn.primitive.name == "qd_read"}
+    reads = {eqn.outvars[0]: eqn.invars[0] for eqn in eqns if eqn.primitive is read_p}
     waiting: dict[tuple[Any, Any], list[Any]] = {}
     for x in reversed(donated):
         waiting.setdefault((x.aval.shape, x.aval.dtype), []).append(x)

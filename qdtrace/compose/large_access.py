@@ -19,6 +19,7 @@ from qdtrace.errors import UnsupportedError
 from qdtrace.ir.program import literal
 from qdtrace.trace import compat
 from qdtrace.trace.importer.bounds import bound
+from qdtrace.trace.markers import accum_p, atomic_p, lset_p, store_p
 from qdtrace.trace.source import eqn_loc
 
 if TYPE_CHECKING:
@@ -30,15 +31,15 @@ if TYPE_CHECKING:
 
 def large_access(stager: Stager, eqn: Any) -> None:
     """Stages an access to a row or slice too large for registers, by XLA's own indexing."""
-    state, name = stager.buffer_of(eqn), eqn.primitive.name
-    if name == "qd_atomic":
+    state, prim = stager.buffer_of(eqn), eqn.primitive
+    if prim is atomic_p:
         most = max(int(np.prod(v.aval.shape)) for v in (*eqn.invars[1:], *eqn.outvars))
         raise UnsupportedError(
             f"needs at most {SMALL} elements in one access between loops, got {most}",
             loc=eqn_loc(eqn),
             help="use a qd.range over the elements",
         )
-    first = 2 if name in ("qd_store", "qd_lset", "qd_accum") else 1
+    first = 2 if prim in (store_p, lset_p, accum_p) else 1
     where = _safe_indices(stager, eqn, state, eqn.invars[first:], loads=first == 1)
     old = logical(stager.content(state), eqn.invars[0].aval)
     if first == 1:

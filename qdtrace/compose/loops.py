@@ -17,6 +17,7 @@ from qdtrace.compose.segment import BufferState, Constant
 from qdtrace.compose.stack_budget import memory_part
 from qdtrace.errors import UnsupportedError
 from qdtrace.trace import compat
+from qdtrace.trace.markers import break_p
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,7 +99,7 @@ def loop_of_tasks(stager: Stager, region: Region) -> None:
 def jump(stager: Stager, eqn: Any) -> None:
     """Stages `qd.break_if` or `qd.continue_if` in a `qd.while_` around loops: later items of the body are idle."""
     taken = jnp.logical_and(stager.holds(), stager.value(eqn.invars[0]))
-    if eqn.primitive.name == "qd_break":
+    if eqn.primitive is break_p:
         stager.leaves = taken if stager.leaves is None else jnp.logical_or(stager.leaves, taken)
     goes_on = compat.new_scalar(bool)
     stager.env[goes_on] = Constant(jnp.logical_not(taken))

@@ -16,7 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from qdtrace.ir.builder import Builder, ref_var, scalar_var, unravel
+from qdtrace.ir.builder import Builder, ref_var
+from qdtrace.ir.copies import each_element
 from qdtrace.ir.faults import may_fail
 from qdtrace.ir.primitives import WRITES
 from qdtrace.ir.program import Atom, Program, Task, Var, literal, ref_type
@@ -175,21 +176,10 @@ class Segment:
 
     def _fill(self, var: Var, fill: Any) -> None:
         """Appends a task that stores one value in all elements, by a flat loop over all axes."""
-        shape = ref_type(var).shape
         builder = Builder()
         value = literal(fill, var.dtype) if is_concrete(fill) else builder.load(self._filling(var, fill))
-        size = int(np.prod(shape, dtype=np.int64))
-        dtype = DType.i32 if size < 2**31 else DType.i64
-        index = scalar_var(dtype, "i")
-        with builder.block() as body:
-            builder.store(var, value, *unravel(builder, index, shape))
-        head = tuple(builder.current.eqns)
-        self.append(
-            Task(
-                "range_for", index, literal(0, dtype), literal(size, dtype), body.close(), head, name=f"fill_{var.hint}"
-            ),
-            during_serial=True,
-        )
+        task = each_element(var, lambda b, at: b.store(var, value, *at), f"fill_{var.hint}")
+        self.append(replace(task, head=tuple(builder.current.eqns)), during_serial=True)
 
     def _filling(self, var: Var, fill: Any) -> Var:
         param = self.fills[var] = fill.ref if isinstance(fill, Operand) else self.param(fill)

@@ -12,6 +12,7 @@ from qdtrace.errors import warn
 from qdtrace.ir.custom import without_rules
 from qdtrace.ir.faults import checks_of
 from qdtrace.ir.platforms import asks_platform, on_platform
+from qdtrace.ir.primitives import CUSTOM
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.program import Literal, Stage
 from qdtrace.ir.tells import with_records, without_memory
@@ -96,7 +97,7 @@ class StagedProgram:
         """The derivative rules in the graph, in order."""
         if self.program is self.with_rules:
             return ()
-        return tuple(e.params["rule"] for e in walk_program(self.with_rules) if e.primitive.name == "custom")
+        return tuple(e.params["rule"] for e in walk_program(self.with_rules) if e.primitive is CUSTOM)
 
     def __eq__(self, other: object) -> bool:
         if self is other:

@@ -42,6 +42,7 @@ from qdtrace.ir.walk import walk_program
 from qdtrace.trace.importer.bodies import Bodies
 from qdtrace.trace.importer.core import LARGE_CONSTANT, Importer
 from qdtrace.trace.importer.values import ArrayRef, MemoryArray, RefValue
+from qdtrace.trace.markers import read_p
 from qdtrace.trace.regions import Region
 from qdtrace.trace.source import eqn_loc
 
@@ -209,7 +210,7 @@ class Stager:
     def _is_last(self) -> bool:
         """Returns whether the open segment's results are the function's, as XLA may drop others as unused."""
         left = self.items[self.position :]
-        return not self.is_body and not any(isinstance(i, Region) or i.primitive.name != "qd_read" for i in left)
+        return not self.is_body and not any(isinstance(i, Region) or i.primitive is not read_p for i in left)
 
     def _fails(self, program: Program) -> bool:
         return may_fail(walk_program(StagedProgram(program, self.options).canonical))

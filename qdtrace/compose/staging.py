@@ -39,6 +39,7 @@ from qdtrace.ir.types import DType
 from qdtrace.trace import compat
 from qdtrace.trace.importer.tells import tells
 from qdtrace.trace.loops import too_many
+from qdtrace.trace.markers import alloc_p, buffer_p, lget_p, load_p, local_p, lset_p, reach_p, read_p
 from qdtrace.trace.regions import Region
 from qdtrace.trace.source import eqn_loc
 from qdtrace.trace.tangents import equations_in
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 
 ad.primitive_jvps[call_p] = jvp_of_call  # here, because derivatives are made of calls
 
-UNSEEN = {f"qd_{name}" for name in ("alloc", "buffer", "read", "load", "local", "lget", "lset", "reach")}
+UNSEEN = (alloc_p, buffer_p, read_p, load_p, local_p, lget_p, lset_p, reach_p)
 """Operations on buffers between loops that have no effect unless a result depends on them."""
 LAUNCH_HINTS = ("block_dim", "unroll", "fuse", "refill")
 
@@ -92,7 +93,7 @@ def _warn_of_no_results(root: Region, name: str) -> None:
 
 
 def _is_seen(eqn: Any) -> bool:
-    return compat.has_markers(eqn.effects) and eqn.primitive.name not in UNSEEN
+    return compat.has_markers(eqn.effects) and eqn.primitive not in UNSEEN
 
 
 def _rule_of(item: Any) -> Callable[[Stager, Any], None]:

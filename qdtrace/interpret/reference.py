@@ -86,7 +86,7 @@ def _compile_for(compiler: Compiler, eqn: Eqn) -> Step:
     start, stop, step, *inits = (compiler.slot(a) for a in eqn.invars)
     (index, *carried), steps, results = compiler.block(eqn.blocks[0])
     outs = [compiler.slot(v) for v in eqn.outvars]
-    make, burn, loc = wrapper(eqn.blocks[0].params[0].dtype), compiler.burn, eqn.loc
+    make, burn, loc = wrapper(eqn.index.dtype), compiler.burn, eqn.loc
 
     def loop(env: Env) -> None:
         by = int(env[step])

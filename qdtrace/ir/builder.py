@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from qdtrace.ir.primitives import IrTypeError, Primitive, primitive
+from qdtrace.ir.primitives import Primitive, primitive
 from qdtrace.ir.program import Atom, Block, Eqn, Var, literal
+from qdtrace.ir.type_rules import IrTypeError
 from qdtrace.ir.types import DType, RefType, ScalarType, Type
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Callable, Generator, Sequence
+    from contextlib import AbstractContextManager
 
     from qdtrace.errors import Loc
 
@@ -25,6 +27,18 @@ class BlockBuilder:
     def close(self, results: Sequence[Atom] = ()) -> Block:
         """The finished block."""
         return Block(self.params, tuple(self.eqns), tuple(results))
+
+
+class Opens(Protocol):
+    """What opens blocks and emits equations: a `Builder`, and what shares equations on top of one."""
+
+    def block(self, params: Sequence[Var] = ...) -> AbstractContextManager[BlockBuilder]:
+        """Opens a block for the equations that are emitted inside."""
+        ...
+
+    def emit(self, name: str, /, *invars: Atom, blocks: Sequence[Block] = ..., **params: Any) -> tuple[Var, ...]:
+        """Appends an equation and returns its results."""
+        ...
 
 
 class Builder:
@@ -117,6 +131,59 @@ def scalar_var(dtype: DType, hint: str = "") -> Var:
 def ref_var(dtype: DType, shape: Sequence[int], hint: str = "") -> Var:
     """A fresh buffer variable."""
     return Var(RefType(dtype, tuple(shape)), hint)
+
+
+def emit_loop(
+    builder: Opens,
+    bounds: Sequence[Atom],
+    carries: Sequence[Atom],
+    body: Callable[[Var, list[Var]], Sequence[Atom]],
+    *,
+    index: str = "",
+    carry: str = "",
+    **params: Any,
+) -> tuple[Var, ...]:
+    """Emits a `for` and returns what it carries in the end.
+
+    Args:
+        builder: Where it is emitted.
+        bounds: Start, stop and step.
+        carries: What it begins with.
+        body: Emits an iteration from the index and the carried values, and returns what it hands on.
+        index: How the index is called in printed graphs.
+        carry: How carried values are called there.
+        params: Parameters of the `for`.
+    """
+    number, given = scalar_var(bounds[0].dtype, index), [Var(c.type, carry) for c in carries]
+    with builder.block((number, *given)) as opened:
+        results = body(number, given)
+    return builder.emit("for", *bounds, *carries, blocks=(opened.close(results),), **params)
+
+
+def nest(
+    builder: Opens,
+    shape: Sequence[int],
+    body: Callable[[list[Atom]], None],
+    *,
+    dtype: DType = DType.i32,
+    unroll: int = 1,
+    index: str = "k",
+) -> None:
+    """Emits `body` for every index of an array in nested loops, axes of at most `unroll` elements without one."""
+
+    def along(at: list[Atom]) -> tuple[Atom, ...]:
+        axis = len(at)
+        if axis == len(shape):
+            body(at)
+        elif shape[axis] <= unroll:
+            for k in range(shape[axis]):
+                along([*at, literal(k, dtype)])
+        else:
+            bounds = [literal(k, dtype) for k in (0, shape[axis], 1)]
+            emit_loop(builder, bounds, (), lambda k, _: along([*at, k]), index=index)
+        return ()
+
+    along([])
 
 
 def unravel(builder: Builder, index: Atom, shape: Sequence[int]) -> list[Atom]:

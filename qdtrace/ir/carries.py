@@ -12,13 +12,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from qdtrace.ir.primitives import IF, WHILE
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from qdtrace.ir.program import Atom, Block, Eqn, Var
-
-_LEADING = {"for": 3, "while": 0, "if": 1}
-"""Operands in front of the initial values: bounds and step, or the condition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +33,6 @@ class Carry:
     """What a loop begins with; None for an `if`."""
 
 
-def control_of(eqn: Eqn) -> tuple[Atom, ...]:
-    """The operands that are not carried: bounds and step of a `for`, the condition of an `if`."""
-    return eqn.invars[: _LEADING[eqn.primitive.name]]
-
-
-def initials_of(loop: Eqn) -> tuple[Atom, ...]:
-    """The values that a loop begins with."""
-    return loop.invars[_LEADING[loop.primitive.name] :]
-
-
 def carried_params(loop: Eqn, block: Block) -> tuple[Var, ...]:
     """What a block of a loop calls its carries: all parameters but the index."""
     return block.params[len(block.params) - len(loop.outvars) :]
@@ -51,16 +40,16 @@ def carried_params(loop: Eqn, block: Block) -> tuple[Var, ...]:
 
 def giving_blocks(eqn: Eqn) -> tuple[Block, ...]:
     """The blocks whose results are the results of the equation: not the condition of a `while`."""
-    return eqn.blocks[1:] if eqn.primitive.name == "while" else eqn.blocks
+    return eqn.blocks[1:] if eqn.primitive is WHILE else eqn.blocks
 
 
 def carry_of(eqn: Eqn, number: int) -> Carry:
     """One of the carries of an equation with blocks."""
     results = tuple([block.results[number] for block in giving_blocks(eqn)])
-    if eqn.primitive.name == "if":
+    if eqn.primitive is IF:
         return Carry(eqn.outvars[number], results)
     params = tuple([block.params[number - len(eqn.outvars)] for block in eqn.blocks])
-    return Carry(eqn.outvars[number], results, params, eqn.invars[_LEADING[eqn.primitive.name] + number])
+    return Carry(eqn.outvars[number], results, params, eqn.initials[number])
 
 
 def carries_of(eqn: Eqn) -> list[Carry]:
@@ -77,4 +66,4 @@ def with_carries(eqn: Eqn, carries: Sequence[Carry]) -> Eqn:
         results = tuple([c.results[k - first] for c in carries]) if k >= first else block.results
         blocks.append(block.rebuilt(block.eqns, results, (*own, *[c.params[k] for c in carries if c.params])))
     initials = [c.initial for c in carries if c.initial is not None]
-    return eqn.rebuilt((*control_of(eqn), *initials), tuple(blocks), tuple([c.outvar for c in carries]))
+    return eqn.rebuilt((*eqn.control, *initials), tuple(blocks), tuple([c.outvar for c in carries]))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Protocol
 
+from qdtrace.ir.primitives import CUSTOM
 from qdtrace.ir.program import literal
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.walk import walk_program
@@ -60,7 +61,7 @@ class Part:
 
 def is_part(eqn: Eqn) -> bool:
     """True for what an accumulation takes of a tangent."""
-    return eqn.primitive.name == "custom" and isinstance(eqn.params["rule"], Part)
+    return eqn.primitive is CUSTOM and isinstance(eqn.params["rule"], Part)
 
 
 def updated(make: Callable[..., Atom], op: str, before: Sequence[Atom], values: Sequence[Atom]) -> Atom:
@@ -84,7 +85,7 @@ def updated(make: Callable[..., Atom], op: str, before: Sequence[Atom], values: 
 
 class _WithoutRules(Rebuilder):
     def visit(self, eqn: Eqn) -> None:
-        if eqn.primitive.name == "custom":
+        if eqn.primitive is CUSTOM:
             self.env[eqn.outvars[0]] = self.atom(eqn.invars[0])
         else:
             super().visit(eqn)
@@ -92,6 +93,6 @@ class _WithoutRules(Rebuilder):
 
 def without_rules(program: Program) -> Program:
     """The program with the values of its `custom` equations; the same object when it has none."""
-    if not any(e.primitive.name == "custom" for e in walk_program(program)):
+    if not any(e.primitive is CUSTOM for e in walk_program(program)):
         return program
     return program.map_tasks(lambda task: _WithoutRules().rebuild_task(task))

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from qdtrace.errors import BoundsError, CheckError, Loc, OutOfMemoryError
-from qdtrace.ir.primitives import Effect
+from qdtrace.ir.primitives import BOUND, CHECK, TELL, Effect
 from qdtrace.ir.walk import walk_task
 from qdtrace.tracebacks import file_of
 
@@ -45,13 +45,13 @@ def checks_of(task: Task) -> list[Eqn]:
 
 def may_fail(eqns: Iterable[Eqn]) -> bool:
     """Whether one of the equations is a check of an index or of a condition, or a callback."""
-    return any(e.primitive.name in ("bound", "check", "tell") for e in eqns)
+    return any(e.primitive in (BOUND, CHECK, TELL) for e in eqns)
 
 
 def fault_of(eqn: Eqn, value: str = "") -> QdError:
     """The error of a `bound` (of that index) or a `check` that does not hold."""
     p = eqn.params
-    if eqn.primitive.name == "check":
+    if eqn.primitive is CHECK:
         return CheckError(_FAILED + str(p["message"]), loc=eqn.loc)
     rule = f"index {value} is out of bounds for axis {p['axis']} of `{p['buffer']}` with shape {p['shape']}"
     return BoundsError(rule, loc=eqn.loc, help=_HELP)

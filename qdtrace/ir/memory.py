@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from qdtrace.ir.primitives import PRIMITIVES, WRITES
+from qdtrace.ir.primitives import ACCUM
 
 if TYPE_CHECKING:
     from qdtrace.ir.program import Atom, Eqn
 
-MEMORY = frozenset(name for name, p in PRIMITIVES.items() if p.values is not None)
-"""Names of the primitives that touch an element of a reference."""
-WRITERS = frozenset(name for name in MEMORY if not WRITES.isdisjoint(PRIMITIVES[name].effects))
-"""Those that change it."""
-READERS = MEMORY - {"store"}
-"""Those whose effect depends on it."""
+
+def mode_of(eqn: Eqn) -> str:
+    """What a memory equation does: the operation of an accumulation, else the name of the primitive."""
+    return str(eqn.params["op"]) if eqn.primitive is ACCUM else eqn.primitive.name
 
 
 def first_index(eqn: Eqn) -> int:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from qdtrace.errors import UnsupportedError
+from qdtrace.ir.primitives import IF, PLATFORM
 from qdtrace.ir.program import Literal, literal
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.types import DType
@@ -28,7 +29,7 @@ HOST = "cpu"
 
 def asks_platform(program: Program) -> bool:
     """Whether the program has a choice by platform."""
-    return any(e.primitive.name == "platform" for e in walk_program(program))
+    return any(e.primitive is PLATFORM for e in walk_program(program))
 
 
 def is_platform(eqn: Eqn, platform: str) -> bool:
@@ -57,10 +58,10 @@ class _OnPlatform(Rebuilder):
         self.platform = platform
 
     def visit(self, eqn: Eqn) -> None:
-        if eqn.primitive.name == "platform":
+        if eqn.primitive is PLATFORM:
             self.env[eqn.outvars[0]] = literal(is_platform(eqn, self.platform), DType.bool)
             return
-        chosen = self.atom(eqn.invars[0]) if eqn.primitive.name == "if" else None
+        chosen = self.atom(eqn.invars[0]) if eqn.primitive is IF else None
         if not isinstance(chosen, Literal):
             super().visit(eqn)
             return

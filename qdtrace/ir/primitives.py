@@ -1,25 +1,25 @@
-"""The closed set of primitives: name, arity, typing rule and effects.
+"""The closed set of primitives: one row of facts for each.
 
 Each interpretation (interpreter, emitter, differentiation) keeps one table over this set; a test demands an entry
-in each. Semantics of every primitive are defined by `qdtrace.interpret` and described in `ir/README.md`.
+in each, and every primitive in each column (`tests/ir/test_facts`). No other module lists names: it asks for a column,
+or compares with an object of this table (`eqn.primitive is LOAD`). Semantics of every primitive are defined by
+`qdtrace.interpret` and described in `ir/README.md`.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from qdtrace.ir.types import BOOL, BlockType, DType, RefType, ScalarType, Space, Type
+from qdtrace.ir import type_rules as rule
+from qdtrace.ir.type_rules import ANY, BITS, FLOAT, INT, NUMBER, elementwise
+from qdtrace.ir.types import DType
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable
 
-    Types = Sequence[Type]
-    Params = Mapping[str, Any]
-    Blocks = Sequence[BlockType]
-    TypeRule = Callable[[Types, Params, Blocks], tuple[Type, ...]]
+    from qdtrace.ir.type_rules import TypeRule
 
 
 class Effect(enum.Enum):
@@ -45,245 +45,185 @@ WRITES = frozenset({Effect.WRITE, Effect.ACCUM})
 """Effects that change memory."""
 
 
-class IrTypeError(TypeError):
-    """An equation breaks the typing rule of its primitive."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Primitive:
-    """An operation of the graph."""
+    """An operation of the graph: a row of facts, with the answer of most operations as default."""
 
     name: str
     type_rule: TypeRule
     effects: frozenset[Effect] = frozenset()
     param_names: tuple[str, ...] = ()
-    commutative: bool = False
-    structured: bool = False
-    """Owns blocks (`for`, `while`, `if`)."""
-    loops: bool = False
-    """Runs its blocks any number of times (`for`, `while`)."""
     remarks: frozenset[str] = frozenset()
     """Parameters that only messages need: code does not depend on them."""
+    commutative: bool = False
+    blocks: int = 0
+    """How many blocks it owns (`for`, `while`, `if`)."""
+    control: int = 0
+    """Operands in front of the initial values of carries: bounds and step, or the condition."""
+    loops: bool = False
+    """Runs its blocks any number of times (`for`, `while`)."""
     values: int | None = None
     """Operands between the reference and its indices; None for what touches no element (of `cas` it is one more)."""
     cost: int = 1
     """Operations of a lane that its code has, in additions; what is in its blocks comes on top."""
+    latency: int = 1
+    """Operations of its code that wait for each other, in additions."""
+    instructions: int = 1
+    """Instructions for one register, about."""
+    cheap: bool = True
+    """A few of them may be computed in vain, where that saves a branch."""
+    maskable: bool = True
+    """Lanes that are off may run it too: it changes nothing, or its operands are held back."""
     is_function: bool = False
     """Code of it is a polynomial and more, and the last bit depends on the library."""
+    any_number: Callable[[DType], bool] = lambda dtype: False
+    """Whether its code is the same for all numbers of the dtype, so that a constant may as well be a variable."""
+    is_predicate: bool = False
+    """Gives a bool from operands of any dtype."""
+    negation: str = ""
+    """The comparison of integers that holds where this one does not; empty for what is no comparison."""
+    mirror: str = ""
+    """The comparison that says the same of exchanged operands."""
+    gives_whole: bool = False
+    """Its result is a whole number."""
+    has_no_sign: bool = False
+    """No operands give a result below 0.0, or -0.0; NaN they may."""
+    locally_constant: bool = False
+    """The result does not change with small changes of the operands, or there is none."""
+    finite_slope: bool = False
+    """No operand makes a slope of the result infinite or NaN."""
+    slope_reads: tuple[tuple[int, ...] | None, ...] | None = None
+    """For each operand, the operands that the derivative by it reads, or None where the result is not linear in it.
+    None for an operation that is linear in no operand."""
+
+    @property
+    def structured(self) -> bool:
+        """Whether it owns blocks."""
+        return self.blocks > 0
+
+    @property
+    def is_access(self) -> bool:
+        """Whether it touches an element of memory: `load`, `store`, `accum` or `atomic`."""
+        return self.values is not None
+
+    @property
+    def writes(self) -> bool:
+        """Whether it changes memory."""
+        return not WRITES.isdisjoint(self.effects)
+
+    @property
+    def reads(self) -> bool:
+        """Whether what it does depends on memory: an accumulation reads what it adds to."""
+        return not _READS.isdisjoint(self.effects)
 
     def __repr__(self) -> str:
         return self.name
 
 
+_READS = frozenset({Effect.READ, Effect.ACCUM})
 PRIMITIVES: dict[str, Primitive] = {}
 
 
-def _require(condition: bool, message: str) -> None:
-    if not condition:
-        raise IrTypeError(message)
+def _row(name: str, rule: TypeRule, *effects: Effect, **facts: Any) -> Primitive:
+    """Adds a primitive; facts are fields of `Primitive`."""
+    made = PRIMITIVES[name] = Primitive(name, rule, frozenset(effects), **facts)
+    return made
 
 
-def _scalars(types: Types, count: int) -> list[DType]:
-    _require(len(types) == count, f"needs {count} operands, got {len(types)}")
-    _require(all(isinstance(t, ScalarType) for t in types), "operands must be scalars")
-    return [t.dtype for t in types]
+def _rows(names: str, rule: TypeRule, **facts: Any) -> list[Primitive]:
+    """Adds primitives that share a typing rule and facts."""
+    return [_row(name, rule, **facts) for name in names.split()]
 
 
-def _elementwise(arity: int, accepts: Callable[[DType], bool], what: str, result: DType | None = None) -> TypeRule:
-    def rule(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
-        dtypes = _scalars(types, arity)
-        _require(len(set(dtypes)) == 1, f"needs operands of one dtype, got {', '.join(d.value for d in dtypes)}")
-        _require(accepts(dtypes[0]), f"needs {what} operands, got {dtypes[0].value}")
-        return (ScalarType(result or dtypes[0]),)
+_TWO, _ONE = elementwise(2, *NUMBER), elementwise(1, *NUMBER)
+_TEST = elementwise(2, *ANY, result=DType.bool)
+_any: dict[str, Any] = {"any_number": ANY[0]}
+_floats: dict[str, Any] = {"any_number": FLOAT[0]}
+_steps: dict[str, Any] = {"locally_constant": True, "finite_slope": True}
+_no_slope: dict[str, Any] = {"locally_constant": True}
+_long: dict[str, Any] = {"cheap": False}
+_maths: dict[str, Any] = {"is_function": True, "cost": 18, "latency": 10, "cheap": False, "maskable": False}
+_unmasked: dict[str, Any] = {"maskable": False}
 
-    return rule
-
-
-def _define(names: str, rule: TypeRule, *effects: Effect, **facts: Any) -> None:
-    """Adds primitives that share a typing rule, effects and facts, which are fields of `Primitive`."""
-    for name in names.split():
-        PRIMITIVES[name] = Primitive(name, rule, frozenset(effects), **facts)
-
-
-def _select(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
-    _require(len(types) == 3, "needs 3 operands: condition, on_true, on_false")
-    _require(types[0] == BOOL, f"needs a bool condition, got {types[0]}")
-    _require(isinstance(types[1], ScalarType) and types[1] == types[2], f"branches differ: {types[1]} and {types[2]}")
-    return (types[1],)
-
-
-def _convert(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
-    _scalars(types, 1)
-    return (ScalarType(params["dtype"]),)
-
-
-def _bitcast(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
-    (source,) = _scalars(types, 1)
-    target = params["dtype"]
-    _require(source.bits == target.bits, f"needs equal widths, got {source.value} to {target.value}")
-    return (ScalarType(target),)
-
-
-def _memory(types: Types, first_index: int) -> RefType:
-    ref = types[0] if types else None
-    if not isinstance(ref, RefType):
-        raise IrTypeError("first operand must be a reference")
-    indices = types[first_index:]
-    _require(len(indices) == ref.ndim, f"needs {ref.ndim} indices for {ref}, got {len(indices)}")
-    for t in indices:
-        ok = isinstance(t, ScalarType) and t.dtype in (DType.i32, DType.i64)
-        _require(ok, f"index must be i32 or i64, got {t}")
-    return ref
-
-
-def _load(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
-    return (ScalarType(_memory(types, 1).dtype),)
-
-
-def _store(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
-    ref = _memory(types, 2)
-    _require(types[1] == ScalarType(ref.dtype), f"needs a {ref.dtype.value} value for {ref}, got {types[1]}")
-    return ()
-
-
-ACCUM_OPS = ("add", "mul", "min", "max")
-ATOMIC_OPS = ("add", "mul", "min", "max", "and", "or", "xor", "exchange", "cas")
-
-
-def _accum(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
-    _store(types, params, blocks)
-    _require(params["op"] in ACCUM_OPS, f"unknown accumulation {params['op']!r}")
-    return ()
-
-
-def _atomic(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
-    op = params["op"]
-    _require(op in ATOMIC_OPS, f"unknown atomic {op!r}")
-    values = 2 if op == "cas" else 1
-    ref = _memory(types, 1 + values)
-    for t in types[1 : 1 + values]:
-        _require(t == ScalarType(ref.dtype), f"needs a {ref.dtype.value} value for {ref}, got {t}")
-    if op in ("and", "or", "xor"):
-        _require(not ref.dtype.is_float, f"atomic {op} needs integers, got {ref.dtype.value}")
-    return (ScalarType(ref.dtype),)
-
-
-def _cell(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
-    _require(not types, "takes no operand")
-    return (RefType(params["dtype"], tuple(params["shape"]), Space.LOCAL),)
-
-
-def _bound(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
-    (dtype,) = _scalars(types, 1)
-    _require(dtype.is_integer and dtype.bits >= 32, f"index must have 32 or 64 bits, got {dtype.value}")
-    size = params["size"]
-    _require(isinstance(size, int) and size >= 0, f"needs a size of 0 or more, got {size!r}")
-    return (types[0],)
-
-
-def _check(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
-    _require(tuple(types) == (BOOL,), "needs one bool condition")
-    return ()
-
-
-def _platform(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
-    _require(not types, "takes no operand")
-    return (BOOL,)
-
-
-def _custom(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
-    _require(len(types) >= 1, "needs the value")
-    _require(all(isinstance(t, ScalarType) for t in types), "operands must be scalars")
-    return (types[0],)
-
-
-def _for(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
-    _require(len(types) >= 3, "needs start, stop, step and the initial carries")
-    dtype = types[0].dtype
-    _require(dtype in (DType.i32, DType.i64), f"bounds must be i32 or i64, got {dtype.value}")
-    _require(types[0] == types[1] == types[2], "bounds and step must have one dtype")
-    (body,) = blocks
-    carries = tuple(types[3:])
-    _require(body.params == (types[0], *carries), "body parameters must be index and carries")
-    _require(body.results == carries, "body results must match the carries")
-    return carries
-
-
-def _while(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
-    cond, body = blocks
-    carries = tuple(types)
-    _require(cond.params == carries, "condition parameters must be the carries")
-    _require(body.params == carries, "body parameters must be the carries")
-    _require(cond.results == (BOOL,), "condition must give one bool")
-    _require(body.results == carries, "body results must match the carries")
-    return carries
-
-
-def _if(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
-    _require(tuple(types) == (BOOL,), "needs one bool condition")
-    then, other = blocks
-    _require(not then.params and not other.params, "branches take no parameters")
-    _require(then.results == other.results, "branches must give the same types")
-    return then.results
-
-
-_Kind = tuple[Callable[[DType], bool], str]
-_FLOAT: _Kind = (lambda d: d.is_float, "float")
-_INT: _Kind = (lambda d: d.is_integer, "integer")
-_BITS: _Kind = (lambda d: not d.is_float, "integer or bool")
-_NUMBER: _Kind = (lambda d: d is not DType.bool, "number")
-_ANY: _Kind = (lambda d: True, "any")
-
-_define("add mul min max", _elementwise(2, *_NUMBER), commutative=True)
-_define("sub", _elementwise(2, *_NUMBER))
-_define("div", _elementwise(2, *_NUMBER), cost=6)
-_define("rem", _elementwise(2, *_NUMBER), cost=8)
-_define("neg abs sign", _elementwise(1, *_NUMBER))
-_define("pow atan2", _elementwise(2, *_FLOAT), is_function=True, cost=18)
-_define("nextafter", _elementwise(2, *_FLOAT), cost=8)
-_define("integer_pow", _elementwise(1, *_NUMBER), param_names=("y",))
-_define(
-    "rsqrt cbrt exp exp2 expm1 log log2 log1p logistic sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh "
-    "erf erfc erf_inv lgamma digamma",
-    _elementwise(1, *_FLOAT),
-    is_function=True,
-    cost=18,
+ADD = _row("add", _TWO, commutative=True, finite_slope=True, slope_reads=((), ()), **_any)
+MUL = _row("mul", _TWO, commutative=True, slope_reads=((1,), (0,)), **_floats)
+MIN, MAX = _rows("min max", _TWO, commutative=True, finite_slope=True, **_any)
+SUB = _row("sub", _TWO, finite_slope=True, slope_reads=((), ()), **_any)
+DIV = _row("div", _TWO, cost=6, latency=4, slope_reads=((1,), None), **_floats, **_long)
+REM = _row("rem", _TWO, cost=8, latency=6, **_long)
+NEG = _row("neg", _ONE, finite_slope=True, slope_reads=((),))
+_row("abs", _ONE, finite_slope=True, has_no_sign=True)
+SIGN = _row("sign", _ONE, **_steps)
+_rows("pow atan2", elementwise(2, *FLOAT), **_maths, **_floats)
+_row("nextafter", elementwise(2, *FLOAT), cost=8, finite_slope=True)
+_row("integer_pow", _ONE, param_names=("y",), **_long)
+_rows(
+    "rsqrt cbrt expm1 log log2 log1p sin cos tan asin acos atan sinh tanh asinh acosh atanh erf erf_inv lgamma digamma",
+    elementwise(1, *FLOAT),
+    **_maths,
 )
-_define("sqrt", _elementwise(1, *_FLOAT), cost=6)
-_define("floor ceil round_even round_away trunc", _elementwise(1, *_FLOAT))
-_define("fma", _elementwise(3, *_FLOAT))
-_define("quotient", _elementwise(3, *_FLOAT), cost=2)
-_define("is_finite", _elementwise(1, *_FLOAT, result=DType.bool))
-_define("lt le gt ge", _elementwise(2, *_ANY, result=DType.bool))
-_define("eq ne", _elementwise(2, *_ANY, result=DType.bool), commutative=True)
-_define("and or xor", _elementwise(2, *_BITS), commutative=True)
-_define("not", _elementwise(1, *_BITS))
-_define("shift_left shift_right_logical shift_right_arithmetic", _elementwise(2, *_INT))
-_define("population_count clz", _elementwise(1, *_INT))
-_define("select", _select)
-_define("lane_max", _elementwise(1, *_INT), Effect.LANES)
-_define("convert", _convert, param_names=("dtype",))
-_define("bitcast", _bitcast, param_names=("dtype",))
-_define("custom", _custom, param_names=("rule", "result"), cost=0)
-_define("load", _load, Effect.READ, values=0, cost=2)
-_define("store", _store, Effect.WRITE, values=1, cost=2)
-_define("accum", _accum, Effect.ACCUM, param_names=("op",), values=1, cost=6)
-_define("atomic", _atomic, Effect.READ, Effect.WRITE, param_names=("op",), values=1, cost=40)
-_define("cell", _cell, Effect.ALLOC, param_names=("dtype", "shape"), cost=0)
-_define(
+_rows("exp exp2 logistic cosh erfc", elementwise(1, *FLOAT), has_no_sign=True, **_maths)
+_row("sqrt", elementwise(1, *FLOAT), cost=6, latency=4, **_long)
+_rows("floor ceil round_even round_away trunc", elementwise(1, *FLOAT), gives_whole=True, **_steps)
+FMA = _row("fma", elementwise(3, *FLOAT), slope_reads=((1,), (0,), ()), **_floats, **_long)
+QUOTIENT = _row("quotient", elementwise(3, *FLOAT), cost=2, **_floats, **_long)
+_row("is_finite", elementwise(1, *FLOAT, result=DType.bool), is_predicate=True, **_no_slope)
+LT = _row("lt", _TEST, is_predicate=True, negation="ge", mirror="gt", **_any, **_no_slope)
+LE = _row("le", _TEST, is_predicate=True, negation="gt", mirror="ge", **_any, **_no_slope)
+GT = _row("gt", _TEST, is_predicate=True, negation="le", mirror="lt", **_any, **_no_slope)
+GE = _row("ge", _TEST, is_predicate=True, negation="lt", mirror="le", **_any, **_no_slope)
+EQ = _row("eq", _TEST, commutative=True, is_predicate=True, negation="ne", mirror="eq", **_any, **_no_slope)
+NE = _row("ne", _TEST, commutative=True, is_predicate=True, negation="eq", mirror="ne", **_any, **_no_slope)
+AND, OR, XOR = _rows("and or xor", elementwise(2, *BITS), commutative=True, **_no_slope)
+NOT = _row("not", elementwise(1, *BITS), **_no_slope)
+_rows("shift_left shift_right_logical shift_right_arithmetic", elementwise(2, *INT), **_no_slope)
+POPULATION_COUNT, CLZ = _rows("population_count clz", elementwise(1, *INT), **_no_slope)
+SELECT = _row("select", rule.select, finite_slope=True, slope_reads=((), (0,), (0,)), **_any)
+LANE_MAX = _row("lane_max", elementwise(1, *INT), Effect.LANES, **_no_slope)
+CONVERT = _row("convert", rule.convert, param_names=("dtype",), finite_slope=True, slope_reads=((),))
+BITCAST = _row("bitcast", rule.bitcast, param_names=("dtype",), **_steps)
+CUSTOM = _row("custom", rule.custom, param_names=("rule", "result"), cost=0)
+LOAD = _row("load", rule.load, Effect.READ, values=0, cost=2, instructions=3, finite_slope=True)
+STORE = _row("store", rule.store, Effect.WRITE, values=1, cost=2, instructions=3, **_unmasked)
+ACCUM = _row("accum", rule.accum, Effect.ACCUM, param_names=("op",), values=1, cost=6, instructions=6, **_unmasked)
+ATOMIC = _row(
+    "atomic",
+    rule.atomic,
+    Effect.READ,
+    Effect.WRITE,
+    param_names=("op",),
+    values=1,
+    cost=40,
+    instructions=12,
+    **_unmasked,
+)
+CELL = _row("cell", rule.cell, Effect.ALLOC, param_names=("dtype", "shape"), cost=0, **_unmasked, **_no_slope)
+BOUND = _row(
     "bound",
-    _bound,
+    rule.bound,
     Effect.CHECK,
     param_names=("size", "axis", "buffer", "shape"),
     remarks=frozenset({"axis", "buffer", "shape"}),
     cost=0,
+    instructions=6,
+    **_no_slope,
 )
-_define("check", _check, Effect.CHECK, param_names=("message",), remarks=frozenset({"message"}))
-_define("tell", lambda types, params, blocks: (), Effect.CHECK, param_names=("site", "number"))
-_define("platform", _platform, Effect.CHECK, param_names=("names", "refused", "help"), cost=0)
-_define("for", _for, structured=True, loops=True, param_names=("unroll",))
-_define("while", _while, structured=True, loops=True)
-_define("if", _if, structured=True, param_names=("rare",))
+CHECK = _row(
+    "check",
+    rule.check,
+    Effect.CHECK,
+    param_names=("message",),
+    remarks=frozenset({"message"}),
+    instructions=4,
+    **_no_slope,
+)
+TELL = _row("tell", rule.tell, Effect.CHECK, param_names=("site", "number"), **_no_slope)
+PLATFORM = _row(
+    "platform", rule.platform, Effect.CHECK, param_names=("names", "refused", "help"), cost=0, **_no_slope
+)
+FOR = _row("for", rule.for_, blocks=1, control=3, loops=True, param_names=("unroll",), instructions=12, **_unmasked)
+WHILE = _row("while", rule.while_, blocks=2, loops=True, instructions=12, **_unmasked)
+IF = _row("if", rule.if_, blocks=2, control=1, param_names=("rare",), instructions=6)
 
 
 FUNCTIONS = frozenset(name for name, p in PRIMITIVES.items() if p.is_function)

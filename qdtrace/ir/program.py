@@ -125,6 +125,32 @@ class Eqn:
         (var,) = self.outvars
         return var
 
+    @property
+    def control(self) -> tuple[Atom, ...]:
+        """The operands that are not carried: bounds and step of a `for`, the condition of an `if`."""
+        return self.invars[: self.primitive.control]
+
+    @property
+    def initials(self) -> tuple[Atom, ...]:
+        """The values that a loop begins with."""
+        return self.invars[self.primitive.control :]
+
+    @property
+    def bounds(self) -> tuple[Atom, Atom, Atom]:
+        """Start, stop and step of a `for`."""
+        start, stop, step = self.control
+        return start, stop, step
+
+    @property
+    def step(self) -> Atom:
+        """What is added to the index of a `for` after an iteration."""
+        return self.bounds[2]
+
+    @property
+    def index(self) -> Var:
+        """The number of the iteration in the body of a `for`."""
+        return self.blocks[0].params[0]
+
     def rebuilt(
         self,
         invars: tuple[Atom, ...] | None = None,

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qdtrace.ir.builder import ref_var
+from qdtrace.ir.primitives import TELL
 from qdtrace.ir.program import literal, ref_type
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.types import DType, RefType
@@ -93,7 +94,7 @@ def place_of(key: Hashable, make: Callable[[], Site]) -> int:
 
 def tells_in(program: Program) -> list[Eqn]:
     """The equations that tell, in order."""
-    return [e for e in walk_program(program) if e.primitive.name == "tell"]
+    return [e for e in walk_program(program) if e.primitive is TELL]
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ def given_memory(program: Program, lines: int) -> tuple[Program, list[Records]]:
     found: list[Records] = []
 
     def changed(task: Task) -> Task:
-        places = dict.fromkeys(int(e.params["site"]) for e in walk_task(task) if e.primitive.name == "tell")
+        places = dict.fromkeys(int(e.params["site"]) for e in walk_task(task) if e.primitive is TELL)
         if not places:
             return task
         width = HEAD + max(sum(map(_words_of, sites[k].elements())) for k in places)
@@ -135,7 +136,7 @@ class _GivesMemory(Rebuilder):
         self.index = index
 
     def visit(self, eqn: Eqn) -> None:
-        if eqn.primitive.name != "tell":
+        if eqn.primitive is not TELL:
             super().visit(eqn)
             return
         r = self.records
@@ -180,7 +181,7 @@ class _Records(Rebuilder):
         self.records = records
 
     def visit(self, eqn: Eqn) -> None:
-        if eqn.primitive.name != "tell":
+        if eqn.primitive is not TELL:
             super().visit(eqn)
         elif self.records and _has_memory(eqn):
             told, ring, index, *values = self.atoms(eqn.invars)

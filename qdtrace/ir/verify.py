@@ -23,21 +23,17 @@ from typing import TYPE_CHECKING, Any, cast
 
 from qdtrace.errors import VerifyError
 from qdtrace.ir.custom import Part
-from qdtrace.ir.primitives import PRIMITIVES, WRITES, Effect, IrTypeError
+from qdtrace.ir.primitives import LOAD, PLATFORM, PRIMITIVES, QUOTIENT, WRITES, Effect
 from qdtrace.ir.printer import Printer, print_eqn
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Stage, Task, Var, is_local
+from qdtrace.ir.type_rules import IrTypeError
 from qdtrace.ir.types import DType, RefType, ScalarType, Space
 from qdtrace.ir.walk import free_vars, used_vars, walk_all, walk_program, walk_task
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_BLOCKS = {"for": 1, "while": 2, "if": 2}
 _OPTIONAL = frozenset({"unroll", "rare"})
-_FINAL_ONLY = frozenset({"quotient"})
-"""Primitives without a derivative or a batched form of their own: what they stand for is taken instead."""
-_NEVER_FINAL = frozenset({"platform"})
-"""Primitives that are decided before the passes of a machine: there is no code for them."""
 _INDEX = (DType.i32, DType.i64)
 
 
@@ -49,9 +45,10 @@ def verify_program(program: Program) -> None:
 def verify_stage(program: Program) -> None:
     """Raises VerifyError unless the program is right, and has only what its stage allows."""
     verify_program(program)
-    wrong = _FINAL_ONLY if program.stage < Stage.FINAL else _NEVER_FINAL
+    # A quotient has no derivative and no batched form; a choice of platforms is decided before the passes of a machine.
+    wrong = QUOTIENT if program.stage < Stage.FINAL else PLATFORM
     for eqn in walk_program(program):
-        if eqn.primitive.name in wrong:
+        if eqn.primitive is wrong:
             what = f"`{eqn.primitive.name}` stands in a program of stage {program.stage.name.lower()}"
             raise VerifyError(f"stage: {what}", loc=eqn.loc, notes=(f"in `{program.name}`",))
 
@@ -219,8 +216,8 @@ class _Verifier:
         prim = eqn.primitive
         if PRIMITIVES.get(prim.name) is not prim:
             raise self._error("typing", f"`{prim.name}` is no primitive of the graph", eqn)
-        if len(eqn.blocks) != _BLOCKS.get(prim.name, 0):
-            what = f"`{prim.name}` needs {_BLOCKS.get(prim.name, 0)} blocks, got {len(eqn.blocks)}"
+        if len(eqn.blocks) != prim.blocks:
+            what = f"`{prim.name}` needs {prim.blocks} blocks, got {len(eqn.blocks)}"
             raise self._error("typing", what, eqn)
         for name in prim.param_names:
             if name not in eqn.params and name not in _OPTIONAL:
@@ -270,7 +267,7 @@ def _tainted(eqns: Sequence[Eqn], written: set[Atom]) -> tuple[set[Atom], list[E
     checks: list[Eqn] = []
     for eqn in eqns:
         deep = list(walk_all((eqn,)))
-        loads = any(e.primitive.name == "load" and e.invars[0] in written and not is_local(e.invars[0]) for e in deep)
+        loads = any(e.primitive is LOAD and e.invars[0] in written and not is_local(e.invars[0]) for e in deep)
         if loads or any(v in tainted for v in used_vars(eqn)):
             tainted.update(eqn.outvars)
             tainted.update(e.invars[0] for e in deep if e.primitive.effects & WRITES)

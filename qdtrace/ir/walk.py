@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from qdtrace.ir.primitives import CELL
 from qdtrace.ir.program import Block, Var
 from qdtrace.ir.types import RefType
 
@@ -115,7 +116,7 @@ def free_vars(block: Block) -> dict[Var, None]:
 
 def private_bytes(eqns: Iterable[Eqn]) -> int:
     """Bytes of the cells and private arrays that the equations make, those in their blocks included."""
-    return sum(v.type.nbytes for e in walk_all(eqns) if e.primitive.name == "cell" for v in e.outvars)  # type: ignore[union-attr]
+    return sum(v.type.nbytes for e in walk_all(eqns) if e.primitive is CELL for v in e.outvars)  # type: ignore[union-attr]
 
 
 def task_refs(task: Task) -> dict[Var, None]:

@@ -26,7 +26,7 @@ from qdtrace.analysis.index.definite_stores import FullBefore
 from qdtrace.analysis.index.ranges import Ranges
 from qdtrace.analysis.index.trips import trip_count
 from qdtrace.analysis.slopes import has_finite_slopes
-from qdtrace.ir.primitives import Effect
+from qdtrace.ir.primitives import CHECK, LOAD, Effect
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var, is_global
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.passes.base import TaskPass
@@ -95,7 +95,7 @@ class _Mover(Rebuilder):
             if self.differentiable and self.inside and not has_finite_slopes(eqn):
                 return False
             return self._is_shared(eqn.invars)
-        if eqn.primitive.name == "load" and eqn.invars[0] not in self.written:
+        if eqn.primitive is LOAD and eqn.invars[0] not in self.written:
             if not is_global(eqn.invars[0]) or not self._is_shared(eqn.invars[1:]):
                 return False
             sure = self.surely and (not self.checks or self.ranges.are_inside(eqn.invars[0], eqn.invars[1:]))
@@ -105,7 +105,7 @@ class _Mover(Rebuilder):
         if self.surely and not self.conditions and self._is_shared(eqn.invars):
             self.defined.update(dict.fromkeys(eqn.outvars, eqn))
             return True
-        self.checks, self.conditions = True, self.conditions or eqn.primitive.name == "check"
+        self.checks, self.conditions = True, self.conditions or eqn.primitive is CHECK
         return False
 
     def _is_shared(self, atoms: tuple[Atom, ...]) -> bool:

@@ -24,8 +24,6 @@ from qdtrace.passes.rule_table import RuleSet
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_TO_BOOL = frozenset(("lt", "le", "gt", "ge", "eq", "ne", "is_finite"))
-
 
 def fold_all(name: str, operands: tuple[Atom, ...], params: Mapping[str, Any]) -> Literal | None:
     """The value of a primitive when all operands are constants."""
@@ -33,9 +31,9 @@ def fold_all(name: str, operands: tuple[Atom, ...], params: Mapping[str, Any]) -
         if atom.__class__ is not Literal:
             return None
     value = apply_scalar(name, [a.value for a in operands], params)  # type: ignore[union-attr]
-    if name in _TO_BOOL:
+    if PRIMITIVES[name].is_predicate:
         return Literal(value, BOOL)
-    target = params.get("dtype") if name in ("convert", "bitcast") else None
+    target = params.get("dtype")
     return Literal(value, operands[-1].type if target is None else ScalarType(target))  # type: ignore[arg-type]
 
 

@@ -19,17 +19,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from qdtrace.ir.carries import carried_params, carries_of, carry_of, control_of, with_carries
-from qdtrace.ir.primitives import ACCUM_OPS, PRIMITIVES, WRITES, Effect
+from qdtrace.ir.carries import carried_params, carries_of, carry_of, with_carries
+from qdtrace.ir.primitives import ACCUM, ATOMIC, WHILE, WRITES, Effect
 from qdtrace.ir.program import Atom, Eqn, Program, Task, Var
 from qdtrace.ir.rebuild import Rebuilder
+from qdtrace.ir.type_rules import ACCUM_OPS
 from qdtrace.ir.walk import blocks_of, walk_nested
 from qdtrace.passes.base import Pass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-_ACCUM = PRIMITIVES["accum"]
 
 
 @dataclass(frozen=True)
@@ -112,8 +111,8 @@ class _Marks:
                 self._mark((node.start, node.stop))
                 return
             self.live_eqns.add(node)
-            self._mark(control_of(node) if node.blocks else node.invars)
-            if node.primitive.name == "while":
+            self._mark(node.control if node.blocks else node.invars)
+            if node.primitive is WHILE:
                 self._mark(node.blocks[0].results)
             node = self.parent.get(node)
 
@@ -136,7 +135,7 @@ class _Sweeper(Rebuilder):
             return
         if eqn.blocks:
             eqn = with_carries(self.rebuild_eqn(eqn), [c for c in carries_of(eqn) if c.outvar in marks.live])
-        elif eqn.primitive.name == "atomic" and eqn.outvars[0] not in marks.live:
+        elif eqn.primitive is ATOMIC and eqn.outvars[0] not in marks.live:
             eqn = _without_old_value(eqn)
         self.append(eqn)
 
@@ -144,4 +143,4 @@ class _Sweeper(Rebuilder):
 def _without_old_value(eqn: Eqn) -> Eqn:
     if eqn.params["op"] not in ACCUM_OPS:
         return eqn
-    return Eqn(_ACCUM, eqn.invars, (), {"op": eqn.params["op"]}, (), eqn.loc)
+    return Eqn(ACCUM, eqn.invars, (), {"op": eqn.params["op"]}, (), eqn.loc)

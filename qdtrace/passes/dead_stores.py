@@ -33,8 +33,7 @@ from qdtrace.analysis.index.affine import AffineForms
 from qdtrace.analysis.index.definite_stores import filled_by
 from qdtrace.analysis.index.trips import surely_runs
 from qdtrace.analysis.location_table import LIMIT, SCAN, LocationTable
-from qdtrace.ir.memory import READERS
-from qdtrace.ir.primitives import Effect
+from qdtrace.ir.primitives import ACCUM, CELL, FOR, IF, STORE, WHILE, Effect
 from qdtrace.ir.program import Block, Eqn, Program, Task, Var, is_local
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.walk import walk_task
@@ -182,7 +181,7 @@ class _Sweeper(Rebuilder):
     def rebuild_eqns(self, eqns: Sequence[Eqn]) -> tuple[Eqn, ...]:
         """The equations that stay, looked at from the last to the first."""
         for eqn in eqns:
-            if eqn.primitive.name == "cell":
+            if eqn.primitive is CELL:
                 self.futures[eqn.outvars[0]] = _Future(gone=True)
         return super().rebuild_eqns(eqns[::-1])[::-1]
 
@@ -199,10 +198,10 @@ class _Sweeper(Rebuilder):
         future = self.futures.get(location.ref)
         if future is None:
             future = self.futures[location.ref] = _Future(gone=False)
-        name = eqn.primitive.name
-        if name in ("store", "accum") and future.is_dead(location, self.aliases):
+        prim = eqn.primitive
+        if prim in (STORE, ACCUM) and future.is_dead(location, self.aliases):
             return False
-        if name == "store":
+        if prim is STORE:
             future.write(location)
         else:
             future.read(location, self.aliases)
@@ -216,7 +215,7 @@ class _Sweeper(Rebuilder):
             return eqn
         access = self.access.get(eqn, PURE)
         touched = list(self.references.tracked & (access.reads | access.writes))
-        return self._if(eqn, touched) if eqn.primitive.name == "if" else self._loop(eqn, touched)
+        return self._if(eqn, touched) if eqn.primitive is IF else self._loop(eqn, touched)
 
     def region(self, eqn: Eqn, number: int) -> Block:
         """A block, whose level is one higher."""
@@ -242,15 +241,15 @@ class _Sweeper(Rebuilder):
 
     def _loop(self, eqn: Eqn, touched: list[Var]) -> Eqn:
         after = self._taken(touched)
-        reads = locations_in(self.aliases, eqn, READERS)
+        reads = locations_in(self.aliases, eqn, lambda p: p.reads)
         self.futures.update({ref: self._around(after[ref], reads.get(ref, [])) for ref in touched})
         blocks = (self.region(eqn, len(eqn.blocks) - 1),)
         entered = self._outside(self._taken(touched))
-        surely = eqn.primitive.name == "for" and surely_runs(eqn)
+        surely = eqn.primitive is FOR and surely_runs(eqn)
         if not surely:
             entered = {ref: future.either(after[ref], self.aliases) for ref, future in entered.items()}
         self.futures.update(entered)
-        if eqn.primitive.name == "while":
+        if eqn.primitive is WHILE:
             blocks = (self.region(eqn, 0), *blocks)
             self.futures.update(self._outside(self._taken(touched)))
         return eqn.rebuilt(blocks=blocks)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from qdtrace.analysis.index.definite_stores import fill_of
 from qdtrace.analysis.index.trips import loop_values
 from qdtrace.ir.builder import Builder, unravel
+from qdtrace.ir.primitives import STORE
 from qdtrace.ir.program import Literal, ref_type
 from qdtrace.ir.types import I32 as _I32
 
@@ -59,7 +60,7 @@ def _position(number: int, shape: tuple[int, ...]) -> list[Literal]:
 def flat_fill(task: Task) -> Fill | None:
     """The fill that a task is which stores one element an iteration; None for any other task."""
     stores = [e for e in task.body.eqns if e.primitive.effects or e.blocks]
-    if task.index is None or len(stores) != 1 or stores[0].primitive.name != "store":
+    if task.index is None or len(stores) != 1 or stores[0].primitive is not STORE:
         return None
     found, iterations = fill_of(task), loop_values(task.start, task.stop)
     if not found or iterations is None:

@@ -23,6 +23,7 @@ from qdtrace.analysis.index.trips import task_values
 from qdtrace.ir.builder import Builder
 from qdtrace.ir.combining import combining
 from qdtrace.ir.memory import indices_of, values_of
+from qdtrace.ir.primitives import ACCUM
 from qdtrace.ir.program import Var, ref_type
 from qdtrace.ir.walk import task_refs, walk_task
 from qdtrace.passes.base import Pass
@@ -84,4 +85,4 @@ def _with_stores(task: Task, untouched: Mapping[Var, Literal]) -> tuple[Task, se
 
 
 def _is_accumulation(eqn: Eqn, untouched: Mapping[Var, Literal]) -> bool:
-    return eqn.primitive.name == "accum" and eqn.invars[0] in untouched
+    return eqn.primitive is ACCUM and eqn.invars[0] in untouched

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.ir.builder import Builder
+from qdtrace.ir.primitives import BOUND, CHECK, FOR
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var, literal
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.walk import walk_inside, walk_task
@@ -40,7 +41,7 @@ class HoistBounds(TaskPass):
     name: ClassVar[str] = "hoist_bounds"
 
     def on_task(self, task: Task, program: Program) -> Task:
-        if not any(e.primitive.name == "bound" for e in walk_task(task)):
+        if not any(e.primitive is BOUND for e in walk_task(task)):
             return task
         body, in_front = _Hoister().rebuild_block(task.body), Builder()
         if task.kind == "range_for" and task.index is not None:
@@ -54,8 +55,8 @@ class _Hoister(Rebuilder):
     def visit(self, eqn: Eqn) -> None:
         """Appends the checks of a loop's index in front of the loop."""
         made = self.rebuild_eqn(eqn)
-        if eqn.primitive.name == "for" and isinstance(eqn.invars[2], Literal) and eqn.invars[2].value == 1:
-            checks, body = _taken(made.blocks[0], made.blocks[0].params[0])
+        if eqn.primitive is FOR and isinstance(eqn.step, Literal) and eqn.step.value == 1:
+            checks, body = _taken(made.blocks[0], made.index)
             if checks:
                 _emit_in_front(self, checks, *eqn.invars[:2])
                 made = made.rebuilt(blocks=(body,))
@@ -65,14 +66,14 @@ class _Hoister(Rebuilder):
 def _taken(body: Block, index: Var) -> tuple[list[Eqn], Block]:
     """The checks of the index that every iteration makes, and the body without them."""
     before = itertools.takewhile(lambda e: not _has_condition(e), body.eqns)
-    checks = [e for e in before if e.primitive.name == "bound" and e.invars[0] is index and _has_end(e)]
+    checks = [e for e in before if e.primitive is BOUND and e.invars[0] is index and _has_end(e)]
     gone = set(checks)
     kept = body.rebuilt([e for e in body.eqns if e not in gone])
     return checks, Rebuilder({e.outvars[0]: index for e in checks}).rebuild_block(kept)
 
 
 def _has_condition(eqn: Eqn) -> bool:
-    return any(e.primitive.name == "check" for e in (eqn, *walk_inside(eqn)))
+    return any(e.primitive is CHECK for e in (eqn, *walk_inside(eqn)))
 
 
 def _has_end(check: Eqn) -> bool:

@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
+from qdtrace.ir.primitives import IF, NOT
 from qdtrace.ir.program import Atom, Block, Eqn, Program, Task, Var
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.walk import walk_eqns
@@ -33,7 +34,7 @@ class JoinBranches(TaskPass):
     name: ClassVar[str] = "join_branches"
 
     def on_task(self, task: Task, program: Program) -> Task:
-        if sum([e.primitive.name == "if" for e in walk_eqns(task.body)]) < 2:
+        if sum([e.primitive is IF for e in walk_eqns(task.body)]) < 2:
             return task
         return task.rebuilt(_Joiner().rebuild_block(task.body))
 
@@ -85,7 +86,7 @@ class _Joiner(Rebuilder):
         waiting: list[Eqn] = []
         """What stands behind the group, and in front of it once another branch joins."""
         for eqn in eqns:
-            is_if = eqn.primitive.name == "if"
+            is_if = eqn.primitive is IF
             given = eqn.invars[0] if is_if else None
             condition = None if given is None else self._negations.get(given, given)
             if group is not None and condition is not None and condition == group.condition:
@@ -98,7 +99,7 @@ class _Joiner(Rebuilder):
                 group = group or _Group(condition)
                 group.add(eqn, negated=condition is not given)
                 continue
-            if eqn.primitive.name == "not":
+            if eqn.primitive is NOT:
                 self._negations[eqn.outvars[0]] = eqn.invars[0]
             (out if group is None else waiting).append(self.rebuild_eqn(eqn))
         if group is not None:

@@ -24,7 +24,7 @@ from qdtrace.analysis.cost import eqn_size
 from qdtrace.analysis.index.trips import loop_values
 from qdtrace.analysis.machine import GPU
 from qdtrace.ir.carries import carried_params
-from qdtrace.ir.primitives import WRITES, Effect
+from qdtrace.ir.primitives import FOR, WRITES, Effect
 from qdtrace.ir.program import is_local, literal
 from qdtrace.ir.rebuild import Copier, Rebuilder
 from qdtrace.ir.walk import used_in_block, used_vars, walk_eqns
@@ -50,7 +50,7 @@ class LastIteration(TaskPass):
     def on_task(self, task: Task, program: Program) -> Task:
         if self.machine.reverse.steps == 1:
             return task
-        if not any(e.primitive.name == "for" and e.outvars for e in walk_eqns(task.body)):
+        if not any(e.primitive is FOR and e.outvars for e in walk_eqns(task.body)):
             return task
         return task.rebuilt(_Shortener(task.body).rebuild_block(task.body))
 
@@ -69,7 +69,7 @@ class _Shortener(Rebuilder):
             super().visit(eqn)
             return
         start, _, step, *initials = eqn.invars
-        values = loop_values(*eqn.invars[:3])
+        values = loop_values(*eqn.bounds)
         assert values is not None
         last = literal(values.start + values.step * (values.count - 1), start.dtype)
         self.append(self.rebuild_eqn(eqn.rebuilt((start, last, step, *initials), eqn.blocks, eqn.outvars)))
@@ -83,9 +83,9 @@ class _Shortener(Rebuilder):
 
 def _left_in_memory(loop: Eqn) -> list[Eqn]:
     """What an iteration needs of its body for what it leaves; nothing where the loop stays as it is."""
-    if loop.primitive.name != "for" or not loop.outvars:
+    if loop.primitive is not FOR or not loop.outvars:
         return []
-    values, body = loop_values(*loop.invars[:3]), loop.blocks[0]
+    values, body = loop_values(*loop.bounds), loop.blocks[0]
     if values is None or not FEWEST_TRIPS <= values.count <= MOST_TRIPS:
         return []
     found: list[Eqn] = []

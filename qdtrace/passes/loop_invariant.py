@@ -27,7 +27,7 @@ from qdtrace.analysis.index.definite_stores import FullBefore
 from qdtrace.analysis.index.ranges import Ranges, TaskRanges
 from qdtrace.analysis.index.trips import surely_runs
 from qdtrace.analysis.slopes import has_finite_slopes
-from qdtrace.ir.primitives import Effect
+from qdtrace.ir.primitives import CHECK, IF, LOAD, Effect
 from qdtrace.ir.program import Atom, Block, Eqn, Program, Task, Var
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.walk import walk_eqns
@@ -99,13 +99,13 @@ class _Mover(Rebuilder):
             level = self._level(eqn.invars)
             if self.differentiable and level < len(self.loops) and not has_finite_slopes(eqn):
                 level = self._sure_level(level)
-        elif eqn.primitive.name == "load":
+        elif eqn.primitive is LOAD:
             level = self._load_level(eqn)
         elif Effect.CHECK in effects:
             level = self._check_level(eqn)
             if level:
                 loop = self.loops[level - 1]
-                loop.checks, loop.conditions = True, loop.conditions or eqn.primitive.name == "check"
+                loop.checks, loop.conditions = True, loop.conditions or eqn.primitive is CHECK
         else:
             level = len(self.loops)
         if level == len(self.loops):
@@ -177,7 +177,7 @@ class _Mover(Rebuilder):
         if not self.loops:
             return super().region(eqn, number)
         loop = self.loops[-1]
-        is_if = eqn.primitive.name == "if"
+        is_if = eqn.primitive is IF
         if not is_if:
             # The condition of a `while` is evaluated at least once.
             loop.surely_runs = number == 0 and surely_runs(eqn)

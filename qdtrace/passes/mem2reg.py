@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, ClassVar
 from qdtrace.ir.carries import Carry, carries_of, with_carries
 from qdtrace.ir.combining import combining
 from qdtrace.ir.memory import indices_of
+from qdtrace.ir.primitives import ACCUM, ATOMIC, CELL, IF, LOAD, STORE, WHILE
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var, is_local, literal, ref_type
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.types import ScalarType
@@ -87,19 +88,19 @@ class _Slots:
     def _collect(self, body: Block) -> None:
         rejected: set[Atom] = set()
         for eqn in walk_eqns(body):
-            name = eqn.primitive.name
-            if name == "cell":
+            prim = eqn.primitive
+            if prim is CELL:
                 if ref_type(eqn.outvars[0]).size <= SLOT_LIMIT:
                     self.cells.add(eqn.outvars[0])
             elif eqn.primitive.values is not None and is_local(eqn.invars[0]):
                 cell = eqn.invars[0]
                 assert isinstance(cell, Var)
-                flat = None if name == "atomic" else _flat_index(cell, indices_of(eqn))
+                flat = None if prim is ATOMIC else _flat_index(cell, indices_of(eqn))
                 if flat is None:
                     rejected.add(cell)
                 else:
                     self.number.setdefault((cell, flat), len(self.number))
-            elif name == "while":
+            elif prim is WHILE:
                 rejected |= _stored_outside(eqn.blocks[0])
         self.cells -= rejected
 
@@ -109,13 +110,13 @@ class _Slots:
         surely: set[int] = set()
         made: set[Var] = set()
         for eqn in block.eqns:
-            name = eqn.primitive.name
+            prim = eqn.primitive
             if eqn.blocks:
                 inner = [self._summarise(b) for b in eqn.blocks]
-                if name == "if":
+                if prim is IF:
                     now = inner[0].exposed | inner[1].exposed
                     then = inner[0].surely & inner[1].surely
-                elif name == "while":
+                elif prim is WHILE:
                     now = inner[0].exposed | inner[1].exposed
                     then = frozenset[int]()
                 else:
@@ -124,12 +125,12 @@ class _Slots:
                 surely |= then
                 for s in inner:
                     stored |= s.stored
-            elif name == "cell":
+            elif prim is CELL:
                 made.add(eqn.outvars[0])
             elif (slot := self.of(eqn)) is not None:
-                if name != "store" and slot not in surely:
+                if prim is not STORE and slot not in surely:
                     exposed.add(slot)
-                if name != "load":
+                if prim is not LOAD:
                     stored.add(slot)
                     surely.add(slot)
         if made:
@@ -144,8 +145,8 @@ class _Slots:
 
 def _stored_outside(block: Block) -> set[Atom]:
     """Cells that the block stores and does not make."""
-    stored = {e.invars[0] for e in walk_eqns(block) if e.primitive.name in ("store", "accum")}
-    return stored.difference(*[e.outvars for e in walk_eqns(block) if e.primitive.name == "cell"])
+    stored = {e.invars[0] for e in walk_eqns(block) if e.primitive in (STORE, ACCUM)}
+    return stored.difference(*[e.outvars for e in walk_eqns(block) if e.primitive is CELL])
 
 
 def _flat_index(cell: Var, indices: Sequence[Atom]) -> int | None:
@@ -176,22 +177,22 @@ class _Promoter(Rebuilder):
         """Backward liveness: for each structured equation, the slots read after it before they are stored."""
         live = set(after)
         for eqn in reversed(block.eqns):
-            name = eqn.primitive.name
+            prim = eqn.primitive
             if eqn.blocks:
                 self.live_after[eqn] = now = frozenset(live)
                 summaries = [self.slots.summary[id(b)] for b in eqn.blocks]
                 exposed = frozenset[int]().union(*(s.exposed for s in summaries))
-                if name == "if":
+                if prim is IF:
                     for inner in eqn.blocks:
                         self._find_live(inner, now)
                     live -= summaries[0].surely & summaries[1].surely
                 else:
                     self._find_live(eqn.blocks[-1], now | exposed)
-                    if name == "while":
+                    if prim is WHILE:
                         self._find_live(eqn.blocks[0], frozenset())
                 live |= exposed
             elif (slot := self.slots.of(eqn)) is not None:
-                if name == "store":
+                if prim is STORE:
                     live.discard(slot)
                 else:
                     live.add(slot)
@@ -207,15 +208,15 @@ class _Promoter(Rebuilder):
 
     def visit(self, eqn: Eqn) -> None:
         """Appends an equation; what touches a slot only changes its value."""
-        name = eqn.primitive.name
-        if name == "cell" and eqn.outvars[0] in self.slots.cells:
+        prim = eqn.primitive
+        if prim is CELL and eqn.outvars[0] in self.slots.cells:
             return
         slot = self.slots.of(eqn)
         if slot is None:
             super().visit(eqn)
-        elif name == "load":
+        elif prim is LOAD:
             self.env[eqn.outvars[0]] = self._value(slot)
-        elif name == "store":
+        elif prim is STORE:
             self.values[slot] = self.atom(eqn.invars[1])
         else:
             result = self._fresh(slot)
@@ -227,7 +228,7 @@ class _Promoter(Rebuilder):
         """The equation; one with blocks carries or gives the slots that are stored in them."""
         if not eqn.blocks:
             return super().rebuild_eqn(eqn)
-        return self._if(eqn) if eqn.primitive.name == "if" else self._loop(eqn)
+        return self._if(eqn) if eqn.primitive is IF else self._loop(eqn)
 
     def _if(self, eqn: Eqn) -> Eqn:
         summaries = [self.slots.summary[id(b)] for b in eqn.blocks]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from qdtrace.ir.primitives import FOR, IF
 from qdtrace.ir.printer import Printer, print_eqn
 from qdtrace.passes.store_forwarding import forwarded
 
@@ -48,8 +49,8 @@ class MemoryReport:
             f"{atom(at.ref)}[{self.printer.atoms(at.indices)}] = {'one of two' if value is None else atom(value)}"
             for at, value in known
         )
-        name = eqn.primitive.name
-        what = atom(eqn.blocks[0].params[0]) if name == "for" else atom(eqn.invars[0]) if name == "if" else ""
+        prim = eqn.primitive
+        what = atom(eqn.index) if prim is FOR else atom(eqn.invars[0]) if prim is IF else ""
         self.facts[-1].append(f"{where} {what}".rstrip() + ": " + ("; ".join(facts) or "nothing known"))
 
     def borders(self, task: Task, found: Borders) -> None:

@@ -41,7 +41,7 @@ from qdtrace.analysis.machine import CPU
 from qdtrace.analysis.uniformity import analyse_uniformity
 from qdtrace.ir.carries import carries_of
 from qdtrace.ir.memory import values_of
-from qdtrace.ir.primitives import PRIMITIVES
+from qdtrace.ir.primitives import IF, LOAD, SELECT, STORE
 from qdtrace.ir.program import Block, Eqn, Program, Task, Var, ref_type
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.walk import walk_eqns
@@ -53,8 +53,6 @@ if TYPE_CHECKING:
 
     from qdtrace.analysis.machine import Machine
 
-_SELECT = PRIMITIVES["select"]
-
 
 @dataclass(frozen=True)
 class Predicate(TaskPass):
@@ -64,7 +62,7 @@ class Predicate(TaskPass):
     machine: Machine = CPU
 
     def on_task(self, task: Task, program: Program) -> Task:
-        if not any(e.primitive.name == "if" for e in walk_eqns(task.body)):
+        if not any(e.primitive is IF for e in walk_eqns(task.body)):
             return task
         return task.rebuilt(_Predicator(task, program, self.machine).rebuild_block(task.body))
 
@@ -87,7 +85,7 @@ class _Predicator(Rebuilder):
         if eqn.primitive.loops:
             self._ranges.enter(eqn.rebuilt(self.atoms(eqn.invars)))
         made = self.rebuild_eqn(eqn)
-        if eqn.primitive.name != "if" or not self._flatten(made, eqn in self._uniformity.divergent):
+        if eqn.primitive is not IF or not self._flatten(made, eqn in self._uniformity.divergent):
             self.append(made)
 
     def _flatten(self, eqn: Eqn, divergent: bool) -> bool:
@@ -111,7 +109,7 @@ class _Predicator(Rebuilder):
             if a is b or a == b:
                 self.env[carry.outvar] = a
             else:
-                self.append(Eqn(_SELECT, (condition, a, b), (carry.outvar,), {}, (), eqn.loc))
+                self.append(Eqn(SELECT, (condition, a, b), (carry.outvar,), {}, (), eqn.loc))
         for store, opposite in zip(then.stores, other.stores, strict=True):
             (a,), (b,) = values_of(store), values_of(opposite)
             value = a if a is b or a == b else self("select", condition, a, b)
@@ -147,9 +145,9 @@ def _split(block: Block) -> _Side | None:
     values: list[Eqn] = []
     stores: list[Eqn] = []
     for eqn in block.eqns:
-        if eqn.blocks or (eqn.primitive.effects and eqn.primitive.name not in ("load", "store")):
+        if eqn.blocks or (eqn.primitive.effects and eqn.primitive not in (LOAD, STORE)):
             return None
-        if eqn.primitive.name == "store":
+        if eqn.primitive is STORE:
             stores.append(eqn)
         else:
             values.append(eqn)

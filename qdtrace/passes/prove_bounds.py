@@ -22,7 +22,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.index.flow_ranges import FlowRanges
-from qdtrace.analysis.index.intervals import COMPARISONS, compared
+from qdtrace.analysis.index.intervals import compared
+from qdtrace.ir.primitives import BOUND, CHECK, IF, MAX, MIN, WHILE
 from qdtrace.ir.program import literal
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.types import DType
@@ -46,8 +47,8 @@ class ProveBounds(TaskPass):
 
 def _may_go(eqn: Eqn) -> bool:
     """True for a check of an index, and for what clamps one."""
-    name = eqn.primitive.name
-    return name == "bound" or (name in ("min", "max") and eqn.invars[0].dtype.is_integer)
+    prim = eqn.primitive
+    return prim is BOUND or (prim in (MIN, MAX) and eqn.invars[0].dtype.is_integer)
 
 
 class Prover(Rebuilder):
@@ -72,23 +73,23 @@ class Prover(Rebuilder):
             return super().region(eqn, number)
 
     def _facts(self, eqn: Eqn, number: int) -> Facts:
-        ranges, name = self.ranges, eqn.primitive.name
-        if name == "if":
+        ranges, prim = self.ranges, eqn.primitive
+        if prim is IF:
             return ranges.facts_of(eqn.invars[0], number == 0)
-        if name == "while" and number == 0:
+        if prim is WHILE and number == 0:
             return ranges.tested(eqn)
         return ranges.entry(eqn, ranges.carried(eqn))
 
     def visit(self, eqn: Eqn) -> None:
         """Appends what an equation becomes; behind a check its condition is a fact."""
-        name = eqn.primitive.name
-        if name == "bound":
+        prim = eqn.primitive
+        if prim is BOUND:
             self._bound(eqn)
         elif (known := self._decided(eqn)) is not None:
             self.env[eqn.outvars[0]] = known
         else:
             super().visit(eqn)
-            if name == "check":
+            if prim is CHECK:
                 self.ranges.note(self.ranges.facts_of(eqn.invars[0], True))
 
     def _bound(self, eqn: Eqn) -> None:
@@ -107,14 +108,15 @@ class Prover(Rebuilder):
 
     def _decided(self, eqn: Eqn) -> Atom | None:
         """What a comparison, `min` or `max` of integers gives, where ranges tell."""
-        name = eqn.primitive.name
-        if (name not in COMPARISONS and name not in ("min", "max")) or not eqn.invars[0].dtype.is_integer:
+        prim = eqn.primitive
+        is_extreme = prim in (MIN, MAX)
+        if not (prim.negation or is_extreme) or not eqn.invars[0].dtype.is_integer:
             return None
         a, b = map(self.ranges.of, eqn.invars)
-        if name in ("min", "max"):
-            first = a[1] <= b[0] if name == "min" else a[0] >= b[1]
-            second = b[1] <= a[0] if name == "min" else b[0] >= a[1]
+        if is_extreme:
+            first = a[1] <= b[0] if prim is MIN else a[0] >= b[1]
+            second = b[1] <= a[0] if prim is MIN else b[0] >= a[1]
             chosen = eqn.invars[0] if first else eqn.invars[1] if second else None
             return None if chosen is None else self.atom(chosen)
-        truth = compared(name, a, b)
+        truth = compared(prim.name, a, b)
         return None if truth is None else literal(truth, DType.bool)

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.uniformity import analyse_uniformity
-from qdtrace.ir.primitives import PRIMITIVES
+from qdtrace.ir.primitives import CONVERT, DIV, QUOTIENT
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var, literal
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.types import DType
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 _DTYPES = (DType.f32, DType.f64)
 OFTEN = 2
 """Divisions by one value in a block that pay for its reciprocal."""
-_TO_WHOLE = frozenset({"floor", "ceil", "trunc", "round_even", "round_away"})
 
 
 @dataclass(frozen=True)
@@ -57,18 +56,17 @@ class Reciprocals(TaskPass):
 
 
 def _decides(eqn: Eqn) -> bool:
-    name = eqn.primitive.name
-    return name in _TO_WHOLE or (name == "convert" and not eqn.outvars[0].dtype.is_float)
+    return eqn.primitive.gives_whole or (eqn.primitive is CONVERT and not eqn.outvars[0].dtype.is_float)
 
 
 def _may_change(eqn: Eqn) -> bool:
-    if eqn.primitive.name != "div" or eqn.outvars[0].dtype not in _DTYPES:
+    if eqn.primitive is not DIV or eqn.outvars[0].dtype not in _DTYPES:
         return False
     return isinstance(eqn.invars[0], Var) and isinstance(eqn.invars[1], Var)
 
 
 def _is_reciprocal(eqn: Eqn) -> bool:
-    return eqn.primitive.name == "div" and isinstance(eqn.invars[0], Literal) and eqn.invars[0].value == 1
+    return eqn.primitive is DIV and isinstance(eqn.invars[0], Literal) and eqn.invars[0].value == 1
 
 
 class _Divider(Rebuilder):
@@ -113,7 +111,7 @@ class _Divider(Rebuilder):
         self.loc = eqn.loc
         x, r = eqn.invars
         inverse = self("div", literal(1.0, r.dtype), r)
-        self.append(Eqn(PRIMITIVES["quotient"], (x, r, inverse), self.bind(eqn.outvars), {}, (), eqn.loc))
+        self.append(Eqn(QUOTIENT, (x, r, inverse), self.bind(eqn.outvars), {}, (), eqn.loc))
 
     def _is_free(self, eqn: Eqn) -> bool:
         """A division that may be rounded once more."""

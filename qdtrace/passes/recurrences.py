@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING, ClassVar
 from qdtrace.analysis.effects import mod_ref_of, summarise
 from qdtrace.analysis.index.affine import AffineForms, Form
 from qdtrace.analysis.index.trips import trip_count
-from qdtrace.ir.carries import Carry, carries_of, control_of, with_carries
+from qdtrace.ir.carries import Carry, carries_of, with_carries
+from qdtrace.ir.primitives import BOUND, CHECK, FOR, LOAD, STORE
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var, literal
 from qdtrace.ir.rebuild import Copier, Rebuilder
 from qdtrace.ir.types import DType
@@ -46,7 +47,7 @@ class Recurrences(TaskPass):
     name: ClassVar[str] = "recurrences"
 
     def on_task(self, task: Task, program: Program) -> Task:
-        if not any(e.primitive.name == "for" for e in walk_eqns(task.body)):
+        if not any(e.primitive is FOR for e in walk_eqns(task.body)):
             return task
         _, accesses = summarise(task.body)
         return task.rebuilt(_Carrier(AffineForms(task), accesses).rebuild_block(task.body))
@@ -68,7 +69,7 @@ class _Carrier(Rebuilder):
 
     def visit(self, eqn: Eqn) -> None:
         """Appends a loop with further carries, behind what loads their first values."""
-        found = self._recurrences(eqn) if eqn.primitive.name == "for" else []
+        found = self._recurrences(eqn) if eqn.primitive is FOR else []
         loop = self.rebuild_eqn(eqn)
         if found:
             self.loc = eqn.loc
@@ -78,7 +79,7 @@ class _Carrier(Rebuilder):
 
     def _first(self, load: Eqn, loop: Eqn, body: Block) -> Atom:
         """The value that a load gives in the first iteration."""
-        start, stop, step = control_of(loop)
+        start, stop, step = loop.bounds
         if trip_count(start, stop, step) is not None:
             return self._loaded(load, body, start)
         assert isinstance(step, Literal)
@@ -97,25 +98,25 @@ class _Carrier(Rebuilder):
         return self.load(ref, *copier.atoms(tuple(indices)))
 
     def _recurrences(self, loop: Eqn) -> list[_Found]:
-        step, body = loop.invars[2], loop.blocks[0]
+        step, body = loop.step, loop.blocks[0]
         index = body.params[0]
         if not isinstance(step, Literal) or not int(step.value) or index.dtype is not DType.i32:
             return []
-        if trip_count(*loop.invars[:3]) == 0:
+        if trip_count(*loop.bounds) == 0:
             return []
         written: dict[Atom, Eqn | None] = {}
         """The only store to each reference; None where something else writes."""
         for eqn in body.eqns:
-            if eqn.primitive.name == "store":
+            if eqn.primitive is STORE:
                 written[eqn.invars[0]] = None if eqn.invars[0] in written else eqn
             else:
                 access = self._accesses[eqn] if eqn.blocks else mod_ref_of([eqn])
                 written.update(dict.fromkeys(access.writes))
         inside = set(bound_in_block(body)) - {index}
-        checked: dict[Atom, Atom] = {e.outvars[0]: e.invars[0] for e in body.eqns if e.primitive.name == "bound"}
+        checked: dict[Atom, Atom] = {e.outvars[0]: e.invars[0] for e in body.eqns if e.primitive is BOUND}
         found: list[_Found] = []
         for eqn in body.eqns:
-            store = written.get(eqn.invars[0]) if eqn.primitive.name == "load" else None
+            store = written.get(eqn.invars[0]) if eqn.primitive is LOAD else None
             if (
                 store is None
                 or store.invars[0] in inside
@@ -149,12 +150,12 @@ def _slice(body: Block, atoms: Sequence[Atom]) -> list[Eqn] | None:
     index, which stays behind conditions of the user."""
     needed = {a for a in atoms if isinstance(a, Var)}
     carried = set(body.params[1:])
-    has_conditions = any(e.primitive.name == "check" for e in walk_eqns(body))
+    has_conditions = any(e.primitive is CHECK for e in walk_eqns(body))
     kept: list[Eqn] = []
     for eqn in reversed(body.eqns):
         if needed.isdisjoint(eqn.outvars):
             continue
-        if eqn.blocks or (eqn.primitive.effects and (eqn.primitive.name != "bound" or has_conditions)):
+        if eqn.blocks or (eqn.primitive.effects and (eqn.primitive is not BOUND or has_conditions)):
             return None
         needed.update(a for a in eqn.invars if isinstance(a, Var))
         kept.append(eqn)

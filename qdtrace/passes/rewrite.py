@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from qdtrace.analysis.effects import PURE, ModRef, mod_ref_of
 from qdtrace.analysis.index.ranges import Ranges
 from qdtrace.ir.builder import result_types
-from qdtrace.ir.primitives import PRIMITIVES, WRITES, Primitive
+from qdtrace.ir.primitives import AND, BOUND, CHECK, IF, LOAD, NOT, OR, PRIMITIVES, WRITES, Primitive
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Task, Var, literal
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.types import BOOL, DType
@@ -161,11 +161,11 @@ class Rewriter(Rebuilder):
             atom = self._scalar(prim, operands, eqn.params, eqn)
             if atom is not var:
                 self.env[var] = atom
-        elif prim.name == "load":
+        elif prim is LOAD:
             self._load(eqn, operands)
-        elif prim.name == "bound":
+        elif prim is BOUND:
             self._bound(eqn, operands)
-        elif prim.name == "check" and operands[0] == _TRUE:
+        elif prim is CHECK and operands[0] == _TRUE:
             self.fired["check"] += 1
         else:
             self.append(eqn.rebuilt(operands))
@@ -266,7 +266,7 @@ class Rewriter(Rebuilder):
         blocks: list[Block] = []
         for number in range(len(eqn.blocks)):
             blocks.append(self.region(eqn, number))
-            if name == "if":
+            if original.primitive is IF:
                 self._versions.update(before)
         self._bump(written)
         eqn = self._applied(rules.after.get(name, ()), eqn.rebuilt(blocks=tuple(blocks)))
@@ -290,7 +290,7 @@ class Rewriter(Rebuilder):
 
     def region(self, eqn: Eqn, number: int) -> Block:
         """A block; in a branch its condition is known."""
-        if eqn.primitive.name != "if" or not self.options.assume:
+        if eqn.primitive is not IF or not self.options.assume:
             return super().region(eqn, number)
         facts, self._facts = self._facts, {**self._facts, **self._facts_of(eqn.invars[0], (_TRUE, _FALSE)[number])}
         rebuilt = super().region(eqn, number)
@@ -309,9 +309,9 @@ class Rewriter(Rebuilder):
             eqn = self._defs.get(id(atom))
             if eqn is None:
                 continue
-            name = eqn.primitive.name
-            if name == "not":
+            prim = eqn.primitive
+            if prim is NOT:
                 pending.append((eqn.invars[0], _FALSE if value is _TRUE else _TRUE))
-            elif (name == "and" and value is _TRUE) or (name == "or" and value is _FALSE):
+            elif (prim is AND and value is _TRUE) or (prim is OR and value is _FALSE):
                 pending += [(a, value) for a in eqn.invars]
         return facts

@@ -43,8 +43,8 @@ from qdtrace.analysis.index.definite_stores import FullBefore
 from qdtrace.analysis.index.ranges import TaskRanges
 from qdtrace.analysis.region_summary import Summaries, surely_runs
 from qdtrace.ir.combining import identity
-from qdtrace.ir.memory import MEMORY, values_of
-from qdtrace.ir.primitives import PRIMITIVES, Effect
+from qdtrace.ir.memory import mode_of, values_of
+from qdtrace.ir.primitives import ACCUM, CELL, FOR, IF, STORE, WHILE, Effect
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var, is_local
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.types import DType, RefType, Space
@@ -57,7 +57,6 @@ if TYPE_CHECKING:
 
     from qdtrace.analysis.region_summary import Key
 
-_CELL = PRIMITIVES["cell"]
 PLACES = 32
 """Elements of one reference in one loop that are looked at; and elements that one loop carries."""
 
@@ -77,7 +76,7 @@ class ScalarReplacement(TaskPass):
 
 
 def _has_writing_loop(block: Block) -> bool:
-    writes = [around for eqn, around in walk_nested(block) if eqn.primitive.name in ("store", "accum")]
+    writes = [around for eqn, around in walk_nested(block) if eqn.primitive in (STORE, ACCUM)]
     return any(outer.primitive.loops for around in writes for outer in around)
 
 
@@ -137,18 +136,17 @@ class _Replacer(Rebuilder):
 
     def visit(self, eqn: Eqn) -> None:
         """Appends an equation; around a loop, what its carried locations need."""
-        name = eqn.primitive.name
         if eqn.blocks:
-            if name == "if":
+            if eqn.primitive is IF:
                 super().visit(eqn)
             else:
                 self._loop(eqn)
             summary = self.summaries.of_eqn(eqn)
             for key in summary.accessed:
                 self._note(key, written=key in summary.written)
-        elif name in MEMORY:
+        elif eqn.primitive.is_access:
             key = self.aliases.of(eqn).key
-            self._note(key, written=name != "load")
+            self._note(key, written=eqn.primitive.writes)
             cell = self.active.get(key)
             self.append(eqn if cell is None else eqn.rebuilt((cell, *values_of(eqn))))
         else:
@@ -189,16 +187,15 @@ class _Replacer(Rebuilder):
 
     def _uses(self, eqn: Eqn) -> dict[Var, dict[Key, _Uses]]:
         found: dict[Var, dict[Key, _Uses]] = {}
-        whiles = [e for e in (eqn, *walk_inside(eqn)) if e.primitive.name == "while"]
+        whiles = [e for e in (eqn, *walk_inside(eqn)) if e.primitive is WHILE]
         tested = {e for loop in whiles for e in walk_eqns(loop.blocks[0])}
         for inner in walk_inside(eqn):
-            name = inner.primitive.name
-            if name in MEMORY:
+            if inner.primitive.is_access:
                 location = self.aliases.of(inner)
                 use = found.setdefault(location.ref, {}).setdefault(location.key, _Uses())
                 use.locations.append(location)
-                use.modes.add(str(inner.params["op"]) if name == "accum" else name)
-                use.in_test = use.in_test or (name != "load" and inner in tested)
+                use.modes.add(mode_of(inner))
+                use.in_test = use.in_test or (inner.primitive.writes and inner in tested)
         return found
 
     def _is_outside(self, atoms: Iterable[Atom]) -> bool:
@@ -209,7 +206,7 @@ class _Replacer(Rebuilder):
         ref, key = location.ref, location.key
         once = self.summaries.of_body(eqn)
         runs = surely_runs(eqn)
-        can_guard = eqn.primitive.name == "for" and isinstance(eqn.invars[2], Literal) and bool(eqn.invars[2].value)
+        can_guard = eqn.primitive is FOR and isinstance(eqn.step, Literal) and bool(eqn.step.value)
         in_range = not is_local(ref) and self.ranges.are_inside(ref, location.indices)
         before = self.touched.get(key)
         if ref in self.references.tracked:
@@ -257,12 +254,12 @@ class _Replacer(Rebuilder):
         """Appends the loop, with what goes before and after it."""
         self.loc = loop.loc
         for c in carried:
-            self.append(Eqn(_CELL, (), (c.cell,), {"dtype": c.cell.dtype, "shape": ()}, (), loop.loc))
+            self.append(Eqn(CELL, (), (c.cell,), {"dtype": c.cell.dtype, "shape": ()}, (), loop.loc))
         guarded = [c for c in carried if c.guarded]
         self._before([c for c in carried if c.op or not c.guarded])
         runs: Var | None = None
         if guarded:
-            start, stop, step = loop.invars[:3]
+            start, stop, step = loop.bounds
             assert isinstance(step, Literal)
             runs = self("lt" if step.value > 0 else "gt", start, stop, hint="runs")
             with self.block() as then:

@@ -24,6 +24,7 @@ from qdtrace.analysis.machine import CPU
 from qdtrace.errors import UnsupportedError
 from qdtrace.ir.builder import Builder
 from qdtrace.ir.memory import first_index
+from qdtrace.ir.primitives import CELL
 from qdtrace.ir.program import Eqn, Literal, Var, literal, ref_type
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.types import DType
@@ -62,7 +63,7 @@ class SharePrivate(TaskPass):
         held, limit = private_bytes(task.body.eqns), self.machine.reverse.lane_bytes
         if held <= limit:
             return
-        largest = max((e for e in walk_eqns(task.body) if e.primitive.name == "cell"), key=_nbytes)
+        largest = max((e for e in walk_eqns(task.body) if e.primitive is CELL), key=_nbytes)
         raise UnsupportedError(
             f"needs at most {limit} bytes of arrays private to an iteration at a time, got {held}, the largest of them "
             f"{ref_type(largest.outvar)}",
@@ -95,7 +96,7 @@ def _spans(body: Block) -> list[_Span]:
     """The spans of all large private arrays, in order of their first use."""
     spans: dict[Var, _Span] = {}
     for eqn, position, loops in _positions(body):
-        if eqn.primitive.name == "cell":
+        if eqn.primitive is CELL:
             if _nbytes(eqn) >= LARGE:
                 spans[eqn.outvar] = _Span(eqn, len(loops))
             continue

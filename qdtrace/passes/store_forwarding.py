@@ -39,8 +39,7 @@ from qdtrace.analysis.index.affine import AffineForms
 from qdtrace.analysis.location_table import SCAN, LocationTable
 from qdtrace.ir.carries import Carry, carries_of, with_carries
 from qdtrace.ir.combining import combining
-from qdtrace.ir.memory import WRITERS
-from qdtrace.ir.primitives import PRIMITIVES
+from qdtrace.ir.primitives import ACCUM, IF, LOAD, STORE
 from qdtrace.ir.program import Atom, Block, Eqn, Program, Task, Var
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.types import ScalarType
@@ -53,8 +52,6 @@ if TYPE_CHECKING:
 
 
     Note = Callable[[str, Eqn, "list[tuple[MemoryLocation, Atom | None]]"], None]
-
-_LOAD, _STORE = PRIMITIVES["load"], PRIMITIVES["store"]
 
 
 @dataclass(frozen=True)
@@ -154,8 +151,8 @@ class _Forwarder(Rebuilder):
         if facts is None:
             facts = self.facts[location.ref] = _Facts()
         known = facts.get(location)
-        name = eqn.primitive.name
-        if name == "load":
+        prim = eqn.primitive
+        if prim is LOAD:
             var = eqn.outvars[0]
             if known is None:
                 facts.put(location, var)
@@ -170,22 +167,22 @@ class _Forwarder(Rebuilder):
                 facts.put(location, value)
             return
         value = eqn.invars[1]
-        if name == "store" and known is not None and known == value:
+        if prim is STORE and known is not None and known == value:
             return  # store_same
-        if name == "accum" and known is None and location.key in self._repeated():
+        if prim is ACCUM and known is None and location.key in self._repeated():
             old = Var(ScalarType(location.ref.dtype), location.ref.hint)
-            self.append(Eqn(_LOAD, (location.ref, *location.indices), (old,), {}, (), eqn.loc))
+            self.append(Eqn(LOAD, (location.ref, *location.indices), (old,), {}, (), eqn.loc))
             known = old
-        if name == "accum" and known is not None:  # accum_to_store
+        if prim is ACCUM and known is not None:  # accum_to_store
             var = Var(ScalarType(location.ref.dtype), location.ref.hint)
             operation = combining(str(eqn.params["op"]), var.dtype)
             combined = Eqn(operation, (self._value(known), value), (var,), {}, (), eqn.loc)
             self.forms.visit(combined)
             self.append(combined)
-            eqn = Eqn(_STORE, (location.ref, var, *location.indices), (), {}, (), eqn.loc)
-            name, value = "store", var
+            eqn = Eqn(STORE, (location.ref, var, *location.indices), (), {}, (), eqn.loc)
+            prim, value = STORE, var
         facts.forget(location, self.aliases)
-        if name == "store":
+        if prim is STORE:
             facts.put(location, value)
         self.append(eqn)
 
@@ -195,7 +192,7 @@ class _Forwarder(Rebuilder):
             counts: Counter[Key] = Counter()
             for ref in self.references.tracked:
                 eqns = self.references.accesses[ref]
-                if any(e.primitive.name == "accum" for e in eqns):
+                if any(e.primitive is ACCUM for e in eqns):
                     counts.update(self.aliases.of(e).key for e in eqns)
             self.repeated = {key for key, n in counts.items() if n > 1}
         return self.repeated
@@ -218,7 +215,7 @@ class _Forwarder(Rebuilder):
             return super().rebuild_eqn(eqn)
         access = self.access.get(eqn, PURE)
         touched = list(self.references.tracked & (access.reads | access.writes))
-        return self._if(eqn, touched) if eqn.primitive.name == "if" else self._loop(eqn, touched)
+        return self._if(eqn, touched) if eqn.primitive is IF else self._loop(eqn, touched)
 
     def _snapshot(self, refs: Iterable[Var]) -> dict[Var, _Facts]:
         return {ref: self.facts[ref].copy() for ref in refs if ref in self.facts}
@@ -244,7 +241,7 @@ class _Forwarder(Rebuilder):
     def _loop(self, eqn: Eqn, touched: list[Var]) -> Eqn:
         writes = self.access.get(eqn, PURE).writes
         if any(ref in self.facts for ref in touched if ref in writes):
-            for ref, written in locations_in(self.aliases, eqn, WRITERS).items():
+            for ref, written in locations_in(self.aliases, eqn, lambda p: p.writes).items():
                 facts = self.facts.get(ref)
                 if facts is None:
                     continue

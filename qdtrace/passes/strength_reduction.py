@@ -23,6 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from qdtrace.ir.primitives import DIV, REM
 from qdtrace.ir.program import Literal
 from qdtrace.ir.walk import walk_task
 from qdtrace.passes.rewrite import RewriteOptions, RewritePass
@@ -84,5 +85,5 @@ class StrengthReduction(RewritePass):
 
     def on_task(self, task: Task, program: Program) -> Task:
         """The rewritten task; most divide no integers."""
-        divides = any(e.primitive.name in ("div", "rem") and e.outvar.dtype.is_integer for e in walk_task(task))
+        divides = any(e.primitive in (DIV, REM) and e.outvar.dtype.is_integer for e in walk_task(task))
         return super().on_task(task, program) if divides else task

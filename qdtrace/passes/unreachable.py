@@ -48,20 +48,20 @@ def if_constant(w: Rewriter, eqn: Eqn) -> tuple[Atom, ...] | None:
 @TABLE.rule("for", stage="before")
 def for_never(w: Rewriter, eqn: Eqn) -> tuple[Atom, ...] | None:
     """A loop over nothing gives the initial carries."""
-    start, stop, step = eqn.invars[:3]
+    start, stop, step = eqn.bounds
     stands = isinstance(step, Literal) and not step.value
     empty = start is stop or stands or trip_count(start, stop, step) == 0
-    return eqn.invars[3:] if empty else None
+    return eqn.initials if empty else None
 
 
 @TABLE.rule("for", stage="before")
 def for_once(w: Rewriter, eqn: Eqn) -> tuple[Atom, ...] | None:
     """A loop that runs once is its body."""
-    start, stop, step = eqn.invars[:3]
+    start, stop, step = eqn.bounds
     if trip_count(start, stop, step) != 1:
         return None
     (body,) = eqn.blocks
-    return w.inline(body, zip(body.params, (start, *eqn.invars[3:]), strict=True))
+    return w.inline(body, zip(body.params, (start, *eqn.initials), strict=True))
 
 
 @TABLE.rule("while", stage="before")

@@ -33,8 +33,8 @@ from typing import TYPE_CHECKING, ClassVar
 from qdtrace.analysis.cost import code_size, eqn_size
 from qdtrace.analysis.index.trips import loop_values, trip_count
 from qdtrace.analysis.machine import CPU
-from qdtrace.ir.carries import control_of, initials_of
 from qdtrace.ir.memory import indices_of
+from qdtrace.ir.primitives import ATOMIC, CELL, FOR, WHILE
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var, is_local, literal, ref_type
 from qdtrace.ir.rebuild import Copier, Rebuilder
 from qdtrace.ir.walk import walk_eqns
@@ -53,7 +53,7 @@ class Unroll(TaskPass):
     machine: Machine = CPU
 
     def on_task(self, task: Task, program: Program) -> Task:
-        if not any(e.primitive.name == "for" for e in walk_eqns(task.body)):
+        if not any(e.primitive is FOR for e in walk_eqns(task.body)):
             return task
         return task.rebuilt(_Unroller(task.body, self.machine).rebuild_block(task.body))
 
@@ -77,20 +77,20 @@ class _Apart:
 
     def _visit(self, block: Block) -> None:
         for eqn in walk_eqns(block):
-            name = eqn.primitive.name
-            if name == "cell":
+            prim = eqn.primitive
+            if prim is CELL:
                 if ref_type(eqn.outvars[0]).size <= SLOT_LIMIT:
                     self.arrays.add(eqn.outvars[0])
             elif eqn.primitive.values is not None:
-                if name == "atomic" or not self._all_known(indices_of(eqn)):
+                if prim is ATOMIC or not self._all_known(indices_of(eqn)):
                     self._rejected.add(eqn.invars[0])
-            elif name == "for" and self._may_go(eqn):
-                self.known.add(eqn.blocks[0].params[0])
+            elif prim is FOR and self._may_go(eqn):
+                self.known.add(eqn.index)
             elif not eqn.blocks and self._all_known(eqn.invars):
                 self.known.update(eqn.outvars)
 
     def _may_go(self, loop: Eqn) -> bool:
-        trips = trip_count(*loop.invars[:3])
+        trips = trip_count(*loop.bounds)
         return bool(trips) and trips <= self._trips and loop.params.get("unroll") is not False
 
     def _all_known(self, atoms: tuple[Atom, ...]) -> bool:
@@ -112,7 +112,7 @@ class _Unroller(Rebuilder):
         """Appends an equation, or the copies that a loop becomes."""
         before = self._size
         made = self.rebuild_eqn(eqn)
-        trips = trip_count(*made.invars[:3]) if eqn.primitive.name == "for" else None
+        trips = trip_count(*made.bounds) if eqn.primitive is FOR else None
         size = self._size - before
         if trips and self._pays(made, trips, size):
             self._room -= (trips - 1) * size
@@ -134,10 +134,10 @@ class _Unroller(Rebuilder):
             return False
         takes_apart = False
         for eqn in walk_eqns(body):
-            name = eqn.primitive.name
-            if name == "cell" and eqn.outvars[0] not in self._apart.arrays:
+            prim = eqn.primitive
+            if prim is CELL and eqn.outvars[0] not in self._apart.arrays:
                 return False
-            if name == "while" or (name == "for" and not self._ends_up_constant(eqn)):
+            if prim is WHILE or (prim is FOR and not self._ends_up_constant(eqn)):
                 return False
             if eqn.primitive.values is not None and is_local(eqn.invars[0]):
                 takes_apart |= eqn.invars[0] in self._apart.arrays
@@ -147,13 +147,13 @@ class _Unroller(Rebuilder):
 
     def _ends_up_constant(self, loop: Eqn) -> bool:
         """Bounds that are no constants yet, but depend on nothing but indices of loops around that may go."""
-        bounds = loop.invars[:3]
+        bounds = loop.bounds
         return trip_count(*bounds) is None and all(isinstance(a, Literal) or a in self._apart.known for a in bounds)
 
     def _unroll(self, loop: Eqn) -> None:
         (body,) = loop.blocks
-        start, stop, step = control_of(loop)
-        carries = initials_of(loop)
+        start, stop, step = loop.bounds
+        carries = loop.initials
         for k in loop_values(start, stop, step) or ():
             copier = Copier(dict(zip(body.params, (literal(k, start.dtype), *carries), strict=True)))
             eqns = copier.rebuild_eqns(body.eqns)

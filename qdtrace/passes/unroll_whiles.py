@@ -35,7 +35,7 @@ from qdtrace.analysis.index.induction import controlling_induction
 from qdtrace.analysis.index.ranges import TaskRanges
 from qdtrace.analysis.machine import CPU
 from qdtrace.analysis.specialised import specialised
-from qdtrace.ir.primitives import PRIMITIVES
+from qdtrace.ir.primitives import CELL, IF, WHILE
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var, literal
 from qdtrace.ir.rebuild import Copier, Rebuilder
 from qdtrace.ir.walk import walk_eqns
@@ -57,7 +57,7 @@ class UnrollWhiles(TaskPass):
     machine: Machine = CPU
 
     def on_task(self, task: Task, program: Program) -> Task:
-        if not any(e.primitive.name == "while" for e in walk_eqns(task.body)):
+        if not any(e.primitive is WHILE for e in walk_eqns(task.body)):
             return task
         return task.rebuilt(_Unroller(task, self.machine).rebuild_block(task.body))
 
@@ -71,7 +71,7 @@ class _Unroller(Rebuilder):
 
     def visit(self, eqn: Eqn) -> None:
         """Appends an equation, or the copies that a loop becomes."""
-        if eqn.primitive.name == "while":
+        if eqn.primitive is WHILE:
             counter = controlling_induction(eqn, self._ranges)
             if counter is not None and self._pays(eqn, counter):
                 self._unroll(eqn, counter)
@@ -89,7 +89,7 @@ class _Unroller(Rebuilder):
         if trips * size > self._room or any(e.primitive.loops for e in walk_eqns(body)):
             return False
         left = specialised(body, [body.params[counter.position]])
-        if any(e.primitive.name == "cell" and e.outvars[0] in left.kept for e in walk_eqns(body)):
+        if any(e.primitive is CELL and e.outvars[0] in left.kept for e in walk_eqns(body)):
             return False
         limit = self._machine.unrolled_away if 2 * left.size < size else self._machine.unrolled
         if not limit.allows(trips, trips * left.size):
@@ -112,7 +112,7 @@ class _Unroller(Rebuilder):
                 made = self._copy(loop, counter, at, carries)
             blocks = (taken.close(made), Block((), (), carries))
             carries = tuple([Var(v.type, v.hint) for v in loop.outvars])
-            self.append(Eqn(PRIMITIVES["if"], (runs,), carries, {}, blocks, loop.loc))
+            self.append(Eqn(IF, (runs,), carries, {}, blocks, loop.loc))
         self.env.update(zip(loop.outvars, carries, strict=True))
 
     def _copy(

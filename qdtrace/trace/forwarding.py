@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from qdtrace.errors import Loc
 
 
+def is_control(eqn: JaxprEqn) -> bool:
+    """Whether an equation is control flow of JAX."""
+    return eqn.primitive.name in ("while", "scan", "cond")
+
+
 def operand_maps(eqn: JaxprEqn) -> Iterator[tuple[Any, list[int]]]:
     """For each jaxpr that the equation runs: the operand behind each of its inputs."""
     name, params = eqn.primitive.name, eqn.params
@@ -97,7 +102,7 @@ def _sources(jaxpr: Any, held: set[int], places: list[int]) -> dict[int, int]:
         if called is not None:
             ((body, inner_places),) = operand_maps(eqn)
             passed = _sources(body, inner, inner_places)
-        elif eqn.primitive.name in ("while", "scan", "cond"):
+        elif is_control(eqn):
             operands = {a for k, a in enumerate(eqn.invars) if k in inner}
             back = {v: k for k, v in enumerate(eqn.invars) if k in inner}
             passed = {k: back[v] for k, v in forwarded_handles(eqn, operands, None).items()}

@@ -19,7 +19,7 @@ from qdtrace.trace.context import is_dead, new_uid
 from qdtrace.trace.diagnosis.same import constants
 from qdtrace.trace.diagnosis.second_trips import first_trips
 from qdtrace.trace.equal_values import History
-from qdtrace.trace.forwarding import forwarded_handles, handle_inputs
+from qdtrace.trace.forwarding import forwarded_handles, handle_inputs, is_control
 from qdtrace.trace.own_indices import check_indices
 from qdtrace.trace.placement import check_cell, check_jump, check_maker, placed
 from qdtrace.trace.pruning import prune
@@ -332,7 +332,7 @@ class _Builder:
 
     def other_use(self, eqn: JaxprEqn, skip: int = 0) -> JaxprEqn:
         """A handle as operand of something else than a marker: control flow forwards it, the rest reads it."""
-        if eqn.primitive.name in ("while", "scan", "cond"):
+        if is_control(eqn):
             for k, operand in forwarded_handles(eqn, self.handles, eqn_loc(eqn)).items():
                 self.forwards[eqn.outvars[k]] = operand
             for atom in self.handles.intersection(a for a in eqn.invars if not isinstance(a, Literal)):
@@ -367,7 +367,7 @@ class _Builder:
                     self.add_constant(compat.open_jaxpr(inner).constvars[0], value, eqn)
             jaxpr = compat.open_jaxpr(inner)
             if compat.has_markers(jaxpr.effects):
-                if compat.called_jaxpr(eqn) is None and eqn.primitive.name not in ("while", "scan", "cond"):
+                if compat.called_jaxpr(eqn) is None and not is_control(eqn):
                     raise UnsupportedError(
                         f"`{eqn.primitive.name}` cannot hold loops or stores of this package",
                         loc=eqn_loc(eqn),

@@ -294,3 +294,22 @@ def test_windows_that_begin_elsewhere_meet_in_other_iterations(first: int, secon
     made = task(100, body)
     injectivity = Injectivity(made, AffineForms(made))
     assert bool(frozenset.intersection(*map(injectivity.keys, found))) is alone
+
+
+def test_a_dividend_has_its_terms_in_order():
+    """Code is made of them, which must not depend on where variables are in memory."""
+    x = ref_var(I32, (64,), "x")
+
+    def body(b: Builder, i: Var) -> dict[str, Atom]:
+        terms = {f"t{k}": b.load(x, i32(k)) for k in range(12)}
+        total: Atom = i
+        for term in terms.values():
+            total = b("add", total, term)
+        return {**terms, "quotient": b("div", total, i32(5)), "flipped": b("xor", total, i32(6))}
+
+    made, v = recorded(64, body)
+    order = [v["i"], *(v[f"t{k}"] for k in range(12))]
+    forms = AffineForms(made, flips=True)
+    (quotient,), (flipped,) = forms.of(v["quotient"]).terms, forms.of(v["flipped"]).terms
+    assert list(quotient.dividend.terms) == order
+    assert list(flipped.flipped.terms) == order

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qdtrace.analysis.alias import MEMORY, Alias, AliasAnalysis, MemoryLocation, References, levels_of
+from qdtrace.analysis.alias import Alias, AliasAnalysis, MemoryLocation, References, levels_of
 from qdtrace.analysis.index.affine import AffineForms
 from qdtrace.analysis.location_table import LIMIT, SCAN, LocationTable
 from qdtrace.ir.walk import walk_task
@@ -122,7 +122,7 @@ def table_of(count: int) -> tuple[LocationTable[int], list[MemoryLocation], Alia
     text = f"program p(x: ref[f32,999], e: ref[i32,8])\n  range_for i in 0:i32 : 8:i32\n    j: i32 = load e i\n{lines}"
     task = parsed(text + "    store x 2.0:f32 i\n  return x\n").tasks[0]
     aliases = AliasAnalysis(AffineForms(task))
-    known = [aliases.of(e) for e in walk_task(task) if e.primitive.name in MEMORY and e.primitive.name == "store"]
+    known = [aliases.of(e) for e in walk_task(task) if e.primitive.name == "store"]
     table: LocationTable[int] = LocationTable()
     for k, location in enumerate(known[:-1]):
         table.put(location, k)

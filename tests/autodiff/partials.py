@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from qdtrace.autodiff.partials import WITHOUT
 from qdtrace.ir.primitives import PRIMITIVES
 from qdtrace.ir.program import literal
 
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
     Partial = Callable[[Atom], Atom]
     Rule = Callable[[Builder, Sequence[Atom], Atom, Mapping[str, Any]], tuple[Partial | None, ...]]
 
+CONSTANT = frozenset({"sign", "floor", "ceil", "round_even", "round_away", "trunc", "bitcast"})
+"""Operations on floats whose result does not change with small changes of the operands."""
 RULES: dict[str, Rule] = {}
 """For each operation with a derivative: its partial derivatives, None where the result does not depend on an
 operand."""
@@ -35,7 +36,7 @@ def partials(builder: Builder, eqn: Eqn, operands: Sequence[Atom], out: Atom) ->
     The factors are emitted by `builder` when a function is called. Integers have none.
     """
     name = eqn.primitive.name
-    if name in WITHOUT or not out.dtype.is_float:
+    if name in CONSTANT or not out.dtype.is_float:
         return (None,) * len(operands)
     found = RULES[name](builder, operands, out, eqn.params)
     return tuple(p if a.dtype.is_float else None for p, a in zip(found, operands, strict=True))

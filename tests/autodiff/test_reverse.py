@@ -12,8 +12,11 @@ from qdtrace.analysis.machine import CPU, GPU, Machine
 from qdtrace.autodiff.activity import active_variables
 from qdtrace.autodiff.loops import policy, thinning
 from qdtrace.interpret.reference import evaluate
+from qdtrace.ir.parser import parse_program
+from qdtrace.ir.primitives import CELL
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.verify import verify_program
+from qdtrace.ir.walk import walk_program
 from tests.autodiff.by_jax import run
 from tests.autodiff.derive import derive
 from tests.autodiff.machines import limited, programs_for, stacks_of
@@ -109,3 +112,45 @@ def test_every_number_of_iterations(kept_bits, radix_bits, steps, monkeypatch):
 def test_each_construct(kind):
     for seed in range(3):
         check(seed, (kind, "smooth"))
+
+
+BESIDE = """
+program p(x: ref[f32,8], w: ref[f32,8], n: ref[f32,8], y: ref[f32,8])
+  range_for i in 0:i32 : 8:i32
+    a: f32 = load x i
+    b: f32 = load w i
+    c: f32, d: f32 = for k in 0:i32 : 9:i32 : 1:i32 carry s = a, t = b
+      u: f32 = OPERATION
+      v: f32 = mul s 0.5:f32
+      yield v, u
+    store n d i
+    store y c i
+  return y, n
+"""
+
+
+OPERATIONS = ("sin t", "mul t t", "max t 0.1:f32", "floor t", "select true t 2.0:f32", "fma t t t")
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_what_is_computed_beside_the_tangents_is_not_kept(operation):
+    """Nothing but tangents asks for operands: a value that no derivative reads was kept for each iteration."""
+    program = parse_program(BESIDE.replace("OPERATION", operation))
+    derived = derive(program, [], [True, False], [True, False, False, False])
+    verify_program(derived)
+    assert not any(e.primitive is CELL for e in walk_program(derived))
+    x, w, zero, bar = (np.linspace(a, 1, 8, dtype=np.float32) for a in (0.1, 0.2, 1.0, 0.5))
+    (got,) = evaluate(derived, [x, w, zero * 0, zero * 0, bar])
+    np.testing.assert_array_equal(got, bar * np.float32(0.5**9))
+
+
+def test_what_a_tangent_is_multiplied_by_is_kept():
+    """The same loop, whose other value is a factor: here it is kept."""
+    program = parse_program(BESIDE.replace("OPERATION", "sin t").replace("mul s 0.5:f32", "mul s t"))
+    derived = derive(program, [], [True, False], [True, False, False, False])
+    x, w, bar = (np.linspace(a, 1, 8, dtype=np.float32) for a in (0.1, 0.2, 0.5))
+    (got,) = evaluate(derived, [x, w, np.zeros(8, np.float32), np.zeros(8, np.float32), bar])
+    want = bar
+    for _ in range(9):
+        want, w = want * w, np.sin(w)
+    np.testing.assert_allclose(got, want, rtol=1e-6)

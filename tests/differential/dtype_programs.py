@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qdtrace.ir.parser import parse_program
-from qdtrace.ir.primitives import ACCUM_OPS
+from qdtrace.ir.type_rules import ACCUM_OPS
 from qdtrace.ir.types import DType
 from tests.differential.corpus import Case
 

@@ -43,11 +43,3 @@ def test_the_spine_is_short() -> None:
     assert len(files) > 10
     assert len(set(files)) == len(files)
     assert sum(len((ROOT / f).read_text().splitlines()) for f in files) <= SPINE_LINES
-
-
-@pytest.mark.parametrize("page", ["HACKING.md", "ARCHITECTURE.md"])
-def test_files_that_a_recipe_names_exist(page: str) -> None:
-    text = (ROOT / page).read_text()
-    named = set(re.findall(r"`((?:qdtrace|lowering|tests|benchmarks|docs|notebooks)/[\w/.-]+)`", text))
-    assert len(named) > 10
-    assert not [name for name in named if not (ROOT / name).exists() and not (ROOT / f"{name}.py").exists()]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from qdtrace.errors import Loc
-from qdtrace.ir.carries import Carry, carries_of, control_of, with_carries
+from qdtrace.ir.carries import Carry, carries_of, with_carries
 from qdtrace.ir.equal import programs_equal, tasks_equal
 from qdtrace.ir.parser import parse_program
 from qdtrace.ir.printer import print_program
@@ -197,9 +197,9 @@ def test_carries_of_loops_and_branches() -> None:
     b, u = carries_of(loop)
     e, g = carries_of(branch)
     w, _ = carries_of(while_)
-    assert control_of(loop) == loop.invars[:3]
-    assert control_of(branch) == branch.invars
-    assert control_of(while_) == ()
+    assert loop.control == loop.invars[:3]
+    assert branch.control == branch.invars
+    assert while_.control == ()
     assert (b.outvar.hint, [p.hint for p in b.params], b.results) == ("b", ["c"], (branch.outvars[0],))
     assert u.initial == literal(1.0, DType.f32)
     assert g == Carry(branch.outvars[1], (loop.blocks[0].params[2], literal(0.5, DType.f32)))
@@ -218,7 +218,7 @@ def test_carries_dropped_and_added_again(keep: list[int]) -> None:
         carries = carries_of(eqn)
         made = with_carries(eqn, [carries[k] for k in keep])
         assert carries_of(made) == [carries[k] for k in keep]
-        assert control_of(made) == control_of(eqn)
+        assert made.control == eqn.control
         assert len(made.outvars) == len(keep)
         again = with_carries(made, carries)
         assert carries_of(again) == carries

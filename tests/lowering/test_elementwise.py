@@ -10,8 +10,9 @@ from lowering.llvm.options import EmitOptions
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.builder import Builder, ref_var
 from qdtrace.ir.primitives import FUNCTIONS as MATHS
-from qdtrace.ir.primitives import PRIMITIVES, IrTypeError
+from qdtrace.ir.primitives import PRIMITIVES
 from qdtrace.ir.program import Program, Var
+from qdtrace.ir.type_rules import IrTypeError
 from qdtrace.ir.types import DType, ScalarType
 from tests.lowering.harness import TARGETS, agrees, execute, program, same_bits, task
 

@@ -21,6 +21,8 @@ FREE_MEMORY = 1 << 34
 def main(folder: str, claims: str, pattern: str) -> None:
     """Writes what there is not yet. Raises whatever the package raises that is no QdError."""
     warnings.simplefilter("ignore")
+    import jax
+
     from qdtrace.compose import stack_budget
     from tests.replay.programs import collected
     from tests.replay.texts import texts_of
@@ -32,6 +34,7 @@ def main(folder: str, claims: str, pattern: str) -> None:
         path = store.path_in(Path(folder), name)
         if pattern not in name or path.exists() or not _claimed(Path(claims), name):
             continue
+        jax.clear_caches()  # else texts would depend on which programs this process had before
         try:
             texts = texts_of(make)
         except Exception as error:

@@ -11,6 +11,7 @@ from lowering.llvm.types import BYTES, MEMORY, compute_dtype
 from lowering.tables import CACHE_LINE, round_up
 from qdtrace.analysis.cost import GUESS, trips_of
 from qdtrace.ir.combining import identity
+from qdtrace.ir.primitives import ACCUM, FOR, WHILE
 from qdtrace.ir.program import Block, Var, ref_type
 
 if TYPE_CHECKING:
@@ -141,9 +142,9 @@ def _thread_copies(facts: TaskFacts, ways: Privatisation) -> ThreadCopies:
 def _updates(block: Block, refs: Collection[Var]) -> int:
     total = 0
     for eqn in block.eqns:
-        if eqn.primitive.name == "accum":
+        if eqn.primitive is ACCUM:
             total += reference(eqn) in refs
         else:
-            times = trips_of(eqn) if eqn.primitive.name == "for" else GUESS if eqn.primitive.name == "while" else 1
+            times = trips_of(eqn) if eqn.primitive is FOR else GUESS if eqn.primitive is WHILE else 1
             total += times * sum(_updates(b, refs) for b in eqn.blocks)
     return total

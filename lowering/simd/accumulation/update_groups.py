@@ -13,6 +13,7 @@ from lowering.llvm.facts import reference
 from lowering.llvm.privatisation import Strategy
 from lowering.llvm.types import BYTES, MEMORY
 from qdtrace.ir.memory import indices_of
+from qdtrace.ir.primitives import ACCUM
 from qdtrace.ir.program import Literal, is_local
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def group_updates(ways: Privatisation, eqns: Iterable[Eqn]) -> list[tuple[Update
 
 def is_grouped(ways: Privatisation, eqn: Eqn) -> bool:
     """Returns whether an equation accumulates into a shared array that the task accesses in no other way."""
-    if eqn.primitive.name != "accum" or is_local(eqn.invars[0]):
+    if eqn.primitive is not ACCUM or is_local(eqn.invars[0]):
         return False
     return ways.strategy_of(eqn) is Strategy.SHARED and ways.shared[reference(eqn)] is not None
 

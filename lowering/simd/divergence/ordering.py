@@ -22,7 +22,8 @@ from lowering.simd.critical_path import cycles
 from lowering.simd.steps import lanes_below
 from qdtrace.analysis.index.induction import raised_by
 from qdtrace.ir.carries import carried_params
-from qdtrace.ir.memory import MEMORY, indices_of
+from qdtrace.ir.memory import indices_of
+from qdtrace.ir.primitives import FOR, GE, GT, LE, LOAD, LT, NE
 from qdtrace.ir.program import Literal, Var, is_global, is_local, ref_type
 from qdtrace.ir.walk import walk_inside
 
@@ -77,8 +78,8 @@ def find_ordering(lanes: LaneFacts, vectors: int) -> Ordering | None:
 
 def _trips(loop: Eqn) -> tuple[Atom, Atom] | None:
     """Returns two values from before the loop whose difference is about its trip count, or None."""
-    if loop.primitive.name == "for":
-        start, stop, step = loop.invars[:3]
+    if loop.primitive is FOR:
+        start, stop, step = loop.bounds
         if not isinstance(step, Literal) or abs(int(step.value)) != 1:
             return None
         return (start, stop) if int(step.value) == 1 else (stop, start)
@@ -89,7 +90,7 @@ def _trips(loop: Eqn) -> tuple[Atom, Atom] | None:
     counters = {p for p, q in params if q in by and by[q].value == 1}
     bound = {v for e in test.eqns for v in e.outvars} | set(test.params)
     for eqn in test.eqns:
-        if eqn.primitive.name in ("lt", "le", "gt", "ge", "ne"):
+        if eqn.primitive in (LT, LE, GT, GE, NE):
             for counter, limit in (eqn.invars, eqn.invars[::-1]):
                 if counter in counters and limit not in bound and limit.dtype.is_integer:
                     return initial[counter], limit
@@ -103,7 +104,7 @@ def slice_of(eqns: tuple[Eqn, ...], wanted: tuple[Atom, ...], written: frozenset
     for eqn in reversed(eqns):
         if needed.isdisjoint(eqn.outvars):
             continue
-        is_load = eqn.primitive.name == "load" and is_global(eqn.invars[0]) and eqn.invars[0] not in written
+        is_load = eqn.primitive is LOAD and is_global(eqn.invars[0]) and eqn.invars[0] not in written
         if eqn.blocks or (eqn.primitive.effects and not is_load):
             return None
         needed.update(a for a in eqn.invars if isinstance(a, Var))
@@ -116,7 +117,7 @@ def _has_neighbours_inside(lanes: LaneFacts) -> bool:
     index, varying = lanes.facts.task.index, lanes.uniformity.varying
     for loop in lanes.facts.task.body.eqns:
         for eqn in walk_inside(loop) if loop.primitive.loops else ():
-            if eqn.primitive.name not in MEMORY or is_local(eqn.invars[0]):
+            if not eqn.primitive.is_access or is_local(eqn.invars[0]):
                 continue
             terms = lanes.facts.forms.address(ref_type(eqn.invars[0]), indices_of(eqn)).terms
             if index in terms and not any(t is not index and (not isinstance(t, Var) or t in varying) for t in terms):

@@ -17,7 +17,8 @@ from lowering.llvm.vectors import Value
 from lowering.simd.descriptions import Mask
 from lowering.simd.lane_facts import LaneFacts, is_quiet
 from qdtrace.analysis.cost import operations
-from qdtrace.ir.carries import carried_params, initials_of
+from qdtrace.ir.carries import carried_params
+from qdtrace.ir.primitives import CELL, FOR, LANE_MAX, LOAD
 from qdtrace.ir.program import Literal, Var, is_global
 from qdtrace.ir.walk import free_vars, used_vars, walk_all
 
@@ -35,7 +36,6 @@ FOR_COST, WHILE_COST = 20, 100
 differ more than those of a short `while` that converges (measured: 0.67 and 1.24 of the time with masks)."""
 IDLE_PART = 8
 """The service runs if at least one in this many lanes is idle."""
-_EFFECTS = ("store", "accum", "atomic", "cell")
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,20 +64,20 @@ def find_refill(lanes: LaneFacts, target: Target, *, reduces: bool) -> Refill | 
     if len(loops) != 1:
         return None
     before, loop, after = task.body.eqns[: loops[0]], task.body.eqns[loops[0]], task.body.eqns[loops[0] + 1 :]
-    if any(e.primitive.loops or e.primitive.name == "cell" for e in walk_all((*before, *after))):
+    if any(e.primitive.loops or e.primitive is CELL for e in walk_all((*before, *after))):
         return None
-    if any(e.primitive.name == "lane_max" for e in walk_all(task.body.eqns)):
+    if any(e.primitive is LANE_MAX for e in walk_all(task.body.eqns)):
         return None
-    if any(e.primitive.name in _EFFECTS for e in walk_all(before)) or not _uniform_part_is_simple(lanes, before):
+    if any(e.primitive.writes for e in walk_all(before)) or not _uniform_part_is_simple(lanes, before):
         return None
-    if loop.primitive.name == "for" and not (isinstance(loop.invars[2], Literal) and int(loop.invars[2].value) == 1):
+    if loop.primitive is FOR and not (isinstance(loop.step, Literal) and int(loop.step.value) == 1):
         return None
     cost = sum(map(operations, loop.blocks))
     if hint or cost >= SURE_COST:
         return Refill(before, loop, after, measures=False)
     if not reduces:
         return Refill(before, loop, after, measures=True)
-    if is_quiet(loop) or cost < (FOR_COST if loop.primitive.name == "for" else WHILE_COST):
+    if is_quiet(loop) or cost < (FOR_COST if loop.primitive is FOR else WHILE_COST):
         return None
     return Refill(before, loop, after, measures=False)
 
@@ -88,9 +88,9 @@ def _uniform_part_is_simple(lanes: LaneFacts, eqns: Sequence[Eqn]) -> bool:
         uniform = [lanes.uniformity.is_uniform(v) for v in eqn.outvars]
         if any(uniform) and (eqn.primitive.structured or not all(uniform)):
             return False
-        if any(uniform) and eqn.primitive.name == "load" and eqn.invars[0] in lanes.facts.written:
+        if any(uniform) and eqn.primitive is LOAD and eqn.invars[0] in lanes.facts.written:
             return False
-    return all(is_global(e.invars[0]) for e in walk_all(eqns) if e.primitive.name == "load")
+    return all(is_global(e.invars[0]) for e in walk_all(eqns) if e.primitive is LOAD)
 
 
 class _Slots:
@@ -133,8 +133,8 @@ class _Emission:
         self.slots = _Slots(f)
         self.next = ""
         loop = refill.loop
-        self.is_for = loop.primitive.name == "for"
-        self.initial = initials_of(loop)
+        self.is_for = loop.primitive is FOR
+        self.initial = loop.initials
         self.body: Block = loop.blocks[-1]
         self.params = carried_params(loop, self.body)
         assert f.facts.task.index is not None
@@ -297,7 +297,7 @@ class _Emission:
         if self.is_for:
             k = self.body.params[0]
             kind = f.vector.type(k.dtype)
-            ends = f.vectors_of(self.refill.loop.invars[1])
+            ends = f.vectors_of(self.refill.loop.bounds[1])
             conditions = [f.vector.compare("icmp slt", kind, a, b) for a, b in zip(state[k], ends, strict=True)]
         else:
             test = self.refill.loop.blocks[0]

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 from qdtrace.analysis.spans import PositionValues, find_walks
 from qdtrace.ir.builder import BlockBuilder, Builder, ref_var, scalar_var
 from qdtrace.ir.memory import indices_of
-from qdtrace.ir.primitives import Effect
+from qdtrace.ir.primitives import ACCUM, BOUND, LOAD, Effect
 from qdtrace.ir.program import Block, Eqn, Task, Var, literal, ref_type
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.walk import used_vars
@@ -167,7 +167,7 @@ class _Cut:
         of_position = [a for a in operands if values.key(a) is not None]
         if not of_position or not all(map(self._is_there, of_position)):
             return False
-        if eqn.primitive.name == "accum":
+        if eqn.primitive is ACCUM:
             fixed = all(values.key(a) is not None or values.is_everywhere(a) for a in indices_of(eqn))
             return eqn.invars[0] in self.accumulated and fixed
         pure = not eqn.blocks and not eqn.primitive.effects and len(eqn.outvars) == 1
@@ -180,7 +180,7 @@ class _Cut:
         if eqn is None or values.sure(atom) is not None:
             return True
         if eqn not in self.there:
-            again = eqn.primitive.name != "load" or values.is_direct(eqn)
+            again = eqn.primitive is not LOAD or values.is_direct(eqn)
             self.there[eqn] = again and all(map(self._is_there, _operands(eqn)))
         return self.there[eqn]
 
@@ -191,7 +191,7 @@ class _Cut:
         if eqn is None or atom in self.after or not isinstance(atom, Var):
             return
         self.after.add(atom)
-        if eqn.primitive.name == "load" and not values.is_direct(eqn):
+        if eqn.primitive is LOAD and not values.is_direct(eqn):
             sure = values.sure(atom)
             assert sure is not None
             self.wanted.setdefault(values.keys[atom], sure)
@@ -212,7 +212,7 @@ class _Cut:
             key = values.key(eqn.outvar) if len(eqn.outvars) == 1 else None
             if key is None or values.is_position(eqn.outvar):
                 needed.update(used_vars(eqn))
-            elif eqn.primitive.name == "bound":
+            elif eqn.primitive is BOUND:
                 self._look_at_check(plan, eqn, key, needed)
             elif eqn.outvar not in needed:
                 plan.unused.add(eqn.outvar)
@@ -269,7 +269,7 @@ class _Part(Builder):
         if not isinstance(atom, Var) or atom not in values.made:
             return atom
         eqn, key = values.made[atom], values.keys[atom]
-        check = eqn.primitive.name == "bound"
+        check = eqn.primitive is BOUND
         name = key, eqn.params["size"] if check and self.checks else None
         if name not in self._made:
             self._made[name] = self._make(eqn, key, check)

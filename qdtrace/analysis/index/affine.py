@@ -11,12 +11,13 @@ where the form may wrap.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.index.intervals import range_of_dtype
 from qdtrace.analysis.index.trips import loop_values
+from qdtrace.ir.primitives import FOR
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Task, Var
 from qdtrace.ir.types import DType, ScalarType
 from qdtrace.ir.walk import walk_eqns
@@ -39,11 +40,8 @@ class Quotient:
     dtype: DType
     low: int
     high: int
-
-    @property
-    def dividend(self) -> Form:
-        """What is divided."""
-        return form_of(self.key)
+    dividend: Form = field(compare=False)
+    """The form of the key. Its terms have an order, which code of them follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +54,8 @@ class Flipped:
     """The constant, modulo 2**32."""
     low: int
     high: int
-
-    @property
-    def flipped(self) -> Form:
-        """The form that it is made of."""
-        return form_of(self.key)
+    flipped: Form = field(compare=False)
+    """The form of the key, with its terms in order."""
 
 
 Term = Var | Quotient | Flipped
@@ -109,18 +104,13 @@ class Form:
             if isinstance(term, Var):
                 yield term
             else:
-                yield from form_of(term.key).variables()
+                yield from (term.dividend if isinstance(term, Quotient) else term.flipped).variables()
 
     def times(self, factor: int) -> Form:
         """The form times a constant."""
         if not factor:
             return ZERO
         return Form({t: c * factor for t, c in self.terms.items()}, self.constant * factor)
-
-
-def form_of(key: FormKey) -> Form:
-    """The form with these terms and this constant."""
-    return Form(dict(key[0]), key[1])
 
 
 ZERO = Form({}, 0)
@@ -192,16 +182,15 @@ class AffineForms:
 
     def visit(self, eqn: Eqn) -> None:
         """Takes note of one equation."""
-        name = eqn.primitive.name
-        if name == "for":
-            start, stop, step = eqn.invars[:3]
-            self._bind_index(eqn.blocks[0].params[0], start, stop, step)
+        if eqn.primitive is FOR:
+            start, stop, step = eqn.bounds
+            self._bind_index(eqn.index, start, stop, step)
             return
-        if len(eqn.outvars) != 1 or name not in _RULES:
+        if len(eqn.outvars) != 1 or eqn.primitive.name not in _RULES:
             return
         out = eqn.outvars[0]
         if isinstance(out.type, ScalarType) and out.dtype in self.dtypes:
-            form = _RULES[name](self, eqn)
+            form = _RULES[eqn.primitive.name](self, eqn)
             if form is not None:
                 self.forms[out] = form
 
@@ -230,12 +219,13 @@ class AffineForms:
                 ((term, coefficient),) = form.terms.items()
                 if coefficient == 1 and isinstance(term, Quotient):  # truncation nests: (x // a) // b is x // (a * b)
                     low, high = (_truncated(b, divisor) for b in interval)
-                    return Form({Quotient(term.key, term.divisor * divisor, term.dtype, low, high): 1})
+                    whole = Quotient(term.key, term.divisor * divisor, term.dtype, low, high, term.dividend)
+                    return Form({whole: 1})
         if interval is None:
             interval = range_of_dtype(dtype)
         low, high = (_truncated(b, divisor) for b in interval)
-        key = form.key if dtype.bits == self.bits else Form({value: 1}).key
-        return Form({Quotient(key, divisor, dtype, low, high): 1})
+        dividend = form if dtype.bits == self.bits else Form({value: 1})
+        return Form({Quotient(dividend.key, divisor, dtype, low, high, dividend): 1})
 
     def trip_count(self, loop: CountedLoop) -> Form | None:
         """The iterations of a loop, exact where it runs at all; None for a step that is not 1 or -1."""
@@ -291,7 +281,7 @@ def _xor(forms: AffineForms, eqn: Eqn) -> Form | None:
     if not form.terms:
         return Form({}, form.constant ^ constant)
     dtype = eqn.outvars[0].dtype
-    return Form({Flipped(form.key, constant % forms.modulus, *range_of_dtype(dtype)): 1})
+    return Form({Flipped(form.key, constant % forms.modulus, *range_of_dtype(dtype), form): 1})
 
 
 def _bound(forms: AffineForms, eqn: Eqn) -> Form:

@@ -19,6 +19,7 @@ from qdtrace.analysis.index.affine import AffineForms
 from qdtrace.analysis.index.boxes import union_size
 from qdtrace.analysis.index.footprint import IndexSets
 from qdtrace.analysis.index.trips import surely_runs, task_values
+from qdtrace.ir.primitives import FOR, STORE
 from qdtrace.ir.program import Literal, Var, is_global, ref_type
 
 if TYPE_CHECKING:
@@ -92,9 +93,9 @@ def filled_by(task: Task, known: Container[Var] = ()) -> set[Var]:
 def _sure_stores(eqns: Iterable[Eqn]) -> Iterator[Eqn]:
     """Stores to shared memory that each iteration of the task makes."""
     for eqn in eqns:
-        if eqn.primitive.name == "store" and is_global(eqn.invars[0]):
+        if eqn.primitive is STORE and is_global(eqn.invars[0]):
             yield eqn
-        elif eqn.primitive.name == "for" and surely_runs(eqn):
+        elif eqn.primitive is FOR and surely_runs(eqn):
             yield from _sure_stores(eqn.blocks[0].eqns)
 
 
@@ -118,13 +119,13 @@ def fill_of(task: Task) -> dict[Var, Literal] | None:
 def _only_stores(eqns: Iterable[Eqn], values: dict[Var, Literal]) -> bool:
     """Whether equations do nothing but to store one constant in each reference, in loops that run; notes which."""
     for eqn in eqns:
-        if eqn.primitive.name == "store":
+        if eqn.primitive is STORE:
             ref, value = eqn.invars[:2]
             if not (isinstance(ref, Var) and is_global(ref) and isinstance(value, Literal)):
                 return False
             if values.setdefault(ref, value) != value:
                 return False
-        elif eqn.primitive.name == "for" and not eqn.outvars and surely_runs(eqn):
+        elif eqn.primitive is FOR and not eqn.outvars and surely_runs(eqn):
             if not _only_stores(eqn.blocks[0].eqns, values):
                 return False
         elif eqn.blocks or eqn.primitive.effects:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from qdtrace.analysis.index.intervals import inside, range_of_dtype, range_of_loop
 from qdtrace.analysis.index.ranges import DEPTH, TaskRanges
-from qdtrace.ir.carries import initials_of
+from qdtrace.ir.primitives import ADD, AND, BOUND, CONVERT, FOR, IF, NOT, OR, SUB, primitive
 from qdtrace.ir.program import Literal, Var
 from qdtrace.ir.types import ScalarType
 
@@ -28,8 +28,6 @@ Facts = dict[int, "Interval"]
 
 _ROUNDS = 4
 """Iterations for the values that a loop carries, before nothing is said of them."""
-_NEGATED = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le", "eq": "ne", "ne": "eq"}
-_MIRRORED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}
 
 
 class FlowRanges(TaskRanges):
@@ -64,7 +62,7 @@ class FlowRanges(TaskRanges):
         if depth <= 0:
             return whole
         k = eqn.outvars.index(atom)
-        if eqn.primitive.name != "if":
+        if eqn.primitive is not IF:
             return self.carried(eqn)[k] or whole
         low, high = self.of(eqn.invars[0], depth - 1)
         sides: list[Interval] = []
@@ -93,7 +91,7 @@ class FlowRanges(TaskRanges):
         found = self._loops.get(id(loop))
         if found is not None:
             return found
-        inits = initials_of(loop)
+        inits = loop.initials
         wholes = [range_of_dtype(a.dtype) if _is_integer(a) else None for a in inits]
         first = [None if w is None else self.of(a) for a, w in zip(inits, wholes, strict=True)]
         state = self._loops[id(loop)] = self._fixed_point(loop, first, wholes) if any(first) else wholes
@@ -121,11 +119,11 @@ class FlowRanges(TaskRanges):
 
     def entry(self, loop: Eqn, state: Sequence[Interval | None]) -> Facts:
         """What is known of the parameters of the body of a loop when an iteration begins."""
-        if loop.primitive.name == "for":
+        if loop.primitive is FOR:
             (body,) = loop.blocks
             index, *params = body.params
             facts = _facts(params, state)
-            start, stop, step = loop.invars[:3]
+            start, stop, step = loop.bounds
             if isinstance(step, Literal) and step.value:
                 found = range_of_loop(self.of(start), self.of(stop), int(step.value))
                 if found is not None:
@@ -157,17 +155,17 @@ class FlowRanges(TaskRanges):
         eqn = self._definition(condition)
         if eqn is None:
             return facts
-        name = eqn.primitive.name
-        if name == "not":
+        prim = eqn.primitive
+        if prim is NOT:
             return _both(facts, self.facts_of(eqn.invars[0], not holds, depth - 1))
-        if name in ("and", "or"):
+        if prim in (AND, OR):
             a, b = (self.facts_of(x, holds, depth - 1) for x in eqn.invars)
-            return _both(facts, _both(a, b) if holds == (name == "and") else _either(a, b))
-        if name in _NEGATED and all(map(_is_integer, eqn.invars)):
+            return _both(facts, _both(a, b) if holds == (prim is AND) else _either(a, b))
+        if prim.negation and all(map(_is_integer, eqn.invars)):
             a, b = eqn.invars
-            relation = name if holds else _NEGATED[name]
-            self._limit(facts, a, relation, self.of(b))
-            self._limit(facts, b, _MIRRORED[relation], self.of(a))
+            relation = prim if holds else primitive(prim.negation)
+            self._limit(facts, a, relation.name, self.of(b))
+            self._limit(facts, b, relation.mirror, self.of(a))
         return facts
 
     def facts_inside(self, atom: Atom, size: int) -> Facts:
@@ -208,16 +206,16 @@ class FlowRanges(TaskRanges):
             return
         facts[id(atom)] = low, high
         eqn = self._definition(atom)
-        if eqn is None or depth <= 0 or eqn.primitive.name not in ("add", "sub", "convert", "bound"):
+        if eqn is None or depth <= 0 or eqn.primitive not in (ADD, SUB, CONVERT, BOUND):
             return
         source, *more = eqn.invars
         shift = 0
         if more:
-            if isinstance(source, Literal) and eqn.primitive.name == "add":
+            if isinstance(source, Literal) and eqn.primitive is ADD:
                 source, more = more[0], [source]
             if not isinstance(more[0], Literal):
                 return
-            shift = int(more[0].value) * (-1 if eqn.primitive.name == "sub" else 1)
+            shift = int(more[0].value) * (-1 if eqn.primitive is SUB else 1)
         if not isinstance(source, Var) or not _is_integer(source):
             return
         first, last = self.of(source)

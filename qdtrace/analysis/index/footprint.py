@@ -18,6 +18,7 @@ from qdtrace.analysis.index.intervals import range_of_dtype
 from qdtrace.analysis.index.mixed_radix import MixedRadix, all_values, distinct_values, values_of
 from qdtrace.analysis.index.progression import Progression
 from qdtrace.analysis.index.trips import loop_values
+from qdtrace.ir.primitives import FOR
 from qdtrace.ir.program import Var
 from qdtrace.ir.walk import walk_task
 
@@ -91,7 +92,8 @@ class IndexSets:
         self.constants = {v for eqn in task.head for v in eqn.outvars}
         self.indices: dict[Var, Progression] = {}
         """What the task and its loops run over."""
-        loops = [(e.blocks[0].params[0], e.invars[:3]) for e in walk_task(task) if e.primitive.name == "for"]
+        loops: list[tuple[Var, tuple[Atom, ...]]]
+        loops = [(e.index, e.bounds) for e in walk_task(task) if e.primitive is FOR]
         if task.index is not None:
             loops.append((task.index, (task.start, task.stop)))
         for index, bounds in loops:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from qdtrace.analysis.index.trips import CountedLoop
 from qdtrace.ir.carries import carried_params
+from qdtrace.ir.primitives import ADD, AND, GT, LT
 from qdtrace.ir.program import Literal, Var, literal
 from qdtrace.ir.walk import bound_in_block
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from qdtrace.analysis.index.intervals import Interval
     from qdtrace.analysis.index.ranges import Ranges
-    from qdtrace.ir.program import Atom, Eqn
+    from qdtrace.ir.program import Atom, Block, Eqn
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +53,8 @@ class InductionVariable:
 def controlling_induction(loop: Eqn, ranges: Ranges) -> InductionVariable | None:
     """The counter that alone ends a `while`; None where there is no such one."""
     found: list[InductionVariable] = []
-    for eqn in _conjuncts(loop):
-        counted = None if eqn is None else _counted(eqn, loop)
+    for eqn in _tests(loop):
+        counted = None if eqn is None else counted_by(eqn, loop)
         if counted is None:
             return None
         position, steps = counted
@@ -69,7 +70,7 @@ def most_iterations(loop: Eqn, range_of: Callable[[Atom], Interval]) -> int | No
 
     `range_of` gives the range of what is known in front of the loop.
     """
-    counted = (None if eqn is None else _counted(eqn, loop) for eqn in _conjuncts(loop))
+    counted = (None if eqn is None else counted_by(eqn, loop) for eqn in _tests(loop))
     trips = (c[1].trips(range_of(c[1].start), range_of(c[1].stop))[1] for c in counted if c is not None)
     return min(trips, default=None)
 
@@ -77,7 +78,7 @@ def most_iterations(loop: Eqn, range_of: Callable[[Atom], Interval]) -> int | No
 def raised_by(loop: Eqn) -> dict[Var, Literal]:
     """Carried integers to which each iteration adds a constant: what the body calls them, and the constant."""
     body = loop.blocks[-1]
-    sums = {e.outvar: e.invars for e in body.eqns if e.primitive.name == "add"}
+    sums = {e.outvar: e.invars for e in body.eqns if e.primitive is ADD}
     found: dict[Var, Literal] = {}
     for param, result in zip(carried_params(loop, body), body.results, strict=True):
         if param.dtype.is_integer and isinstance(result, Var) and result in sums:
@@ -87,25 +88,30 @@ def raised_by(loop: Eqn) -> dict[Var, Literal]:
     return found
 
 
-def _conjuncts(loop: Eqn) -> Iterator[Eqn | None]:
-    """Equations that must all hold for the loop to go on; None for what no equation of the condition gives."""
-    test = loop.blocks[0]
-    made = {var: eqn for eqn in test.eqns for var in eqn.outvars}
+def conjuncts(test: Block) -> Iterator[Atom]:
+    """Atoms of a condition that must all hold for it to hold: what `and` joins."""
+    made = {eqn.outvar: eqn for eqn in test.eqns if eqn.primitive is AND}
     waiting = [test.results[0]]
     while waiting:
         atom = waiting.pop()
-        eqn = made.get(atom) if isinstance(atom, Var) else None
-        if eqn is not None and eqn.primitive.name == "and":
-            waiting += eqn.invars
+        if isinstance(atom, Var) and atom in made:
+            waiting += made[atom].invars
         else:
-            yield eqn
+            yield atom
 
 
-def _counted(eqn: Eqn, loop: Eqn) -> tuple[int, CountedLoop] | None:
+def _tests(loop: Eqn) -> Iterator[Eqn | None]:
+    """Equations that must all hold for the loop to go on; None for what no equation of the condition gives."""
+    test = loop.blocks[0]
+    made: dict[Atom, Eqn] = {var: eqn for eqn in test.eqns for var in eqn.outvars}
+    return (made.get(atom) for atom in conjuncts(test))
+
+
+def counted_by(eqn: Eqn, loop: Eqn) -> tuple[int, CountedLoop] | None:
     """The carry that a comparison holds below a value from outside and each iteration raises by one; what it counts."""
-    if eqn.primitive.name not in ("lt", "gt"):
+    if eqn.primitive not in (LT, GT):
         return None
-    value, bound = eqn.invars if eqn.primitive.name == "lt" else eqn.invars[::-1]
+    value, bound = eqn.invars if eqn.primitive is LT else eqn.invars[::-1]
     params = loop.blocks[0].params
     if not bound.dtype.is_integer or value not in params or bound in [*bound_in_block(loop.blocks[0])]:
         return None

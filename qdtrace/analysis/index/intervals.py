@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from qdtrace.ir.primitives import primitive
 from qdtrace.ir.types import DType
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 Interval = tuple[int, int]
-COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
 
 
 def inside(low: int, high: int, size: int) -> Interval:
@@ -108,7 +108,7 @@ def _transfer(name: str, operands: Sequence[Interval], dtype: DType, source: DTy
             return (a & c, b & d) if name == "and" else (a | c, b | d)
         case "not" if dtype is DType.bool:
             return 1 - b, 1 - a
-        case _ if name in COMPARISONS and not source.is_float:
+        case _ if primitive(name).negation and not source.is_float:
             truth = compared(name, (a, b), (c, d))
             return None if truth is None else (int(truth), int(truth))
         case "lane_max":

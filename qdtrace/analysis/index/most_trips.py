@@ -20,6 +20,7 @@ from qdtrace.analysis.index.flow_ranges import FlowRanges
 from qdtrace.analysis.index.induction import most_iterations
 from qdtrace.analysis.index.intervals import range_of_dtype
 from qdtrace.analysis.index.trips import CountedLoop, trip_count
+from qdtrace.ir.primitives import BOUND, CONVERT, FOR, IF, WHILE
 from qdtrace.ir.program import Literal
 from qdtrace.ir.types import DType
 from qdtrace.ir.walk import walk_inside
@@ -45,7 +46,7 @@ class MostTrips:
 
     def of(self, loop: Eqn) -> int | None:
         """The most iterations of a loop; None where they are not known."""
-        known = trip_count(*loop.invars[:3]) if loop.primitive.name == "for" else None
+        known = trip_count(*loop.bounds) if loop.primitive is FOR else None
         return self._by_ranges.get(loop) if known is None else known
 
     @cached_property
@@ -59,7 +60,7 @@ def _look(eqns: Iterable[Eqn], ranges: _TightRanges, found: dict[Eqn, int]) -> N
     for eqn in eqns:
         if not eqn.blocks:
             continue
-        if eqn.primitive.name == "if":
+        if eqn.primitive is IF:
             for block, holds in zip(eqn.blocks, (True, False), strict=True):
                 with ranges.scope(ranges.facts_of(eqn.invars[0], holds)):
                     _look(block.eqns, ranges, found)
@@ -79,7 +80,7 @@ class _TightRanges(FlowRanges):
 
     def most_trips(self, loop: Eqn) -> int | None:
         """The most iterations of a loop that stands here; None where they are not known."""
-        if loop.primitive.name == "while":
+        if loop.primitive is WHILE:
             most = most_iterations(loop, self.bound_of)
         else:
             counted = CountedLoop.of_for(loop)
@@ -96,10 +97,10 @@ class _TightRanges(FlowRanges):
         return whole[0] if low <= -FAR else low, whole[1] if high >= FAR else high
 
     def _special(self, eqn: Eqn, atom: Atom, depth: int) -> Interval | None:
-        name = eqn.primitive.name
-        if name == "bound":
+        prim = eqn.primitive
+        if prim is BOUND:
             return self.of(eqn.invars[0], depth - 1)
-        if name == "convert" and eqn.invars[0].dtype.is_integer and depth > 0:
+        if prim is CONVERT and eqn.invars[0].dtype.is_integer and depth > 0:
             source, whole = eqn.invars[0], range_of_dtype(atom.dtype)
             wide = _widened(self.of(source, depth - 1), source.dtype, atom.dtype)
             return wide if whole[0] <= wide[0] and wide[1] <= whole[1] else whole

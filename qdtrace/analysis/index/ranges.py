@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.index.intervals import inside, range_of_dtype, range_of_loop, range_of_result
+from qdtrace.ir.primitives import BOUND, FOR, SELECT
 from qdtrace.ir.program import Literal, Var, literal, ref_type
 from qdtrace.ir.walk import definitions
 
@@ -51,12 +52,12 @@ class Ranges:
 
     def _special(self, eqn: Eqn, atom: Atom, depth: int) -> Interval | None:
         """Of an equation that is no function of the ranges of its operands; None for one that is."""
-        name = eqn.primitive.name
+        prim = eqn.primitive
         if eqn.blocks:
             return self.of_results(eqn, atom, depth)
-        if name == "bound":
+        if prim is BOUND:
             return inside(*self.of(eqn.invars[0], depth - 1), int(eqn.params["size"]))
-        if name == "select":
+        if prim is SELECT:
             return self.of_select(eqn, depth)
         return range_of_dtype(atom.dtype) if eqn.primitive.effects else None
 
@@ -83,8 +84,8 @@ class Ranges:
 
     def enter(self, eqn: Eqn) -> None:
         """Takes note of the index of a `for`, before its body is looked at; of any other equation there is none."""
-        if eqn.primitive.name == "for":
-            self.set_index(eqn.blocks[0].params[0], *eqn.invars[:3])
+        if eqn.primitive is FOR:
+            self.set_index(eqn.index, *eqn.bounds)
 
 
 class TaskRanges(Ranges):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from qdtrace.analysis.index.intervals import range_of_dtype
 from qdtrace.analysis.index.progression import Progression
+from qdtrace.ir.primitives import WHILE
 from qdtrace.ir.program import Literal, literal
 from qdtrace.ir.types import DType
 
@@ -58,7 +59,7 @@ def trip_count(start: Atom, stop: Atom, step: Atom | None = None) -> int | None:
 
 def surely_runs(loop: Eqn) -> bool:
     """Whether the body of a `for`, or the condition of a `while`, runs at least once."""
-    return loop.primitive.name == "while" or bool(trip_count(*loop.invars[:3]))
+    return loop.primitive is WHILE or bool(trip_count(*loop.bounds))
 
 
 def unsigned(dtype: DType) -> DType:
@@ -77,7 +78,7 @@ class CountedLoop:
     @classmethod
     def of_for(cls, loop: Eqn) -> CountedLoop:
         """What a `for` counts."""
-        return cls(*loop.invars[:3])
+        return cls(*loop.bounds)
 
     @property
     def by(self) -> int | None:

@@ -15,16 +15,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from qdtrace.analysis.index.induction import raised_by
+from qdtrace.analysis.index.induction import counted_by
 from qdtrace.ir.carries import carries_of, with_carries
-from qdtrace.ir.primitives import primitive
-from qdtrace.ir.program import Var, literal
+from qdtrace.ir.primitives import FOR, WHILE
+from qdtrace.ir.program import literal
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.types import DType
-from qdtrace.ir.walk import bound_in_block
 
 if TYPE_CHECKING:
-    from qdtrace.ir.program import Atom, Eqn, Program
+    from qdtrace.analysis.index.trips import CountedLoop
+    from qdtrace.ir.program import Eqn, Program
 
 
 def with_counted_loops(program: Program) -> Program:
@@ -35,39 +35,27 @@ def with_counted_loops(program: Program) -> Program:
 class _Counted(Rebuilder):
     def visit(self, eqn: Eqn) -> None:
         """Appends an equation; a `while` that only tests a counter becomes a `for`."""
-        found = _counter(eqn) if eqn.primitive.name == "while" else None
+        found = _counter(eqn) if eqn.primitive is WHILE else None
         if found is None:
             super().visit(eqn)
             return
-        number, bound = found
+        number, counts = found
         counter = carries_of(eqn)[number]
         made = self.rebuild_eqn(with_carries(eqn, [c for k, c in enumerate(carries_of(eqn)) if k != number]))
-        assert counter.initial is not None
-        start, stop = self.atoms((counter.initial, bound))
+        start, stop = self.atoms((counts.start, counts.stop))
         body = made.blocks[1]
         block = replace(body, params=(counter.params[1], *body.params))
         invars = (start, stop, literal(1, stop.dtype), *made.invars)
-        self.append(replace(made, primitive=primitive("for"), invars=invars, blocks=(block,)))
+        self.append(replace(made, primitive=FOR, invars=invars, blocks=(block,)))
         self.loc = eqn.loc
         self.env[counter.outvar] = self("max", start, stop)
 
 
-def _counter(loop: Eqn) -> tuple[int, Atom] | None:
-    """Returns the number of the carry that counts, and its bound; None if the loop does not only test a counter.
+def _counter(loop: Eqn) -> tuple[int, CountedLoop] | None:
+    """Returns the number of the carry that counts, and what it counts; None if the loop does not only test a counter.
 
     Each iteration adds 1 to the carry, and the condition is that it is below the bound.
     """
-    test, body = loop.blocks
-    if len(test.eqns) != 1 or test.eqns[0].outvars != test.results:
-        return None
-    name, operands = test.eqns[0].primitive.name, test.eqns[0].invars
-    if name not in ("lt", "gt"):
-        return None
-    value, bound = operands if name == "lt" else operands[::-1]
-    if value not in test.params or (isinstance(bound, Var) and bound in set(bound_in_block(test))):
-        return None
-    number = test.params.index(value)
-    by = raised_by(loop).get(body.params[number])
-    if by is None or by.value != 1 or bound.dtype not in (DType.i32, DType.i64):
-        return None
-    return number, bound
+    test = loop.blocks[0]
+    found = counted_by(test.eqns[0], loop) if len(test.eqns) == 1 and test.eqns[0].outvars == test.results else None
+    return found if found is not None and found[1].stop.dtype in (DType.i32, DType.i64) else None

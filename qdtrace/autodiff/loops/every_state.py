@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from qdtrace.ir.builder import scalar_var
+from qdtrace.ir.builder import emit_loop
 from qdtrace.ir.program import literal
 from qdtrace.ir.types import DType
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from qdtrace.autodiff.loops.replay import Replay
     from qdtrace.autodiff.loops.slots import Slots
     from qdtrace.ir.builder import Builder
-    from qdtrace.ir.program import Atom
+    from qdtrace.ir.program import Atom, Var
 
 
 class EveryState:
@@ -30,14 +30,13 @@ class EveryState:
 
     def backward(self, builder: Builder, iterations: Iterations, given: Sequence[Atom], replay: Replay) -> Atoms:
         """Walks back from the last iteration to the first, each from its own state."""
-        t = scalar_var(DType.i32, "t")
-        adjoints = [scalar_var(a.dtype, "bar") for a in given]
 
-        def iteration() -> Atoms:
-            self.slots.restore(builder, t)
-            return replay.back(t, self.slots.load(builder, t), adjoints)
+        def back(t: Var, adjoints: list[Var]) -> Atoms:
+            def iteration() -> Atoms:
+                self.slots.restore(builder, t)
+                return replay.back(t, self.slots.load(builder, t), adjoints)
+
+            return iterations.only_own(t, iteration, adjoints)
 
         last, down = builder("sub", iterations.most, literal(1, DType.i32)), literal(-1, DType.i32)
-        with builder.block((t, *adjoints)) as body:
-            block = body.close(iterations.only_own(t, iteration, adjoints))
-        return [*builder.emit("for", last, down, down, *given, blocks=(block,))]
+        return [*emit_loop(builder, (last, down, down), given, back, index="t", carry="bar")]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from qdtrace.analysis.index.induction import raised_by
 from qdtrace.autodiff.volatile import loaded_in, written_in
 from qdtrace.ir.carries import carried_params
-from qdtrace.ir.memory import MEMORY
+from qdtrace.ir.primitives import FOR
 from qdtrace.ir.program import Var, is_local, literal
 from qdtrace.ir.types import DType
 from qdtrace.ir.walk import bound_in_block, walk_inside
@@ -89,8 +89,8 @@ def loop_state(eqn: Eqn, needed: Needed, taped: Collection[Var] = ()) -> LoopSta
     written, made = written_in(eqn.blocks), {v for b in eqn.blocks for v in bound_in_block(b)}
     gone = {*made, *needed.zero, *taped}
     read = [r for r in loaded_in(eqn.blocks) if is_local(r) and r not in gone]
-    index = body.params[0] if eqn.primitive.name == "for" else None
-    touched = {e.invars[0] for e in walk_inside(eqn) if e.primitive.name in MEMORY} - set(needed.zero)
+    index = body.params[0] if eqn.primitive is FOR else None
+    touched = {e.invars[0] for e in walk_inside(eqn) if e.primitive.is_access} - set(needed.zero)
     changes = any(r in written and (r in needed.volatile or (is_local(r) and r not in made)) for r in touched)
     return LoopState(
         eqn,

@@ -11,8 +11,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from qdtrace.autodiff.custom import residuals_of
-from qdtrace.ir.carries import carries_of, control_of
-from qdtrace.ir.memory import MEMORY, indices_of, values_of
+from qdtrace.ir.carries import carries_of
+from qdtrace.ir.memory import indices_of, values_of
+from qdtrace.ir.primitives import BOUND, CUSTOM, WHILE
 from qdtrace.ir.program import Var, is_local
 from qdtrace.ir.walk import bound_in_block, walk_eqns
 
@@ -68,24 +69,21 @@ class Needed:
 
     def _used(self, eqn: Eqn) -> Iterable[Atom]:
         """Returns the operands of an equation whose values the walk back uses."""
-        name = eqn.primitive.name
+        prim = eqn.primitive
         if eqn.blocks:
-            return (*control_of(eqn), *(eqn.blocks[0].results if name == "while" else ()))
-        if name in MEMORY:
+            return (*eqn.control, *(eqn.blocks[0].results if prim is WHILE else ()))
+        if prim.is_access:
             ref = eqn.invars[0]
             kept = ref not in self.zero and (is_local(ref) or ref in self.volatile)
             return (*indices_of(eqn), *(values_of(eqn) if kept else ()))
-        if eqn.outvars and not eqn.outvar.dtype.is_float and name not in ("bound", "custom"):
+        if eqn.outvars and not eqn.outvar.dtype.is_float and prim not in (BOUND, CUSTOM):
             return ()
-        if name in ("add", "sub", "neg", "convert"):
-            return ()
-        if name in ("mul", "div") and eqn.invars[1] not in self.active:
-            return eqn.invars[1:] if eqn.invars[0] in self.active else ()
-        if name == "mul" and eqn.invars[0] not in self.active:
-            return eqn.invars[:1]
-        if name == "custom":
+        if prim is CUSTOM:
             count = residuals_of(eqn)
             return [a for a in eqn.invars[1:] if a not in self.active] if count is None else eqn.invars[1 : 1 + count]
-        if name == "select":
-            return eqn.invars[:1]
-        return eqn.invars
+        if not prim.effects and (prim.locally_constant or not any(a in self.active for a in eqn.invars)):
+            return ()  # what is computed from it asks for its operands
+        if prim.slope_reads is None:
+            return eqn.invars
+        reads = [read for read, a in zip(prim.slope_reads, eqn.invars, strict=True) if a in self.active]
+        return eqn.invars if None in reads else [eqn.invars[k] for read in reads if read for k in read]

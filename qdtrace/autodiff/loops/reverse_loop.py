@@ -15,7 +15,7 @@ from qdtrace.autodiff.loops.segments import Segments
 from qdtrace.autodiff.loops.slots import copy_array
 from qdtrace.autodiff.loops.trip_counts import Counter, constant_trips
 from qdtrace.ir.builder import scalar_var
-from qdtrace.ir.carries import carried_params, control_of, initials_of
+from qdtrace.ir.carries import carried_params
 from qdtrace.ir.program import literal, ref_type
 from qdtrace.ir.types import DType
 
@@ -73,7 +73,7 @@ class Loops:
             dtypes = [p.dtype for p in state.kept] + [a.dtype for a in more]
             self._storage[eqn] = self._make(eqn, dtypes, [env[a] for a in state.arrays])  # type: ignore[misc]
         counter = Counter(builder, eqn, self._most.of(eqn))
-        trips = counter.before(sweep.atoms(env, control_of(eqn)))
+        trips = counter.before(sweep.atoms(env, eqn.control))
         if trips is not None:
             env[eqn, "trips"] = trips
             if not keys and state.is_walked_only:
@@ -87,8 +87,8 @@ class Loops:
             found = storage.sweep(sweep, state, env, live, trips, dict(zip(keys, more, strict=True)))
             env.update(zip((*eqn.outvars, *keys), found, strict=True))
             return
-        first = [*sweep.atoms(env, initials_of(eqn)), *more, literal(0, DType.i32)]
-        invars = [*sweep.atoms(env, control_of(eqn)), *first]
+        first = [*sweep.atoms(env, eqn.initials), *more, literal(0, DType.i32)]
+        invars = [*sweep.atoms(env, eqn.control), *first]
         blocks: list[Block] = []
         for block in eqn.blocks:
             *new, t = [scalar_var(a.dtype) for a in first]
@@ -148,4 +148,4 @@ class Loops:
             found = storage.backward(builder, Iterations(builder, trips), given, replay)
         adjoints.update(zip(outer, found[len(active) :], strict=True))
         for k, adjoint in zip(active, found, strict=False):
-            walker.add(adjoints, initials_of(eqn)[k], adjoint)
+            walker.add(adjoints, eqn.initials[k], adjoint)

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 from qdtrace.autodiff.loops.every_state import EveryState
 from qdtrace.autodiff.loops.iterations import Iterations
 from qdtrace.autodiff.loops.replay import divided, private_memory, scaled
-from qdtrace.ir.builder import scalar_var
-from qdtrace.ir.carries import carried_params, initials_of
+from qdtrace.ir.builder import emit_loop
+from qdtrace.ir.carries import carried_params
 from qdtrace.ir.program import Literal, literal
 from qdtrace.ir.types import DType
 
@@ -91,18 +91,18 @@ class Segments:
         def loop_over(
             count: Atom, first: Atom, steps: int, storage: Storage, carried: Sequence[Atom]
         ) -> Sequence[Var]:
-            n, params = scalar_var(I32), [scalar_var(a.dtype) for a in carried]
-            with builder.block((n, *params)) as opened:
+            def segment(n: Var, params: list[Var]) -> list[Atom]:
                 values: Env = dict(zip(names, params, strict=True))
                 storage.keep(builder, n, [values[k] for k in (*state.kept, *more)])
                 for k in range(steps):
                     values = iteration(builder("add", first, scaled(builder, n, steps, k)), values)
-                block = opened.close([values[name] for name in names])
+                return [values[name] for name in names]
+
             hints: dict[str, Any] = {"unroll": False} if isinstance(count, Literal) and int(count.value) > FEW else {}
-            return builder.emit("for", ZERO, count, ONE, *carried, blocks=(block,), **hints)
+            return emit_loop(builder, (ZERO, count, ONE), carried, segment, **hints)
 
         segments, rest = divided(builder, trips, self.steps)
-        initial = [*sweep.atoms(env, initials_of(loop)), *more.values()]
+        initial = [*sweep.atoms(env, loop.initials), *more.values()]
         outs = loop_over(segments, ZERO, self.steps, self.storage, initial)
         if self.rest is not None:
             behind = scaled(builder, segments, self.steps)
@@ -138,13 +138,13 @@ class Segments:
             return slots.load(builder, ZERO)
 
         state = left.only_own(ZERO, begin, [literal(0, v.dtype) for v in slots.values])
-        following, values = scalar_var(I32), [scalar_var(a.dtype) for a in state]
 
-        def run() -> Atoms:
-            new = replay.advance(builder("sub", following, ONE), values)
-            slots.save(builder, following, new)
-            return new
+        def forward(following: Var, values: list[Var]) -> Atoms:
+            def run() -> Atoms:
+                new = replay.advance(builder("sub", following, ONE), values)
+                slots.save(builder, following, new)
+                return new
 
-        with builder.block((following, *values)) as body:
-            block = body.close(left.only_own(following, run, values))
-        builder.emit("for", ONE, left.most, ONE, *state, blocks=(block,))
+            return left.only_own(following, run, values)
+
+        emit_loop(builder, (ONE, left.most, ONE), state, forward)

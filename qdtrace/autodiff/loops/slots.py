@@ -4,37 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from qdtrace.ir.builder import scalar_var
-from qdtrace.ir.program import Var, literal, ref_type
-from qdtrace.ir.types import DType
+from qdtrace.ir.builder import nest
+from qdtrace.ir.program import Var, ref_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from qdtrace.ir.builder import Builder
     from qdtrace.ir.program import Atom
+    from qdtrace.ir.types import DType
 
 _UNROLLED = 4
 
 
 def each_index(builder: Builder, shape: Sequence[int], visit: Callable[[list[Atom]], None]) -> None:
     """Calls `visit` with every index of an array: in loops, or one by one when there are few."""
-
-    def along(axes: Sequence[int], index: list[Atom]) -> None:
-        if not axes:
-            visit(index)
-            return
-        if axes[0] <= _UNROLLED:
-            for k in range(axes[0]):
-                along(axes[1:], [*index, literal(k, DType.i32)])
-            return
-        at = scalar_var(DType.i32, "at")
-        with builder.block((at,)) as body:
-            along(axes[1:], [*index, at])
-        bounds = [literal(k, DType.i32) for k in (0, axes[0], 1)]
-        builder.emit("for", *bounds, blocks=(body.close(),))
-
-    along(shape, [])
+    nest(builder, shape, visit, unroll=_UNROLLED, index="at")
 
 
 def copy_array(

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from qdtrace.ir.builder import scalar_var
+from qdtrace.ir.builder import emit_loop
 from qdtrace.ir.program import literal
 from qdtrace.ir.types import DType
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from qdtrace.autodiff.loops.replay import Replay
     from qdtrace.autodiff.loops.slots import Slots
     from qdtrace.ir.builder import Builder
-    from qdtrace.ir.program import Atom
+    from qdtrace.ir.program import Atom, Var
 
 I32 = DType.i32
 RADIX_BITS = 4
@@ -71,15 +71,14 @@ class Thinning:
         b, most = Numbers(builder), iterations.most
         last = b("sub", most, 1)
         stride = self._stride(b, last)
-        t = scalar_var(I32, "t")
-        adjoints = [scalar_var(a.dtype, "bar") for a in given]
-        with builder.block((t, *adjoints)) as body:
+
+        def back(t: Var, adjoints: list[Var]) -> Atoms:
             start = self._nearest(b, t, most, stride)
             state = self._again(builder, iterations, start, t, stride, replay)
-            results = iterations.only_own(t, lambda: replay.back(t, state, adjoints), adjoints)
-            block = body.close(results)
+            return iterations.only_own(t, lambda: replay.back(t, state, adjoints), adjoints)
+
         down = literal(-1, I32)
-        return [*builder.emit("for", last, down, down, *given, blocks=(block,))]
+        return [*emit_loop(builder, (last, down, down), given, back, index="t", carry="bar")]
 
     def _stride(self, b: Numbers, t: Atom) -> Atom:
         """Returns the stride when iteration `t` runs."""
@@ -124,16 +123,16 @@ class Thinning:
             return slots.load(builder, slot)
 
         state = iterations.only_own(start, load, [literal(0, v.dtype) for v in slots.values])
-        at, values = scalar_var(I32, "at"), [scalar_var(a.dtype) for a in state]
 
-        def run() -> Atoms:
-            new = replay.advance(at, values)
-            slots.save(builder, self._level_slot(b, b("add", at, 1)), new)
-            return new
+        def forward(at: Var, values: list[Var]) -> Atoms:
+            def run() -> Atoms:
+                new = replay.advance(at, values)
+                slots.save(builder, self._level_slot(b, b("add", at, 1)), new)
+                return new
 
-        with builder.block((at, *values)) as body:
-            block = body.close(iterations.only_own(at, run, values))
-        return [*builder.emit("for", start, t, literal(1, I32), *state, blocks=(block,))]
+            return iterations.only_own(at, run, values)
+
+        return [*emit_loop(builder, (start, t, literal(1, I32)), state, forward, index="at")]
 
 
 class Numbers:

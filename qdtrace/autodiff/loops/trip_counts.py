@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from qdtrace.analysis.index.trips import trip_count
 from qdtrace.errors import GradientError
+from qdtrace.ir.primitives import FOR
 from qdtrace.ir.program import Literal, literal
 from qdtrace.ir.types import DType
 
@@ -22,12 +23,12 @@ TOO_MANY = f"needs at most 2**{MOST_TRIPS.bit_length() - 1} iterations of a loop
 
 def constant_trips(loop: Eqn) -> int | None:
     """Returns the trip count of a `for` with constant bounds; None for other loops."""
-    return trip_count(*loop.invars[:3]) if loop.primitive.name == "for" else None
+    return trip_count(*loop.bounds) if loop.primitive is FOR else None
 
 
 def is_counted(loop: Eqn) -> bool:
     """Returns whether the trip count of a loop is known before it runs."""
-    return constant_trips(loop) is not None or (loop.primitive.name == "for" and _steps_by_one(loop.invars[2]))
+    return constant_trips(loop) is not None or (loop.primitive is FOR and _steps_by_one(loop.step))
 
 
 def _steps_by_one(step: Atom) -> bool:
@@ -56,7 +57,7 @@ class Counter:
             return literal(self.exact, DType.i32)
         if not is_counted(self.loop):
             return None
-        first, last = bounds[:2] if int(self.loop.invars[2].value) == 1 else (bounds[1], bounds[0])  # type: ignore[union-attr]
+        first, last = bounds[:2] if int(self.loop.step.value) == 1 else (bounds[1], bounds[0])  # type: ignore[union-attr]
         zero = literal(0, first.dtype)
         count = self.builder("select", self.builder("lt", first, last), self.builder("sub", last, first), zero)
         self._check(self.builder("ge", count, zero), self.builder("le", count, literal(MOST_TRIPS, first.dtype)))

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from qdtrace.analysis.slopes import has_finite_slopes
 from qdtrace.ir.carries import Carry, carries_of, with_carries
-from qdtrace.ir.primitives import FUNCTIONS
 from qdtrace.passes.rule_table import RuleTable
 from qdtrace.passes.rules.match import same
 
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 TABLE = RuleTable()
 SPECULATED = 6
 """Cheap equations that both branches of an `if` may hold together to be computed always."""
-_COSTLY = FUNCTIONS | {"div", "rem", "sqrt", "integer_pow", "fma", "quotient"}
 
 
 @TABLE.rule("for while", stage="before")
@@ -66,7 +64,7 @@ def if_to_select(w: Rewriter, eqn: Eqn) -> tuple[Atom, ...] | None:
     eqns = (*then.eqns, *other.eqns)
     if len(eqns) > SPECULATED or not eqn.outvars:
         return None
-    if any(e.blocks or e.primitive.effects or e.primitive.name in _COSTLY for e in eqns):
+    if any(e.blocks or e.primitive.effects or not e.primitive.cheap for e in eqns):
         return None
     if w.options.differentiable and not all(map(has_finite_slopes, eqns)):
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from qdtrace.ir.primitives import primitive
 from qdtrace.ir.program import Literal
 from qdtrace.ir.types import DType
 from qdtrace.passes.constant_folding import fold_exact
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 TABLE = RuleTable()
 _ALL = "lt le gt ge eq ne"
-_OPPOSITE = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}
 
 
 @TABLE.rule(_ALL, on="bits")
@@ -56,7 +56,7 @@ def compare_sign(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | 
     inner = w.defined_by(ops[0], "sign")
     if inner is None or integer(ops[1]) != 1 or w.range_of(inner[0])[0] < 0:
         return None
-    return w.op(_OPPOSITE[op], inner[0], wrapped(0, ops[0].dtype))
+    return w.op(primitive(op).negation, inner[0], wrapped(0, ops[0].dtype))
 
 
 @TABLE.rule("and", on="bool")
@@ -106,7 +106,7 @@ def equal_difference(w: Rewriter, op: str, ops: Operands, params: Params) -> Ato
 def not_compare(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
     """not (x < y) -> x >= y, ... (for floats only == and !=: NaN)"""
     eqn = w.definition(ops[0])
-    if eqn is None or (opposite := _OPPOSITE.get(eqn.primitive.name)) is None:
+    if eqn is None or not (opposite := eqn.primitive.negation):
         return None
     if eqn.invars[0].dtype.is_float and opposite not in ("eq", "ne"):
         return None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from qdtrace.ir.primitives import CONVERT
 from qdtrace.ir.program import Literal
 from qdtrace.ir.types import DType
 from qdtrace.passes.rule_table import RuleTable
@@ -149,7 +150,7 @@ def even_function(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom |
 def round_of_whole(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
     """floor(ceil(x)) -> ceil(x), and so for every pair of roundings to whole numbers"""
     eqn = w.definition(ops[0])
-    whole = eqn is not None and eqn.primitive.name in ("floor", "ceil", "trunc", "round_even", "round_away")
+    whole = eqn is not None and eqn.primitive.gives_whole
     return ops[0] if whole else None
 
 
@@ -168,7 +169,7 @@ def float_div_by_power_of_two(w: Rewriter, op: str, ops: Operands, params: Param
 def is_whole(eqn: Eqn | None) -> bool:
     """True for an integer made a float. Quotients of those are compared (times with the knots of a table), so they get
     no second rounding."""
-    return eqn is not None and eqn.primitive.name == "convert" and eqn.invars[0].dtype.is_integer
+    return eqn is not None and eqn.primitive is CONVERT and eqn.invars[0].dtype.is_integer
 
 
 @TABLE.rule("div", on="float", exact=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from qdtrace.ir.primitives import primitive
 from qdtrace.ir.program import Literal
 from qdtrace.passes.rule_table import RuleTable
 from qdtrace.passes.rules.match import bounds_of, integer, power_of_two, same, wrapped
@@ -18,14 +19,13 @@ if TYPE_CHECKING:
     Params = Mapping[str, Any]
 
 TABLE = RuleTable()
-_MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 
 
 @TABLE.rule("add mul min max eq ne and or xor lt le gt ge")
 def constant_right(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
     """c + x -> x + c, c < x -> x > c, ...: other rules look for constants in one place (any kind)"""
     if ops[0].__class__ is Literal and ops[1].__class__ is not Literal:
-        return w.op(_MIRRORED.get(op, op), ops[1], ops[0])
+        return w.op(primitive(op).mirror or op, ops[1], ops[0])
     return None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from qdtrace.ir.primitives import GE, GT, LE, LT
 from qdtrace.ir.program import Literal
 from qdtrace.passes.rule_table import RuleTable
 from qdtrace.passes.rules.match import FALSE, TRUE, integer, same
@@ -90,9 +91,9 @@ def select_extreme(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom 
     """select(x < y, x, y) -> min(x, y), select(x > y, x, y) -> max(x, y), ... (integers: floats have NaN and -0.0)"""
     c, x, y = ops
     eqn = w.definition(c)
-    if eqn is None or not x.dtype.is_integer or eqn.primitive.name not in ("lt", "le", "gt", "ge"):
+    if eqn is None or not x.dtype.is_integer or eqn.primitive not in (LT, LE, GT, GE):
         return None
-    less = eqn.primitive.name in ("lt", "le")
+    less = eqn.primitive in (LT, LE)
     a, b = eqn.invars
     if same(a, x) and same(b, y):
         return w.op("min" if less else "max", x, y)

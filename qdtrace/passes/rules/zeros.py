@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from qdtrace.ir.primitives import ADD, CONVERT, SUB
 from qdtrace.ir.program import Literal
 from qdtrace.ir.types import DType
 from qdtrace.passes.rules.match import same
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
 DEPTH = 4
 """Definitions that are looked through."""
-_POSITIVE = frozenset(("abs", "exp", "exp2", "logistic", "cosh", "erfc"))
-"""Functions whose results have no sign."""
 _LARGE = 2.0**-64
 """What is left of x + c is c's last place or more, where it is not zero."""
 
@@ -28,11 +27,11 @@ _LARGE = 2.0**-64
 def is_never_negative_zero(w: Rewriter, atom: Atom) -> bool:
     """True for a float that no operands make -0.0."""
     eqn = w.definition(atom)
-    if eqn is not None and eqn.primitive.name == "convert":
+    if eqn is not None and eqn.primitive is CONVERT:
         source = eqn.invars[0].dtype
         return source is DType.bool or source.is_integer
-    if eqn is not None and eqn.primitive.name in ("add", "sub"):
-        x = eqn.invars[0] if eqn.primitive.name == "sub" else eqn.invars[1]
+    if eqn is not None and eqn.primitive in (ADD, SUB):
+        x = eqn.invars[0] if eqn.primitive is SUB else eqn.invars[1]
         if isinstance(x, Literal) and abs(x.value) >= _LARGE:
             return True
         if _adds_zero(eqn) and _adds_zero(w.definition(eqn.invars[0])):
@@ -42,7 +41,7 @@ def is_never_negative_zero(w: Rewriter, atom: Atom) -> bool:
 
 def _adds_zero(eqn: Eqn | None) -> bool:
     """True for x + 0.0. Where threads flush subnormal numbers it may be -0.0, but nothing that is flushed once more."""
-    if eqn is None or eqn.primitive.name != "add":
+    if eqn is None or eqn.primitive is not ADD:
         return False
     zero = eqn.invars[1]
     return isinstance(zero, Literal) and zero.value == 0 and math.copysign(1.0, float(zero.value)) > 0
@@ -68,5 +67,5 @@ def has_no_sign(w: Rewriter, atom: Atom, depth: int = DEPTH) -> bool:
         case "convert":
             source = ops[0].dtype
             return source is DType.bool or (source.is_integer and not source.is_signed)
-        case name:
-            return name in _POSITIVE
+        case _:
+            return eqn.primitive.has_no_sign

@@ -12,6 +12,7 @@ import numpy as np
 
 from qdtrace.errors import UnsupportedError
 from qdtrace.ir.builder import scalar_var
+from qdtrace.ir.primitives import CHECK
 from qdtrace.ir.program import Atom, Literal, Var
 from qdtrace.ir.types import DType
 from qdtrace.trace import compat
@@ -378,7 +379,7 @@ def branch(imp: Importer, condition: Atom, avals: Sequence[Any], on_true: Any, o
 
 
 def _fails(eqn: Eqn) -> bool:
-    return eqn.primitive.name == "check" and eqn.invars[0] is FALSE
+    return eqn.primitive is CHECK and eqn.invars[0] is FALSE
 
 
 def _keep_one(imp: Importer, fails: Atom, dead: BlockBuilder, alive: BlockBuilder) -> None:

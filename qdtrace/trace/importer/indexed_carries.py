@@ -7,6 +7,7 @@ from typing import Any
 
 from qdtrace.errors import UnsupportedError
 from qdtrace.trace import compat
+from qdtrace.trace.forwarding import is_control
 from qdtrace.trace.importer.implementations import implementation_of, is_foreign
 from qdtrace.trace.importer.registry import TAUGHT
 
@@ -47,7 +48,7 @@ def _indexed(jaxpr: Any) -> tuple[bool, ...]:
             reach = set().union(*(source.get(v, set()) for v in operands if v.aval.shape == eqn.outvars[0].aval.shape))
             source[eqn.outvars[0]] = reach
         inner = compat.called_jaxpr(eqn) or _implementation(eqn)
-        if inner is not None or name in ("while", "scan", "cond"):
+        if inner is not None or is_control(eqn):
             marked |= _through(eqn, inner, source)
             for out in eqn.outvars:
                 same = (source.get(v, set()) for v in operands if v.aval.shape == out.aval.shape and out.aval.shape)

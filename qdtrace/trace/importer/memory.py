@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qdtrace.errors import TraceValueError, UnsupportedError
-from qdtrace.ir.builder import scalar_var
-from qdtrace.ir.primitives import primitive
+from qdtrace.ir.builder import emit_loop, nest
+from qdtrace.ir.primitives import CELL, STORE
 from qdtrace.ir.program import Atom, Eqn, Literal, Var
 from qdtrace.ir.types import DType, RefType, Space
 from qdtrace.trace.importer.scalars import ScalarOps, constant, integer
@@ -82,30 +82,14 @@ class MemoryOps(ScalarOps):
 
     def loop_nest(self, shape: Sequence[int], body: Callable[[list[Atom]], None]) -> None:
         """Runs `body` for every index of the shape, in nested loops."""
-
-        def at(axis: int, index: list[Atom]) -> None:
-            if axis == len(shape):
-                body(index)
-            elif shape[axis] == 1:
-                at(axis + 1, [*index, self.index(0)])
-            elif shape[axis] > 1:
-                k = scalar_var(self.index_dtype, "k")
-                with self.block((k,)) as opened:
-                    at(axis + 1, [*index, k])
-                self.emit("for", self.index(0), self.index(shape[axis]), self.index(1), blocks=(opened.close(),))
-
-        at(0, [])
+        nest(self, shape, body, dtype=self.index_dtype)
 
     def carry_loop(
         self, length: int, carries: Sequence[Atom], body: Callable[[Atom, list[Atom]], Sequence[Atom]]
     ) -> list[Atom]:
         """Runs `body(k, carries) -> carries` for k in 0..length-1; gives the last carries."""
-        k = scalar_var(self.index_dtype, "k")
-        params = [Var(c.type, "c") for c in carries]
-        with self.block((k, *params)) as opened:
-            results = body(k, list(params))
         bounds = (self.index(0), self.index(length), self.index(1))
-        return list(self.emit("for", *bounds, *carries, blocks=(opened.close(results),)))
+        return list(emit_loop(self, bounds, carries, lambda k, c: body(k, [*c]), index="k", carry="c"))
 
     def if_(self, condition: Atom, body: Callable[[], None]) -> None:
         """Runs `body` where the condition holds."""
@@ -359,11 +343,11 @@ class MemoryOps(ScalarOps):
         cell = Var(RefType(dtype, shape, Space.LOCAL), "s")
         eqns = stack[level].eqns
         loc = self.builder.loc
-        eqns.append(Eqn(primitive("cell"), (), (cell,), {"dtype": dtype, "shape": shape}, (), loc))
+        eqns.append(Eqn(CELL, (), (cell,), {"dtype": dtype, "shape": shape}, (), loc))
         for index, element in zip(np.ndindex(*value.shape), elements, strict=True):
             for p, part in enumerate(element if type(element) is tuple else (element,)):
                 at = [self.index(i) for i in ((*index, p) if pair else index)]
-                eqns.append(Eqn(primitive("store"), (cell, part, *at), (), {}, (), loc))
+                eqns.append(Eqn(STORE, (cell, part, *at), (), {}, (), loc))
         return PrivateArray(cell, pair)
 
     def _spill_floor(self) -> int:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Block
 
 TYPES = {d: ScalarType(d) for d in DType}
-_PREDICATES = frozenset({"lt", "le", "gt", "ge", "eq", "ne", "is_finite"})
 
 
 @lru_cache(maxsize=1 << 14)
@@ -125,7 +124,7 @@ class ScalarOps:
             if found is not None:
                 return found
         prim = PRIMITIVES[name]
-        if name in _PREDICATES:
+        if prim.is_predicate:
             result = BOOL
         elif "dtype" in params:
             result = TYPES[params["dtype"]]

@@ -1,0 +1,194 @@
+"""Typing rules of primitives: operands, parameters and types of blocks to types of results, or an IrTypeError."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from qdtrace.ir.types import BOOL, BlockType, DType, RefType, ScalarType, Space, Type
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    Types = Sequence[Type]
+    Params = Mapping[str, Any]
+    Blocks = Sequence[BlockType]
+    TypeRule = Callable[[Types, Params, Blocks], tuple[Type, ...]]
+
+ACCUM_OPS = ("add", "mul", "min", "max")
+ATOMIC_OPS = ("add", "mul", "min", "max", "and", "or", "xor", "exchange", "cas")
+
+
+class IrTypeError(TypeError):
+    """An equation breaks the typing rule of its primitive."""
+
+
+Kind = tuple[Callable[[DType], bool], str]
+FLOAT: Kind = (lambda d: d.is_float, "float")
+INT: Kind = (lambda d: d.is_integer, "integer")
+BITS: Kind = (lambda d: not d.is_float, "integer or bool")
+NUMBER: Kind = (lambda d: d is not DType.bool, "number")
+ANY: Kind = (lambda d: True, "any")
+"""Which dtypes an elementwise operation takes, and their name in messages."""
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise IrTypeError(message)
+
+
+def _scalars(types: Types, count: int) -> list[DType]:
+    _require(len(types) == count, f"needs {count} operands, got {len(types)}")
+    _require(all(isinstance(t, ScalarType) for t in types), "operands must be scalars")
+    return [t.dtype for t in types]
+
+
+def elementwise(arity: int, accepts: Callable[[DType], bool], what: str, result: DType | None = None) -> TypeRule:
+    """Scalars of one dtype that is accepted; the result has that dtype if `result` names no other one."""
+
+    def rule(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
+        dtypes = _scalars(types, arity)
+        _require(len(set(dtypes)) == 1, f"needs operands of one dtype, got {', '.join(d.value for d in dtypes)}")
+        _require(accepts(dtypes[0]), f"needs {what} operands, got {dtypes[0].value}")
+        return (ScalarType(result or dtypes[0]),)
+
+    return rule
+
+
+def select(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
+    """A condition, and two scalars of one type to choose from."""
+    _require(len(types) == 3, "needs 3 operands: condition, on_true, on_false")
+    _require(types[0] == BOOL, f"needs a bool condition, got {types[0]}")
+    _require(isinstance(types[1], ScalarType) and types[1] == types[2], f"branches differ: {types[1]} and {types[2]}")
+    return (types[1],)
+
+
+def convert(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
+    """Any scalar; its dtype is a parameter."""
+    _scalars(types, 1)
+    return (ScalarType(params["dtype"]),)
+
+
+def bitcast(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
+    """A scalar of equal width; its dtype is a parameter."""
+    (source,) = _scalars(types, 1)
+    target = params["dtype"]
+    _require(source.bits == target.bits, f"needs equal widths, got {source.value} to {target.value}")
+    return (ScalarType(target),)
+
+
+def _memory(types: Types, first_index: int) -> RefType:
+    ref = types[0] if types else None
+    if not isinstance(ref, RefType):
+        raise IrTypeError("first operand must be a reference")
+    indices = types[first_index:]
+    _require(len(indices) == ref.ndim, f"needs {ref.ndim} indices for {ref}, got {len(indices)}")
+    for t in indices:
+        ok = isinstance(t, ScalarType) and t.dtype in (DType.i32, DType.i64)
+        _require(ok, f"index must be i32 or i64, got {t}")
+    return ref
+
+
+def load(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
+    """A reference and an index for each of its axes."""
+    return (ScalarType(_memory(types, 1).dtype),)
+
+
+def store(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
+    """A reference, a value and an index for each axis."""
+    ref = _memory(types, 2)
+    _require(types[1] == ScalarType(ref.dtype), f"needs a {ref.dtype.value} value for {ref}, got {types[1]}")
+    return ()
+
+
+
+def accum(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
+    """As `store`, with the operation as a parameter."""
+    store(types, params, blocks)
+    _require(params["op"] in ACCUM_OPS, f"unknown accumulation {params['op']!r}")
+    return ()
+
+
+def atomic(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
+    """As `accum`, with the old value as the result."""
+    op = params["op"]
+    _require(op in ATOMIC_OPS, f"unknown atomic {op!r}")
+    values = 2 if op == "cas" else 1
+    ref = _memory(types, 1 + values)
+    for t in types[1 : 1 + values]:
+        _require(t == ScalarType(ref.dtype), f"needs a {ref.dtype.value} value for {ref}, got {t}")
+    if op in ("and", "or", "xor"):
+        _require(not ref.dtype.is_float, f"atomic {op} needs integers, got {ref.dtype.value}")
+    return (ScalarType(ref.dtype),)
+
+
+def cell(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
+    """No operand; dtype and shape are parameters."""
+    _require(not types, "takes no operand")
+    return (RefType(params["dtype"], tuple(params["shape"]), Space.LOCAL),)
+
+
+def bound(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
+    """An index; the size of its axis is a parameter."""
+    (dtype,) = _scalars(types, 1)
+    _require(dtype.is_integer and dtype.bits >= 32, f"index must have 32 or 64 bits, got {dtype.value}")
+    size = params["size"]
+    _require(isinstance(size, int) and size >= 0, f"needs a size of 0 or more, got {size!r}")
+    return (types[0],)
+
+
+def check(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
+    """One condition."""
+    _require(tuple(types) == (BOOL,), "needs one bool condition")
+    return ()
+
+
+def platform(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
+    """No operand; it gives a condition."""
+    _require(not types, "takes no operand")
+    return (BOOL,)
+
+
+def tell(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
+    """Any operands, and no result."""
+    return ()
+
+
+def custom(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
+    """A value and the operands of its rule."""
+    _require(len(types) >= 1, "needs the value")
+    _require(all(isinstance(t, ScalarType) for t in types), "operands must be scalars")
+    return (types[0],)
+
+
+def for_(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
+    """Bounds and step of one dtype, then the initial carries."""
+    _require(len(types) >= 3, "needs start, stop, step and the initial carries")
+    dtype = types[0].dtype
+    _require(dtype in (DType.i32, DType.i64), f"bounds must be i32 or i64, got {dtype.value}")
+    _require(types[0] == types[1] == types[2], "bounds and step must have one dtype")
+    (body,) = blocks
+    carries = tuple(types[3:])
+    _require(body.params == (types[0], *carries), "body parameters must be index and carries")
+    _require(body.results == carries, "body results must match the carries")
+    return carries
+
+
+def while_(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
+    """The initial carries."""
+    cond, body = blocks
+    carries = tuple(types)
+    _require(cond.params == carries, "condition parameters must be the carries")
+    _require(body.params == carries, "body parameters must be the carries")
+    _require(cond.results == (BOOL,), "condition must give one bool")
+    _require(body.results == carries, "body results must match the carries")
+    return carries
+
+
+def if_(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
+    """A condition, and blocks that give the same types."""
+    _require(tuple(types) == (BOOL,), "needs one bool condition")
+    then, other = blocks
+    _require(not then.params and not other.params, "branches take no parameters")
+    _require(then.results == other.results, "branches must give the same types")
+    return then.results
