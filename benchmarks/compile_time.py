@@ -1,4 +1,4 @@
-"""How long the first call of a program takes, with an empty and with a filled artifact cache, each in a new process."""
+"""Times the first call of a program, with an empty and with a filled artifact cache, each in a new process."""
 
 from __future__ import annotations
 
@@ -67,18 +67,18 @@ def measure(root: Path) -> Report:
 
 
 def verdict(value: float, limit: float) -> str:
-    """Whether a value is within its limit."""
+    """Returns the words for whether a value is within its limit."""
     return "reached" if value <= limit else "NOT reached"
 
 
 def limited(words: str, value: float, unit: str, limit: float) -> str:
-    """A line of a report: a value, what it may be at most, and whether it is."""
+    """Returns a line of a report: a value, its limit, and whether it keeps to it."""
     shown = f"{value:8}" if isinstance(value, int) else f"{value:8.3f}"
     return f"  {words:<72} {shown} {unit}  at most {limit:g}: {verdict(value, limit)}"
 
 
 def separate(root: Path, cache: str, module: str, *what: str) -> Any:
-    """What a module of the benchmarks prints in a process of its own, with that artifact cache."""
+    """Runs a module of the benchmarks in a process of its own, with that artifact cache; returns what it prints."""
     environment = {**os.environ, "QD_OFFLINE_CACHE_DIR": cache}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else every process compiles all modules anew
     done = subprocess.run(

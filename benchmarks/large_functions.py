@@ -1,4 +1,4 @@
-"""How long large functions take to trace and compile: many loops in one function.
+"""Times tracing and compiling of large functions: many loops in one function.
 
 `heavy`: each loop computes a sum over 9 neighbours with branches, a product of 3x3 matrices and a determinant.
 `stages`: 12 updates a loop, each with a store and a load at a shifted place. `mixed`: the same, but no two loops have
@@ -264,7 +264,7 @@ def _last(error: subprocess.CalledProcessError) -> str:
 
 
 def main(kind: str, loops: str) -> dict[str, float]:
-    """What a process does."""
+    """Runs the measurement of one process; returns its times by name."""
     what, _, of = kind.partition("-")
     if kind == "jax-heavy":
         return first_call_jax(int(loops))

@@ -31,12 +31,12 @@ class Fluid:
 
     @property
     def volume(self) -> float:
-        """Of a particle at rest."""
+        """Volume of a particle at rest."""
         return (0.5 * self.dx) ** 2
 
     @property
     def mass(self) -> float:
-        """Of a particle; the density is 1."""
+        """Mass of a particle; the density is 1."""
         return self.volume
 
     def _weights(self, position: Any) -> tuple[Any, Any, list[Any]]:

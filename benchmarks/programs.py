@@ -1,4 +1,4 @@
-"""What is timed: inputs, a check of the results, sizes, and the factors to reach over each peer."""
+"""The timed programs: inputs, a check of the results, sizes, and the factors to reach over each peer."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ class Program:
 
     name: str
     sizes: tuple[int, ...]
-    """From small to large; `size` is the one that the factors are stated for."""
+    """Sizes from small to large; `size` is the one that the factors are stated for."""
     size: int
     unit: str
     inputs: Callable[[int], Arrays]
     check: Callable[[Arrays, Outputs], str]
-    """A line about the accuracy; raises WrongResultError."""
+    """Returns a line about the accuracy; raises WrongResultError."""
     goals: Mapping[str, float]
-    """Time of a peer over ours, at least."""
+    """Least ratio of a peer's time to ours, by peer."""
     context: tuple[str, ...] = field(default=())
     """Peers shown without a factor to reach."""
     limits: Mapping[str, float] = field(default_factory=dict[str, float])
-    """Our time over that of a peer, at most."""
+    """Largest ratio of our time to a peer's, by peer."""
     ours: str = "qdtrace"
-    """What is timed beside the peers."""
+    """Name of the program of ours that is timed beside the peers."""
     other_checks: Mapping[str, Callable[[Arrays, Outputs], str]] = field(default_factory=dict)
-    """For peers that compute something else."""
+    """Checks for peers that compute something else, by peer."""
 
     @property
     def peers(self) -> tuple[str, ...]:

@@ -66,7 +66,7 @@ class Row:
 
     @property
     def reached(self) -> bool | None:
-        """Whether the ratio is as required; None where nothing is, or nothing was measured."""
+        """True if the ratio is as required; None if nothing is required or nothing was measured."""
         if self.required is None or self.ratio is None:
             return None
         return self.ratio <= self.required if self.limited else self.ratio >= self.required

@@ -53,15 +53,15 @@ class CpuBackend(Backend):
         return self.target.machine
 
     def emit(self, task: Task, options: Options) -> TaskCode:
-        """LLVM code of a task, before LLVM's passes."""
+        """Returns the LLVM code of a task, before LLVM's passes."""
         return (self._emit or _emitter())(task, self.target, emit_options(options))
 
     def llvm_text(self, task: Task, options: Options) -> str:
-        """LLVM code of a task as text, before LLVM's passes."""
+        """Returns the LLVM code of a task as text, before LLVM's passes."""
         return self.emit(task, options).text
 
     def text(self, task: Task, options: Options, dialect: str) -> str:
-        """A task in LLVM's language, before its passes (`llvm`), or as machine code (`asm`)."""
+        """Returns a task in LLVM's language, before its passes (`llvm`), or as assembly (`asm`)."""
         text = self.llvm_text(task, options)
         if dialect == "llvm":
             return text
@@ -69,17 +69,17 @@ class CpuBackend(Backend):
         return machine.emit_assembly(module)
 
     def describe(self, task: Task, options: Options) -> TaskReport:
-        """How a task is vectorised, and what it costs."""
+        """Returns how a task is vectorised, and what it costs."""
         code = self.emit(task, options)
         threads = 1 if task.kind == "serial" else options.num_threads or usable_cores()
         return TaskReport("llvm", code.reason, code.cost, code.lanes * threads)
 
     def info(self, options: Options) -> dict[str, str]:
-        """Processor, threads, cache and versions, in words."""
+        """Returns processor, threads, cache and versions, in words."""
         return describe(self.target, artifact_cache(options), options.num_threads)
 
     def compile(self, program: Program, options: Options) -> CompiledProgram:
-        """Compiles and registers a program, or gives the one that was compiled before from equal content."""
+        """Compiles and registers a program, or returns the one that was compiled before from equal content."""
         shared, made_of = share_code(program), (program, options)
         program, layout = shared.program, plan_layout(shared.program, shared.literals)
         contents = task_contents(shared, emit_options(options))
@@ -101,11 +101,11 @@ class CpuBackend(Backend):
             return CompiledProgram(name, linked[ENTRY], layout, linked[TABLE])
 
         compiled = replace(_compiled.get(name, make), layout=layout, made_of=made_of)
-        log.know_table(compiled.tasks_address, layout)  # of equal programs the last one says where its lines are
+        log.know_table(compiled.tasks_address, layout)  # among equal programs the last one gives the source lines
         return compiled
 
     def load(self, attributes: Mapping[str, str]) -> tuple[int, bool]:
-        """The handler of a program that a call carries, and whether several devices run it together."""
+        """Returns the handler of a program that a call carries, and whether several devices run it together."""
         return load(attributes, self.target.key, self.compile)
 
     def _link_handler(

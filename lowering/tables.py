@@ -1,4 +1,4 @@
-"""What tasks, handlers and the launcher agree on: records in memory, each described once.
+"""Records in memory that tasks, handlers and the launcher share, each described once.
 
 The description gives offsets for code that reads and writes a record, and constants for tables that hold one. All
 fields have eight bytes.
@@ -32,24 +32,24 @@ class Record:
         self.size = round_up(end, CACHE_LINE) if "*" in fields else end
 
     def constant(self, **values: object) -> str:
-        """A constant with these values: `{ptr, i64} {ptr @name, i64 1}`."""
+        """Returns a constant with these values: `{ptr, i64} {ptr @name, i64 1}`."""
         fields = ", ".join(f"{kind} {values[name]}" for name, kind in self.types.items())
         return f"{{{', '.join(self.types.values())}}} {{{fields}}}"
 
     def table(self, constants: Iterable[str]) -> str:
-        """A constant of several, one behind another."""
+        """Returns an array constant of several records."""
         rows = list(constants)
         return f"[{len(rows)} x {{{', '.join(self.types.values())}}}] [{', '.join(rows)}]"
 
     def load(self, base: str, *names: str, **fields: str) -> str:
-        """Lines that load fields into registers of their names; `field="register"` gives another one."""
+        """Returns lines that load fields into registers of their names; `field="register"` gives another one."""
         return "\n  ".join(
             f"%{register} = call {self.types[field]} @load_{self.types[field]}(ptr {base}, i64 {self.offsets[field]})"
             for field, register in {**dict(zip(names, names, strict=True)), **fields}.items()
         )
 
     def store(self, base: str, *names: str, **fields: str) -> str:
-        """Lines that store registers of their names into fields; `field="register"` stores another one, or a number."""
+        """Returns lines that store registers of their names into fields; `field="x"` stores another, or a number."""
         return "\n  ".join(
             f"call void @store_{self.types[field]}(ptr {base}, i64 {self.offsets[field]}, {self.types[field]} {value})"
             for field, value in (
@@ -60,36 +60,36 @@ class Record:
 
 
 def round_up(size: int, unit: int) -> int:
-    """The next multiple of the unit."""
+    """Returns `size` rounded up to a multiple of `unit`."""
     return -(-size // unit) * unit
 
 
 _SIGNATURE = "ptr name, i64 args, i64 results, ptr checks"
 SIGNATURE = Record(_SIGNATURE)
-"""What a call of a program has to pass: how the table of a program begins, on every platform."""
+"""The operands and results that a call of a program must pass: the first fields of each program's table."""
 CHECK = Record("i64 dtype, i64 elements, ptr label")
-"""What an operand or result must be."""
+"""The dtype, size and name that an operand or result must have."""
 PROGRAM = Record(
     f"{_SIGNATURE}, i64 task_count, ptr tasks, i64 threads, i64 words, ptr clears, ptr large, ptr constants, i64 loops"
 )
-"""What a handler gives to the launcher; `words`: of the longest list of references; `loops`: whether a task has any."""
+"""A handler's table for the launcher; `words`: length of the longest list of references; `loops`: 1 if a task loops."""
 COMMANDS = Record(
     f"{_SIGNATURE}, ptr commands, i64 command_count, i64 most, ptr words, i64 word_count, ptr faults"
 )
-"""The same on a GPU; `most`: of what a command takes; `words`: of failures, one a task, as are tables of texts."""
+"""The table on a GPU; `most`: arguments of the longest command; `words`, `faults`: failure and texts of each task."""
 COMMAND = Record(
     "ptr places, i64 count, ptr kernel, ptr label, i64 blocks, i64 threads, i64 shared, i64 width, i64 number"
 )
 """A launch, or a fill of `blocks` numbers that have `width` bytes."""
 LARGE = Record("i64 slot, i64 bytes")
-"""Memory of a result that is large and that nobody has touched."""
+"""A large result whose memory nobody has touched yet."""
 TASK = Record(
     "ptr code, ptr bounds, ptr places, i64 ref_count, i64 start, i64 stop, i64 grain, i64 lanes, ptr combine, "
     "i64 slot_bytes, i64 most_slots, i64 updates, ptr merge, i64 copy_bytes, ptr copies, i64 copy_count, ptr faults, "
     "ptr name"
 )
 PLACE = Record("i64 slot, i64 offset")
-"""Where a reference is: an operand or result (operands count first), and bytes into it."""
+"""The place of a reference: a slot (operands, then results) and a byte offset into it."""
 BOUNDS = Record("i64 start, i64 stop")
 CLEAR = Record("i64 before, i64 slot, i64 offset, i64 bytes, i64 pattern")
 """Memory to fill before the task of that number."""
@@ -104,9 +104,9 @@ INTERRUPTED, NO_MEMORY = -1, -2
 LATE = Record("ptr next")
 """A failure that is told later; its text is behind it."""
 FAILURE_BITS = 48
-"""Of a failure in one word: those of the value; the number of the check stands above them."""
+"""Bits of the value in a failure that is packed into one word; the number of the check is above them."""
 MERGE = Record("ptr refs, ptr copies, i64 others")
-"""What `qd_merge` takes."""
+"""The argument of `qd_merge`."""
 JOB = Record(
     "ptr task, ptr shared_refs, i64 ref_count, i64 start, i64 stop, i64 chunk, i64 chunks, i64 pieces, ptr slots, "
     "i64 slot_bytes, ptr copies, i64 copy_bytes, ptr table, i64 copied"
@@ -119,10 +119,10 @@ LOOP = Record(
 """A loop that threads share; all of them write its first three fields."""
 
 LOG = Record("*i64 next, *i64 room")
-"""How a log of launches begins: how many records were claimed, and how many there are."""
+"""The head of a log of launches: how many records were claimed, and how many there are."""
 LAUNCHED = Record("ptr what, i64 kind, i64 began, i64 ended, i64 start, i64 stop, i64 thread, i64 complete")
-"""One of them, complete when its last field says so (`runtime.launch_log`)."""
+"""A record of that log, complete when its last field is set (`runtime.launch_log`)."""
 
 UNLOCKED, FAILED, STOP, WORDS_AFTER_REFS = 0, 1, 2, 3
-"""What stands behind the references of a task: whether it accumulates without locks, where a failure is kept, and where
-the word is that is not 0 when the task is to end."""
+"""Words after the references of a task: 1 if it accumulates without locks, the address of the failure record, and the
+address of a word that becomes nonzero when the task has to end."""

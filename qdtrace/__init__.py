@@ -142,7 +142,7 @@ _LATER = {
     "def_import_rule": "qdtrace.trace.importer",
     "profile": "qdtrace.profiling",
 }
-"""Names whose modules need passes or import rules: loaded when they are asked for, as most processes begin without."""
+"""Public names whose modules need passes or import rules, and are imported when they are first used."""
 
 
 if not TYPE_CHECKING:  # a type checker shall find misspelt names itself
@@ -161,5 +161,5 @@ if not TYPE_CHECKING:  # a type checker shall find misspelt names itself
 
 
 def __dir__() -> list[str]:
-    """The public names, those that are loaded later too; not the modules of this package."""
+    """Returns the public names, including those that are imported later, without the modules of this package."""
     return sorted(__all__)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a command; gives the exit status."""
+    """Runs a command and returns the exit status."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     parser = argparse.ArgumentParser(prog="python -m qdtrace", description=__doc__)
     parser.add_argument("--version", action="version", version=f"qdtrace {__version__}")

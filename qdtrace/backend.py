@@ -1,4 +1,4 @@
-"""What compiles programs for a kind of machine, and how one is found."""
+"""The protocol of backends, which compile programs for a kind of machine, and their look-up."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
 
 _GROUP = "qdtrace.backends"
 Carried = Literal["export", "executable"] | None
-"""What is made of a call that carries its program: a module of any processor, or an executable of this one."""
+"""The artifact of a call that carries its program: a module for any processor, or an executable for this one."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """What a backend says of the code of a task."""
+    """A backend's report on the code of a task."""
 
     codegen: str
-    """What makes it, for instance `llvm`."""
+    """The code generator, for instance `llvm`."""
     reason: str
-    """Why that, and how it is vectorised."""
+    """The reason for that choice, and the vectorisation, in words."""
     cost: int
     """Estimated operations of one iteration."""
     at_once: int
-    """Iterations that run at a time, on all threads together."""
+    """The number of iterations that run at a time, on all threads together."""
     kernel_scratch: int = 0
-    """Memory that the kernels of the task share on a GPU, besides private arrays: what blocks have summed, bounds."""
+    """Bytes that the kernels of the task share on a GPU, besides private arrays: sums of blocks, bounds."""
 
 
 class Compiled(Protocol):
@@ -42,23 +42,23 @@ class Compiled(Protocol):
 
     @property
     def scratch_bytes(self) -> int:
-        """Memory of a call besides operands and results."""
+        """Bytes that a call needs besides operands and results."""
         ...
 
     def call(self, *operands: Any, shared: bool = False, carried: Carried = None) -> tuple[Any, ...]:
-        """Contents of the program's results for contents of its parameters: arrays or tracers, in order.
+        """Returns the contents of the program's results for those of its parameters: arrays or tracers, in order.
 
-        `shared`: the call is part of what several devices run together, and so must not end in an error (0008).
-        `carried`: it carries the program, for another process (0026); BackendError where that is not possible.
+        `shared`: several devices run the program together, so the call must not end in an error (0008).
+        `carried`: the call carries the program for another process (0026); raises BackendError if it cannot.
         """
         ...
 
 
 class Backend(Protocol):
-    """What `qdtrace` asks of the compiler for one platform of JAX."""
+    """The interface of a compiler for one platform of JAX."""
 
     dialects: tuple[str, ...]
-    """Languages in which it can show a task, from the most to the least abstract."""
+    """Names of the languages in which it can show a task, from the most to the least abstract."""
 
     @property
     def machine(self) -> Machine:
@@ -70,41 +70,41 @@ class Backend(Protocol):
         ...
 
     def load(self, attributes: Mapping[str, str]) -> tuple[int, bool]:
-        """The handler of a program that a call carries, and whether several devices run it together.
+        """Returns the handler of a program that a call carries, and whether several devices run it together.
 
-        Raises BackendError for what is damaged, or of another version or machine.
+        Raises BackendError for a program that is damaged, or of another version or machine.
         """
         raise BackendError("needs a backend for processors: other programs are not saved")
 
     def describe(self, task: Task, options: Options) -> TaskReport:
-        """How a task is compiled, and what it costs."""
+        """Returns how a task is compiled, and what it costs."""
         ...
 
     def text(self, task: Task, options: Options, dialect: str) -> str:
-        """The code of a task in one of the dialects."""
+        """Returns the code of a task in one of the dialects."""
         ...
 
     def reports(self, program: Program, options: Options) -> list[TaskReport]:
-        """`describe` of each task of a program, among the others."""
+        """Returns a report on each task of a program; backends may launch consecutive tasks together."""
         return [self.describe(task, options) for task in program.tasks]
 
     def texts(self, program: Program, options: Options, dialect: str) -> list[str]:
-        """The code of a program in one of the dialects, in the order of its tasks."""
+        """Returns the code of a program in one of the dialects, in the order of its tasks."""
         return [self.text(task, options, dialect) for task in program.tasks]
 
     def info(self, options: Options) -> Mapping[str, str]:
-        """Machine, cache and versions, in words."""
+        """Returns facts about machine, cache and versions, in words."""
         ...
 
 
 @functools.cache
 def backend(name: str) -> Backend:
-    """The backend registered under that name in the entry-point group `qdtrace.backends`, our own before others."""
+    """Returns the backend of that name in the entry-point group `qdtrace.backends`, our own before others."""
     try:
         own = distribution("qdtrace").entry_points.select(group=_GROUP, name=name)
     except PackageNotFoundError:
         own = ()
-    for entry in own:  # first, because a look at every installed package takes much longer
+    for entry in own:  # first, because a search of all installed packages takes much longer
         return cast("Backend", entry.load()())
     found = {e.name: e for e in entry_points(group=_GROUP)}
     if name not in found:

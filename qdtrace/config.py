@@ -1,9 +1,9 @@
-"""Every knob of the package, once: name, type, default, environment variable and what it does.
+"""Every knob of the package, once: name, type, default, environment variable and meaning.
 
 A knob has its default, or the value of its `QD_*` environment variable at import, or what `qd.config.<name> = value`
 set for the process, or what the innermost `with qd.options(...)` set for the thread; the last one wins.
-`current()` gives all of them as one frozen, hashable `Options`; it is called at every call of a jitted function, so
-it is one look-up.
+`current()` returns all of them as one frozen, hashable `Options`; every call of a jitted function calls it, so it is
+one look-up.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _knob(default: object, doc: str, *, env: str = "", low: float | None = None,
 
 @dataclass(frozen=True)
 class Options:
-    """One value for every knob. Hashable: a compiled function has one version for each."""
+    """One value for every knob. It is hashable, as a compiled function has one version for each."""
 
     opt_level: int = _knob(1, "0: no common subexpressions, no memory and loop passes", low=0)
     advanced_optimization: bool = _knob(True, "False: one basic clean-up instead of the fixed point, no loop passes")
@@ -116,7 +116,7 @@ class Options:
 
     @property
     def changes_rounding(self) -> bool:
-        """Whether passes and emitters may change a rounding."""
+        """Returns whether passes and emitters may change a rounding."""
         return self.fast_math is not False
 
     def __hash__(self) -> int:
@@ -134,16 +134,16 @@ class Knob:
     doc: str
     low: float | None = None
     shown: str = ""
-    """The default as the table shows it, where it depends on the machine."""
+    """Text for the default in the table, if the default depends on the machine."""
 
     @property
     def choices(self) -> tuple[object, ...]:
-        """The allowed values, where they are listed."""
+        """The allowed values, or none if the type is not a list of them."""
         return get_args(self.type) if get_origin(self.type) is Literal else ()
 
     @property
     def accepts(self) -> str:
-        """What a value must be, in words."""
+        """The allowed values in words, for errors and the table."""
         if self.choices:
             return "one of " + ", ".join(repr(c) for c in self.choices)
         words = _WORDS.get(self.type, "an int or None")
@@ -154,7 +154,7 @@ class Knob:
         return self.type is int or self.type is float
 
     def check(self, value: object) -> object:
-        """The value, in the knob's type. Raises TraceTypeError or TraceValueError."""
+        """Returns the value in the knob's type. Raises TraceTypeError or TraceValueError."""
         if self.name == "fuse_tasks" and isinstance(value, bool):
             value = _FUSE_MODES[value]
         if self.choices:
@@ -179,7 +179,7 @@ class Knob:
         raise error(f"option `{self.name}` needs {self.accepts}, got {value!r}")
 
     def parse(self, text: str) -> object:
-        """The value that an environment variable spells. Raises TraceValueError."""
+        """Returns the value that an environment variable spells. Raises TraceValueError."""
         word = text.strip().lower()
         try:
             if True in self.choices and word in _BOOLS:
@@ -217,7 +217,7 @@ KNOB_NAMES = tuple(KNOBS)
 
 
 def options_from(values: Mapping[str, object], base: Options | None = None) -> Options:
-    """`base` (the current options) with some knobs changed. Raises TraceValueError or TraceTypeError."""
+    """Returns `base` (the current options) with some knobs changed. Raises TraceValueError or TraceTypeError."""
     checked: dict[str, Any] = {}
     for name, value in values.items():
         if name not in KNOBS:
@@ -233,7 +233,7 @@ def options_from(values: Mapping[str, object], base: Options | None = None) -> O
 
 
 def options_from_environment(environ: Mapping[str, str]) -> Options:
-    """The defaults with what the `QD_*` variables say. Raises TraceValueError."""
+    """Returns the defaults with the values of the `QD_*` variables. Raises TraceValueError."""
     return Options(**{k.name: k.parse(environ[k.env]) for k in KNOBS.values() if environ.get(k.env)})  # type: ignore[arg-type]
 
 
@@ -243,7 +243,7 @@ _get_scoped = _scoped.get
 
 
 def current() -> Options:
-    """The options in force in this thread."""
+    """Returns the options in force in this thread."""
     return _get_scoped() or _process
 
 
@@ -302,7 +302,7 @@ config = Config()
 
 
 def knob_table() -> str:
-    """All knobs as a Markdown table.
+    """Returns all knobs as a Markdown table.
 
     >>> print("\\n".join(knob_table().splitlines()[:3]))
     | option | environment | values | default | effect |
@@ -317,7 +317,7 @@ def knob_table() -> str:
 
 
 def dump_directory(made: Options) -> Path:
-    """Where graphs are written; made when missing."""
+    """Returns the folder for dumped graphs, and creates it if it is missing."""
     path = Path(made.debug_dump_path)
     path.mkdir(parents=True, exist_ok=True)
     return path

@@ -25,20 +25,20 @@ def grad(
     holomorphic: bool = False,
     allow_int: bool = False,
 ) -> Callable[P, Any]:
-    """The function of the same arguments that gives the gradient of `fun`: `jax.grad`.
+    """Returns a function of the same arguments that computes the gradient of `fun`: `jax.grad`.
 
     >>> qd.grad(lambda x: jnp.sum(x**2))(jnp.array([1.0, 2.0]))
     Array([2., 4.], dtype=float32)
 
     Args:
-        fun: the function, which gives one float.
-        argnums: which arguments to differentiate by; a tuple of them gives a tuple.
-        has_aux: `fun` gives a pair, of which the second is no result and given back as it is.
+        fun: the function, which returns one float.
+        argnums: which arguments to differentiate by; for a tuple of numbers the result is a tuple.
+        has_aux: `fun` returns a pair; its second item is not differentiated and returned as it is.
         holomorphic: `fun` is holomorphic, and arguments and results are complex.
         allow_int: arguments may be integers; their derivatives are of dtype float0.
 
     Raises:
-        TypeError: the result is no scalar, or the argument no float; as `jax.grad` does.
+        TypeError: the result is not a scalar, or the argument not a float; as `jax.grad` does.
         GradientError: a `qd.jit` function in `fun` has no derivative, with the reason.
     """
     return _converting(jax.grad(fun, argnums, has_aux, holomorphic, allow_int))
@@ -51,20 +51,20 @@ def value_and_grad(
     holomorphic: bool = False,
     allow_int: bool = False,
 ) -> Callable[P, tuple[R, Any]]:
-    """The function of the same arguments that gives value and gradient of `fun`: `jax.value_and_grad`.
+    """Returns a function of the same arguments that computes value and gradient of `fun`: `jax.value_and_grad`.
 
     >>> qd.value_and_grad(lambda x: jnp.sum(x**2))(jnp.array([1.0, 2.0]))
     (Array(5., dtype=float32), Array([2., 4.], dtype=float32))
 
     Args:
-        fun: the function, which gives one float.
-        argnums: which arguments to differentiate by; a tuple of them gives a tuple.
-        has_aux: `fun` gives a pair, of which the second is no result and given back as it is.
+        fun: the function, which returns one float.
+        argnums: which arguments to differentiate by; for a tuple of numbers the result is a tuple.
+        has_aux: `fun` returns a pair; its second item is not differentiated and returned as it is.
         holomorphic: `fun` is holomorphic, and arguments and results are complex.
         allow_int: arguments may be integers; their derivatives are of dtype float0.
 
     Raises:
-        TypeError: the result is no scalar, or the argument no float; as `jax.value_and_grad` does.
+        TypeError: the result is not a scalar, or the argument not a float; as `jax.value_and_grad` does.
         GradientError: a `qd.jit` function in `fun` has no derivative, with the reason.
     """
     return _converting(jax.value_and_grad(fun, argnums, has_aux, holomorphic, allow_int))
@@ -73,9 +73,9 @@ def value_and_grad(
 def jacfwd(
     fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False
 ) -> Callable[P, Any]:
-    """The function of the same arguments that gives the Jacobian of `fun`, by forward mode: `jax.jacfwd`.
+    """Returns a function of the same arguments that computes the Jacobian of `fun` by forward mode: `jax.jacfwd`.
 
-    Its shape is that of the result, then that of the argument. For few arguments and many results.
+    The Jacobian's shape is the result's, then the argument's. Suits few arguments and many results.
 
     >>> qd.jacfwd(lambda x: x**2)(jnp.array([1.0, 2.0]))
     Array([[2., 0.],
@@ -83,12 +83,12 @@ def jacfwd(
 
     Args:
         fun: the function.
-        argnums: which arguments to differentiate by; a tuple of them gives a tuple.
-        has_aux: `fun` gives a pair, of which the second is no result and given back as it is.
+        argnums: which arguments to differentiate by; for a tuple of numbers the result is a tuple.
+        has_aux: `fun` returns a pair; its second item is not differentiated and returned as it is.
         holomorphic: `fun` is holomorphic, and arguments and results are complex.
 
     Raises:
-        TypeError: the argument is no float; as `jax.jacfwd` does.
+        TypeError: the argument is not a float; as `jax.jacfwd` does.
         GradientError: a `qd.jit` function in `fun` has no derivative, with the reason.
     """
     return _converting(jax.jacfwd(fun, argnums, has_aux, holomorphic))
@@ -101,9 +101,9 @@ def jacrev(
     holomorphic: bool = False,
     allow_int: bool = False,
 ) -> Callable[P, Any]:
-    """The function of the same arguments that gives the Jacobian of `fun`, by reverse mode: `jax.jacrev`.
+    """Returns a function of the same arguments that computes the Jacobian of `fun` by reverse mode: `jax.jacrev`.
 
-    Its shape is that of the result, then that of the argument. For many arguments and few results.
+    The Jacobian's shape is the result's, then the argument's. Suits many arguments and few results.
 
     >>> qd.jacrev(lambda x: x**2)(jnp.array([1.0, 2.0]))
     Array([[2., 0.],
@@ -111,13 +111,13 @@ def jacrev(
 
     Args:
         fun: the function.
-        argnums: which arguments to differentiate by; a tuple of them gives a tuple.
-        has_aux: `fun` gives a pair, of which the second is no result and given back as it is.
+        argnums: which arguments to differentiate by; for a tuple of numbers the result is a tuple.
+        has_aux: `fun` returns a pair; its second item is not differentiated and returned as it is.
         holomorphic: `fun` is holomorphic, and arguments and results are complex.
         allow_int: arguments may be integers; their derivatives are of dtype float0.
 
     Raises:
-        TypeError: the argument is no float; as `jax.jacrev` does.
+        TypeError: the argument is not a float; as `jax.jacrev` does.
         GradientError: a `qd.jit` function in `fun` has no derivative, with the reason.
     """
     return _converting(jax.jacrev(fun, argnums, has_aux, holomorphic, allow_int))
@@ -126,9 +126,9 @@ def jacrev(
 def hessian(
     fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False
 ) -> Callable[P, Any]:
-    """The function of the same arguments that gives the second derivatives of `fun`: `jax.hessian`.
+    """Returns a function of the same arguments that computes the second derivatives of `fun`: `jax.hessian`.
 
-    Their shape is that of the result, then twice that of the argument.
+    Their shape is the result's, then twice the argument's.
 
     >>> qd.hessian(lambda x: x[0] * x[1] ** 2)(jnp.array([1.0, 3.0]))
     Array([[0., 6.],
@@ -136,12 +136,12 @@ def hessian(
 
     Args:
         fun: the function.
-        argnums: which arguments to differentiate by; a tuple of them gives a tuple.
-        has_aux: `fun` gives a pair, of which the second is no result and given back as it is.
+        argnums: which arguments to differentiate by; for a tuple of numbers the result is a tuple.
+        has_aux: `fun` returns a pair; its second item is not differentiated and returned as it is.
         holomorphic: `fun` is holomorphic, and arguments and results are complex.
 
     Raises:
-        TypeError: the argument is no float; as `jax.hessian` does.
+        TypeError: the argument is not a float; as `jax.hessian` does.
         GradientError: a `qd.jit` function in `fun` has no derivative, with the reason.
     """
     return _converting(jax.hessian(fun, argnums, has_aux, holomorphic))
@@ -157,7 +157,7 @@ def jvp(
 ) -> tuple[R, Any, Aux]: ...
 @boundary
 def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> Any:
-    """The value of `fun` and its derivative along tangents: `jax.jvp`.
+    """Returns the value of `fun` and its derivative along tangents: `jax.jvp`.
 
     >>> qd.jvp(jnp.sin, (0.0,), (2.0,))
     (Array(0., dtype=float32, weak_type=True), Array(2., dtype=float32, weak_type=True))
@@ -166,7 +166,7 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
         fun: the function.
         primals: its arguments, a tuple or list.
         tangents: directions with their structure, shapes and dtypes (float0 for integers).
-        has_aux: `fun` gives a pair, of which the second is no result and given back as the third.
+        has_aux: `fun` returns a pair; its second item is not differentiated and returned as the third.
 
     Raises:
         TypeError: tangents do not fit the arguments; as `jax.jvp` does.
@@ -183,7 +183,7 @@ def vjp(
 ) -> tuple[R, Callable[..., Any], Aux]: ...
 @boundary
 def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
-    """The value of `fun` and the function from cotangents of results to those of arguments: `jax.vjp`.
+    """Returns the value of `fun` and the function from cotangents of its results to those of its arguments: `jax.vjp`.
 
     >>> value, pull = qd.vjp(lambda x: x**2, 3.0)
     >>> pull(jnp.ones_like(value))
@@ -192,10 +192,10 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     Args:
         fun: the function.
         primals: its arguments.
-        has_aux: `fun` gives a pair, of which the second is no result and given back as the third.
+        has_aux: `fun` returns a pair; its second item is not differentiated and returned as the third.
 
     Raises:
-        TypeError: `fun` is no function; as `jax.vjp` does.
+        TypeError: `fun` is not a function; as `jax.vjp` does.
         GradientError: a `qd.jit` function in `fun` has no derivative, with the reason.
     """
     return jax.vjp(fun, *to_jax(primals), has_aux=has_aux)
@@ -211,7 +211,7 @@ def linearize(
 ) -> tuple[R, Callable[..., Any], Aux]: ...
 @boundary
 def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
-    """The value of `fun` and its derivative as a function of tangents: `jax.linearize`.
+    """Returns the value of `fun` and its derivative as a function of tangents: `jax.linearize`.
 
     >>> value, push = qd.linearize(lambda x: x**2, 3.0)
     >>> push(jnp.ones_like(value))
@@ -220,17 +220,17 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
     Args:
         fun: the function.
         primals: its arguments.
-        has_aux: `fun` gives a pair, of which the second is no result and given back as the third.
+        has_aux: `fun` returns a pair; its second item is not differentiated and returned as the third.
 
     Raises:
-        TypeError: `fun` is no function; as `jax.linearize` does.
+        TypeError: `fun` is not a function; as `jax.linearize` does.
         GradientError: a `qd.jit` function in `fun` has no derivative, with the reason.
     """
     return jax.linearize(fun, *to_jax(primals), has_aux=has_aux)
 
 
 def _converting(derived: Callable[..., Any]) -> Callable[..., Any]:
-    """The function that also takes arrays of other libraries."""
+    """Returns the function with arrays of other libraries converted among its arguments."""
 
     @boundary
     @functools.wraps(derived)

@@ -72,11 +72,11 @@ class QdError(Exception):
         return "\n".join(lines)
 
     def with_traceback(self, tb: TracebackType | None) -> Self:
-        """Sets the traceback, with frames of the user alone: `tracebacks`."""
+        """Sets the traceback, reduced to the user's frames (`tracebacks`)."""
         return super().with_traceback(tracebacks.shortened(tb))
 
     def add_note(self, note: str) -> None:
-        """Adds a note, unless it is JAX's on frames that it took away."""
+        """Adds a note, unless it is JAX's note on frames that it removed."""
         if tracebacks.is_wanted_note(note):
             super().add_note(note)
 
@@ -86,7 +86,7 @@ class QdError(Exception):
 
 
 def boundary(function: Callable[P, R]) -> Callable[P, R]:
-    """The function; an error of ours that leaves it shows the user's frames only."""
+    """Decorates a function so that our errors that leave it show the user's frames only."""
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -116,7 +116,7 @@ class QdWarning(UserWarning):
 
 
 def warn(text: str, loc: Loc | None) -> None:
-    """A `QdWarning` at the user's line, where it is known."""
+    """Issues a `QdWarning` at the user's line, if that is known."""
     warnings.warn_explicit(text, QdWarning, loc.file if loc else "<unknown>", loc.line if loc else 0)
 
 
@@ -209,7 +209,7 @@ class GradientError(QdError):
 
 
 def old_value_refused(op: str, loc: Loc | None) -> GradientError:
-    """The error for an atomic in what is differentiated: its old value is another one each time that it runs."""
+    """Returns the error for an atomic in differentiated code: its old value differs between runs."""
     return GradientError(
         f"needs accumulations without their old value, got `atomic` {op} to be differentiated",
         loc=loc,

@@ -1,4 +1,4 @@
-"""Checks that failed on a device that nobody waits for, or one of several: backends say where to look, calls look."""
+"""Failed checks that no call could raise: backends register where they are recorded, later calls look there."""
 
 from __future__ import annotations
 
@@ -15,26 +15,28 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 watched: dict[Callable[[], QdError | None], Sequence[memoryview]] = {}
-"""What `raise_failures` calls, and the memory that is zero while it would get nothing."""
+"""Functions that `raise_failures` calls, with memory that is zero while they would return None."""
 glance: Callable[[], bytes] = bytes
-"""Gives `fine` while nothing has failed. A built-in function: each direct call of a function looks, and between calls
-of XLA a line of Python takes ten times what it takes in a loop."""
+"""Returns `fine` while nothing has failed. It is a built-in function, as each direct call of a function calls it, and
+between calls of XLA a line of Python takes ten times as long as in a loop."""
 fine = b""
 _one_at_a_time = threading.Lock()
 
 
 def watch(look: Callable[[], QdError | None], memory: Callable[[], Sequence[memoryview]]) -> None:
-    """Has `raise_failures` call a function that gives the error of what failed since it was last called, or None while
-    the memory is zero. A later call for the same function replaces the memory."""
+    """Registers `look`, which returns the error since its last call, or None while `memory` is zero.
+
+    `raise_failures` calls it. A later registration of the same function replaces the memory.
+    """
     if not watched:
         atexit.register(tell)
-    with _one_at_a_time:  # asked for in here: of two threads that add to it, the second one finds what both have
+    with _one_at_a_time:  # `memory` is called in here: of two threads that grow it, the second one sees both changes
         watched[look] = memory()
         expect_what_is_watched()
 
 
 def expect_what_is_watched() -> None:
-    """Makes `glance` and `fine` those of the memory that is watched."""
+    """Rebuilds `glance` and `fine` for the memory that is watched."""
     global glance, fine
     views = [view for memory in tuple(watched.values()) for view in memory]
     fine = bytes(sum(view.nbytes for view in views))
@@ -42,7 +44,7 @@ def expect_what_is_watched() -> None:
 
 
 def raise_failures() -> None:
-    """Raises what failed in earlier calls, if anything did."""
+    """Raises the error of a check that failed in an earlier call, if there is one."""
     for look in tuple(watched):
         error = look()
         if error is not None:
@@ -50,7 +52,7 @@ def raise_failures() -> None:
 
 
 def tell() -> None:
-    """Warns of what failed and nobody asked for, as the process ends."""
+    """Warns of failures that nobody has raised, when the process ends."""
     for look in tuple(watched):
         error = look()
         if error is not None:
@@ -62,7 +64,7 @@ _any_later = bytearray(1)
 
 
 def tell_later(error: QdError) -> None:
-    """Keeps an error of Python code that must not raise it."""
+    """Keeps an error of Python code that must not raise it, for a later call."""
     _later.append(error)
     _any_later[0] = 1
     watch(_take_later, lambda: [memoryview(_any_later)])
@@ -77,7 +79,7 @@ def _take_later() -> QdError | None:
 
 
 def with_others(errors: Sequence[QdError]) -> QdError | None:
-    """The first error, with a note for each other one; None where there is none."""
+    """Returns the first error, with a note for each different one, or None if there is none."""
     for text in dict.fromkeys(map(str, errors)):
         if text != str(errors[0]):
             errors[0].add_note(f"another check failed: {text}")

@@ -16,7 +16,7 @@ P = ParamSpec("P")
 
 
 def make_graph(f: Callable[P, Any]) -> Callable[P, Graph]:
-    """`make_graph(f)(*args)` gives the traced graph of `f`, before any pass; it prints as text.
+    """`make_graph(f)(*args)` returns the traced graph of `f`, before any pass; it prints as text.
 
     >>> def double(x):
     ...     for i in qd.range(x.shape[0]):
@@ -48,7 +48,7 @@ def make_graph(f: Callable[P, Any]) -> Callable[P, Graph]:
 
 
 class Graph:
-    """The programs of a traced function, in order: what `make_graph` gives.
+    """The programs of a traced function, in order, as `make_graph` returns them.
 
     >>> graph = qd.make_graph(lambda x: x)(jnp.zeros(3))
     >>> graph.programs

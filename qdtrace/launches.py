@@ -1,6 +1,6 @@
-"""What ran when: handlers write launches down while somebody listens, and backends say where they can be read.
+"""Times of launches: handlers write them down while somebody listens, and backends register where to read them.
 
-While nobody listens a handler looks at one word a launch and writes nothing. `qd.profile` and the timeline of
+While nobody listens a handler loads one word per launch and writes nothing. `qd.profile` and the timeline of
 `jax.profiler` listen.
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 _NUMBERED = re.compile(r"(.*)\.(?:serial)?\d+(\w*)")
-"""A name that a task has when the user gives none."""
+"""Pattern of task names that the user has not given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,35 +27,35 @@ class Launch:
     """One launch of a task, or one fill of memory with an initial value."""
 
     program: Program
-    """The graph that was compiled."""
+    """The compiled graph."""
     number: int
-    """The task; of a fill, the task before which it is done (as many as there are tasks: behind the last one)."""
+    """Number of the task, or of the task that a fill precedes (the number of tasks for a fill after the last)."""
     is_fill: bool
     began: int
-    """Nanoseconds of `time.monotonic_ns`."""
+    """Start in nanoseconds of `time.monotonic_ns`."""
     ended: int
     iterations: int
     filled: int = 0
-    """Bytes that a fill sets."""
+    """Number of bytes that a fill sets."""
     thread: int = 0
-    """On a CPU the thread that ran it, and waited for the others: `threading.get_ident()`."""
+    """`threading.get_ident()` of the CPU thread that ran it and waited for the others."""
     parts: tuple[Part, ...] = ()
-    """What other threads did of it."""
+    """The parts that other threads ran."""
     together: int = 1
-    """Tasks that one kernel of a GPU runs one after the other, from `number` on."""
+    """Number of tasks, from `number` on, that one kernel of a GPU runs in order."""
     is_further: bool = False
-    """It is one more kernel of a task that a GPU has begun with another one."""
+    """True for a further kernel of a task that a GPU began with another kernel."""
     device: str = "cpu"
-    """The platform."""
+    """The platform, by JAX's name."""
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """The duration in seconds."""
         return (self.ended - self.began) * 1e-9
 
     @property
     def label(self) -> str:
-        """The name that the user gave, else function and line."""
+        """The name that the user gave, or function and line."""
         tasks = self.program.tasks
         if self.is_fill:
             return f"fill before {label_of(self.program, self.number)}" if self.number < len(tasks) else "fill"
@@ -65,7 +65,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one more thread did of a launch."""
+    """The part of a launch that a further thread ran."""
 
     thread: int
     began: int
@@ -73,7 +73,7 @@ class Part:
 
 
 def label_of(program: Program, number: int) -> str:
-    """What a task is called on tables and timelines: the name that the user gave, else function and line."""
+    """Returns the label of a task in tables and timelines: the name that the user gave, or function and line."""
     task = program.tasks[number]
     if "." not in task.name or task.loc is None:  # names that a user gives are words
         return task.name
@@ -84,25 +84,25 @@ def label_of(program: Program, number: int) -> str:
 
 
 class Recorder(Protocol):
-    """What a backend knows of the launches of its handlers."""
+    """A backend's log of its handlers' launches."""
 
     on_device: bool
-    """Launching is all that handlers do, so times cost something: they are written for those who ask for them."""
+    """True if handlers only enqueue, so that timing has a cost, and is done only for those who ask for it."""
 
     def start(self) -> None:
-        """Has handlers write down what they launch, beginning anew."""
+        """Clears the log and makes handlers write their launches into it."""
         ...
 
     def stop(self) -> None:
-        """Handlers write nothing from now on."""
+        """Makes handlers write no more."""
         ...
 
     def count(self) -> int:
-        """How many launches and parts there are."""
+        """Returns the number of records of launches and parts."""
         ...
 
     def read(self, begin: int) -> tuple[list[Launch], int]:
-        """The launches from that number on, in the order in which they ended, and how many found no room."""
+        """Returns the launches from record `begin` on, in the order of their ends, and how many found no room."""
         ...
 
 
@@ -112,7 +112,7 @@ _lock = threading.RLock()
 
 
 def add(recorder: Recorder) -> None:
-    """Makes a recorder known."""
+    """Registers a recorder."""
     with _lock:
         _recorders.add(recorder)
         if any(listening.wants(recorder) for listening in _listening):
@@ -123,15 +123,15 @@ class Listening:
     """A block in which launches are written down; several may overlap."""
 
     def __init__(self, *, devices: bool = False) -> None:
-        """`devices`: those on GPUs too."""
+        """`devices`: listens to launches on GPUs too."""
         self.devices = devices
 
     def wants(self, recorder: Recorder) -> bool:
-        """Whether it listens to this one."""
+        """Returns whether it listens to this recorder."""
         return self.devices or not recorder.on_device
 
     def _alone_with(self) -> list[Recorder]:
-        """The recorders that nobody else listens to."""
+        """Returns the recorders that nobody else listens to."""
         others = [other for other in _listening if other is not self]
         return [r for r in _recorders if self.wants(r) and not any(other.wants(r) for other in others)]
 
@@ -162,10 +162,10 @@ class Listening:
 
     @property
     def launches(self) -> list[Launch]:
-        """What ran in the block, in the order in which it began. After the block only."""
+        """The launches in the block, in the order of their starts; available after the block."""
         return self._found[0]
 
     @property
     def left_out(self) -> int:
-        """Launches that there was no room for."""
+        """The number of launches for which there was no room."""
         return self._found[1]

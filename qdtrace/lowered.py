@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from qdtrace.profile_table import Profile
 
 LARGE = 1 << 16
-"""Bytes of private arrays from which on `Lowered.storage` says where they are."""
+"""Bytes of private arrays from which on `Lowered.storage` lists them."""
 
 
 @dataclass(frozen=True)
@@ -42,22 +42,22 @@ class TaskInfo:
 
     name: str
     bounds: tuple[object, object]
-    """First index and end; None where it is known only at run time."""
+    """First index and end; None for one that is known only at run time."""
     codegen: str
-    """What makes its code, for instance `llvm`."""
+    """The code generator, for instance `llvm`."""
     reason: str
-    """Why that, and how it is vectorised."""
+    """The reason for that choice, and the vectorisation, in words."""
     private_bytes: int
-    """Private arrays of one iteration: those of the function, and the stacks of loops in reverse mode."""
+    """Bytes of private arrays of one iteration: those of the function, and the stacks of loops in reverse mode."""
     at_once: int
-    """Iterations that run at a time: lanes of all threads of this machine."""
+    """The number of iterations that run at a time: lanes of all threads of this machine."""
     kernel_scratch: int = 0
-    """Memory that its kernels share on a GPU, besides private arrays: what blocks have summed, and bounds."""
+    """Bytes that its kernels share on a GPU, besides private arrays: sums of blocks, and bounds."""
 
 
 def find_programs(closed_jaxpr: Any, machine: Machine) -> list[StagedProgram]:
-    """Programs that a jaxpr calls on a machine, in order: those of derivatives and of inner jaxprs too, those without
-    use not."""
+    """Returns all programs that a jaxpr reaches on a machine in order, those of derivatives and of inner jaxprs
+    included, dead ones excluded."""
     return list(_programs(compat.without_dead_code(closed_jaxpr), machine))
 
 
@@ -72,7 +72,7 @@ def _programs(jaxpr: Any, machine: Machine) -> Iterator[StagedProgram]:
 
 
 class Lowered:
-    """What `qd.jit(f).lower(*args)` gives: nothing is compiled until it is asked for.
+    """The result of `qd.jit(f).lower(*args)`: nothing is compiled until it is asked for.
 
     >>> @qd.jit
     ... def double(x):
@@ -96,15 +96,15 @@ class Lowered:
     def tasks(self) -> list[TaskInfo]:
         """The launches left after all passes, in order, over all programs of the function.
 
-        Clearing a buffer to its initial value is none.
+        Clearing a buffer to its initial value is not a launch.
         """
         return [info for staged in self.programs for info in self._tasks_of(staged)]
 
     @property
     def storage(self) -> list[StorageChoice]:
-        """What reverse mode keeps of each loop, with the reason (`print(*low.storage, sep="\\n")`).
+        """The storage that reverse mode chose for each loop, with the reason (`print(*low.storage, sep="\\n")`).
 
-        Behind it for each task whose iterations have more than 64 KiB of private arrays beside that, where they are.
+        It ends with the place of private arrays for each task whose iterations have more than 64 KiB of others.
         """
         kept = [choice for staged in self.programs for choice in staged.stacks]
         return kept + [note for staged in self.programs for note in self._large(staged)]
@@ -136,26 +136,26 @@ class Lowered:
         return staged.optimised_for(self._backend.machine)
 
     def graph(self, stage: str = "final") -> str:
-        """The graph as text: `"trace"`, `"canonical"`, `"joined"`, `"final"` or after the last run of any named pass.
+        """Returns the graph as text: `"trace"`, `"canonical"`, `"joined"`, `"final"` or after a named pass's last run.
 
         Raises BackendError for a name that is no stage; the message lists the stages.
         """
         return "\n".join(print_program(self._program_at(staged, stage)) for staged in self.programs)
 
     def traffic(self, stage: str = "final") -> Traffic:
-        """Bytes that the tasks must move between memory and the core, counted from the graph (stages as in `graph`).
+        """Returns the bytes that tasks must move between memory and the core, by the graph (stages as in `graph`).
 
-        Each element that a task loads or stores counts once a task: `read`, `written`, `total`; not `exact` where
-        accesses are conditional or at indices known only at run time, then it is the most. Raises BackendError.
+        Each element that a task loads or stores counts once per task: `read`, `written`, `total`. If accesses are
+        conditional or at indices known only at run time, it is an upper bound and not `exact`. Raises BackendError.
         """
         return sum((program_traffic(self._program_at(staged, stage)) for staged in self.programs), NOTHING)
 
     def report(self, path: str | os.PathLike[str], profile: Profile | None = None) -> Path:
-        """Writes one HTML page, complete in itself, that shows what became of the function; gives its path.
+        """Writes a self-contained HTML page on the compilation of the function, and returns its path.
 
-        It begins with the launches that are left, their bytes and vectorisation, and their times where `profile` is
-        what `qd.profile` gave for the function. Then come the decisions of task fusion, what reverse mode keeps of
-        each loop, the source line by line beside its graph, and what every pass changed.
+        It begins with the remaining launches, their bytes and vectorisation, and their times if `profile` is a result
+        of `qd.profile` for the function. Then come the decisions of task fusion, the storage of reverse mode for each
+        loop, the source line by line beside its graph, and the changes of every pass.
         """
         from qdtrace.passes.report import report_page  # only here: a page is rare, and loading it delays every import
 
@@ -173,7 +173,7 @@ class Lowered:
         return page
 
     def as_text(self, dialect: str = "graph") -> str:
-        """The code in a dialect: `"graph"` or one of the backend's.
+        """Returns the code in a dialect: `"graph"` or one of the backend's.
 
         On the CPU they are `"llvm"` (before LLVM's passes) and `"asm"` (machine code as text).
         """
@@ -188,19 +188,19 @@ class Lowered:
         )
 
     def compile(self) -> Any:
-        """The compiled function: JAX's compiled object, callable with arguments like those lowered with."""
+        """Returns JAX's compiled object, callable with arguments like those that it was lowered with."""
         return self._lower().compile()
 
     def cost_analysis(self) -> Any:
-        """XLA's estimate for the program around the tasks (see jax.stages.Lowered.cost_analysis)."""
+        """Returns XLA's estimate for the program around the tasks (see jax.stages.Lowered.cost_analysis)."""
         return self._lower().compile().cost_analysis()
 
     def memory_analysis(self) -> dict[str, int]:
-        """Bytes: `arguments` and `results` of the calls, `temporaries` local to them, and private memory of iterations.
+        """Returns bytes: `arguments` and `results` of the calls, `temporaries` in them, and memory of iterations.
 
         `stack_per_lane` is the private memory of one iteration, in the task that needs most: arrays made in its loop,
         and the stacks of reverse mode. `stacks` is that of all iterations that run at a time on this machine's threads.
-        `kernel_scratch` is what the kernels of a GPU share besides, in the task that needs most.
+        `kernel_scratch` is the other memory that kernels of a GPU share, in the task that needs most.
         """
         totals = {"arguments": 0, "results": 0, "temporaries": 0}
         for staged in self.programs:

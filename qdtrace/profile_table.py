@@ -1,4 +1,4 @@
-"""What `qd.profile` gives: a row a task, as data, as text, in a notebook and as a picture."""
+"""The result of `qd.profile`: one row per task, as data, as text, in a notebook and as a picture."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ class Row:
     """One task of a profile, over all its launches in a call."""
 
     name: str
-    """The name given to `qd.range`, else function and line."""
+    """The name given to `qd.range`, or function and line."""
     seconds: float
-    """In a call; the median of the runs."""
+    """Seconds per call, as the median of the runs."""
     launches: int
-    """In a call."""
+    """Launches per call."""
     bytes: int
-    """What its launches must move between memory and the core (`Lowered.traffic`)."""
+    """Bytes that its launches must move between memory and the core (`Lowered.traffic`)."""
     exact: bool
-    """False where that is the most, as accesses depend on data."""
+    """False if `bytes` is an upper bound, as accesses depend on data."""
     iterations: int
-    """In a call, over all launches."""
+    """Iterations per call, over all launches."""
     loc: Loc | None
     """The line of its loop; None for a fill."""
     task: str
-    """Its name in `Lowered.tasks`; empty for a fill of a buffer with its initial value."""
+    """The task's name in `Lowered.tasks`; empty for a fill of a buffer with its initial value."""
     program: str
-    """The program that it is of."""
+    """Name of the task's program."""
 
     @property
     def gb_per_second(self) -> float:
-        """10**9 bytes a second."""
+        """The speed in 10**9 bytes per second."""
         return self.bytes / self.seconds * 1e-9 if self.seconds else 0.0
 
 
 @dataclass(frozen=True)
 class Profile:
-    """What `qd.profile` gives; printed as a table.
+    """The result of `qd.profile`, which prints as a table.
 
     >>> import jax.numpy as jnp, qdtrace as qd
     >>> @qd.jit
@@ -62,25 +62,25 @@ class Profile:
     """
 
     name: str
-    """The function."""
+    """Name of the function."""
     rows: tuple[Row, ...]
     """Tasks and fills in the order of their first launch."""
     call_seconds: float
-    """A whole call until its results are there; the median of the runs."""
+    """Seconds of a whole call until its results are there, as the median of the runs."""
     runs: int
     copy_gb_per_second: float
-    """Speed of a copy of 64 MiB, by a task on the same threads, read and written bytes together."""
+    """Speed of a copy of 64 MiB by a task on the same threads, counting read and written bytes."""
     left_out: int = 0
-    """Launches that were not timed, as there were too many."""
+    """Number of launches that were not timed, as there were too many."""
 
     @property
     def task_seconds(self) -> float:
-        """All rows together."""
+        """The seconds of all rows together."""
         return sum(row.seconds for row in self.rows)
 
     @property
     def other_seconds(self) -> float:
-        """The rest of the call: JAX's dispatch, and operations of XLA."""
+        """The seconds of the rest of the call: JAX's dispatch, and operations of XLA."""
         return max(0.0, self.call_seconds - self.task_seconds)
 
     def __str__(self) -> str:
@@ -101,12 +101,12 @@ class Profile:
         return f"<p>{escape(self._title())}</p><table><tr>{head}</tr>{rows}</table>{notes}"
 
     def plot(self, ax: Any = None) -> Any:
-        """Draws the times as bars, by matplotlib (the extra `demo`); gives the axes.
+        """Draws the times as bars, by matplotlib (the extra `demo`), and returns the axes.
 
         Args:
             ax: the matplotlib axes to draw on; new ones when None.
 
-        Raises ImportError where matplotlib is not installed.
+        Raises ImportError if matplotlib is not installed.
         """
         if ax is None:
             try:
@@ -131,7 +131,7 @@ class Profile:
         return ax
 
     def said_of(self, program: str, task: str) -> tuple[str, str, str]:
-        """Time, speed and share of a copy's speed of a task as text; empty for one that is not in the profile."""
+        """Returns time, speed and share of a copy's speed of a task as text, empty if the profile lacks the task."""
         for row in self.rows:
             if (row.program, row.task) == (program, task):
                 return _time(row.seconds), f"{row.gb_per_second:.3g}", self._of_copy(row)

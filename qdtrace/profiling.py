@@ -1,7 +1,7 @@
 """`qd.profile`: which task takes the time.
 
-It runs a function a few times while the handlers write down what they launch (`qdtrace.launches`), so whatever calls
-tasks can be profiled, and what is timed is the code that runs otherwise too.
+It runs a function a few times while the handlers write down their launches (`qdtrace.launches`), so any function that
+calls tasks can be profiled, and the timed code is the code that runs otherwise too.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 COPIED = 1 << 24
-"""Numbers of the copy that others are measured by, 64 MiB: more than caches hold."""
+"""Elements of the copy that tasks are compared with: 64 MiB, more than caches hold."""
 
 
 def profile(f: Callable[P, Any], *, runs: int = 5) -> Callable[P, Profile]:
-    """`qd.profile(f)(*args)` runs `f` a few times and tells how long each of its tasks takes.
+    """`qd.profile(f)(*args)` runs `f` a few times and measures how long each of its tasks takes.
 
     `f` is any function that runs tasks: of `qd.jit` or `qd.vmap`, a derivative, a `jax.jit` function around several of
     them, or plain Python. It is called with these arguments once to be compiled, once more, and then `runs` times;
@@ -46,9 +46,9 @@ def profile(f: Callable[P, Any], *, runs: int = 5) -> Callable[P, Profile]:
 
     Args:
         f: the function; it may be called several times with equal arguments.
-        runs: how often it is timed; each time in the table is a median.
+        runs: the number of timed calls; each time in the table is a median.
 
-    Returns a function of the same arguments that gives a `Profile`: print it, or read `rows`.
+    Returns a function of the same arguments that returns a `Profile`: print it, or read `rows`.
 
     Raises:
         TraceTypeError: `f` is no function, or an argument is a traced value.
@@ -110,7 +110,7 @@ def _profiled(f: Callable[..., Any], name: str, runs: int, args: Any, kwargs: An
 
 
 def _arguments(f: Callable[..., Any], args: Any, kwargs: Any) -> Callable[[], Any]:
-    """Runs the function once on copies; a function that gives its arguments, with copies of those that it donates."""
+    """Runs the function once on copies; returns a function that makes its arguments, with donated ones copied."""
     leaves, tree = jax.tree.flatten((args, kwargs))
     copies = list(map(_copied, leaves))
     given_args, given_kwargs = jax.tree.unflatten(tree, copies)
@@ -129,7 +129,7 @@ def _copied(x: Any) -> Any:
 
 
 def _rows(runs: Sequence[Sequence[Launch]]) -> Iterable[Row]:
-    """Launches of the same task together; times are medians over the runs."""
+    """Groups the launches of each task into a row; times are medians over the runs."""
     groups: dict[tuple[int, int, bool], list[list[Launch]]] = defaultdict(lambda: [[] for _ in runs])
     for number, launches in enumerate(runs):
         for launch in launches:
@@ -164,7 +164,7 @@ _copies = jit(_copy, donate_argnames="out")
 
 
 def _copy_speed() -> float:
-    """10**9 bytes a second that a task which copies moves: the best of a few."""
+    """Returns the speed of a task that copies, in 10**9 bytes per second: the best of a few runs."""
     x, out = jnp.ones(COPIED, jnp.float32), jnp.zeros(COPIED, jnp.float32)
     times: list[float] = []
     for _ in range(6):

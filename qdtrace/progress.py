@@ -1,7 +1,7 @@
-"""What the compiler is at, on a terminal, while it takes longer than two seconds.
+"""Progress of the compiler on a terminal, once it takes longer than two seconds.
 
-`doing` is around each stage. A thread, which is there only where stderr is a terminal, writes one line and clears it at
-the end of the outermost stage. The function of the user does not run in a stage, so what it prints is not disturbed.
+`doing` is around each stage. If stderr is a terminal, a thread writes one line and clears it at the end of the
+outermost stage. The function of the user does not run in a stage, so its output is not disturbed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CLEAR = "\r\x1b[K"
 
 @dataclass(eq=False)
 class Stage:
-    """One thing that is done, and how many of its parts are."""
+    """A stage of compilation, and how many of its parts are done."""
 
     what: str
     name: str
@@ -38,24 +38,24 @@ class Stage:
     began: float = field(default_factory=time.monotonic)
 
     def step(self, name: str) -> None:
-        """The next part begins."""
+        """Begins the next part."""
         self.name = name
         self.done += 1
 
     def text(self) -> str:
-        """`compiling step.3 (4 of 17)`"""
+        """Returns the line of progress: `compiling step.3 (4 of 17)`."""
         return f"{self.what} {self.name}" + (f" ({self.done} of {self.total})" if self.total > 1 else "")
 
 
 _open: list[Stage] = []
-"""Of all threads; the last one is shown."""
+"""The open stages of all threads; the last one is shown."""
 _changing = threading.Lock()
 
 
 @contextlib.contextmanager
 def doing(what: str, name: str, total: int = 0, options: Options | None = None) -> Generator[Stage]:
-    """Says on a terminal that this is done, of `total` parts, if it takes long; the option `progress` of the outermost
-    stage decides whether."""
+    """A block that shows a stage of `total` parts on a terminal if it takes long, unless the option `progress` of the
+    outermost stage is off."""
     stage, watch = Stage(what, name, total), None
     with _changing:
         if not _open and (options or current()).progress and sys.stderr is not None and sys.stderr.isatty():
@@ -73,7 +73,7 @@ def doing(what: str, name: str, total: int = 0, options: Options | None = None) 
 
 
 class _Watch(threading.Thread):
-    """Writes what is done last, from the time when patience is over."""
+    """The thread that shows the last open stage, after `PATIENCE` seconds."""
 
     def __init__(self) -> None:
         super().__init__(name="qdtrace progress", daemon=True)

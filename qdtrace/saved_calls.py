@@ -1,7 +1,7 @@
 """The foreign function behind calls that carry their program: exported and saved functions (docs/design/0026).
 
-XLA asks it when a call is compiled or loaded, and then at each run. It is Python, as importing this package loads no
-compiler: the program is compiled when it is first asked for, and a run hands XLA's frame on to its handler.
+XLA calls it when a call is compiled or loaded, and then at each run. It is Python, as importing this package loads no
+compiler: the program is compiled when it is first needed, and a run passes XLA's frame to its handler.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from qdtrace.trace import compat
 
 TARGET = "qdtrace_program"
 _METADATA, _EXECUTE, _STRING, _INTERNAL = 1, 3, 4, 13
-"""XLA's codes: of the extension that asks what a handler is, of the stage of a run, of a text, of an error."""
+"""XLA's codes of the extension that asks for a handler's metadata, of the execution stage, of text, of an error."""
 _SHARED = 1
-"""Number of attributes of a call in a program of several devices, as its handler expects them; else 0."""
+"""Number of attributes of a call in a program of several devices, as its handler expects it; otherwise 0."""
 
 _Pointer = ctypes.c_void_p
 _Function = ctypes.CFUNCTYPE(_Pointer, _Pointer)
@@ -42,7 +42,7 @@ class _Attributes(ctypes.Structure):
 
 
 class _Frame(ctypes.Structure):
-    """What XLA passes."""
+    """The call frame that XLA passes."""
 
     _fields_ = (
         ("size", _Size), ("extension", _Pointer), ("api", _Pointer), ("context", _Pointer), ("stage", ctypes.c_int32),
@@ -70,16 +70,16 @@ class _Error(ctypes.Structure):
 
 
 _ERROR_CREATE = 48
-"""Place of the function that makes an error in XLA's table."""
+"""Byte offset in XLA's table of the function that makes an error."""
 _handlers: dict[str, tuple[Any, bool]] = {}
-"""By the digest of the program: the handler, and whether several devices run it together."""
+"""Maps the digest of a program to its handler, and whether several devices run it together."""
 _refused: dict[str, QdError] = {}
-"""By its text: an error that XLA has now."""
+"""Maps the text of an error that was passed to XLA to the error."""
 _lock = threading.Lock()
 
 
 def register() -> None:
-    """Has XLA find the programs of saved calls. Called once, by the import of this package."""
+    """Registers the function with XLA. The import of this package calls it once."""
     handler = jax.ffi.pycapsule(ctypes.cast(_answer, _Pointer).value)
     jax.ffi.register_ffi_target(TARGET, {"instantiate": handler, "execute": handler}, platform="cpu")
     compat.on_compile_error(_own_error)
@@ -87,7 +87,7 @@ def register() -> None:
 
 @_Function
 def _answer(address: int) -> int | None:
-    """The function that XLA calls: null, or an error."""
+    """Runs as the function that XLA calls; returns null, or an error."""
     frame = _Frame.from_address(address)
     try:
         if frame.extension and (asked := _Extension.from_address(frame.extension)).type == _METADATA:
@@ -111,7 +111,7 @@ def _digest(attributes: Any) -> str:
 
 
 def _load(attributes: Any) -> tuple[Any, bool]:
-    """The handler of the program that a call carries, which is looked through."""
+    """Compiles the program in a call's attributes; returns its handler, and whether several devices run it."""
     types = ctypes.cast(attributes.types, ctypes.POINTER(ctypes.c_int32))
     texts = [k for k in range(attributes.count) if types[k] == _STRING]
     given = {_text(attributes.names[k]): _text(attributes.items[k]) for k in texts}
@@ -136,6 +136,6 @@ def _error(frame: Any, error: BaseException) -> int | None:
 
 
 def _own_error(error: Exception) -> QdError | None:
-    """The error of this package that an error of XLA tells of."""
+    """Returns the error of this package whose text an error of XLA contains, or None."""
     text = str(error)
     return next((own for told, own in _refused.items() if told in text), None)

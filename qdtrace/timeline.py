@@ -1,8 +1,8 @@
 """Launches on the timeline of `jax.profiler`, under their names, on the threads that ran them.
 
-XLA's profiler asks whoever is registered with it when a trace begins and ends, and for events as a message of protocol
-buffers (`XSpace`): the interface that plug-ins of PJRT have for it, a table of C functions. Here they are functions of
-Python. None of them runs while a call does, and while nobody traces there is nothing to pay.
+XLA's profiler calls registered plug-ins when a trace begins and ends, and asks them for events as a message of protocol
+buffers (`XSpace`); the interface is PJRT's table of C functions. Here they are functions of Python. None of them runs
+during a call, and without a trace they cost nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from qdtrace.launches import Launch
 
 HOST_PLANE = "/host:CPU"
-"""Planes of this name are put together: launches stand among the threads of XLA."""
+"""Name of XLA's plane of threads; planes of one name are merged, so launches are among XLA's threads."""
 _CAPSULE = b"pjrt_c_api"
 _PROFILER_EXTENSION = 1
 _PICOSECONDS = 1000
@@ -33,7 +33,7 @@ _CREATED, _BUFFER, _SIZE = 24, 16, 24
 
 
 class _Session:
-    """One trace. There is one at a time in a process."""
+    """The state of a trace; a process has one trace at a time."""
 
     def __init__(self) -> None:
         self._listening: Listening | None = None
@@ -50,7 +50,7 @@ class _Session:
             self._listening.__exit__(None, None, None)
 
     def collect(self, arguments: int) -> None:
-        """Is asked for the size first, and then, by some versions, to fill memory of the caller."""
+        """Returns the message's size and address, or, in some versions' second call, fills memory of the caller."""
         buffer = c_void_p.from_address(arguments + _BUFFER)
         if not buffer.value:
             found = [] if self._listening is None else self._listening.launches
@@ -66,7 +66,7 @@ class _Session:
 
 
 def space_of(launches: Sequence[Launch], epoch: int) -> bytes:
-    """The message for launches, on one line a thread; `epoch`: nanoseconds of the clock of 1970 at zero of theirs."""
+    """Returns the message for launches, one line per thread; `epoch`: nanoseconds since 1970 at their clock's zero."""
     names = {label: number for number, label in enumerate(dict.fromkeys(one.label for one in launches), 1)}
     first = min((one.began for one in launches), default=0)
     lines: dict[int, list[bytes]] = {}
@@ -95,7 +95,7 @@ def _text(field: int, value: str | bytes) -> bytes:
 
 
 def _groups(value: int) -> Iterator[int]:
-    """Seven bits a byte, the lowest first."""
+    """Yields a number in bytes of seven bits, the lowest first."""
     while value > 127:
         yield value & 127 | 128
         value >>= 7
@@ -107,12 +107,12 @@ _kept: list[Any] = []
 
 
 def register() -> None:
-    """Makes launches known to JAX's profiler; once a process."""
+    """Registers launches with JAX's profiler, once per process."""
     if _kept:
         return
     session = _Session()
     asked = (session.create, session.destroy, session.start, session.stop, session.collect)
-    nothing = _FUNCTION(lambda _: None)  # no function here gives an error
+    nothing = _FUNCTION(lambda _: None)  # no function here returns an error
     functions = [nothing] * 3 + [_FUNCTION(function) for function in asked]
     addresses = [ctypes.cast(function, c_void_p).value for function in functions]
     table = (c_void_p * 10)(80, None, *addresses)

@@ -1,8 +1,8 @@
-"""What the traceback of an error shows: frames of the user, as the option `jax_traceback_filtering` of JAX has it.
+"""Tracebacks of errors, reduced to the user's frames as JAX's option `jax_traceback_filtering` says.
 
-JAX takes its own frames away at the outermost of its functions, and adds a note and where an operation was recorded.
-It does so through methods of the error (`errors.QdError`), which ask here: an error of this package loses all that are
-not the user's, and takes no addition, as its text has the user's line. Errors that are not ours keep all frames.
+JAX removes its own frames at the outermost of its functions, and adds a note and where an operation was recorded. It
+does so through methods of the error (`errors.QdError`), which ask here: an error of this package loses all frames that
+are not the user's, and takes no addition, as its text has the user's line. Other errors keep all frames.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _mode() -> str:
 
 
 def _shell() -> Any:
-    """The IPython that runs this, if one does."""
+    """Returns the IPython shell that runs this process, if there is one."""
     module = sys.modules.get("IPython")
     return module and module.get_ipython()
 
@@ -40,12 +40,12 @@ def _libraries() -> tuple[str, ...]:
 
 
 def is_hidden(file: str) -> bool:
-    """True for a file of this package, JAX or NumPy, and what they call through."""
+    """Returns whether a file is of this package, JAX or NumPy, or of a helper that they call through."""
     return file.startswith((*_OWN, *_libraries(), *_HELPERS)) and not file.startswith(_TOOLS)
 
 
 def shortened(traceback: types.TracebackType | None) -> types.TracebackType | None:
-    """The traceback with the frames of the user alone; as it is where JAX filters nothing."""
+    """Returns the traceback with the user's frames alone, or unchanged if JAX filters nothing."""
     mode = _mode()
     if mode == "off":
         return traceback
@@ -64,28 +64,28 @@ def shortened(traceback: types.TracebackType | None) -> types.TracebackType | No
 
 
 def is_wanted_cause(cause: object) -> bool:
-    """False for the place that JAX adds as a cause, unless everything is to be shown."""
+    """Returns False for the place that JAX adds as a cause, unless everything is to be shown."""
     return type(cause).__name__ != "JaxStackTraceBeforeTransformation" or _mode() == "off"
 
 
 def is_wanted_note(note: str) -> bool:
-    """False for JAX's note on frames that it took away."""
+    """Returns False for JAX's note on frames that it removed."""
     return _NOTE not in note
 
 
 def cause(error: Exception) -> Exception | None:
-    """What an error is raised from that says the same in our words: nothing, unless everything is to be shown."""
+    """Returns the cause for our error that restates `error`: None, unless everything is to be shown."""
     return error if _mode() == "off" else None
 
 
 def cell_of(file: str) -> str:
-    """`Cell In[5]` for the file of a notebook's cell, otherwise nothing."""
+    """Returns `Cell In[5]` for the file of a notebook's cell, otherwise nothing."""
     shell = _shell()
     name = shell and shell.compile.format_code_name(file)
     return " ".join(name) if name else ""
 
 
 def file_of(cell: str) -> str:
-    """The file of a notebook's cell; what is none stays as it is."""
+    """Returns the file of a notebook's cell, or the argument if it is no cell."""
     files = list(linecache.cache) if _shell() is not None else []
     return next((file for file in files if cell_of(file) == cell), cell)

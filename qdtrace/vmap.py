@@ -1,8 +1,8 @@
 """`qd.vmap`: any JAX function of one element as one task over a batch, nested ones as one task over the product.
 
 A call at the top runs `_map` under `qd.jit`: one loop over the batch, whose body selects the arguments of its element,
-calls the function and stores what it gives. Where the function is, or only calls, another `qd.vmap`, the loop runs over
-the product of both batches (`vmap_plan`). A `qd.vmap` in the middle of a lane is `jax.vmap` there.
+calls the function and stores its results. If the function is, or only calls, another `qd.vmap`, the loop runs over the
+product of both batches (`vmap_plan`). A `qd.vmap` in the middle of a lane is `jax.vmap` there.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def vmap(
 ) -> F:
     """Maps `f` over a batch: one thread per element, each with its own control flow.
 
-    Takes and gives what `jax.vmap` does: `in_axes` is an int, None or a (prefix) pytree of them over the positional
+    Takes and returns what `jax.vmap` does: `in_axes` is an int, None or a (prefix) pytree of them over the positional
     arguments, `out_axes` one over the results, with None for a result that depends on no mapped argument; keyword
     arguments are mapped over their first axis. A `while_loop` in `f` stops per element. `qd.vmap(qd.vmap(f))` and
     `jax.vmap(qd.vmap(f))` are one task over all elements, also with a function in between that does no more than call.
@@ -69,8 +69,8 @@ def vmap(
 
     Args:
         f: a function of one element, written with JAX.
-        in_axes: the axis of each positional argument that counts elements; None: all elements get the whole.
-        out_axes: the axis of each result that counts them.
+        in_axes: the axis of each positional argument that is mapped; None: all elements get the whole.
+        out_axes: the axis of each result that has the elements.
         axis_name: name of the axis.
         axis_size: number of elements.
         spmd_axis_name: as in `jax.vmap`.
@@ -131,16 +131,16 @@ class Batched(Mapped):
 
     @functools.cached_property
     def jitted(self) -> Jitted[..., Any]:
-        """The function of whole arrays, compiled for itself."""
+        """The function of whole arrays, compiled on its own."""
         return _compiled(lambda: self.mapping, lambda: None)
 
 
 _VALUES: set[type] = set()
-"""Types of arguments met so far that are arrays or numbers."""
+"""Types of arrays and numbers met so far among arguments."""
 
 
 def _has_objects(argument: Any) -> bool:
-    """Whether an argument, or a leaf of it, is no array or number."""
+    """Returns whether an argument, or a leaf of it, is no array or number."""
     leaves = jax.tree.leaves(argument)
     if len(leaves) == 1 and leaves[0] is argument and is_value(argument):
         _VALUES.add(type(argument))
@@ -149,7 +149,7 @@ def _has_objects(argument: Any) -> bool:
 
 
 def _compiled(mapping: Callable[[], Mapping], begins: Callable[[], None]) -> Jitted[..., Any]:
-    """A function of whole arrays; `begins` is called before each trace."""
+    """Returns the compiled function of whole arrays; `begins` is called before each trace."""
     from qdtrace.api import jit
 
     def mapped(*args: Any, **kwargs: Any) -> Any:
@@ -162,7 +162,7 @@ def _compiled(mapping: Callable[[], Mapping], begins: Callable[[], None]) -> Jit
 
 
 def _map(mapping: Mapping, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """All elements: the body of the function that `qd.jit` compiles."""
+    """Maps over all elements; it is the body of the function that `qd.jit` compiles."""
     context = get_current()
     assert context is not None
     plan = plan_of(mapping, args, kwargs, context)
@@ -187,7 +187,7 @@ def _map(mapping: Mapping, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
 
 
 def _unmapped(mapping: Mapping, plan: Plan, args: Any, kwargs: Any) -> dict[int, Any]:
-    """Results that some level gives as they are, `out_axes=None`: computed once, by JAX, which checks that too."""
+    """Returns results that some level does not map (`out_axes=None`), computed once by JAX, which checks that."""
     wanted = [k for k, slot in enumerate(plan.slots) if slot is None]
     if not wanted:
         return {}
@@ -216,7 +216,7 @@ def _parts(args: Any, kwargs: Any) -> tuple[list[Part], Any]:
 
 
 def _lane(mapping: Mapping, parts: tuple[list[Part], Any], indices: tuple[Any, ...]) -> Any:
-    """One element: the first index selects here, the others in the `qd.vmap` that is called inside."""
+    """Runs one element: the first index selects here, the others in the `qd.vmap` that is called inside."""
     leaves, tree = parts
     axes = mapping.leaf_axes(*jax.tree.unflatten(tree, leaves))
     chosen = [x if a is None else x.select(a, indices[0]) for x, a in zip(leaves, axes, strict=True)]

@@ -1,10 +1,10 @@
-"""Compiled functions of bare calls, `qd.vmap(f)(x)`: kept by what is called, as long as nothing that it names changed.
+"""Compiled functions of bare calls, `qd.vmap(f)(x)`, kept by the called function while nothing that it names changes.
 
 `qd.vmap(f)` is another object each time, and what is compiled would be gone with it. So it is kept by the function
 itself (by identity), the axes and the objects among the arguments. It is found again only while all that the code of
 the function can name is as it was before it was traced: variables around it, globals, attributes, what these hold, and
-the code itself (`trace.diagnosis.state` lists and compares them). Where something cannot be looked into, nothing is kept. The
-function is not kept alive: with it goes what was compiled.
+the code itself (`trace.diagnosis.state` lists and compares them). Where something cannot be looked into, nothing is
+kept. The function is not kept alive: with it goes what was compiled.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ if TYPE_CHECKING:
     from qdtrace.api import Jitted
 
 _MOST = 256
-"""Compiled functions that are kept; the one that was not used for longest goes first."""
+"""The most compiled functions that are kept; the least recently used one is removed first."""
 _BY_VALUE = (str, bytes, type)
-"""Objects that are the same where they are equal."""
+"""Types of objects that are identified by value."""
 _entries: OrderedDict[Hashable, _Entry] = OrderedDict()
 _lock = threading.RLock()
 
 
 class _Entry:
-    """What is kept for a key."""
+    """A compiled function, with the state that it depends on."""
 
     def __init__(self, key: Hashable, root: Any, jitted: Jitted[..., Any], state: State, held: tuple[Any, ...]) -> None:
         self.root = weakref.ref(root, partial(_drop, _entries, key))
         self.jitted = jitted
         self.held = held
-        """Objects whose identity is in the key."""
+        """Objects whose identities are part of the key."""
         self._state = state
         functions = (f for f in (root, *held, *state.functions()) if type(f) is FunctionType)
         self._codes = [(weakref.ref(f), _parts(f)) for f in functions]
 
     def is_fresh(self) -> bool:
-        """Whether all is as it was before it was traced."""
+        """Returns whether everything that the function names is as it was before it was traced."""
         same = all(_same_parts(ref(), parts) for ref, parts in self._codes)
         return same and not self._state.has_changed()
 
@@ -62,7 +62,7 @@ def _drop(entries: dict[Hashable, _Entry], key: Hashable, root: Any) -> None:
 
 
 def _parts(f: FunctionType) -> tuple[Any, ...]:
-    """What editors that load a module again put into its functions."""
+    """Returns the parts of a function that editors replace when they reload its module."""
     return f.__code__, f.__defaults__, f.__kwdefaults__, f.__closure__
 
 
@@ -73,9 +73,9 @@ def _same_parts(f: FunctionType | None, parts: tuple[Any, ...]) -> bool:
 def compiled_for(
     mapping: Mapping, make: Callable[[Callable[[], Mapping], Callable[[], None]], Jitted[..., Any]]
 ) -> Jitted[..., Any]:
-    """The compiled function of a mapping: one that was kept, or what `make` gives.
+    """Returns the compiled function of a mapping: one that was kept, or the result of `make`.
 
-    `make` takes a function that gives the mapping, and one to be called before each trace.
+    `make` takes a function that returns the mapping, and one to be called before each trace.
     """
     described = _describe(mapping)
     if described is None:
@@ -101,7 +101,7 @@ def compiled_for(
         def begins() -> None:
             with _lock:
                 if _entries.get(key) is made and not made.is_fresh():
-                    del _entries[key]  # who has it goes on with it, as with any function of `jax.jit`
+                    del _entries[key]  # its holders go on using it, as with any function of `jax.jit`
 
         made = _Entry(key, root, make(again, begins), state, held)
         _entries[key] = made
@@ -111,8 +111,8 @@ def compiled_for(
 
 
 def _describe(mapping: Mapping) -> tuple[Hashable, Any, tuple[Any, ...], bool] | None:
-    """A key of the mapping, the object that it maps, and further objects of the key; whether it maps a method of that
-    object, which is the last of the others. None where it is not to be kept."""
+    """Returns a key of the mapping, the object that it maps, further objects of the key, and whether it maps a method
+    of that object, which is then the last of the others. Returns None if it must not be kept."""
     key: list[Any] = []
     held: list[Any] = []
     f: Any = mapping
@@ -150,7 +150,7 @@ def _describe(mapping: Mapping) -> tuple[Hashable, Any, tuple[Any, ...], bool] |
 
 
 def _is_global(f: Any) -> bool:
-    """True for what its module keeps alive."""
+    """Returns whether a function is a global of its module, which keeps it alive."""
     module, name = getattr(f, "__module__", None), getattr(f, "__name__", "")
     return module is not None and getattr(sys.modules.get(module), name, None) is f
 
@@ -165,7 +165,7 @@ def _axes_key(axes: Any) -> Hashable:
 
 
 def _with_root(f: Any, root: Any) -> Any:
-    """A mapping, or what it maps, around another function of one element."""
+    """Returns a mapping with its function of one element replaced."""
     if isinstance(f, Mapped):
         return type(f)(_with_root(f.mapping, root))
     if isinstance(f, (Mapping, Bound)):

@@ -1,4 +1,4 @@
-"""What a `qd.vmap` does with its axes: batch sizes, the nested ones that join it, and where results go."""
+"""The plan of a `qd.vmap`: batch sizes, nested ones that join its loop, and the places of results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from qdtrace.trace.context import TraceContext
 
 IN_PLACE = 256
-"""Elements of an argument above which a lane reads them where they lie, one by one, and copies nothing."""
+"""The most elements of an argument that a lane copies; it reads larger ones in place, element by element."""
 REFERENCE = "reference"
 """Mode of a trace in which every `qd.vmap` is `jax.vmap`."""
 _MARK = "qd_lanes"
@@ -51,26 +51,26 @@ class Mapping:
     in_axes: Any
     out_axes: Any
     given: tuple[int | None, ...] | None = None
-    """Axes of all leaves of the arguments, in place of `in_axes`."""
+    """Axes of all leaves of the arguments, instead of `in_axes`."""
     axis_name: Any = None
     axis_size: int | None = None
     spmd_axis_name: Any = None
-    """How JAX shards the axis where it is JAX that maps."""
+    """JAX's name for sharding the axis, used if JAX does the mapping."""
 
     @staticmethod
     def flatten(args: Any, kwargs: Any) -> tuple[list[Any], Any]:
-        """Leaves of the arguments; a buffer is one."""
+        """Flattens the arguments; a buffer is a leaf."""
         return jax.tree.flatten((args, kwargs), is_leaf=_is_buffer)
 
     def leaf_axes(self, args: Any, kwargs: Any) -> list[int | None]:
-        """The mapped axis of each leaf of the arguments."""
+        """Returns the mapped axis of each leaf of the arguments."""
         if self.given is not None:
             return list(self.given)
         spec = tuple(self.in_axes) if isinstance(self.in_axes, list) else self.in_axes
         return [*_flat_axes(spec, args, "in_axes", "arguments"), *_flat_axes(0, kwargs, "in_axes", "arguments")]
 
     def by_jax(self, args: Any, kwargs: Any, keep: Sequence[int] | None = None) -> Any:
-        """The same by `jax.vmap`; `keep` picks leaves of the result, as a list."""
+        """Runs the mapping by `jax.vmap`; `keep` selects leaves of the result, as a list."""
         leaves, tree = jax.tree.flatten((args, kwargs))
 
         def flat(*leaves: Any) -> Any:
@@ -90,17 +90,17 @@ class Mapping:
         return jax.vmap(flat, in_axes=in_axes, out_axes=out_axes, **given)(*leaves)
 
     def named(self, leaves: Sequence[Any], axes: Sequence[int | None]) -> AbstractContextManager[Any]:
-        """JAX knows the axis, where it has a name, while the function is traced for one element."""
+        """Returns a block in which JAX knows the axis by its name, for the trace of one element."""
         if self.axis_name is None:
             return nullcontext()
         return compat.named_axis(self.axis_name, self.size_of(leaves, axes))
 
     def size_of(self, leaves: Sequence[Any], axes: Sequence[int | None]) -> int:
-        """The batch size of these arguments."""
+        """Returns the batch size of these arguments."""
         return _batch_size(leaves, axes, self.axis_size)
 
     def _element(self, args: Any, kwargs: Any) -> Any:
-        """What the function gives for one element: only for its shapes."""
+        """Returns the function's result for one element, only for its shapes."""
         leaves, tree = jax.tree.flatten((args, kwargs))
         axes = self.leaf_axes(args, kwargs)
         one = [
@@ -112,7 +112,7 @@ class Mapping:
 
 
 class Mapped:
-    """What `qd.vmap` gives: told apart from functions that only carry its attributes (`functools.wraps`)."""
+    """Base of the results of `qd.vmap`, which functions that only copy its attributes (`functools.wraps`) lack."""
 
     def __init__(self, mapping: Mapping) -> None:
         self.mapping = mapping
@@ -124,9 +124,9 @@ class Bound:
 
     f: Callable[..., Any]
     tree: Any
-    """Of the arguments."""
+    """Tree structure of the arguments."""
     objects: tuple[tuple[int, Any], ...]
-    """Leaves that are no arrays, with their places."""
+    """Leaves that are no arrays, with their positions."""
 
     def __call__(self, *leaves: Any) -> Any:
         left, objects = iter(leaves), dict(self.objects)
@@ -144,7 +144,7 @@ _VALUES = (jax.Array, np.ndarray, np.generic, bool, int, float, complex, jax.Sha
 
 
 def with_objects(mapping: Mapping, args: Any, kwargs: Any) -> tuple[Mapping, list[Any]]:
-    """The mapping with what is no array among its arguments put into the function, and the arguments that are left.
+    """Returns the mapping with arguments that are no arrays bound into its function, and the remaining arguments.
 
     Raises TraceTypeError for such an object that has an axis.
     """
@@ -164,7 +164,7 @@ def with_objects(mapping: Mapping, args: Any, kwargs: Any) -> tuple[Mapping, lis
 
 
 def is_value(x: Any) -> bool:
-    """True for a leaf of arguments that is an array or a number, of JAX or of others, or memory of this package."""
+    """Returns whether a leaf is an array or a number, of JAX or of others, or memory of this package."""
     if isinstance(x, _VALUES):
         return True
     known = ("__dlpack__", "__jax_array__", "__array__")
@@ -173,13 +173,13 @@ def is_value(x: Any) -> bool:
 
 @dataclass
 class Part:
-    """What a lane selects of an argument: an index for some of its axes."""
+    """The part of an argument that a lane selects, by an index for some of its axes."""
 
     base: Any
     at: tuple[Any, ...] = ()
-    """Of each axis: its index, or None where it stays."""
+    """Index per axis; None keeps the axis."""
     whole: Any = None
-    """Content of a buffer, read in front of the loop."""
+    """Content of a buffer, read before the loop."""
 
     def __post_init__(self) -> None:
         if not self.at:
@@ -189,22 +189,22 @@ class Part:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of what is selected."""
+        """Shape of the selected elements."""
         return tuple(n for n, k in zip(jnp.shape(self.base), self.at, strict=True) if k is None)
 
     @property
     def ndim(self) -> int:
-        """Number of axes that stay."""
+        """Number of axes that are kept."""
         return len(self.shape)
 
     def select(self, axis: int, index: Any) -> Part:
-        """One element along an axis of those that stay."""
+        """Returns one element along one of the axes that are kept."""
         free = [k for k, taken in enumerate(self.at) if taken is None]
         place = free[axis % len(free)]
         return Part(self.base, (*self.at[:place], index, *self.at[place + 1 :]), self.whole)
 
     def value(self, *, lazy: bool) -> Any:
-        """The value; lazily: as a slice of the whole, of which later only an element may be read."""
+        """Returns the value; if `lazy`, as a slice of the whole, of which later only an element may be read."""
         if all(k is None for k in self.at):
             return self.whole
         if lazy or not isinstance(self.base, Buffer) or prod(self.shape) > IN_PLACE:
@@ -218,27 +218,27 @@ class Part:
 
 @dataclass(frozen=True)
 class Slot:
-    """Where a leaf of the results goes: shape and dtype of the whole, and the axis of each loop index."""
+    """The place of a leaf of the results: shape and dtype of the whole, and the axis of each loop index."""
 
     shape: tuple[int, ...]
     dtype: Any
     order: tuple[int | None, ...]
-    """Of each axis: the loop that it belongs to, None for an axis of the element."""
+    """Loop per axis; None for an axis of the element."""
     impl: Any = None
-    """Of random keys, whose words are what is stored."""
+    """Implementation of random keys, whose words are stored."""
 
     def index(self, indices: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The place of an element."""
+        """Returns the index of an element in the whole."""
         return tuple(slice(None) if k is None else indices[k] for k in self.order)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """One loop: its sizes, from the outermost `qd.vmap` to the innermost, and the results."""
+    """The sizes of one loop, from the outermost `qd.vmap` to the innermost, and the results."""
 
     sizes: tuple[int, ...]
     slots: tuple[Slot | None, ...]
-    """None for a result that some level does not map."""
+    """Places of the results; None for one that some level does not map."""
     tree: Any
 
 
@@ -246,14 +246,14 @@ class Plan:
 class _Levels:
     sizes: list[int]
     axes: list[list[int | None]]
-    """For each level the axes of all leaves of the results."""
+    """Axes of all leaves of the results, for each level."""
     elements: list[Any]
-    """Shapes of these leaves for one element."""
+    """Shapes of the leaves for one element."""
     tree: Any
 
 
 def plan_of(mapping: Mapping, args: Any, kwargs: Any, context: TraceContext) -> Plan:
-    """The loop of a `qd.vmap` on these arguments."""
+    """Returns the plan of a `qd.vmap` on these arguments."""
     levels = _levels(mapping, args, kwargs, context)
     slots = [
         _slot(element, [axes[k] for axes in levels.axes], levels.sizes) for k, element in enumerate(levels.elements)
@@ -286,7 +286,7 @@ def _slot(element: Any, axes: list[int | None], sizes: list[int]) -> Slot | None
 def _levels(
     mapping: Mapping, args: Any, kwargs: Any, context: TraceContext, names: tuple[Any, ...] = ()
 ) -> _Levels:
-    """`names`: of the axes around it, and of its own."""
+    """Returns the levels of a mapping; `names` are those of the axes around it."""
     leaves, tree = Mapping.flatten(args, kwargs)
     axes = mapping.leaf_axes(args, kwargs)
     size = mapping.size_of(leaves, axes)
@@ -312,9 +312,9 @@ def _levels(
 
 
 def _probe(f: Callable[..., Any], args: Any, kwargs: Any, context: TraceContext, names: tuple[Any, ...]) -> _Levels:
-    """What a function of one element gives: shapes, and the levels of the `qd.vmap` that is all it calls.
+    """Traces a function of one element; returns its shapes, or the levels of the only `qd.vmap` that it calls.
 
-    It runs as in the loop to come, so what belongs to one iteration (`qd.local`) may be made in it.
+    It runs as in the later loop, so objects of one iteration (`qd.local`) may be made in it.
     """
     probe = Probe(context, names)
     is_tail = False
@@ -345,7 +345,7 @@ def _probe(f: Callable[..., Any], args: Any, kwargs: Any, context: TraceContext,
 
 
 def without_cells(results: Any) -> Any:
-    """A `qd.local` that a lane gives stands for its value."""
+    """Replaces each `qd.local` among results by its value."""
     return jax.tree.map(as_value, results, is_leaf=lambda x: isinstance(x, Cell))
 
 
@@ -378,7 +378,7 @@ class _Call:
     tree: Any
 
     def gave(self, leaves: list[Any], tree: Any) -> bool:
-        """True when these are its results, as they are."""
+        """Returns whether these are the call's results, unchanged."""
         return tree == self.tree and all(a is b for a, b in zip(leaves, self.leaves, strict=True))
 
 
@@ -391,7 +391,7 @@ class Probe:
     calls: list[_Call] = field(default_factory=list)
 
     def called(self, mapping: Mapping, args: Any, kwargs: Any) -> Any:
-        """A `qd.vmap` is called: by JAX, in one equation."""
+        """Runs a called `qd.vmap` by JAX, in one equation, and records its levels."""
         args, kwargs = as_values((args, kwargs))
         levels = _levels(mapping, args, kwargs, self.context, self.names)
 
@@ -409,7 +409,7 @@ class Probe:
 
 
 def _is_free(eqn: Any) -> bool:
-    """True for the joined call, and for what may be done again for each of its elements."""
+    """Returns whether an equation is the joined call, or may be repeated for each of its elements."""
     if eqn.params.get("name") == _MARK:
         return True
     is_small = all(v.aval.size <= 1 for v in eqn.outvars)
@@ -418,7 +418,7 @@ def _is_free(eqn: Any) -> bool:
 
 
 def _flat_axes(axes: Any, tree: Any, what: str, of: str) -> list[int | None]:
-    """The axes of a prefix pytree, one per leaf."""
+    """Returns the axes of a prefix pytree, one per leaf."""
     try:
         spread = jax.tree.map(
             lambda a, t: jax.tree.map(lambda _: _Axis(a), t, is_leaf=_is_buffer),
@@ -437,13 +437,13 @@ def _flat_axes(axes: Any, tree: Any, what: str, of: str) -> list[int | None]:
 
 
 def is_key(x: Any) -> bool:
-    """True for random keys."""
+    """Returns whether a value is a random key."""
     dtype = getattr(x, "dtype", None)
     return dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
 
 
 def _words(keys: Any) -> tuple[tuple[int, ...], Any]:
-    """The shape of the words of one key, and what they are to JAX."""
+    """Returns the shape of the words of one key, and JAX's implementation of the keys."""
     found: list[Any] = []
 
     def data(keys: Any) -> Any:

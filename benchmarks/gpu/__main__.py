@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("gpu", "cuda", "lowering", "differential", "api", "autodiff", "compose")
 TESTS = tuple(f"tests/{folder}" for folder in FOLDERS)
-"""Where tests of a GPU are; others need packages that its machine may lack."""
+"""Folders with tests of a GPU; others need packages that its machine may lack."""
 OURS = "0.6"
 """The part of the device's memory that JAX takes: programs of the peers need some beside it."""
 
@@ -34,7 +34,7 @@ OURS = "0.6"
 def run(
     works: Mapping[str, Work], bench: Bench, say: Any = print, keep: Callable[[list[Row]], Any] = len
 ) -> list[Row]:
-    """The rows of all works, each printed when it is there; `keep` gets those that are there after each work."""
+    """Measures all works and returns their rows; prints each, and passes those so far to `keep` after each work."""
     rows: list[Row] = []
     for name, work in works.items():
         began = time.perf_counter()
@@ -52,7 +52,7 @@ def run(
 
 
 def report(rows: Sequence[Row], bench: Bench, tests: str) -> dict[str, Any]:
-    """What is written down: figures, machine, versions, date, and what the programs in CUDA printed."""
+    """Returns the report of a run: figures, machine, versions, date, and what the programs in CUDA printed."""
     import jax
 
     device = jax.devices()[0]

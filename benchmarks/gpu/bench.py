@@ -1,4 +1,4 @@
-"""What a work needs to measure itself: sizes, peers, checks and times."""
+"""The tools by which a work measures itself: sizes, peers, checks and times."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ class Bench:
         self._open.close()
 
     def size(self, full: int, small: int) -> int:
-        """How large a work is."""
+        """Returns the size of a work: `small` if the run is `small`, else `full`."""
         return small if self.small else full
 
     def times(self, *calls: Callable[[], Any], turns: int = 1) -> list[Times]:
-        """Of calls in turn: see `alternate`. Each is called once before. More and shorter `turns` compare what the host
-        takes: it is faster and slower from one tenth of a second to the next."""
+        """Times calls in turn (see `alternate`), after one call of each. More and shorter `turns` help to compare host
+        times, as the host's speed changes from one tenth of a second to the next."""
         for call in calls:
             jax.block_until_ready(call())
         if self.small:

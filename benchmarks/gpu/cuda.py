@@ -46,7 +46,7 @@ class CudaPeers:
         return self._folder / name
 
     def __getitem__(self, name: str) -> dict[str, Any]:
-        """What a program printed; it runs once. Raises PeerMissingError."""
+        """Returns what a program printed; it runs once. Raises PeerMissingError."""
         if name not in self._results:
             done = subprocess.run([str(self.built(name))], capture_output=True, text=True, check=False)
             if done.returncode:
@@ -56,7 +56,7 @@ class CudaPeers:
 
     @property
     def results(self) -> dict[str, dict[str, Any]]:
-        """Of the programs that have run."""
+        """Results of the programs that have run, by name."""
         return self._results
 
     def close(self) -> None:

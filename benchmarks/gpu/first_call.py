@@ -20,7 +20,7 @@ STEPS = 1000
 
 
 def seconds(lanes: int) -> float:
-    """Of the first call after the trace."""
+    """Returns the seconds that the first call takes after the trace."""
     run_small()
     function, rho = lorenz_ends(STEPS), jax.block_until_ready(jnp.linspace(0.0, 21.0, lanes))
     function.lower(rho)

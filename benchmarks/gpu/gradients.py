@@ -46,7 +46,7 @@ def reverse(case: Case) -> tuple[Callable[[], Any], str, float]:
 
 
 def memory(name: str, megabytes: float, words: str, steps: Any) -> Row:
-    """What the stacks of a gradient take."""
+    """Returns the row for the memory of a gradient's stacks."""
     return Row(f"{name}: stacks", megabytes, "MB", ask=Ask.MOST, asked=STACKS[steps], note=words)
 
 
@@ -82,7 +82,7 @@ def others(bench: Bench, name: str, ours: float) -> Iterator[Row]:
 
 
 def each_check(given: Arrays, out: Outputs) -> str:
-    """Of lanes with step counts of their own."""
+    """Checks adjoints of lanes with step counts of their own."""
     at = sample(len(given["rho"]), 64)
     rho, end = given["rho"][at] + 1j * programs.TINY, given["end"][at]
     state = [np.ones_like(rho), np.zeros_like(rho), np.zeros_like(rho)]

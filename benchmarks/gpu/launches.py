@@ -1,4 +1,4 @@
-"""What launches cost: a call from Python, tasks in loops of XLA, the first call of a process."""
+"""Costs of launches: a call from Python, tasks in loops of XLA, the first call of a process."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def loops(bench: Bench) -> Iterator[Row]:
 
 
 def _permuted(count: int) -> Any:
-    """Where each element comes from after that many trips."""
+    """Returns the source index of each element after that many trips."""
     return np.arange(1024) * pow(35, count, 1024) % 1024
 
 

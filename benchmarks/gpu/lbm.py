@@ -23,11 +23,11 @@ VELOCITIES = [
 WEIGHTS = [{0: 1 / 3, 1: 1 / 18, 2: 1 / 36}[abs(x) + abs(y) + abs(z)] for x, y, z in VELOCITIES]
 OMEGA = 1.0
 BYTES = 2 * 4 * len(VELOCITIES)
-"""That a step must move for a cell."""
+"""Bytes that a step must move for each cell."""
 
 
 def relaxed(arrived: list[Any], omega: Any) -> list[Any]:
-    """The populations of a cell after relaxation, for numbers of any kind."""
+    """Returns the populations of a cell after relaxation, for numbers of any kind."""
     density = sum(arrived)
     flow = [sum(c[k] * f for c, f in zip(VELOCITIES, arrived, strict=True) if c[k]) / density for k in range(3)]
     squared = 1.5 * sum(u * u for u in flow)

@@ -57,7 +57,7 @@ def beside_hand(
 
 
 def lorenz(bench: Bench) -> Iterator[Row]:
-    """Of 2^20 lanes, 1000 steps."""
+    """Measures 2^20 lanes of 1000 Lorenz steps."""
     given = programs.lorenz_inputs(bench.size(1 << 20, 64))
     yield beside_hand(
         bench, "Lorenz", qd.vmap(lanes.lorenz), given, programs.lorenz_check, ("limits", "lorenz"), 1.0
@@ -65,7 +65,7 @@ def lorenz(bench: Bench) -> Iterator[Row]:
 
 
 def mandelbrot(bench: Bench) -> Iterator[Row]:
-    """Of 4096^2 pixels."""
+    """Measures the Mandelbrot set on 4096^2 pixels."""
     given = programs.mandelbrot_inputs(bench.size(4096, 24))
     yield beside_hand(
         bench,

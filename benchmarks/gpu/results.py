@@ -22,11 +22,11 @@ LIMITS = {
     "gradient of Lorenz, `while`": ALL_COUNTED,
     "MPM, a step": "indices of nodes are checked; arguments that are not donated are copied first.",
 }
-"""What limits a figure that falls short, by how its name begins; of several the longest."""
+"""Reasons why figures fall short, by the start of their names; the longest match counts."""
 
 
 def page(report: dict[str, Any]) -> str:
-    """The page for what a run has written."""
+    """Returns the page for the report of a run."""
     rows = [Row.of_json(values) for values in report["rows"]]
     lines = [
         "# Results on a GPU",

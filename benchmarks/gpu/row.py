@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Ask(Enum):
-    """What the number that is asked for bounds."""
+    """The quantity that the required number bounds."""
 
     RATIO = "x the peer's, at most"
     """Ours over the peer's."""
@@ -25,7 +25,7 @@ class Ask(Enum):
 
 @dataclass(frozen=True)
 class Row:
-    """One figure. `peer` says what stands beside it: another program's time, or a limit that was measured."""
+    """One figure. `peer` names what it is compared with: another program's time, or a limit that was measured."""
 
     name: str
     ours: float | None
@@ -36,18 +36,18 @@ class Row:
     asked: float | None = None
     note: str = ""
     failed: bool = False
-    """There is no figure, for the reason in `note`."""
+    """True if there is no figure, for the reason in `note`."""
 
     @property
     def ratio(self) -> float | None:
-        """Ours over the peer's; the peer's over ours where it is to be large."""
+        """Ours over the peer's, or the peer's over ours if the ratio has to be large."""
         if not self.ours or not self.theirs:
             return None
         return self.theirs / self.ours if self.ask is Ask.FASTER else self.ours / self.theirs
 
     @property
     def reached(self) -> bool | None:
-        """Whether it is as asked; None where nothing is, or where a number is missing."""
+        """True if the figure is as required; None if nothing is required or a number is missing."""
         value = self.ours if self.ask in (Ask.MOST, Ask.LEAST) else self.ratio
         if self.ask is None or self.asked is None or value is None:
             return None
@@ -55,14 +55,14 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        """A word."""
+        """A word for `reached`, or that the work failed."""
         if self.failed:
             return "FAILED"
         return {None: "", True: "ok", False: "MISS"}[self.reached]
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """As text: name, ours, peer, ratio, what is asked, whether it is reached, a note."""
+        """Texts of the row: name, ours, peer, ratio, the required number, whether it is reached, a note."""
         beside = self.peer if self.theirs is None else f"{self.peer} {_figure(self.theirs)}"
         ratio = "" if self.ratio is None else f"{self.ratio:.3g}"
         asked = "" if self.ask is None or self.asked is None else _asked(self.ask, self.asked, self.unit)
@@ -70,7 +70,7 @@ class Row:
         return self.name, ours, beside, ratio, asked, self.verdict, self.note
 
     def as_json(self) -> dict[str, Any]:
-        """All fields, with ratio and verdict."""
+        """Returns all fields, with the ratio and whether the figure is reached."""
         return {
             **asdict(self),
             "ask": self.ask and self.ask.name,
@@ -80,7 +80,7 @@ class Row:
 
     @staticmethod
     def of_json(values: dict[str, Any]) -> Row:
-        """What `as_json` was given."""
+        """Returns the row that `as_json` was called on."""
         known: dict[str, Any] = {k: v for k, v in values.items() if k not in ("ratio", "reached")}
         known["ask"] = Ask[known["ask"]] if known["ask"] else None
         return Row(**known)
@@ -112,7 +112,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def summary(rows: Sequence[Row]) -> str:
-    """How many are as asked, and which are not."""
+    """Returns a text with the number of figures that are as required, and the names of the others."""
     stated = [r for r in rows if r.asked is not None]
     missed = [r.name for r in stated if r.reached is False]
     untold = [r.name for r in stated if r.reached is None]

@@ -30,7 +30,7 @@ def floats(bench: Bench) -> Arrays:
 
 
 def copied(bench: Bench, arrays: float) -> tuple[float | None, str]:
-    """What a copy of the device takes for that many arrays of 2^26 floats, read or written."""
+    """Returns the milliseconds of a copy by the device for that many arrays of 2^26 floats, read or written."""
     ms, why = bench.by_hand("limits", "copy")
     return None if ms is None else ms * arrays / 2, why
 
@@ -54,7 +54,7 @@ def total(bench: Bench) -> Iterator[Row]:
 
 
 def histogram(bench: Bench) -> Iterator[Row]:
-    """Of 256 bins."""
+    """Measures a histogram of 256 bins."""
     given = programs.histogram_inputs(bench.size(1 << 26, 1000))
     check = programs.histogram_check
     yield from reduced(bench, "histogram", qdtrace_peer.counts, jax_peer.counts, given, check, 1.3)

@@ -27,7 +27,7 @@ class Times:
     """In a queue: the median of turns."""
     smallest: float
     latency: float
-    """From the call to its result on the device, nothing else in the queue: the median."""
+    """Median from the call to its result on the device, with nothing else in the queue."""
 
     @property
     def words(self) -> str:

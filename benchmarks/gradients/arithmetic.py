@@ -33,7 +33,7 @@ def lorenz_step(s: State, rho: Any) -> State:
 
 
 def lorenz_steps(count: int) -> Callable[[State, Any], State]:
-    """That many steps, one behind the other."""
+    """Returns a function that takes `count` steps, one after the other."""
 
     def run(s: State, rho: Any) -> State:
         for _ in range(count):

@@ -24,7 +24,10 @@ PIECES = (1, 2, 4, 5, 10)
 
 
 def lorenz_adjoint(steps: int, piece: int) -> Callable[[Any], Any]:
-    """Of the sum of x, y and z after `steps` steps: derivatives by `rho`, (n,) to (n,). `piece` divides `steps`."""
+    """Returns a function (n,) to (n,): derivatives by `rho` of the sum of x, y and z after `steps` steps.
+
+    `piece` divides `steps`.
+    """
     advance, pieces = lorenz_steps(piece), steps // piece
 
     @qd.jit

@@ -1,4 +1,4 @@
-"""How long the first call of a gradient takes beside that of its primal, each in a new process with an empty cache."""
+"""Times the first call of a gradient beside that of its primal, each in a new process with an empty cache."""
 
 from __future__ import annotations
 

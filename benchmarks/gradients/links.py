@@ -27,15 +27,15 @@ class Robot:
     """State of one robot."""
 
     place: Any
-    """Of the base in the world (3,)."""
+    """Position of the base in the world (3,)."""
     turn: Any
     """Quaternion of the base (4,)."""
     motion: Any
-    """Of the base in its own frame (6,)."""
+    """Velocity of the base in its own frame (6,)."""
     angles: Any
-    """Of the joints (8,)."""
+    """Angles of the joints (8,)."""
     speeds: Any
-    """Of the joints (8,)."""
+    """Angular speeds of the joints (8,)."""
 
 
 def start(xp: Any) -> Robot:
@@ -75,7 +75,7 @@ def _rotation(xp: Any, q: Any) -> Any:
 
 
 def _about_y(xp: Any, angle: Any) -> Any:
-    """From the frame in front of a joint to that behind it."""
+    """Returns the rotation from the frame before a joint to the frame after it."""
     c, s = xp.cos(angle), xp.sin(angle)
     zero = 0.0 * angle
     return xp.stack([xp.stack([c, zero, -s]), xp.stack([zero, zero + 1, zero]), xp.stack([s, zero, c])])

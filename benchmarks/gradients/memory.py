@@ -1,4 +1,4 @@
-"""What gradients keep and move, counted from their graphs: stacks of loops, and bytes of a chain of loops."""
+"""Memory that gradients keep and move, counted from their graphs: stacks of loops, and bytes of a chain of loops."""
 
 from __future__ import annotations
 

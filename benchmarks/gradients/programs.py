@@ -33,7 +33,7 @@ TINY = 1e-30
 
 
 def lorenz_check(steps: int, rtol: float = 1e-4, part: float = 1.0) -> Check:
-    """Of the sum of the three coordinates after some steps, by `rho`."""
+    """Returns a check of derivatives by `rho` of the sum of the three coordinates after some steps."""
 
     def check(given: Arrays, out: Outputs) -> str:
         at = sample(len(given["rho"]), 128)
@@ -207,7 +207,7 @@ def links_inputs(robots: int) -> Arrays:
 
 
 def _walked(torques: NDArray[Any]) -> NDArray[Any]:
-    """Where the base of one robot ends."""
+    """Returns the final position of the base of one robot."""
     robot = links.start(np)
     for now in torques:
         robot = links.step(np, robot, now)

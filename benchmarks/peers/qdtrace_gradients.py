@@ -83,7 +83,7 @@ def csr_product(ptr: Any, col: Any, w: Any, x: Any) -> Any:
 
 @qd.jit
 def robot_walks(torques: Any) -> Any:
-    """Where the base of each robot ends: torques (robots, steps, links) to places (robots, 3)."""
+    """Returns the final position of each robot's base: torques (robots, steps, links) to places (robots, 3)."""
     out = qd.empty((torques.shape[0], 3), torques.dtype)
     for i in qd.range(torques.shape[0]):
         state = [qd.local(value) for value in vars(links.start(jnp)).values()]

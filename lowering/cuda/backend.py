@@ -25,7 +25,7 @@ class CudaBackend(GpuBackend):
         super().__init__(_of_this_machine if kind is None else functools.partial(device, kind), driver)
 
     def info(self, options: Options) -> dict[str, str]:
-        """Device, the first assembler that runs, cache and versions, in words."""
+        """Returns device, the first assembler that runs, cache and versions, in words."""
         found = next((one for one in assemblers() if one.runs), None)
         made_by = str(found.path) if found else "the driver's linker; kernels may take more registers than they need"
         return super().info(options) | {"assembler": made_by}

@@ -37,7 +37,7 @@ _PTX = 1
 _ERROR_LOG, _ERROR_LOG_BYTES = 5, 6
 _MOST_SHARED = 8
 _SHARED_BYTES = 48 * 1024
-"""Shared memory of a block that needs not be asked for."""
+"""Shared memory that a block may have without raising its kernel's limit."""
 
 
 class CudaDriver(Library):
@@ -48,7 +48,7 @@ class CudaDriver(Library):
     maker, needs = "NVIDIA", _NEEDS
 
     def __init__(self, library: str = _LIBRARY, numbers: Sequence[int] | None = None) -> None:
-        """`numbers`: of the devices to use, as the driver counts them; None: all."""
+        """`numbers` are the driver's numbers of the devices to use; None uses all."""
         self._given = numbers
         try:
             self._library = ctypes.CDLL(library)
@@ -67,17 +67,17 @@ class CudaDriver(Library):
         self._release = version.value // 1000
 
     def address(self, function: str) -> int:
-        """Where one of the functions is."""
+        """Returns the address of one of the driver's functions."""
         return self._at(function)
 
     def architecture(self) -> str:
-        """The kind of the devices: "sm_90"."""
+        """Returns the kind of the devices: "sm_90"."""
         asked = (_COMPUTE_MAJOR, _COMPUTE_MINOR)
         kinds = {"sm_" + "".join(str(self._attribute(k, a)) for a in asked) for k in self._numbers}
         return one_kind(kinds, "CUDA_VISIBLE_DEVICES")
 
     def code(self, text: str, device: Device) -> bytes:
-        """A cubin."""
+        """Returns a cubin for the devices, by the first assembler that works or else by the driver's linker."""
         # Loaded here: a process that finds all its code in the cache never needs LLVM's code generators for GPUs.
         from lowering.simt.assembly import assembly
 
@@ -87,11 +87,11 @@ class CudaDriver(Library):
 
     @property
     def made_by(self) -> str:
-        """What makes machine code, besides LLVM."""
+        """The identities of the installed assemblers, which code depends on besides LLVM."""
         return "\n".join(one.identity for one in assemblers())
 
     def link(self, assembly: str) -> bytes:
-        """A cubin from PTX, by the driver itself."""
+        """Returns the cubin that the driver itself makes from PTX."""
         log = ctypes.create_string_buffer(_LOG_BYTES)
         options = (c_int * 2)(_ERROR_LOG, _ERROR_LOG_BYTES)
         values = (c_void_p * 2)(ctypes.addressof(log), _LOG_BYTES)
@@ -108,13 +108,13 @@ class CudaDriver(Library):
                 self._call("cuLinkDestroy", state)
 
     def load(self, code: bytes) -> int:
-        """A library of kernels from a cubin."""
+        """Loads a library of kernels from a cubin."""
         library = c_void_p()
         self._call("cuLibraryLoadData", byref(library), code, None, None, c_uint(0), None, None, c_uint(0))
         return library.value or 0
 
     def kernel(self, library: int, name: str, shared_bytes: int = 0) -> int:
-        """What launches a kernel of a library. More shared memory than all devices have is asked for in advance."""
+        """Returns the handle of a kernel; first raises its limit if it needs more than 48 KiB of shared memory."""
         kernel = c_void_p()
         self._call("cuLibraryGetKernel", byref(kernel), c_void_p(library), name.encode())
         if shared_bytes > _SHARED_BYTES:
@@ -125,7 +125,7 @@ class CudaDriver(Library):
         return kernel.value or 0
 
     def host_memory(self, nbytes: int) -> int:
-        """Pinned memory; with one address space for all, it has the same address on the devices."""
+        """Allocates pinned memory; with one address space for all, it has the same address on the devices."""
         memory = c_void_p()
         with self._context():
             self._call("cuMemHostAlloc", byref(memory), c_size_t(nbytes), c_uint(_PORTABLE | _MAPPED))
@@ -133,7 +133,7 @@ class CudaDriver(Library):
         return memory.value or 0
 
     def event(self) -> int:
-        """An event with a time, of the context that JAX uses on the first device."""
+        """Creates an event with a time, in the context that JAX uses on the first device."""
         event = c_void_p()
         with self._context():
             self._call("cuEventCreate", byref(event), c_uint(0))
@@ -168,7 +168,7 @@ class CudaDriver(Library):
 
     @contextmanager
     def _context(self) -> Generator[None]:
-        """A block in which a context is current: the linker and pinned memory ask for one."""
+        """Opens a block in which a context is current, which the linker and pinned memory need."""
         self._call("cuCtxPushCurrent_v2", self._primary)
         try:
             yield
@@ -178,7 +178,7 @@ class CudaDriver(Library):
 
 @functools.cache
 def driver() -> CudaDriver:
-    """The driver, for the devices that JAX uses in this process; loaded once."""
+    """Returns the driver for the devices that JAX uses in this process; it is loaded once."""
     try:
         devices = cast("list[Any]", jax.local_devices(backend="cuda"))
     except RuntimeError:  # without JAX's plugin: then there is code to look at, and nothing to run

@@ -1,12 +1,12 @@
 """NVIDIA's assembler, where one is installed: with JAX's CUDA packages, with a CUDA toolkit, or with Triton.
 
 The driver makes cubins as well, by its linker. But code that is to be linked may be called from elsewhere, so it is
-compiled with the registers that calls take: up to twice as many as a kernel needs, and then half as many threads run.
-The assembler knows that a kernel is all there is. Measured on an H200: rows of a sparse matrix 1.29 ms by the linker,
+compiled with the registers of the calling convention: up to twice what a kernel needs, so half as many threads run.
+The assembler compiles whole programs. Measured on an H200: rows of a sparse matrix 1.29 ms by the linker,
 0.75 ms by the assembler, their gradient 5.5 and 4.1 ms, most other kernels the same.
 
-What is installed may not run: it is for another processor, or there is no room for its files. Then the next one is
-asked, and where none is left a warning says why the linker is.
+An installed assembler may not run: it is for another processor, or there is no room for its files. Then the next one
+is tried, and when none is left a warning says why the linker is used.
 """
 
 from __future__ import annotations
@@ -32,36 +32,36 @@ if TYPE_CHECKING:
 _NAME = "ptxas"
 _RELEASE = re.compile(r"release (\d+)\.")
 _CUBIN = b"\x7fELF"
-"""What cubins begin with."""
+"""The first bytes of a cubin."""
 _warned: set[str] = set()
-"""What was warned about in this process."""
+"""Texts of the warnings that this process has given already."""
 
 
 @dataclass(frozen=True)
 class Assembler:
-    """An assembler of this machine. What it is asked for raises OSError where it cannot be started or is killed, or
-    its files cannot be written or read."""
+    """An assembler of this machine. Its methods raise OSError if it cannot be started or is killed, or if its files
+    cannot be written or read."""
 
     path: Path
     identity: str
-    """Other code may come from an assembler whose identity is another. Nothing is started to tell."""
+    """Changes whenever the assembler's code may change; it is found without starting the assembler."""
 
     @functools.cached_property
     def release(self) -> int | None:
-        """Of CUDA, the number before the point; None where it does not say."""
+        """The major CUDA release of the assembler, or None if its output names none."""
         found = _RELEASE.search(self._run("--version").stdout)
         return int(found[1]) if found else None
 
     @property
     def runs(self) -> bool:
-        """Whether it can be started and says what it is."""
+        """Returns whether the assembler can be started and names its release."""
         try:
             return self.release is not None
         except OSError:
             return False
 
     def cubin(self, assembly: str, architecture: str) -> bytes | None:
-        """A cubin from PTX; None where the assembler does not take it, because it does not know the chip, say."""
+        """Returns a cubin from PTX, or None if the assembler rejects it, for example because the chip is too new."""
         with tempfile.TemporaryDirectory(prefix="qdtrace-ptxas-", ignore_cleanup_errors=True) as folder:
             given, made = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
             given.write_bytes(assembly.encode())
@@ -81,7 +81,7 @@ class Assembler:
 
 
 def assembled(assembly: str, architecture: str, newest: int) -> bytes | None:
-    """A cubin from PTX, by the first assembler of release `newest` or before that makes one; None where none does."""
+    """Returns a cubin by the first assembler of release `newest` or older that makes one, or None if none does."""
     failed: list[str] = []
     for one in assemblers():
         try:
@@ -111,12 +111,12 @@ def _warn(what: str) -> None:
 
 @functools.cache
 def assemblers() -> tuple[Assembler, ...]:
-    """Those that are found, the first one first."""
+    """Returns the installed assemblers, the preferred one first."""
     return tuple(filter(None, map(_installed, dict.fromkeys(_candidates()))))
 
 
 def _installed(path: Path) -> Assembler | None:
-    """The assembler of that path; None where there is no file that this user may start."""
+    """Returns the assembler at that path, or None if there is no file that this user may start."""
     try:
         about = path.stat()
     except OSError:
@@ -136,7 +136,7 @@ def _candidates() -> Iterator[Path]:
 
 
 def _folders(package: str) -> list[Path]:
-    """Where a package is, which is not loaded."""
+    """Returns the folders of a package without importing it."""
     try:
         spec = find_spec(package)
     except ValueError:  # something else was put in its place

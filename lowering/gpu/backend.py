@@ -69,7 +69,7 @@ class GpuBackend(Backend):
 
     @functools.cached_property
     def device(self) -> Device:
-        """What code is made for."""
+        """The device, or kind of device, that code is made for."""
         return self._find_device()
 
     @functools.cached_property
@@ -82,7 +82,7 @@ class GpuBackend(Backend):
 
     @functools.cached_property
     def words(self) -> Words:
-        """Where checks that failed are found."""
+        """The words of host memory in which kernels report failed checks."""
         return Words(self._driver.host_memory)
 
     @functools.cached_property
@@ -97,20 +97,20 @@ class GpuBackend(Backend):
         return self.device.machine
 
     def emit(self, task: Task, options: Options) -> KernelCode:
-        """The kernels of a task by LLVM, before its passes."""
+        """Returns the kernels of a task by LLVM, before its passes."""
         # Loaded here: a process that finds all its code in the cache never needs the emitter.
         from lowering.simt.emit import emit_kernels
 
         return emit_kernels(task, self.device, emit_options(options), options.block_dim)
 
     def _made(self, task: Task, options: Options) -> KernelCode | TritonKernels:
-        """The kernels of a task by the emitter that is chosen for it, or by LLVM where that one fails."""
+        """Returns the kernels of a task by the emitter that is chosen for it, or by LLVM if that emitter fails."""
         chosen = choice(task, self.device, options)
         made = kernels_by_triton(task, self.device, options) if chosen.codegen == "triton" else None
         return made or self.emit(task, options)
 
     def texts(self, program: Program, options: Options, dialect: str) -> list[str]:
-        """The code of each launch: of a series in place of its tasks, but as Triton source, which it has none of."""
+        """Returns the code of each launch; a series is one launch, except as Triton source, which only tasks have."""
         layout, series = self._planned(share_code(program), options)
         texts: list[str] = []
         for piece in _pieces(len(layout.program.tasks), series):
@@ -122,8 +122,10 @@ class GpuBackend(Backend):
         return texts
 
     def text(self, task: Task, options: Options, dialect: str) -> str:
-        """A task as Triton source (`triton`), in LLVM's language, before its passes (`llvm`), or in the assembly of the
-        device, by the emitter that is chosen for it."""
+        """Returns the code of a task by the emitter that is chosen for it.
+
+        `dialect` asks for Triton source (`triton`), LLVM code before LLVM's passes (`llvm`), or the device's assembly.
+        """
         if dialect == "triton":
             from lowering.triton.choice import text_of
 
@@ -141,7 +143,7 @@ class GpuBackend(Backend):
         return assembly(text, self.device)
 
     def reports(self, program: Program, options: Options) -> list[TaskReport]:
-        """How each task is launched, alone or in a series, and what it costs."""
+        """Returns how each task is launched, alone or in a series, and what it costs."""
         layout, series = self._planned(share_code(program), options)
         found: list[TaskReport] = []
         for piece in _pieces(len(layout.program.tasks), series):
@@ -157,7 +159,7 @@ class GpuBackend(Backend):
         return found
 
     def describe(self, task: Task, options: Options) -> TaskReport:
-        """How a task is launched, and what it costs."""
+        """Returns how a task is launched, and what it costs."""
         chosen = choice(task, self.device, options)
         if chosen.codegen == "triton":
             threads = self.device.multiprocessors * self.device.threads
@@ -168,11 +170,11 @@ class GpuBackend(Backend):
         return TaskReport("llvm", f"{code.reason}; {chosen.reason}", code.cost, code.lanes, shared)
 
     def info(self, options: Options) -> dict[str, str]:
-        """Device, cache and versions, in words."""
+        """Returns device, cache and versions, in words."""
         return {"device": self.device.name, **about_compiler(artifact_cache(options))}
 
     def compile(self, program: Program, options: Options) -> CompiledProgram:
-        """Compiles and registers a program, or gives the one that was compiled before from equal content."""
+        """Compiles and registers a program, or returns the one that was compiled before from equal content."""
         shared = share_code(program)
         program = shared.program
         layout, series = self._planned(shared, options)
@@ -213,7 +215,7 @@ class GpuBackend(Backend):
         return layout, series
 
     def _series(self, layout: Layout, options: Options) -> dict[range, Series]:
-        """The tasks of a program that one block runs in one kernel; none where launches are to stay as written."""
+        """Returns the series of a program by their tasks; none if an option keeps the launches as written."""
         if options.codegen == "triton" or options.fuse_tasks == "off":
             return {}
         found = find_series(layout.program.tasks, filled_before(layout), self.device, options.block_dim)
@@ -233,7 +235,7 @@ class GpuBackend(Backend):
         options: Options,
         cache: ArtifactCache | None,
     ) -> list[LoadedTask]:
-        """The pieces of the program, by their content keys; equal ones are compiled once."""
+        """Returns the loaded kernels of each piece of the program; pieces with equal content are compiled once."""
         jobs: dict[str, Callable[[], LoadedTask]] = {}
         names: dict[str, str] = {}
         for piece, content in contents.items():
@@ -268,7 +270,7 @@ class GpuBackend(Backend):
         return link_text("handler", key, text, (ENTRY, TABLE), imports, Target.host(), cache)
 
     def _launcher(self, cache: ArtifactCache | None) -> Mapping[str, int]:
-        """Addresses of what the launcher exports, compiled or loaded once a process."""
+        """Returns the addresses that the launcher exports; it is compiled or loaded once per process."""
         host, driver = Target.host(), self._driver
         text = launcher_text(driver.functions)
         key = artifact_key(digest("launcher", text), host)
@@ -283,7 +285,7 @@ class GpuBackend(Backend):
 
 
 def _pieces(count: int, series: Iterable[range]) -> list[range]:
-    """What is launched together, in order: tasks, by their numbers."""
+    """Returns the ranges of tasks that are launched together, in order."""
     inside = {k: piece for piece in series for k in piece}
     return list(dict.fromkeys(inside.get(k, range(k, k + 1)) for k in range(count)))
 

@@ -1,4 +1,4 @@
-"""Which emitter makes a task, by the option `codegen`, and the kernels that Triton's gives."""
+"""The choice of a task's emitter by the option `codegen`, and the kernels of Triton's emitter."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class TritonKernels:
 
     code: TritonCode
     kernels: tuple[MachineCode, ...]
-    """In the order of the launches."""
+    """Machine code of the kernels, in the order of their launches."""
 
 
 def left_to_llvm(options: Options) -> str | None:
-    """Why LLVM makes all tasks; None where each task has its own choice.
+    """Returns why LLVM emits all tasks, or None if each task has its own choice.
 
-    Raises BackendError where Triton is forced and not installed.
+    Raises BackendError if Triton is forced and not installed.
     """
     if options.codegen == "llvm":
         return "codegen='llvm'"
@@ -42,7 +42,7 @@ def left_to_llvm(options: Options) -> str | None:
 
 
 def choice(task: Task, device: Device, options: Options) -> Choice:
-    """The emitter of a task, with the reason. Raises BackendError where Triton is forced and refuses."""
+    """Returns the emitter of a task, with the reason. Raises BackendError if Triton is forced and refuses."""
     # Loaded here: a process that finds all its code in the cache never needs the emitters.
     from lowering.triton.choice import Choice, choose
 
@@ -50,27 +50,27 @@ def choice(task: Task, device: Device, options: Options) -> Choice:
         return Choice("llvm", reason)
     threads = task.hints.get("block_dim") or options.block_dim
     if options.codegen == "auto" and threads:
-        return Choice("llvm", f"block_dim={threads}")  # which kernels of Triton do not look at
+        return Choice("llvm", f"block_dim={threads}")  # Triton's kernels ignore it
     return choose(task, options.codegen, device.family.name, emit_options(options))
 
 
 def content_of(options: Options) -> tuple[object, ...]:
-    """What the code of a task depends on besides the task and the device."""
+    """Returns the options and versions that a task's code depends on, besides the task and the device."""
     if left_to_llvm(options) is not None:
         return emit_options(options), options.block_dim
     return emit_options(options), options.block_dim, options.codegen, triton_version()
 
 
 def source_of(task: Task, options: Options) -> TritonCode:
-    """The kernels of a task that Triton is chosen for, as its source."""
+    """Returns Triton source of the kernels of a task that Triton is chosen for."""
     from lowering.triton.emit import emit_triton
 
     return emit_triton(task, emit_options(options))
 
 
 def kernels_by_triton(task: Task, device: Device, options: Options) -> TritonKernels | None:
-    """The kernels of a task that Triton is chosen for; None, with a warning, where it does not compile them and need
-    not. Raises TritonError where it is forced."""
+    """Returns the kernels of a task that Triton is chosen for, or None, with a warning, if it fails to compile them.
+    Raises TritonError instead if Triton is forced."""
     from lowering.triton.compile import TritonError, compile_kernels
 
     code = source_of(task, options)

@@ -1,7 +1,7 @@
-"""What a call enqueues: a list that is known when a program is compiled.
+"""The commands that a call enqueues: a list that is known when a program is compiled.
 
-All that a command takes is a *place*: bytes into a slot. The slots are the operands and results of the call, and behind
-them one at address 0, so that numbers are places too, and one where the program's words of failures are.
+Every argument of a command is a *place*: a byte offset into a slot. The slots are the operands and results of the call,
+then one at address 0, so that numbers are places too, then one at the program's words of failures.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from lowering.simt.code import Launch
 
 MOST_BLOCKS = (1 << 31) - 1
-"""Of a launch."""
+"""Hardware limit on the blocks of one launch."""
 BLOCK = -1
-"""The slot of what is in memory of the block."""
+"""The slot of arguments in shared memory of the block."""
 MOST_CHECKS = (1 << 16) - 1
-"""Of a task: the number of the one that failed is part of a word."""
+"""Checks that one task may have: the number of a failed check is part of a word."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskKernels:
-    """What launching a task needs to know of its code."""
+    """The facts about a task's code that its launches need."""
 
     refs: tuple[int, ...]
-    """The references that its kernels take, as numbers among those of the task."""
+    """Numbers of the task's references that its kernels take."""
     launches: tuple[Launch, ...]
     scratch_bytes: int
 
@@ -64,9 +64,9 @@ class Run:
     """Launches a kernel."""
 
     symbol: str
-    """Of the kernel in the module of the handler."""
+    """Symbol of the kernel in the handler's module."""
     label: str
-    """For people."""
+    """Human-readable name of the launch, for errors and profiles."""
     blocks: int
     threads: int
     arguments: tuple[Place, ...]
@@ -77,17 +77,17 @@ Command = Fill | Run
 
 
 def kernel_symbol(task: int, launch: int) -> str:
-    """The name of a kernel in the module of the handler."""
+    """Returns the name of a kernel in the module of the handler."""
     return f"qd_kernel_{task}_{launch}"
 
 
 def plan_commands(layout: Layout, pieces: Sequence[Piece], scratch: Place) -> tuple[Command, ...]:
-    """The commands of a call, in order; `scratch` is where the memory of kernels is."""
+    """Returns the commands of a call, in order; `scratch` is the place of the kernels' scratch memory."""
     return tuple(_commands(layout, pieces, scratch))
 
 
 def filled_before(layout: Layout) -> dict[int, int]:
-    """Bytes that are filled before a task, for the tasks that anything is filled before."""
+    """Returns the bytes that are cleared before each task, without tasks that need no clearing."""
     found: dict[int, int] = {}
     for clear in layout.clears:
         found[clear.before] = found.get(clear.before, 0) + clear.nbytes
@@ -95,7 +95,7 @@ def filled_before(layout: Layout) -> dict[int, int]:
 
 
 def steps_of(layout: Layout, tasks: range) -> list[Clear | int]:
-    """What the kernel of a series does, in order: fillings that are part of it, and tasks by their numbers."""
+    """Returns the steps of a series' kernel, in order: the fills that it does itself, and numbers of tasks."""
     filled = filled_before(layout)
     steps: list[Clear | int] = []
     for k in tasks:
@@ -106,7 +106,7 @@ def steps_of(layout: Layout, tasks: range) -> list[Clear | int]:
 
 
 def watches(layout: Layout) -> bool:
-    """Whether anything may fail, so that the program has words for it, one a task."""
+    """Returns whether any check may fail, so that the program has a word of failure for each task."""
     return any(layout.faults)
 
 
@@ -124,7 +124,7 @@ def _commands(layout: Layout, pieces: Sequence[Piece], scratch: Place) -> Iterat
 
 
 def _series(layout: Layout, piece: Piece, steps: Sequence[Clear | int]) -> Run:
-    """What `simt.emit_series` says that the kernel takes."""
+    """Returns the launch of a series; its arguments are in the order that `simt.emit_series` defines."""
     first, last = (layout.program.tasks[k] for k in (piece.tasks[0], piece.tasks[-1]))
     taken: list[Place] = []
     for step in steps:
@@ -142,7 +142,7 @@ def _series(layout: Layout, piece: Piece, steps: Sequence[Clear | int]) -> Run:
 
 
 def _word(layout: Layout, k: int) -> Place:
-    """Where the failures of a task go."""
+    """Returns the place of a task's word of failure, or address 0 if the program has no checks."""
     return Place(layout.slot_count + 1, k * FIELD) if watches(layout) else _number(layout, 0)
 
 
@@ -158,7 +158,7 @@ def _number(layout: Layout, value: int) -> Place:
 
 def _fill(layout: Layout, clear: Clear) -> Command:
     pattern = clear.value * (FIELD // len(clear.value))
-    for width in (4, 2, 1):  # the widest that it can be: fewer numbers
+    for width in (4, 2, 1):  # the widest unit needs the fewest stores
         if pattern == pattern[:width] * (FIELD // width) and not clear.nbytes % width:
             return Fill(clear.place, width, int.from_bytes(pattern[:width], "little"), clear.nbytes // width)
     count = clear.nbytes // FIELD

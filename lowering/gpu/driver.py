@@ -1,4 +1,4 @@
-"""What is asked of the driver of a maker's GPUs."""
+"""The interface to the driver of one maker's GPUs."""
 
 from __future__ import annotations
 
@@ -49,28 +49,28 @@ class Driver(Protocol):
     functions: Functions
 
     def address(self, function: str) -> int:
-        """Where one of `functions` is."""
+        """Returns the address of one of `functions`."""
         ...
 
     def architecture(self) -> str:
-        """The kind of the devices, as `simt.devices` names it."""
+        """Returns the kind of the devices, as `simt.devices` names it."""
         ...
 
     @property
     def made_by(self) -> str:
-        """What makes machine code, besides LLVM; empty where it is nothing that could be another tomorrow."""
+        """Identity of the tools, besides LLVM, that make machine code; empty if no tool can change."""
         ...
 
     def code(self, text: str, device: Device) -> bytes:
-        """Machine code for the devices of this machine from a module in LLVM's language."""
+        """Returns machine code for this machine's devices from a module in LLVM's language."""
         ...
 
     def load(self, code: bytes) -> int:
-        """A library of kernels that all devices can run. It is never unloaded."""
+        """Loads a library of kernels that all devices can run. It is never unloaded."""
         ...
 
     def kernel(self, library: int, name: str, shared_bytes: int = 0) -> int:
-        """What launches a kernel of a library, by its name, with so much shared memory besides its own."""
+        """Returns the handle of a kernel; launches give it `shared_bytes` besides its own shared memory."""
         ...
 
     def host_memory(self, nbytes: int) -> int:
@@ -82,12 +82,12 @@ class Driver(Protocol):
         ...
 
     def elapsed(self, first: int, second: int) -> float | None:
-        """Waits for two events, and gives the seconds between them; None where they were not both recorded."""
+        """Waits for two events and returns the seconds between them, or None if they were not both recorded."""
         ...
 
 
 def one_kind(kinds: set[str], variable: str) -> str:
-    """The kind of all devices. Raises BackendError, with what chooses some of them, where there are several."""
+    """Returns the one kind of all devices. Raises BackendError if there are several; `variable` selects devices."""
     if len(kinds) != 1:
         raise BackendError(
             f"needs devices of one kind, got {', '.join(sorted(kinds)) or 'none'}", help=f"choose some with {variable}"

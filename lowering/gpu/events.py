@@ -1,8 +1,8 @@
 """Times of launches on a GPU, while somebody listens who asks for devices, by an event of the driver around each.
 
-A handler claims record n of the log, has the driver record event 2n and 2n + 1 on the stream, and goes on; what was
-between them is asked for when the log is read. While nobody listens a launch looks at one word. Launches that XLA keeps
-as a graph are none of a handler: they are not seen.
+A handler claims record n of the log, has the driver record event 2n and 2n + 1 on the stream, and goes on; the time
+between them is computed when the log is read. While nobody listens a launch only loads one word. Launches that XLA
+replays from a graph call no handler, so the log does not have them.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class EventLog(LaunchLog):
         self._commands: dict[int, tuple[Sequence[Command], Mapping[int, range]]] = {}
 
     def know_launcher(self, launcher: Mapping[str, int]) -> None:
-        """Has a launcher write into this log."""
+        """Makes a launcher write into this log."""
         address = launcher[EVENTS_WORD]
         self._events_words[address] = ctypes.c_void_p.from_address(address)
         super().know_launcher(launcher)
@@ -89,12 +89,12 @@ class EventLog(LaunchLog):
     def know_commands(
         self, address: int, layout: Layout, commands: Sequence[Command], pieces: Iterable[range]
     ) -> None:
-        """Says of which program a handler's table of commands is; `pieces`: tasks that are launched together."""
+        """Notes which program a handler's table of commands belongs to; `pieces`: tasks that are launched together."""
         self._commands[address] = commands, {piece.start: piece for piece in pieces}
         self.know_table(address, layout)
 
     def start(self) -> None:
-        """Has launchers write, beginning anew."""
+        """Clears the log and makes launchers write into it."""
         if self._words and not self._events:
             self._events = (ctypes.c_void_p * (2 * MOST))(*(self._driver.event() for _ in range(2 * MOST)))
         for word in self._events_words.values():

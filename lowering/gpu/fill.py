@@ -14,7 +14,7 @@ THREADS = 256
 
 
 def fill_text(device: Device) -> str:
-    """LLVM IR of the kernel: takes the address, how many numbers, and the number; a thread each."""
+    """Returns LLVM IR of the kernel, which takes address, count and number; each thread stores one number."""
     family = device.family
     attribute = family.threads_attribute.format(threads=THREADS)
     return f"""

@@ -1,9 +1,9 @@
 """The foreign-function handler of a program on a GPU: code of the host that enqueues a list of commands.
 
-As on the CPU, what is the same for all programs is one *launcher*, and a program adds a table. A call checks what XLA
-passes, asks XLA for its stream (another one in each call, perhaps one that records), and enqueues: it waits for
-nothing and allocates nothing, so XLA may keep what it enqueues as a graph. It begins with a look at what failed in
-earlier calls (`words`).
+As on the CPU, code that all programs share is one *launcher*, and each program adds a table. A call checks the buffers
+that XLA passes, then raises what failed in earlier calls (`words`), asks XLA for its stream (another one in each call,
+perhaps one that records), and enqueues the commands. It waits for nothing and allocates nothing, so XLA may keep the
+commands as a graph.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 ENTRY = "qd_handler"
 LAUNCHER_EXPORTS = ("qd_run", "qd_api_seen", LOG_WORD, EVENTS_WORD)
 TABLE = "qd_commands"
-"""The table of a handler's commands: `events` finds the program by it."""
+"""Symbol of a handler's table of commands, by whose address `events` finds the program."""
 WORDS = "qd_words"
 
 
 def handler_text(layout: Layout, commands: Sequence[Command]) -> str:
-    """LLVM IR of the handler: exports `qd_handler` and `qd_commands`, needs `qd_run`, the kernels of the commands and,
-    where something may fail, `qd_words`."""
+    """Returns LLVM IR of the handler: exports `qd_handler` and `qd_commands`, imports `qd_run`, the kernels of the
+    commands and, if a check may fail, `qd_words`."""
     constants, signature = signature_of(layout)
     lines = ["declare ptr @qd_run(ptr, ptr)", *constants]
     lines += [f"@{symbol} = external global i8" for symbol in imported(layout, commands)]
@@ -84,13 +84,13 @@ def handler_text(layout: Layout, commands: Sequence[Command]) -> str:
 
 
 def imported(layout: Layout, commands: Sequence[Command]) -> tuple[str, ...]:
-    """Symbols of the handler whose addresses are known only in this process: kernels, and the words of failures."""
+    """Returns the symbols of the handler whose addresses only this process knows: kernels, words of failures."""
     kernels = dict.fromkeys(c.symbol for c in commands if not isinstance(c, Fill))
     return (*kernels, *((WORDS,) if watches(layout) else ()))
 
 
 def launcher_text(driver: Functions) -> str:
-    """LLVM IR of the launcher: exports `qd_run` and `qd_api_seen`, needs the functions of the driver."""
+    """Returns LLVM IR of the launcher: exports `qd_run` and `qd_api_seen`, imports the functions of the driver."""
     logs = (LAUNCH_LOG, events_around(driver))
     return "\n".join([prelude(COMMAND_BUFFER), STREAM, OPERANDS, FAULTS, *logs, _commands_of(driver), _RUN])
 

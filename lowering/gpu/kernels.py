@@ -1,4 +1,4 @@
-"""From the code of tasks to kernels to launch: what the cache has is loaded, the rest is compiled, and kept."""
+"""Kernels ready to launch from the code of tasks: loaded from the cache, or compiled and then kept in it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class LoadedTask:
 
     kernels: TaskKernels
     handles: tuple[int, ...]
-    """What the driver launches, in the order of the launches."""
+    """Handles of the kernels for the driver, in the order of the launches."""
 
 
 class Loader:
@@ -51,8 +51,8 @@ class Loader:
         cache: ArtifactCache | None,
         label: str,
     ) -> LoadedTask:
-        """The task, or series, of that content key, with the references of the task. `emit` is called only when no
-        cache has it. Symbols of kernels begin with the label, as profilers show nothing else of them."""
+        """Returns the task, or series, of that content key; `refs` are its references. `emit` is called only if no
+        cache has it. Symbols of kernels begin with `label`, the only name that profilers show."""
         key = self._key(digest(content, label))
 
         def compiled() -> Artifact:
@@ -85,7 +85,7 @@ class Loader:
         return self._tasks.get(key, make)
 
     def fill(self, cache: ArtifactCache | None) -> int:
-        """What launches the kernel that fills memory."""
+        """Returns the handle of the kernel that fills memory."""
         text = fill_text(self.device)
         key = self._key(digest("fill", text))
 
@@ -101,7 +101,7 @@ class Loader:
     def _compiled(
         self, made: KernelCode | TritonKernels, symbols: Mapping[str, str]
     ) -> tuple[Sequence[Launch], list[bytes]]:
-        """The launches of a task, and its machine code: one image with all kernels, or one for each launch."""
+        """Returns the launches of a task and its machine code: one image with all kernels, or one for each launch."""
         if not isinstance(made, TritonKernels):
             text = made.text
             for name, symbol in symbols.items():
@@ -120,7 +120,7 @@ class Loader:
 
 
 def label_of(tasks: Sequence[Task]) -> str:
-    """Returns the name of the kernel of these tasks: those that the user gave, or the function's.
+    """Returns the label of the kernel of these tasks, made of the names that the user gave, or the function's.
 
     Tasks that differ only in their number have one label, so they share code.
     """

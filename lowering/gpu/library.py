@@ -1,4 +1,4 @@
-"""A driver's library of C functions, which give 0 or the code of an error."""
+"""A driver's library of C functions, which return 0 or an error code."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 
 class Library:
-    """What the drivers of all makers do with their libraries. Raises BackendError with the driver's words."""
+    """Calls into the library of one maker's driver. Raises BackendError with the driver's words."""
 
     functions: Functions
     maker: str
-    """In words: "NVIDIA"."""
+    """Name of the maker in errors: "NVIDIA"."""
     needs: str
-    """What a library that lacks a function is too old for: "needs ..."."""
+    """Start of the error if the library is too old to have a function: "needs ..."."""
     _library: Any
-    """As ctypes has loaded it."""
+    """The library as ctypes loaded it."""
 
     def _function(self, name: str) -> Any:
         try:
@@ -30,11 +30,11 @@ class Library:
             raise BackendError(f"{self.needs}, got one without {name}") from None
 
     def _at(self, name: str) -> int:
-        """Where a function is."""
+        """Returns the address of a function."""
         return ctypes.cast(self._function(name), c_void_p).value or 0
 
     def _elapsed(self, wait: str, measure: str, first: int, second: int) -> float | None:
-        """Seconds between two events, by the functions of those names; None where the driver has no time of them."""
+        """Returns the seconds between two events, by driver functions `wait` and `measure`, or None if one fails."""
         milliseconds = c_float()
         if self._function(wait)(c_void_p(second)):
             return None

@@ -1,7 +1,7 @@
 """Failed checks of GPUs: words of the host's memory that kernels store to.
 
-A program whose checks may fail has a word a task. Nobody waits for it: the words are looked at when the host is in our
-code anyway, and then belong to a call that began before.
+A program whose checks may fail has a word per task. Nobody waits for it: the host reads the words whenever it runs our
+code anyway, so a failure that it finds belongs to an earlier call.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 BLOCK = 512
-"""Words that are asked for at a time: a page."""
+"""Words that are allocated at a time: a page."""
 
 
 @dataclass
 class _Block:
-    """Words that lie together."""
+    """Words in one allocation."""
 
     memory: np.ndarray[Any, np.dtype[np.uint64]]
     used: int = 0
     words: np.ndarray[Any, np.dtype[np.uint64]] = field(default_factory=lambda: np.zeros(0, np.uint64))
-    """Those that programs have."""
+    """The words that programs own, at the beginning of `memory`."""
     owners: dict[int, tuple[int, tuple[str, ...]]] = field(default_factory=dict[int, tuple[int, tuple[str, ...]]])
-    """For the number of a word: where those of its program end, and the texts of its checks."""
+    """Maps the number of a word to the end of its program's words and the texts of its task's checks."""
 
     def take(self, faults: Sequence[tuple[str, ...]]) -> int:
         first, self.used = self.used, self.used + len(faults)
@@ -44,7 +44,7 @@ class _Block:
         return self.memory[first:].ctypes.data
 
     def failures(self) -> list[QdError]:
-        """The first failure of each program that has one; what fails in its later tasks may fail because of it."""
+        """Returns the first failure of each program and clears all; failures of its later tasks may follow from it."""
         errors: list[QdError] = []
         end = 0
         for k in np.flatnonzero(self.words).tolist():
@@ -59,13 +59,13 @@ class Words:
     """The words of all programs that use one driver."""
 
     def __init__(self, allocate: Callable[[int], int]) -> None:
-        """`allocate(bytes)` gives the address of memory that is zero and that devices reach too."""
+        """`allocate(bytes)` returns the address of zeroed memory that devices reach too."""
         self._allocate = allocate
         self._lock = threading.Lock()
         self._blocks: list[_Block] = []
 
     def take(self, faults: Sequence[tuple[str, ...]]) -> int:
-        """The address of a word for each task of a program, given by the texts of its checks."""
+        """Returns the address of new words, one for each task of a program; `faults` has the texts of its checks."""
         with self._lock:
             if not self._blocks or self._blocks[-1].used + len(faults) > len(self._blocks[-1].memory):
                 size = max(len(faults), BLOCK)
@@ -74,19 +74,19 @@ class Words:
             return self._blocks[-1].take(faults)
 
     def failure(self) -> QdError | None:
-        """The error of a check that failed since the last time, with a note for each further program that failed; the
-        words are cleared."""
+        """Returns the error of a check that failed since the last call, with a note for each further program that
+        failed, and clears the words."""
         with self._lock:
             errors = [error for block in self._blocks for error in block.failures()]
         return with_others(errors)
 
     def memory(self) -> list[memoryview]:
-        """The words that programs have: zero while nothing has failed."""
+        """Returns the words of all programs; they are zero while no check has failed."""
         return [block.words.data for block in self._blocks]
 
 
 def error_of(word: int, texts: Sequence[str]) -> QdError:
-    """What a word that is not zero says: the number of a check, counted from 1, above the value that it refused."""
+    """Decodes a nonzero word: the number of a check, counted from 1, above the value that the check refused."""
     number, value = word >> FAILURE_BITS, word & ((1 << FAILURE_BITS) - 1)
     value -= value >> (FAILURE_BITS - 1) << FAILURE_BITS
     text = re.sub("%(%|ll[du])", lambda hole: "%" if hole[1] == "%" else str(value), texts[number - 1])

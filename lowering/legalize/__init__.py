@@ -1,1 +1,1 @@
-"""Graph to graph, before code is emitted: what an emitter need not know."""
+"""Rewrites of graphs just before code is emitted, which spare the emitters special cases."""

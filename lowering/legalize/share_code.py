@@ -9,9 +9,9 @@ Before:  range_for i in 0:i32 : 8:i32           After:  range_for i in 0:i32 : 8
            b: f32 = mul a 3.0:f32                         store y b d i
            store y b 1:i32 i                            ...
 
-A Python loop around `qd.range` makes such tasks. What differs becomes a value in constant memory of the program, read
-once a launch, so the tasks are equal and compiled once. Constants stay where the code depends on them: bounds of loops,
-factors and divisors of integers, shifts, and indices other than those of slow axes.
+A Python loop around `qd.range` makes such tasks. Each differing constant becomes a value in constant memory of the
+program, loaded once per launch, so the tasks are equal and compiled once. Constants that the code depends on stay:
+bounds of loops, factors and divisors of integers, shifts, and indices other than those of slow axes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 LIFT_LIMIT = 64
-"""Constants that a task reads from memory at most: each is a register or a reload."""
+"""The most constants that a task may read from memory: each costs a register or a reload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +43,13 @@ class SharedCode:
 
     program: Program
     literals: Mapping[Var, np.ndarray] = field(default_factory=dict[Var, np.ndarray])
-    """References that only heads of tasks read, with their content."""
+    """The references to constant memory, which only heads of tasks read, with their content."""
     equal: Mapping[int, int] = field(default_factory=dict[int, int])
-    """Number of a task to that of the first one that is equal to it."""
+    """Maps the number of a task to that of the first task equal to it."""
 
 
 def share_code(program: Program) -> SharedCode:
-    """Moves differing constants of otherwise equal tasks into memory; the same program where there are none."""
+    """Moves differing constants of otherwise equal tasks into memory; returns the same program if there are none."""
     if len(program.tasks) < 2:
         return SharedCode(program)
     groups: dict[str, list[int]] = {}
@@ -69,7 +69,7 @@ def share_code(program: Program) -> SharedCode:
 
 
 def liftable(eqn: Eqn) -> tuple[int, ...]:
-    """Positions of operands that may be a variable as well as a literal without other code around them."""
+    """Returns the positions of literal operands that could be variables without changing the code around them."""
     prim, invars = eqn.primitive, eqn.invars
     if prim.is_access:
         if prim is ATOMIC or not is_global(invars[0]):
@@ -91,7 +91,7 @@ class _Skeleton(Printer):
         super().__init__(canonical=True)
         self.literals: list[Literal] = []
         self.positions: dict[Eqn, tuple[int, ...]] = {}
-        """Where equations have them."""
+        """Positions of the lifted literals among each equation's operands."""
         for ref in task_refs(task):
             self.line(0, self.binder(ref, prefix="r"))
         self.task(task, 0)
@@ -114,13 +114,13 @@ _HOLES: dict[DType, Literal] = {d: literal(0, d) for d in DType}
 
 
 def _differing(members: Sequence[Sequence[Literal]]) -> list[int]:
-    """Numbers of the literals that are not the same in all members."""
+    """Returns the numbers of the literals that differ between members."""
     first = members[0]
     return [k for k, a in enumerate(first) if any(other[k] != a for other in members[1:])]
 
 
 def _lifted(task: Task, skeleton: _Skeleton, numbers: Sequence[int], memory: dict[Var, np.ndarray]) -> Task:
-    """The task with the literals of those numbers read from memory, which is added to."""
+    """Returns the task with the literals of those numbers loaded from new references, which are added to `memory`."""
     values = [skeleton.literals[k] for k in numbers]
     by_dtype: dict[DType, list[int]] = {}
     for position, value in enumerate(values):
@@ -139,7 +139,7 @@ def _lifted(task: Task, skeleton: _Skeleton, numbers: Sequence[int], memory: dic
 
 
 class _Lifter(Rebuilder):
-    """Puts variables where literals are, by the numbers that these have in the skeleton."""
+    """Replaces literals by variables; `replacement` is keyed by the literals' numbers in the skeleton."""
 
     def __init__(self, skeleton: _Skeleton, replacement: Mapping[int, Var]) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
-"""Where elements of memory are.
+"""Addresses of elements of memory.
 
 Element numbers are computed modulo 2**32. For an array of at most 2**31 elements that determines the element of every
-access whose index is in range, so arithmetic that wraps keeps its meaning. Larger arrays take the exact 64 bit path.
+access whose index is in range, so arithmetic may wrap. Larger arrays take the exact 64-bit path.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ MODULAR = 1 << 31
 
 
 def element_pointer(f: Frame, ref: GlobalMemory, indices: Sequence[Atom]) -> str:
-    """Pointer to the element at indices that all lanes share."""
+    """Returns a pointer to the element at uniform indices."""
     if ref.type.size > MODULAR:
         return exact_pointer(f, ref, indices)
     return form_pointer(f, ref, f.facts.forms.address(ref.type, indices))
 
 
 def in_range(f: Frame, ref: GlobalMemory, indices: Sequence[Atom]) -> str:
-    """Whether indices that all lanes share are those of an element, as i1."""
+    """Returns whether uniform indices are in range, as i1."""
     inside = "true"
     for index, size in zip(indices, ref.type.shape, strict=True):
         if isinstance(index, Literal):
@@ -43,7 +43,7 @@ def in_range(f: Frame, ref: GlobalMemory, indices: Sequence[Atom]) -> str:
 
 
 def form_pointer(f: Frame, ref: GlobalMemory, form: Form) -> str:
-    """Pointer to the element, of lane 0, that a form of its number names."""
+    """Returns a pointer to lane 0's element, given an affine form of its number."""
     kind = MEMORY[ref.type.dtype]
     far = abs(form.constant) + ref.type.size >= MODULAR
     base = form if far else Form(form.terms)
@@ -58,10 +58,10 @@ def form_pointer(f: Frame, ref: GlobalMemory, form: Form) -> str:
 
 
 def first_element(f: Frame, form: Form, size: int) -> str:
-    """The element number of lane 0 as i64, modulo 2**32 into the signed range, in an array of that size."""
+    """Returns lane 0's element number as i64, wrapped to the signed 32-bit range, in an array of that size."""
     if not form.terms:
         return str((form.constant + (1 << 31)) % (1 << 32) - (1 << 31))
-    # the sum of an index and a number wraps around on its way into the array only where the number is large
+    # an index plus a constant wraps around into the array only if the constant is large
     exact = abs(form.constant) + size <= MODULAR and _is_index(form.terms)
 
     def make() -> str:
@@ -75,7 +75,7 @@ def first_element(f: Frame, form: Form, size: int) -> str:
 
 
 def _is_index(terms: Mapping[Term, int]) -> bool:
-    """Whether terms are one number of i32. Of others a conversion to i32 on the way may have left the low half."""
+    """Returns whether the form is one i32 value. A conversion to i32 may have cut a value of another type."""
     ((term, factor), *others) = terms.items()
     return not others and factor == 1 and isinstance(term, Var) and term.dtype is DType.i32
 
@@ -93,7 +93,7 @@ def _sum(f: Frame, form: Form) -> str:
 
 
 def _term_value(f: Frame, term: Term) -> str:
-    """A term as i64, of lane 0 of vector 0."""
+    """Returns a term's value in lane 0 of vector 0, as i64."""
     if term is f.facts.task.index:
         return f.index
     if isinstance(term, Quotient):
@@ -117,7 +117,7 @@ def _quotient_value(f: Frame, term: Quotient) -> str:
 
 
 def exact_pointer(f: Frame, ref: GlobalMemory, indices: Sequence[Atom]) -> str:
-    """Pointer by 64 bit arithmetic on the true indices, all uniform."""
+    """Returns a pointer by 64-bit arithmetic on the indices as written, all uniform."""
     total, stride = "0", 1
     for index, size in zip(reversed(indices), reversed(ref.type.shape), strict=True):
         wide = f.scalar.cast("sext", REGISTER[index.dtype], f.scalar_of(index), "i64")
@@ -127,7 +127,7 @@ def exact_pointer(f: Frame, ref: GlobalMemory, indices: Sequence[Atom]) -> str:
 
 
 def ahead(f: Frame, kind: str, pointer: str, elements: int) -> str:
-    """The pointer some elements further."""
+    """Returns the pointer some elements further."""
     if not elements:
         return pointer
     return f.text.op(f"getelementptr i8, ptr {pointer}, i64 {elements * BYTES[kind]}")

@@ -1,4 +1,4 @@
-"""Rules of the elementwise primitives: one function a primitive, over one vector or one scalar.
+"""Rules of the elementwise primitives: one function per primitive, over one vector or one scalar.
 
 A rule gets the vocabulary `o`, the dtype of the operands, the operands and the parameters. Floats of 16 bits arrive
 as f32; rules of rounding operations end in `round_to`.
@@ -70,7 +70,7 @@ def _rem(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom,
 
 
 def minimum(o: Ops, d: DType, a: str, b: str, *, largest: bool, number: Literal | None = None) -> str:
-    """The smaller (larger) operand; NaN when one is NaN; -0.0 is below 0.0. `number`: `b` is this constant."""
+    """Returns the smaller (larger) operand; NaN if one is NaN; -0.0 is below 0.0. `number`: `b` is this constant."""
     t = o.type(d)
     if not d.is_float:
         if d is DType.bool:
@@ -81,13 +81,13 @@ def minimum(o: Ops, d: DType, a: str, b: str, *, largest: bool, number: Literal 
         if number.value == 0 and np.signbit(number.value) != largest:
             # the constant is the zero that wins against the other zero
             return o.select(o.compare("fcmp ole" if largest else "fcmp oge", t, a, b), t, b, a)
-        # one minps: it gives its second operand when one is NaN
+        # one minps: it returns its second operand if one is NaN
         return o.select(o.compare(better, t, b, a), t, b, a)
     first = o.select(o.compare(better, t, a, b), t, a, b)
     if largest:
         equal = o.select(o.compare("fcmp oeq", t, a, b), t, _bitwise(o, "and", d, a, b), first)
         return o.select(o.compare("fcmp uno", t, a, a), t, a, equal)
-    # both orders of operands differ for zeros and for NaN only, and there `or` gives -0.0 and NaN
+    # the two orders of operands differ only for zeros and NaN, for which `or` yields -0.0 and NaN
     return _bitwise(o, "or", d, first, o.select(o.compare(better, t, b, a), t, b, a))
 
 
@@ -266,7 +266,7 @@ def _integer_pow(o: Ops, d: DType, values: list[str], params: Params, atoms: tup
 
 @rule("nextafter")
 def _nextafter(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple[Atom, ...]) -> str:
-    """Neighbouring floats have neighbouring bits, away from zero with growing ones."""
+    """Adds 1 to the bits, or subtracts 1: bits of neighbouring floats are neighbours, and grow away from zero."""
     a, b = values
     t, width = o.type(d), {DType.f64: 64, DType.f32: 32}.get(d, 16)
     integer = {64: DType.i64, 32: DType.i32, 16: DType.i16}[width]
@@ -283,7 +283,7 @@ def _nextafter(o: Ops, d: DType, values: list[str], params: Params, atoms: tuple
     smallest = o.select(up, n, i(1), i(1 - (1 << width - 1)))
     zero = o.compare("fcmp oeq", t, a, o.constant(0, d))
     moved = conversions.bitcast(o, integer, o.select(zero, n, smallest, moved), d)
-    # equal operands give the second; a NaN comes out as their sum
+    # equal operands yield the second one; NaN is their sum
     result = o.select(o.compare("fcmp oeq", t, a, b), t, b, moved)
     nan = o.op(f"fadd {t} {a}, {b}")
     return o.select(o.compare("fcmp uno", t, a, b), t, nan, result)

@@ -1,6 +1,6 @@
-"""Operations on memory that other threads may change meanwhile: one element, or several side by side at once.
+"""Atomic operations on memory that other threads may change: on one element, or on a record at once.
 
-f16, bf16, bool, floats and products have no instruction of their own; they go through a compare-and-exchange loop.
+f16, bf16, bool, minima of floats and products have no instruction; they use a compare-and-exchange loop.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NATIVE = {"add": "add", "and": "and", "or": "or", "xor": "xor", "exchange": "xc
 
 
 def atomic_scalar(f: Frame, op: str, d: DType, memory: GlobalMemory, pointer: str, values: list[str]) -> str:
-    """One atomic operation; returns the old value."""
+    """Emits one atomic operation; returns the old value."""
     o, kind = f.scalar, MEMORY[d]
     special = d in SMALL_FLOATS or d is DType.bool
     if op == "cas":
@@ -38,12 +38,12 @@ def atomic_scalar(f: Frame, op: str, d: DType, memory: GlobalMemory, pointer: st
 
 
 def scope(f: Frame) -> str:
-    """Which threads see an atomic operation, as instructions spell it."""
+    """Returns the sync scope of atomic instructions, or nothing for all threads of the system."""
     return f'syncscope("{f.target.atomic_scope}") ' if f.target.atomic_scope else ""
 
 
 def _promises(f: Frame) -> str:
-    """What LLVM may rely on, so that it finds an instruction: without it, it writes a loop."""
+    """Returns metadata without which LLVM expands an atomic instruction to a loop."""
     return "".join(f', !{name} {f.text.module.shared_node("!{}")}' for name in f.target.atomic_promises)
 
 
@@ -73,7 +73,7 @@ def _from_bits(o: Ops, d: DType, bits: str) -> str:
 def _swap(
     f: Frame, kind: str, nbytes: int, memory: GlobalMemory, pointer: str, expected: str, new: str
 ) -> tuple[str, str]:
-    """Compare-and-exchange of the bits; the bits found and whether it happened."""
+    """Emits a compare-and-exchange of the bits; returns the bits found and whether it succeeded."""
     pair = f.text.op(
         f"cmpxchg weak ptr {pointer}, {kind} {expected}, {kind} {new} "
         f"{scope(f)}monotonic monotonic, align {nbytes}{memory.alias}"
@@ -83,7 +83,7 @@ def _swap(
 
 
 def _exchange_loop(f: Frame, d: DType, memory: GlobalMemory, pointer: str, make: Callable[[str], str]) -> str:
-    """Replaces the element by what `make` computes from it; returns the old value."""
+    """Emits a loop that replaces the element by `make` of it; returns the old value."""
     text, kind = f.text, _integer(d)
     first = text.op(f"load atomic {kind}, ptr {pointer} {scope(f)}monotonic, align {d.itemsize}{memory.alias}")
     loop, done, before = text.fresh_label("swap"), text.fresh_label("swapped"), text.label
@@ -99,7 +99,7 @@ def _exchange_loop(f: Frame, d: DType, memory: GlobalMemory, pointer: str, make:
 
 
 def _compare_and_swap(f: Frame, d: DType, memory: GlobalMemory, pointer: str, expected: str, new: str) -> str:
-    """Stores `new` where the bits of the element are those of `expected`."""
+    """Emits a store of `new` if the element has the bits of `expected`; returns the old value."""
     kind = _integer(d)
     pair = f.text.op(
         f"cmpxchg ptr {pointer}, {kind} {_as_bits(f.scalar, d, expected)}, {kind} {_as_bits(f.scalar, d, new)} "
@@ -109,7 +109,7 @@ def _compare_and_swap(f: Frame, d: DType, memory: GlobalMemory, pointer: str, ex
 
 
 def exchange_record(f: Frame, o: Ops, d: DType, memory: GlobalMemory, pointer: str, make: Callable[[str], str]) -> None:
-    """Replaces the elements of `o` at an aligned pointer, all at once, by what `make` computes from them."""
+    """Emits a loop that replaces the elements at an aligned pointer, one per lane of `o`, at once by `make` of them."""
     text, kind = f.text, REGISTER[d]
     nbytes = o.lanes.width * BYTES[kind]
     bits_type = f"i{8 * nbytes}"

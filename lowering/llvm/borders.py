@@ -1,4 +1,4 @@
-"""At the borders of parts: which values have places (`crossings`), how long, and who loads and stores them."""
+"""The borders of parts: lifetimes of places (`crossings`), and loads and stores of their values."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class Scope:
-    """The places that values have while one block is emitted."""
+    """The places of values while one block is emitted."""
 
     def __init__(self, f: Frame, eqns: Sequence[Eqn], far: Sequence[Eqn]) -> None:
-        """`far` are those of the block's equations that are in parts or have some."""
+        """`far` are the equations of the block that are in parts or contain parts."""
         self.f = f
         self._crossings = f.crossings
         self._own: list[Var] = []
@@ -28,27 +28,27 @@ class Scope:
         whole = Block((), tuple(eqns), ())
         self._inside = f.facts.readers_in(whole)
         self._last = {v: n for n, eqn in enumerate(eqns) for v in reads(f, eqn)}
-        made = set(bound_in_block(whole))  # where a block is emitted twice, registers of the first time are known
+        made = set(bound_in_block(whole))  # a block emitted twice finds the registers of the first time
         self.place([v for v in self._far if v in f.env and v not in made])
 
     def takes(self, var: Var) -> bool:
-        """Whether a variable crosses borders through memory."""
+        """Returns whether a variable crosses borders through memory."""
         return bool(self.f.place_bytes(var))
 
     def open(self, var: Var) -> None:
-        """Gives a variable a place."""
+        """Allocates a place for a variable."""
         self._crossings.take(var, self.f.registers(var), self.f.place_bytes(var))
         self._own.append(var)
 
     def place(self, found: Iterable[Var]) -> None:
-        """Stores those variables in registers that parts read."""
+        """Stores the variables that parts read, unless they have places already."""
         for v in found:
             if v in self._far and v not in self._crossings and self.takes(v):
                 self.open(v)
                 hand_over(self.f, v)
 
     def leave(self, stop: int) -> None:
-        """The equations in front of number `stop` have been emitted."""
+        """Frees places whose last reader is before equation `stop`, up to which all are emitted."""
         kept: list[Var] = []
         for v in self._own:
             if self._last.get(v, -1) >= stop or self._escapes(v):
@@ -58,7 +58,7 @@ class Scope:
         self._own = kept
 
     def close(self) -> None:
-        """The block ends: what others read of it is in registers."""
+        """Ends the block: loads values that are read after it, and frees its places."""
         for v in self._own:
             if v not in self.f.env:
                 fetch(self.f, v)
@@ -69,7 +69,7 @@ class Scope:
 
 
 def reads(f: Frame, eqn: Eqn) -> Iterable[Var]:
-    """What an equation, with its blocks, reads."""
+    """Returns the variables that an equation, with its blocks, reads."""
     if eqn.blocks or eqn.primitive.values is not None:
         return f.facts.readers_in(Block((), (eqn,), ()))
     return [a for a in eqn.invars if isinstance(a, Var)]
@@ -86,7 +86,7 @@ def hand_over(f: Frame, var: Var) -> None:
 
 
 def before(f: Frame, eqn: Eqn) -> None:
-    """Loads what an equation is the first of its part to read."""
+    """Loads the values that an equation is the first of its part to read."""
     awaited = f.crossings.awaited
     if awaited:
         for v in reads(f, eqn):
@@ -96,7 +96,7 @@ def before(f: Frame, eqn: Eqn) -> None:
 
 
 def after(f: Frame, eqn: Eqn) -> None:
-    """Stores what an equation of a part gives to others."""
+    """Stores the results of an equation that other parts read."""
     for v in eqn.outvars:
         if v in f.crossings.handed_over:
             hand_over(f, v)

@@ -1,4 +1,4 @@
-"""Values carried round a loop: the phis of its block, in scalars and vectors."""
+"""Values carried by a loop: the phis of its header, in scalars and vectors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Phis:
-    """Phis of one loop header: reserved when the loop is entered, filled when its end is known."""
+    """The phis of one loop header: reserved when the loop is entered, filled when its end is known."""
 
     def __init__(self, f: Frame, before: str) -> None:
         self.f = f
@@ -20,7 +20,7 @@ class Phis:
         self._open: list[tuple[int, str, str, str]] = []
 
     def add(self, type_: str, initial: str) -> str:
-        """A phi with its value on entry; the value on the way back comes with `close`, in order."""
+        """Reserves a phi with its value on entry and returns its register; `close` fills in the other value."""
         register = self.f.text.name()
         self._open.append((self.f.text.hole(), register, type_, initial))
         return register
@@ -33,13 +33,13 @@ class Phis:
 
 
 class Carries:
-    """Carried values of a loop as phis."""
+    """The carried values of a loop as phis."""
 
     def __init__(self, f: Frame, eqn: Eqn, initial: Sequence[Atom], params: Sequence[Var]) -> None:
         self.f = f
         self.eqn = eqn
         self.params = list(params)
-        # what is spread over the lanes must be computed before the loop's block begins
+        # broadcasts must be computed before the loop's block begins
         self.initial = [f.operands(p, a) for p, a in zip(params, initial, strict=True)]
         self.values: list[list[str]] = []
 
@@ -50,24 +50,24 @@ class Carries:
             self.values.append([phis.add(type_, i) for i in initial])
 
     def bind(self, params: Sequence[Var]) -> None:
-        """Makes the current values known under parameters."""
+        """Binds parameters to the current values."""
         for param, values in zip(params, self.values, strict=True):
             self.f.bind(param, values)
 
     def step(self, body: Block) -> None:
-        """Takes the results of an iteration."""
+        """Makes the results of an iteration the current values."""
         self.values = [self.f.operands(p, a) for p, a in zip(self.params, body.results, strict=True)]
 
     def flat(self) -> list[str]:
-        """All current values in the order of the phis."""
+        """Returns all current values in the order of the phis."""
         return joined(self.values)
 
     def flat_initial(self) -> list[str]:
-        """All values before the loop in the order of the phis."""
+        """Returns all values before the loop in the order of the phis."""
         return joined(self.initial)
 
     def flat_types(self) -> list[str]:
-        """Types in the order of the phis."""
+        """Returns the types in the order of the phis."""
         types = [self.f.ops(param).type(param.dtype) for param in self.params]
         return joined([[t] * len(group) for t, group in zip(types, self.initial, strict=True)])
 
@@ -86,5 +86,5 @@ class Carries:
 
 
 def joined(groups: Sequence[Sequence[str]]) -> list[str]:
-    """The members of all groups, in order."""
+    """Returns the members of all groups, in order."""
     return [register for group in groups for register in group]

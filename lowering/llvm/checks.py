@@ -1,8 +1,8 @@
 """Checks of indices and of the user's conditions: one comparison and a branch that is not taken.
 
-Where an active lane fails, its number goes into the record of the call and the function returns at once: the call ends
-with an error, so nobody sees what is missing, and nothing behind the check is executed. The first lane to fail is
-kept; which one that is of several, in several threads, is not determined.
+If an active lane fails, the number of the check goes into the record of the call and the function returns at once: the
+call ends with an error, so nobody sees the missing results, and nothing after the check is executed. The record keeps
+the first failure; which one that is among several threads is not determined.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _UNLIKELY = '!{!"branch_weights", i32 1, i32 1048575}'
 
 
 def bound(f: Frame, eqn: Eqn) -> None:
-    """`j = bound[size] i`."""
+    """Emits `j = bound[size] i`."""
     (index,) = eqn.invars
     bounds(f, eqn, [f.scalar_of(index)])
     f.env[eqn.outvars[0]] = f.value(index)
 
 
 def bounds(f: Frame, eqn: Eqn, indices: Sequence[str]) -> None:
-    """The test of a `bound` for several indices, with one branch: the first that fails is reported."""
+    """Emits the test of a `bound` for several indices, with one branch; the first that fails is reported."""
     o, kind = f.scalar, REGISTER[eqn.invars[0].dtype]
     test, limit = comparison(eqn)
     bad = [f.where_active(f.text.op(f"icmp {test} {kind} {index}, {limit}")) for index in indices]
@@ -45,7 +45,7 @@ def bounds(f: Frame, eqn: Eqn, indices: Sequence[str]) -> None:
 
 
 def comparison(eqn: Eqn) -> tuple[str, int]:
-    """The test of a `bound` that fails, and with what: as unsigned numbers, negative indices are large ones."""
+    """Returns predicate and limit of a failing `bound`; an unsigned comparison finds negative indices too."""
     size, dtype = int(eqn.params["size"]), eqn.invars[0].dtype
     if dtype.is_signed:
         return ("slt", 0) if size >> (dtype.bits - 1) else ("uge", size)
@@ -53,19 +53,19 @@ def comparison(eqn: Eqn) -> tuple[str, int]:
 
 
 def widening(eqn: Eqn) -> str:
-    """How the index of a `bound` becomes the i64 that is reported."""
+    """Returns the opcode that extends the index of a `bound` to the reported i64."""
     return "sext" if eqn.invars[0].dtype.is_signed else "zext"
 
 
 def check(f: Frame, eqn: Eqn) -> None:
-    """`check p`."""
+    """Emits `check p`."""
     bad = f.text.op(f"xor i1 {f.scalar_of(eqn.invars[0])}, true")
     with failing(f, f.where_active(bad)):
         report(f, eqn)
 
 
 def leave_if_failed(f: Frame) -> None:
-    """Leaves the function where the task has failed: what a check proves of indices does not hold then."""
+    """Emits a return if the task has failed, as indices that its checks cover may then be out of range."""
     text = f.text
     slot = text.op(f"getelementptr ptr, ptr %refs, i64 {f.facts.ref_count + FAILED}")
     failed = text.op(f"load i64, ptr {text.op(f'load ptr, ptr {slot}, align 8')}, align 8")
@@ -75,7 +75,7 @@ def leave_if_failed(f: Frame) -> None:
 
 @contextmanager
 def failing(f: Frame, condition: str) -> Generator[None]:
-    """What happens before the function is left, where a condition (i1) hardly ever holds."""
+    """Opens a block that runs, before the function returns, if an unlikely condition (i1) holds."""
     text = f.text
     fail, fine = text.fresh_label("fail"), text.fresh_label("fine")
     text.branch(condition, fail, fine, f", !prof {text.module.shared_node(_UNLIKELY)}")
@@ -86,7 +86,7 @@ def failing(f: Frame, condition: str) -> Generator[None]:
 
 
 def report(f: Frame, eqn: Eqn, index: Callable[[], str] = lambda: "0") -> None:
-    """Keeps the failure, with the index that fails as i64."""
+    """Emits the record of a failed check, with the failing index as i64."""
     number = f.facts.check_numbers[eqn]
     if f.failure:
         value = f.text.op(f"and i64 {_in_failure_bits(f, eqn, index())}, {(1 << FAILURE_BITS) - 1}")
@@ -96,13 +96,13 @@ def report(f: Frame, eqn: Eqn, index: Callable[[], str] = lambda: "0") -> None:
 
 
 def note(f: Frame, number: int, value: str = "0") -> None:
-    """Keeps a failure by its number in the record of the call."""
+    """Emits a call that stores a failure's number and value in the record of the call."""
     require_failure(f)
     f.text.do(f"call void @{FAIL}(ptr %refs, i64 {number}, i64 {value})")
 
 
 def _in_failure_bits(f: Frame, eqn: Eqn, value: str) -> str:
-    """An i64, or the nearest number that a word has room for."""
+    """Clamps an i64 to the numbers that a word of failure has room for."""
     least, most = -(1 << FAILURE_BITS - 1), (1 << FAILURE_BITS - 1) - 1
     if not eqn.invars[0].dtype.is_signed:
         return f.scalar.select(f.scalar.compare("icmp ugt", "i64", value, str(most)), "i64", str(most), value)
@@ -111,12 +111,12 @@ def _in_failure_bits(f: Frame, eqn: Eqn, value: str) -> str:
 
 
 def require_failure(f: Frame) -> None:
-    """Puts the function that keeps failures into the module."""
+    """Adds the function that records failures to the module."""
     f.text.module.helpers.setdefault(FAIL, _fail(f.facts.ref_count))
 
 
 def _fail(references: int) -> str:
-    """The function that keeps the first failure of a call: a number and a value."""
+    """Returns the function that records the first failure of a call: a number and a value."""
     return f"""
 define internal void @{FAIL}(ptr %refs, i64 %number, i64 %value) cold noinline nounwind {{
   %slot = getelementptr ptr, ptr %refs, i64 {references + FAILED}

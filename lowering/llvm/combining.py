@@ -1,4 +1,4 @@
-"""Values combined by the operation of an accumulation: `add`, `mul`, `min`, `max` and the bitwise ones."""
+"""The operations of accumulations on registers: `add`, `mul`, `min`, `max` and the bitwise ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def combine(o: Ops, op: str, d: DType, a: str, b: str) -> str:
-    """`a op b` as the elementwise primitives do it; of bools, `add` and `max` are or, `mul` and `min` and."""
+    """Returns `a op b` as the elementwise primitives do it; for bools `add` and `max` are or, `mul` and `min` and."""
     if op in ("min", "max"):
         return minimum(o, d, a, b, largest=op == "max")
     if d is DType.bool and op in ("add", "mul"):
@@ -22,7 +22,7 @@ def combine(o: Ops, op: str, d: DType, a: str, b: str) -> str:
 
 
 def swapped(o: Ops, d: DType, found: str, expected: str, new: str) -> str:
-    """`new` where the bits found are those expected, else what was found."""
+    """Returns `new` if the bits found equal those expected, else the value found."""
     kind = f"i{REGISTER_BITS[d]}"
     bits = [o.cast("bitcast", REGISTER[d], x, kind) for x in (found, expected)]
     return o.select(o.compare("icmp eq", o.vector(kind), *bits), o.type(d), new, found)

@@ -1,6 +1,6 @@
-"""`if`, `for` and `while` with scalar branches: all lanes go the same way, or there is only one.
+"""`if`, `for` and `while` with scalar branches: control flow is uniform, or there is only one lane.
 
-Values that they carry or choose may still be held in several registers.
+The values that they carry or select may still have several registers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def emit_if(f: Frame, eqn: Eqn) -> None:
-    """`if`: a branch."""
+    """Emits `if` as a branch."""
     text = f.text
     labels = [text.fresh_label("then"), text.fresh_label("else")]
     join = text.fresh_label("join")
@@ -49,7 +49,7 @@ def emit_if(f: Frame, eqn: Eqn) -> None:
 
 
 def emit_for(f: Frame, eqn: Eqn) -> None:
-    """`for`: a loop with the test at its end. The last index plus the step is never computed where it may wrap."""
+    """Emits `for` as a loop with its test at the end, so that an index that wraps around is never tested."""
     text, body = f.text, eqn.blocks[0]
     start, stop, step = eqn.bounds
     if never_moves(f, eqn):
@@ -92,7 +92,7 @@ def emit_for(f: Frame, eqn: Eqn) -> None:
 
 
 def never_moves(f: Frame, eqn: Eqn) -> bool:
-    """Whether the step of a `for` is zero: such a loop makes no iteration."""
+    """Binds the results of a `for` with step zero, which has no iteration, and returns whether it is one."""
     step = eqn.step
     if not (isinstance(step, Literal) and int(step.value) == 0):
         return False
@@ -102,7 +102,7 @@ def never_moves(f: Frame, eqn: Eqn) -> bool:
 
 
 def _unroll(f: Frame, eqn: Eqn) -> str:
-    """The user's wish to unroll, for LLVM."""
+    """Returns LLVM's metadata for the user's wish to unroll."""
     times = eqn.params.get("unroll")
     if isinstance(times, int) and not isinstance(times, bool) and times > 1:
         return f.text.module.unrolled(times)
@@ -110,7 +110,7 @@ def _unroll(f: Frame, eqn: Eqn) -> str:
 
 
 def loop_tests(eqn: Eqn, o: Ops) -> tuple[_Enters, _GoesOn]:
-    """Two functions that emit "the loop is entered" and "there is a further iteration" for lanes of `o`."""
+    """Returns two functions that emit "the loop is entered" and "another iteration follows" for lanes of `o`."""
     step = eqn.step
     d = step.dtype
     t = o.type(d)
@@ -149,7 +149,7 @@ def loop_tests(eqn: Eqn, o: Ops) -> tuple[_Enters, _GoesOn]:
 
 
 def _stays_inside(stop: Atom, step: Literal) -> bool:
-    """Whether the index behind the last of a `for` with a constant step is a number of its type too."""
+    """Returns whether the last index of a `for` plus its constant step cannot wrap around."""
     by, ends = int(step.value), np.iinfo(step.dtype.numpy)
     if abs(by) == 1:
         return True  # it is the end itself
@@ -157,7 +157,7 @@ def _stays_inside(stop: Atom, step: Literal) -> bool:
 
 
 def emit_while(f: Frame, eqn: Eqn) -> None:
-    """`while`."""
+    """Emits `while`, with its test at the start."""
     text, (test, body) = f.text, eqn.blocks
     carries = Carries(f, eqn, eqn.invars, body.params)
     loop, inside, done = text.fresh_label("while"), text.fresh_label("body"), text.fresh_label("done")
@@ -186,6 +186,6 @@ def emit_while(f: Frame, eqn: Eqn) -> None:
 # Note [Loops that wrap around to their end]
 #
 # The distance to the end, as an unsigned number, is exact for any step and end. LLVM folds constants into it: for an
-# index that goes down by 1 to 0, it becomes `following <u -2`, which is right, as -1 is the largest number. When
-# NVIDIA's assembler unrolls such a loop, it counts iterations as if it ended at -2, and makes one too many. So numbers
-# with a sign are compared wherever the index behind the last one cannot wrap around.
+# index that goes down by 1 to 0, it becomes `following <u -2`, which is correct, as -1 is the largest number. When
+# NVIDIA's assembler unrolls such a loop, it counts iterations as if it ended at -2, and runs one too many. So the test
+# is a signed comparison if the index after the last one cannot wrap around.

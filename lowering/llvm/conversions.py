@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def round_to(o: Ops, dtype: DType, value: str) -> str:
-    """Rounds an f32 to the nearest f16 or bf16 (ties to even), still as f32; other dtypes pass."""
+    """Rounds an f32 to the nearest f16 or bf16 (ties to even) and keeps it as f32; other dtypes are unchanged."""
     if dtype not in SMALL_FLOATS:
         return value
     return from_bits(o, dtype, to_bits(o, dtype, value)) if dtype is DType.f16 else _round_bf16(o, value)
@@ -37,19 +37,19 @@ def _round_bf16(o: Ops, value: str) -> str:
 
 
 def to_bits(o: Ops, dtype: DType, value: str) -> str:
-    """The 16 bits of an f32, as i16: bf16 must be rounded already, f16 is rounded here."""
+    """Returns the 16 bits of an f32, as i16: bf16 must be rounded already, f16 is rounded here."""
     if dtype is DType.bf16:
         bits = o.cast("bitcast", "float", value, "i32")
         return o.cast("trunc", "i32", o.binary("lshr", o.vector("i32"), bits, o.number("i32", 16)), "i16")
     if o.target.has_half:
-        if o.target.part_half:  # a fence would say it, but fails on what all threads agree on (LLVM 22)
+        if o.target.part_half:  # `arithmetic.fence` would do, but fails for uniform values (LLVM 22)
             value = o.text.op(f"call float @llvm.canonicalize.f32(float {value})")
         return o.cast("bitcast", "half", o.cast("fptrunc", "float", value, "half"), "i16")
     return _half_bits(o, value)
 
 
 def from_bits(o: Ops, dtype: DType, bits: str) -> str:
-    """The f32 of 16 bits (i16)."""
+    """Returns the f32 of 16 bits (i16)."""
     if dtype is DType.bf16:
         wide = o.binary("shl", o.vector("i32"), o.cast("zext", "i16", bits, "i32"), o.number("i32", 16))
         return o.cast("bitcast", "i32", wide, "float")
@@ -59,7 +59,7 @@ def from_bits(o: Ops, dtype: DType, bits: str) -> str:
 
 
 def _half_bits(o: Ops, value: str) -> str:
-    """f32 to the bits of f16 without hardware: integers for normal numbers, an addition that rounds for small ones."""
+    """Converts f32 to f16 bits in software: integers for normal numbers, a rounding addition for subnormal ones."""
     i32, f32, n = o.vector("i32"), o.vector("float"), _numbers(o)
     bits = o.cast("bitcast", "float", value, "i32")
     sign = o.binary("and", i32, bits, n(-0x80000000))
@@ -79,7 +79,7 @@ def _half_bits(o: Ops, value: str) -> str:
 
 
 def _from_half_bits(o: Ops, bits: str) -> str:
-    """No f32 on the way is subnormal: in XLA's threads it would be a zero."""
+    """Converts f16 bits to f32 in software, without a subnormal f32, which XLA's threads would flush to zero."""
     i32, n = o.vector("i32"), _numbers(o)
     wide = o.cast("zext", "i16", bits, "i32")
     sign = o.binary("shl", i32, o.binary("and", i32, wide, n(0x8000)), n(16))
@@ -96,7 +96,7 @@ def _from_half_bits(o: Ops, bits: str) -> str:
 
 
 def _narrow_f64(o: Ops, value: str) -> str:
-    """f64 to f32 rounding to odd, so that rounding again to f16 or bf16 is right."""
+    """Converts f64 to f32, rounding to odd, so that a second rounding to f16 or bf16 is correct."""
     f64, i32, i64 = o.vector("double"), o.vector("i32"), o.vector("i64")
     near = o.cast("fptrunc", "double", value, "float")
     back = o.cast("fpext", "float", near, "double")
@@ -112,7 +112,7 @@ def _narrow_f64(o: Ops, value: str) -> str:
 
 
 def convert(o: Ops, source: DType, value: str, target: DType) -> str:
-    """`convert` of the graph: truncates and saturates to integers (NaN gives 0), rounds to nearest even to floats."""
+    """Emits `convert`: truncates and saturates to integers (NaN becomes 0), rounds to nearest even to floats."""
     if source is target:
         return value
     a, b = REGISTER[source], REGISTER[target]
@@ -135,7 +135,7 @@ def convert(o: Ops, source: DType, value: str, target: DType) -> str:
 
 
 def bitcast(o: Ops, source: DType, value: str, target: DType) -> str:
-    """The same bits as another dtype of the same width."""
+    """Returns the same bits as another dtype of the same width."""
     if source in SMALL_FLOATS:
         value, a = to_bits(o, source, value), "i16"
     else:

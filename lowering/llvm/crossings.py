@@ -1,11 +1,12 @@
-"""Values that cross the borders of parts: each has a place in one block of memory while somebody may read it.
+"""Values that cross the borders of parts: each has a place in one block of memory while it is live.
 
-A part stores a value where it is made, and a part that reads it loads it where it first does. As arguments and results
-values would go through memory as well, but several times: from a result into a slot of the caller, and from there into
-the arguments of every part that reads them. A place is taken again as soon as nobody reads its value any more, so that
-few lines of the cache hold all of them.
+A part stores a value after its definition, and a part that reads it loads it before its first use. As arguments and
+results values would go through memory as well, but several times: from a result into a slot of the caller, and from
+there into the arguments of every part that reads them. A place is reused as soon as its value is dead, so that few
+cache lines hold all of them.
 
-Which values have places says the frame (`Frame.place_bytes`): vectors of numbers. Scalars and masks stay in registers.
+The frame decides which values have places (`Frame.place_bytes`): vectors of numbers. Scalars and masks stay in
+registers.
 """
 
 from __future__ import annotations
@@ -25,22 +26,22 @@ class Crossings:
     def __init__(self, text: Text) -> None:
         self.text = text
         self.pointer = "%crossings"
-        """Of the block, in the function and in all parts."""
+        """Register of the pointer to the block of memory, the same in the function and in all parts."""
         self.nbytes = 0
         self.awaited: set[Var] = set()
-        """What the part that is emitted has not loaded yet."""
+        """Values that the part being emitted reads and has not loaded yet."""
         self.handed_over: frozenset[Var] = frozenset()
-        """What it stores for others."""
+        """Values that the part being emitted stores for other parts."""
         self._offsets: dict[Var, tuple[int, ...]] = {}
         self._sizes: dict[Var, int] = {}
         self._free: dict[int, list[int]] = {}
 
     def __contains__(self, var: Var) -> bool:
-        """Whether a variable has a place."""
+        """Returns whether a variable has a place."""
         return var in self._offsets
 
     def take(self, var: Var, registers: int, nbytes: int) -> None:
-        """Finds a place for registers of a variable, each of `nbytes`, a power of two."""
+        """Allocates a place for a variable's registers, each of `nbytes`, a power of two."""
         self._offsets[var] = tuple(self._taken(nbytes) for _ in range(registers))
         self._sizes[var] = nbytes
 

@@ -1,6 +1,6 @@
-"""What emission passes around: descriptions of memory and of divisors.
+"""Descriptions of memory and of divisors, which emission functions share.
 
-Plain data without behaviour, so that the emitters of constructs need not import each other.
+They are plain data, so that the emitters of constructs need not import each other.
 """
 
 from __future__ import annotations
@@ -14,33 +14,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class GlobalMemory:
-    """A buffer of the call."""
+    """A buffer of the call, with its pointer and its metadata."""
 
     pointer: str
     type: RefType
     alias: str
-    """Metadata: what it does not overlap."""
+    """Metadata of accesses that says which references the buffer does not overlap."""
     invariant: str
-    """Metadata of loads when the task never writes it."""
+    """Metadata of loads if the task never writes the buffer."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrivateMemory:
-    """Memory of each lane: element by element, V vectors of W lanes."""
+    """Private memory: for each element V vectors of W lanes."""
 
     pointer: str
     type: RefType
     shared: bool
-    """One copy for all lanes (made in the head of the task)."""
+    """True if all lanes share one copy, made in the head of the task."""
     stride: int = 1
-    """Elements between neighbours, where threads lie side by side."""
+    """Distance of neighbouring elements, if the copies of several threads are interleaved."""
 
 
 @dataclass(frozen=True, slots=True)
 class OddDivisor:
-    """What is known of a divisor: whether it, or its reciprocal, is no normal number."""
+    """The test whether a divisor is odd: it or its reciprocal is not a normal number."""
 
     lanes: tuple[str, ...]
-    """The active lanes where that is so, as masks; empty for a divisor that all lanes share."""
+    """Masks of the active lanes with an odd divisor; empty if the divisor is uniform."""
     some: str
-    """Some active lane has one (i1)."""
+    """Register of i1 that is true if some active lane has an odd divisor."""

@@ -1,4 +1,4 @@
-"""The seam to the vector maths library: elementary functions by name."""
+"""Calls of the vector maths library: elementary functions by name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FUNCTIONS = NAMES
 
 
 def call(o: Ops, name: str, dtype: DType, values: list[str]) -> str:
-    """An elementary function; f16 and bf16 are computed as f32 and rounded."""
+    """Emits a call of an elementary function; f16 and bf16 are computed as f32 and rounded."""
     compute = compute_dtype(dtype)
     type_ = o.type(compute)
     function = function_for(name, compute, o.lanes.width)

@@ -1,4 +1,4 @@
-"""What is known of a task before a line is written, for any machine: analyses, who writes what, costs."""
+"""Facts about a task that emission for any machine needs: analyses, accesses by reference, costs."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class TaskFacts:
-    """Facts of one task."""
+    """Facts about one task, computed when they are first asked for."""
 
     task: Task
 
     @cached_property
     def forms(self) -> AffineForms:
-        """Values that are affine in others."""
+        """The affine forms of the task's values."""
         return AffineForms(self.task)
 
     @cached_property
     def refs(self) -> tuple[Var, ...]:
-        """Global references in the order of the call."""
+        """The global references in the order of the call."""
         return tuple(task_refs(self.task))
 
     @property
     def ref_count(self) -> int:
-        """References in the table that the code takes; what the launcher says of the call stands behind them."""
+        """The number of references in the table that the code takes; words of the launcher follow them."""
         return len(self.refs)
 
     @cached_property
     def check_numbers(self) -> dict[Eqn, int]:
-        """How code names the checks."""
+        """The numbers of the checks, which code reports them by."""
         return {eqn: k for k, eqn in enumerate(checks_of(self.task))}
 
     @cached_property
@@ -57,27 +57,27 @@ class TaskFacts:
 
     @cached_property
     def written(self) -> frozenset[Var]:
-        """References that the task changes."""
+        """References that the task writes."""
         return frozenset(r for r, eqns in self.effects.items() if any(e.primitive is not LOAD for e in eqns))
 
     @cached_property
     def divisors(self) -> dict[Var, Var]:
-        """The divisors whose reciprocals quotients multiply by, by those."""
+        """Maps each reciprocal that a `quotient` multiplies by to its divisor."""
         quotients = [e.invars for e in walk_eqns(self.task.body) if e.primitive is QUOTIENT]
         return {c: r for _, r, c in quotients if isinstance(c, Var) and isinstance(r, Var)}
 
     @cached_property
     def used(self) -> frozenset[Var]:
-        """Variables that somebody reads."""
+        """Variables that the body reads."""
         return frozenset(used_in_block(self.task.body))
 
     @cached_property
     def readers(self) -> Counter[Var]:
-        """How often a variable is read in the body."""
+        """The number of reads of each variable in the body."""
         return self.readers_in(self.task.body)
 
     def readers_in(self, block: Block) -> Counter[Var]:
-        """How often variables are read in a block: as operands, and where addresses are made of them."""
+        """Counts the reads of variables in a block: as operands, and in affine forms of addresses."""
         found = Counter(used_in_block(block))
         for eqn in walk_eqns(block):
             if eqn.primitive.values is not None:
@@ -87,7 +87,7 @@ class TaskFacts:
 
     @cached_property
     def exclusive_accums(self) -> frozenset[Var]:
-        """References into which the task only accumulates, each iteration into elements of its own."""
+        """References whose accumulations are all into elements of the iteration's own."""
         injectivity = Injectivity(self.task, self.forms)
         found: set[Var] = set()
         for ref, eqns in self.effects.items():
@@ -100,7 +100,7 @@ class TaskFacts:
         return frozenset(found)
 
     def is_constant(self, atoms: Iterable[object]) -> bool:
-        """True for literals and values of the task's head: the same in all iterations."""
+        """Returns whether all are literals or values of the head, which are equal in all iterations."""
         return all(isinstance(a, Literal) or a in self._head for a in atoms)
 
     @cached_property
@@ -109,7 +109,7 @@ class TaskFacts:
 
     @cached_property
     def accumulated(self) -> dict[Var, str]:
-        """References that the task only accumulates into, by one operation."""
+        """References that the task only accumulates into, by one operation, with that operation."""
         found: dict[Var, str] = {}
         for ref, eqns in self.effects.items():
             ops = {e.params["op"] for e in eqns if e.primitive is ACCUM}
@@ -119,27 +119,27 @@ class TaskFacts:
 
     @cached_property
     def cost(self) -> int:
-        """Estimated scalar operations of one iteration."""
+        """The estimated scalar operations of one iteration."""
         return operations(self.task.body)
 
     @property
     def has_loops(self) -> bool:
-        """Whether an iteration loops."""
+        """Returns whether an iteration has loops."""
         return bool(self.innermost_loops)
 
     @cached_property
     def innermost_loops(self) -> list[Eqn]:
-        """Loops with none inside."""
+        """The loops that contain no loop."""
         return list(filter(is_innermost, walk_eqns(self.task.body)))
 
     @cached_property
     def loop_body_cost(self) -> int:
-        """Cost of the longest body of an innermost loop."""
+        """The largest cost of the body of an innermost loop."""
         return max((sum(map(operations, e.blocks)) for e in self.innermost_loops), default=0)
 
     @cached_property
     def private_bytes(self) -> int:
-        """Private memory of one lane."""
+        """Bytes of private memory of one lane."""
         return private_bytes(self.task.body.eqns)
 
 
@@ -152,7 +152,7 @@ def _variables(term: Term) -> Iterator[Var]:
 
 
 def reference(eqn: Eqn) -> Var:
-    """What a memory equation accesses."""
+    """Returns the reference that a memory equation accesses."""
     ref = eqn.invars[0]
     assert isinstance(ref, Var)
     return ref

@@ -1,7 +1,7 @@
-"""The state of emitting one function: values of variables, memory, what is cached where.
+"""The state of emitting one function: values of variables, memory, cached computations.
 
-This one has one lane: a GPU thread, a serial task, a processor without vectors. `simd.frame` holds a value in several
-registers and knows which lanes are active; code that asks `ops`, `operands` and `bind` serves both.
+This frame has one lane: a GPU thread, a serial task, a processor without vectors. `simd.frame` holds a value in several
+registers and knows which lanes are active; code that uses `ops`, `operands` and `bind` works with both.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Frame:
-    """Everything an emission function needs."""
+    """The state that emission functions read and extend."""
 
     def __init__(self, text: Text, facts: TaskFacts, target: Target, fast_math: bool, emit: EmitEqns) -> None:
         self.text = text
@@ -40,65 +40,65 @@ class Frame:
         self.globals: dict[Var, GlobalMemory] = {}
         self.privates: dict[Var, PrivateMemory] = {}
         self.vectors = 1
-        """Registers of a variable that is not uniform."""
+        """Number of registers of a variable that is not uniform."""
         self.index = ""
         """The task index of the first lane, as i64."""
         self.odd: dict[tuple[str, ...], OddDivisor] = {}
-        """What is known of divisors, by the registers of their reciprocals."""
+        """Tests of divisors for oddness, by the registers of their reciprocals."""
         self.leave = "ret void"
-        """What a failed check ends the function with."""
+        """Instruction that ends the function after a failed check."""
         self.stop = ""
-        """The address of the word that asks the function to end (`polls`); empty where it does not look."""
+        """Address of the word that asks the function to end (`polls`); empty if the function does not poll."""
         self.failure = ""
-        """The word that keeps a failed check; empty where a record of the call, behind its references, does."""
+        """Pointer to the word that keeps a failed check; empty if the record after the call's references does."""
         self.parameters: dict[str, str] = {}
         """Parameters of the function that equations may use, with their types."""
         self.split = False
-        """Whether the function is so long that it is emitted in parts."""
+        """True if the function is so long that it is emitted in parts."""
         self.crossings = Crossings(text)
-        """Where values are that go from part to part."""
+        """Memory of values that cross from part to part."""
         self._emit = emit
         self._cache: dict[object, str] = {}
         self._undo: list[object] = []
 
     def emit(self, eqns: Sequence[Eqn]) -> None:
-        """Equations of a block, one after another."""
+        """Emits equations of a block, in order."""
         self._emit(self, eqns)
 
     # Values
 
     def is_uniform(self, var: Var) -> bool:
-        """True when the variable is held as one scalar."""
+        """Returns whether the variable is held as one scalar."""
         return True
 
     def ops(self, var: Var) -> Ops:
-        """The vocabulary for one register of a variable."""
+        """Returns the instructions for one register of a variable."""
         return self.scalar
 
     def rows(self, like: Var, atoms: Sequence[Atom]) -> list[list[str]]:
-        """For each register of `like`: those of operands that go with it."""
+        """Returns, for each register of `like`, the registers of the operands that go with it."""
         return [[self.scalar_of(a) for a in atoms]]
 
     def operands(self, like: Var, atom: Atom) -> list[str]:
-        """The registers of an operand where it is held as `like` is."""
+        """Returns the registers of an operand, held in the way that `like` is."""
         return [register for (register,) in self.rows(like, (atom,))]
 
     def registers(self, var: Var) -> int:
-        """How many hold a variable."""
+        """Returns the number of registers that hold a variable."""
         return 1
 
     def bind(self, var: Var, registers: list[str]) -> None:
-        """Makes the registers of a variable known."""
+        """Sets the registers of a variable."""
         self.env[var] = Value(var.dtype, scalar=registers[0])
 
     def value(self, atom: Atom) -> Value:
-        """Where an operand is."""
+        """Returns the registers of an operand."""
         if isinstance(atom, Literal):
             return Value(atom.dtype, scalar=constant(atom.value, atom.dtype))
         return self.env[atom]
 
     def scalar_of(self, atom: Atom) -> str:
-        """A uniform operand as a scalar."""
+        """Returns a uniform operand as a scalar."""
         if isinstance(atom, Literal):
             return constant(atom.value, atom.dtype)
         register = self.env[atom].scalar
@@ -113,32 +113,32 @@ class Frame:
         self.env[var] = Value(var.dtype, scalar=scalar)
 
     def where_active(self, condition: str) -> str:
-        """A condition (i1) that matters only where some lane is active."""
+        """Returns a condition (i1) restricted to code that some lane executes."""
         return condition
 
     def alignment(self, memory: GlobalMemory, indices: Sequence[Atom]) -> int:
-        """Of an element in bytes, where more is known than that of its dtype; else 0."""
+        """Returns the alignment of an element in bytes if it is known to exceed that of its dtype, else 0."""
         return 0
 
     # Parts of a function
 
     def held(self, var: Var) -> dict[str, str]:
-        """The registers of a variable, with their type."""
+        """Returns the registers of a variable, with their types."""
         return {self.scalar_of(var): self.scalar.type(var.dtype)}
 
     def place_bytes(self, var: Var) -> int:
-        """Bytes of a register of a variable that goes from part to part through memory; 0 of other variables."""
+        """Returns the bytes of a register of a variable that crosses parts through memory; 0 for other variables."""
         return 0
 
     def implicit(self, refs: Sequence[Var]) -> dict[str, str]:
-        """What equations on these references may read beside the registers of their operands, with types."""
+        """Returns registers, with types, that accesses to these references may read besides their operands."""
         found = {**self.parameters, self.index: "i64"}
         memories = [self.globals.get(ref) or self.privates.get(ref) for ref in refs]
         return found | {m.pointer: "ptr" for m in memories if m is not None}
 
     @contextmanager
     def apart(self, leave: str) -> Generator[None]:
-        """A part of the function, which has caches of its own and is left by `leave`."""
+        """Opens a part of the function that has its own caches and returns by `leave`."""
         before = self._cache, self._undo, self.odd, self.leave, self.split
         self._cache, self._undo, self.odd, self.leave, self.split = {}, [], {}, leave, False
         try:
@@ -146,10 +146,10 @@ class Frame:
         finally:
             self._cache, self._undo, self.odd, self.leave, self.split = before
 
-    # Caches: what is computed in a block may be used again where that block dominates
+    # Caches: a computation of a block may be reused wherever that block dominates
 
     def cached(self, key: object, make: Callable[[], str]) -> str:
-        """The register of an earlier equal computation, or a new one."""
+        """Returns the register of an earlier equal computation, or makes one."""
         found = self._cache.get(key)
         if found is None:
             found = make()
@@ -157,13 +157,13 @@ class Frame:
         return found
 
     def remember(self, key: object, register: str) -> None:
-        """Makes a register known as the result of a computation."""
+        """Caches a register as the result of a computation."""
         self._cache[key] = register
         self._undo.append(key)
 
     @contextmanager
     def region(self) -> Generator[None]:
-        """Code that runs only sometimes: what is cached in it is forgotten after it."""
+        """Opens code that does not dominate what follows: computations cached in it are forgotten after it."""
         mark = len(self._undo)
         try:
             yield

@@ -1,4 +1,4 @@
-"""Private memory that is too large for the stack of a thread: allocated once for each call of a task's function.
+"""Private memory that is too large for a thread's stack: it is allocated once per call of a task's function.
 
 The function takes every large array as a parameter of its own, so LLVM knows that they do not overlap; a function
 around it allocates all of them at once.
@@ -21,9 +21,9 @@ ON_STACK = 1 << 20
 
 
 def allocating(module: Module, name: str, parameters: str, arrays: Mapping[str, int], linkage: str = "") -> str:
-    """A function that calls `{name}_in` with its parameters (`type register, ...`) and memory for `arrays` (bytes).
+    """Returns a function that calls `{name}_in` with its parameters (`type register, ...`) and memory for `arrays`.
 
-    Where there is no memory the task fails: the module needs the function that keeps failures.
+    The sizes are in bytes. The task fails if there is no memory: the module needs the function that records failures.
     """
     module.declare("aligned_alloc", "ptr", "i64, i64")
     module.declare("free", "void", "ptr")

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 def divide(o: Ops, d: DType, a: str, b: str, divisor: Atom, *, remainder: bool) -> str:
-    """Truncating quotient or remainder; by zero -1 (all bits set) or the dividend; the smallest by -1 is itself, 0."""
+    """Returns the truncated quotient or remainder.
+
+    Division by zero yields -1 (all bits set), or the dividend; the smallest number by -1 yields itself, or 0.
+    """
     t, signed = o.type(d), d.is_signed
     opcode = ("s" if signed else "u") + ("rem" if remainder else "div")
     if isinstance(divisor, Literal) and b == o.constant(divisor.value, d) and int(divisor.value) not in (0, -1):
@@ -25,7 +28,7 @@ def divide(o: Ops, d: DType, a: str, b: str, divisor: Atom, *, remainder: bool) 
         smallest = o.compare("icmp eq", t, a, o.constant(-(1 << d.bits - 1), d))
         minus = o.compare("icmp eq", t, b, o.constant(-1, d))
         unsafe = o.binary("or", o.bits, zero, o.binary("and", o.bits, smallest, minus))
-    # division by one gives what the overflowing case must give
+    # division by one yields the result of the overflowing case
     safe = o.select(unsafe, t, o.constant(1, d), b)
     if o.lanes.width == 1 or d.bits == 64:
         result = o.op(f"{opcode} {t} {a}, {safe}")
@@ -37,8 +40,8 @@ def divide(o: Ops, d: DType, a: str, b: str, divisor: Atom, *, remainder: bool) 
 
 
 def _by_floats(o: Ops, d: DType, a: str, b: str) -> str:
-    """Vectors have no integer division. A float that holds the operands with some bits to spare gives the exact
-    quotient: rounding cannot reach the next integer, which is at least 1/b away."""
+    """Divides by floats, as vectors have no integer division. A float that holds the operands with some bits to spare
+    yields the exact quotient: rounding cannot reach the next integer, which is at least 1/b away."""
     float_ = "double" if d.bits > 16 else "float"
     i, f = REGISTER[d], o.vector(float_)
     to_float, to_int = ("sitofp", "fptosi") if d.is_signed else ("uitofp", "fptoui")
@@ -47,7 +50,7 @@ def _by_floats(o: Ops, d: DType, a: str, b: str) -> str:
 
 
 def shift(o: Ops, d: DType, opcode: str, a: str, by: str, amount: Atom) -> str:
-    """A shift by the width or more (or by a negative number) gives 0; an arithmetic one the sign."""
+    """Emits a shift; by the width or more (or a negative number) it yields 0, or the sign if it is arithmetic."""
     t, last = o.type(d), o.constant(d.bits - 1, d)
     if isinstance(amount, Literal) and 0 <= int(amount.value) < d.bits:
         return o.op(f"{opcode} {t} {a}, {by}")

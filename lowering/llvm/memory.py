@@ -1,4 +1,4 @@
-"""Loads and stores of one element, of memory that all iterations share or of private memory."""
+"""Loads and stores of one element, in global or private memory."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 
 def from_memory(o: Ops, dtype: DType, raw: str) -> str:
-    """A value as it is in registers."""
+    """Converts a value from its type in memory to its type in registers."""
     if dtype is DType.bool:
         return o.compare("icmp ne", o.vector("i8"), raw, o.number("i8", 0))
     return from_bits(o, dtype, raw) if dtype in SMALL_FLOATS else raw
 
 
 def to_memory(o: Ops, dtype: DType, value: str) -> str:
-    """A value as it is in memory."""
+    """Converts a value from its type in registers to its type in memory."""
     if dtype is DType.bool:
         return o.cast("zext", "i1", value, "i8")
     return to_bits(o, dtype, value) if dtype in SMALL_FLOATS else value
 
 
 def load(f: Frame, eqn: Eqn) -> None:
-    """`load` of an element that all lanes share."""
+    """Emits `load` of an element at uniform indices."""
     ref, out, indices = reference(eqn), eqn.outvars[0], eqn.invars[1:]
     if ref in f.privates:
         f.env[out] = load_private(f, f.privates[ref], indices)
@@ -45,7 +45,7 @@ def load(f: Frame, eqn: Eqn) -> None:
 
 
 def store(f: Frame, eqn: Eqn) -> None:
-    """`store` of one value to an element that all lanes share."""
+    """Emits `store` of a uniform value to an element at uniform indices."""
     ref, value, indices = reference(eqn), eqn.invars[1], eqn.invars[2:]
     if ref in f.privates:
         store_private(f, f.privates[ref], f.value(value), indices)
@@ -56,14 +56,14 @@ def store(f: Frame, eqn: Eqn) -> None:
 
 
 def load_scalar(f: Frame, ref: GlobalMemory, pointer: str, align: int = 0) -> str:
-    """One element; `align`: that of the pointer, where it is more than an element's."""
+    """Loads one element; `align` is the pointer's alignment if it exceeds the element's."""
     kind = MEMORY[ref.type.dtype]
     raw = f.text.op(f"load {kind}, ptr {pointer}, align {align or BYTES[kind]}{ref.alias}{ref.invariant}")
     return from_memory(f.scalar, ref.type.dtype, raw)
 
 
 def store_scalar(f: Frame, ref: GlobalMemory, pointer: str, value: str, align: int = 0) -> None:
-    """One element; `align`: that of the pointer, where it is more than an element's."""
+    """Stores one element; `align` is the pointer's alignment if it exceeds the element's."""
     kind = MEMORY[ref.type.dtype]
     raw = to_memory(f.scalar, ref.type.dtype, value)
     f.text.do(f"store {kind} {raw}, ptr {pointer}, align {align or BYTES[kind]}{ref.alias}")

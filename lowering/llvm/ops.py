@@ -1,4 +1,4 @@
-"""One instruction over one vector (or one scalar): the vocabulary in which the rules are written."""
+"""Single instructions over one vector (or one scalar), in terms of which the rules are written."""
 
 from __future__ import annotations
 
@@ -27,41 +27,41 @@ class Ops:
         self.bits = self.types[DType.bool]
 
     def type(self, dtype: DType) -> str:
-        """The register type of a dtype."""
+        """Returns the register type of a dtype in these lanes."""
         return self.types[dtype]
 
     def vector(self, scalar: str) -> str:
-        """The type of an LLVM scalar type in these lanes."""
+        """Returns the vector type of an LLVM scalar type in these lanes."""
         return self.lanes.of(scalar)
 
     def constant(self, value: object, dtype: DType) -> str:
-        """A constant in all lanes, as an operand."""
+        """Returns a constant in all lanes, as an operand."""
         return self.lanes.splat(REGISTER[dtype], constant(value, dtype))
 
     def number(self, scalar: str, value: int) -> str:
-        """An integer constant of an LLVM type in all lanes."""
+        """Returns an integer constant of an LLVM type in all lanes."""
         return self.lanes.splat(scalar, str(value))
 
     def binary(self, opcode: str, type_: str, a: str, b: str) -> str:
-        """`a op b`."""
+        """Emits `a op b`."""
         return self.op(f"{opcode} {type_} {a}, {b}")
 
     def compare(self, predicate: str, type_: str, a: str, b: str) -> str:
-        """`icmp` or `fcmp` by the predicate's first letter (o, u of floats come as "f olt")."""
+        """Emits a comparison; the predicate includes the opcode: "icmp slt", "fcmp olt"."""
         return self.op(f"{predicate} {type_} {a}, {b}")
 
     def select(self, condition: str, type_: str, a: str, b: str) -> str:
-        """Lane by lane choice."""
+        """Emits a lane-wise choice."""
         return self.op(f"select {self.bits} {condition}, {type_} {a}, {type_} {b}")
 
     def cast(self, opcode: str, source: str, value: str, target: str) -> str:
-        """`trunc`, `sext`, `fpext`, `bitcast`, ...; types are LLVM scalar types."""
+        """Emits `trunc`, `sext`, `fpext`, `bitcast`, ...; types are LLVM scalar types."""
         if source == target:
             return value
         return self.op(f"{opcode} {self.lanes.of(source)} {value} to {self.lanes.of(target)}")
 
     def intrinsic(self, name: str, scalar: str, *values: str, extra: str = "", flags: str = "") -> str:
-        """An intrinsic whose operands and result have one type; `extra` are further operands ("i1 false")."""
+        """Emits a call of an intrinsic over one type; `extra` are further operands ("i1 false")."""
         type_ = self.lanes.of(scalar)
         symbol = f"llvm.{name}.{self.lanes.suffix(scalar)}"
         kinds = [type_] * len(values) + ([extra.split()[0]] if extra else [])
@@ -70,7 +70,7 @@ class Ops:
         return self.op(f"call {flags}{type_} @{symbol}({', '.join(operands)})")
 
     def saturating(self, name: str, source: str, value: str, target: str) -> str:
-        """`fptosi.sat` or `fptoui.sat`."""
+        """Emits `fptosi.sat` or `fptoui.sat`."""
         a, b = self.lanes.of(source), self.lanes.of(target)
         symbol = f"llvm.{name}.sat.{self.lanes.suffix(target)}.{self.lanes.suffix(source)}"
         self.text.module.declare(symbol, b, a)

@@ -1,4 +1,4 @@
-"""Options of the emitter, apart from it: cache keys need them where no code is emitted."""
+"""Options of the emitter, in a module of their own: cache keys need them when no code is emitted."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EmitOptions:
-    """What the user may choose."""
+    """The user's options that emitters read."""
 
     fast_math: bool = True
     approximate: bool = False
-    """Functions of f32 by the hardware's approximations, where there are some."""
+    """True if f32 functions use the hardware's approximations where it has some."""
     vectors: int | None = None
-    """Vectors side by side; None lets the number of live values decide."""
+    """Number of vectors side by side; None lets the number of live values decide."""
 
 
 DEFAULTS = EmitOptions()
 
 
 def emit_options(options: Options) -> EmitOptions:
-    """The options that emitters look at."""
+    """Returns the options that emitters read."""
     return EmitOptions(options.changes_rounding, options.fast_math == "approx")

@@ -1,9 +1,9 @@
-"""Long functions in parts: stretches of equations become functions of their own.
+"""Long functions in parts: stretches of their equations become functions of their own.
 
 LLVM's instruction selection, register allocation and motion out of loops take time that grows faster than the
 function they work on. So in a function of more than about `WHOLE` instructions, stretches of `PART` become functions.
-Numbers go from one to the next through memory (`crossings`), all else as arguments and results. An equation stays
-together with its blocks, where these are not long enough for parts of their own.
+Vectors of numbers cross through memory (`crossings`), all else as arguments and results. An equation stays together
+with its blocks, unless these are long enough for parts of their own.
 
 Measured on 4000 steps of `v * v + c`, CPU time of code generation: 0.97 s in one piece, 0.25 s in parts; run time
 1.02 to 1.15 of that in one piece; 2000 checked gathers: 51 s and 3.0 s (in parts of 1000). Shorter functions stay
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Eqn
 
 PART = 400
-"""Instructions of a stretch, at least.
+"""The fewest instructions of a stretch.
 
 A step of a robot of eight links in parts of 400, 1000 and 2500: 0.187, 0.212 and 0.223 ms; its gradient 0.68, 0.75 and
 0.76 ms."""
 WHOLE = 4000
-"""Instructions of a function that stays as it is, at most."""
+"""The most instructions of a function that stays in one piece."""
 
 
 def is_long(f: Frame, block: Block) -> bool:
-    """Whether a function that emits the block is better emitted in parts."""
+    """Returns whether a function with this block should be emitted in parts."""
     return _length(f, block) > WHOLE
 
 
@@ -45,10 +45,10 @@ def _length(f: Frame, block: Block) -> int:
 
 
 def stretches(lengths: Sequence[int], divided: Sequence[bool], may_end: Sequence[bool]) -> Iterator[tuple[slice, bool]]:
-    """Consecutive stretches of equations of these lengths, and which of them are parts.
+    """Yields consecutive stretches of equations of these lengths, and whether each becomes a part.
 
-    Equations that are divided themselves are in no part, and alone; a part ends behind an equation that it may end
-    behind.
+    An equation that is divided itself is a stretch alone, in no part; a part ends after an equation that `may_end`
+    allows.
     """
     start = length = 0
     for n, own in enumerate(lengths):
@@ -65,7 +65,7 @@ def stretches(lengths: Sequence[int], divided: Sequence[bool], may_end: Sequence
 
 
 def emit_in_parts(f: Frame, eqns: Sequence[Eqn], may_end: Sequence[bool], emit: EmitEqns) -> None:
-    """Equations of one block of a long function; `emit` emits a stretch of them."""
+    """Emits the equations of one block of a long function; `emit` emits a stretch of them."""
     lengths = [_length(f, Block((), (eqn,), ())) for eqn in eqns]
     divided = [any(_length(f, block) >= PART for block in eqn.blocks) for eqn in eqns]
     found = [(s, is_part) for s, is_part in stretches(lengths, divided, may_end) if s.start < s.stop]
@@ -80,7 +80,7 @@ def emit_in_parts(f: Frame, eqns: Sequence[Eqn], may_end: Sequence[bool], emit: 
 
 
 def _emit_here(f: Frame, eqns: Sequence[Eqn], scope: Scope, emit: EmitEqns, *, is_divided: bool) -> None:
-    """Equations of the function itself. Blocks of a divided one load what they read; what they give is read here."""
+    """Emits a stretch in the function itself. A divided equation loads its operands here; its blocks load the rest."""
     fetched: list[Var] = []
     for eqn in eqns:
         results = [a for block in eqn.blocks for a in block.results]
@@ -90,23 +90,23 @@ def _emit_here(f: Frame, eqns: Sequence[Eqn], scope: Scope, emit: EmitEqns, *, i
                 fetched.append(v)
     emit(f, eqns)
     scope.place(_made(eqns))
-    for v in fetched:  # in registers only here: what follows need not keep them
+    for v in fetched:  # so that registers are live only here
         del f.env[v]
 
 
 def emit_rare(f: Frame, eqn: Eqn, emit: EmitEqns) -> None:
-    """An equation without results that hardly ever runs, as a function.
+    """Emits an equation without results that hardly ever runs, as a function.
 
-    Not by `preserve_allcc`: LLVM clears the upper halves of vectors where such a function ends.
+    It does not use `preserve_allcc`: LLVM clears the upper halves of vectors at the end of such a function.
     """
     _emit_part(f, (eqn,), None, emit)
 
 
 def _emit_part(f: Frame, eqns: Sequence[Eqn], scope: Scope | None, emit: EmitEqns) -> None:
-    """A function of these equations, and its call; without a scope nothing outside of it reads what they give."""
+    """Emits a function of these equations, and its call; without a scope nothing outside reads their results."""
     text, module, crossings = f.text, f.text.module, f.crossings
     cells = [eqn for eqn in eqns if eqn.primitive is CELL]
-    emit(f, cells)  # what follows may use them
+    emit(f, cells)  # later stretches may use them
     read_later = [] if scope is None else _given(f, eqns)
     handed_over = frozenset(v for v in read_later if scope is not None and scope.takes(v))
     given = [v for v in read_later if v not in handed_over]
@@ -118,7 +118,7 @@ def _emit_part(f: Frame, eqns: Sequence[Eqn], scope: Scope | None, emit: EmitEqn
     module.parts.append("")
     awaited, taken = _taken(f, eqns)
     if f.stop and not any(e.primitive.loops for e in walk_eqns(Block((), tuple(eqns), ()))):
-        taken.pop(f.stop, None)  # only loops look at it
+        taken.pop(f.stop, None)  # only loops poll it
     if awaited or handed_over:
         taken[crossings.pointer] = "ptr noalias"
     arguments = ", ".join(f"{kind} {register}" for register, kind in taken.items())
@@ -163,18 +163,18 @@ def _may_leave(f: Frame, eqn: Eqn) -> bool:
 
 
 def _made(eqns: Sequence[Eqn]) -> list[Var]:
-    """Values of a stretch."""
+    """Returns the values that a stretch defines."""
     return [v for eqn in eqns for v in eqn.outvars if not isinstance(v.type, RefType)]
 
 
 def _given(f: Frame, eqns: Sequence[Eqn]) -> list[Var]:
-    """Values of a stretch that something outside of it reads."""
+    """Returns the values of a stretch that something outside of it reads."""
     inside, everywhere = f.facts.readers_in(Block((), tuple(eqns), ())), f.facts.readers
     return [v for v in _made(eqns) if everywhere[v] > inside[v]]
 
 
 def _taken(f: Frame, eqns: Sequence[Eqn]) -> tuple[list[Var], dict[str, str]]:
-    """What a stretch may read: values that have places, and registers of others with their types."""
+    """Returns the values with places that a stretch may read, and the registers of others with their types."""
     nested = {v for eqn in eqns for block in eqn.blocks for v in bound_in_block(block)}
     read = [v for v in f.facts.readers_in(Block((), tuple(eqns), ())) if v not in nested]
     made = {v for eqn in eqns for v in eqn.outvars}

@@ -1,7 +1,7 @@
-"""Kernels that can be interrupted: loops that may run long look at a word of the process, and leave where it is not 0.
+"""Interruptible kernels: loops that may run long poll a word of the process, and return if it is not 0.
 
-The word is behind the references of a task (`tables.STOP`). A function loads its address once; a look is then a load, a
-comparison and a branch that is not taken. Who leaves notes it as checks do, so that the call fails (0023).
+The word's address follows the references of a task (`tables.STOP`). A function loads it once; a poll is then a load, a
+comparison and a branch that is not taken. An interrupted function records that as checks do, so the call fails (0023).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Eqn
 
 LONG = 1 << 20
-"""Scalar operations that take so long that somebody may want to interrupt them: a loop of fewer does not look."""
+"""The fewest scalar operations of a loop that polls: shorter ones end before anybody wants to interrupt them."""
 
 
 def open_polls(f: Frame) -> None:
-    """Loads the address of the word, and looks for the first time: what is left of a loop in chunks ends soon."""
+    """Loads the address of the word, and polls once, so that the remaining chunks of a loop end soon."""
     text = f.text
     place = text.op(f"getelementptr ptr, ptr %refs, i64 {f.facts.ref_count + STOP}")
     f.stop = text.op(f"load ptr, ptr {place}, align 8")
@@ -32,13 +32,13 @@ def open_polls(f: Frame) -> None:
 
 
 def poll_in_step(f: Frame) -> None:
-    """The look of a step of lanes; chunks of steps without loops are short."""
+    """Polls in a step of lanes, unless the body has no loops: then chunks are short."""
     if f.facts.has_loops:
         poll(f)
 
 
 def poll(f: Frame) -> None:
-    """Leaves the function where somebody wants that; nothing where the function does not look."""
+    """Emits a return if the word is set; nothing if the function does not poll."""
     if not f.stop:
         return
     text = f.text
@@ -48,7 +48,7 @@ def poll(f: Frame) -> None:
 
 
 def poll_in(f: Frame, loop: Eqn) -> None:
-    """The look of an iteration of a loop, unless the loop is surely short."""
+    """Polls in an iteration of a loop, unless the loop is known to be short."""
     if f.stop and may_run_long(loop):
         poll(f)
 

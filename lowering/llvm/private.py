@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def allocate(f: Frame, eqn: Eqn) -> None:
-    """`cell`: memory of the function."""
+    """Emits `cell` as memory of the function."""
     out = eqn.outvars[0]
     slot = f.text.array(f"[{max(1, ref_type(out).size)} x {PRIVATE[out.dtype]}]", ref_type(out).nbytes)
     f.privates[out] = PrivateMemory(slot, ref_type(out), shared=True)
@@ -34,14 +34,14 @@ def _pointer(f: Frame, ref: PrivateMemory, indices: Sequence[Atom]) -> str:
 
 
 def load_private(f: Frame, ref: PrivateMemory, indices: Sequence[Atom]) -> Value:
-    """Reads an element."""
+    """Loads an element of private memory."""
     d = ref.type.dtype
     raw = f.text.op(f"load {PRIVATE[d]}, ptr {_pointer(f, ref, indices)}")
     return Value(d, scalar=f.scalar.cast("trunc", "i8", raw, "i1") if d is DType.bool else raw)
 
 
 def store_private(f: Frame, ref: PrivateMemory, value: Value, indices: Sequence[Atom]) -> None:
-    """Writes an element."""
+    """Stores an element of private memory."""
     d = ref.type.dtype
     assert value.scalar is not None
     raw = f.scalar.cast("zext", "i1", value.scalar, "i8") if d is DType.bool else value.scalar

@@ -1,10 +1,10 @@
-"""How the iterations of a task accumulate into memory without losing an update: decided before a line is written.
+"""Privatisation of accumulations, decided before a line is written, so that no update is lost.
 
 strategy      what it is
 EXCLUSIVE     each iteration has elements of its own: nothing to merge
-REGISTERS     privatised per lane: one place that all iterations name
+REGISTERS     privatised per lane: one element that all iterations share
 CHUNK_COPY    privatised per chunk, or per block: a small array
-SHARED        what is left: copies of threads, or atomics
+SHARED        all others: copies of threads, or atomics
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     Place = tuple[Var, tuple[Atom, ...]]
 
 _ITERATIONS = 4096
-"""Guess for tasks with bounds of unknown value."""
+"""Assumed trip count of a task with unknown bounds."""
 
 
 class Strategy(Enum):
-    """How iterations keep out of each other's way."""
+    """Strategies that keep accumulations of different iterations from losing updates."""
 
     EXCLUSIVE = auto()
     REGISTERS = auto()
@@ -44,18 +44,18 @@ class Strategy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Privatisation:
-    """Which strategy each accumulated buffer has, or each place in it."""
+    """The strategy of each accumulated buffer, or of each place in it."""
 
     exclusive: frozenset[Var]
     registers: Mapping[Place, str]
-    """Place -> operation; nobody else touches the buffer."""
+    """Operation by place; the task accesses the buffer in no other way."""
     chunk_copies: Mapping[Var, str]
-    """Buffer -> operation; nobody else touches it."""
+    """Operation by buffer; the task accesses it in no other way."""
     shared: Mapping[Var, str | None]
-    """Buffer -> operation; None where the task does something else with it, too, or has several operations."""
+    """Operation by buffer; None if the task has several operations on it, or other accesses."""
 
     def strategy_of(self, eqn: Eqn) -> Strategy:
-        """How an `accum` is made."""
+        """Returns the strategy of an `accum`."""
         ref = reference(eqn)
         if (ref, indices_of(eqn)) in self.registers:
             return Strategy.REGISTERS
@@ -65,7 +65,7 @@ class Privatisation:
 
 
 def privatise(facts: TaskFacts, limits: AccumulationLimits) -> Privatisation:
-    """The strategies of a task on a machine."""
+    """Returns the strategies of a task on a machine."""
     serial = facts.task.kind == "serial"
     exclusive = frozenset(facts.effects) if serial else facts.exclusive_accums
     registers: dict[Place, str] = {}
@@ -92,28 +92,28 @@ def privatise(facts: TaskFacts, limits: AccumulationLimits) -> Privatisation:
 
 
 def work_of(facts: TaskFacts) -> int:
-    """Estimated scalar operations of the whole task."""
+    """Returns the estimated scalar operations of the whole task."""
     iterations = trip_count(facts.task.start, facts.task.stop)
     return (_ITERATIONS if iterations is None else iterations) * max(1, facts.cost)
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Elements of one buffer in the slot of a chunk, or of a block."""
+    """Accumulated elements of one buffer in the slot of a chunk, or of a block."""
 
     ref: Var
     op: str
     indices: tuple[Atom, ...] | None
-    """Which element, the same for all iterations; None when it is all of them."""
+    """Indices of the element, equal in all iterations, or None for all elements of the buffer."""
     offset: int
-    """Bytes into the slot."""
+    """Byte offset in the slot."""
 
     @property
     def dtype(self) -> DType:
-        """What is summed: f16 and bf16 are rounded only when they reach memory."""
+        """The dtype of the sums: f16 and bf16 are rounded only when they reach memory."""
         return compute_dtype(self.ref.dtype)
 
     @property
     def size(self) -> int:
-        """Elements."""
+        """The number of elements."""
         return ref_type(self.ref).size if self.indices is None else 1

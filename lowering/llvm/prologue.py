@@ -1,4 +1,4 @@
-"""What stands at the beginning of a function of a task: its references and the part of its head that it needs."""
+"""The beginning of a task's function: its references and the part of the head that it needs."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def alias_metadata(facts: TaskFacts, module: Module) -> tuple[dict[Var, str], str]:
-    """What is attached to accesses of each reference, and to loads of constant memory.
+    """Returns metadata of accesses to each reference, and of loads of constant memory.
 
-    References never overlap: each written one is a scope of its own, that accesses of the others are not in.
+    References never overlap: each written one has a scope of its own, which excludes accesses to the others.
     """
     constant = module.shared_node("!{}")
     domain = module.node(f"distinct !{{!{len(module.metadata)}}}")
@@ -44,7 +44,7 @@ def open_function(
     head: Sequence[Eqn],
     rules: Mapping[str, Callable[[Any, Eqn], None]],
 ) -> None:
-    """Binds the references to their pointers, made by number, and evaluates equations of the head."""
+    """Binds each reference to `pointer` of its number, and emits equations of the head."""
     own, constant = aliases
     for n, ref in enumerate(f.facts.refs):
         invariant = "" if ref in f.facts.written else constant
@@ -54,7 +54,7 @@ def open_function(
 
 
 def used_by_body(task: Task) -> set[Var]:
-    """Variables that the body of a task reads or gives."""
+    """Returns the variables that the body of a task reads or returns."""
     needed = {a for a in task.body.results if isinstance(a, Var)}
     for eqn in task.body.eqns:
         needed.update(used_vars(eqn))
@@ -62,7 +62,7 @@ def used_by_body(task: Task) -> set[Var]:
 
 
 def head_for(task: Task, needed: set[Var], checks: bool) -> list[Eqn]:
-    """The equations of the head on which the variables depend, and its effects; those of checks when asked for."""
+    """Returns equations of the head that the variables depend on, and its effects, those of checks if `checks`."""
     kept: list[Eqn] = []
     for eqn in reversed(task.head):
         wanted = checks if Effect.CHECK in eqn.primitive.effects else not eqn.outvars

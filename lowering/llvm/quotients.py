@@ -1,9 +1,9 @@
-"""`quotient`: a division whose reciprocal was computed before is a multiplication.
+"""`quotient`: a division by a value whose reciprocal is known becomes a multiplication.
 
-`x * c` with `c = 1 / r` has the class and sign of `x / r` for every `x`, where `r` and `c` are normal numbers. For
-other divisors (zeros, infinities, NaN, and finite ones whose reciprocal overflows or is subnormal) `x` is divided, in
-a branch that is hardly ever taken, and what is multiplied then is the quotient and one. So the multiplication stands
-behind the branch, where a following sum can be fused with it.
+`x * c` with `c = 1 / r` has the class and sign of `x / r` for every `x`, if `r` and `c` are normal numbers. For *odd*
+divisors (zeros, infinities, NaN, and finite ones whose reciprocal overflows or is subnormal) `x` is divided, in a
+branch that is hardly ever taken, and the quotient is multiplied by one. So the multiplication follows the branch,
+where a following sum can be fused with it.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     LookAt = Callable[[Any, Atom], OddDivisor]
 
 _LAYOUT = {DType.f32: ("i32", 24, 252), DType.f64: ("i64", 53, 2044)}
-"""An integer of so many bits, the place of the exponent when the sign is shifted out, and the largest exponent of
-divisors whose reciprocals are all normal."""
+"""The integer of each dtype's width, the position of the exponent without the sign, and the number of
+exponents of divisors whose reciprocals are all normal."""
 
 
 def look_at(f: Frame, divisor: Atom) -> OddDivisor:
-    """Whether a divisor that all lanes share is odd."""
+    """Tests a uniform divisor for oddness."""
     return OddDivisor((), is_odd(f.scalar, divisor.dtype, f.scalar_of(divisor)))
 
 
 def is_odd(o: Ops, d: DType, divisor: str) -> str:
-    """Adding one bit pattern brings the exponents of plain divisors below all others."""
+    """Returns whether a divisor is odd: subtracting a bit pattern brings the exponents of all others below a limit."""
     integer, exponent, largest = _LAYOUT[d]
     t = o.vector(integer)
     bits = o.binary("shl", t, o.cast("bitcast", REGISTER[d], divisor, integer), o.number(integer, 1))
@@ -45,14 +45,14 @@ def is_odd(o: Ops, d: DType, divisor: str) -> str:
 
 
 def note_divisor(f: Frame, inverse: Var, look_at: LookAt = look_at) -> None:
-    """Looks at a divisor where its reciprocal is defined: in front of the loops that divide by it."""
+    """Tests a divisor where its reciprocal is defined, before the loops that divide by it."""
     divisor = f.facts.divisors.get(inverse)
     if divisor is not None and f.scalar.fast_math and inverse.dtype in _LAYOUT:
         f.odd[_registers(f.env[inverse])] = look_at(f, divisor)
 
 
 def emit_quotient(f: Frame, eqn: Eqn, look_at: LookAt = look_at) -> None:
-    """`quotient x r c`."""
+    """Emits `quotient x r c`."""
     _, r, c = eqn.invars
     out = eqn.outvars[0]
     o = f.ops(out)

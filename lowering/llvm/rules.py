@@ -1,4 +1,4 @@
-"""How each primitive is emitted where there is one lane; `accum` and `atomic` are up to the shell."""
+"""The table of emission functions for one lane, by primitive; shells add `accum` and `atomic`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def elementwise(f: Frame, eqn: Eqn) -> None:
-    """A primitive of which `arithmetic` or the maths library says what it does with one register."""
+    """Emits a primitive register by register, by a rule of `arithmetic` or the maths library."""
     name, atoms, out = eqn.primitive.name, eqn.invars, eqn.outvars[0]
     d, o = atoms[0].dtype, f.ops(out)
 
@@ -48,7 +48,7 @@ RULES: Mapping[str, Rule] = dict.fromkeys((*arithmetic.RULES, *FUNCTIONS), eleme
 
 
 def emitter(rules: Mapping[str, Rule]) -> EmitEqns:
-    """Emits equations by rules."""
+    """Returns a function that emits equations by these rules."""
 
     def whole(f: Frame, eqns: Sequence[Eqn]) -> None:
         for eqn in eqns:

@@ -1,4 +1,4 @@
-"""What code is made for: the machine's vectors, registers and LLVM's options; and LLVM's passes on it."""
+"""Targets: a machine's vectors, registers and LLVM options, and the LLVM passes that we run."""
 
 from __future__ import annotations
 
@@ -32,48 +32,48 @@ class Target:
     """A kind of processor. Equal targets accept the same object code."""
 
     name: str
-    """The family: "cpu"."""
+    """Name of the family: "cpu"."""
     triple: str
     cpu: str
     features: str
     vector_bits: int
     registers: int
-    """Vector registers."""
+    """Number of vector registers."""
     data_layout: str
     has_masks: bool
-    """Masks have registers of their own (AVX-512)."""
+    """True if masks have registers of their own (AVX-512)."""
     has_half: bool
-    """Converts f16 in hardware."""
+    """True if the hardware converts f16."""
     machine: Machine = CPU
-    """What passes know of it."""
+    """The machine model that passes use."""
     private_space: int = 0
-    """That of memory of one iteration."""
+    """LLVM's address space of private memory."""
     atomic_scope: str = ""
-    """LLVM's name of the threads that see an atomic operation; empty: all that there are."""
+    """LLVM's sync scope of atomic operations; empty: all threads of the system."""
     atomic_promises: tuple[str, ...] = ()
-    """What is said to LLVM of the memory of atomic operations: names of metadata."""
+    """Names of metadata that promise LLVM properties of the memory of atomic operations."""
     part_half: bool = False
-    """LLVM joins a product of f32 and its rounding to f16 to what makes -0.0 a 0.0, unless they are kept apart."""
+    """True if LLVM must not fuse an f32 product with its rounding to f16, as that turns -0.0 into 0.0."""
 
     @property
     def key(self) -> str:
-        """Short content hash, for caches."""
+        """A short hash of all that object code depends on, for caches."""
         parts = (self.name, self.triple, self.cpu, self.features, self.vector_bits, LLVM_VERSION)
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
     @staticmethod
     def host() -> Target:
-        """The processor this runs on; `QD_CPU_TARGET` (avx512, avx2, portable, scalar) forces another kind."""
+        """Returns the host's processor; `QD_CPU_TARGET` (avx512, avx2, portable, scalar) forces another kind."""
         forced = os.environ.get(_FORCED, "")
         return Target.named(forced) if forced else _host()
 
     @staticmethod
     def named(name: str) -> Target:
-        """A kind of processor by name: "host", "avx512", "avx2", "portable" (128 bits) or "scalar" (no vectors)."""
+        """Returns a processor by name: "host", "avx512", "avx2", "portable" (128 bits) or "scalar" (no vectors)."""
         return _host() if name == "host" else _named(name)
 
     def llvm_machine(self) -> llvm.TargetMachine:
-        """A fresh LLVM target machine (they are not shared between threads)."""
+        """Returns a fresh LLVM target machine (they are not shared between threads)."""
         _initialise()
         target = llvm.Target.from_triple(self.triple)
         # the linker puts a task's constants beside its code, so that 32 bit offsets reach them
@@ -84,8 +84,8 @@ class Target:
 def _initialise() -> None:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    # A straight line with many loads and stores is scheduled in time quadratic in their number, up to these limits
-    # (LLVM's own are 1000 and 500). Where a body has thousands, code generation was 3 times as long for the same code.
+    # LLVM schedules straight-line loads and stores in time quadratic in their number, up to these limits (its own are
+    # 1000 and 500). For a body with thousands of them, code generation took 3 times as long for the same code.
     for option, accesses in (("dag-maps-huge-region", 100), ("dag-maps-reduction-size", 50)):
         llvm.set_option("qdtrace", f"-{option}={accesses}")
 
@@ -125,9 +125,9 @@ def _named(name: str) -> Target:
 def optimise(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
     """Runs LLVM's passes on a module made by the emitter.
 
-    A short list instead of a standard level: vectors are explicit, and the graph has been simplified already. What is
-    left is inlining of the maths library, private memory to registers (again after unrolling of short loops) and
-    local clean-up. Measured against level 2: equal run time, a fifth of the time spent.
+    It runs a short list instead of a standard level: vectors are explicit, and the graph has been simplified already.
+    The passes inline the maths library, promote private memory to registers (again after unrolling of short loops)
+    and clean up locally. Measured against level 2: equal run time, a fifth of the compile time.
     """
     builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=2))
     passes = llvm.create_new_module_pass_manager()

@@ -1,4 +1,4 @@
-"""Growing LLVM IR as text: instructions of a function, declarations and metadata of a module."""
+"""LLVM IR text that grows: instructions of a function, declarations and metadata of a module."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ if TYPE_CHECKING:
 
 
 LARGE = 1 << 10
-"""Bytes of a private array that goes to the heap, where one is used (`heap`)."""
+"""The fewest bytes of a private array that goes to the heap, if one is used (`heap`)."""
 INLINED = 4000
-"""Instructions of the maths library in a module beyond which its functions are called: about 90 of `sin`.
+"""The most inlined instructions of the maths library in a module; beyond them functions are called. `sin` has 90.
 
 Measured, 64 to 256 calls in a body against the same inlined: 0.95 to 1.25 of the time, a fifth of the time to compile.
 """
 
 
 class Module:
-    """What a module holds beside its functions: declarations, functions of the maths library, metadata."""
+    """A module's declarations, functions of the maths library, and metadata."""
 
     def __init__(self, form: Form = PLAIN) -> None:
         self.form = form
-        """Of the maths library."""
+        """Form in which the maths library is written."""
         self.declarations: dict[str, str] = {}
         self.library: dict[str, MathFunction] = {}
         self.sites: Counter[str] = Counter()
-        """Calls of each function of the library."""
+        """Number of calls of each function of the library."""
         self.metadata: list[str] = []
         self.flags: tuple[str, ...] = ()
-        """What LLVM is told of the module."""
+        """Module flags, as metadata."""
         self.parts: list[str] = []
         """Functions that are parts of others."""
         self.helpers: dict[str, str] = {}
-        """Functions of this module by what they are for."""
+        """Definitions of helper functions and globals, by name."""
 
     def declare(self, symbol: str, result: str, arguments: str) -> None:
         """Declares an external function or intrinsic once."""
@@ -45,23 +45,23 @@ class Module:
             self.declarations[symbol] = f"declare {result} @{symbol}({arguments})"
 
     def node(self, content: str) -> str:
-        """A metadata node; returns its name."""
+        """Adds a metadata node and returns its name."""
         self.metadata.append(content)
         return f"!{len(self.metadata) - 1}"
 
     def shared_node(self, content: str) -> str:
-        """The metadata node with that content, for all that ask."""
+        """Returns the name of the one metadata node with that content."""
         known = self.metadata
         return f"!{known.index(content)}" if content in known else self.node(content)
 
     def unrolled(self, times: int) -> str:
-        """Metadata of the branch of a loop that LLVM is to unroll so often; 1: not at all."""
+        """Returns metadata for a loop's branch that makes LLVM unroll it so often; 1: not at all."""
         hint = f'!"llvm.loop.unroll.count", i32 {times}' if times > 1 else '!"llvm.loop.unroll.disable"'
         how = self.node(f"!{{{hint}}}")
         return f", !llvm.loop {self.node(f'distinct !{{!{len(self.metadata)}, {how}}}')}"
 
     def render(self, functions: list[str]) -> str:
-        """The whole module."""
+        """Returns the text of the module."""
         flags = [self.node(flag) for flag in self.flags]
         nodes = [f"!{n} = {content}" for n, content in enumerate(self.metadata)]
         if flags:
@@ -72,7 +72,7 @@ class Module:
         )
 
     def _called(self) -> set[str]:
-        """Functions that are not inlined because the code would be too long, those with the most of it."""
+        """Returns the library functions, largest in all, that are called because inlining would exceed `INLINED`."""
         sizes = {symbol: self.sites[symbol] * self._inlined(function) for symbol, function in self.library.items()}
         called: set[str] = set()
         total = 0
@@ -83,7 +83,7 @@ class Module:
         return called
 
     def _inlined(self, function: MathFunction) -> int:
-        """Instructions of a call of the function that is inlined."""
+        """Returns the instructions of one inlined call of the function."""
         return sum(f.size for f in closure([function])) if self.form.inline_cold else function.size
 
 
@@ -93,22 +93,22 @@ class Text:
     def __init__(self, module: Module, attributes: str = "nounwind", private_space: int = 0) -> None:
         self.module = module
         self.private_space = private_space
-        """Where stack slots are: `Target.private_space`."""
+        """Address space of stack slots: `Target.private_space`."""
         self.alignment = 64
-        """Of stack slots, in bytes, where nothing else is asked for: that of a vector."""
+        """Default alignment of stack slots in bytes: that of a vector."""
         self.attributes = attributes
-        """What LLVM is told of the function."""
+        """LLVM attributes of the function."""
         self.entry: list[str] = []
-        """Instructions at the very beginning (stack slots)."""
+        """Instructions at the beginning of the entry block: stack slots."""
         self.heap: dict[str, int] | None = None
-        """Where large private arrays are no stack slots: their registers, which the function takes, with the bytes."""
+        """Bytes of large private arrays by register, which become parameters; None if they are stack slots."""
         self.lines: list[str] = []
         self.label = "entry"
         """The block that is being filled."""
         self._count = 0
 
     def name(self) -> str:
-        """A fresh register."""
+        """Returns a fresh register."""
         self._count += 1
         return f"%v{self._count}"
 
@@ -124,37 +124,37 @@ class Text:
         self.lines.append("  " + instruction)
 
     def fresh_label(self, hint: str) -> str:
-        """A label not used yet."""
+        """Returns a fresh label."""
         self._count += 1
         return f"{hint}{self._count}"
 
     def begin(self, label: str) -> None:
-        """Starts a block; the one before must be closed."""
+        """Starts a block; the previous one must be closed."""
         self.lines.append(f"{label}:")
         self.label = label
 
     def jump(self, label: str) -> None:
-        """Closes the block."""
+        """Closes the block with a jump."""
         self.do(f"br label %{label}")
 
     def branch(self, condition: str, then: str, other: str, metadata: str = "") -> None:
-        """Closes the block with a choice."""
+        """Closes the block with a conditional branch."""
         self.do(f"br i1 {condition}, label %{then}, label %{other}{metadata}")
 
     def hole(self) -> int:
-        """Room for an instruction that is known later (a phi of a loop)."""
+        """Reserves the place of an instruction that is known later (a phi of a loop) and returns its number."""
         self.lines.append("")
         return len(self.lines) - 1
 
     def fill(self, hole: int, instruction: str) -> None:
-        """Puts the instruction into its room."""
+        """Puts an instruction into its reserved place."""
         self.lines[hole] = "  " + instruction
 
     @contextmanager
     def counted(self, start: str, stop: str, step: int, unroll: int | None = 1) -> Generator[str]:
-        """A loop over `start, start + step, ...` below `stop`, all i64; gives the counter.
+        """Opens a loop over `start, start + step, ...` below `stop`, all i64; yields the counter.
 
-        LLVM unrolls it so often; None: as it likes.
+        LLVM unrolls it `unroll` times; None lets LLVM decide.
         """
         loop, done, before = self.fresh_label("loop"), self.fresh_label("looped"), self.label
         self.branch(self.op(f"icmp slt i64 {start}, {stop}"), loop, done)
@@ -170,7 +170,7 @@ class Text:
 
     @contextmanager
     def when(self, condition: str) -> Generator[None]:
-        """A block that is run where a condition holds."""
+        """Opens a block that runs if a condition holds."""
         then, done = self.fresh_label("then"), self.fresh_label("done")
         self.branch(condition, then, done)
         self.begin(then)
@@ -179,7 +179,7 @@ class Text:
         self.begin(done)
 
     def slot(self, type_: str, align: int = 0) -> str:
-        """Stack memory of the whole function; gives a plain pointer."""
+        """Allocates stack memory for the whole function; returns a plain pointer."""
         register, made = self.name(), f"alloca {type_}, align {align or self.alignment}"
         if not self.private_space:
             self.entry.append(f"  {register} = {made}")
@@ -189,7 +189,7 @@ class Text:
         return register
 
     def array(self, type_: str, nbytes: int) -> str:
-        """Private memory of the whole function, on the stack or from the heap; gives a plain pointer."""
+        """Allocates private memory for the whole function, on the stack or the heap; returns a plain pointer."""
         if self.heap is None or nbytes < LARGE:
             return self.slot(type_)
         register = self.name()
@@ -197,7 +197,7 @@ class Text:
         return register
 
     def memory(self, register: str, nbytes: int) -> None:
-        """The same for a register that is in use already: memory whose size is known at the end."""
+        """Allocates private memory for a register that is in use already, once its size is known."""
         if self.heap is None or nbytes < LARGE:
             self.entry.append(f"  {register} = alloca [{nbytes} x i8], align 64")
         else:
@@ -205,7 +205,7 @@ class Text:
 
     @contextmanager
     def apart(self) -> Generator[Callable[[str], str]]:
-        """Another function, between two instructions of this one; gives what renders it. Names go on."""
+        """Begins another function between two instructions of this one; yields its `render`. Names stay unique."""
         before = self.entry, self.lines, self.label, self.heap
         self.entry, self.lines, self.label, self.heap = [], [], "entry", None
         try:
@@ -214,5 +214,5 @@ class Text:
             self.entry, self.lines, self.label, self.heap = before
 
     def render(self, header: str) -> str:
-        """The function."""
+        """Returns the text of the function."""
         return "\n".join([f"{header} {self.attributes} {{", "entry:", *self.entry, *self.lines, "}"])

@@ -19,7 +19,7 @@ REGISTER: dict[DType, str] = {
 }  # fmt: skip
 MEMORY: dict[DType, str] = {**REGISTER, DType.bool: "i8", DType.f16: "i16", DType.bf16: "i16"}
 PRIVATE: dict[DType, str] = {**REGISTER, DType.bool: "i8"}
-"""Private memory of a lane keeps f16 and bf16 as they are in registers."""
+"""Types in private memory of a lane, which keeps f16 and bf16 as registers do."""
 SUFFIX = {"float": "f32", "double": "f64", "ptr": "p0"}
 BYTES = {"i8": 1, "i16": 2, "i32": 4, "i64": 8, "float": 4, "double": 8, "i1": 1}
 REGISTER_BITS = {d: compute.bits for d in DType for compute in [DType.f32 if d in (DType.f16, DType.bf16) else d]}
@@ -27,12 +27,12 @@ SMALL_FLOATS = frozenset({DType.f16, DType.bf16})
 
 
 def compute_dtype(dtype: DType) -> DType:
-    """The dtype in which arithmetic is done."""
+    """Returns the dtype of arithmetic on a dtype: f32 for f16 and bf16."""
     return DType.f32 if dtype in SMALL_FLOATS else dtype
 
 
 def constant(value: object, dtype: DType) -> str:
-    """A scalar constant in its register type."""
+    """Returns a scalar constant in its register type."""
     if dtype is DType.bool:
         return "true" if value else "false"
     if not dtype.is_float:

@@ -2,7 +2,7 @@
 
 llvmlite lets one thread at a time into LLVM. LLVM itself only asks that a context is used by one thread at a time,
 and every module here has a context of its own, so tasks can be compiled side by side. The library's functions are
-taken from a second handle to it, which knows nothing of the lock. Where llvmlite does not tell its library's file, the
+taken from a second handle to it, which knows nothing of the lock. If llvmlite does not reveal its library's file, the
 locked calls are used: slower, and otherwise the same.
 """
 
@@ -37,7 +37,7 @@ def _library() -> ctypes.CDLL | None:
 
 
 def run_passes(manager: llvm.ModulePassManager, module: llvm.ModuleRef, builder: llvm.PassBuilder) -> None:
-    """`manager.run(module, builder)`, beside other threads. The module must not share its context."""
+    """Runs `manager.run(module, builder)` beside other threads. The module must not share its context."""
     library = _library()
     if library is None:
         manager.run(module, builder)
@@ -46,7 +46,7 @@ def run_passes(manager: llvm.ModulePassManager, module: llvm.ModuleRef, builder:
 
 
 def emit_object(machine: llvm.TargetMachine, module: llvm.ModuleRef) -> bytes:
-    """`machine.emit_object(module)`, beside other threads. Raises RuntimeError when LLVM cannot."""
+    """Runs `machine.emit_object(module)` beside other threads. Raises RuntimeError if LLVM fails."""
     library = _library()
     if library is None:
         return machine.emit_object(module)

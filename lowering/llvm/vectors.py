@@ -1,7 +1,7 @@
-"""Lanes, values and masks: the one place that knows how a value of many elements is spelled.
+"""Lanes, values and masks: the spelling of a value of many elements.
 
-A value is either one scalar (the same in all lanes) or V vectors of W lanes side by side. With W = 1 everything is a
-scalar and there is no mask, so the same emitter gives plain scalar code.
+A value is either one uniform scalar or V vectors of W lanes side by side. With W = 1 everything is a scalar and there
+is no mask, so the same emitter writes plain scalar code.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """A vector width; 1 spells scalars."""
+    """A vector width; 1 stands for scalars."""
 
     width: int
 
     def of(self, scalar: str) -> str:
-        """The type of `width` scalars."""
+        """Returns the type of `width` scalars."""
         return scalar if self.width == 1 else f"<{self.width} x {scalar}>"
 
     def splat(self, scalar: str, constant: str) -> str:
-        """A constant in every lane, as an operand."""
+        """Returns a constant in every lane, as an operand."""
         return constant if self.width == 1 else f"splat ({scalar} {constant})"
 
     def suffix(self, scalar: str) -> str:
-        """How intrinsics are suffixed for this type."""
+        """Returns the suffix of intrinsics for this type."""
         base = SUFFIX.get(scalar, scalar)
         return base if self.width == 1 else f"v{self.width}{base}"
 
     def sequence(self, scalar: str, values: Sequence[object]) -> str:
-        """A constant vector."""
+        """Returns a constant vector."""
         return f"<{', '.join(f'{scalar} {v}' for v in values)}>"
 
     def range(self, scalar: str, start: int = 0, step: int = 1) -> str:
-        """The constant vector `start, start + step, ...`."""
+        """Returns the constant vector `start, start + step, ...`."""
         return self.sequence(scalar, [start + step * k for k in range(self.width)])
 
 
@@ -50,7 +50,7 @@ SCALAR = Lanes(1)
 
 @dataclass(slots=True)
 class Value:
-    """A graph value in registers: `scalar` when uniform, else one register a vector in `vectors`."""
+    """A graph value in registers: `scalar` if it is uniform, else one register per vector in `vectors`."""
 
     dtype: DType
     scalar: str | None = None
@@ -58,5 +58,5 @@ class Value:
 
     @property
     def is_uniform(self) -> bool:
-        """One scalar for all lanes."""
+        """Returns whether the value is one scalar for all lanes."""
         return self.scalar is not None

@@ -1,7 +1,7 @@
 """AMD's driver, through HIP's C interface: the one file that knows libamdhip64.
 
-A module of kernels belongs to one device. So each is loaded on all of them, and what launches a kernel is a table with
-its function on each device; `_LAUNCH` takes the one of the stream's device.
+A module of kernels belongs to one device. So each is loaded on all of them, and the handle of a kernel is a table with
+its function on each device; `_LAUNCH` selects the function of the stream's device.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _OLDEST = 6
 _NEEDS = f"needs ROCm {_OLDEST} or newer"
 _VERSION_UNIT = 10_000_000
 _PROPERTIES_BYTES, _NAME_AT, _NAME_BYTES = 1472, 1160, 256
-"""Of `hipDeviceProp_tR0600`, and of the name of the chip in it with what is switched on: "gfx942:sramecc+:xnack-"."""
+"""Size of `hipDeviceProp_tR0600`; offset and size of the chip's name and features in it: "gfx942:sramecc+:xnack-"."""
 _PORTABLE, _MAPPED, _COHERENT = 1, 2, 0x40000000
-"""How memory of the host is allocated; coherent: a kernel's store is seen while the kernel runs."""
+"""Flags for host memory; coherent: the host sees a kernel's store while the kernel runs."""
 
 _SHIM = "qd_launch"
 _LAUNCH = f"""
@@ -70,7 +70,7 @@ class RocmDriver(Library):
     def __init__(self, libraries: Sequence[str] = _LIBRARIES) -> None:
         self._library = _loaded(libraries)
         self._modules: list[tuple[c_void_p, ...]] = []
-        """Of each library, one a device."""
+        """The modules of each library, one per device."""
         self._tables: list[ctypes.Array[c_void_p]] = []
         self._call("hipInit", c_uint(0))
         version, count = c_int(), c_int()
@@ -81,25 +81,25 @@ class RocmDriver(Library):
         self._count = count.value
 
     def address(self, function: str) -> int:
-        """Where one of the functions is."""
+        """Returns the address of one of the driver's functions; the launch function is the shim `_LAUNCH`."""
         if function == HIP.launch:
             return self._launch
         return self._at(function)
 
     def architecture(self) -> str:
-        """The kind of the devices: "gfx942"."""
+        """Returns the kind of the devices: "gfx942"."""
         kinds = {self._name_of(k) for k in range(self._count)}
         return one_kind(kinds, "HIP_VISIBLE_DEVICES")
 
     def code(self, text: str, device: Device) -> bytes:
-        """A code object."""
+        """Returns a code object for the devices."""
         # Loaded here: a process that finds all its code in the cache never needs LLVM's code generators for GPUs.
         from lowering.simt.code_object import code_object
 
         return code_object(text, device)
 
     def load(self, code: bytes) -> int:
-        """A library of kernels from a code object, on each device."""
+        """Loads a library of kernels from a code object, on each device."""
         modules: list[c_void_p] = []
         for device in range(self._count):
             module = c_void_p()
@@ -110,9 +110,9 @@ class RocmDriver(Library):
         return len(self._modules) - 1
 
     def kernel(self, library: int, name: str, shared_bytes: int = 0) -> int:
-        """What launches a kernel of a library: the address of a table with its function on each device.
+        """Returns the address of a table that has the kernel's function on each device.
 
-        A launch may have all the shared memory that there is, so nothing is asked for in advance.
+        HIP lets a launch use all shared memory, so `shared_bytes` raises no limit first.
         """
         table = (c_void_p * self._count)()
         for device, module in enumerate(self._modules[library]):
@@ -124,14 +124,14 @@ class RocmDriver(Library):
         return ctypes.addressof(table)
 
     def host_memory(self, nbytes: int) -> int:
-        """Pinned memory; it has the same address on the devices."""
+        """Allocates pinned memory; it has the same address on the devices."""
         memory = c_void_p()
         self._call("hipHostMalloc", byref(memory), c_size_t(nbytes), c_uint(_PORTABLE | _MAPPED | _COHERENT))
         ctypes.memset(memory, 0, nbytes)
         return memory.value or 0
 
     def event(self) -> int:
-        """An event with a time, on the first device."""
+        """Creates an event with a time, on the first device."""
         event = c_void_p()
         with self._current(0):
             self._call("hipEventCreateWithFlags", byref(event), c_uint(0))
@@ -156,7 +156,7 @@ class RocmDriver(Library):
 
     @contextmanager
     def _current(self, device: int) -> Generator[None]:
-        """A block in which a device is current in this thread."""
+        """Opens a block in which a device is current in this thread."""
         before = c_int()
         self._call("hipGetDevice", byref(before))
         self._call("hipSetDevice", c_int(device))
@@ -182,5 +182,5 @@ def _loaded(libraries: Sequence[str]) -> ctypes.CDLL:
 
 @functools.cache
 def driver() -> RocmDriver:
-    """The driver; loaded once."""
+    """Returns the driver; it is loaded once."""
     return RocmDriver()

@@ -1,1 +1,1 @@
-"""What surrounds the code of tasks: the call from XLA, the parallel loop, linking, and the artifact cache."""
+"""The environment of task code: the call from XLA, the parallel loop, linking, and the artifact cache."""

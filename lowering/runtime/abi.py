@@ -59,17 +59,17 @@ POOL_SCHEDULE_SIZE = 40
 ABORTED = 10
 """Code of calls that were interrupted."""
 INVALID_ARGUMENT = 3
-"""Code of the errors of arguments."""
+"""Code of calls with wrong arguments."""
 RESOURCE_EXHAUSTED = 8
 """Code of calls that got no memory."""
 OUT_OF_RANGE = 11
 """Code of failed checks."""
 INTERNAL = 13
-"""Code of what a device's driver refuses."""
+"""Code of calls that a device's driver refused."""
 
 COMMAND_BUFFER = 1
-"""Trait of handlers that only enqueue work on the stream of the call: XLA may record what they enqueue, and run that
-again without them."""
+"""Trait of handlers that only enqueue work on the stream of the call: XLA may record that work, and replay it without
+calling them."""
 
 XLA_BYTE = 6
 XLA_DTYPES = {
@@ -80,21 +80,21 @@ XLA_DTYPES = {
 
 
 def dtype_sizes() -> str:
-    """A constant of LLVM IR: `@dtype_sizes`, the bytes of an element of each type code."""
+    """Returns a constant of LLVM IR, `@dtype_sizes`: the bytes of an element of each type code."""
     sizes = {code: max(1, d.bits // 8) for d, code in XLA_DTYPES.items()}
     table = ", ".join(f"i64 {sizes.get(code, 0)}" for code in range(max(sizes) + 1))
     return f"@dtype_sizes = private constant [{max(sizes) + 1} x i64] [{table}]"
 
 
 def c_string(text: str) -> str:
-    """A zero-terminated constant of LLVM IR with its type: `[3 x i8] c"ab\\00"`."""
+    """Returns a zero-terminated constant of LLVM IR with its type: `[3 x i8] c"ab\\00"`."""
     data = text.encode() + b"\0"
     plain = "".join(chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in data)
     return f'[{len(data)} x i8] c"{plain}"'
 
 
 def dtype_names() -> str:
-    """Constants of LLVM IR: `@dtype_names`, the name of each element type code, and how many there are."""
+    """Returns constants of LLVM IR: `@dtype_names`, the name of each element type code."""
     names = {code: d.value for d, code in XLA_DTYPES.items()}
     table = [names.get(code, f"type {code}") for code in range(max(names) + 1)]
     lines = [f"@dtype_name_{code} = private constant {c_string(name)}" for code, name in enumerate(table)]
@@ -103,7 +103,7 @@ def dtype_names() -> str:
 
 
 def prelude(traits: int = 0) -> str:
-    """LLVM IR: fields of memory, errors, and the answer to what a handler is, with its traits."""
+    """Returns LLVM IR: loads and stores of fields, errors, and the answer to XLA's question for a handler's traits."""
     return f"""
 @qd_api_seen = global [2 x i64] zeroinitializer
 

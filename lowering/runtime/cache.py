@@ -1,12 +1,12 @@
-"""The artifact cache: object code on disk, one file a task and one a handler, named by content.
+"""The artifact cache: object code on disk, one file per task and one per handler, named by content.
 
 A file is written under a temporary name and renamed, so processes never see half of one, and two that make the same
-file write the same thing. Every file carries its own key and a checksum of all it holds: what a crash or a full disk
-left behind, and what was copied or renamed to the name of something else, is dropped and made anew.
+file write the same thing. Every file carries its own key and a checksum of all it holds: files that a crash or a full
+disk left behind, or that were copied or renamed to another name, are removed and made anew.
 
-Object code is run, so only what this user (or the administrator) has written is loaded: a folder that others may change
-is not used at all, and in one where each may only remove their own files, as in /tmp, neither is a file of somebody
-else. A folder that cannot be used costs one warning and the cache, nothing else.
+Object code is executed, so only files of this user (or the administrator) are loaded: a folder that others may change
+is not used at all, and in one where each may only remove their own files, as in /tmp, files of others are ignored. A
+folder that cannot be used costs one warning and the cache, nothing else.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _HEADER = struct.Struct("<8s32sII")
 _SUFFIX = ".qdo"
 _ADMINISTRATOR = 0
 _AS_IT_STANDS = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-"""Opens no link, and does not wait for who writes into a FIFO."""
+"""Flags that make `open` refuse links and return at once for a FIFO."""
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _log = logging.getLogger("qdtrace.cache")
 _warned: set[str] = set()
-"""What was warned about in this process."""
+"""Texts of the warnings that this process has given already."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Artifact:
 
 
 def encode(key: str, artifact: Artifact) -> bytes:
-    """The content of the cache file of a key."""
+    """Returns the content of the cache file of a key."""
     name = key.encode()
     facts = json.dumps(dict(artifact.facts), sort_keys=True).encode()
     body = name + facts + artifact.code
@@ -58,7 +58,7 @@ def encode(key: str, artifact: Artifact) -> bytes:
 
 
 def decode(key: str, data: bytes) -> Artifact | None:
-    """The artifact in the cache file of a key; None when it is damaged, of another format, or of another key."""
+    """Returns the artifact in a cache file, or None if it is damaged, of another format, or of another key."""
     if len(data) < _HEADER.size:
         return None
     magic, checksum, name, facts = _HEADER.unpack_from(data)
@@ -79,7 +79,7 @@ class ArtifactCache:
     folder: Path
 
     def load(self, key: str) -> Artifact | None:
-        """The artifact of that key; None when there is none, or its file is not what its name says: it is removed."""
+        """Returns the artifact of a key, or None if there is none; removes a file that is damaged or misnamed."""
         path = self._path(key)
         try:
             if not self._is_trusted():
@@ -95,7 +95,7 @@ class ArtifactCache:
         return artifact
 
     def save(self, key: str, artifact: Artifact) -> None:
-        """Keeps an artifact. Warns, once a process, when the folder cannot be written."""
+        """Writes an artifact. Warns, once per process, if the folder cannot be written."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             if not self._is_trusted():
@@ -114,7 +114,7 @@ class ArtifactCache:
             _warn(f"cannot write {self.folder} ({why})", "to a folder that can be written")
 
     def _is_trusted(self) -> bool:
-        """True when nobody else may put files there that would be taken for ours. Raises OSError where it is not."""
+        """Returns whether no other user can place files in the folder. Raises OSError if there is no such folder."""
         status = self.folder.stat()
         if not stat.S_ISDIR(status.st_mode):
             raise NotADirectoryError
@@ -130,7 +130,7 @@ class ArtifactCache:
         return True
 
     def size(self) -> tuple[int, int]:
-        """Number of files, and bytes in them."""
+        """Returns the number of files, and the bytes in them."""
         sizes: list[int] = []
         for path in self._files():
             with contextlib.suppress(OSError):
@@ -138,7 +138,7 @@ class ArtifactCache:
         return len(sizes), sum(sizes)
 
     def clear(self) -> int:
-        """Removes all artifacts; gives how many. Other files in the folder stay."""
+        """Removes all artifacts and returns their number. Other files in the folder stay."""
         count = 0
         for path in self._files():
             with contextlib.suppress(OSError):
@@ -158,7 +158,7 @@ class ArtifactCache:
 
 
 def artifact_cache(options: Options) -> ArtifactCache | None:
-    """The cache on disk that the options ask for; None, with a warning once a process, where its folder has no name."""
+    """Returns the cache that the options ask for, or None; warns once if the home directory is unknown."""
     if not options.offline_cache:
         return None
     try:
@@ -180,9 +180,9 @@ def _warn(what: str, instead: str) -> None:
 
 
 def _content(path: Path) -> bytes:
-    """What is in a file that only this user or the administrator can have written; nothing for anything else.
+    """Returns the content of a file that only this user or the administrator can have written, else nothing.
 
-    Whatever stands under the name of an artifact, opening it waits for nobody, and follows no link.
+    Opening it neither blocks nor follows a link, whatever has the name of an artifact.
     """
     handle = os.open(path, os.O_RDONLY | _AS_IT_STANDS)
     try:
@@ -195,7 +195,7 @@ def _content(path: Path) -> bytes:
 
 
 def _is_own(status: os.stat_result) -> bool:
-    """True for a file that only this user or the administrator can have written."""
+    """Returns whether only this user or the administrator can have written a file."""
     if not stat.S_ISREG(status.st_mode):
         return False
     if not hasattr(os, "geteuid"):

@@ -1,7 +1,7 @@
 """Buffers with an initial value: before the first task that uses one, the launcher fills its memory.
 
-A clear is no launch: it needs no code of its own. The handler lists what to fill with which eight bytes (an element,
-repeated), in the order of the tasks; the launcher does it in passing, over the thread pool where that pays.
+A clear is not a launch and needs no code of its own. The handler lists memory and the eight bytes to fill it with (an
+element, repeated), in the order of the tasks; the launcher does the fills, over the thread pool if that pays.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from lowering.runtime.layout import Clear
 
 CLEAR_GRAIN = 1 << 17
-"""Bytes that make a chunk worth handing to a thread: some microseconds, as long as waking one takes."""
+"""The fewest bytes of a chunk for another thread: some microseconds of work, as long as waking one takes."""
 
 
 def pattern_of(element: bytes) -> int:
-    """Eight bytes of an element again and again, as a signed number."""
+    """Returns eight bytes of an element, repeated, as a signed number."""
     return int.from_bytes(element * (FIELD // len(element)), sys.byteorder, signed=True)
 
 
 def clear_table(clears: Sequence[Clear]) -> str:
-    """The handler's table of clears; the record that ends it is before no task."""
+    """Returns the handler's table of clears, which ends with a record that is before no task."""
     rows = [
         CLEAR.constant(
             before=c.before, slot=c.place.slot, offset=c.place.offset, bytes=c.nbytes, pattern=pattern_of(c.value)

@@ -1,4 +1,4 @@
-"""From tasks to addresses: what the cache has is loaded, the rest is compiled, in parallel, and kept."""
+"""Turns tasks into addresses: loads code from the cache, or compiles it in parallel and keeps it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Stats:
-    """What the compiler did in this process so far."""
+    """Counters of the compiler's work in this process so far."""
 
     llvm_compiles: int = 0
     """Modules that went through LLVM's passes and code generation."""
@@ -47,7 +47,7 @@ _stats_lock = threading.Lock()
 
 
 def stats() -> Stats:
-    """Counters of this process; subtract two readings to see what happened between them."""
+    """Returns the counters of this process; subtract two readings to see the work between them."""
     return _stats
 
 
@@ -60,15 +60,15 @@ def count(**increments: int) -> None:
 
 @dataclass(frozen=True)
 class LinkedTask:
-    """A task that can run."""
+    """The addresses of a task's functions in this process, and its shape."""
 
     task_address: int
     bounds_address: int
-    """0 when the bounds are known: they stand in the handler's table."""
+    """Address of `qd_bounds`, or 0 if the bounds are constants in the handler's table."""
     combine_address: int
-    """0 when the task does not reduce."""
+    """Address of `qd_combine`, or 0 if the task does not reduce."""
     merge_address: int
-    """0 when threads have no copies of arrays."""
+    """Address of `qd_merge`, or 0 if threads have no copies of arrays."""
     shape: TaskShape
 
 
@@ -79,14 +79,14 @@ _maths: Once[int] = Once()
 
 
 def object_code(text: str, target: Target) -> bytes:
-    """Machine code of an LLVM module: runs all passes."""
+    """Returns the machine code of an LLVM module, after all passes."""
     count(llvm_compiles=1)
     module, machine = optimised(text, target)
     return emit_object(machine, module)
 
 
 def optimised(text: str, target: Target) -> tuple[llvm.ModuleRef, llvm.TargetMachine]:
-    """The module after LLVM's passes, and the machine to write it with."""
+    """Returns the module after LLVM's passes, and the target machine that writes it."""
     machine = target.llvm_machine()
     module = llvm.parse_assembly(text, llvm.create_context())
     module.triple = target.triple
@@ -97,7 +97,7 @@ def optimised(text: str, target: Target) -> tuple[llvm.ModuleRef, llvm.TargetMac
 
 
 def load_or_make(key: str, make: Callable[[], Artifact], cache: ArtifactCache | None) -> Artifact:
-    """The artifact of the key from the cache, or made and put there."""
+    """Returns the artifact of the key from the cache, or makes it and puts it there."""
     found = cache.load(key) if cache else None
     if found is not None:
         count(cache_hits=1)
@@ -111,7 +111,7 @@ def load_or_make(key: str, make: Callable[[], Artifact], cache: ArtifactCache | 
 def make_runnable(
     name: str, artifact: Artifact, exports: Sequence[str], imports: Mapping[str, int], target: Target
 ) -> Mapping[str, int]:
-    """Addresses of what the artifact exports, once its code is in the process."""
+    """Links an artifact into the process and returns the addresses of its exports."""
     count(linked=1)
     return link(name, artifact.code, exports, imports, target)
 
@@ -125,20 +125,20 @@ def link_text(
     target: Target,
     cache: ArtifactCache | None,
 ) -> Mapping[str, int]:
-    """Returns addresses of what an LLVM module exports; it is written and compiled only if no cache has the key."""
+    """Returns the addresses that an LLVM module exports; it is emitted and compiled only if no cache has the key."""
     artifact = load_or_make(key, lambda: Artifact(object_code(text(), target), {}), cache)
     return make_runnable(f"{prefix}_{key}", artifact, exports, imports, target)
 
 
 def launcher(target: Target, cache: ArtifactCache | None) -> Mapping[str, int]:
-    """Returns addresses of what the launcher exports; it is compiled or loaded once a process."""
+    """Returns the addresses that the launcher exports; it is compiled or loaded once per process."""
     text = launcher_text(target.triple)
     key = artifact_key(digest("launcher", text), target)
     return _launchers.get(key, lambda: link_text("launcher", key, lambda: text, LAUNCHER_EXPORTS, {}, target, cache))
 
 
 def math_function(symbol: str, target: Target, cache: ArtifactCache | None) -> int:
-    """Returns the address of a maths function that is never inlined; it is compiled or loaded once a process."""
+    """Returns the address of a maths function that is never inlined; it is compiled or loaded once per process."""
     key = artifact_key(digest("maths", symbol), target)
 
     def make() -> int:
@@ -155,7 +155,7 @@ def _shape_of(artifact: Artifact) -> TaskShape:
 
 
 def link_task(content: str, emit: Callable[[], TaskCode], target: Target, cache: ArtifactCache | None) -> LinkedTask:
-    """The task of that content key, ready to run. `emit` is called only when no cache has it."""
+    """Returns the task of that content key, ready to run. `emit` is called only if no cache has it."""
     key = artifact_key(content, target)
 
     def compiled() -> Artifact:
@@ -165,7 +165,7 @@ def link_task(content: str, emit: Callable[[], TaskCode], target: Target, cache:
         facts["bounds"] = "@qd_bounds(" in text
         copies = [(a.number, a.offset, a.nbytes, a.neutral.hex()) for a in code.copies.arrays]
         facts |= {"updates": code.updates, "copies": copies}
-        # tasks that differ in the number of iterations only have the same text
+        # tasks that differ only in their trip count have the same text
         code_key = digest("code", text, target.key)
         return Artifact(_codes.get(code_key, lambda: object_code(text, target)), facts)
 
@@ -203,7 +203,7 @@ def in_parallel(jobs: Mapping[str, Callable[[], T]], names: Mapping[str, str]) -
 def link_tasks(
     wanted: Iterable[tuple[str, str, Callable[[], TaskCode]]], target: Target, cache: ArtifactCache | None
 ) -> dict[str, LinkedTask]:
-    """All tasks by content key, given with their names; equal ones once, different ones in parallel."""
+    """Links tasks given as (content key, name, emit), in parallel and equal ones once; returns them by content key."""
     tasks = list(wanted)
     jobs = {content: partial(link_task, content, emit, target, cache) for content, _, emit in tasks}
     return in_parallel(jobs, {content: name for content, name, _ in tasks})

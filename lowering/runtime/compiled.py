@@ -1,4 +1,4 @@
-"""What a compiled program is for JAX: a foreign call."""
+"""A compiled program as JAX sees it: a foreign call."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CompiledProgram:
-    """A program that JAX can call."""
+    """A compiled program that JAX can call."""
 
     target_name: str
-    """The foreign-function target, named by content: the same in every process."""
+    """Name of the foreign-function target, by content: the same in every process."""
     address: int
-    """The handler."""
+    """Address of the handler."""
     layout: Layout
     tasks_address: int = 0
     """Address of the handler's table of tasks, or 0 if it has none."""
@@ -41,17 +41,20 @@ class CompiledProgram:
 
     @property
     def program(self) -> Program:
-        """The graph."""
+        """The graph of the program."""
         return self.layout.program
 
     @property
     def scratch_bytes(self) -> int:
-        """Memory of buffers that are not returned."""
+        """Bytes of the scratch result, which holds buffers that are not returned."""
         return self.layout.scratch_bytes
 
     def call(self, *operands: Any, shared: bool = False, carried: Carried = None) -> tuple[Any, ...]:
-        """Contents of `program.results` for contents of `program.params`: arrays or tracers, in order. `shared`: of a
-        program that several devices run together; what fails on one of them is told later. `carried`: see `Backend`."""
+        """Returns the contents of `program.results` for those of `program.params`: arrays or tracers, in order.
+
+        `shared`: several devices run the program together, so failures on one of them are reported later. `carried`:
+        see `Backend`.
+        """
         layout = self.layout
         params = layout.program.params
         if len(operands) != len(params):
@@ -76,7 +79,7 @@ class CompiledProgram:
         return tuple(outs[v] if v in outs else jnp.asarray(given[v]) for v in layout.program.results)
 
     def tells_late(self) -> None:
-        """Has calls look for what failed on one of several devices."""
+        """Makes calls look for failures that an earlier call left on one of several devices."""
         watch(late.failure, late.memory)
 
     @functools.cached_property

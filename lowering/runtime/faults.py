@@ -1,8 +1,8 @@
-"""Calls that fail: the texts of a program's checks, and what becomes of a failure that tasks have noted.
+"""Calls that fail: the texts of a program's checks, and the report of a failure that a task has recorded.
 
-In a program of one device it is XLA's error, and the call ends with it. In a program of several devices the others may
-wait for this one, in a reduction over all of them, and XLA ends the process when one does not come. So there the text
-goes into a list of the process, the results are zeros, and the program goes on; `late` finds the text.
+In a program of one device the call returns XLA's error. In a program of several devices the others may wait for this
+one, in a reduction over all of them, and XLA ends the process if one does not come. So there the text goes into a list
+of the process, the results are zeros, and the program goes on; `late` finds the text.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 FAULT_SIZE = 1 << 16
-"""Bytes of the message of a failure that is told late, at most."""
+"""The most bytes of the message of a failure."""
 SHARED = "qdtrace_shared"
-"""The attribute of a call in a program of several devices; a call has no other one."""
+"""The attribute of a call in a program of several devices; calls have no other attribute."""
 
 
 def fault_constants(k: int, texts: Sequence[str]) -> tuple[list[str], str]:
-    """Constants: the texts of the checks of task number `k`; and what stands for their table."""
+    """Returns constants with the texts of the checks of task number `k`, and the symbol of their table or `null`."""
     if not texts:
         return [], "null"
     lines = [f"@fault_{k}_{n} = private constant {c_string(text)}" for n, text in enumerate(texts)]
@@ -138,4 +138,4 @@ define void @qd_drop_late(ptr %late) {{
   ret void
 }}
 """
-"""IR of what a call gives that failed, and of the list of what is told later."""
+"""IR that reports a failed call, and of the list of failures that are reported later."""

@@ -1,9 +1,9 @@
 """The foreign-function handler of a program.
 
-What is the same for all programs is one LLVM module, the *launcher*: it takes the addresses that XLA passes and runs
-the tasks in order. A program adds a *handler* module: a constant table (operands, tasks, where each reference lives)
-and an entry that hands the table to the launcher. So the code of a handler costs next to nothing to compile, and the
-call does no work that depends on the number of programs. Between the tasks the launcher does the clears of the table.
+Code that all programs share is one LLVM module, the *launcher*: it takes the addresses that XLA passes and runs the
+tasks in order. A program adds a *handler* module: a constant table (operands, tasks, places of references) and an
+entry that passes the table to the launcher. So the code of a handler costs next to nothing to compile, and the call
+does no work that depends on the number of programs. Between the tasks the launcher does the clears of the table.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Task
 
 GRAIN_OPERATIONS = 32768
-"""Scalar operations that make a chunk worth handing to a thread: some microseconds, as long as waking one takes."""
+"""The fewest scalar operations of a chunk for a thread: some microseconds of work, as long as waking one takes."""
 SLOT_OPERATIONS = 4
-"""Scalar operations that make a byte of a chunk's slot worth clearing and combining."""
+"""Scalar operations of a chunk that pay for clearing and combining one byte of its slot."""
 
 ENTRY = "qd_handler"
 TABLE = "qd_tasks"
-"""The table of a handler's tasks: `launch_log` finds the program by it."""
+"""Symbol of a handler's table of tasks, by whose address `launch_log` finds the program."""
 LAUNCHER_EXPORTS = (
     "qd_run", "qd_parallel_for", "qd_parallel_reduce", "qd_parallel_update", "qd_api_seen", "qd_late", "qd_take_late",
     "qd_drop_late", "qd_ask_to_end", LOG_WORD, *INTERRUPT_WORDS,
@@ -58,35 +58,35 @@ LAUNCHER_EXPORTS = (
 
 @dataclass(frozen=True)
 class TaskShape:
-    """What the launcher has to know of a compiled task."""
+    """Facts about a compiled task that the launcher needs."""
 
     cost: int
     """Estimated scalar operations of one iteration."""
     lanes: int
     slot_bytes: int = 0
-    """Memory for the partial results of a chunk; 0 when it does not reduce."""
+    """Bytes for the partial results of a chunk; 0 if the task does not reduce."""
     updates: int = 0
-    """Accumulations of one iteration that need locks where other threads see them."""
+    """Accumulations of one iteration that need locks if other threads see the memory."""
     copies: tuple[CopyRecord, ...] = ()
-    """Arrays of which a thread may have copies."""
+    """Arrays that a thread may have copies of."""
 
     @property
     def copy_bytes(self) -> int:
-        """Memory of one thread's copies."""
+        """The bytes of one thread's copies."""
         end = max((c.offset + c.nbytes for c in self.copies), default=0)
         return round_up(end, CACHE_LINE)
 
 
 def grain_of(shape: TaskShape) -> int:
-    """Iterations of the smallest chunk worth a thread, a multiple of the lanes."""
+    """Returns the iterations of the smallest chunk worth a thread, a multiple of the lanes."""
     operations = GRAIN_OPERATIONS + SLOT_OPERATIONS * shape.slot_bytes
     steps = -(-operations // (max(shape.cost, 1) * shape.lanes))
     return max(steps, 1) * shape.lanes
 
 
 def handler_text(layout: Layout, shapes: Sequence[TaskShape], max_threads: int = 0) -> str:
-    """LLVM IR of the handler: exports `qd_handler` and `qd_tasks`, needs `qd_run` and, of each task, `qd_task_K`,
-    `qd_bounds_K` (not with static bounds) and `qd_combine_K` (where it reduces)."""
+    """Returns LLVM IR of the handler: exports `qd_handler` and `qd_tasks`, imports `qd_run` and, for each task,
+    `qd_task_K`, `qd_bounds_K` (dynamic bounds), `qd_combine_K` (if it reduces) and `qd_merge_K` (if it has copies)."""
     program = layout.program
     constants, signature = signature_of(layout)
     lines = ["declare ptr @qd_run(ptr, ptr)", *constants]
@@ -158,22 +158,22 @@ def _first(symbols: tuple[str, ...]) -> str:
 
 
 def bounds_symbols(k: int, task: Task) -> tuple[str, ...]:
-    """The bounds function of task number `k` if it has to be called: static bounds stand in the table."""
+    """Returns the symbol of the bounds function of task number `k`, or none if its bounds are static."""
     return () if static_bounds(task) else (f"qd_bounds_{k}",)
 
 
 def combine_symbols(k: int, shape: TaskShape) -> tuple[str, ...]:
-    """The function that combines what chunks of task number `k` have reduced, if they do."""
+    """Returns the symbol that combines the slots of chunks of task number `k`, or none if it does not reduce."""
     return (f"qd_combine_{k}",) if shape.slot_bytes else ()
 
 
 def merge_symbols(k: int, shape: TaskShape) -> tuple[str, ...]:
-    """The function that merges copies of task number `k`, if it may have any."""
+    """Returns the symbol that merges threads' copies of task number `k`, or none if it has no copies."""
     return (f"qd_merge_{k}",) if shape.copies else ()
 
 
 def launcher_text(triple: str) -> str:
-    """LLVM IR of the launcher: exports `qd_run`, the parallel loops and `qd_api_seen`."""
+    """Returns LLVM IR of the launcher, which exports `LAUNCHER_EXPORTS`."""
     return "\n".join((
         prelude(), LAUNCH_LOG, POOL, OPERANDS, CLEAR_RESULTS, FAULTS, FAILED_CALLS, parallel_for(triple), CLEARS,
         large_pages(triple), COPIES, interrupt_handler(triple), _RUN,

@@ -1,4 +1,4 @@
-"""Facts about backends for people: what `python -m qdtrace info` prints."""
+"""Facts about backends that `python -m qdtrace info` prints."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def describe(target: Target, cache: ArtifactCache | None, num_threads: int | None) -> dict[str, str]:
-    """The CPU backend: names and values, in the order to print them."""
+    """Returns facts about the CPU backend: names and values, in the order to print them."""
     wanted = [f for f in target.features.split(",") if f.startswith("+")]
     facts = {
         "target": f"{target.name} ({target.triple}, {target.cpu})",
@@ -33,7 +33,7 @@ def describe(target: Target, cache: ArtifactCache | None, num_threads: int | Non
 
 
 def about_compiler(cache: ArtifactCache | None) -> dict[str, str]:
-    """What all backends have: cache, versions, and the compiler's own."""
+    """Returns facts that all backends have: the cache, versions, and the hash of the compiler's source."""
     kept = "off"
     if cache is not None:
         count, size = cache.size()
@@ -43,7 +43,7 @@ def about_compiler(cache: ArtifactCache | None) -> dict[str, str]:
 
 
 def versions() -> dict[str, str]:
-    """Versions of what the generated code and its calls depend on."""
+    """Returns the versions of the packages that generated code and its calls depend on."""
     return {
         "python": platform.python_version(),
         "numpy": np.__version__,
@@ -55,5 +55,5 @@ def versions() -> dict[str, str]:
 
 
 def usable_cores() -> int:
-    """Cores that this process may run on."""
+    """Returns the number of cores that this process may run on."""
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1

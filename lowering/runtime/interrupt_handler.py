@@ -1,7 +1,7 @@
-"""The part of the launcher that Ctrl-C reaches: a handler of SIGINT around that of Python, and a word.
+"""The part of the launcher that Ctrl-C reaches: a handler of SIGINT that wraps Python's, and a word that ends kernels.
 
-The handler calls Python's, and wakes a thread (`interrupts`), which decides whether kernels are to end. It does nothing
-where the thread that got the signal holds Python's lock: then Python runs, and handles the signal itself.
+The handler calls Python's, and wakes a thread (`interrupts`), which decides whether kernels must end. It wakes none if
+the thread that got the signal holds Python's lock: then Python runs, and handles the signal itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ INTERRUPT_WORDS = ("qd_python_handler", "qd_holds_lock", "qd_wake")
 
 
 def interrupt_handler(triple: str) -> str:
-    """IR of `qd_stop`, the word; of what `interrupts` fills in; and of `guard`, which keeps the handler in place."""
+    """Returns IR of `qd_stop`, the word; of words for `interrupts`; and of `guard`, which installs the handler."""
     apple = "apple" in triple or "darwin" in triple
     errno, clock = ("__error", 5) if apple else ("__errno_location", 6)
     return f"""

@@ -1,14 +1,14 @@
 """Ctrl-C while the main thread waits for a kernel: the kernel ends, and the call raises KeyboardInterrupt (0023).
 
 Python only notes a signal while no bytecode runs. A handler around Python's own (`interrupt_handler`) wakes a thread of
-this module. When the main thread does not come back to its bytecode at once, the thread asks all kernels to end, again
+this module. If the main thread does not come back to its bytecode at once, the thread asks all kernels to end, again
 and again until it does. A kernel that ends early makes its call fail with an error of XLA, which is raised before
 Python has looked at the signal. So for that time the class of the error runs a function of Python, in which the signal
-is handled. (What a `jax.jit` function did in the caller's own thread is a ValueError, a class that cannot be changed:
-there KeyboardInterrupt follows with the next function that Python calls or next loop.)
+is handled. (A `jax.jit` function that ran in the caller's own thread fails with a ValueError, a class that cannot be
+changed: there KeyboardInterrupt follows with the next function that Python calls or next loop.)
 
-Nothing is done where SIGINT has another handler than `signal.default_int_handler`, which raises KeyboardInterrupt: what
-another one would do, nobody knows, and a call must not fail because of a signal that a program ignores.
+If SIGINT has another handler than `signal.default_int_handler`, which raises KeyboardInterrupt, nothing is done: the
+effect of another one is unknown, and a call must not fail because of a signal that a program ignores.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
 
 PATIENCE = 0.02
-"""Seconds for the main thread to handle the signal itself: locks and sleeps that a signal ends."""
+"""Seconds for the main thread to handle the signal itself, as in locks and sleeps, which a signal ends."""
 AGAIN = 0.002
-"""Seconds until kernels are asked again: those of a loop of XLA begin at any time."""
+"""Seconds until kernels are asked again, as a loop of XLA may start one at any time."""
 SHORTEST, LONGEST = 20, 500
-"""Kernels are asked for so long, in 0.1 ms: first, and at most, where they look seldom. Python's lock is held
-meanwhile, so no call that begins later is asked."""
+"""Durations of a request, in 0.1 ms: the first, and the longest, for kernels that poll seldom. Python's lock is held
+meanwhile, so calls that begin later are not asked."""
 
 _words: dict[str, ctypes.c_int64] = {}
 """Words of memory that the launcher shares, by name."""
 _ask_to_end: list[Any] = []
-"""The function of the launcher that asks kernels for some time."""
+"""The function of the launcher that asks kernels to end, for some time."""
 _reading = -1
 _setting_up = threading.Lock()
 
 
 def watch(launcher: Mapping[str, int]) -> None:
-    """Makes known what a launcher keeps for Python: failures told later, its log, and what ends its kernels."""
+    """Connects Python to a launcher: to its late failures, its log, and the word that ends its kernels."""
     late.know(launcher)
     launch_log.log.know_launcher(launcher)
     _watch_interrupts(launcher)
 
 
 def _watch_interrupts(launcher: Mapping[str, int]) -> None:
-    """Has Ctrl-C end the kernels that a launcher runs, where that is possible; may be called again."""
+    """Makes Ctrl-C end the kernels that a launcher runs, where the system allows it; may be called again."""
     if sys.platform == "win32":
         return
     with _setting_up:
@@ -114,7 +114,7 @@ def _wait(reading: int) -> None:
 
 
 def _interrupt() -> None:
-    """Asks kernels to end while the main thread is where the signal met it, in a call that Python waits for."""
+    """Asks kernels to end while the main thread stays where the signal met it, in a call that Python waits for."""
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         return
     ran = ctypes.c_int64(0)
@@ -165,8 +165,8 @@ def _frame_of(thread: int) -> Any:
 
 @contextlib.contextmanager
 def _python_in_errors() -> Generator[None]:
-    """XLA's errors run bytecode when they are made, so that Python handles a signal first: its exception is the one
-    that is raised."""
+    """A block in which XLA's errors run bytecode when they are made, so that Python handles a signal first and raises
+    its exception instead."""
     kind = cast("Any", jax.errors.JaxRuntimeError)
 
     def made(self: RuntimeError, *args: object) -> None:

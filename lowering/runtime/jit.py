@@ -1,6 +1,6 @@
 """Linking of object code into the process through LLVM's ORC linker.
 
-One linker a process. Nothing is ever unloaded: XLA keeps the address of a registered handler for ever, and an
+A process has one linker. Nothing is ever unloaded: XLA keeps the address of a registered handler for ever, and an
 executable may run at any time.
 """
 
@@ -23,16 +23,16 @@ _linked: dict[str, tuple[llvm.ResourceTracker, dict[str, int]]] = {}
 
 @functools.cache
 def _linker(target: Target) -> llvm.LLJIT:
-    """JITLink rather than the older RuntimeDyld: it places all sections of an object together, so that the small code
-    model holds, and makes stubs for far symbols."""
+    """Returns the linker. It uses JITLink rather than the older RuntimeDyld: JITLink places all sections of an object
+    together, so that the small code model holds, and makes stubs for far symbols."""
     return llvm.create_lljit_compiler(target.llvm_machine(), use_jit_link=True)
 
 
 def link(name: str, code: bytes, exports: Sequence[str], imports: Mapping[str, int], target: Target) -> dict[str, int]:
-    """Links object code and gives the addresses of `exports`. The same name again gives the same addresses.
+    """Links object code and returns the addresses of `exports`. The same name again returns the same addresses.
 
     Symbols in neither the object nor `imports` are looked up in the process (the C library).
-    Raises RuntimeError, by LLVM, when a symbol is missing or the object is unusable.
+    LLVM raises RuntimeError if a symbol is missing or the object is unusable.
     """
     with _lock:
         if name not in _linked:

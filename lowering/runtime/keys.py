@@ -1,8 +1,8 @@
-"""Names for content: what two processes, and two programs with an equal task, agree on.
+"""Names for content, on which two processes, and two programs with an equal task, agree.
 
-A *content* key says what a graph means; it names foreign-function targets, so that programs that JAX keeps on disk or
-exports find their target again. An *artifact* key adds all that the machine code depends on besides: the processor,
-LLVM, and the source of the compiler itself.
+A *content* key identifies the meaning of a graph; it names foreign-function targets, so that programs that JAX keeps on
+disk or exports find their target again. An *artifact* key adds the other inputs of machine code: the processor, LLVM,
+and the source of the compiler itself.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _LENGTH = 32
 
 
 def digest(*parts: object) -> str:
-    """A hash of values with faithful `repr`."""
+    """Returns a hash of values with faithful `repr`."""
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:_LENGTH]
 
 
 def task_content(task: Task, emit_options: object) -> str:
-    """Content key of a task: equal for equal bodies over references of equal types, whatever their names."""
+    """Returns the content key of a task: equal for equal bodies over references of equal types, despite their names."""
     return digest("task", print_task(task, canonical=True), emit_options)
 
 
@@ -58,25 +58,25 @@ def target_name(program: Program, content: str, target: Target) -> str:
 
 
 def program_content(layout: Layout, tasks: Sequence[str], max_threads: int) -> str:
-    """Content key of a program: its tasks, given by their content keys, what is cleared, and how it is called."""
+    """Returns the content key of a program, from its tasks' content keys, its clears and its operands and results."""
     program = layout.program
     refs = [[(layout.places[v].slot, layout.places[v].offset) for v in used] for used in layout.task_refs]
     params = [(v.hint, str(ref_type(v))) for v in program.params]
     written = [(v.hint, str(ref_type(v))) for v in layout.written]
     aliases = sorted(layout.aliases.items())
     called = (params, written, aliases, layout.scratch_bytes, layout.clears, layout.constants, layout.faults)
-    names = [task.name for task in program.tasks]  # what fails is told by its name
+    names = [task.name for task in program.tasks]  # errors have the names
     return digest(program.name, names, called, list(tasks), refs, max_threads)
 
 
 def artifact_key(content: str, target: Target) -> str:
-    """Key of the machine code for a content key."""
+    """Returns the key of the machine code for a content key."""
     return digest(content, target.key, llvmlite.__version__, LLVM_VERSION, compiler_version())
 
 
 @functools.cache
 def compiler_version() -> str:
-    """A hash of the source that decides what code is made: the graph, its analyses and the lowering."""
+    """Returns a hash of the source that code depends on: the graph, its analyses and the lowering."""
     sources = hashlib.sha256()
     for package in (qdtrace.ir, qdtrace.analysis, lowering):
         for folder in sorted(package.__path__):

@@ -1,9 +1,9 @@
 """Large pages for large fresh results.
 
 XLA takes memory for results from the system at each call and gives it back after use, so the first store to each page
-enters the kernel: 16 000 times for 64 MiB, which takes four times as long as all the rest of a pass over memory. Where
-the system gives large pages on request only (the usual setting on Linux servers), asking costs one system call a
-buffer, and a page is then 2 MiB. The handler lists the results that ask.
+enters the kernel: 16 000 times for 64 MiB, which takes four times as long as all the rest of a pass over memory. If the
+system gives large pages on request only (the usual setting on Linux servers), a request costs one system call per
+buffer, and a page is then 2 MiB. The handler lists the results to request them for.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MADV_HUGEPAGE = 14
 
 
 def large_table(layout: Layout) -> str:
-    """The handler's table of large results; not of those that take over the memory of an operand. -1 ends it."""
+    """Returns the handler's table of large results, without those in the memory of an operand; -1 ends it."""
     donated = set(layout.aliases.values())
     sizes = [0 if k in donated else ref_type(v).nbytes for k, v in enumerate(layout.written)]
     slots = enumerate([*sizes, layout.scratch_bytes], layout.operand_count)
@@ -32,13 +32,12 @@ def large_table(layout: Layout) -> str:
 
 
 def large_pages(triple: str) -> str:
-    """LLVM IR of `advise_large(data, bytes)` and, for the results of a table, `advise_results(table, slots)`."""
+    """Returns LLVM IR of `advise_large(data, bytes)` and, for a table's results, `advise_results(table, slots)`."""
     return _advice(triple) + _RESULTS
 
 
 def _advice(triple: str) -> str:
-    """It is advice: whether it is followed is up to the system, and its failure is no error. Not on other systems than
-    Linux."""
+    """Returns `advise_large`. The system may ignore the advice, and its failure is no error; only Linux gets any."""
     if "linux" not in triple:
         return "define internal void @advise_large(ptr %data, i64 %bytes) {\n  ret void\n}\n"
     return f"""

@@ -1,4 +1,4 @@
-"""Failures that are told later: those of programs of several devices, whose calls go on (`faults`)."""
+"""Failures that are reported later: those of programs of several devices, whose calls go on (`faults`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class _List(NamedTuple):
-    """The list of one launcher."""
+    """The list of failures of one launcher."""
 
     head: memoryview
     take: ctypes._CFunctionType  # pyright: ignore[reportPrivateUsage]
@@ -26,7 +26,7 @@ _lists: dict[int, _List] = {}
 
 
 def know(launcher: Mapping[str, int]) -> None:
-    """Takes note of the list of a launcher, given by its addresses."""
+    """Adds the list of a launcher, given by its addresses."""
     address = launcher["qd_late"]
     if address not in _lists:
         head = memoryview((ctypes.c_char * FIELD).from_address(address))
@@ -36,18 +36,18 @@ def know(launcher: Mapping[str, int]) -> None:
 
 
 def memory() -> list[memoryview]:
-    """The heads of the lists: zero while nothing has failed."""
+    """Returns the heads of the lists, which are zero while nothing has failed."""
     return [one.head for one in _lists.values()]
 
 
 def failure() -> QdError | None:
-    """The error of what failed first since the last time, with a note for each other failure; empties them."""
+    """Returns the first error since the last call, with a note for each further failure, and empties the lists."""
     texts = [text for one in _lists.values() for text in _taken(one)]
     return with_others([fault_in(text) or QdError(text) for text in texts])
 
 
 def _taken(one: _List) -> list[str]:
-    """The texts of a list, in the order in which they came."""
+    """Takes the texts of a list, in the order in which they came."""
     texts: list[str] = []
     node = one.take()
     while node:

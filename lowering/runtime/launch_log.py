@@ -1,7 +1,7 @@
 """The log of launches, which the launcher writes while somebody listens (`qdtrace.launches`).
 
-The log is memory of Python: a header, and a record a launch. Its address is a word of the launcher, null while nobody
-listens. A thread claims a record by adding one to the header's counter, so nothing waits.
+The log is memory of Python: a header, and one record per launch. Its address is a word of the launcher, null while
+nobody listens. A thread claims a record by adding one to the header's counter, so nothing waits.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from lowering.runtime.layout import Layout
 
 ROOM = 1 << 18
-"""Records of a log; memory that is not written takes none."""
+"""Records of a log; pages that are never written cost no memory."""
 TASKS, FILLS, PARTS = 0, 1, 2
 """Kinds of records: a task, by its address in a handler's table; fills before a task, by the address of the table and
-its number; what another thread did."""
+its number; another thread's part of a task."""
 CLOCK_MONOTONIC = 1
 LOG_WORD = "qd_log"
 
@@ -112,7 +112,7 @@ class LaunchLog:
         self._tables: dict[int, Layout] = {}
         self._starts: list[int] = []
         self.room = ROOM
-        """Records that may be written, at most `ROOM`."""
+        """Number of records that may be written, at most `ROOM`."""
         self._is_on = False
 
     @functools.cached_property
@@ -124,13 +124,13 @@ class LaunchLog:
         return self._memory[LOG.size // 8 :].reshape(ROOM, -1)
 
     def know_launcher(self, launcher: Mapping[str, int]) -> None:
-        """Has a launcher write into this log."""
+        """Makes a launcher write into this log."""
         address = launcher[LOG_WORD]
         self._words[address] = ctypes.c_void_p.from_address(address)
         self._point()
 
     def know_table(self, address: int, layout: Layout) -> None:
-        """Says of which program a handler's table of tasks is."""
+        """Notes which program a handler's table of tasks belongs to."""
         self._tables[address] = layout
         self._starts = sorted(self._tables)
 
@@ -139,14 +139,14 @@ class LaunchLog:
             word.value = self._memory.ctypes.data if self._is_on else None
 
     def start(self) -> None:
-        """Has launchers write, beginning anew."""
+        """Clears the log and makes launchers write into it."""
         self._records[: self.count()] = 0
         self._memory[[0, LOG.offsets["room"] // 8]] = 0, self.room
         self._is_on = True
         self._point()
 
     def stop(self) -> None:
-        """Has launchers write nothing."""
+        """Makes launchers write no more."""
         self._is_on = False
         self._point()
 
@@ -155,7 +155,7 @@ class LaunchLog:
         return min(int(self._memory[0]), self.room) if "_memory" in vars(self) else 0
 
     def read(self, begin: int) -> tuple[list[Launch], int]:
-        """The launches from that record on, and how many found no room."""
+        """Returns the launches from record `begin` on, and how many found no room."""
         end = self.count()
         rows = [row for row in self._records[begin:end].tolist() if row[-1]] if end > begin else []
         left_out = int(self._memory[0]) - self.room if end == self.room else 0
@@ -171,7 +171,7 @@ class LaunchLog:
         table = self._starts[at]
         layout = self._tables[table]
         program = layout.program
-        # who runs the last chunk says so before it writes its record
+        # the thread that runs the last chunk reports it done before it writes its record
         others = tuple(Part(p[6], p[2], min(p[3], ended)) for p in parts if p[6] != thread and began <= p[2] < ended)
         if kind == FILLS:
             filled = sum(clear.nbytes for clear in layout.clears if clear.before == start)

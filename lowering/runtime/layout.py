@@ -1,9 +1,9 @@
-"""Where the references of a program live in a call: operands, results, or scratch.
+"""The layout of a call: a program's references are operands, results, or scratch.
 
 A parameter that no task writes is read in place. One that is written is a result aliased to its operand: XLA gives
-both the same memory when the operand is dead or donated, and copies it first when it is not. Buffers that are not
-returned share one scratch result; two whose tasks do not overlap share memory, which saves page faults too. So what
-has an initial value gets it right before the first task that uses it, when the memory is its own.
+both the same memory if the operand is dead or donated, and copies it first if it is not. Buffers that are not returned
+share one scratch result; two whose live ranges do not overlap share memory, which saves page faults too. So a buffer
+with an initial value is cleared right before the first task that uses it, when the memory is its own.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Place:
-    """A piece of memory of the call: an operand or result (operands count first), and bytes into it."""
+    """A piece of memory of the call: a slot (operands, then results), and a byte offset into it."""
 
     slot: int
     offset: int = 0
@@ -36,53 +36,53 @@ class Place:
 
 @dataclass(frozen=True)
 class Clear:
-    """Memory that is filled with one value, before a task."""
+    """Memory to fill with one value, before a task."""
 
     before: int
-    """Number of the task; as many as there are tasks for what no task uses."""
+    """Number of the task; the number of tasks for memory that no task uses."""
     place: Place
     nbytes: int
     value: bytes
-    """One element."""
+    """Bytes of one element."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How a program's references map to operands and results of the XLA call."""
+    """The places of a program's references among operands and results of the XLA call."""
 
     program: Program
     written: tuple[Var, ...]
     """References that are XLA results, in order (the scratch result, if any, comes after them)."""
     aliases: Mapping[int, int]
-    """Operand number to number of the result in its memory."""
+    """Maps the number of an operand to that of the result in its memory."""
     places: Mapping[Var, Place]
     scratch_bytes: int
     task_refs: tuple[tuple[Var, ...], ...]
     """References of each task, in the order in which its code takes them."""
     clears: tuple[Clear, ...] = ()
-    """What is filled, in the order of the tasks it comes before."""
+    """The fills, in the order of the tasks that they precede."""
     constants: bytes = b""
-    """Memory of the program itself: the slot after all others, or the last operand."""
+    """Content of the program's constant memory, which is the slot after all others, or the last operand."""
     passes_constants: bool = False
-    """It is an operand: memory of the host is not that of the program."""
+    """True if the constants are an operand, as on devices, which cannot read the handler's memory."""
     faults: tuple[tuple[str, ...], ...] = ()
-    """What the checks of each task say, as formats of C with one `%lld` where there is a number."""
+    """The messages of each task's checks, as C formats with one `%lld` or `%llu` for an index."""
     must_run: bool = False
-    """It checks, and XLA must not drop it (`analysis.effects.must_run`)."""
+    """True if the call has checks for which XLA must not drop it (`analysis.effects.must_run`)."""
 
     @property
     def operand_count(self) -> int:
-        """Operands of the XLA call."""
+        """The number of operands of the XLA call."""
         return len(self.program.params) + self.passes_constants
 
     @property
     def slot_count(self) -> int:
-        """Operands and results of the XLA call."""
+        """The number of operands and results of the XLA call."""
         return self.scratch_slot + bool(self.scratch_bytes)
 
     @property
     def scratch_slot(self) -> int:
-        """That of the scratch result, which is the last."""
+        """The slot of the scratch result, which is the last."""
         return self.operand_count + len(self.written)
 
 
@@ -93,8 +93,11 @@ def plan_layout(
     pass_constants: bool = False,
     elsewhere: Mapping[Var, Place] | None = None,
 ) -> Layout:
-    """Assigns a place to every reference of the program; `constants` are references with a content of their own,
-    in memory of the program or passed as an operand, `elsewhere` has those of buffers that take no scratch."""
+    """Assigns a place to every reference of the program.
+
+    `constants` are references with known content, in memory of the program or passed as an operand; `elsewhere` has the
+    places of buffers that need no scratch.
+    """
     elsewhere = dict(elsewhere or {})
     content, inside = _constants(constants or {})
     passes = pass_constants and bool(content)
@@ -114,7 +117,7 @@ def plan_layout(
     places |= {v: Place(operands + len(written), offset) for v, offset in offsets.items()} | elsewhere
     faults = tuple(map(_fault_texts, program.tasks))
     bare = aliases and len(written) > 1  # see Note [Never a bare tuple]
-    if bare or (any(faults) and not written):  # a call without a result is none
+    if bare or (any(faults) and not written):  # XLA drops a call without results
         scratch_bytes = max(scratch_bytes, 1)
     own = len(params) if passes else operands + len(written) + bool(scratch_bytes)
     places |= {v: Place(own, offset) for v, offset in inside.items()}
@@ -124,8 +127,8 @@ def plan_layout(
 
 
 def with_kernel_scratch(layout: Layout, nbytes: int) -> tuple[Layout, Place]:
-    """The layout with that much more scratch, and where it is: memory that the kernels of one task share, and leave to
-    those of the next. The constants must not be memory of the program itself."""
+    """Returns the layout with more scratch, and its place: memory that the kernels of one task share, and those of the
+    next reuse. The constants must be an operand."""
     offset = round_up(layout.scratch_bytes, CACHE_LINE)
     place = Place(layout.scratch_slot, offset)
     return (replace(layout, scratch_bytes=offset + nbytes) if nbytes else layout), place
@@ -144,7 +147,7 @@ def _fault_text(eqn: Eqn) -> str:
 
 
 def _constants(constants: Mapping[Var, np.ndarray]) -> tuple[bytes, dict[Var, int]]:
-    """What they hold, one behind another, and where each begins."""
+    """Returns the contents of the constants, concatenated, and the offset of each."""
     offsets, memory = dict[Var, int](), bytearray()
     for var, content in constants.items():
         memory += bytes(-len(memory) % CACHE_LINE)
@@ -154,7 +157,7 @@ def _constants(constants: Mapping[Var, np.ndarray]) -> tuple[bytes, dict[Var, in
 
 
 def _clears(program: Program, refs: Sequence[Sequence[Var]], places: Mapping[Var, Place]) -> tuple[Clear, ...]:
-    """A clear for each buffer with an initial value that some task uses or that is returned."""
+    """Returns a clear for each buffer with an initial value that some task uses or that is returned."""
     first: dict[Var, int] = {}
     for k, used in enumerate(refs):
         for var in used:
@@ -168,7 +171,7 @@ def _clears(program: Program, refs: Sequence[Sequence[Var]], places: Mapping[Var
 
 
 def _lifetimes(refs: Sequence[Sequence[Var]], buffers: Iterable[Var]) -> dict[Var, tuple[int, int]]:
-    """First and last task that uses each buffer; unused ones are absent."""
+    """Returns the first and last task that uses each buffer; unused ones are absent."""
     wanted = set(buffers)
     spans: dict[Var, tuple[int, int]] = {}
     for k, used in enumerate(refs):
@@ -179,8 +182,10 @@ def _lifetimes(refs: Sequence[Sequence[Var]], buffers: Iterable[Var]) -> dict[Va
 
 
 def pack_buffers(refs: Sequence[Sequence[Var]], buffers: Iterable[Var]) -> tuple[dict[Var, int], int]:
-    """Byte offsets for buffers that tasks with these references use, by their lifetimes (largest first, first fit), and
-    the bytes needed."""
+    """Returns byte offsets for buffers that tasks with these references use, and the bytes needed.
+
+    Buffers whose lifetimes do not overlap share memory; they are placed largest first, by first fit.
+    """
     spans = _lifetimes(refs, buffers)
     placed: list[tuple[int, int, tuple[int, int]]] = []
     offsets: dict[Var, int] = {}
@@ -199,7 +204,7 @@ def pack_buffers(refs: Sequence[Sequence[Var]], buffers: Iterable[Var]) -> tuple
 
 # Note [Never a bare tuple]
 #
-# When a `lax.while_loop` body is nothing but one call, XLA makes the call itself, not a tuple of its results, the root
-# of the loop's body. Its search for loop invariants then compares operand k of that root with carry k, finds them
-# equal, and hoists the call out of the loop: the loop never ends, or gives the result of one iteration. One more
-# result, of one byte, keeps the call from being the root.
+# If a `lax.while_loop` body is nothing but one call, XLA makes the call itself, not a tuple of its results, the root of
+# the loop's body. Its search for loop invariants then compares operand k of that root with carry k, finds them equal,
+# and hoists the call out of the loop: the loop never ends, or returns the result of one iteration. One more result, of
+# one byte, keeps the call from being the root.

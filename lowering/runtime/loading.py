@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 def load(
     attributes: Mapping[str, str], machine: str, compiler: Callable[[Program, Options], CompiledProgram]
 ) -> tuple[int, bool]:
-    """The address of the handler, and whether several devices run the program together.
+    """Returns the address of the handler, and whether several devices run the program together.
 
-    Raises BackendError for what is damaged, or of another version or machine.
+    Raises BackendError for a program that is damaged, or of another version or machine.
     """
     program, options, layout, shared = read(attributes, machine)
     compiled = compiler(program, options)

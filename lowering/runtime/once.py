@@ -1,4 +1,4 @@
-"""Making a value once a key, also when several threads ask for it at the same time."""
+"""A memo that makes a value once per key, even if several threads ask for it at the same time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Once(Generic[T]):
         self._values: dict[Hashable, Future[T]] = {}
 
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
-        """The value of the key."""
+        """Returns the value of the key, made by `make` if this is the first call."""
         with self._lock:
             future = self._values.get(key)
             mine = future is None

@@ -1,4 +1,4 @@
-"""What XLA passes to a handler: each operand and result is checked against a table, and its address is taken.
+"""Operands and results that XLA passes to a handler: each is checked against a table, and its address is taken.
 
 The same for every platform. A table of the program begins with its *signature* (`tables.SIGNATURE`).
 """
@@ -24,7 +24,7 @@ def _label(kind: str, number: int, var: Var) -> str:
 
 
 def signature_of(layout: Layout) -> tuple[list[str], dict[str, object]]:
-    """Constants: what each operand and result must be; and the fields of the program's signature."""
+    """Returns constants that describe each operand and result, and the fields of the program's signature."""
     rows = [
         (_label(kind, k, v), abi.XLA_DTYPES[v.dtype], ref_type(v).size)
         for kind, refs in (("operand", layout.program.params), ("result", layout.written))
@@ -45,7 +45,7 @@ def signature_of(layout: Layout) -> tuple[list[str], dict[str, object]]:
 
 
 def format_constant(name: str, text: str) -> str:
-    """A constant of LLVM IR that is text for `snprintf`."""
+    """Returns a constant of LLVM IR that is a format for `snprintf`."""
     return f"@{name} = private constant {c_string(text)}"
 
 

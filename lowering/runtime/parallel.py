@@ -6,8 +6,8 @@ already running. This cannot deadlock, balances chunks of unequal work, and a he
 left. The shared state is reference-counted, because such a helper may run after the caller has returned.
 
 A task that reduces gets a slot of memory for each chunk, and its slots are combined in the order of the chunks when all
-have run. How it is cut depends on the loop and not on the threads, so sums of floats have the same bits every time, on
-any number of threads.
+have run. The chunks depend on the loop and not on the threads, so sums of floats have the same bits every time, on any
+number of threads.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ RUN_CHUNK = """%chunk_at = mul i64 %k, %chunk
 """IR that runs chunk `%k` of a loop, with its slot."""
 
 CHUNKS_PER_THREAD = 16
-"""Chunks a thread, where there is enough work: what is idle at the end is at most a sixteenth of the loop."""
+"""Chunks per thread, if there is enough work: threads are then idle at the end for at most a sixteenth of the loop."""
 
 MOST_SLOTS, FEWEST_SLOTS, SLOTS_BUDGET = 256, 16, 1 << 20
-"""Chunks of a loop that reduces: so many that threads share them evenly, but few where combining them is work."""
+"""Limits on chunks of a loop that reduces, which balance the load of threads against the work of combining."""
 
 MOST_GRAINS = 512
-"""Grains of a chunk, at most: some ten milliseconds of work, after which a task without loops may be interrupted."""
+"""The most grains of a chunk: some ten milliseconds of work, after which a task without loops may be interrupted."""
 
 PAUSES_BEFORE_YIELD = 2000
-"""Polls of the counter before the waiting caller gives its core away; about 50 microseconds on x86."""
+"""Polls of the counter before the waiting caller yields its core; about 50 microseconds on x86."""
 
 SLOT_ON_STACK = 1 << 15
-"""Largest slot of a loop on this thread alone that is not allocated."""
+"""Largest slot that a loop on this thread alone has on its stack."""
 
 
 def slot_limit(slot_bytes: int) -> int:
-    """Most chunks of a loop whose chunks have slots of that size."""
+    """Returns the most chunks of a loop whose chunks have slots of that size."""
     return max(FEWEST_SLOTS, min(MOST_SLOTS, SLOTS_BUDGET // max(1, slot_bytes)))
 
 
 def relax(triple: str) -> tuple[str, str]:
-    """Declaration and call of the instruction that tells a core that it is waiting in a loop."""
+    """Returns declaration and call of the instruction that tells a core that it is waiting in a loop."""
     arch = triple.split("-")[0]
     if arch == "x86_64":
         return "declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"
@@ -57,8 +57,8 @@ def relax(triple: str) -> tuple[str, str]:
 
 
 def parallel_for(triple: str) -> str:
-    """IR of `qd_parallel_for(frame, task, refs, start, stop, grain, lanes, max_threads)` and `qd_parallel_reduce(...,
-    combine, slot_bytes, most)`.
+    """Returns IR of `qd_parallel_for(frame, task, refs, start, stop, grain, lanes, max_threads)` and of
+    `qd_parallel_reduce(..., combine, slot_bytes, most)`.
 
     Both run `task(refs, lo, hi, slot)` over chunks that cover `start:stop` once. Below two grains of iterations that
     is one call on this thread; with one thread `qd_parallel_for` makes its calls there too. Chunks are multiples of

@@ -1,4 +1,4 @@
-"""Registration of handlers with XLA, and the check that XLA speaks the interface the handlers read."""
+"""Registration of handlers with XLA, and the check that XLA's interface is the one that handlers use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from qdtrace.errors import BackendError
 
 
 class Platform(NamedTuple):
-    """A platform by its two names."""
+    """A platform with JAX's and XLA's names of it."""
 
     jax: str
     xla: str
@@ -25,10 +25,10 @@ _registered: dict[tuple[str, Platform], int] = {}
 
 
 def register(name: str, address: int, api_seen: int, platform: Platform) -> None:
-    """Makes a handler callable as foreign-function target `name` on a platform. The same again does nothing.
+    """Makes a handler callable as foreign-function target `name` on a platform. A repeated call does nothing.
 
-    `api_seen` is the address where the launcher keeps what XLA said of its interface. Raises BackendError when JAX
-    does not have the platform or XLA's interface is not the one known here.
+    `api_seen` is the address where the launcher keeps the version of XLA's interface. Raises BackendError if JAX does
+    not have the platform or if XLA's interface is not the one known here.
     """
     with _lock:
         if _registered.get((name, platform)) == address:
@@ -49,7 +49,7 @@ def register(name: str, address: int, api_seen: int, platform: Platform) -> None
 
 
 def _seen(address: int) -> tuple[int, int, int]:
-    """Size of XLA's function table and its major and minor version; zeros before XLA asked."""
+    """Returns the size of XLA's function table and its major and minor version; zeros before XLA asked."""
     size = ctypes.c_int64.from_address(address).value
     version = (ctypes.c_int32 * 2).from_address(address + 8)
     return size, version[0], version[1]

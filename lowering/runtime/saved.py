@@ -1,7 +1,7 @@
-"""Calls that carry their program, for what is run in another process (docs/design/0026).
+"""Calls that carry their program, to be run in another process (docs/design/0026).
 
-The attributes of such a call are texts: `content` is the program, packed; `digest` its hash, by which a process that
-has it finds it again; `version` and `machine` say where it may run.
+The attributes of such a call are texts: `content` is the program, packed; `digest` its hash, by which a process finds
+a program that it has already; `version` and `machine` say where it may run.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Program
 
 TARGET = "qdtrace_program"
-"""The target of all these calls."""
+"""The foreign-function target of all these calls."""
 _LOCAL = ("print_ir", "dump_ir", "dump_simplify", "dump_cfg", "debug_dump_path", "offline_cache", "offline_cache_dir")
-"""Options that say something of the process, not of the program."""
+"""Options that concern the process, not the program."""
 _LOC = re.compile(r"(.*):(\d+)(?: in (.*))?")
 _PACKAGE = sys.modules["qdtrace"]
-"""Only for its version: nothing here may ask it for more."""
+"""The package, only for its version, as this package may not import it."""
 _NAMES = ["content", "digest", "machine", "version"]
 _REMAKE = "save it again with this version, where it was saved"
 
@@ -49,7 +49,7 @@ def layout_key(layout: Layout) -> str:
 
 
 def attributes_of(program: Program, options: Options, layout: Layout, machine: str, *, shared: bool) -> dict[str, str]:
-    """The attributes of a call. `machine` is empty where only the graph is saved, and no code of XLA beside it."""
+    """Returns the attributes of a call. `machine` is empty if the graph is saved without machine code of XLA."""
     plain, located = print_program(program), print_program(program, locs=True).splitlines()
     locs = [line[len(bare) + 4 :] for bare, line in zip(plain.splitlines(), located, strict=True)]
     chosen = {name: value for name, value in asdict(options).items() if name not in _LOCAL}
@@ -64,9 +64,9 @@ def _digest(about: Mapping[str, str]) -> str:
 
 
 def read(attributes: Mapping[str, str], machine: str) -> tuple[Program, Options, str, bool]:
-    """The program of a call, its options, the key of its layout, and whether several devices run it together.
+    """Returns a call's program, its options, the key of its layout, and whether several devices run it together.
 
-    Raises BackendError for what is damaged, or is of another version or machine.
+    Raises BackendError for a program that is damaged, or of another version or machine.
     """
     if sorted(attributes) != _NAMES or _digest(attributes) != attributes["digest"]:
         raise BackendError("a saved program is damaged: its hash is another one", help="save it again")

@@ -1,9 +1,9 @@
-"""Tasks that accumulate into large arrays: who needs locks.
+"""Tasks that accumulate into large arrays: the choice between threads' copies and locks.
 
-On one thread nobody does. On more, the loop is cut into a piece a thread where clearing and adding up copies costs less
-than locks: the first piece accumulates into the arrays themselves, each other one into copies of its own, which are
-merged in the order of the pieces. Where copies would cost more, threads use locked instructions. The code of a task has
-both ways; the word after its references says which.
+On one thread neither is needed. On more, the loop is cut into one piece per thread if clearing and merging copies costs
+less than locks: the first piece accumulates into the arrays themselves, each other one into copies of its own, which
+are merged in the order of the pieces. Otherwise threads use locked instructions. The code of a task has both variants;
+the word after its references selects one.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from lowering.tables import CACHE_LINE, COPY, FILL, JOB, MERGE, TASK, WORDS_AFTE
 
 MOST_PIECES = 16
 MOST_COPY_BYTES = 1 << 26
-"""Memory of all copies."""
+"""The most bytes of all copies."""
 UPDATE_BYTES = 16
-"""Bytes of copies that an accumulation without a lock pays for."""
+"""Bytes of copies that one accumulation without a lock pays for."""
 MERGE_GRAIN = 1 << 11
-"""Cache lines that make a chunk of the merge worth handing to a thread."""
+"""The fewest cache lines of a chunk of the merge for another thread."""
 
 
 @dataclass(frozen=True)
 class CopyRecord:
-    """One array in the copies of a piece."""
+    """One array among the copies of a piece."""
 
     ref: int
     """Number among the references of the task."""
     offset: int
     nbytes: int
     neutral: bytes
-    """An element that changes nothing."""
+    """Bytes of the operation's identity."""
 
     @property
     def constant(self) -> str:
-        """Its record in the handler's table."""
+        """The array's record in the handler's table."""
         return COPY.constant(ref=self.ref, offset=self.offset, bytes=self.nbytes, pattern=pattern_of(self.neutral))
 
 

@@ -1,4 +1,4 @@
-"""Where the lanes of an access are: at one element, at neighbours, or anywhere."""
+"""Addresses of the lanes of an access: one element, a constant stride, or unrelated elements."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def locate(f: LaneFrame, ref: GlobalMemory, indices: Sequence[Atom]) -> Address:
-    """Where each lane's element is."""
+    """Returns the addresses of the lanes' elements."""
     if _is_shared(f, indices):
         return Address(element_pointer(f, ref, indices), 0)
     found = _strided(f, ref.type, indices)
@@ -30,7 +30,7 @@ def locate(f: LaneFrame, ref: GlobalMemory, indices: Sequence[Atom]) -> Address:
 
 
 def record_of(f: LaneFrame, type_: RefType, indices: Sequence[Atom]) -> Component | None:
-    """The component of neighbouring records that lanes access, if they do so."""
+    """Returns the component of neighbouring records that lanes access, or None if they access anything else."""
     found = None if _is_shared(f, indices) else _strided(f, type_, indices)
     return None if found is None else _record(f, type_, *found)
 
@@ -40,7 +40,7 @@ def _is_shared(f: LaneFrame, indices: Sequence[Atom]) -> bool:
 
 
 def _strided(f: LaneFrame, type_: RefType, indices: Sequence[Atom]) -> tuple[Form, int] | None:
-    """The number of lane 0's element, and how many elements lanes are apart; None when that is not constant."""
+    """Returns the number of lane 0's element and the lanes' constant stride, or None if the stride varies."""
     if type_.size > MODULAR:
         return None
     form = f.facts.forms.address(type_, indices)
@@ -49,9 +49,9 @@ def _strided(f: LaneFrame, type_: RefType, indices: Sequence[Atom]) -> tuple[For
 
 
 def _record(f: LaneFrame, type_: RefType, form: Form, stride: int) -> Component | None:
-    """Which component of records of `stride` elements an address names; None when the array is not made of them.
+    """Returns the component of records of `stride` elements at an address, or None for other arrays.
 
-    When the component of a lane is in the array, its whole record is.
+    If the component of a lane is in the array, its whole record is.
     """
     widest = max(4, f.width // 2 + 1)
     if not 2 <= stride <= widest or type_.size % stride or any(c % stride for c in form.terms.values()):
@@ -61,7 +61,7 @@ def _record(f: LaneFrame, type_: RefType, form: Form, stride: int) -> Component 
 
 
 def _term_stride(f: LaneFrame, term: Term) -> int | None:
-    """Difference between neighbouring lanes; None when it is not constant."""
+    """Returns a term's difference between neighbouring lanes, or None if it is not constant."""
     if isinstance(term, Quotient):
         if f.row is not None and term == f.row.quotient:
             return 0
@@ -73,7 +73,7 @@ def _term_stride(f: LaneFrame, term: Term) -> int | None:
 
 
 def lane_stride(f: LaneFrame, form: Form) -> int | None:
-    """Difference of a form between neighbouring lanes; None when it is not constant."""
+    """Returns a form's difference between neighbouring lanes, or None if it is not constant."""
     total = 0
     for term, coefficient in form.terms.items():
         stride = _term_stride(f, term)
@@ -84,7 +84,7 @@ def lane_stride(f: LaneFrame, form: Form) -> int | None:
 
 
 def _scattered(f: LaneFrame, ref: GlobalMemory, indices: Sequence[Atom]) -> Address:
-    """Lanes at unrelated places: uniform components go into the pointer, the others into vectors of element numbers."""
+    """Returns unrelated addresses: uniform indices go into the pointer, the others into vectors of element numbers."""
     wide = ref.type.size > MODULAR
     kind = DType.i64 if wide or any(i.dtype is DType.i64 for i in indices) else DType.i32
     o, register = f.vector, REGISTER[kind]
@@ -120,7 +120,7 @@ _ZERO = literal(0, DType.i32)
 
 
 def lane_pointers(f: LaneFrame, address: Address, kind: str, v: int) -> str:
-    """A vector of pointers."""
+    """Returns the pointers of vector v's lanes, as a vector."""
     if address.offsets is not None:
         return f.text.op(
             f"getelementptr {kind}, ptr {address.pointer}, {f.lanes.of(address.offset_type)} {address.offsets[v]}"

@@ -1,4 +1,4 @@
-"""Values carried round a loop that lanes leave at different times."""
+"""Values carried by a divergent loop."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class LaneCarries(Carries):
-    """Carried values as phis; a lane that has left keeps its own.
+    """Carried values as phis; a lane that has left the loop keeps its values.
 
-    A carry that is uniform inside (a counter) has a second phi that remembers, lane by lane, the value with which a
-    lane left, if anybody reads the result.
+    A carry that is uniform inside the loop (a counter) has a second phi, if its result is read, that remembers the
+    value with which each lane left.
     """
 
     def __init__(self, f: LaneFrame, eqn: Eqn, initial: Sequence[Atom], params: Sequence[Var]) -> None:
@@ -41,20 +41,20 @@ class LaneCarries(Carries):
             self.remembered.append([phis.add(self.lanes.vector.type(param.dtype), i) for i in initial])
 
     def step_in(self, body: Block, live: Mask) -> None:
-        """Takes the results of an iteration for the lanes that made it."""
+        """Makes the results of an iteration the current values, in the lanes that ran it."""
         before = self.values
         self.step(body)
         for n, (param, out) in enumerate(zip(self.params, self.eqn.outvars, strict=True)):
             if self.kept[n]:
                 spread = self._remember(n, body)
                 self.remembered[n] = self.lanes.blended(live, param.dtype, spread, self.remembered[n])
-            # a lane that has left may go on computing what nobody reads after the loop
+            # a value that is dead after the loop needs no blending
             if not self.uniform[n] and out in self.f.facts.used:
                 self.values[n] = self.lanes.blended(live, param.dtype, self.values[n], before[n])
 
     def _remember(self, n: int, body: Block) -> list[str]:
-        """The next value of a scalar carry in all lanes. A counter counts in the lanes too: that is one masked
-        addition, where spreading the scalar would be a move between register files for every step."""
+        """Returns the next value of a scalar carry in all lanes. A counter is incremented as a vector: that is one
+        masked addition, where a broadcast of the scalar would be a move between register files in every step."""
         f, param, result = self.lanes, self.params[n], body.results[n]
         made = next((e for e in body.eqns if result in e.outvars and e.primitive in (ADD, SUB)), None)
         if made is not None and made.invars[0] is param and isinstance(made.invars[1], Literal):
@@ -64,15 +64,15 @@ class LaneCarries(Carries):
         return f.vectors_of(result)
 
     def flat(self) -> list[str]:
-        """All current values in the order of the phis."""
+        """Returns all current values in the order of the phis."""
         return [*super().flat(), *joined(self.remembered)]
 
     def flat_initial(self) -> list[str]:
-        """All values before the loop in the order of the phis."""
+        """Returns all values before the loop in the order of the phis."""
         return [*super().flat_initial(), *joined(self.initial_kept)]
 
     def flat_types(self) -> list[str]:
-        """Types in the order of the phis."""
+        """Returns the types in the order of the phis."""
         types = [self.lanes.vector.type(param.dtype) for param in self.params]
         kept = [[t] * len(group) for t, group in zip(types, self.initial_kept, strict=True)]
         return [*super().flat_types(), *joined(kept)]

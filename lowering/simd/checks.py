@@ -1,4 +1,4 @@
-"""Checks of lanes that have an index or a condition of their own: the first active lane that fails is reported."""
+"""Checks of varying indices and conditions: the first active lane that fails is reported."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def bound(f: LaneFrame, eqn: Eqn) -> None:
-    """`j = bound[size] i`."""
+    """Emits `j = bound[size] i`."""
     (index,) = eqn.invars
     if f.is_uniform(eqn.outvars[0]):
         checks.bound(f, eqn)
@@ -28,7 +28,7 @@ def bound(f: LaneFrame, eqn: Eqn) -> None:
 
 
 def check(f: LaneFrame, eqn: Eqn) -> None:
-    """`check p`."""
+    """Emits `check p`."""
     (condition,) = eqn.invars
     if isinstance(condition, Literal) or f.is_uniform(condition):
         checks.check(f, eqn)
@@ -48,7 +48,7 @@ def _in_active(f: LaneFrame, bad: list[str]) -> list[str]:
 
 
 def _report(f: LaneFrame, eqn: Eqn, indices: list[str], bad: list[str]) -> None:
-    """Calls what keeps the failure, with the index of the first lane that fails."""
+    """Emits a call that records the failure with the index of the first failing lane."""
     d, helpers = eqn.invars[0].dtype, f.text.module.helpers
     kind, widening = f.vector.type(d), checks.widening(eqn)
     symbol = f"{checks.FAIL}_{widening}_{REGISTER[d]}_{f.width}x{f.vectors}"
@@ -59,7 +59,7 @@ def _report(f: LaneFrame, eqn: Eqn, indices: list[str], bad: list[str]) -> None:
 
 
 def _fail_lanes(f: LaneFrame, symbol: str, kind: str, widening: str) -> str:
-    """A function that finds the first lane that fails, of some vectors of indices and masks."""
+    """Returns a function that finds and records the first failing lane of vectors of indices and masks."""
     bits, width = f"i{f.width}", f.width
     f.text.module.declare(f"llvm.cttz.{bits}", bits, f"{bits}, i1")
     params = "".join(f", {f.lanes.of(kind)} %x{v}, {f.vector.bits} %m{v}" for v in range(f.vectors))

@@ -1,7 +1,7 @@
-"""`if`, `for` and `while` where lanes part: masks.
+"""Divergent `if`, `for` and `while`, by masks.
 
-A divergent loop keeps a live mask; a lane that has left keeps its carries (they are blended), and the loop ends when
-no lane is left. What an inactive lane computes is never used and never harmful.
+A divergent loop keeps a mask of live lanes; a lane that has left keeps its carries (they are blended), and the loop
+ends when no lane is live. Values that an inactive lane computes are never used and never harmful.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from lowering.simd.frame import LaneFrame
 
 QUIET_STEPS = 8
-"""A quiet loop asks so seldom whether a lane is left."""
+"""Iterations of a quiet loop between tests whether a lane is live."""
 
 
 def emit_if(f: LaneFrame, eqn: Eqn) -> None:
-    """`if`."""
+    """Emits `if`: a branch if it is uniform, else both sides under masks; a rare one as a function."""
     if is_rare(eqn) and not eqn.outvars and not f.is_scalar:
         emit_rare(f, eqn, _emit_ifs)
     else:
@@ -59,7 +59,7 @@ def _emit_if(f: LaneFrame, eqn: Eqn) -> None:
 
 
 def _flat_if(f: LaneFrame, eqn: Eqn) -> None:
-    """Both sides, then a choice lane by lane; loads take the mask of their side."""
+    """Emits both sides, then lane-wise choices; loads use the mask of their side."""
     conditions = f.vectors_of(eqn.invars[0])
     for block, negate in zip(eqn.blocks, (False, True), strict=True):
         loads = any(e.primitive in (LOAD, IF, BOUND, CHECK) for e in block.eqns)
@@ -72,7 +72,7 @@ def _flat_if(f: LaneFrame, eqn: Eqn) -> None:
 
 
 def _masked_if(f: LaneFrame, eqn: Eqn) -> None:
-    """Each side runs under its mask, and only when some lane goes there."""
+    """Emits each side under its mask, with a branch around it for when no lane goes there."""
     conditions = f.vectors_of(eqn.invars[0])
     sides: list[list[list[str]]] = []
     for block, negate in zip(eqn.blocks, (False, True), strict=True):
@@ -87,7 +87,7 @@ def _choose(f: LaneFrame, out: Var, conditions: list[str], then: list[str], othe
 
 
 def _side(f: LaneFrame, eqn: Eqn, block: Block, mask: tuple[str, ...] | None) -> list[list[str]]:
-    """Results of one side as vectors; zeros when no lane went there."""
+    """Emits one side; returns its results as vectors, zeros if no lane went there."""
     if mask is None:
         return [f.vectors_of(a) for a in block.results]
     text = f.text
@@ -108,7 +108,7 @@ def _side(f: LaneFrame, eqn: Eqn, block: Block, mask: tuple[str, ...] | None) ->
 
 
 def emit_for(f: LaneFrame, eqn: Eqn) -> None:
-    """`for`."""
+    """Emits `for`, under masks if it is divergent."""
     if eqn not in f.uniformity.divergent:
         control.emit_for(f, eqn)
     elif not control.never_moves(f, eqn):
@@ -116,7 +116,7 @@ def emit_for(f: LaneFrame, eqn: Eqn) -> None:
 
 
 def _divergent_for(f: LaneFrame, eqn: Eqn) -> None:
-    """Lanes have trip counts of their own."""
+    """Emits a `for` whose lanes have different trip counts."""
     text, body, d = f.text, eqn.blocks[0], eqn.invars[0].dtype
     start, stop, step = eqn.bounds
     o, each = f.vector, range(f.vectors)
@@ -158,7 +158,7 @@ def _divergent_for(f: LaneFrame, eqn: Eqn) -> None:
 
 
 def emit_while(f: LaneFrame, eqn: Eqn) -> None:
-    """`while`."""
+    """Emits `while`, under masks if it is divergent."""
     if eqn in f.uniformity.divergent:
         _divergent_while(f, eqn)
     else:
@@ -166,10 +166,10 @@ def emit_while(f: LaneFrame, eqn: Eqn) -> None:
 
 
 def _divergent_while(f: LaneFrame, eqn: Eqn) -> None:
-    """A live mask narrows until no lane is left.
+    """Emits a `while` whose mask of live lanes narrows until none is left.
 
-    Parts of the condition that are the same in all lanes are scalar branches. Quiet loops ask only now and then
-    whether a lane is left: what they compute for nobody costs less than asking.
+    Uniform parts of the condition are scalar branches. Quiet loops test only now and then whether a lane is live: their
+    useless iterations cost less than the tests.
     """
     text, (test, body) = f.text, eqn.blocks
     quiet, each = is_quiet(eqn), range(f.vectors)
@@ -223,12 +223,12 @@ def _divergent_while(f: LaneFrame, eqn: Eqn) -> None:
 
 
 def _all(f: LaneFrame, conditions: list[str]) -> str:
-    """All scalar conditions hold."""
+    """Returns whether all scalar conditions hold."""
     return reduce(lambda a, b: f.text.op(f"and i1 {a}, {b}"), conditions) if conditions else "true"
 
 
 def _conjuncts(f: LaneFrame, test: Block) -> tuple[list[Atom], list[Atom]]:
-    """The parts of a condition joined by `and`: those that are the same in all lanes, and the others."""
+    """Returns the conjuncts of a condition: the uniform ones, and the others."""
     common: list[Atom] = []
     own: list[Atom] = []
     for atom in conjuncts(test):

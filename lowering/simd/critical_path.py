@@ -1,7 +1,7 @@
-"""How long the operations of a loop wait for one another, as a number of vectors side by side that would fill the wait.
+"""The critical path of a loop, as a number of vectors side by side that would hide its latency.
 
 An iteration cannot begin before the values that it carries are there. The longest chain of operations from a carried
-value to what the loop carries on takes `LATENCY` cycles an operation; all operations together keep the ports busy for
+value to its next value takes `LATENCY` cycles per operation; all operations together keep the ports busy for
 `1 / PORTS` cycles each. While one vector waits, others compute.
 """
 
@@ -20,30 +20,30 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Atom, Block, Eqn
 
 LATENCY = 4
-"""Cycles until the result of an addition or multiplication is there."""
+"""Cycles of latency of an addition or multiplication."""
 PORTS = 2
-"""Operations that begin in one cycle."""
+"""Operations that can begin in one cycle."""
 GATHER = 20
-"""Operations that take as long as a gather."""
+"""The cost of a gather, in operations."""
 _FUNCTION_SIZE = 20
-"""Operations of a function that is a polynomial and more."""
+"""Number of operations of a maths function."""
 
 
 def vectors_to_fill(loops: Iterable[Eqn], varying: frozenset[Var]) -> float:
-    """Vectors side by side that the innermost loop with the longest wait could use; 0 where nothing waits."""
+    """Returns the vectors side by side that the loop with the longest wait could use; 0 if nothing waits."""
     paths = [_Paths(varying, loop) for loop in loops]
     return max([0.0, *(LATENCY * PORTS * p.length / p.operations for p in paths if p.operations)])
 
 
 def cycles(varying: frozenset[Var], loop: Eqn, vectors: int) -> float:
-    """Cycles that an iteration of a loop takes for one of so many vectors side by side: of waiting, or of work."""
+    """Returns the cycles of a loop's iteration per vector, with so many side by side, by latency or by work."""
     paths = _Paths(varying, loop)
     gathers = sum(e.primitive is LOAD and e.outvars[0] in varying for e in walk_inside(loop))
     return max((paths.operations + GATHER * gathers) / PORTS, LATENCY * paths.length / vectors, 1.0)
 
 
 class _Paths:
-    """Operations of one loop and the longest chain of them between carried values.
+    """Counts the operations of one loop and the longest chain of them between carried values.
 
     A product that only one sum uses is part of that sum (a fused operation).
     """
@@ -53,7 +53,7 @@ class _Paths:
         self._varying = varying
         self._uses = Counter(v for block in loop.blocks for v in used_in_block(block))
         self._length: dict[Var, int] = {}
-        """Operations since the iteration began, of what depends on a carried value."""
+        """Length of the chain from a carried value to each variable that depends on one."""
         self._fused: dict[Var, int] = {}
         for block in loop.blocks:
             self._length.update(dict.fromkeys(block.params, 0))
@@ -70,7 +70,7 @@ class _Paths:
                     self._visit(inner)
                 condition = self._of(eqn.invars[0])
                 self.operations += len(eqn.outvars)
-                giving = eqn.blocks[-1:] if eqn.primitive.loops else eqn.blocks  # the test of a `while` gives none
+                giving = eqn.blocks[-1:] if eqn.primitive.loops else eqn.blocks  # the test of a `while` has none
                 for out, *results in zip(eqn.outvars, *[b.results for b in giving], strict=True):
                     self._note(out, max(condition, *map(self._of, results)), 1)
             elif eqn.outvars and eqn.outvars[0] in self._varying and eqn.primitive is not CELL:
@@ -80,7 +80,7 @@ class _Paths:
         out, prim = eqn.outvars[0], eqn.primitive
         longest = max(map(self._of, eqn.invars), default=-1)
         if prim in (ADD, SUB):
-            # one of the products is computed together with the sum
+            # one of the products is fused with the sum
             for factor in eqn.invars:
                 if isinstance(factor, Var) and factor in self._fused:
                     others = [self._of(a) for a in eqn.invars if a is not factor]

@@ -1,6 +1,6 @@
-"""What emission in lanes passes around: masks, addresses, rows.
+"""Descriptions of masks, addresses and rows, which emission in lanes shares.
 
-Plain data without behaviour, so that the emitters of constructs need not import each other.
+They are plain data, so that the emitters of constructs need not import each other.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """Which lanes are active. `vectors` is None when all are."""
+    """The active lanes; `vectors` is None if all are active."""
 
     vectors: tuple[str, ...] | None = None
     nonempty: bool = True
-    """At least one lane is known to be active, so scalar effects may happen."""
+    """True if at least one lane is known to be active, so that scalar effects may happen."""
 
 
 ALL = Mask()
@@ -27,44 +27,44 @@ ALL = Mask()
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """One component of neighbouring records, one record a lane."""
+    """One component of neighbouring records, one record per lane."""
 
     number: int
     size: int
     """Elements of a record."""
     first: Form
-    """The first element of lane 0's record; equal where the records are the same."""
+    """Form of the first element of lane 0's record; equal records have equal forms."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where the lanes of an access are: `stride` elements apart from `pointer`, or at `pointer[offsets]`."""
+    """The addresses of the lanes of an access: `stride` elements apart from `pointer`, or at `pointer[offsets]`."""
 
     pointer: str
     stride: int | None
     offsets: list[str] | None = None
-    """Element numbers per vector, when there is no constant stride."""
+    """Element numbers, one register per vector, if there is no constant stride."""
     offset_type: str = "i32"
     record: Component | None = None
-    """Where lanes are in neighbouring records of `stride` elements."""
+    """The component that lanes access, if they access neighbouring records of `stride` elements."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Iterations f with equal `(f + offset) // length`."""
+    """The split of iterations into rows: those f with equal `(f + offset) // length`."""
 
     length: int
     offset: int
     quotient: Quotient
     uniform: frozenset[Var]
-    """Variables that are this quotient (plus a constant)."""
+    """Variables equal to this quotient plus a constant."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaneCounts:
-    """Where a function under masks counts what one loop does: stack slots of i64."""
+    """Stack slots of i64 in which a function under masks counts the iterations of one loop."""
 
     loop: Eqn
     iterations: str
-    """Of single vectors."""
+    """Slot of the iterations, counted for each vector."""
     lanes: str

@@ -1,9 +1,9 @@
-"""From a task to the text of an LLVM module: the driver.
+"""The driver of emission: turns a task into the text of an LLVM module.
 
 The module exports `qd_task(refs, lo, hi, slot)`, which runs iterations lo .. hi-1, and `qd_bounds(refs, out)`, which
 stores the task's start and stop. `refs` points to data pointers in the order of `TaskCode.refs`. A task that reduces
-leaves its results in the slot; `qd_combine(refs, slots, count)` brings those of all chunks into memory. Where a task
-accumulates into large arrays, the word after the pointers is not 0 when nobody else sees them, and `qd_merge` merges
+leaves its results in the slot; `qd_combine(refs, slots, count)` combines those of all chunks with memory. If a task
+accumulates into large arrays, the word after the pointers is not 0 if no other thread sees them, and `qd_merge` merges
 copies of threads.
 """
 
@@ -50,23 +50,23 @@ class TaskCode:
     text: str
     """An LLVM IR module."""
     refs: tuple[Var, ...]
-    """References it takes, in order."""
+    """References that the functions take, in order."""
     cost: int
     """Estimated scalar operations of one iteration."""
     lanes: int
-    """Iterations a vector step takes."""
+    """Iterations of one step of vectors."""
     reason: str
-    """How it was made, and why."""
+    """The shape and strategies in words, for reports."""
     slot_bytes: int
-    """Memory for the partial results of a chunk; 0 when there is no `qd_combine`."""
+    """Bytes for the partial results of a chunk; 0 if there is no `qd_combine`."""
     updates: int
-    """Accumulations of one iteration that need locks, where the word after the references does not say otherwise."""
+    """Accumulations of one iteration that need locks, unless the word after the references is set."""
     copies: ThreadCopies
-    """Arrays of which `qd_merge` merges copies."""
+    """Arrays whose copies `qd_merge` merges."""
 
 
 def emit_task(task: Task, target: Target, options: EmitOptions = DEFAULTS) -> TaskCode:
-    """The code of a task for a target."""
+    """Returns the code of a task for a target."""
     plan = plan_task(task, target, options.vectors)
     facts, shape, accumulation, module = plan.facts, plan.shape, plan.accumulation, Module()
     divergence = plan.divergence
@@ -105,7 +105,7 @@ def emit_task(task: Task, target: Target, options: EmitOptions = DEFAULTS) -> Ta
             function(part.shape.width, part.shape.vectors, of=part).part(name, spans.parts)
             for name, part in spans.functions.items()
         ]
-    if static_bounds(task) is None:  # else they stand in the handler's table, and code of any length is the same
+    if static_bounds(task) is None:  # else they are in the handler's table, so that code does not depend on the length
         functions.append(function(1, 1).bounds())
     if accumulation.slot.nbytes:
         functions.append(function(shape.width, 1).combine())
@@ -135,7 +135,7 @@ class _Function:
         self.text = frame.text
 
     def _open(self, needed: set[Var], *, checks: bool = False) -> None:
-        """Loads the pointers and evaluates the part of the head that is needed, or checked."""
+        """Loads the pointers and emits the part of the head that is needed, and all its checks if `checks`."""
         text, constant = self.text, self.aliases[1]
 
         def pointer(n: int) -> str:
@@ -148,7 +148,7 @@ class _Function:
         open_function(self.frame, self.aliases, pointer, head, SCALAR_RULES)
 
     def bounds(self) -> str:
-        """`qd_bounds`."""
+        """Returns `qd_bounds`."""
         task, text = self.facts.task, self.text
         atoms: list[Atom] = [] if task.kind == "serial" else [task.start, task.stop]
         self.frame.leave = "store [2 x i64] zeroinitializer, ptr %out\n  ret void"
@@ -160,7 +160,7 @@ class _Function:
         return text.render("define void @qd_bounds(ptr noalias %refs, ptr noalias %out)")
 
     def combine(self) -> str:
-        """`qd_combine`."""
+        """Returns `qd_combine`."""
         slot = self.plan.accumulation.slot
         self._open({a for p in slot.parts for a in p.indices or () if isinstance(a, Var)})
         checks.leave_if_failed(self.frame)
@@ -170,7 +170,7 @@ class _Function:
         return self.text.render(header)
 
     def merge(self) -> str:
-        """`qd_merge`."""
+        """Returns `qd_merge`."""
         self.text.do("%refs = load ptr, ptr %job")
         self._open(set())
         emit_merge(self.frame, self.plan.accumulation.thread_copies)
@@ -179,7 +179,7 @@ class _Function:
         return self.text.render(header)
 
     def part(self, name: str, parts: SpanParts) -> str:
-        """The function of a part of the task."""
+        """Returns the function of a part of the task."""
         f, text = self.frame, self.text
         if self.facts.private_bytes * f.width * f.vectors > ON_STACK:
             text.heap = {}
@@ -199,13 +199,13 @@ class _Function:
         return self._rendered(name, ", ".join(("ptr noalias %refs", "i64 %lo", "i64 %hi", "ptr noalias %slot", *more)))
 
     def task(self, name: str = "qd_task", *, refill: Refill | None = None, counted: Eqn | None = None) -> str:
-        """`qd_task`, or one of the ways to do what it does; one may count the iterations of a loop."""
+        """Returns `qd_task` or a variant of it; a variant may count the iterations of the loop `counted`."""
         f, text, task = self.frame, self.text, self.facts.task
         ordering, spans = self.plan.divergence.ordering, self.plan.divergence.spans
         kept = 0 if spans is None else KEPT_BYTES
         if self.facts.private_bytes * f.width * f.vectors + kept > ON_STACK:
             text.heap = {}
-        # Bounds that have to be asked for were found, and checked, before: a chunk may see what others have stored.
+        # `qd_bounds` has evaluated and checked dynamic bounds before: a chunk may already see stores of other chunks.
         asked = any(isinstance(a, Var) for a in (task.start, task.stop)) and task.kind != "serial"
         self._open(used_by_body(task), checks=not asked)
         open_accumulators(f, self.aliases[1])
@@ -231,7 +231,7 @@ class _Function:
         return self._rendered(name, f"ptr noalias %refs, i64 %lo, i64 %hi, ptr noalias %slot{more}")
 
     def _rendered(self, name: str, parameters: str) -> str:
-        """The function, with one around it that allocates where private memory is not on the stack."""
+        """Returns the function, with one around it that allocates if private memory is not on the stack."""
         text, crossings = self.text, self.frame.crossings
         if crossings.nbytes:
             if crossings.nbytes > ON_STACK and text.heap is None:

@@ -1,4 +1,4 @@
-"""The state of emitting one function in lanes: V vectors of W lanes side by side, and which of them are active.
+"""The state of emitting one function in lanes: V vectors of W lanes side by side, and the mask of active ones.
 
 With W = 1 everything is one scalar and there is no mask: the functions that combine, merge or are serial.
 """
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class LaneFrame(Frame):
-    """Everything an emission function needs."""
+    """The state that emission functions read and extend, for several lanes."""
 
     def __init__(
         self,
@@ -54,71 +54,71 @@ class LaneFrame(Frame):
         self.vector = Ops(text, self.lanes, target, fast_math)
         self.uniformity = uniformity
         self.row = row
-        """The rows that steps keep to."""
+        """The rows that steps do not cross, or None if they may cross any."""
         self.row_number = ""
-        """The number of the row, as i64, where steps keep to rows."""
+        """Register of the row's number, as i64, if steps keep to rows."""
         self.mask: Mask = ALL
         self.neighbours = True
-        """Lanes hold consecutive iterations of the task."""
+        """True if lanes hold consecutive iterations of the task."""
         self.accumulators = Accumulators(accumulation)
         self.counts: LaneCounts | None = None
-        """What the function counts of a loop, if anything."""
+        """Slots that count the iterations of a loop, if the function does so."""
         self.step = Step()
-        """What the current equation does with groups of stores."""
+        """Actions of the current equation on groups of stores."""
         self.waiting: dict[StoreGroup, dict[int, tuple[Address, list[str]]]] = {}
-        """Stores of groups that are not written yet, by component."""
+        """Stores of groups that are not complete yet, by component."""
 
     @property
     def is_scalar(self) -> bool:
-        """One lane: no masks, everything uniform."""
+        """Returns whether there is one lane, so that there are no masks and everything is uniform."""
         return self.width == 1
 
     # Values
 
     def is_uniform(self, var: Var) -> bool:
-        """True when the variable is held as one scalar."""
+        """Returns whether the variable is held as one scalar."""
         return self.width == 1 or var not in self.uniformity.varying
 
     def ops(self, var: Var) -> Ops:
-        """The vocabulary for one register of a variable."""
+        """Returns the instructions for one register of a variable."""
         return self.scalar if self.is_uniform(var) else self.vector
 
     def registers(self, var: Var) -> int:
-        """How many hold a variable."""
+        """Returns the number of registers that hold a variable."""
         return 1 if self.is_uniform(var) else self.vectors
 
     def rows(self, like: Var, atoms: Sequence[Atom]) -> list[list[str]]:
-        """For each register of `like`: those of operands that go with it."""
+        """Returns, for each register of `like`, the registers of the operands that go with it."""
         if self.is_uniform(like):
             return super().rows(like, atoms)
         return [[self.vector_of(a, v) for a in atoms] for v in range(self.vectors)]
 
     def bind(self, var: Var, registers: list[str]) -> None:
-        """Makes the registers of a variable known."""
+        """Sets the registers of a variable."""
         if self.is_uniform(var):
             super().bind(var, registers)
         else:
             self.env[var] = Value(var.dtype, vectors=registers)
 
     def vector_of(self, atom: Atom, v: int) -> str:
-        """An operand as vector number v; a uniform one is spread over the lanes."""
+        """Returns an operand as vector number v; a uniform one is broadcast."""
         if isinstance(atom, Literal):
             return self.lanes.splat(REGISTER[atom.dtype], constant(atom.value, atom.dtype))
         return self.lanes_of(self.env[atom], v)
 
     def vectors_of(self, atom: Atom) -> list[str]:
-        """An operand as vectors."""
+        """Returns an operand as vectors."""
         return [self.vector_of(atom, v) for v in range(self.vectors)]
 
     def lanes_of(self, value: Value, v: int) -> str:
-        """Vector number v of a value."""
+        """Returns vector number v of a value."""
         if value.vectors is not None:
             return value.vectors[v]
         assert value.scalar is not None
         return self.spread(REGISTER[value.dtype], value.scalar)
 
     def spread(self, scalar_type: str, scalar: str) -> str:
-        """A scalar in all lanes."""
+        """Broadcasts a scalar to all lanes."""
         if self.width == 1:
             return scalar
         if not scalar.startswith("%"):
@@ -133,7 +133,7 @@ class LaneFrame(Frame):
         return self.cached(("spread", scalar), make)
 
     def each(self, dtype: DType, make: Callable[[int], str]) -> Value:
-        """A varying value made vector by vector."""
+        """Returns a varying value, made vector by vector."""
         return Value(dtype, vectors=[make(v) for v in range(self.vectors)])
 
     def bind_index(self, var: Var, index: str) -> None:
@@ -148,22 +148,22 @@ class LaneFrame(Frame):
         )
 
     def steps(self, kind: str, v: int) -> str:
-        """The constant vector of lane numbers of vector v."""
+        """Returns the constant vector of lane numbers of vector v."""
         return self.lanes.range(kind, v * self.width)
 
     # Parts of a function
 
     def held(self, var: Var) -> dict[str, str]:
-        """The registers of a variable, with their type."""
+        """Returns the registers of a variable, with their types."""
         vectors = self.env[var].vectors
         return super().held(var) if vectors is None else dict.fromkeys(vectors, self.vector.type(var.dtype))
 
     def place_bytes(self, var: Var) -> int:
-        """Bytes of a register of a variable that goes from part to part through memory; 0 of other variables."""
+        """Returns the bytes of a register of a variable that crosses parts through memory; 0 for other variables."""
         return 0 if self.is_uniform(var) or var.dtype is DType.bool else self.width * BYTES[REGISTER[var.dtype]]
 
     def implicit(self, refs: Sequence[Var]) -> dict[str, str]:
-        """What equations on these references may read beside the registers of their operands, with types."""
+        """Returns registers, with types, that accesses to these references may read besides their operands."""
         found = {**super().implicit(refs), self.row_number: "i64", self.accumulators.alone: "i1"}
         found |= dict.fromkeys(self.mask.vectors or (), self.vector.bits)
         pointers = [*self.accumulators.registers.values()]
@@ -174,7 +174,7 @@ class LaneFrame(Frame):
 
     @contextmanager
     def apart(self, leave: str) -> Generator[None]:
-        """A part of the function, which has caches of its own and is left by `leave`."""
+        """Opens a part of the function that has its own caches and returns by `leave`."""
         with super().apart(leave):
             if self.row is not None:
                 self.remember(("quotient", self.row.quotient), self.row_number)
@@ -184,7 +184,7 @@ class LaneFrame(Frame):
 
     @contextmanager
     def region(self, mask: Mask | None = None) -> Generator[None]:
-        """Code that runs only sometimes, possibly with fewer lanes: what is cached in it is forgotten after it."""
+        """Opens code that does not dominate what follows, possibly with fewer lanes; caches forget it after it."""
         before = self.mask
         if mask is not None:
             self.mask = mask
@@ -195,7 +195,7 @@ class LaneFrame(Frame):
             self.mask = before
 
     def narrowed(self, mask: Mask, conditions: Sequence[str], *, negate: bool = False) -> tuple[str, ...]:
-        """The active lanes for which the condition holds (or does not)."""
+        """Returns the mask of active lanes for which the condition holds (or does not)."""
         bits = self.vector.bits
         found: list[str] = []
         true = self.lanes.splat("i1", "true")
@@ -203,13 +203,13 @@ class LaneFrame(Frame):
             if negate:
                 condition = self.text.op(f"xor {bits} {condition}, {true}")
             if mask.vectors is not None:
-                # a select, not an `and`: what an inactive lane computed must not matter
+                # a select, not an `and`: the condition may be poison in an inactive lane
                 condition = self.text.op(f"select {bits} {mask.vectors[v]}, {bits} {condition}, {bits} zeroinitializer")
             found.append(condition)
         return tuple(found)
 
     def any(self, vectors: Sequence[str]) -> str:
-        """True (i1) when some lane of some vector is active."""
+        """Returns whether some lane of some vector is active, as i1."""
         bits, total = self.vector.bits, vectors[0]
         for other in vectors[1:]:
             total = self.text.op(f"or {bits} {total}, {other}")
@@ -217,28 +217,28 @@ class LaneFrame(Frame):
         return self.text.op(f"icmp ne i{self.width} {number}, 0")
 
     def active(self, mask: str) -> str:
-        """The number of active lanes of a vector, as i64."""
+        """Returns the number of active lanes of a vector, as i64."""
         bits = f"i{self.width}"
         number = self.text.op(f"bitcast {self.vector.bits} {mask} to {bits}")
         return self.scalar.cast("zext", bits, self.scalar.intrinsic("ctpop", bits, number), "i64")
 
     def where_active(self, condition: str) -> str:
-        """A condition (i1) that matters only where some lane is active."""
+        """Returns a condition (i1) that is false if no lane is active."""
         mask = self.mask
         if mask.vectors is None or mask.nonempty:
             return condition
         return self.text.op(f"and i1 {condition}, {self.any(mask.vectors)}")
 
     def mask_of(self, mask: Mask, v: int) -> str:
-        """The mask of vector v as an operand."""
+        """Returns the mask of vector v as an operand."""
         return self.lanes.splat("i1", "true") if mask.vectors is None else mask.vectors[v]
 
     def blend(self, mask: Mask, dtype: DType, new: str, old: str, v: int) -> str:
-        """`new` in active lanes, `old` in the others."""
+        """Returns `new` in active lanes and `old` in the others, for vector v."""
         if mask.vectors is None or new == old:
             return new
         return self.vector.select(mask.vectors[v], self.vector.type(dtype), new, old)
 
     def blended(self, mask: Mask, dtype: DType, new: Sequence[str], old: Sequence[str]) -> list[str]:
-        """The same for all vectors."""
+        """Returns `new` in active lanes and `old` in the others, for all vectors."""
         return [self.blend(mask, dtype, a, b, v) for v, (a, b) in enumerate(zip(new, old, strict=True))]

@@ -1,7 +1,7 @@
-"""Arrays of small records: lanes that read or write one component each of neighbouring records.
+"""Arrays of small records: accesses whose lanes read or write one component of neighbouring records.
 
-Access with a small stride moves whole records by contiguous vectors and shuffles, instead of an element a lane.
-Stores wait until all components of the records are there; what stays incomplete is scattered.
+An access with a small stride moves whole records by contiguous vectors and shuffles, instead of one element per lane.
+Stores wait until all components of the records are there; incomplete groups are scattered.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 def pick(f: LaneFrame, kind: str, sources: Sequence[str], wanted: Sequence[int]) -> str:
-    """One vector: lane l is element `wanted[l]` of the concatenated sources.
+    """Returns a vector whose lane l is element `wanted[l]` of the concatenated sources.
 
-    Pairs of sources give what they have at its place; then the pairs are blended.
+    Each pair of sources is shuffled into the wanted lanes; then the pairs are blended.
     """
     width, type_ = f.width, f.lanes.of(kind)
 
@@ -46,7 +46,7 @@ def pick(f: LaneFrame, kind: str, sources: Sequence[str], wanted: Sequence[int])
 
 
 def _masks(f: LaneFrame, mask: str, stride: int) -> list[str]:
-    """The mask of records as masks of their elements, vector by vector."""
+    """Returns the mask of records as masks of their elements, vector by vector."""
     width = f.width
 
     def make(k: int) -> str:
@@ -57,7 +57,7 @@ def _masks(f: LaneFrame, mask: str, stride: int) -> list[str]:
 
 
 def load_component(f: LaneFrame, ref: GlobalMemory, address: Address, mask: Mask, v: int) -> str:
-    """One component of the records of vector v, as it is in memory."""
+    """Loads one component of the records of vector v, in its type in memory."""
     assert address.stride is not None
     assert address.record is not None
     stride, width, number = address.stride, f.width, address.record.number
@@ -68,7 +68,7 @@ def load_component(f: LaneFrame, ref: GlobalMemory, address: Address, mask: Mask
         return load_vector(f, ref, address.pointer, first + k * width, masks[k])
 
     if ref.invariant:
-        # nobody writes it, so the other components may use the same vectors
+        # the task never writes it, so the other components may use the same vectors
         key = ("record", ref.pointer, address.record.first, stride, mask.vectors, v)
         parts = [f.cached((*key, k), lambda k=k: load(k)) for k in range(stride)]
     else:
@@ -77,7 +77,7 @@ def load_component(f: LaneFrame, ref: GlobalMemory, address: Address, mask: Mask
 
 
 def plan_stores(f: LaneFrame, eqns: Sequence[Eqn]) -> list[Step]:
-    """What happens with groups of stores at equations that are emitted one after another, and at their end."""
+    """Returns the actions on groups of stores at consecutive equations, and at their end."""
     if f.is_scalar or not any(e.primitive in (STORE, ACCUM) for e in eqns):
         return [Step()] * (len(eqns) + 1)
     return group_stores(_touch(f, eqn) for eqn in eqns)
@@ -104,7 +104,7 @@ def settle_stores(f: LaneFrame) -> None:
 
 
 def add_store(f: LaneFrame, ref: GlobalMemory, address: Address, raw: list[str]) -> None:
-    """The store of the current equation, to one component; `raw` as in memory."""
+    """Adds the store of the current equation, to one component, to its group; `raw` has the type in memory."""
     group = f.step.joined
     assert group is not None
     assert address.record is not None

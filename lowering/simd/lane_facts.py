@@ -1,4 +1,4 @@
-"""What is known of a task whose iterations run in lanes: which values differ between them, and how many there are."""
+"""Facts about a task whose iterations run in lanes: divergence, element width and register pressure."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
     from qdtrace.ir.primitives import Primitive
 
 QUIET_COST = 32
-"""A pure `while` of at most this cost is quiet."""
+"""The largest cost of a pure `while` that is quiet."""
 
 
 @dataclass(frozen=True, eq=False)
 class LaneFacts:
-    """Facts of a task in lanes."""
+    """Facts about a task in lanes."""
 
     facts: TaskFacts
     uniformity: Uniformity
 
     @cached_property
     def divergent_loops(self) -> tuple[Eqn, ...]:
-        """Loops that lanes leave at different times."""
+        """The loops that lanes leave at different times."""
         return tuple(e for e in self.uniformity.divergent if e.primitive.loops)
 
     @cached_property
     def element_bits(self) -> int:
-        """Bits of the widest float among the varying values (of the widest integer where there is no float)."""
+        """The bits of the widest varying float, or of the widest varying integer if there is no float."""
         floats, integers = 0, 0
         for eqn in walk_often(self.facts.task.body):
             for var in eqn.outvars:
@@ -50,10 +50,10 @@ class LaneFacts:
 
     @cached_property
     def cached_bytes(self) -> int:
-        """Bytes of private memory that an iteration comes back to at any time.
+        """The bytes of private memory that an iteration may reuse at any time.
 
-        The stack of a reverse loop is stored in one loop and loaded in another, at places that all lanes agree on: it
-        streams, and what it takes of the nearest cache does not matter.
+        The stack of a reverse loop is stored in one loop and loaded in another, at uniform indices: it streams, so it
+        need not fit into the nearest cache.
         """
         accesses: dict[Var, list[tuple[Eqn, Eqn | None]]] = {}
         for eqn, around in walk_nested(self.facts.task.body):
@@ -64,7 +64,7 @@ class LaneFacts:
         return self.facts.private_bytes - sum(streams)
 
     def _streams(self, accesses: list[tuple[Eqn, Eqn | None]]) -> bool:
-        """Stores in some loops, loads in others, at indices that all lanes agree on."""
+        """Returns whether stores are in some loops and loads in others, all at uniform indices."""
         stores = {loop for eqn, loop in accesses if eqn.primitive is STORE}
         loads = {loop for eqn, loop in accesses if eqn.primitive is LOAD}
         if None in stores | loads or not stores.isdisjoint(loads):
@@ -73,19 +73,19 @@ class LaneFacts:
 
     @cached_property
     def pressure(self) -> int:
-        """Most varying values alive at once in the innermost loops (or in the body when it has none), in elements."""
+        """The most varying values live at once in the innermost loops, or in the body if it has no loops."""
         return _peak(self.facts.task.body, self.uniformity.varying, set())
 
 
 def _peak(block: Block, varying: frozenset[Var], after: set[Var]) -> int:
-    """Peak number of live varying values; `after` is alive at the end. Loops count, what is around them does not:
-    there a few spills cost little."""
+    """Returns the peak number of live varying values; `after` is live at the end. If there are loops, only they count:
+    a few spills around them cost little."""
     live = (after | {a for a in block.results if isinstance(a, Var)}) & varying
     peak, inner = len(live), 0
     for eqn in reversed(block.eqns):
         live.difference_update(eqn.outvars)
         for part in eqn.blocks:
-            if is_rare(eqn):  # what nobody else needs may be in memory
+            if is_rare(eqn):  # values that only it needs may be spilled
                 break
             free = free_vars(part).keys() & varying
             if not eqn.primitive.loops:
@@ -99,7 +99,7 @@ def _peak(block: Block, varying: frozenset[Var], after: set[Var]) -> int:
 
 
 def is_quiet(eqn: Eqn) -> bool:
-    """Light, and nothing in it touches memory or loops: lanes that have left may run on for a few steps."""
+    """Returns whether a loop is light, without memory or inner loops, so that lanes may run on after they left."""
     if eqn.primitive is not WHILE:
         return False
     if any(_is_loud(e.primitive) for block in eqn.blocks for e in walk_often(block)):

@@ -1,4 +1,4 @@
-"""Loads and stores of lanes: vectors where they touch neighbours, gathers and scatters elsewhere."""
+"""Loads and stores of lanes: vectors for neighbouring elements, gathers and scatters for others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def load(f: LaneFrame, eqn: Eqn) -> None:
-    """`load`."""
+    """Emits `load`: scalar, contiguous, of records, or a gather."""
     ref, out = reference(eqn), eqn.outvars[0]
     if ref in f.privates:
         f.env[out] = load_private(f, f.privates[ref], eqn.invars[1:])
@@ -36,7 +36,7 @@ def load(f: LaneFrame, eqn: Eqn) -> None:
 
 
 def load_lanes(f: LaneFrame, ref: GlobalMemory, address: Address, mask: Mask) -> Value:
-    """One element a lane; 0 in lanes that are not active."""
+    """Loads one element per lane; inactive lanes get 0."""
     d, kind = ref.type.dtype, MEMORY[ref.type.dtype]
 
     def one(v: int) -> str:
@@ -53,7 +53,7 @@ def load_lanes(f: LaneFrame, ref: GlobalMemory, address: Address, mask: Mask) ->
 
 
 def store(f: LaneFrame, eqn: Eqn) -> None:
-    """`store`."""
+    """Emits `store`: scalar, contiguous, of records, or a scatter."""
     ref, value = reference(eqn), eqn.invars[1]
     if ref in f.privates:
         store_private(f, f.privates[ref], f.value(value), eqn.invars[2:])
@@ -69,7 +69,7 @@ def store(f: LaneFrame, eqn: Eqn) -> None:
 
 
 def store_lanes(f: LaneFrame, ref: GlobalMemory, address: Address, values: list[str]) -> None:
-    """One element an active lane."""
+    """Stores one element per active lane."""
     raw = [to_memory(f.vector, ref.type.dtype, value) for value in values]
     if address.record is not None:
         add_store(f, ref, address, raw)

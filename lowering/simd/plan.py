@@ -1,4 +1,4 @@
-"""What is decided of a task before a line of its code is written."""
+"""The plan of a task's code in lanes, decided before a line of it is written."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """How a task runs in lanes."""
+    """The shape of a task's lanes, its strategies against divergence, and its accumulations."""
 
     facts: TaskFacts
     shape: Shape
     uniformity: Uniformity
-    """Of lanes that run in step."""
+    """Uniformity of lanes that run in step."""
     divergence: Divergence
     accumulation: AccumulationPlan
 
     @property
     def reason(self) -> str:
-        """How the code is made, and why."""
+        """The plan in words, for reports."""
         return self.shape.reason.replace("under masks", self.divergence.reason) + self.accumulation.reason
 
 
 def plan_task(task: Task, target: Target, vectors: int | None = None) -> Plan:
-    """The plan of a task; `vectors` is the user's number of vectors side by side."""
+    """Returns the plan of a task; `vectors` is the user's number of vectors side by side."""
     facts = TaskFacts(task)
     lanes = LaneFacts(facts, analyse_uniformity(task))
     limits = target.machine.accumulation

@@ -1,4 +1,4 @@
-"""Private memory of each lane: cells and arrays, element by element, V vectors of W lanes."""
+"""Private memory of lanes: cells and arrays with V vectors of W lanes for each element."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def allocate(f: LaneFrame, eqn: Eqn) -> None:
-    """`cell`: memory of the function, one copy for every lane."""
+    """Emits `cell`: memory of the function, one copy for every lane."""
     out = eqn.outvars[0]
     size = max(1, ref_type(out).size) * f.vectors
     kind = f"[{size} x {f.lanes.of(PRIVATE[out.dtype])}]"
@@ -30,7 +30,7 @@ def allocate(f: LaneFrame, eqn: Eqn) -> None:
 
 
 def _element(f: LaneFrame, ref: PrivateMemory, indices: Sequence[Atom], v: int) -> str:
-    """Pointer to vector v of an element that all lanes name."""
+    """Returns a pointer to vector v of an element at uniform indices."""
     kind = f.lanes.of(PRIVATE[ref.type.dtype])
     form = f.facts.forms.address(ref.type, indices)
     element = first_element(f, form, ref.type.size)
@@ -42,7 +42,7 @@ def _element(f: LaneFrame, ref: PrivateMemory, indices: Sequence[Atom], v: int) 
 
 
 def _pointers(f: LaneFrame, ref: PrivateMemory, indices: Sequence[Atom], v: int) -> str:
-    """Pointers to each lane's copy of an element of its own."""
+    """Returns pointers to each lane's copy of an element at varying indices."""
     o, i32 = f.vector, f.lanes.of("i32")
     total, stride = "", 1
     for index, size in zip(reversed(indices), reversed(ref.type.shape), strict=True):
@@ -59,7 +59,7 @@ def _is_fixed(f: LaneFrame, indices: Sequence[Atom]) -> bool:
 
 
 def load_private(f: LaneFrame, ref: PrivateMemory, indices: Sequence[Atom]) -> Value:
-    """Reads each lane's own element."""
+    """Loads an element of each lane's copy."""
     if ref.shared:
         return private.load_private(f, ref, indices)
     d = ref.type.dtype
@@ -76,7 +76,7 @@ def load_private(f: LaneFrame, ref: PrivateMemory, indices: Sequence[Atom]) -> V
 
 
 def store_private(f: LaneFrame, ref: PrivateMemory, value: Value, indices: Sequence[Atom]) -> None:
-    """Writes each active lane's own element."""
+    """Stores an element of each active lane's copy."""
     if ref.shared:
         private.store_private(f, ref, value, indices)
         return

@@ -1,4 +1,4 @@
-"""`quotient` in lanes: some of them may have an odd divisor."""
+"""`quotient` in lanes, some of which may have an odd divisor."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def look_at(f: LaneFrame, divisor: Atom) -> OddDivisor:
-    """Which active lanes have an odd divisor, and whether one has."""
+    """Tests the divisors of active lanes for oddness."""
     if f.value(divisor).is_uniform:
         return quotients.look_at(f, divisor)
     lanes = f.narrowed(f.mask, [is_odd(f.vector, divisor.dtype, x) for x in f.vectors_of(divisor)])
@@ -22,10 +22,10 @@ def look_at(f: LaneFrame, divisor: Atom) -> OddDivisor:
 
 
 def emit_quotient(f: LaneFrame, eqn: Eqn) -> None:
-    """`quotient x r c`."""
+    """Emits `quotient x r c`."""
     quotients.emit_quotient(f, eqn, look_at)
 
 
 def note_divisor(f: LaneFrame, inverse: Var) -> None:
-    """Looks at a divisor where its reciprocal is defined."""
+    """Tests a divisor where its reciprocal is defined."""
     quotients.note_divisor(f, inverse, look_at)

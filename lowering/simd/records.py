@@ -1,8 +1,8 @@
-"""Which stores to an array of small records are written together: planned for a block before its text is written.
+"""Groups of stores to an array of small records, planned for a block before its text is written.
 
 Lanes that store all components of neighbouring records, one store after another, can write whole vectors. So stores of
-a component form a group until the group has all components, or until something in between needs the memory; what is
-incomplete then is scattered.
+components form a group until the group has all components, or until another equation needs the memory; then the
+incomplete group is scattered.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Touch:
-    """What an equation does with elements of a buffer."""
+    """An equation's access to elements of a buffer."""
 
     ref: Var | None
-    """None: of all buffers."""
+    """The buffer; None stands for all buffers."""
     component: Component | None = None
-    """None: with other elements than a component of neighbouring records."""
+    """The component of neighbouring records, or None for any other access."""
     stores: bool = False
 
 
 @dataclass(eq=False, slots=True)
 class StoreGroup:
-    """Stores of components of the same records."""
+    """A group of stores of components of the same records."""
 
     ref: Var
     components: list[Component]
 
     @property
     def is_complete(self) -> bool:
-        """All components are there."""
+        """Returns whether all components are there."""
         return len(self.components) == self.components[0].size
 
     def has_room_for(self, touch: Touch) -> bool:
-        """Whether it is another component of the same records that is touched."""
+        """Returns whether the access is to a further component of the same records."""
         first, found = self.components[0], touch.component
         if touch.ref is not self.ref or found is None or (found.size, found.first) != (first.size, first.first):
             return False
@@ -50,21 +50,21 @@ class StoreGroup:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What happens with groups at an equation."""
+    """The actions on groups of stores at an equation."""
 
     written: tuple[StoreGroup, ...] = ()
-    """Incomplete groups, written before it."""
+    """Incomplete groups that must be written before the equation."""
     joined: StoreGroup | None = None
-    """The group that its store belongs to; the last store of a complete group writes it."""
+    """The group that the equation's store joins; the last store of a complete group writes it."""
     waits: bool = False
-    """Some group is incomplete after it."""
+    """True if some group is incomplete after the equation."""
 
 
 _NOTHING, _WAITS = Step(), Step(waits=True)
 
 
 def group_stores(touches: Iterable[Touch | None]) -> list[Step]:
-    """The steps of equations one after another, None for those that touch no memory; and one for their end."""
+    """Returns the steps of consecutive equations, whose access is None if they touch no memory, and of their end."""
     steps: list[Step] = []
     open_: list[StoreGroup] = []
     for touch in (*touches, Touch(None)):

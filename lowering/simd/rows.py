@@ -1,8 +1,7 @@
 """Rows: a task over a product of ranges decodes its flat index by `f // m` and `f % m`.
 
-When the steps of the task keep to rows of m iterations, the quotient is the same in all lanes and the remainder is
-one more in each next lane. So `x[f // m + 1, f % m - 1]` is contiguous whatever the length of a row of `x` is, and no
-lane divides.
+If the steps of the task keep to rows of m iterations, the quotient is uniform and the remainder grows by one from lane
+to lane. So `x[f // m + 1, f % m - 1]` is contiguous whatever the length of a row of `x` is, and no lane divides.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ if TYPE_CHECKING:
 
 
 def find_row(facts: TaskFacts) -> Row | None:
-    """The split of the task's index that its body uses other than by putting it together again; None without one."""
+    """Returns the rows of a quotient of the task's index that the body uses outside of addresses, or None."""
     task, forms = facts.task, facts.forms
     if task.index is None or not isinstance(task.start, Literal):
         return None
     for quotient in _quotients(facts):
         numerator = quotient.dividend
         offset = numerator.constant
-        # In a narrower dtype what is divided may have wrapped.
+        # In a narrower dtype the dividend may have wrapped.
         plain = numerator.terms == {task.index: 1} and quotient.dtype.bits >= task.index.dtype.bits
         if plain and int(task.start.value) + offset >= 0 and _matters(facts, quotient):
             same = frozenset(v for v, form in forms.forms.items() if form.terms == {quotient: 1})
@@ -48,7 +47,7 @@ def _quotients(facts: TaskFacts) -> list[Quotient]:
 
 
 def _matters(facts: TaskFacts, quotient: Quotient) -> bool:
-    """Whether something else than an address in which it cancels depends on the quotient."""
+    """Returns whether the quotient is used by anything but an address in which it cancels."""
     return any(_depends(facts, eqn, quotient) for eqn in walk_eqns(facts.task.body))
 
 

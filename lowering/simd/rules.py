@@ -1,4 +1,4 @@
-"""How each primitive is emitted in lanes. What all lanes share is emitted as `llvm.rules` does it."""
+"""The table of emission functions in lanes, by primitive. Uniform equations are emitted by `llvm.rules`."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ def _div(f: LaneFrame, eqn: Eqn) -> None:
 
 
 def _rem(f: LaneFrame, eqn: Eqn) -> None:
-    """A remainder; or a shift or mask, which quotients and remainders by powers of two become."""
+    """Emits a remainder, or a shift or mask that a quotient or remainder by a power of two has become."""
     if f.row is None or not _of_row(f, eqn, f.row):
         rules.elementwise(f, eqn)
 
 
 def _of_row(f: LaneFrame, eqn: Eqn, row: Row) -> bool:
-    """The quotient and the remainder of the task's index by the length of a row, without a division."""
+    """Emits the quotient or remainder of the task's index by a row's length without a division, if it is one."""
     out, form = eqn.outvars[0], f.facts.forms.of(eqn.outvars[0])
     kind = REGISTER[out.dtype]
     if out in row.uniform and not form.constant:
@@ -99,7 +99,7 @@ LANE_RULES: Mapping[str, Rule] = {
 
 
 def emit_eqns(f: LaneFrame, eqns: Sequence[Eqn]) -> None:
-    """Equations one after another, all of what they store with them."""
+    """Emits equations in order, and all stores of theirs that wait in groups."""
     if f.split:
         *steps, _ = plan_stores(f, eqns)
         emit_in_parts(f, eqns, [not step.waits for step in steps], _emit_whole)

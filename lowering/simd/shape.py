@@ -1,4 +1,4 @@
-"""How many iterations a step takes: lanes of a vector, vectors side by side, and whether steps keep to a row."""
+"""The shape of a step: lanes of a vector, vectors side by side, and whether steps keep to a row."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
     from lowering.simd.descriptions import Row
 
 LIGHT_BODY = 40
-"""Bodies without loops up to this cost get several vectors a step."""
+"""Bodies without loops up to this cost get several vectors per step."""
 LONG_BODY = 500
-"""Innermost loop bodies above this cost get one vector a step."""
+"""Innermost loop bodies above this cost get one vector per step."""
 PRIVATE_BUDGET = 1 << 18
 """Bytes of private memory that the lanes of one step may take on the stack."""
 PRIVATE_CACHED = 1 << 15
-"""The same for which vectors stand side by side: what the nearest cache holds."""
+"""The most private memory with several vectors side by side: as much as the nearest cache holds."""
 WAITS = 2
-"""Loops whose chains would take more vectors than this to fill get three or four."""
+"""Loops whose latency would take more vectors than this to hide get three or four."""
 ROW_USE = 0.75
-"""Steps keep to rows when at least this part of the lanes is then busy."""
+"""Steps keep to rows if at least this fraction of the lanes is then busy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Lanes of a vector, vectors side by side, the rows that a step keeps to, and why."""
+    """Lanes of a vector, vectors side by side, the rows that a step keeps to, and the reason."""
 
     width: int
     vectors: int
@@ -38,7 +38,7 @@ class Shape:
 
 
 def choose_shape(lanes: LaneFacts, target: Target, wanted: int | None, *, sums: bool) -> Shape:
-    """The shape of a task's steps; `wanted` is the user's number of vectors. `sums`: some are in registers."""
+    """Returns the shape of a task's steps; `wanted` is the user's number of vectors, `sums`: it sums in registers."""
     facts = lanes.facts
     if facts.task.kind == "serial" or facts.task.index is None:
         return Shape(1, 1, None, "serial task: one thread, scalar")
@@ -69,7 +69,7 @@ def choose_shape(lanes: LaneFacts, target: Target, wanted: int | None, *, sums: 
 
 
 def _fewer(vectors: int) -> int:
-    """The next smaller number of vectors: 4, 3, 2, 1 without the 3 after a 4."""
+    """Returns the next smaller number of vectors: 2 after 4 or 3, then 1."""
     return 2 if vectors > 2 else 1
 
 
@@ -78,14 +78,13 @@ def _row_use(row: Row, step: int) -> float:
 
 
 def _side_by_side(lanes: LaneFacts, target: Target, pressure: int, *, sums: bool) -> int:
-    """Vectors side by side hide the latency of dependent operations.
+    """Returns the number of vectors side by side, which hide the latency of dependent operations.
 
-    Measured: two pay even when their values do not quite fit the registers (LLVM orders the operations anew); four
-    pay when they fit and no lane waits long for others. Long loop bodies have enough independent operations of their
-    own.
+    Measured: two pay even if their values do not quite fit the registers (LLVM reorders the operations); four pay if
+    they fit and no lane waits long for others. Long loop bodies have enough independent operations of their own.
 
-    Loops that all lanes leave together and that wait for their critical path (`critical_path`) gain from three and four
-    even with values in memory. Time against that of two vectors, by the vectors that would fill the wait: 6.6 and 4.8:
+    Convergent loops that wait for their critical path (`critical_path`) gain from three and four even with spilled
+    values. Time relative to that of two vectors, by the vectors that would hide the latency: 6.6 and 4.8:
     0.55 (four); 3.4 and 2.4 with 13 values: 0.75 (four); 2.4 with 19 values: 0.85 (three), 0.91 (four); 1.6 and less:
     0.97 to 1.2 (three).
     """

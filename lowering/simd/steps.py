@@ -1,4 +1,4 @@
-"""The iterations of a chunk as steps of vectors: whole ones and a rest under a mask, row by row where rows are kept."""
+"""The iterations of a chunk as steps of vectors: whole ones and a masked rest, row by row if steps keep to rows."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from lowering.simd.frame import LaneFrame
 
 TWICE_COST = 100
-"""Bodies without loops up to this cost are emitted twice: full vectors without masks, and one masked rest."""
+"""Bodies without loops up to this cost are emitted twice: for full vectors without masks, and for a masked rest."""
 
 
 def emit_steps(f: LaneFrame) -> None:
-    """Iterations %lo .. %hi-1 of a task."""
+    """Emits iterations %lo .. %hi-1 of a task in steps of vectors."""
     twice = f.is_scalar or (not f.facts.has_loops and f.facts.cost <= TWICE_COST)
     if f.row is None:
         _span(f, "%lo", "%hi", twice)
@@ -39,14 +39,14 @@ def _step(f: LaneFrame, index: str, mask: Mask) -> None:
 
 
 def _loop(f: LaneFrame, start: str, stop: str, masked: bool) -> None:
-    """Steps of all lanes from `start` while below `stop`."""
+    """Emits steps of all lanes from `start` while below `stop`."""
     with f.text.counted(start, stop, f.width * f.vectors, unroll=None) as index:
         poll_in_step(f)
         _step(f, index, lanes_below(f, index, stop) if masked else ALL)
 
 
 def lanes_below(f: LaneFrame, index: str, stop: str) -> Mask:
-    """The lanes of the step that begins at `index` that are below `stop`."""
+    """Returns the mask of lanes below `stop` in the step that begins at `index`."""
     text, i32 = f.text, f.lanes.of("i32")
     left = f.scalar.intrinsic("smin", "i64", text.op(f"sub i64 {stop}, {index}"), str(f.width * f.vectors))
     limit = f.spread("i32", text.op(f"trunc i64 {left} to i32"))
@@ -74,7 +74,7 @@ def _full_vectors_then_rest(f: LaneFrame, start: str, stop: str) -> None:
 
 
 def _rows(f: LaneFrame, row: Row, twice: bool) -> None:
-    """Row after row from %lo to %hi; the first and the last may be parts."""
+    """Emits steps row by row from %lo to %hi; the first and the last row may be partial."""
     text = f.text
     loop, done, before = text.fresh_label("row"), text.fresh_label("rows"), text.label
     text.branch(text.op("icmp slt i64 %lo, %hi"), loop, done)

@@ -1,4 +1,4 @@
-"""Vectors to and from memory, as they are in memory: neighbouring elements, or at a pointer each."""
+"""Transfers of vectors between registers and memory, in memory types: contiguous, or one pointer per lane."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def load_vector(f: LaneFrame, ref: GlobalMemory, pointer: str, shift: int, mask: str | None) -> str:
-    """Neighbouring elements, some elements after a pointer; 0 in lanes that are not active."""
+    """Loads contiguous elements, `shift` elements after a pointer; inactive lanes get 0."""
     kind = MEMORY[ref.type.dtype]
     pointer = ahead(f, kind, pointer, shift)
     if mask is not None:
@@ -24,7 +24,7 @@ def load_vector(f: LaneFrame, ref: GlobalMemory, pointer: str, shift: int, mask:
 
 
 def _masked_load(f: LaneFrame, kind: str, pointer: str, mask: str, metadata: str) -> str:
-    """Neighbouring elements of the active lanes."""
+    """Loads contiguous elements of the active lanes."""
     vector, bits = f.lanes.of(kind), f.vector.bits
     symbol = f"llvm.masked.load.{f.lanes.suffix(kind)}.p0"
     f.text.module.declare(symbol, vector, f"ptr, i32, {bits}, {vector}")
@@ -34,7 +34,7 @@ def _masked_load(f: LaneFrame, kind: str, pointer: str, mask: str, metadata: str
 
 
 def gather(f: LaneFrame, kind: str, pointers: str, mask: str, metadata: str) -> str:
-    """Elements at a vector of pointers, for the active lanes."""
+    """Loads elements at a vector of pointers, for the active lanes."""
     vector, bits, places = f.lanes.of(kind), f.vector.bits, f.lanes.of("ptr")
     symbol = f"llvm.masked.gather.{f.lanes.suffix(kind)}.{f.lanes.suffix('ptr')}"
     f.text.module.declare(symbol, vector, f"{places}, i32, {bits}, {vector}")
@@ -53,7 +53,7 @@ def scatter(f: LaneFrame, kind: str, value: str, pointers: str, mask: str, metad
 
 
 def store_vector(f: LaneFrame, ref: GlobalMemory, pointer: str, shift: int, raw: str, mask: str | None) -> None:
-    """Neighbouring elements, some elements after a pointer."""
+    """Stores contiguous elements, `shift` elements after a pointer, for the active lanes."""
     kind = MEMORY[ref.type.dtype]
     vector, size, bits = f.lanes.of(kind), BYTES[kind], f.vector.bits
     pointer = ahead(f, kind, pointer, shift)
@@ -66,7 +66,7 @@ def store_vector(f: LaneFrame, ref: GlobalMemory, pointer: str, shift: int, raw:
 
 
 def scatter_lanes(f: LaneFrame, ref: GlobalMemory, address: Address, raw: list[str]) -> None:
-    """Stores at a constant stride or at offsets."""
+    """Stores the active lanes' elements at a constant stride or at offsets."""
     kind = MEMORY[ref.type.dtype]
     for v, vector in enumerate(raw):
         scatter(f, kind, vector, lane_pointers(f, address, kind, v), f.mask_of(f.mask, v), ref.alias)

@@ -1,8 +1,8 @@
-"""`accum` and `atomic` of threads, and how what blocks have accumulated meets in memory.
+"""`accum` and `atomic` of threads, and the reduction of what blocks have accumulated.
 
-A block leaves what it has summed in its slot of the scratch; `qd_combine` combines the slots of all blocks in order, a
-block an element, and each element with memory once. So sums have the same bits in each run. A block that is the only
-one combines what it has summed with memory itself.
+A block stores its sums in its slot of the scratch; `qd_combine` combines the slots of all blocks in order, one block
+per element, and each element with memory once. So sums have the same bits in each run. The only block of a series
+combines its sums with memory itself.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def accum(f: KernelFrame, eqn: Eqn) -> None:
-    """`accum`."""
+    """Emits `accum` by the strategy that the plan chose for it."""
     ref, value, indices, op = reference(eqn), f.scalar_of(eqn.invars[1]), indices_of(eqn), eqn.params["op"]
     d = ref.dtype
     if ref in f.privates:
@@ -60,13 +60,13 @@ def accum(f: KernelFrame, eqn: Eqn) -> None:
 
 
 def _into_memory(f: KernelFrame, memory: GlobalMemory, pointer: str, op: str, value: str) -> None:
-    """Read, combine, write: nobody else touches the element."""
+    """Reads, combines and writes an element that nobody else touches."""
     old = load_scalar(f, memory, pointer)
     store_scalar(f, memory, pointer, combine(f.scalar, op, memory.type.dtype, old, value))
 
 
 def atomic(f: KernelFrame, eqn: Eqn) -> None:
-    """`atomic`: an update that gives the old value."""
+    """Emits `atomic`: an update that returns the old value."""
     op, out, ref = eqn.params["op"], eqn.outvars[0], reference(eqn)
     count = 2 if op == "cas" else 1
     values, indices = [f.scalar_of(a) for a in eqn.invars[1 : 1 + count]], eqn.invars[1 + count :]
@@ -79,7 +79,7 @@ def atomic(f: KernelFrame, eqn: Eqn) -> None:
 
 
 def _private_atomic(f: KernelFrame, eqn: Eqn, values: list[str], indices: tuple[Atom, ...]) -> None:
-    """On private memory nobody else looks: read, combine, write."""
+    """Reads, combines and writes an element of private memory, which no other thread sees."""
     private, out, op = f.privates[reference(eqn)], eqn.outvars[0], eqn.params["op"]
     d, o = out.dtype, f.scalar
     f.env[out] = old = load_private(f, private, indices)
@@ -93,11 +93,11 @@ def _private_atomic(f: KernelFrame, eqn: Eqn, values: list[str], indices: tuple[
     store_private(f, private, Value(d, scalar=new), indices)
 
 
-# What blocks sum
+# Sums of blocks
 
 
 def open_parts(f: KernelFrame) -> None:
-    """Makes the sums of the thread and the copies of the block, with the identity in them."""
+    """Creates the sums of the thread and the copies of the block, and fills them with the identity."""
     for part in f.plan.parts:
         neutral = f.scalar.constant(identity(part.op, part.dtype).value, part.dtype)
         if part.indices is not None:
@@ -115,7 +115,7 @@ def open_parts(f: KernelFrame) -> None:
 
 
 def close_parts(f: KernelFrame) -> None:
-    """Leaves the sums of all threads, and the copies, in the slot of the block; or in memory, if it is the only one."""
+    """Stores the sums of all threads, and the copies, in the slot of the block, or combines a series' with memory."""
     text = f.text
     if f.copies:
         f.wait()
@@ -146,7 +146,7 @@ def _parts_into_memory(f: KernelFrame) -> None:
                 _element_into_memory(f, part, "0", total)
             continue
         if part.turn:
-            f.wait()  # for the first thread, which has done elements that it may meet
+            f.wait()  # for the first thread, which may have updated the same elements
         copy, kind = f.copies[part.ref], MEMORY[part.dtype]
         with _elements(f, part.size) as k:
             total = load_scalar(f, copy, f.text.op(f"getelementptr {kind}, ptr {copy.pointer}, i64 {k}"))
@@ -154,19 +154,19 @@ def _parts_into_memory(f: KernelFrame) -> None:
 
 
 def _element_into_memory(f: KernelFrame, part: SlotPart, k: str, total: str) -> None:
-    """The sum of the element of that number."""
-    memory = f.globals[part.ref]  # f16 and bf16 are held as f32, and rounded here
+    """Combines `total` with element `k` of the part in memory."""
+    memory = f.globals[part.ref]  # f16 and bf16 are summed as f32, and rounded here
     if part.indices is None:
         pointer = f.text.op(f"getelementptr {MEMORY[part.ref.dtype]}, ptr {memory.pointer}, i64 {k}")
         _into_memory(f, memory, pointer, part.op, total)
         return
-    # no iteration has accumulated where it is not
+    # an element out of range got no accumulation
     with f.text.when(in_range(f, memory, part.indices)), f.region():
         _into_memory(f, memory, element_pointer(f, memory, part.indices), part.op, total)
 
 
 def emit_combine(f: KernelFrame, parts: Sequence[SlotPart]) -> None:
-    """All slots in order, then memory: this block does one element of one part."""
+    """Combines one element of one part, chosen by the block's number: all slots in order, then memory."""
     text, plan = f.text, f.plan
     block, thread = (text.op(f"zext i32 {x} to i64") for x in (f.block(), f.thread()))
     for part in parts:
@@ -186,10 +186,10 @@ def emit_combine(f: KernelFrame, parts: Sequence[SlotPart]) -> None:
 
 
 def reduce_block(f: KernelFrame, op: str, d: DType, value: str) -> str:
-    """The values of all threads of the block combined in a tree of fixed form: right in thread 0.
+    """Combines the values of all threads of the block in a tree of fixed shape; thread 0 gets the result.
 
-    They meet in memory that all sums of the module use in turn: each thread has the same place, of any dtype, and
-    nobody reads that of another behind the last wait, so the next sum needs none before it.
+    All sums of the module use the same shared memory in turn: a thread has the same place in it for every dtype, and
+    after the last wait no thread reads another's place, so the next sum needs no wait before it.
     """
     text, kind = f.text, f"[{FIELD} x i8]"
     held = _shared(f, "@qd_meeting", f.plan.threads * FIELD)
@@ -215,8 +215,8 @@ def _in_slot(f: KernelFrame, part: SlotPart, slot: str) -> GlobalMemory:
 
 
 def _shared(f: KernelFrame, name: str, nbytes: int) -> str:
-    """Memory of the block of that name, of whole words: atomics of one and two bytes exchange the word around. A plain
-    pointer."""
+    """Returns a plain pointer to shared memory of that name. It has whole words, as atomics of one and two bytes
+    exchange the word around."""
     space, type_ = f"addrspace({SHARED})", f"[{round_up(nbytes, FIELD)} x i8]"
     f.text.module.helpers[name] = f"{name} = internal {space} global {type_} undef, align {CACHE_LINE}"
     return f.text.op(f"addrspacecast ptr {space} {name} to ptr")
@@ -224,7 +224,7 @@ def _shared(f: KernelFrame, name: str, nbytes: int) -> str:
 
 @contextmanager
 def _elements(f: KernelFrame, size: int) -> Generator[str]:
-    """A loop over elements, shared by the threads of the block; gives the element as i64."""
+    """Opens a loop over elements that the threads of the block share; yields the element's number as i64."""
     thread = f.text.op(f"zext i32 {f.thread()} to i64")
     with f.text.counted(thread, str(size), f.plan.threads) as k, f.region():
         yield k

@@ -1,8 +1,8 @@
 """Functions, division and roots of f32 by NVIDIA's approximating instructions: `fast_math="approx"`.
 
-Each is one instruction on the unit for special functions, and a product by a constant around exp and log. f16 and bf16
-are computed as f32 and rounded, other dtypes as without. Subnormal operands and results are zeros, as everywhere in
-kernels with `fast_math`. What the errors are says docs/approximations.md.
+Each is one instruction on the special-function unit, and a product by a constant around exp and log. f16 and bf16 are
+computed as f32 and rounded, other dtypes as without the option. Subnormal operands and results are zeros, as everywhere
+in kernels with `fast_math`. docs/approximations.md lists the errors.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _INSTRUCTIONS = {
     "log": "lg2.approx.ftz.f", "log2": "lg2.approx.ftz.f", "tanh": "tanh.approx.f32", "sqrt": "sqrt.approx.ftz.f",
     "rsqrt": "rsqrt.approx.ftz.f", "div": "div.full.ftz",
 }  # fmt: skip
-"""Primitive -> LLVM's name of the instruction."""
+"""LLVM's name of the instruction of each primitive."""
 _BEFORE = {"exp": 1 / math.log(2)}
-"""What the operand is multiplied by."""
+"""Factors of the operand, by primitive."""
 _BEHIND = {"log": math.log(2)}
-"""What the result is multiplied by."""
+"""Factors of the result, by primitive."""
 
 
 def _scaled(o: Ops, value: str, factor: float | None) -> str:

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def optimised(text: str, device: Device) -> tuple[llvm.ModuleRef, llvm.TargetMachine]:
-    """The module after LLVM's passes, and the machine to write it with.
+    """Returns the module after LLVM's passes, and the target machine that prints it.
 
-    Writing changes the module: it can be done once.
+    Printing changes the module, so it can be done only once.
     """
     target = device.target
     kind = llvm.Target.from_triple(target.triple)
@@ -30,11 +30,11 @@ def optimised(text: str, device: Device) -> tuple[llvm.ModuleRef, llvm.TargetMac
 
 
 _FLUSHING_HALF = re.compile(r"\.ftz((?:\.\w+)*?\.f16)")
-"""LLVM makes one instruction of f16 of an operation of f32 and its rounding. Where it is to take subnormal numbers of
-f32 for zeros, that takes those of f16 too, which are normal in f32: everything below 6e-5."""
+"""LLVM fuses an f32 operation and its rounding to f16 into one f16 instruction. With flushing of f32 subnormals that
+instruction flushes f16 subnormals too, which are normal in f32: everything below 6e-5."""
 
 
 def assembly(text: str, device: Device) -> str:
-    """PTX, or the assembly of an AMD GPU, of a module."""
+    """Returns PTX, or the assembly of an AMD GPU, for a module."""
     module, machine = optimised(text, device)
     return _FLUSHING_HALF.sub(r"\1", machine.emit_assembly(module))

@@ -1,4 +1,4 @@
-"""What the emitter gives: the code of a task as kernels, and how they are launched."""
+"""The emitter's result: the code of a task as kernels, and their launches."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ class Launch:
     """
 
     name: str
-    """Of the kernel in the module."""
+    """Name of the kernel in the module."""
     threads: int
-    """Of a block."""
+    """Threads of a block."""
     blocks: int
-    """Of the launch; 0: as many as give each group of iterations, of a range known to the host, a thread."""
+    """Blocks of the launch; 0: one thread per group of iterations, for a range that the host knows."""
     group: int = 1
     """Neighbouring iterations that a thread takes."""
     shared_bytes: int = 0
-    """Shared memory of a block besides what the module says."""
+    """Dynamic shared memory of a block, besides what the module declares."""
     null_arguments: int = 0
-    """Null pointers that the kernel takes behind the arguments above."""
+    """Number of null pointers that the kernel takes after the arguments above."""
 
     def blocks_for(self, iterations: int) -> int:
-        """Of the launch over a range of so many iterations."""
+        """Returns the number of blocks of a launch over a range of so many iterations."""
         return self.blocks or -(-iterations // (self.threads * self.group))
 
 
@@ -43,16 +43,16 @@ class KernelCode:
     text: str
     """An LLVM IR module."""
     refs: tuple[Var, ...]
-    """References it takes, in order."""
+    """References that the kernels take, in order."""
     launches: tuple[Launch, ...]
     """Kernels to launch, in order."""
     scratch_bytes: int
-    """Memory, of any content, that the kernels share."""
+    """Uninitialised device memory that the kernels of the task share."""
     cost: int
     """Estimated scalar operations of one iteration."""
     lanes: int
     """Iterations that run at a time on the whole device, about."""
     reason: str
-    """How it was made, and why."""
+    """The parallelisation in words, with its reasons, for reports."""
     stack_bytes: int = 0
-    """Of the scratch: private arrays of threads."""
+    """Bytes of the scratch that hold private arrays of threads."""

@@ -1,4 +1,4 @@
-"""Code objects of AMD GPUs: what HIP loads, an ELF file with the kernels of a module.
+"""Code objects of AMD GPUs: ELF files with the kernels of a module, which HIP loads.
 
 LLVM writes an object file, and a linker makes it loadable: the one that comes with Triton, in this process, or else an
 `ld.lld`. Neither needs a GPU.
@@ -30,18 +30,18 @@ _one_at_a_time = threading.Lock()
 
 
 def code_object(text: str, device: Device) -> bytes:
-    """The linked code object of a module for an AMD GPU. Raises BackendError without a linker, or when it refuses."""
+    """Returns the linked code object of a module. Raises BackendError without a linker, or when it refuses."""
     return linked(_relocatable(text, device))
 
 
 def _relocatable(text: str, device: Device) -> bytes:
-    """LLVM's object file. The module ends here: in the frame of an error it might be freed after its context."""
+    """Returns LLVM's object file. The module must end here: an error's frame could free it after its context."""
     module, machine = optimised(text, device)
     return machine.emit_object(module)
 
 
 def linked(relocatable: bytes) -> bytes:
-    """A loadable code object from LLVM's object file. Raises BackendError."""
+    """Returns a loadable code object from LLVM's object file. Raises BackendError if the linker refuses it."""
     link = _linker()
     with tempfile.TemporaryDirectory(prefix="qdtrace-") as folder:
         source, target = Path(folder) / "kernels.o", Path(folder) / "kernels.hsaco"

@@ -1,4 +1,4 @@
-"""Kinds of GPU: what LLVM makes code for, how a kernel is spelled there, and how many threads run at a time."""
+"""Kinds of GPU: LLVM's target, the spelling of a kernel for it, and how many threads run at a time."""
 
 from __future__ import annotations
 
@@ -18,41 +18,41 @@ if TYPE_CHECKING:
     from qdtrace.analysis.machine import Machine
 
 GLOBAL, SHARED = 1, 3
-"""LLVM's address spaces, the same for both families."""
+"""LLVM's numbers of address spaces, the same for both families."""
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """What the chips of a maker have in common."""
+    """Facts that all chips of a maker share."""
 
     name: str
-    """As JAX calls the platform."""
+    """JAX's name of the platform."""
     triple: str
     convention: str
-    """Of kernels."""
+    """LLVM's calling convention of kernels."""
     thread: str
-    """Intrinsic: the number of a thread in its block."""
+    """Intrinsic that returns the number of a thread in its block."""
     block: str
-    """Intrinsic: the number of a block in the launch."""
+    """Intrinsic that returns the number of a block in the launch."""
     barrier: str
-    """Intrinsic: waits for the threads of the block."""
+    """Intrinsic that waits for the threads of the block."""
     fence: str
-    """LLVM's name of the threads of a block, where the barrier alone does not order their stores."""
+    """LLVM's sync scope of a block for fences around the barrier; empty if the barrier orders stores itself."""
     most: str
-    """Intrinsic: the largest (`max`, `umax`) of the 32 bit numbers of threads; empty where each runs alone."""
+    """Intrinsic for the maximum (`max`, `umax`) of 32-bit numbers over a warp; empty if threads run alone."""
     active: str
-    """Intrinsic: the threads that run together, where `most` has to be told; empty where it knows."""
+    """Intrinsic that returns the active threads of the warp for `most`; empty if `most` takes no mask."""
     threads_attribute: str
-    """Says how many threads a block has."""
+    """Attribute of a kernel that fixes the threads of a block."""
     scope: str
-    """LLVM's name of the threads of the device."""
+    """LLVM's sync scope of the whole device, for atomics."""
     private_space: int
     atomic_promises: tuple[str, ...]
     part_half: bool
     has_approximations: bool
-    """Of functions of f32, in hardware: those of `approximations`."""
+    """True if the hardware has the approximate f32 functions of `approximations`."""
     module_flags: tuple[str, ...]
-    """Of each module, as LLVM's metadata."""
+    """LLVM metadata that every module gets as flags."""
 
 
 CUDA = Family(
@@ -101,19 +101,19 @@ class Device:
     family: Family
     target: Target
     multiprocessors: int
-    """Of the largest chip of the kind: launches with a fixed number of blocks are sized by it."""
+    """Multiprocessors of the largest chip of the kind, which size launches with a fixed number of blocks."""
     threads: int
-    """That run at a time on a multiprocessor."""
+    """Resident threads per multiprocessor."""
     warp: int
 
     @property
     def name(self) -> str:
-        """Of the kind: "sm_90", "gfx942"."""
+        """Name of the kind: "sm_90", "gfx942"."""
         return self.target.cpu
 
     @property
     def machine(self) -> Machine:
-        """The device as passes know it."""
+        """The machine model of the device that passes use."""
         return self.target.machine
 
 
@@ -133,7 +133,7 @@ KINDS: Mapping[str, tuple[Family, str, int, int, int]] = {
 
 @functools.cache
 def device(name: str) -> Device:
-    """The kind of GPU of that name. Raises BackendError for one that is not known, or that this LLVM cannot print."""
+    """Returns the kind of GPU of that name. Raises BackendError if it is unknown, or if this LLVM cannot print it."""
     if name not in KINDS:
         raise BackendError(f"the target must be cpu, {', '.join(KINDS)}; got {name!r}")
     family, features, multiprocessors, threads, warp = KINDS[name]

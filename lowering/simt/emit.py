@@ -1,8 +1,8 @@
-"""From a task to the text of an LLVM module of kernels: the driver.
+"""The driver of emission: turns a task into the text of an LLVM module of kernels.
 
-The kernels are `qd_kernel` and, where they are needed, `qd_begin` before it (bounds that the task itself changes, a
-count of iterations) and `qd_combine` behind it (what blocks have summed; more where parts take turns). What they take
-is said in `code.Launch`.
+The kernels are `qd_kernel` and, if needed, `qd_begin` before it (bounds that the task itself changes, a counter of
+iterations) and `qd_combine` after it (sums of blocks; several if parts may share elements). `code.Launch` lists their
+arguments.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ RULES: Mapping[str, Rule] = {
 _APPROXIMATE = {**RULES, **approximations.RULES}
 _emit, _emit_approximate = rules.emitter(RULES), rules.emitter(_APPROXIMATE)
 _FLUSH = '"denormal-fp-math-f32"="preserve-sign,preserve-sign"'
-"""Of f32, numbers below the smallest normal one are zeros, as in threads of the CPU."""
+"""Attribute that flushes f32 subnormals to zero, as XLA's threads on the CPU do."""
 
 
 def emit_kernels(
     task: Task, device: Device, options: EmitOptions = DEFAULTS, block_dim: int | None = None
 ) -> KernelCode:
-    """The kernels of a task for a device."""
+    """Returns the kernels of a task for a device."""
     plan = plan_task(task, device, block_dim)
     module = new_module(device, options)
     aliases = alias_metadata(plan.facts, module)
@@ -65,7 +65,7 @@ def emit_kernels(
     at_once = device.multiprocessors * device.threads
     if task.kind == "serial":
         at_once = 1
-    elif plan.stacks.nbytes:  # of which there are as many as threads that are launched
+    elif plan.stacks.nbytes:  # each launched thread has its own stacks
         at_once = plan.blocks * plan.threads
     return KernelCode(
         module.render(functions),
@@ -80,7 +80,7 @@ def emit_kernels(
 
 
 def new_module(device: Device, options: EmitOptions) -> Module:
-    """A module for the device, without functions."""
+    """Returns a module for the device, without functions."""
     module = Module(Form(_FLUSH if options.fast_math else "", inline_cold=True))
     module.flags = device.family.module_flags
     return module
@@ -103,7 +103,7 @@ class Kernel:
         self.frame.failure = f"ptr addrspace({GLOBAL}) %failure"
 
     def _open(self, needed: set[Var], *, checks: bool = False) -> None:
-        """Binds the references and evaluates the part of the head that is needed, or checked."""
+        """Binds the references and emits the part of the head that is needed, and all its checks if `checks`."""
 
         def pointer(n: int) -> str:
             if self.plan.in_series:
@@ -115,8 +115,8 @@ class Kernel:
 
     def _render(self, name: str, threads: int) -> str:
         space = f"ptr addrspace({GLOBAL})"
-        # XLA gives each buffer memory of its own
-        of_refs = "ptr" if self.plan.in_series else space  # a series has memory of its block as well
+        # XLA's buffers do not overlap
+        of_refs = "ptr" if self.plan.in_series else space  # references of a series may be shared memory
         refs = "".join(f"{of_refs} noalias align {BUFFER_ALIGNMENT} %r{n}, " for n in range(len(self.facts.refs)))
         kind = "internal" if self.plan.in_series else self.plan.device.family.convention
         header = f"define {kind} void @{name}({refs}i64 %start, i64 %stop, {space} %failure, {space} %memory)"
@@ -126,7 +126,7 @@ class Kernel:
         return self.text.render(header)
 
     def main(self, name: str = "qd_kernel") -> str:
-        """`qd_kernel`, or the function of that name."""
+        """Returns the text of `qd_kernel`, or of the function of that name in a series."""
         f, text, task, plan = self.frame, self.text, self.facts.task, self.plan
         f.leave = "br label %end"
         dynamic = plan.iterations is None
@@ -149,7 +149,7 @@ class Kernel:
         return self._render(name, plan.threads)
 
     def _bound(self, atom: Atom, number: int) -> str:
-        """The start (0) or end (1) of the range, as i64."""
+        """Returns the start (`number` 0) or end (1) of the range, as i64."""
         text = self.text
         if isinstance(atom, Literal):
             return str(int(atom.value))
@@ -158,14 +158,14 @@ class Kernel:
         return self.frame.scalar.cast("sext", REGISTER[atom.dtype], self.frame.scalar_of(atom), "i64")
 
     def _count(self, start: str, stop: str) -> str:
-        """The iterations of the range, as i64."""
+        """Returns the trip count of the range, as i64."""
         if self.plan.iterations is not None:
             return str(self.plan.iterations)
         count = self.text.op(f"sub i64 {stop}, {start}")
         return self.frame.scalar.select(self.frame.scalar.compare("icmp slt", "i64", start, stop), "i64", count, "0")
 
     def _once(self) -> None:
-        """The iterations of the thread, if there are any."""
+        """Emits the one group of iterations of the thread, unless it is beyond the range."""
         text, task = self.text, self.facts.task
         inside = text.fresh_label("inside")
         start, stop = self._bound(task.start, 0), self._bound(task.stop, 1)
@@ -175,19 +175,19 @@ class Kernel:
         self._group(text.op(f"add nsw i64 {number}, {start}"), stop)
 
     def _walk(self) -> None:
-        """All iterations that are this thread's."""
+        """Emits a loop over all groups of iterations of this thread."""
         f, text, task, plan = self.frame, self.text, self.facts.task, self.plan
         start, stop = self._bound(task.start, 0), self._bound(task.stop, 1)
         if plan.in_turns:
             self._take_turns(start, stop)
             return
-        # iterations are counted from 0, so that the count does not wrap around behind a range that ends its dtype
+        # counted from 0, so that the counter cannot wrap around if the range ends at its dtype's largest number
         count, step = self._count(start, stop), plan.blocks * plan.threads * plan.group
         with text.counted(self._first_of_group(), count, step, None) as number, f.region():
             self._group(number if start == "0" else text.op(f"add nsw i64 {start}, {number}"), stop)
 
     def _take_turns(self, start: str, stop: str) -> None:
-        """Iterations that no thread has taken yet, as long as there are some."""
+        """Emits a loop that takes groups of iterations from a shared counter until none is left."""
         f, text, plan = self.frame, self.text, self.plan
         again, inside, done = (text.fresh_label(name) for name in ("again", "inside", "done"))
         counter = text.op(f"getelementptr i8, ptr %scratch, i64 {COUNTER_AT}")
@@ -208,9 +208,9 @@ class Kernel:
         return position if group == 1 else self.text.op(f"mul nuw nsw i64 {position}, {group}")
 
     def _group(self, first: str, stop: str) -> None:
-        """Neighbouring iterations from the first one on."""
+        """Emits a group of neighbouring iterations that begins at `first`, cut at the end of the range."""
         f, text, group, iterations = self.frame, self.text, self.plan.group, self.plan.iterations
-        if group == 1 or (iterations is not None and iterations % group == 0):  # none of them is behind the end
+        if group == 1 or (iterations is not None and iterations % group == 0):  # no group reaches beyond the end
             self._bodies(first)
             return
         straight, rest, done = text.fresh_label("whole"), text.fresh_label("rest"), text.fresh_label("done")
@@ -226,7 +226,7 @@ class Kernel:
         text.begin(done)
 
     def _bodies(self, first: str) -> None:
-        """The iterations of a group. What they load of neighbours comes first, so that it can be one wide load."""
+        """Emits the iterations of a whole group. Their early loads come first, so that LLVM can merge them."""
         f, text, task, group = self.frame, self.text, self.facts.task, self.plan.group
         early = early_loads(self.facts) if group > 1 else []
         rest = [e for e in task.body.eqns if e not in early]
@@ -250,7 +250,7 @@ class Kernel:
         self.frame.bind_index(self.facts.task.index, index)
 
     def _body(self, index: str, eqns: Sequence[Eqn], number: int | None = None) -> None:
-        """One iteration. A failed check ends it, not the kernel: sums of the block need all of its threads."""
+        """Emits one iteration. A failed check ends it, not the kernel: sums of the block need all of its threads."""
         f, text = self.frame, self.text
         before, following = f.leave, text.fresh_label("following")
         f.leave = f"br label %{following}"
@@ -262,7 +262,7 @@ class Kernel:
         f.leave = before
 
     def begin(self) -> str:
-        """`qd_begin`: the bounds of the range, where they are found before, and a count of 0 into the scratch."""
+        """Returns `qd_begin`: it stores the bounds, if the task changes them, and a counter of 0 into the scratch."""
         f, text, task = self.frame, self.text, self.facts.task
         text.do(f"store [3 x i64] zeroinitializer, ptr addrspace({GLOBAL}) %memory, align {FIELD}")
         f.leave = "ret void"
@@ -276,10 +276,10 @@ class Kernel:
         return self._render("qd_begin", 1)
 
     def combine(self, name: str, parts: Sequence[SlotPart]) -> str:
-        """`qd_combine`, and others behind it for parts that meet those before them."""
+        """Returns `qd_combine`, or a later one, for parts that may share elements with those before them."""
         f = self.frame
         f.leave = "ret void"
-        # bounds that the task has changed since are not checked again
+        # the task may have changed the operands of these checks
         needed = {a for p in parts for a in p.indices or () if isinstance(a, Var)}
         self._open(needed, checks=not self.plan.bounds_apart)
         emit_combine(f, parts)

@@ -1,8 +1,8 @@
 """The kernel of a series: its tasks, one behind another, in one block.
 
-Each task is a function of its own, which LLVM inlines: so what is known of its references, that they do not overlap for
-instance, ends with it. Between tasks the threads of the block wait for each other, and see each other's stores. What
-one task reads, another one may have written: no memory of a series is said to be constant.
+Each task is a function of its own, which LLVM inlines, so facts about its references, such as that they do not overlap,
+hold only inside it. Between tasks the threads of the block wait for each other, and see each other's stores. A task may
+read what an earlier one wrote, so no memory of a series is marked constant.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def emit_series(
     options: EmitOptions = DEFAULTS,
     inside: BlockMemory = _NOWHERE,
 ) -> KernelCode:
-    """The kernel of a series.
+    """Returns the kernel of a series.
 
-    It takes a pointer for each filling and the references of each task, in order, then what every kernel takes
-    (`code.Launch`); the words of failures of its tasks lie one behind another. What is `inside` the memory of the block
-    takes no notice of its pointer. `KernelCode.refs` is empty: the code is that of all series of equal tasks, whatever
-    memory they share.
+    The kernel takes a pointer for each filling and the references of each task, in order, then what every kernel takes
+    (`code.Launch`); the words of failures of its tasks are consecutive. Pointers of arguments that are `inside` shared
+    memory are ignored. `KernelCode.refs` is empty: series of equal tasks have the same code, whichever references
+    their tasks have in common.
     """
     module = new_module(device, options)
     family = device.family
@@ -64,7 +64,7 @@ def emit_series(
 
     taken = number = cost = 0
     for k, step in enumerate(steps):
-        # what is filled before one task is memory that none of the others fills
+        # consecutive fills are of different memory, so they need no wait between them
         if k and not (isinstance(step, Filling) and isinstance(steps[k - 1], Filling)):
             wait_for_block(text, family)
         if isinstance(step, Filling):
@@ -92,14 +92,14 @@ def emit_series(
 def _function(
     task: Task, module: Module, device: Device, threads: int, options: EmitOptions, name: str
 ) -> tuple[str, int, int]:
-    """The function of a task, how many references it takes, and the cost of an iteration."""
+    """Returns the function of a task, the number of references that it takes, and the cost of an iteration."""
     plan = plan_in_series(task, device, threads)
     own, _ = alias_metadata(plan.facts, module)
     return Kernel(plan, module, (own, ""), options).main(name), len(plan.facts.refs), plan.facts.cost
 
 
 def _fill(text: Text, filling: Filling, place: str, device: Device, threads: int) -> None:
-    """All threads store the value, in the widest words that the memory is whole numbers of."""
+    """Emits a fill by all threads, in the widest words that divide the memory's size."""
     width = filling.width
     pattern = int.from_bytes(filling.value * (width // len(filling.value)), "little")
     intrinsic = device.family.thread

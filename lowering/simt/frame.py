@@ -1,4 +1,4 @@
-"""The state of emitting one kernel: that of one lane, the device, and where a thread or block accumulates."""
+"""The state of emitting one kernel: a frame of one lane, the device, and the memory of accumulations."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Atom, Var
 
 BUFFER_ALIGNMENT = 16
-"""Bytes: that of the widest access. XLA aligns its buffers, and the layout those in scratch, to more."""
+"""Bytes of the widest access. XLA aligns its buffers to more, and so does the layout those in scratch."""
 
 
 def wait_for_block(text: Text, family: Family) -> None:
-    """Waits for all threads of the block, which see each other's stores then, to shared and to any other memory."""
+    """Emits a wait for all threads of the block; then each sees the others' stores to any memory."""
     if family.fence:
         text.do(f'fence syncscope("{family.fence}") release')
     text.module.declare(family.barrier, "void", "")
@@ -34,25 +34,25 @@ def wait_for_block(text: Text, family: Family) -> None:
 
 
 class KernelFrame(Frame):
-    """Everything an emission function needs."""
+    """The state that emission functions of a kernel read and extend."""
 
     def __init__(self, text: Text, plan: Plan, fast_math: bool, emit: EmitEqns) -> None:
         super().__init__(text, plan.facts, plan.device.target, fast_math, emit)
         self.plan = plan
         self.sums: dict[Place, str] = {}
-        """Stack slots of sums, one a place, which LLVM turns into registers."""
+        """Stack slots of sums, one per place; LLVM turns them into registers."""
         self.copies: dict[Var, GlobalMemory] = {}
-        """Copies of arrays in shared memory."""
+        """Privatised copies of arrays in shared memory."""
         self.index_modulo: tuple[int, int] = (1, 0)
-        """The task's index is a multiple of the first number, and the second number more."""
+        """Modulus and remainder of the task's index."""
 
     @property
     def device(self) -> Device:
-        """What the kernel is for."""
+        """The kind of GPU that the kernel is for."""
         return self.plan.device
 
     def alignment(self, memory: GlobalMemory, indices: Sequence[Atom]) -> int:
-        """Of an element that only the task's index tells apart from others; buffers are aligned themselves."""
+        """Returns the alignment in bytes of an element whose address depends on the task's index only, else 0."""
         form, size = self.facts.forms.address(memory.type, indices), memory.type.dtype.itemsize
         index = self.facts.task.index
         factor = form.terms.get(index, 0) if index is not None else 0
@@ -62,15 +62,15 @@ class KernelFrame(Frame):
         return gcd(BUFFER_ALIGNMENT, size * factor * unit, size * (factor * more + form.constant))
 
     def thread(self) -> str:
-        """The number of the thread in its block, as i32."""
+        """Returns the number of the thread in its block, as i32."""
         return self._number(self.device.family.thread)
 
     def block(self) -> str:
-        """The number of the block in the launch, as i32."""
+        """Returns the number of the block in the launch, as i32."""
         return self._number(self.device.family.block)
 
     def position(self) -> str:
-        """The number of the thread in the launch, as i64."""
+        """Returns the number of the thread in the launch, as i64."""
         return self.cached("position", self._position)
 
     def _position(self) -> str:
@@ -89,5 +89,5 @@ class KernelFrame(Frame):
         return self.cached(intrinsic, lambda: self.text.op(f"call i32 @{intrinsic}()"))
 
     def wait(self) -> None:
-        """Waits for all threads of the block, which see each other's stores then."""
+        """Emits a wait for all threads of the block; then each sees the others' stores."""
         wait_for_block(self.text, self.device.family)

@@ -1,7 +1,7 @@
-"""How many neighbouring iterations a thread takes.
+"""The number of neighbouring iterations that a thread takes.
 
-A light body is over before the next block can be started, and asks for too few bytes at a time. Four floats a thread
-are one wide load, and a quarter of the blocks: 2.5 times faster on a chain of elementwise operations over 2^26 floats.
+A light body ends before the next block can be started, and loads too few bytes at a time. Four floats per thread are
+one wide load, and a quarter of the blocks: 2.5 times faster on a chain of elementwise operations over 2^26 floats.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 WIDE = 16
 """Bytes of the widest load."""
 MOST = 8
-"""Iterations."""
+"""The most iterations of one thread's group."""
 LIGHT = 48
-"""Operations of a body that is light."""
+"""The most operations of a body that counts as light."""
 FEW = 3
-"""Elements that neighbouring iterations are apart, at most: their accesses together are without holes, or nearly."""
+"""The largest stride, in elements, of accesses that leave few holes between neighbouring iterations."""
 WAVES = 2
-"""How often threads that take several iterations must fill the device."""
+"""Times that the threads must fill the device before each takes several iterations."""
 
 
 def group_size(facts: TaskFacts, iterations: int | None, threads_at_once: int) -> int:
-    """Neighbouring iterations of one thread: as many as make its accesses wide; 1 where nothing is gained."""
+    """Returns how many neighbouring iterations make a thread's accesses wide; 1 if nothing is gained."""
     if facts.cost > LIGHT or not _is_straight(facts):
         return 1
     sizes = [reference(e).dtype.itemsize for eqns in facts.effects.values() for e in eqns if _is_dense(facts, e)]
@@ -46,13 +46,15 @@ def group_size(facts: TaskFacts, iterations: int | None, threads_at_once: int) -
 
 
 def _is_straight(facts: TaskFacts) -> bool:
-    """No loop or branch of the user stands between the accesses of neighbouring iterations."""
+    """Returns whether no loop or branch separates the accesses of neighbouring iterations."""
     return not any(e.primitive.structured for e in walk_eqns(facts.task.body))
 
 
 def early_loads(facts: TaskFacts) -> list[Eqn]:
-    """What the body loads of memory that nobody writes, at places that only the index decides, before it checks
-    anything: behind a check, places may be good because of it."""
+    """Returns loads of memory that the task does not write, whose address depends on the task's index only.
+
+    It stops at the first check: after one, an address may be valid only because of the check.
+    """
     found: list[Eqn] = []
     for eqn in facts.task.body.eqns:
         if Effect.CHECK in eqn.primitive.effects or eqn.primitive.structured:
@@ -65,9 +67,9 @@ def early_loads(facts: TaskFacts) -> list[Eqn]:
 
 
 def _at_index_only(facts: TaskFacts, eqn: Eqn) -> bool:
-    """Whether the index of the task is all that the emitted address needs."""
+    """Returns whether the emitted address depends on nothing but the task's index."""
     index = facts.task.index
-    if ref_type(reference(eqn)).size > MODULAR:  # by its indices, as they are
+    if ref_type(reference(eqn)).size > MODULAR:  # addresses are computed from the indices as written
         return all(isinstance(a, Literal) or a is index for a in indices_of(eqn))
     return set(_form(facts, eqn).terms) == {index}
 

@@ -1,4 +1,4 @@
-"""Loops that load ahead: what several iterations load is asked for before the first of them goes on.
+"""Loops that load ahead: the loads of several iterations are issued before the first of them goes on.
 
     for k in lo : hi              for k in lo : hi, by four
       a = load w k                  k0 .. k3 = min (k + 0 .. 3) (hi - 1)
@@ -7,12 +7,12 @@
                                     s = f s a0 c0
                                     if k + 1 < hi: s = f s a1 c1; if k + 2 < hi: ...
 
-A thread waits for memory where it needs a value, not where it asks for it. A compiler may not do this by itself: behind
-a store, or a check that may end the thread, it must not load. Here loads are of memory that the task does not write,
-and each stands behind its own check. Where one fails, the call fails, and what was stored before does not matter.
+A thread waits for memory where it needs a value, not where it issues the load. A compiler may not do this by itself: it
+must not move a load across a store, or across a check that may end the thread. Here the loads are of memory that the
+task does not write, and each follows its own check. If a check fails, the call fails, so earlier stores do not matter.
 
-The last iterations load together as well, the last of them again in place of those that are not there: alone, each
-would wait for memory once more. Rows of a sparse matrix on an H200: 0.78 ms with those that are left one by one, 0.68
+The remaining iterations load together as well, with the last one repeated for those that are missing: one by one, each
+would wait for memory once more. Rows of a sparse matrix on an H200: 0.78 ms with the remainder one by one, 0.68
 together; by eight 0.66 ms, but their gradient, which needs more registers, takes 3.5 ms in place of 3.1.
 """
 
@@ -39,26 +39,26 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Block, Eqn
 
 ITERATIONS = 4
-"""That load together."""
+"""Iterations that load together."""
 MOST_VALUES = 12
-"""That an iteration hands from its loads to what follows: each is a register, times the iterations."""
+"""The most values that an iteration passes from its loads to the rest: each is a register per iteration."""
 MOST_COST = 200
-"""Equations of a body that is copied."""
+"""The most equations of a body that may be copied."""
 
 
 @dataclass(frozen=True)
 class Ahead:
-    """How a loop loads ahead."""
+    """The split of a loop's body into loads that go ahead and the rest."""
 
     eqns: Sequence[Eqn]
-    """Of the body, that need nothing of the iterations before: the loads, and what they need."""
+    """Equations that need nothing of earlier iterations: loads and their operands."""
     rest: Sequence[Eqn]
     whole: bool
-    """The number of iterations is known, and a multiple of those that load together."""
+    """True if the trip count is known and a multiple of `ITERATIONS`."""
 
 
 def emit_for(f: KernelFrame, eqn: Eqn) -> None:
-    """`for`, with loads ahead where that is right and worth it."""
+    """Emits `for`, with loads ahead if that is valid and profitable."""
     ahead = _ahead(f, eqn)
     if ahead:
         _emit(f, eqn, ahead)
@@ -67,7 +67,7 @@ def emit_for(f: KernelFrame, eqn: Eqn) -> None:
 
 
 def _ahead(f: KernelFrame, eqn: Eqn) -> Ahead | None:
-    """None where the loop stays as it is."""
+    """Returns the split of a loop's body, or None if loading ahead is invalid or unprofitable."""
     start, stop, step = eqn.bounds
     body = eqn.blocks[0]
     trips = trip_count(start, stop, step)
@@ -87,7 +87,7 @@ def _ahead(f: KernelFrame, eqn: Eqn) -> Ahead | None:
 
 
 def _loading(f: KernelFrame, body: Block) -> list[Eqn]:
-    """Equations that need nothing of the iterations before."""
+    """Returns the equations that may run before earlier iterations: movable ones without operands from those."""
     waiting: set[Var] = set(body.params[1:])
     found: list[Eqn] = []
     for e in body.eqns:
@@ -95,7 +95,7 @@ def _loading(f: KernelFrame, body: Block) -> list[Eqn]:
             found.append(e)
             continue
         if Effect.CHECK in e.primitive.effects:
-            break  # what comes behind may be right because of it
+            break  # what follows may be valid only because of the check
         waiting.update(e.outvars)
     return found
 
@@ -163,7 +163,7 @@ def _least(f: KernelFrame, kind: str, value: str, most: int) -> str:
 
 
 def _load(f: KernelFrame, eqns: Sequence[Eqn], index: Var, places: Sequence[str]) -> list[dict[Var, Value]]:
-    """What iterations load; an equation of all of them before the next, as a check waits for what it looks at."""
+    """Emits each equation for all iterations before the next equation, as a check waits for its operand."""
     loaded: list[dict[Var, Value]] = [{} for _ in places]
     for e in eqns:
         if e.primitive is BOUND:
@@ -181,8 +181,8 @@ def _load(f: KernelFrame, eqns: Sequence[Eqn], index: Var, places: Sequence[str]
 def _check_together(
     f: KernelFrame, eqn: Eqn, index: Var, places: Sequence[str], loaded: Sequence[dict[Var, Value]]
 ) -> None:
-    """A `bound` of all iterations. With a branch each, LLVM moves what the second looks at behind the first, so that a
-    thread waits for memory as often as there are iterations."""
+    """Emits one `bound` check for all iterations. With a branch each, LLVM would move the second's loads behind the
+    first branch, so that a thread would wait for memory once per iteration."""
     found: list[Value] = []
     for at, values in zip(places, loaded, strict=True):
         with f.region():

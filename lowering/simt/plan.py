@@ -1,4 +1,4 @@
-"""What is decided of a task before a line of its kernels is written."""
+"""The plan of a task's kernels, decided before a line of them is written."""
 
 from __future__ import annotations
 
@@ -23,62 +23,62 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Atom
 
 THREADS = 256
-"""Of a block, where nothing asks for another number: measured best or within 2 % of it on six kinds of kernel."""
+"""Default threads of a block: measured best, or within 2 % of the best, on six kinds of kernel."""
 LONG_THREADS = 128
-"""Of a block whose threads keep much, as registers run out and small blocks leave fewer of them without use; or whose
-threads count to a number without a look at memory, as blocks then end together: 1.5 % of an ODE of 1000 steps."""
+"""Threads of a block if each has much private memory, as registers are the limit and small blocks waste fewer of them;
+or if loops have known trip counts and no loads, as blocks then end together: 1.5 % of an ODE of 1000 steps."""
 LONG_BYTES = 64
-"""Private memory of a thread that keeps much."""
+"""Private memory of a thread from which `LONG_THREADS` applies."""
 LEAST_THREADS = 32
-"""Of a block of a short range, which is spread over all multiprocessors."""
+"""The fewest threads of a block: blocks of a short range shrink until all multiprocessors have one."""
 MOST_THREADS = 1024
-"""Of a block, by the chips."""
+"""Hardware limit of threads per block."""
 BEGIN_BYTES = 3 * FIELD
-"""Room in scratch for what a launch of its own leaves: bounds of the range, and where iterations are counted."""
+"""Scratch that `qd_begin` writes: bounds of the range, and the iteration counter."""
 COUNTER_AT = 2 * FIELD
-"""Bytes into that."""
+"""Byte offset of the iteration counter in that area."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlotPart(Part):
-    """Elements of one buffer in the slot of a block."""
+    """The accumulated elements of one buffer in the slot of a block."""
 
     turn: int
-    """Which launch of `qd_combine` it is in: parts that may meet in an element take turns."""
+    """Number of its launch of `qd_combine`: parts that may share an element are in different launches."""
     first: int
-    """How many elements of other parts come before in its launch."""
+    """Elements of other parts before this one in its launch."""
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """How a task runs on a device."""
+    """The parallelisation of a task on a device."""
 
     facts: TaskFacts
     device: Device
     ways: Privatisation
     threads: int
-    """Of a block."""
+    """Threads of a block."""
     blocks: int
-    """Of the launch; 0: as many as the range needs."""
+    """Blocks of the launch; 0: as many as the range needs."""
     group: int
     """Neighbouring iterations that a thread takes together."""
     iterations: int | None
-    """None: known only on the device."""
+    """Trip count of the range, or None if only the device knows it."""
     bounds_apart: bool
-    """The task writes what its head reads: the bounds are found before."""
+    """True if `qd_begin` computes the bounds, as the task writes what its head reads."""
     parts: tuple[SlotPart, ...]
-    """What blocks leave in their slots."""
+    """Accumulated elements that a block stores in its slot."""
     slot_bytes: int
     stacks: Stacks
     """Private arrays in scratch."""
     in_series: bool = False
-    """It is one of several in the kernel of a block, which is the only one (`series`)."""
+    """True if the task is part of a kernel of one block (`series`)."""
     in_turns: bool = False
-    """Threads that are done take the next iterations, whichever they are."""
+    """True if threads take iterations from a shared counter instead of by their number."""
 
     @property
     def begins_apart(self) -> bool:
-        """A launch of its own comes before."""
+        """True if `qd_begin` is launched before the kernel."""
         return self.bounds_apart or self.in_turns
 
     @property
@@ -89,12 +89,12 @@ class Plan:
 
     @property
     def slots_at(self) -> int:
-        """Bytes into the scratch."""
+        """Byte offset of the blocks' slots in the scratch."""
         return BEGIN_BYTES if self.begins_apart else 0
 
     @property
     def stacks_at(self) -> int:
-        """Bytes into the scratch."""
+        """Byte offset of the private arrays in the scratch."""
         return round_up(self._slots_end, CACHE_LINE)
 
     @property
@@ -103,13 +103,13 @@ class Plan:
 
     @property
     def scratch_bytes(self) -> int:
-        """Memory that the kernels share."""
+        """Bytes of scratch that the kernels share."""
         threads = round_up(self.blocks * self.threads, self.device.warp)
         return self.stacks_at + threads * self.stacks.nbytes if self.stacks.nbytes else self._slots_end
 
     @property
     def reason(self) -> str:
-        """How the code is made, and why."""
+        """The parallelisation in words, with its reasons, for reports."""
         if self.facts.task.kind == "serial":
             return "serial task: one thread"
         if not self.blocks:
@@ -132,8 +132,8 @@ class Plan:
 
 
 def plan_task(task: Task, device: Device, block_dim: int | None = None) -> Plan:
-    """The plan of a task; `block_dim` is the user's number of threads of a block. Raises BackendError when no chip
-    has that many."""
+    """Returns the plan of a task; `block_dim` is the user's number of threads of a block. Raises BackendError if no
+    chip allows that many."""
     facts = TaskFacts(task)
     wanted = task.hints.get("block_dim") or block_dim
     if wanted is not None and wanted > MOST_THREADS:
@@ -156,8 +156,8 @@ def plan_task(task: Task, device: Device, block_dim: int | None = None) -> Plan:
         if iterations is not None:
             blocks = max(1, min(blocks, -(-iterations // (threads * group))))
     apart = iterations is None and not facts.written.isdisjoint(mod_ref_of(task.head).reads)
-    # Threads of a multiprocessor are not equally quick, and such iterations are long. But which ones a thread adds up
-    # must not change from call to call.
+    # Threads of a multiprocessor are not equally fast, and such iterations are long. But the iterations that a thread
+    # sums must not change from call to call.
     once = iterations is not None and iterations <= blocks * threads * group
     in_turns = bool(stacks.nbytes) and not (parts or once)
     return Plan(
@@ -166,8 +166,8 @@ def plan_task(task: Task, device: Device, block_dim: int | None = None) -> Plan:
 
 
 def plan_in_series(task: Task, device: Device, threads: int) -> Plan:
-    """The plan of a task that one block runs, in a kernel with others; its bounds stand in the graph, and it needs no
-    stacks in scratch."""
+    """Returns the plan of a task of a series, which one block runs. `series.why_alone` has excluded tasks with dynamic
+    bounds or with private arrays that need scratch."""
     facts = TaskFacts(task)
     serial = task.kind == "serial"
     ways = _of_one_thread(facts) if serial else privatise(facts, device.machine.accumulation)
@@ -188,7 +188,7 @@ def _threads(facts: TaskFacts, iterations: int | None, device: Device) -> int:
 
 
 def _counts_only(facts: TaskFacts) -> bool:
-    """Whether an iteration runs loops of known ends, and none that waits for memory."""
+    """Returns whether an iteration has loops, all with known trip counts and without loads."""
     loops = facts.innermost_loops
     return (
         bool(loops)
@@ -211,7 +211,7 @@ def _slot(ways: Privatisation) -> tuple[tuple[SlotPart, ...], int]:
 
 
 def _apart(a: tuple[Atom, ...] | None, b: tuple[Atom, ...] | None) -> bool:
-    """Whether places of one buffer are two elements for certain."""
+    """Returns whether two places of one buffer are certainly different elements."""
     if a is None or b is None:
         return False
     pairs = zip(a, b, strict=True)

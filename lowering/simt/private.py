@@ -1,4 +1,4 @@
-"""Cells and private arrays of a thread: in local memory, or in its part of the scratch (`stacks`)."""
+"""Cells and private arrays of a thread, in local memory or in its part of the scratch (`stacks`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def allocate(f: KernelFrame, eqn: Eqn) -> None:
-    """`cell`: local memory, or the thread's part of the scratch."""
+    """Emits `cell`: an array in local memory, or in the thread's part of the scratch."""
     out, stacks, text = eqn.outvars[0], f.plan.stacks, f.text
     if out not in stacks.offsets:
         private.allocate(f, eqn)

@@ -1,8 +1,8 @@
-"""Which consecutive tasks one block runs in one kernel: a *series*.
+"""A *series*: consecutive tasks that one block runs in one kernel.
 
 A launch costs some 3 us of the host and 2 of the device, as much as a small task itself. One block uses one
-multiprocessor, so all tasks of a series must be small and light, by estimates (docs/design/0021). Between two tasks it
-waits for its threads, where the device would wait for a kernel to end.
+multiprocessor, so all tasks of a series must be small and light, by estimates (docs/design/0021). Between two tasks the
+block waits for its threads, instead of the device for a kernel to end.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ if TYPE_CHECKING:
     from lowering.simt.devices import Device
 
 MOST_ITERATIONS = 4096
-"""Of a task."""
+"""The most iterations of a task."""
 MOST_WORK = 1 << 18
-"""Operations of a task, all iterations together: about a microsecond of one multiprocessor, what a launch takes."""
+"""The most operations of all iterations of a task: about a microsecond of one multiprocessor, as much as a launch."""
 ACCESS = 16
-"""Operations that an access to memory counts as: what one multiprocessor loads if neighbours lie apart."""
+"""Operations that an access to memory counts as: its cost on one multiprocessor if neighbours lie apart."""
 MOST_CODE = 512
-"""Operations of the code of a series: it is compiled as a whole."""
+"""The most operations in the code of a series, which is compiled as a whole."""
 MOST_REFS = 128
-"""Pointers that the kernel of a series takes."""
+"""The most pointers that the kernel of a series takes."""
 MOST_THREADS = 1024
-"""Of the block."""
+"""The most threads of the block."""
 MOST_LIVE = 24
-"""Values of a thread alive at once: a block of so many threads has 64 registers each."""
+"""The most values of a thread that are live at once: with so many threads each has 64 registers."""
 MOST_PRIVATE = 256
-"""Private memory of an iteration."""
+"""The most bytes of private memory of an iteration."""
 COPY_BYTES = 20 << 10
-"""Memory of the block for copies of arrays that its tasks sum into, in whole lines. Its threads meet in 8 KiB more: a
-block has 48 KiB that it need not ask for."""
+"""Shared memory for privatised copies of arrays that the tasks sum into, in whole lines. Reductions use 8 KiB more, and
+`HELD_BYTES` are for buffers: a block has 48 KiB without raising its limit."""
 HELD_BYTES = 1 << 14
-"""Memory of the block in which buffers of the series are."""
+"""Shared memory for buffers of the series."""
 FILL_BYTES = 1 << 15
-"""Of a buffer that the block fills; a larger one is filled by a command of its own."""
+"""The most bytes before a task that the block fills; more are filled by commands of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +54,11 @@ class Filling:
 
     nbytes: int
     value: bytes
-    """One element."""
+    """Bytes of one element."""
 
     @property
     def width(self) -> int:
-        """Bytes of a store: as many as the memory is a multiple of."""
+        """Bytes of a store: the widest that divides the size."""
         return next(w for w in (FIELD, 4, 2, 1) if self.nbytes % w == 0)
 
 
@@ -67,15 +67,15 @@ Step = Filling | Task
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Consecutive tasks, and the fillings before each that are part of the kernel."""
+    """Consecutive tasks that one kernel runs, with the fillings before each."""
 
     tasks: range
     threads: int
-    """Of the block."""
+    """Threads of the block."""
 
     @property
     def reason(self) -> str:
-        """How its tasks are launched."""
+        """The launch of the series in words, for reports."""
         others = len(self.tasks) - 1
         what = f"with {others} other small task{'s'[: others != 1]}" if others else "with what is filled or summed"
         return f"one block of {self.threads} threads, in one kernel {what}"
@@ -83,15 +83,15 @@ class Series:
 
 @dataclass(frozen=True)
 class BlockMemory:
-    """Which arguments of the kernel of a series lie in memory of its block."""
+    """The arguments of a series' kernel that are in shared memory."""
 
     offsets: Mapping[int, int]
-    """Bytes into that memory, by the number of the argument."""
+    """Byte offsets into that memory, by the number of the argument."""
     nbytes: int
 
 
 def why_alone(task: Task, device: Device) -> str | None:
-    """Why a task has kernels of its own; None where it may be part of a series."""
+    """Returns why a task must have kernels of its own, or None if it may be part of a series."""
     iterations = trip_count(task.start, task.stop)
     if "block_dim" in task.hints:
         return f"block_dim={task.hints['block_dim']}"
@@ -100,7 +100,7 @@ def why_alone(task: Task, device: Device) -> str | None:
     if iterations > MOST_ITERATIONS:
         return f"more than {MOST_ITERATIONS} iterations"
     loops = any(e.primitive.loops for e in walk_eqns(task.body))
-    if has_open_loop(task) or (task.kind == "serial" and loops):  # one that is a scan may be Triton's
+    if has_open_loop(task) or (task.kind == "serial" and loops):  # Triton may compile a scan
         return "loops that may be long"
     work = iterations * (operations(task.body) + ACCESS * accesses(task.body))
     if work > MOST_WORK:
@@ -115,9 +115,9 @@ def why_alone(task: Task, device: Device) -> str | None:
 def find_series(
     tasks: Sequence[Task], filled: Mapping[int, int], device: Device, threads: int | None = None
 ) -> tuple[Series, ...]:
-    """The series of a program, in order: those that make the launches fewer.
+    """Returns the series of a program, in order: those that reduce the number of launches.
 
-    `filled` says how many bytes are filled before a task; `threads` is the user's number for a block.
+    `filled` has the bytes that are filled before each task; `threads` is the user's number for a block.
     """
     if threads is not None and threads > MOST_THREADS:  # `plan_task` refuses it
         return ()
@@ -142,7 +142,7 @@ def _series(
 
 
 class _Room:
-    """What the tasks of a series take together."""
+    """The resources that the tasks of one series use together."""
 
     def __init__(self, device: Device, threads: int | None) -> None:
         self._device = device
@@ -151,20 +151,20 @@ class _Room:
         self._sums = False
 
     def has(self, task: Task) -> bool:
-        """Whether there is room for one more."""
+        """Returns whether the series has room for one more task."""
         code, refs, copies = self._of(task)
         few = self._code + code <= MOST_CODE and self._refs + refs <= MOST_REFS
         return few and self._copies + (copies or 0) <= COPY_BYTES
 
     def take(self, task: Task) -> None:
-        """One more."""
+        """Adds a task to the series."""
         code, refs, copies = self._of(task)
         self._code, self._refs, self._copies = self._code + code, self._refs + refs, self._copies + (copies or 0)
         self._most = max(self._most, trip_count(task.start, task.stop) or 0)
         self._sums |= copies is not None
 
     def made(self, tasks: range, filled: Mapping[int, int]) -> Iterator[Series]:
-        """The series of these tasks, if it has fewer launches than they have."""
+        """Yields the series of these tasks if it needs fewer launches than they would alone."""
         if not self._most:
             return
         few = 0 < filled.get(tasks.start, 0) <= FILL_BYTES or self._sums
@@ -177,7 +177,7 @@ class _Room:
         return self._asked or min(most, round_up(max(1, self._most), self._device.warp))
 
     def _of(self, task: Task) -> tuple[int, int, int | None]:
-        """Code, references, and memory of the block for copies of arrays; None where the block sums nothing."""
+        """Returns code size, references, and shared memory for copies; that is None if the task sums nothing."""
         return code_size(task.body), len(task_refs(task)) + 1, self._copy_bytes(task)
 
     def _copy_bytes(self, task: Task) -> int | None:

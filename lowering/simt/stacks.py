@@ -1,8 +1,8 @@
-"""Private arrays that are too large for local memory lie in scratch: one copy for each thread that runs.
+"""Large private arrays in scratch: one copy for each thread that runs, in place of local memory.
 
-Local memory is kept for as many threads as a device can hold, whether they run or not; an array in scratch only for
-those of the launch, which then take turns on the range. The elements of the threads of a warp lie side by side, so that
-they are one access where the threads name the same element: `[warp][array][element][thread of the warp]`.
+Local memory is reserved for as many threads as a device can hold, whether they run or not; an array in scratch only for
+those of the launch, which then take turns on the range. The copies of an element for the threads of a warp lie side by
+side, so that they are one access if the threads use the same index: `[warp][array][element][thread of the warp]`.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ if TYPE_CHECKING:
 LOCAL_BYTES = 2048
 """Private memory of a thread that stays in local memory: for all threads of an H200, 550 MB."""
 LOADING_BYTES = 4096
-"""The same of a task whose loops load: what waits for memory needs all threads that can run, and such loops (rows,
-neighbours) are short, so that their stacks stay in the nearest cache, where only local memory is written."""
+"""The same limit for a task whose loops load. A task that waits for memory needs all threads that can run, and such
+loops (rows, neighbours) are short, so their stacks stay in the nearest cache, where only local memory is written."""
 LARGE = 256
-"""Bytes of an array that goes to scratch, where one does."""
+"""The fewest bytes of an array that goes to scratch, if the task has any there."""
 RUNNING = 384
-"""Threads of a multiprocessor that have stacks in scratch: as many as have 168 registers each. 10 000 steps of an ODE
-take 7 % more time with 256, no less with 512."""
+"""Resident threads per multiprocessor with stacks in scratch: each then has 168 registers. 10 000 steps of an ODE take
+7 % more time with 256, no less with 512."""
 
 SCRATCH_BYTES = 1 << 33
-"""Memory of a device for the stacks of all threads that run: fewer run where each needs much."""
+"""The most memory of a device for stacks: fewer threads run if each needs much."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stacks:
-    """The arrays of a thread in scratch."""
+    """The private arrays of a thread that are in scratch."""
 
     offsets: Mapping[Var, int] = field(default_factory=dict["Var", int])
-    """Bytes into those of the thread, if they were side by side."""
+    """Byte offset of each array in the thread's stack, as if its elements were contiguous."""
     nbytes: int = 0
-    """Of a thread."""
+    """Bytes of one thread's stack."""
 
 
 def plan_stacks(facts: TaskFacts) -> Stacks:
-    """Which private arrays of a task go to scratch."""
+    """Returns the private arrays of a task that go to scratch."""
     if facts.private_bytes <= (LOADING_BYTES if _loops_load(facts) else LOCAL_BYTES):
         return Stacks()
     offsets: dict[Var, int] = {}

@@ -1,4 +1,4 @@
-"""What the threads of a warp agree on: the largest of their values, so that they take the same steps together."""
+"""`lane_max` of a warp: the maximum of its threads' values, a convergent bound for divergent loops."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def lane_max(f: KernelFrame, eqn: Eqn) -> None:
-    """`lane_max`: of the threads that run it together."""
+    """Emits `lane_max`: the maximum over the active threads of the warp."""
     operand, d = eqn.invars[0], eqn.invars[0].dtype
     value, o, kind = f.scalar_of(operand), f.scalar, REGISTER[operand.dtype]
     if not f.device.family.most:
@@ -25,7 +25,7 @@ def lane_max(f: KernelFrame, eqn: Eqn) -> None:
         return
     high = o.cast("trunc", "i64", o.binary("lshr", "i64", value, "32"), "i32")
     first = _most(f, high, signed=d.is_signed)
-    # the low half counts where the high one is the largest
+    # only threads with the largest high half take part in the low one
     low = o.select(o.compare("icmp eq", "i32", high, first), "i32", o.cast("trunc", "i64", value, "i32"), "0")
     above = o.binary("shl", "i64", o.cast("zext", "i32", first, "i64"), "32")
     rest = o.cast("zext", "i32", _most(f, low, signed=False), "i64")
@@ -33,7 +33,7 @@ def lane_max(f: KernelFrame, eqn: Eqn) -> None:
 
 
 def _most(f: KernelFrame, value: str, *, signed: bool) -> str:
-    """Of 32 bits."""
+    """Emits the maximum of a 32-bit value over the active threads of the warp."""
     family, module = f.device.family, f.text.module
     symbol = family.most.format("max" if signed else "umax")
     last = "0"

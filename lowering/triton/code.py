@@ -1,4 +1,4 @@
-"""What the emitter gives: Triton source, and how its kernels are launched."""
+"""The emitter's result: Triton source, and the launches of its kernels."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
 class TritonLaunch:
     """One kernel of a task.
 
-    All kernels of a task take a pointer for each of `TritonCode.refs`, `start` and `stop`, which are not looked at, a
+    All kernels of a task take a pointer for each of `TritonCode.refs`, `start` and `stop`, which they ignore, a
     pointer to the word of failures and one to the scratch; then `BLOCK`, a constant.
     """
 
     name: str
-    """Of the function in the source."""
+    """Name of the kernel's function in the source."""
     programs: int
-    """Of the launch."""
+    """Programs of the launch."""
     block: int
-    """Value of `BLOCK`: lanes of a program."""
+    """Value of `BLOCK`: the lanes of a program."""
     warps: int
-    """Of a program."""
+    """Warps of a program."""
     registers: int = 0
-    """Of a thread on NVIDIA's GPUs, at most; 0: as many as the code takes."""
+    """Limit of registers per thread on NVIDIA's GPUs; 0: none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +36,14 @@ class TritonCode:
     text: str
     """A Python module."""
     refs: tuple[Var, ...]
-    """References it takes, in order."""
+    """References that the kernels take, in order."""
     launches: tuple[TritonLaunch, ...]
     """Kernels to launch, in order; none for a range that is empty."""
     scratch_bytes: int
-    """Memory, of any content, that the kernels share."""
+    """Uninitialised device memory that the kernels of the task share."""
     cost: int
     """Estimated scalar operations of one iteration."""
     reason: str
-    """How it was made."""
+    """The kernels in words, for reports."""
     fast_math: bool
-    """Whether multiplications and additions may be fused."""
+    """True if multiplications and additions may be fused."""

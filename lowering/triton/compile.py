@@ -1,4 +1,4 @@
-"""From Triton source to machine code, on a machine without a GPU."""
+"""Compiles Triton source to machine code, without needing a GPU."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from lowering.triton.code import TritonCode, TritonLaunch
 
 _one_at_a_time = threading.Lock()
-"""Triton's settings are those of the process."""
+"""Serialises compilation, as Triton's settings are global to the process."""
 _ALIGNMENT = 16
-"""Bytes; XLA's buffers, and ours in scratch, begin at a multiple of more."""
+"""Bytes of alignment promised to Triton; XLA's buffers, and ours in scratch, are aligned to more."""
 _WAVE_32 = re.compile(r"gfx1\d\d\d")
 
 
@@ -30,9 +30,9 @@ class MachineCode:
     """One compiled kernel."""
 
     launch: Launch
-    """How it is launched, with the arguments that all kernels of a task take."""
+    """Its launch, with the arguments that all kernels of a task take."""
     image: bytes
-    """A cubin, or a code object of AMD's, with this kernel alone."""
+    """A cubin, or an AMD code object, with this kernel alone."""
     assembly: str
     """The code as text: PTX, or AMD's assembly."""
 
@@ -42,9 +42,9 @@ class TritonError(BackendError):
 
 
 def compile_kernels(code: TritonCode, device: str) -> tuple[MachineCode, ...]:
-    """Machine code of each launch, in order, for a kind of GPU: "sm_90", "gfx942".
+    """Returns machine code of each launch, in order, for a kind of GPU: "sm_90", "gfx942".
 
-    Raises TritonError where Triton cannot be imported or does not compile the source.
+    Raises TritonError if Triton cannot be imported or does not compile the source.
     """
     try:
         triton = _triton("")
@@ -55,19 +55,19 @@ def compile_kernels(code: TritonCode, device: str) -> tuple[MachineCode, ...]:
         _one_at_a_time, tempfile.TemporaryDirectory(prefix="qdtrace-triton-") as folder,
         knobs.cache.scope(), knobs.runtime.scope(),
     ):  # fmt: skip
-        knobs.cache.dir = folder  # what is compiled is kept by our own cache
+        knobs.cache.dir = folder  # our own cache keeps the machine code
         knobs.runtime.interpret = False
         module = _load(code.text)
         return tuple([_compile(code, launch, module, device) for launch in code.launches])
 
 
 def _triton(module: str) -> Any:
-    """Triton, which has no types, or a module of it."""
+    """Imports Triton, or a module of it, as `Any`: it has no types."""
     return importlib.import_module(f"triton{module}")
 
 
 def _load(text: str) -> dict[str, Any]:
-    """The module of the source. Triton reads functions by their lines, so these are kept."""
+    """Executes the source as a module. Triton looks up the lines of functions, so linecache gets them."""
     name = f"<qdtrace triton {hashlib.sha256(text.encode()).hexdigest()[:16]}>"
     linecache.cache[name] = len(text), None, text.splitlines(keepends=True), name
     module: dict[str, Any] = {"__name__": name}
@@ -114,13 +114,13 @@ def _compile(code: TritonCode, launch: TritonLaunch, module: dict[str, Any], dev
 
 
 def _reason(error: Exception) -> str:
-    """The first line of an error; of one at a place in our source, where that comes first, of what is wrong there."""
+    """Returns the first line of an error, without the excerpt of source that Triton's errors begin with."""
     lines = str(getattr(error, "error_message", None) or error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
 
 
 def _arguments(assembly: str, name: str, *, cuda: bool) -> int:
-    """Arguments that a kernel takes in the end."""
+    """Returns the number of arguments that the compiled kernel takes, which Triton may have added to."""
     if cuda:
         entry = re.search(rf"\.entry {re.escape(name)}\((.*?)\)", assembly, re.DOTALL)
         return 0 if entry is None else entry[1].count(".param")

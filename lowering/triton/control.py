@@ -1,8 +1,8 @@
-"""`if`, `for`, and checks.
+"""Emission of `if`, `for` and checks.
 
-A branch that all lanes take together is a branch. Of one that lanes disagree on both sides are computed, each with
-its lanes active, and results are selected. A loop has the same bounds in all lanes. A check that fails leaves its
-number and switches the lane off.
+A uniform branch stays a branch. Both sides of a divergent one are computed, each with its own lanes active, and the
+results are selected. A loop has the same bounds in all lanes. A check that fails reports its number and deactivates
+the lane.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def emit_if(f: Frame, eqn: Eqn) -> None:
-    """`if`."""
+    """Emits `if`: a branch on a scalar condition, or both sides under masks."""
     if f.is_block(eqn.invars[0]):
         _both_sides(f, eqn)
         return
@@ -55,7 +55,7 @@ def _both_sides(f: Frame, eqn: Eqn) -> None:
 
 
 def _with_mask(f: Frame, eqn: Eqn) -> None:
-    """Where a check in a block may switch off what follows, there is a mask in front of the block."""
+    """Defines a mask before an equation whose blocks have checks, as these may deactivate what follows."""
     if not f.mask and any(_checks(block) for block in eqn.blocks):
         f.mask = f.text.let("live", "tl.full((), 1, tl.int1)")
 
@@ -65,7 +65,7 @@ def _checks(block: Block) -> bool:
 
 
 def emit_for(f: Frame, eqn: Eqn) -> None:
-    """`for`."""
+    """Emits `for`, counting trips from 0 if its step is not 1 or its index not i32."""
     _with_mask(f, eqn)
     start, stop, step = eqn.bounds
     body = eqn.blocks[0]
@@ -95,7 +95,7 @@ def _bound(f: Frame, atom: Atom) -> str:
 
 
 def _trips(f: Frame, start: Atom, stop: Atom, step: Atom) -> str:
-    """A variable with the iterations of a loop."""
+    """Returns an expression of the trip count of a loop."""
     assert isinstance(step, Literal)
     by = int(step.value)
     if not by:
@@ -106,12 +106,12 @@ def _trips(f: Frame, start: Atom, stop: Atom, step: Atom) -> str:
 
 
 def distance(low: str, high: str) -> str:
-    """How far a range goes; 0 where it is empty, as the difference may wrap around then."""
+    """Returns code of `high - low`, or of 0 for an empty range, whose difference could wrap around."""
     return f"tl.where({high} > {low}, {high} - {low}, 0)"
 
 
 def _hand_on(f: Frame, names: Sequence[str], params: Sequence[Var], results: Sequence[Atom]) -> None:
-    """Values of the next iteration, all at once."""
+    """Assigns the carried values of the next iteration as if all at once."""
     values = [f.spread(r, block=f.is_block(p)) for p, r in zip(params, results, strict=True)]
     changed = [(n, v) for n, v in zip(names, values, strict=True) if n != v]
     if any(v in names for _, v in changed):
@@ -121,7 +121,7 @@ def _hand_on(f: Frame, names: Sequence[str], params: Sequence[Var], results: Seq
 
 
 def bound(f: Frame, eqn: Eqn) -> None:
-    """`j = bound[size] i`."""
+    """Emits `j = bound[size] i`."""
     (index,), size = eqn.invars, int(eqn.params["size"])
     i, most = f.typed(index), (1 << 63) - 1
     shown = f"tl.where(({i} >> 63) != 0, {most}, {i}.to(tl.int64))" if index.dtype is DType.u64 else i
@@ -135,7 +135,7 @@ def _last(index: Atom) -> int:
 
 
 def check(f: Frame, eqn: Eqn) -> None:
-    """`check p`."""
+    """Emits `check p`."""
     (condition,) = eqn.invars
     _check(f, eqn, f.typed(condition), "", block=f.is_block(condition))
 

@@ -1,6 +1,6 @@
-"""Rules of the elementwise primitives: one function a primitive gives a Python expression of its operands.
+"""Rules of the elementwise primitives: one function per primitive returns a Python expression of its operands.
 
-f16 and bf16 arrive as f32; what rounds ends in `round_to`, as in `lowering.llvm.arithmetic`.
+f16 and bf16 arrive as f32; rules that round end in `round_to`, as in `lowering.llvm.arithmetic`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
 
 
 def round_to(dtype: DType, expression: str) -> str:
-    """An f32 rounded to f16 or bf16, still as f32; other dtypes pass."""
+    """Returns code that rounds an f32 to f16 or bf16 and keeps it as f32; other dtypes are unchanged."""
     return f"({expression}).to(tl.{NAME[dtype]}).to(tl.float32)" if dtype in SMALL_FLOATS else expression
 
 
@@ -87,7 +87,7 @@ def _not(f: Frame, eqn: Eqn) -> str:
 
 
 def quotient(dtype: DType, a: str, b: str) -> str:
-    """A division of floats, rounded once."""
+    """Returns code of a correctly rounded division of floats."""
     return round_to(dtype, f"{a} / {b}" if dtype is DType.f64 else f"tl.div_rn({a}, {b})")
 
 
@@ -169,7 +169,7 @@ def _whole(f: Frame, eqn: Eqn) -> str:
 
 
 def function(f: Frame, eqn: Eqn, name: str) -> str:
-    """A function of Triton's device library."""
+    """Returns a call of the function of Triton's device library for a primitive."""
     f.module.uses_libdevice = True
     return round_to(_dtype(eqn), f"libdevice.{LIBDEVICE[name]}({', '.join(_typed(f, eqn))})")
 
@@ -259,7 +259,7 @@ def _bitcast(f: Frame, eqn: Eqn) -> str:
 
 @rule("integer_pow")
 def _integer_pow(f: Frame, eqn: Eqn) -> str:
-    """Repeated squaring, lowest bit first; f16 and bf16 are rounded at the end."""
+    """Emits repeated squaring, lowest bit first; f16 and bf16 are rounded at the end."""
     x, d, y = f.typed(eqn.invars[0]), _dtype(eqn), int(eqn.params["y"])
     one = f"tl.full((), 1, {type_of(d)})"
     result, square, left = "", x, abs(y)
@@ -279,5 +279,5 @@ def _integer_pow(f: Frame, eqn: Eqn) -> str:
 
 
 def emit(f: Frame, eqn: Eqn) -> None:
-    """An elementwise equation."""
+    """Emits an elementwise equation."""
     f.bind(eqn.outvars[0], EXPRESSIONS[eqn.primitive.name](f, eqn))

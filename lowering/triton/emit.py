@@ -1,4 +1,4 @@
-"""From a task to Triton source: the driver."""
+"""The driver of emission: turns a task into Triton source."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def emit_triton(task: Task, options: EmitOptions = DEFAULTS, tiling: Tiling = DEFAULT_TILING) -> TritonCode:
-    """The kernels of a task that `refusals.refusal` has no objection to."""
+    """Returns the kernels of a task that `refusals.refusal` accepts."""
     scan = find_scan(task, fast_math=options.fast_math)
     if not isinstance(scan, str):
         return emit_scan(scan, options, tiling)
@@ -33,7 +33,7 @@ def emit_triton(task: Task, options: EmitOptions = DEFAULTS, tiling: Tiling = DE
 
 
 class _Emitter:
-    """Emits the kernels of a stream, of sums, or of one iteration."""
+    """Emits the kernels of a task that is not a scan: a stream, sums, or one iteration."""
 
     def __init__(self, plan: Plan, options: EmitOptions) -> None:
         self.plan = plan
@@ -84,7 +84,7 @@ class _Emitter:
         kernel.close("qd_kernel", "Blocks of iterations.")
 
     def _open(self, kernel: Kernel, part: Part) -> None:
-        """The variable that a part is summed in."""
+        """Defines the variable that a part is summed in."""
         f = kernel.frame
         if part.indices is None:
             bins = bins_of(part.ref)
@@ -94,7 +94,7 @@ class _Emitter:
         f.sums.update(dict.fromkeys(part.eqns, total))
 
     def _leave(self, kernel: Kernel, part: Part) -> None:
-        """The sums of this program into its slots."""
+        """Stores the sums of this program into its slots."""
         f, programs = kernel.frame, self.plan.programs
         total, slots = f.sums[part.eqns[0]], kernel.slots(part.offset, part.dtype)
         if part.indices is None:
@@ -109,7 +109,7 @@ class _Emitter:
         return self.module.helper(f"combine_{combining(part.op, part.dtype).name}")
 
     def _combine(self) -> TritonLaunch:
-        """The kernel that combines what programs left: a program an element."""
+        """Emits the kernel that combines the slots of all programs: one program per element."""
         kernel, plan = self._kernel(), self.plan
         text = kernel.text
         number = text.let("element", "tl.program_id(0)")
@@ -146,20 +146,20 @@ class _Emitter:
             at = f"{f.env[part.ref]} + {k}"
         else:
             at = element(f, part.ref, part.indices, block=False)
-            conditions += in_range(f, part.ref, part.indices)  # no iteration has accumulated where it is not
+            conditions += in_range(f, part.ref, part.indices)  # an element out of range got no accumulation
         mask = f", mask={text.let('inside', ' & '.join(conditions))}" if conditions else ""
         old = from_memory(d, f"tl.load({at}{mask})")
         text.line(f"tl.store({at}, {to_memory(d, combined(f, part.op, compute_dtype(d), old, total))}{mask})")
 
 
 def describe(task: Task, options: EmitOptions = DEFAULTS, tiling: Tiling = DEFAULT_TILING) -> str:
-    """How a task is made, in words."""
+    """Returns the kernels of a task in words, for reports."""
     scan = find_scan(task, fast_math=options.fast_math)
     return _describe(plan_task(task, tiling)) if isinstance(scan, str) else describe_scan(scan, plan_scan(scan, tiling))
 
 
 def _describe(plan: Plan) -> str:
-    """How a task is made, in words."""
+    """Returns the plan of a task in words."""
     if plan.facts.task.index is None:
         return "one iteration, in scalars"
     ways = plan.ways.values()

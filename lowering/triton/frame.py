@@ -1,4 +1,4 @@
-"""The state of one kernel: what variables hold, which lanes are active, what meets in memory."""
+"""The state of emitting one kernel: names of variables, active lanes, accesses that need barriers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Frame:
-    """One kernel. A variable is a block of lanes or, where it is the same in all of them, a scalar."""
+    """The state of one kernel. A variable is a block of lanes or, if it is uniform, a scalar."""
 
     def __init__(
         self, text: Text, facts: TaskFacts, blocks: frozenset[Var], rules: Mapping[str, Rule], *, fast_math: bool
@@ -32,69 +32,69 @@ class Frame:
         self.rules = rules
         self.fast_math = fast_math
         self.env: dict[Var, str] = {}
-        """Names of variables; of references: of the pointers."""
+        """Names of variables, and of the pointers of references."""
         self.mask = ""
-        """The lanes that are active; empty: all of them."""
+        """Name of the mask of active lanes; empty: all are active."""
         self.mask_is_block = False
         self.size = ""
-        """Lanes of a block; empty in a kernel of scalars."""
+        """Code of the number of lanes of a block; empty in a kernel of scalars."""
         self.ordered: frozenset[Var] = frozenset()
         """References whose accesses a barrier must separate."""
         self.touched: set[Var] = set()
-        """Those of them that there was an access to."""
+        """References of `ordered` accessed so far."""
         self.loops = 0
-        """Loops of the iteration around what is emitted."""
+        """Depth of loops around the equation that is emitted."""
         self.ways: Mapping[Eqn, Way] = {}
-        """How accumulations are made."""
+        """The way of each accumulation."""
         self.sums: dict[Eqn, str] = {}
-        """Accumulations that are summed in a variable."""
+        """Variables that hold the sums of accumulations."""
 
     @property
     def module(self) -> Source:
-        """What the kernel is part of."""
+        """The module of the kernel."""
         return self.text.module
 
     def is_block(self, atom: Atom) -> bool:
-        """Whether an operand is a block of lanes."""
+        """Returns whether an operand is a block of lanes."""
         return isinstance(atom, Var) and atom in self.blocks
 
     def bind(self, var: Var, expression: str) -> None:
-        """Computes a variable."""
+        """Emits an expression and makes it the value of a variable."""
         self.env[var] = self.text.let(var.hint or "v", expression)
 
     def operand(self, atom: Atom) -> str:
-        """An operand that has its dtype wherever it stands."""
+        """Returns code of an operand that has its dtype in any context."""
         return constant(atom) if isinstance(atom, Literal) else self.env[atom]
 
     def operands(self, atoms: Sequence[Atom]) -> list[str]:
-        """Operands of one operator: Python numbers beside a variable, which decides the dtype."""
+        """Returns code of an operator's operands: literals are Python numbers if a variable decides the dtype."""
         decided = any(isinstance(a, Var) for a in atoms)
         return [
             number(a) if decided and isinstance(a, Literal) and not _is_minus_zero(a) else self.typed(a) for a in atoms
         ]
 
     def typed(self, atom: Atom) -> str:
-        """An operand as a Triton value, never a Python number."""
+        """Returns code of an operand as a Triton value, never a Python number."""
         if not isinstance(atom, Literal):
             return self.env[atom]
         text = constant(atom)
         return text if "tl.full" in text else f"tl.full((), {text}, {type_of(atom.dtype)})"
 
     def spread(self, atom: Atom, *, block: bool) -> str:
-        """An operand as a variable of a loop or branch holds it: with the lanes of a block."""
+        """Returns code of an operand for a variable of a loop or branch, broadcast to a block if `block`."""
         if not block or self.is_block(atom):
             return self.typed(atom)
         return f"tl.broadcast_to({self.typed(atom)}, ({self.size},))"
 
     def emit(self, eqns: Sequence[Eqn]) -> None:
-        """Equations, in order."""
+        """Emits equations, in order."""
         for eqn in eqns:
             if not eqn.blocks:
                 self.text.at(eqn.loc)
             self.rules[eqn.primitive.name](self, eqn)
 
     def narrow(self, condition: str, *, is_block: bool) -> None:
-        """Lanes where the condition does not hold are active no more, to the end of the kernel or branch."""
+        """Deactivates lanes without the condition up to the end of the kernel or branch."""
         if self.mask:
             self.text.line(f"{self.mask} = {self.mask} & {condition}")
         else:
@@ -103,7 +103,7 @@ class Frame:
 
     @contextmanager
     def only(self, condition: str) -> Generator[None]:
-        """Equations of a branch that some lanes take; afterwards `mask` is as before."""
+        """Restricts the mask to lanes with the condition; restores it afterwards."""
         before = self.mask, self.mask_is_block
         self.mask = self.text.let("taken", f"{self.mask} & {condition}" if self.mask else condition)
         self.mask_is_block = True

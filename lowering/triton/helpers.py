@@ -1,6 +1,6 @@
-"""Functions that kernels call where an operator of Triton leaves a case open, as Triton source.
+"""Functions, as Triton source, that kernels call if an operator of Triton leaves a case undefined.
 
-They take blocks and scalars of any dtype that they make sense for. `tl.where` of a Python number may give a wider
+They take blocks and scalars of any dtype that they make sense for. `tl.where` of a Python number may return a wider
 dtype, so results are converted back.
 """
 
@@ -18,7 +18,7 @@ class Helper:
 
 
 def jit(header: str, doc: str, *lines: str, needs: tuple[str, ...] = ()) -> Helper:
-    """A function of that header, docstring and lines."""
+    """Returns a helper with that header, docstring and lines."""
     body = "\n".join(f"    {line}" for line in lines)
     return Helper(f'@triton.jit\ndef {header}:\n    """{doc}"""\n{body}\n', needs)
 

@@ -1,4 +1,4 @@
-"""Which Triton there is, without loading it."""
+"""The version of the installed Triton, found without importing it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NEEDED = "the package triton, " + ".".join(map(str, _OLDEST)) + " or newer"
 
 @functools.cache
 def triton_version() -> str | None:
-    """The version of the package; None where there is none, or one too old to compile our source."""
+    """Returns the version of the package, or None if it is missing or too old to compile our source."""
     try:
         found = version("triton")
     except PackageNotFoundError:

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 _I32 = 1 << 31
 _WIDEST = 16
-"""Elements of a load, at most."""
+"""The most elements of one load."""
 _TWICE = 128
-"""Operations of a body that stands twice, at most."""
+"""The most operations of a body that may be emitted twice."""
 
 
 def is_short(body: Block) -> bool:
-    """Whether a body may stand twice: for whole blocks, without masks, and for the last one."""
+    """Returns whether a body may be emitted twice: without masks for whole blocks, with masks for the last one."""
     return code_size(body) <= _TWICE and not any(e.primitive.loops for e in walk_eqns(body))
 
 
@@ -47,7 +47,7 @@ class Kernel:
             self.frame.env[ref] = self.text.name(ref.hint or "ref")
 
     def head(self) -> None:
-        """The head of the task; lanes of all kernels are switched off where a check in it fails."""
+        """Emits the head of the task; a failing check in it deactivates all lanes of all kernels."""
         self.frame.emit(self.facts.task.head)
 
     def close(self, name: str, doc: str) -> None:
@@ -56,14 +56,14 @@ class Kernel:
         self.text.close(name, [*refs, "start", "stop", "failure", "scratch", "BLOCK: tl.constexpr"], doc)
 
     def bound(self, atom: Atom) -> str:
-        """A bound of the range, as i64."""
+        """Returns code of a bound of the range, as i64."""
         return str(int(atom.value)) if isinstance(atom, Literal) else f"{self.frame.env[atom]}.to(tl.int64)"
 
     def lanes(self, index: Var, start: Atom, count: int | str, tile: str, block: int) -> str:
-        """Binds the index of the lanes of a tile and switches off those behind the end of the range.
+        """Binds the index of the lanes of a tile and deactivates those beyond the end of the range.
 
-        `count` is a number, or a variable of i64. Gives the condition that all lanes of the tile are in the range;
-        empty where that would not make loads wider, or lanes may be off for other reasons.
+        `count` is a number, or a variable of i64. Returns the condition that all lanes of the tile are in the range;
+        empty if that would not make loads wider, or if lanes may be inactive for other reasons.
         """
         f, text = self.frame, self.text
         f.size = "BLOCK"
@@ -95,8 +95,8 @@ class Kernel:
         return "" if checked or aligned else f"({tile} + 1) * BLOCK <= {count}"
 
     def either(self, whole: str, body: Callable[[], None]) -> None:
-        """Emits what a tile does: under a condition without masks, else with them. Masks that end anywhere would make
-        each load as narrow as an element."""
+        """Emits the body of a tile twice: without masks under the condition `whole`, else with them. Masks that may
+        end anywhere would make each load as narrow as an element."""
         f = self.frame
         if not whole:
             body()
@@ -110,7 +110,7 @@ class Kernel:
             body()
 
     def tiles(self, count: int | str, programs: int, block: int, body: Callable[[str], None]) -> None:
-        """The tiles of this program: one, or every `programs`-th."""
+        """Emits the body for the tiles of this program: one, or every `programs`-th."""
         text = self.text
         if isinstance(count, int) and programs * block >= count:
             body("tl.program_id(0)")
@@ -123,17 +123,17 @@ class Kernel:
         self.frame.mask, self.frame.mask_is_block = mask
 
     def counted(self, start: Atom, stop: Atom) -> str:
-        """A variable of i64 with the iterations of a range known only on the device."""
+        """Returns an i64 variable with the trip count of a range that only the device knows."""
         return self.text.let("count", distance(self.bound(start), self.bound(stop)))
 
     def slots(self, offset: int, dtype: DType) -> str:
-        """A pointer to values of a dtype in the scratch."""
+        """Returns code of a pointer to values of a dtype in the scratch."""
         kind = "tl.int8" if dtype is DType.bool else type_of(dtype)
         base = f"(scratch + {offset})" if offset else "scratch"
         return f"{base}.to(tl.pointer_type({kind}))"
 
     def filled(self, value: Literal) -> str:
-        """A block of a constant."""
+        """Returns code of a block filled with a constant."""
         text = constant(value)
         if text.endswith("* -1.0)"):
             return f"tl.full((BLOCK,), 0.0, {type_of(value.dtype)}) * -1.0"

@@ -1,4 +1,4 @@
-"""Which variables of a task are blocks of lanes, and which branches lanes disagree on."""
+"""Uniformity of a task's variables and branches when a block of lanes runs each equation once."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 def analyse_lanes(task: Task, varying: frozenset[Var] = frozenset()) -> Uniformity:
-    """Uniformity where a block of lanes runs each equation once.
+    """Returns the uniformity of a task if a block of lanes runs each equation once.
 
-    A load at an index that all lanes share is one scalar load where some lane is surely active. In a branch that lanes
-    disagree on, or behind a check, there may be none, and the index may be anything: there it is a load of each lane.
-    `varying` are variables that differ by the way the task is run.
+    A load at a uniform index is one scalar load if some lane is certainly active. In a divergent branch, or behind a
+    check, all lanes may be inactive and the index invalid: there each lane loads under its mask. `varying` are
+    variables that the caller knows to differ between lanes.
     """
     extra = varying
     while True:
@@ -33,7 +33,7 @@ def analyse_lanes(task: Task, varying: frozenset[Var] = frozenset()) -> Uniformi
 
 
 def divergent_loop(block: Block, lanes: Uniformity, *, under: bool = False) -> tuple[Eqn, str] | None:
-    """A loop that lanes leave apart or that only some of them reach, and which it is; None where there is none."""
+    """Returns a loop that lanes leave at different times or that only some reach, with the reason, or None."""
     for eqn in block.eqns:
         if eqn.primitive.loops and (under or eqn in lanes.divergent):
             return eqn, (

@@ -1,22 +1,22 @@
-"""How tiles of a scan hand on what they add, as Triton source: functions that the kernel of a scan calls.
+"""Single-pass prefix sums over tiles of a scan, as Triton functions that the scan's kernel calls.
 
-A tile leaves its sum in a *word*: 32 bits and a mark, in one store, so that no order of stores to different words
-matters; 64 bits are two words with a mark each. Words are zero when a launch begins. Tiles form groups of G, groups
-form groups of G, and the last tile of a group finds what is carried into the next one:
+A tile publishes its sum in a *word*: 32 bits and a mark, in one store, so that the order of stores to different words
+does not matter; 64 bits are two words with a mark each. Words are zero when a launch begins. Tiles form groups of G,
+groups form groups of G, and the last tile of a group computes the value carried into the next one:
 
-    words[0 .. GROUPS]                    what is carried into each group, and behind the last one
+    words[0 .. GROUPS]                    values carried into each group, and out of the last one
     words[GROUPS + 1 .. 2 * GROUPS]       sums of groups
     words[2 * GROUPS + 1 ...]             sums of tiles
 
-A tile that uses what is carried into it looks back; where no iteration uses it, tiles only hand on what they add.
-The second is not written as a look-back whose result is left out: Triton 3.5 and 3.6 do not compile that.
+A tile that uses its carried-in value looks back; if no iteration uses it, tiles only pass on their sums. The latter is
+not written as a look-back whose result is unused: Triton 3.5 and 3.6 do not compile that.
 
-Which words are combined, and in which tree, is fixed; so is the result, whenever they come. A tile waits for tiles of
-smaller numbers only. Numbers come from a counter, so those tiles are running or done, and no wait is for ever. Words
-are read as they are written, by atomic operations, which no cache holds back; one warp of a program asks.
+The words to combine, and their tree, are fixed, so the result does not depend on timing. A tile waits only for tiles of
+smaller numbers. Numbers come from a counter, so those tiles are running or done, and every wait ends. Words are read
+and written by atomic operations, which no cache delays; one warp of a program polls.
 
-After D. Merrill and M. Garland, "Single-pass Parallel Prefix Scan with Decoupled Look-back" (2016), whose tiles combine
-whatever is there already, in another order in each run.
+This follows D. Merrill and M. Garland, "Single-pass Parallel Prefix Scan with Decoupled Look-back" (2016), whose tiles
+combine whatever is there already, in another order in each run.
 """
 
 from __future__ import annotations

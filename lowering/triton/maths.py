@@ -1,9 +1,8 @@
-"""Functions that are taken from Triton's device library: those whose largest error is documented as at most 4 ulp.
+"""Functions of Triton's device library that we use: those whose documented largest error is at most 4 ulp.
 
 The figures are those of NVIDIA's CUDA Programming Guide, "Mathematical Functions", for the functions that libdevice
 implements, over the whole range. `erfc` and `erf_inv` of f64 have 5 ulp, `lgamma` has no bound near its zeros, and
-`digamma` is not there. The errors of AMD's functions are documented for parts of the range only: there only what is
-exact is taken.
+`digamma` is missing. AMD documents errors for parts of the range only, so on its GPUs only exact functions are used.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ LIBDEVICE = {
     )},
     "erf_inv": "erfinv", "rem": "fmod", "round_even": "rint", "round_away": "round",
 }  # fmt: skip
-"""Primitive -> function."""
+"""Name in the device library of each primitive's function."""
 _EXACT = frozenset({"rem", "trunc", "round_even", "round_away"})
 _TOO_COARSE = frozenset({("erfc", DType.f64), ("erf_inv", DType.f64)})
 
 
 def is_accurate(name: str, dtype: DType, family: str) -> bool:
-    """Whether a family of GPUs has a function close enough."""
+    """Returns whether a family of GPUs has a function for the primitive within 4 ulp."""
     if name in _EXACT:
         return True
     known = name == "logistic" or name in LIBDEVICE

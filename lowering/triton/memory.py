@@ -1,8 +1,8 @@
-"""Elements of memory: where they are, loads and stores of the active lanes.
+"""Elements of memory: addresses, and loads, stores and accumulations of the active lanes.
 
-An element is at an affine form of variables where `analysis/index/affine` finds one, so that the split of a flat index
-into rows and columns disappears and neighbouring lanes are seen to be neighbours. Which thread has which lane may
-differ from access to access, so accesses that one iteration orders have a barrier between them.
+The address of an element is an affine form of variables if `analysis/index/affine` finds one: then the split of a flat
+index into rows and columns cancels, and Triton sees that neighbouring lanes access neighbours. Triton may assign lanes
+to threads differently for each access, so a barrier separates accesses of one iteration that have an order.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _I32 = 1 << 31
 
 
 def offset(f: Frame, ref: Var, indices: Sequence[Atom]) -> tuple[str, bool]:
-    """The number of an element, empty for the first one, and whether it is a block."""
+    """Returns code of an element's number, empty for the first one, and whether it is a block of lanes."""
     kind = ref_type(ref)
     if kind.size < _I32:
         form = f.facts.forms.address(kind, indices)
@@ -49,7 +49,7 @@ def offset(f: Frame, ref: Var, indices: Sequence[Atom]) -> tuple[str, bool]:
 
 
 def _wrapped(value: int) -> int:
-    """A number as i32 has it; forms are exact modulo 2**32."""
+    """Wraps a number to i32; forms are exact modulo 2**32."""
     return (value + _I32) % (1 << 32) - _I32
 
 
@@ -66,20 +66,20 @@ def _sum(parts: Sequence[str]) -> str:
 
 
 def element(f: Frame, ref: Var, indices: Sequence[Atom], *, block: bool) -> str:
-    """Where an element is, for one lane or for each of a block."""
+    """Returns code of an element's address: a scalar, or a block of addresses if `block`."""
     at, spread = offset(f, ref, indices)
     text = f"{f.env[ref]} + {at}" if at else f.env[ref]
     return text if spread or not block else f"{text} + {_zeros(f)}"
 
 
 def in_range(f: Frame, ref: Var, indices: Sequence[Atom]) -> list[str]:
-    """Conditions that indices of an element meet, but for those that are known."""
+    """Returns conditions that the variable indices of an element are in range; literal ones are known to be."""
     pairs = zip(indices, ref_type(ref).shape, strict=True)
     return [f"({f.env[a]} >= 0) & ({f.env[a]} < {size})" for a, size in pairs if isinstance(a, Var)]
 
 
 def pointer(f: Frame, eqn: Eqn, *, block: bool) -> str:
-    """Where the element of a memory equation is."""
+    """Returns code of the address of a memory equation's element."""
     return element(f, reference(eqn), indices_of(eqn), block=block)
 
 
@@ -88,26 +88,26 @@ def _zeros(f: Frame) -> str:
 
 
 def _masked(f: Frame, *, block: bool) -> str:
-    """The argument that keeps inactive lanes out. A scalar load needs none beside a block: some lane is active."""
+    """Returns the mask argument of an access. A scalar one needs no mask of a block: some lane is active."""
     return f", mask={f.mask}" if f.mask and (block or not f.mask_is_block) else ""
 
 
 def from_memory(dtype: DType, loaded: str) -> str:
-    """What was loaded, as variables hold it."""
+    """Converts code of a loaded value to the type that variables have."""
     if dtype is DType.bool:
         return f"({loaded} != 0)"
     return f"{loaded}.to(tl.float32)" if dtype in SMALL_FLOATS else loaded
 
 
 def to_memory(dtype: DType, value: str) -> str:
-    """A value as memory holds it; f16 and bf16 are rounded."""
+    """Converts code of a value to its type in memory; f16 and bf16 are rounded."""
     if dtype is DType.bool:
         return f"{value}.to(tl.int8)"
     return f"{value}.to(tl.{NAME[dtype]})" if dtype in SMALL_FLOATS else value
 
 
 def load(f: Frame, eqn: Eqn) -> None:
-    """`load`."""
+    """Emits `load`."""
     out, ref = eqn.outvars[0], reference(eqn)
     _fence(f, ref)
     block = f.is_block(out)
@@ -115,7 +115,7 @@ def load(f: Frame, eqn: Eqn) -> None:
 
 
 def store(f: Frame, eqn: Eqn) -> None:
-    """`store`."""
+    """Emits `store`."""
     ref = reference(eqn)
     _fence(f, ref)
     block = bool(f.size)
@@ -127,7 +127,7 @@ _OPERATORS = {"add": "+", "mul": "*", "and": "&", "or": "|", "xor": "^"}
 
 
 def combined(f: Frame, op: str, dtype: DType, a: str, b: str) -> str:
-    """`a op b` of an accumulation."""
+    """Returns code of `a op b` for an accumulation."""
     name = combining(op, dtype).name
     if name in _OPERATORS:
         return f"({a} {_OPERATORS[name]} {b})"
@@ -135,7 +135,7 @@ def combined(f: Frame, op: str, dtype: DType, a: str, b: str) -> str:
 
 
 def accumulate(f: Frame, eqn: Eqn) -> None:
-    """`accum` into elements that no other iteration touches."""
+    """Emits `accum` into elements that no other iteration touches."""
     ref, op = reference(eqn), str(eqn.params["op"])
     _fence(f, ref)
     block = bool(f.size)
@@ -147,21 +147,21 @@ def accumulate(f: Frame, eqn: Eqn) -> None:
 
 
 def accumulate_atomically(f: Frame, eqn: Eqn) -> None:
-    """`accum` into elements that other iterations accumulate into too."""
+    """Emits an atomic `accum` into elements that other iterations accumulate into too."""
     at = pointer(f, eqn, block=True)
     value = f.typed(eqn.invars[1])
     f.text.line(f'tl.atomic_{eqn.params["op"]}({at}, {value}{_masked(f, block=True)}, sem="relaxed")')
 
 
 def accumulate_sum(f: Frame, eqn: Eqn) -> None:
-    """`accum` into a place that all iterations name: each lane has a variable of its own."""
+    """Emits `accum` into an element that all iterations share, as a sum per lane."""
     total, ref = f.sums[eqn], reference(eqn)
     new = combined(f, str(eqn.params["op"]), ref.dtype, total, f.typed(eqn.invars[1]))
     f.text.line(f"{total} = tl.where({f.mask}, {new}, {total})" if f.mask else f"{total} = {new}")
 
 
 def count(f: Frame, eqn: Eqn) -> None:
-    """`accum` of a constant into a small array: lanes that name an element are counted."""
+    """Emits `accum` of a constant into a small array, as a histogram of the lanes' elements."""
     total, ref = f.sums[eqn], reference(eqn)
     index, spread = offset(f, ref, indices_of(eqn))
     if not spread:
@@ -171,14 +171,14 @@ def count(f: Frame, eqn: Eqn) -> None:
 
 
 def bins_of(ref: Var) -> int:
-    """Elements of an array of counts, a power of two."""
+    """Returns the number of bins for a buffer's histogram, a power of two."""
     return max(64, 1 << (ref_type(ref).size - 1).bit_length())
 
 
 def ordered_refs(body: Block, separate: frozenset[Eqn]) -> frozenset[Var]:
-    """References whose accesses in one iteration have an order: one of several writes, or one in a loop does.
+    """Returns references whose accesses in one iteration have an order: several, or one in a loop, with a write.
 
-    `separate` are accumulations that are not made in memory, or by atomics.
+    `separate` are accumulations that are not done in memory, or are atomic.
     """
     accesses: dict[Var, list[tuple[bool, bool]]] = {}
 

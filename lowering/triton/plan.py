@@ -1,9 +1,9 @@
-"""How a task becomes kernels of Triton: decided before a line is written.
+"""The plan of a task's Triton kernels, decided before a line is written.
 
 form     task                           kernels
-stream   iterations on their own        a block of iterations a program
-sums     accumulates into few places    a fixed number of programs walk over the blocks; each leaves its sums in a slot
-                                        of the scratch; `qd_combine` combines the slots, an element a program
+stream   independent iterations         a block of iterations per program
+sums     accumulates into few elements  a fixed number of programs walk over the blocks; each stores its sums in a slot
+                                        of the scratch; `qd_combine` combines the slots, one program per element
 serial   one iteration                  one program of scalars (a scan, which is serial too, has a plan of its own)
 """
 
@@ -34,34 +34,34 @@ _LIMITS = AccumulationLimits(registers=16, chunk_bytes=4096, lane_bytes=0, copy_
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """Sizes of blocks and launches. Fixed, so that sums have the same bits on every device."""
+    """Sizes of blocks and launches, which are fixed so that sums have the same bits on every device."""
 
     stream: int = 1024
-    """Iterations of a block that each program has one of."""
+    """Iterations of a block if each program has one block."""
     walk: int = 2048
-    """Iterations of a block where programs walk over blocks."""
+    """Iterations of a block if programs walk over blocks."""
     programs: int = 1024
-    """That walk: a few blocks of threads for each multiprocessor."""
+    """Programs that walk over blocks: a few blocks of threads for each multiprocessor."""
     scan: int = 8192
-    """Iterations of a block of a scan, at most."""
+    """The most iterations of a scan's block."""
     tiles: int = 4096
-    """Of a scan whose iterations only the device knows."""
+    """Tiles of a scan whose trip count only the device knows."""
     group: int = 32
-    """Tiles of a scan that wait for each other's sums alone: one for each lane of a warp."""
+    """Tiles of a scan that form a group: one for each lane of a warp."""
 
 
 DEFAULT_TILING = Tiling()
 
 
 class Way(Enum):
-    """How an accumulation meets others."""
+    """Strategies that keep an accumulation from losing updates."""
 
     OWN = auto()
-    """Elements of its own: read, combine, write."""
+    """Reads, combines and writes an element that no other iteration touches."""
     SUM = auto()
-    """A place that all iterations name: a variable of each lane."""
+    """Sums an element that all iterations share in a variable of each lane."""
     COUNT = auto()
-    """A constant into an element of a small array of integers: a histogram."""
+    """Counts a constant's additions to elements of a small integer array: a histogram."""
     ATOMIC = auto()
 
 
@@ -70,26 +70,26 @@ _WAYS = {Strategy.EXCLUSIVE: Way.OWN, Strategy.REGISTERS: Way.SUM, Strategy.SHAR
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What programs leave in the scratch for elements of one buffer: for each element, one value a program."""
+    """Sums of elements of one buffer in the scratch: one value per element and program."""
 
     ref: Var
     op: str
     indices: tuple[Atom, ...] | None
-    """Which element; None where it is all of them."""
+    """The element's indices, or None for all elements of the buffer."""
     eqns: tuple[Eqn, ...]
     program: int
-    """The program that combines its first element; one alone combines what may be the same element."""
+    """The program that combines the first element; parts that may share an element have the same one."""
     offset: int
-    """Bytes into the scratch."""
+    """Byte offset in the scratch."""
 
     @property
     def size(self) -> int:
-        """Elements."""
+        """The number of elements."""
         return ref_type(self.ref).size if self.indices is None else 1
 
     @property
     def dtype(self) -> DType:
-        """Of the values."""
+        """The dtype of the partial sums."""
         return DType.i32 if self.indices is None else compute_dtype(self.ref.dtype)
 
 
@@ -102,40 +102,40 @@ class Plan:
     ways: dict[Eqn, Way]
     parts: tuple[Part, ...]
     count: int | None
-    """Iterations; None where it is known only on the device."""
+    """Trip count, or None if only the device knows it."""
     block: int
     """Iterations of a block."""
     programs: int
-    """Of the launch."""
+    """Programs of the launch."""
 
     @property
     def walks(self) -> bool:
-        """Whether programs walk over blocks."""
+        """Returns whether programs walk over several blocks."""
         return self.count is None or self.programs * self.block < self.count
 
     @property
     def warps(self) -> int:
-        """Of a program, of 32 lanes."""
+        """Warps of a program, as if each had 32 lanes."""
         return warps_for(self.block)
 
     @property
     def scratch_bytes(self) -> int:
-        """Memory for what programs leave for each other."""
+        """Bytes of scratch for the partial sums of all programs."""
         return sum(slot_bytes(p.dtype, p.size, self.programs) for p in self.parts)
 
 
 def warps_for(block: int) -> int:
-    """Warps of 32 lanes of a program: a thread has 8 lanes of a block."""
+    """Returns the warps of a program for a block: a thread of a 32-lane warp has 8 elements."""
     return max(1, min(8, block // 256))
 
 
 def slot_bytes(dtype: DType, size: int, programs: int) -> int:
-    """Memory for so many elements of each program."""
+    """Returns the bytes for so many elements of each program."""
     return round_up(BYTES[MEMORY[dtype]] * size * programs, CACHE_LINE)
 
 
 def plan_task(task: Task, tiling: Tiling = DEFAULT_TILING) -> Plan:
-    """The plan of a task that is no scan."""
+    """Returns the plan of a task that is not a scan."""
     facts = TaskFacts(task)
     ways = ways_of(facts)
     count = 1 if task.kind == "serial" else trip_count(task.start, task.stop)
@@ -150,7 +150,7 @@ def plan_task(task: Task, tiling: Tiling = DEFAULT_TILING) -> Plan:
 
 
 def ways_of(facts: TaskFacts) -> dict[Eqn, Way]:
-    """How each accumulation of a task is made."""
+    """Returns the way of each accumulation of a task."""
     found: dict[Eqn, Way] = {}
     serial, privatised = facts.task.kind == "serial", privatise(facts, _LIMITS)
     for ref, eqns in facts.effects.items():
@@ -163,7 +163,7 @@ def ways_of(facts: TaskFacts) -> dict[Eqn, Way]:
 
 
 def _counts(eqn: Eqn) -> bool:
-    """Whether an accumulation adds a constant to an integer of 32 bits."""
+    """Returns whether an accumulation adds a constant to a 32-bit integer."""
     known = isinstance(eqn.invars[1], Literal) and eqn.params["op"] == "add"
     return known and reference(eqn).dtype in (DType.i32, DType.u32)
 
@@ -173,7 +173,7 @@ def _parts(facts: TaskFacts, ways: dict[Eqn, Way], programs: int) -> tuple[Part,
     for eqn, way in ways.items():
         if way is Way.SUM:
             groups.setdefault((reference(eqn), indices_of(eqn), None), []).append(eqn)
-        elif way is Way.COUNT:  # the constants of a part are equal: counts are multiplied by it
+        elif way is Way.COUNT:  # the constants of a part are equal: the count is multiplied by it
             groups.setdefault((reference(eqn), None, eqn.invars[1]), []).append(eqn)
     parts: list[Part] = []
     program = offset = 0
@@ -187,5 +187,5 @@ def _parts(facts: TaskFacts, ways: dict[Eqn, Way], programs: int) -> tuple[Part,
 
 
 def _is_fixed(indices: tuple[Atom, ...] | None) -> bool:
-    """Whether an element is known: another place that is known is another element."""
+    """Returns whether all indices are literals, so that another such place is another element."""
     return indices is not None and all(isinstance(a, Literal) for a in indices)

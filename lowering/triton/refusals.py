@@ -1,4 +1,4 @@
-"""What the Triton emitter does not make, with the reason."""
+"""Reasons for which the Triton emitter refuses a task."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Eqn, Task
 
 MOST_EQUATIONS = 2000
-"""Of a task: Triton's time to compile grows faster than the code."""
+"""The most equations of a task: Triton's time to compile grows faster than the code."""
 _ATOMIC = {
     "add": frozenset({DType.i32, DType.u32, DType.i64, DType.u64, DType.f32, DType.f64}),
     "min": frozenset({DType.i32, DType.u32, DType.i64, DType.u64}),
@@ -35,7 +35,7 @@ _NEVER = {
 
 
 def refusal(task: Task, family: str = "cuda") -> str | None:
-    """Why a task cannot be made as Triton source for a family of GPUs (`cuda`, `rocm`); None where it can."""
+    """Returns why a task cannot become Triton source for a family of GPUs (`cuda`, `rocm`), or None if it can."""
     eqns = list(walk_task(task))
     for eqn in eqns:
         if (reason := _refused(eqn, family)) is not None:
@@ -61,18 +61,20 @@ def _refused(eqn: Eqn, family: str) -> str | None:
     if eqn.primitive is FOR and not isinstance(eqn.step, Literal):
         return "a loop whose step is known only at run time"
     if eqn.primitive is FOR and _hands_over(eqn):
-        return "a loop that hands one carried value on as another"
+        return "a loop that moves one carried value into another"
     if eqn.primitive.is_function or (eqn.primitive is REM and eqn.invars[0].dtype.is_float):
         dtype = eqn.invars[0].dtype
         if not is_accurate(name, dtype, family):
-            return f"`{name}` of {dtype.value}, which Triton has not within 4 ulp"
+            return f"`{name}` for {dtype.value}: Triton's version is not within 4 ulp"
     return None
 
 
 def _hands_over(loop: Eqn) -> bool:
-    """Whether a value that the loop carries is the one that another carried before, and both may begin alike: then
-    Triton 3.6 to 3.9 take it for what it began with, in all iterations. A constant is no other constant, and what is
-    computed is none."""
+    """Returns whether a carried variable becomes the previous value of another one and both may begin equal.
+
+    Then Triton 3.6 to 3.9 replace it by its initial value in all iterations. Different constants, or a constant and a
+    computed value, do not begin equal.
+    """
     (body,) = loop.blocks
     begin = dict(zip(carried_params(loop, body), loop.initials, strict=True))
     for own, given in zip(begin, body.results, strict=True):
@@ -91,5 +93,5 @@ def _sums_refused(facts: TaskFacts) -> str | None:
         if ref.dtype not in _ATOMIC.get(op, frozenset()):
             return _at(f"atomic `{op}` of {ref.dtype.value}", eqn)
         if ref not in facts.accumulated:
-            return _at("memory that it accumulates into and does something else with", eqn)
+            return _at("memory that it both accumulates into and accesses otherwise", eqn)
     return None

@@ -1,4 +1,4 @@
-"""How each primitive is emitted."""
+"""The table of emission functions, by primitive."""
 
 from __future__ import annotations
 

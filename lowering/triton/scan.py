@@ -1,12 +1,12 @@
-"""Serial loops that are scans: what they carry is combined with something that each iteration has for itself.
+"""Serial loops that are scans: each iteration combines the carried value with a term of its own.
 
-    for k in start : stop carry c = c0          c is in each iteration what all before have given,
+    for k in start : stop carry c = c0          c is `c0 op t op t ...` over the earlier iterations,
       ...                                       so blocks of iterations can run side by side from
-      r = op c t                                prefixes of the sums of `t`
+      r = op c t                                prefix sums of `t`
       ...
       yield r
 
-`op` commutes and is associative; `add` and `mul` of floats are where `fast_math` allows another order. A loop between
+`op` commutes and is associative; `add` and `mul` of floats qualify if `fast_math` allows another order. A loop between
 constants may have any step: derivatives of scans count down.
 """
 
@@ -41,29 +41,29 @@ _DTYPES = frozenset(d for d in DType if d.is_float or (d.is_integer and d.bits >
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Carried:
-    """One value that the loop carries."""
+    """One value that the loop carries, with its update."""
 
     param: Var
-    """What all iterations before have given."""
+    """The parameter that holds the result of all earlier iterations."""
     update: Eqn
-    """Combines it with the term of the iteration."""
+    """The equation that combines `param` with the term of the iteration."""
     initial: Atom
     outvar: Var
 
     @property
     def op(self) -> str:
-        """The operation: a difference is a sum of negated terms."""
+        """The operation of the scan: a difference is a sum of negated terms."""
         return "add" if self.update.primitive is SUB else self.update.primitive.name
 
     @property
     def term(self) -> Atom:
-        """What the iteration has for itself."""
+        """The operand that the iteration combines with the carried value."""
         a, b = self.update.invars
         return b if a is self.param else a
 
     @property
     def dtype(self) -> DType:
-        """Of the value."""
+        """The dtype of the carried value."""
         return self.param.dtype
 
 
@@ -72,52 +72,52 @@ class Scan:
     """A serial task that is a scan."""
 
     facts: TaskFacts
-    """Of the serial task."""
+    """Facts about the serial task."""
     before: tuple[Eqn, ...]
     loop: Eqn
     after: tuple[Eqn, ...]
     carried: tuple[Carried, ...]
     terms: tuple[Eqn, ...]
-    """Equations of the body that the terms need."""
+    """Equations of the body that compute the terms."""
     blocks: frozenset[Var]
     """Variables that differ between iterations."""
     starts_used: frozenset[Var]
-    """Carried values that the body uses as they are when an iteration begins."""
+    """Carried values that the body uses as they are before an iteration's update."""
 
     ends_used: frozenset[Var]
-    """Those that the body uses as they are behind an iteration."""
+    """Carried values that the body uses as they are after an iteration's update."""
 
     @property
     def body(self) -> Block:
-        """Of the loop."""
+        """The body of the loop."""
         return self.loop.blocks[0]
 
     def is_used(self, c: Carried) -> bool:
-        """Whether the body uses what is carried, so that iterations need what all before have given."""
+        """Returns whether the body uses a carried value, so that each iteration needs its prefix sum."""
         return c.param in self.starts_used or c.param in self.ends_used
 
     @property
     def rest(self) -> tuple[Eqn, ...]:
-        """Equations of the body that come after the terms. What is carried behind an iteration is one of them where
-        it is used, and found from what is carried into it."""
+        """Equations of the body that are emitted once prefix sums are known. They include the update of a carried
+        value that is used both before and after it, which is computed from the value before it."""
         both = self.starts_used & self.ends_used
         done = {c.update for c in self.carried if c.param not in both}
         return tuple([e for e in self.body.eqns if e not in done and e not in self.terms])
 
     @property
     def count(self) -> int | None:
-        """Iterations; None where only the device knows."""
+        """The trip count, or None if only the device knows it."""
         return trip_count(*self.loop.bounds)
 
 
 def find_scan(task: Task, *, fast_math: bool) -> Scan | str:
-    """The scan that a serial task is, or why it is none."""
+    """Returns a serial task as a scan, or why it is none."""
     if task.kind != "serial" or checks_of(task):
-        return "it is no serial task without checks"
+        return "it is not a serial task without checks"
     eqns = (*task.head, *task.body.eqns)
     places = [n for n, e in enumerate(eqns) if any(x.primitive.loops for x in walk_all((e,)))]
     if len(places) != 1 or eqns[places[0]].primitive is not FOR:
-        return "it has not exactly one loop"
+        return "it does not have exactly one loop"
     loop = _by_one(eqns[places[0]])
     if loop is None:
         return "the step of its loop is not 1, and its bounds are not known"
@@ -137,9 +137,9 @@ def find_scan(task: Task, *, fast_math: bool) -> Scan | str:
     terms = _needed(body, [c.term for c in carried])
     used = {v for e in terms for v in used_vars(e)} | {c.term for c in carried}
     if not used.isdisjoint(params):
-        return "what an iteration adds depends on what is carried"
+        return "the value that an iteration adds depends on a carried value"
     if any(not WRITES.isdisjoint(e.primitive.effects) for e in walk_all(terms)):
-        return "what an iteration adds is found where memory is written"
+        return "the value that an iteration adds is computed by code that writes memory"
     updates = {c.update for c in carried}
     own = {v for e in body.eqns if e not in updates for v in used_vars(e)}
     parallel = Task("range_for", body.params[0], start, stop, Block((), body.eqns), before)
@@ -155,7 +155,7 @@ def find_scan(task: Task, *, fast_math: bool) -> Scan | str:
 
 
 def _by_one(loop: Eqn) -> Eqn | None:
-    """A loop with steps of one that runs the same iterations; None where it is not known which.
+    """Returns an equal loop with step 1, or None if its bounds are not known.
 
     for k in 9 : -1 : -1   ->   for n in 0 : 10 : 1
                                   m = mul n -1
@@ -181,10 +181,10 @@ def _by_one(loop: Eqn) -> Eqn | None:
 def _carried(body: Block, param: Var, initial: Atom, result: Atom, out: Var, *, fast_math: bool) -> Carried | str:
     update = next((e for e in body.eqns if result in e.outvars), None)
     if update is None or update.primitive not in _OPS or param not in update.invars:
-        return "what it carries is not combined with something of the iteration"
+        return "a carried value is not combined with a value of the iteration"
     a, b = update.invars
     if a is b or (update.primitive is SUB and b is param):
-        return "what it carries is not combined with something of the iteration"
+        return "a carried value is not combined with a value of the iteration"
     if param.dtype not in _DTYPES:
         return f"it carries {param.dtype.value}"
     if param.dtype.is_float and update.primitive in _ROUNDED and not fast_math:
@@ -193,7 +193,7 @@ def _carried(body: Block, param: Var, initial: Atom, result: Atom, out: Var, *, 
 
 
 def _needed(body: Block, atoms: Sequence[Atom]) -> tuple[Eqn, ...]:
-    """The equations that some values are computed by, in order."""
+    """Returns the equations that compute some values, in order."""
     wanted = {a for a in atoms if isinstance(a, Var)}
     found: list[Eqn] = []
     for eqn in reversed(body.eqns):
@@ -204,7 +204,7 @@ def _needed(body: Block, atoms: Sequence[Atom]) -> tuple[Eqn, ...]:
 
 
 def _memory(before: Sequence[Eqn], loop: Eqn, after: Sequence[Eqn], parallel: Task) -> str | None:
-    """Why iterations, and the equations around, cannot be made in several kernels."""
+    """Returns why the iterations and the equations around them cannot be split into kernels, or None."""
     for eqn in walk_all((*before, loop, *after)):
         if eqn.primitive in (ATOMIC, CELL, LANE_MAX):
             return f"it has `{eqn.primitive.name}`"
@@ -212,10 +212,10 @@ def _memory(before: Sequence[Eqn], loop: Eqn, after: Sequence[Eqn], parallel: Ta
         return "it writes in a branch before the loop"
     first, inner = mod_ref_of(before), mod_ref_of((loop,))
     if first.reads & (first.writes | inner.writes) or first.writes & inner.reads:
-        return "its loop and what is before it meet in memory"
+        return "its loop and the code before it access the same memory"
     accesses = TaskAccesses(parallel)
     for ref in accesses.written:
         found = accesses.by_ref[ref]
         if not frozenset.intersection(*(a.keys for a in found)):
-            return "iterations of its loop meet in memory"
+            return "iterations of its loop access the same elements"
     return None

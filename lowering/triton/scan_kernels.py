@@ -1,12 +1,12 @@
-"""The kernels of a scan, which reads what it sums once.
+"""The kernels of a scan, which read the summed memory once.
 
 kernel      a program
-qd_clear    is alone; clears the words of the scratch, does what stands before the loop
-qd_kernel   takes a tile: adds up its terms, leaves the sum, gets from the tiles before it what is carried into it
-            (`look_back`), and goes on from there
-qd_after    is alone; only where something follows the loop
+qd_clear    is the only one; clears the words of the scratch and runs the equations before the loop
+qd_kernel   takes a tile: sums its terms, publishes the sum, gets the carried-in value from the tiles before it
+            (`look_back`), and runs the rest of its iterations
+qd_after    is the only one; runs the equations after the loop, if there are any
 
-A range that fits into one tile is one program of one kernel, which does all of it.
+A range that fits into one tile is one program of one kernel, which does everything.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _CLEARED = 1024
 
 
 def emit_scan(scan: Scan, options: EmitOptions, tiling: Tiling) -> TritonCode:
-    """The kernels of a scan."""
+    """Returns the kernels of a scan."""
     return _Emitter(scan, options, tiling).emit()
 
 
@@ -73,7 +73,7 @@ class _Emitter:
         )  # fmt: skip
 
     def _kernel(self, *, before: bool = False) -> Kernel:
-        """A kernel that has computed what stands before the loop; one of them stores what is stored there."""
+        """Begins a kernel with the equations before the loop; only the one with `before` emits their writes."""
         scan = self.scan
         kernel = Kernel(self.module, scan.facts, scan.blocks, fast_math=self.options.fast_math)
         f = kernel.frame
@@ -84,7 +84,7 @@ class _Emitter:
         return kernel
 
     def _alone(self) -> None:
-        """One program: what is before the loop, the loop, what follows."""
+        """Emits the kernel of one program that runs the loop and the equations before and after it."""
         scan, kernel = self.scan, self._kernel(before=True)
         f, text = kernel.frame, kernel.text
         if any(not WRITES.isdisjoint(e.primitive.effects) for e in scan.before):
@@ -116,7 +116,7 @@ class _Emitter:
         kernel.close("qd_clear", "Clears what tiles wait for; what is carried into the first one.")
 
     def _tile(self) -> None:
-        """A tile that is a block."""
+        """Emits the kernel whose tiles are one block each."""
         scan, plan, kernel = self.scan, self.plan, self._kernel()
         number = self._number(kernel)
         count = scan.count or 0
@@ -133,7 +133,7 @@ class _Emitter:
         kernel.close("qd_kernel", "A tile, from what is carried into it.")
 
     def _walk(self) -> None:
-        """A tile of as many blocks as the device finds, in two walks."""
+        """Emits the kernel whose tiles have a number of blocks known on the device; it walks through them twice."""
         scan, kernel = self.scan, self._kernel()
         f, text = kernel.frame, kernel.text
         count, blocks, each, tiles = self._division(kernel)
@@ -178,7 +178,7 @@ class _Emitter:
         kernel.close("qd_after", "What follows the loop.")
 
     def _end(self, kernel: Kernel, ends: Sequence[str]) -> None:
-        """What follows the loop, from what it leaves."""
+        """Emits the equations after the loop, from the final carried values."""
         f = kernel.frame
         f.touched.clear()
         f.ordered = ordered_refs(self.scan.facts.task.body, frozenset())
@@ -192,8 +192,8 @@ class _Emitter:
         leave: Callable[[Sequence[str]], None],
         carried_in: Callable[[Sequence[str]], Mapping[Carried, str]],
     ) -> list[str]:
-        """The iterations of a block. Gives what they add, which `leave` and then `carried_in` are told; the second one
-        says what is carried into the block, of values that the body uses at least."""
+        """Emits the iterations of a block and returns their sums. `leave` and then `carried_in` get the sums; the
+        latter returns the values carried into the block, at least those that the body uses."""
         scan, f, text = self.scan, kernel.frame, kernel.text
         f.touched.clear()
         f.emit(scan.terms)
@@ -211,8 +211,10 @@ class _Emitter:
         return totals
 
     def _starts(self, kernel: Kernel) -> dict[Carried, str]:
-        """For values that the body uses as they are carried into an iteration: sums of the terms of those before,
-        which are computed anew."""
+        """Returns exclusive prefix sums of carried values that the body uses before their update.
+
+        The terms of the preceding iterations are recomputed for them.
+        """
         scan, f, text = self.scan, kernel.frame, kernel.text
         found: dict[Carried, str] = {}
         if not scan.starts_used:
@@ -229,7 +231,7 @@ class _Emitter:
         return found
 
     def _term(self, kernel: Kernel, c: Carried) -> str:
-        """What lanes combine, the neutral element in those that are not active."""
+        """Returns code of the lanes' terms, with the neutral element in inactive lanes."""
         f = kernel.frame
         term = f.spread(c.term, block=True)
         if c.update.primitive is SUB:
@@ -243,7 +245,7 @@ class _Emitter:
         return combined(kernel.frame, c.op, compute_dtype(c.dtype), a, b)
 
     def _behind(self, kernel: Kernel, carries: Sequence[str], totals: Sequence[str]) -> list[str]:
-        """What is carried behind a block."""
+        """Returns the values carried out of a block."""
         pairs = zip(self.scan.carried, carries, totals, strict=True)
         return [self._joined(kernel, c, carry, total) for c, carry, total in pairs]
 
@@ -257,19 +259,19 @@ class _Emitter:
         return kernel.slots(slots.offset, DType.i64)
 
     def _number(self, kernel: Kernel) -> str:
-        """A variable with the number of the next tile: all before it have been taken."""
+        """Returns a variable with the number of the next tile: all smaller ones have been taken."""
         counter = kernel.slots(0, DType.i64)
         return kernel.text.let("tile", f'tl.atomic_add({counter}, 1, sem="relaxed").to(tl.int32)')
 
     def _publish(self, kernel: Kernel, number: str, totals: Sequence[str]) -> None:
-        """Leaves what a tile adds."""
+        """Publishes the sums of a tile."""
         publish, first = self.module.helper("publish"), 2 * self.plan.groups + 1
         for total, slots in zip(totals, self.plan.slots, strict=True):
             place = f"{self._words(kernel, slots)} + {first} + {number}"
             kernel.text.line(f"{publish}({place}, {total}, {slots.far})")
 
     def _look_back(self, kernel: Kernel, number: str, last: str, totals: Sequence[str]) -> dict[Carried, str]:
-        """Variables with what is carried into a tile, of values that the body uses; others are handed on only."""
+        """Returns variables with the values carried into a tile; values that the body does not use only pass on."""
         plan, module, text = self.plan, self.module, kernel.text
         found: dict[Carried, str] = {}
         for c, total, slots in zip(self.scan.carried, totals, plan.slots, strict=True):
@@ -282,7 +284,7 @@ class _Emitter:
         return found
 
     def _division(self, kernel: Kernel) -> tuple[str, str, str, str]:
-        """Variables with the iterations, their blocks, the blocks of a tile, and the tiles that have any."""
+        """Returns variables with the trip count, its blocks, the blocks of a tile, and the tiles that have any."""
         text, most = kernel.text, self.plan.tiles
         start, stop, _ = self.scan.loop.bounds
         count = kernel.counted(start, stop)
@@ -291,7 +293,7 @@ class _Emitter:
         return count, blocks, each, text.let("tiles", f"({blocks} + {each} - 1) // {each}")
 
     def _blocks(self, kernel: Kernel, count: str, first: str, end: str, body: Callable[[], None]) -> None:
-        """Walks through the blocks of a tile."""
+        """Emits a loop over the blocks of a tile."""
         scan, text = self.scan, kernel.text
         block = text.name("block")
         with text.block(f"for {block} in range({first}, {end}):"):

@@ -1,11 +1,11 @@
-"""How a scan is divided into tiles, and where they leave what they add.
+"""The division of a scan into tiles, and the scratch for their sums.
 
 iterations                      kernels
 fit into one tile               one, of one program
-a number that is known          a tile is a block; a program takes the next tile, reads it once, and gets from the
-                                tiles before it what is carried into it
-known only on the device        a fixed number of tiles, each of as many blocks as it takes; a program walks through
-                                its tile twice, the second time through what the first left in a cache
+a known number                  a tile is a block; a program takes the next tile, reads it once, and gets the
+                                carried-in value from the tiles before it
+known only on the device        a fixed number of tiles, each with as many blocks as needed; a program walks through
+                                its tile twice, the second time mostly in the cache
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
     from lowering.triton.scan import Scan
 
 _THREADS = 128
-"""Of a program, about: few, as all of them wait for what one asks."""
+"""Approximate threads of a program: few, as all of them wait while one polls."""
 _HELD = 96
-"""Registers of a thread for values of a tile that live while it waits."""
+"""The most registers of a thread for values of a tile that stay live while it waits."""
 _FEWEST = 16
-"""Iterations of a thread."""
+"""The fewest iterations of a thread."""
 _MANY = 256
-"""Tiles that a device can use at a time, about: with fewer, smaller ones are quicker."""
+"""Approximate tiles that a device runs at a time: with fewer, smaller ones are faster."""
 _SMALLEST = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """Where tiles leave what they add to one carried value; `look_back` says how it is divided."""
+    """The words of one carried value in the scratch; `look_back` describes their layout."""
 
     offset: int
-    """Bytes into the scratch."""
+    """Byte offset in the scratch."""
     far: int
-    """Words from the first 32 bits of a value to the others; 0 where there are no others."""
+    """Words between the low and the high halves of 64-bit values; 0 for 32-bit values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,40 +50,40 @@ class ScanPlan:
     block: int
     """Iterations of a block."""
     tiles: int
-    """Of all iterations; programs of the launch."""
+    """Tiles of the whole range, which is also the number of programs."""
     walks: bool
-    """Whether a tile has as many blocks as the device finds, else one."""
+    """True if only the device knows how many blocks a tile has; otherwise a tile is one block."""
     group: int
     """Tiles of a group, and groups of a larger one."""
     slots: tuple[Slots, ...]
-    """Of each carried value."""
+    """The slots of each carried value."""
     words: int
-    """Of eight bytes in the scratch: the counter of tiles, and all slots."""
+    """Eight-byte words in the scratch: the counter of tiles, and all slots."""
     registers: int = 0
-    """Of a thread, at most: so many that three or four programs share a multiprocessor, where the body does with them
-    (code for masks, which the last tile alone runs, would take more); 0: as many as the code takes."""
+    """Limit of registers per thread, so that three or four programs share a multiprocessor, if the body fits into it
+    (masked code, which only the last tile runs, would take more); 0: none."""
 
     @property
     def groups(self) -> int:
-        """Groups of tiles."""
+        """The number of groups of tiles."""
         return -(-self.tiles // self.group)
 
     @property
     def alone(self) -> bool:
-        """Whether one program runs all iterations."""
+        """Returns whether one program runs all iterations."""
         return self.tiles == 1 and not self.walks
 
     @property
     def warps(self) -> int:
-        """Of a program, of 32 lanes."""
+        """Warps of a program, as if each had 32 lanes."""
         return max(1, min(_THREADS // 32, self.block // 256))
 
 
 def plan_scan(scan: Scan, tiling: Tiling) -> ScanPlan:
-    """The division of a scan; it depends on the scan alone, so that sums have the same bits on every device."""
+    """Returns the division of a scan; it depends on the scan alone, so sums have the same bits on every device."""
     held, count = _held(scan), scan.count
     block = min(tiling.scan, _THREADS * max(_FEWEST, 1 << (_HELD // held).bit_length() - 1))
-    if count is None:  # a smaller block: code for masks too, and nothing of it is held while it waits
+    if count is None:  # a smaller block: it has masked code too, and no value of it is live while it waits
         return _with_slots(scan, max(32, block // 2), tiling.tiles, tiling.group, walks=True)
     if count <= block:
         while block > 32 and block >= 2 * count:
@@ -97,7 +97,7 @@ def plan_scan(scan: Scan, tiling: Tiling) -> ScanPlan:
 
 
 def _held(scan: Scan) -> int:
-    """Registers for what a thread holds of an iteration while it waits."""
+    """Returns the registers for an iteration's values that are live while a thread waits."""
     later = {v for e in scan.rest for v in used_vars(e)}
     kept = [v for e in scan.terms for v in e.outvars if v in later and v in scan.blocks]
     values = [*kept, *(c.param for c in scan.carried)]
@@ -105,7 +105,7 @@ def _held(scan: Scan) -> int:
 
 
 def _with_slots(scan: Scan, block: int, tiles: int, group: int, *, walks: bool) -> ScanPlan:
-    """Adds the slots: what is carried into each group and behind the last one, sums of groups, sums of tiles."""
+    """Returns a plan with slots for values carried into groups and out of the last, sums of groups, and of tiles."""
     groups = -(-tiles // group)
     each = round_up(FIELD * (1 + 2 * groups + tiles), CACHE_LINE)
     slots: list[Slots] = []
@@ -118,7 +118,7 @@ def _with_slots(scan: Scan, block: int, tiles: int, group: int, *, walks: bool) 
 
 
 def describe_scan(scan: Scan, plan: ScanPlan) -> str:
-    """How a scan is made, in words."""
+    """Returns the division of a scan in words, for reports."""
     ops = ", ".join(c.op for c in scan.carried)
     if plan.walks:
         return f"scan by {ops}: iterations known on the device in {plan.tiles} tiles of blocks of {plan.block}"

@@ -1,4 +1,4 @@
-"""Growing Python text: lines, indentation, names that are free, helpers that are used."""
+"""Python text that grows: lines, indentation, fresh names, used helpers."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Source:
         self.kernels: list[str] = []
 
     def helper(self, name: str) -> str:
-        """The name of a helper, which will be in the module."""
+        """Adds a helper and those that it calls to the module and returns its name."""
         for needed in _HELPERS[name].needs:
             self.helper(needed)
         self.helpers.setdefault(name)
         return name
 
     def render(self) -> str:
-        """The module."""
+        """Returns the text of the module."""
         imports = ["import triton", "import triton.language as tl"]
         if self.uses_libdevice:
             imports.append("from triton.language.extra import libdevice")
@@ -57,7 +57,7 @@ class Text:
         self._loc: Loc | None = None
 
     def name(self, hint: str) -> str:
-        """A name that nothing else has."""
+        """Returns a fresh name."""
         stem = re.sub(r"\W", "_", hint, flags=re.ASCII).strip("_") or "v"
         if stem[0].isdigit() or keyword.iskeyword(stem) or stem in _RESERVED:
             stem = f"v_{stem}"
@@ -69,17 +69,17 @@ class Text:
         return found
 
     def line(self, text: str) -> None:
-        """One line."""
+        """Appends a line."""
         self._lines.append("    " * self._depth + text)
 
     def let(self, hint: str, expression: str) -> str:
-        """A new variable."""
+        """Assigns an expression to a new variable and returns its name."""
         name = self.name(hint)
         self.line(f"{name} = {expression}")
         return name
 
     def at(self, loc: Loc | None) -> None:
-        """The user's line that what follows was made from, as a comment where it is another one than before."""
+        """Appends the user's line that the next code comes from, as a comment, unless it was the last one."""
         if loc is None or loc == self._loc:
             return
         self._loc = loc
@@ -88,7 +88,7 @@ class Text:
 
     @contextmanager
     def block(self, header: str) -> Generator[None]:
-        """An indented block."""
+        """Appends a header and indents the lines of the body."""
         self.line(header)
         self._depth += 1
         before = len(self._lines)

@@ -1,4 +1,4 @@
-"""How Triton spells dtypes and constants.
+"""Triton's spelling of dtypes and constants.
 
 Values live in variables as in `lowering.llvm`: f16 and bf16 as f32 that are exact in the small type. In memory a bool
 is a byte.
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
 
 _FAMILIES = {"i": "int", "u": "uint", "f": "float", "b": "bfloat"}
 NAME = {d: "int1" if d is DType.bool else f"{_FAMILIES[d.value[0]]}{d.bits}" for d in DType}
-"""Of a dtype, as in `tl.float32`."""
+"""Triton's name of each dtype, as in `tl.float32`."""
 POINTER = {
     d: "*i8" if d is DType.bool else f"*fp{d.bits}" if d.is_float and d is not DType.bf16 else f"*{d.value}"
     for d in DType
 }
-"""Of memory with elements of a dtype, as signatures of kernels have it."""
+"""Type of a pointer to elements of each dtype, in signatures of kernels."""
 _PLAIN = frozenset({DType.bool, DType.i32, DType.f32, DType.f16, DType.bf16})
-"""Held in what a Python number becomes by itself, where it is small enough."""
+"""Dtypes whose small constants can be plain Python numbers, as Triton gives those the right type."""
 _SMALLEST_NORMAL = 2.0**-126
 
 
 def type_of(dtype: DType) -> str:
-    """The Triton dtype of variables."""
+    """Returns the Triton dtype of variables with a dtype."""
     return f"tl.{NAME[compute_dtype(dtype)]}"
 
 
 def number(value: Literal) -> str:
-    """A constant as a Python number, for an operator whose other operand has the dtype."""
+    """Returns a constant as a Python number, for an operator whose other operand has the dtype."""
     dtype = value.dtype
     if dtype is DType.bool:
         return str(bool(value.value))
@@ -51,7 +51,7 @@ def number(value: Literal) -> str:
 
 
 def constant(value: Literal) -> str:
-    """A constant as an operand that has its dtype wherever it stands."""
+    """Returns a constant as an operand that has its dtype in any context."""
     text, dtype = number(value), value.dtype
     if dtype.is_float and value.value == 0 and np.signbit(value.value):
         return f"(tl.full((), 0.0, {type_of(dtype)}) * -1.0)"  # a constant -0.0 lost its sign in some releases

@@ -1,7 +1,7 @@
-"""Which variables carry a derivative: those that depend on an active input and that a result depends on.
+"""Activity analysis: finds the variables that depend on an active input and that a result depends on.
 
-Dependence is between floats only: what passes through an integer, a comparison or an operation without a derivative
-has none. Memory counts as one variable: a buffer is active when anything active is stored into any of it.
+Dependence is between floats only: it ends at an integer, a comparison or an operation without a derivative. Memory
+counts as one variable: a buffer is active when anything active is stored into any of it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def active_variables(program: Program, inputs: Iterable[Var], results: Iterable[Var] | None = None) -> frozenset[Var]:
-    """Floats and references that depend on `inputs`; with `results`, only those that these depend on."""
+    """Returns the floats and references that depend on `inputs`; with `results`, only those that these depend on."""
     after: defaultdict[Var, list[Var]] = defaultdict(list)
     before: defaultdict[Var, list[Var]] = defaultdict(list)
     for eqn in walk_program(program):
@@ -47,7 +47,7 @@ def _reached(roots: Iterable[Var], edges: defaultdict[Var, list[Var]]) -> set[Va
 
 
 def _edges(eqn: Eqn) -> Iterator[Edge]:
-    """Pairs of what the equation reads and what takes its value from it."""
+    """Yields pairs of an operand of the equation and a variable whose value depends on it."""
     name = eqn.primitive.name
     match name:
         case "load":
@@ -67,7 +67,7 @@ def _edges(eqn: Eqn) -> Iterator[Edge]:
             for block in eqn.blocks:
                 yield from zip(block.results, eqn.outvars, strict=True)
         case "custom":
-            # The value itself has no derivative, but what has no rule to be had is found when it is asked for.
+            # The value itself has no derivative; a rule that is missing is reported when its adjoint is asked for.
             refused = isinstance(eqn.params["rule"], str) and eqn.params["rule"] != "stop_gradient"
             for atom in eqn.invars if refused else eqn.invars[1:]:
                 yield atom, eqn.outvar

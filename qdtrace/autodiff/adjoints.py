@@ -1,4 +1,4 @@
-"""The backward walk over one task: from the last equation to the first, what each hands back to its operands."""
+"""The backward walk over one task: from the last equation to the first, each adds to the adjoints of its operands."""
 
 from __future__ import annotations
 
@@ -23,22 +23,23 @@ if TYPE_CHECKING:
 
 
 class Adjoints(dict[Var, "Atom"]):
-    """Adjoints of scalars at a point of the walk: what is not in it has none yet."""
+    """Adjoints of scalars at a point of the walk. A variable that is missing has an adjoint of zero so far."""
 
     def get_or_zero(self, var: Var) -> Atom:
-        """The adjoint of a variable."""
+        """Returns the adjoint of a variable, and keeps it."""
         return self.get(var, literal(0, var.dtype))
 
     def take(self, var: Var) -> Atom:
-        """The adjoint of a variable whose definition the walk has reached."""
+        """Returns and removes the adjoint of a variable whose definition the walk has reached."""
         return self.pop(var, literal(0, var.dtype))
 
 
 class Backward:
-    """Emission of the backward walk; `sweep` made the values that it needs."""
+    """Emits the backward walk over a task, after `sweep` has computed the values that it needs."""
 
     def __init__(self, sweep: Sweep, active: frozenset[Var], sure: Container[Atom], memory: dict[Var, Var]) -> None:
-        """`sure` are tangents: see `partials`. `memory` has the adjoint of each active reference."""
+        """`sure` are variables that are tangents at all times (`partials`). `memory` has the adjoint of each active
+        reference."""
         self.sweep = sweep
         self.builder = sweep.builder
         self.active = active
@@ -48,13 +49,13 @@ class Backward:
         """Walks back through a loop."""
 
     def add(self, adjoints: Adjoints, atom: Atom, term: Atom) -> None:
-        """Adds to the adjoint of an operand, when it has one."""
+        """Adds `term` to the adjoint of an operand, if the operand is active."""
         if isinstance(atom, Var) and atom in self.active:
             old = adjoints.get(atom)
             adjoints[atom] = term if old is None else self.builder("add", old, term)
 
     def walk(self, eqns: Sequence[Eqn], env: Env, adjoints: Adjoints) -> None:
-        """Walks back over equations that `env` has the values of."""
+        """Walks back over equations whose values are in `env`."""
         for eqn in eqns:
             if eqn.primitive is CELL and eqn.outvar in self.active:
                 self._clear(self._private(eqn))
@@ -63,7 +64,7 @@ class Backward:
             self.builder.loc = eqn.loc
             prim = eqn.primitive
             if prim is CUSTOM:
-                # where the first of them stands, all results have their adjoints
+                # At the first equation of an application, the walk has the adjoints of all its results.
                 if ruled[key_of(eqn)][0] is eqn:
                     self._by_rule(ruled[key_of(eqn)], env, adjoints)
             elif prim is IF:
@@ -126,14 +127,14 @@ class Backward:
         (value,) = values_of(eqn)
         op = eqn.params.get("op", "")
         if op not in ("", "add"):
-            raise GradientError(f"accum {op}", loc=eqn.loc)
+            raise GradientError(f"needs accumulation by `add` in reverse mode, got `{op}`", loc=eqn.loc)
         if value in self.active:
             self.add(adjoints, value, self.builder.load(ref, *at))
         if not op:
             self.builder.store(ref, literal(0, ref.dtype), *at)
 
     def outer(self, blocks: Iterable[Block]) -> list[Var]:
-        """Active scalars from outside that the blocks use."""
+        """Returns the active scalars from outside that the blocks use."""
         used = {v: None for block in blocks for v in free_vars(block)}
         return [v for v in used if v in self.active and isinstance(v.type, ScalarType)]
 
@@ -155,9 +156,9 @@ class Backward:
     def through_body(
         self, body: Block, carried: Sequence[tuple[Var, Atom]], outer: Sequence[Var], env: Env, given: Sequence[Atom]
     ) -> list[Atom]:
-        """Walks back through one iteration whose values `env` has. `carried` are parameters with the results that
-        follow them; `given` are adjoints of those results, then of the `outer` scalars; gives those of parameters and
-        scalars."""
+        """Walks back through one iteration whose values are in `env`. `carried` pairs parameters with their values for
+        the next iteration; `given` are adjoints of those values, then of the `outer` scalars. Returns the adjoints of
+        the parameters, then of the scalars."""
         inner = Adjoints(zip(outer, given[len(carried) :], strict=True))
         for (_, result), adjoint in zip(carried, given, strict=False):
             self.add(inner, result, adjoint)

@@ -1,4 +1,4 @@
-"""Private arrays whose loads go on the tape, as that takes less than to keep the array for each iteration.
+"""Private arrays whose loaded values go on the tape, where that takes less memory than to keep the array per iteration.
 
     t: cell[f32,65] = ...
     for k in 1:i32 : 65:i32 : 1:i32
@@ -6,7 +6,7 @@
       ...
       store t b k
 
-Once all that such loads find is on the tape, nobody asks for the content of the array: the walk back puts none back.
+Once all loaded values are on the tape, nothing reads the content of the array: the walk back does not restore it.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Task, Var
 
 SMALL = 64
-"""Elements of an array that is soon copied, against the number of values that loops then count. A backward induction
-over 24 paths takes 1.4 times as long with a tape of as many bytes as its states; a Cholesky factor of 8 x 8, 0.4."""
+"""Number of elements below which copying an array is cheaper than a tape of as many bytes, whose length loops carry.
+A backward induction over 24 paths takes 1.4 times as long with the tape; a Cholesky factor of 8 x 8, 0.4 times."""
 
 
 def put_arrays_on_tape(
     task: Task, found: Accesses, zero: Container[Var], most: MostTrips, limits: ReverseLimits
 ) -> None:
-    """Adds loads of such arrays to those on the tape.
+    """Adds loads of such arrays to the loads whose values go on the tape.
 
     Args:
         task: The task.
-        found: Its accesses, which are added to.
-        zero: Variables that are zero: their arrays are kept nowhere.
-        most: The most iterations of its loops.
-        limits: Of the machine.
+        found: Its accesses; the loads are added to `taped`, the arrays to `taped_arrays`.
+        zero: Variables that are zero: such arrays are neither kept nor taped.
+        most: Upper bounds of the trip counts of its loops.
+        limits: The limits of reverse mode on the machine.
     """
     nested = [(e, [o for o in around if o.primitive.loops]) for e, around in walk_nested(task.body)]
     for array in (e.outvar for e, around in nested if e.primitive is CELL and not around):
         used = [(e, around) for e, around in nested if around and array in e.invars]
         written = {loop for e, around in used if e.primitive.writes for loop in around}
-        # what loops behind the last store load stays there
+        # Loops after the last store load values that stay in the array.
         last = found.last_store.get(array, 0)
         early = [pair for pair in used if pair[1][0] in written or found.number[pair[1][0]] < last]
         loads = {e: around for e, around in early if e.primitive is LOAD}
@@ -65,7 +65,7 @@ def put_arrays_on_tape(
 
 
 def _pays(array: Var, loads: int, states: int, limits: ReverseLimits) -> bool:
-    """Whether to keep what so many loads found, in the place of the array in so many states."""
+    """Returns whether a tape of `loads` values is cheaper than `states` copies of the array."""
     size = prod(ref_type(array).shape)
     if size < SMALL:
         return 2 * loads < states * size
@@ -74,6 +74,6 @@ def _pays(array: Var, loads: int, states: int, limits: ReverseLimits) -> bool:
 
 
 def _states(trips: int | None, steps: int) -> int:
-    """How many states of a loop are kept, roughly."""
+    """Returns an estimate of how many states of a loop are kept."""
     thinned = slots_for(LEAST_BITS, trips)
     return thinned if trips is None else min(thinned, -(-trips // steps))

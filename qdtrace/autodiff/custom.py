@@ -1,4 +1,4 @@
-"""Transposes in place of derivatives: the equations of `custom` that one application of a rule has made."""
+"""Derivative rules in reverse mode: groups the `custom` equations of one application, and finds its adjoints."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def key_of(eqn: Eqn) -> Key:
-    """What the equations of one application of a rule have in common."""
+    """Returns the key that all equations of one application of a rule share: the rule and its operands."""
     return (id(eqn.params["rule"]), *map(id, eqn.invars[1:]))
 
 
 def groups(eqns: Iterable[Eqn]) -> dict[Key, list[Eqn]]:
-    """Equations of each application of a rule, in order."""
+    """Returns the equations of each application of a rule, in order."""
     found: dict[Key, list[Eqn]] = {}
     for eqn in eqns:
         if eqn.primitive is CUSTOM:
@@ -31,7 +31,7 @@ def groups(eqns: Iterable[Eqn]) -> dict[Key, list[Eqn]]:
 
 
 def rule_of(eqn: Eqn) -> Rule:
-    """The rule of an equation; refuses one that is known by its name alone."""
+    """Returns the rule of an equation. Raises GradientError for a rule that is known by its name alone."""
     rule = eqn.params["rule"]
     if isinstance(rule, str):
         raise GradientError(
@@ -43,10 +43,13 @@ def rule_of(eqn: Eqn) -> Rule:
 
 
 def adjoints_of(eqn: Eqn, active: Collection[Var]) -> Block:
-    """The block of a rule's adjoints; `active` are variables that have any."""
+    """Returns the block that computes the adjoints of a rule's operands; `active` are variables that have adjoints."""
     return rule_of(eqn).adjoints_of(tuple(a in active for a in eqn.invars[1:]))
 
 
 def residuals_of(eqn: Eqn) -> int | None:
-    """How many operands the rule of a linear function reads, of which it gives the transpose; None for other rules."""
+    """Returns how many leading operands are residuals, for a rule that gives the transpose of a linear function.
+
+    Returns None for other rules.
+    """
     return getattr(eqn.params["rule"], "residuals", None)

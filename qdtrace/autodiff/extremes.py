@@ -1,12 +1,12 @@
-"""Tangents of accumulations by `min`, `max` and `mul`: sums of parts of the tangents of what is accumulated.
+"""Tangents of accumulations by `min`, `max` and `mul`: sums of parts of the tangents of the accumulated values.
 
     accum[op=max] r v                                accum[op=max] r v
     p = custom[rule=part of max] t v     becomes     accum[op=add] d q         q is t / c where v is the maximum, else 0
     accum[op=add] r_t p
 
-where `c` elements tie for the maximum of that place (`sums`), and behind the task `r_t` is its own part and `d`. Where
-one iteration alone touches the elements (rows of its own) both become loads, operations and stores. Behind an
-accumulation stand its parts, one a set of directions.
+where `c` values tie for the maximum of that element (`sums`); after the task, `r_t` becomes its own part plus `d`. If a
+single iteration accesses the elements (rows of its own), both become loads, operations and stores. The parts of an
+accumulation follow it, one for each set of directions.
 """
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
 
 
 def has_extremes(program: Program) -> bool:
-    """True where floats are accumulated by another operation than a sum."""
+    """Returns whether floats are accumulated by another operation than a sum."""
     return any(_is_other(e) and e.invars[0].dtype.is_float for e in walk_program(program))
 
 
 def with_extremes(program: Program) -> Program:
-    """The program of tangents with sums in the place of parts. Raises GradientError for what cannot become a sum."""
+    """Returns the program of tangents with sums in place of parts. Raises GradientError if that is impossible."""
     tasks: list[Task] = []
     initial: dict[Var, Literal] = {}
     for task in program.tasks:
         tasks += _with_sums(task, program.name, initial)
     if tuple(tasks) == program.tasks:
         return program
-    # zeros where nothing was stored: copies read every element
+    # Elements that nothing was stored into are zero, as copies read every element.
     unset = {v: literal(0, v.dtype) for v in program.buffers if v not in program.initial} if initial else {}
     buffers, starts = (*program.buffers, *initial), {**program.initial, **unset, **initial}
     return replace(program, tasks=tuple(tasks), buffers=buffers, initial=starts)
@@ -53,7 +53,7 @@ def _is_other(eqn: Eqn) -> bool:
 
 
 def _parts(task: Task) -> list[tuple[Var, Var, Part]]:
-    """References that parts are accumulated into, those whose twins they are, and the parts."""
+    """Returns triples: a tangent's reference that a part is accumulated into, the primal's reference, and the part."""
     found: list[tuple[Var, Var, Part]] = []
     parts: dict[Atom, Part] = {}
     last: Atom | None = None
@@ -71,7 +71,7 @@ def _parts(task: Task) -> list[tuple[Var, Var, Part]]:
 
 
 def _with_sums(task: Task, name: str, initial: dict[Var, Literal]) -> list[Task]:
-    """The tasks that stand for one; adds the buffers that they need to `initial`."""
+    """Returns the tasks that replace one; adds the buffers that they need to `initial`."""
     found = _parts(task)
     if not found:
         return [task]
@@ -95,12 +95,12 @@ def _with_sums(task: Task, name: str, initial: dict[Var, Literal]) -> list[Task]
     _check_order(task)
     made = Sums(task, chosen, shared, {ref: of for ref, of, part in found if chosen[of] == part.op})
     initial |= made.initial
-    # it may accumulate by another operation at other places
+    # The task may accumulate by another operation elsewhere.
     return [*made.before_it, *_with_sums(made.task, name, initial), *made.after_it]
 
 
 def _check_apart(eqns: list[Eqn], op: str) -> None:
-    """Refuses memory where an accumulation may meet another access."""
+    """Raises GradientError if an accumulation by `op` and another access may be to the same element."""
     mine = [e for e in eqns if e.params.get("op") == op]
     for other in eqns:
         if other in mine:
@@ -110,14 +110,14 @@ def _check_apart(eqns: list[Eqn], op: str) -> None:
             if not any(isinstance(a, Literal) and isinstance(b, Literal) and a.value != b.value for a, b in pairs):
                 kind = other.params.get("op", other.primitive.name)
                 raise GradientError(
-                    f"needs elements that one loop touches by `{op}` alone, got `{kind}` of what may be the same one",
+                    f"needs elements that a loop accesses by `{op}` alone, got `{kind}` of a possibly equal element",
                     loc=other.loc,
                     help="use two buffers, or constant indices that differ",
                 )
 
 
 def _check_order(task: Task) -> None:
-    """Refuses old values of atomics: the task runs several times, in another order each."""
+    """Raises GradientError for old values of atomics: the task runs several times, each time in another order."""
     for eqn in walk_task(task):
         if eqn.primitive is ATOMIC:
             raise GradientError(
@@ -129,7 +129,7 @@ def _check_order(task: Task) -> None:
 
 
 class _InPlace(Rebuilder):
-    """A task with loads, operations and stores in the place of accumulations into some references and their twins."""
+    """Replaces accumulations into some references and their tangents by loads, operations and stores."""
 
     def __init__(self, references: set[Var]) -> None:
         super().__init__()
@@ -137,11 +137,11 @@ class _InPlace(Rebuilder):
         self._parts: dict[Atom, Eqn] = {}
         self._op = ""
         self._before: list[Atom] = []
-        """Values of the memory and its twins in front of the accumulation, by set of directions."""
+        """Values of the element and of its tangents before the accumulation, by set of directions."""
         self._values: list[Atom] = []
 
     def visit(self, eqn: Eqn) -> None:
-        """Appends what stands for an equation."""
+        """Appends the equations that replace one."""
         self.loc = eqn.loc
         if _is_other(eqn):
             self._op, self._before, self._values = eqn.params["op"], [], []

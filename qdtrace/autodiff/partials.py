@@ -1,11 +1,11 @@
-"""Linear operations: what a change of an operand adds to the result, and an adjoint of the result to the operand.
+"""Partial derivatives of linear operations, by which an adjoint of the result becomes an adjoint of the operand.
 
-It is a product with a number, so the same function serves both directions. `select` chooses instead of multiplying, so
-that an infinite or undefined value of the side not taken adds nothing.
+A partial derivative is a product with a number. `select` chooses instead of multiplying, so that an infinite or NaN
+value of the side not taken adds nothing.
 
-What is transposed is linear by JAX's rules; anything else in it is a rule of a user, or a solver whose steps are no
-linear function, and is refused. Where memory holds a tangent and something else in turn, `sure` are those variables
-alone that are zero with the tangents: others are something else where an operation asks for that.
+JAX's rules make a program that is linear in its tangents. Any other operation on tangents comes from a rule of a user
+or from an iterative solver, and is refused. Where memory holds a tangent and other values in turn, `sure` are only
+those variables that are zero if the tangents are: the others count as constants where linearity requires it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def partials(
     b: Builder, eqn: Eqn, operands: Sequence[Atom], out: Atom, active: Container[Atom], sure: Container[Atom]
 ) -> tuple[Partial | None, ...]:
-    """Returns the partial derivatives of an equation of scalars, one an operand, None for one that is not active.
+    """Returns the partial derivatives of an equation of scalars, one per operand, None for one that is not active.
 
     The factors are emitted when a function is called. Raises GradientError for an operation that is not linear in
     what is `sure` to be a tangent.
@@ -50,7 +50,7 @@ def partials(
 
 
 def not_linear(eqn: Eqn, what: str) -> GradientError:
-    """The error for an equation of a transpose."""
+    """Returns the error for an equation that is not linear in tangents; `what` says what was found instead."""
     return GradientError(
         f"needs a linear function of tangents to be transposed, got {what}",
         loc=eqn.loc,

@@ -1,8 +1,8 @@
-"""Contents of memory that the primal hands over, so that its derivatives need not run its tasks again.
+"""Residuals: contents of memory that the primal saves, so that its derivatives need not run its tasks again.
 
-A derivative of a task needs the contents that the task had found. Those that an earlier task made are *moments* of the
-program: the content of a reference behind that task. A derivative that is given them has no use for that task; the
-rest of the task, its checks among it, is then left out, as the primal has run it.
+A derivative of a task needs the memory as the task found it. Contents that an earlier task made are *moments* of the
+program: the content of a reference after that task. A derivative that is given them does not need that task's results;
+the rest of the task, checks included, is then left out, as the primal has run it.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Eqn, Task
 
 Moment = tuple[int, int]
-"""A number of tasks and the number of a reference among parameters and buffers: its content behind these tasks."""
+"""A number of tasks and the number of a reference among parameters and buffers: its content after these tasks."""
 
 
 def references(program: Program) -> tuple[Var, ...]:
-    """What the second half of a moment counts."""
+    """Returns the references in the order in which moments number them: parameters, then buffers."""
     return (*program.params, *program.buffers)
 
 
 class Given:
-    """Contents that a derivative of a program finds in parameters."""
+    """The contents of memory that a derivative of a program takes as parameters."""
 
     def __init__(self, program: Program, moments: Iterable[Moment]) -> None:
         refs = references(program)
@@ -44,18 +44,18 @@ class Given:
             self._last.append(self._last[-1] | dict.fromkeys(written_by(task), k + 1))
 
     def moment(self, k: int, ref: Var) -> Moment | None:
-        """The moment that task `k` finds in a reference; None where no task wrote it before."""
+        """Returns the moment that task `k` finds in a reference; None if no earlier task writes it."""
         last = self._last[k].get(ref)
         return None if last is None else (last, self._number[ref])
 
     def content(self, k: int, ref: Var) -> Var | None:
-        """The parameter with the content that task `k` finds in a reference."""
+        """Returns the parameter with the content that task `k` finds in a reference; None if it is not given."""
         moment = self.moment(k, ref)
         return None if moment is None else self.params.get(moment)
 
 
 def moments_found(program: Program, active: Iterable[Var]) -> list[Moment]:
-    """Moments that tasks with active memory find."""
+    """Returns the moments that tasks with active memory find."""
     refs, found = set(active), Given(program, ())
     moments: dict[Moment, None] = {}
     for k, task in enumerate(program.tasks):
@@ -66,7 +66,7 @@ def moments_found(program: Program, active: Iterable[Var]) -> list[Moment]:
 
 
 def keeping(program: Program, moments: Sequence[Moment]) -> Program:
-    """The program with contents at moments as results behind its own. It leaves its parameters as they are."""
+    """Returns the program with the contents at moments as additional results. Its parameters are not written."""
     refs = references(program)
     versions = Versions(program, [(k, refs[r]) for k, r in moments])
     end = len(program.tasks)
@@ -82,10 +82,10 @@ def keeping(program: Program, moments: Sequence[Moment]) -> Program:
 
 
 class Unchecked(Rebuilder):
-    """Takes checks out: whatever runs again has passed them."""
+    """Removes checks from code that runs again, as its first run has passed them."""
 
     def visit(self, eqn: Eqn) -> None:
-        """Appends what an equation becomes."""
+        """Appends an equation unless it is a check; a `bound` becomes its operand."""
         if eqn.primitive is BOUND:
             self.env[eqn.outvar] = self.atom(eqn.invars[0])
         elif eqn.primitive is not CHECK:
@@ -93,23 +93,23 @@ class Unchecked(Rebuilder):
 
 
 class LoadsFrom(Rebuilder):
-    """Loads references from other memory."""
+    """Redirects loads of some references to other memory."""
 
     def __init__(self, memory: Mapping[Var, Var]) -> None:
         super().__init__()
         self._memory = memory
 
     def visit(self, eqn: Eqn) -> None:
-        """Appends what an equation becomes."""
+        """Appends an equation, with another reference if it is a load of one in `memory`."""
         if eqn.primitive is LOAD and (found := self._memory.get(eqn.invars[0])) is not None:  # type: ignore[arg-type]
             eqn = replace(eqn, invars=(found, *eqn.invars[1:]))
         super().visit(eqn)
 
 
 def loading_given(program: Program, forward: Program, given: Given, active: Iterable[Var]) -> Program:
-    """The forward mode of a program with loads of what is given, whose parameters stand behind those of the program.
+    """Returns the forward mode of a program that loads the given contents from parameters after the program's own.
 
-    What runs only for others is without checks.
+    Tasks without active memory run only for the values that others need, so they have no checks.
     """
     made: list[Task] = []
     refs = set(active)

@@ -1,8 +1,9 @@
 """Reverse mode: a program that computes adjoints of inputs from adjoints of results.
 
-The reverse of a program runs the tasks again whose memory is needed, then for each task from last to first one reverse
-task. That has the same range: each iteration runs its body again for the values (a *sweep*), then walks back over it.
-The adjoint of memory is memory of the same shape. A load adds to it, a store takes from it what it holds and leaves 0.
+The reverse of a program runs those tasks again whose results are needed, then one reverse task for each task, from last
+to first. A reverse task has the range of its task: each iteration runs the body again for its values (a *sweep*), then
+walks back over it. The adjoint of memory is memory of the same shape. In the walk back, a load adds to the adjoint of
+its element; a store reads it and sets it to 0.
 """
 
 from __future__ import annotations
@@ -53,10 +54,10 @@ def reverse(
     known: Given | None = None,
     stacks: Stacks | None = None,
 ) -> Program:
-    """The program of adjoints: one of each of `inputs`, which are parameters and taken as zero, in order.
+    """Returns the program that computes the adjoints of `inputs`, in order; these are parameters, and taken as zero.
 
     Its parameters are those of the program, then the contents that are `known`, then the adjoints of `results`, in
-    order. Choices about loops go into `stacks`. Raises GradientError where the program has no reverse.
+    order. The choices of storage for loops are added to `stacks`. Raises GradientError if the program has no reverse.
     """
     known = known or Given(program, ())
     stacks = stacks or Stacks()
@@ -82,7 +83,7 @@ def reverse(
         needed += [(k, ref) for ref in task_refs(program.tasks[k]) if ref not in zero]
     again = _run_again(program, numbers, known, zero)
     versions = Versions(program, needed, set(numbers) - again)
-    # what the primal hands over, it has run with all checks
+    # The primal has run all checks if it hands over contents.
     tasks = [Unchecked().rebuild_task(t) for t in versions.tasks] if known.params else list(versions.tasks)
     scratch: list[Var] = []
     for k in reversed(numbers):
@@ -110,7 +111,7 @@ def reverse(
 
 
 def _run_again(program: Program, numbers: Sequence[int], known: Given, zero: frozenset[Var]) -> set[int]:
-    """Numbers of tasks that a reverse task needs the results of. Those of others check what they do themselves."""
+    """Returns the numbers of tasks whose results a reverse task needs. The reverse of any other makes its checks."""
     wanted: set[Var] = set()
     again: set[int] = set()
     for k in reversed(range(len(program.tasks))):
@@ -140,7 +141,7 @@ def _reverse_task(
     *,
     is_checked: bool,
 ) -> Task:
-    """The reverse of one task; `is_checked` when the task itself has run, and made its checks."""
+    """Returns the reverse of one task; `is_checked` if the task itself has run, and made its checks."""
     builder, trips = Builder(), MostTrips(task)
     put_arrays_on_tape(task, found, zero, trips, stacks.limits)
     sweep = Sweep(builder, memory, found, zero, is_checked=is_checked)

@@ -1,4 +1,4 @@
-"""Rows that iterations of a task have for themselves become private arrays, where a tape of their loads has no bound.
+"""Rows that one iteration of a task alone accesses become private arrays, where a tape of their loads has no bound.
 
     for k in 1 : n                           row: cell[f32,8] = ...          # a copy of x[i, :]
       v = load x i k-1        becomes        for k in 1 : n
@@ -6,8 +6,8 @@
                                                store row w k
                                              ...                             # x[i, :] = row
 
-Private arrays belong to the state of a loop (`loops`), so there may be any number of iterations. A row is named by
-indices that all accesses of the task share and that tell iterations apart; a serial task has whole arrays for itself.
+Private arrays belong to the state of a loop (`loops`), so there may be any number of iterations. A row is given by
+indices that all accesses of the task share and that differ between iterations; a serial task owns whole arrays.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Atom, Eqn, Program, Task
 
 PREFERRED_BYTES = 1 << 20
-"""Bytes of values that one load may put on a tape before a row is tried."""
+"""Most bytes of values that one load may put on a tape; for more, a private row is tried."""
 
 
 def with_private_rows(program: Program) -> Program:
-    """The program, with rows as private arrays where tapes would be too long."""
+    """Returns the program with rows as private arrays where tapes would be too long."""
     return replace(program, tasks=tuple(_with_rows(task) for task in program.tasks))
 
 
@@ -57,24 +57,24 @@ def _with_rows(task: Task) -> Task:
 
 @dataclass(frozen=True)
 class _Row:
-    """The row of an iteration."""
+    """The row of an array that an iteration alone accesses."""
 
     ref: Var
     first: int
-    """The first equation of the body that uses it."""
+    """Position of the first equation of the body that uses the row."""
     fixed: tuple[Atom | Form | None, ...]
-    """Indices that name it, or how to compute them; None on axes that lie in it."""
+    """Index per axis, as a value or as a form to compute; None on axes of the row itself."""
     unsure: tuple[int, ...]
-    """Axes whose index may be none, in iterations that do not use the row."""
+    """Axes whose index may be out of bounds, in iterations that do not use the row."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The lengths of its axes."""
+        """Lengths of the axes of the row."""
         return tuple(n for n, a in zip(ref_type(self.ref).shape, self.fixed, strict=True) if a is None)
 
 
 def _row_of(task: Task, ref: Var) -> _Row | None:
-    """The row of each iteration that all accesses to a reference keep to; None where there is none."""
+    """Returns the row of each iteration that contains all accesses to a reference; None if there is none."""
     used = [e for e in walk_task(task) if e.primitive.is_access and e.invars[0] is ref]
     uses = [any(e in used for e in walk_all([eqn])) for eqn in task.body.eqns]
     if any(e in used for e in walk_all(task.head)) or any(e.primitive is ATOMIC for e in used):
@@ -93,7 +93,10 @@ def _row_of(task: Task, ref: Var) -> _Row | None:
 
 
 def _common(column: tuple[Atom, ...], forms: AffineForms, known: Container[object]) -> Atom | Form | None:
-    """The value that an index has in all accesses, or how to compute it, where that is known before all of them."""
+    """Returns the value that an index has in all accesses, or a form of it that can be computed before them.
+
+    Returns None if the accesses differ in it or it is not known before them.
+    """
     found = {forms.of(a) for a in column}
     if len(found) != 1:
         return None
@@ -115,7 +118,7 @@ def _unsure(
 
 
 class _Private(Rebuilder):
-    """A task on a private copy of a row."""
+    """Rebuilds a task to work on a private copy of a row."""
 
     def __init__(self, row: _Row) -> None:
         super().__init__()
@@ -124,7 +127,7 @@ class _Private(Rebuilder):
         self.names: list[Atom | None]
 
     def task(self, task: Task) -> Task:
-        """The task, with the row copied before the first access and back in the end."""
+        """Returns the task, with the row copied before the first access and back at the end."""
         own, whole = self.row, self.row.ref
         with self.block() as body:
             for number, eqn in enumerate(task.body.eqns):
@@ -137,7 +140,7 @@ class _Private(Rebuilder):
         return replace(task, body=body.close())
 
     def visit(self, eqn: Eqn) -> None:
-        """Accesses to the row are to the copy."""
+        """Appends an equation; accesses to the row become accesses to the copy."""
         if not eqn.primitive.is_access or eqn.invars[0] is not self.row.ref:
             super().visit(eqn)
             return
@@ -147,7 +150,7 @@ class _Private(Rebuilder):
         self.env.update(zip(eqn.outvars, outs, strict=True))
 
     def _place(self, at: list[Atom]) -> list[Atom]:
-        """The indices of an element of the row."""
+        """Returns the indices in the whole array of an element of the row."""
         rest = iter(at)
         return [next(rest) if name is None else name for name in self.names]
 
@@ -161,7 +164,7 @@ class _Private(Rebuilder):
         return total
 
     def _if_it_is(self, visit: Callable[[list[Atom]], None]) -> None:
-        """Visits all elements of the row, where there is one."""
+        """Visits all elements of the row, under a test that its indices are in bounds where that is not certain."""
         tests: list[Atom] = []
         for axis in self.row.unsure:
             name, size = self.names[axis], ref_type(self.row.ref).shape[axis]
@@ -178,5 +181,5 @@ class _Private(Rebuilder):
 
 
 def _number(value: int) -> Literal:
-    """A number modulo 2**32, which is how far forms of indices are exact."""
+    """Returns an i32 constant that is the number modulo 2**32, as forms of indices are exact modulo 2**32."""
     return literal((value + (1 << 31)) % (1 << 32) - (1 << 31), DType.i32)

@@ -1,11 +1,11 @@
-"""Tangents of what a task accumulates by `min`, `max` and `mul`, as sums.
+"""Tangents of accumulations by `min`, `max` and `mul`, as sums.
 
-To the tangent of a maximum each value gives its tangent divided by the number of elements that tie for it, what the
-place held before among them; to that of a product its tangent times all other factors. These are constants in the sum,
-so a product has first derivatives only; extremes have all.
+The tangent of a maximum is the sum of the tangents of all values equal to it, divided by their number; the element's
+value before the task counts as one of the values. To the tangent of a product, each factor adds its tangent times all
+other factors. Those are constants in the sum, so a product has first derivatives only; extremes have all.
 
 The task runs three times and values are compared between runs, so the program must be compiled without `fast_math`: a
-multiplication and an addition fused in one run alone would give a maximum that nothing equals.
+multiplication and an addition fused in one run alone would give a maximum that no value equals.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ I32 = DType.i32
 
 
 class Sums:
-    """The tasks that stand for one which accumulates into `found` by the operations there."""
+    """The tasks that replace one which accumulates into the references of `found`, by the operations there."""
 
     def __init__(self, task: Task, found: Mapping[Var, str], shared: Container[Var], twins: Mapping[Var, Var]) -> None:
-        """`shared` are references of which the task touches other elements otherwise; `twins` have the tangents of
-        references found."""
+        """`shared` are references with other elements that the task accesses otherwise; `twins` maps references of
+        tangents to those of `found`."""
         self.before_it: list[Task] = []
-        """What looks at the values: the task itself on copies of all that it writes."""
+        """Tasks that find the results and count the values: the task itself, on copies of all that it writes."""
         self.after_it: list[Task] = []
-        """What puts the accumulated values into their places."""
+        """Tasks that store the accumulated tangents into their elements."""
         self.initial: dict[Var, Literal] = {}
-        """Buffers of these tasks, and what they hold at first."""
+        """Buffers of these tasks, with their initial values."""
         before = {r: self._buffer(r) for r in found}
         for ref, copy in before.items():
             self.before_it.append(copy_task(ref, copy))
@@ -62,7 +62,7 @@ class Sums:
             b.accum(sums[r], looks[twins[r]].part(b, v, t, at), *at)
 
         self.task = _WithParts(ops, add).rebuild_task(task)
-        """The task with sums."""
+        """The task with sums in place of the parts."""
         for twin, ref in twins.items():
             total, place = sums[twin], looks[ref]
             finish = lambda b, at, r=twin, s=total, p=place: p.finish(b, r, s, at)  # noqa: E731
@@ -74,7 +74,10 @@ class Sums:
         return var
 
     def _run(self, task: Task, before: Mapping[Var, Var]) -> dict[Var, Var]:
-        """Runs a task on copies of what it writes, which it finds as it is or in `before`."""
+        """Adds a run of a task on copies of the references that it writes, and returns the copies.
+
+        A copy starts from the content in `before`, or from the reference itself.
+        """
         copies = {r: self._buffer(r) for r in written_by(task) if r not in self.initial}
         for ref, copy in copies.items():
             self.before_it.append(copy_task(before.get(ref, ref), copy))
@@ -83,20 +86,20 @@ class Sums:
 
 
 class _Place:
-    """What a place of memory knows of what was accumulated in it."""
+    """The buffers that hold, for each element of a reference, its result and counts of what it accumulates."""
 
     def __init__(self, result: Var, counted: Var, rest: Var | None, before: Var, touched: Var | None) -> None:
-        """`rest` is for products; `touched` for references of which other elements are touched otherwise."""
+        """`rest` is for products; `touched` for references with other elements that the task accesses otherwise."""
         self.result, self.counted, self.rest, self.before, self.touched = result, counted, rest, before, touched
 
     def look(self, b: Builder, value: Atom, at: list[Atom]) -> None:
-        """Looks at a value that is accumulated."""
+        """Counts a value that is accumulated, and marks its element."""
         self._count(b, value, at)
         if self.touched is not None:
             b.accum(self.touched, literal(1, I32), *at)
 
     def _count(self, b: Builder, value: Atom, at: list[Atom]) -> None:
-        """Counts a value that is the extreme, or a factor that is zero; a product of the other factors."""
+        """Counts a value that equals the extreme; for products, counts zero factors and multiplies the others."""
         zero, one = literal(0, value.dtype), literal(1, value.dtype)
         if self.rest is None:
             hit = b("eq", value, b.load(self.result, *at))
@@ -106,15 +109,15 @@ class _Place:
         b.accum(self.counted, b.convert(hit, I32), *at)
 
     def count_before(self, b: Builder, at: list[Atom]) -> None:
-        """Counts what the place held before."""
+        """Counts the value that the element had before the task."""
         self._count(b, b.load(self.before, *at), at)
 
     def part(self, b: Builder, value: Atom, tangent: Atom, at: list[Atom]) -> Atom:
-        """The part of a value's tangent in the sum."""
+        """Returns what a value with this tangent adds to the tangent of the result."""
         zero = literal(0, value.dtype)
         count = b.load(self.counted, *at)
         if self.rest is None:
-            # where a value is NaN nothing equals the result
+            # If a value is NaN, nothing equals the result: the count is 0.
             share = b("div", tangent, b.convert(b("max", count, literal(1, I32)), value.dtype))
             return b("select", b("eq", value, b.load(self.result, *at)), share, zero)
         rest = b.load(self.rest, *at)
@@ -125,7 +128,7 @@ class _Place:
         return b("mul", b("select", is_zero, alone, others), tangent)
 
     def finish(self, b: Builder, twin: Var, total: Var, at: list[Atom]) -> None:
-        """Puts the tangent of the accumulated value into its place: parts of what was there and of what came."""
+        """Stores the tangent of the result: the part of the element's value before the task, plus the sum of parts."""
         with b.block() as block:
             own = self.part(b, b.load(self.before, *at), b.load(twin, *at), at)
             b.store(twin, b("add", own, b.load(total, *at)), *at)
@@ -136,19 +139,19 @@ class _Place:
 
 
 class _WithParts(Copier):
-    """A copy of a task with something else in the place of sums of `Part`s into twins.
+    """Copies a task and lets `emit` replace the sums of `Part`s into tangents.
 
-    `emit` takes the twin, the tangent, the value that it is the tangent of, and indices.
+    `emit` takes the reference of the tangent, the tangent, the value that it is the tangent of, and indices.
     """
 
     def __init__(self, ops: Mapping[Var, str], emit: Callable[[Builder, Var, Atom, Atom, list[Atom]], None]) -> None:
-        """`ops` has the operation by twin."""
+        """`ops` maps the reference of a tangent to the operation whose parts are replaced."""
         super().__init__()
         self._ops, self._emit = ops, emit
         self._parts: dict[Atom, Eqn] = {}
 
     def visit(self, eqn: Eqn) -> None:
-        """Appends what stands for an equation."""
+        """Appends an equation, or what `emit` makes of a sum of a part."""
         if is_part(eqn):
             self._parts[eqn.outvar] = eqn
         elif eqn.primitive is ACCUM:
@@ -163,14 +166,14 @@ class _WithParts(Copier):
 
 
 class _Replaced(Copier):
-    """A copy of a task with something else in the place of accumulations."""
+    """Copies a task and lets `emit` replace the accumulations into `found`."""
 
     def __init__(self, emit: Callable[[Builder, Var, Atom, list[Atom]], None], found: Mapping[Var, str]) -> None:
         super().__init__()
         self._emit, self._found = emit, found
 
     def visit(self, eqn: Eqn) -> None:
-        """Appends what stands for an equation."""
+        """Appends an equation, or what `emit` makes of an accumulation."""
         ref = eqn.invars[0] if eqn.primitive is ACCUM else None
         if isinstance(ref, Var) and eqn.params["op"] == self._found.get(ref):
             self._emit(self, ref, self.atom(values_of(eqn)[0]), list(self.atoms(indices_of(eqn))))

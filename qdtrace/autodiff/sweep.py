@@ -1,7 +1,7 @@
-"""Runs the body of a task anew in its reverse: values for the backward walk, without what the task gives to others.
+"""Recomputation of a task's body in its reverse: values for the backward walk, without writes that others would see.
 
 `plain` emits equations as they are. `recorded` also leaves every value in scope and lets loops keep their states, so
-that a backward walk over the same equations can follow: a branch gives all that it computed, a loop what it kept.
+that a backward walk over the same equations can follow: a branch returns all scalars that it computed.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Atom
 
     Env = dict[Any, Atom]
-    """What stands for the variables of the task here; and for keys of loops and of the tape."""
+    """Values in the reverse task, by variable of the task; also by keys of loops and of the tape."""
 
 
 class Sweep:
-    """Emission of one task's equations into its reverse."""
+    """Emits the equations of one task into its reverse."""
 
     def __init__(
         self,
@@ -39,15 +39,15 @@ class Sweep:
         *,
         is_checked: bool = False,
     ) -> None:
-        """`memory` has the reference to use in place of each global one. All of `zero` is zero: it is not computed.
-        `is_checked` when all checks were made."""
+        """`memory` has the reference to use in place of each global one. Variables in `zero` are zero and not
+        computed. `is_checked` if all checks were made."""
         self.builder = builder
         self.memory = memory
         self.accesses = accesses
         self.zero = zero
         self.is_checked = is_checked
         self.hoisted: list[Eqn] = []
-        """Private memory of the iteration, made at its begin."""
+        """Equations that allocate private memory at the start of the iteration."""
         self.tape = Tape(accesses.taped, self.private)
         self.loop: Callable[[Eqn, Env, bool], None]
         """Emits a loop that keeps its states."""
@@ -55,15 +55,15 @@ class Sweep:
     # Names.
 
     def atom(self, env: Env, atom: Atom) -> Atom:
-        """What stands for an atom here."""
+        """Returns the value of an atom of the task in the reverse task."""
         return atom if isinstance(atom, Literal) else env.get(atom, atom)
 
     def atoms(self, env: Env, atoms: Iterable[Atom]) -> list[Atom]:
-        """What stands for atoms here."""
+        """Returns the values of atoms of the task in the reverse task."""
         return [self.atom(env, a) for a in atoms]
 
     def private(self, dtype: DType, shape: tuple[int, ...], hint: str = "", *, is_copied: bool = False) -> Var:
-        """Private memory that the whole iteration has; zero at its begin when all of it may be copied early."""
+        """Allocates private memory for the whole iteration; with `is_copied` it is zeroed, as copies may read all."""
         with self.builder.block() as block:
             ref = self.builder.cell(dtype, shape, hint)
             if is_copied:
@@ -74,7 +74,7 @@ class Sweep:
     # Equations.
 
     def plain(self, eqns: Sequence[Eqn], env: Env, live: bool) -> None:
-        """Emits equations; `live` for the first time that they run in this task."""
+        """Emits equations; `live` if they run for the first time in this task."""
         for eqn in eqns:
             self._emit(eqn, env, live)
 
@@ -127,7 +127,7 @@ class Sweep:
     # Control flow.
 
     def carried(self, eqn: Eqn, env: Env) -> tuple[list[Any], list[Atom]]:
-        """What a loop carries on top of its own: the number of values on the tape. Keys and initial values."""
+        """Returns keys and initial values of what a loop carries in addition: the number of values on the tape."""
         if self.tape.is_used_in(eqn):
             return [TAPE], [self.tape.count(env)]
         return [], []
@@ -148,14 +148,14 @@ class Sweep:
         self.pass_test(eqn, env, keys)
 
     def pass_test(self, loop: Eqn, env: Env, keys: Sequence[Any]) -> None:
-        """Goes behind what the condition of a loop has put on the tape: in its body, and behind the loop."""
+        """Advances past the values that the condition of a loop put on the tape: in its body, and after the loop."""
         env.update((k, self.tape.behind_test(self.builder, loop, env[k])) for k in keys)
 
     def block(
         self, block: Block, env: Env, live: bool, taken: Sequence[Any], given: Sequence[Any], loop: Eqn | None = None
     ) -> Block:
-        """A plain copy of a block that takes values of more keys as parameters and gives those of more keys; `loop` is
-        that whose body it is."""
+        """Returns a plain copy of a block with additional parameters for the keys in `taken` and additional results
+        for those in `given`; `loop` is the loop whose body it is."""
         inner = dict(env)
         params = [Var(p.type, p.hint) for p in block.params]
         more = [scalar_var(env[key].dtype if key in env else DType.i32) for key in taken]
@@ -179,7 +179,7 @@ class Sweep:
                 self.recorded(block.eqns, values, live)
             opened.append(branch)
             inner.append(values)
-        # Every scalar that one of the branches computed; the other gives 0.
+        # Each scalar that a branch computed becomes a result; the other branch yields 0 for it.
         escaped = [
             {k: a for k, a in values.items() if k not in env and k is not TAPE and isinstance(a.type, ScalarType)}
             for values in inner
@@ -194,6 +194,6 @@ class Sweep:
             blocks.append(branch.close(results))
         outs = self.builder.emit("if", *self.atoms(env, eqn.invars), blocks=blocks)
         env.update(zip((*eqn.outvars, *keys, *names), outs, strict=True))
-        # private memory that a branch made has the whole iteration to live
+        # Private memory that a branch made lives as long as the iteration.
         for values in inner:
             env.update({k: a for k, a in values.items() if not isinstance(a.type, ScalarType)})

@@ -1,9 +1,9 @@
-"""A tape of loaded values: what loads of volatile memory in loops found when they ran, in order.
+"""A tape of loaded values: the results of loads of volatile memory in loops, in the order in which they ran.
 
-The number of values on the tape is carried by every loop and branch around such a load, so it is part of their state:
-where a loop is run anew from a state, its loads find their values from that number on. The condition of a `while` gives
-nothing to its body: its loads are as many each time, so the body begins that much further on, and so does what is
-behind the loop.
+Every loop and branch around such a load carries the number of values on the tape, so it is part of their state: a loop
+that runs again from a state finds the values of its loads from that number on. The condition of a `while` cannot pass
+the number on to the body. Its loads are as many each time, so the body adds that many, and so does the code after the
+loop.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     Env = dict[Any, Atom]
 
 ROW_BYTES = 1 << 16
-"""Most bytes of a row that is kept whole instead."""
+"""Most bytes of a row that is kept as a private array instead of a tape."""
 TAPE = "number of values on the tape"
-"""Key of an environment."""
+"""Key of the number of values on the tape in an environment (`Env`)."""
 
 
 class Tape:
-    """The tape of one task."""
+    """The tape of one task: an array for each dtype that its loads have."""
 
     def __init__(self, loads: set[Eqn], private: Callable[[DType, tuple[int, ...], str], Var]) -> None:
         self.loads = loads
@@ -42,7 +42,7 @@ class Tape:
         self._memory: dict[DType, Var] = {}
 
     def measure(self, task: Task, most: MostTrips) -> None:
-        """Finds how many values there can be; raises GradientError when that is not known."""
+        """Finds the capacity of the tape. Raises GradientError if the number of values has no known bound."""
         for load, count in tape_lengths(task, self.loads, most).items():
             loops = next(loops for eqn, loops in _in_loops(task) if eqn is load)
             if any(is_tested(load, loop) and load not in loop.blocks[0].eqns for loop in loops):
@@ -69,24 +69,24 @@ class Tape:
 
     @property
     def nbytes(self) -> int:
-        """Memory of the tape so far."""
+        """Bytes of the tape's memory so far."""
         return sum(dtype.itemsize for dtype in self._memory) * self._capacity
 
     def count(self, env: Env) -> Atom:
-        """The number of values on the tape."""
+        """Returns the number of values on the tape."""
         return env.get(TAPE, literal(0, DType.i32))
 
     def is_used_in(self, eqn: Eqn) -> bool:
-        """True when a load inside puts values on the tape."""
+        """Returns whether a load inside an equation's blocks puts values on the tape."""
         return bool(self.loads) and any(e in self.loads for b in eqn.blocks for e in walk_eqns(b))
 
     def behind_test(self, builder: Builder, loop: Eqn, count: Atom) -> Atom:
-        """The number of values on the tape behind the condition of a loop, from that in front of it."""
+        """Returns the number of values on the tape after the condition of a loop, given the number before it."""
         tested = sum(is_tested(e, loop) for e in self.loads)
         return builder("add", count, literal(tested, DType.i32)) if tested else count
 
     def load(self, builder: Builder, eqn: Eqn, env: Env, live: bool, load: Callable[[], None]) -> None:
-        """The value of a load: loaded and put on the tape when it runs for the first time, else from there."""
+        """Emits a load: if `live` it loads and appends the value to the tape, otherwise it reads the tape."""
         dtype, at = eqn.outvar.dtype, self.count(env)
         if dtype not in self._memory:
             self._memory[dtype] = self._private(dtype, (self._capacity,), "tape")
@@ -99,7 +99,7 @@ class Tape:
 
 
 def tape_lengths(task: Task, loads: Container[Eqn], most: MostTrips) -> dict[Eqn, int | None]:
-    """How many values each load puts on the tape at most; None where that is not known."""
+    """Returns how many values each load puts on the tape at most; None where that is not known."""
     found: dict[Eqn, int | None] = {}
     for eqn, loops in _in_loops(task):
         if eqn in loads:
@@ -111,11 +111,11 @@ def tape_lengths(task: Task, loads: Container[Eqn], most: MostTrips) -> dict[Eqn
 
 
 def is_tested(eqn: Eqn, loop: Eqn) -> bool:
-    """Whether an equation stands in the condition of a `while`."""
+    """Returns whether an equation is in the condition of a `while`."""
     return loop.primitive is WHILE and any(e is eqn for e in walk_eqns(loop.blocks[0]))
 
 
 def _in_loops(task: Task) -> Iterator[tuple[Eqn, list[Eqn]]]:
-    """Every equation of the body, with the loops around it."""
+    """Yields every equation of the body, with the loops around it."""
     for eqn, around in walk_nested(task.body):
         yield eqn, [e for e in around if e.primitive.loops]

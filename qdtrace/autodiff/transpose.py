@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
 
 def transpose(program: Program, linear: Sequence[Var], stacks: Stacks, residuals: Sequence[Moment] = ()) -> Program:
-    """The program of adjoints of its `linear` parameters, for adjoints of its results.
+    """Returns the program that computes adjoints of the `linear` parameters from adjoints of the results.
 
-    Parameters are those of the program, with residuals and adjoints of the results in the place of the linear ones.
-    These are taken as zero: no coefficient of a linear operation depends on them.
+    Its parameters are those of the program, with residuals and adjoints of the results in place of the linear ones.
+    The linear ones are taken as zero: no coefficient of a linear operation depends on them.
     """
     given, asked = Given(program, residuals), changing_with(program, linear)
     _refuse_decisions(program, linear, asked)
     made = reverse(_without_checks(program, asked), linear, program.results, given, stacks)
-    refuse_transposes(made)  # along another direction: its tangents are values here
+    refuse_transposes(made)  # `made` may need the value of a function of which only the transpose is known
     own = len(program.params)
     first = program.params.index(linear[0])
     before, behind = program.params[:first], program.params[first + len(linear) :]
@@ -57,7 +57,7 @@ class _WithoutChecks(Rebuilder):
         self._inside = 0
 
     def visit(self, eqn: Eqn) -> None:
-        """Leaves checks out that ask for something in the set, or are where something in it decides."""
+        """Omits checks of variables in `asked`, and checks in branches and loops that such variables control."""
         if eqn.primitive is CHECK and (self._inside or not self._asked.isdisjoint(eqn.invars)):
             return
         is_decided = bool(eqn.blocks) and not self._asked.isdisjoint(eqn.control)
@@ -67,7 +67,10 @@ class _WithoutChecks(Rebuilder):
 
 
 def _refuse_decisions(program: Program, linear: Sequence[Var], asked: frozenset[Var]) -> None:
-    """Refuses branches and loops for which tangents decide what is run, and bits of tangents: that is not linear."""
+    """Raises GradientError for branches and loops that tangents control, and for bit casts of tangents.
+
+    Neither is linear.
+    """
     eqns = list(walk_program(program))
     deciding = [e for e in eqns if e.blocks and not asked.isdisjoint(_deciding(e))]
     casts = [e for e in eqns if e.primitive is BITCAST and e.outvar in asked]
@@ -88,14 +91,14 @@ def _deciding(eqn: Eqn) -> Sequence[Atom]:
 
 
 def _without_checks(program: Program, asked: frozenset[Var]) -> Program:
-    """The program without checks of tangents, which say nothing where these are zero."""
+    """Returns the program without checks of tangents, which mean nothing as these are taken as zero."""
     if not any(e.primitive is CHECK for e in walk_program(program)):
         return program
     return program.map_tasks(lambda task: _WithoutChecks(asked).rebuild_task(task))
 
 
 def residuals_of(program: Program, linear: Sequence[Var]) -> tuple[Moment, ...]:
-    """Returns what a program may hand over to its transpose. Raises GradientError where it has none."""
+    """Returns the moments whose contents a program may save for its transpose. Raises GradientError if it has none."""
     given = Given(program, moments_found(program, active_variables(program, linear, program.results)))
     if not given.params:
         return ()
@@ -105,7 +108,7 @@ def residuals_of(program: Program, linear: Sequence[Var]) -> tuple[Moment, ...]:
 
 
 def tangents_given(program: Program, linear: Sequence[Var], residuals: Sequence[Moment]) -> Program:
-    """The program, which finds residuals in parameters in front of the `linear` ones."""
+    """Returns the program with residuals as parameters before the `linear` ones."""
     given = Given(program, residuals)
     made = loading_given(program, program, given, active_variables(program, linear, program.results))
     first = program.params.index(linear[0])
@@ -113,7 +116,7 @@ def tangents_given(program: Program, linear: Sequence[Var], residuals: Sequence[
 
 
 def primal_keeping(program: Program, linear: Sequence[Var], residuals: Sequence[Moment]) -> Program:
-    """The program without its `linear` parameters, with residuals as further results."""
+    """Returns the program without its `linear` parameters, with residuals as additional results."""
     made = without_rules(keeping(program, residuals))
     return replace(
         made,
@@ -126,7 +129,7 @@ def primal_keeping(program: Program, linear: Sequence[Var], residuals: Sequence[
 
 
 def check_atomics(program: Program) -> None:
-    """Refuses a derivative that runs atomics again: threads would take other old values than in the primal."""
+    """Raises GradientError if a derivative runs atomics again: threads would get other old values than the primal."""
     if not any(e.primitive is ATOMIC for e in walk_program(program)):
         return
     for task in DeadCode()(without_rules(program)).tasks:
@@ -136,9 +139,9 @@ def check_atomics(program: Program) -> None:
 
 
 def refuse_transposes(program: Program) -> None:
-    """Refuses forward mode where a result needs the value of a function of which only the transpose is known.
+    """Raises GradientError if a result needs the value of a function of which only the transpose is known.
 
-    Raises GradientError with the name of the function.
+    The error has the name of the function.
     """
     if not any(_is_transposed(e) for e in walk_program(program)):
         return

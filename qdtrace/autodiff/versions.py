@@ -1,8 +1,8 @@
-"""Contents of memory between tasks: which tasks run again so that reverse tasks find what their task had found.
+"""Versions of memory between tasks: tasks run again so that each reverse task finds memory as its task found it.
 
 A task that writes a reference makes a new version of it. A version that a reverse task reads keeps memory of its own:
-the next writer gets a copy. A version nobody reads any more gives its memory to the next one, so a chain of updates in
-place stays in place. Parameters are never written.
+the next writer gets a copy. A version that nothing reads any more gives its memory to the next one, so a chain of
+updates in place stays in place. Parameters are never written.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Versions:
-    """The tasks that make the versions of a program's memory, and where they are."""
+    """The tasks that make the versions of a program's memory, and the buffers that hold them."""
 
     def __init__(
         self, program: Program, needed: Iterable[tuple[int, Var]], left_out: Container[int] = frozenset()
@@ -30,14 +30,17 @@ class Versions:
         self.buffers: list[Var] = []
         self.initial = {}
         self.before: dict[tuple[int, Var], Var] = {}
-        """For a task's number, or that of tasks, and a reference: where the content before that task is."""
+        """References that hold the content before a task, by the task's number and the program's reference.
+
+        The number of all tasks stands for the content after the last one.
+        """
         wanted = set(needed)
         current: dict[Var, Var] = {v: v for v in program.params}
         held: set[Var] = set(program.params)
         for var in program.buffers:
             current[var] = self._buffer(var)
             start = program.initial.get(var)
-            # zeros where nothing was stored: copies read every element
+            # Elements that nothing was stored into are zero, as copies read every element.
             self.initial[current[var]] = literal(0, var.dtype) if start is None else start
         for number, task in enumerate(program.tasks):
             for ref in current:
@@ -62,7 +65,7 @@ class Versions:
 
 
 def written_by(task: Task) -> dict[Var, None]:
-    """Global references that a task writes, in order."""
+    """Returns the global references that a task writes, in order."""
     return {
         e.invars[0]: None  # type: ignore[misc]
         for e in walk_task(task)
@@ -71,6 +74,6 @@ def written_by(task: Task) -> dict[Var, None]:
 
 
 def with_memory(task: Task, memory: Mapping[Var, Var]) -> Task:
-    """The task on other references."""
+    """Returns the task with references replaced by those in `memory`."""
 
     return Rebuilder(dict(memory)).rebuild_task(task)

@@ -1,9 +1,9 @@
-"""Memory that an iteration of a task changes and reads again, so that its loads cannot simply be made once more.
+"""Volatile memory: an iteration of a task changes and reads it again, so that its loads cannot simply be repeated.
 
-The reverse of a task runs parts of it anew. Loads of memory that the task only reads, or that it writes after the last
+The reverse of a task runs parts of it again. Loads of memory that the task only reads, or writes only after the last
 load, give the same values again. Other global memory of the iteration is *volatile*: the reverse task writes a copy of
-it, and loads in loops put what they found on a tape. Private arrays that a loop changes belong to the loop's state, or
-their loads are on the tape, too (`array_tape`).
+it, and loads in loops put their values on a tape. Private arrays that a loop changes belong to the loop's state, or
+their loaded values go on the tape, too (`array_tape`).
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 
 @dataclass
 class Accesses:
-    """Where one task touches memory, by the number of an equation in program order."""
+    """The accesses of one task to memory; equations are numbered in program order."""
 
     volatile: dict[Var, None] = field(default_factory=dict[Var, None])
     """Global references with a load that an earlier write of the same iteration may have changed, in order."""
     taped: set[Eqn] = field(default_factory=set)
-    """Loads of those in loops, and of `taped_arrays`."""
+    """Loads in loops of volatile references, and loads of `taped_arrays`."""
     taped_arrays: set[Var] = field(default_factory=set[Var])
-    """Private arrays whose content nobody needs again (`array_tape`)."""
+    """Private arrays that are not restored, as their loaded values are on the tape (`array_tape`)."""
     last_store: dict[Var, int] = field(default_factory=dict)
-    """For private memory, the number of the last equation that writes it."""
+    """Number of the last equation that writes a private array."""
     number: dict[Eqn, int] = field(default_factory=dict)
-    """Of loops: the number of the last equation inside."""
+    """Number of the last equation inside a loop."""
 
 
 def accesses(task: Task, zero: Container[Var] = ()) -> Accesses:
-    """Returns what the body of a task does to memory. Loads of what is `zero` are known."""
+    """Returns the accesses of a task's body to memory. References in `zero` are never volatile."""
     found = Accesses()
     written: set[Var] = set()
     in_loop: list[Eqn] = []
@@ -64,7 +64,7 @@ def accesses(task: Task, zero: Container[Var] = ()) -> Accesses:
                         found.last_store[ref] = count
             is_loop = eqn.primitive.loops
             if is_loop:
-                # what an iteration writes the next one reads
+                # The next iteration may read what this one writes.
                 written.update(written_in(eqn.blocks))
             for inner in eqn.blocks:
                 block(inner.eqns, looped or is_loop)
@@ -78,7 +78,7 @@ def accesses(task: Task, zero: Container[Var] = ()) -> Accesses:
 
 
 def _is_found_unchanged(task: Task, ref: Var) -> bool:
-    """Whether each iteration of one loop has an element for itself, and loads it before it writes it."""
+    """Returns whether all accesses are in one loop whose iterations each own an element and load it before writing."""
     used = [(e, around) for e, around in walk_nested(task.body) if e.primitive.is_access and e.invars[0] is ref]
     nests = {tuple(e for e in around if e.primitive.loops) for _, around in used}
     if len(nests) != 1 or any(ref in e.invars for e in walk_all(task.head)):
@@ -95,17 +95,17 @@ def _is_found_unchanged(task: Task, ref: Var) -> bool:
 
 
 def _tells_apart(form: Form, loop: Eqn) -> bool:
-    """Whether an index is another one in each iteration of a loop."""
+    """Returns whether an index differs in each iteration of a loop."""
     counter, inside = loop.index, {v for b in loop.blocks for v in bound_in_block(b)}
     rest = form.plus(Form({counter: form.terms.get(counter, 0)}), -1)
     return abs(form.terms.get(counter, 0)) == 1 and inside.isdisjoint(rest.variables())
 
 
 def written_in(blocks: Iterable[Block]) -> set[Var]:
-    """References that equations in the blocks write."""
+    """Returns the references that equations in the blocks write."""
     return {e.invars[0] for b in blocks for e in walk_eqns(b) if e.primitive.writes}  # type: ignore[misc]
 
 
 def loaded_in(blocks: Iterable[Block]) -> dict[Var, None]:
-    """References that equations in the blocks load, in order."""
+    """Returns the references that equations in the blocks load, in order."""
     return {e.invars[0]: None for b in blocks for e in walk_eqns(b) if e.primitive is LOAD}  # type: ignore[misc]

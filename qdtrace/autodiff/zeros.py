@@ -1,4 +1,4 @@
-"""What is zero in a program whose tangents are zero: it is neither computed nor kept when a program is transposed."""
+"""Finds the variables that are zero if the tangents are: a transposed program neither computes nor keeps them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def zeros_of(program: Program, inputs: Iterable[Var], active: frozenset[Var]) -> frozenset[Var]:
-    """Returns those of the active variables that are zero, in all elements and at all times, where the inputs are."""
+    """Returns the active variables that are zero, in all elements and at all times, if the inputs are."""
     eqns = list(walk_program(program))
     zero = set(active) - (set(program.params) - set(inputs))
     zero -= {v for v, value in program.initial.items() if not _is_zero(value, zero)}
@@ -30,7 +30,7 @@ def zeros_of(program: Program, inputs: Iterable[Var], active: frozenset[Var]) ->
 
 
 def changing_with(program: Program, inputs: Iterable[Var]) -> frozenset[Var]:
-    """Returns all that is computed from the inputs, of any dtype."""
+    """Returns the inputs and all variables computed from them, of any dtype, or under their control."""
     eqns, found, before = list(walk_program(program)), set(inputs), -1
     while len(found) != before:
         before = len(found)
@@ -53,7 +53,7 @@ def _is_zero(atom: Atom | None, zero: set[Var]) -> bool:
 
 
 def _found_nonzero(eqn: Eqn, zero: set[Var]) -> Iterator[Var]:
-    """Variables that an equation may make other than zero."""
+    """Yields the variables that an equation may make other than zero."""
     prim = eqn.primitive
     if prim.writes:
         ref = eqn.invars[0]
@@ -70,7 +70,7 @@ def _found_nonzero(eqn: Eqn, zero: set[Var]) -> Iterator[Var]:
 
 
 def _gives_zero(eqn: Eqn, zero: set[Var]) -> bool:
-    """True for a linear operation on zeros."""
+    """Returns whether an equation is a linear operation on zeros."""
     first, *others = [_is_zero(a, zero) for a in eqn.invars] or [False]
     match eqn.primitive.name:
         case "add" | "sub":

@@ -3,10 +3,9 @@
     range_for i in a:b        becomes    range_for f in 0 : size * n      n = b - a, batch = f / n, i = a + f % n
     serial                    becomes    range_for batch in 0 : size
 
-References that differ from one element of the batch to the next have a leading axis; those that all share stay as they
-are and are never copied. A task that touches no batched reference runs once. Each element runs its own loops for as
-long as it needs. Where the bounds of a task differ from element to element its range is the widest, and an iteration
-that its element does not have does nothing.
+References that differ between elements of the batch get a leading axis; shared ones stay as they are and are never
+copied. A task that touches no batched reference runs once. Each element runs its own loops for as long as it needs. If
+the bounds of a task differ between elements, its range is the widest, and iterations beyond an element's do nothing.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ I32, I64 = DType.i32, DType.i64
 
 
 def batched_references(program: Program, mask: Sequence[bool], others: Iterable[Var] = ()) -> set[Var]:
-    """References that differ from one element of the batch to the next: parameters in the mask, `others`, and what is
-    made of them."""
+    """Returns the references that differ between elements of the batch: parameters in the mask, `others`, and all that
+    tasks which use those write."""
     batched = {v for v, given in zip(program.params, mask, strict=True) if given}.union(others)
     grown = True
     while grown:
@@ -46,9 +45,9 @@ def batched_references(program: Program, mask: Sequence[bool], others: Iterable[
 
 
 def batch(program: Program, mask: Sequence[bool], size: int, *, all_results: bool = True) -> Program:
-    """The program for `size` calls at once. Parameters in the mask have a leading axis, as have all results.
+    """Returns the program for `size` calls at once. Parameters in the mask have a leading axis, as have all results.
 
-    Without `all_results` those that do not depend on such parameters have none.
+    Without `all_results`, results that do not depend on such parameters have no leading axis.
     """
     batched = batched_references(program, mask, program.results if all_results else ())
     new = {v: _with_axis(v, size) for v in (*program.params, *program.buffers) if v in batched}
@@ -98,15 +97,15 @@ class Batcher(Copier):
         self.new = new
         self.at = at
         self.iteration = at
-        """Of the task that is made."""
+        """Index of the task that is built."""
 
     def copy(self, eqns: Sequence[Eqn]) -> None:
-        """Appends copies."""
+        """Appends copies of equations."""
         for eqn in eqns:
             self.visit(eqn)
 
     def visit(self, eqn: Eqn) -> None:
-        """Appends a copy."""
+        """Appends a copy of an equation."""
         super().visit(eqn)
         if eqn.primitive.is_access and eqn.invars[0] in self.new:
             copy = self.current.eqns.pop()
@@ -152,7 +151,7 @@ def _task(task: Task, new: Mapping[Var, Var], size: int) -> tuple[list[Task], di
         safe = extent if constant else builder("max", extent, literal(1, dtype))
         builder.at, builder.iteration, offset = builder("div", flat, safe), flat, builder("rem", flat, safe)
         if moved:
-            # what the bounds alone need may be memory that the task writes
+            # equations that only the bounds need may load memory that the task writes
             builder.copy(_needed(task.head, task.body))
         first, last = builder.atoms((task.start, task.stop))
         if ends:
@@ -181,7 +180,7 @@ def _difference(builder: Builder, first: Atom, last: Atom) -> Atom:
 
 
 def _needed(head: Sequence[Eqn], body: Block) -> list[Eqn]:
-    """Equations of a head that a body needs."""
+    """Returns the equations of a head that a body needs."""
     wanted = set(free_vars(body))
     found: list[Eqn] = []
     for eqn in reversed(head):
@@ -192,7 +191,7 @@ def _needed(head: Sequence[Eqn], body: Block) -> list[Eqn]:
 
 
 def _bounds(task: Task, new: Mapping[Var, Var], size: int, ends: Sequence[Var], widest: Var) -> Task:
-    """Finds the range of each element, and the longest."""
+    """Returns a task that computes the range of each element, and the longest."""
     at = scalar_var(I32, "batch")
     builder = Batcher(new, at)
     with builder.block() as body:

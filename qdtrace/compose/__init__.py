@@ -1,1 +1,1 @@
-"""How traced programs become part of a JAX program: staging and the call primitive."""
+"""Traced programs inside of a JAX program: staging and the call primitive."""

@@ -1,4 +1,4 @@
-"""NumPy arrays in the other byte order: JAX refuses them at first, and misreads them once a function is compiled."""
+"""NumPy arrays in the other byte order, which JAX refuses at first, and misreads once a function is compiled."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 PLAIN: set[type] = set()
-"""Types met so far that hold no array of NumPy: looked up at each call, which has little time."""
+"""Types met so far that hold no NumPy array, so that a call only looks up its arguments' types."""
 
 
 def is_foreign(x: Any) -> bool:
-    """True for an array in the other byte order."""
+    """Returns whether a value is an array in the other byte order."""
     return type(x) is np.ndarray and not x.dtype.isnative
 
 
 def has_foreign(arguments: Iterable[Any]) -> bool:
-    """True when an argument, or a leaf of one, is in the other byte order."""
+    """Returns whether an argument, or a leaf of one, is in the other byte order."""
     for x in arguments:
         kind = type(x)
         if kind is np.ndarray:
@@ -35,5 +35,5 @@ def has_foreign(arguments: Iterable[Any]) -> bool:
 
 
 def native(x: Any) -> Any:
-    """The same numbers in the byte order of this machine."""
+    """Returns the same numbers in the byte order of this machine."""
     return x.astype(x.dtype.newbyteorder("=")) if is_foreign(x) else x

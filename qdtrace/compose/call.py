@@ -1,8 +1,8 @@
 """The JAX primitive that runs one program: `call(params...) -> results`.
 
 It is pure: operands are the contents of the program's parameters, results those of its result references. The
-compiler runs when the primitive is lowered, so `jax.jit(...).lower(...)` and cross compilation need no device. Its
-derivatives are the matter of `derivative`.
+compiler runs when the primitive is lowered, so `jax.jit(...).lower(...)` and cross compilation need no device.
+`derivative` has its derivatives.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Origin:
-    """What a program that was made of another one gives: what its derivatives are those of."""
+    """The program that another one was made of, by whose derivatives it is differentiated."""
 
     base: StagedProgram
     """The program that the user wrote."""
     numbers: tuple[int | None, ...]
-    """For each result the number of that result of `base`; None for one that only derivatives of `base` take."""
+    """The number of each result among those of `base`, or None for one that only derivatives of `base` take."""
 
 
 call_p = Primitive("qd_call")
@@ -51,7 +51,7 @@ call_p.multiple_results = True
 
 
 def call(staged: StagedProgram, operands: Sequence[Any], origin: Origin | None = None) -> list[Any]:
-    """Runs the program on arrays (or tracers); gives the contents of its results in order."""
+    """Runs the program on arrays (or tracers) and returns the contents of its results in order."""
     return call_p.bind(*compat.with_common_axes(operands), staged=staged, origin=origin)
 
 
@@ -61,7 +61,7 @@ _lock = threading.Lock()
 
 @in_one_chunk
 def compiled_for(staged: StagedProgram, name: str) -> Compiled:
-    """The compiled program of a backend; compiled once per content and options."""
+    """Returns the compiled program of a backend; it is compiled once per content and options."""
     key = (name, staged)
     with _lock, paused_garbage_collection(), staged.depth_told(), staged.said("optimising"):
         if key not in _compiled:
@@ -108,14 +108,14 @@ def _no_backend(ctx: Any, *operands: Any, staged: StagedProgram, origin: Origin 
 
 
 def unknown_platform(ctx: Any, name: str) -> BackendError:
-    """The error for a program that is lowered for a platform without a backend."""
+    """Returns the error for a program that is lowered for a platform without a backend."""
     platforms = ", ".join(ctx.module_context.platforms)
     needs = " or ".join(PLATFORMS)
     return BackendError(f"{name}: needs the platform {needs}, got {platforms}", help="run under JAX_PLATFORMS=cpu")
 
 
 def _batch(operands: Sequence[Any], dims: Sequence[int | None], *, staged: StagedProgram, origin: Origin | None) -> Any:
-    """One more axis of every task."""
+    """Batches a call by one more axis of every task."""
     moved, mask, size = leading(operands, dims)
     made, given = staged.batched(mask, size)
     if origin is not None:

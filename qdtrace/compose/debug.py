@@ -2,12 +2,12 @@
 
 Indices out of bounds, reads of memory that was never stored, and races between iterations become errors that name
 the user's lines; with `debug="nans"` operations that make NaN of numbers too. It is slow (thousands of operations a
-second, not billions): for small inputs while looking for a defect. This is the only place where a compiled function
+second, not billions), for small inputs while looking for a defect. This is the only place where a compiled function
 calls back into Python.
 
 Programs of derivatives run in the interpreter too. A derivative outside of `jax.jit` runs the function as it was traced
-first; under `jax.jit` JAX drops that run when nobody uses its results, and with it the checks of what the derivative
-does not need.
+first; under `jax.jit` JAX drops that run if nobody uses its results, and with it the checks that the derivative does
+not need.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 
 _FUEL = 10**9
 _failures: collections.deque[QdError] = collections.deque(maxlen=64)
-"""The last ones; of any thread."""
+"""The latest failures, of any thread."""
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """False for JAX's report of a failure that is raised as an error of ours."""
+    """Returns False for JAX's report of a failure that is raised as an error of ours."""
     return record.exc_info is None or not isinstance(record.exc_info[1], QdError)
 
 
@@ -50,8 +50,8 @@ logging.getLogger(compat.CALLBACK_LOGGER).addFilter(_is_news)
 
 
 def run_checked(staged: StagedProgram, operands: Sequence[Any], *, shared: bool = False) -> list[Any]:
-    """The traced program, before any pass, in the interpreter with all its checks; `shared`: what fails is told later.
-    Raises BackendError where JAX has no processor to run it on."""
+    """Runs the traced program, before any pass, in the interpreter with all its checks; `shared`: failures are reported
+    later. Raises BackendError if JAX has no CPU to run it on."""
     from qdtrace.interpret.reference import evaluate  # only here: loading it would delay every import of the package
 
     program, nans = staged.program, staged.options.debug == "nans"
@@ -88,8 +88,8 @@ def _need_host(program: Program) -> None:
         ) from None
 
 
-# JAX calls back in a thread of XLA's, which knows nothing of a block of `jax.enable_x64` and would make 32 bits of what
-# has 64. So these go there and back as pairs of words.
+# JAX calls back in a thread of XLA's, which does not see a block of `jax.enable_x64` and would truncate 64-bit values.
+# So these go there and back as pairs of words.
 
 
 def _is_wide(ref: RefType) -> bool:
@@ -111,7 +111,7 @@ def _words_of(array: np.ndarray) -> np.ndarray:
 
 
 def take_failure(error: Exception) -> QdError | None:
-    """The error of a checked program that XLA's error hides in its text, if that is what it is."""
+    """Returns the error of a checked program whose text XLA's error contains, or None."""
     text = str(error)
     found = next((failure for failure in reversed(list(_failures)) if str(failure) in text), None)
     if found is not None:

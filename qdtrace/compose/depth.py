@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 _ENDLESS = 0.8
-"""Part of the recursion limit that frames of the user take where a function of theirs calls itself without end."""
+"""Fraction of the recursion limit that the user's frames take if a function of theirs calls itself without end."""
 
 
 @contextlib.contextmanager
 def depth_told(name: str, deepest: Callable[[], Loc | None] | None = None) -> Generator[None]:
-    """Turns a RecursionError of this package or of JAX into an error that says what to do.
+    """Turns a RecursionError of this package or of JAX into an error with a fix.
 
-    `deepest` gives the user's line that is nested the most, where the traceback does not.
+    `deepest` returns the user's most deeply nested line, if the traceback does not show it.
     """
     try:
         yield
@@ -47,7 +47,7 @@ def depth_told(name: str, deepest: Callable[[], Loc | None] | None = None) -> Ge
 
 
 def _users(traceback: TracebackType | None) -> list[Loc]:
-    """The user's lines that an exception passed through."""
+    """Returns the user's lines that an exception passed through."""
     found: list[Loc] = []
     specs = [importlib.util.find_spec(package) for package in ("qdtrace", "lowering")]
     own = tuple(os.path.dirname(str(spec.origin)) + os.sep for spec in specs if spec is not None)
@@ -60,5 +60,5 @@ def _users(traceback: TracebackType | None) -> list[Loc]:
 
 
 def _busiest(lines: list[Loc]) -> Loc | None:
-    """The line that is passed through the most: what calls itself."""
+    """Returns the most frequent line, which is in the function that calls itself."""
     return max(lines, key=collections.Counter(lines).__getitem__, default=None)

@@ -1,9 +1,9 @@
-"""The JAX primitive of derivatives of a program: directional ones, and adjoints, of any order.
+"""The JAX primitive of a program's derivatives: directional derivatives and adjoints, of any order.
 
     D(x, v1 .. vk)       the k-th derivative of the program at x along k directions: tangents of results
     R(x, c, v1 .. vk)    the k-th derivative along directions of adjoints of the inputs, for adjoints c of the results
 
-First derivatives also take what the primal hands over (`residuals`).
+First derivatives also take residuals of the primal (`residuals`).
 
 Derivatives are symmetric in their directions, so these two are closed under all that JAX asks for: a directional
 derivative of either has one more direction, `D` transposed in a direction is `R`, and `R` transposed is `D` or `R`. The
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Derivative:
-    """Which derivative of a program: what the operands and results of the primitive are.
+    """Specifies a derivative of a program, and so the operands and results of the primitive.
 
     Operands are those of the program and its residuals, then for an adjoint one of each result in `out`, then for each
     direction one of each parameter in its mask.
@@ -60,20 +60,20 @@ class Derivative:
 
     base: StagedProgram
     directions: tuple[Mask, ...]
-    """For each direction: the parameters that have a part in it."""
+    """Masks of the parameters that have a part in each direction."""
     out: Mask
-    """Results whose tangents are given, or whose adjoints are taken."""
+    """Results whose tangents are returned, or whose adjoints are operands."""
     wrt: Mask | None = None
-    """Parameters whose adjoints are given; None for a directional derivative."""
+    """Parameters whose adjoints are returned, or None for a directional derivative."""
     place: int = 0
     """The number of the direction that is transposed, among all: a user's rule need not be symmetric in them."""
     residuals: tuple[Moment, ...] = ()
-    """What the primal hands over: in first derivatives alone."""
+    """Residuals that the primal returns; only first derivatives have any."""
     handed: tuple[Mask, Mask] | None = None
-    """The parameters and results that the residuals were for: JAX may ask for less of the derivative then."""
+    """The parameters and results that the residuals were chosen for; JAX may later ask for fewer."""
     levels: tuple[tuple[int, tuple[Mask, ...]], ...] = ()
-    """Batches, the innermost first: the size, and for each group of operands which of them have its axis. The axis of
-    the outermost stands first. Every result has all axes."""
+    """Batches, the innermost first: the size, and for each group of operands the mask of those that have its axis. The
+    axis of the outermost batch is the first. Every result has all axes."""
     _derived: dict[Machine, StagedProgram] = field(
         default_factory=dict["Machine", "StagedProgram"], init=False, repr=False, compare=False
     )
@@ -84,32 +84,32 @@ class Derivative:
         return self.base.program
 
     def groups(self) -> list[int]:
-        """Numbers of operands: of the program with its residuals, of adjoints (none for a directional derivative), of
-        each direction."""
+        """Returns the numbers of operands: of the program with its residuals, of adjoints (0 for a directional
+        derivative), of each direction."""
         adjoints = 0 if self.wrt is None else sum(self.out)
         return [len(self.program.params) + len(self.residuals), adjoints, *map(sum, self.directions)]
 
     def split(self, operands: Sequence[Any]) -> list[list[Any]]:
-        """Operands by group."""
+        """Splits operands into groups."""
         left = iter(operands)
         return [[next(left) for _ in range(n)] for n in self.groups()]
 
     def results(self) -> Iterator[Var]:
-        """References whose types the results have."""
+        """Returns the references whose types the results have."""
         if self.wrt is None:
             return chosen(self.program.results, self.out)
         return chosen(self.program.params, self.wrt)
 
     def sizes(self) -> tuple[int, ...]:
-        """Extents of the batches, as they stand in shapes of results."""
+        """Returns the sizes of the batches in the order of axes in results."""
         return tuple(size for size, _ in reversed(self.levels))
 
     def regrouped(self, change: Callable[[Sequence[Mask]], Sequence[Sequence[bool]]]) -> Levels:
-        """The batches when groups of operands change as their masks do."""
+        """Returns the batches with `change` applied to the masks of each."""
         return tuple((size, tuple(map(tuple, change(masks)))) for size, masks in self.levels)
 
     def derived_for(self, machine: Machine) -> StagedProgram:
-        """The program that computes it on a machine."""
+        """Returns the program that computes the derivative on a machine."""
         made = self._derived.get(machine)
         if made is None:
             with paused_garbage_collection(), self.base.said("differentiating"):
@@ -118,7 +118,7 @@ class Derivative:
 
     @in_one_chunk
     def _derive(self, machine: Machine) -> StagedProgram:
-        """The program by JAX's own forward mode, transposed for adjoints."""
+        """Returns the program of JAX's own forward mode, transposed for adjoints."""
         from qdtrace.autodiff.loops.policy import Stacks  # only here: loaded when derivatives are wanted
         from qdtrace.autodiff.transpose import check_atomics, refuse_transposes, tangents_given, transpose
         from qdtrace.batching.batch import batch
@@ -161,7 +161,7 @@ class Derivative:
                 except GradientError:
                     if self.residuals:
                         raise
-                    # what is in one loop because tasks were joined may be refused, and not the loops of the user
+                    # a loop of joined tasks may be refused where the user's own loops are not
                     stacks = Stacks(budget, machine.reverse)
                     program = transposed(staged.canonical)
             check_atomics(program)
@@ -197,7 +197,7 @@ def _zero(value: Any) -> Any:
 
 @functools.lru_cache(maxsize=1024)
 def _reached(base: StagedProgram, mask: Mask) -> Mask:
-    """Results that change with the parameters of a mask."""
+    """Returns the mask of results that change with the parameters of a mask."""
     from qdtrace.autodiff.activity import active_variables
 
     if base.source is not None:
@@ -209,7 +209,7 @@ def _reached(base: StagedProgram, mask: Mask) -> Mask:
 
 
 def _direction(tangents: Sequence[Any]) -> tuple[Mask, list[Any]]:
-    """The mask and the parts of a direction."""
+    """Returns the mask and the parts of a direction."""
     mask = tuple(not _is_zero(t) for t in tangents)
     return mask, [t for t in tangents if not _is_zero(t)]
 
@@ -220,7 +220,7 @@ def _direction(tangents: Sequence[Any]) -> tuple[Mask, list[Any]]:
 def jvp_of_call(
     primals: Sequence[Any], tangents: Sequence[Any], *, staged: StagedProgram, origin: Origin | None
 ) -> Any:
-    """Results of a call and their tangents. Derivatives of derivatives take no residuals."""
+    """Returns the results of a call and their tangents. Derivatives of derivatives take no residuals."""
     base = staged if origin is None else origin.base
     mask, direction = _direction(tangents)
     if base.one is not None and origin is None:
@@ -242,7 +242,7 @@ def jvp_of_call(
 
 
 def _jvp_of_many(base: StagedProgram, primals: Sequence[Any], mask: Mask, direction: list[Any]) -> Any:
-    """Results of a batched call and their tangents: derivatives of one call, batched."""
+    """Returns the results of a batched call and their tangents, by batching the derivative of one call."""
     outs = call(base, primals)
     levels: Levels = ()
     givens: list[Mask] = []
@@ -267,7 +267,7 @@ def _jvp_of_derivative(operands: Sequence[Any], tangents: Sequence[Any], *, spec
     outs = derivative_p.bind(*operands, spec=spec)
     groups, changes = spec.split(operands), spec.split(tangents)
     terms: list[list[Any]] = []
-    # Residuals are functions of the parameters: what they change is part of the derivative in those.
+    # Residuals are functions of the parameters, so their changes are part of the derivative by those.
     own = len(spec.program.params)
     mask, direction = _direction(changes[0][:own])
     if any(mask):
@@ -275,7 +275,7 @@ def _jvp_of_derivative(operands: Sequence[Any], tangents: Sequence[Any], *, spec
         more = replace(spec, directions=(*spec.directions, mask), residuals=(), handed=None, levels=levels)
         terms.append(derivative(more, [groups[0][:own], *groups[1:], direction]))
     for k in range(1, len(groups)):
-        # Linear in each of the others: the same derivative with the tangent in its place.
+        # It is linear in each other group: the same derivative with the tangent in its place.
         if all(map(_is_zero, changes[k])):
             continue
         given = [jax.numpy.zeros_like(x) if _is_zero(t) else t for x, t in zip(groups[k], changes[k], strict=True)]
@@ -320,7 +320,7 @@ def _transpose(cotangents: Sequence[Any], *operands: Any, spec: Derivative) -> l
 
 
 def _need_symmetry(spec: Derivative) -> None:
-    """Refuses reverse mode over reverse mode where a user's rule need not be a derivative."""
+    """Refuses reverse mode over reverse mode if a user's rule need not be a derivative."""
     if spec.base.source is not None and (rules := spec.base.source.rules()):
         raise GradientError(
             f"{spec.program.name}: reverse mode over reverse mode needs derivatives that are symmetric, "
@@ -363,7 +363,7 @@ def _batch(operands: Sequence[Any], dims: Sequence[int | None], *, spec: Derivat
 
 
 def _without_unused(used: list[bool], *rest: Any) -> tuple[list[bool], Any]:
-    """The derivative without results that nobody uses: `rest` ends with its equation."""
+    """Removes unused results from a derivative; `rest` ends with its equation."""
     eqn = rest[-1]
     if not any(used):
         return [False] * len(eqn.invars), None

@@ -1,4 +1,4 @@
-"""Donated arguments: which result may have the memory of which argument.
+"""Donated arguments, paired with the results that may have their memory.
 
 JAX gives XLA the pairs: each output takes the first donated argument of its type that is left. A result that is
 computed elsewhere is copied there, so a program is told the pair and may compute in place (`passes/reuse_donated`).
@@ -30,7 +30,7 @@ def donated_leaves(
     argnums: int | Sequence[int],
     argnames: str | Iterable[str],
 ) -> list[Any]:
-    """The tracers among the donated arguments, in order. As in JAX, positions stand for names, and names for them."""
+    """Returns the tracers among donated arguments, in order. As in JAX, positions imply names and names positions."""
     nums = {argnums} if isinstance(argnums, int) else set(argnums)
     names = {argnames} if isinstance(argnames, str) else set(argnames)
     if not nums and not names:
@@ -49,7 +49,7 @@ def donated_leaves(
 
 
 def pair_results(root: Region, donated: Sequence[Any]) -> dict[Any, Any]:
-    """For variables of buffers that the function gives back: the donated argument in whose memory JAX wants them."""
+    """Maps variables of returned buffers to the donated argument in whose memory JAX wants them."""
     if not donated:
         return {}
     eqns = [item for item in root.items if not isinstance(item, Region)]

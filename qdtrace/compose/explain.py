@@ -7,10 +7,10 @@ from qdtrace.trace.diagnosis import explain as traced
 
 
 def explain(error: BaseException) -> QdError | None:
-    """The error of this package that an error holds: its message, place and fix; None where it holds none.
+    """Returns the error of this package that an error contains, with message, place and fix, or None.
 
     A failing check of a call under `jax.jit` is raised by XLA, as a `jax.errors.JaxRuntimeError` or a `ValueError`
-    (by the way that the call took), with the message in its text. Errors of JAX about traced values are told too.
+    (depending on the call), with the message in its text. Errors of JAX about traced values are explained too.
 
     Args:
         error: any exception.
@@ -36,7 +36,7 @@ def explain(error: BaseException) -> QdError | None:
 
 
 def failure_in(error: Exception) -> QdError | None:
-    """The failed check that an error of XLA tells of; None for any other error."""
+    """Returns the failed check that an error of XLA reports, or None for any other error."""
     from qdtrace.compose.debug import take_failure
     from qdtrace.ir.faults import fault_in
 

@@ -1,7 +1,7 @@
 """Garbage collection of Python, paused while a function is traced and compiled.
 
-Tracing, import and passes make a few hundred thousand small objects that stay, and next to no cycles. Every full
-collection walks all of them again: a fifth of the time of a function of a hundred loops.
+Tracing, import and passes make a few hundred thousand small objects that stay live, and next to no cycles. Every full
+collection walks all of them again: a fifth of the compile time of a function with a hundred loops.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _was_on = False
 
 @contextmanager
 def paused_garbage_collection() -> Generator[None]:
-    """Stops the collector, and lets it go on after the outermost of such blocks of all threads, if it ran before."""
+    """Stops the collector until the outermost of such blocks of all threads ends, if it was running."""
     global _depth, _was_on
     with _lock:
         if not _depth:

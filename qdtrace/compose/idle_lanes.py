@@ -1,10 +1,10 @@
-"""Lanes of `jax.vmap` that JAX runs in vain: they run on the operands of a lane that needs what is computed.
+"""Idle lanes of `jax.vmap`, which run on the operands of an active lane.
 
-Where lanes leave a `lax.while_loop` at different times, JAX runs its body for all of them as long as one goes on, and
-where they take different branches of a `lax.cond`, it runs each branch for all; then it selects. In jnp that does no
-harm, as an index outside of an array is limited. A call of a program would fail: an idle lane may have left the range
-of indices for which the body is right. So here its operands are those of a lane that is not idle, and a branch that no
-lane takes is not run. Loops and conditions without calls that may fail are JAX's alone.
+If lanes leave a `lax.while_loop` at different times, JAX runs its body for all of them as long as one goes on; if they
+take different branches of a `lax.cond`, it runs each branch for all; then it selects. In jnp that does no harm, as an
+index outside of an array is clamped. A call of a program would fail: an idle lane may have left the range of indices
+for which the body is valid. So here its operands are those of an active lane, and a branch that no lane takes does not
+run. Loops and conditions without calls that may fail are left to JAX.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 busy_p = Primitive("qd_busy")
-"""`busy(needed, *operands)`: the operands, of an idle lane those of one where `needed` holds."""
+"""`busy(needed, *operands)` returns the operands; an idle lane gets those of a lane where `needed` holds."""
 busy_p.multiple_results = True
 somewhere_p = Primitive("qd_somewhere")
-"""Whether a condition holds in some lane."""
+"""`somewhere(condition)` returns whether a condition holds in some lane."""
 
 
 def _busy_lanes(operands: Sequence[Any], dims: Sequence[int | None]) -> Any:
@@ -59,7 +59,7 @@ batching.primitive_batchers[somewhere_p] = _some_lane
 
 
 def _calls(jaxprs: Sequence[Any]) -> bool:
-    """Whether a program is called that may fail."""
+    """Returns whether jaxprs call a program that may fail."""
     return any(_may_fail(compat.open_jaxpr(j)) for j in jaxprs)
 
 
@@ -106,7 +106,7 @@ def _cond_rule(usual: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _taken(number: int, branch: Any) -> Callable[..., Any]:
-    """A branch for the lanes that take it."""
+    """Returns a branch that runs for the lanes that take it only."""
 
     def run(index: Any, *operands: Any) -> Any:
         taken = index == number
@@ -123,4 +123,4 @@ RULES = {
     primitive: rule(batching.fancy_primitive_batchers[primitive])
     for primitive, rule in ((jax.lax.while_p, _while_rule), (jax.lax.cond_p, _cond_rule))
 }
-"""What `jax.vmap` does with a loop and a condition of JAX."""
+"""Batching rules that replace JAX's own for its loops and conditions."""

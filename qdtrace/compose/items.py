@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def region_inputs(item: Any) -> Iterable[Any]:
-    """Jaxpr variables an item reads and does not bind, in order; each region is looked at once."""
+    """Returns jaxpr variables that an item reads and does not bind, in order."""
     if not isinstance(item, Region):
         return [v for v in item.invars if not is_literal(v)]
     if item.eqn is None:
@@ -27,7 +27,7 @@ def region_inputs(item: Any) -> Iterable[Any]:
 
 
 def body_inputs(region: Region) -> Iterable[Any]:
-    """The same of what is inside a region, which may read what its begin marker binds."""
+    """Returns variables that the items of a region read and do not bind, with those that its begin marker binds."""
     known = _inputs.get(region)
     if known is None:
         known = _inputs[region] = _free(region)
@@ -54,21 +54,21 @@ def _free(region: Region) -> dict[Any, None]:
 
 
 def reads_of(item: Any) -> Iterable[Any]:
-    """Jaxpr variables that staging asks for when it comes to this item: what is inside of a `qd.when` is staged one by
-    one, and may read what stands in front of it there."""
+    """Returns jaxpr variables that staging needs for an item. The items of a `qd.when` are staged one by one, so those
+    may include variables that earlier items in it bind."""
     if not isinstance(item, Region) or item.kind != "when":
         return region_inputs(item)
     return [*region_inputs(begin_marker(item)), *(v for inner in item.items for v in reads_of(inner))]
 
 
 def begin_marker(region: Region) -> Any:
-    """The equation that opens a loop or a condition."""
+    """Returns the equation that opens a loop or a condition."""
     assert region.eqn is not None
     return region.eqn
 
 
 def has_tasks(region: Region) -> bool:
-    """True when the region cannot run in one thread: a `qd.range`, a call of a program or a large array is inside."""
+    """Returns whether a region cannot run in one thread, as a `qd.range`, a call or a large array is inside."""
     known = _with_tasks.get(region)
     if known is None:
         known = _with_tasks[region] = any(
@@ -82,23 +82,23 @@ _with_tasks: WeakKeyDictionary[Region, bool] = WeakKeyDictionary()
 
 
 def is_large(eqn: Any) -> bool:
-    """True for an operation on a whole array that is too large for registers."""
+    """Returns whether an equation works on a whole array that is too large for registers."""
     handle = 1 if eqn.primitive in markers.ACCESSES else 0
     return any(int(np.prod(v.aval.shape)) > WHOLE_LIMIT for v in (*eqn.invars[handle:], *eqn.outvars))
 
 
 def body_of(region: Region) -> Region:
-    """The items of a loop without its begin marker."""
+    """Returns a root region with the items of a loop, without its begin marker."""
     return Region(kind="root", eqn=None, items=region.items)
 
 
 def alone(region: Region) -> Region:
-    """A root region that holds just this one."""
+    """Returns a root region with just this region."""
     return Region(kind="root", eqn=None, items=[region])
 
 
 def has_jump(region: Region, *names: str) -> bool:
-    """True when one of these jumps stands in the region, outside of loops in it."""
+    """Returns whether one of these jumps is in the region, outside of its inner loops."""
     return any(
         i.kind == "when" and has_jump(i, *names) if isinstance(i, Region) else i.primitive.name in names
         for i in region.items

@@ -17,7 +17,7 @@ from qdtrace.trace.source import eqn_loc
 
 
 def is_literal(atom: Any) -> bool:
-    """True for a constant in the place of a variable."""
+    """Returns whether an atom is a constant, not a variable."""
     return isinstance(atom, compat.Literal)
 
 
@@ -26,7 +26,7 @@ def _is_key(dtype: Any) -> bool:
 
 
 def physical(value: Any) -> Any:
-    """The array behind a value: of random keys their words, of complex numbers pairs, on a trailing axis of 2."""
+    """Returns the array behind a value: words of random keys and pairs of complex numbers have a trailing axis of 2."""
     dtype = getattr(value, "dtype", None)
     if dtype is None:
         return value
@@ -38,7 +38,7 @@ def physical(value: Any) -> Any:
 
 
 def logical(value: Any, aval: Any) -> Any:
-    """The value of that abstract type whose `physical` array is given."""
+    """Returns the value of an abstract type from its `physical` array."""
     if _is_key(aval.dtype):
         return jax.random.wrap_key_data(value, impl=jax.random.key_impl(aval))
     if jnp.issubdtype(aval.dtype, jnp.complexfloating):
@@ -47,7 +47,7 @@ def logical(value: Any, aval: Any) -> Any:
 
 
 def physical_type(aval: Any, where: Any = None) -> tuple[tuple[int, ...], DType]:
-    """Shape and dtype of the array behind an abstract value; `where` is the equation or region that needs it.
+    """Returns shape and dtype of the array behind an abstract value; `where` is the equation or region that needs it.
 
     Raises TraceTypeError for an element type that graphs do not have, UnsupportedError for a kind of random key.
     """
@@ -74,7 +74,7 @@ def physical_type(aval: Any, where: Any = None) -> tuple[tuple[int, ...], DType]
 
 
 def largest_size(eqn: Any) -> int:
-    """Elements of the largest value of an equation, those inside of it included."""
+    """Returns the elements of the largest value of an equation and of those inside of it."""
     sizes = [int(np.prod(v.aval.shape)) for v in (*eqn.invars, *eqn.outvars)]
     return max([*sizes, *(_largest_inside(compat.open_jaxpr(j)) for j in compat.inner_jaxprs(eqn)), 0])
 
@@ -89,12 +89,12 @@ def _loc(where: Any) -> Any:
 
 
 def has_marker(eqn: Any, name: str) -> bool:
-    """True when an equation of that primitive is anywhere inside."""
+    """Returns whether an equation of that primitive is anywhere inside."""
     return any(name in _names_inside(compat.open_jaxpr(j)) for j in compat.inner_jaxprs(eqn))
 
 
 @functools.lru_cache(maxsize=1024)
 def _names_inside(jaxpr: Any) -> frozenset[str]:
-    """Primitives in a jaxpr; a function that is called often is looked at once."""
+    """Returns the names of primitives in a jaxpr; a function that is called often is searched once."""
     inner = (_names_inside(compat.open_jaxpr(j)) for e in jaxpr.eqns for j in compat.inner_jaxprs(e))
     return frozenset(e.primitive.name for e in jaxpr.eqns).union(*inner)

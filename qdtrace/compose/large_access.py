@@ -1,8 +1,8 @@
 """Indices of rows and slices between loops that are too large for registers: XLA reads and writes them.
 
-XLA limits an index silently, and jnp counts negative ones from the end. Here they are what they are in loops
-(`trace/importer/bounds`). `raise`: a serial task of its own checks the index and gives it, so XLA's access cannot be
-had without the check. Else a load takes the nearest element, and anything else goes to an index that XLA drops.
+XLA clamps an index silently, and jnp counts negative ones from the end. Here they mean what they mean in loops
+(`trace/importer/bounds`). With `bounds="raise"` a serial task of its own checks the index and returns it, so XLA's
+access depends on the check. Otherwise a load takes the nearest element, and other accesses use an index that XLA drops.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def large_access(stager: Stager, eqn: Any) -> None:
-    """A row or slice too large for registers: XLA's own indexing."""
+    """Stages an access to a row or slice too large for registers, by XLA's own indexing."""
     state, prim = stager.buffer_of(eqn), eqn.primitive
     if prim is atomic_p:
         most = max(int(np.prod(v.aval.shape)) for v in (*eqn.invars[1:], *eqn.outvars))
@@ -53,7 +53,7 @@ def large_access(stager: Stager, eqn: Any) -> None:
 def _safe_indices(
     stager: Stager, eqn: Any, state: BufferState, atoms: Sequence[Any], *, loads: bool
 ) -> tuple[Any, ...]:
-    """An index for each axis: static slices, and JAX values for what is traced. `atoms` are the traced indices."""
+    """Returns an index for each axis: static slices, and JAX values for the traced indices `atoms`."""
     traced = iter(atoms)
     shape = state.shape[: len(eqn.params["slices"])]
     out: list[Any] = []
@@ -73,7 +73,7 @@ def _safe_indices(
 
 
 def _checked(stager: Stager, eqn: Any, atom: Any, names: dict[str, Any], size: int) -> Any:
-    """The index, from a program that ends with an error where it is outside; 0 where the access does not happen."""
+    """Returns the index, from a program that fails if it is out of bounds; 0 if the access does not happen."""
     stager.flush()  # a program of its own, which has no derivative: no item of the function stands for the check
     with stager.segment.serial_builder(eqn_loc(eqn)) as builder:
         importer, index = stager.importer(builder), stager.scalar(builder, atom)

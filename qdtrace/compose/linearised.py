@@ -25,8 +25,8 @@ def chosen(values: Iterable[Any], mask: Iterable[bool]) -> Iterator[Any]:
 def linearised(base: StagedProgram, masks: tuple[Mask, ...], out: Mask, *, with_primal: bool = False) -> StagedProgram:
     """Returns the program of the tangents of results `out` along a direction for each mask.
 
-    Behind the parameters of `base` come the parts of the directions, then known values (`constants`). Results of `base`
-    stand before the tangents if they are wanted. Raises GradientError where JAX has no tangents.
+    The parameters of `base` are followed by the parts of the directions, then by known values (`constants`). Results of
+    `base` come before the tangents if `with_primal`. Raises GradientError if JAX has no tangents.
     """
     from qdtrace.autodiff.extremes import with_extremes  # only here: loaded when derivatives are wanted
 

@@ -1,9 +1,8 @@
-"""Batches of loops around tasks: one loop for all elements, which has a reverse as any such loop.
+"""Batches of loops around tasks: one loop for all elements, which has a reverse as any such loop has.
 
-A loop whose condition is the same for all elements runs as it is, on values with one more axis. Where elements run for
-different numbers of iterations the loop goes on while one of them does, and carries which: the others keep their state.
-In their place the state of one that goes on is computed a second time, and not used: an element that has ended may have
-left the range of indices for which its body is right.
+A loop whose condition is uniform runs as it is, on values with one more axis. If elements have different trip counts,
+the loop runs while one of them does, and carries a mask of those; the others keep their state. An element that has
+ended may have left the range of indices for which the body is valid, so its lane recomputes the state of a running one.
 """
 
 from __future__ import annotations
@@ -38,12 +37,12 @@ if TYPE_CHECKING:
 
 
 class Batch:
-    """A loop for all elements of a batch."""
+    """One loop for all elements of a batch."""
 
     def __init__(self, loop: Loop, size: int, values: Values, axes: Sequence[bool]) -> None:
-        """`values` are those that the loop takes; those in `axes` have the batch's axis in front."""
+        """`values` are the loop's operands; those in `axes` have the batch's axis in front."""
         self.loop, self.size, self.axes = loop, size, tuple(axes)
-        """Which values have the axis, when the loop runs."""
+        """Mask of the values that have the axis while the loop runs."""
         shapes = [v.shape[m:] for v, m in zip(values, axes, strict=True)]
         before = None
         while before != self.axes:
@@ -53,13 +52,13 @@ class Batch:
                 for v, shape, m in zip(values, shapes, before, strict=True)
             ]
             self.varies = self._differing(loop.test, types)[0]
-            """Whether the elements run for different numbers of iterations."""
+            """True if the elements have different trip counts."""
             after = [m or self.varies for m in self._differing(loop.step, types)]
             state = [m or a for m, a in zip(before[loop.used :], after, strict=True)]
             self.axes = (*before[: loop.used], *state)
 
     def _differing(self, function: Callable[[Values, Values], Any], types: Values) -> list[bool]:
-        """Which results of a function of used values and state differ from one element to the next."""
+        """Returns the mask of results of a function of used values and state that differ between elements."""
         found: list[bool] = []
 
         def traced(used: Values, state: Values) -> Any:
@@ -74,17 +73,17 @@ class Batch:
         return values[: self.loop.used], values[self.loop.used :]
 
     def _mapped(self, function: Callable[[Values, Values], Any], out: Any) -> Callable[[Values, Values], Any]:
-        """A function of one element as one of all."""
+        """Maps a function of one element over all elements."""
         axes = [0 if m else None for m in self.axes]
         mapped = jax.vmap(lambda *values: function(*self._split(values)), axes, out, axis_size=self.size)
         return lambda used, state: mapped(*used, *state)
 
     def test(self, used: Values, state: Values) -> Any:
-        """Whether the loop goes on: for each element where that varies."""
+        """Returns whether the loop goes on, for each element if that varies."""
         return self._mapped(self.loop.test, 0 if self.varies else None)(used, state)
 
     def step(self, used: Values, state: Values) -> list[Any]:
-        """One iteration of all elements."""
+        """Runs one iteration of all elements."""
         out = [0 if m else None for m in self.axes[self.loop.used :]]
         return self._mapped(self.loop.step, out)(used, state)
 
@@ -92,7 +91,7 @@ class Batch:
         return jnp.where(on.reshape((self.size,) + (1,) * (value.ndim - 1)), value, other)
 
     def step_of_some(self, used: Values, state: Values) -> list[Any]:
-        """One iteration of the elements that go on; the first part of the state says which."""
+        """Runs one iteration of the elements that go on; the first part of the state is their mask."""
         on, *old = state
         running = jnp.argmax(on)
         values = [self._where(on, v, v[running]) if m else v for v, m in zip((*used, *old), self.axes, strict=True)]
@@ -118,11 +117,11 @@ FUNCTIONS: dict[Any, Callable[..., list[Any]]] = {
     directional_along_p: directional_along,
     adjoints_along_p: adjoints_along,
 }
-"""What each primitive runs."""
+"""The function that each primitive runs."""
 
 
 def batching_rule(primitive: Any) -> Callable[..., Any]:
-    """The rule of a loop, or of a derivative of it, as JAX asks for it."""
+    """Returns JAX's batching rule of a loop, or of a derivative of it."""
     function = FUNCTIONS[primitive]
 
     def batched(operands: Values, dims: Sequence[int | None], *, loop: Loop) -> Any:
@@ -148,7 +147,7 @@ def batching_rule(primitive: Any) -> Callable[..., Any]:
         batch = Batch(loop, size, values, axes)
         values = [spread(*each) for each in zip(values, axes, batch.axes, strict=True)]
         carried = [k for k in floats if k >= loop.used]
-        # behind the values: a tangent of each float, or adjoints and second tangents of floats that all have the axis
+        # the values are followed by a tangent of each float, or by adjoints and second tangents that all have the axis
         wanted = [batch.axes[k] for k in floats] if primitive is directional_p else [True] * len(others)
         others = [spread(*each) for each in zip(others, given[count:], wanted, strict=True)]
         outs = batch.run(primitive, values, others)

@@ -1,9 +1,9 @@
 """`lax.while_loop` that has a reverse: a loop around tasks keeps some of its states and runs from them again.
 
 JAX differentiates a `while_loop` forward and refuses its reverse, because it does not know how many states to keep.
-Here they lie in a stack of fixed size that thins itself, as inside of tasks (`autodiff/loops/thinning`):
-states at multiples of a stride that doubles when the stack is full. The walk back has the states in between by
-running the loop again from the one before, and keeps some of those in a second stack on the way.
+Here the states are in a stack of fixed size that thins itself, as inside of tasks (`autodiff/loops/thinning`): it keeps
+states at multiples of a stride that doubles when the stack is full. The backward sweep recomputes the states in between
+from the checkpoint before them, and keeps some of those in a second stack on the way.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ class Loop:
     """A loop as functions of the values that it uses and of those that it carries."""
 
     test: Callable[[Values, Values], Any]
-    """Whether the loop goes on."""
+    """The condition of the loop, as a function of used values and state."""
     step: Callable[[Values, Values], list[Any]]
-    """One iteration: what is carried on."""
+    """One iteration, which returns the next state."""
     used: int
     """Number of values that the loop uses and does not change."""
     state: tuple[Any, ...]
-    """Types of what is carried."""
+    """Types of the carried values."""
     stack_bytes: int
-    """Memory for states that are kept; at least six are."""
+    """Bytes for kept states; at least six are kept."""
     loc: Loc | None
-    """Where it stands."""
+    """The user's line of the loop."""
 
     @property
     def between(self) -> int:
-        """States that the walk back keeps."""
+        """The number of states that the backward sweep keeps between two checkpoints."""
         return max(min(self._slots // 3, 32), 2)
 
     @property
     def most(self) -> int:
-        """States that the sweep keeps: odd."""
+        """The number of checkpoints that the forward sweep keeps, which is odd."""
         return min((self._slots - self.between - 1) // 2 * 2 - 1, 63)
 
     @property
@@ -60,18 +60,18 @@ class Loop:
 
     @property
     def count(self) -> int:
-        """Number of values that the loop takes."""
+        """The number of values that the loop takes."""
         return self.used + len(self.state)
 
     def split(self, operands: Values) -> tuple[Values, Values, Values]:
-        """Used values, what is carried at first, and the other operands of a derivative."""
+        """Splits operands into used values, initial state, and the other operands of a derivative."""
         return operands[: self.used], operands[self.used : self.count], operands[self.count :]
 
 
 def while_loop(
     condition: Callable[[Any], Any], body: Callable[[Any], Any], initial: Any, stack_bytes: int, loc: Loc | None
 ) -> Any:
-    """`lax.while_loop` with a reverse, whose stacks take up to `stack_bytes`, or six states where those are larger."""
+    """Runs `lax.while_loop` with a reverse, whose stacks take `stack_bytes`, or six states if those are larger."""
     leaves, tree = jax.tree.flatten(initial)
     leaves = [jnp.asarray(x) for x in leaves]
 
@@ -79,7 +79,7 @@ def while_loop(
         return jax.make_jaxpr(lambda *values: jax.tree.leaves(function(jax.tree.unflatten(tree, values))))(*leaves)
 
     tested, stepped = closed(condition), closed(body)
-    # what varies over the devices of a `shard_map` may change any of the state
+    # values that vary over the devices of a `shard_map` may change any of the state
     types = list(map(jax.typeof, leaves))
     leaves = _as_varying([*tested.consts, *stepped.consts], leaves)
     if types != list(map(jax.typeof, leaves)):  # traced once where possible: loops in loops are traced again with it
@@ -98,24 +98,24 @@ def while_loop(
 
 
 def _as_varying(values: Values, tree: Any) -> Any:
-    """A pytree whose arrays differ over the devices of a `shard_map` where they or the values do."""
+    """Returns a pytree whose arrays vary over the devices of a `shard_map` if they or the values do."""
     leaves, structure = jax.tree.flatten(tree)
     return jax.tree.unflatten(structure, compat.with_common_axes([*values, *leaves])[len(values) :])
 
 
 def run(*operands: Any, loop: Loop) -> list[Any]:
-    """What the loop carries at its end."""
+    """Returns the final state of the loop."""
     used, initial, _ = loop.split(operands)
     return list(jax.lax.while_loop(lambda s: loop.test(used, s), lambda s: tuple(loop.step(used, s)), tuple(initial)))
 
 
 def is_float(value: Any) -> bool:
-    """True for a value, or a type, that has a derivative: also for complex ones."""
+    """Returns whether a value, or a type, has a derivative: floats and complex numbers have."""
     return bool(jnp.issubdtype(jnp.result_type(value), jnp.inexact))
 
 
 def directional(*operands: Any, loop: Loop) -> list[Any]:
-    """Tangents of the floats that the loop carries, from tangents of all operands that are floats."""
+    """Returns tangents of the floats that the loop carries, from tangents of all float operands."""
     values, given = operands[: loop.count], iter(operands[loop.count :])
     tangents = [next(given) if is_float(v) else _nothing(v) for v in values]
     outs, found = jax.jvp(lambda *xs: run(*xs, loop=loop), values, tuple(tangents))
@@ -127,7 +127,7 @@ def _nothing(value: Any) -> Any:
 
 
 def adjoints(*operands: Any, loop: Loop) -> list[Any]:
-    """Adjoints of all operands that are floats, from those of the floats that the loop carries."""
+    """Returns adjoints of all float operands, from those of the floats that the loop carries."""
     used, initial, given = loop.split(operands)
     trips, stride, kept = _sweep(loop, used, initial)
     inner = _stack(initial, loop.between)
@@ -163,7 +163,7 @@ def _parts(used: Values, state: Values) -> tuple[list[Any], list[Any]]:
 
 
 def _merged(values: Values, floats: Values) -> list[Any]:
-    """The values with other floats."""
+    """Returns the values with their floats replaced."""
     new = iter(floats)
     return [next(new) if is_float(v) else v for v in values]
 
@@ -189,7 +189,7 @@ def _slot(t: Any, most: int) -> Any:
 
 
 def _sweep(loop: Loop, used: Values, initial: Values) -> tuple[Any, Any, Any]:
-    """The number of iterations, the stride and the kept states."""
+    """Runs the loop forward; returns its trip count, the stride and the kept states."""
 
     def step(carry: Any) -> Any:
         state, t, following, stride, kept = carry
@@ -206,7 +206,7 @@ def _sweep(loop: Loop, used: Values, initial: Values) -> tuple[Any, Any, Any]:
 
 
 def _advance(loop: Loop, used: Values, span: tuple[Any, Any], state: Any, stack: Any) -> tuple[Any, Any, Any, Any]:
-    """Runs from one iteration to another and keeps states such that half of the free slots are used."""
+    """Runs the loop from one iteration to another and keeps states in half of the free slots."""
     start, stop = span
     count, positions, inner = stack
     half = jnp.maximum((loop.between - count + 1) // 2, 1)
@@ -246,7 +246,7 @@ adjoints_p = _primitive("qd_loop_adjoints", adjoints, lambda operands, loop: _fl
 
 
 def _filled(values: Values, tangents: Values) -> list[Any]:
-    """Tangents of the operands that are floats."""
+    """Returns the tangents of float operands, with zeros for those that are symbolic."""
     pairs = [(v, t) for v, t in zip(values, tangents, strict=True) if is_float(v)]
     return [jnp.zeros_like(v) if type(t) is ad.Zero else t for v, t in pairs]
 
@@ -262,12 +262,12 @@ def _jvp(values: Values, tangents: Values, *, loop: Loop) -> Any:
 
 
 def _own(operands: Values, loop: Loop, primitive: Any) -> int:
-    """Number of operands of a derivative, in front of their tangents."""
+    """Returns the number of a derivative's operands, which come before their tangents."""
     return loop.count + len(_floats(operands[: loop.count] if primitive is directional_p else loop.state))
 
 
 def _second(primitive: Any, function: Callable[..., list[Any]]) -> Any:
-    """The primitive of the directional derivative of a derivative. It has no reverse."""
+    """Returns the primitive of the directional derivative of a derivative, which has no reverse, and its function."""
 
     def along(*operands: Any, loop: Loop) -> list[Any]:
         own = _own(operands, loop, primitive)

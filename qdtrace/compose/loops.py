@@ -30,17 +30,17 @@ for _primitive in FUNCTIONS:
     batching.primitive_batchers[_primitive] = batching_rule(_primitive)
 
 STACK_BYTES = 1 << 30
-"""Memory that states of a loop around tasks may take in its reverse, at most."""
+"""The most bytes of states that the reverse of a loop around tasks may keep."""
 
 
 def loop_of_tasks(stager: Stager, region: Region) -> None:
-    """Stages the loop: its condition and its body become functions of the contents."""
+    """Stages a `qd.while_` around tasks: its condition and its body become functions of the buffers' contents."""
     assert region.test is not None
     split, test = region.test
     used = list(dict.fromkeys(region_inputs(region)))
     states = list(dict.fromkeys(e for v in used if isinstance(e := stager.env[v], BufferState)))
     others = [v for v in used if not isinstance(stager.env[v], BufferState)]
-    # over the devices of a `shard_map` all vary alike, so that adjoints are summed behind the loop, not in it
+    # all values vary over the devices of a `shard_map`, so that adjoints are summed after the loop, not in it
     values = compat.with_common_axes([*map(stager.content, states), *map(stager.value, others)])
     contents = tuple(values[: len(states)])
     fixed = {v: Constant(value) for v, value in zip(others, values[len(states) :], strict=True)}
@@ -97,7 +97,7 @@ def loop_of_tasks(stager: Stager, region: Region) -> None:
 
 
 def jump(stager: Stager, eqn: Any) -> None:
-    """`qd.break_if` or `qd.continue_if` in a `qd.while_` around loops: what follows in the body has no effect."""
+    """Stages `qd.break_if` or `qd.continue_if` in a `qd.while_` around loops: later items of the body are idle."""
     taken = jnp.logical_and(stager.holds(), stager.value(eqn.invars[0]))
     if eqn.primitive is break_p:
         stager.leaves = taken if stager.leaves is None else jnp.logical_or(stager.leaves, taken)

@@ -1,7 +1,7 @@
-"""Calls that also give what derivatives would compute again: contents of memory between the tasks of the program.
+"""Calls that also return residuals: contents of memory between the program's tasks that derivatives would recompute.
 
-`jvp`, `vjp` and `linearize` of a call become a call with residuals, and a derivative that takes them. JAX drops
-residuals that nobody uses, and with them what only they need: then the call is the plain one again.
+`jvp`, `vjp` and `linearize` of a call become a call with residuals, and a derivative that takes them. JAX removes
+residuals that nobody uses, and all that only they need: then the call is the plain one again.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ class Keeping:
     staged: StagedProgram
     origin: Origin
     places: tuple[int, ...]
-    """Where each residual is among the results: one of the program's own, or behind them."""
+    """Index of each residual among the results: one of the program's own, or one after them."""
 
 
 @functools.lru_cache(maxsize=1024)
 def residuals_of(base: StagedProgram, wrt: Mask, out: Mask) -> Moments:
-    """Contents that save a derivative the tasks that made them."""
+    """Returns the residuals that save a derivative from recomputing tasks."""
     from qdtrace.autodiff import extremes, transpose  # only here: loaded when a derivative is wanted
 
-    if len(base.with_rules.tasks) < 2 or base.options.debug:  # what is checked is the program as it was traced
+    if len(base.with_rules.tasks) < 2 or base.options.debug:  # the interpreter runs the program as it was traced
         return ()
-    if asks_platform(base.with_rules):  # the tasks are others on each
+    if asks_platform(base.with_rules):  # platforms have different tasks
         return ()
     if base.source is None or None in base.source.primal:
         return ()
@@ -57,11 +57,11 @@ def residuals_of(base: StagedProgram, wrt: Mask, out: Mask) -> Moments:
             # values that are compared are computed by one program
             return () if known or extremes.has_extremes(program) else transpose.residuals_of(tangents, linear)
     except GradientError:
-        return ()  # reverse mode says so when it is asked for
+        return ()  # reverse mode raises it when it is asked for
 
 
 def _joined(base: StagedProgram, wrt: Mask, out: Mask) -> tuple[Program, Sequence[Var], Sequence[Any]]:
-    """The program of primal and tangents whose tasks residuals number, its linear parameters, and its constants."""
+    """Returns the program of primal and tangents to which residuals refer, its linear parameters, and constants."""
     staged, own = linearised(base, (wrt,), out, with_primal=True), len(base.program.params)
     program = staged.joined
     return program, program.params[own : own + sum(wrt)], staged.constants
@@ -69,7 +69,7 @@ def _joined(base: StagedProgram, wrt: Mask, out: Mask) -> tuple[Program, Sequenc
 
 @functools.lru_cache(maxsize=1024)
 def keeping(base: StagedProgram, wrt: Mask, out: Mask, residuals: Moments) -> Keeping:
-    """The program that gives them."""
+    """Returns the program that returns its results with residuals."""
     from qdtrace.autodiff.transpose import primal_keeping
 
     count = len(base.program.results)
@@ -86,7 +86,7 @@ def keeping(base: StagedProgram, wrt: Mask, out: Mask, residuals: Moments) -> Ke
 def call_keeping(
     base: StagedProgram, operands: Sequence[Any], wrt: Mask, out: Mask, residuals: Moments
 ) -> tuple[list[Any], list[Any]]:
-    """Results of the program, and residuals for derivatives by parameters `wrt` of results `out`."""
+    """Returns the results of a call, and residuals for derivatives of results `out` by parameters `wrt`."""
     made = keeping(base, wrt, out, residuals)
     outs = call(made.staged, operands, made.origin)
     return outs[: len(base.program.results)], [outs[k] for k in made.places]
@@ -94,14 +94,14 @@ def call_keeping(
 
 @functools.lru_cache(maxsize=1024)
 def _giving(staged: StagedProgram, used: Mask) -> StagedProgram:
-    """The program with some of its results."""
+    """Returns the program with only the used results."""
     program = staged.program
     results = tuple(v for v, wanted in zip(program.results, used, strict=True) if wanted)
     return StagedProgram(replace(program, results=results), staged.options)
 
 
 def _without_unused(used: list[bool], *rest: Any) -> tuple[list[bool], Any]:
-    """A call without residuals that nobody uses: `rest` ends with its equation."""
+    """Removes unused residuals from a call; `rest` ends with its equation."""
     eqn = rest[-1]
     origin: Origin | None = eqn.params["origin"]
     if not any(used):

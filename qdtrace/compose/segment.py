@@ -1,7 +1,7 @@
 """A program under construction: the tasks between two points where XLA code needs their results.
 
-While a function is staged, buffers are either JAX values or references of the open segment. A segment turns
-values that its tasks use into parameters, makes tasks out of regions, and at its end becomes one call.
+While a function is staged, buffers are either JAX values or references of the open segment. A segment turns values
+that its tasks use into parameters, collects tasks made of regions, and at its end becomes one call.
 """
 
 from __future__ import annotations
@@ -32,44 +32,44 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class BufferState:
-    """A buffer of the call. Its content is `value`, unless a task of the open segment wrote it."""
+    """A buffer of the function. Its content is `value`, unless a task of the open segment wrote it."""
 
     shape: tuple[int, ...]
     dtype: DType
     value: Any = None
-    """The content as a JAX value; None: every element is `fill`, or undefined when that is None too."""
+    """The content as a JAX value; None: every element is `fill`, or undefined if that is None too."""
     fill: Any = None
     hint: str = "b"
 
 
 @dataclass(eq=False)
 class Constant:
-    """A JAX value."""
+    """A value of the function that JAX has computed."""
 
     value: Any
 
 
 @dataclass(eq=False)
 class Pending:
-    """A small value computed by the serial task that is being built, and kept in a temporary buffer."""
+    """A small value that a serial task computes and keeps in a temporary buffer."""
 
     ref: Var
     atoms: np.ndarray | None
-    """The value's scalars while that task is open."""
+    """The value's scalars while the task is open."""
     stored: bool = False
-    """Whether a task stores it."""
+    """True if a task stores it."""
 
 
 @dataclass(eq=False)
 class Operand:
-    """A parameter of the program: in a program that is staged again from its items."""
+    """A parameter of a program that is staged again from its items."""
 
     ref: Var
 
 
 @dataclass(frozen=True)
 class Step:
-    """What a segment made tasks of."""
+    """An item that a segment made tasks of, with the conditions around it."""
 
     item: Any
     """An equation or a region; the region of an outermost `qd.range` is a task."""
@@ -80,7 +80,7 @@ Entry = Constant | BufferState | Pending | Operand
 
 
 class Environment(dict[Any, Entry]):
-    """What jaxpr variables stand for, and the variables of a buffer or of a pending value."""
+    """Maps jaxpr variables to entries, and buffers and pending values back to their variables."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,13 +95,13 @@ class Environment(dict[Any, Entry]):
         super().__setitem__(var, entry)
 
     def names(self, entry: Entry) -> Iterable[Any]:
-        """The variables that stand for this entry now."""
+        """Returns the variables that stand for an entry now."""
         return self._names.get(entry, ())
 
 
 @dataclass(eq=False)
 class Segment:
-    """Tasks collected so far and the references they use."""
+    """The tasks collected so far and the references that they use."""
 
     name: str
     operands: list[tuple[Var, Any]] = field(default_factory=list)
@@ -110,25 +110,25 @@ class Segment:
     refs: dict[BufferState, Var] = field(default_factory=dict)
     pending: list[Pending] = field(default_factory=list)
     unsettled: list[Pending] = field(default_factory=list)
-    """Of the open serial task."""
+    """Pending values of the open serial task."""
     written: set[Var] = field(default_factory=set)
     serial: Builder | None = None
     values: dict[int, Var] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
-    """What the tasks were made of."""
+    """The items that the tasks were made of."""
     hoists_tracer: bool = False
-    """A constant of an inner jaxpr is a traced value of the function around it."""
+    """True if a constant of an inner jaxpr is a traced value of the function around it."""
     inputs: dict[Any, Var] = field(default_factory=dict)
-    """Parameters by the variables whose values they are."""
+    """Parameters by the jaxpr variables whose values they hold."""
     fills: dict[Var, Var] = field(default_factory=dict)
-    """Parameters that the fills of buffers are loaded from."""
+    """Parameters from which the fills of buffers are loaded."""
     counter: Iterator[int] = field(default_factory=count)
     is_needed: Callable[[Pending], bool] = lambda _: True
-    """Whether something after the open serial task reads a value that it computes."""
+    """Returns whether something after the open serial task reads a value that it computes."""
 
     # ------------------------------------------------------------------ references
     def param(self, value: Any, hint: str = "c") -> Var:
-        """A read-only parameter with the content of a JAX value; one per value."""
+        """Returns the read-only parameter with the content of a JAX value; there is one per value."""
         var = self.values.get(id(value))
         if var is None:
             var = self._new_param(value, hint)
@@ -136,14 +136,14 @@ class Segment:
         return var
 
     def param_of(self, var: Any, value: Any) -> Var:
-        """The parameter with the value of a jaxpr variable; None for a value that none stands for."""
+        """Returns the parameter with the value of a jaxpr variable; `var` is None if no variable stands for it."""
         found = self.param(value)
         if var is not None:
             self.inputs[var] = found
         return found
 
     def hoisted(self, array: Any) -> Var:
-        """The parameter of an array that an inner jaxpr has as a constant."""
+        """Returns the parameter of an array that is a constant of an inner jaxpr."""
         if isinstance(array, Tracer):
             self.hoists_tracer = True
         with jax.ensure_compile_time_eval():  # under a jax.jit it would be a tracer
@@ -155,7 +155,7 @@ class Segment:
         return var
 
     def ref(self, state: BufferState) -> Var:
-        """The reference of a buffer; its first use brings the content in."""
+        """Returns the reference of a buffer; its first use adds the content as a parameter."""
         var = self.refs.get(state)
         if var is not None:
             return var
@@ -169,13 +169,13 @@ class Segment:
         return var
 
     def temporary(self, dtype: DType, shape: tuple[int, ...], hint: str = "t") -> Var:
-        """A buffer local to the program."""
+        """Returns a new buffer local to the program."""
         var = ref_var(dtype, shape, hint)
         self.buffers[var] = None
         return var
 
     def _fill(self, var: Var, fill: Any) -> None:
-        """A task that stores one value everywhere; one flat loop over all axes."""
+        """Appends a task that stores one value in all elements, by a flat loop over all axes."""
         builder = Builder()
         value = literal(fill, var.dtype) if is_concrete(fill) else builder.load(self._filling(var, fill))
         task = each_element(var, lambda b, at: b.store(var, value, *at), f"fill_{var.hint}")
@@ -187,11 +187,11 @@ class Segment:
 
     # ------------------------------------------------------------------ tasks
     def note(self, item: Any, conditions: tuple[Any, ...]) -> None:
-        """Remembers what tasks were made of."""
+        """Records the item that tasks were made of."""
         self.steps.append(Step(item, conditions))
 
     def append(self, task: Task, *, during_serial: bool = False) -> None:
-        """Adds a task at the end; what was being built serially comes before it."""
+        """Adds a task at the end, after the open serial task."""
         if not during_serial:
             self.close_serial()
         self.tasks.append(task)
@@ -203,18 +203,18 @@ class Segment:
 
     @contextmanager
     def serial_builder(self, loc: Loc | None = None) -> Generator[Builder]:
-        """The builder of the serial task at the current end; opened when there is none."""
+        """Yields the builder of the serial task at the current end, and opens one if there is none."""
         if self.serial is None:
             self.serial = Builder()
         self.serial.loc = loc
         yield self.serial
 
     def may_fail(self) -> bool:
-        """Whether an iteration of a task may fail: what is checked in a head is about the launch alone."""
+        """Returns whether an iteration of a task may fail: checks in a head concern the launch alone."""
         return any(may_fail(walk_eqns(task.body)) for task in self.tasks)
 
     def close_serial(self) -> None:
-        """Ends the open serial task: values others may need go to their temporaries."""
+        """Ends the open serial task: values that others may need are stored in their temporaries."""
         if self.serial is None:
             return
         builder, self.serial = self.serial, None
@@ -233,7 +233,7 @@ class Segment:
         self.append(Task("serial", None, zero, zero, body, name=f"{self.name}.serial{next(self.counter)}"))
 
     def keep(self, atoms: np.ndarray | None, dtype: DType, shape: tuple[int, ...] = ()) -> Pending:
-        """Remembers a value of the open serial task; without its scalars the caller stores it."""
+        """Records a value of the open serial task and returns it; without its scalars the caller stores it."""
         shape = shape if atoms is None else atoms.shape
         pending = Pending(self.temporary(dtype, shape), atoms, stored=atoms is None)
         self.pending.append(pending)
@@ -241,7 +241,7 @@ class Segment:
         return pending
 
     def finish(self, results: list[Var], donated_from: Mapping[Var, Var]) -> Program:
-        """The program; results are what is asked for and, after it, parameters that were written."""
+        """Returns the program; its results are those asked for and then the other parameters that were written."""
         self.close_serial()
         params = tuple(v for v, _ in self.operands)
         given = set(results)
@@ -251,8 +251,8 @@ class Segment:
 
 
 def with_token(program: Program, *, alone: bool) -> Program:
-    """The program with one more result, behind the others, that says it has run; `alone`: with no other one, as what it
-    stores is of no use."""
+    """Returns the program with one more, last result whose existence shows that it has run; with `alone` it has no
+    other result, as nobody uses those."""
     token = ref_var(DType.i32, (), "checked")
     results = (token,) if alone else (*program.results, token)
     initial = {**program.initial, token: literal(0, DType.i32)}
@@ -260,18 +260,18 @@ def with_token(program: Program, *, alone: bool) -> Program:
 
 
 def only(element: Any) -> Atom:
-    """An element of an object array of graph scalars (or the array itself, of rank 0)."""
+    """Returns the graph scalar that an element of an object array is, or that an array of rank 0 holds."""
     atom: Any = element[()] if isinstance(element, np.ndarray) else element
     return atom
 
 
 def is_concrete(value: Any) -> bool:
-    """True for a NumPy or Python scalar, whose value is known while tracing."""
+    """Returns whether a value is known while tracing: a NumPy array, or a NumPy or Python scalar."""
     return isinstance(value, bool | int | float | np.generic | np.ndarray)
 
 
 def load_all(builder: Builder, ref: Var) -> np.ndarray:
-    """Every element of a small reference, as an object array of graph scalars."""
+    """Loads every element of a small reference, as an object array of graph scalars."""
     shape = ref_type(ref).shape
     out = np.empty(shape, object)
     for position in np.ndindex(*shape):
@@ -280,5 +280,5 @@ def load_all(builder: Builder, ref: Var) -> np.ndarray:
 
 
 def hints_of(hints: Mapping[str, object], *names: str) -> dict[str, object]:
-    """The launch hints among all keyword arguments of a range."""
+    """Returns the launch hints among all keyword arguments of a range."""
     return {k: v for k, v in hints.items() if k in names and v is not None}

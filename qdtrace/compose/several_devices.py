@@ -1,7 +1,7 @@
-"""Programs that several devices run together: what fails on one of them is told when all have come to their end.
+"""Programs that several devices run together: a failure on one of them is raised when all have ended.
 
 An error would end the program on its device, while the others wait for it in a reduction over all. So the call goes on
-with zeros, the failure is kept, and behind each call of a compiled function JAX is asked to look whether there is one.
+with zeros, the failure is kept, and after each call of a compiled function JAX looks for a kept failure.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from qdtrace.trace import compat
 
 
 def raise_late_failures(results: Any) -> None:
-    """Waits for results that several processors have together, and raises what failed on the way to them."""
+    """Waits for results that several processors share, and raises a failure that happened in their computation."""
     shared = [
         x
         for x in jax.tree.leaves(results)

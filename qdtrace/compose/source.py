@@ -1,7 +1,7 @@
-"""What a program was made of: the items of the traced function and the parameters that their variables stand for.
+"""The source of a program: the items of the traced function and the parameters that their variables stand for.
 
-A derivative of the program is made from these. `along` gives the items with tangents beside their values, by JAX's own
-rules (`trace/tangents`), and `program` makes tasks of items once more. See docs/design/0022-linearise.md.
+A derivative of the program is made from these. `along` returns the items with tangents beside their values, by JAX's
+own rules (`trace/tangents`), and `program` makes tasks of items once more. See docs/design/0022-linearise.md.
 """
 
 from __future__ import annotations
@@ -38,45 +38,45 @@ Stager: TypeAlias = Any  # it imports this module
 
 @dataclass(frozen=True, eq=False)
 class Memory:
-    """The content of a buffer in front of the program."""
+    """The content of a buffer before the program."""
 
     shape: tuple[int, ...]
     dtype: DType
     hint: str
     ref: Var | None = None
-    """The parameter that it is."""
+    """The parameter with the content, if it is one."""
     fill: Any = None
-    """What it is filled with: a parameter or a known value. None: what no task has stored is undefined."""
+    """The fill, a parameter or a known value; None: elements that no task has stored are undefined."""
 
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """Steps in order, and what their free variables stand for."""
+    """Steps in order, and the meaning of their free variables."""
 
     another: Callable[[], Stager]
-    """A stager that has staged nothing yet."""
+    """Returns a stager that has staged nothing yet."""
     steps: tuple[Step, ...]
     params: tuple[Var, ...]
     """Parameters of the program; those that are not among `values` and `memory` hold known arrays."""
     values: Mapping[Any, Var]
     """Variables whose values are parameters."""
     constants: Mapping[Any, Any]
-    """Variables of known values."""
+    """Known values by variable."""
     memory: Mapping[Any, Memory]
     results: tuple[Any, ...]
-    """Variables of the results; None: it is zero everywhere, or nothing that has a derivative."""
+    """Variables of the results; None for one that is zero everywhere or has no derivative."""
     primal: tuple[Any, ...]
-    """Variables of what the results are derivatives of."""
+    """Variables of the values that the results are derivatives of."""
     order: int = 0
-    """Directions that it has gone along."""
+    """Number of directions of the derivative."""
     unknown: GradientError | None = None
-    """Why it is not known what the variables stand for."""
+    """The error if the meaning of the variables is not known."""
     _along: dict[tuple[bool, ...], Source] = field(default_factory=dict["tuple[bool, ...]", "Source"], init=False)
 
     def along(self, mask: Mask) -> Source:
-        """Tangents of the results in a direction that parameters in the mask have a part in.
+        """Returns the source of the results' tangents along a direction of the parameters in the mask.
 
-        The parts are parameters behind the present ones. Raises GradientError where JAX has none.
+        The parts of the direction are new last parameters. Raises GradientError if JAX has no tangents.
         """
         key = tuple(mask)
         if key not in self._along:
@@ -84,7 +84,7 @@ class Source:
         return self._along[key]
 
     def rules(self) -> list[str]:
-        """Names of the functions of users that have derivative rules of their own."""
+        """Returns the names of users' functions with derivative rules of their own."""
         found = [compat.described(c) for e in compat.all_eqns(self._equations()) if (c := e.params.get("call_jaxpr"))]
         return [name for name, is_own in found if not is_own]
 
@@ -129,16 +129,16 @@ class Source:
         )
 
     def program(self, results: Sequence[Any], likes: Sequence[Var]) -> tuple[Program, list[Any]]:
-        """The program of some of the results, and the values of parameters that it has behind `params`.
+        """Returns the program of some of the results, and the values of its parameters after `params`.
 
-        Results of no variable are zeros of the types of `likes`.
+        Results without a variable are zeros of the types of `likes`.
         """
         with jax.ensure_compile_time_eval():
             return self._staged(results, likes)
 
     def _staged(self, results: Sequence[Any], likes: Sequence[Var]) -> tuple[Program, list[Any]]:
         stager = self.another()
-        # a walk back would keep what was there before it was written over
+        # a backward sweep would keep the overwritten content
         stager.in_place = False
         segment = stager.segment
         for var, ref in self.values.items():
@@ -175,7 +175,7 @@ class Source:
         return made, [value for _, value in segment.operands]
 
     def key(self) -> object:
-        """Equal for sources that have the same derivatives."""
+        """Returns a key that is equal for sources with the same derivatives."""
         eqns = self._equations()
         # equal functions have other allocations
         text = re.sub(r"\buid=\d+", "uid", str(compat.jaxpr_of(eqns)))
@@ -190,7 +190,7 @@ def _twin(content: Memory, given: Mapping[Any, Var]) -> Memory:
 
 
 def source_of(stager: Stager, results: Sequence[Var]) -> Source | None:
-    """What the open segment of a stager was made of, for a program with these results; None where that is nothing."""
+    """Returns the source of a stager's open segment, for a program with these results, or None if it has no steps."""
     segment = stager.segment
     if not segment.steps:
         return None
@@ -212,7 +212,7 @@ def _traced_value(what: str) -> GradientError:
 
 
 def _stands_for(stager: Stager, results: Sequence[Var]) -> tuple[Any, Any, Any, tuple[Any, ...]]:
-    """What free variables stand for: parameters, known values, memory; and the variables of the results."""
+    """Returns the meaning of free variables, as parameters, known values and memory, and the results' variables."""
     segment = stager.segment
     if segment.hoists_tracer:
         raise _traced_value("a function")

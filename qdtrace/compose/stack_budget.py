@@ -1,4 +1,4 @@
-"""How much memory the stacks of reverse mode may have: the option `ad_stack_memory` in bytes of a lane."""
+"""The memory budget of reverse mode's stacks: the option `ad_stack_memory` in bytes per lane."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from qdtrace.config import Options
 
 LANES = 32
-"""Iterations that a thread of the host runs at a time, about: two vectors."""
+"""Approximate iterations that a thread of the host runs at a time: two vectors."""
 
 
 def lane_budget(options: Options, machine: Machine) -> int:
-    """Bytes of one lane when all lanes that run at a time take the part of the memory that the option allows.
+    """Returns the bytes of one lane if all lanes that run at a time take the fraction of memory that the option allows.
 
-    Of the memory of the machine; of what is free, where it is the host. A power of 2, so that programs do not change
-    with every byte that is free.
+    For the host it is a fraction of free memory, otherwise of the machine's. It is a power of 2, so that programs do
+    not change with every byte of free memory.
     """
     lanes = machine.lanes or (options.num_threads or os.cpu_count() or 1) * LANES
     memory = machine.memory_bytes or free_memory()
@@ -27,12 +27,12 @@ def lane_budget(options: Options, machine: Machine) -> int:
 
 
 def memory_part(options: Options) -> int:
-    """Bytes of the part of free memory that the option allows, as a power of 2."""
+    """Returns the bytes of free memory that the option allows, as a power of 2."""
     return 1 << int(options.ad_stack_memory * free_memory()).bit_length() >> 1
 
 
 def free_memory() -> int:
-    """Bytes that this process can get without taking them from somebody; plenty where nobody says."""
+    """Returns the bytes of free memory for this process, or a large number if the system does not say."""
     return min(_free_in_machine(), _free_in_group())
 
 
@@ -47,7 +47,7 @@ def _free_in_machine() -> int:
 
 
 def _free_in_group(root: Path = Path("/sys/fs/cgroup"), groups: Path = Path("/proc/self/cgroup")) -> int:
-    """What is left of the limits of the control groups (v2) that the process is in; containers are such groups."""
+    """Returns the bytes left below the limits of the process's control groups (v2), which containers have."""
     left = 1 << 62
     try:
         own = next((line[3:] for line in groups.read_text().splitlines() if line.startswith("0::")), "/")
@@ -64,7 +64,7 @@ def _free_in_group(root: Path = Path("/sys/fs/cgroup"), groups: Path = Path("/pr
 
 
 def _reclaimable(group: Path) -> int:
-    """Bytes of files in memory that the system drops first."""
+    """Returns the bytes of cached files, which the system drops first."""
     for line in (group / "memory.stat").read_text().splitlines():
         if line.startswith("inactive_file "):
             return int(line.split()[1])

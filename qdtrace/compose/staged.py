@@ -1,7 +1,7 @@
-"""Which programs a function was staged into: what runs may fail, and then a call waits for its end.
+"""The programs that a function was staged into: if one may fail, a call waits for its end.
 
-A list of programs is kept for each compiled function. While a function is traced its list is open, and so are those of
-the functions around it: a call fails where a program of a function that it calls does.
+Each compiled function has a list of programs. While a function is traced its list is open, and so are those of the
+functions around it, as a call fails if a program of a function that it calls does.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ class Programs:
     def __init__(self) -> None:
         self.all: dict[StagedProgram, None] = {}
         self.interpreted = False
-        """A program runs in the interpreter, whose failures belong to the call."""
+        """True if a program runs in the interpreter, whose failures belong to the call."""
         self.suspects: dict[StagedProgram, None] = {}
-        """Those that may fail, as far as is known."""
+        """Programs that are not known to be free of checks."""
 
     def add(self, program: StagedProgram) -> None:
-        """Takes note of a program."""
+        """Adds a program."""
         if program not in self.all:
             self.all[program] = None
             self.suspects[program] = None
             self.interpreted |= bool(program.options.debug)
 
     def may_fail(self) -> bool:
-        """True when a program has a check that no pass has proven."""
+        """Returns whether a program has a check that no pass has proven."""
         for program in tuple(self.suspects):
             if program.may_fail:
                 return True
@@ -45,7 +45,7 @@ class Programs:
 
     @contextmanager
     def open(self) -> Generator[None]:
-        """Programs that are staged inside belong to the function."""
+        """Opens a block in which staged programs are added to this list."""
         token = _open.set((*_open.get(), self))
         try:
             yield
@@ -54,7 +54,7 @@ class Programs:
 
 
 def note_programs(programs: Iterable[StagedProgram]) -> None:
-    """Says that the functions being traced run these programs."""
+    """Adds programs to the lists of all functions being traced."""
     for owner in _open.get():
         for program in programs:
             owner.add(program)

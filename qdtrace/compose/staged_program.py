@@ -43,36 +43,36 @@ LEFT_OUT = (
 
 @dataclass(frozen=True, eq=False)
 class One:
-    """The program that a batched one runs many times."""
+    """The program of one call, of which a batched program runs many."""
 
     staged: StagedProgram
     mask: Mask
-    """Parameters that have the axis of the batch."""
+    """Mask of parameters that have the axis of the batch."""
     size: int
     given: Mask
-    """Results that have it."""
+    """Mask of results that have the axis."""
 
 
 @dataclass(frozen=True, eq=False)
 class StagedProgram:
-    """A traced program with the options it is to be compiled with, as JAX can hash and compare it.
+    """A traced program with its compile options, in a form that JAX can hash and compare.
 
-    Two are equal when their printed graphs are. A graph is printed only when another one of equal hash turns up: most
-    are traced once, and printing one takes as long as a pass over it. The constants tell apart the programs of a
-    function that repeats itself.
+    Two are equal if their printed graphs are. A graph is printed only if another one of equal hash turns up: most are
+    traced once, and printing one takes as long as a pass over it. The hash includes constants, as the programs of a
+    function that repeats itself often differ in nothing else.
     """
 
     with_rules: Program
     """The graph with the derivative rules of users and libraries."""
     options: Options
     stacks: tuple[StorageChoice, ...] = ()
-    """What is kept of loops, where this is a program of adjoints."""
+    """Storage choices of loops, if this is a program of adjoints."""
     source: Source | None = None
-    """What it was made of, where its derivatives are made of that."""
+    """The source that its derivatives are made of, if it has one."""
     constants: tuple[Any, ...] = ()
-    """Values of its last parameters."""
+    """Values of the last parameters."""
     one: One | None = None
-    """The program of one call, where this one is of many at once and derivatives are made of that."""
+    """The program of one call, if this one is batched and its derivatives are made of that."""
     _made: dict[Machine, Program] = field(default_factory=dict["Machine", "Program"], init=False, repr=False)
     _on: dict[str, StagedProgram] = field(default_factory=dict["str", "StagedProgram"], init=False, repr=False)
     _batched: dict[tuple[Mask, int], tuple[StagedProgram, Mask]] = field(
@@ -81,7 +81,7 @@ class StagedProgram:
 
     @functools.cached_property
     def program(self) -> Program:
-        """The graph."""
+        """The graph without derivative rules."""
         return without_rules(self._recording)
 
     @functools.cached_property
@@ -94,7 +94,7 @@ class StagedProgram:
 
     @functools.cached_property
     def rules(self) -> tuple[Rule | str, ...]:
-        """Its derivative rules, in order."""
+        """The derivative rules in the graph, in order."""
         if self.program is self.with_rules:
             return ()
         return tuple(e.params["rule"] for e in walk_program(self.with_rules) if e.primitive is CUSTOM)
@@ -129,14 +129,14 @@ class StagedProgram:
             return print_program(self.program)
 
     def depth_told(self) -> AbstractContextManager[None]:
-        """A block in which this program, nested too deep to be walked, is refused."""
+        """Returns a block in which recursion too deep for Python becomes an error that names this program."""
         return depth_told(self.program.name, lambda: _deepest_equation(self.program))
 
     def __repr__(self) -> str:
         return f"<{self.program.name}: {len(self.program.tasks)} tasks>"
 
     def on(self, platform: str) -> StagedProgram:
-        """The program as it is on a platform. Raises UnsupportedError where it has nothing for it."""
+        """Returns the program specialised for a platform. Raises UnsupportedError if it does not support it."""
         made = self._on.get(platform)
         if made is None:
             with self.depth_told():
@@ -146,11 +146,11 @@ class StagedProgram:
         return made
 
     def said(self, what: str) -> AbstractContextManager[object]:
-        """Says on a terminal that this is done with the program, if it takes long."""
+        """Returns a block that shows progress on a terminal: "`what` program", if it takes long."""
         return doing(what, self.program.name, options=self.options)
 
     def optimised_for(self, machine: Machine) -> Program:
-        """The graph after all passes."""
+        """Returns the graph after all passes."""
         made = self._made.get(machine)
         if made is None:
             with self.depth_told():
@@ -159,12 +159,12 @@ class StagedProgram:
 
     @functools.cached_property
     def joined(self) -> Program:
-        """The graph as differentiation takes it: tasks put together, nothing done yet for a machine."""
+        """The graph that differentiation takes: with joined tasks, before machine-specific passes."""
         with self.depth_told():
             return optimise(self._recording, self.options, until=Stage.JOINED, differentiable=True)
 
     def joined_for(self, machine: Machine) -> Program:
-        """The same for a machine whose reverse loops run in segments: these have no loops inside, so short ones go."""
+        """Returns that graph for a machine. If its reverse loops run in segments, short inner loops are unrolled."""
         if machine.reverse.steps == 1:
             return self.joined
         with self.depth_told():
@@ -177,9 +177,9 @@ class StagedProgram:
             return optimise(self._recording, self.options, until=Stage.CANONICAL, differentiable=True)
 
     def batched(self, mask: Mask, size: int) -> tuple[StagedProgram, Mask]:
-        """The program for `size` calls at once; operands in the mask have a leading axis.
+        """Returns the program for `size` calls at once, whose operands in the mask have a leading axis, and a mask.
 
-        Also which results have one: those that depend on such operands.
+        The mask is of results with a leading axis: those that depend on such operands.
         """
         made = self._batched.get((mask, size))
         if made is None:
@@ -196,7 +196,7 @@ class StagedProgram:
 
     @property
     def may_fail(self) -> bool:
-        """Whether a check is left after all passes, or the interpreter makes checks of its own."""
+        """Returns whether a check is left after all passes, or the interpreter makes checks of its own."""
         if self.options.debug:
             return True
         if asks_platform(self.program):  # on which platforms it has run, another program that is equal may know
@@ -206,7 +206,7 @@ class StagedProgram:
 
 
 def _deepest_equation(program: Program) -> Loc | None:
-    """The line of the equation that is nested the most."""
+    """Returns the line of the most deeply nested equation."""
     found, most = None, -1
     work = [(block, 0) for task in program.tasks for block in blocks_of(task)]
     while work:

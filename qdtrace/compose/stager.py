@@ -1,7 +1,7 @@
-"""The stager: what the variables of a traced function stand for while it becomes XLA operations and calls of programs.
+"""The stager: the meaning of a traced function's variables while it becomes XLA operations and calls of programs.
 
-Buffers are functional outside tasks: a call takes contents and gives contents. XLA shares the memory of both where
-nothing else needs the old content, so no copy is made. What is done with each item stands in the rules of `staging`.
+Buffers are functional outside tasks: a call takes contents and returns contents. XLA shares the memory of both if
+nothing else needs the old content, so no copy is made. The rules of `staging` define what is done with each item.
 """
 
 from __future__ import annotations
@@ -56,41 +56,41 @@ if TYPE_CHECKING:
     RuleOf = Callable[[Any], Callable[["Stager", Any], None]]
 
 SMALL = 16
-"""Values of up to this many elements may be computed in a serial task; larger ones are XLA's."""
+"""The most elements of a value that a serial task may compute; XLA computes larger ones."""
 
 
 @dataclass(eq=False)
 class Stager:
-    """Walks items: the open segment, and what the variables of the function stand for."""
+    """Stages items; holds the open segment and the entries of the function's variables."""
 
     name: str
     options: Options
     rule_of: RuleOf
-    """What stages an item."""
+    """Returns the rule that stages an item."""
     env: Environment = field(default_factory=Environment)
     hints: dict[Any, str] = field(default_factory=dict)
-    """Names of variables that the user gave."""
+    """Names that the user gave to variables."""
     last_use: dict[Any, int] = field(default_factory=dict)
     position: int = 0
     current: Any = None
     """The item that is being staged."""
     segment: Segment = field(init=False)
     conditions: tuple[Any, ...] = ()
-    """Jaxpr atoms that must hold for an effect to happen: of the enclosing `qd.when`s, and that no jump was taken."""
+    """Jaxpr atoms that must hold for an effect: conditions of enclosing `qd.when`s, and that no jump was taken."""
     bodies: Bodies = field(default_factory=Bodies)
-    """Bodies of called functions that were imported."""
+    """Imported bodies of called functions."""
     in_place: bool = True
-    """Functions of elements write over operands that nobody reads any more."""
+    """True if elementwise functions may overwrite operands that are dead afterwards."""
     memory_of: Mapping[Any, Any] = field(default_factory=dict[Any, Any])
-    """For variables of buffers that are results: a donated argument whose memory they may have."""
+    """Maps variables of returned buffers to a donated argument whose memory they may have."""
     tokens: list[Any] = field(default_factory=list[Any])
-    """Results of programs that checks are left of: the function's results are tied to them."""
+    """Results of programs with checks, to which the function's results are tied."""
     is_tied: bool = False
     is_body: bool = False
-    """Of a loop around tasks."""
+    """True if the items are the body of a loop around tasks."""
     items: Sequence[Any] = ()
     leaves: Any = None
-    """In a `qd.while_` around loops: whether a `qd.break_if` was taken (a JAX bool)."""
+    """JAX bool of a `qd.while_` around loops, true if a `qd.break_if` was taken."""
 
     def __post_init__(self) -> None:
         self._open_segment()
@@ -102,14 +102,14 @@ class Stager:
         return any(map(self.used_later, self.env.names(pending)))
 
     def another(self) -> Stager:
-        """A stager for the body of a loop around tasks."""
+        """Returns a stager for the body of a loop around tasks."""
         made = Stager(self.name, self.options, self.rule_of, bodies=self.bodies)
         made.is_body = True
         return made
 
     # ------------------------------------------------------------------ walking
     def note_uses(self, items: Sequence[Any], outvars: Sequence[Any]) -> None:
-        """Remembers the last position that reads each variable."""
+        """Records the last position that reads each variable."""
         for position, item in enumerate(items):
             for v in reads_of(item):
                 self.last_use[v] = position
@@ -130,12 +130,12 @@ class Stager:
         self.rule_of(item)(self, item)
 
     def used_later(self, var: Any) -> bool:
-        """True when an item from here on reads the variable."""
+        """Returns whether an item from here on reads the variable."""
         return self.last_use.get(var, -1) >= self.position
 
     # ------------------------------------------------------------------ values
     def value(self, atom: Any) -> Any:
-        """The JAX value of a jaxpr atom; closes the segment when a task computes it."""
+        """Returns the JAX value of a jaxpr atom; closes the segment if a task computes it."""
         if is_literal(atom):
             return atom.val
         entry = self.env[atom]
@@ -148,14 +148,14 @@ class Stager:
         return entry.value
 
     def known(self, atom: Any) -> Any:
-        """The value of a jaxpr atom where it is known now; None where a task computes it."""
+        """Returns the value of a jaxpr atom if it is known now, or None if a task computes it."""
         if is_literal(atom):
             return atom.val
         entry = self.env[atom]
         return entry.value if isinstance(entry, Constant) else None
 
     def content(self, state: BufferState) -> Any:
-        """The whole content of a buffer now."""
+        """Returns the current content of a buffer."""
         self.segment.close_serial()
         ref = self.segment.refs.get(state)
         if ref is not None and (ref in self.segment.written or state.value is None):
@@ -165,14 +165,14 @@ class Stager:
         return state.value
 
     def buffer_of(self, eqn: Any) -> BufferState:
-        """The buffer that an equation is about."""
+        """Returns the buffer that an equation accesses."""
         state = self.env[eqn.invars[0]]
         if not isinstance(state, BufferState):
             raise TraceValueError("needs a buffer made by this function", loc=eqn_loc(eqn))
         return state
 
     def replace_content(self, state: BufferState, value: Any) -> None:
-        """A whole new content, where the enclosing top-level `qd.when`s hold."""
+        """Replaces the content of a buffer if the enclosing top-level `qd.when`s hold."""
         for atom in self.conditions:
             value = jnp.where(self.value(atom), value, self.content(state))
         if state in self.segment.refs:
@@ -180,7 +180,7 @@ class Stager:
         state.value = value
 
     def flush(self) -> None:
-        """Closes the segment: one call; buffers and pending values become JAX values."""
+        """Closes the segment by one call; buffers and pending values become JAX values."""
         segment = self.segment
         segment.close_serial()
         states = {s: v for s, v in segment.refs.items() if v in segment.written and self._is_live(s)}
@@ -208,7 +208,7 @@ class Stager:
                     self.env[var] = Constant(logical(out, var.aval))
 
     def _is_last(self) -> bool:
-        """Whether what the open segment computes is returned as it is; XLA may find other results to be of no use."""
+        """Returns whether the open segment's results are the function's, as XLA may drop others as unused."""
         left = self.items[self.position :]
         return not self.is_body and not any(isinstance(i, Region) or i.primitive is not read_p for i in left)
 
@@ -216,7 +216,7 @@ class Stager:
         return may_fail(walk_program(StagedProgram(program, self.options).canonical))
 
     def tied(self, values: list[Any]) -> list[Any]:
-        """The values, which cannot be had without the checks of programs: they run with them."""
+        """Returns the values with a dependence on the programs that have checks, so that XLA runs those."""
         if self.segment.may_fail() or self.segment.serial is not None:
             self.flush()
         self.is_tied = bool(self.tokens)
@@ -229,7 +229,7 @@ class Stager:
         return any(map(self.used_later, self.env.names(state)))
 
     def _donations(self, states: Mapping[BufferState, Var]) -> dict[Var, Var]:
-        """New buffers that may have the memory of a donated argument, which only the open segment reads."""
+        """Maps new buffers to donated parameters, read by the open segment alone, whose memory they may have."""
         found: dict[Var, Var] = {}
         for state, ref in states.items() if self.memory_of else ():
             arguments = [self.memory_of[v] for v in self.env.names(state) if v in self.memory_of]
@@ -245,17 +245,17 @@ class Stager:
         return any(self.used_later(v) for v, e in entries if isinstance(e, BufferState | Constant) and e.value is value)
 
     def holds(self) -> Any:
-        """Whether all enclosing conditions hold, as a JAX value."""
+        """Returns whether all enclosing conditions hold, as a JAX value."""
         return functools.reduce(jnp.logical_and, [self.value(v) for v in self.conditions], jnp.bool_(True))
 
     # ------------------------------------------------------------------ graph side
     def importer(self, builder: Builder) -> Importer:
-        """An importer that puts constants too large for registers into parameters."""
+        """Returns an importer that turns constants too large for registers into parameters."""
         made = functools.partial(Importer, builder, hoist=self.segment.hoisted, bodies=self.bodies)
         return made(bounds=self.options.bounds, in_place=self.in_place)
 
     def scalars(self, builder: Builder, entry: Entry, atom: Any = None) -> np.ndarray:
-        """A small value as graph scalars, loaded by `builder`."""
+        """Returns a small value as graph scalars, loaded by `builder`."""
         if isinstance(entry, Pending):
             return load_all(builder, entry.ref) if entry.atoms is None else entry.atoms
         if isinstance(entry, Operand):
@@ -271,7 +271,7 @@ class Stager:
         return load_all(builder, self.segment.param_of(atom, value))
 
     def operand(self, builder: Builder, atom: Any) -> Any:
-        """What the importer sees for a value from outside a region."""
+        """Returns the importer's form of a value from outside a region."""
         entry = self.env[atom]
         if isinstance(entry, BufferState):
             return RefValue(self.segment.ref(entry))
@@ -288,14 +288,14 @@ class Stager:
         return self.scalars(builder, entry, atom)
 
     def scalar(self, builder: Builder, atom: Any) -> Atom:
-        """A rank-0 jaxpr atom as a graph scalar."""
+        """Returns a rank-0 jaxpr atom as a graph scalar."""
         if is_literal(atom):
             array = np.asarray(atom.val, atom.aval.dtype)
             return literal(array, DType.of(array.dtype))
         return only(self.scalars(builder, self.env[atom], atom))
 
     def predicate(self, builder: Builder) -> Atom:
-        """Whether the enclosing conditions hold."""
+        """Returns whether the enclosing conditions hold, as a graph scalar."""
         condition: Atom | None = None
         for atom in self.conditions:
             one = self.scalar(builder, atom)
@@ -304,7 +304,7 @@ class Stager:
         return condition
 
     def serial(self, item: Any) -> None:
-        """A small equation or region that runs once, in order, in one thread."""
+        """Stages a small equation or region into a serial task."""
         loc = item.loc if isinstance(item, Region) else eqn_loc(item)
         with self.segment.serial_builder(loc) as builder:
             env = {v: self.operand(builder, v) for v in dict.fromkeys(region_inputs(item))}
@@ -323,7 +323,7 @@ class Stager:
             self.segment.note(item, self.conditions)
 
     def _guarded(self, builder: Builder, importer: Importer, item: Any, env: dict[Any, Any], kept: list[Any]) -> None:
-        """An item with effects under a top-level `qd.when`; values that it gives are zero where it did not run."""
+        """Stages an item with effects under a top-level `qd.when`; its results are zero if it does not run."""
         with builder.block() as then:
             _import(importer, item, env)
             results = [self._deposit(importer, v, env[v]) for v in kept]
@@ -337,7 +337,7 @@ class Stager:
             self.env[v] = pending
 
     def _deposit(self, importer: Importer, var: Any, value: Any) -> Pending:
-        """A value of the open serial task, stored where it is made."""
+        """Stores a value of the open serial task at its definition and returns it as pending."""
         shape, dtype = physical_type(var.aval)
         pending = self.segment.keep(None, dtype, shape)
         if isinstance(value, np.ndarray):

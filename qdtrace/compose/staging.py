@@ -8,7 +8,7 @@ The items of the traced function are walked once, inside a JAX trace:
   into one call first;
 - `qd.while_` around loops becomes `lax.while_loop` over the buffers it uses.
 
-Buffers are functional outside tasks: a call takes contents and gives contents. XLA shares the memory of both where
+Buffers are functional outside tasks: a call takes contents and returns contents. XLA shares the memory of both if
 nothing else needs the old content, so no copy is made.
 """
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 ad.primitive_jvps[call_p] = jvp_of_call  # here, because derivatives are made of calls
 
 UNSEEN = (alloc_p, buffer_p, read_p, load_p, local_p, lget_p, lset_p, reach_p)
-"""What a function does with buffers between its loops and nobody sees afterwards."""
+"""Operations on buffers between loops that have no effect unless a result depends on them."""
 LAUNCH_HINTS = ("block_dim", "unroll", "fuse", "refill")
 
 
@@ -64,9 +64,9 @@ def stage(
     options: Options,
     donated: Sequence[Any] = (),
 ) -> list[Any]:
-    """Evaluates a traced function on JAX values (usually tracers); gives its flat outputs.
+    """Evaluates a traced function on JAX values (usually tracers) and returns its flat outputs.
 
-    `names` are those of the arguments, for printed graphs and errors. The memory of those in `donated` is for results.
+    `names` are the arguments' names, for printed graphs and errors. Results may use the memory of `donated` arguments.
     """
     stager = Stager(name, options, _rule_of, hints=dict(zip(root.params, names, strict=True)))
     stager.memory_of = pair_results(root, donated)
@@ -82,7 +82,7 @@ def stage(
 
 
 def _warn_of_no_results(root: Region, name: str) -> None:
-    """JAX runs what has results: without any, loops, stores and checks have no effect."""
+    """Warns that a function without results has no effect, as JAX runs only code that results depend on."""
     item = next((i for i in root.items if isinstance(i, Region) or _is_seen(i)), None)
     if item is not None and not any(map(tells, compat.all_eqns([*equations_in(root.items)]))):
         text = (
@@ -97,7 +97,7 @@ def _is_seen(eqn: Any) -> bool:
 
 
 def _rule_of(item: Any) -> Callable[[Stager, Any], None]:
-    """What stages an item."""
+    """Returns the rule that stages an item."""
     if isinstance(item, Region):
         if item.kind == "for":
             return _task
@@ -113,7 +113,7 @@ def _rule_of(item: Any) -> Callable[[Stager, Any], None]:
 
 
 def _task(stager: Stager, region: Region) -> None:
-    """An outermost `qd.range`."""
+    """Stages an outermost `qd.range` as a task."""
     hints = dict(region.hints)
     if hints.get("serial"):
         stager.serial(region)
@@ -149,7 +149,7 @@ def _task(stager: Stager, region: Region) -> None:
 
 
 def _conditional_tasks(stager: Stager, region: Region) -> None:
-    """A top-level `qd.when` around loops: each of its tasks runs over an empty range when it is false."""
+    """Stages a top-level `qd.when` around loops: each of its tasks runs over an empty range if it is false."""
     condition = begin_marker(region).invars[0]
     stager.conditions = (*stager.conditions, condition)
     for item in region.items:
@@ -159,7 +159,7 @@ def _conditional_tasks(stager: Stager, region: Region) -> None:
 
 
 def _pure(stager: Stager, eqn: Any) -> None:
-    """Array code: XLA's, or a serial task's when it is small and needs a value of one."""
+    """Stages array code: by XLA, or in a serial task if it is small and needs a value of one."""
     pending = tells(eqn) or any(not is_literal(v) and isinstance(stager.env[v], Pending) for v in eqn.invars)
     if pending and largest_size(eqn) <= SMALL:
         try:
@@ -178,14 +178,14 @@ def _pure(stager: Stager, eqn: Any) -> None:
 
 
 def _if_true(stager: Stager, run: Callable[[], list[Any]], avals: Sequence[Any]) -> list[Any]:
-    """What `run` gives where the enclosing top-level `qd.when`s hold, else zeros: it may fail where they do not."""
+    """Returns the result of `run` if the enclosing top-level `qd.when`s hold, else zeros: it may fail otherwise."""
     shapes = [physical_type(a) for a in avals]
     zeros = [logical(jnp.zeros(shape, dtype.numpy), a) for (shape, dtype), a in zip(shapes, avals, strict=True)]
     return jax.lax.cond(stager.holds(), run, lambda: zeros)
 
 
 def _control_flow(stager: Stager, eqn: Any) -> None:
-    """`lax` control flow with buffer operations inside, between loops."""
+    """Stages `lax` control flow with buffer operations inside, between loops."""
     if has_marker(eqn, "qd_loop_begin"):
         raise UnsupportedError(
             f"needs qd.range outside of `{eqn.primitive.name}`, got it inside a lax loop or branch between tasks",
@@ -202,7 +202,7 @@ def _control_flow(stager: Stager, eqn: Any) -> None:
 
 
 def _alloc(stager: Stager, eqn: Any) -> None:
-    """A new buffer."""
+    """Stages the allocation of a buffer."""
     fill = None
     if eqn.invars:
         fill = stager.value(eqn.invars[0])
@@ -210,7 +210,7 @@ def _alloc(stager: Stager, eqn: Any) -> None:
 
 
 def _buffer(stager: Stager, eqn: Any) -> None:
-    """A buffer with the content of an array, or a cell between loops."""
+    """Stages a buffer with the content of an array, or a cell between loops."""
     aval = eqn.outvars[0].aval
     value = jnp.asarray(stager.value(eqn.invars[0]), aval.dtype)
     state = _new_state(stager, aval, value=physical(value))
@@ -220,7 +220,7 @@ def _buffer(stager: Stager, eqn: Any) -> None:
 
 
 def _new_state(stager: Stager, aval: Any, value: Any = None, fill: Any = None) -> BufferState:
-    """The state of a new buffer; complex numbers are kept as pairs on a trailing axis."""
+    """Returns the state of a new buffer; complex numbers are pairs on a trailing axis."""
     shape, dtype = physical_type(aval, stager.current)
     if fill is not None and shape != tuple(aval.shape):
         value, fill = physical(jnp.full(aval.shape, fill, aval.dtype)), None
@@ -228,17 +228,17 @@ def _new_state(stager: Stager, aval: Any, value: Any = None, fill: Any = None) -
 
 
 def _read(stager: Stager, eqn: Any) -> None:
-    """The whole content of a buffer."""
+    """Stages a read of a buffer's whole content."""
     stager.env[eqn.outvars[0]] = Constant(logical(stager.content(stager.buffer_of(eqn)), eqn.outvars[0].aval))
 
 
 def _assign(stager: Stager, eqn: Any) -> None:
-    """A new content for a whole buffer."""
+    """Stages an assignment of a buffer's whole content."""
     stager.replace_content(stager.buffer_of(eqn), physical(stager.value(eqn.invars[1])))
 
 
 def _access(stager: Stager, eqn: Any) -> None:
-    """A load, store, accumulation or atomic between loops."""
+    """Stages a load, store, accumulation or atomic between loops."""
     large = [v for v in (*eqn.invars[1:], *eqn.outvars) if np.prod(v.aval.shape) > SMALL]
     if large:
         large_access(stager, eqn)

@@ -1,7 +1,8 @@
-"""What the index of a task runs over. Tasks have a step of 1, and their iterations no order.
+"""The range of a task's index. Tasks have a step of 1, and their iterations no order.
 
-`start : stop` is taken as it is, `start : stop : -1` from its lower end up. Other steps are counted from 0; where there
-may be more iterations than the signed dtype counts, from its least value, so that all of up to 2**32 - 1 have a number.
+`start : stop` is taken as it is, `start : stop : -1` from its lower end up. Iterations with other steps are counted
+from 0 or, if there may be more than the signed dtype counts, from its least value, so that up to 2**32 - 1 have a
+number.
 
 The launcher adds lanes and chunks to 64-bit indices, so those must stay away from the ends of their dtype.
 """
@@ -24,13 +25,13 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Atom
 
 LAST = (1 << 63) - (1 << 32)
-"""Where ranges of 64 bits end at the latest."""
+"""The largest end of a 64-bit range."""
 _RULE = "a loop over 64-bit integers needs to end at 2**63 - 2**32 or before, and to have fewer than 2**63 iterations"
 
 
 @dataclass(frozen=True)
 class TaskRange:
-    """A task's bounds, and how the user's index follows from the task's: `base + index * step`."""
+    """A task's bounds, and the map from its index to the user's: `base + index * step`."""
 
     first: Atom
     last: Atom
@@ -38,16 +39,16 @@ class TaskRange:
     step: Atom | None
 
     def index(self, builder: Builder, number: Atom) -> Atom:
-        """The user's index, in the body."""
+        """Emits the user's index in the body and returns it."""
         scaled = number if self.step is None else builder("mul", number, self.step)
         return scaled if self.base is None else builder("add", self.base, scaled)
 
 
 def task_range(builder: Builder, ranges: Ranges, start: Atom, stop: Atom, step: Atom, loc: Loc | None) -> TaskRange:
-    """The range of a task for a loop over `start : stop : step`; what it computes goes into the open block (the head).
+    """Returns the range of a task for a loop over `start : stop : step`; emits its equations into the open block.
 
     Raises:
-        TraceValueError: for constant bounds too near to the end of i64. Others are checked when the task is launched.
+        TraceValueError: constant bounds are too near to the end of i64. Others are checked when the task is launched.
     """
     dtype = start.dtype
     low, high = range_of_dtype(dtype)

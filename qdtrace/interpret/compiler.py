@@ -1,4 +1,4 @@
-"""Blocks of a graph as lists of closures over an environment: a list of slots, one for each variable and literal."""
+"""Compiles blocks of a graph to closures over an environment: a list of slots, one per variable and literal."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from qdtrace.ir.types import DType
 
 Env = list[Any]
-"""NumPy scalars and memories: to type checkers np.generic has no arithmetic."""
+"""Slots with NumPy scalars and memories; they are `Any`, as np.generic has no arithmetic for type checkers."""
 Step = Callable[[Env], None]
-"""A closure of an equation."""
+"""A closure that runs one equation."""
 Rule = Callable[["Compiler", "Eqn"], Step]
 
 
 class Compiler:
-    """Turns the blocks of one task into closures by a rule for each primitive.
+    """Compiles the blocks of one task to closures by a rule for each primitive.
 
-    Slots are given to variables and literals as they are met.
+    Variables and literals get slots when they are first met.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Compiler:
         self.check_nans = check_nans
 
     def slot(self, atom: Atom) -> int:
-        """The slot of a variable, or a new one that holds the literal."""
+        """Returns the slot of a variable, or a new one that holds the literal."""
         if isinstance(atom, Var):
             found = self.slots.get(atom)
             if found is not None:
@@ -61,16 +61,16 @@ class Compiler:
         return self.slots[atom]
 
     def function(self, eqn: Eqn, name: str, dtypes: Sequence[DType], params: Mapping[str, Any]) -> Function:
-        """The function of numbers that an equation applies: see `scalar_function`."""
+        """Returns the function of numbers that an equation applies: see `scalar_function`."""
         found = scalar_function(name, dtypes, params)
         return watched(found, name, eqn.loc) if self.check_nans else found
 
     def steps(self, eqns: Sequence[Eqn]) -> list[Step]:
-        """The closures of the equations, in order."""
+        """Returns the closures of the equations, in order."""
         return [self.rules[e.primitive.name](self, e) for e in eqns]
 
     def block(self, block: Block) -> tuple[list[int], list[Step], list[int]]:
-        """Slots of the parameters, closures and slots of the results."""
+        """Returns the slots of the parameters, the closures, and the slots of the results."""
         params = [self.slot(p) for p in block.params]
         steps = self.steps(block.eqns)
         return params, steps, [self.slot(r) for r in block.results]

@@ -99,7 +99,7 @@ def _access(compiler: Compiler, eqn: Eqn) -> tuple[int, Locate, Var]:
 
 
 def compile_load(compiler: Compiler, eqn: Eqn) -> Step:
-    """`a = load ref i...`."""
+    """Compiles `a = load ref i...`."""
     memory, locate, ref = _access(compiler, eqn)
     out = compiler.slot(eqn.outvar)
 
@@ -114,7 +114,7 @@ def compile_load(compiler: Compiler, eqn: Eqn) -> Step:
 
 
 def compile_store(compiler: Compiler, eqn: Eqn) -> Step:
-    """`store ref a i...`."""
+    """Compiles `store ref a i...`."""
     memory, locate, _ = _access(compiler, eqn)
     value = compiler.slot(eqn.invars[1])
 
@@ -125,12 +125,12 @@ def compile_store(compiler: Compiler, eqn: Eqn) -> Step:
 
 
 def _combine(compiler: Compiler, eqn: Eqn, ref: Var) -> Function:
-    """What an accumulation applies to the old and the new value."""
+    """Returns the function that an accumulation applies to the old and the new value."""
     return compiler.function(eqn, combining(str(eqn.params["op"]), ref.dtype).name, (ref.dtype, ref.dtype), {})
 
 
 def compile_accum(compiler: Compiler, eqn: Eqn) -> Step:
-    """`accum[op] ref a i...`."""
+    """Compiles `accum[op] ref a i...`."""
     memory, locate, ref = _access(compiler, eqn)
     value = compiler.slot(eqn.invars[1])
     combine = _combine(compiler, eqn, ref)
@@ -150,7 +150,7 @@ def _exchange(old: np.generic, new: np.generic) -> np.generic:
 
 
 def compile_atomic(compiler: Compiler, eqn: Eqn) -> Step:
-    """`old = atomic[op] ref a i...`, or `old = atomic[op=cas] ref expected a i...`."""
+    """Compiles `old = atomic[op] ref a i...`, or `old = atomic[op=cas] ref expected a i...`."""
     op = str(eqn.params["op"])
     memory, locate, ref = _access(compiler, eqn)
     out = compiler.slot(eqn.outvar)
@@ -179,7 +179,7 @@ def compile_atomic(compiler: Compiler, eqn: Eqn) -> Step:
 
 
 def compile_cell(compiler: Compiler, eqn: Eqn) -> Step:
-    """`c = cell[dtype, shape]`: fresh memory each time it runs."""
+    """Compiles `c = cell[dtype, shape]`, which makes new memory each time it runs."""
     out, size = compiler.slot(eqn.outvar), ref_type(eqn.outvar).size
 
     def cell(env: Env) -> None:

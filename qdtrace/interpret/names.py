@@ -1,4 +1,4 @@
-"""How errors call memory and its elements."""
+"""Names of memory and its elements in errors."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 
 def name_of(ref: Var) -> str:
-    """How an error calls a reference."""
+    """Returns the name of a reference in an error."""
     return ref.hint or "_"
 
 
 def unravel(flat: int, shape: Sequence[int]) -> tuple[int, ...]:
-    """The index, one entry an axis, of a flat position."""
+    """Returns the index, one entry per axis, of a flat position."""
     index: list[int] = []
     for n in reversed(shape):
         flat, i = divmod(flat, n)
@@ -25,6 +25,6 @@ def unravel(flat: int, shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def element_name(ref: Var, flat: int) -> str:
-    """`x[1, 2]`."""
+    """Returns the name of an element in an error: `x[1, 2]`."""
     index = unravel(flat, ref_type(ref).shape)
     return f"`{name_of(ref)}[{', '.join(map(str, index))}]`" if index else f"`{name_of(ref)}`"

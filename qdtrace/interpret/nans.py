@@ -1,4 +1,4 @@
-"""Operations that make NaN of numbers: what `debug="nans"` looks for."""
+"""The check of `debug="nans"`: no operation may make NaN of numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def watched(function: Function, name: str, loc: Loc | None) -> Function:
-    """A function of numbers, which ends the run where the result is NaN and no operand is."""
+    """Returns the function with a check that raises if the result is NaN and no operand is."""
 
     def run(*operands: Any) -> Any:
         out = function(*operands)

@@ -1,8 +1,8 @@
 """One rule for each scalar primitive: the meaning of an operation on NumPy scalars.
 
-A rule is a function of the dtypes of the operands and the parameters of the equation; it gives the function that
+A rule is a function of the dtypes of the operands and the parameters of the equation; it returns the function that
 computes the result. Single precision is computed in double and rounded; f16 and bf16 as f32 and rounded.
-`scalar_function` is the entry; call what it gives under `quiet()`, as wrap-around and NaN are no accidents here.
+`scalar_function` is the entry; call its result under `quiet()`, as wrap-around and NaN are no accidents here.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _TRUE, _FALSE = np.True_, np.False_
 
 
 def scalar_function(name: str, dtypes: Sequence[DType], params: Mapping[str, Any]) -> Function:
-    """The function from operands (NumPy scalars of those dtypes) to the result (a NumPy scalar)."""
+    """Returns the function from operands (NumPy scalars of those dtypes) to the result (a NumPy scalar)."""
     return RULES[name](dtypes, params)
 
 
 def apply_scalar(name: str, operands: Sequence[np.generic], params: Mapping[str, Any]) -> np.generic:
-    """One primitive on constants."""
+    """Applies a primitive to constants."""
     with quiet():
         return scalar_function(name, [DType.of(v.dtype) for v in operands], params)(*operands)
 
@@ -66,7 +66,7 @@ def _same(function: Unary | Binary) -> Callable[[DType], Function]:
 
 
 def wrapper(dtype: DType) -> Callable[[int], Any]:
-    """Python integer to the dtype, modulo its width."""
+    """Returns a function that converts a Python integer to the dtype, modulo its width."""
     if dtype is DType.bool:
         return lambda i: np.bool_(i & 1)
     make, mask, half = dtype.numpy.type, (1 << dtype.bits) - 1, 1 << (dtype.bits - 1)
@@ -173,7 +173,7 @@ def _logistic(x: np.float64) -> np.float64:
 
 
 def _in_double(function: Unary | Binary) -> Rule:
-    """A function of doubles; f32 is the rounded result."""
+    """Returns the rule of a function of doubles; f32 is the rounded result."""
 
     def on_float(dtype: DType) -> Function:
         make = dtype.numpy.type
@@ -184,7 +184,7 @@ def _in_double(function: Unary | Binary) -> Rule:
 
 
 def _next_after(dtypes: Sequence[DType], params: Mapping[str, Any]) -> Binary:
-    # in the type itself: the neighbour of an f16 is no f32 matter; NumPy's f16 keeps the first of two equal zeros
+    # in the type itself, as f32 has other neighbours than f16; NumPy's f16 keeps the first of two equal zeros
     return lambda a, b: b if a == b else np.nextafter(a, b)
 
 
@@ -247,7 +247,7 @@ def _converter(source: DType, target: DType) -> Unary:
 
 
 def _double_to_single_odd(a: Any) -> np.float32:
-    """A double in single precision, rounded to odd: the next rounding is then as if it were the only one."""
+    """Rounds a double to single precision, to odd, so that a second rounding to fewer bits is correct."""
     single = np.float32(a)
     if not np.isfinite(single) or np.float64(single) == a:
         return single

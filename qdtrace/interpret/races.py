@@ -1,9 +1,9 @@
-"""Finds races of a `range_for` task while the reference interpreter runs it.
+"""Detection of races of a `range_for` task while the reference interpreter runs it.
 
 Two accesses of different iterations to one element are a race unless both read, both accumulate with one operation,
-both are atomic, or one is an atomic and one an accumulation of the same operation. What one iteration does to an
-element that no other touches is its own affair. For each element and each way of access two iterations are kept:
-whichever iteration comes next, one of the two is another one.
+both are atomic, or one is an atomic and one an accumulation of the same operation. An iteration may do anything to an
+element that no other touches. For each element and each kind of access two iterations are kept: whichever iteration
+comes next, one of the two is a different one.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Eqn, Task, Var
 
 Way = tuple[str, str]
-"""What an access does: `load`, `store`, `accum` or `atomic`, and the operation of the last two."""
+"""Kind of an access, `load`, `store`, `accum` or `atomic`, and the operation of the last two."""
 
 _VERB = {"load": "reads", "store": "stores to", "accum": "accumulates into", "atomic": "updates atomically"}
 
 
 def conflict(a: Way, b: Way) -> bool:
-    """Whether two accesses of one element by different iterations are a race."""
+    """Returns whether two accesses to one element by different iterations are a race."""
     kinds = {a[0], b[0]}
     if kinds == {"load"} or kinds == {"atomic"}:
         return False
@@ -35,19 +35,19 @@ def conflict(a: Way, b: Way) -> bool:
 
 @dataclass
 class RaceDetector:
-    """What the iterations of the task now running did to memory."""
+    """Records the accesses of the running task's iterations to memory."""
 
     task: Task | None = None
     iteration: int = 0
     seen: dict[tuple[int, int], dict[Way, list[tuple[int, Eqn]]]] = field(default_factory=dict)
 
     def start_task(self, task: Task) -> None:
-        """A task is a barrier: forgets what ran before."""
+        """Forgets all accesses before a task, as tasks run in order."""
         self.task = task if task.kind == "range_for" else None
         self.seen.clear()
 
     def access(self, kind: str, ref: Var, slot: int, flat: int, eqn: Eqn) -> None:
-        """Notes an access; raises InterpreterError when it races with one of another iteration."""
+        """Records an access; raises InterpreterError if it races with one of another iteration."""
         if self.task is None:
             return
         way = (kind, str(eqn.params.get("op", "")))

@@ -1,4 +1,4 @@
-"""The reference interpreter: what a program means, one NumPy scalar at a time.
+"""The reference interpreter, which defines the meaning of a program, one NumPy scalar at a time.
 
 A block is compiled once to a list of closures, which then run in order (`compiler`). `COMPILE` has one entry for each
 primitive of the graph.
@@ -44,11 +44,11 @@ def evaluate(
     check_races: bool = False,
     check_nans: bool = False,
 ) -> list[np.ndarray]:
-    """Runs the program on copies of the arguments and gives the content of its results.
+    """Runs the program on copies of the arguments and returns the content of its results.
 
     `order` is that of the iterations of a range_for (`seed` is for `shuffled`); `fuel` bounds the iterations of all
-    loops together. Raises InterpreterError for what has no meaning, with the line of the equation; with `check_nans`
-    also where an operation, or an accumulation, makes NaN of numbers.
+    loops together. Raises InterpreterError for undefined behaviour, with the line of the equation; with `check_nans`
+    also if an operation, or an accumulation, makes NaN of numbers.
     """
     with quiet():
         races = RaceDetector() if check_races else None
@@ -150,7 +150,7 @@ def _compile_if(compiler: Compiler, eqn: Eqn) -> Step:
 
 
 def _compile_custom(compiler: Compiler, eqn: Eqn) -> Step:
-    """Its value: the rest is for derivatives."""
+    """Compiles `custom`, whose result is its first operand: the others are for derivatives."""
     value, out = compiler.slot(eqn.invars[0]), compiler.slot(eqn.outvar)
 
     def run(env: Env) -> None:
@@ -218,7 +218,7 @@ COMPILE: dict[str, Rule] = {
 
 
 class _Machine:
-    """One run of one program."""
+    """The state of one run of one program."""
 
     def __init__(self, order: Order, seed: int, fuel: int, races: RaceDetector | None, check_nans: bool) -> None:
         if order not in ("forward", "backward", "shuffled"):
@@ -259,7 +259,7 @@ class _Machine:
         start, stop = compiler.slot(task.start), compiler.slot(task.stop)
         index = compiler.slot(task.index) if task.index is not None else None
         _, steps, _ = compiler.block(task.body)
-        env = template  # every slot is set anew before it is read: iterations cannot see each other through it
+        env = template  # each iteration sets a slot before it reads it, so iterations cannot see each other's values
         if self.races is not None:
             self.races.start_task(task)
         for run in head:

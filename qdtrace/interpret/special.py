@@ -1,7 +1,7 @@
-"""Functions of doubles that neither NumPy, `math` nor SciPy has, or has with too large an error.
+"""Functions of doubles that NumPy, `math` and SciPy lack, or have with too large an error.
 
 All are accurate to a few units in the last place of a double (relative to the larger term where two terms cancel),
-so that a single precision result rounded from them is right.
+so that a single precision result rounded from them is correct.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _EULER = 0.5772156649015329
 
 
 def fma(a: float, b: float, c: float) -> float:
-    """a * b + c with one rounding."""
+    """Returns a * b + c with one rounding."""
     if not math.isfinite(c) and math.isfinite(a) and math.isfinite(b):
         return c  # the product may overflow, but is finite
     plain = a * b + c
@@ -31,7 +31,7 @@ def fma(a: float, b: float, c: float) -> float:
 
 
 def round_to_odd(high: float, low: float) -> float:
-    """The sum of `high` and a smaller rest, rounded so that a second rounding to fewer bits is right."""
+    """Returns the sum of `high` and a smaller rest, rounded so that a second rounding to fewer bits is correct."""
     if low == 0 or not math.isfinite(high):
         return high
     mantissa_is_even = math.frexp(high)[0] * 2.0**53 % 2 == 0
@@ -39,7 +39,7 @@ def round_to_odd(high: float, low: float) -> float:
 
 
 def fma_to_odd(a: float, b: float, c: float) -> float:
-    """a * b + c for single precision operands: round the result to single and it is rounded once."""
+    """Returns a * b + c for single precision operands, such that rounding it to single rounds only once."""
     product = a * b  # exact: 48 bits
     total = product + c
     back = total - product
@@ -47,12 +47,12 @@ def fma_to_odd(a: float, b: float, c: float) -> float:
 
 
 def erf_inv(x: float) -> float:
-    """The inverse of erf; SciPy's loses the sign of zero."""
+    """Returns the inverse of erf; SciPy's loses the sign of zero."""
     return math.copysign(float(_scipy().erfinv(x)), x)
 
 
 def lgamma(x: float) -> float:
-    """log |gamma(x)|; +inf at the poles."""
+    """Returns log |gamma(x)|; +inf at the poles."""
     if math.isinf(x):
         return math.inf
     if x <= 0 and x == math.floor(x):
@@ -76,14 +76,14 @@ def _lgamma_from_two(z: float) -> float:
 
 @cache
 def _taylor_at_two() -> list[float]:
-    """Coefficients of lgamma at 2 from the second order on: (zeta(k) - 1) / k with alternating signs."""
+    """Returns Taylor coefficients of lgamma at 2 from the second order on: (zeta(k) - 1) / k, signs alternating."""
     return [float(_scipy().zetac(k)) / k * (1 if k % 2 == 0 else -1) for k in range(2, 34)]
 
 
 def digamma(x: float) -> float:
-    """The derivative of lgamma; NaN at the poles.
+    """Returns the derivative of lgamma; NaN at the poles.
 
-    SciPy's has larger errors below zero, so there it is reached by the recurrence and by the reflection formula.
+    SciPy's has larger errors below zero, so there it is computed by the recurrence and by the reflection formula.
     """
     if math.isnan(x) or x == -math.inf or (x <= 0 and x == math.floor(x)):
         return math.nan
@@ -96,7 +96,7 @@ def digamma(x: float) -> float:
 
 
 def _scipy() -> Any:
-    """SciPy's functions; loading them takes longer than loading this package."""
+    """Imports SciPy's functions, which takes longer than importing this package."""
     from scipy import special  # pyright: ignore[reportMissingTypeStubs]
 
     return special

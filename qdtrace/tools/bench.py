@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str] = ()) -> int:
-    """Runs the benchmarks with this interpreter; gives the exit status."""
+    """Runs the benchmarks with this interpreter and returns the exit status."""
     root = Path(__file__).parents[2]
     if not (root / "benchmarks" / "run.py").exists():
         print("needs the source tree: benchmarks are not part of the installed package", file=sys.stderr)

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 SHOWN = (0.0, 0.1, 0.5, 0.9)
 """Quantiles of the misfits that the figure shows."""
 COMPARED = 4096
-"""Models whose gradients JAX takes as well: all of them would take it longer than the descent."""
+"""Number of models whose gradients JAX computes too: all of them would take it longer than the descent."""
 
 
 def main(argv: Sequence[str] = ()) -> int:
-    """Runs the demo; gives the exit status."""
+    """Runs the demo and returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m qdtrace demo", description=__doc__)
     parser.add_argument("--starts", type=int, default=65_536, help="starting points (default 65536)")
     parser.add_argument("--iterations", type=int, default=150, help="iterations of the descent (default 150)")
@@ -64,7 +64,7 @@ def main(argv: Sequence[str] = ()) -> int:
 
 
 def _descend(logs: Any, log_counts: Any, iterations: int) -> tuple[Any, NDArray[Any]]:
-    """Where the descent ends, and the shown quantiles of the misfits, one row an iteration."""
+    """Runs the descent; returns the final logarithms, and the shown quantiles of the misfits, one row per iteration."""
     from tqdm import tqdm
 
     start, improve = descent(iterations)
@@ -89,7 +89,7 @@ def _descend(logs: Any, log_counts: Any, iterations: int) -> tuple[Any, NDArray[
 
 
 def _print_fit(best: Any, spread: NDArray[Any], fits: NDArray[Any]) -> None:
-    """The fit beside published values; standard errors of parameters from those of their logarithms."""
+    """Prints the fit beside published values, with standard errors derived from those of the logarithms."""
     values = np.exp(np.asarray(best, np.float64))
     errors = values * np.sqrt(np.diag(spread))
     share = np.mean(fits < 1.01 * fits.min())
@@ -117,10 +117,9 @@ def _print_graph(logs: Any, log_counts: Any, lines: int = 30) -> None:
 
 
 def _compare_with_jax(logs: Any, log_counts: Any) -> None:
-    """Misfits and gradients at the starting points: how far apart, and the time of both.
+    """Compares misfits and gradients at the starting points with JAX's, and prints differences and times.
 
-    JAX has no reverse mode of a loop whose number of iterations it does not know, so its gradients are six directions
-    of forward mode.
+    JAX has no reverse mode for a loop of unknown trip count, so its gradients are six directions of forward mode.
     """
     try:
         jax.grad(one, has_aux=True)(logs[0], log_counts)
@@ -135,7 +134,7 @@ def _compare_with_jax(logs: Any, log_counts: Any) -> None:
 
 
 def _compare(what: str, ours: Any, name: str, theirs: Any, logs: Any, log_counts: Any) -> float:
-    """Prints differences and times of two functions of the same results; gives the time of the first in seconds."""
+    """Prints differences and times of two equivalent functions; returns the time of the first in seconds."""
     ours, theirs = jax.jit(ours), jax.jit(theirs)
     got, want = (np.asarray(f(logs, log_counts)[0]).reshape(len(logs), -1) for f in (ours, theirs))
     apart = np.linalg.norm(got - want, axis=1) / np.linalg.norm(want, axis=1)

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 def one(logs: Any, log_counts: Any) -> tuple[Any, Any]:
-    """Misfit and number of steps of one model: descent in logarithms keeps its six parameters above zero."""
+    """Returns misfit and number of steps of one model; logarithms keep its six parameters above zero."""
     return misfit(jnp.exp(logs), log_counts)
 
 
 @qd.jit
 def misfits(logs: Any, log_counts: Any) -> tuple[Any, Any]:
-    """Misfit f32[n] and number of steps i32[n] of every row of `logs` f32[n,6]: one thread a model."""
+    """Returns misfit f32[n] and number of steps i32[n] of every row of `logs` f32[n,6]: one thread per model."""
     fits, steps = qd.empty(logs.shape[0], logs.dtype), qd.empty(logs.shape[0], jnp.int32)
     for i in qd.range(logs.shape[0]):
         fits[i], steps[i] = one(logs[i], log_counts)
@@ -32,7 +32,7 @@ def misfits(logs: Any, log_counts: Any) -> tuple[Any, Any]:
 
 
 def gradients(logs: Any, log_counts: Any) -> tuple[Any, tuple[Any, Any]]:
-    """The gradient of each model's misfit, f32[n,6], and what `misfits` gives."""
+    """Returns the gradient of each model's misfit, f32[n,6], and the results of `misfits`."""
 
     def total(logs: Any) -> tuple[Any, tuple[Any, Any]]:
         fits, steps = misfits(logs, log_counts)
@@ -42,11 +42,11 @@ def gradients(logs: Any, log_counts: Any) -> tuple[Any, tuple[Any, Any]]:
 
 
 def descent(iterations: int) -> tuple[Callable[[Any], Any], Any]:
-    """Adam for all starting points at once, as two functions.
+    """Returns Adam for all starting points at once, as two functions.
 
-    `start(logs)` gives its memory; `improve(logs, memory, log_counts)`, under `jax.jit`, gives new logs and memory, and
-    the misfits and numbers of steps before. Its memory is short (b2 = 0.9), as gradients fall by orders of magnitude;
-    its step falls to zero along a cosine.
+    `start(logs)` returns its state; `improve(logs, memory, log_counts)`, under `jax.jit`, returns new logs and state,
+    and the misfits and numbers of steps before. Its memory is short (b2 = 0.9), as gradients fall by orders of
+    magnitude; its step falls to zero along a cosine.
     """
     import optax
 
@@ -64,10 +64,10 @@ def descent(iterations: int) -> tuple[Callable[[Any], Any], Any]:
 
 
 def covariance(logs: Any, log_counts: Any) -> NDArray[Any]:
-    """Covariance of the logarithms of the parameters at their best: the inverse of the misfit's second derivatives.
+    """Returns the covariance of the parameters' logarithms at the best fit, by the inverse of the misfit's Hessian.
 
-    For normal errors of the logarithms of the counts, whose variance is the misfit over its degrees of freedom. NaN
-    where the misfit has no minimum: a short descent has not arrived.
+    It assumes normal errors of the logarithms of the counts, whose variance is the misfit over its degrees of freedom.
+    It is NaN if the misfit has no minimum there, as after too short a descent.
     """
 
     def value(logs: Any) -> Any:

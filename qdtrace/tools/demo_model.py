@@ -1,4 +1,4 @@
-"""Lotka-Volterra with an adaptive solver, as one scalar JAX function: what the demo evaluates and differentiates.
+"""Lotka-Volterra with an adaptive solver, as one scalar JAX function that the demo evaluates and differentiates.
 
     hare' = (alpha - beta lynx) hare          lynx' = (delta hare - gamma) lynx
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 NAMES = ("alpha", "beta", "gamma", "delta", "hare", "lynx")
 PRIORS = ((1.0, 0.5), (0.05, 0.05), (1.0, 0.5), (0.05, 0.05))
-"""Mean and deviation of alpha, beta, gamma, delta before the counts are seen: normal, above zero (Carpenter 2018)."""
+"""Mean and deviation of the priors of alpha, beta, gamma, delta: normal, truncated at zero (Carpenter 2018)."""
 PRIOR_POPULATION = (10.0, 1.0)
 """Median of the populations of the first year, and the deviation of their logarithms."""
 CARPENTER = (0.55, 0.028, 0.80, 0.024, 34.0, 5.9)
@@ -52,7 +52,7 @@ _ERROR = (71 / 57600, 0.0, -71 / 16695, 71 / 1920, -17253 / 339200, 22 / 525, -1
 
 
 def load_counts() -> tuple[NDArray[Any], NDArray[Any]]:
-    """The years, and the counts of hare and lynx in thousands as rows of two."""
+    """Returns the years, and the counts of hare and lynx in thousands as rows of two."""
     text = resources.files("qdtrace.data").joinpath("hudson_bay.csv").read_text()
     rows = list(csv.DictReader(line for line in text.splitlines() if not line.startswith("#")))
     years = np.array([int(row["Year"]) for row in rows])
@@ -60,7 +60,7 @@ def load_counts() -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def draw_starts(count: int, seed: int) -> NDArray[Any]:
-    """Logarithms of `count` rows of six parameters, drawn from the priors."""
+    """Returns logarithms of `count` rows of six parameters, drawn from the priors."""
     rng = np.random.default_rng(seed)
     # truncated at zero, in units of the deviation
     columns = [truncnorm.rvs(-m / d, np.inf, m, d, size=count, random_state=rng) for m, d in PRIORS]
@@ -70,12 +70,12 @@ def draw_starts(count: int, seed: int) -> NDArray[Any]:
 
 
 def rates(hare: Any, lynx: Any, p: Any) -> tuple[Any, Any]:
-    """The time derivatives of both populations."""
+    """Returns the time derivatives of both populations."""
     return (p[0] - p[1] * lynx) * hare, (p[3] * hare - p[2]) * lynx
 
 
 def try_step(hare: Any, lynx: Any, h: Any, p: Any) -> tuple[Any, Any, Any]:
-    """Both populations after a step of length h, and its error in units of the tolerance."""
+    """Returns both populations after a step of length h, and its error in units of the tolerance."""
     slopes = [rates(hare, lynx, p)]
     new_hare, new_lynx = hare, lynx
     for row in _STAGES:
@@ -90,18 +90,18 @@ def try_step(hare: Any, lynx: Any, h: Any, p: Any) -> tuple[Any, Any, Any]:
 
 
 def next_length(h: Any, error: Any) -> Any:
-    """The controller for order 5: h error^(-1/5) with a margin, changed by a factor between 0.2 and 5.
+    """Returns the next step length for order 5: h error^(-1/5) with a margin, changed by a factor from 0.2 to 5.
 
-    An overflow in a rejected step gives an error that is infinite or NaN: then the factor is 0.2.
+    If a step overflowed, its error is infinite or NaN, and the factor is 0.2.
     """
     factor = 0.9 * jnp.exp(-0.2 * jnp.log(jnp.maximum(error, 1e-6)))
     return h * jnp.where(error < jnp.inf, jnp.clip(factor, 0.2, 5.0), 0.2)
 
 
 def misfit(p: Any, log_counts: Any) -> tuple[Any, Any]:
-    """The sum of squared differences of logarithms over all years and both species, and the steps tried.
+    """Returns the sum of squared differences of logarithms over all years and both species, and the steps tried.
 
-    `p` holds six parameters, `log_counts` the logarithms of the counts, one row a year.
+    `p` holds six parameters, `log_counts` the logarithms of the counts, one row per year.
     """
     last = log_counts.shape[0] - 1
 
@@ -136,7 +136,7 @@ def misfit(p: Any, log_counts: Any) -> tuple[Any, Any]:
 
 
 def trajectory(p: NDArray[Any], years: int, per_year: int = 50) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Times and both populations for the figure, by classical Runge-Kutta; `p` is one row or several as columns."""
+    """Returns times and both populations for the figure, by classical Runge-Kutta; `p` is one row, or columns."""
     state = np.array([p[4], p[5]], np.float64)
     h, states = 1.0 / per_year, [state]
 

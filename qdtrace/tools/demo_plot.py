@@ -1,4 +1,4 @@
-"""The figure of the demo: counts and fit, the descent, and where starting points end."""
+"""The figure of the demo: counts and fit, the descent, and the ends of its starting points."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def draw_figure(
     """Writes a PNG.
 
     `fit` is the logarithms of the best parameters and their covariance; `curves` the smallest misfit and its quantiles
-    0.1, 0.5 and 0.9, a row an iteration; `paths` the logarithms of all starting points and of where they ended, a row
+    0.1, 0.5 and 0.9, one row per iteration; `paths` the logarithms of all starting points and of their ends, one row
     each, and the misfits there.
     """
     import matplotlib
@@ -54,7 +54,7 @@ def draw_figure(
 def _draw_populations(
     axes: Any, years: NDArray[Any], counts: NDArray[Any], best: NDArray[Any], covariance: NDArray[Any]
 ) -> None:
-    """Counts, the best fit and, faint, models as likely as the errors of the fit say."""
+    """Draws counts, the best fit and, faintly, models drawn from the fit's distribution of errors."""
     span = len(years) - 1
     if np.isfinite(covariance).all():
         likely = np.random.default_rng(1).multivariate_normal(best, covariance, LIKELY)
@@ -73,10 +73,10 @@ def _draw_populations(
 
 
 def _draw_ends(axes: Any, best: NDArray[Any], starts: NDArray[Any], ends: NDArray[Any], fits: NDArray[Any]) -> Any:
-    """Starting points and where they end, as alpha and gamma; gives what a colour bar is drawn of.
+    """Draws starting points and their ends, as alpha and gamma; returns the points for a colour bar.
 
     Small oscillations have the period 2 pi / sqrt(alpha gamma): ends lie along curves of one period, which fits the
-    counts or divides what does.
+    counts, or along fractions of it.
     """
     axes.plot(*np.exp(starts[:, [0, 2]]).T, ".", color="silver", markersize=3, label="starts")
     colours = np.log10(np.where(np.isfinite(fits), fits, np.nan))

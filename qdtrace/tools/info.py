@@ -1,4 +1,4 @@
-"""What `python -m qdtrace info` and `cache` print."""
+"""The commands `python -m qdtrace info` and `cache`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def show() -> int:
-    """Prints versions, devices and what the backends say of themselves."""
+    """Prints versions, devices and facts about the backends."""
     rows = {
         "qdtrace": qdtrace.__version__,
         "python": platform.python_version(),
@@ -41,7 +41,7 @@ def show() -> int:
 
 
 def show_cache() -> int:
-    """Prints where compiled tasks are kept and how many."""
+    """Prints the folder of compiled tasks, and the number and size of its files."""
     if (cache := _cache()) is None:
         return 1
     files, size = cache.size()
@@ -58,7 +58,7 @@ def clear_cache() -> int:
 
 
 def _cache() -> ArtifactCache | None:
-    """The cache, whether it is on or not; None, which it warns of, where its folder has no name."""
+    """Returns the cache, whether the option is on or not, or None with a warning if no home directory is known."""
     from lowering.runtime.cache import artifact_cache
 
     return artifact_cache(replace(current(), offline_cache=True))

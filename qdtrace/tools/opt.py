@@ -1,7 +1,7 @@
 """`python -m qdtrace opt FILE -p a,b`: runs passes over a graph in text form and prints the result.
 
-FILE is what a dump wrote (or `-` for standard input), so a defect found in a long pipeline can be cut down by hand and
-run through the one pass that is at fault. `--html` writes a page that shows what each pass changed.
+FILE is a dumped graph (or `-` for standard input), so a defect found in a long pipeline can be cut down by hand and run
+through the one pass that is at fault. `--html` writes a page that shows what each pass changed.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 
 def passes_named(names: Iterable[str], options: Options, each_round: Sequence[Observer] = ()) -> list[Pass]:
-    """The passes of those names; `optimise` stands for the whole pipeline. Raises TraceValueError.
+    """Returns the passes of those names; `optimise` stands for the whole pipeline. Raises TraceValueError.
 
-    `each_round` are told of what is inside of simplify.
+    `each_round` are observers of the passes inside of simplify.
     """
     found: list[Pass] = []
     for name in names:
@@ -46,13 +46,13 @@ def passes_named(names: Iterable[str], options: Options, each_round: Sequence[Ob
 
 
 def describe(one: Pass) -> str:
-    """What a pass does, in a line: the first of its file, which reads `Name: what it does.`."""
+    """Returns one line on a pass: the first line of its file, `Name: what it does.`, without the name."""
     line = (sys.modules[type(one).__module__].__doc__ or "").partition("\n")[0]
     return line.partition(": ")[2] or line
 
 
 def run_passes(program: Program, passes: Iterable[Pass], observers: Sequence[Observer]) -> Program:
-    """The program after the passes; observers see it after each."""
+    """Returns the program after the passes; observers see it after each."""
     for one in listening(passes, observers):
         program = one(program)
         for observe in observers:
@@ -62,7 +62,7 @@ def run_passes(program: Program, passes: Iterable[Pass], observers: Sequence[Obs
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command; gives the exit status."""
+    """Runs the command and returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m qdtrace opt", description="Run passes over a graph in text form.")
     parser.add_argument("file", nargs="?", help="a graph in text form; - reads standard input")
     parser.add_argument("-p", "--passes", default="optimise", help=f"comma-separated: optimise, {', '.join(PASSES)}")

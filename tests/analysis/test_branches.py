@@ -1,4 +1,4 @@
-"""Which way an `if` runs, and that the machine's limits decide it everywhere."""
+"""An `if` branches or runs both of its sides, by the same limits of the machine everywhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is proved of indices is proved again by z3, at 8 bits: for all values of what is loaded, where integers wrap."""
+"""Proofs about indices are repeated by z3, at 8 bits: for all loaded values, with integers that wrap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is proved of indices holds in all iterations: random tasks are enumerated, with 8 and with 32 bits."""
+"""Proofs about indices hold in all iterations: random tasks are enumerated, with 8 and with 32 bits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often loops run at most, by the ranges of their bounds: what is known, and what must not count as known."""
+"""Upper bounds of trip counts, by the ranges of loop bounds: cases with one, and cases that must not have one."""
 
 from __future__ import annotations
 

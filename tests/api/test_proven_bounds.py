@@ -1,4 +1,4 @@
-"""How many indices of programs that people write are proven to be in range, so that no check is made."""
+"""Counts the indices of realistic programs that are proven to be in range, so that no check is made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands between loops: values under conditions, loops of tasks, reads and stores of whole buffers."""
+"""Code between loops: values under conditions, loops of tasks, reads and stores of whole buffers."""
 
 from __future__ import annotations
 

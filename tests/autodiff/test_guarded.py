@@ -1,7 +1,7 @@
 # ruff: noqa: B023 - conditions of loops are asked while they are traced
-"""What a branch or an empty loop guards has no part in the gradient, whatever the passes make of the branch.
+"""Code that a branch or an empty loop guards has no part in the gradient, whatever the passes make of the branch.
 
-A zero adjoint times an infinite slope is NaN, so nothing of the sort may be computed where the program does not.
+A zero adjoint times an infinite slope is NaN, so no such product may be computed where the program computes none.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which states a loop keeps for reverse mode: the choice, its memory, its reason, and what is refused."""
+"""The choice of states that a loop keeps for reverse mode: its memory, its reason, and the refusals."""
 
 from __future__ import annotations
 

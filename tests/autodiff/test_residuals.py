@@ -1,4 +1,4 @@
-"""What the primal hands over to its derivatives: that it is enough, that it is used, and that it is dropped."""
+"""Residuals that the primal saves for its derivatives: they suffice, they are used, and they are dropped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole table."""
+"""The whole table of calls: those of all modules of JAX."""
 
 # pyright: reportUnusedImport=false
 

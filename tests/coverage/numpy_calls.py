@@ -1,4 +1,4 @@
-"""jax.numpy."""
+"""Calls of the functions of `jax.numpy`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""jax.scipy."""
+"""Calls of the functions of `jax.scipy`."""
 
 from __future__ import annotations
 

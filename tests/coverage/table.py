@@ -1,6 +1,6 @@
-"""How each public function of JAX is called as a lane function: one entry a call, or the reason why there is none.
+"""Table of calls of each public function of JAX as a lane function: one entry per call, or the reason for none.
 
-`Module("jax.numpy")("roll", F(5), 2, axis=0)` adds a call of `jnp.roll`: what is an `Operand` is an array of lanes, and
+`Module("jax.numpy")("roll", F(5), 2, axis=0)` adds a call of `jnp.roll`: an `Operand` becomes an array of lanes, and
 anything else is passed as it is. A name in several calls is tested by all of them.
 """
 

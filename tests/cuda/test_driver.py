@@ -1,4 +1,4 @@
-"""What is said where NVIDIA's driver is missing, too old, or refuses; and code for chips that are not there."""
+"""Errors where NVIDIA's driver is missing, too old, or refuses; and code for chips that are not there."""
 
 from __future__ import annotations
 

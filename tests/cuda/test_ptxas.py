@@ -1,4 +1,4 @@
-"""Which assembler makes cubins, and what happens where there is none that can."""
+"""The choice of the assembler that makes cubins, and the fallback where none can."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the random programs of many tasks are made of, and that what fails is made small."""
+"""The generator of random programs of many tasks: what it draws, and that it shrinks failing programs."""
 
 from __future__ import annotations
 

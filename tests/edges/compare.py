@@ -1,4 +1,4 @@
-"""What a random program gives as lanes, and in the body of a loop, beside what it gives under `jax.vmap`."""
+"""Compares the results of a random program as lanes, and in the body of a loop, with those under `jax.vmap`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a terminal shows while compiling takes long, and that nothing else shows it."""
+"""A terminal shows progress while compiling takes long, and nothing but a terminal shows it."""
 
 from __future__ import annotations
 

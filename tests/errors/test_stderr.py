@@ -1,4 +1,4 @@
-"""What a terminal shows of an error that nobody caught: frames of the user, and one message."""
+"""A terminal shows the user's frames and one message for an uncaught error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the arrays of a test are."""
+"""Fixtures that choose a platform and place the arrays of a test on it."""
 
 from __future__ import annotations
 

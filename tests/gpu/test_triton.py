@@ -91,7 +91,7 @@ def test_tasks_of_one_program_have_emitters_of_their_own() -> None:
         assert backend.describe(task, uncached()).codegen == "llvm"
         assert "a while loop" in backend.describe(task, uncached()).reason
         stream, total = parse_program(TEXT).tasks
-        assert "a thread an iteration is as fast" in backend.describe(stream, uncached()).reason
+        assert "one thread per iteration is as fast" in backend.describe(stream, uncached()).reason
         report = backend.describe(stream, uncached(codegen="triton"))
         assert report.codegen == "triton"
         assert report.reason.startswith(f"codegen='triton': {N} iterations in blocks of 1024")

@@ -1,4 +1,4 @@
-"""What the documents show is what happens."""
+"""Examples in the documents run and give the results shown."""
 
 from __future__ import annotations
 

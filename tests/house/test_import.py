@@ -1,4 +1,4 @@
-"""What `import qdtrace` loads: nothing that is needed only once a function is traced."""
+"""`import qdtrace` loads no module that is needed only once a function is traced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What docs/hooks.py and docs/doctests.py make of the sources of the site."""
+"""docs/hooks.py and docs/doctests.py turn the sources of the site into its pages and tests."""
 
 from __future__ import annotations
 

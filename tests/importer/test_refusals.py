@@ -1,4 +1,4 @@
-"""What cannot be imported is refused with the rule, the user's line and the fix; and can be taught."""
+"""Primitives that cannot be imported are refused with the rule, the user's line and the fix; and can be taught."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the programs of this folder are made of: functions of one element, with arguments for a few lanes."""
+"""The programs of this folder: functions of one element, with arguments for a few lanes."""
 
 from __future__ import annotations
 

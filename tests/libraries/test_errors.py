@@ -1,4 +1,4 @@
-"""What libraries raise while a program runs is the error of the call: their words, the user's line."""
+"""An error that a library raises while a program runs is the error of the call: its words, the user's line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a linked code object of an AMD GPU says of itself: its chip, and the descriptor of each kernel."""
+"""Reads the chip and the descriptor of each kernel from a linked code object of an AMD GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which strategy each accumulation has, and which updates of a shared array are made together."""
+"""The strategy chosen for each accumulation, and the updates of a shared array that are made together."""
 
 from __future__ import annotations
 

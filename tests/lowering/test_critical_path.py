@@ -1,4 +1,4 @@
-"""How long loops wait for their chains of operations, and how many vectors run side by side because of it."""
+"""Latencies of the chains of operations in loops, and the number of vectors that run side by side to hide them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every machine shares makes a device function of a task alone: one thread an iteration, no lanes, no masks."""
+"""The lowering that all machines share makes a device function of a task: one thread per iteration, no masks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which stores to records are written together, planned from the order of a block's equations alone."""
+"""The plan of which stores to records are written together, from the order of a block's equations alone."""
 
 from __future__ import annotations
 

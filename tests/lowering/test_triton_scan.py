@@ -349,7 +349,7 @@ SUMS = """program p(x: ref[f32,400], y: ref[f32,400], n: ref[i32], z: ref[f32], 
 
 OTHER = {
     "a sum of floats is kept": (prefix(9), False),
-    "it has not exactly one loop": ("  serial\n    store y 1.0:f32 0:i32\n", True),
+    "it does not have exactly one loop": ("  serial\n    store y 1.0:f32 0:i32\n", True),
     "carries nothing": ("  serial\n    for k in 0:i32 : 9:i32 : 1:i32\n      store y 1.0:f32 k\n", True),
     "not 1, and its bounds are not known": ("""program p(x: ref[f32,9], y: ref[f32,9], n: ref[i32])
   serial
@@ -367,14 +367,14 @@ OTHER = {
       w: f32 = sub v c
       yield w
 """, True),
-    "depends on what is carried": ("""  serial
+    "depends on a carried value": ("""  serial
     s: f32 = for k in 0:i32 : 9:i32 : 1:i32 carry c = 0.0:f32
       v: f32 = load x k
       w: f32 = mul v c
       r: f32 = add c w
       yield r
 """, True),
-    "meet in memory": ("""  serial
+    "access the same elements": ("""  serial
     s: f32 = for k in 1:i32 : 9:i32 : 1:i32 carry c = 0.0:f32
       j: i32 = sub k 1:i32
       v: f32 = load y j
@@ -382,7 +382,7 @@ OTHER = {
       store y r k
       yield r
 """, True),
-    "what is before it meet": ("""  serial
+    "the code before it access the same": ("""  serial
     a: f32 = load y 0:i32
     s: f32 = for k in 0:i32 : 9:i32 : 1:i32 carry c = a
       v: f32 = load x k

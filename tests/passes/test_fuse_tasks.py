@@ -1,4 +1,4 @@
-"""Which tasks are joined and which are not; the pairs are in `fusion_cases`."""
+"""Pairs of tasks that are fused, and pairs that are not; the pairs are in `fusion_cases`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole table."""
+"""The whole table of cases: those of all modules of import rules."""
 
 # pyright: reportUnusedImport=false
 

@@ -1,4 +1,4 @@
-"""What numbers the operands of drawn programs hold: generic ones, and points where functions or slopes are special."""
+"""Values for the operands of drawn programs: generic ones, and points where functions or slopes are special."""
 
 from __future__ import annotations
 

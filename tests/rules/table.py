@@ -1,4 +1,4 @@
-"""How each import rule is reached: one or more cases a rule, with the operands that a lane function is called on.
+"""Cases that reach each import rule: one or more per rule, with the operands that a lane function is called on.
 
 `case("sort", lambda x: lax.sort(x), V)` draws lanes that sort. A shape is given for a size n, which is drawn.
 """

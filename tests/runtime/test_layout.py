@@ -1,4 +1,4 @@
-"""Where references live in a call."""
+"""The memory that holds each reference in a call: an argument, a result, or scratch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is set under a condition and read after it is refused, with the line and the fix."""
+"""A variable set under a condition and read after it is refused, with the line and the fix."""
 
 from __future__ import annotations
 

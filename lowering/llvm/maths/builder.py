@@ -29,7 +29,7 @@ def width(element: str) -> int:
 
 
 def literal(element: str, value: float) -> str:
-    """A constant of an element type; floats are rounded to the type and printed as exact bits."""
+    """Returns a constant of an element type; floats are rounded to the type and printed as exact bits."""
     if element in _FORMAT:
         rounded = float(np.float32(value)) if element == "float" else float(value)
         return f"0x{struct.unpack('<Q', struct.pack('<d', rounded))[0]:016X}"
@@ -153,16 +153,16 @@ class Builder:
     # -- text ---------------------------------------------------------------------------------------------------
 
     def type(self, element: str) -> str:
-        """The LLVM type of `lanes` elements."""
+        """Returns the LLVM type of `lanes` elements."""
         return element if self.lanes == 1 else f"<{self.lanes} x {element}>"
 
     def suffix(self, element: str) -> str:
-        """The overload suffix of an intrinsic: `v8f32`."""
+        """Returns the overload suffix of an intrinsic: `v8f32`."""
         name = f"f{width(element)}" if element in _BITS else element
         return name if self.lanes == 1 else f"v{self.lanes}{name}"
 
     def fresh(self, stem: str = "v") -> str:
-        """A name unused so far in this function, without its sigil."""
+        """Returns a name unused so far in this function, without its sigil."""
         self._count += 1
         return f"{stem}{self._count}"
 
@@ -173,20 +173,20 @@ class Builder:
         return Value(self, name, element)
 
     def value(self, value: Value | float, element: str) -> Value:
-        """The value itself, or a constant in every lane."""
+        """Returns the value itself, or a constant in every lane."""
         if isinstance(value, Value):
             return value
         text = literal(element, value)
         return Value(self, text if self.lanes == 1 else f"splat ({element} {text})", element)
 
     def intrinsic(self, name: str, *args: Value) -> Value:
-        """A call of an intrinsic overloaded on the type of its operands, which it returns."""
+        """Emits a call of an intrinsic overloaded on the type of its operands, and of that type."""
         element = args[0].element
         operands = ", ".join(f"{self.type(a.element)} {a.text}" for a in args)
         return self.emit(f"call {self.type(element)} @llvm.{name}.{self.suffix(element)}({operands})", element)
 
     def call(self, name: str, elements: Sequence[str], *args: Value) -> list[Value]:
-        """Results, of those element types, of the library's function `name` for the element type of the operands."""
+        """Emits a call of the library's function `name` for the operands' element type; returns its results."""
         symbol = self.need(name, args[0].element, self.lanes)
         kind = self.result_type(elements)
         operands = ", ".join(f"{self.type(a.element)} {a.text}" for a in args)
@@ -196,12 +196,12 @@ class Builder:
         return [self.emit(f"extractvalue {kind} {result.text}, {k}", element) for k, element in enumerate(elements)]
 
     def result_type(self, elements: Sequence[str]) -> str:
-        """The LLVM type of a function's results: a structure of several."""
+        """Returns the LLVM type of a function's results: a structure if there are several."""
         types = [self.type(element) for element in elements]
         return types[0] if len(types) == 1 else f"{{ {', '.join(types)} }}"
 
     def joined(self, results: Sequence[Value]) -> str:
-        """The text of what a function returns."""
+        """Emits the value that a function returns, and returns its text."""
         if len(results) == 1:
             return results[0].text
         kind, whole = self.result_type([result.element for result in results]), "poison"
@@ -211,7 +211,7 @@ class Builder:
         return whole
 
     def need(self, name: str, element: str, lanes: int) -> str:
-        """The symbol of a function of the library; notes that it is needed."""
+        """Returns the symbol of a function of the library, and records that it is needed."""
         assert self._resolve is not None
         symbol = self._resolve(name, element, lanes)
         if symbol not in self.requires:
@@ -284,19 +284,19 @@ class Builder:
         return self.emit(f"{op} {self.type(x.element)} {x.text} to {self.type(element)}", element)
 
     def bits(self, x: Value) -> Value:
-        """The bits of a float as an integer of its width."""
+        """Returns the bits of a float as an integer of its width."""
         return self._cast("bitcast", x, f"i{width(x.element)}")
 
     def from_bits(self, x: Value) -> Value:
-        """The f32 or f64 of those bits."""
+        """Returns the f32 or f64 with those bits."""
         return self._cast("bitcast", x, {"i32": "float", "i64": "double"}[x.element])
 
     def float_of(self, x: Value, element: str) -> Value:
-        """A signed integer as a float."""
+        """Converts a signed integer to a float."""
         return self._cast("sitofp", x, element)
 
     def resize(self, x: Value, element: str) -> Value:
-        """Another width: floats are rounded, integers sign-extended or cut."""
+        """Converts to another width: floats are rounded, integers sign-extended or truncated."""
         if x.element == element:
             return x
         wider = width(element) > width(x.element)
@@ -305,7 +305,7 @@ class Builder:
         return self._cast("sext" if wider else "trunc", x, element)
 
     def zero_extend(self, x: Value, element: str) -> Value:
-        """An unsigned integer in more bits."""
+        """Extends an unsigned integer to more bits."""
         return self._cast("zext", x, element)
 
     def shift_right(self, x: Value, count: Value | int) -> Value:
@@ -361,13 +361,13 @@ class Builder:
     # -- control ------------------------------------------------------------------------------------------------
 
     def any(self, mask: Value) -> str:
-        """The i1 name that is true when some lane of the mask is."""
+        """Returns the name of an i1 that is true if some lane of the mask is."""
         if self.lanes == 1:
             return mask.text
         return self.emit(f"call i1 @llvm.vector.reduce.or.v{self.lanes}i1({self.type('i1')} {mask.text})", "i1").text
 
     def rarely(self, mask: Value, name: str, quick: Sequence[Value], *args: Value) -> list[Value]:
-        """`quick`, in lanes of the mask the results of the cold function `name(*args)`, called if there are any."""
+        """Returns `quick`, but in lanes of the mask the results of the cold function `name(*args)`."""
         some, here = self.any(mask), self.fresh("before")
         slow, done = self.fresh("slow"), self.fresh("done")
         self.lines += [f"  br label %{here}", f"{here}:", f"  br i1 {some}, label %{slow}, label %{done}", f"{slow}:"]

@@ -20,7 +20,7 @@ _LOG2_E = 1.4426950408889634
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Where exp stops being a finite, nonzero number."""
+    """The arguments beyond which exp is not a finite, nonzero number, and expm1 is trivial."""
 
     low: float
     """exp of less rounds to 0, exp2 of low / ln 2 too."""

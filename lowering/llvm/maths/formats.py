@@ -39,7 +39,7 @@ _DIGITS = {
 
 
 def split(name: str, kind: type[np.floating], parts: int, spare: int = 0) -> tuple[float, ...]:
-    """A constant as a sum of numbers of a format, largest first; the last `spare` bits of the first are 0."""
+    """Splits a constant into a sum of numbers of a format, largest first; the first ends in `spare` zero bits."""
     digits = _DIGITS[name].replace(".", "")
     numerator, denominator = int(digits), 10 ** (len(digits) - 1)
     result: list[float] = []

@@ -1,6 +1,6 @@
 """The library: a function by name, dtype and number of lanes, as LLVM text.
 
-`function_for("exp", DType.f32, 16)` is called as `@{symbol}`; `collect([...])` gives the definitions of functions and
+`function_for("exp", DType.f32, 16)` is called as `@{symbol}`; `collect([...])` returns the definitions of functions and
 of those they need, once each.
 """
 
@@ -26,15 +26,15 @@ INLINE, CALL, COLD = f"alwaysinline {_PURE}", f"noinline {_PURE}", f"noinline co
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How a kind of machine wants the library's functions."""
+    """Form of the library's functions for a kind of machine."""
 
     attributes: str = ""
-    """Of each function, besides its own."""
+    """Attributes of every function, besides its own."""
     inline_cold: bool = False
-    """Where a call costs more than code that is hardly ever run."""
+    """True if a call costs more than inlined code that is hardly ever run."""
 
     def written(self, text: str) -> str:
-        """A definition of the library in this form."""
+        """Returns a definition of the library in this form."""
         if self.inline_cold:
             text = text.replace(COLD, INLINE, 1)
         return text.replace(_PURE, f"{_PURE} {self.attributes}", 1) if self.attributes else text
@@ -53,13 +53,13 @@ class MathFunction:
 
     @property
     def size(self) -> int:
-        """Instructions of the definition, about."""
+        """The approximate number of instructions of the definition."""
         return self.text.count("\n")
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """How a function is made: formula, number of arguments, and attributes in f32 and f64."""
+    """The formula of a function, its number of arguments, and its attributes in f32 and f64."""
 
     formula: Callable[..., Value | tuple[Value, ...]]
     arguments: int = 1
@@ -99,7 +99,7 @@ _ENTRIES: dict[str, _Entry] = {
     "rem": _Entry(remainder.rem, arguments=2),
 }
 NAMES: frozenset[str] = frozenset(_ENTRIES)
-"""Functions to be asked for; all take and return one dtype."""
+"""Names of the functions that callers may use; all take and return one dtype."""
 
 _PARTS: dict[str, _Entry] = {
     "reduce_huge": _Entry(trigonometric.reduce_huge, 1, COLD, COLD),
@@ -110,14 +110,14 @@ _BY_SYMBOL: dict[str, MathFunction] = {}
 
 
 def function_for(name: str, dtype: DType, lanes: int) -> MathFunction:
-    """The function over `lanes` elements (1: scalars) of f32 or f64; raises KeyError for other names and dtypes."""
+    """Returns the function over `lanes` elements (1: scalars) of f32 or f64; raises KeyError for others."""
     if name not in NAMES:
         raise KeyError(name)
     return _build(name, _ELEMENTS[dtype], lanes)
 
 
 def closure(functions: Iterable[MathFunction]) -> tuple[MathFunction, ...]:
-    """The functions and all they require, each once."""
+    """Returns the functions and all that they require, each once."""
     found: dict[str, MathFunction] = {}
     waiting = list(functions)
     while waiting:
@@ -129,7 +129,7 @@ def closure(functions: Iterable[MathFunction]) -> tuple[MathFunction, ...]:
 
 
 def collect(functions: Iterable[MathFunction], called: Container[str] = (), form: Form = PLAIN) -> str:
-    """The definitions of the functions and of all they require; those of the symbols in `called` are not inlined."""
+    """Returns the definitions of the functions and of all that they require; those in `called` are not inlined."""
     return "\n".join(
         form.written(function.text.replace(INLINE, CALL, 1) if function.symbol in called else function.text)
         for function in closure(functions)
@@ -141,7 +141,7 @@ _SYMBOL = re.compile(r"qdm\.(\w+)\.(f32|f64)x(\d+)")
 
 
 def without_calls(text: str) -> tuple[str, tuple[str, ...]]:
-    """A module without the definitions of functions that are never inlined, and the symbols of those it calls.
+    """Returns a module without the definitions of functions never inlined, and the symbols of those it calls.
 
     They are the same for all tasks (`module_of`); slow paths are as much code as the loops of many a task.
     """
@@ -164,7 +164,7 @@ def without_calls(text: str) -> tuple[str, tuple[str, ...]]:
 
 
 def module_of(symbol: str) -> str:
-    """A module that exports one function."""
+    """Returns a module that exports one function."""
     match = _SYMBOL.fullmatch(symbol)
     if match is None:
         raise KeyError(symbol)

@@ -78,7 +78,7 @@ def minimax(fit: Fit, rounds: int = 12) -> tuple[list[Number], Number]:
 
 
 def _alternation(errors: list[Number], size: int) -> list[int]:
-    """The extremum of each run of one sign, cut down to `size` neighbours with the largest errors."""
+    """Returns the extremum of each run of one sign, limited to `size` neighbours with the largest errors."""
     peaks: list[int] = []
     for k, error in enumerate(errors):
         if peaks and (errors[peaks[-1]] > 0) == (error > 0):
@@ -98,7 +98,7 @@ def _reciprocal_shift(u: Number, shift: float) -> Number:
 
 @mp.workdps(DIGITS)
 def fits() -> list[Fit]:
-    """All polynomials of the library."""
+    """Returns all polynomials of the library."""
     return list(_fits())
 
 
@@ -200,7 +200,7 @@ def _fits() -> Iterable[Fit]:
 
 
 def render() -> str:
-    """The text of `coefficients.py`."""
+    """Returns the text of `coefficients.py`."""
     with mp.workdps(400):
         digits = f"{int(mp.floor(2 / mp.pi * mp.mpf(2) ** 1200)):x}"
     lines = [

@@ -1,4 +1,4 @@
-"""`atomic`: an update that gives the old value, lane after lane."""
+"""`atomic`: an update that returns the old value, lane after lane."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def atomic(f: LaneFrame, eqn: Eqn) -> None:
-    """`atomic`: the old value, lane after lane."""
+    """Emits `atomic`, lane after lane; its result is the old value."""
     op = eqn.params["op"]
     count = 2 if op == "cas" else 1
     ref, values, indices = reference(eqn), list(eqn.invars[1 : 1 + count]), eqn.invars[1 + count :]
@@ -42,7 +42,7 @@ def atomic(f: LaneFrame, eqn: Eqn) -> None:
 
 
 def _per_lane(f: LaneFrame, memory: GlobalMemory, address: Address, op: str, values: list[Atom]) -> Value:
-    """One atomic an active lane, in lane order. Operands and results go through the stack."""
+    """Emits one atomic operation per active lane, in lane order. Operands and results go through the stack."""
     text, d, width, o = f.text, memory.type.dtype, f.width, f.scalar
     stored = "i8" if d is DType.bool else REGISTER[d]
     pointers = text.slot(f"[{width} x ptr]")
@@ -74,7 +74,7 @@ def _per_lane(f: LaneFrame, memory: GlobalMemory, address: Address, op: str, val
 
 
 def _private_atomic(f: LaneFrame, eqn: Eqn, op: str, values: list[Atom], indices: tuple[Atom, ...]) -> None:
-    """On private memory nobody else looks: read, combine, write."""
+    """Reads, combines and writes private memory, which no other thread sees."""
     private, out = f.privates[reference(eqn)], eqn.outvars[0]
     old = load_private(f, private, indices)
     f.env[out] = old

@@ -1,8 +1,8 @@
 """Small arrays, privatised per chunk: iterations accumulate into a copy of the array in the slot of their chunk.
 
-Lanes that name the same element of a copy would lose updates, so they update it one after another, without atomics, as
-no other thread sees it. Where there is room, lanes have copies of their own, element by element side by side: updates
-of one element then need not wait for each other, and when all lanes name the same element it is one vector.
+Lanes with the same element of a copy would lose updates, so they update it one after another, without atomics, as no
+other thread sees it. If there is room, lanes have copies of their own, interleaved element by element: updates of one
+element then need not wait for each other, and if all lanes have the same element the update is one vector operation.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Atom, Var
 
 UNROLL = 8
-"""Lanes a turn of the loop over lanes, shared by all such loops of a task: a tenth faster, at the price of code."""
+"""Unrolling of the loop over lanes, shared by all such loops of a task: a tenth faster, at the price of code."""
 _ZERO = literal(0, DType.i32)
 
 
 def open_chunk_copies(f: LaneFrame, *, clear: bool = True) -> None:
-    """Makes the copies, with the identity in them; or finds those of the function that this one is a part of."""
+    """Creates the copies and fills them with the identity, or uses those of the caller if not `clear`."""
     for part in f.accumulators.plan.slot.parts:
         if part.indices is None:
             copy = f.accumulators.copies[part.ref] = _make_copy(f, part)
@@ -53,7 +53,7 @@ def _make_copy(f: LaneFrame, part: SlotPart) -> ChunkCopy:
 
 
 def close_chunk_copies(f: LaneFrame) -> None:
-    """Merges the copies that lanes have for themselves into the slot."""
+    """Merges the copies of lanes into the slot."""
     for part in f.accumulators.plan.slot.parts:
         if part.indices is None and part.lane_copies > 1:
             slot = in_slot(f, part, "%slot", f.globals[part.ref].alias)
@@ -74,7 +74,7 @@ def _merge_lanes(f: LaneFrame, part: SlotPart, copy: ChunkCopy, slot: GlobalMemo
 
 
 def into_chunk_copy(f: LaneFrame, ref: Var, indices: tuple[Atom, ...], op: str, value: Atom) -> None:
-    """Accumulates in every active lane."""
+    """Accumulates the values of active lanes into the copy."""
     copy = f.accumulators.copies[ref]
     memory = copy.memory
     d = memory.type.dtype
@@ -100,7 +100,7 @@ def _into_element(f: LaneFrame, memory: GlobalMemory, address: Address, op: str,
 
 
 def _into_all_lanes(f: LaneFrame, memory: GlobalMemory, address: Address, op: str, value: Atom) -> None:
-    """The element is the same for all lanes: their copies of it are a vector."""
+    """Accumulates into one element for all lanes, whose copies of it are a vector."""
     d, here = memory.type.dtype, replace(memory, pointer=address.pointer)
     total = load_elements(f, f.vector, here, "0")
     for v in range(f.vectors):
@@ -109,7 +109,7 @@ def _into_all_lanes(f: LaneFrame, memory: GlobalMemory, address: Address, op: st
 
 
 def _lane_after_lane(f: LaneFrame, copy: ChunkCopy, address: Address, op: str, value: Atom) -> None:
-    """A load, an operation and a store a lane. Inactive lanes go to elements of their own: no branch is needed."""
+    """Accumulates lane after lane. Inactive lanes update spare elements, so no branch is needed."""
     text, memory = f.text, copy.memory
     d, total = memory.type.dtype, f.width * f.vectors
     kind = MEMORY[d]
@@ -131,7 +131,7 @@ def _ahead(f: LaneFrame, pointer: str, kind: str, v: int) -> str:
 
 
 def _elements(f: LaneFrame, copy: ChunkCopy, address: Address, v: int) -> str:
-    """Element numbers in the copy, of vector v."""
+    """Returns the element numbers in the copy for vector v."""
     o, i32, memory = f.vector, f.lanes.of("i32"), copy.memory
     if address.offsets is not None:
         found = (
@@ -151,7 +151,7 @@ def _elements(f: LaneFrame, copy: ChunkCopy, address: Address, v: int) -> str:
 
 
 def _first(f: LaneFrame, memory: GlobalMemory, address: Address) -> str:
-    """The number of the element at a place's pointer."""
+    """Returns the number of the element at an address's pointer."""
     text, size = f.text, BYTES[MEMORY[memory.type.dtype]]
 
     def make() -> str:

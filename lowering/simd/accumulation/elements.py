@@ -1,4 +1,4 @@
-"""Arrays element after element: by vectors, then what is left."""
+"""Loops over the elements of arrays: by vectors, then one by one for the rest."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def for_elements(f: LaneFrame, size: int, make: Callable[[Ops, str], None]) -> None:
-    """`make(ops, k)` for elements 0 .. size-1: `ops` are of as many elements from k on as it takes."""
+    """Emits `make(ops, k)` over elements 0 .. size-1; it handles as many elements from k on as `ops` has lanes."""
     whole = size // f.width * f.width
     if whole:
         with f.text.counted("0", str(whole), f.width) as k, f.region():
@@ -30,7 +30,7 @@ def for_elements(f: LaneFrame, size: int, make: Callable[[Ops, str], None]) -> N
 
 
 def load_elements(f: LaneFrame, o: Ops, ref: GlobalMemory, k: str) -> str:
-    """Elements from number k on."""
+    """Loads elements from number k on, one per lane of `o`."""
     d = ref.type.dtype
     kind = MEMORY[d]
     raw = f.text.op(f"load {o.vector(kind)}, ptr {_element(f, ref, k)}, align {BYTES[kind]}{ref.alias}")
@@ -38,7 +38,7 @@ def load_elements(f: LaneFrame, o: Ops, ref: GlobalMemory, k: str) -> str:
 
 
 def store_elements(f: LaneFrame, o: Ops, ref: GlobalMemory, k: str, value: str) -> None:
-    """Elements from number k on."""
+    """Stores elements from number k on, one per lane of `o`."""
     kind = MEMORY[ref.type.dtype]
     raw = to_memory(o, ref.type.dtype, value)
     f.text.do(f"store {o.vector(kind)} {raw}, ptr {_element(f, ref, k)}, align {BYTES[kind]}{ref.alias}")
@@ -49,7 +49,7 @@ def _element(f: LaneFrame, ref: GlobalMemory, k: str) -> str:
 
 
 def clear_elements(f: LaneFrame, ref: GlobalMemory, size: int, op: str) -> None:
-    """Makes elements 0 .. size-1 the identity of the operation."""
+    """Stores the identity of the operation into elements 0 .. size-1."""
     d = ref.type.dtype
     for_elements(f, size, lambda o, k: store_elements(f, o, ref, k, o.constant(identity(op, d).value, d)))
 

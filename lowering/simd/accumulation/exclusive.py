@@ -1,4 +1,4 @@
-"""Elements that one lane has for itself: read, combine, write."""
+"""Accumulation into elements that only one lane touches: read, combine, write."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def update_own(f: LaneFrame, memory: GlobalMemory, address: Address, op: str, value: Atom) -> None:
-    """Accumulates in every active lane; nobody else touches these elements."""
+    """Accumulates the values of active lanes into elements that nobody else touches."""
     if f.is_scalar:
         old = Value(value.dtype, scalar=load_scalar(f, memory, address.pointer))
         new = combined(f, op, old, value).scalar

@@ -1,4 +1,4 @@
-"""Lanes combined by the operation of an accumulation, or visited one after another."""
+"""Reductions over lanes by the operation of an accumulation, and loops over lanes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def combined(f: LaneFrame, op: str, old: Value, value: Atom) -> Value:
-    """`old op value` in every lane."""
+    """Returns `old op value` in every lane."""
     d = old.dtype
     if old.scalar is not None:
         return Value(d, scalar=combine(f.scalar, op, d, old.scalar, f.scalar_of(value)))
@@ -29,7 +29,7 @@ def combined(f: LaneFrame, op: str, old: Value, value: Atom) -> Value:
 
 
 def reduce_lanes(f: LaneFrame, op: str, d: DType, vectors: list[str]) -> str:
-    """All lanes of all vectors combined, as a scalar."""
+    """Combines all lanes of all vectors into a scalar."""
     o, total = f.vector, vectors[0]
     for other in vectors[1:]:
         total = combine(o, op, d, total, other)
@@ -43,14 +43,14 @@ def reduce_lanes(f: LaneFrame, op: str, d: DType, vectors: list[str]) -> str:
 
 
 def active_or_identity(f: LaneFrame, mask: Mask, op: str, d: DType, value: Atom) -> list[str]:
-    """The values of active lanes, the identity in the others."""
+    """Returns the values of active lanes, with the identity in the others."""
     neutral = f.vector.constant(identity(op, d).value, d)
     return [f.blend(mask, d, f.vector_of(value, v), neutral, v) for v in range(f.vectors)]
 
 
 @contextmanager
 def each_active(f: LaneFrame, v: int) -> Generator[str]:
-    """A loop over the active lanes of vector v, in order; gives the lane as i64."""
+    """Opens a loop over the active lanes of vector v, in order; yields the lane's number as i64."""
     text, width = f.text, f.width
     bits = text.op(f"bitcast {f.vector.bits} {f.mask_of(f.mask, v)} to i{width}")
     wide = text.op(f"zext i{width} {bits} to i64")

@@ -1,4 +1,4 @@
-"""What the strategies of a task's accumulations need: slots of chunks, and copies of threads."""
+"""The memory that the strategies of a task's accumulations need: slots of chunks, and copies of threads."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ _ELEMENT_ALIGNMENT = 8
 
 @dataclass(frozen=True, slots=True)
 class SlotPart(Part):
-    """Elements of one buffer in the slot of a chunk."""
+    """Accumulated elements of one buffer in the slot of a chunk."""
 
     lane_copies: int = 1
-    """Copies side by side that lanes have for themselves until the chunk ends: lane l has number `l % lane_copies`."""
+    """Interleaved copies for lanes until the chunk ends: lane l uses copy `l % lane_copies`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Where a chunk leaves what it has accumulated, until all chunks have run."""
+    """Memory that keeps the accumulated values of a chunk until all chunks have run."""
 
     parts: tuple[SlotPart, ...]
     nbytes: int
-    """A multiple of the alignment; 0 when nothing is privatised by chunks."""
+    """Size, a multiple of a cache line; 0 if nothing is privatised per chunk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,32 +48,32 @@ class CopiedArray:
     ref: Var
     op: str
     number: int
-    """Of the reference, among those of the task."""
+    """Number of the reference among those of the task."""
     offset: int
 
     @property
     def nbytes(self) -> int:
-        """Bytes in memory."""
+        """The bytes of the array."""
         return ref_type(self.ref).size * BYTES[MEMORY[self.ref.dtype]]
 
     @property
     def neutral(self) -> bytes:
-        """An element that changes nothing."""
+        """The bytes of the operation's identity."""
         return identity(self.op, self.ref.dtype).value.tobytes()
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadCopies:
-    """What a thread may have copies of: the arrays one after another, each from a line of memory on."""
+    """The arrays that a thread may have copies of, in order, each beginning at a cache line."""
 
     arrays: tuple[CopiedArray, ...]
     nbytes: int
-    """Whole lines; 0 when the task has shared arrays that cannot be copied, or none."""
+    """Size in whole cache lines; 0 if the task has no shared arrays, or one that cannot be copied."""
 
 
 @dataclass(frozen=True, slots=True)
 class AccumulationPlan:
-    """How each accumulated buffer of a task is privatised and merged."""
+    """The privatisation of each accumulated buffer of a task, with its memory."""
 
     ways: Privatisation
     slot: Slot
@@ -83,12 +83,12 @@ class AccumulationPlan:
 
     @property
     def is_in_slot(self) -> bool:
-        """Whether all that a chunk keeps for itself is in its slot from the beginning, not in its functions."""
+        """Returns whether a chunk's private sums are all in its slot from the start, none in registers or the stack."""
         return not self.ways.registers and all(part.lane_copies == 1 for part in self.slot.parts)
 
     @property
     def reason(self) -> str:
-        """The strategies in words."""
+        """The strategies in words, for reports."""
         ways = self.ways
         large = "arrays with copies a thread or locks" if self.thread_copies.nbytes else "arrays with locks"
         parts = [
@@ -102,13 +102,13 @@ class AccumulationPlan:
 def plan_accumulation(
     facts: TaskFacts, ways: Privatisation, limits: AccumulationLimits, width: int
 ) -> AccumulationPlan:
-    """The plan for lanes of this number."""
+    """Returns the plan for vectors of `width` lanes."""
     updates = max(1, _updates(facts.task.body, ways.shared)) if ways.shared else 0
     return AccumulationPlan(ways, _slot(facts, ways, limits, width), _thread_copies(facts, ways), updates)
 
 
 def _slot(facts: TaskFacts, ways: Privatisation, limits: AccumulationLimits, width: int) -> Slot:
-    """Registers, then copies with room for an element a lane behind them, where inactive lanes go."""
+    """Returns the slot: sums of registers, then copies, each with a spare element per lane for inactive lanes."""
     if facts.task.kind == "serial":
         return Slot((), 0)
     parts: list[SlotPart] = []
@@ -128,7 +128,7 @@ def _slot(facts: TaskFacts, ways: Privatisation, limits: AccumulationLimits, wid
 
 
 def _thread_copies(facts: TaskFacts, ways: Privatisation) -> ThreadCopies:
-    """All shared arrays; the task must only accumulate into each, by one operation."""
+    """Returns copies of all shared arrays, or none unless the task only accumulates into each, by one operation."""
     arrays: list[CopiedArray] = []
     end = 0
     for ref, op in ways.shared.items():

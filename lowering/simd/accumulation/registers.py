@@ -1,6 +1,6 @@
-"""Places that all iterations accumulate into, privatised per lane: sums in registers, which reach the slot at the end.
+"""Elements that all iterations accumulate into, privatised per lane: sums in registers, stored in the slot at the end.
 
-A serial task has no slot; its sums reach memory.
+A serial task has no slot; its sums are combined with memory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def open_registers(f: LaneFrame) -> None:
-    """Makes the sums, with the identity in them."""
+    """Creates the sums and fills them with the identity."""
     for place, op in f.accumulators.plan.ways.registers.items():
         d = compute_dtype(place[0].dtype)
         slot = f.text.slot(f"[{f.vectors} x {f.lanes.of(MEMORY[d])}]")
@@ -34,7 +34,7 @@ def open_registers(f: LaneFrame) -> None:
 
 
 def into_register(f: LaneFrame, place: Place, op: str, value: Atom) -> None:
-    """Accumulates in every active lane."""
+    """Accumulates the values of active lanes into the sums."""
     d, slot = compute_dtype(value.dtype), f.accumulators.registers[place]
     for v in range(f.vectors):
         old = _read(f, slot, d, v)
@@ -42,7 +42,7 @@ def into_register(f: LaneFrame, place: Place, op: str, value: Atom) -> None:
 
 
 def close_registers(f: LaneFrame) -> None:
-    """Puts the sums of all lanes into the slot of the chunk, or into memory."""
+    """Stores the sums of all lanes in the slot of the chunk, or combines those of a serial task with memory."""
     plan = f.accumulators.plan
     if f.facts.task.kind == "serial":
         for (ref, indices), op in plan.ways.registers.items():

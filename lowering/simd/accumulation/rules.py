@@ -1,4 +1,4 @@
-"""`accum` by the strategy of its place, and what strategies need at both ends of a function."""
+"""Emission of `accum` by its strategy, and the strategies' code at both ends of a function."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def accum(f: LaneFrame, eqn: Eqn) -> None:
-    """`accum`."""
+    """Emits `accum` by the strategy of its element; a grouped one is emitted with its group."""
     ref, value, indices, op = reference(eqn), eqn.invars[1], indices_of(eqn), eqn.params["op"]
     if ref in f.privates:
         private = f.privates[ref]
@@ -48,9 +48,9 @@ def accum(f: LaneFrame, eqn: Eqn) -> None:
 
 
 def open_accumulators(f: LaneFrame, constant: str, *, clear: bool = True) -> None:
-    """Makes what the strategies of a task need; `constant` is the metadata of loads that nobody changes.
+    """Opens the sums and copies of a task's strategies; `constant` is the metadata of loads of constant memory.
 
-    Without `clear`, a function goes on with what another one has opened in the slot: all there is (`is_in_slot`).
+    Without `clear`, a function continues with what its caller has opened in the slot, which is all (`is_in_slot`).
     """
     if f.accumulators.plan.ways.shared:
         word = f.text.op(f"getelementptr i64, ptr %refs, i64 {f.facts.ref_count + UNLOCKED}")
@@ -61,6 +61,6 @@ def open_accumulators(f: LaneFrame, constant: str, *, clear: bool = True) -> Non
 
 
 def close_accumulators(f: LaneFrame) -> None:
-    """Puts what was privatised into the slot of the chunk."""
+    """Stores privatised values in the slot of the chunk."""
     close_registers(f)
     close_chunk_copies(f)

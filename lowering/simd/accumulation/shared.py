@@ -1,9 +1,9 @@
-"""Large arrays, which threads share: atomic updates, or plain ones where the launcher says that nobody else looks.
+"""Large arrays that threads share: atomic updates, or plain ones if the launcher says that no other thread looks.
 
-The code of a task has both ways. Nobody else looks where the task is on one thread, or the thread has copies of the
-arrays (`thread_copies`). Lanes go one after another through their elements, or through the components that are updated
-together (`update_groups`). A locked instruction takes as long for sixteen bytes as for four, so components whose
-alignment is proved share one compare-and-swap. Each is rounded as it would be alone.
+The code of a task has both variants. No other thread looks if the task runs on one thread, or if the thread has copies
+of the arrays (`thread_copies`). Lanes update their elements one after another, or components that are updated together
+(`update_groups`). A locked instruction takes as long for sixteen bytes as for four, so components whose alignment is
+proved share one compare-and-swap. Each is rounded as it would be alone.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from lowering.simd.frame import LaneFrame
 
 UNROLL = 4
-"""Lanes a turn of the loop without locks."""
+"""Unrolling of the loop over lanes without locks."""
 _BASE_ALIGNMENT = 16
-"""Bytes: less than XLA and the runtime align every array to."""
+"""Bytes of alignment that every array has: XLA and the runtime align to more."""
 
 
 def update(f: LaneFrame, group: UpdateGroup) -> None:
-    """Accumulates a group in every active lane."""
+    """Emits the accumulation of a group in every active lane."""
     memory = f.globals[group.ref]
     address = locate(f, memory, group.indices)
     d = group.ref.dtype
@@ -51,7 +51,7 @@ def update(f: LaneFrame, group: UpdateGroup) -> None:
             total = reduce_lanes(f, group.op, d, active_or_identity(f, f.mask, group.op, d, value))
             atomic_scalar(f, group.op, d, memory, ahead(f, MEMORY[d], address.pointer, k), [total])
     elif len(group.values) == 1 and group.ref in f.facts.exclusive_accums:
-        # lanes have elements of their own, and only other threads may meet them
+        # lanes have elements of their own; only other threads may update them
         (value,) = group.values
         _choose(
             f,
@@ -82,7 +82,7 @@ def _scalar(f: LaneFrame, memory: GlobalMemory, group: UpdateGroup, pointer: str
 
 
 def _lanes(f: LaneFrame, memory: GlobalMemory, group: UpdateGroup, address: Address) -> None:
-    """Lane after lane. Operands go through the stack, as records: a lane then loads its own."""
+    """Emits updates lane after lane. Operands go through the stack, as records, so that a lane loads its own."""
     text, d, width, many = f.text, group.ref.dtype, f.width, len(group.values)
     kind = "i8" if d is DType.bool else REGISTER[d]
     pointers, values = text.slot(f"[{width} x ptr]"), text.slot(f"[{width * many} x {kind}]")
@@ -130,7 +130,7 @@ def _each_lane(f: LaneFrame, v: int, plain: Callable[[str], None], locked: Calla
 
 
 def _choose(f: LaneFrame, plain: Callable[[], None], locked: Callable[[], None]) -> None:
-    """The way without locks where nobody else sees the memory."""
+    """Emits a branch to the variant without locks if no other thread sees the memory."""
     text = f.text
     alone, shared, done = map(text.fresh_label, ("alone", "shared", "updated"))
     text.branch(f.accumulators.alone, alone, shared)
@@ -158,7 +158,7 @@ def _wide(f: LaneFrame, d: DType, count: int) -> Ops:
 
 
 def _plain_components(f: LaneFrame, memory: GlobalMemory, group: UpdateGroup, target: str, values: str) -> None:
-    """The components from `target` on, by the values that lie from `values` on."""
+    """Emits plain updates of the components from `target` on by the values from `values` on."""
     text, d, many = f.text, group.ref.dtype, len(group.values)
     kind, size, k = MEMORY[d], BYTES[MEMORY[d]], 0
     while k < many:
@@ -172,7 +172,7 @@ def _plain_components(f: LaneFrame, memory: GlobalMemory, group: UpdateGroup, ta
 
 
 def _locked_components(f: LaneFrame, memory: GlobalMemory, group: UpdateGroup, target: str, values: str) -> None:
-    """The same where other threads do so too."""
+    """Emits atomic updates of the components from `target` on by the values from `values` on."""
     text, d, many = f.text, group.ref.dtype, len(group.values)
     kind, size = MEMORY[d], BYTES[MEMORY[d]]
 
@@ -210,7 +210,7 @@ def _odd(
     together: Callable[[str, str, int], None],
     alone: Callable[[str, str], None],
 ) -> None:
-    """An odd number of components: pairs of them are aligned from the first on, or else from the second."""
+    """Updates an odd number of components, whose pairs are aligned from the first on, or else from the second."""
     text, many, size = f.text, len(group.values), BYTES[MEMORY[group.ref.dtype]]
     address = text.op(f"ptrtoint ptr {target} to i64")
     late = text.op(f"and i64 {address}, {size}")
@@ -224,14 +224,14 @@ def _odd(
 
 
 def _alignment(group: UpdateGroup) -> int:
-    """Bytes that the address of the first component is a multiple of."""
+    """Returns the alignment in bytes of the first component."""
     size, shape = BYTES[MEMORY[group.ref.dtype]], ref_type(group.ref).shape
     found = math.gcd(_BASE_ALIGNMENT, (group.component or 0) * size)
     return math.gcd(found, shape[-1] * size) if math.prod(shape[:-1]) > 1 else found
 
 
 def widest_exchange(f: LaneFrame) -> int:
-    """Bytes that one compare-and-swap may change. Processors with AVX2 exchange sixteen, and load them in one piece."""
+    """Returns the most bytes of one compare-and-swap: 16 on processors with AVX2, which also load them atomically."""
     cpu = f.target
     wide = cpu.triple.startswith("x86_64") and cpu.vector_bits >= 256 and "-cx16" not in cpu.features
     return 16 if wide else 8

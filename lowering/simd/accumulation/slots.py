@@ -1,7 +1,7 @@
-"""Slots: what a chunk of iterations has privatised lies in its slot until all chunks have run.
+"""Slots keep the privatised values of a chunk of iterations until all chunks have run.
 
-A slot holds the elements of each part side by side. `qd_combine` combines slots in the order of the chunks and each
-element with memory once. So nothing depends on which thread ran which chunk, and no update needs an atomic.
+A slot holds the elements of each part contiguously. `qd_combine` combines slots in the order of the chunks and each
+element with memory once. So nothing depends on which thread ran which chunk, and no update needs an atomic operation.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 def in_slot(f: LaneFrame, part: SlotPart, slot: str, alias: str) -> GlobalMemory:
-    """The elements of a part in a slot."""
+    """Returns the elements of a part in a slot as memory."""
     type_ = replace(ref_type(part.ref), dtype=part.dtype)
     return GlobalMemory(ahead(f, "i8", slot, part.offset), type_, alias, "")
 
 
 def emit_combine(f: LaneFrame, slot: Slot) -> None:
-    """All slots into the first, in order; then the first into memory. Arguments: refs, slots, count."""
+    """Emits the body of `qd_combine`: merges all slots into the first, in order, then the first into memory."""
     for part in slot.parts:
         first = in_slot(f, part, "%slots", "")
         with f.text.counted("1", "%count", 1) as k, f.region():
@@ -41,7 +41,7 @@ def emit_combine(f: LaneFrame, slot: Slot) -> None:
         if part.indices is None:
             _merge(f, part, memory, in_slot(f, part, "%slots", ""), part.ref.dtype)
             continue
-        # no iteration has accumulated where it is not
+        # an element out of range got no accumulation
         with f.text.when(in_range(f, memory, part.indices)), f.region():
             element = GlobalMemory(locate(f, memory, part.indices).pointer, memory.type, memory.alias, "")
             _merge(f, part, element, in_slot(f, part, "%slots", ""), part.ref.dtype)

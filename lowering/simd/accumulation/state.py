@@ -1,4 +1,4 @@
-"""Where a function of a task keeps what it accumulates."""
+"""The memory in which a function of a task keeps its accumulations."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ChunkCopy:
-    """Memory that only this chunk sees."""
+    """A privatised array that only its chunk sees."""
 
     memory: GlobalMemory
-    """As many elements as the reference, those of all copies side by side (the last axis, where there are several);
-    and one a lane more, where inactive lanes go."""
+    """The elements of the reference, with all copies side by side (the last axis, if there are several), then one
+    spare element per lane for inactive lanes."""
     count: int
-    """Copies: lane l has number `l % count`."""
+    """Number of copies: lane l uses copy `l % count`."""
 
 
 @dataclass(slots=True)
 class Accumulators:
-    """What the strategies of a plan have opened."""
+    """The sums and copies that the strategies of a plan have opened."""
 
     plan: AccumulationPlan
     registers: dict[Place, str] = field(default_factory=dict["Place", str])
-    """Stack slots of vectors, one a place, which LLVM turns into registers."""
+    """Stack slots of vectors, one per place; LLVM turns them into registers."""
     copies: dict[Var, ChunkCopy] = field(default_factory=dict["Var", ChunkCopy])
     alone: str = ""
-    """True (i1) when nobody else sees the shared arrays."""
+    """Register of i1 that is true if no other thread sees the shared arrays."""

@@ -1,6 +1,6 @@
-"""Copies of threads: where the launcher gives threads copies of shared arrays, `qd_merge` adds them up.
+"""The merge of threads' copies of shared arrays, if the launcher gives them copies: `qd_merge`.
 
-`qd_merge(job, lo, hi, slot)` merges lines lo .. hi-1 of all copies, in their order, into the arrays; so it is cut into
+`qd_merge(job, lo, hi, slot)` merges cache lines lo .. hi-1 of all copies, in order, into the arrays, so it is cut into
 chunks like a task. The job has the references, the copies and their number.
 """
 
@@ -23,7 +23,7 @@ UNROLL = 4
 
 
 def emit_merge(f: LaneFrame, copies: ThreadCopies) -> None:
-    """The body of `qd_merge`; the references are open."""
+    """Emits the body of `qd_merge`, after the references have been bound."""
     text = f.text
     first = text.op(f"load ptr, ptr {ahead(f, 'i8', '%job', MERGE.offsets['copies'])}")
     count = text.op(f"load i64, ptr {ahead(f, 'i8', '%job', MERGE.offsets['others'])}")
@@ -42,7 +42,7 @@ def emit_merge(f: LaneFrame, copies: ThreadCopies) -> None:
 
 
 def _element(f: LaneFrame, array: CopiedArray, line: str) -> str:
-    """The first element of the array in that line or after it, and not behind its end."""
+    """Returns the array's first element in or after a cache line, clamped to the array."""
     text = f.text
     for name in ("smax", "smin"):
         text.module.declare(f"llvm.{name}.i64", "i64", "i64, i64")

@@ -1,7 +1,7 @@
-"""Which updates of a shared array are made together: planned for a block before its text is written.
+"""Groups of updates of a shared array that are made together, planned for a block before its text is written.
 
-Components of one element, `f[a, 0]` and `f[a, 1]`, that are accumulated one after another form a group, into which
-nothing may be put that comes behind other control flow. A group is made before the first equation that it cannot take.
+Components of one element, `f[a, 0]` and `f[a, 1]`, that are accumulated one after another form a group, which ends at
+control flow. A group is emitted before the first equation that cannot join it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MOST_COMPONENTS = 8
 _LEAST_BYTES = 4
-"""Smaller components are updated alone."""
+"""The fewest bytes of a component that joins a group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,29 +34,29 @@ class UpdateGroup:
     ref: Var
     op: str
     indices: tuple[Atom, ...]
-    """Of the first component."""
+    """Indices of the first component."""
     values: tuple[Atom, ...]
 
     @staticmethod
     def of(eqn: Eqn) -> UpdateGroup:
-        """One accumulation."""
+        """Returns a group of one accumulation."""
         return UpdateGroup(reference(eqn), eqn.params["op"], indices_of(eqn), (eqn.invars[1],))
 
     @property
     def component(self) -> int | None:
-        """The constant last index."""
+        """The last index of the first component, or None if it is not constant."""
         last = self.indices[-1] if self.indices else None
         return int(last.value) if isinstance(last, Literal) else None
 
     def takes(self, other: UpdateGroup) -> bool:
-        """Whether it is the next component of the same element."""
+        """Returns whether `other` is the next component of the same element."""
         if other.op != self.op or len(self.values) == MOST_COMPONENTS or other.indices[:-1] != self.indices[:-1]:
             return False
         return self.component is not None and other.component == self.component + len(self.values)
 
 
 def group_updates(ways: Privatisation, eqns: Iterable[Eqn]) -> list[tuple[UpdateGroup, ...]]:
-    """The groups that are made before each equation, and at the end."""
+    """Returns the groups that are emitted before each equation, and at the end."""
     steps: list[tuple[UpdateGroup, ...]] = []
     open_: dict[Var, UpdateGroup] = {}
     for eqn in eqns:
@@ -71,7 +71,7 @@ def group_updates(ways: Privatisation, eqns: Iterable[Eqn]) -> list[tuple[Update
 
 
 def is_grouped(ways: Privatisation, eqn: Eqn) -> bool:
-    """Whether it accumulates into a shared array with which the task does nothing else."""
+    """Returns whether an equation accumulates into a shared array that the task accesses in no other way."""
     if eqn.primitive is not ACCUM or is_local(eqn.invars[0]):
         return False
     return ways.strategy_of(eqn) is Strategy.SHARED and ways.shared[reference(eqn)] is not None

@@ -1,1 +1,1 @@
-"""What lanes of one vector do when their loops take different numbers of trips."""
+"""Strategies for lanes of one vector whose loops have different trip counts."""

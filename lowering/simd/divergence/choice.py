@@ -26,11 +26,11 @@ class Divergence:
     ordering: Ordering | None
     spans: SpanPlan | None
     out_of_step: Uniformity
-    """Uniformity of lanes that are refilled one by one: loops do not keep them together."""
+    """Uniformity of lanes that are refilled one by one, so that values of loops differ between them."""
 
     @property
     def reason(self) -> str:
-        """How lanes that part are handled, in words."""
+        """The answers to divergence in words, for reports."""
         if self.refill is not None and self.refill.measures:
             return "under masks or with lane refill, as trip counts spread"
         how = "under masks" if self.refill is None else "with lane refill"

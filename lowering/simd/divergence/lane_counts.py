@@ -1,4 +1,4 @@
-"""Iterations that a loop takes under masks, and lanes that are in them: counted while a task runs (`spread`)."""
+"""Counters of a loop's iterations under masks, and of the lanes active in them, at run time (`spread`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def open_counts(f: LaneFrame, loop: Eqn) -> LaneCounts:
-    """Slots that are zero."""
+    """Returns counters that are zero."""
     slots = [f.text.slot("i64", 8) for _ in range(2)]
     for slot in slots:
         f.text.do(f"store i64 0, ptr {slot}")
@@ -22,7 +22,7 @@ def open_counts(f: LaneFrame, loop: Eqn) -> LaneCounts:
 
 
 def count(f: LaneFrame, loop: Eqn, live: Sequence[str]) -> None:
-    """One iteration of a loop, with these masks."""
+    """Emits the count of one iteration of a loop, with these masks, if the function counts that loop."""
     counts = f.counts
     if counts is None or counts.loop is not loop:
         return
@@ -37,7 +37,7 @@ def _add(f: LaneFrame, slot: str, amount: str) -> None:
 
 
 def close_counts(f: LaneFrame, counts: LaneCounts) -> None:
-    """Hands the counts out."""
+    """Stores the counts into %counts."""
     for k, slot in enumerate((counts.iterations, counts.lanes)):
         pointer = f.text.op(f"getelementptr i64, ptr %counts, i64 {k}")
         found = f.text.op(f"load i64, ptr {slot}")

@@ -1,14 +1,14 @@
 """Iterations ordered by their trip counts, so that the lanes of a step leave their loops together.
 
-Where the number of iterations of the first loop of a task is known in front of it (a row of a sparse matrix), the task
-looks at a block of its iterations first, sorts them by that number (a counting sort), and then takes them in that
-order: lanes hold iterations that are no neighbours. With geometric trip counts 16 lanes that take what comes are busy
-30 % of the time, and nine tenths of it when ordered. Unlike refill this serves tasks of several loops, as reverse mode
-makes them: each follows the same count.
+If the trip count of a task's first loop is known before the loop (a row of a sparse matrix), the task computes it for a
+block of iterations, sorts them by it (a counting sort), and then runs them in that order: lanes hold iterations that
+are not neighbours. With geometric trip counts, 16 lanes in the original order are busy 30 % of the time, and nine
+tenths of it when ordered. Unlike refill this serves tasks of several loops, as reverse mode makes them: each has the
+same count.
 
-A block is ordered only where the idle lanes that this avoids cost more than sorting. The numbers decide about the order
-of execution alone: they need not be exact. They are data, and chunks of tasks that reduce are those of any number of
-threads: sums have the same bits in every run.
+A block is ordered only if the idle lanes that this avoids cost more than sorting. Trip counts affect the order of
+execution only, so they need not be exact. They depend on data alone, and chunks of tasks that reduce do not depend on
+the number of threads, so sums have the same bits in every run.
 """
 
 from __future__ import annotations
@@ -36,31 +36,31 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Atom, Eqn
 
 BLOCK = 4096
-"""Iterations that are sorted together: of larger blocks what they read lies further apart."""
+"""Iterations that are sorted together: larger blocks would read memory further apart."""
 ELEMENT = 12
-"""Cycles that looking at an iteration and sorting it take."""
+"""Cycles to compute the trip count of an iteration and sort it."""
 SCALE = 64
-"""Estimates are integers, in this part of a cycle."""
+"""Estimates are integers in this fraction of a cycle."""
 BUCKETS = 448
-"""Numbers below 32 have a bucket each, others one for 16 parts of each power of two."""
+"""Buckets of the sort: one per number below 32, then 16 per power of two."""
 
 
 @dataclass(frozen=True, eq=False)
 class Ordering:
-    """How the iterations of a task are ordered."""
+    """The trip counts by which the iterations of a task are ordered."""
 
     before: tuple[Eqn, ...]
-    """What the numbers are computed by."""
+    """Equations that compute `first` and `last`."""
     first: Atom
     last: Atom
-    """A trip count is their difference."""
+    """The trip count is approximately `last - first`."""
     gain: int
-    """Cycles that an iteration of a lane takes, in `SCALE` parts."""
+    """Cycles of one iteration of all loops, for a vector, in units of 1 / `SCALE`."""
 
 
 def find_ordering(lanes: LaneFacts, vectors: int) -> Ordering | None:
-    """How to order the iterations of a task; None where no trip count is known in front, or lanes are better
-    neighbours."""
+    """Returns the ordering of a task's iterations, or None if no trip count is known before the loop, or if lanes
+    should stay neighbours."""
     task = lanes.facts.task
     if task.kind != "range_for" or not lanes.divergent_loops or _has_neighbours_inside(lanes):
         return None
@@ -77,7 +77,7 @@ def find_ordering(lanes: LaneFacts, vectors: int) -> Ordering | None:
 
 
 def _trips(loop: Eqn) -> tuple[Atom, Atom] | None:
-    """Two values from before the loop whose difference is about its number of iterations."""
+    """Returns two values from before the loop whose difference is about its trip count, or None."""
     if loop.primitive is FOR:
         start, stop, step = loop.bounds
         if not isinstance(step, Literal) or abs(int(step.value)) != 1:
@@ -98,7 +98,7 @@ def _trips(loop: Eqn) -> tuple[Atom, Atom] | None:
 
 
 def slice_of(eqns: tuple[Eqn, ...], wanted: tuple[Atom, ...], written: frozenset[Var]) -> tuple[Eqn, ...] | None:
-    """The equations that values come from; None where they may not be executed twice."""
+    """Returns the equations that compute values, or None if those may not be executed twice."""
     needed = {a for a in wanted if isinstance(a, Var)}
     found: list[Eqn] = []
     for eqn in reversed(eqns):
@@ -113,7 +113,7 @@ def slice_of(eqns: tuple[Eqn, ...], wanted: tuple[Atom, ...], written: frozenset
 
 
 def _has_neighbours_inside(lanes: LaneFacts) -> bool:
-    """Whether neighbouring lanes touch neighbouring elements inside of a loop: apart they would gather them."""
+    """Returns whether lanes access neighbouring elements inside a loop, which reordered they would gather."""
     index, varying = lanes.facts.task.index, lanes.uniformity.varying
     for loop in lanes.facts.task.body.eqns:
         for eqn in walk_inside(loop) if loop.primitive.loops else ():
@@ -126,7 +126,7 @@ def _has_neighbours_inside(lanes: LaneFacts) -> bool:
 
 
 def emit_ordered(f: LaneFrame, ordering: Ordering) -> None:
-    """Iterations %lo .. %hi-1 of a task, block by block."""
+    """Emits iterations %lo .. %hi-1 of a task, block by block, each in its order."""
     text, room = f.text, BLOCK + f.width * f.vectors
     numbers, order = (text.slot(f"[{room} x i32]") for _ in range(2))
     with text.counted("%lo", "%hi", BLOCK, unroll=None) as base:
@@ -138,7 +138,7 @@ def emit_ordered(f: LaneFrame, ordering: Ordering) -> None:
 
 
 def look_at_block(f: LaneFrame, ordering: Ordering, base: str, stop: str, store: Callable[[str], None]) -> None:
-    """Computes the ends of the trip counts of iterations base .. stop-1, and stores something of each step of lanes."""
+    """Emits `ordering.before` for iterations base .. stop-1, then `store` with each step's place in the block."""
     index = f.facts.task.index
     assert index is not None
     with f.text.counted(base, stop, f.width * f.vectors, unroll=None) as at, f.region(lanes_below(f, at, stop)):
@@ -148,7 +148,7 @@ def look_at_block(f: LaneFrame, ordering: Ordering, base: str, stop: str, store:
 
 
 def emit_in_order(f: LaneFrame, base: str, count: str, order: str) -> None:
-    """So many iterations of a task from `base` on, in an order."""
+    """Emits `count` iterations of a task from `base` on, in the given order."""
     text, index = f.text, f.facts.task.index
     assert index is not None
     f.index, f.neighbours = "", False
@@ -162,7 +162,7 @@ def emit_in_order(f: LaneFrame, base: str, count: str, order: str) -> None:
 
 
 def store_trips(f: LaneFrame, ordering: Ordering, numbers: str, place: str) -> None:
-    """Puts the trip counts of a step of lanes into their place of an array of i32."""
+    """Stores the trip counts of a step of lanes at a place of an array of i32."""
     d = ordering.first.dtype
     for v in range(f.vectors):
         trips = f.vector.binary("sub", f.vector.type(d), f.vector_of(ordering.last, v), f.vector_of(ordering.first, v))
@@ -178,16 +178,16 @@ def store_step(f: LaneFrame, kind: str, array: str, place: str, v: int, values: 
 
 
 def _iteration(f: LaneFrame, order: str, at: str, first: str, kind: str, v: int) -> str:
-    """The iterations of vector v of the step that begins at `at`."""
+    """Returns the iterations of vector v of the step that begins at `at`."""
     there = f.text.op(f"getelementptr i32, ptr {order}, i64 {f.text.op(f'add i64 {at}, {v * f.width}')}")
     offsets = f.text.op(f"load {f.lanes.of('i32')}, ptr {there}, align 4")
     return f.vector.binary("add", f.lanes.of(kind), first, f.vector.cast("zext", "i32", offsets, kind))
 
 
 def order_function(module: Module, ordering: Ordering, step: int, width: int) -> str:
-    """`qd_order(numbers, count, order)`: positions of the numbers in ascending order, or as they are.
+    """Returns `qd_order(numbers, count, order)`, which stores the positions of the numbers, sorted if that pays.
 
-    Idle lanes are counted in steps of lanes as they come.
+    It counts the idle lanes of the original order to decide.
     """
     module.declare("llvm.memset.p0.i64", "void", "ptr, i8, i64, i1")
     module.declare("llvm.smin.i64", "i64", "i64, i64")

@@ -1,9 +1,9 @@
 """Lane refill: a lane that has left its loop takes the next element of the task, so lanes do not wait for the slowest.
 
-Applies to a task whose body is: arithmetic and loads, one loop that lanes leave at different times, stores. Lanes hold
-elements that are no neighbours, so what they read outside the loop is gathered. Between steps of the loop the service
-block runs when enough lanes are idle: it stores the results of finished lanes, gives them the next elements, and
-evaluates what comes before the loop for those. With geometric trip counts 16 lanes in step are busy 30 % of the time.
+It applies to a task whose body is: arithmetic and loads, one divergent loop, stores. Lanes hold elements that are not
+neighbours, so loads outside the loop become gathers. Between steps of the loop the service block runs if enough lanes
+are idle: it stores the results of finished lanes, assigns the next elements to them, and evaluates the equations before
+the loop for those. With geometric trip counts 16 lanes in step are busy 30 % of the time.
 """
 
 from __future__ import annotations
@@ -30,32 +30,32 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Block, Eqn
 
 SURE_COST = 200
-"""Bodies of at least this cost refill: the service between steps costs next to nothing. Others as trips spread."""
+"""Bodies of at least this cost always refill, as the service is cheap beside them. Others measure trip counts first."""
 FOR_COST, WHILE_COST = 20, 100
-"""The same for tasks that reduce, which have one way: there the trip counts of a `for` over loaded bounds differ more
-than those of a short `while` that converges (measured: 0.67 and 1.24 of the time with masks)."""
+"""The same limits for tasks that reduce, which cannot switch at run time: trip counts of a `for` over loaded bounds
+differ more than those of a short `while` that converges (measured: 0.67 and 1.24 of the time with masks)."""
 IDLE_PART = 8
-"""The service runs when one of this many lanes is idle."""
+"""The service runs if at least one in this many lanes is idle."""
 
 
 @dataclass(frozen=True, eq=False)
 class Refill:
-    """The parts of a task's body."""
+    """The parts of a task's body that lane refill distinguishes."""
 
     before: tuple[Eqn, ...]
     loop: Eqn
     after: tuple[Eqn, ...]
     measures: bool
-    """Whether lanes are refilled is decided while the task runs (`spread`)."""
+    """True if the task decides at run time whether to refill (`spread`)."""
 
     @property
     def in_lanes(self) -> frozenset[Var]:
-        """Values that are the same in all lanes only while lanes run in step: here they do not."""
+        """Parameters of the loop, which are uniform only while lanes run in step."""
         return frozenset(p for block in self.loop.blocks for p in block.params)
 
 
 def find_refill(lanes: LaneFacts, target: Target, *, reduces: bool) -> Refill | None:
-    """How to refill lanes of a task; None when its body has another form or would not gain, or its hint says no."""
+    """Returns the parts of a task to refill, or None if its body has another form or gains nothing, or by a hint."""
     task = lanes.facts.task
     hint = task.hints.get("refill")
     if task.kind != "range_for" or target.vector_bits < 512 or hint is False:
@@ -83,7 +83,7 @@ def find_refill(lanes: LaneFacts, target: Target, *, reduces: bool) -> Refill | 
 
 
 def _uniform_part_is_simple(lanes: LaneFacts, eqns: Sequence[Eqn]) -> bool:
-    """What is the same for all elements can be evaluated once, ahead of everything else."""
+    """Returns whether uniform equations before the loop can be evaluated once, ahead of everything else."""
     for eqn in eqns:
         uniform = [lanes.uniformity.is_uniform(v) for v in eqn.outvars]
         if any(uniform) and (eqn.primitive.structured or not all(uniform)):
@@ -94,24 +94,24 @@ def _uniform_part_is_simple(lanes: LaneFacts, eqns: Sequence[Eqn]) -> bool:
 
 
 class _Slots:
-    """Values of the lanes that live from step to step, in stack slots that LLVM turns into registers."""
+    """Values that lanes keep from step to step, in stack slots that LLVM turns into registers."""
 
     def __init__(self, f: LaneFrame) -> None:
         self.f = f
         self.slots: dict[object, tuple[str, list[str]]] = {}
 
     def add(self, key: object, type_: str) -> None:
-        """A slot per vector, zero at first."""
+        """Allocates a slot per vector and stores zeros."""
         self.slots[key] = (type_, [self.f.text.slot(type_) for _ in range(self.f.vectors)])
         self.store(key, ["zeroinitializer"] * self.f.vectors)
 
     def load(self, key: object) -> list[str]:
-        """The current vectors."""
+        """Loads the current vectors."""
         type_, slots = self.slots[key]
         return [self.f.text.op(f"load {type_}, ptr {s}") for s in slots]
 
     def store(self, key: object, registers: Sequence[str]) -> None:
-        """New vectors."""
+        """Stores new vectors."""
         type_, slots = self.slots[key]
         for slot, register in zip(slots, registers, strict=True):
             self.f.text.do(f"store {type_} {register}, ptr {slot}")
@@ -121,7 +121,7 @@ _HELD, _LIVE = "held", "live"
 
 
 def emit_refilled(f: LaneFrame, refill: Refill) -> None:
-    """The whole range %lo .. %hi-1 of a task."""
+    """Emits iterations %lo .. %hi-1 of a task with lane refill."""
     _Emission(f, refill).run()
 
 
@@ -142,7 +142,7 @@ class _Emission:
         self.kept = self._kept()
 
     def _kept(self) -> list[Var]:
-        """Varying values from before the loop that the loop or what follows it reads."""
+        """Returns varying values from before the loop that the loop or later equations read."""
         read: dict[Var, None] = {}
         for block in self.refill.loop.blocks:
             read |= free_vars(block)
@@ -154,7 +154,7 @@ class _Emission:
         return [v for v in read if v in made and not self.f.is_uniform(v)]
 
     def _is_shared(self, eqn: Eqn) -> bool:
-        """What is the same for all elements is evaluated once; a check, which has no result, with each element."""
+        """Returns whether an equation is evaluated once: a uniform one, but no check, as that has no result."""
         return bool(eqn.outvars) and all(map(self.f.is_uniform, eqn.outvars))
 
     def run(self) -> None:
@@ -196,7 +196,7 @@ class _Emission:
         self.text.do(f"store i64 %lo, ptr {self.next}")
 
     def _idle(self, live: list[str]) -> tuple[list[str], str]:
-        """Masks of idle lanes, and their number as i64."""
+        """Returns masks of idle lanes, and their number as i64."""
         f, text = self.f, self.text
         true = f.lanes.splat("i1", "true")
         idle = [text.op(f"xor {f.vector.bits} {m}, {true}") for m in live]
@@ -205,13 +205,13 @@ class _Emission:
             total = text.op(f"add i64 {total}, {f.active(mask)}")
         return idle, total
 
-    # What is known under which name
+    # Bindings of variables
 
     def _bind(self, var: Var, registers: list[str]) -> None:
         self.f.env[var] = Value(var.dtype, vectors=registers)
 
     def _bind_lanes(self) -> None:
-        """The element of each lane and what was computed for it before the loop."""
+        """Binds each lane's element and the values computed for it before the loop."""
         for var in (self.index, *self.kept):
             self._bind(var, self.slots.load(var))
 
@@ -245,7 +245,7 @@ class _Emission:
         text.branch(text.op(f"or i1 {held}, {left}"), header, done)
 
     def _fill(self, idle: list[str], count: str, following: str) -> None:
-        """Gives idle lanes the next elements and evaluates for those what comes before the loop."""
+        """Assigns the next elements to idle lanes and evaluates the equations before the loop for those."""
         f, text, o = self.f, self.text, self.f.vector
         ranks = self._ranks(idle)
         left = f.scalar.intrinsic("smin", "i64", text.op(f"sub i64 %hi, {following}"), str(f.width * f.vectors))
@@ -273,7 +273,7 @@ class _Emission:
             self.slots.store(key, [text.op(f"or {o.bits} {a}, {b}") for a, b in zip(old, masks, strict=True)])
 
     def _ranks(self, idle: list[str]) -> list[str]:
-        """The number of idle lanes before each lane, as vectors of i32, right in idle lanes."""
+        """Returns the number of idle lanes before each lane, as vectors of i32 that are valid in idle lanes."""
         f, text = self.f, self.text
         i32, bits = f.lanes.of("i32"), f.vector.bits
         numbers = text.slot(i32)
@@ -292,7 +292,7 @@ class _Emission:
         return ranks
 
     def _test(self, state: dict[Var, list[str]], mask: Mask) -> tuple[str, ...]:
-        """Lanes that make a further iteration from the given carries."""
+        """Returns the lanes that run another iteration with the given carries."""
         f = self.f
         if self.is_for:
             k = self.body.params[0]
@@ -308,7 +308,7 @@ class _Emission:
         return f.narrowed(mask, conditions)
 
     def _step(self, live: list[str]) -> None:
-        """One iteration of the loop in the lanes that are in it."""
+        """Emits one iteration of the loop in the lanes that are in it."""
         f, mask = self.f, Mask(tuple(live))
         self._bind_lanes()
         old = {p: self.slots.load(p) for p in self.body.params}

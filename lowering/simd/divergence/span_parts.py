@@ -1,11 +1,11 @@
 """A task that walks over spans, cut into three that run one after another.
 
-    range_for i                            range_for p                  before: what depends on the position alone
+    range_for i                            range_for p                  before: values that depend on the position alone
       for k in lo : hi : 1                   a = load col p
         s = sin carried                      b = bound a
         a = load col k                       c = load x b
         b = bound a                          store kept c p
-        c = load x b                       range_for i                  rows: the walks, which load what is kept
+        c = load x b                       range_for i                  rows: the walks, which load kept values
         yield s + c                          for k in lo : hi : 1
       for t in n - 1 : -1 : -1                 s = sin carried
         k = add lo t                           c = load kept k
@@ -14,12 +14,12 @@
         accum y d a                            k = add lo t
         yield ...                              store left carried k
                                                yield ...
-                                           range_for p                  after: accumulations that nobody waits for
+                                           range_for p                  after: accumulations that can wait
                                              a = load col p
                                              d = mul (load left p) 2
                                              accum y d a
 
-Right where the spans of the iterations of `rows` are disjoint and the two others run over all of their positions.
+This is valid if the spans of the iterations of `rows` are disjoint and the other two run over all of their positions.
 """
 
 from __future__ import annotations
@@ -43,33 +43,33 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Atom
 
 MOST_BYTES = 32
-"""Kept for a position, at most."""
+"""The most bytes kept for one position."""
 MOST_CROSSING = 2
-"""Values of rows that accumulations of a walk may wait with."""
+"""The most values of rows that the delayed accumulations of a walk may use."""
 
 
 @dataclass(frozen=True, eq=False)
 class SpanParts:
-    """The tasks that one is cut into."""
+    """The tasks that one task is cut into."""
 
     first: Var
     last: Var
-    """In the task that is cut: an iteration walks over the positions from `first` to below `last`."""
+    """Variables of the original task: an iteration walks over the positions from `first` to below `last`."""
     limit: int
-    """Only positions from 0 to below it may be taken."""
+    """Upper bound of valid positions, which begin at 0."""
     kept: tuple[Var, ...]
-    """References to an element for each position, that the parts hand on."""
+    """References with one element per position, through which the parts communicate."""
     before: Task | None
     rows: Task
     after: Task | None
     origins: Mapping[Eqn, Eqn]
-    """The checks that those of the parts are made from, where they are not the same."""
+    """Maps checks of the parts to the original checks, if they differ."""
 
 
 def cut_spans(task: Task, written: frozenset[Var], late: Collection[Var]) -> SpanParts | None:
-    """The parts of a task that writes some references; into those of `late` it only accumulates.
+    """Returns the parts of a task that writes some references; into those of `late` it only accumulates.
 
-    None where it has no walks over spans, or parts would gain nothing.
+    Returns None if it has no walks over spans, or if parts would gain nothing.
     """
     walks = find_walks(task)
     if walks is None or walks.first.dtype.numpy.kind != "i":
@@ -79,17 +79,17 @@ def cut_spans(task: Task, written: frozenset[Var], late: Collection[Var]) -> Spa
 
 @dataclass(frozen=True, eq=False)
 class _Plan:
-    """What becomes of the equations of a walk."""
+    """The assignment of a walk's equations to the parts."""
 
     walk: Walk
     late: dict[Eqn, None]
-    """Accumulations that are made after all rows, and what only they need."""
+    """Accumulations delayed until after all rows, and equations that only they need."""
     crossing: dict[Var, Var]
-    """What those take that is no value of the position, with the memory where it is kept."""
+    """Operands of those that are not values of the position, with the memory that keeps them."""
     loaded: set[Var] = field(default_factory=set[Var])
-    """Values that are kept before all rows."""
+    """Values that `before` computes and keeps."""
     checked: set[Var] = field(default_factory=set[Var])
-    """Results of checks that are made before all rows."""
+    """Results of checks that `before` makes."""
     unused: set[Var] = field(default_factory=set[Var])
 
 
@@ -99,16 +99,16 @@ class _Cut:
         self.values = values
         self.accumulated = late
         self.wanted: dict[Key, Var] = {}
-        """Values that are kept before all rows, by their keys."""
+        """Values that `before` computes and keeps, by their keys."""
         self.checks: dict[tuple[Key, int], Var] = {}
-        """Results of checks that are made before all rows, by key and size."""
+        """Results of checks that `before` makes, by key and size."""
         self.there: dict[Eqn, bool] = {}
         self.after: set[Var] = set()
-        """Values that are made again after all rows."""
+        """Values that `after` recomputes."""
         self.origins: dict[Eqn, Eqn] = {}
 
     def parts(self, first: Var, last: Var, walks: tuple[Walk, ...]) -> SpanParts | None:
-        """The parts; None where they gain nothing."""
+        """Returns the parts, or None if they gain nothing."""
         plans = [self._plan(walk) for walk in walks]
         for plan in plans:
             self._look_at(plan)
@@ -140,7 +140,7 @@ class _Cut:
         )
 
     def _plan(self, walk: Walk) -> _Plan:
-        """What of a walk is done after all rows."""
+        """Chooses the equations of a walk that are delayed until after all rows."""
         users: defaultdict[Var, set[Eqn | None]] = defaultdict(set)
         for eqn in walk.block.eqns:
             for var in used_vars(eqn):
@@ -162,7 +162,7 @@ class _Cut:
         return _Plan(walk, ordered, {v: ref_var(v.dtype, (self.values.limit,), "left") for v in ordered_crossing})
 
     def _may_wait(self, eqn: Eqn) -> bool:
-        """Whether it may be done after all rows, if nobody else needs it: where it needs a value of the position."""
+        """Returns whether an equation may be delayed if only delayed ones need it: it needs a value of the position."""
         values, operands = self.values, _operands(eqn)
         of_position = [a for a in operands if values.key(a) is not None]
         if not of_position or not all(map(self._is_there, of_position)):
@@ -174,7 +174,7 @@ class _Cut:
         return pure and values.key(eqn.outvar) is None
 
     def _is_there(self, atom: Atom) -> bool:
-        """Whether a value of the position can be had after all rows: made again, of what is kept."""
+        """Returns whether `after` can recompute a value of the position from kept values."""
         values = self.values
         eqn = values.made.get(atom) if isinstance(atom, Var) else None
         if eqn is None or values.sure(atom) is not None:
@@ -185,7 +185,7 @@ class _Cut:
         return self.there[eqn]
 
     def _need_after(self, atom: Atom) -> None:
-        """Keeps what makes a value of the position by loads that are not direct."""
+        """Keeps the indirect loads from which `after` recomputes a value of the position."""
         values = self.values
         eqn = values.made.get(atom) if isinstance(atom, Var) else None
         if eqn is None or atom in self.after or not isinstance(atom, Var):
@@ -200,7 +200,7 @@ class _Cut:
                 self._need_after(operand)
 
     def _look_at(self, plan: _Plan) -> None:
-        """What becomes of values of the position, by who needs them."""
+        """Decides which values of the position are kept, recomputed or unused."""
         values, block = self.values, plan.walk.block
         for eqn in plan.late:
             for operand in _operands(eqn):
@@ -235,7 +235,7 @@ class _Cut:
 
 
 def _operands(eqn: Eqn) -> tuple[Atom, ...]:
-    """Values that an equation takes: not what it refers to."""
+    """Returns the operands of an equation without its reference."""
     return eqn.invars if eqn.primitive.values is None else eqn.invars[1:]
 
 
@@ -247,14 +247,14 @@ class _Part(Builder):
         self.values = cut.values
         self.origins = cut.origins
         self.kept = kept
-        """What is loaded."""
+        """References from which values are loaded, by key."""
         self.checks = checks
-        """Whether indices are checked: they are once."""
+        """True if indices are checked here, as each is once."""
         self.index = scalar_var(first.dtype, "p")
         self._made: dict[object, Atom] = {}
 
     def task(self, like: Task) -> Task | None:
-        """The task; None where it has nothing to do."""
+        """Returns the task, or None if it has nothing to do."""
         block, dtype = self.current.close(), self.index.dtype
         if not block.eqns:
             return None
@@ -262,7 +262,7 @@ class _Part(Builder):
         return Task("range_for", self.index, *bounds, block, like.head, like.name)
 
     def value(self, atom: Atom) -> Atom:
-        """A value of the position."""
+        """Returns a value of the position, recomputed here."""
         values = self.values
         if values.is_position(atom):
             return self.index
@@ -294,7 +294,7 @@ class _Part(Builder):
         return made
 
     def late(self, plan: _Plan) -> None:
-        """The equations of a walk that have waited."""
+        """Emits the delayed equations of a walk."""
         env: dict[Atom, Atom] = {v: self.load(m, self.index) for v, m in plan.crossing.items()}
         for eqn in plan.late:
             made = self._copy(eqn, tuple(env[a] if a in env else self.value(a) for a in _operands(eqn)))
@@ -302,7 +302,7 @@ class _Part(Builder):
 
 
 class _Rows(Rebuilder):
-    """The task without what is done before and after."""
+    """Rebuilds the task without the equations of `before` and `after`."""
 
     def __init__(self, plans: list[_Plan], kept: Mapping[Var, Var], origins: dict[Eqn, Eqn]) -> None:
         super().__init__()
@@ -311,14 +311,14 @@ class _Rows(Rebuilder):
         self.origins = origins
 
     def rebuild_eqn(self, eqn: Eqn) -> Eqn:
-        """Takes note of what checks are made from."""
+        """Rebuilds an equation and records the origin of a check."""
         made = super().rebuild_eqn(eqn)
         if made is not eqn and Effect.CHECK in eqn.primitive.effects:
             self.origins[made] = eqn
         return made
 
     def rebuild_block(self, block: Block) -> Block:
-        """A walk by its plan, others as they are."""
+        """Rebuilds a walk by its plan, other blocks as they are."""
         plan = self.plans.get(id(block))
         if plan is None:
             return super().rebuild_block(block)

@@ -1,4 +1,4 @@
-"""Which tasks run in parts where the spans of their iterations are neighbours, and how each part runs in lanes."""
+"""The plan of tasks that run in parts if the spans of their iterations are neighbours, and of each part in lanes."""
 
 from __future__ import annotations
 
@@ -24,35 +24,35 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class PartFacts(TaskFacts):
-    """Facts of a part of a task: it takes the references of the whole, then what the parts hand on."""
+    """Facts about a part of a task: it takes the references of the whole, then those that the parts share."""
 
     whole: TaskFacts
     parts: SpanParts
 
     @cached_property
     def refs(self) -> tuple[Var, ...]:
-        """References of the whole and of the parts."""
+        """The references of the whole task and of the parts."""
         return (*self.whole.refs, *self.parts.kept)
 
     @cached_property
     def written(self) -> frozenset[Var]:
-        """References that some part changes."""
+        """The references that some part writes."""
         return self.whole.written | frozenset(self.parts.kept)
 
     @property
     def ref_count(self) -> int:
-        """References in the table of the whole."""
+        """The number of references in the table of the whole task."""
         return self.whole.ref_count
 
     @cached_property
     def check_numbers(self) -> dict[Eqn, int]:
-        """How the whole names the checks."""
+        """The numbers of the checks in the whole task."""
         return {e: self.whole.check_numbers[self.parts.origins.get(e, e)] for e in checks_of(self.task)}
 
 
 @dataclass(frozen=True, eq=False)
 class PartPlan:
-    """How a part runs in lanes."""
+    """The plan of a part in lanes."""
 
     facts: PartFacts
     shape: Shape
@@ -61,11 +61,11 @@ class PartPlan:
 
 @dataclass(frozen=True, eq=False)
 class SpanPlan:
-    """How a task runs in parts."""
+    """The plan of a task that runs in parts."""
 
     parts: SpanParts
     ordering: Ordering
-    """By the lengths of spans."""
+    """Ordering of the rows by the lengths of their spans."""
     before: PartPlan | None
     rows: PartPlan
     after: PartPlan | None
@@ -85,7 +85,7 @@ def plan_spans(
     target: Target,
     vectors: int | None,
 ) -> SpanPlan | None:
-    """The parts of a task whose iterations are ordered; None where it does not walk over spans or gains nothing."""
+    """Returns the parts of a task with ordered iterations, or None if it walks over no spans or gains nothing."""
     ways = accumulation.ways
     if not accumulation.is_in_slot or facts.loop_body_cost > LONG_BODY:
         return None

@@ -1,10 +1,10 @@
-"""Tasks that walk over spans, in blocks of iterations: what depends on positions alone is done in their order.
+"""Tasks that walk over spans, in blocks of iterations: values of positions are computed in the positions' order.
 
-Iterations of a block whose spans lie one behind another, each beginning where the one before ends, run as the parts
-of `span_parts`: values of the positions are computed for all spans of the block first, as vectors of neighbours
-in place of a gather a lane, and are kept in memory of a few hundred kilobytes; then the rows run, ordered by length;
-last come the accumulations that nobody waits for, in the order of the positions. Other blocks run as the task is
-written. Data alone decide, so sums have the same bits in every run on so many threads.
+Iterations of a block whose spans are consecutive, each beginning where the one before ends, run as the parts of
+`span_parts`: values of the positions are computed for all spans of the block first, by contiguous vectors instead of
+gathers, and are kept in memory of a few hundred kilobytes; then the rows run, ordered by length; last come the delayed
+accumulations, in the order of the positions. Other blocks run as the task is written. The choice depends on data alone,
+so sums have the same bits in every run with the same number of threads.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
     from lowering.simd.frame import LaneFrame
 
 KEPT_BYTES = 1 << 19
-"""What a block keeps for its positions: what the second cache holds beside the rest."""
+"""Bytes that a block keeps for its positions: as much as the second-level cache holds besides other data."""
 FEWEST_ROWS = 64
-"""Blocks of fewer iterations are not worth it: their spans are long, or apart."""
+"""The fewest iterations of a block that runs in parts; fewer mean that spans are long or not consecutive."""
 
 
 def positions_of(parts: SpanParts) -> int:
-    """How many positions a block has at most."""
+    """Returns the most positions of a block."""
     return KEPT_BYTES // max(1, sum(BYTES[MEMORY[ref.dtype]] for ref in parts.kept))
 
 
 def pointers(parts: SpanParts) -> list[str]:
-    """What functions of parts take beside the references: where the element of position 0 would be."""
+    """Returns the parameters of parts besides the references: pointers to where position 0 would be kept."""
     return [f"%kept{k}" for k in range(len(parts.kept))]
 
 
 def emit_spans(f: LaneFrame, ordering: Ordering, parts: SpanParts) -> None:
-    """Iterations %lo .. %hi-1 of a task."""
+    """Emits iterations %lo .. %hi-1 of a task, each block in parts or as written."""
     text, step = f.text, f.width * f.vectors
     kind = REGISTER[parts.first.dtype]
     room = BLOCK + step
@@ -89,7 +89,7 @@ def _memory(f: LaneFrame, parts: SpanParts, number: int) -> str:
 def _run_parts(
     f: LaneFrame, parts: SpanParts, kept: list[str], ends: tuple[str, str], base: str, rows: str, order: str
 ) -> None:
-    """Runs iterations from `base` on, whose spans lie one behind another."""
+    """Emits the parts for iterations from `base` on, whose spans are consecutive."""
     text, kind = f.text, REGISTER[parts.first.dtype]
 
     def wide(array: str, place: str) -> str:
@@ -114,12 +114,12 @@ def _run_parts(
 
 
 def emit_rows(f: LaneFrame) -> None:
-    """Iterations %lo .. %hi-1 of the rows of a block, in the order of %order."""
+    """Emits iterations %lo .. %hi-1 of the rows of a block, in the order of %order."""
     emit_in_order(f, "%lo", f.text.op("sub i64 %hi, %lo"), "%order")
 
 
 def spans_function(parts: SpanParts, step: int) -> str:
-    """`qd_spans(firsts, lasts, count)`: how many iterations of a block run in parts, whole steps or all; 0: none."""
+    """Returns `qd_spans(firsts, lasts, count)`: the number of a block's iterations that run in parts, 0 for none."""
     kind = REGISTER[parts.first.dtype]
     return f"""define internal i64 @qd_spans(ptr noalias %firsts, ptr noalias %lasts, i64 %count) nounwind {{
 entry:

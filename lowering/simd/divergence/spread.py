@@ -1,11 +1,11 @@
-"""Masks or refill, by how far trip counts spread: measured while a task runs.
+"""The choice between masks and refill at run time, by the measured variation of trip counts.
 
 Whether idle lanes should take further elements (`refill`) depends on the data: with a body of eight operations it
-takes 5 times as long as masks where lanes leave their loop together, and a tenth where one element in a hundred runs
-a hundred times as long. So a chunk first runs `PROBE` steps under masks and counts the iterations of the loop and the
-lanes that were in it, estimates both ways from that, and runs the next `BLOCK` steps the better way; then it looks
-again, each time for twice as many. Only counts decide, no clock, so a run can be repeated; each element takes the same
-operations in both ways.
+takes 5 times as long as masks if lanes leave their loop together, and a tenth if one element in a hundred runs a
+hundred times as long. So a chunk first runs `PROBE` steps under masks and counts the iterations of the loop and the
+lanes active in them, estimates both methods from that, and runs the next `BLOCK` steps by the better one; then it
+measures again, each time for twice as many steps. The choice depends on counts, not on a clock, so runs are
+reproducible; each element takes the same operations in both methods.
 
 The estimate, in cycles, fitted to 10 bodies of 2 to 80 operations with 7 distributions of trip counts (AVX-512):
 
@@ -31,21 +31,21 @@ if TYPE_CHECKING:
     from lowering.simd.plan import Plan
 
 PROBE, BLOCK = 4, 60
-"""Steps that are counted, unless fewer show a gain of two, and steps that then run one way."""
+"""Steps that are counted, unless fewer show a gain of two, and steps that then run by one method."""
 STEP, ELEMENT = 7, 6
-"""Cycles that refilling takes a step of a vector, and an element."""
+"""Cycles that refilling costs per step of a vector, and per element."""
 ACCESS = 8
-"""Operations of a gather or scatter around the loop."""
+"""The cost of a gather or scatter around the loop, in operations."""
 GAIN = (5, 4)
-"""Refill must be estimated to gain so much."""
+"""The least estimated gain of refill, as a fraction."""
 SCALE = 64
-"""Estimates are integers, in this part of a cycle."""
+"""Estimates are integers in this fraction of a cycle."""
 
 
 def driver(plan: Plan, refill: Refill, module: Module, attributes: str) -> str:
-    """`qd_task` of a task with the functions @qd_probe, @qd_masked and @qd_refilled.
+    """Returns `qd_task` of a task with the functions @qd_probe, @qd_masked and @qd_refilled.
 
-    Lanes out of step take longer: counters that they no longer share turn loads into gathers.
+    Lanes out of step are slower: counters that are no longer uniform turn loads into gathers.
     """
     module.declare("llvm.smin.i64", "i64", "i64, i64")
     shape = plan.shape
@@ -55,7 +55,7 @@ def driver(plan: Plan, refill: Refill, module: Module, attributes: str) -> str:
     around = Block((), (*refill.before, *refill.after), ())
     memory = sum(bool(e.primitive.effects) for e in walk_eqns(around))
     element = ELEMENT + (operations(around) + ACCESS * memory) / 4
-    # of lanes, of elements, and of iterations of a vector
+    # costs per lane, per element, and per iteration of a vector
     each = [round(SCALE * n) for n in (GAIN[0] * (apart * 8 / 7 + STEP) / width, GAIN[0] * element, GAIN[1] * in_step)]
     return f"""define void @qd_task(ptr noalias %refs, i64 %lo, i64 %hi, ptr noalias %slot) {attributes} {{
 entry:

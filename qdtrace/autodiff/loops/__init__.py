@@ -1,1 +1,1 @@
-"""The reverse of one loop: what is kept of its iterations, and how they are walked back."""
+"""The reverse of one loop: which states of its iterations are kept, and how they are walked back."""

@@ -1,4 +1,4 @@
-"""A `while` that does nothing but count becomes a `for`, whose number of iterations is known in front of it.
+"""A `while` that only tests a counter becomes a `for`, whose trip count is known before it runs.
 
     k: i32, v: f32 = while carry a = 0:i32, c = x              v: f32 = for a in 0:i32 : n : 1:i32 carry c = x
       p: bool = lt a n                                           b: f32 = mul c c
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 
 def with_counted_loops(program: Program) -> Program:
-    """The program, with every such loop a `for`."""
+    """Returns the program with every such `while` replaced by a `for`."""
     return replace(program, tasks=tuple(_Counted().rebuild_task(task) for task in program.tasks))
 
 
 class _Counted(Rebuilder):
     def visit(self, eqn: Eqn) -> None:
-        """Appends what an equation becomes."""
+        """Appends an equation; a `while` that only tests a counter becomes a `for`."""
         found = _counter(eqn) if eqn.primitive is WHILE else None
         if found is None:
             super().visit(eqn)
@@ -52,7 +52,10 @@ class _Counted(Rebuilder):
 
 
 def _counter(loop: Eqn) -> tuple[int, CountedLoop] | None:
-    """The number of the carry that alone is tested, is below a bound and rises by 1; what it counts."""
+    """Returns the number of the carry that counts, and the loop that it counts; None if other carries are tested.
+
+    Each iteration adds 1 to the carry, and the condition is that it is below the bound.
+    """
     test = loop.blocks[0]
     found = counted_by(test.eqns[0], loop) if len(test.eqns) == 1 and test.eqns[0].outvars == test.results else None
     return found if found is not None and found[1].stop.dtype in (DType.i32, DType.i64) else None

@@ -1,4 +1,4 @@
-"""Storage of a loop with a known most number of iterations: every state is kept."""
+"""Storage that keeps every state, for a loop with a known upper bound of its trip count."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 
 class EveryState:
-    """One slot for each iteration."""
+    """Storage with one slot for each iteration."""
 
     def __init__(self, slots: Slots) -> None:
         self.slots = slots
 
     def keep(self, builder: Builder, t: Atom, state: Sequence[Atom]) -> None:
-        """Keeps the state."""
+        """Saves the state before iteration `t` in slot `t`."""
         self.slots.save(builder, t, state)
 
     def backward(self, builder: Builder, iterations: Iterations, given: Sequence[Atom], replay: Replay) -> Atoms:
-        """From the last iteration to the first."""
+        """Walks back from the last iteration to the first, each from its own state."""
 
         def back(t: Var, adjoints: list[Var]) -> Atoms:
             def iteration() -> Atoms:

@@ -1,4 +1,4 @@
-"""What is between a loop of a reverse task and the policy of its states."""
+"""The interface between a loop of a reverse task and the storage of its states."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class Storage(Protocol):
-    """A policy: which states of a loop are kept, and how those in between are had again."""
+    """Storage of a loop's states: it chooses which are kept, and recomputes those in between."""
 
     def keep(self, builder: Builder, t: Atom, state: Sequence[Atom]) -> None:
-        """Keeps the state before iteration `t`, or not."""
+        """Saves the state before iteration `t`, if the storage keeps that one."""
         ...
 
     def backward(self, builder: Builder, iterations: Iterations, given: Sequence[Atom], replay: Replay) -> Atoms:
-        """Walks back through all iterations."""
+        """Walks back through all iterations; returns the adjoints of carried values and of scalars from outside."""
         ...
 
 
@@ -36,17 +36,17 @@ class Iterations:
     builder: Builder
     most: Atom
     own: Atom | None = None
-    """How many this lane has; None where it is `most`."""
+    """Trip count of this lane; None if it is `most`."""
 
     @staticmethod
     def together(builder: Builder, own: Atom) -> Iterations:
-        """The iterations of lanes with so many each."""
+        """Returns the iterations of lanes whose trip counts are `own`."""
         if isinstance(own, Literal):
             return Iterations(builder, own)
         return Iterations(builder, builder("lane_max", own), own)
 
     def only_own(self, t: Atom, emit: Callable[[], Atoms], otherwise: Sequence[Atom]) -> Atoms:
-        """What `emit` gives, in lanes that have an iteration `t`."""
+        """Emits code for the lanes that have an iteration `t`; returns its values, and `otherwise` in other lanes."""
         if self.own is None:
             return emit()
         with self.builder.block() as then:

@@ -1,4 +1,4 @@
-"""The state of a loop: what an iteration starts from, as far as walking back through it needs that.
+"""The state of a loop: the values that an iteration starts from and that walking back through it needs.
 
 Carried values that only count (`k + 1`) follow from the number of the iteration, and sums that the body does not read
 are not needed. Private arrays that the loop both reads and changes belong to the state.
@@ -34,23 +34,23 @@ class LoopState:
     kept: tuple[Var, ...]
     """Carried parameters of the body that are kept."""
     counters: Mapping[Var, Atom]
-    """Those that count, and by how much."""
+    """Increments of carried parameters that only count."""
     arrays: tuple[Var, ...]
     """Private arrays from outside that are kept."""
     only_read: tuple[Var, ...]
     """Private arrays from outside that the loop does not change."""
     is_walked_only: bool
-    """Nobody needs what the loop gives: the walk back alone runs it."""
+    """True if nothing needs the results of the loop, so that only the walk back runs it."""
     zero: Collection[Var] = ()
     """Variables that are zero, which are not kept."""
 
     @property
     def is_kept(self) -> bool:
-        """Whether there is any state to keep."""
+        """True if there is any state to keep."""
         return bool(self.kept or self.arrays)
 
     def counted(self, builder: Builder, t: Atom, operands: Sequence[Atom]) -> dict[Var, Atom]:
-        """The parameters that are not kept at iteration `t`, from the operands of the loop."""
+        """Returns the values at iteration `t` of parameters that are not kept, from the operands of the loop."""
         params = carried_params(self.eqn, self.eqn.blocks[-1])
         found: dict[Var, Atom] = {
             p: literal(0, p.dtype) if p in self.zero else unneeded(p) for p in params if p not in self.kept
@@ -64,23 +64,23 @@ class LoopState:
         return found
 
     def index_at(self, builder: Builder, t: Atom, operands: Sequence[Atom]) -> Atom:
-        """The index of a `for` at iteration `t`, from its operands."""
+        """Returns the index of a `for` at iteration `t`, from its operands."""
         assert self.index is not None
         return _reached(builder, t, self.index, operands[0], operands[2])
 
 
 def _reached(builder: Builder, t: Atom, var: Var, start: Atom, by: Atom) -> Atom:
-    """What `var` is at iteration `t` if it begins with `start`."""
+    """Returns the value of `var` at iteration `t`, given that it starts at `start` and grows by `by`."""
     return builder("add", start, builder("mul", builder.convert(t, var.dtype), by))
 
 
 def unneeded(var: Var) -> Atom:
-    """Stands for a value that nobody needs: were it used after all, that could be seen."""
+    """Returns a placeholder for a value that is not needed: NaN for floats, so that a use would show."""
     return literal(float("nan") if var.dtype.is_float else 0, var.dtype)
 
 
 def loop_state(eqn: Eqn, needed: Needed, taped: Collection[Var] = ()) -> LoopState:
-    """The state of a loop of a task; of arrays in `taped` the content is no part of it."""
+    """Returns the state of a loop of a task. The content of arrays in `taped` is not part of it."""
     body = eqn.blocks[-1]
     inside = needed.among(walk_inside(eqn))
     counters = {p: by for p, by in raised_by(eqn).items() if p.dtype in (DType.i32, DType.i64)}

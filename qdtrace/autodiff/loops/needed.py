@@ -1,7 +1,7 @@
-"""Which values a walk back needs: operands of partial derivatives, indices, conditions, and all that those come from.
+"""Values that a walk back needs: operands of partial derivatives, indices, conditions, and all that those come from.
 
-What only sums pass on is not among them: a carried value that the body of a loop adds to and does not read otherwise is
-no part of the loop's state.
+Values that are only summed are not among them: a carried value that the body of a loop adds to and does not read
+otherwise is not part of the loop's state.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 class Needed:
-    """The question for one task."""
+    """Values that the reverse of one task needs."""
 
     def __init__(
         self, task: Task, volatile: Collection[Var], active: Collection[Var], zero: Collection[Var] = ()
     ) -> None:
-        """`volatile`: global references whose content the reverse task makes again; `active`: what has adjoints;
-        `zero`: what is zero."""
+        """`volatile` are global references whose content the reverse task makes again; `active` are variables that
+        have adjoints; `zero` are variables that are zero."""
         self.task = task
         self.active = active
         self.volatile = volatile
@@ -48,11 +48,11 @@ class Needed:
 
     @cached_property
     def everywhere(self) -> set[Var]:
-        """Values that walking back over the whole task needs."""
+        """Values that the walk back over the whole task needs."""
         return self.among(walk_eqns(self.task.body))
 
     def among(self, eqns: Iterable[Eqn]) -> set[Var]:
-        """Values that walking back over equations needs; all those inside of blocks are to be given too."""
+        """Returns the values that the walk back over equations needs. `eqns` must include those inside of blocks."""
         found: set[Var] = set()
         waiting = [a for eqn in eqns for a in self._used(eqn)]
         while waiting:
@@ -63,12 +63,12 @@ class Needed:
         return found
 
     def held(self, body: Block) -> set[Var]:
-        """Values of an iteration that walking back through it uses."""
+        """Returns the values of an iteration that the walk back through it uses."""
         made = set(bound_in_block(body))
         return {a for eqn in walk_eqns(body) for a in self._used(eqn) if isinstance(a, Var) and a in made}
 
     def _used(self, eqn: Eqn) -> Iterable[Atom]:
-        """Operands whose value the walk uses."""
+        """Returns the operands of an equation whose values the walk back uses."""
         prim = eqn.primitive
         if eqn.blocks:
             return (*eqn.control, *(eqn.blocks[0].results if prim is WHILE else ()))

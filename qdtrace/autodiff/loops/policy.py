@@ -1,4 +1,4 @@
-"""How many states of a loop reverse mode keeps, and why: a choice a loop, within the memory that a lane may have."""
+"""Chooses how many states of each loop reverse mode keeps, within the memory of a lane, and gives the reason."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ if TYPE_CHECKING:
     from qdtrace.errors import Loc
 
 LEAST_BITS, MOST_BITS = 5, 12
-"""Logarithms of the number of states that a stack that thins keeps, whatever their size."""
+"""Bounds of the logarithm of the number of states that a thinned stack keeps, whatever their size."""
 
 
 @dataclass(frozen=True, slots=True)
 class StorageChoice:
-    """What is kept of one loop."""
+    """The choice of which states of one loop are kept."""
 
     loc: Loc | None
-    """Where the loop is."""
+    """Location of the loop in the user's source."""
     reason: str
     slots: int
-    """Of the stack."""
+    """Number of slots of the stack."""
     nbytes: int
-    """Of the stack of one lane."""
+    """Bytes of the stack of one lane."""
     thinned_bits: int | None = None
-    """Logarithm of the number of states that are kept, where they are thinned out as the loop runs on."""
+    """Logarithm of the number of states that are kept, if they are thinned out as the loop runs on."""
     steps: int = 1
     """Iterations of a segment, of which one state is kept at most (`segments`)."""
     rest: int = 0
-    """Slots, besides, for the iterations behind the last whole segment."""
+    """Additional slots for the iterations after the last whole segment."""
 
     def __str__(self) -> str:
         return self.reason if self.loc is None else f"{self.loc}: {self.reason}"
@@ -40,20 +40,20 @@ class StorageChoice:
 
 @dataclass(frozen=True, slots=True)
 class LoopSize:
-    """What the choice for a loop depends on."""
+    """The numbers of a loop that the choice depends on."""
 
     trips: int | None
-    """Most iterations; None: not known."""
+    """Upper bound of the trip count; None if it is not known."""
     state: int
     """Bytes of the state."""
     is_exact: bool = False
-    """There are always as many iterations."""
+    """True if the trip count always equals `trips`."""
     most_steps: int = 1
-    """Iterations that may be one segment (`segment_length`)."""
+    """Most iterations that may be one segment (`segment_length`)."""
 
     def steps(self) -> int:
-        """Iterations of a segment: such that there is no rest, where more than half of the most divides the trips. Else
-        a power of two, as numbers of iterations are divided by it."""
+        """Returns the iterations of a segment: a divisor of the exact trip count above half of the most, if there is
+        one, so that no iterations remain. Otherwise a power of two, as iteration numbers are divided by it."""
         most = self.most_steps
         if self.trips is not None:
             most = max(1, min(most, self.trips))
@@ -64,11 +64,11 @@ class LoopSize:
         return 1 << (most.bit_length() - 1)
 
     def rest(self) -> int:
-        """Most iterations behind the last whole segment."""
+        """Returns the most iterations after the last whole segment."""
         return self.trips % self.steps() if self.is_exact and self.trips is not None else self.steps() - 1
 
     def segments(self) -> int | None:
-        """Most segments, begun ones among them where it is not known which they are."""
+        """Returns the most segments, or None if that is not known. A partial one counts if the trip count may vary."""
         if self.trips is None:
             return None
         return self.trips // self.steps() if self.is_exact else -(-self.trips // self.steps())
@@ -77,9 +77,9 @@ class LoopSize:
 def choose_storage(
     size: LoopSize, budget: int, loc: Loc | None = None, limits: ReverseLimits = CPU.reverse
 ) -> StorageChoice:
-    """The choice for a loop.
+    """Returns the choice for a loop.
 
-    `budget` is the memory that a lane has left. What thins takes less than that, as far as a stack can.
+    `budget` is the memory that a lane has left. A thinned stack keeps to it unless its least size exceeds it.
     """
     trips, state, steps, rest, segments = size.trips, size.state, size.steps(), size.rest(), size.segments()
     if not state:
@@ -114,14 +114,14 @@ class Stacks:
     """The memory of a lane for the loops of a program, and the choices made so far."""
 
     budget: int = CPU.reverse.lane_bytes
-    """Bytes of one task."""
+    """Bytes of private memory that a lane has for one task."""
     limits: ReverseLimits = CPU.reverse
-    """Of the machine that the program is for."""
+    """Limits of reverse mode on the machine that the program is for."""
     choices: list[StorageChoice] = field(default_factory=list[StorageChoice])
 
     def choose(self, size: LoopSize, used: int, loc: Loc | None) -> StorageChoice:
-        """The choice for the next loop of a task that uses some memory already: half of what is left, for loops inside
-        need some too."""
+        """Makes the choice for the next loop of a task that already uses `used` bytes. Its budget is half of what is
+        left, as the loops inside need some too."""
         self.choices.append(choose_storage(size, (self.budget - used) // 2, loc, self.limits))
         return self.choices[-1]
 

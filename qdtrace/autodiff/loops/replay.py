@@ -1,7 +1,7 @@
-"""Iterations of a loop in the walk back: run once more from a kept state, and walked back through.
+"""Replay of a loop's iterations in the walk back: each runs once more from a kept state, then is walked back through.
 
-A *segment* is some iterations that are treated as one. All of them run again first, as straight code, then all are
-walked back through: their values stay in registers, and nothing asks in between whether an iteration is one.
+A *segment* is a fixed number of iterations treated as one. All of them run again first, as straight-line code, then all
+are walked back through: their values stay in registers, and no code in between tests whether an iteration exists.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def scaled(builder: Builder, number: Atom, factor: int, more: int = 0) -> Atom:
-    """`number * factor + more`, of integers; nothing is computed where that is the number."""
+    """Returns `number * factor + more` for integers, without emitting operations that change nothing."""
     if isinstance(number, Literal):
         return literal(int(number.value) * factor + more, number.dtype)
     if factor != 1:
@@ -34,7 +34,8 @@ def scaled(builder: Builder, number: Atom, factor: int, more: int = 0) -> Atom:
 
 
 def divided(builder: Builder, number: Atom, factor: int) -> tuple[Atom, Atom]:
-    """Quotient and rest of a number that is not negative; of one that is no constant by a power of two."""
+    """Returns quotient and remainder of a number that is not negative. Unless it is constant, `factor` must be a power
+    of two."""
     if isinstance(number, Literal):
         quotient, rest = divmod(int(number.value), factor)
         return literal(quotient, number.dtype), literal(rest, number.dtype)
@@ -44,13 +45,13 @@ def divided(builder: Builder, number: Atom, factor: int) -> tuple[Atom, Atom]:
 
 
 def private_memory(values: Env) -> Env:
-    """The private memory that an iteration made. The next one may have the same: walking back looks at none."""
+    """Returns the private memory that an iteration made. The next one may reuse it: the walk back reads none of it."""
     return {v: a for v, a in values.items() if isinstance(v, Var) and is_local(v)}
 
 
 @dataclass(frozen=True)
 class Replay:
-    """The iterations of one loop. A state is what is kept of the carried values, then the values of `keys`."""
+    """The iterations of one loop. A state is the list of kept carried values, then the values of `keys`."""
 
     sweep: Sweep
     walker: Backward
@@ -58,26 +59,29 @@ class Replay:
     env: Env
     keys: Sequence[Any]
     active: Sequence[int]
-    """Carried values that have adjoints."""
+    """Numbers of the carried values that have adjoints."""
     outer: Sequence[Var]
-    """Scalars from outside that have."""
+    """Scalars from outside of the loop that have adjoints."""
     live: bool
-    """Nobody has made the checks of the iterations yet."""
+    """True if the iterations run for the first time, so that their checks are still to be made."""
     steps: int = 1
     """Iterations of a segment."""
     first: Atom | None = None
-    """The iteration that segment 0 begins with; None: the first."""
+    """Iteration that segment 0 begins with; None for iteration 0."""
 
     def in_segments(self, steps: int) -> Replay:
-        """The same iterations, some at a time."""
+        """Returns the same replay, in segments of `steps` iterations."""
         return replace(self, steps=steps)
 
     def beginning_at(self, first: Atom) -> Replay:
-        """Those from an iteration on."""
+        """Returns the same replay, beginning at iteration `first`."""
         return replace(self, first=first)
 
     def back(self, n: Atom, kept: Sequence[Atom], adjoint: Sequence[Atom]) -> Atoms:
-        """Walks back through segment `n` from its state: adjoints of carried values and of scalars from outside."""
+        """Walks back through segment `n` from its state `kept`.
+
+        `adjoint` and the result are adjoints of carried values, then of scalars from outside.
+        """
         body = self.state.eqn.blocks[-1]
         params = carried_params(self.state.eqn, body)
         runs: list[Env] = []
@@ -95,7 +99,7 @@ class Replay:
         return found
 
     def advance(self, n: Atom, kept: Sequence[Atom]) -> Atoms:
-        """Runs segment `n` once more from its state; gives the state behind it."""
+        """Runs segment `n` once more from its state; returns the state after it."""
         memory: Env = {}
         for k in range(self.steps):
             values = self._values(n, k, kept, memory)
@@ -105,7 +109,7 @@ class Replay:
         return list(kept)
 
     def _values(self, n: Atom, k: int, kept: Sequence[Atom], memory: Env) -> Env:
-        """What iteration `k` of segment `n` begins with."""
+        """Returns the values that iteration `k` of segment `n` begins with."""
         builder = self.sweep.builder
         t = scaled(builder, n, self.steps, k)
         t = t if self.first is None else builder("add", self.first, t)
@@ -114,7 +118,7 @@ class Replay:
         return {**self.env, **memory, **dict(zip(names, kept, strict=True)), **counted}
 
     def _after(self, values: Env) -> Atoms:
-        """The state behind an iteration that ended with these values."""
+        """Returns the state after an iteration that ended with these values."""
         body = self.state.eqn.blocks[-1]
         params = carried_params(self.state.eqn, body)
         results = dict(zip(params, self.sweep.atoms(values, body.results), strict=True))

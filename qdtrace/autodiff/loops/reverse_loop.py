@@ -1,7 +1,7 @@
 """The reverse of a loop: a sweep that keeps states, then its iterations from the last to the first.
 
-The backward walk of an iteration runs it once more from its state, so nothing inside has to be kept, and a loop inside
-keeps its states only while its iteration is walked back: the need is the sum of trip counts, not the product.
+The backward walk of an iteration runs it once more from its state, so nothing inside has to be kept. An inner loop
+keeps its states only while its iteration is walked back, so memory grows with the sum of trip counts, not the product.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Loops:
-    """Loops of one task."""
+    """Emits the sweep and the walk back of the loops of one task."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Loops:
         storage: Callable[[Eqn, Sequence[DType], Sequence[Var]], Storage | Segments],
         most_trips: MostTrips,
     ) -> None:
-        """`storage` makes the policy of a loop, from the dtypes and private arrays of its state."""
+        """`storage` makes the storage of a loop from the dtypes and private arrays of its state."""
         self.sweep = sweep
         self.builder = sweep.builder
         self.walker = backward
@@ -53,7 +53,7 @@ class Loops:
         self._storage: dict[Eqn, Storage | Segments] = {}
         self._snapshots: dict[Eqn, list[tuple[Var, Var]]] = {}
         self._checked_later: set[Eqn] = set()
-        """Loops that the sweep left out, with checks that nobody has made yet."""
+        """Loops that the sweep left out, so that their checks are still to be made."""
         sweep.loop = self.keep_states
         backward.loop = self.walk_back
 
@@ -65,7 +65,7 @@ class Loops:
     # Before: the sweep.
 
     def keep_states(self, eqn: Eqn, env: Env, live: bool) -> None:
-        """Emits the loop with its states kept, and leaves the number of iterations in `env`."""
+        """Emits the loop with code that keeps its states, and puts its trip count into `env`."""
         sweep, builder, state = self.sweep, self.builder, self._state(eqn)
         self._snapshot(eqn, env)
         keys, more = sweep.carried(eqn, env)
@@ -113,7 +113,7 @@ class Loops:
             env[eqn, "trips"] = counter.after(count)
 
     def _snapshot(self, eqn: Eqn, env: Env) -> None:
-        """Copies private arrays that the loop only reads and that change before the walk comes back to it."""
+        """Copies private arrays that the loop only reads and that change before the walk back reaches it."""
         accesses, last = self.sweep.accesses, self.sweep.accesses.number[eqn]
         if eqn not in self._snapshots:
             changed = [r for r in self._state(eqn).only_read if accesses.last_store.get(r, 0) > last]
@@ -124,7 +124,7 @@ class Loops:
     # After: the walk back.
 
     def walk_back(self, eqn: Eqn, env: Env, adjoints: Adjoints) -> None:
-        """Emits the iterations from the last to the first."""
+        """Emits the walk back through the iterations, from the last to the first."""
         sweep, walker, builder, state = self.sweep, self.walker, self.builder, self._state(eqn)
         body = eqn.blocks[-1]
         params = carried_params(eqn, body)
@@ -139,7 +139,7 @@ class Loops:
         trips = env[eqn, "trips"]
         storage = self._storage[eqn]
         if isinstance(storage, Segments):
-            exact = constant_trips(eqn)  # what escapes from a branch is no constant any more
+            exact = constant_trips(eqn)  # a constant that left a branch as its result is a variable in `env`
             trips = trips if exact is None else literal(exact, DType.i32)
             found = storage.backward(builder, trips, given, replay)
         elif state.is_kept:

@@ -1,6 +1,6 @@
-"""How many iterations of a loop may be run again as one piece of straight code: as many as registers hold.
+"""Length of segments: as many iterations of a loop as fit into registers run again as one piece of straight-line code.
 
-The replay of all of them stands in front of the walk back over them, so what the walk needs is alive in between."""
+All of them run again before the walk back over them, so the values that the walk needs are live in between."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def most_steps(loop: Eqn, needed: Needed, limits: ReverseLimits) -> int:
-    """The most iterations of a segment: 1 where there is a loop inside, as that keeps the states of one iteration."""
+    """Returns the most iterations of a segment: 1 if a loop is inside, as its storage holds states of one iteration."""
     if limits.steps == 1 or not is_innermost(loop):
         return 1
     body = loop.blocks[-1]

@@ -1,16 +1,15 @@
-"""Storage of a loop in segments: one state for each, then the walk back runs all of its iterations again at once.
+"""Storage of a loop in segments: one state is kept for each, and the walk back runs all its iterations again at once.
 
-    for t in 0 : 103                    for b in 0 : 12            # a state is kept at its begin
+    for t in 0 : 103                    for b in 0 : 12            # a state is kept at its start
       ...                     becomes     ... 8 times
                                         for j in 0 : 7             # the rest: each state is kept
                                           ...
 
-and the walk back goes through the rest first, then through the segments from the last to the first. Nothing in a
-segment asks whether an iteration is one. Which states of segments are kept is the choice of another storage.
+and the walk back goes through the rest first, then through the segments from the last to the first. No code in a
+segment tests whether an iteration exists. Another storage chooses which states of segments are kept.
 
-Where the number of iterations is known only behind the loop, the loop runs as it is. At each begin of a segment it
-keeps the state once more in a slot of the rest, in case that the segment stays a part: the states of the rest are those
-run again from there.
+If the trip count is known only after the loop, the loop runs as it is. At the start of each segment it also keeps the
+state in slot 0 of the rest, in case the segment stays partial: the states of the rest are then recomputed from there.
 """
 
 from __future__ import annotations
@@ -38,17 +37,17 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Atom, Var
 
 FEW = 4
-"""Segments of which the sweep may become straight code. More stay a loop in the walk back, and so a stack."""
+"""Most segments whose sweep may be unrolled. With more, the walk back stays a loop, and the states stay in memory."""
 I32 = DType.i32
 ZERO, ONE = literal(0, I32), literal(1, I32)
 
 
 class Segments:
-    """Segments of `steps` iterations."""
+    """Storage that divides a loop into segments of `steps` iterations."""
 
     def __init__(self, storage: Storage, rest: Slots | None, steps: int, *, is_counted: bool) -> None:
-        """`storage` keeps states of segments; `rest` has slots for what may be behind them. `is_counted` says whether
-        the number of iterations is known in front of the loop."""
+        """`storage` keeps states of segments; `rest` has slots for the iterations after them. `is_counted` says whether
+        the trip count is known before the loop."""
         self.storage = storage
         self.rest = rest
         self.steps = steps
@@ -57,7 +56,7 @@ class Segments:
     # Before: the sweep.
 
     def keep(self, builder: Builder, t: Atom, state: Sequence[Atom]) -> None:
-        """Keeps the state where a segment begins, of a loop whose iterations run one by one."""
+        """Keeps the state if iteration `t` begins a segment, in a loop whose iterations run one by one."""
         assert self.rest is not None
         number, within = divided(builder, t, self.steps)
         with builder.block() as then:
@@ -70,9 +69,9 @@ class Segments:
     def sweep(
         self, sweep: Sweep, state: LoopState, env: Env, live: bool, trips: Atom, more: Mapping[Any, Atom]
     ) -> Sequence[Var]:
-        """Emits a `for` of so many iterations in segments, with its states kept.
+        """Emits a `for` of `trips` iterations in segments, with code that keeps its states.
 
-        It carries what stands for the keys of `more`, too. Gives its results, and what stands for those then.
+        It also carries the values of `more`. Returns its results, then the final values of `more`.
         """
         builder, loop = sweep.builder, state.eqn
         body, operands = loop.blocks[-1], sweep.atoms(env, loop.invars)
@@ -113,7 +112,7 @@ class Segments:
     # After: the walk back.
 
     def backward(self, builder: Builder, trips: Atom, given: Sequence[Atom], replay: Replay) -> Atoms:
-        """Walks back through so many iterations."""
+        """Walks back through `trips` iterations: first the rest, then the segments."""
         segments, rest = divided(builder, trips, self.steps)
         kept = segments
         if self.rest is not None:
@@ -125,12 +124,12 @@ class Segments:
             given = EveryState(self.rest).backward(builder, left, given, behind)
         together = Iterations.together(builder, kept)
         if kept is not segments:
-            # a stack also has the beginnings of segments that stayed a part, and strides follow from those too
+            # A stack also holds the starts of partial segments, and its strides depend on those too.
             together = Iterations(builder, together.most, segments)
         return self.storage.backward(builder, together, given, replay.in_segments(self.steps))
 
     def _run_rest(self, builder: Builder, left: Iterations, replay: Replay) -> None:
-        """Runs the iterations behind the segments again and keeps their states; that of the first is there."""
+        """Runs the iterations after the segments again and keeps their states; the first one's is in slot 0."""
         slots = self.rest
         assert slots is not None
 

@@ -25,13 +25,13 @@ def each_index(builder: Builder, shape: Sequence[int], visit: Callable[[list[Ato
 def copy_array(
     builder: Builder, source: Var, target: Var, first: Sequence[Atom] = (), into: Sequence[Atom] = ()
 ) -> None:
-    """Copies an array; `first` and `into` are leading indices of the source and of the target."""
+    """Emits a copy of an array; `first` and `into` are leading indices of the source and of the target."""
     shape = ref_type(source).shape[len(first) :]
     each_index(builder, shape, lambda at: builder.store(target, builder.load(source, *first, *at), *into, *at))
 
 
 class Slots:
-    """`capacity` places for a state."""
+    """Private memory with `capacity` slots, each of which holds a state."""
 
     def __init__(
         self,
@@ -40,23 +40,23 @@ class Slots:
         arrays: Sequence[Var],
         capacity: int,
     ) -> None:
-        """`make` gives memory that lives as long as the iteration."""
+        """`make` allocates memory that lives as long as the iteration of the task."""
         self.values = [make(dtype, (capacity,)) for dtype in values]
         self.arrays = list(arrays)
         self.copies = [make(a.dtype, (capacity, *ref_type(a).shape)) for a in arrays]
 
     def save(self, builder: Builder, slot: Atom, values: Sequence[Atom]) -> None:
-        """Keeps carried values and what is in the arrays now."""
+        """Saves carried values and the content of the arrays."""
         for ref, value in zip(self.values, values, strict=True):
             builder.store(ref, value, slot)
         for array, copy in zip(self.arrays, self.copies, strict=True):
             copy_array(builder, array, copy, into=[slot])
 
     def load(self, builder: Builder, slot: Atom) -> list[Atom]:
-        """Carried values that were kept."""
+        """Returns the carried values saved in a slot."""
         return [builder.load(ref, slot) for ref in self.values]
 
     def restore(self, builder: Builder, slot: Atom) -> None:
-        """Puts back what was in the arrays."""
+        """Restores the content of the arrays saved in a slot."""
         for array, copy in zip(self.arrays, self.copies, strict=True):
             copy_array(builder, copy, array, first=[slot])

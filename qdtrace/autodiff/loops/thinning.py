@@ -1,17 +1,16 @@
-"""Storage of a loop of any number of iterations in bounded memory: states at multiples of a stride that doubles.
+"""Storage in bounded memory for a loop of any trip count: it keeps states at multiples of a stride that doubles.
 
 The state before iteration `t` is kept when `t` is a multiple of the stride at `t`: 1 below `K`, then 2 below `2 K`, and
 so on. Of `K` slots the first belongs to `t = 0`, the others to `1 + (t - 1) % (K - 1)`. `K` is a power of two, so
-multiples of a stride `s` up to `(K - 1) s` lie in slots of their own, and what a later state overwrites is an odd
-multiple of the stride before, which is not needed any more. Nothing is ever moved.
+multiples of a stride `s` up to `(K - 1) s` lie in slots of their own, and a later state overwrites only an odd multiple
+of the previous stride, which is not needed any more. Nothing is ever moved.
 
-The walk back has the states in between by running iterations once more from a kept one. On the way it saves all of
-them, by levels: a multiple of `R**m` that is none of `R**(m + 1)` has one of `R - 1` slots of level `m`. The last block
-of each level survives, and serves all of the walk that lies in it; a block of level `m` is run again from where it
-begins. So a walk is right for every number of iterations, and costs one more run of the loop for each level that the
-stride has.
+The walk back recomputes the states in between by running iterations once more from a kept one. On the way it saves all
+of them, by levels: a multiple of `R**m` that is none of `R**(m + 1)` has one of `R - 1` slots of level `m`. The last
+block of each level survives, and serves the part of the walk that lies in it; a block of level `m` is run again from
+its start. So a walk is right for every trip count, and costs one more run of the loop for each level of the stride.
 
-All numbers of iterations and slots are the same in all lanes, so that lanes load and store side by side.
+All iteration and slot numbers are the same in all lanes, so that lanes load and store side by side.
 """
 
 from __future__ import annotations
@@ -37,26 +36,29 @@ RADIX_BITS = 4
 
 
 def levels(kept_bits: int, most: int | None = None) -> int:
-    """Levels that a loop of at most so many iterations needs beside `2**kept_bits` kept states; None: the longest."""
+    """Returns the levels that a loop of at most `most` iterations needs beside `2**kept_bits` kept states.
+
+    None stands for the longest loop.
+    """
     longest = 31 if most is None else max(0, most - 1).bit_length()
     return max(0, (longest - 1 - kept_bits) // RADIX_BITS + 1)
 
 
 def slots_for(kept_bits: int, most: int | None = None) -> int:
-    """Slots of a stack that keeps `2**kept_bits` of at most so many states."""
+    """Returns the number of slots of a stack that keeps `2**kept_bits` of at most `most` states."""
     return (1 << kept_bits) + levels(kept_bits, most) * ((1 << RADIX_BITS) - 1)
 
 
 class Thinning:
-    """A stack that thins itself; behind the kept states are those of the levels."""
+    """A stack of states that is thinned out as it fills; the slots of the levels follow those of the kept states."""
 
     def __init__(self, slots: Slots, kept_bits: int) -> None:
-        """`slots` are as many as `slots_for` says; `2**kept_bits` states are kept."""
+        """`slots` has the capacity that `slots_for` returns; `2**kept_bits` states are kept."""
         self.kept_bits = kept_bits
         self.slots = slots
 
     def keep(self, builder: Builder, t: Atom, state: Sequence[Atom]) -> None:
-        """Keeps the state of every stride-th iteration."""
+        """Saves the state before iteration `t` if `t` is a multiple of the stride."""
         b = Numbers(builder)
         with builder.block() as then:
             self.slots.save(builder, self._kept_slot(b, t), state)
@@ -65,7 +67,7 @@ class Thinning:
         builder.emit("if", b.is_multiple(t, self._stride(b, t)), blocks=(then.close(), other.close()))
 
     def backward(self, builder: Builder, iterations: Iterations, given: Sequence[Atom], replay: Replay) -> Atoms:
-        """From the last iteration to the first, with states run again from the nearest kept one."""
+        """Walks back from the last iteration to the first; recomputes states from the nearest kept one."""
         b, most = Numbers(builder), iterations.most
         last = b("sub", most, 1)
         stride = self._stride(b, last)
@@ -79,7 +81,7 @@ class Thinning:
         return [*emit_loop(builder, (last, down, down), given, back, index="t", carry="bar")]
 
     def _stride(self, b: Numbers, t: Atom) -> Atom:
-        """The stride when iteration `t` runs."""
+        """Returns the stride when iteration `t` runs."""
         return b("shift_left", 1, b("max", b("sub", 32 - self.kept_bits, b("clz", t)), 0))
 
     def _kept_slot(self, b: Numbers, t: Atom) -> Atom:
@@ -87,7 +89,7 @@ class Thinning:
         return b("select", b("eq", t, 0), 0, later)
 
     def _slot(self, b: Numbers, t: Atom, stride: Atom) -> Atom:
-        """Where the state before iteration `t` is, kept or run again."""
+        """Returns the slot of the state before iteration `t`, kept or recomputed."""
         return b("select", b.is_multiple(t, stride), self._kept_slot(b, t), self._level_slot(b, t))
 
     def _level_slot(self, b: Numbers, t: Atom) -> Atom:
@@ -97,10 +99,10 @@ class Thinning:
         return b("add", b("add", b("mul", level, radix - 1), digit), first)
 
     def _nearest(self, b: Numbers, t: Atom, most: Atom, stride: Atom) -> Atom:
-        """The last iteration up to `t` whose state is there.
+        """Returns the last iteration up to `t` whose state is in a slot.
 
-        The last iteration of all has only what was kept. In front of a kept one nothing is there but the one before.
-        In front of a block, all blocks that end there are walked through next, and the widest of them counts.
+        For the last iteration of the loop that is the last kept one; just before a kept one, the previous kept one.
+        Just before the start of a block, all blocks that end there are walked through next, and the widest counts.
         """
         following = b("add", t, 1)
         level = b("div", b.trailing_zeros(following), RADIX_BITS)
@@ -112,7 +114,7 @@ class Thinning:
     def _again(
         self, builder: Builder, iterations: Iterations, start: Atom, t: Atom, stride: Atom, replay: Replay
     ) -> Atoms:
-        """Runs iterations from `start` up to `t` and saves the states on the way; gives the state there."""
+        """Runs iterations from `start` up to `t` and saves the states on the way; returns the state before `t`."""
         b, slots = Numbers(builder), self.slots
 
         def load() -> Atoms:
@@ -134,19 +136,19 @@ class Thinning:
 
 
 class Numbers:
-    """Arithmetic of numbers of iterations, with constants as they are written."""
+    """Emits i32 arithmetic on iteration numbers; Python integers stand for constants."""
 
     def __init__(self, builder: Builder) -> None:
         self.builder = builder
 
     def __call__(self, name: str, *operands: Atom | int) -> Atom:
-        """The value of an operation."""
+        """Emits an operation and returns its value."""
         return self.builder(name, *(literal(a, I32) if isinstance(a, int) else a for a in operands))
 
     def is_multiple(self, t: Atom, power: Atom) -> Atom:
-        """Whether `t` is a multiple of a power of two."""
+        """Emits the test whether `t` is a multiple of a power of two."""
         return self("eq", self("and", t, self("sub", power, 1)), 0)
 
     def trailing_zeros(self, t: Atom) -> Atom:
-        """The number of zeros behind the last one of a positive `t`."""
+        """Emits the number of trailing zero bits of a positive `t`."""
         return self("population_count", self("sub", self("and", t, self("sub", 0, t)), 1))

@@ -1,4 +1,4 @@
-"""How often a loop runs at most, where that is known when the gradient is made; and how often it may run."""
+"""Trip counts of loops in gradients: as constants, as emitted code, and the most that is allowed."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Atom, Eqn
 
 MOST_TRIPS = 1 << 30
-"""Iterations that a loop in a gradient may have: their numbers, and multiples of a stride beyond them, are i32."""
+"""Most iterations of a loop in a gradient: their numbers, and multiples of a stride beyond them, must fit in i32."""
 TOO_MANY = f"needs at most 2**{MOST_TRIPS.bit_length() - 1} iterations of a loop that a gradient goes back through"
 
 
 def constant_trips(loop: Eqn) -> int | None:
-    """The number of iterations of a `for` with constant bounds."""
+    """Returns the trip count of a `for` with constant bounds; None for other loops."""
     return trip_count(*loop.bounds) if loop.primitive is FOR else None
 
 
 def is_counted(loop: Eqn) -> bool:
-    """Whether the number of iterations is known in front of a loop."""
+    """Returns whether the trip count of a loop is known before it runs."""
     return constant_trips(loop) is not None or (loop.primitive is FOR and _steps_by_one(loop.step))
 
 
@@ -36,11 +36,11 @@ def _steps_by_one(step: Atom) -> bool:
 
 
 class Counter:
-    """Counts the iterations of a loop, from 0."""
+    """Emits code that counts the iterations of a loop, from 0."""
 
     def __init__(self, builder: Builder, loop: Eqn, most: int | None) -> None:
-        """`most` is the most iterations that there can be, where they are known. Raises GradientError for a loop with
-        a constant number of iterations that is too large."""
+        """`most` is an upper bound of the trip count, if one is known. Raises GradientError for a constant trip count
+        that is too large."""
         self.builder, self.loop = builder, loop
         self.exact = constant_trips(loop)
         if self.exact is not None and self.exact > MOST_TRIPS:
@@ -49,7 +49,10 @@ class Counter:
         self.is_limited = most is not None and most <= MOST_TRIPS
 
     def before(self, bounds: Sequence[Atom]) -> Atom | None:
-        """The number of iterations of a `for` that steps by one or has constant bounds, in front of it."""
+        """Returns the trip count of a `for` that steps by one or has constant bounds; None for other loops.
+
+        The code is emitted before the loop.
+        """
         if self.exact is not None:
             return literal(self.exact, DType.i32)
         if not is_counted(self.loop):
@@ -61,17 +64,17 @@ class Counter:
         return self.builder.convert(count, DType.i32)
 
     def next(self, t: Atom) -> Atom:
-        """The number of iterations after one more. It stays where it is too large, so that it is seen to be."""
+        """Returns the count after one more iteration. It saturates just above the limit, where `after` refuses it."""
         following = self.builder("add", t, literal(1, DType.i32))
         return following if self.is_limited else self.builder("min", following, literal(MOST_TRIPS + 1, DType.i32))
 
     def after(self, count: Atom) -> Atom:
-        """The number of iterations behind the loop, from what was counted."""
+        """Returns the trip count after the loop, and emits the check that `count` is not too large."""
         self._check(self.builder("le", count, literal(MOST_TRIPS, DType.i32)))
         return count
 
     def _check(self, *conditions: Atom) -> None:
-        """A check that the iterations are not too many, where that is possible."""
+        """Emits checks that there are not too many iterations, unless the known bound excludes it."""
         if not self.is_limited:
             self.builder.loc = self.loop.loc
             for condition in conditions:
