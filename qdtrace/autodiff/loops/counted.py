@@ -52,7 +52,7 @@ class _Counted(Rebuilder):
 
 
 def _counter(loop: Eqn) -> tuple[int, CountedLoop] | None:
-    """Returns the number of the carry that counts, and what it counts; None if the loop does not only test a counter.
+    """Returns the number of the carry that counts, and the loop that it counts; None if other carries are tested.
 
     Each iteration adds 1 to the carry, and the condition is that it is below the bound.
     """
