@@ -16,7 +16,7 @@ from qdtrace.errors import (
     TraceValueError,
     UnsupportedError,
 )
-from qdtrace.trace.advice import ndrange_in, told
+from qdtrace.trace.advice import ndrange_in, stored_in, told
 from qdtrace.trace.source import is_jax_file, traceback_loc
 from qdtrace.trace.statement import raised_in
 
@@ -152,7 +152,7 @@ def _by_text(error: Exception, loc: Loc | None) -> QdError | None:
         return TraceTypeError(
             "a store needs a buffer or a cell, got a value",
             loc=loc,
-            help="store into the buffer itself, `x[i, k] = v`, or make a new value: `y = y.at[k].set(v)`",
+            help=stored_in(raised_in(error.__traceback__)),
         )
     kind = _KINDS.get(type(error))
     if kind is None or not _is_from_jax(error):
