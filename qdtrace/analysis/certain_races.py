@@ -10,6 +10,7 @@ races of a run; this finds few, before one.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.index.affine import AffineForms
@@ -23,8 +24,13 @@ from qdtrace.ir.walk import definitions, used_vars, walk_eqns
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from qdtrace.analysis.index.affine import Form
+    from qdtrace.analysis.index.progression import Progression
     from qdtrace.analysis.uniformity import Uniformity
     from qdtrace.ir.program import Atom, Block, Eqn, Task
+
+_MOST_PLACES = 64
+"""Places of one buffer that are compared with each other: a body that Python unrolled may have thousands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,18 +64,30 @@ def certain_race(task: Task) -> Race | None:
             if all(map(facts.is_uniform, indices_of(store))) and not facts.is_uniform(values_of(store)[0]):
                 used = any(task.index in used_vars(e) for e in eqns)
                 return Race("update" if reads or conditions else "last" if used else "steps", store)
+    plain = [e for e, conditions in always if not conditions and e.invars[0] in written]
+    return _at_a_distance(task, iterations, plain, facts) if len(plain) > 1 else None
+
+
+def _at_a_distance(task: Task, iterations: Progression, eqns: list[Eqn], facts: Uniformity) -> Race | None:
+    """The first store that another of the loads and stores meets in another iteration; None where none is certain."""
+    assert task.index is not None
     forms = AffineForms(task, flips=True)
     space = IterationSpace(task.index, iterations, {v for e in task.head for v in e.outvars})
-    plain = [e for e, conditions in always if not conditions]
-    for store in plain:
-        for other in plain:
-            if other is store or store.primitive.name != "store" or other.invars[0] is not store.invars[0]:
+    places: dict[Atom, dict[tuple[object, ...], tuple[Eqn, list[Form]]]] = {}
+    for eqn in eqns:
+        place = [forms.of(a) for a in indices_of(eqn)]
+        key = eqn.primitive.name, *[f.key for f in place]
+        places.setdefault(eqn.invars[0], {}).setdefault(key, (eqn, place))
+    for ref, found in places.items():
+        stores = [one for one in found.values() if one[0].primitive.name == "store"]
+        if not stores or len(found) > _MOST_PLACES:
+            continue
+        for (store, first), (other, second) in product(stores, found.values()):
+            loads = other.primitive.name == "load"
+            if other is store or (not loads and all(facts.is_uniform(values_of(e)[0]) for e in (store, other))):
                 continue
-            if other.primitive.name == "load" or not all(facts.is_uniform(values_of(e)[0]) for e in (store, other)):
-                first, second = ([forms.of(a) for a in indices_of(e)] for e in (store, other))
-                ref = ref_type(store.invars[0])
-                if dependence_between(ref, first, second, (forms, forms), space).distance is not None:
-                    return Race("neighbour" if other.primitive.name == "load" else "twice", store)
+            if dependence_between(ref_type(ref), first, second, (forms, forms), space).distance is not None:
+                return Race("neighbour" if loads else "twice", store)
     return None
 
 
