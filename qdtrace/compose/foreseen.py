@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from qdtrace.analysis.certain_races import certain_race
 from qdtrace.errors import TraceValueError, warn
 from qdtrace.ir.primitives import WRITES
-from qdtrace.ir.program import Literal, is_global
+from qdtrace.ir.program import Literal, Var, is_global
 from qdtrace.ir.walk import walk_eqns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from qdtrace.ir.program import Atom, Eqn, Program, Task, Var
+    from qdtrace.ir.program import Atom, Eqn, Program, Task
 
 _ORDER = "iterations run in no order"
 _ONE = "all iterations of the loop store to the same element of `{name}`, and which value stays is not determined"
@@ -55,7 +55,7 @@ def warn_of_foreseen(program: Program) -> None:
         race = certain_race(task)
         if race is not None:
             rule, fix = _RACES[race.kind]
-            warn(f"a race: {rule.format(name=race.store.invars[0].hint)}, as {_ORDER}\nhelp: {fix}", race.store.loc)
+            warn(f"a race: {rule.format(name=race.buffer)}, as {_ORDER}\nhelp: {fix}", race.store.loc)
     _warn_of_unset(program)
 
 
@@ -100,8 +100,8 @@ def _warn_of_unset(program: Program) -> None:
 
 def _warn_of_reads(task: Task, unset: set[Var]) -> None:
     """Of buffers that nothing before the task and nothing in it stores to; those that it touches leave `unset`."""
-    first = {}
-    stored = set()
+    first: dict[Atom, Eqn] = {}
+    stored: set[Atom] = set()
     for eqn in (*task.head, *walk_eqns(task.body)):
         name = eqn.primitive.name
         if name in ("load", "store", "accum", "atomic") and is_global(eqn.invars[0]) and eqn.invars[0] in unset:
@@ -109,6 +109,8 @@ def _warn_of_reads(task: Task, unset: set[Var]) -> None:
                 stored.add(eqn.invars[0])
             first.setdefault(eqn.invars[0], eqn)
     for buffer, eqn in first.items():
+        if not isinstance(buffer, Var):
+            continue
         unset.discard(buffer)
         if buffer not in stored:
             does = "read" if eqn.primitive.name == "load" else "added to"
