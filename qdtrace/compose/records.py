@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from qdtrace.compose.foreseen import refuse_endless, warn_of_foreseen
 from qdtrace.compose.segment import with_token
 from qdtrace.errors import UnsupportedError, warn
 from qdtrace.ir.tells import HEAD, given_memory, sites, tells_in
@@ -33,6 +34,9 @@ class Telling:
                 loc=needs.loc,
                 help='run it with `qd.jit(f, options={"debug": True})`, on small inputs',
             )
+        refuse_endless(program)
+        if not options.debug:  # there each run finds its races, and reads of what is not set
+            warn_of_foreseen(program)
         self.name = program.name
         self.lines = options.print_lines
         self.first = len(program.results)

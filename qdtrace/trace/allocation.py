@@ -177,7 +177,9 @@ def _allocate(name: str, shape: Any, dtype: Any, fill: Any) -> Buffer:
         raise TraceTypeError(
             f"qd.{name} needs a shape of static integers, got {_shown_shape(shape)}",
             loc=user_loc(),
-            help="shapes come from `x.shape` or static arguments, not from traced values",
+            help="divide with // in place of /, or write `int(n)`"
+            if any(isinstance(n, float) for n in (shape if isinstance(shape, (tuple, list)) else (shape,)))
+            else "shapes come from `x.shape` or static arguments, not from traced values",
         ) from None
     if any(n < 0 for n in dims):
         raise TraceValueError(f"qd.{name} needs a shape without negative lengths, got {dims}", loc=user_loc())

@@ -15,10 +15,11 @@ from qdtrace.trace import markers
 from qdtrace.trace.context import LANE, OpenRegion, TraceContext, current, emit, get_current, new_uid
 from qdtrace.trace.diagnosis.frames import body_frames
 from qdtrace.trace.diagnosis.leave_out import LeftOut, leave_out
+from qdtrace.trace.diagnosis.left_loop import check_left
 from qdtrace.trace.diagnosis.lint import ConditionWatch
 from qdtrace.trace.diagnosis.results import Use, expect_use
 from qdtrace.trace.indexing import as_value
-from qdtrace.trace.source import user_loc
+from qdtrace.trace.source import user_frame, user_loc
 
 if TYPE_CHECKING:
     from jax.typing import ArrayLike
@@ -163,6 +164,7 @@ def _jump(name: str, primitive: Any, condition: Any, *, in_threads: bool) -> Non
             loc=user_loc(),
             help="put the rest of the function under `with qd.when(condition):`, and the result into a qd.local",
         )
+    check_left(name, loop, user_frame())
     if loop.parallel and not in_threads:
         raise TraceValueError(
             f"{name} cannot leave an outermost qd.range, whose iterations run in parallel",
@@ -193,8 +195,8 @@ def break_if(condition: ArrayLike) -> None:
         condition: a scalar bool, static or traced.
 
     Raises:
-        TraceValueError: outside of loops, in an outermost `qd.range`, whose iterations run in parallel, and where it
-            would leave a lane of `qd.vmap`.
+        TraceValueError: outside of loops, in an outermost `qd.range`, whose iterations run in parallel, where it would
+            leave a lane of `qd.vmap`, in a loop of Python around it, and in a loop with an `else`.
         TraceTypeError: the condition is no scalar bool.
     """
     _jump("qd.break_if", markers.break_p, condition, in_threads=False)
@@ -216,7 +218,7 @@ def continue_if(condition: ArrayLike) -> None:
         condition: a scalar bool, static or traced.
 
     Raises:
-        TraceValueError: outside of loops, and where it would leave a lane of `qd.vmap`.
+        TraceValueError: outside of loops, where it would leave a lane of `qd.vmap`, and in a loop of Python around it.
         TraceTypeError: the condition is no scalar bool.
     """
     _jump("qd.continue_if", markers.continue_p, condition, in_threads=True)

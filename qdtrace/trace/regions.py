@@ -16,6 +16,7 @@ from qdtrace.trace import compat, markers
 from qdtrace.trace.breakpoints import MOST, showing
 from qdtrace.trace.compat import JaxprEqn, Literal, Var
 from qdtrace.trace.context import is_dead, new_uid
+from qdtrace.trace.diagnosis.dropped import check_dropped
 from qdtrace.trace.diagnosis.same import constants
 from qdtrace.trace.diagnosis.second_trips import first_trips
 from qdtrace.trace.equal_values import History
@@ -52,6 +53,7 @@ def restructure(closed_jaxpr: Any, *, handles: Iterable[Var] = (), is_function: 
     root.results = tuple(build.result(atom, env) for atom in jaxpr.outvars)
     if is_function:
         check_indices(root)
+    check_dropped(root)
     prune(root, build.checked_loads)
     return root
 
@@ -340,9 +342,10 @@ class _Builder:
             return eqn
         if not has_arrays(self.region):
             raise TraceTypeError(
-                f"`{shown(eqn)}` needs values, got a whole buffer",
+                f"`{shown(eqn)}` needs values, got a whole buffer or a qd.local",
                 loc=eqn_loc(eqn),
-                help="index it: `x[i]`, or use the whole array outside of the loop",
+                help="give an element, `x[i]`, or what a qd.local holds, `c.value`; or use the whole array outside of "
+                "the loop",
             )
         inputs: list[Any] = list(eqn.invars)
         for k, atom in enumerate(inputs):

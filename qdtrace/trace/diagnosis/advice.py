@@ -265,6 +265,23 @@ def _item(statement: Statement, node: ast.Subscript) -> tuple[str, str] | None:
     return what, f"`jnp.array({given})[{index}]`"
 
 
+def stored_in(statement: Statement | None) -> str:
+    """How to store where a statement stores into a value."""
+    target = next((n for n in reversed(statement.path if statement else ()) if isinstance(n, ast.Subscript)), None)
+    if target is None or statement is None:
+        return "store into a buffer, `b[i] = v`, or make a new value: `y = y.at[k].set(v)`"
+    owner, index = target.value, ast.unparse(target.slice)
+    if isinstance(owner, ast.Subscript):
+        both = f"{ast.unparse(owner.value)}[{ast.unparse(owner.slice)}, {index}]"
+        return f"write all indices in one bracket: `{both} = v`"
+    name = ast.unparse(owner)
+    if isinstance(owner, ast.Attribute) and owner.attr == "value":
+        return f"leave out `.value`: `{ast.unparse(owner.value)}[{index}] = v`"
+    return (
+        f"make a buffer of it in front of the loops, `{name} = qd.copy({name})`, or memory of one iteration, "
+        f"`{name} = qd.local({name})`; or make a new value: `{name} = {name}.at[{index}].set(v)`"
+    )
+
 
 def ndrange_in(statement: Statement | None) -> str:
     """How the loop over a `qd.ndrange` that a statement unpacks is written; nothing where it is none."""

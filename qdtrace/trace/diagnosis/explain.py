@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from qdtrace.errors import (
     TraceValueError,
     UnsupportedError,
 )
-from qdtrace.trace.diagnosis.advice import ndrange_in, told
+from qdtrace.trace.diagnosis.advice import ndrange_in, stored_in, told
 from qdtrace.trace.diagnosis.statement import raised_in
 from qdtrace.trace.source import is_jax_file, traceback_loc
 
@@ -152,8 +153,14 @@ def _by_text(error: Exception, loc: Loc | None) -> QdError | None:
         return TraceTypeError(
             "a store needs a buffer or a cell, got a value",
             loc=loc,
-            help="store into the buffer itself, `x[i, k] = v`, or make a new value: `y = y.at[k].set(v)`",
+            help=stored_in(raised_in(error.__traceback__)),
         )
+    if isinstance(error, TypeError) and (call := _CALL.match(text)) and call[1] in _CALLS and _calls_us(error):
+        return TraceTypeError(f"qd.{text}", loc=loc, help=_CALLS[call[1]])
+    if "Indexer must have integer or boolean type" in text:
+        return TraceTypeError(_TRACER.sub("a traced value", text), loc=loc, help="convert it: `.astype(jnp.int32)`")
+    if isinstance(error, TypeError) and re.match("Cannot interpret '.*' as a data type", text):
+        return TraceTypeError(text, loc=loc, help="a shape of two lengths is a tuple: `qd.zeros((n, m), dtype)`")
     kind = _KINDS.get(type(error))
     if kind is None or not _is_from_jax(error):
         return None
@@ -162,6 +169,15 @@ def _by_text(error: Exception, loc: Loc | None) -> QdError | None:
 
 
 _NOTES = 6
+_OLD_VALUES = "add", "min", "max", "and", "or", "xor", "exchange"
+_CALL = re.compile(r"(\w+)\(\) (?:missing|takes)\b")
+_CALLS = {
+    "local": "give what it holds at first: `qd.local(0.0)`, or `qd.local(jnp.zeros(n))` of an array",
+    "full": "give the number too: `qd.full(shape, v)`",
+    "otherwise": "write a qd.when in it: `with qd.otherwise():` and, indented, `with qd.when(c):`",
+    **{f"atomic_{op}": f"give buffer, index and value: `qd.atomic_{op}(b, k, v)`" for op in _OLD_VALUES},
+}
+"""Functions of this package that are called with too few or too many arguments: how they are called."""
 _NEEDS_VALUE = (
     jax.errors.TracerBoolConversionError,
     jax.errors.TracerArrayConversionError,
@@ -184,6 +200,15 @@ _KINDS: dict[type, type[QdError]] = {
     AttributeError: TraceAttributeError,
     NotImplementedError: UnsupportedError,
 }
+
+
+def _calls_us(error: Exception) -> bool:
+    """True when the statement that raised calls a function of this package, and not one of the user's with its name."""
+    statement = raised_in(error.__traceback__)
+    nodes = [n.value if isinstance(n, ast.Expr) else n for n in (statement.path if statement else ())]
+    calls = [n for n in nodes if isinstance(n, ast.Call)]
+    function = statement.value(calls[-1].func) if statement and calls else None
+    return str(getattr(function, "__module__", "")).partition(".")[0] == "qdtrace"
 
 
 def _is_from_jax(error: Exception) -> bool:

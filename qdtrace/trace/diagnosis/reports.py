@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 CELL = "keep it in a cell made before the loop: `c = qd.local(start)`, then `c.value` and `c.value = v`"
 _SUM = (
     "iterations run in parallel: to sum over them, accumulate into a buffer made before the loop: `s = qd.zeros(())` "
-    "and `s[()] += v`"
+    "and `s[()] += v`; what each one makes goes into its own element, `b[i] = v`, and a random key is made from the "
+    "index, `jax.random.fold_in(key, i)`"
 )
 _SWAP = (
     "a cell cannot hold a buffer: copy back at the end of the body, `for j in qd.range(n): a[j] = b[j]`, or unroll the "

@@ -68,16 +68,19 @@ def raised_in(traceback: TracebackType | None) -> Statement | None:
         if is_user_file(traceback.tb_frame.f_code.co_filename):
             found = traceback
         traceback = traceback.tb_next
-    if found is None:
-        return None
-    code = found.tb_frame.f_code
+    return None if found is None else running_in(found.tb_frame, found.tb_lasti)
+
+
+def running_in(frame: FrameType, at: int) -> Statement | None:
+    """The statement with the instruction of a frame at the offset `at`; None where its source is not known."""
+    code = frame.f_code
     tree = _tree("".join(linecache.getlines(code.co_filename)))
     positions = list(code.co_positions())
-    line, end_line, column, end_column = positions[found.tb_lasti // 2]
+    line, end_line, column, end_column = positions[at // 2]
     if tree is None or line is None or end_line is None or column is None or end_column is None:
         return None
     path = _path(tree, (line, column), (end_line, end_column))
-    return Statement(path, found.tb_frame) if len(path) > 1 else None
+    return Statement(path, frame) if len(path) > 1 else None
 
 
 def _path(tree: ast.AST, start: tuple[int, int], end: tuple[int, int]) -> tuple[ast.AST, ...]:
