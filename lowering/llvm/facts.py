@@ -13,7 +13,7 @@ from qdtrace.analysis.index.injectivity import Injectivity
 from qdtrace.ir.faults import checks_of
 from qdtrace.ir.memory import indices_of
 from qdtrace.ir.program import Block, Eqn, Literal, Task, Var, is_global, ref_type
-from qdtrace.ir.walk import is_innermost, private_bytes, task_refs, used_in_block, walk_eqns, walk_task
+from qdtrace.ir.walk import is_innermost, private_bytes, task_refs, used_in_block, walk_eqns, walk_often, walk_task
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -128,8 +128,8 @@ class TaskFacts:
 
     @cached_property
     def innermost_loops(self) -> list[Eqn]:
-        """Loops with none inside."""
-        return list(filter(is_innermost, walk_eqns(self.task.body)))
+        """Loops with none inside, but for those that hardly ever run."""
+        return list(filter(is_innermost, walk_often(self.task.body)))
 
     @cached_property
     def loop_body_cost(self) -> int:
