@@ -143,6 +143,37 @@ def test_derivatives_and_batches_that_are_not_compiled(capsys):
     assert lines_of(capsys) == LINES
 
 
+@jax.custom_vjp
+def _ruled(x):
+    return double(x)
+
+
+_ruled.defvjp(lambda x: (double(x), x), lambda x, c: (2 * c,))
+
+
+@pytest.mark.parametrize(
+    ("run", "lines"),
+    [
+        (lambda x: jax.grad(lambda x: jax.checkpoint(double)(x).sum())(x), ["0 0.0", "1 1.0"] * 2),
+        (lambda x: jax.grad(lambda x: _ruled(x).sum())(x), ["0 0.0", "1 1.0"]),
+        (lambda x: jax.lax.cond(x[0] < 1, double, jnp.sin, x), ["0 0.0", "1 1.0"]),
+        (lambda x: jax.lax.map(double, jnp.stack([x, x + 2])), ["0 0.0", "1 1.0", "0 2.0", "1 3.0"]),
+        (lambda x: jax.lax.while_loop(lambda c: c[1] < 4, double, x), ["0 0.0", "1 1.0", "0 0.0", "1 2.0"]),
+        (lambda x: jax.linearize(double, x)[1](x), ["0 0.0", "1 1.0"]),
+        (lambda x: jax.vjp(double, x)[1](x), ["0 0.0", "1 1.0"]),
+        (lambda x: jax.jacfwd(double)(x), ["0 0.0", "1 1.0"]),
+        (lambda x: jax.vmap(jax.vmap(jax.grad(lambda x: double(x).sum())))(x[None, None]), ["0 0.0", "1 1.0"]),
+        (lambda x: jax.core.eval_jaxpr(jax.make_jaxpr(double)(x).jaxpr, [], x), ["0 0.0", "1 1.0"]),
+        (lambda x: jax.jit(lambda y: y + double(x))(x), ["0 0.0", "1 1.0"]),
+    ],
+    ids=["checkpoint", "rule", "cond", "map", "while", "linearize", "vjp", "jacobian", "batches", "jaxpr", "constants"],
+)
+def test_what_jax_runs_it_in(capsys, run, lines):
+    jax.block_until_ready(run(X[:2]))
+    jax.effects_barrier()
+    assert lines_of(capsys) == lines
+
+
 def test_an_error_of_a_callback_is_that_of_the_call(capsys):
     @qd.jit
     def f(x):
