@@ -36,19 +36,21 @@ except ImportError:
     set_current_trace: Any = None
     custom_lin_p = Primitive("custom_lin")
 
-try:
-    from jax._src.core import extend_axis_env_nd
-except ImportError:  # collectives of the axis are then JAX's NameError
-    extend_axis_env_nd: Any = None
-
-try:
-    from jax._src.core import ClosedJaxpr
-except ImportError:  # jax 0.12: a jaxpr has its constants
-    ClosedJaxpr: Any = None
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
+
+
+def _private(module: str, name: str) -> Any:
+    """An object of a module of JAX; None where a release has none."""
+    try:
+        return getattr(importlib.import_module(f"jax._src.{module}"), name, None)
+    except ImportError:
+        return None
+
+
+extend_axis_env_nd = _private("core", "extend_axis_env_nd")  # without it collectives of the axis are JAX's NameError
+ClosedJaxpr = _private("core", "ClosedJaxpr")  # jax 0.12 has none: a jaxpr has its constants
 
 __all__ = [
     "Jaxpr",
@@ -108,18 +110,23 @@ def forget_failed_runs(is_known: Callable[[Exception], bool]) -> None:
     JAX keeps what such runs end in, and raises their errors again when somebody waits for effects: as the process
     ends, at the latest, in two more tracebacks.
     """
-    try:
-        from jax._src.dispatch import runtime_tokens
-
-        kept = runtime_tokens.output_runtime_tokens
-    except (ImportError, AttributeError):
-        return
+    kept = _last_runs()
     for device, token in list(kept.items()):
         try:
             token.block_until_ready()
         except Exception as error:
             if is_known(error) and kept.get(device) is token:
                 del kept[device]
+
+
+def wait_in_barrier(name: str, waiter: Any) -> None:
+    """Has the next `jax.effects_barrier` of this thread call `waiter.block_until_ready`."""
+    _last_runs()[name] = waiter
+
+
+def _last_runs() -> dict[Any, Any]:
+    """What `jax.effects_barrier` waits for in this thread, by device."""
+    return getattr(_private("dispatch", "runtime_tokens"), "output_runtime_tokens", {})
 
 
 def _allow_effect() -> None:
@@ -316,11 +323,8 @@ def is_export(context: Any) -> bool:
 
 def on_compile_error(look: Callable[[Exception], Exception | None]) -> None:
     """Has JAX raise what a function gives for an error of XLA's compiler; JAX without such a hook raises its own."""
-    try:
-        register: Any = importlib.import_module("jax._src.compiler").register_xla_runtime_error_handler
-    except (ImportError, AttributeError):
-        return
-    register(look)
+    if (register := _private("compiler", "register_xla_runtime_error_handler")) is not None:
+        register(look)
 
 
 def after_each_run(look: Callable[[Any], None]) -> None:
@@ -329,13 +333,11 @@ def after_each_run(look: Callable[[Any], None]) -> None:
     JAX has a hook for calls that it makes without Python, which `jax_debug_nans` takes over and gives up (its context
     manager for the thread); the others pass a method. Where a release has neither, nothing is called.
     """
-    try:
-        hooks: Any = importlib.import_module("jax._src.api")._post_hook_state
-        unset = importlib.import_module("jax._src.api").config_ext.unset
-        runner: Any = importlib.import_module("jax._src.interpreters.pxla").ExecuteReplicated
-        run = runner.__call__
-    except (ImportError, AttributeError):
+    hooks, unset = _private("api", "_post_hook_state"), getattr(_private("api", "config_ext"), "unset", None)
+    runner = _private("interpreters.pxla", "ExecuteReplicated")
+    if hooks is None or unset is None or runner is None:
         return
+    run = runner.__call__
 
     def run_and_look(self: Any, *args: Any) -> Any:
         results = run(self, *args)
