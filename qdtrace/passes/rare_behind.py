@@ -30,7 +30,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.ir.carries import Carry, carries_of, with_carries
-from qdtrace.ir.primitives import AND, CELL, GE, GT, IF, IS_FINITE, LE, LT, NE, NOT, OR, WHILE, WRITES, Effect
+from qdtrace.ir.primitives import AND, CELL, GE, GT, IF, LE, LT, NE, NOT, OR, WHILE, WRITES, Effect
 from qdtrace.ir.program import Block, Eqn, Literal, Var, literal
 from qdtrace.ir.rebuild import Copier, Rebuilder
 from qdtrace.ir.types import DType
@@ -219,7 +219,7 @@ class _Finder:
     def _tested(self, condition: Atom) -> Atom | None:
         """The value that a condition says to be finite, if it says that."""
         eqn = self.made.get(condition) if isinstance(condition, Var) else None
-        if eqn is None or eqn.primitive is not IS_FINITE or eqn.invars[0].dtype not in _SUMMED:
+        if eqn is None or eqn.primitive.name != "is_finite" or eqn.invars[0].dtype not in _SUMMED:
             return None
         return eqn.invars[0]
 
