@@ -1,4 +1,4 @@
-"""What goes into a traced function and comes out of it: arrays become buffers, buffers and cells become values."""
+"""Operands and results of a traced function: arrays become buffers, buffers and cells become values."""
 
 from __future__ import annotations
 

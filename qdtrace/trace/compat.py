@@ -99,7 +99,7 @@ class QdEffect(Effect):
 
 QD = QdEffect()
 CALLBACK_LOGGER = "jax._src.callback"
-"""Where JAX reports that a callback failed."""
+"""Name of the logger that JAX reports a failed callback to."""
 
 
 def forget_failed_runs(is_known: Callable[[Exception], bool]) -> None:
@@ -139,7 +139,7 @@ _allow_effect()
 
 
 def has_markers(effects: object) -> bool:
-    """True when a jaxpr or an equation with these effects holds a marker."""
+    """Returns whether a jaxpr or an equation with these effects holds a marker."""
     return any(isinstance(e, QdEffect) for e in effects)  # type: ignore[attr-defined]
 
 
@@ -304,13 +304,13 @@ def is_on_host(array: jax.Array) -> bool:
 
 
 def device_count(context: Any) -> int:
-    """How many devices share the program that is being lowered, by the context that JAX gives to a lowering rule."""
+    """Returns how many devices share the program that is lowered; `context` is what a lowering rule gets from JAX."""
     axes = context.module_context.axis_context
     return int(getattr(axes, "num_devices", 0) or getattr(getattr(axes, "mesh", None), "size", 1))
 
 
 def is_export(context: Any) -> bool:
-    """Whether `jax.export` lowers, by the context that JAX gives to a lowering rule."""
+    """Returns whether `jax.export` lowers; `context` is what a lowering rule gets from JAX."""
     return bool(getattr(context.module_context.lowering_parameters, "for_export", False))
 
 
@@ -460,7 +460,7 @@ def rules_in(eqns: Sequence[Any]) -> Iterator[Any]:
 
 
 def _debug_info(invars: Sequence[Any], outvars: Sequence[Any]) -> Any:
-    """What errors of JAX say of a jaxpr that no function was traced to."""
+    """Returns debug info, with empty names, for a jaxpr that was not traced from a function."""
     info = jax.make_jaxpr(lambda: None)().jaxpr.debug_info
     return info._replace(arg_names=("",) * len(invars), result_paths=("",) * len(outvars))
 
@@ -502,7 +502,7 @@ class ChangedRule:
 
     @property
     def debug_info(self) -> Any:
-        """That of the backward function."""
+        """Debug info of the backward function."""
         return self.params["bwd"].debug_info
 
     def call_wrapped(self, *operands: Any) -> list[Any]:

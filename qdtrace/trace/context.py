@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _uids = itertools.count()
 LANE = "qd.vmap"
-"""What the user calls a loop whose body is a function of one element."""
+"""User-visible name of a loop whose body is a function of one element."""
 
 
 def new_uid() -> int:
@@ -40,7 +40,7 @@ class OpenRegion:
     kind: str
     """`for`, `while` or `when`."""
     name: str
-    """What the user wrote: `qd.range`, `qd.when`, ..."""
+    """User-visible name: `qd.range`, `qd.when`, ..."""
     loc: Loc | None
     uid: int
     parallel: bool = False
@@ -79,7 +79,7 @@ class TraceContext:
     inlined: str = ""
     """Name of the `qd.jit` function that is inlined now."""
     lanes: Any = None
-    """What a `qd.vmap` that is called here does; see `vmap_plan`."""
+    """Mode of a `qd.vmap` that is called here: `Lane`, `Probe` or `REFERENCE` of `vmap_plan`, or None."""
     jax_trace: Any = None
     """The JAX trace of the function's own code; that of `lax` and `jax.vmap` bodies is another one."""
     jax_traces: set[Any] = field(default_factory=set)
@@ -92,7 +92,7 @@ class TraceContext:
     watching: bool = True
     """False where bodies run for a check: what they do was looked at before."""
     again: Any = None
-    """What the body that runs for a second time changed in the first, while it runs."""
+    """The region whose body runs for a second time, with the changes of its first run; None outside of such a run."""
     suspects: list[Any] = field(default_factory=list)
     """Regions that set something which code after them may read (`lint.Suspect`)."""
     left_out: Mapping[Any, int] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class TraceContext:
     unused: Unused = field(default_factory=Unused)
     """Loops and conditions that nobody has entered."""
     forks: dict[int, list[Any]] = field(default_factory=dict)
-    """By identity: buffers that a call changed and gave back as another object (`aliases.Fork`)."""
+    """Buffers that a call changed and returned as another object, as `aliases.Fork`, by identity."""
     told: set[Any] = field(default_factory=set)
     """Places that were warned of."""
 
@@ -167,7 +167,7 @@ class TraceContext:
         self.release()
 
     def watched(self) -> Unused | None:
-        """Where loops and conditions are noted that somebody should use; None in a trace that only compares."""
+        """Returns the notes of unused loops and conditions; None in a trace that only compares."""
         return self.unused if self.watching else None
 
     def note_sum(self, result: Any, pending: PendingSum) -> None:

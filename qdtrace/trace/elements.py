@@ -1,4 +1,4 @@
-"""What `b[i]` gives: a JAX tracer whose class also knows `+=` and `-=`.
+"""Result of `b[i]`: a JAX tracer whose class also knows `+=` and `-=`.
 
 Python runs `b[i] += v` as a load, an in-place addition and a store. The tracer of the load gets a subclass of its own
 class that adds `__iadd__` and `__isub__`; these compute the sum as always and note what was added to what, by

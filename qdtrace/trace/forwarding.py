@@ -1,4 +1,4 @@
-"""Which inputs of a jaxpr are handles, and where `lax` control flow hands them on."""
+"""Inputs of a jaxpr that are handles, and the results of `lax` control flow that forward them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def is_control(eqn: JaxprEqn) -> bool:
-    """Whether an equation is control flow of JAX."""
+    """Returns whether an equation is control flow of JAX."""
     return eqn.primitive.name in ("while", "scan", "cond")
 
 
 def operand_maps(eqn: JaxprEqn) -> Iterator[tuple[Any, list[int]]]:
-    """For each jaxpr that the equation runs: the operand behind each of its inputs."""
+    """Yields each jaxpr that the equation runs, with the index of the operand behind each of its inputs."""
     name, params = eqn.primitive.name, eqn.params
     called = compat.called_jaxpr(eqn)
     if called is not None:

@@ -1,4 +1,4 @@
-"""What buffers and cells have in common: a handle of memory, with the shape and dtype of its content."""
+"""Base of buffers and cells: a handle of memory, with the shape and dtype of its content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands between the brackets of `b[...]`, and what may be stored there."""
+"""Indices between the brackets of `b[...]`, and the values that may be stored there."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def is_static_int(x: object) -> bool:
 
 
 def is_simple(key: Any) -> bool:
-    """True when the index has only scalars, static slices and `...`: what a marker can express."""
+    """Returns whether a marker can express the index: only scalars, static slices and `...`."""
     for k in key if isinstance(key, tuple) else (key,):
         k = as_value(k)
         if isinstance(k, slice):
@@ -183,13 +183,13 @@ def _kind(x: Any) -> str:
 
 
 def shown(x: Any) -> str:
-    """What a wrong argument is, in messages."""
+    """Returns a description of a wrong argument, for messages."""
     return "a traced value" if isinstance(x, Tracer) else type(x).__name__
 
 
 @functools.lru_cache(maxsize=256)
 def _rank(dtype: Any) -> int:
-    """Of bool, integers, floats and complex numbers, from 0 on; -1 of anything else."""
+    """Returns 0 for bool, 1 for integers, 2 for floats, 3 for complex numbers and -1 for anything else."""
     for rank, kind in enumerate((jnp.bool_, jnp.integer, jnp.floating, jnp.complexfloating)):
         if jnp.issubdtype(dtype, kind):
             return rank

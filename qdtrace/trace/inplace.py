@@ -1,4 +1,4 @@
-"""Which statement an in-place operator belongs to: `b[k] += v`, whose result goes back to where it came from.
+"""Finds the statement of an in-place operator: `b[k] += v`, whose result goes back to where it came from.
 
 `t += v; b[k] = t` runs the same operators with the same values, but the user has written a store. Only the code
 tells: the result of `b[k] += v` is consumed by the store instruction right behind the operator, in the same frame.

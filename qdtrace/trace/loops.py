@@ -46,13 +46,13 @@ Item = TypeVar("Item")
 
 
 class Loop(StrictAttributes, Generic[Item]):
-    """What a `for` statement iterates over; each pass of the statement traces the body once."""
+    """Iterable of a `for` statement; each pass of the statement traces the body once."""
 
     kind = ""
     _hints: Hints = ()
 
     use: Use
-    """Whether a `for` statement runs it."""
+    """Record of whether a `for` statement runs the loop."""
 
     def __iter__(self) -> Iterator[Item]:
         current(self._noun)
@@ -74,7 +74,7 @@ class Loop(StrictAttributes, Generic[Item]):
         yield from self._trips(context, region, value, watch)
 
     def over(self, function: Any) -> Iterator[Any]:
-        """For a loop of this package whose body calls a function of the user: that is watched, and no frame."""
+        """Yields the index of a loop of this package whose body calls a user's function; watches that, and no frame."""
         self._hints = (*self._hints, (LANES, True))
         context = current(self._noun)
         loc = user_loc()
@@ -227,7 +227,7 @@ def _bound(value: Any, name: str, what: str) -> Any:
 
 
 def _in_integers(value: Any, shape: Any, name: str) -> str:
-    """How a bound that is no integer is written."""
+    """Returns the fix for a bound that is no integer."""
     if isinstance(value, (tuple, list)):
         return f"write `{name}({', '.join(map(str, value))})`; of a shape one length, `x.shape[0]`"
     if shape:
@@ -339,7 +339,7 @@ def range(
 
 
 def too_many(dtype: Any) -> str:
-    """What a loop over a product says that its index cannot count."""
+    """Returns the error text for a product of bounds that overflows the index dtype."""
     info = np.iinfo(dtype)
     wider = "" if info.bits == 64 else "; give a bound as int64 (jax_enable_x64), or nest two loops"
     return f"qd.ndrange needs at most {info.max} iterations, and as many along each axis{wider}"

@@ -112,7 +112,7 @@ assign_p = _marker("assign", _nothing, results=0, shown="`b[...] = v`")
 """Replaces the whole content of a buffer."""
 load_p = _marker("load", _accessed, results=1, shown="`b[i]`")
 reach_p = _marker("reach", _nothing, results=0, shown="`b[i]`")
-"""What is left of a load, of a buffer or a cell, whose value nobody uses: the checks of its indices."""
+"""Checks of the indices of a load, of a buffer or a cell, whose value nobody uses."""
 store_p = _marker("store", _nothing, results=0, shown="`b[i] = v`")
 """Operands: handle, value, indices."""
 accum_p = _marker("accum", _nothing, results=0, shown="`b.at[i].add(v)`")

@@ -43,7 +43,7 @@ _SUBSCRIPTS = ("__getitem__", "op")
 _BODIES = ("jit", "pjit", "closed_call", "checkpoint", "cond", "while", "scan")
 """Equations whose jaxprs may be the user's code. A function with a derivative rule of its own keeps JAX's rules."""
 _PLACES = ("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "convert_element_type")
-"""What JAX does with an index before it gathers."""
+"""Primitives that JAX applies to an index before it gathers."""
 
 
 def check_indices(region: Region, *, in_thread: bool = False) -> None:
@@ -128,7 +128,7 @@ class _Access:
     makers: dict[Any, int]
 
     def index(self, operand: Any, axes: list[int]) -> Any:
-        """What stands for an index, or for indices of several axes side by side, once they are checked."""
+        """Returns the variable of the checked index, or of indices of several axes side by side."""
         maker = self.made_by(operand)
         if maker is not None and maker.primitive.name == "concatenate" and len(axes) > 1:
             rest, parts = list(axes), list[Any]()
@@ -177,7 +177,7 @@ def _is_unsigned(atom: Any) -> bool:
 
 
 def _subscripted(eqn: JaxprEqn) -> str | None:
-    """How the user wrote the array, where the equation is a subscript of the user's own; None where it is not.
+    """Returns the array as the user wrote it, if the equation is a subscript of the user's own; None for others.
 
     The innermost frame that is not JAX's has to be the user's, and what it called a subscript. `jax.vmap` makes other
     indices of it, which keep JAX's rules.

@@ -1,4 +1,4 @@
-"""Where a marker may stand, checked on the tree.
+"""Rules on the places of markers, checked on the tree.
 
 The same rules are checked while Python runs, with better positions; but a helper under `jax.jit` is traced once and
 may then be called in another place.
@@ -75,7 +75,7 @@ def check_cell(eqn: JaxprEqn, region: Region, home: Region, maker: JaxprEqn | No
 
 
 def placed(eqn: JaxprEqn, *, in_arrays: bool) -> JaxprEqn:
-    """In a loop, a read or store of a whole small buffer is a load or store of all its elements."""
+    """Returns the equation; in a loop, one that reads or stores a whole small buffer loads or stores its elements."""
     if in_arrays or eqn.primitive not in (markers.read_p, markers.assign_p):
         return eqn
     shape: tuple[int, ...] = eqn.invars[0].aval.shape  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""From a flat jaxpr with markers to a tree of regions.
+"""Builds a tree of regions from a flat jaxpr with markers.
 
 Markers are matched by nesting. `jit` helpers that hold markers or take a handle are inlined (their variables renamed);
 `lax` control flow stays one equation, whose inner jaxprs can be restructured in the same way. On the way every rule
@@ -298,7 +298,7 @@ class _Builder:
             raise self.leak(atom, home, eqn)
 
     def is_seen(self, atom: Any) -> bool:
-        """Whether a breakpoint at this place can show it."""
+        """Returns whether a breakpoint at this place can show the value."""
         if isinstance(atom, Literal):
             return True
         region: Region | None = self.region
@@ -381,7 +381,7 @@ class _Builder:
 
 
 def _differ(first: list[Any], second: list[Any]) -> bool:
-    """True when two lists of indices surely name different elements: they differ in a constant."""
+    """Returns whether two lists of indices surely name different elements: they differ in a constant."""
     pairs = zip(first, second, strict=True)
     return any(isinstance(a, Literal) and isinstance(b, Literal) and a.val != b.val for a, b in pairs)
 

@@ -48,7 +48,7 @@ for _path in _OWN:
 
 
 def is_user_file(file: str) -> bool:
-    """True when frames of the file are shown to the user."""
+    """Returns whether frames of the file are shown to the user."""
     return not file.startswith(_HIDDEN)
 
 
@@ -125,7 +125,7 @@ def _place(code: CodeType, at: int) -> Loc:
 
 @functools.lru_cache(maxsize=1 << 12)
 def expression_at(code: CodeType, at: int) -> ast.AST | None:
-    """What the user wrote for an instruction; None where the source is not known."""
+    """Returns the user's expression or statement for an instruction; None if its source is not known."""
     frame = source_info_util.raw_frame_to_frame(code, at)
     lines = [linecache.getline(frame.file_name, k).encode() for k in range(frame.start_line, frame.end_line + 1)]
     if not lines:

@@ -52,7 +52,7 @@ class Along:
 
     tangents: dict[Any, Any]
     uses: Counter[Any]
-    """How often each variable is read, in all items."""
+    """Number of reads of each variable, in all items."""
     renamed: dict[Any, Any] = field(default_factory=dict[Any, Any])
     """Variables that others stand for now."""
     constants: dict[Any, Any] = field(default_factory=dict[Any, Any])
@@ -72,7 +72,7 @@ class Along:
         return out + self._equations(run)
 
     def atom(self, atom: Any) -> Any:
-        """What stands for an atom now."""
+        """Returns the atom that replaces this one by now, or the atom itself."""
         return atom if isinstance(atom, compat.Literal) else self.renamed.get(atom, atom)
 
     def _primal(self, eqn: Any) -> Any:
@@ -320,7 +320,7 @@ def _twin_of_atomic(primitive: Any, primals: Any, tangents: Any, params: dict[st
 
 
 def _tangents_of_transposed(primitive: Any, primals: Any, tangents: Any, params: dict[str, Any]) -> Any:
-    """Those of a linear function of which only the transpose is known: it has no other derivative than this one."""
+    """Returns results and tangents of a linear function of which only the transpose is known, its only derivative."""
     outs = primitive.bind(*primals, **params)
     count = params["num_res"]
     residuals, linear = primals[:count], primals[count:]

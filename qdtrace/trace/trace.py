@@ -38,7 +38,7 @@ class Traced:
     """Its parameters are the leaves of the arguments, its results those of the result."""
     out_tree: Any
     names: tuple[str, ...]
-    """Of the operands, as in the signature: `x`, `state.v`."""
+    """Names of the operands, as in the signature: `x`, `state.v`."""
 
 
 def _run(function: Callable[..., Any], args: Any, kwargs: Any, context: TraceContext, loc: Loc | None) -> Any:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from qdtrace.trace.compat import JaxprEqn, Var
 
 NAMES = {"for": "qd.range", "while": "qd.while_", "when": "qd.when", "root": "function"}
-"""What the user calls a kind of region."""
+"""User-visible name of each kind of region."""
 
 
 @dataclass(eq=False)
@@ -27,17 +27,17 @@ class Region:
     parent: Region | None = None
     items: list[JaxprEqn | Region] = field(default_factory=list)
     test: tuple[int, Any] | None = None
-    """Of a `while`: the first n items compute the condition, which is the atom."""
+    """Condition of a `while`: (n, atom); the first n items compute the atom."""
     loc: Loc | None = None
     hints: dict[str, Any] = field(default_factory=dict)
     params: tuple[Var, ...] = ()
-    """Of a root: the variables of the arguments."""
+    """Variables of the arguments; of a root only."""
     constants: dict[Var, Any] = field(default_factory=dict)
-    """Of a root: variables of captured arrays, with their values."""
+    """Variables of captured arrays, with their values; of a root only."""
     results: tuple[Any, ...] = ()
-    """Of a root: the atoms that are returned."""
+    """Atoms that are returned; of a root only."""
     is_function: bool = False
-    """Of a root: it is the traced function, not a jaxpr inside of `lax` control flow."""
+    """True if the root is the traced function, not a jaxpr inside of `lax` control flow."""
 
     def walk(self) -> Iterator[JaxprEqn]:
         """All equations of the tree, in order, begin markers included."""

@@ -39,7 +39,7 @@ class Fork:
 
 
 def given_back(buffer: Any, method: str, depth: int = 2) -> Any:
-    """What `b.at[k].set(v)` gives: the buffer, or another object for its memory where both may be wanted.
+    """Returns the result of `b.at[k].set(v)`: the buffer, or a new object for its memory if both may be used later.
 
     `depth` leads to the frame that called the method.
     """

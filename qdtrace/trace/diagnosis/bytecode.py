@@ -84,7 +84,7 @@ class CodeMap:
         return positions.lineno if positions else None
 
     def target(self, position: int) -> int | None:
-        """Where a jump may go."""
+        """Returns the position that a jump may go to; None for other instructions."""
         instruction = self.instructions[position]
         return self._position.get(instruction.argval) if instruction.opcode in _HAS_TARGET else None
 
@@ -118,7 +118,7 @@ class CodeMap:
         return any(start <= offset < end for start, end, _ in self._handlers)
 
     def is_read_first(self, name: str, start: int, barrier: int | None = None) -> bool:
-        """True when every path from `start` reads the variable before anything else is done with it."""
+        """Returns whether every path from `start` reads the variable before anything else is done with it."""
         seen: set[int] = set()
         work = [start]
         while work:
@@ -143,7 +143,7 @@ class CodeMap:
         return min(calls, default=None)
 
     def _is_capture(self, position: int) -> bool:
-        """True when the read only makes a function, which may read the variable when it is called."""
+        """Returns whether the read only makes a function, which may read the variable when it is called."""
         return self.opname(position) == "LOAD_CLOSURE" or (
             self.opname(position) == "LOAD_FAST" and self.instructions[position].argval in self._cells | self._free
         )
@@ -173,14 +173,14 @@ class CodeMap:
         return found
 
     def _is_captured(self, name: str, end: int) -> bool:
-        """True when a function made before `end`, or outside, closes over the variable."""
+        """Returns whether a function made before `end`, or outside, closes over the variable."""
         if name in self._free:
             return True
         capture = {"LOAD_CLOSURE", "LOAD_FAST"}
         return name in self._cells and any(i.opname in capture and i.argval == name for i in self.instructions[:end])
 
     def is_written(self, name: str, start: int, end: int) -> bool:
-        """True when an instruction between the positions sets the variable."""
+        """Returns whether an instruction between the positions sets the variable."""
         return any(start <= p < end for p, access in self._accesses.get(name, {}).items() if access == "write")
 
     @functools.cached_property
@@ -229,7 +229,7 @@ class CodeMap:
 
     @functools.cached_property
     def _predecessors(self) -> list[list[int]]:
-        """For each instruction those that it may run after."""
+        """Predecessors of each instruction, exception edges included."""
         found: list[list[int]] = [[] for _ in self.instructions]
         for position in range(len(self.instructions)):
             for following in (*self.successors(position), *self._caught.get(position, ())):
@@ -238,7 +238,7 @@ class CodeMap:
 
     @functools.cached_property
     def _caught(self) -> dict[int, list[int]]:
-        """Where an exception of an instruction goes: to an `except` or `finally`. That of a `with` raises it again."""
+        """Position -> handlers (`except`, `finally`) of its exceptions. A `with` has none, as it raises them again."""
         found: dict[int, list[int]] = {}
         for start, end, handler in self._handlers:
             target = self._position.get(handler)
@@ -264,7 +264,7 @@ class CodeMap:
         return end + 1
 
     def is_comprehension(self, loop: int) -> bool:
-        """True when the FOR_ITER at this position belongs to an inlined comprehension."""
+        """Returns whether the FOR_ITER at this position belongs to an inlined comprehension."""
         if loop not in self._comprehensions:
             self._comprehensions[loop] = self._is_comprehension(loop)
         return self._comprehensions[loop]
@@ -294,7 +294,7 @@ class CodeMap:
         return names
 
     def iterates_over_call(self, loop: int, function: str) -> bool:
-        """True when the `for` goes directly over a call `function(...)` or `a.function(...)`."""
+        """Returns whether the `for` iterates directly over a call `function(...)` or `a.function(...)`."""
         call = loop - 2
         if loop < 3 or self.opname(loop - 1) != "GET_ITER" or self.opname(call) not in ("CALL", "CALL_KW"):
             return False
@@ -317,7 +317,7 @@ class CodeMap:
         return bool(names) and names[-1] == function
 
     def after_with(self, enter: int) -> int | None:
-        """Where the statement after a `with` begins; `enter` is its BEFORE_WITH.
+        """Returns the position behind a `with` whose BEFORE_WITH is at `enter`; None if it is not found.
 
         Read off the path on which `__exit__` swallows an exception: it is always there, also when the normal end of
         the block is unreachable.
@@ -337,7 +337,7 @@ class CodeMap:
         return self.follow(position)
 
     def after_exit(self, call: int) -> int | None:
-        """Where execution goes on after the call of `__exit__` at this position."""
+        """Returns the position at which execution continues after this call of `__exit__`; None if it is unknown."""
         return self.follow(call + 2) if self.opname(call + 1) == "POP_TOP" else None
 
     def follow(self, position: int) -> int:
@@ -348,7 +348,7 @@ class CodeMap:
         return position
 
     def same_code(self, a: int, b: int) -> bool:
-        """True when both positions run the same: equal, or copies of one tail that returns."""
+        """Returns whether both positions run the same code: one position, or copies of one tail that returns."""
         while a != b:
             one, two = self.instructions[a], self.instructions[b]
             if (one.opname, one.argval) != (two.opname, two.argval) or one.opcode in _HAS_TARGET:
@@ -359,7 +359,7 @@ class CodeMap:
         return True
 
     def leads_to_return(self, position: int) -> bool:
-        """True when straight-line code from here returns."""
+        """Returns whether straight-line code from this position returns."""
         while position < len(self.instructions):
             if self.opname(position) in ("RETURN_VALUE", "RETURN_CONST"):
                 return True

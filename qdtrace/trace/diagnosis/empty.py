@@ -1,4 +1,4 @@
-"""What holds nothing that Python code may change, with the reason beside each; and what reads more than it is given.
+"""Types whose values hold nothing that Python code may change, with reasons, and functions that read hidden state.
 
 A type that is in no table is looked into, and one that cannot be is taken for one that may change at any time.
 """

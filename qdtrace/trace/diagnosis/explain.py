@@ -187,7 +187,7 @@ _KINDS: dict[type, type[QdError]] = {
 
 
 def _is_from_jax(error: Exception) -> bool:
-    """True when JAX raised it: a frame of JAX is on its way, or JAX says that it removed some."""
+    """Returns whether JAX raised it: its last frame is JAX's, or JAX says that it removed some."""
     if any("JAX has removed its internal frames" in note for note in getattr(error, "__notes__", ())):
         return True
     if isinstance(error, AttributeError) and str(error).startswith("module 'jax"):  # Python says it of newer releases

@@ -57,7 +57,7 @@ class Variables:
         self.before: dict[str, Any] = dict(frame.f_locals)
 
     def has_moved(self) -> bool:
-        """True when the frame ran since."""
+        """Returns whether the frame is at another instruction than before the body."""
         return self.codes.at(self.frame.f_lasti) != self.position
 
     def rebound(self) -> Iterator[tuple[str, Any, Any]]:

@@ -1,4 +1,4 @@
-"""What an object holds: how to read it, put it back, and which objects to look at next.
+"""Content of objects: how to read it, put it back, and which objects to look at next.
 
 A table from type to `Holder`, filled as types are met. Types whose values hold nothing that Python code may change map
 to None. What cannot be looked into is `OPAQUE`: it may change at any time.
@@ -43,15 +43,15 @@ Content = tuple[Any, list[Any]]
 
 @dataclass(frozen=True, eq=False)
 class Holder:
-    """How to handle the values of a type."""
+    """Functions that read, restore and name the content of a type's values."""
 
     read: Callable[[Any], Content]
     write: Callable[[Any, Content], None] | None = None
     """Puts back what `read` gave; None where that is not possible."""
     label: Callable[[str, Any], str] = lambda path, _: path
-    """How the user writes the place of a key."""
+    """Returns how the user writes the place of a key in the object at a path."""
     fixed: bool = False
-    """What it holds never changes: it is looked through once."""
+    """Its values never change their content, so each is looked through once."""
     grows: bool = False
     """A collection."""
     draws: bool = False
@@ -218,7 +218,7 @@ _METHOD = Holder(lambda held: ((), [held.__self__, held.__func__]), fixed=True)
 
 
 def _read_partial(held: functools.partial[Any]) -> Content:
-    """What it was made of cannot be set, attributes can."""
+    """Reads a `partial`: its function and arguments, which cannot be set, and its attributes, which can."""
     return (["func", "args", "keywords", *vars(held)], [held.func, held.args, held.keywords, *vars(held).values()])
 
 
@@ -285,7 +285,7 @@ _WAITING = ("threading", "_thread", "collections")
 
 
 def _read_synchroniser(held: Any) -> Content:
-    """What it counts, without its locks and those that wait for them; nothing of it is ever put back."""
+    """Reads the counts of a synchroniser, without its locks and waiting threads; nothing of it is ever put back."""
     own = {name: value for name, value in vars(held).items() if type(value).__module__ not in _WAITING}
     return (list(own), list(own.values()))
 
@@ -294,7 +294,7 @@ _SYNCHRONISER = Holder(_read_synchroniser, None, _attribute)
 
 
 def _read_file(held: Any) -> Content:
-    """Where it is read next; something new each time where it does not tell."""
+    """Reads the position of a file; an object that is new each time if the file does not tell it."""
     try:
         return (held.tell(), [])
     except (OSError, ValueError):
@@ -317,7 +317,7 @@ def _of_file(held: Any) -> Holder | None:
 
 
 def _both(items: Holder) -> Holder:
-    """Of a user's class derived from a collection."""
+    """Returns the holder of a user's class derived from a collection: items and attributes."""
 
     def read(held: Any) -> Content:
         keys, values = items.read(held)
@@ -332,7 +332,7 @@ def _both(items: Holder) -> Holder:
 
 
 def _pickled(get: Callable[[Any], Any], put: Callable[[Any, Any], None]) -> Holder:
-    """Of a random generator, by its state."""
+    """Returns the holder of a random generator, which compares and restores its state."""
     return Holder(
         lambda held: (pickle.dumps(get(held)), []),
         lambda held, content: put(held, pickle.loads(content[0])),
@@ -407,7 +407,7 @@ PLAIN: set[type] = {kind for kind, holder in _HOLDERS.items() if holder is None}
 
 
 def holder_of(value: Any) -> Holder | None:
-    """How to handle a value; None when it holds nothing that may change."""
+    """Returns the holder of a value; None when it holds nothing that may change."""
     kind: type = type(value)
     if kind is types.FunctionType and not is_own_code(value.__code__.co_filename):
         if empty.sees_more(value):
@@ -462,7 +462,7 @@ def _is_made_in_c(cls: type) -> bool:
 
 
 _HEAP_TYPE = 1 << 9
-"""Of `type.__flags__`: made at run time, by a `class` statement or by a library written in C."""
+"""Bit of `type.__flags__` for types made at run time, by a `class` statement or by a library written in C."""
 
 
 def _builtin(function: Any) -> Holder | None:
@@ -491,7 +491,7 @@ def is_jitted(value: Any) -> bool:
 
 
 JITTED: type = type(jax.jit(abs))
-"""Of what `jax.jit` gives."""
+"""Type of the functions that `jax.jit` returns."""
 
 
 @functools.lru_cache(maxsize=4096)

@@ -40,7 +40,7 @@ class Suspect:
     region: OpenRegion
     changes: tuple[StateChange, ...]
     depth: int = 0
-    """Which of `frames.body_frames` runs the block of a condition."""
+    """Index into `frames.body_frames` of the frame that runs the block of a condition."""
 
 
 def check_iteration(frame: FrameType, name: str) -> None:
@@ -135,7 +135,7 @@ class LoopWatch(_Watch):
         super().__init__(frame, "FOR_ITER", region, context)
         self._captured = _captured(condition)
         self.carried: list[StateChange] = []
-        """What the body may carry to its next iteration."""
+        """Changes that the body may carry to its next iteration."""
         self._after: list[StateChange] = []
         for scope in self._scopes:
             comprehension = scope.frame.f_code.co_name in _COMPREHENSIONS
@@ -148,7 +148,7 @@ class LoopWatch(_Watch):
         return {} if self._condition is None else {"condition": self._condition}
 
     def finish(self, context: TraceContext) -> None:
-        """To be called when the body has been traced: refuses what is plain, notes in `carried` what may be wrong."""
+        """Compares after the body was traced: refuses what is plain, notes in `carried` what may be wrong."""
         if context.watching:
             self._report(context, lambda: self._diagnose(context))
 
@@ -197,7 +197,7 @@ class LoopWatch(_Watch):
         return None
 
     def _unplaced(self, scope: Variables) -> None:
-        """Of a frame that calls for the next index by other means: its code does not tell what comes next."""
+        """Notes all rebound variables of a frame whose code does not show how it fetches the next index."""
         changes = [StateChange(name, kind_of(new)) for name, _, new in scope.rebound()]
         self.carried += changes
         self._after += changes
@@ -267,7 +267,7 @@ class ConditionWatch(_Watch):
         super().__init__(frame, "BEFORE_WITH", region, context)
 
     def finish(self, context: TraceContext) -> None:
-        """To be called when the block has been traced, inside of the call of `__exit__`."""
+        """Compares after the block was traced, inside of the call of `__exit__`."""
         if context.watching:
             self._report(context, lambda: self._diagnose(context))
 

@@ -1,4 +1,4 @@
-"""What a piece of code can name outside of itself: global variables, attributes of modules, what it imports."""
+"""Names outside of itself that a piece of code can reach: globals, attributes of modules, what it imports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether two traces of the same code recorded the same equations, and where they part.
+"""Comparison of two traces of the same code: whether they recorded the same equations, and the first difference.
 
 Variables are paired as they are bound; what is bound elsewhere must be the very same, or a constant with equal content.
 """
@@ -26,7 +26,7 @@ _OWN_PARAMS = ("uid", "loc", "called")
 
 @dataclass(frozen=True)
 class Difference:
-    """Where two lists of equations part."""
+    """The first equations at which two lists differ; None for a list that has ended."""
 
     one: JaxprEqn | None
     two: JaxprEqn | None
@@ -77,7 +77,7 @@ class Comparison:
         return None
 
     def _inner(self, a: JaxprEqn, b: JaxprEqn) -> Difference | None:
-        """Of control flow that holds a region which is left out, so that it may capture fewer values."""
+        """Compares control flow that holds a region which is left out, so that it may capture fewer values."""
         if a.primitive is not b.primitive or len(a.outvars) != len(b.outvars):
             return Difference(a, b)
         for x, y in zip(compat.inner_jaxprs(a), compat.inner_jaxprs(b), strict=True):
@@ -98,7 +98,7 @@ class Comparison:
         self.pairs.update(zip(one, two, strict=True))
 
     def same_atom(self, x: Any, y: Any) -> bool:
-        """True when two operands mean the same value."""
+        """Returns whether two operands mean the same value."""
         if isinstance(x, Literal) or isinstance(y, Literal):
             return isinstance(x, Literal) and isinstance(y, Literal) and x.aval == y.aval and _same_value(x.val, y.val)
         if x in self.pairs:
@@ -122,7 +122,7 @@ class Comparison:
 
 
 def same_jaxpr(one: Any, two: Any) -> bool:
-    """True when two jaxprs, open or closed, compute the same; second trips inside of them do not count."""
+    """Returns whether two jaxprs, open or closed, compute the same; second trips inside of them do not count."""
     a, b = compat.open_jaxpr(one), compat.open_jaxpr(two)
     if a is b and compat.constants_of(one) is compat.constants_of(two):
         return True

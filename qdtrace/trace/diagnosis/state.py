@@ -1,4 +1,4 @@
-"""Which objects a body changed: all that its code can name are listed, and compared with what they held before.
+"""Finds objects that a body changed: lists all that its code can name and compares them with what they held before.
 
 One `State` a trace. Objects are found once; comparing is by identity. Bodies nest, so a change is kept in a log with
 the time when it was seen: what a body changed are the entries of the log since it began, of objects that were there
@@ -93,7 +93,7 @@ class State:
         self._after_rebuild = 0
 
     def begin(self, frames: Iterable[tuple[FrameType, dict[str, Any]]], roots: dict[str, Any]) -> int:
-        """To be called before a body that runs in these frames, with their variables, or on `roots`; gives its mark."""
+        """Begins to watch a body that runs in these frames, with their variables, or on `roots`; returns its mark."""
         if not self._open and len(self._entries) > 64 + 2 * self._after_rebuild:
             self._forget()
         self._compare()
@@ -113,7 +113,7 @@ class State:
         return self._time
 
     def end(self, mark: int) -> tuple[list[StateChange], str | None]:
-        """What changed since the mark, and something that cannot be looked into, if there is any."""
+        """Returns the changes since the mark, and the path of an object that cannot be looked into, or None."""
         self._open -= 1
         self._compare()
         changes = [change for time, entry, change in self._log if time >= mark and entry.born < mark]
@@ -149,12 +149,12 @@ class State:
             self._add(part, path)
 
     def has_changed(self) -> bool:
-        """Whether anything is not as it was when it was found."""
+        """Returns whether an object differs from what it was when it was found."""
         self._compare()
         return bool(self._log)
 
     def is_seen(self) -> bool:
-        """Whether all that is watched is seen to its last bit, and none of it belongs to a trace of JAX."""
+        """Returns whether every watched object is compared bit by bit, and none holds a tracer of JAX."""
         return self._items <= _LIMIT and not any(
             entry.holder is OPAQUE
             or (isinstance(entry.value, np.ndarray) and entry.value.nbytes > EXACT)
@@ -163,7 +163,7 @@ class State:
         )
 
     def keeps(self, value: Any) -> bool:
-        """Whether the object is kept alive by what is watched."""
+        """Returns whether the watched objects keep this one alive."""
         return id(value) in self._known
 
     def functions(self) -> list[FunctionType]:
@@ -176,7 +176,7 @@ class State:
             helper.clear_cache()
 
     def identities(self) -> set[int]:
-        """Of everything that the watched objects hold."""
+        """Returns the identities of all that the watched objects hold."""
         return {id(v) for e in self._entries for v in e.content[1]}
 
     def settle(self) -> None:

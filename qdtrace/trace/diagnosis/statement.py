@@ -23,7 +23,7 @@ UNKNOWN = object()
 
 @dataclass(frozen=True)
 class Statement:
-    """What ran last in a frame: the nodes around it from the module to the innermost one, and the frame."""
+    """The statement that ran last in a frame: its syntax nodes from the module to the innermost one, and the frame."""
 
     path: tuple[ast.AST, ...]
     frame: FrameType

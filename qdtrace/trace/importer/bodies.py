@@ -39,7 +39,7 @@ Key = tuple[int, tuple[Any, ...]]
 
 @dataclass(frozen=True, eq=False)
 class Operands:
-    """What a call is given: its kind, and the variables in order of their first place."""
+    """Operands of a call: their kind, and the variables in order of their first place."""
 
     kind: tuple[Any, ...]
     variables: list[Var]
@@ -56,7 +56,7 @@ class Body:
     results: tuple[np.ndarray, ...]
     private_bytes: int
     alive: Any
-    """What keys tell apart by identity: it must not go before the body does."""
+    """Objects that keys identify by `id`: they must live as long as the body."""
 
 
 class Bodies(dict[Key, Body]):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Carry:
-    """How one carried value travels: as scalars, in private memory, or (a handle) not at all."""
+    """Representation of one carried value: scalars, private memory, or (a handle) nothing at all."""
 
     aval: Any
     dtype: DType
@@ -47,7 +47,7 @@ class Carry:
 
     @property
     def is_scalars(self) -> bool:
-        """True when the loop carries it as scalars."""
+        """Returns whether the loop carries the value as scalars."""
         return self.storage is None and not self.is_known and not self.is_handle
 
 

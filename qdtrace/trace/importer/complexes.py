@@ -163,7 +163,7 @@ def _logistic(x: Any, y: Any) -> Any:
 
 
 def _asinh(x: Any, y: Any) -> Any:
-    """By roots of 1 + iz and 1 - iz, so that both sides of a branch cut come out (W. Kahan, 1987); so are the next."""
+    """Uses roots of 1 + iz and 1 - iz, right on both sides of a branch cut (W. Kahan, 1987); so do the next ones."""
     a, b = _sqrt(1 - y, x)
     c, d = _sqrt(1 + y, -x)
     return jnp.arcsinh(c * b - a * d), jnp.arctan2(y, c * a - d * b)

@@ -173,7 +173,7 @@ def _counter(
 
 
 def _steps_by_one(body: Any, invar: int, outvar: int) -> bool:
-    """True when result `outvar` of a jaxpr is its operand `invar` plus one."""
+    """Returns whether result `outvar` of a jaxpr is its operand `invar` plus one."""
     eqns, same = _essential(body)
     target = body.outvars[outvar]
     target = target if isinstance(target, compat.Literal) else same.get(target, target)

@@ -403,7 +403,7 @@ class Importer(MemoryOps):
 
 
 def has_markers(jaxpr: Any) -> bool:
-    """True when a jaxpr holds markers and so must be restructured."""
+    """Returns whether a jaxpr holds markers and so must be restructured."""
     return bool(jaxpr.effects) and compat.has_markers(jaxpr.effects)
 
 

@@ -255,7 +255,7 @@ def _high(imp: Importer, dtype: DType, a: Any, b: Any) -> Any:
 
 
 def _high_of_wide(imp: Importer, dtype: DType, a: Any, b: Any) -> Any:
-    """By products of the halves; a negative number as an unsigned one is 2^64 too large."""
+    """Emits the high word by products of halves; a negative number read as unsigned is 2^64 too large."""
     op, word, low = imp.op, DType.u64, integer(2**32 - 1, DType.u64)
     shift = lambda v: op("shift_right_logical", v, integer(32, word))  # noqa: E731
     x, y = (v if dtype is word else op("bitcast", v, dtype=word) for v in (a, b))

@@ -108,7 +108,7 @@ def product(a: Any, taus: Any, columns: int) -> Any:
 @decomposition("householder_product")
 @batched(2)
 def householder_product(a: Any, taus: Any) -> Any:
-    """As many columns of the product of reflections as the matrix has."""
+    """Returns the first columns of the product of reflections, as many as the matrix has."""
     return product(a, taus, a.shape[1])
 
 

@@ -46,7 +46,7 @@ def implementation_of(eqn: Any, known: Sequence[np.ndarray | None] = ()) -> Any 
 
 @functools.cache
 def is_foreign(primitive: Any) -> bool:
-    """True when another package than JAX wrote the implementation: JAX's run the compiled primitive itself."""
+    """Returns whether another package than JAX wrote the implementation; JAX's own runs the compiled primitive."""
     inner = primitive.impl
     while isinstance(inner, functools.partial):
         inner = inner.func

@@ -1,4 +1,4 @@
-"""Which operands of a jaxpr are indexed by traced positions: such a carry is better kept in memory than in scalars."""
+"""Finds operands of a jaxpr with traced indices: such a carry is better kept in memory than in scalars."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CARRIED_ON = {
 
 
 def dynamically_indexed(closed: Any, skip: int) -> list[bool]:
-    """For each operand after the first `skip`: True when a traced index reads or writes it."""
+    """Returns, for each operand after the first `skip`, whether a traced index reads or writes it."""
     return list(_indexed(compat.open_jaxpr(closed)))[skip:]
 
 

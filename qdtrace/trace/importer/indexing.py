@@ -176,7 +176,7 @@ def is_mode(imp: Importer, eqn: Any, mode: Any, name: str, others: Sequence[str]
 
 
 def fill_element(imp: Importer, aval: Any, fill: Any) -> Any:
-    """What `mode="fill"` gives out of bounds."""
+    """Returns the element that `mode="fill"` reads out of bounds."""
     dtype = imp.dtype_of(aval)
     if fill is None:
         fill = np.nan if dtype.is_float else identity("max" if dtype.is_signed else "min", dtype).value
@@ -188,7 +188,7 @@ def fill_element(imp: Importer, aval: Any, fill: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """Where the blocks of an array are that indices name: what `gather` and `scatter` have in common."""
+    """Positions of the blocks of an array that indices name, for `gather` and `scatter`."""
 
     shape: Sequence[int]
     extent: Mapping[int, int]
@@ -207,7 +207,7 @@ class Blocks:
         shape: Sequence[int], rank: int, sizes: Callable[[int, int], int], dropped: Sequence[int],
         window_dims: Sequence[int], starts: Sequence[int], batching: tuple[Sequence[int], Sequence[int]],
     ) -> Blocks:  # fmt: skip
-        """By the dimension numbers of JAX for indices of this rank; `sizes(axis, axis of the index)` of a block."""
+        """Returns the blocks by JAX's dimension numbers; `sizes(axis, axis of the index)` is a block's length."""
         axes = [d for d in range(len(shape)) if d not in dropped and d not in batching[0]]
         window = dict(zip(axes, window_dims, strict=True))
         extent = {d: sizes(d, k) for d, k in window.items()}

@@ -53,7 +53,7 @@ def outer(u: Any, v: Any) -> Any:
 
 
 def pivot_size(x: Any) -> Any:
-    """What LAPACK compares to find a pivot: |re| + |im|, which is cheaper than the modulus."""
+    """Returns the size that LAPACK compares to find a pivot: |re| + |im|, which is cheaper than the modulus."""
     return jnp.abs(x.real) + jnp.abs(x.imag) if jnp.iscomplexobj(x) else jnp.abs(x)
 
 

@@ -200,15 +200,15 @@ def _handle(imp: Importer, value: Value) -> Var:
 
 @dataclass
 class _Place:
-    """Where an access with indices and static slices goes."""
+    """Elements of a reference that an access with indices and static slices names."""
 
     shape: tuple[int, ...]
     slices: tuple[Any, ...]
     indices: list[Any]
     valid: Any
-    """Whether they were in range before they were clipped."""
+    """Atom that is true if the indices were in range before they were clipped."""
     is_empty: bool
-    """Whether an axis with an index has no element, so nothing is in range."""
+    """True if an axis with an index has no element, so nothing is in range."""
     imp: Importer
 
     def at(self, index: Sequence[Any]) -> list[Any]:

@@ -234,7 +234,7 @@ class MemoryOps(ScalarOps):
             self._again[id(value)] = value, again, self.builder.current, length
 
     def rolled(self, value: Value) -> Value:
-        """As `in_memory`, for an array that a loop follows on: what is read or computed in short is so again, there."""
+        """Returns the array in memory for a loop that follows; elements that are cheap to make are made again there."""
         if id(value) in self._again and id(value) not in self._spilled:
             _, again, block, length = self._again[id(value)]
             if not length or block is self.builder.current:
@@ -356,7 +356,7 @@ class MemoryOps(ScalarOps):
 
 
 def _first_and_step(row: np.ndarray) -> tuple[Literal, int] | None:
-    """What `first + step * k` is the k-th of a row of at least three integer constants."""
+    """Returns (first, step) if element k is `first + step * k`, in a row of at least three integer constants."""
     if row.size < 3 or not all(type(e) is Literal and e.type.dtype.is_integer for e in row):
         return None
     first, *rest = (int(e.value) for e in row)

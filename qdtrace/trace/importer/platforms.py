@@ -95,7 +95,7 @@ def _branches(platforms: Names) -> dict[int | None, list[str]]:
 
 
 def _is_on(imp: Importer, names: Sequence[str], error: QdError | None = None) -> Atom:
-    """Whether the program runs on one of these; with an error it is refused there."""
+    """Emits a test of whether the program runs on one of these platforms; with an error it is refused there."""
     imp.locate()
     loc: Loc | None = imp.builder.loc
     refused, hint = ("", "") if error is None else (error.rule, error.help)

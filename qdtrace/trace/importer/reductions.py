@@ -41,12 +41,12 @@ def combiner(imp: Importer, name: str, aval: Any) -> Combine:
 
 
 def neutral(name: str, dtype: DType) -> Any:
-    """What a reduction begins with: what changes nothing, but 0.0 for sums, as in JAX."""
+    """Returns the initial value of a reduction: its identity, but 0.0 for sums, as in JAX."""
     return constant(dtype.numpy.type(0)) if name == "add" else constant(identity(name, dtype).value)
 
 
 def zero_of(aval: Any, imp: Importer) -> Any:
-    """What a sum begins with."""
+    """Returns the initial value of a sum, a pair for values that are pairs."""
     zero = neutral("add", imp.dtype_of(aval))
     return (zero, zero) if is_pair(aval) else zero
 

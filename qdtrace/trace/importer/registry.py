@@ -55,7 +55,7 @@ class Rule:
     takes_all: str = ""
     """Why the rule is right whatever the parameters are."""
     zeros_vanish: bool = False
-    """In contractions of a decomposition a product with a constant zero is nothing, whatever the other factor is."""
+    """Contractions of a decomposition drop a product with a constant zero, whatever the other factor is."""
 
     of_elements: bool = False
     """A function of elements: what it is of one element says all."""
@@ -98,7 +98,7 @@ def _refused(imp: ScalarOps, eqn: Any, what: str) -> UnsupportedError:
 
 RULES: dict[str, Rule] = {}
 ITEMS: dict[str | Primitive, Callable[..., bool | None]] = {}
-"""By kind of region or primitive of a jump: what imports it; true when it has imported the rest of its block, too."""
+"""Importers by kind of region or primitive of a jump; one returns true if it has imported the rest of its block."""
 DECOMPOSITIONS: dict[str, Rule] = {}
 TAUGHT: dict[str, Callable[..., Any]] = {}
 DERIVATIVES: dict[str, Callable[..., Any]] = {}
@@ -274,7 +274,7 @@ def _traced_rule(fn: Callable[..., Any], avals: Sequence[Any], params: dict[str,
 
 
 def _settings() -> tuple[bool, ...]:
-    """What a traced function depends on besides its arguments."""
+    """Returns the settings of JAX that a traced function depends on besides its arguments."""
     config: Any = jax.config
     return bool(config.jax_enable_x64), bool(config.jax_threefry_partitionable)
 

@@ -101,7 +101,7 @@ class ScalarOps:
         self._scopes: list[dict[tuple[Any, ...], Any]] = [{}]
         self._made: dict[Var, Eqn] = {}
         self.ranges = Ranges(self._made.get)  # type: ignore[arg-type]
-        """Of the integers made here."""
+        """Ranges of the integers made here."""
         self.unlocated: Any = None
         """The equation whose source line the builder is to have, while that is not looked up."""
 
@@ -191,7 +191,7 @@ class ScalarOps:
             self._scopes.pop()
 
     def shared(self, key: tuple[Any, ...]) -> Any:
-        """What was kept under a key in an enclosing block; None where nothing was."""
+        """Returns the value kept under a key in an enclosing block; None if there is none."""
         for scope in reversed(self._scopes):
             found = scope.get(key)
             if found is not None:

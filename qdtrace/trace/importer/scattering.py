@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from qdtrace.trace.importer.values import PrivateArray, Value
 
     Join = Callable[[Callable[[], Any], Any], Any]
-    """What is stored, given how to load the element and the update."""
+    """Function that returns the value to store, given how to load the element and the update."""
 
 
 _PROMISES = {"unique_indices": PROMISE, "indices_are_sorted": PROMISE}
@@ -93,7 +93,7 @@ def scatter(
 
 
 def _by_selects(dims: Any, x: np.ndarray, indices: np.ndarray, updates: np.ndarray) -> bool:
-    """True when writing out the possible positions is cheap: constant positions, or few candidates."""
+    """Returns whether writing out the possible positions is cheap: constant positions, or few candidates."""
     if all(type(k) is Literal for k in indices.ravel().tolist()):
         return True
     candidates = int(np.prod([x.shape[d] for d in dims.scatter_dims_to_operand_dims]))

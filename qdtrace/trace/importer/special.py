@@ -24,13 +24,13 @@ def _horner(coefficients: Sequence[float], x: Any) -> Any:
 
 @functools.cache
 def _bessel_series(order: int, terms: int) -> tuple[float, ...]:
-    """Of I_n(x) / (x/2)^n in powers of (x/2)^2 (Abramowitz and Stegun 9.6.10)."""
+    """Returns coefficients of I_n(x) / (x/2)^n in powers of (x/2)^2 (Abramowitz and Stegun 9.6.10)."""
     return tuple(1.0 / (math.factorial(k) * math.factorial(k + order)) for k in range(terms))
 
 
 @functools.cache
 def _bessel_asymptotic(order: int, terms: int) -> tuple[float, ...]:
-    """Of I_n(x) exp(-x) sqrt(2 pi x) in powers of 1/x (Abramowitz and Stegun 9.7.1)."""
+    """Returns coefficients of I_n(x) exp(-x) sqrt(2 pi x) in powers of 1/x (Abramowitz and Stegun 9.7.1)."""
     out, term = [1.0], 1.0
     for k in range(1, terms):
         term *= -(4.0 * order * order - (2 * k - 1) ** 2) / (8.0 * k)

@@ -67,7 +67,7 @@ class Uses:
         return shown
 
     def may_wait(self, eqn: Any) -> bool:
-        """Whether the value of an equation may be computed where it is read."""
+        """Returns whether the value of an equation may be computed where it is read."""
         return eqn.primitive.name in ELEMENTWISE and self._is_read_once(eqn.outvars[0])
 
     def _is_read_once(self, var: Any) -> bool:

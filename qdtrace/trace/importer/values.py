@@ -1,4 +1,4 @@
-"""What a jaxpr variable stands for while importing: small arrays of scalars, arrays in memory, handles.
+"""Values of jaxpr variables while importing: small arrays of scalars, arrays in memory, handles.
 
 A small array is a NumPy object array of graph atoms, so NumPy does all of its structure. PRNG keys and complex
 numbers are pairs: an element is a tuple of two atoms.
@@ -92,7 +92,7 @@ class Waiting(MemoryArray):
 
     @property
     def bases(self) -> Sequence[Value]:
-        """What it reads."""
+        """Values that it reads."""
         raise AssertionError(f"{type(self).__name__} has no bases")
 
     def __post_init__(self) -> None:

@@ -66,7 +66,7 @@ def counts_of(
 
 
 def _identity(name: str, dtype: Any) -> Any:
-    """What a window begins with: what changes nothing, but 0.0 for sums, as in JAX."""
+    """Returns the initial value of a window: the identity of its reduction, but 0.0 for sums, as in JAX."""
     if name == "sum":
         return np.zeros((), dtype)[()]
     real = np.finfo(dtype).dtype if jnp.issubdtype(dtype, jnp.complexfloating) else dtype
@@ -113,7 +113,7 @@ def reduce_window(
     *values: Any, jaxpr: Any, window_dimensions: Sequence[int], window_strides: Sequence[int],
     padding: Pads, base_dilation: Sequence[int], window_dilation: Sequence[int],
 ) -> Any:  # fmt: skip
-    """By a user's function of scalars; places outside of the array are left out."""
+    """Reduces windows by a user's function of scalars; places outside of the array are left out."""
     half = len(values) // 2
     combine = _per_element(compat.function_of(jaxpr))
     padded = [padded_by(x, 0, padding, base_dilation) for x in values[:half]]
@@ -135,7 +135,7 @@ def reduce_window(
 
 @decomposition("reduce", ignores={"computation": "`jaxpr` is the same function"})
 def reduce(*values: Any, jaxpr: Any, dimensions: Sequence[int]) -> Any:
-    """By a user's function: one window over all of the axes."""
+    """Reduces axes by a user's function, as one window over all of them."""
     shape = values[0].shape
     ones = [1] * len(shape)
     window = [n if d in dimensions else 1 for d, n in enumerate(shape)]

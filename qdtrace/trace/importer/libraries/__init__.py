@@ -1,4 +1,4 @@
-"""What packages on top of JAX do that JAX cannot say: a module a package, named like it.
+"""Import rules for packages on top of JAX that JAX's primitives do not cover: one module a package, named like it.
 
 A module is loaded when an equation of its package is imported, which is after the user has imported the package; none
 imports the package itself. Most packages need none, as their primitives are imported by their implementation.
