@@ -26,7 +26,7 @@ def is_memory(leaf: Any) -> bool:
 
 
 def as_values(tree: Any) -> Any:
-    """Buffers and cells of an enclosing trace, as values."""
+    """Returns a tree with the values of buffers and cells of an enclosing trace."""
     return jax.tree.map(lambda x: x.__jax_array__() if is_memory(x) else x, tree, is_leaf=is_memory)
 
 

@@ -218,7 +218,7 @@ def _assign(buffer: Buffer, value: Any) -> None:
 
 
 def _assign_part(buffer: Buffer, key: Any, value: Any, method: str) -> None:
-    """A store outside loops that is not one element: whole-array code."""
+    """Stores, outside loops, what is not one element, by whole-array code."""
     value = as_value(value)
     if method == "set" and (key is Ellipsis or key == slice(None)):
         _assign(buffer, value)

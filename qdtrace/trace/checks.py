@@ -22,7 +22,7 @@ MOST_CHARACTERS = 10_000
 
 
 def check(condition: ArrayLike, message: str) -> None:
-    """The call of the `qd.jit` function fails with `message` and the line of this check where `condition` is false.
+    """Makes the call of the `qd.jit` function fail with `message` and this line if `condition` is false.
 
     It may stand anywhere in a traced function: in loops, under `qd.when`, in the function that `qd.vmap` maps and in
     `lax` control flow there, and between loops. What comes after a check that fails is not executed in that iteration;

@@ -149,7 +149,7 @@ def open_jaxpr(jaxpr: Any) -> Any:
 
 
 def constants_of(jaxpr: Any) -> Sequence[Any]:
-    """Values of the constant variables of a jaxpr."""
+    """Returns the values of the constant variables of a jaxpr."""
     return tuple(map(_known, getattr(jaxpr, "consts", ())))
 
 
@@ -189,7 +189,7 @@ def inner_jaxprs(eqn: JaxprEqn) -> Iterator[Any]:
 
 
 def settings_of(eqn: JaxprEqn) -> AbstractContextManager[Any]:
-    """JAX's settings as they were where an equation was traced: the bits of a random key depend on one of them."""
+    """Returns a context with JAX's settings of where an equation was traced: bits of a random key depend on one."""
     return eqn.ctx.manager
 
 
@@ -268,7 +268,7 @@ def new_scalar(dtype: Any) -> Var:
 
 
 def named_axis(name: Any, size: int) -> AbstractContextManager[Any]:
-    """JAX knows an axis of this name while a function is traced; None: no axis."""
+    """Returns a context in which JAX knows an axis of this name; None: no axis."""
     if name is None or extend_axis_env_nd is None:
         return nullcontext()
     return extend_axis_env_nd([(name, size)])
@@ -423,7 +423,7 @@ class Tangents:
 
 
 def jvp_of(invars: Sequence[Any], outvars: Sequence[Any], eqns: Sequence[Any], given: Sequence[bool]) -> Tangents:
-    """Equations by JAX's rules of forward mode, for those of `invars` that have a tangent.
+    """Returns equations by JAX's rules of forward mode, for those of `invars` that have a tangent.
 
     Raises NotImplementedError for a primitive without such a rule.
     """
@@ -444,7 +444,7 @@ def jaxpr_of(eqns: Sequence[Any], invars: Sequence[Any] = (), outvars: Sequence[
 
 
 def all_eqns(eqns: Sequence[Any]) -> Iterator[Any]:
-    """Equations, and those of the jaxprs inside of them."""
+    """Yields equations, and those of the jaxprs inside of them."""
     for eqn in eqns:
         yield eqn
         for inner in inner_jaxprs(eqn):
@@ -476,7 +476,7 @@ def is_linear(primitive: Primitive) -> bool:
 
 
 def transposed(params: dict[str, Any], residuals: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
-    """Cotangents of the tangents that a `custom_lin` equation takes, by its backward function."""
+    """Returns cotangents of the tangents that a `custom_lin` equation takes, by its backward function."""
     found = params["bwd"].call_wrapped(*residuals, *cotangents)
     if isinstance(found, tuple):  # from jax 0.11 on: cotangents, and what the backward pass logs
         found = found[0]
@@ -518,7 +518,7 @@ class ChangedRule:
 
 
 def changed_rule(params: dict[str, Any], changing: Sequence[int]) -> dict[str, Any]:
-    """Parameters of a `custom_lin` equation whose transpose is the derivative of another one's by its residuals."""
+    """Returns parameters of a `custom_lin` equation whose transpose is another one's derivative by its residuals."""
     wanted = params["in_zeros"].count(False)
     count = params["num_res"] + len(changing)
     return {**params, "num_res": count, "bwd": ChangedRule(params, changing), "in_zeros": [False] * wanted}
@@ -569,7 +569,7 @@ def function_of_elements(eqn: Any) -> Callable[..., Any] | None:
 
 
 def varying(aval: Any) -> frozenset[str]:
-    """Axes of a `shard_map` along which a value differs."""
+    """Returns the axes of a `shard_map` along which a value differs."""
     kind = getattr(aval, "mat", None)  # `vma` before jax 0.10
     return getattr(aval, "vma", frozenset[str]()) if kind is None else kind.varying
 

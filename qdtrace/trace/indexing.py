@@ -53,7 +53,7 @@ def as_value(x: Any) -> Any:
 
 
 def is_static_int(x: object) -> bool:
-    """A Python or NumPy integer (not a bool)."""
+    """Returns whether a value is a Python or NumPy integer (not a bool)."""
     return isinstance(x, (int, np.integer)) and not isinstance(x, (bool, np.bool_))
 
 
@@ -87,7 +87,7 @@ def parse_index(key: Any, shape: tuple[int, ...]) -> ParsedIndex:
 
 
 def _fill(keys: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
-    """One key an axis: `...` and missing trailing axes become full slices."""
+    """Returns one key an axis: `...` and missing trailing axes become full slices."""
     dots = [i for i, k in enumerate(keys) if k is Ellipsis]
     if len(dots) > 1:
         raise TraceIndexError("an index may hold one `...`", loc=user_loc())
@@ -216,7 +216,7 @@ def as_array(value: Any, what: str) -> Any:
 
 
 def cast_value(value: Any, dtype: np.dtype, shape: tuple[int, ...], what: str) -> Any:
-    """`value` as an array of this dtype and shape; refuses what would lose a fraction or does not broadcast."""
+    """Returns `value` in this dtype and shape; refuses what would lose a fraction or does not broadcast."""
     value = as_array(value, what)
     have = value.dtype if hasattr(value, "dtype") else default_dtype(value)
     if _rank(have) > max(_rank(dtype), 1) or (min(_rank(have), _rank(dtype)) < 0 and have != dtype):

@@ -112,7 +112,7 @@ class Loop(StrictAttributes, Generic[Item]):
     def _second_trip(
         self, context: TraceContext, region: OpenRegion, changes: tuple[StateChange, ...]
     ) -> Iterator[Any]:
-        """The body once more, for comparison (`second_trips`); what it changes is put back."""
+        """Traces the body once more, for comparison (`second_trips`); what it changes is put back."""
         context.open(region)
         told = {"where": region.name, "loc": region.loc, "parallel": region.parallel, "changes": changes}
         index = emit(markers.again_p, self._first_index(), uid=region.uid, **told)
@@ -236,7 +236,7 @@ def _in_integers(value: Any, shape: Any, name: str) -> str:
 
 
 def _index_dtype(bounds: tuple[Any, ...], name: str) -> np.dtype:
-    """int32, or int64 when a bound is int64 or too large."""
+    """Returns int32, or int64 when a bound is int64 or too large."""
     wide = any(not isinstance(b, int) and b.dtype == np.int64 for b in bounds)
     large = next((b for b in bounds if isinstance(b, int) and not -(2**31) <= b < 2**31), None)
     if large is not None and not jax.config.jax_enable_x64:  # type: ignore[attr-defined]
@@ -255,7 +255,7 @@ def _as_index(value: Any, dtype: np.dtype) -> Any:
 
 
 def _check_hints(loop: str, /, **hints: Any) -> Hints:
-    """Only what was given, as a hashable tuple."""
+    """Returns only the hints that were given, as a hashable tuple; refuses wrong ones."""
     rules: dict[str, tuple[str, Callable[[Any], bool]]] = {
         "serial": ("True or False", lambda v: isinstance(v, bool)),
         "block_dim": ("a positive integer", lambda v: is_static_int(v) and v > 0),
@@ -281,7 +281,7 @@ def range(
     fuse: bool | None = None,
     refill: bool | None = None,
 ) -> Range[jax.Array]:
-    """`for i in qd.range(stop)`, `(start, stop)` or `(start, stop, step)`.
+    """Loops over integers: `for i in qd.range(stop)`, `(start, stop)` or `(start, stop, step)`.
 
     Outermost: one thread an iteration, unordered. Inside another range: a serial loop of the thread. The index is an
     int32, or an int64 when a bound is. A traced step of 0 runs nothing. Only an outermost loop over int64 that goes
@@ -383,7 +383,7 @@ def ndrange(
     fuse: bool | None = None,
     refill: bool | None = None,
 ) -> NdRange:
-    """`for i, j in qd.ndrange(n, m)`; outermost: one task over the product.
+    """Loops over a product, `for i, j in qd.ndrange(n, m)`; outermost: one task over the product.
 
     The product must be a number of the index's dtype, else the call ends with an error.
 
@@ -491,7 +491,7 @@ class While(Loop[None]):
 
 
 def while_(condition: Callable[[], ArrayLike]) -> While:
-    """`for _ in qd.while_(lambda: c.value > 0):` runs the body while the condition, evaluated anew, holds.
+    """Runs the body of `for _ in qd.while_(lambda: c.value > 0):` while the condition, evaluated anew, holds.
 
     >>> @qd.jit
     ... def halvings(x):

@@ -34,7 +34,7 @@ _refusals: dict[Primitive, tuple[Callable[..., Any], Callable[..., Any]]] = {}
 
 
 def sliced_shape(slices: Slices) -> tuple[int, ...]:
-    """Shape of the value that an access with these slices moves."""
+    """Returns the shape of the value that an access with these slices moves."""
     return tuple(len(builtin_range(*s)) for s in slices if s is not None)
 
 
@@ -158,7 +158,7 @@ MARKERS = ACCESSES | MAKERS | set(BEGINS) | set(ENDS) | {while_test_p, break_p, 
 
 
 def _batched_read(primitive: Primitive) -> Callable[..., Any]:
-    """`jax.vmap` over the index of a load: one load an element, stacked."""
+    """Returns the rule of `jax.vmap` over the index of a load: one load an element, stacked."""
     refuse, _ = _refusals[primitive]
 
     def rule(operands: Any, axes: Any, **params: Any) -> Any:
@@ -179,7 +179,7 @@ def _batched_read(primitive: Primitive) -> Callable[..., Any]:
 
 
 def _constant_jvp(primitive: Primitive) -> Callable[..., Any]:
-    """Memory is a constant to `jax.grad` of a pure function: the tangent of what is read is zero."""
+    """Returns a rule of forward mode with zero tangents: memory is a constant to `jax.grad` of a pure function."""
     _, refuse = _refusals[primitive]
 
     def rule(primals: Any, tangents: Any, **params: Any) -> Any:
@@ -192,7 +192,7 @@ def _constant_jvp(primitive: Primitive) -> Callable[..., Any]:
 
 
 def _through(primitive: Primitive) -> None:
-    """A buffer given to `jax.vmap` or `jax.grad` stands for its content: the axis or the tangent goes with it.
+    """Lets a buffer under `jax.vmap` or `jax.grad` stand for its content: the axis or the tangent goes with it.
 
     Only for making and reading a whole buffer; a store into one under a transformation is refused.
     """
@@ -208,12 +208,12 @@ def _through(primitive: Primitive) -> None:
 
 
 def _batched_check(operands: Any, axes: Any, *, message: str) -> Any:
-    """`jax.vmap` around a check: it holds when it holds for all."""
+    """Batches a check: it holds when it holds for all."""
     return check_p.bind(jnp.all(operands[0]), message=message), []
 
 
 def _checked_jvp(primals: Any, tangents: Any, *, message: str) -> Any:
-    """A derivative checks what the value checks."""
+    """Checks in a derivative what the value checks."""
     return check_p.bind(*primals, message=message), []
 
 
@@ -225,7 +225,7 @@ _through(buffer_p)
 
 
 def _through_load() -> None:
-    """The same for a load: from the content of a buffer that has a batch axis, or a tangent."""
+    """Defines rules of a load: from the content of a buffer that has a batch axis, or a tangent."""
     batch_indices, constant = _batched_read(load_p), _constant_jvp(load_p)
 
     def element(slices: Slices, content: Any, *indices: Any) -> Any:

@@ -93,7 +93,7 @@ _bodies: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
 
 def _body(value: Any) -> Any:
-    """A parameter of an equation; a jaxpr with its indices checked."""
+    """Returns a parameter of an equation; for a jaxpr, the one with its indices checked."""
     if not compat.is_jaxpr(value):
         return value
     if value not in _bodies:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def check_jump(eqn: JaxprEqn, region: Region) -> None:
-    """A jump needs its loop in the same jaxpr, and that loop must not be a set of threads."""
+    """Checks that a jump has its loop in the same jaxpr, and that the loop is not a set of threads."""
     is_break = eqn.primitive is markers.break_p
     name = "qd.break_if" if is_break else "qd.continue_if"
     loop = region
@@ -60,7 +60,7 @@ def check_maker(eqn: JaxprEqn, region: Region) -> None:
 
 
 def check_cell(eqn: JaxprEqn, region: Region, home: Region, maker: JaxprEqn | None) -> None:
-    """A cell belongs to one thread: no parallel range may stand between its making and its use."""
+    """Checks that no parallel range stands between the making of a cell and its use: it belongs to one thread."""
     inner: Region | None = region
     while inner is not None and inner is not home:
         if is_parallel(inner):

@@ -216,7 +216,7 @@ class _Builder:
         self.append(eqn)
 
     def note_write(self, handle: Var) -> None:
-        """Inside of control flow, two inputs of one type may be the same buffer."""
+        """Notes a write of a handle; inside of control flow, two inputs of one type may be the same buffer."""
         self.history.writes[handle] = self.time
         if not self.root.is_function and handle in self.root.params:
             for other in self.root.params:
@@ -224,7 +224,7 @@ class _Builder:
                     self.history.writes[other] = self.time
 
     def promote(self, eqn: JaxprEqn) -> Var:
-        """A value used as memory (`jax.tree.map` over buffers gives such): it becomes a buffer where it was made."""
+        """Makes a value that is used as memory (`jax.tree.map` over buffers gives such) a buffer where it was made."""
         value: Any = eqn.invars[0]
         if isinstance(value, Literal) or self.homes[value] is not self.root:
             raise TraceTypeError(f"`{shown(eqn)}` needs a buffer, got a value", loc=eqn_loc(eqn))
@@ -245,7 +245,7 @@ class _Builder:
         return self.promoted[value]
 
     def update(self, eqn: JaxprEqn) -> JaxprEqn:
-        """`b[i] += v`: an accumulation where the sum goes back to the element that was loaded, else a store of the sum.
+        """Records `b[i] += v`: an accumulation if the sum goes back to the element that was loaded, else a store.
 
         In a statement of this form v may write the element as well: both changes count. Elsewhere (`t += v`, later
         `b[i] = t`) a write in between makes it a store, as Python has it.
@@ -331,7 +331,7 @@ class _Builder:
         return atom
 
     def other_use(self, eqn: JaxprEqn, skip: int = 0) -> JaxprEqn:
-        """A handle as operand of something else than a marker: control flow forwards it, the rest reads it."""
+        """Handles a buffer as operand of what is no marker: control flow forwards it, the rest reads it."""
         if is_control(eqn):
             for k, operand in forwarded_handles(eqn, self.handles, eqn_loc(eqn)).items():
                 self.forwards[eqn.outvars[k]] = operand
@@ -356,7 +356,7 @@ class _Builder:
         return eqn.replace(invars=inputs)
 
     def check_constants(self, eqn: JaxprEqn) -> None:
-        """Dead tracers and stray jumps inside jaxprs that are not inlined; a function that is called often once."""
+        """Refuses dead tracers and stray jumps in jaxprs that are not inlined, once a jaxpr."""
         if not eqn.params:
             return
         for inner in compat.inner_jaxprs(eqn):

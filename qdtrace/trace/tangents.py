@@ -89,7 +89,7 @@ class Along:
         return made
 
     def _unchanged(self, item: Any) -> Any:
-        """An item of the condition of a loop, which nothing is differentiated through."""
+        """Returns an item of a loop's condition, which nothing is differentiated through."""
         if not isinstance(item, Region):
             return self._primal(item)
         made = replace(item, eqn=item.eqn and self._primal(item.eqn))
@@ -145,7 +145,7 @@ def _in(env: dict[Any, Any], atom: Any) -> Any:
 def along(
     groups: Sequence[Sequence[Any]], tangents: dict[Any, Any], handles: Iterable[Any], results: Iterable[Any]
 ) -> tuple[list[list[Any]], Along]:
-    """Each group of items with tangents, given those of variables from outside.
+    """Returns each group of items with tangents, given those of variables from outside.
 
     `handles` are the buffers from outside; those that get a tangent stored have a twin among the tangents afterwards.
     `results` are read behind the items. Raises GradientError where JAX has no tangents.
@@ -300,7 +300,7 @@ def _twin_of_write(primitive: Any, primals: Any, tangents: Any, params: dict[str
 
 
 def _accumulation_along(primals: Any, tangents: Any, directions: int = 0, **params: Any) -> None:
-    """An accumulation by `max`, `min` or `mul` along one more direction."""
+    """Differentiates an accumulation by `max`, `min` or `mul` along one more direction."""
     count = 1 << directions
     handles, values, indices = primals[:count], primals[count : 2 * count], primals[2 * count :]
     twins, changes = (map(ad.instantiate_zeros, part) for part in (tangents[:count], tangents[count : 2 * count]))

@@ -151,7 +151,7 @@ def _check_output(leaf: Any, loc: Loc | None) -> Any:
 
 
 def _leaf_name(function: Any, path: tuple[Any, ...], count: int, static_nums: set[int]) -> str:
-    """`x` or `state.v` for a leaf of the arguments."""
+    """Returns the name of a leaf of the arguments: `x` or `state.v`."""
     where, which, *rest = path
     inner = jax.tree_util.keystr(tuple(rest))
     if where.idx == 1:

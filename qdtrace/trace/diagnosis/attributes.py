@@ -50,7 +50,7 @@ class StrictAttributes:
         raise AssertionError(name)
 
     def _more_attributes(self) -> frozenset[str]:
-        """Names that are attributes besides those of the class."""
+        """Returns names of attributes besides those of the class."""
         return frozenset()
 
 

@@ -37,7 +37,7 @@ def _names(instruction: dis.Instruction) -> tuple[str, ...]:
 
 
 def _accesses(instruction: dis.Instruction) -> list[tuple[str, str]]:
-    """Variables that an instruction reads, writes or hides."""
+    """Returns the variables that an instruction reads, writes or hides."""
     op = instruction.opname
     if op == "STORE_FAST_LOAD_FAST":
         stored, loaded = _names(instruction)
@@ -71,15 +71,15 @@ class CodeMap:
         self._comprehensions: dict[int, bool] = {}
 
     def at(self, offset: int) -> int:
-        """Position of the instruction that holds this offset (which may point into its inline cache)."""
+        """Returns the position of the instruction that holds this offset (which may point into its inline cache)."""
         return bisect.bisect_right(self._offsets, offset) - 1
 
     def opname(self, position: int) -> str:
-        """Name of the instruction."""
+        """Returns the name of the instruction."""
         return self.instructions[position].opname
 
     def line(self, position: int) -> int | None:
-        """Source line of the instruction."""
+        """Returns the source line of the instruction."""
         positions = self.instructions[position].positions
         return positions.lineno if positions else None
 
@@ -89,7 +89,7 @@ class CodeMap:
         return self._position.get(instruction.argval) if instruction.opcode in _HAS_TARGET else None
 
     def successors(self, position: int) -> Iterator[int]:
-        """Positions that may run next, exceptions aside."""
+        """Yields the positions that may run next, exceptions aside."""
         name = self.opname(position)
         target = self.target(position)
         if target is not None:
@@ -98,7 +98,7 @@ class CodeMap:
             yield position + 1
 
     def first_read(self, name: str, start: int, barrier: int | None = None) -> int | None:
-        """Position of a read of the variable that can be reached from `start` without a write of it in between.
+        """Returns a read of the variable that can be reached from `start` without a write of it in between.
 
         Paths through `barrier` are not followed. A function that captures the variable where it is made counts as a
         read.
@@ -136,7 +136,7 @@ class CodeMap:
         return True
 
     def may_call_reader(self, name: str, start: int, barrier: int | None = None) -> int | None:
-        """Position of a call, reached like a read, that may run a function which captured the variable before."""
+        """Returns a call, reached like a read, that may run a function which captured the variable before."""
         if not self._is_captured(name, start):
             return None
         calls = (p for p in self._ahead(name, start, barrier, calls=True) if self.opname(p) in _CALLS)
@@ -149,7 +149,7 @@ class CodeMap:
         )
 
     def _ahead(self, name: str, start: int, barrier: int | None, *, calls: bool) -> list[int]:
-        """Reads of the variable, or calls, that can be reached from `start` without a write of it in between."""
+        """Returns reads of the variable, or calls, that can be reached from `start` without a write in between."""
         seen: set[int] = set()
         work = [start]
         found: list[int] = []
@@ -194,7 +194,7 @@ class CodeMap:
         return frozenset(found)
 
     def skip_exits(self, position: int) -> int:
-        """Behind calls of `__exit__` of enclosing `with` blocks."""
+        """Returns the position behind calls of `__exit__` of enclosing `with` blocks."""
         while [self.opname(position + k) for k in range(3)] == ["LOAD_CONST"] * 3:
             call = position + 3
             while self.opname(call) in ("PRECALL", "CALL"):
@@ -205,7 +205,7 @@ class CodeMap:
         return position
 
     def _reads_ahead(self, name: str) -> dict[int, int]:
-        """`first_read` without a barrier from every position that has one: found once, from the reads backward."""
+        """Computes `first_read` without a barrier for all positions that have one, from the reads backward."""
         known = self._first_reads.get(name)
         if known is not None:
             return known
@@ -254,7 +254,7 @@ class CodeMap:
         return self._accesses.get(name, {}).get(position)
 
     def _comprehension_end(self, name: str, position: int) -> int:
-        """An inlined comprehension hides the variable and restores it: the position after that."""
+        """Returns the position after an inlined comprehension, which hides the variable and restores it."""
         end = position
         while end < len(self.instructions) and self.opname(end) != "FOR_ITER":
             end += 1
@@ -282,7 +282,7 @@ class CodeMap:
         return False
 
     def stored_at(self, position: int) -> list[str]:
-        """Variables that are set from here on, before anything else is done: the targets of a `for`."""
+        """Returns the variables that are set from here on, before anything else is done: the targets of a `for`."""
         names: list[str] = []
         while position < len(self.instructions):
             instruction = self.instructions[position]

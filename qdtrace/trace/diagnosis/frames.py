@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _CONTEXTLIB = os.path.abspath(contextlib.__file__)
 _LARGE = 256
-"""Tuples and lists with more items are not looked into."""
+"""Most items of a tuple or list that is looked into."""
 
 
 def body_frames(frame: FrameType | None) -> list[FrameType]:
@@ -81,7 +81,7 @@ class Variables:
 
 
 def leaves(value: Any) -> Iterator[Any]:
-    """The value, tuples and lists opened."""
+    """Yields the leaves of a value, tuples and lists opened."""
     if isinstance(value, (tuple, list)) and len(value) <= _LARGE:
         for item in value:
             yield from leaves(item)
@@ -90,17 +90,17 @@ def leaves(value: Any) -> Iterator[Any]:
 
 
 def is_static(value: Any) -> bool:
-    """A constant of the trace."""
+    """Returns whether a value is a constant of the trace."""
     return value is None or isinstance(value, (numbers.Number, np.generic, str, np.ndarray))
 
 
 def is_data(value: Any) -> bool:
-    """Something that takes part in the computation, as opposed to a function, a module or an object."""
+    """Returns whether a value takes part in the computation, unlike a function, a module or an object."""
     return all(is_static(v) or isinstance(v, (jax.Array, MemoryHandle)) for v in leaves(value))
 
 
 def is_whole(value: Any) -> bool:
-    """Data in one piece: reading it is reading all of it."""
+    """Returns whether a value is data in one piece: reading it is reading all of it."""
     return is_data(value) and not isinstance(value, (tuple, list))
 
 

@@ -53,9 +53,9 @@ class Holder:
     fixed: bool = False
     """Its values never change their content, so each is looked through once."""
     grows: bool = False
-    """A collection."""
+    """True for collections."""
     draws: bool = False
-    """An iterator or a random stream: its use is its change."""
+    """True for iterators and random streams: their use is their change."""
 
 
 def _nothing(_: Any) -> Content:
@@ -118,7 +118,7 @@ _SAMPLE = 1 << 12
 
 
 def _read_array(held: np.ndarray) -> Content:
-    """Its bytes; of a large array, those of a sample: a body that changes it all is seen, one element may be missed."""
+    """Reads the bytes of an array, or a sample of a large one: a change of all is seen, one element may be missed."""
     if held.dtype.hasobject:
         return (held.shape, held.ravel().tolist())
     if held.nbytes <= EXACT:
@@ -254,7 +254,7 @@ def _read_attributes(held: Any) -> Content:
 
 @functools.lru_cache(maxsize=1024)
 def _slots(cls: type) -> tuple[str, ...]:
-    """Names of the attributes that the class and its bases keep in slots."""
+    """Returns the names of attributes that the class and its bases keep in slots."""
     return tuple(
         name
         for base in cls.__mro__
@@ -310,7 +310,7 @@ _FILE = Holder(_read_file, _write_file, draws=True)
 
 
 def _of_file(held: Any) -> Holder | None:
-    """A file that can only be written gives nothing back."""
+    """Returns the holder of a file, `OPAQUE` if it cannot seek; None for one that can only be written."""
     if held.closed or not held.readable():
         return None
     return _FILE if held.seekable() else OPAQUE

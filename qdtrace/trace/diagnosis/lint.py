@@ -78,18 +78,18 @@ class _Watch:
             self._mark = state.begin([(s.frame, s.before) for s in self._scopes], self._roots())
 
     def _roots(self) -> dict[str, Any]:
-        """Further objects to look at, by name."""
+        """Returns further objects to look at, by name."""
         return {}
 
     def _changes(self, context: TraceContext) -> list[StateChange]:
-        """Objects that the body changed, and one that cannot be looked into."""
+        """Returns changes of objects by the body, including one that cannot be looked into."""
         if self._mark is None:
             return [StateChange("", "unknown")]
         changes, blind = context.state.end(self._mark)
         return changes if blind is None else [*changes, StateChange(blind, "blind")]
 
     def keep_leftovers(self, context: TraceContext) -> None:
-        """Values made in this body: if a later body reads one, `regions` refuses that exactly."""
+        """Notes values made in this body: if a later body reads one, `regions` refuses that exactly."""
         found: dict[int, Any] = {}
         for scope in self._scopes:
             for name, value in scope.frame.f_locals.items():
@@ -203,7 +203,7 @@ class LoopWatch(_Watch):
         self._after += changes
 
     def _wrapped(self) -> list[StateChange]:
-        """The loop variable, where the loop is a generator that something like `enumerate` may count."""
+        """Returns the loop variable if the loop is a generator that something like `enumerate` may count."""
         for inner, outer in zip(self._scopes, self._scopes[1:], strict=False):
             codes, loop = outer.codes, outer.position
             if codes.opname(loop) == "SEND":  # yield from
@@ -250,7 +250,7 @@ class FunctionWatch(LoopWatch):
 
 
 def _captured(function: Callable[[], Any] | None) -> dict[str, Any]:
-    """Variables that a Python function closes over, with their present values."""
+    """Returns the variables that a Python function closes over, with their present values."""
     names = getattr(getattr(function, "__code__", None), "co_freevars", ())
     cells = getattr(function, "__closure__", None) or ()
     held = {}

@@ -22,7 +22,7 @@ Chain = tuple[str, ...]
 
 @functools.lru_cache(maxsize=2048)
 def named_by(code: CodeType) -> tuple[tuple[str, ...], tuple[Chain, ...], frozenset[str]]:
-    """Global variables, dotted names, and attributes that are set, of the code and of the functions inside of it."""
+    """Returns globals, dotted names, and attributes that are set, of the code and of the functions inside of it."""
     variables: dict[str, None] = {}
     stored: set[str] = set()
     chains: dict[Chain, None] = {}

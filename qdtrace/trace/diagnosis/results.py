@@ -68,7 +68,7 @@ def result_of(frame: FrameType | None) -> Result:
 
 
 def name_of_result() -> str:
-    """The variable of the user that becomes what a function of this package is about to give; empty where none does."""
+    """Returns the user's variable for what a function of this package is about to return; empty if there is none."""
     result = result_of(user_frame(2))
     return "" if result.is_dropped else result.name or ""
 
@@ -87,7 +87,7 @@ class Unused:
     made: list[tuple[Any, Use, str, Loc | None]] = field(default_factory=list[Any])
 
     def warn(self) -> None:
-        """At the end of the trace: of those that are gone."""
+        """Warns, at the end of the trace, of loops and conditions that are gone without being entered."""
         for thing, use, text, loc in self.made:
             if thing() is None and not use.is_made:
                 warn(text, loc)

@@ -161,7 +161,7 @@ def without_second_trips(eqns: Sequence[JaxprEqn]) -> Sequence[JaxprEqn]:
 
 
 def regions_in(eqn: JaxprEqn) -> set[int]:
-    """Regions that the equation begins, or holds in an inner jaxpr, by uid."""
+    """Returns regions that the equation begins, or holds in an inner jaxpr, by uid."""
     if eqn.primitive in markers.BEGINS:
         return {eqn.params["uid"]}
     found: set[int] = set()

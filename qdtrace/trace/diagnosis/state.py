@@ -78,7 +78,7 @@ class State:
     """The objects that bodies of one trace may change."""
 
     def __init__(self, *, every_attribute: bool = False) -> None:
-        """`every_attribute`: also those of a library's module that no code here sets."""
+        """`every_attribute` also watches attributes of a library's module that no code here sets."""
         self._every_attribute = every_attribute
         self._known: dict[int, Any] = {}
         """Objects that were looked into, by identity; they are kept alive, so that the identity stays theirs."""
@@ -180,7 +180,7 @@ class State:
         return {id(v) for e in self._entries for v in e.content[1]}
 
     def settle(self) -> None:
-        """At the end of the trace: takes what the objects hold now as what `restore` puts back, drops traced values."""
+        """Makes the present content what `restore` puts back, at the end of the trace, and drops traced values."""
         self._compare()
         kept, helpers = self._entries.copy(), self._helpers.copy()
         self._forget()

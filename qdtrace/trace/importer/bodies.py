@@ -106,7 +106,7 @@ def _atoms(array: np.ndarray) -> Iterable[Atom]:
 
 
 def copy_of(body: Body, variables: Sequence[Var], loc: Loc | None) -> tuple[Sequence[Eqn], list[np.ndarray]]:
-    """Equations and results of a body for other variables."""
+    """Returns equations and results of a body for other variables."""
     assert body.eqns is not None
     copier = Copier(dict(zip(body.params, variables, strict=True)), loc)
     eqns = copier.rebuild_eqns(body.eqns)

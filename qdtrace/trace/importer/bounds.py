@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def checked(imp: Importer, var: Var, slices: Sequence[Any], indices: Sequence[Value]) -> tuple[list[Atom], Atom]:
-    """Safe indices for the axes without a slice, and whether all were in range (`clip` only, else true)."""
+    """Returns safe indices for axes without a slice, and whether all were in range (`clip` only, else true)."""
     traced = iter(indices)
     out: list[Atom] = []
     valid: Atom = TRUE

@@ -90,15 +90,15 @@ class Carries:
             self.items.append(item)
 
     def start(self) -> list[Atom]:
-        """Initial scalars."""
+        """Returns the scalars that the loop begins with."""
         return [a for c in self.items if c.is_scalars for a in flat(c.initial)]
 
     def params(self) -> list[Var]:
-        """Fresh block parameters for the scalars."""
+        """Returns fresh block parameters for the scalars."""
         return [Var(a.type, "c") for a in self.start()]
 
     def values(self, atoms: Sequence[Atom], known: Mapping[int, Value] | None = None) -> list[Value]:
-        """Values seen inside (or after) the loop, given its scalars and those that it knows."""
+        """Returns the values seen inside (or after) the loop, given its scalars and those that it knows."""
         out: list[Value] = []
         rest = list(atoms)
         for j, c in enumerate(self.items):
@@ -116,7 +116,7 @@ class Carries:
         return out
 
     def finish(self, inside: Sequence[Value], results: Sequence[Value]) -> list[Atom]:
-        """Writes results of an iteration back to memory; gives the scalars to carry on."""
+        """Writes results of an iteration back to memory; returns the scalars to carry on."""
         imp = self.imp
         storages = {c.storage.var for c in self.items if c.storage is not None}
         settled: list[Value] = []

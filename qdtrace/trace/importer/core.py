@@ -127,7 +127,7 @@ class Importer(MemoryOps):
                 return
 
     def _import_counted(self, position: int, eqn: Any, env: dict[Any, Value], uses: Uses, held: dict[Any, Any]) -> None:
-        """One equation; arrays in memory that it is the last to read may be updated in place."""
+        """Imports one equation; arrays in memory that it is the last to read may be updated in place."""
         shown = uses.release(position, eqn, held) if held else ()
         self.waits = eqn.primitive.name in ELEMENTWISE and uses.may_wait(eqn)
         self.import_eqn(eqn, env)
@@ -233,7 +233,7 @@ class Importer(MemoryOps):
             self.unlocated = None
 
     def import_eqn(self, eqn: Any, env: dict[Any, Value]) -> None:
-        """One equation; elements of keys and complex numbers are pairs."""
+        """Imports one equation; elements of keys and complex numbers are pairs."""
         if not self.calls:
             self.unlocated = eqn
         primitive = eqn.primitive
@@ -296,7 +296,7 @@ class Importer(MemoryOps):
     def decomposed(
         self, fn: Callable[..., Any], avals: Sequence[Any], params: dict[str, Any], values: list[Value]
     ) -> Any:
-        """Results of a jnp function, inlined; what it refuses is refused at the user's line."""
+        """Returns results of a jnp function, inlined; what it refuses is refused at the user's line."""
         return self.call(self._traced(fn, avals, params), values)
 
     def _traced(self, fn: Callable[..., Any], avals: Sequence[Any], params: dict[str, Any]) -> Any:
@@ -369,7 +369,7 @@ class Importer(MemoryOps):
             self.calls -= 1
 
     def inline(self, closed: Any, values: Sequence[Value]) -> list[Value]:
-        """Imports a jaxpr on these operands; gives its results.
+        """Imports a jaxpr on these operands; returns its results.
 
         Private arrays are counted: an operand read for the last time may be updated in place.
         """

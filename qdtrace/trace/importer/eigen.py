@@ -106,7 +106,7 @@ def triangle_of(a: Any) -> tuple[Any, Any]:
 
 
 def _solutions(t: Any) -> Any:
-    """Eigenvectors of an upper triangle as columns, by substitution from the diagonal up."""
+    """Returns eigenvectors of an upper triangle as columns, by substitution from the diagonal up."""
     n = t.shape[0]
     rows = jnp.arange(n)
     least = jnp.maximum(jnp.finfo(t.dtype).eps * jnp.max(jnp.abs(t)), jnp.finfo(t.dtype).tiny)
@@ -126,7 +126,7 @@ def _solutions(t: Any) -> Any:
 
 
 def _normal(v: Any) -> Any:
-    """Columns of length one, their largest entry real."""
+    """Returns columns scaled to length one, their largest entry real."""
     v = v / jnp.max(jnp.abs(v), 0)
     size = jnp.abs(v)
     v = v / jnp.sqrt(jnp.sum(size * size, 0))

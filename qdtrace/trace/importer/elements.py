@@ -23,7 +23,7 @@ WRITTEN_OUT = 2048
 
 
 def length_of(closed: Any) -> int:
-    """Number of equations of a jaxpr."""
+    """Returns the number of equations of a jaxpr, inner ones included."""
     eqns = compat.open_jaxpr(closed).eqns
     return len(eqns) + sum(length_of(inner) for eqn in eqns for inner in compat.inner_jaxprs(eqn))
 

@@ -70,7 +70,7 @@ _product = _direct("mul")
 
 @rule("pow")
 def pow_(imp: Importer, eqn: Any, x: Value, y: Value) -> Value:
-    """An integer exponent becomes a float one."""
+    """Imports `pow`; an integer exponent becomes a float one."""
     aval = eqn.outvars[0].aval
     if _is_complex(aval):
         return complexes.per_pair(imp, "pow", aval, (x, y))
@@ -81,7 +81,7 @@ def pow_(imp: Importer, eqn: Any, x: Value, y: Value) -> Value:
 
 @rule("integer_pow")
 def integer_pow(imp: Importer, eqn: Any, x: Value, *, y: int) -> Value:
-    """A constant exponent; the first few are written out."""
+    """Raises to a constant exponent; the first few are written out."""
     aval = eqn.outvars[0].aval
     if _is_complex(aval):
         return complexes.integer_pow(imp, aval, x, y)
@@ -97,7 +97,7 @@ def integer_pow(imp: Importer, eqn: Any, x: Value, *, y: int) -> Value:
 
 @rule("square")
 def square(imp: Importer, eqn: Any, x: Value) -> Value:
-    """x times x."""
+    """Returns x times x."""
     aval = eqn.outvars[0].aval
     if _is_complex(aval):
         return complexes.per_pair(imp, "square", aval, (x,))
@@ -106,7 +106,7 @@ def square(imp: Importer, eqn: Any, x: Value) -> Value:
 
 @rule("round")
 def round_(imp: Importer, eqn: Any, x: Value, *, rounding_method: Any) -> Value:
-    """Ties to even or away from zero."""
+    """Rounds ties to even or away from zero."""
     aval = eqn.outvars[0].aval
     name = {"AWAY_FROM_ZERO": "round_away", "TO_NEAREST_EVEN": "round_even"}[rounding_method.name]
     return per_element(imp, lambda a: imp.op(name, a), aval.shape, imp.dtype_of(aval), (x,))
@@ -114,7 +114,7 @@ def round_(imp: Importer, eqn: Any, x: Value, *, rounding_method: Any) -> Value:
 
 @rule("clamp")
 def clamp(imp: Importer, eqn: Any, low: Value, x: Value, high: Value) -> Value:
-    """min(max(x, low), high)."""
+    """Returns min(max(x, low), high)."""
     aval = eqn.outvars[0].aval
     if _is_complex(aval):
         return complexes.unsupported(imp, "clamp")
@@ -125,7 +125,7 @@ def clamp(imp: Importer, eqn: Any, low: Value, x: Value, high: Value) -> Value:
 
 @rule("select_n")
 def select_n(imp: Importer, eqn: Any, which: Value, *cases: Value) -> Value:
-    """The case chosen by a bool or an integer; a constant choice copies nothing."""
+    """Returns the case chosen by a bool or an integer; a constant choice copies nothing."""
     aval = eqn.outvars[0].aval
     pair = is_pair(aval)
     if len(cases) == 1:
@@ -147,7 +147,7 @@ def select_n(imp: Importer, eqn: Any, which: Value, *cases: Value) -> Value:
     ignores={"new_dtype": RESULT_TYPE, "weak_type": "dtypes were promoted while tracing", "sharding": PLACED},
 )
 def convert_element_type(imp: Importer, eqn: Any, x: Value) -> Value:
-    """Conversion between dtypes."""
+    """Converts between dtypes."""
     return converted(imp, eqn.invars[0].aval, x, eqn.outvars[0].aval)
 
 
@@ -163,7 +163,7 @@ def converted(imp: Importer, source: Any, x: Value, aval: Any) -> Value:
 
 @rule("bitcast_convert_type", ignores={"new_dtype": RESULT_TYPE})
 def bitcast_convert_type(imp: Importer, eqn: Any, x: Value) -> Value:
-    """Bits as another dtype; a narrower one adds a trailing axis, a wider one takes it away (little end first)."""
+    """Returns bits as another dtype; a narrower one adds a trailing axis, a wider one removes it (little end first)."""
     aval = eqn.outvars[0].aval
     source, target = imp.dtype_of(eqn.invars[0].aval), imp.dtype_of(aval)
     if source is target:
@@ -215,7 +215,7 @@ def reduce_precision(imp: Importer, eqn: Any, x: Value, *, exponent_bits: int, m
 
 
 def total_less(imp: Importer, dtype: DType, a: Any, b: Any) -> Any:
-    """a < b in the order of sorting: NaN is the largest, -0.0 equals 0.0."""
+    """Returns a < b in the order of sorting: NaN is the largest, -0.0 equals 0.0."""
     less = imp.op("lt", a, b)
     if not dtype.is_float:
         return less
@@ -225,7 +225,7 @@ def total_less(imp: Importer, dtype: DType, a: Any, b: Any) -> Any:
 
 @rule("eq_to", "lt_to", "le_to")
 def total_order(imp: Importer, eqn: Any, x: Value, y: Value) -> Value:
-    """Comparison in the total order of IEEE 754, which is that of the bits: -0.0 is below 0.0, NaN at the ends."""
+    """Compares in the total order of IEEE 754, which is that of the bits: -0.0 is below 0.0, NaN at the ends."""
     aval, dtype = eqn.outvars[0].aval, imp.dtype_of(eqn.invars[0].aval)
     name = eqn.primitive.name.removesuffix("_to")
 
@@ -273,7 +273,7 @@ def _high_of_wide(imp: Importer, dtype: DType, a: Any, b: Any) -> Any:
 
 @rule("polynomial")
 def polynomial(imp: Importer, eqn: Any, x: Value, *coefficients: Value) -> Value:
-    """Horner's scheme; coefficients from the constant term up."""
+    """Evaluates a polynomial by Horner's scheme; coefficients from the constant term up."""
     aval = eqn.outvars[0].aval
     pair = _is_complex(aval)
 
@@ -300,5 +300,5 @@ def polynomial(imp: Importer, eqn: Any, x: Value, *coefficients: Value) -> Value
     ignores=dict.fromkeys(("sharding", "layout", "context_mesh", "unconstrained_dims"), PLACED),
 )
 def identity(imp: Importer, eqn: Any, *values: Value) -> Any:
-    """Nothing to compute."""
+    """Returns the operand."""
     return list(values) if eqn.primitive.multiple_results else values[0]

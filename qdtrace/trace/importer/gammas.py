@@ -60,19 +60,19 @@ for _name in ("igamma", "igammac", "igamma_grad_a", "random_gamma_grad", "regula
 
 @decomposition("random_gamma")
 def random_gamma(key: Any, a: Any, *, log_space: bool) -> Any:
-    """Samples; one loop of rejections an element."""
+    """Draws samples; one loop of rejections an element."""
     return _formula("random_gamma")(key, a, log_space=log_space)
 
 
 @decomposition("zeta", of_elements=True)
 def zeta(x: Any, q: Any) -> Any:
-    """Sum of (q + k)^-x over k >= 0, for x > 1."""
+    """Returns the sum of (q + k)^-x over k >= 0, for x > 1."""
     dtype, arrays = _wide(x, q)
     return _zeta(*arrays).astype(dtype)
 
 
 def _zeta(x: Any, q: Any) -> Any:
-    """Terms are added until the expansion behind them has errors below a rounding, or they change nothing."""
+    """Adds terms until the expansion behind them has errors below a rounding, or they change nothing."""
     eps = jnp.finfo(x.dtype).eps
     whole_x, whole_q = x == jnp.floor(x), q == jnp.floor(q)
     negative = q <= 0

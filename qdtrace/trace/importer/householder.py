@@ -46,7 +46,7 @@ def reflected(v: Any, tau: Any, a: Any) -> Any:
 
 
 def reflected_from_right(v: Any, tau: Any, a: Any) -> Any:
-    """a (1 - tau v v^H)."""
+    """Returns a (1 - tau v v^H)."""
     return a - outer(a @ v, tau * conj(v))
 
 
@@ -158,7 +158,7 @@ def ormqr(a: Any, taus: Any, c: Any, *, left: bool, transpose: bool) -> Any:
 
 
 def _similar(a: Any) -> tuple[Any, Any]:
-    """Zeros below the first subdiagonal by reflections from both sides: (packed, factors)."""
+    """Makes zeros below the first subdiagonal by reflections from both sides; returns (packed, factors)."""
     count = max(a.shape[0] - 1, 0)
 
     def step(k: Any, state: Any) -> Any:

@@ -66,7 +66,7 @@ def _implementation(eqn: Any) -> Any | None:
 
 
 def _through(eqn: Any, called: Any, source: dict[Any, set[int]]) -> set[int]:
-    """Operands that an inner jaxpr indexes."""
+    """Returns the operands that an inner jaxpr indexes."""
     found: set[int] = set()
     if called is not None:
         bodies = [(called, 0)]

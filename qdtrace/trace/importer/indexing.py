@@ -69,7 +69,7 @@ def inside(imp: Importer, k: Any, last: int) -> Any:
 
 
 def shifted(imp: Importer, start: Any, k: Any) -> Any:
-    """start + k, in the wider of their dtypes."""
+    """Returns start + k, in the wider of their dtypes."""
     dtype = DType.i64 if DType.i64 in (start.type.dtype, k.type.dtype) else DType.i32
     return imp.op("add", imp.convert(start, dtype), imp.convert(k, dtype))
 
@@ -100,7 +100,7 @@ def _pick_slices(imp: Importer, x: np.ndarray, at: Sequence[Any], sizes: Sequenc
 
 
 def _sliding(imp: Importer, x: np.ndarray, at: Sequence[Any], sizes: Sequence[int]) -> np.ndarray:
-    """Windows wider than one element: chooses among the few possible starts, axis by axis."""
+    """Slices windows wider than one element: chooses among the few possible starts, axis by axis."""
     for axis, (start, size) in enumerate(zip(at, sizes, strict=True)):
         count = x.shape[axis] - size + 1
         windows = [np.take(x, range(k, k + size), axis) for k in range(count)]
@@ -164,7 +164,7 @@ def put(imp: Importer, out: np.ndarray, where: Sequence[Any], combine: Any, guar
 
 
 def is_mode(imp: Importer, eqn: Any, mode: Any, name: str, others: Sequence[str]) -> bool:
-    """True for this way to treat indices out of bounds, False for the others that are known."""
+    """Returns True for this mode of indices out of bounds, False for the others that are known."""
     if mode.name != name and mode.name not in others:
         imp.locate()
         raise UnsupportedError(
@@ -237,7 +237,7 @@ def gather(
     imp: Importer, eqn: Any, x: Value, indices: Value, *,
     dimension_numbers: Any, slice_sizes: Sequence[int], mode: Any, fill_value: Any,
 ) -> Value:  # fmt: skip
-    """Blocks of constant size at traced positions."""
+    """Imports `gather`: blocks of constant size at traced positions."""
     dims, aval = dimension_numbers, eqn.outvars[0].aval
     fills = is_mode(imp, eqn, mode, "FILL_OR_DROP", ("CLIP", "PROMISE_IN_BOUNDS"))
     promised = mode.name == "PROMISE_IN_BOUNDS" and imp.dtype_of(aval).is_float
@@ -267,7 +267,7 @@ def gather(
 
 
 def _dropping_adjoints(imp: Importer, valid: Any, element: Any) -> Any:
-    """The element; where the index is not valid, nothing is handed back to it.
+    """Returns the element; if the index is not valid, nothing is passed back to it.
 
     XLA reads the nearest element where the promise is broken, and JAX's transpose, a scatter, adds nothing there: rules
     of JAX gather at indices of the user, with the promise.

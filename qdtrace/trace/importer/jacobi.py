@@ -23,7 +23,7 @@ _ALGORITHM = "it chooses among ways to the same result"
 
 
 def _sweeps(n: int, dtype: Any) -> int:
-    """Cyclic Jacobi converges quadratically; enough for the last bit at these sizes."""
+    """Returns the number of sweeps for the last bit at these sizes; cyclic Jacobi converges quadratically."""
     single = 5 if n <= 3 else 7 if n <= 6 else 10
     return single + (3 if jnp.finfo(dtype).bits == 64 else 0)
 
@@ -49,14 +49,14 @@ def _phase(x: Any) -> tuple[Any, Any]:
 
 
 def _turn(a: Any, p: Any, q: Any, c: Any, s: Any, direction: Any) -> Any:
-    """Columns p and q of `a` rotated, column q multiplied by a direction before."""
+    """Rotates columns p and q of `a`, column q multiplied by a direction before."""
     x, y = a[:, p], a[:, q]
     y = y if direction is None else y * direction
     return a.at[:, p].set(c * x - s * y).at[:, q].set(s * x + c * y)
 
 
 def _sweep(n: int, rotate: Callable[[Any, Any, Any], Any], state: Any) -> Any:
-    """`rotate(p, q, state)` for every pair of columns."""
+    """Runs `rotate(p, q, state)` for every pair of columns."""
     if n <= UNROLLED:
         for p in range(n - 1):
             for q in range(p + 1, n):
@@ -68,7 +68,7 @@ def _sweep(n: int, rotate: Callable[[Any, Any, Any], Any], state: Any) -> Any:
 
 
 def _sorted_columns(key: Any, *matrices: Any) -> list[Any]:
-    """Keys upwards, columns of the matrices with them."""
+    """Sorts keys upwards, columns of the matrices with them."""
     if any(map(jnp.iscomplexobj, matrices)):
         parts = [p for m in matrices for p in (m.real, m.imag)]
         key, *parts = _sorted_columns(key, *parts)

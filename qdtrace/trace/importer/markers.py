@@ -257,7 +257,7 @@ def load(imp: Importer, eqn: Any, handle: Value, *indices: Value, slices: Sequen
 
 @rule("qd_reach")
 def reach(imp: Importer, eqn: Any, handle: Value, *indices: Value, slices: Sequence[Any]) -> list[Value]:
-    """The checks of a load whose value nobody uses."""
+    """Emits the checks of a load whose value nobody uses."""
     checked(imp, _handle(imp, handle), slices, indices)
     return []
 
@@ -328,7 +328,7 @@ def accum_along(
 def atomic(
     imp: Importer, eqn: Any, handle: Value, *operands: Value, slices: Sequence[Any], op: str, nvalues: int
 ) -> Value:
-    """Combines into elements and gives what was there."""
+    """Combines into elements and returns what was there."""
     var, values = _handle(imp, handle), operands[:nvalues]
     place = _place(imp, var, slices, operands[nvalues:])
 
@@ -395,7 +395,7 @@ def _cell(imp: Importer, eqn: Any) -> RefValue:
 
 @rule("qd_local", "qd_buffer", ignores=_MADE)
 def local(imp: Importer, eqn: Any, initial: Value) -> Value:
-    """Memory of the thread with a first content."""
+    """Allocates memory of the thread with a first content."""
     cell = _cell(imp, eqn)
     _assign(imp, cell.var, eqn.outvars[0].aval.shape, initial)
     return cell
@@ -403,7 +403,7 @@ def local(imp: Importer, eqn: Any, initial: Value) -> Value:
 
 @rule("qd_alloc", ignores=_MADE)
 def alloc(imp: Importer, eqn: Any, *fill: Value) -> Value:
-    """Memory of the thread, filled with one value or undefined."""
+    """Allocates memory of the thread, filled with one value or undefined."""
     cell = _cell(imp, eqn)
     if fill:
         element = imp.element(fill[0], ())

@@ -61,7 +61,7 @@ class MemoryOps(ScalarOps):
         scalar_budget: int,
         in_place: bool,
     ) -> None:
-        """`in_place`: functions of elements write over operands that nobody reads any more."""
+        """`in_place` lets functions of elements write over operands that nobody reads any more."""
         super().__init__(builder)
         self.hoist = hoist
         self.index_dtype = index_dtype
@@ -87,7 +87,7 @@ class MemoryOps(ScalarOps):
     def carry_loop(
         self, length: int, carries: Sequence[Atom], body: Callable[[Atom, list[Atom]], Sequence[Atom]]
     ) -> list[Atom]:
-        """Runs `body(k, carries) -> carries` for k in 0..length-1; gives the last carries."""
+        """Runs `body(k, carries) -> carries` for k in 0..length-1; returns the last carries."""
         bounds = (self.index(0), self.index(length), self.index(1))
         return list(emit_loop(self, bounds, carries, lambda k, c: body(k, [*c]), index="k", carry="c"))
 
@@ -106,7 +106,7 @@ class MemoryOps(ScalarOps):
 
     # ------------------------------------------------------------------ memory
     def private(self, shape: Sequence[int], dtype: DType, pair: bool = False, hint: str = "a") -> PrivateArray:
-        """New private memory, undefined until stored."""
+        """Returns new private memory, undefined until stored."""
         self.charge(shape, dtype, pair)
         self.locate()
         return PrivateArray(self.builder.cell(dtype, (*shape, 2) if pair else tuple(shape), hint), pair)
@@ -116,7 +116,7 @@ class MemoryOps(ScalarOps):
         self.private_bytes += prod(shape) * dtype.itemsize * (2 if pair else 1)
 
     def load(self, var: Var, index: Sequence[Atom], pair: bool = False) -> Any:
-        """One element of memory that may change."""
+        """Loads one element of memory that may change."""
         if pair:
             return tuple(self.emit("load", var, *index, self.index(p))[0] for p in (0, 1))
         return self.emit("load", var, *index)[0]
@@ -130,7 +130,7 @@ class MemoryOps(ScalarOps):
             self.emit("store", var, value, *index)
 
     def element(self, value: Value, index: Sequence[Atom]) -> Any:
-        """One element of an array value (an atom, or a pair of atoms); the index is in range."""
+        """Returns one element of an array value (an atom, or a pair of atoms); the index is in range."""
         match value:
             case np.ndarray():
                 return self._small_element(value, index)
@@ -206,7 +206,7 @@ class MemoryOps(ScalarOps):
     def snapshot(
         self, shape: Sequence[int], dtype: DType, at: Callable[[Sequence[Atom]], Element], pair: bool = False
     ) -> Value:  # fmt: skip
-        """Elements of memory that may change: scalars within the budget, which `rolled` reads again, by a loop."""
+        """Returns elements of memory that may change: scalars within the budget, read again by `rolled`, in a loop."""
         value = self.build(shape, dtype, at, pair, unroll=True)
         if type(value) is np.ndarray and value.size > UNROLL:
             eqns = self.builder.current.eqns
@@ -270,7 +270,7 @@ class MemoryOps(ScalarOps):
     def free_memory(
         self, values: Sequence[Value], shape: Sequence[int], dtype: DType, pair: bool, holders: int = 0
     ) -> PrivateArray | None:
-        """Memory of this type among values that nobody but the present equation reads, element by element.
+        """Returns memory of this type among values that only the present equation reads, element by element.
 
         What a formula reads of its operands it reads before the element is written.
         """
@@ -331,7 +331,7 @@ class MemoryOps(ScalarOps):
         return out
 
     def _store_outside(self, value: np.ndarray, elements: list[Element], dtype: DType, pair: bool) -> PrivateArray:
-        """Cell and stores at the end of the outermost open block that has all elements: before the loops inside."""
+        """Stores at the end of the outermost open block that has all elements, before the loops inside."""
         self.charge(value.shape, dtype, pair)
         needed = {v for e in elements for v in (e if type(e) is tuple else (e,)) if type(v) is Var}
         stack = self.builder.stack

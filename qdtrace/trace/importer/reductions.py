@@ -139,7 +139,7 @@ def _cumulative(name: str) -> Callable[..., Value]:
 
 
 def scanned(imp: Importer, x: Value, axis: int, reverse: bool, combine: Combine, aval: Any, begin: Any = None) -> Value:
-    """Running totals along an axis; `begin(element)` is the first, where there are several."""
+    """Returns running totals along an axis; `begin(element)` is the first, where there are several."""
     n = aval.shape[axis]
     if begin is None or n < 2:
         begin = lambda element: element  # noqa: E731
@@ -187,7 +187,7 @@ for _name, _op in _CUMULATIVE.items():
 
 @rule("cumlogsumexp")
 def cumlogsumexp(imp: Importer, eqn: Any, x: Value, *, axis: int, reverse: bool) -> Value:
-    """Running log(sum(exp)), stable."""
+    """Returns the running log(sum(exp)), stable."""
     aval = eqn.outvars[0].aval
     if is_pair(aval):
         return complexes.unsupported(imp, "cumlogsumexp")

@@ -58,7 +58,7 @@ class Rule:
     """Contractions of a decomposition drop a product with a constant zero, whatever the other factor is."""
 
     of_elements: bool = False
-    """A function of elements: what it is of one element says all."""
+    """True for a function of elements: its value at one element says all."""
 
     def keywords(self, imp: ScalarOps, eqn: Any) -> dict[str, Any]:
         """The parameters of an equation that the rule reads; refuses what it does not account for."""
@@ -280,5 +280,5 @@ def _settings() -> tuple[bool, ...]:
 
 
 def scalar_struct(dtype: np.dtype, count: int) -> list[jax.ShapeDtypeStruct]:
-    """Abstract scalars, the operands of an elementwise decomposition."""
+    """Returns abstract scalars, the operands of an elementwise decomposition."""
     return [jax.ShapeDtypeStruct((), dtype)] * count

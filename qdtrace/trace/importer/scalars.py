@@ -144,7 +144,7 @@ class ScalarOps:
         return value if value.type.dtype is dtype else self.op("convert", value, dtype=dtype)
 
     def select(self, condition: Atom, on_true: Atom, on_false: Atom) -> Atom:
-        """`on_true` where the condition holds."""
+        """Returns `on_true` where the condition holds, else `on_false`."""
         if type(condition) is Literal:
             return on_true if condition.value else on_false
         if on_true is on_false:
@@ -157,7 +157,7 @@ class ScalarOps:
         return self.op("select", condition, on_true, on_false)
 
     def choose(self, condition: Atom, on_true: Any, on_false: Any) -> Any:
-        """`select` of elements, which may be pairs."""
+        """Applies `select` to elements, which may be pairs."""
         if type(on_true) is tuple:
             return tuple(self.select(condition, a, b) for a, b in zip(on_true, on_false, strict=True))
         return self.select(condition, on_true, on_false)

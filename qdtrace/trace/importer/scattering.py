@@ -57,7 +57,7 @@ def combine(
 def scatter(
     imp: Importer, eqn: Any, x: Value, indices: Value, updates: Value, dims: Any, mode: Any, join: Join
 ) -> Value:
-    """Updates joined with elements at traced positions; out-of-bounds ones are dropped or clamped."""
+    """Joins updates with elements at traced positions; out-of-bounds ones are dropped or clamped."""
     aval = eqn.outvars[0].aval
     clips = is_mode(imp, eqn, mode, "CLIP", ("FILL_OR_DROP", "PROMISE_IN_BOUNDS"))
     blocks = Blocks.of(

@@ -39,7 +39,7 @@ def _bessel_asymptotic(order: int, terms: int) -> tuple[float, ...]:
 
 
 def _scaled_bessel(order: int, x: Any) -> Any:
-    """exp(-|x|) I_n(x); the series meet where both are exact to the last bits."""
+    """Returns exp(-|x|) I_n(x); the series meet where both are exact to the last bits."""
     double = jnp.finfo(x.dtype).bits == 64
     border, terms, far_terms = (22.0, 72, 24) if double else (10.0, 34, 14)
     size = jnp.abs(x)
@@ -57,17 +57,17 @@ def _scaled_bessel(order: int, x: Any) -> Any:
 
 @decomposition("bessel_i0e", of_elements=True)
 def bessel_i0e(x: Any) -> Any:
-    """exp(-|x|) I_0(x)."""
+    """Returns exp(-|x|) I_0(x)."""
     return _scaled_bessel(0, x)
 
 
 @decomposition("bessel_i1e", of_elements=True)
 def bessel_i1e(x: Any) -> Any:
-    """exp(-|x|) I_1(x)."""
+    """Returns exp(-|x|) I_1(x)."""
     return _scaled_bessel(1, x)
 
 
 @decomposition("one_minus_square", of_elements=True)
 def one_minus_square(x: Any) -> Any:
-    """1 - x^2 without cancellation near 1."""
+    """Returns 1 - x^2 without cancellation near 1."""
     return (1 + x) * (1 - x)

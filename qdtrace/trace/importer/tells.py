@@ -44,7 +44,7 @@ def tell(imp: Importer, eqn: Any, *operands: Value, **_: Any) -> list[Value]:
 
 
 def _key(eqn: Any) -> Hashable:
-    """Equal for prints that print the same; callbacks are functions that JAX makes anew."""
+    """Returns a key that is equal for prints that print the same; callbacks are functions that JAX makes anew."""
     types = tuple((v.aval.shape, v.aval.dtype) for v in eqn.invars)
     key = (eqn.primitive.name, tuple(sorted(eqn.params.items(), key=lambda item: item[0])), types)
     try:

@@ -75,7 +75,7 @@ class TransposedRule:
         return importer
 
     def adjoints_of(self, active: tuple[bool, ...]) -> Block:
-        """Adjoints of the operands, of which it has those that are linear: a mask of their scalars."""
+        """Returns adjoints of the operands, of which it has those that are linear: a mask of their scalars."""
         count = len(self._avals)
         ends = np.cumsum([_width(a) for a in self._avals])
         linear = [any(active[end - _width(a) : end]) for end, a in zip(ends, self._avals, strict=True)]
@@ -147,14 +147,14 @@ def _fresh(importer: Importer, aval: Any) -> Any:
 
 
 def _flat(value: Value) -> list[Any]:
-    """Scalars of an array: two for each key of random numbers; None for an array that is not in scalars."""
+    """Returns the scalars of an array, two for each random key; None for an array that is not in scalars."""
     if type(value) is not np.ndarray:
         return [None]
     return [part for element in value.reshape(-1) for part in (element if type(element) is tuple else (element,))]
 
 
 def _atoms(imp: Importer, operands: Sequence[Value], eqn: Any, name: str, most: int | None = None) -> list[Atom]:
-    """Scalars of all operands. Raises UnsupportedError where one has more than usual, or `most`, elements."""
+    """Returns scalars of all operands. Raises UnsupportedError where one has more than usual, or `most`, elements."""
     arrays = [imp.scalars(v, name, most) for v in operands]
     pairs = zip(arrays, eqn.invars, strict=True)
     return [a for x, v in pairs for a in (split_pairs(x) if is_pair(v.aval) else x).reshape(-1).tolist()]
@@ -182,7 +182,7 @@ def _tied(imp: Importer, values: Sequence[Value], outs: Sequence[Any], atoms: An
 def with_transpose(
     imp: Importer, eqn: Any, operands: Sequence[Value], closed: Any, given: list[Value], count: int | None = None
 ) -> list[Value]:
-    """Results of an equation, which `closed` gives for `given`, transposed as JAX does it if all fit into registers.
+    """Returns results that `closed` gives for `given`, transposed as JAX does it if all fit into registers.
 
     Others are transposed step by step, which is refused where tangents decide how many there are. `count` of the
     results are linear, or all.
@@ -224,7 +224,7 @@ def _constant(atom: Any) -> Any:
 
 @rule("custom_lin", takes_all="the rule is made of the whole equation")
 def custom_lin(imp: Importer, eqn: Any, *operands: Value, **params: Any) -> list[Value]:
-    """Zeros, whose adjoints go back by the backward function."""
+    """Returns zeros, whose adjoints go back by the backward function."""
     imp.locate()
     name, outs, count = compat.name_of_rule(params), params["out_avals"], params["num_res"]
     avals = [v.aval for v in eqn.invars]

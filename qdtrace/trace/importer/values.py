@@ -205,14 +205,14 @@ def is_pair(aval: Any) -> bool:
 
 
 def is_static(element: Element) -> bool:
-    """True for a constant."""
+    """Returns whether an atom is a constant."""
     if type(element) is tuple:
         return all(type(part) is Literal for part in element)
     return type(element) is Literal
 
 
 def join_pairs(array: np.ndarray) -> np.ndarray:
-    """Trailing axis of 2 to pairs."""
+    """Joins a trailing axis of 2 to pairs."""
     flat = array.reshape(-1, 2)
     return array_of(((a, b) for a, b in flat), array.shape[:-1])
 

@@ -29,7 +29,7 @@ WRITTEN_OUT = 32
 
 
 def over_places(shape: Sequence[int], body: Callable[[Sequence[Any], Any, Any], Any], state: Any) -> Any:
-    """`body(place, number, state)` for each place of a window in row-major order."""
+    """Runs `body(place, number, state)` for each place of a window in row-major order."""
     if prod(shape) <= WRITTEN_OUT:
         for number, place in enumerate(product(*map(range, shape))):
             state = body(place, number, state)
@@ -53,7 +53,7 @@ def slice_at(padded: Any, start: Sequence[Any], strides: Sequence[int], counts: 
 
 
 def padded_by(x: Any, fill: Any, padding: Pads, dilation: Sequence[int]) -> Any:
-    """Padding at both ends, and `dilation - 1` elements between neighbours."""
+    """Pads at both ends, and by `dilation - 1` elements between neighbours."""
     config = [(low, high, d - 1) for (low, high), d in zip(padding, dilation, strict=True)]
     return lax.pad(x, jnp.asarray(fill, x.dtype), config)
 
