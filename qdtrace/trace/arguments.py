@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def is_memory(leaf: Any) -> bool:
-    """True for a handle of memory, which is one leaf here."""
+    """Returns whether a value is a handle of memory, which is one leaf here."""
     return isinstance(leaf, MemoryHandle)
 
 
@@ -44,7 +44,7 @@ def run_inlined(function: Callable[..., Any], args: Any, kwargs: Any, context: T
 
 
 def as_buffer(leaf: Any) -> Any:
-    """An array as a buffer with its content; a scalar or a random key as it is."""
+    """Returns an array as a buffer with its content; a scalar or a random key as it is."""
     if isinstance(leaf, (jax.Array, np.ndarray)) and leaf.ndim > 0:
         if jnp.issubdtype(leaf.dtype, jax.dtypes.extended):
             return leaf
@@ -53,7 +53,7 @@ def as_buffer(leaf: Any) -> Any:
 
 
 def checked_leaf(leaf: Any, name: str) -> Any:
-    """A leaf of the arguments of a function that is traced.
+    """Returns a leaf of the arguments of a traced function, after a check.
 
     Raises TraceTypeError for what is no array or number, and for an array of 64 bits outside of the x64 mode, where JAX
     goes on with 64 bits and what it makes beside it has 32.

@@ -79,7 +79,7 @@ compat.change_breakpoint_frames(_variables)
 
 
 def showing(eqn: Any, seen: Sequence[bool]) -> Any:
-    """The equation of a breakpoint with those operands only."""
+    """Returns the equation of a breakpoint with those operands only."""
     if all(seen):
         return eqn
     callback = eqn.params["callback"]

@@ -144,7 +144,7 @@ def has_markers(effects: object) -> bool:
 
 
 def open_jaxpr(jaxpr: Any) -> Any:
-    """The jaxpr without its constants (0.10: inside a ClosedJaxpr; 0.12: the same object)."""
+    """Returns the jaxpr without its constants (0.10: inside a ClosedJaxpr; 0.12: the same object)."""
     return getattr(jaxpr, "jaxpr", jaxpr)
 
 
@@ -154,7 +154,7 @@ def constants_of(jaxpr: Any) -> Sequence[Any]:
 
 
 def _known(value: Any) -> Any:
-    """A value; the number where it is a tracer of a number, which a rule may have closed over."""
+    """Returns a value; the number where it is a tracer of a number, which a rule may have closed over."""
     found: Any = getattr(value, "val", None) if isinstance(value, Tracer) else None
     if not isinstance(found, Literal):
         return value
@@ -163,25 +163,25 @@ def _known(value: Any) -> Any:
 
 
 def without_dead_code(jaxpr: Any) -> Jaxpr:
-    """The open jaxpr without equations that no result depends on, as `jax.jit` compiles it."""
+    """Returns the open jaxpr without equations that no result depends on, as `jax.jit` compiles it."""
     opened = open_jaxpr(jaxpr)
     return partial_eval.dce_jaxpr(opened, [True] * len(opened.outvars), instantiate=True)[0]
 
 
 def with_eqns(jaxpr: Any, eqns: Sequence[Any]) -> Any:
-    """The jaxpr, open or closed, with other equations."""
+    """Returns the jaxpr, open or closed, with other equations."""
     opened = open_jaxpr(jaxpr)
     made = opened.replace(eqns=list(eqns))
     return made if opened is jaxpr else jaxpr.replace(jaxpr=made)
 
 
 def is_jaxpr(value: object) -> bool:
-    """True for an open or closed jaxpr."""
+    """Returns whether a value is an open or closed jaxpr."""
     return hasattr(value, "eqns") or hasattr(value, "jaxpr")
 
 
 def inner_jaxprs(eqn: JaxprEqn) -> Iterator[Any]:
-    """Every jaxpr among the parameters of an equation."""
+    """Yields every jaxpr among the parameters of an equation."""
     for value in eqn.params.values():
         for one in value if isinstance(value, (tuple, list)) else (value,):
             if is_jaxpr(one):
@@ -194,7 +194,7 @@ def settings_of(eqn: JaxprEqn) -> AbstractContextManager[Any]:
 
 
 def scan_counts(params: dict[str, Any]) -> tuple[int, int]:
-    """(constants, carries) of a `scan` equation; the rest of its operands are slices of `xs`."""
+    """Returns (constants, carries) of a `scan` equation; the rest of its operands are slices of `xs`."""
     if "num_consts" in params:
         return params["num_consts"], params["num_carry"]
     constants, carry, _ = (len(part) for part in params["ft_in"].unpack())
@@ -216,7 +216,7 @@ _CALLS = {
 
 
 def called_jaxpr(eqn: JaxprEqn) -> Any | None:
-    """The jaxpr that an equation like `jit` runs exactly once on its operands; None for any other equation."""
+    """Returns the jaxpr that an equation like `jit` runs exactly once on its operands; None for any other equation."""
     name = _CALLS.get(eqn.primitive.name)
     if name is None:
         return None
@@ -227,14 +227,14 @@ def called_jaxpr(eqn: JaxprEqn) -> Any | None:
 
 
 def lower_hijax(eqn: JaxprEqn) -> Any:
-    """A closed jaxpr of ordinary primitives for a `call_hi_primitive` equation (jax >= 0.12)."""
+    """Returns a closed jaxpr of ordinary primitives for a `call_hi_primitive` equation (jax >= 0.12)."""
     operands = [v.aval for v in eqn.invars]
     closed = jax.make_jaxpr(lambda *xs: eqn.primitive.bind(*xs, **eqn.params))(*operands)
     return partial_eval.lower_jaxpr2(closed)  # type: ignore[attr-defined]
 
 
 def hijax_function_of_elements(eqn: JaxprEqn) -> Callable[..., Any] | None:
-    """The function of elements that a `call_hi_primitive` equation on arrays of one shape is, if it is one."""
+    """Returns the function of elements that a `call_hi_primitive` equation on arrays of one shape is, if it is one."""
     shapes: set[Any] = {v.aval.shape for v in (*eqn.invars, *eqn.outvars)}  # type: ignore[attr-defined]
     is_one = type(eqn.params["_prim"]).__name__ == "Ldexp" and len(shapes) == 1
     return jax.numpy.ldexp if is_one and shapes != {()} else None
@@ -244,7 +244,7 @@ _FORMULAS = {"random_gamma": ("jax._src.random.core", "_gamma_impl")}
 
 
 def formula_of(name: str) -> Callable[..., Any] | None:
-    """The function of arrays that JAX itself computes a primitive by; None where this version has none."""
+    """Returns the function of arrays that JAX itself computes a primitive by; None where this version has none."""
     module, attribute = _FORMULAS.get(name, ("jax._src.lax.special", f"{name}_impl"))
     try:
         return getattr(importlib.import_module(module), attribute)
@@ -253,17 +253,17 @@ def formula_of(name: str) -> Callable[..., Any] | None:
 
 
 def function_of(jaxpr: Any) -> Callable[..., Sequence[Any]]:
-    """A jaxpr that is a parameter as a function of arrays."""
+    """Returns a jaxpr that is a parameter as a function of arrays."""
     return lambda *operands: eval_jaxpr(open_jaxpr(jaxpr), constants_of(jaxpr), *operands)
 
 
 def new_var(like: Var) -> Var:
-    """A fresh variable of the same abstract value."""
+    """Returns a fresh variable of the same abstract value."""
     return Var(like.aval)
 
 
 def new_scalar(dtype: Any) -> Var:
-    """A fresh variable for a scalar."""
+    """Returns a fresh variable for a scalar."""
     return Var(ShapedArray((), np.dtype(dtype)))
 
 
@@ -275,18 +275,18 @@ def named_axis(name: Any, size: int) -> AbstractContextManager[Any]:
 
 
 def axes_of(eqn: JaxprEqn) -> tuple[Any, ...]:
-    """The named axes that an equation is a collective of."""
+    """Returns the named axes that an equation is a collective of."""
     found = eqn.params.get("axis_name", eqn.params.get("axes", ()))
     return tuple(found) if isinstance(found, (tuple, list)) else (found,)
 
 
 def current_trace() -> object:
-    """The JAX trace that is running; None where JAX does not tell."""
+    """Returns the JAX trace that is running; None where JAX does not tell."""
     return getattr(trace_ctx, "trace", None)
 
 
 def arrays_behind(values: Any) -> list[jax.Array]:
-    """The arrays that tracers of `jax.vmap` and of derivatives stand for; none for those of a trace for later."""
+    """Returns the arrays behind tracers of `jax.vmap` and of derivatives; none for those of a trace for later."""
     found: list[jax.Array] = []
     waiting = list(jax.tree.leaves(values))
     while waiting:
@@ -299,7 +299,7 @@ def arrays_behind(values: Any) -> list[jax.Array]:
 
 
 def is_on_host(array: jax.Array) -> bool:
-    """True for an array in memory of processors, not of a device whose driver works through a queue."""
+    """Returns whether an array is in memory of processors, not of a device whose driver works through a queue."""
     return all(device.platform == "cpu" for device in array.devices())
 
 
@@ -357,7 +357,7 @@ def run_now(eqn: JaxprEqn, values: Sequence[Any]) -> None:
 
 
 def is_breakpoint(eqn: JaxprEqn) -> bool:
-    """True for a callback that JAX made for `jax.debug.breakpoint`."""
+    """Returns whether JAX made a callback for `jax.debug.breakpoint`."""
     if eqn.primitive.name != "debug_callback":
         return False
     held = getattr(eqn.params["callback"], "__closure__", None) or ()
@@ -381,7 +381,7 @@ def change_breakpoint_frames(change: Callable[[str, dict[str, Any]], dict[str, A
 
 
 def gpu_platform() -> str:
-    """The name of JAX's platform behind `"gpu"`: `"cuda"` or `"rocm"`."""
+    """Returns the name of JAX's platform behind `"gpu"`: `"cuda"` or `"rocm"`."""
     try:
         jax.devices("rocm")
     except RuntimeError:
@@ -390,12 +390,12 @@ def gpu_platform() -> str:
 
 
 def is_batched(value: object) -> bool:
-    """True for a value that differs along the axis of the innermost `jax.vmap` being traced."""
+    """Returns whether a value differs along the axis of the innermost `jax.vmap` being traced."""
     return getattr(value, "batch_dim", None) is not None
 
 
 def trace_of(tracer: object) -> object | None:
-    """The JAX trace that a tracer belongs to."""
+    """Returns the JAX trace that a tracer belongs to."""
     return getattr(tracer, "_trace", None)
 
 
@@ -438,7 +438,7 @@ def jvp_of(invars: Sequence[Any], outvars: Sequence[Any], eqns: Sequence[Any], g
 
 
 def jaxpr_of(eqns: Sequence[Any], invars: Sequence[Any] = (), outvars: Sequence[Any] = ()) -> Any:
-    """An open jaxpr of equations."""
+    """Returns an open jaxpr of equations."""
     effects = frozenset[Any]().union(*(e.effects for e in eqns))
     return Jaxpr((), list(invars), list(outvars), list(eqns), effects, debug_info=_debug_info(invars, outvars))
 
@@ -452,7 +452,7 @@ def all_eqns(eqns: Sequence[Any]) -> Iterator[Any]:
 
 
 def rules_in(eqns: Sequence[Any]) -> Iterator[Any]:
-    """The functions that are derivative rules in equations, and in the jaxprs inside of them."""
+    """Yields the functions that are derivative rules in equations, and in the jaxprs inside of them."""
     for eqn in all_eqns(eqns):
         for name in ("jvp_jaxpr_fun", "jvp_jaxpr_thunk", "fwd_jaxpr_thunk", "bwd"):
             if name in eqn.params:
@@ -466,12 +466,12 @@ def _debug_info(invars: Sequence[Any], outvars: Sequence[Any]) -> Any:
 
 
 def tangent_type(value: Any) -> Any:
-    """The abstract value of tangents of a value."""
+    """Returns the abstract value of tangents of a value."""
     return jax.typeof(value).to_tangent_aval()
 
 
 def is_linear(primitive: Primitive) -> bool:
-    """True for a primitive that has a transpose of its own."""
+    """Returns whether a primitive has a transpose of its own."""
     return primitive in ad.primitive_transposes
 
 
@@ -506,7 +506,7 @@ class ChangedRule:
         return self.params["bwd"].debug_info
 
     def call_wrapped(self, *operands: Any) -> list[Any]:
-        """The derivative, of all cotangents that are wanted."""
+        """Returns the derivative, of all cotangents that are wanted."""
         count, moved = self.params["num_res"], len(self.changing)
         residuals, directions, cotangents = operands[:count], operands[count : count + moved], operands[count + moved :]
 
@@ -546,7 +546,7 @@ def name_of_rule(params: dict[str, Any]) -> str:
 
 
 def described(closed: Any) -> tuple[str, bool]:
-    """The name of the function that a jaxpr was traced from, and whether it is one of JAX's own."""
+    """Returns the name of the function that a jaxpr was traced from, and whether it is one of JAX's own."""
     source = str(getattr(getattr(open_jaxpr(closed), "debug_info", None), "func_src_info", None) or "")
     name, _, place = source.partition(" at ")
     own = str(Path(jax.__file__).parent)
@@ -554,7 +554,7 @@ def described(closed: Any) -> tuple[str, bool]:
 
 
 def function_of_elements(eqn: Any) -> Callable[..., Any] | None:
-    """The function with a derivative rule that an equation on arrays calls, if it is one of jax.scipy.special.
+    """Returns the function with a derivative rule that an equation on arrays calls, if it is one of jax.scipy.special.
 
     What such a function does to an element depends on no other.
     """
@@ -575,7 +575,7 @@ def varying(aval: Any) -> frozenset[str]:
 
 
 def array_type(shape: Sequence[int], dtype: Any, likes: Sequence[Any]) -> Any:
-    """The type of an array that differs along the axes of a `shard_map` along which one of `likes` does."""
+    """Returns the type of an array that differs along the axes of a `shard_map` along which one of `likes` does."""
     plain = ShapedArray(tuple(shape), dtype)
     axes: frozenset[str] = frozenset().union(*map(varying, likes))
     if not axes:
@@ -588,7 +588,7 @@ def array_type(shape: Sequence[int], dtype: Any, likes: Sequence[Any]) -> Any:
 
 
 def with_common_axes(values: Sequence[Any]) -> list[Any]:
-    """Values that all differ along axes of a `shard_map` along which one does: adjoints of the others are summed."""
+    """Returns values that differ along all axes of a `shard_map` along which one does: sums the adjoints of others."""
     types = list(map(jax.typeof, values))
     axes: frozenset[str] = frozenset().union(*map(varying, types))
     if not axes:

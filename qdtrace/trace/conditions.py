@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def predicate(value: Any, what: str) -> Any:
-    """A scalar bool, static or traced."""
+    """Returns a condition as a scalar bool, static or traced."""
     value = as_value(value)
     if isinstance(value, (bool, np.bool_)):
         return np.bool_(value)

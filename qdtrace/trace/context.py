@@ -29,7 +29,7 @@ LANE = "qd.vmap"
 
 
 def new_uid() -> int:
-    """A number no other marker of this process has."""
+    """Returns a number no other marker of this process has."""
     return next(_uids)
 
 
@@ -108,7 +108,7 @@ class TraceContext:
     """Places that were warned of."""
 
     def new_key(self, loc: Loc | None) -> tuple[Any, ...]:
-        """The key of a region that begins at this place."""
+        """Returns the key of a region that begins at this place."""
         place = (self.regions[-1].key if self.regions else (), loc and loc.file, loc and loc.line)
         self.counts[place] = count = self.counts.get(place, 0) + 1
         return (*place, count)
@@ -184,7 +184,7 @@ class TraceContext:
 
 
 def left_open(region: OpenRegion, loc: Loc | None) -> TraceValueError:
-    """The error for a body that was not traced to its end."""
+    """Returns the error for a body that was not traced to its end."""
     return TraceValueError(
         f"the body of a {region.name} must run to its end, it was left early",
         loc=loc or region.loc,
@@ -204,7 +204,7 @@ get_current: Callable[[], TraceContext | None] = _current.get
 
 
 def current(what: str) -> TraceContext:
-    """The running trace; an error that names `what` when there is none."""
+    """Returns the running trace; raises an error that names `what` when there is none."""
     context = _current.get()
     if context is None:
         raise outside(what)
@@ -213,7 +213,7 @@ def current(what: str) -> TraceContext:
 
 
 def outside(what: str) -> TraceValueError:
-    """The error for an operation where no trace is running."""
+    """Returns the error for an operation where no trace is running."""
     return TraceValueError(
         f"{what} is used outside of a function decorated with qd.jit",
         loc=source.user_loc(),
@@ -246,7 +246,7 @@ def remember_finished(context: TraceContext) -> None:
 
 
 def is_dead(tracer: object) -> bool:
-    """True for a tracer of a trace of ours that has ended."""
+    """Returns whether a value is a tracer of a trace of ours that has ended."""
     trace = compat.trace_of(tracer)
     return trace is not None and trace in _finished
 

@@ -53,7 +53,7 @@ WIDE = ("float64", "int64", "uint64", "complex128")
 
 
 def is_too_wide(x: Any) -> bool:
-    """True for a value of a dtype that JAX makes only in the x64 mode, where that is off."""
+    """Returns whether a value has a dtype that JAX makes only in the x64 mode, while that is off."""
     return str(x.dtype) in WIDE and not jax.config.jax_enable_x64  # type: ignore[attr-defined]
 
 

@@ -44,7 +44,7 @@ _MEMBERS = {
 
 
 def as_element(loaded: Any) -> Any:
-    """The same tracer, able to accumulate. Values without an addition (random keys) stay as they are."""
+    """Returns the same tracer, able to accumulate. Values without an addition (random keys) stay as they are."""
     if not isinstance(loaded, Tracer) or not (loaded.dtype == jnp.bool_ or jnp.issubdtype(loaded.dtype, jnp.number)):
         return loaded
     is_element = type(loaded) in _classes and type(loaded) is _classes[type(loaded)]

@@ -34,7 +34,7 @@ class History:
     """Handle -> time of the last equation that may have written it."""
 
     def read(self, value: Any) -> tuple[Region | None, bool]:
-        """The region in which a value was read (None: it is no read), and whether memory still holds it."""
+        """Returns the region in which a value was read (None: it is no read), and whether memory still holds it."""
         if isinstance(value, Literal) or value not in self.reads:
             return None, False
         home, time = self.reads[value]

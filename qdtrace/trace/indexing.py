@@ -42,7 +42,7 @@ class ParsedIndex:
 
 
 def whole(shape: tuple[int, ...]) -> ParsedIndex:
-    """The access to everything."""
+    """Returns the access to a whole buffer or cell of this shape."""
     return ParsedIndex(tuple((0, n, 1) for n in shape), ())
 
 
@@ -73,7 +73,7 @@ def is_simple(key: Any) -> bool:
 
 
 def parse_index(key: Any, shape: tuple[int, ...]) -> ParsedIndex:
-    """The access that `b[key]` means for a buffer or cell of this shape."""
+    """Returns the access that `b[key]` means for a buffer or cell of this shape."""
     keys = _fill(key if isinstance(key, tuple) else (key,), shape)
     slices: list[tuple[int, int, int] | None] = []
     operands: list[Any] = []
@@ -106,7 +106,7 @@ def _fill(keys: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
 
 
 def too_many_indices(given: int, shape: tuple[int, ...]) -> TraceIndexError:
-    """The error for more indices than a buffer or cell has axes."""
+    """Returns the error for more indices than a buffer or cell has axes."""
     spare = ", ".join("ijklmnpq"[: len(shape)])
     fix = f"give {len(shape)}: `b[{spare}]`" if shape else "write `c.value` of a qd.local, `b[()]` of a rank 0 buffer"
     return TraceIndexError(f"{given} indices are too many for shape {shape}", loc=user_loc(), help=fix)
@@ -197,7 +197,7 @@ def _rank(dtype: Any) -> int:
 
 
 def as_array(value: Any, what: str) -> Any:
-    """A number, a tracer or a NumPy array from anything array-like."""
+    """Returns a number, a tracer or a NumPy array from anything array-like."""
     value = as_value(value)
     if isinstance(value, np.ndarray) and not value.dtype.isnative:
         return value.astype(value.dtype.newbyteorder("="))

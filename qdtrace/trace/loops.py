@@ -451,7 +451,7 @@ def _length(low: Any, high: Any, dtype: np.dtype) -> _Length:
 
 
 def _product(lengths: list[_Length], dtype: np.dtype) -> tuple[Any, list[Any]]:
-    """The product, and whether the dtype holds it, where that is known only later; an empty axis makes it 0."""
+    """Returns the product, and whether the dtype holds it, where that is known only later; an empty axis makes it 0."""
     static = math.prod(n.value for n in lengths if isinstance(n.value, int))
     traced = [n for n in lengths if not isinstance(n.value, int)]
     total: Any = dtype.type(static)

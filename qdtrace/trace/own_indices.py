@@ -64,7 +64,7 @@ def check_indices(region: Region, *, in_thread: bool = False) -> None:
 
 
 def _checked(items: Sequence[Any]) -> list[Any]:
-    """The items with checks in place of JAX's wrapping, where a subscript of the user made it."""
+    """Returns the items with checks in place of JAX's wrapping, where a subscript of the user made it."""
     out: list[Any] = []
     makers: dict[Any, int] = {}
     for item in items:
@@ -108,7 +108,7 @@ def _body(value: Any) -> Any:
 
 
 def _access(eqn: JaxprEqn, array: str, out: list[Any], makers: dict[Any, int]) -> JaxprEqn:
-    """The access, after its indices were checked in `out`."""
+    """Returns the access, after its indices were checked in `out`."""
     operands: list[Any] = list(eqn.invars)
     access = _Access(eqn, array, out, makers)
     if eqn.primitive.name == "gather":
@@ -169,7 +169,7 @@ class _Access:
 
 
 def _is_unsigned(atom: Any) -> bool:
-    """True for an index that JAX does not wrap."""
+    """Returns whether an index is unsigned, so that JAX does not wrap it."""
     return jnp.issubdtype(atom.aval.dtype, jnp.unsignedinteger)
 
 
@@ -195,7 +195,7 @@ def _subscripted(eqn: JaxprEqn) -> str | None:
 
 
 def _array_at(code: CodeType, at: int) -> str:
-    """The text in front of the brackets, where the source is known and the text short."""
+    """Returns the text in front of the brackets, where the source is known and the text short."""
     tree = expression_at(code, at)
     found = ast.unparse(tree.value) if isinstance(tree, ast.Subscript) else ""
     return found if 0 < len(found) <= 40 else "array"

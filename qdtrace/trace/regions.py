@@ -33,7 +33,7 @@ __all__ = ["Region", "restructure"]
 
 
 def restructure(closed_jaxpr: Any, *, handles: Iterable[Var] = (), is_function: bool = False) -> Region:
-    """The region tree of a jaxpr: of a traced function, or of one inside of `lax` control flow.
+    """Returns the region tree of a jaxpr: of a traced function, or of one inside of `lax` control flow.
 
     `handles`: its inputs that are memory, where that cannot be seen from their use.
     """

@@ -42,7 +42,7 @@ _twins: ContextVar[set[int] | None] = ContextVar("qdtrace_twins", default=None)
 
 
 def has_tangent(var: Any) -> bool:
-    """True for real and complex floats: of what else there is, nothing has a derivative."""
+    """Returns whether a variable is a real or complex float: nothing else has a derivative."""
     return bool(jnp.issubdtype(var.aval.dtype, jnp.inexact))
 
 
@@ -59,7 +59,7 @@ class Along:
     """New variables of known values."""
 
     def items(self, items: Sequence[Any]) -> list[Any]:
-        """The items with tangents, in order."""
+        """Returns the items with tangents, in order."""
         out: list[Any] = []
         run: list[Any] = []
         for item in items:
@@ -174,7 +174,7 @@ def _having_twins(reached: set[Any]) -> Generator[None]:
 
 
 def _with_sums(items: Iterable[Any], uses: Counter[Any]) -> list[Any]:
-    """The items with accumulations in the place of atomics whose old value nobody reads."""
+    """Returns the items with accumulations in the place of atomics whose old value nobody reads."""
     made: list[Any] = []
     for item in items:
         if isinstance(item, Region):
@@ -188,7 +188,7 @@ def _with_sums(items: Iterable[Any], uses: Counter[Any]) -> list[Any]:
 
 
 def equations_in(items: Iterable[Any]) -> Iterator[Any]:
-    """All equations in order, begin markers of regions included."""
+    """Yields all equations in order, begin markers of regions included."""
     for item in items:
         if isinstance(item, Region):
             if item.eqn is not None:

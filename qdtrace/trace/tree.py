@@ -40,7 +40,7 @@ class Region:
     """True if the root is the traced function, not a jaxpr inside of `lax` control flow."""
 
     def walk(self) -> Iterator[JaxprEqn]:
-        """All equations of the tree, in order, begin markers included."""
+        """Yields all equations of the tree, in order, begin markers included."""
         for item in self.items:
             if isinstance(item, Region):
                 if item.eqn is not None:
@@ -51,7 +51,7 @@ class Region:
 
 
 def is_parallel(region: Region) -> bool:
-    """True for a range whose iterations are threads: it is in no other range and not made serial."""
+    """Returns whether the iterations of a range are threads: it is in no other range and not made serial."""
     if region.kind != "for" or region.hints.get("serial", False):
         return False
     outer = region.parent
@@ -63,14 +63,14 @@ def is_parallel(region: Region) -> bool:
 
 
 def has_arrays(region: Region) -> bool:
-    """True where whole-array operations may stand: outside of every `qd.range`."""
+    """Returns whether whole-array operations may stand: outside of every `qd.range`."""
     while region.kind in ("while", "when") and region.parent is not None:
         region = region.parent
     return region.kind == "root"
 
 
 def deepest_region(root: Region) -> Loc | None:
-    """The line of the region that is nested the most."""
+    """Returns the line of the region that is nested the most."""
     found, most = root.loc, 0
     work = [(root, 0)]
     while work:
@@ -82,6 +82,6 @@ def deepest_region(root: Region) -> Loc | None:
 
 
 def shown(eqn: JaxprEqn) -> str:
-    """The name of the operation, in messages."""
+    """Returns the name of the operation, in messages."""
     name = eqn.primitive.name
     return f"qd.{name[3:]}" if name.startswith("qd_") else name

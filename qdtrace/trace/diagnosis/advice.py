@@ -31,7 +31,7 @@ _OPERATORS: dict[type[ast.AST], str] = {ast.And: " & ", ast.Or: " | "}
 
 
 def told(statement: Statement, *, truth: bool) -> tuple[str, str] | None:
-    """(what needs a static value, the fix); None where the statement is of no known kind.
+    """Returns (what needs a static value, the fix); None where the statement is of no known kind.
 
     `truth`: what it needs is whether a condition holds.
     """
@@ -114,7 +114,7 @@ def _else(node: ast.expr) -> str:
 
 
 def _in_operators(node: ast.AST) -> str:
-    """A condition with & | ~ for and, or, not, one comparison at a time."""
+    """Returns a condition with & | ~ for and, or, not, one comparison at a time."""
     match node:
         case ast.BoolOp():
             return _OPERATORS[type(node.op)].join(map(_bracketed, node.values))

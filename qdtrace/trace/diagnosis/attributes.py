@@ -46,7 +46,7 @@ class StrictAttributes:
         __getattr__, __setattr__ = _missing, _assigned
 
     def _delegated(self, name: str) -> Any:
-        """The value of one of `_more_attributes`."""
+        """Returns the value of one of `_more_attributes`."""
         raise AssertionError(name)
 
     def _more_attributes(self) -> frozenset[str]:

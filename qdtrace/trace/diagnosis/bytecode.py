@@ -108,7 +108,7 @@ class CodeMap:
         return min(self._ahead(name, start, barrier, calls=False), default=None)
 
     def caught_read(self, name: str, start: int, barrier: int | None = None) -> bool:
-        """True for a read like that of `first_read` where an exception is caught: there may be no value yet."""
+        """Returns whether such a read as `first_read` finds is where an exception is caught: a value may be missing."""
         if not any(self._is_caught(p) for p, access in self._accesses.get(name, {}).items() if access == "read"):
             return False
         return any(self._is_caught(p) for p in self._ahead(name, start, barrier, calls=False))
@@ -341,7 +341,7 @@ class CodeMap:
         return self.follow(call + 2) if self.opname(call + 1) == "POP_TOP" else None
 
     def follow(self, position: int) -> int:
-        """The first instruction that does something, after jumps."""
+        """Returns the first instruction that does something, after jumps."""
         while self.opname(position) in _JUMPS or self.opname(position) == "NOP":
             target = self.target(position)
             position = position + 1 if target is None else target
@@ -370,7 +370,7 @@ class CodeMap:
 
 
 def _exception_table(code: CodeType) -> Iterator[tuple[int, int, int]]:
-    """(start, end, handler) byte offsets; 6-bit big-endian varints, bit 7 marks the start of an entry."""
+    """Yields (start, end, handler) byte offsets; 6-bit big-endian varints, bit 7 marks the start of an entry."""
     data = iter(code.co_exceptiontable)
 
     def number(byte: int) -> int:
@@ -390,5 +390,5 @@ def _exception_table(code: CodeType) -> Iterator[tuple[int, int, int]]:
 
 @functools.lru_cache(maxsize=512)
 def code_map(code: CodeType) -> CodeMap:
-    """The instruction graph of a code object."""
+    """Returns the instruction graph of a code object."""
     return CodeMap(code)

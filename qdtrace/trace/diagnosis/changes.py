@@ -25,7 +25,7 @@ class StateChange:
 
 
 def kind_of(value: Any) -> str:
-    """The kind of a value, tuples and lists opened."""
+    """Returns the kind of a value, tuples and lists opened."""
     if isinstance(value, (Tracer, Cell)):
         return "traced"
     if isinstance(value, Buffer):

@@ -116,7 +116,7 @@ DRAWING: Mapping[str, str] = {
 
 
 def is_empty(kind: type) -> bool:
-    """True for a type whose values hold nothing, for one of the reasons here."""
+    """Returns whether values of a type hold nothing, for one of the reasons here."""
     module = kind.__module__
     return (
         kind in TYPES
@@ -128,7 +128,7 @@ def is_empty(kind: type) -> bool:
 
 
 def sees_more(function: Any) -> bool:
-    """True for a function written in C, or a class or function of a library, whose result may be another one each time.
+    """Returns True for a C function, or a class or function of a library, whose result may differ from call to call.
 
     A method is asked for what it belongs to, not here.
     """

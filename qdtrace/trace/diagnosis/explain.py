@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def explain(error: Exception) -> QdError | None:
-    """The error to raise in place of one of JAX's; None when it should be left as it is."""
+    """Returns the error to raise in place of one of JAX's; None when it should be left as it is."""
     if isinstance(error, QdError):
         return None
     loc = traceback_loc(error.__traceback__)
@@ -33,7 +33,7 @@ def explain(error: Exception) -> QdError | None:
 
 
 def _by_statement(error: Exception, loc: Loc | None) -> QdError | None:
-    """The error for Python that needs a value: the fix is made from the user's statement."""
+    """Returns the error for Python that needs a value: the fix is made from the user's statement."""
     needs_value = isinstance(error, _NEEDS_VALUE) or _STATIC.search(str(error))
     statement = raised_in(error.__traceback__) if needs_value else None
     found = statement and told(statement, truth=isinstance(error, jax.errors.TracerBoolConversionError))

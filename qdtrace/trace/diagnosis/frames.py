@@ -29,7 +29,7 @@ _LARGE = 256
 
 
 def body_frames(frame: FrameType | None) -> list[FrameType]:
-    """The frame that opens a region and those that run the rest of its body, innermost first."""
+    """Returns the frame that opens a region and those that run the rest of its body, innermost first."""
     found: list[FrameType] = []
     while frame is not None:
         code = frame.f_code
@@ -61,7 +61,7 @@ class Variables:
         return self.codes.at(self.frame.f_lasti) != self.position
 
     def rebound(self) -> Iterator[tuple[str, Any, Any]]:
-        """(name, old, new) for each variable that has another value now."""
+        """Yields (name, old, new) for each variable that has another value now."""
         before = self.before
         for name, new in self.frame.f_locals.items():
             if name in before:
@@ -70,12 +70,12 @@ class Variables:
                     yield name, old, new
 
     def new(self) -> Iterator[tuple[str, Any]]:
-        """(name, value) for each variable that had none."""
+        """Returns (name, value) for each variable that had none."""
         before = self.before
         return ((name, value) for name, value in self.frame.f_locals.items() if name not in before)
 
     def loc(self, position: int) -> Loc:
-        """The line of an instruction."""
+        """Returns the line of an instruction."""
         code = self.frame.f_code
         return Loc(code.co_filename, self.codes.line(position) or self.frame.f_lineno, code.co_name)
 

@@ -235,7 +235,7 @@ def _read_context_variable(held: contextvars.ContextVar[Any]) -> Content:
 
 
 def _own_attribute(held: Any, name: str) -> Any:
-    """An attribute without a call of the user's `__getattr__`; MISSING when there is none."""
+    """Returns an attribute without a call of the user's `__getattr__`; MISSING when there is none."""
     try:
         return object.__getattribute__(held, name)
     except AttributeError:
@@ -455,7 +455,7 @@ def _classify(kind: type) -> Holder | None:
 
 
 def _is_made_in_c(cls: type) -> bool:
-    """True for a class whose values may hold what Python does not see."""
+    """Returns whether values of a class may hold what Python does not see."""
     if _HOLDERS.get(cls, OPAQUE) is not OPAQUE:
         return False
     return not cls.__flags__ & _HEAP_TYPE or isinstance(vars(cls).get("__new__"), types.BuiltinFunctionType)
@@ -474,7 +474,7 @@ def _builtin(function: Any) -> Holder | None:
 
 @functools.lru_cache(maxsize=4096)
 def is_own(made: type | types.ModuleType) -> bool:
-    """True for a class or a module of the user."""
+    """Returns whether a class or a module is the user's."""
     if isinstance(made, type) and made.__module__ == "builtins" and vars(builtins).get(made.__name__) is not made:
         return bool(made.__flags__ & _HEAP_TYPE)  # by `exec`, where no name of a module was
     module = sys.modules.get(made.__module__) if isinstance(made, type) else made
@@ -483,7 +483,7 @@ def is_own(made: type | types.ModuleType) -> bool:
 
 
 def is_jitted(value: Any) -> bool:
-    """True for a function of the user under `jax.jit`."""
+    """Returns whether a value is a function of the user under `jax.jit`."""
     if type(value) is not JITTED:
         return False
     code = getattr(inspect.unwrap(value), "__code__", None)
@@ -496,5 +496,5 @@ JITTED: type = type(jax.jit(abs))
 
 @functools.lru_cache(maxsize=4096)
 def is_own_code(file: str) -> bool:
-    """True for code of the user, as opposed to that of libraries."""
+    """Returns whether a file holds code of the user, as opposed to that of libraries."""
     return is_user_file(file) and not file.startswith(_LIBRARY) and file != "<built-in>" and "<frozen" not in file

@@ -63,7 +63,7 @@ def named_by(code: CodeType) -> tuple[tuple[str, ...], tuple[Chain, ...], frozen
 def module_attributes(
     chains: tuple[Chain, ...], variables: Mapping[str, Any], space: Mapping[str, Any]
 ) -> Iterator[tuple[ModuleType, str, str]]:
-    """(module, attribute, dotted path) for every attribute of a module that the code names.
+    """Yields (module, attribute, dotted path) for every attribute of a module that the code names.
 
     `variables` are local, `space` the globals.
     """

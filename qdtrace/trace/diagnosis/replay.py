@@ -71,7 +71,7 @@ def _groups(suspects: Sequence[Suspect]) -> Iterator[list[Suspect]]:
 def _check(
     first: Replay, group: Sequence[Suspect], replay: Callable[[Mapping[Any, int]], Replay]
 ) -> TraceValueError | None:
-    """The error if code depends on what these regions set.
+    """Returns the error if code depends on what these regions set.
 
     Where the trace without them differs from the first, it may still be the function itself that never gives the same
     twice: two more traces with nothing left out tell.

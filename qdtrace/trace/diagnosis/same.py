@@ -60,7 +60,7 @@ class Comparison:
     def equations(
         self, one: Sequence[JaxprEqn], two: Sequence[JaxprEqn], ignored: Container[int] = ()
     ) -> Difference | None:
-        """The first difference, but for operands of those of `one` that are ignored (by identity)."""
+        """Returns the first difference, but for operands of those of `one` that are ignored (by identity)."""
         for a, b in zip_longest(_without_regions(one, self._left_out), two):
             if a is not None and b is not None and self._left_out and not self._left_out.isdisjoint(regions_in(a)):
                 found = self._inner(a, b)
@@ -140,12 +140,12 @@ def same_jaxpr(one: Any, two: Any) -> bool:
 
 
 def constants(jaxpr: Any) -> dict[Var, Any]:
-    """The constant variables of a jaxpr with their values."""
+    """Returns the constant variables of a jaxpr with their values."""
     return dict(zip(compat.open_jaxpr(jaxpr).constvars, compat.constants_of(jaxpr), strict=False))
 
 
 def without_second_trips(eqns: Sequence[JaxprEqn]) -> Sequence[JaxprEqn]:
-    """The equations without those of second trips."""
+    """Returns the equations without those of second trips."""
     if not any(e.primitive is markers.again_p for e in eqns):
         return eqns
     kept: list[JaxprEqn] = []

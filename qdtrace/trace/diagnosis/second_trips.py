@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def first_trips(eqns: Sequence[JaxprEqn], constants: Mapping[Var, Any], names: dict[Var, Any]) -> Iterator[JaxprEqn]:
-    """The equations without second trips; `names` gets what the values of those are called.
+    """Yields the equations without second trips; `names` gets what the values of those are called.
 
     Raises TraceValueError where a second trip differs from the first: the body carries Python state.
     """

@@ -167,7 +167,7 @@ class State:
         return id(value) in self._known
 
     def functions(self) -> list[FunctionType]:
-        """The functions among the objects."""
+        """Returns the functions among the objects."""
         return [v for v in self._known.values() if type(v) is FunctionType]
 
     def forget_helpers(self) -> None:
@@ -325,7 +325,7 @@ _LEFT = object()
 
 
 def _filled(content: Content, now: Content) -> Content:
-    """The content with what is held now where a value is not put back."""
+    """Returns the content with what is held now where a value is not put back."""
     if not any(v is _LEFT for v in content[1]):
         return content
     held = dict(zip(_keys(now), now[1], strict=True))
@@ -348,7 +348,7 @@ def _same_number(a: Any, b: Any) -> bool:
 
 
 def _first_difference(before: Content, now: Content) -> tuple[Any, Any]:
-    """The first key that has another value, came new or is gone, with its value now."""
+    """Returns the first key that has another value, came new or is gone, with its value now."""
     old = dict(zip(_keys(before), before[1], strict=True))
     new = dict(zip(_keys(now), now[1], strict=True))
     for key, value in new.items():

@@ -64,7 +64,7 @@ class Bodies(dict[Key, Body]):
 
 
 def operands_of(values: Sequence[Value]) -> Operands | None:
-    """The operands of a call; None when one is no small array of scalars."""
+    """Returns the operands of a call; None when one is no small array of scalars."""
     kind: list[Any] = []
     places: dict[int, int] = {}
     variables: list[Var] = []
@@ -90,7 +90,7 @@ def operands_of(values: Sequence[Value]) -> Operands | None:
 def body_of(
     operands: Operands, eqns: Sequence[Eqn] | None, results: Sequence[Value], private_bytes: int, alive: Any
 ) -> Body:
-    """The body that a call left, given by its equations (None: not to be kept) and results."""
+    """Returns the body that a call left, given by its equations (None: not to be kept) and results."""
     if eqns is None or not all(type(r) is np.ndarray for r in results):
         return Body([], None, (), 0, alive)
     used = {a for r in results for a in _atoms(r) if type(a) is not Literal}

@@ -52,7 +52,7 @@ class Carry:
 
 
 def flat(value: np.ndarray) -> list[Atom]:
-    """All atoms of a small array, pairs one after the other."""
+    """Returns all atoms of a small array, pairs one after the other."""
     out: list[Any] = []
     for element in elements_of(value):
         out.extend(element if type(element) is tuple else (element,))
@@ -60,7 +60,7 @@ def flat(value: np.ndarray) -> list[Atom]:
 
 
 def unflat(atoms: Sequence[Atom], shape: Sequence[int], pair: bool) -> np.ndarray:
-    """The inverse of `flat`."""
+    """Returns the small array whose atoms these are: undoes `flat`."""
     if pair:
         return array_of(zip(atoms[::2], atoms[1::2], strict=True), shape)
     return array_of(atoms, shape)

@@ -98,7 +98,7 @@ def _looped(imp: Importer, aval: Any, left: Value, right: Value, sizes: tuple[An
 
 
 def _as(imp: Importer, element: Any, aval: Any) -> Any:
-    """An element of an operand in the result's dtype; operands may differ in theirs."""
+    """Returns an element of an operand in the result's dtype; operands may differ in theirs."""
     dtype = imp.dtype_of(aval)
     if type(element) is tuple:
         return complexes.convert_parts(imp, element, dtype)

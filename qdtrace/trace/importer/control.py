@@ -149,7 +149,7 @@ def _essential(jaxpr: Any) -> tuple[list[Any], dict[Any, Any]]:
 def _counter(
     cond: Any, body: Any, n_cond: int, n_body: int, cond_consts: Sequence[Value], initial: Sequence[Value]
 ) -> tuple[int, Any, Any] | None:
-    """(position of the counting carry, its bound, position of the bound when carried) of a counted loop."""
+    """Returns (position of the counting carry, its bound, position of the bound when carried) of a counted loop."""
     cond, body = compat.open_jaxpr(cond), compat.open_jaxpr(body)
     eqns, same = _essential(cond)
     if len(eqns) != 1 or eqns[0].primitive.name != "lt" or cond.outvars[0] is not eqns[0].outvars[0]:

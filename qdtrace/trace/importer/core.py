@@ -87,7 +87,7 @@ class Importer(MemoryOps):
         self._constants: dict[int, tuple[Any, Value]] = {}
 
     def another(self, builder: Builder) -> Importer:
-        """An importer of code apart, for instance of a derivative rule."""
+        """Returns an importer of code apart, for instance of a derivative rule."""
         return Importer(builder, index_dtype=self.index_dtype, scalar_budget=self.scalar_budget, bounds=self.bounds)
 
     # ------------------------------------------------------------------ entry points
@@ -141,7 +141,7 @@ class Importer(MemoryOps):
 
     # ------------------------------------------------------------------ environment
     def read(self, env: dict[Any, Value], atom: Any) -> Value:
-        """The value of a jaxpr variable or literal."""
+        """Returns the value of a jaxpr variable or literal."""
         if isinstance(atom, compat.Literal):
             aval: Any = atom.aval
             if not aval.shape and aval.dtype in PLAIN:
@@ -163,7 +163,7 @@ class Importer(MemoryOps):
         return value
 
     def constant_value(self, content: Any, aval: Any) -> Value:
-        """A literal or a captured constant."""
+        """Returns a literal or a captured constant."""
         if isinstance(content, bool | int | float | complex | np.generic):
             return rank0(_element(np.asarray(content, aval.dtype)[()]))
         known = self._constants.get(id(content))
@@ -188,7 +188,7 @@ class Importer(MemoryOps):
         return join_pairs(out) if pair else out
 
     def _captured(self, tracer: Any, aval: Any, pair: bool) -> Value:
-        """A value of an outer trace that a jaxpr closed over."""
+        """Returns a value of an outer trace that a jaxpr closed over."""
         if self.hoist is None:
             self.locate()
             raise TraceValueError(
@@ -200,7 +200,7 @@ class Importer(MemoryOps):
         return self.scalars(ref) if ref.size == 1 else ref
 
     def dtype_of(self, aval: Any) -> DType:
-        """The graph dtype of an array; of the parts of a pair."""
+        """Returns the graph dtype of an array; of the parts of a pair."""
         dtype = aval.dtype
         known = PLAIN.get(dtype)
         if known is not None:
@@ -309,7 +309,7 @@ class Importer(MemoryOps):
             raise UnsupportedError(error.rule, loc=self.builder.loc, notes=error.notes, help=error.help) from None
 
     def each(self, fn: Callable[..., Any], eqn: Any, params: dict[str, Any], values: Sequence[Value]) -> Value:
-        """The result of an equation that a jnp function of elements computes."""
+        """Returns the result of an equation that a jnp function of elements computes."""
         closed = self._traced(fn, [jax.ShapeDtypeStruct((), v.aval.dtype) for v in eqn.invars], params)
         one: Callable[..., Any] = lambda *elements: self.call(closed, [rank0(e) for e in elements])[0][()]  # noqa: E731
         aval = eqn.outvars[0].aval
@@ -408,12 +408,12 @@ def has_markers(jaxpr: Any) -> bool:
 
 
 def _element(value: Any) -> Any:
-    """A constant; a pair of the parts for a complex number."""
+    """Returns a constant; a pair of the parts for a complex number."""
     return (constant(value.real), constant(value.imag)) if value.dtype.kind == "c" else constant(value)
 
 
 def _content(value: Value, aval: Any) -> np.ndarray | None:
-    """The array that a value surely is."""
+    """Returns the array of a value whose elements are all constants; None for any other."""
     if not isinstance(value, np.ndarray) or is_pair(aval) or not all(map(is_static, value.ravel().tolist())):
         return None
     return np.array([e.value for e in value.ravel().tolist()], aval.dtype).reshape(value.shape)
@@ -430,5 +430,5 @@ def _logical(var: Any, value: Value) -> Value:
 
 
 def located(eqn: Any) -> Loc | None:
-    """The user's line of an equation."""
+    """Returns the user's line of an equation."""
     return eqn_loc(eqn)

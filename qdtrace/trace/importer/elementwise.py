@@ -59,7 +59,7 @@ for _name, _graph in _OTHER_NAME.items():
 
 @rule("mul")
 def mul(imp: Importer, eqn: Any, x: Value, y: Value, *, out_dtype: Any = None) -> Value:
-    """The product, of operands in `out_dtype` when there is one."""
+    """Returns the product, of operands in `out_dtype` when there is one."""
     if out_dtype is not None:
         x, y = (converted(imp, v.aval, value, eqn.outvars[0].aval) for v, value in zip(eqn.invars, (x, y), strict=True))
     return _product(imp, eqn, x, y)
@@ -152,7 +152,7 @@ def convert_element_type(imp: Importer, eqn: Any, x: Value) -> Value:
 
 
 def converted(imp: Importer, source: Any, x: Value, aval: Any) -> Value:
-    """An array with the type `source` in the dtype of `aval`, which has the result's shape or broadcasts from it."""
+    """Returns an array of type `source` in the dtype of `aval`, whose shape is the result's or broadcasts to it."""
     if source.dtype == aval.dtype:
         return x
     if _is_complex(source) or _is_complex(aval):
@@ -242,7 +242,7 @@ def total_order(imp: Importer, eqn: Any, x: Value, y: Value) -> Value:
 
 @rule("mulhi")
 def mulhi(imp: Importer, eqn: Any, x: Value, y: Value) -> Value:
-    """The upper half of the product of integers."""
+    """Returns the upper half of the product of integers."""
     aval, dtype = eqn.outvars[0].aval, imp.dtype_of(eqn.outvars[0].aval)
     high = _high_of_wide if dtype.bits == 64 else _high
     return per_element(imp, lambda a, b: high(imp, dtype, a, b), aval.shape, dtype, (x, y))

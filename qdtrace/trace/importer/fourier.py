@@ -55,7 +55,7 @@ def _each(parts: Parts, fn: Any) -> Parts:
 
 
 def _mirrored(parts: Parts, n: int) -> Parts:
-    """The whole spectrum of a real signal from its first half; what is imaginary where it cannot be is dropped."""
+    """Returns the whole spectrum of a real signal from its first half; drops imaginary parts that cannot be."""
     re, im = _each(parts, lambda p: p[..., : n // 2 + 1])
     middle = np.ones(n // 2 + 1, bool)
     middle[0] = False
@@ -125,7 +125,7 @@ def _minus(a: Parts, b: Parts) -> Parts:
 
 
 def _butterfly(x: Sequence[Parts], dtype: Any) -> list[Parts]:
-    """The transform of a few points, written out."""
+    """Returns the transform of a few points, written out."""
     p = len(x)
     if p == 2:
         return [_plus(*x), _minus(*x)]

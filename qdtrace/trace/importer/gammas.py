@@ -39,7 +39,7 @@ def _formula(name: str) -> Callable[..., Any]:
 
 
 def _wide(*operands: Any) -> tuple[Any, list[Any]]:
-    """The dtype of the result, and operands of one shape; half precision is computed in f32."""
+    """Returns the dtype of the result, and operands of one shape; half precision is computed in f32."""
     dtype = jnp.result_type(*operands)
     wide = dtype if jnp.finfo(dtype).bits >= 32 else jnp.dtype(jnp.float32)
     return dtype, jnp.broadcast_arrays(*(x.astype(wide) for x in operands))
@@ -110,7 +110,7 @@ def _zeta(x: Any, q: Any) -> Any:
 
 @decomposition("polygamma", of_elements=True)
 def polygamma(m: Any, x: Any) -> Any:
-    """The m-th derivative of digamma: (-1)^(m+1) m! zeta(m+1, x)."""
+    """Returns the m-th derivative of digamma: (-1)^(m+1) m! zeta(m+1, x)."""
     dtype, (m, x) = _wide(m, x)
     odd = jnp.floor(m / 2) * 2 != m
     sign = jnp.where(odd, 1.0, -1.0).astype(x.dtype)

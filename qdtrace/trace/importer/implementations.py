@@ -28,7 +28,7 @@ KEPT = 256
 
 
 def implementation_of(eqn: Any, known: Sequence[np.ndarray | None] = ()) -> Any | None:
-    """The closed jaxpr of an equation whose primitive another package implements; None where it has an effect.
+    """Returns the closed jaxpr of an equation whose primitive another package implements; None where it has an effect.
 
     `known` has the operands that are constants: where the implementation needs values, it gets those.
 

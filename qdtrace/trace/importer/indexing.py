@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def as_index(imp: Importer, k: Any, size: int) -> Any:
-    """An integer as i32 or i64, keeping its value where it is below `size`; where it is not, neither is the result."""
+    """Returns an integer as i32 or i64: the same value if it is below `size`, else one that is not below it either."""
     dtype = k.type.dtype
     if dtype in (DType.i32, DType.i64):
         return k
@@ -40,7 +40,7 @@ def as_index(imp: Importer, k: Any, size: int) -> Any:
 
 
 def index_dtype(dtype: DType, size: int) -> DType:
-    """The signed integers that have the positions of an axis of this length, for an index of these unsigned ones."""
+    """Returns the signed dtype for positions of an axis of this length, for an index of this unsigned dtype."""
     return DType.i64 if dtype is DType.u64 or size >= 2**31 else DType.i32
 
 
@@ -49,7 +49,7 @@ def _last_of(dtype: DType) -> int:
 
 
 def clamped(imp: Importer, k: Any, last: int) -> Any:
-    """The index limited to 0..last; itself where it is known to be there."""
+    """Returns the index limited to 0..last; itself where it is known to be there."""
     k = as_index(imp, k, last + 1)
     dtype = k.type.dtype
     if last <= 0:
@@ -61,7 +61,7 @@ def clamped(imp: Importer, k: Any, last: int) -> Any:
 
 
 def inside(imp: Importer, k: Any, last: int) -> Any:
-    """True where 0 <= index <= last."""
+    """Emits the test 0 <= index <= last."""
     k = as_index(imp, k, last + 1)
     dtype = k.type.dtype
     low = imp.op("ge", k, integer(0, dtype))
@@ -76,7 +76,7 @@ def shifted(imp: Importer, start: Any, k: Any) -> Any:
 
 @rule("dynamic_slice")
 def dynamic_slice(imp: Importer, eqn: Any, x: Value, *starts: Value, slice_sizes: Sequence[int]) -> Value:
-    """A slice of constant size at clamped traced starts."""
+    """Returns a slice of constant size at clamped traced starts."""
     sizes = slice_sizes
     at = [clamped(imp, imp.element(s, ()), n - m) for s, n, m in zip(starts, x.shape, sizes, strict=True)]
     if all(type(k) is Literal for k in at) and isinstance(x, np.ndarray):
@@ -118,7 +118,7 @@ def _sliding(imp: Importer, x: np.ndarray, at: Sequence[Any], sizes: Sequence[in
 
 @rule("dynamic_update_slice")
 def dynamic_update_slice(imp: Importer, eqn: Any, x: Value, update: Value, *starts: Value) -> Value:
-    """The array with a block replaced at clamped traced starts."""
+    """Returns the array with a block replaced at clamped traced starts."""
     at = [clamped(imp, imp.element(s, ()), n - m) for s, n, m in zip(starts, x.shape, update.shape, strict=True)]
     dynamic = int(np.prod([n for n, k in zip(x.shape, at, strict=True) if type(k) is not Literal]))
     small = isinstance(x, np.ndarray) and update.size * dynamic <= 4 * CHAIN and dynamic <= CHAIN
@@ -217,7 +217,7 @@ class Blocks:
     def place(
         self, imp: Importer, indices: Value, i: Sequence[Any], *, clips: bool, checks: bool
     ) -> tuple[list[Any], Any]:
-        """The array's index for an index, and (when `checks`) whether its block is inside."""
+        """Returns the array's index for an index, and (when `checks`) whether its block is inside."""
         batch = [i[d] for d in self.batch_axes]
         where: list[Any] = [i[self.window[d]] if d in self.window else imp.index(0) for d in range(len(self.shape))]
         valid: Any = TRUE

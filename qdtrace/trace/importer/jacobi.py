@@ -29,7 +29,7 @@ def _sweeps(n: int, dtype: Any) -> int:
 
 
 def _rotation(difference: Any, twice: Any) -> tuple[Any, Any]:
-    """(cosine, sine) of the rotation that zeroes an off-diagonal entry: cot(2 angle) = difference / twice."""
+    """Returns (cosine, sine) of the rotation that zeroes an off-diagonal entry: cot(2 angle) = difference / twice."""
     zero = twice == 0
     theta = difference / jnp.where(zero, jnp.ones_like(twice), twice)
     t = jnp.where(theta >= 0, 1, -1).astype(theta.dtype) / (jnp.abs(theta) + jnp.hypot(theta, jnp.ones_like(theta)))
@@ -39,7 +39,7 @@ def _rotation(difference: Any, twice: Any) -> tuple[Any, Any]:
 
 
 def _phase(x: Any) -> tuple[Any, Any]:
-    """(size, conjugate direction) of a number; a real one is left as it is, in direction None."""
+    """Returns (size, conjugate direction) of a number; a real one is left as it is, in direction None."""
     if not jnp.iscomplexobj(x):
         return x, None
     size = jnp.abs(x)
@@ -89,7 +89,7 @@ def _sorted_columns(key: Any, *matrices: Any) -> list[Any]:
 )
 @batched(2)
 def eigh(a: Any, *, lower: bool) -> Any:
-    """(eigenvectors, eigenvalues upwards) of a Hermitian matrix by cyclic Jacobi rotations."""
+    """Returns (eigenvectors, eigenvalues upwards) of a Hermitian matrix by cyclic Jacobi rotations."""
     n = a.shape[0]
     half = jnp.tril(a, -1) if lower else conj(jnp.triu(a, 1)).T
     a = half + conj(half).T + jnp.diag(jnp.diag(a).real.astype(a.dtype))
@@ -112,7 +112,7 @@ def eigh(a: Any, *, lower: bool) -> Any:
 @decomposition("svd", assumes={"subset_by_index": None}, ignores={"algorithm": _ALGORITHM})
 @batched(2)
 def svd(a: Any, *, full_matrices: bool, compute_uv: bool) -> Any:
-    """(singular values downwards, U, V^H) by one-sided Jacobi; U from a QR of the rotated columns, so that it is
+    """Returns (singular values downwards, U, V^H) by one-sided Jacobi; U by QR of the rotated columns, so that it is
     orthogonal for a singular matrix too."""
     if a.shape[0] < a.shape[1]:
         s, u, v = _tall_svd(conj(a).T, full_matrices, compute_uv)

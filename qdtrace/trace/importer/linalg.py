@@ -64,7 +64,7 @@ def conj(x: Any) -> Any:
 @decomposition("lu")
 @batched(2)
 def lu(a: Any) -> Any:
-    """(factors, pivots, permutation) with partial pivoting; a column of zeros is left as it is, as by LAPACK."""
+    """Returns (factors, pivots, permutation) with partial pivoting; leaves a column of zeros as it is, like LAPACK."""
     m, n = a.shape
     rows = jnp.arange(m, dtype=jnp.int32)
 
@@ -158,7 +158,7 @@ def triangular_solve(
 
 
 def largest_part(x: Any) -> Any:
-    """The larger part of a complex number, the size of a real one."""
+    """Returns the larger part of a complex number, the size of a real one."""
     return jnp.maximum(jnp.abs(x.real), jnp.abs(x.imag)) if jnp.iscomplexobj(x) else jnp.abs(x)
 
 
@@ -200,7 +200,7 @@ def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any) -> Any:
 @decomposition("cholesky_update")
 @batched(2)
 def cholesky_update(r: Any, w: Any) -> Any:
-    """The upper factor of r^T r + w w^T by rotations of rows."""
+    """Returns the upper factor of r^T r + w w^T by rotations of rows."""
 
     def step(k: Any, state: Any) -> Any:
         r, w = state

@@ -37,7 +37,7 @@ _JUMPS = (break_p, continue_p)
 
 
 def _jumps(items: Sequence[Any], nested: bool = False) -> Any:
-    """(primitive, inside a condition) of each jump that belongs to the loop with these items."""
+    """Yields (primitive, inside a condition) of each jump that belongs to the loop with these items."""
     for item in items:
         if isinstance(item, Region):
             if item.kind == "when":
@@ -132,7 +132,7 @@ def _for(imp: Importer, region: Region, rest: Sequence[Any], env: dict[Any, Valu
 
 
 def _before(imp: Importer, index: Atom, stop: Atom, step: Atom) -> Atom:
-    """True while a loop of a constant step has not reached its end; a step of 0 runs nothing."""
+    """Emits the test that a loop of a constant step has not reached its end; a step of 0 runs nothing."""
     assert isinstance(step, Literal)
     if step.value == 0:
         return FALSE
@@ -212,7 +212,7 @@ class _Place:
     imp: Importer
 
     def at(self, index: Sequence[Any]) -> list[Any]:
-        """The reference's index of an element of the value."""
+        """Returns the reference's index of an element of the value."""
         dynamic, inner, out = iter(self.indices), iter(index), []
         for entry in self.slices:
             if entry is None:
@@ -244,7 +244,7 @@ def _each(imp: Importer, shape: Sequence[int], value: Any, body: Callable[..., N
 
 @rule("qd_load", "qd_lget")
 def load(imp: Importer, eqn: Any, handle: Value, *indices: Value, slices: Sequence[Any]) -> Value:
-    """A snapshot of elements of a buffer or cell."""
+    """Returns a snapshot of elements of a buffer or cell."""
     var = _handle(imp, handle)
     place = _place(imp, var, slices, indices)
     aval = eqn.outvars[0].aval
@@ -362,7 +362,7 @@ def _fails_unless(imp: Importer, holds: Atom, message: str) -> None:
 
 @rule("qd_read")
 def read(imp: Importer, eqn: Any, handle: Value) -> Value:
-    """A snapshot of everything."""
+    """Returns a snapshot of a whole buffer or cell."""
     var = _handle(imp, handle)
     aval = eqn.outvars[0].aval
     pair = is_pair(aval)

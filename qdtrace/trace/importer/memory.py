@@ -77,7 +77,7 @@ class MemoryOps(ScalarOps):
 
     # ------------------------------------------------------------------ loops
     def index(self, value: int) -> Literal:
-        """A constant index."""
+        """Returns a constant index."""
         return integer(value, self.index_dtype)
 
     def loop_nest(self, shape: Sequence[int], body: Callable[[list[Atom]], None]) -> None:
@@ -148,7 +148,7 @@ class MemoryOps(ScalarOps):
                 raise self.unreadable(value)
 
     def unreadable(self, value: Value) -> TraceValueError:
-        """The error for a handle where an array value is needed."""
+        """Returns the error for a handle where an array value is needed."""
         self.locate()
         what = "a buffer" if isinstance(value, RefValue) else type(value).__name__
         return TraceValueError(
@@ -194,7 +194,7 @@ class MemoryOps(ScalarOps):
         self, shape: Sequence[int], dtype: DType, at: Callable[[Sequence[Atom]], Element], pair: bool = False,
         *, unroll: bool = False,
     ) -> Value:  # fmt: skip
-        """An array by its element function: scalars when small (or asked for, within the budget), else a loop."""
+        """Returns an array by its element function: scalars if small (or asked for, within the budget), else a loop."""
         if not shape:
             return rank0(at([]))
         size = int(np.prod(shape, dtype=np.int64))
@@ -251,7 +251,7 @@ class MemoryOps(ScalarOps):
         return out
 
     def scalars(self, value: Value, what: str = "this operation", most: int | None = None) -> np.ndarray:
-        """The array as scalars; refused above `most`, which is usually the budget."""
+        """Returns the array as scalars; refused above `most`, which is usually the budget."""
         most = self.most_scalars if most is None else most
         if isinstance(value, np.ndarray):
             return value
@@ -286,7 +286,7 @@ class MemoryOps(ScalarOps):
         return None
 
     def own(self, value: Value, dtype: DType, pair: bool = False) -> PrivateArray:
-        """The value in private memory that may be updated: itself when nothing else needs it, else a copy."""
+        """Returns the value in private memory that may be updated: itself when nothing else needs it, else a copy."""
         if isinstance(value, PrivateArray) and value.holders == 0:
             return value
         if isinstance(value, np.ndarray):
@@ -307,13 +307,13 @@ class MemoryOps(ScalarOps):
         return target
 
     def in_memory(self, value: Value) -> Value:
-        """A form that traced indices read cheaply: large small-arrays are spilled once."""
+        """Returns a form that traced indices read cheaply: large small-arrays are spilled once."""
         if isinstance(value, RefValue):
             raise self.unreadable(value)
         return self.spill(value) if isinstance(value, np.ndarray) and value.size > CHAIN else value
 
     def spill(self, value: np.ndarray) -> MemoryArray:
-        """The elements in memory, stored once where they are known; constants go to a global reference."""
+        """Returns the elements in memory, stored once where they are known; constants go to a global reference."""
         known = self._spilled.get(id(value))
         if known is not None:
             return known[1]
@@ -351,7 +351,7 @@ class MemoryOps(ScalarOps):
         return PrivateArray(cell, pair)
 
     def _spill_floor(self) -> int:
-        """The outermost block of the builder that this importer may append to."""
+        """Returns the outermost block of the builder that this importer may append to."""
         return len(self.builder.stack) - len(self._scopes)
 
 

@@ -32,7 +32,7 @@ _CUMULATIVE = {"cumsum": "add", "cumprod": "mul", "cummax": "max", "cummin": "mi
 
 
 def combiner(imp: Importer, name: str, aval: Any) -> Combine:
-    """The function that joins two elements."""
+    """Returns the function that joins two elements."""
     if is_pair(aval):
         return lambda a, b: complexes.binary(imp, name, a, b)
     if aval.dtype == np.bool_:
@@ -61,14 +61,14 @@ def tree(combine: Combine, elements: Sequence[Any]) -> Any:
 
 
 def total(add: Combine, elements: Sequence[Any], zero: Any) -> Any:
-    """The sum of elements. As JAX's, it begins at 0.0 where there are several: -0.0 and -0.0 give 0.0."""
+    """Returns the sum of elements. As JAX's, it begins at 0.0 where there are several: -0.0 and -0.0 give 0.0."""
     if len(elements) < 2:
         return elements[0] if elements else zero
     return tree(add, [add(elements[0], zero), *elements[1:]])
 
 
 def reduced(imp: Importer, x: Value, axes: Sequence[int], name: str, start: Any, aval: Any) -> Value:
-    """The array with these axes joined."""
+    """Returns the array with these axes joined."""
     combine, dtype, pair = combiner(imp, name, aval), imp.dtype_of(aval), is_pair(aval)
     axes = [d % max(x.ndim, 1) for d in axes]
     if not axes:

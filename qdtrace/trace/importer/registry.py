@@ -61,7 +61,7 @@ class Rule:
     """True for a function of elements: its value at one element says all."""
 
     def keywords(self, imp: ScalarOps, eqn: Any) -> dict[str, Any]:
-        """The parameters of an equation that the rule reads; refuses what it does not account for."""
+        """Returns the parameters of an equation that the rule reads; refuses what it does not account for."""
         params = eqn.params
         if self.takes_all:
             return params
@@ -233,7 +233,7 @@ def def_import_rule(primitive: Primitive | str, fn: F) -> F:
 
 
 def decomposition_of(name: str) -> Rule | None:
-    """The built-in jnp function that computes a primitive; None without one."""
+    """Returns the built-in jnp function that computes a primitive; None without one."""
     if name in RARE and name not in DECOMPOSITIONS:
         _load((RARE[name],))
     return DECOMPOSITIONS.get(name)
@@ -253,7 +253,7 @@ def _load(modules: Iterable[str]) -> None:
 
 
 def traced_rule(fn: Callable[..., Any], avals: Sequence[Any], params: dict[str, Any]) -> Any:
-    """The closed jaxpr of a decomposition for these operands."""
+    """Returns the closed jaxpr of a decomposition for these operands."""
     with mode_for(avals):
         return _traced_rule(fn, avals, params)
 

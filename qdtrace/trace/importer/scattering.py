@@ -32,7 +32,7 @@ def replace(
     imp: Importer, eqn: Any, x: Value, indices: Value, updates: Value, *,
     dimension_numbers: Any, mode: Any, update_jaxpr: Any,
 ) -> Value:  # fmt: skip
-    """The array with updates, or (`lax.scatter_apply`) functions of its elements, at traced positions."""
+    """Returns the array with updates, or (`lax.scatter_apply`) functions of its elements, at traced positions."""
     if update_jaxpr is None or (not update_jaxpr.eqns and update_jaxpr.outvars[0] is update_jaxpr.invars[1]):
         join: Join = lambda old, new: new  # noqa: E731
     else:
@@ -48,7 +48,7 @@ def replace(
 def combine(
     imp: Importer, eqn: Any, x: Value, indices: Value, updates: Value, *, dimension_numbers: Any, mode: Any
 ) -> Value:
-    """The array with updates combined into it at traced positions."""
+    """Returns the array with updates combined into it at traced positions."""
     both = combiner(imp, eqn.primitive.name.removeprefix("scatter-"), eqn.outvars[0].aval)
     join: Join = lambda old, new: both(old(), new)  # noqa: E731
     return scatter(imp, eqn, x, indices, updates, dimension_numbers, mode, join)

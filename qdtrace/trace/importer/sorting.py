@@ -178,7 +178,7 @@ def _ordered_bits(x: Any) -> Any:
     ignores=dict.fromkeys(("recall_target", "reduction_input_size_override"), "the result is exact"),
 )
 def approx_top_k(x: Any, *, k: int, reduction_dimension: int, is_max_k: bool) -> Any:
-    """The exact largest or smallest elements: of equal ones the first."""
+    """Returns the exact largest or smallest elements: of equal ones the first."""
     axis = reduction_dimension % x.ndim
     if is_max_k:
         return top_k(x, k=k, axis=axis)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def _horner(coefficients: Sequence[float], x: Any) -> Any:
-    """A polynomial, coefficients from the constant term up."""
+    """Evaluates a polynomial, coefficients from the constant term up."""
     total = jnp.full_like(x, coefficients[-1])
     for c in reversed(coefficients[:-1]):
         total = total * x + c

@@ -37,7 +37,7 @@ def take(imp: Importer, x: Value, index: int, axis: int = 0) -> Value:
 
 
 def move_last(imp: Importer, x: Value, axis: int) -> Value:
-    """The axis as the last one."""
+    """Returns the axis as the last one."""
     order = [d for d in range(x.ndim) if d != axis] + [axis]
     return permute(imp, x, order)
 
@@ -53,7 +53,7 @@ def permute(imp: Importer, x: Value, order: Sequence[int]) -> Value:
 
 
 def reshaped(imp: Importer, x: Value, shape: Sequence[int]) -> Value:
-    """The same elements in row-major order."""
+    """Returns the same elements in row-major order."""
     shape = tuple(shape)
     if isinstance(x, np.ndarray):
         return x.reshape(shape)
@@ -71,7 +71,7 @@ def reshaped(imp: Importer, x: Value, shape: Sequence[int]) -> Value:
 
 
 def ravel(imp: Importer, index: Sequence[Any], shape: Sequence[int]) -> Any:
-    """The row-major position of an index."""
+    """Returns the row-major position of an index."""
     total: Any = imp.index(0)
     for k, n in zip(index, shape, strict=True):
         total = imp.op("add", imp.op("mul", total, imp.index(n)), k)
@@ -79,7 +79,7 @@ def ravel(imp: Importer, index: Sequence[Any], shape: Sequence[int]) -> Any:
 
 
 def unravel(imp: Importer, position: Any, shape: Sequence[int]) -> list[Any]:
-    """The index of a row-major position."""
+    """Returns the index of a row-major position."""
     out: list[Any] = []
     for n in reversed(shape[1:]):
         out.append(imp.op("rem", position, imp.index(n)))
@@ -90,7 +90,7 @@ def unravel(imp: Importer, position: Any, shape: Sequence[int]) -> list[Any]:
 def assemble(
     imp: Importer, eqn: Any, pieces: Sequence[tuple[Value, Sequence[int], Sequence[int]]], fill: Any = None
 ) -> Value:
-    """An array in memory made of pieces, each put at an offset with a stride an axis."""
+    """Returns an array in memory made of pieces, each put at an offset with a stride an axis."""
     aval = eqn.outvars[0].aval
     out = imp.private(aval.shape, imp.dtype_of(aval), is_pair(aval))
     if fill is not None:
@@ -157,7 +157,7 @@ def slice_(
     imp: Importer, eqn: Any, x: Value, *,
     start_indices: Sequence[int], limit_indices: Sequence[int], strides: Sequence[int] | None,
 ) -> Value:  # fmt: skip
-    """A constant slice."""
+    """Returns a constant slice."""
     step = strides or (1,) * len(start_indices)
     if isinstance(x, np.ndarray):
         return x[..., *map(slice, start_indices, limit_indices, step)]  # `...` gives an array, with no axes too
@@ -174,7 +174,7 @@ def _strided(imp: Importer, x: Value, shape: Sequence[int], start: Sequence[int]
 
 @rule("tile")
 def tile(imp: Importer, eqn: Any, x: Value, *, reps: Sequence[int]) -> Value:
-    """The array repeated along each axis."""
+    """Returns the array repeated along each axis."""
     if isinstance(x, np.ndarray) and not _large(imp, eqn, [x]):
         return np.tile(x, tuple(reps))
     base = imp.in_memory(x)
@@ -272,7 +272,7 @@ def pad(imp: Importer, eqn: Any, x: Value, fill: Value, *, padding_config: Seque
 
 
 def filled(imp: Importer, aval: Any, element: Any) -> Value:
-    """An array with one element everywhere."""
+    """Returns an array with one element everywhere."""
     if aval.size > imp.scalar_budget:
         return Generated(aval.shape, imp.dtype_of(aval), lambda i: element, type(element) is tuple)
     return np.broadcast_to(rank0(element), aval.shape)
@@ -281,7 +281,7 @@ def filled(imp: Importer, aval: Any, element: Any) -> Value:
 @rule("empty", ignores={"shape": RESULT_TYPE, "dtype": RESULT_TYPE, "out_sharding": PLACED})
 @rule("empty2", ignores={"dtype": RESULT_TYPE, "memory_space": PLACED})
 def empty(imp: Importer, eqn: Any) -> Value:
-    """An array that nobody reads before it is written: zeros, as by XLA for the CPU."""
+    """Returns an array that nobody reads before it is written: zeros, as by XLA for the CPU."""
     aval = eqn.outvars[0].aval
     zero = constant(np.zeros((), imp.dtype_of(aval).numpy)[()])
     return filled(imp, aval, (zero, zero) if is_pair(aval) else zero)

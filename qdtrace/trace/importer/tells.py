@@ -27,7 +27,7 @@ MOST = 256
 
 
 def tells(eqn: Any) -> bool:
-    """True for a print or a callback."""
+    """Returns whether an equation is a print or a callback."""
     return eqn.primitive.name in (PRINT, CALLBACK)
 
 
@@ -68,7 +68,7 @@ def _site(imp: Importer, eqn: Any) -> Site:
 
 
 def _whole(array: np.ndarray, aval: Any) -> Any:
-    """The array that JAX would hand over: of pairs complex numbers or keys."""
+    """Returns the array that JAX would hand over: of pairs complex numbers or keys."""
     if not is_pair(aval):
         return array
     if isinstance(aval.dtype, np.dtype):

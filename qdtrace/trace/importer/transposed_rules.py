@@ -61,7 +61,7 @@ class TransposedRule:
         return self.name
 
     def refused(self) -> GradientError:
-        """The error where its value is needed."""
+        """Returns the error for a use of its value."""
         return GradientError(
             f"`{self.name}` has a rule for reverse mode alone (jax.custom_vjp), got forward mode",
             loc=self._loc,
@@ -161,7 +161,7 @@ def _atoms(imp: Importer, operands: Sequence[Value], eqn: Any, name: str, most: 
 
 
 def _tied(imp: Importer, values: Sequence[Value], outs: Sequence[Any], atoms: Any, found: Any) -> list[Value]:
-    """The values, which are transposed by a rule."""
+    """Returns the values, which are transposed by a rule."""
     made: list[Value] = []
     position = 0
     for value, aval in zip(values, outs, strict=True):

@@ -171,21 +171,21 @@ def hold(value: Value, count: int = 1) -> None:
 
 
 def storage_of(value: Value) -> PrivateArray | None:
-    """The private array behind a value, if any."""
+    """Returns the private array behind a value, if any."""
     while isinstance(value, View):
         value = value.base
     return value if isinstance(value, PrivateArray) else None
 
 
 def rank0(element: Element) -> np.ndarray:
-    """A scalar as an array of rank 0."""
+    """Returns a scalar as an array of rank 0."""
     out = np.empty((), object)
     out[()] = element
     return out
 
 
 def array_of(elements: Iterable[Element], shape: Sequence[int]) -> np.ndarray:
-    """A small array of the elements in row-major order."""
+    """Returns a small array of the elements in row-major order."""
     out = np.empty(tuple(shape), object)
     flat = out.reshape(-1)
     for k, element in enumerate(elements):
@@ -199,7 +199,7 @@ def elements_of(array: np.ndarray) -> list[Element]:
 
 
 def is_pair(aval: Any) -> bool:
-    """True for PRNG keys and complex numbers, whose elements are pairs of scalars."""
+    """Returns whether values of an aval are PRNG keys or complex numbers, whose elements are pairs of scalars."""
     dtype = aval.dtype
     return not isinstance(dtype, np.dtype) or dtype.kind == "c"
 

@@ -42,7 +42,7 @@ def over_places(shape: Sequence[int], body: Callable[[Sequence[Any], Any, Any], 
 
 
 def slice_at(padded: Any, start: Sequence[Any], strides: Sequence[int], counts: Sequence[int]) -> Any:
-    """Every `strides`-th element from `start` on."""
+    """Returns every `strides`-th element from `start` on."""
     if 0 in counts:
         return jnp.zeros(counts, padded.dtype)
     spans = [(n - 1) * s + 1 for n, s in zip(counts, strides, strict=True)]
@@ -197,7 +197,7 @@ def select_and_gather_add(
     tangents: Any, operand: Any, *, select_prim: Any, window_dimensions: Sequence[int], window_strides: Sequence[int],
     padding: Pads, base_dilation: Sequence[int], window_dilation: Sequence[int],
 ) -> Any:  # fmt: skip
-    """The tangent of the place that each window selects."""
+    """Returns the tangent of the place that each window selects."""
     worst = _identity("max" if select_prim.name == "ge" else "min", operand.dtype)
     values = padded_by(operand, worst, padding, base_dilation)
     changes = padded_by(tangents, 0, padding, base_dilation)

@@ -28,7 +28,7 @@ def _library(package: str) -> ModuleType | None:
 
 
 def callback_of(imp: Importer, eqn: Any, operands: tuple[Value, ...]) -> list[Value] | None:
-    """The results of a `pure_callback` to a function that its package is known to mean otherwise; else None."""
+    """Returns the results of a `pure_callback` to a function that its package is known to mean otherwise; else None."""
     function = getattr(eqn.params["callback"], "callback_func", None)
     library = _library((getattr(function, "__module__", None) or "").partition(".")[0] or "none")
     return None if library is None else library.callback(imp, function, eqn, *operands)
