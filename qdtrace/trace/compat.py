@@ -80,7 +80,7 @@ class Maker(Primitive):
 
 
 class QdEffect(Effect):
-    """Effect of every marker: keeps JAX from dropping, moving or duplicating it. All instances are equal."""
+    """Effect of every marker, which keeps JAX from dropping, moving or duplicating it. All instances are equal."""
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other)
@@ -409,7 +409,7 @@ def bind_eqn(eqn: Any, values: list[Any]) -> list[Any]:
 
 @dataclass(frozen=True)
 class Tangents:
-    """Equations with tangents: `invars` are those of the values, then of tangents that are given.
+    """Equations with tangents; `invars` has the variables of the values, then of the tangents that are given.
 
     `outvars` likewise: of all values, then of the tangents that are not zero, which `nonzero` says of each.
     """
@@ -529,7 +529,7 @@ def _dense(value: Any) -> Any:
 
 
 _ruled: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
-"""Names of the functions that backward functions are for."""
+"""Backward function -> name of the function that it is the rule of."""
 
 
 def _note_names(eqns: Sequence[Any]) -> None:

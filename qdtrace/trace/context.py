@@ -38,7 +38,7 @@ class OpenRegion:
     """A loop or a condition whose body is being traced."""
 
     kind: str
-    """`for`, `while` or `when`."""
+    """Kind of the region: `for`, `while` or `when`."""
     name: str
     """User-visible name: `qd.range`, `qd.when`, ..."""
     loc: Loc | None
@@ -46,7 +46,7 @@ class OpenRegion:
     parallel: bool = False
     """True for a range inside no other: its iterations are threads."""
     key: Any = ()
-    """Tells the regions of a trace apart, the same in every trace of the function."""
+    """Identity of the region in every trace of the function."""
 
 
 @dataclass(eq=False)
@@ -86,11 +86,11 @@ class TraceContext:
     """JAX traces that markers were bound in; all of them end with this one."""
     active: bool = True
     has_returned: bool = False
-    """The function has returned; what it gives is looked at."""
+    """True once the function has returned, while its results are looked at."""
     state: Any = None
     """Objects that bodies may change, once one was looked for (`state.State`)."""
     watching: bool = True
-    """False where bodies run for a check: what they do was looked at before."""
+    """False while bodies run for a check: their actions were looked at before."""
     again: Any = None
     """The region whose body runs for a second time, with the changes of its first run; None outside of such a run."""
     suspects: list[Any] = field(default_factory=list)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from qdtrace.trace.tree import Region
 
 _LIMIT = 1000
-"""Pairs of variables to look at. Indices need few; more are taken for different."""
+"""Most pairs of variables to look at. Indices need few; values that need more are taken for different."""
 
 
 @dataclass

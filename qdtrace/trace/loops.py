@@ -471,7 +471,7 @@ def _product(lengths: list[_Length], dtype: np.dtype) -> tuple[Any, list[Any]]:
 
 
 class While(Loop[None]):
-    """A loop that runs while a function of cells and buffers gives True."""
+    """A loop that runs while a function of cells and buffers returns True."""
 
     kind = "while"
     _noun = "qd.while_"

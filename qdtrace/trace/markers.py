@@ -114,9 +114,9 @@ load_p = _marker("load", _accessed, results=1, shown="`b[i]`")
 reach_p = _marker("reach", _nothing, results=0, shown="`b[i]`")
 """Checks of the indices of a load, of a buffer or a cell, whose value nobody uses."""
 store_p = _marker("store", _nothing, results=0, shown="`b[i] = v`")
-"""Operands: handle, value, indices."""
+"""Stores a value at indices. Operands: handle, value, indices."""
 accum_p = _marker("accum", _nothing, results=0, shown="`b.at[i].add(v)`")
-"""Operands: handle, value, indices; `op` in add mul min max."""
+"""Accumulates by `op`, one of add mul min max. Operands: handle, value, indices."""
 accum_along_p = _marker("accum_along", _nothing, results=0, shown="`b.at[i].max(v)`")
 """An accumulation with its tangents along `directions`: a handle and a value for each set of directions, whose bits
 count them, then indices."""
@@ -124,7 +124,7 @@ update_p = _marker("update", _nothing, results=0, shown="`b[i] += v`")
 """`b[i] += v`: handle, value loaded before, sum, v, indices; `in_place` when one statement of this form is known to
 have made and stored the sum. Restructuring makes it an accum or a store."""
 atomic_p = _marker("atomic", _accessed, results=1, shown="an atomic")
-"""Operands: handle, `nvalues` values, indices; gives the old value."""
+"""Updates an element atomically and returns the old value. Operands: handle, `nvalues` values, indices."""
 local_p = _marker("local", _like, results=1)
 """A cell of the running thread."""
 lget_p = _marker("lget", _accessed, results=1, shown="reading a qd.local")
@@ -133,7 +133,7 @@ lset_p = _marker("lset", _nothing, results=0, shown="storing into a qd.local")
 again_p = _marker("again_begin", _like, results=1, shown="qd.range")
 """A second trip through the body that ended just before, for comparison; gives the index. `uid` is that of the loop."""
 again_end_p = _marker("again_end", _nothing, results=0, shown="qd.range")
-"""`grown`: the trip added a traced value to a collection, as the first one did."""
+"""Ends a second trip; `grown` says that it added a traced value to a collection, as the first one did."""
 
 loop_begin_p = _marker("loop_begin", _like, results=1, shown="qd.range")
 loop_end_p = _marker("loop_end", _nothing, results=0, shown="qd.range")
@@ -143,7 +143,7 @@ while_begin_p = _marker("while_begin", _nothing, results=0, shown="qd.while_")
 while_test_p = _marker("while_test", _nothing, results=0, shown="qd.while_")
 while_end_p = _marker("while_end", _nothing, results=0, shown="qd.while_")
 check_p = _marker("check", _nothing, results=0, shown="qd.check")
-"""Operand: the condition; `message`."""
+"""Checks its operand, the condition; `message` is the text of the failure."""
 break_p = _marker("break", _nothing, results=0, shown="qd.break_if")
 continue_p = _marker("continue", _nothing, results=0, shown="qd.continue_if")
 

@@ -39,7 +39,7 @@ inside_p.def_abstract_eval(lambda index, **_: ShapedArray(index.shape, index.dty
 batching.defvectorized(inside_p)
 
 _SUBSCRIPTS = ("__getitem__", "op")
-"""Functions of JAX that a subscript calls: of an array that is known, and of a tracer."""
+"""JAX's functions for a subscript of a known array and of a tracer."""
 _BODIES = ("jit", "pjit", "closed_call", "checkpoint", "cond", "while", "scan")
 """Equations whose jaxprs may be the user's code. A function with a derivative rule of its own keeps JAX's rules."""
 _PLACES = ("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "convert_element_type")
@@ -89,7 +89,7 @@ def _called(eqn: JaxprEqn) -> JaxprEqn:
 
 
 _bodies: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
-"""Jaxprs with their checked form; None where that is the same."""
+"""Jaxprs with their checked form, or None if nothing in them is checked."""
 
 
 def _body(value: Any) -> Any:

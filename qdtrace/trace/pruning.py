@@ -31,7 +31,7 @@ class _Pruner:
     used: set[Var]
     checked: Container[Var]
     counters: dict[Var, range] = field(default_factory=dict)
-    """Indices of loops with bounds that are known."""
+    """Loop indices with the ranges of those whose bounds are known."""
 
     def prune(self, region: Region) -> None:
         used, kept = self.used, list[JaxprEqn | Region]()

@@ -146,7 +146,7 @@ class _Builder:
         return not isinstance(atom, Literal) and atom in self.handles
 
     def renamed(self, eqn: JaxprEqn, inputs: list[Any], env: dict[Var, Any]) -> JaxprEqn:
-        """The equation on resolved operands; results that are bound already (a body inlined twice) get new names."""
+        """Returns the equation on resolved operands; results bound already (of a body inlined twice) get new names."""
         outputs: list[Var] | None = None
         for k, var in enumerate(eqn.outvars):
             if var in self.homes:

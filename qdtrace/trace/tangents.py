@@ -38,7 +38,7 @@ SUMMED = ("add", "min", "max")
 """Atomics that are accumulations."""
 
 _twins: ContextVar[set[int] | None] = ContextVar("qdtrace_twins", default=None)
-"""While tangents are made: the uids of allocations that have a twin."""
+"""Uids of allocations that have a twin, while tangents are made."""
 
 
 def has_tangent(var: Any) -> bool:
@@ -54,7 +54,7 @@ class Along:
     uses: Counter[Any]
     """Number of reads of each variable, in all items."""
     renamed: dict[Any, Any] = field(default_factory=dict[Any, Any])
-    """Variables that others stand for now."""
+    """Variable -> the variable that replaces it by now."""
     constants: dict[Any, Any] = field(default_factory=dict[Any, Any])
     """New variables of known values."""
 
@@ -256,7 +256,7 @@ def _spread(eqn: Any, found: set[Any], memory: dict[Any, None]) -> None:
 
 
 def _allocations(eqn: Any) -> Iterator[int]:
-    """Uids of allocations inside of control flow."""
+    """Yields the uids of allocations inside of control flow."""
     for inner in compat.inner_jaxprs(eqn):
         for one in compat.open_jaxpr(inner).eqns:
             if one.primitive in markers.MAKERS and has_tangent(one.outvars[0]):

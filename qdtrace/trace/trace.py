@@ -35,7 +35,7 @@ class Traced:
     """A traced function."""
 
     root: Region
-    """Its parameters are the leaves of the arguments, its results those of the result."""
+    """Region of the function: its parameters are the leaves of the arguments, its results those of the result."""
     out_tree: Any
     names: tuple[str, ...]
     """Names of the operands, as in the signature: `x`, `state.v`."""

@@ -185,7 +185,7 @@ class CodeMap:
 
     @functools.cached_property
     def copies(self) -> frozenset[tuple[str, str]]:
-        """(a, b) for each statement `a = b` of two variables."""
+        """All (a, b) with a statement `a = b` of two variables."""
         found: set[tuple[str, str]] = set()
         for first, second in itertools.pairwise(self.instructions):
             read, written = _accesses(first)[-1:], _accesses(second)[:1]

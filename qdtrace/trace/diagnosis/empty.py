@@ -47,7 +47,7 @@ BASES: Mapping[Any, str] = {
     jax.Array: "an array, whose content cannot be set",
     Tracer: "a value of the trace: an equation says what it is",
 }
-"""The same with the types that are derived from them."""
+"""Base types: values of types derived from them hold nothing either."""
 
 LIBRARIES: Mapping[str, str] = {
     "jax": "arrays, their types and devices, and transformed functions, which are unwrapped before this is asked",
@@ -56,7 +56,7 @@ LIBRARIES: Mapping[str, str] = {
     "ml_dtypes": _VALUE,
     "optree": "descriptions of trees, which cannot be set",
 }
-"""Packages with nothing but such types."""
+"""Packages whose types all have values that hold nothing."""
 
 MODULES: Mapping[str, str] = {
     "typing": "annotations",
@@ -73,7 +73,7 @@ MODULES: Mapping[str, str] = {
     "_operator": _COMPUTES,
     "inspect": "descriptions of functions",
 }
-"""Modules with nothing but such types."""
+"""Modules whose types all have values that hold nothing."""
 
 NAMED: Mapping[tuple[str, str], str] = {
     ("decimal", "Decimal"): _VALUE,
@@ -85,7 +85,7 @@ NAMED: Mapping[tuple[str, str], str] = {
     ("numpy", "finfo"): "limits of a dtype",
     ("numpy", "iinfo"): "limits of a dtype",
 }
-"""Single types of modules that have others too."""
+"""Single types whose values hold nothing, of modules that have other types too."""
 
 FUNCTIONS: Mapping[str, str] = {
     **dict.fromkeys(("math", "cmath", "_operator", "operator", "_statistics", "_struct"), _COMPUTES),
@@ -112,7 +112,7 @@ DRAWING: Mapping[str, str] = {
     "uuid": "random numbers, the clock",
     "tempfile": "new names of files",
 }
-"""Modules whose functions and classes may give something else each time that they are called."""
+"""Modules whose functions and classes may return something else at each call."""
 
 
 def is_empty(kind: type) -> bool:

@@ -176,7 +176,7 @@ _STATIC = re.compile(
 """Errors of Python and NumPy that a traced value is the reason for."""
 _OPERANDS = re.compile(r"(?<=[:,( ])'(?:\w*Tracer|Buffer|Cell)'")
 _OF_JAX = re.compile("http|The error occurred while tracing the function|try using `static_arg")
-"""Lines of JAX's messages that say nothing to a user of this package."""
+"""Pattern of lines in JAX's messages that say nothing to a user of this package."""
 _KINDS: dict[type, type[QdError]] = {
     TypeError: TraceTypeError,
     ValueError: TraceValueError,

@@ -53,7 +53,7 @@ class Variables:
         self.codes = code_map(frame.f_code)
         self.position = self.codes.at(frame.f_lasti)
         self.is_placed = self.codes.opname(self.position) == opname
-        """The body belongs to a statement of this frame, so its code tells what comes next."""
+        """True if the body belongs to a statement of this frame, so its code tells what comes next."""
         self.before: dict[str, Any] = dict(frame.f_locals)
 
     def has_moved(self) -> bool:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 Content = tuple[Any, list[Any]]
-"""Keys (compared by ==) and values (compared by identity)."""
+"""Content of an object: keys (compared by ==) and values (compared by identity)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +113,7 @@ _VIEW = Holder(_read_mapping, None, _item)
 _TUPLE = Holder(lambda held: ((), list(held)), label=_item, fixed=True)
 
 EXACT = 1 << 18
-"""Bytes of an array up to which all are compared."""
+"""Most bytes of an array that is compared as a whole."""
 _SAMPLE = 1 << 12
 
 
@@ -212,7 +212,7 @@ def _write_class(held: type, content: Content) -> None:
 
 FUNCTION = Holder(lambda held: _read_mapping(held.__dict__), _write_attributes, _attribute)
 _LIBRARY_FUNCTION = Holder(lambda held: ((), [c.cell_contents for c in held.__closure__]), fixed=True)
-"""One that was made from a function of the user may stand for it: `jax.vmap(f)`."""
+"""Holder of a library's function that may stand for a user's function in its closure: `jax.vmap(f)`."""
 CLASS = Holder(lambda held: _read_mapping(vars(held)), _write_class, _attribute)
 _METHOD = Holder(lambda held: ((), [held.__self__, held.__func__]), fixed=True)
 
@@ -269,7 +269,7 @@ _INSTANCE = Holder(_read_attributes, _write_attributes, _attribute)
 
 
 _UNSEEN = {"manager", "parent", "root", "handlers", "_cache"}
-"""Attributes of a logger that lead to all others, to files, and to what it has found out before."""
+"""Attributes of a logger that lead to all others, to files, and to its cache."""
 
 
 def _read_logger(held: logging.Logger) -> Content:
@@ -281,7 +281,7 @@ _LOGGER = Holder(_read_logger, None, _attribute)
 
 
 _WAITING = ("threading", "_thread", "collections")
-"""Modules of what other threads wait on and in."""
+"""Modules of the types of locks and of queues of waiting threads."""
 
 
 def _read_synchroniser(held: Any) -> Content:

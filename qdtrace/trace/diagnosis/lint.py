@@ -122,7 +122,7 @@ class LoopWatch(_Watch):
     """Watches the body of a `for` statement over a traced loop."""
 
     runs_helpers_again = True
-    """The second trip runs the user's `jax.jit` functions again."""
+    """True if the second trip runs the user's `jax.jit` functions again."""
 
     def __init__(
         self,

@@ -17,7 +17,7 @@ _ATTRIBUTES = {"LOAD_ATTR", "LOAD_METHOD"}
 _GLOBALS = {"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL"}
 
 Chain = tuple[str, ...]
-"""`np.random.normal` as ("np", "random", "normal")."""
+"""A dotted name in parts: `np.random.normal` as ("np", "random", "normal")."""
 
 
 @functools.lru_cache(maxsize=2048)

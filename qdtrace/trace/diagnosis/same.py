@@ -31,7 +31,7 @@ class Difference:
     one: JaxprEqn | None
     two: JaxprEqn | None
     is_reference: bool = False
-    """The operands are values of different places, and not only different constants."""
+    """True if operands are values of different places, and not only different constants."""
 
     @property
     def eqn(self) -> JaxprEqn | None:
@@ -51,7 +51,7 @@ class Comparison:
         self.pairs: dict[Var, Var] = {}
         self._one = one or {}
         self._two = two or {}
-        """Constant variables with their values."""
+        """Constant variables of each trace with their values."""
         self._left_out = left_out
         """Regions of the first trace (by uid) that the second one does not have."""
         self._free: tuple[set[Var], set[Var]] = set(), set()

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType
 
 _LIMIT = 20_000
-"""Items that are looked at; a program that holds more is one whose state cannot be seen."""
+"""Most items that are looked at; the state of a program that holds more cannot be seen."""
 
 
 _FUNCTIONS = {FunctionType, ModuleType, JITTED, type}

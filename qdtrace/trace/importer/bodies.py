@@ -52,7 +52,7 @@ class Body:
     params: list[Var]
     """The variables of its first call."""
     eqns: tuple[Eqn, ...] | None
-    """None: it depends on more than its operands, and is inlined at each call."""
+    """Equations of the body; None if it depends on more than its operands, and is inlined at each call."""
     results: tuple[np.ndarray, ...]
     private_bytes: int
     alive: Any

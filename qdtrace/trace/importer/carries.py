@@ -37,7 +37,7 @@ class Carry:
     pair: bool
     initial: Value
     is_known: bool
-    """The loop knows its value without carrying it: a counter, a bound."""
+    """True if the loop knows the value without carrying it: a counter, a bound."""
     storage: PrivateArray | None = None
 
     @property

@@ -80,7 +80,7 @@ class Importer(MemoryOps):
         self.bodies = Bodies() if bodies is None else bodies
         self.bounds = bounds
         self.calls = 0
-        """Called functions around the current equation."""
+        """Number of called functions around the current equation."""
         self.zeros_vanish = False
         """Inside of a decomposition: a product with a constant zero is nothing, whatever the other factor is."""
         self.flow: list[LoopFlow] = []

@@ -23,7 +23,7 @@ BERNOULLI = (
     1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798, -174611 / 330, 854513 / 138,
     -236364091 / 2730,
 )  # fmt: skip
-"""B2, B4, ..."""
+"""Bernoulli numbers B2, B4, ..."""
 _STEPS = 2048
 """Most terms that are summed before; a zeta function at arguments below minus this is NaN."""
 

@@ -51,7 +51,7 @@ def reflected_from_right(v: Any, tau: Any, a: Any) -> Any:
 
 
 def _reduced(a: Any, at: Any, k: Any) -> tuple[Any, Any, Any]:
-    """(a, v, tau): column k is reduced below row `at` and keeps its reflection there; later columns are reflected."""
+    """Returns (a, v, tau): reduces column k below row `at`, where its reflection stays; reflects later columns."""
     rows, columns = map(jnp.arange, a.shape)
     v, tau, beta = reflector(a[:, k], at)
     column = jnp.where(rows > at, v, jnp.where(rows == at, beta.astype(a.dtype), a[:, k]))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 KEPT = 256
-"""Equations whose implementation is kept."""
+"""Most equations whose implementations are kept."""
 
 
 def implementation_of(eqn: Any, known: Sequence[np.ndarray | None] = ()) -> Any | None:

@@ -13,7 +13,7 @@ from qdtrace.trace.importer.registry import TAUGHT
 
 _INDEXED = {"dynamic_slice": 1, "dynamic_update_slice": 2, "gather": 1, "scatter": 1, "scatter-add": 1,
             "scatter-mul": 1, "scatter-min": 1, "scatter-max": 1, "sort": 1}  # fmt: skip
-"""Primitives that index their first operand, and the position of their first index."""
+"""Primitives that index their first operand -> the position of their first index."""
 _CARRIED_ON = {
     "dynamic_update_slice",
     "scatter",

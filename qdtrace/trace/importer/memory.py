@@ -43,7 +43,7 @@ SCARCE = 48 * 1024
 CHAIN = 16
 """Most candidates a dynamic index chooses among by selects."""
 _STEP = 1 << 62
-"""Steps that 64 bits hold."""
+"""Bound on the steps between elements, so that 64 bits hold them."""
 AGAIN = 32
 """Most equations for an element that are computed again in a loop, in place of writing scalars to memory."""
 UNROLL = 16
@@ -71,7 +71,7 @@ class MemoryOps(ScalarOps):
         self.private_bytes = 0
         self.in_place = in_place
         self.waits = False
-        """The value of the next function of elements may be computed where it is read."""
+        """True if the value of the next function of elements may be computed where it is read."""
         self._spilled: dict[int, tuple[np.ndarray, MemoryArray]] = {}
         self._again: dict[int, tuple[np.ndarray, Callable[[], MemoryArray], BlockBuilder, int]] = {}
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class _RefusedError(Exception):
-    """A branch cannot be imported."""
+    """Exception for a branch that cannot be imported."""
 
     def __init__(self, number: int, error: QdError) -> None:
         super().__init__()

@@ -102,7 +102,7 @@ ITEMS: dict[str | Primitive, Callable[..., bool | None]] = {}
 DECOMPOSITIONS: dict[str, Rule] = {}
 TAUGHT: dict[str, Callable[..., Any]] = {}
 DERIVATIVES: dict[str, Callable[..., Any]] = {}
-"""Under "transposed": what ties results of an equation that has a transpose of its own to that."""
+"""Functions by name; "transposed" ties results of an equation that has a transpose of its own to that."""
 COMMON = (
     "calls", "complexes", "contraction", "control", "elementwise", "indexing", "markers", "platforms", "prng",
     "reductions", "scattering", "sorting", "special", "structural", "tells", "transposed_rules",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 PRINT, CALLBACK = "debug_print", "debug_callback"
 MOST = 256
-"""Elements of an array that is told, at most."""
+"""Most elements of an array that is told."""
 
 
 def tells(eqn: Any) -> bool:

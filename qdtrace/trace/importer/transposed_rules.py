@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from qdtrace.trace.importer.values import Value
 
     Backward = Callable[[Sequence[int], Sequence[Any], Sequence[Any]], Sequence[Any]]
-    """A function of the numbers of operands, the operands, and cotangents of results: cotangents of those operands."""
+    """Function of numbers of operands, the operands and cotangents of results; returns cotangents of those operands."""
 
 
 MOST = 4096
-"""Elements of an array that a backward function may take: a solver of steps hands over what it kept of them."""
+"""Most elements of an array that a backward function may take: a solver passes on what it kept of its steps."""
 MOST_TIES = 1 << 20
-"""Operands of the equations of one backward function: each result has all of them."""
+"""Most operands of the equations of one backward function: each result has all of them."""
 
 
 class TransposedRule:

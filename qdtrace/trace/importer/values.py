@@ -80,7 +80,7 @@ class PrivateArray(MemoryArray):
 
 
 class Waiting(MemoryArray):
-    """An array that is read from others.
+    """An array whose elements are read from other arrays when they are needed.
 
     It holds these until the last of those that held it lets go of it, or nothing refers to it any more: a rule may look
     through one that no variable ever names.
@@ -88,7 +88,7 @@ class Waiting(MemoryArray):
 
     holders: int = 0
     lets_go: bool = False
-    """Nobody holds it any more, and so it does not hold what it reads."""
+    """True once nobody holds it any more, so that it does not hold what it reads."""
 
     @property
     def bases(self) -> Sequence[Value]:
