@@ -47,7 +47,7 @@ def _variables(file: str, variables: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_finite(variable: Any, around: tuple[Any, ...] = ()) -> bool:
-    """Returns whether the nesting of a container ends within the levels that are shown: it is not in itself.
+    """Returns whether a container ends within the levels that are shown, and is not in itself.
 
     JAX takes containers apart in C++: where that goes too deep, Python counts its frames wrongly from then on.
     """
@@ -79,7 +79,7 @@ compat.change_breakpoint_frames(_variables)
 
 
 def showing(eqn: Any, seen: Sequence[bool]) -> Any:
-    """Returns the equation of a breakpoint with those operands only."""
+    """Returns the equation of a breakpoint with only those operands that are `seen`."""
     if all(seen):
         return eqn
     callback = eqn.params["callback"]

@@ -131,7 +131,7 @@ lget_p = _marker("lget", _accessed, results=1, shown="reading a qd.local")
 lset_p = _marker("lset", _nothing, results=0, shown="storing into a qd.local")
 
 again_p = _marker("again_begin", _like, results=1, shown="qd.range")
-"""A second trip through the body that ended just before, for comparison; gives the index. `uid` is that of the loop."""
+"""Begins a second trip through the body that just ended, for comparison, and returns the index. `uid`: the loop's."""
 again_end_p = _marker("again_end", _nothing, results=0, shown="qd.range")
 """Ends a second trip; `grown` says that it added a traced value to a collection, as the first one did."""
 

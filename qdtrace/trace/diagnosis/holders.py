@@ -310,7 +310,7 @@ _FILE = Holder(_read_file, _write_file, draws=True)
 
 
 def _of_file(held: Any) -> Holder | None:
-    """Returns the holder of a file, `OPAQUE` if it cannot seek; None for one that can only be written."""
+    """Returns the holder of a file, `OPAQUE` if it cannot seek; None for one that is closed or write-only."""
     if held.closed or not held.readable():
         return None
     return _FILE if held.seekable() else OPAQUE

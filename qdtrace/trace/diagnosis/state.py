@@ -191,7 +191,7 @@ class State:
         self._entries += kept
 
     def restore(self) -> bool:
-        """Gives the objects back what they held at the last look; True if one had collected more traced values."""
+        """Restores what the objects held at the last look; returns True if one had collected more traced values."""
         grown = False
         for entry in self._entries:
             if entry.holder is OPAQUE or entry.holder.fixed:

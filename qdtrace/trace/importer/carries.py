@@ -47,7 +47,7 @@ class Carry:
 
     @property
     def is_scalars(self) -> bool:
-        """Returns whether the loop carries the value as scalars."""
+        """True if the loop carries the value as scalars."""
         return self.storage is None and not self.is_known and not self.is_handle
 
 

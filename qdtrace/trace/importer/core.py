@@ -82,7 +82,7 @@ class Importer(MemoryOps):
         self.calls = 0
         """Number of called functions around the current equation."""
         self.zeros_vanish = False
-        """Inside of a decomposition: a product with a constant zero is nothing, whatever the other factor is."""
+        """True in a decomposition in which a product with a constant zero is nothing, whatever the other factor is."""
         self.flow: list[LoopFlow] = []
         self._constants: dict[int, tuple[Any, Value]] = {}
 

@@ -75,7 +75,7 @@ class TransposedRule:
         return importer
 
     def adjoints_of(self, active: tuple[bool, ...]) -> Block:
-        """Returns adjoints of the operands, of which it has those that are linear: a mask of their scalars."""
+        """Returns a block with adjoints of the linear operands; `active` is a mask of the operands' scalars."""
         count = len(self._avals)
         ends = np.cumsum([_width(a) for a in self._avals])
         linear = [any(active[end - _width(a) : end]) for end, a in zip(ends, self._avals, strict=True)]
