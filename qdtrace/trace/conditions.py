@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def predicate(value: Any, what: str) -> Any:
-    """A scalar bool, static or traced."""
+    """Returns a condition as a scalar bool, static or traced."""
     value = as_value(value)
     if isinstance(value, (bool, np.bool_)):
         return np.bool_(value)
@@ -104,7 +104,7 @@ class When:
 
 
 def when(condition: ArrayLike) -> When:
-    """`with qd.when(condition):` the body has effect only where the condition holds.
+    """Begins a block, `with qd.when(condition):`, that has effect only if the condition holds.
 
     `a & b` evaluates both sides: nest two, where the second needs the first. Values leave through a `qd.local` or a
     buffer.
@@ -131,7 +131,7 @@ def when(condition: ArrayLike) -> When:
 
 
 def otherwise() -> When:
-    """`with qd.otherwise():` directly after a `qd.when`: where its condition did not hold.
+    """Begins a block, `with qd.otherwise():`, directly after a `qd.when`, for when its condition did not hold.
 
     >>> @qd.jit
     ... def sign(x):

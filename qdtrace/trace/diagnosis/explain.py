@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def explain(error: Exception) -> QdError | None:
-    """The error to raise in place of one of JAX's; None when it should be left as it is."""
+    """Returns the error to raise in place of one of JAX's; None when it should be left as it is."""
     if isinstance(error, QdError):
         return None
     loc = traceback_loc(error.__traceback__)
@@ -34,7 +34,7 @@ def explain(error: Exception) -> QdError | None:
 
 
 def _by_statement(error: Exception, loc: Loc | None) -> QdError | None:
-    """The error for Python that needs a value: the fix is made from the user's statement."""
+    """Returns the error for Python that needs a value: the fix is made from the user's statement."""
     needs_value = isinstance(error, _NEEDS_VALUE) or _STATIC.search(str(error))
     statement = raised_in(error.__traceback__) if needs_value else None
     found = statement and told(statement, truth=isinstance(error, jax.errors.TracerBoolConversionError))
@@ -192,7 +192,7 @@ _STATIC = re.compile(
 """Errors of Python and NumPy that a traced value is the reason for."""
 _OPERANDS = re.compile(r"(?<=[:,( ])'(?:\w*Tracer|Buffer|Cell)'")
 _OF_JAX = re.compile("http|The error occurred while tracing the function|try using `static_arg")
-"""Lines of JAX's messages that say nothing to a user of this package."""
+"""Pattern of lines in JAX's messages that say nothing to a user of this package."""
 _KINDS: dict[type, type[QdError]] = {
     TypeError: TraceTypeError,
     ValueError: TraceValueError,
@@ -212,7 +212,7 @@ def _calls_us(error: Exception) -> bool:
 
 
 def _is_from_jax(error: Exception) -> bool:
-    """True when JAX raised it: a frame of JAX is on its way, or JAX says that it removed some."""
+    """Returns whether JAX raised it: its last frame is JAX's, or JAX says that it removed some."""
     if any("JAX has removed its internal frames" in note for note in getattr(error, "__notes__", ())):
         return True
     if isinstance(error, AttributeError) and str(error).startswith("module 'jax"):  # Python says it of newer releases

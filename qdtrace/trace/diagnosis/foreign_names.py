@@ -45,7 +45,7 @@ _WORDS = {
 
 
 def missing(name: str, names: Sequence[str]) -> TraceAttributeError:
-    """The error for a name that the package does not have; it has `names`."""
+    """Returns the error for a name that the package does not have; it has `names`."""
     near = difflib.get_close_matches(name, names, 1, cutoff=0.75)
     homes = ("jnp", jnp), ("jax.lax", jax.lax), ("jax", jax)
     home = next((home for home, module in homes if name.isidentifier() and hasattr(module, name)), "")

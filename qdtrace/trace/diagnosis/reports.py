@@ -31,7 +31,7 @@ _WHERE = "use jnp.where(condition, a, b), or keep it in a cell: `c = qd.local(st
 def carried(
     what: StateChange, where: str, *, parallel: bool, loc: Loc | None, loop: Loc | None, notes: Sequence[str] = ()
 ) -> TraceValueError:
-    """`what` would carry a value through the loop called `where`."""
+    """Returns the error that `what` would carry a value through the loop called `where`."""
     helps = {"buffer": _SWAP, "drawn": _STREAM, "blind": _STREAM}
     return TraceValueError(
         f"{what} would carry a value from one iteration of the {where} to the next",
@@ -44,7 +44,7 @@ def carried(
 def read_after(
     what: StateChange, where: str, *, loc: Loc | None, region: Loc | None, notes: Sequence[str] = ()
 ) -> TraceValueError:
-    """`what` is set in a region, called `where`, and read after it."""
+    """Returns the error that `what` is set in a region, called `where`, and read after it."""
     if where in ("qd.when", "qd.otherwise"):
         return TraceValueError(
             f"{what} is set under {where} and read after it",

@@ -23,7 +23,7 @@ UNKNOWN = object()
 
 @dataclass(frozen=True)
 class Statement:
-    """What ran last in a frame: the nodes around it from the module to the innermost one, and the frame."""
+    """The statement that ran last in a frame: its syntax nodes from the module to the innermost one, and the frame."""
 
     path: tuple[ast.AST, ...]
     frame: FrameType
@@ -34,11 +34,11 @@ class Statement:
         return self.path[-1]
 
     def parent(self, node: ast.AST) -> ast.AST:
-        """The node around one of the path; the innermost of all around one that is not on it."""
+        """Returns the node around one of the path; the innermost of all around one that is not on it."""
         return self.path[self.path.index(node) - 1] if node in self.path else self.path[-1]
 
     def value(self, node: ast.AST) -> Any:
-        """The object that a name, or an attribute of a module, stands for; `UNKNOWN` for all else."""
+        """Returns the object that a name, or an attribute of a module, stands for; `UNKNOWN` for all else."""
         if isinstance(node, ast.Name):
             for names in (self.frame.f_locals, self.frame.f_globals, vars(builtins)):
                 if node.id in names:
@@ -62,7 +62,7 @@ def _tree(text: str) -> ast.AST | None:
 
 
 def raised_in(traceback: TracebackType | None) -> Statement | None:
-    """The user's innermost statement that an exception passed through; None where its source is not known."""
+    """Returns the user's innermost statement that an exception passed through; None where its source is not known."""
     found = None
     while traceback is not None:
         if is_user_file(traceback.tb_frame.f_code.co_filename):
@@ -84,7 +84,7 @@ def running_in(frame: FrameType, at: int) -> Statement | None:
 
 
 def _path(tree: ast.AST, start: tuple[int, int], end: tuple[int, int]) -> tuple[ast.AST, ...]:
-    """The nodes around a part of the source, outermost first; the last one is the outermost that is just that part."""
+    """Returns the nodes around a part of the source, outermost first, down to the outermost that is just that part."""
     path: list[ast.AST] = []
     node: ast.AST | None = tree
     while node is not None:
