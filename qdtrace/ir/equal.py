@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def programs_equal(a: Program, b: Program) -> bool:
-    """Whether the programs differ in nothing but names and source lines."""
+    """Returns whether the programs are equal up to names and source lines."""
     same = _Renaming()
     return (
         same.binds(a.params, b.params)
@@ -27,7 +27,7 @@ def programs_equal(a: Program, b: Program) -> bool:
 
 
 def tasks_equal(a: Task, b: Task) -> bool:
-    """Whether two tasks of one program do the same to the same references."""
+    """Returns whether two tasks of one program have equal equations on the same references."""
     return _Renaming().task(a, b)
 
 

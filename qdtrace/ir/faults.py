@@ -1,4 +1,4 @@
-"""What a check says when it fails: the same words from the interpreter and from machine code.
+"""Error texts of failing checks, the same from the interpreter and from machine code.
 
 Machine code keeps the text with a mark where the number goes that is only known then, so `fault_of` takes the number
 as text. `fault_in` finds the error again in the words of whoever passed it on.
@@ -44,7 +44,7 @@ def checks_of(task: Task) -> list[Eqn]:
 
 
 def may_fail(eqns: Iterable[Eqn]) -> bool:
-    """Whether one of the equations is a check of an index or of a condition, or a callback."""
+    """Returns whether one of the equations is a check of an index or of a condition, or a callback."""
     return any(e.primitive in (BOUND, CHECK, TELL) for e in eqns)
 
 

@@ -28,12 +28,12 @@ HOST = "cpu"
 
 
 def asks_platform(program: Program) -> bool:
-    """Whether the program has a choice by platform."""
+    """Returns whether the program has a choice by platform."""
     return any(e.primitive is PLATFORM for e in walk_program(program))
 
 
 def is_platform(eqn: Eqn, platform: str) -> bool:
-    """The value of a `platform` equation. Raises UnsupportedError where it refuses the platform."""
+    """Returns the value of a `platform` equation; raises UnsupportedError if it refuses the platform."""
     if platform not in eqn.params["names"].split():
         return False
     if eqn.params["refused"]:
@@ -42,7 +42,7 @@ def is_platform(eqn: Eqn, platform: str) -> bool:
 
 
 def on_platform(program: Program, platform: str) -> Program:
-    """The program as it is on a platform; the same object when it asks for none.
+    """Returns the program with its choices made for a platform, or the program itself if it has none.
 
     Raises:
         UnsupportedError: The program needs a branch that it does not have for the platform, or that was refused.

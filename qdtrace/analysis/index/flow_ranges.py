@@ -27,7 +27,7 @@ Facts = dict[int, "Interval"]
 """Ranges by the `id` of a variable."""
 
 _ROUNDS = 4
-"""Iterations for the values that a loop carries, before nothing is said of them."""
+"""Largest number of fixed-point rounds for the carries of a loop; then their ranges are those of the dtypes."""
 
 
 class FlowRanges(TaskRanges):
@@ -35,13 +35,13 @@ class FlowRanges(TaskRanges):
 
     def __init__(self, task: Task) -> None:
         self._loops: dict[int, list[Interval | None]] = {}
-        """Carries of loops that were looked at, by the `id` of the loop."""
+        """Ranges of the carries of loops that were visited, by the `id` of the loop."""
         super().__init__(task)  # last, because it asks for the bounds
 
     # ------------------------------------------------------------------ scopes
     @contextmanager
     def scope(self, facts: Facts) -> Generator[None]:
-        """Asks inside see these facts too, and those noted inside; what was found before is found anew with them."""
+        """Opens a scope: queries inside use these facts and those noted inside; ranges are computed anew with them."""
         before = self._fixed, self._known, self._loops
         self._fixed, self._known, self._loops = {**self._fixed, **facts}, {}, {}
         try:
@@ -50,14 +50,14 @@ class FlowRanges(TaskRanges):
             self._fixed, self._known, self._loops = before
 
     def note(self, facts: Facts) -> None:
-        """Says what is known from here to the end of the scope."""
+        """Adds facts that hold from here to the end of the scope."""
         if facts:
             self._fixed.update(facts)
             self._known, self._loops = {}, {}
 
     # ------------------------------------------------------------------ values
     def of_results(self, eqn: Eqn, atom: Atom, depth: int) -> Interval:
-        """A result of an `if` or a loop."""
+        """Returns the range of a result of an `if` or a loop."""
         whole = range_of_dtype(atom.dtype)
         if depth <= 0:
             return whole
@@ -74,7 +74,7 @@ class FlowRanges(TaskRanges):
         return hull(*sides)
 
     def of_select(self, eqn: Eqn, depth: int) -> Interval:
-        """A choice: each side under its condition."""
+        """Returns the range of a `select`, each side taken under its condition."""
         condition, a, b = eqn.invars
         low, high = self.of(condition, depth - 1)
         if low == high:
@@ -87,7 +87,7 @@ class FlowRanges(TaskRanges):
 
     # ------------------------------------------------------------------ loops
     def carried(self, loop: Eqn) -> list[Interval | None]:
-        """Ranges of the carries where an iteration begins or the loop ends; None for floats."""
+        """Returns the ranges of the carries where an iteration begins or the loop ends; None for floats."""
         found = self._loops.get(id(loop))
         if found is not None:
             return found
@@ -113,12 +113,12 @@ class FlowRanges(TaskRanges):
         return wholes
 
     def _after(self, loop: Eqn, state: list[Interval | None]) -> list[Interval | None]:
-        """Ranges of what the body hands on, from those at its begin."""
+        """Returns the ranges of the carries after an iteration that begins with those of `state`."""
         with self.scope(self.entry(loop, state)):
             return [None if s is None else self.of(a) for a, s in zip(loop.blocks[-1].results, state, strict=True)]
 
     def entry(self, loop: Eqn, state: Sequence[Interval | None]) -> Facts:
-        """What is known of the parameters of the body of a loop when an iteration begins."""
+        """Returns the ranges of the parameters of a loop's body, and what its test implies, as an iteration begins."""
         if loop.primitive is FOR:
             (body,) = loop.blocks
             index, *params = body.params
@@ -139,7 +139,7 @@ class FlowRanges(TaskRanges):
         return {**outer, **_facts(body.params, entered)}
 
     def tested(self, loop: Eqn) -> Facts:
-        """What is known of the parameters of the test of a `while`."""
+        """Returns the ranges of the parameters of the test of a `while`."""
         return _facts(loop.blocks[0].params, self.carried(loop))
 
     @staticmethod
@@ -148,7 +148,7 @@ class FlowRanges(TaskRanges):
 
     # ------------------------------------------------------------------ conditions
     def facts_of(self, condition: Atom, holds: bool, depth: int = DEPTH) -> Facts:
-        """What follows for integers from a condition that holds, or does not."""
+        """Returns the ranges of integers that are implied by a condition that holds, or does not."""
         if isinstance(condition, Literal) or depth <= 0:
             return {}
         facts: Facts = {id(condition): (int(holds), int(holds))}
@@ -169,14 +169,14 @@ class FlowRanges(TaskRanges):
         return facts
 
     def facts_inside(self, atom: Atom, size: int) -> Facts:
-        """What follows from an index that was checked against the length of its axis."""
+        """Returns the ranges implied by the check that an index is inside of an axis of that size."""
         facts: Facts = {}
         if isinstance(atom, Var):
             self._note(facts, atom, *inside(*self.of(atom), size))
         return facts
 
     def _limit(self, facts: Facts, atom: Atom, relation: str, other: Interval) -> None:
-        """Notes that an integer is in this relation to one of the other range."""
+        """Narrows the range of an integer that is in this relation to one in the range `other`."""
         if isinstance(atom, Literal):
             return
         low, high = self.of(atom)
@@ -199,7 +199,7 @@ class FlowRanges(TaskRanges):
         self._note(facts, atom, low, high)
 
     def _note(self, facts: Facts, atom: Var, low: int, high: int, depth: int = 4) -> None:
-        """Notes a range and what follows for the value it is a constant away from."""
+        """Adds a range to the facts, and those of the values that it differs from by a constant."""
         if (before := facts.get(id(atom))) is not None:
             low, high = max(low, before[0]), min(high, before[1])
         if low > high:  # the place is never reached
@@ -225,7 +225,7 @@ class FlowRanges(TaskRanges):
 
 
 def hull(*ranges: Interval) -> Interval:
-    """The smallest range around some."""
+    """Returns the smallest range that contains all of these."""
     return min(r[0] for r in ranges), max(r[1] for r in ranges)
 
 
@@ -257,7 +257,7 @@ def _within(inner: Sequence[Interval | None], outer: Sequence[Interval | None]) 
 
 
 def _widened(before: Interval, after: Interval, whole: Interval, number: int) -> Interval:
-    """Before the first iterations what is seen; then an end that still moves goes to the end of the dtype."""
+    """Returns the hull in round 0; later an end that still moves becomes the end of the dtype (widening)."""
     if not number:
         return hull(before, after)
     return (before[0] if after[0] >= before[0] else whole[0]), (before[1] if after[1] <= before[1] else whole[1])
