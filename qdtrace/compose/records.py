@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Telling:
-    """What a program tells: its results behind the others. False where it tells nothing."""
+    """The records of a program that prints or calls back, as its last results; false if it has none."""
 
     def __init__(self, program: Program, options: Options) -> None:
         found = tells_in(program)

@@ -39,7 +39,7 @@ _FAULT = re.compile(
 
 
 def checks_of(task: Task) -> list[Eqn]:
-    """The checks of a task; code names them by their position."""
+    """Returns the checks of a task; code refers to one by its position here."""
     return [e for e in walk_task(task) if Effect.CHECK in e.primitive.effects]
 
 
@@ -49,7 +49,7 @@ def may_fail(eqns: Iterable[Eqn]) -> bool:
 
 
 def fault_of(eqn: Eqn, value: str = "") -> QdError:
-    """The error of a `bound` (of that index) or a `check` that does not hold."""
+    """Returns the error of a `bound` that fails for the index `value`, or of a `check` that fails."""
     p = eqn.params
     if eqn.primitive is CHECK:
         return CheckError(_FAILED + str(p["message"]), loc=eqn.loc)
@@ -58,7 +58,7 @@ def fault_of(eqn: Eqn, value: str = "") -> QdError:
 
 
 def fault_in(text: str) -> QdError | None:
-    """The error that a text of XLA holds; None where it holds none."""
+    """Returns the error that is contained in a message of XLA, or None if it has none."""
     if (no_memory := _NO_MEMORY.search(text)) is not None:
         return OutOfMemoryError(no_memory[0], help=_LESS_MEMORY)
     found = _FAULT.search(text)

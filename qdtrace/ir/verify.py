@@ -262,7 +262,7 @@ def _fits(name: str, value: object) -> bool:
 
 
 def _tainted(eqns: Sequence[Eqn], written: set[Atom]) -> tuple[set[Atom], list[Eqn]]:
-    """Variables of a head that depend on a load from what is written, through cells too, and checks that do."""
+    """Returns the variables and the checks of a head that depend on a load of `written` references, or via cells."""
     tainted: set[Atom] = set()
     checks: list[Eqn] = []
     for eqn in eqns:

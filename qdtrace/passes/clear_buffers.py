@@ -40,7 +40,7 @@ class ClearBuffers(Pass):
     name: ClassVar[str] = "clear_buffers"
 
     def __call__(self, program: Program) -> Program:
-        """The program without tasks that only fill buffers nothing used before."""
+        """Returns the program without tasks that only fill buffers which nothing used before."""
         fills = [fill_of(task) for task in program.tasks]
         if not any(fills) and not program.initial:
             return program
@@ -60,7 +60,7 @@ class ClearBuffers(Pass):
 
 
 def _is_overwritten(ref: Var, tasks: Iterable[Task]) -> bool:
-    """Whether the first task that uses a reference stores every element of it and does nothing else with it."""
+    """Returns whether the first task that uses a reference only stores to it, and stores every element."""
     for task in tasks:
         if ref in task_refs(task):
             used = [e.primitive.name for e in walk_task(task) if e.invars and e.invars[0] is ref]

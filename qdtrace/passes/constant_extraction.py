@@ -64,17 +64,17 @@ class _Mover(Rebuilder):
         """Checks that were moved. Of constants and their results ranges are known; others do not matter here."""
         self.ranges = Ranges(self.defined.get)
         self.checks = False
-        """A check in front of the current place stays."""
+        """True if a check before the current place stays in the body."""
         self.conditions = False
-        """And it is one of the user's: no check moves in front of it."""
+        """True if such a check is a condition of the user's: no check moves before it."""
         self.shared = {v for e in task.head for v in e.outvars}
         self.surely = bool(trip_count(task.start, task.stop))
-        """The current place is executed."""
+        """True if the current place is surely executed."""
         self.inside = False
-        """It is inside of a loop or branch."""
+        """True if the current place is inside of a loop or branch."""
 
     def region(self, eqn: Eqn, number: int) -> Block:
-        """A block that may not be executed."""
+        """Rebuilds a block that may not be executed."""
         outside = self.surely, self.inside
         self.surely, self.inside = False, True
         rebuilt = super().region(eqn, number)
@@ -82,7 +82,7 @@ class _Mover(Rebuilder):
         return rebuilt
 
     def visit(self, eqn: Eqn) -> None:
-        """Keeps an equation, or moves it to the head."""
+        """Appends an equation, or moves it to the head."""
         if not eqn.blocks and self._moves(eqn):
             self.moved.append(eqn)
             self.shared.update(eqn.outvars)

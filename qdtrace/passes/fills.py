@@ -49,7 +49,7 @@ class Fill:
 
 
 def _position(number: int, shape: tuple[int, ...]) -> list[Literal]:
-    """Indices of an element of a row, by its number."""
+    """Returns the indices of an element of a row, by its row-major number."""
     out: list[Literal] = []
     for extent in reversed(shape):
         out.append(Literal(_I32.dtype.numpy.type(number % extent), _I32))
@@ -58,7 +58,7 @@ def _position(number: int, shape: tuple[int, ...]) -> list[Literal]:
 
 
 def flat_fill(task: Task) -> Fill | None:
-    """The fill that a task is which stores one element an iteration; None for any other task."""
+    """Returns the fill that a task performs if it stores one element per iteration, else None."""
     stores = [e for e in task.body.eqns if e.primitive.effects or e.blocks]
     if task.index is None or len(stores) != 1 or stores[0].primitive is not STORE:
         return None

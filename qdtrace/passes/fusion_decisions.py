@@ -1,4 +1,4 @@
-"""What task fusion decided about pairs of tasks, and how that is written on a line.
+"""Records of what task fusion decided about pairs of tasks, and their text on one line.
 
 The fusion pass calls `on_decision` with one record a pair that it judged:
 
@@ -36,12 +36,12 @@ class Decision:
 
 
 def short_loc(loc: Loc | None) -> str:
-    """A source line as `file.py:14`, without folders; nothing for None."""
+    """Returns a source line as `file.py:14`, without folders; empty for None."""
     return "" if loc is None else f"{PurePath(loc.file).name}:{loc.line}"
 
 
 def format_decision(decision: Decision) -> str:
-    """The decision on one line."""
+    """Returns the decision on one line."""
     first, second, *accesses = (*decision.locs, None, None)[: max(2, len(decision.locs))]
     tasks = " + ".join(_with_loc(n, at) for n, at in ((decision.first, first), (decision.second, second)))
     seen = ", ".join(dict.fromkeys(text for at in accesses if (text := short_loc(at))))

@@ -64,7 +64,7 @@ class _Hoister(Rebuilder):
 
 
 def _taken(body: Block, index: Var) -> tuple[list[Eqn], Block]:
-    """The checks of the index that every iteration makes, and the body without them."""
+    """Returns the checks of the index that every iteration executes, and the body without them."""
     before = itertools.takewhile(lambda e: not _has_condition(e), body.eqns)
     checks = [e for e in before if e.primitive is BOUND and e.invars[0] is index and _has_end(e)]
     gone = set(checks)
@@ -77,7 +77,7 @@ def _has_condition(eqn: Eqn) -> bool:
 
 
 def _has_end(check: Eqn) -> bool:
-    """The axis has an element that may stand for "none", and its length is a number of the index's dtype."""
+    """Returns whether the axis has an element 0, checked in place of an empty range, and a length in the dtype."""
     return 0 < int(check.params["size"]) < 1 << (check.invars[0].dtype.bits - 1)
 
 

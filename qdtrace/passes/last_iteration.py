@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Atom, Block, Eqn, Program, Task, Var
 
 FEWEST_TRIPS, MOST_TRIPS = 3, 128
-"""Fewer become straight code, of which dead code goes anyway."""
+"""Range of trip counts for which the last iteration is split off; shorter loops become straight code."""
 PART = 4
-"""The code of an iteration is as often that of what it leaves, or more."""
+"""Smallest ratio of the code of an iteration to the code of what it leaves in memory."""
 
 
 @dataclass(frozen=True)
@@ -56,14 +56,14 @@ class LastIteration(TaskPass):
 
 
 class _Shortener(Rebuilder):
-    """Rewrites the body of a task."""
+    """Rebuilds the body of a task with shorter loops."""
 
     def __init__(self, body: Block) -> None:
         super().__init__()
         self._read = set(used_in_block(body))
 
     def visit(self, eqn: Eqn) -> None:
-        """Appends an equation, or a shorter loop and what remains of its last iteration."""
+        """Appends an equation, or a loop with one iteration less and what the last one leaves in memory."""
         left = _left_in_memory(eqn) if self._read.isdisjoint(eqn.outvars) else []
         if not left:
             super().visit(eqn)
@@ -82,7 +82,7 @@ class _Shortener(Rebuilder):
 
 
 def _left_in_memory(loop: Eqn) -> list[Eqn]:
-    """What an iteration needs of its body for what it leaves; nothing where the loop stays as it is."""
+    """Returns the equations that compute what an iteration leaves in memory; none if the loop stays as it is."""
     if loop.primitive is not FOR or not loop.outvars:
         return []
     values, body = loop_values(*loop.bounds), loop.blocks[0]

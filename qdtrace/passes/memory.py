@@ -34,16 +34,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Memory(Pass):
-    """Keeps values of memory in registers, and drops the stores that are not needed then."""
+    """Keeps values of memory in registers, and removes stores that are dead then."""
 
     name: ClassVar[str] = "memory"
     fast_math: bool = False
     per_task: bool = True
     on_report: Callable[[Program, str], None] | None = None
-    """Called with what was found, as text."""
+    """Function that gets the report of the analysis as text."""
 
     def __call__(self, program: Program) -> Program:
-        """The program with less traffic between registers and memory."""
+        """Returns the program with less traffic between registers and memory."""
         carried = ScalarReplacement(self.fast_math)(program)
         if self.on_report is None:
             return without_dead_stores(StoreForwarding()(carried), per_task=self.per_task)

@@ -38,7 +38,7 @@ class Peephole(RewritePass):
     name: ClassVar[str] = "peephole"
 
     def options(self) -> RewriteOptions:
-        """The peephole rules."""
+        """Returns the peephole rules."""
         return RewriteOptions(_rules(self.fast_math))
 
 

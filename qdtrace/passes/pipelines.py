@@ -82,18 +82,18 @@ PASSES: Mapping[str, Callable[[Options, Machine], Pass]] = {
     "reuse_donated": lambda options, machine: ReuseDonated(),
     "share_private": lambda options, machine: SharePrivate(machine),
 }
-"""Every pass by its name, made for some options and a machine."""
+"""Constructors of all passes, by name, for options and a machine."""
 
 
 def pass_named(name: str, options: Options, machine: Machine = CPU) -> Pass:
-    """The pass of that name."""
+    """Returns the pass of that name."""
     return PASSES[name](options, machine)
 
 
 def simplify_for(
     options: Options, on_round: Callable[[str, Program], None] | None = None, *, differentiable: bool = False
 ) -> Simplify:
-    """The fixed point, as far as the options want it."""
+    """Returns the fixed point of simplification that the options ask for."""
     return Simplify(
         fast_math=options.changes_rounding,
         constant_folding=options.constant_folding,
@@ -105,7 +105,7 @@ def simplify_for(
 
 
 def memory_for(options: Options, on_report: Callable[[Program, str], None] | None = None) -> Memory:
-    """The memory pass; whoever dumps its analysis sees that of the whole program."""
+    """Returns the memory pass; if its analysis is dumped, it is that of the whole program."""
     per_task = options.cfg_optimization_per_task and not options.dump_cfg
     return Memory(options.changes_rounding, per_task, on_report)
 
@@ -118,7 +118,7 @@ def stages(
     machine: Machine = CPU,
     differentiable: bool = False,
 ) -> dict[Stage, tuple[Pass, ...]]:
-    """The passes that `optimise` runs, in order, by the stage that they lead to.
+    """Returns the passes that `optimise` runs, in order, by the stage that they lead to.
 
     `CANONICAL` asks nothing of the machine: what transforms programs (differentiation) begins there. `JOINED` puts
     tasks together and takes what they hand to each other out of memory. `FINAL` fits bodies to the machine: loops and
@@ -183,8 +183,8 @@ def stages(
 
 
 def unrolled(program: Program, options: Options, machine: Machine) -> Program:
-    """A joined program with the loops unrolled that the machine unrolls in the end: for differentiation, which makes
-    two loops of each. Its tasks, parameters and buffers are those that it had."""
+    """Returns a joined program with those loops unrolled that the machine unrolls in the end: for differentiation,
+    which makes two loops of each. Tasks, parameters and buffers stay the same."""
     if options.opt_level == 0 or not options.advanced_optimization:
         return program
     simplify = simplify_for(options, differentiable=True)
@@ -199,7 +199,7 @@ def unrolled(program: Program, options: Options, machine: Machine) -> Program:
 
 
 REWRITES = ("constant_folding", "unreachable", "algebraic", "peephole", "common_subexpressions")
-"""Passes that simplify runs together, in the walk that observers know as `rewrite`."""
+"""Passes that simplify runs in one walk, whose name for observers is `rewrite`."""
 
 
 def optimise(
@@ -212,13 +212,13 @@ def optimise(
     each_pass: bool = False,
     differentiable: bool = False,
 ) -> Program:
-    """The program at the stage `until`, from the stage where it is, for a machine.
+    """Returns the program at the stage `until`, from the stage where it is, for a machine.
 
     Observers are called with (name, program) before the first and after each pass. A pass that runs again and changes
     nothing is not reported again. With `each_pass` they are also called inside of simplify, with names like
-    `simplify_1_dead_code`. What is `differentiable` computes nothing in vain that would show in its gradient
-    (`analysis/slopes`). Those that the options ask for (verifier, printer, dumps) are added. What else they may be
-    told is in `passes/observers.py`.
+    `simplify_1_dead_code`. A `differentiable` program executes nothing speculatively that would change its gradient
+    (`analysis/slopes`). The options add observers (verifier, printer, dumps); `passes/observers.py` says what else they
+    may be called with.
     """
     watching = (*observers, *observers_for(options))
     for observe in watching:

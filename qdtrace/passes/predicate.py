@@ -117,7 +117,7 @@ class _Predicator(Rebuilder):
         return True
 
     def _is_allowed(self, eqn: Eqn) -> bool:
-        """Cannot fail, and costs what it is said to."""
+        """Returns whether an equation cannot fail, and its cost is as small as estimated: no function, no gather."""
         if not eqn.primitive.effects:
             return not eqn.primitive.is_function
         ref, *indices = eqn.invars
@@ -134,14 +134,14 @@ class _Predicator(Rebuilder):
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """One side of a branch: what computes values, and the stores in their order."""
+    """One side of a branch: the equations that compute values, and the stores in their order."""
 
     values: Sequence[Eqn]
     stores: Sequence[Eqn]
 
 
 def _split(block: Block) -> _Side | None:
-    """The parts of a side; None where it holds anything but values, loads and stores."""
+    """Returns the parts of a side, or None if it has anything but pure equations, loads and stores."""
     values: list[Eqn] = []
     stores: list[Eqn] = []
     for eqn in block.eqns:

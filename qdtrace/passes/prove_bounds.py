@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ProveBounds(TaskPass):
-    """Drops checks of indices that ranges prove."""
+    """Removes checks of indices that ranges prove."""
 
     name: ClassVar[str] = "prove_bounds"
 
@@ -46,29 +46,29 @@ class ProveBounds(TaskPass):
 
 
 def _may_go(eqn: Eqn) -> bool:
-    """True for a check of an index, and for what clamps one."""
+    """Returns whether an equation is a check of an index, or a clamp of an integer."""
     prim = eqn.primitive
     return prim is BOUND or (prim in (MIN, MAX) and eqn.invars[0].dtype.is_integer)
 
 
 class Prover(Rebuilder):
-    """Walks one task, with the ranges of the place it is at."""
+    """Rebuilds one task with the ranges that hold at the current place."""
 
     def __init__(self, task: Task) -> None:
         super().__init__()
         self.ranges = FlowRanges(task)
         self.checked: dict[Atom, tuple[int, Var]] = {}
-        """Indices that were checked in front of the place: the shortest length, and the result of that check."""
+        """Indices that are checked before the current place: the shortest length, and the result of that check."""
 
     def rebuild_block(self, block: Block) -> Block:
-        """The block, after which nothing is known of what was checked in it."""
+        """Rebuilds a block; its checks prove nothing after it."""
         checked, self.checked = self.checked, dict(self.checked)
         rebuilt = super().rebuild_block(block)
         self.checked = checked
         return rebuilt
 
     def region(self, eqn: Eqn, number: int) -> Block:
-        """The block of a branch or loop, with what is known when it begins."""
+        """Rebuilds the block of a branch or loop with the ranges that hold at its start."""
         with self.ranges.scope(self._facts(eqn, number)):
             return super().region(eqn, number)
 
@@ -81,7 +81,7 @@ class Prover(Rebuilder):
         return ranges.entry(eqn, ranges.carried(eqn))
 
     def visit(self, eqn: Eqn) -> None:
-        """Appends what an equation becomes; behind a check its condition is a fact."""
+        """Appends an equation unless it is decided; after a check its condition is a fact."""
         prim = eqn.primitive
         if prim is BOUND:
             self._bound(eqn)
@@ -107,7 +107,7 @@ class Prover(Rebuilder):
         self.ranges.note(self.ranges.facts_inside(index, size))
 
     def _decided(self, eqn: Eqn) -> Atom | None:
-        """What a comparison, `min` or `max` of integers gives, where ranges tell."""
+        """Returns the result of a comparison, `min` or `max` of integers if the ranges decide it, else None."""
         prim = eqn.primitive
         is_extreme = prim in (MIN, MAX)
         if not (prim.negation or is_extreme) or not eqn.invars[0].dtype.is_integer:

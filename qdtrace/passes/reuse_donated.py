@@ -42,7 +42,7 @@ class ReuseDonated(Pass):
     name: ClassVar[str] = "reuse_donated"
 
     def __call__(self, program: Program) -> Program:
-        """The program with parameters for marked buffers; the same object when none can be."""
+        """Returns the program with parameters in place of marked buffers, or the same object if there are none."""
         donated = program.donated_from.items()
         marked = {b: p for b, p in donated if p not in program.results and b not in program.initial}
         if not marked:
@@ -61,7 +61,7 @@ class ReuseDonated(Pass):
 
 
 class _Uses:
-    """Which tasks use some references."""
+    """The first and the last task that use each of some references, and all written references."""
 
     def __init__(self, program: Program, refs: set[Var]) -> None:
         self.tasks = program.tasks
@@ -76,7 +76,7 @@ class _Uses:
             self.written |= task_mod_ref(task).writes
 
     def may_share(self, buffer: Var, param: Var) -> bool:
-        """Whether the content of the parameter is not needed any more where the buffer gets one."""
+        """Returns whether the content of the parameter is dead before the first store to the buffer."""
         if param in self.written:
             return False
         last, first = self.last.get(param, -1), self.first.get(buffer, len(self.tasks))

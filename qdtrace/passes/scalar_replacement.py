@@ -58,12 +58,12 @@ if TYPE_CHECKING:
     from qdtrace.analysis.region_summary import Key
 
 PLACES = 32
-"""Elements of one reference in one loop that are looked at; and elements that one loop carries."""
+"""Largest number of elements of one reference that are examined in one loop, and of elements that it carries."""
 
 
 @dataclass(frozen=True)
 class ScalarReplacement(TaskPass):
-    """Carries what loops keep loading and storing."""
+    """Turns elements that loops keep loading and storing into carried values."""
 
     name: ClassVar[str] = "scalar_replacement"
     fast_math: bool = False
@@ -82,14 +82,14 @@ def _has_writing_loop(block: Block) -> bool:
 
 @dataclass(slots=True)
 class _Uses:
-    """What a loop does to one location."""
+    """The accesses of a loop to one location."""
 
     locations: list[MemoryLocation] = field(default_factory=lambda: [])
-    """The same element, perhaps by different operands."""
+    """Locations of the accesses: one element, perhaps by different operands."""
     modes: set[str] = field(default_factory=lambda: set())
-    """Names of primitives; of accumulations with the operation."""
+    """Modes of the accesses (`ir/memory.mode_of`)."""
     in_test: bool = False
-    """Written in the condition of a `while`."""
+    """True if it is written in the condition of a `while`."""
 
 
 @dataclass(slots=True)
@@ -99,11 +99,11 @@ class _Carried:
     location: MemoryLocation
     cell: Var
     op: str
-    """Of the rule `sum`; empty for `carry`."""
+    """The operation of the accumulations for the rule `sum`; empty for `carry`."""
     guarded: bool
-    """Only where the loop runs."""
+    """True if its loads and stores around the loop are executed only if the loop runs."""
     loads: bool
-    """The value before the loop matters."""
+    """True if the cell starts with the value before the loop."""
 
 
 class _Replacer(Rebuilder):
@@ -114,19 +114,19 @@ class _Replacer(Rebuilder):
         self.references = References(task, forms)
         self.levels = levels_of(task)
         self.level = 1
-        """Blocks around the current place."""
+        """Number of blocks around the current place."""
         self.ranges = TaskRanges(task)
         self.full = FullBefore(program, task)
-        """References of which every element is set before the task."""
+        """References whose every element holds a value before the task."""
         self.fast_math = fast_math
         self.active: dict[Key, Var] = {}
-        """The cells of locations that loops around carry."""
+        """The cell of each location that a loop around the current place carries."""
         self.touched: dict[Key, bool] = {}
-        """Locations that this iteration has surely accessed before; True: written."""
+        """Locations that the iteration has surely accessed before the current place; True if it has written them."""
         self.summaries = Summaries(self.aliases)
 
     def region(self, eqn: Eqn, number: int) -> Block:
-        """A block, after which nothing is known of what was touched in it."""
+        """Rebuilds a block; its accesses are not sure ones after it."""
         touched, self.touched = self.touched, dict(self.touched)
         self.level += 1
         rebuilt = super().region(eqn, number)
@@ -135,7 +135,7 @@ class _Replacer(Rebuilder):
         return rebuilt
 
     def visit(self, eqn: Eqn) -> None:
-        """Appends an equation; around a loop, what its carried locations need."""
+        """Appends an equation; around a loop also the loads and stores of its carried locations."""
         if eqn.blocks:
             if eqn.primitive is IF:
                 super().visit(eqn)
@@ -202,7 +202,7 @@ class _Replacer(Rebuilder):
         return all(isinstance(a, Literal) or self.levels.get(a, 0) <= self.level for a in atoms)
 
     def _judged(self, eqn: Eqn, location: MemoryLocation, uses: dict[Key, _Uses]) -> _Carried | None:
-        """How the loop may carry the location; None where it may not."""
+        """Returns how the loop may carry the location, or None if it must not."""
         ref, key = location.ref, location.key
         once = self.summaries.of_body(eqn)
         runs = surely_runs(eqn)
@@ -251,7 +251,7 @@ class _Replacer(Rebuilder):
     # What stands around a loop.
 
     def _put(self, loop: Eqn, carried: list[_Carried]) -> None:
-        """Appends the loop, with what goes before and after it."""
+        """Appends the loop with the loads before it and the stores after it, under a guard if the loop may not run."""
         self.loc = loop.loc
         for c in carried:
             self.append(Eqn(CELL, (), (c.cell,), {"dtype": c.cell.dtype, "shape": ()}, (), loop.loc))

@@ -61,7 +61,7 @@ def remainder_by_mask(w: Rewriter, op: str, ops: Operands, params: Params) -> At
 
 
 def _is_reducible(w: Rewriter, atom: Atom) -> bool:
-    """Not negative, at most 32 bits, and computed: no index of a task or loop, nor an index plus a constant."""
+    """Returns whether a dividend is never negative, of at most 32 bits, and no index, nor an index plus a constant."""
     if atom.dtype.bits > 32 or w.range_of(atom)[0] < 0:
         return False
     offset = w.defined_by(atom, "add")
@@ -75,15 +75,15 @@ _RULES = RuleSet.of(TABLE.rules, fast_math=False)
 
 @dataclass(frozen=True)
 class StrengthReduction(RewritePass):
-    """Cheaper operations for divisions by powers of two."""
+    """Replaces divisions by powers of two by cheaper operations."""
 
     name: ClassVar[str] = "strength_reduction"
 
     def options(self) -> RewriteOptions:
-        """The rules of this file."""
+        """Returns the rules of this file."""
         return RewriteOptions(_RULES)
 
     def on_task(self, task: Task, program: Program) -> Task:
-        """The rewritten task; most divide no integers."""
+        """Returns the rewritten task; a task without integer divisions, as most are, is not visited."""
         divides = any(e.primitive in (DIV, REM) and e.outvar.dtype.is_integer for e in walk_task(task))
         return super().on_task(task, program) if divides else task

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Unroll(TaskPass):
-    """Copies of the bodies of short loops."""
+    """Replaces short loops by copies of their bodies."""
 
     name: ClassVar[str] = "unroll"
     machine: Machine = CPU
@@ -59,19 +59,19 @@ class Unroll(TaskPass):
 
 
 class _Apart:
-    """Which private arrays have constant indices only once short loops are unrolled."""
+    """The private arrays whose indices are all constants once short loops are unrolled."""
 
     def __init__(self, body: Block, trips: int) -> None:
         self._trips = trips
         self.known: set[Atom] = set()
-        """Values that are constants then."""
+        """Values that are constants once short loops are unrolled."""
         self.arrays: set[Atom] = set()
         self._rejected: set[Atom] = set()
         self._visit(body)
         self.arrays -= self._rejected
 
     def copied(self, env: dict[Var, Atom]) -> None:
-        """Takes note of copies: `env` has them by what they copy."""
+        """Adds the copies of known values and arrays; `env` maps originals to copies."""
         for facts in (self.known, self.arrays):
             facts.update([new for old, new in env.items() if old in facts])
 
@@ -98,18 +98,18 @@ class _Apart:
 
 
 class _Unroller(Rebuilder):
-    """Rewrites a task, with what the results of unrolled loops have become at hand."""
+    """Rebuilds a task with short loops unrolled."""
 
     def __init__(self, body: Block, machine: Machine) -> None:
         super().__init__()
         self._size = 0
-        """Operations that were appended."""
+        """Operations appended so far."""
         self._machine = machine
         self._apart = _Apart(body, machine.unrolled_away.trips)
         self._room = machine.task_cost - code_size(body)
 
     def visit(self, eqn: Eqn) -> None:
-        """Appends an equation, or the copies that a loop becomes."""
+        """Appends an equation, or the copies of a loop's body."""
         before = self._size
         made = self.rebuild_eqn(eqn)
         trips = trip_count(*made.bounds) if eqn.primitive is FOR else None
@@ -146,7 +146,7 @@ class _Unroller(Rebuilder):
         return self._machine.unrolled.allows(trips, total)
 
     def _ends_up_constant(self, loop: Eqn) -> bool:
-        """Bounds that are no constants yet, but depend on nothing but indices of loops around that may go."""
+        """Returns whether bounds become constants once loops around are unrolled, and are not constants yet."""
         bounds = loop.bounds
         return trip_count(*bounds) is None and all(isinstance(a, Literal) or a in self._apart.known for a in bounds)
 

@@ -46,12 +46,12 @@ if TYPE_CHECKING:
     from qdtrace.analysis.machine import Machine
 
 STARTS = 4
-"""Values that a start may have."""
+"""Largest number of values that the start of a counter may have."""
 
 
 @dataclass(frozen=True)
 class UnrollWhiles(TaskPass):
-    """Copies of the bodies of short loops that count."""
+    """Replaces short loops that count by copies of their bodies."""
 
     name: ClassVar[str] = "unroll_whiles"
     machine: Machine = CPU
@@ -70,7 +70,7 @@ class _Unroller(Rebuilder):
         self._room = machine.task_cost - code_size(task.body)
 
     def visit(self, eqn: Eqn) -> None:
-        """Appends an equation, or the copies that a loop becomes."""
+        """Appends an equation, or the copies of a loop's body."""
         if eqn.primitive is WHILE:
             counter = controlling_induction(eqn, self._ranges)
             if counter is not None and self._pays(eqn, counter):
@@ -118,7 +118,7 @@ class _Unroller(Rebuilder):
     def _copy(
         self, loop: Eqn, counter: InductionVariable, at: Literal, carries: tuple[Atom, ...]
     ) -> tuple[Atom, ...]:
-        """Appends one iteration; gives what it carries on."""
+        """Appends a copy of one iteration and returns its next carries."""
         body = loop.blocks[1]
         given = [at if k == counter.position else c for k, c in enumerate(carries)]
         copier = Copier({**self.env, **dict(zip(body.params, given, strict=True))})
