@@ -5,10 +5,10 @@ both accesses) a variable has one value, so locations with equal forms are the s
 differ by a number are never the same: `b[i]` and `b[i + 1]`, whatever `i` is. Different references never overlap.
 
 Forms are exact modulo 2**32 and an index is inside of its axis (others are undefined), so for axes of less than 2**32
-elements equality of forms modulo 2**32 is equality of indices. References with a longer axis are not looked at.
+elements equality of forms modulo 2**32 is equality of indices. References with a longer axis are not compared.
 
-Nothing here speaks of other iterations, but for `References`. A comparison with a location whose variables are all
-bound outside of a loop holds for every iteration of that loop: what varies in it is a term or an interval of the other.
+All facts but `References` are about one iteration. A comparison with a location whose variables are all bound outside
+of a loop holds for every iteration of that loop: values that vary in it are terms or intervals of the other location.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Decides how an `if` is executed: as a jump, as straight code or as both sides under masks.
 
 - A *jump* where all lanes agree: only the side taken runs.
-- *Straight* code, made by `passes/predicate`: both sides run as if they stood in front, and selects choose. Only what
-  surely cannot fail.
-- *Both* sides under their masks, where lanes disagree: loads are held back lane by lane, and results are chosen.
+- *Straight* code, made by `passes/predicate`: both sides run unconditionally, and selects choose. Both sides
+  must be unable to fail.
+- *Both* sides under their masks, where lanes disagree: loads are masked lane by lane, and selects choose.
 - *Masked* sides, where lanes disagree: each is skipped when no lane goes there.
 
-Lanes that disagree compute both sides anyway. Code without a branch saves the question whether a lane goes there;
-a branch saves a side that no lane takes, so it stays where a side is long. The limits are the machine's
+Lanes that disagree compute both sides anyway. Code without a branch saves the test whether any lane takes a side;
+a branch saves a side that no lane takes, so it is kept if a side is long. The limits are the machine's
 (`Machine.divergent_branch`, `Machine.uniform_branch`).
 """
 

@@ -1,7 +1,7 @@
 """Mod/ref analysis: the references that equations read and write.
 
-`summarise` looks at every equation of a block once and gives the sets of each structured equation inside, so that
-a pass that asks at every level stays linear in the size of the task times its depth.
+`summarise` looks at every equation of a block once and returns the sets of each structured equation inside,
+so that a pass that asks at every level stays linear in the size of the task times its depth.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ def written_refs(program: Program) -> set[Var]:
 
 
 def must_run(program: Program, written: Container[Var]) -> bool:
-    """True for a program that is to check even where nobody uses what it gives: nothing that it computes, nothing but
-    empty arrays, or a buffer that it does not compute (`compose/segment.with_token`)."""
+    """Returns whether a program must run for its checks even if no result is used: it writes no result that has
+    elements, or returns a buffer that it does not write (`compose/segment.with_token`)."""
     given = [v for v in program.results if v in written]
     buffers = set(program.buffers)
     return not any(ref_type(v).size for v in given) or any(v in buffers and v not in given for v in program.results)

@@ -1,7 +1,7 @@
 """Proves that a task reads each element of one reference before it writes that element of another one.
 
 If so, both may be one piece of memory: `y[i] = 2 * x[i]` is right in place, `y[i] = x[i] + x[i + 1]` is not. For a load
-and a store that may be the same element it must be so that
+and a store that may touch one element the proof requires that
 
 - only one iteration of the task does both: they share a proof (`analysis/index/injectivity`), or the distance between
   their iterations is zero (`analysis/index/dependence`);
@@ -10,7 +10,7 @@ and a store that may be the same element it must be so that
 - in that iteration the load comes first. This compares locations (`analysis/alias`) over the structured blocks; the two
   sides of a branch do not follow each other.
 
-What a load of the written reference gives does not matter: the element was stored by the same iteration, or is unset.
+The value of a load of the written reference does not matter: the same iteration stored the element, or it is unset.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Locations of one reference with something known about each, so that a write finds what it may touch quickly.
+"""A table of locations of one reference with a fact about each, so that a write quickly finds what it may touch.
 
-Locations are grouped by what varies in the index: in one group other constants are other elements, so only the
-locations of other groups are compared one by one, and only where a group is small. The number of locations is limited.
+Locations are grouped by the terms of the index: in one group other constants are other elements, so only the
+locations of other groups are compared one by one, and only if a group is small. The number of locations is limited.
 So the work of one access is bounded, whatever the size of the task.
 """
 

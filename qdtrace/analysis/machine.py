@@ -1,7 +1,7 @@
 """The machine model: limits and costs of the target that passes and analyses use.
 
-The defaults describe the CPU; they were measured on processors with AVX2 and with AVX-512. A backend gives the
-description of its own machine. Costs are operations of a lane (`analysis/cost`).
+The defaults describe the CPU; they were measured on processors with AVX2 and with AVX-512. A backend describes
+its own machine. Costs are operations of a lane (`analysis/cost`).
 
 `GPU` describes what graphics processors share, with the numbers of an H200; a lane is a thread. Its backends put in how
 many threads their chip runs.
@@ -36,7 +36,7 @@ class AccumulationLimits:
     lane_bytes: int = 1 << 16
     """Bytes of privatised copies that the lanes of a chunk may have together."""
     copy_work: int = 4
-    """Operations of the task that make one more copy of an element worth clearing and adding up."""
+    """Smallest number of operations of a task per element and copy at which another copy pays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +51,9 @@ class ReverseLimits:
     code: int = 2048
     """Largest number of operations in such a piece."""
     stack_bytes: int = 1 << 14
-    """Largest stack of checkpoints of one loop and one lane; a loop that needs more keeps every n-th state."""
+    """Bytes of checkpoints that one loop and one lane may keep; a loop that needs more keeps fewer and recomputes."""
     open_stack_bytes: int = 1 << 14
-    """Size of that stack for a loop of unknown trip count, which is allocated whether it is used or not."""
+    """The same limit for a loop of unknown trip count, whose stack is allocated whether it is used or not."""
     lane_bytes: int = 1 << 26
     """Largest private memory of one lane."""
 
@@ -68,12 +68,12 @@ class Machine:
     """Largest number of scalars live at once. A vector unit has 16 or 32 registers; a few dozen spills cost less than
     a pass over memory."""
     launch_cost: int = 1 << 18
-    """Operations of a task (all iterations) that take about as long as starting one on several threads."""
+    """Operations of a task (all iterations) that take about as long as a launch on several threads."""
     joined_cost: int = 512
     """Largest number of operations in a body made by fusion. A body of this size moves little memory for its work, and
     the time to compile it grows faster than its size."""
     drag: int = 4
-    """Code without loops may be fused with a divergent loop if its work times this is below the work of the loop."""
+    """Code without loops may be fused with a divergent loop if its work times this is at most the loop's work."""
     private_bytes: int = 4096
     """Bytes of private memory that the contraction of buffers may use in one iteration."""
     divergent_branch: int = 24

@@ -1,6 +1,6 @@
 """Decides which operations may be executed speculatively without an effect on the gradient.
 
-Reverse mode multiplies what it carries back by slopes. Where a value was computed in vain it carries 0, and 0 times an
+Reverse mode multiplies adjoints by slopes. The adjoint of a value that was computed speculatively is 0, and 0 times an
 infinite slope is NaN: a root moved out of the branch that guards it would poison the gradient of the branch not taken.
 So in a program that will be differentiated only operations whose slopes are finite for all operands, infinite ones
 among them, are moved to where they were not executed.

@@ -11,8 +11,8 @@
       n = select (lt lo hi) (sub hi lo) 0
       for t in n - 1 : -1 : -1                a walk: `lo + t` is the position
 
-Found are the walks of a body, and of their values those that depend on the position alone: on it, on what is the same
-in the whole task, and on memory that the task does not write. Values of several walks are equal where their keys are.
+The analysis finds the walks of a body, and their values that depend on the position alone: on it, on values that are
+the same in the whole task, and on memory that the task does not write. Values with equal keys are equal.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Value numbering of the heads of tasks: equal values of different tasks are one.
 
-Two equations are equal when primitive, parameters and operands are, and
-for loads also the version of the memory that is read, which every task that writes it raises.
+Two equations are equal if their primitives, parameters and operands are; for loads also the version of the memory that
+is read, which every task that writes it raises.
 """
 
 from __future__ import annotations

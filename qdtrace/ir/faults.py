@@ -26,7 +26,7 @@ _HELP = (
 )
 _FAILED = "check failed: "
 _PLACE = r"\n  at [^\n]*?(?::|, line )\d+"
-"""The last one in a text is ours: what stands in front of it is the user's message."""
+"""Pattern of a source location; the last match in a text is that of the error, others are in the user's message."""
 _NO_MEMORY = re.compile(
     r"task `[^`]*` of `[^`]*` needs \d+ bytes of its own in each thread that runs it, which the system refused"
 )

@@ -35,7 +35,7 @@ I32, I64, U32, U64 = DType.i32, DType.i64, DType.u32, DType.u64
 HEAD = 3
 """Number of words of a record before its values."""
 MOST_TOLD = 1 << 30
-"""Records are counted up to about this many."""
+"""Approximate limit of the count of records."""
 
 
 @dataclass(frozen=True, eq=False)

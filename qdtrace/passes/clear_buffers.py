@@ -9,9 +9,9 @@ Before:  buffer b: ref[f32,4x8]                 After:  buffer b: ref[f32,4x8] =
            a: f32 = load x j
            accum[op=add] b a j 0:i32
 
-A clear is no launch, and `zeros` that are all of a program need no code at all. Where the first task after it stores
-every element and reads none (`analysis/index`), there is no clear. The last pass: what could use the constant itself
-has taken it by then.
+A clear needs no launch, and a program that is only `zeros` needs no code at all. If the first task after it stores
+every element and reads none (`analysis/index`), there is no clear. It is one of the last passes, as others can use
+the constant itself.
 
 The task may have nested loops and several stores, but its bounds are constants and nothing else happens in it: no
 load, no condition. One buffer gets one value. Parameters have a content already, and a buffer that an earlier task uses

@@ -1,4 +1,4 @@
-"""Contraction: a buffer of which each iteration of one task uses elements of its own becomes private memory.
+"""Contraction: a buffer becomes private memory if each iteration of one task uses elements of its own.
 
 Before:  buffer y: ref[f32,8]                 After:  range_for i in 0:i32 : 8:i32
          range_for i in 0:i32 : 8:i32                   y: cell[f32] = cell[dtype=f32, shape=()]
@@ -9,10 +9,10 @@ Before:  buffer y: ref[f32,8]                 After:  range_for i in 0:i32 : 8:i
            store z c i                                  store z c i
 
 Applies to buffers local to the program that no other task touches but fills before it, where the indices tell
-iterations apart: some components are the same in all accesses and injective (see `analysis/injectivity`); the others
-index the private array. An iteration first stores there what the buffer was filled with. The memory is never
-allocated; `mem2reg` makes values of the cell. Results, atomics and rows that exceed the private memory of an
-iteration (`Machine.private_bytes`: the stack of a step holds as much for each lane) stay.
+iterations apart: some components are the same in all accesses and injective (`analysis/index/injectivity`); the others
+index the private array. An iteration first stores the value of the fill there. The buffer is never allocated;
+`mem2reg` turns the cell into values. Results, atomics and rows that exceed the private memory of an iteration
+(`Machine.private_bytes`: the stack of a step holds as much for each lane) stay buffers.
 
 Measured with two of them a column, gone over up and down: 0.42 of the time for columns of 64 elements, 0.4 for 128,
 0.15 to 0.2 for 256 and 512.
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Contract(Pass):
-    """Buffers that live inside of iterations become cells."""
+    """Replaces buffers that are used only inside of iterations by cells."""
 
     name: ClassVar[str] = "contract"
     machine: Machine = CPU

@@ -1,4 +1,4 @@
-"""Dead code: drops what no result of the program depends on.
+"""Dead code elimination: removes code that no result of the program depends on.
 
 Before:  a: f32 = load x i                                  After:  b: f32 = load y i
          b: f32 = load y i                                          accum[op=add] loss b
@@ -7,10 +7,10 @@ Before:  a: f32 = load x i                                  After:  b: f32 = loa
            yield e, d
          accum[op=add] loss b
 
-Everything is dead until a result reference asks for it (mark and sweep over values, references, carries and control,
-so cycles of carries that only feed themselves go too). What goes: equations nobody reads, carries of loops, results
+Code is dead unless a result or a check depends on it (mark and sweep over values, references, carries and control, so
+cycles of carries that only feed themselves are removed too). It removes unused equations, carries of loops, results
 of `if`, stores to cells and buffers that nobody reads, loops and branches without effect (a `while` without effect is
-taken to end), tasks that write nothing anybody reads, unused buffers. An `atomic` whose old value nobody reads
+assumed to end), tasks that write nothing anybody reads, and unused buffers. An `atomic` whose old value nobody reads
 becomes an `accum`. Linear in the size of the program. Never drops a parameter: the caller passes them by position.
 """
 

@@ -1,4 +1,4 @@
-"""Dead stores: what is surely overwritten, or gone, before anything may read it.
+"""Dead store elimination: removes stores that are surely overwritten, or whose memory ends, before any read.
 
 Before:  store b 0.0:f32 i                After:  if p
          if p                                       store b v i
@@ -8,16 +8,16 @@ Before:  store b 0.0:f32 i                After:  if p
 
 A backward data-flow over the structured blocks, with locations of `analysis/alias`. The rules:
 
-- `overwritten`: on every way from the store the iteration stores the location again, and reads it before on none. A
-  store before an `if` is dead when both sides store; one before a loop only when the loop surely runs.
-- `gone`: on no way the location is read. Private memory is gone at the end of its block. A buffer is gone at the end of
-  the task when it is no result, no later task reads it and no other iteration of this one can.
+- `overwritten`: on every path from the store the iteration stores the location again before it reads it. A store
+  before an `if` is dead if both sides store; one before a loop only if the loop surely runs.
+- `gone`: on no path the location is read. Private memory is gone at the end of its block. A buffer is gone at the end
+  of the task if it is no result, no later task reads it and no other iteration of this one can.
 
-Accumulations go by the same rules, where no other iteration touches the element. A store stays when what it touches
-other iterations may accumulate into or update atomically.
+Accumulations are removed by the same rules if no other iteration touches the element. A store is kept if other
+iterations may accumulate into its element or update it atomically.
 
-With `per_task` a buffer is needed after a task when any later task reads it; else the way through all tasks is
-followed: a task that stores all of a buffer, and reads nothing of it, makes what was there before dead.
+With `per_task` a buffer is live after a task if any later task reads it; else liveness is followed through all tasks:
+a task that stores all of a buffer, and reads nothing of it, makes the content before it dead.
 
 Never removes an atomic. Never moves anything. Linear in the size of the task times its depth.
 """
@@ -162,7 +162,7 @@ class _Future:
 
 
 class _Sweeper(Rebuilder):
-    """Walks a task from its end to its start."""
+    """Rebuilds a task from its end to its start without dead stores."""
 
     def __init__(
         self, aliases: AliasAnalysis, references: References, access: dict[Eqn, ModRef], levels: dict[Var, int]

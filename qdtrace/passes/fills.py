@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Atom, Eqn, Task, Var
 
 ROW_LIMIT = 16
-"""Elements of the largest row that is stored by one iteration."""
+"""Largest number of elements of a row that one iteration stores."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,7 +28,7 @@ class Fill:
     task: Task
 
     def for_bounds(self, start: Atom, stop: Atom, index: Var) -> tuple[Eqn, ...] | None:
-        """Equations that fill the buffer when run for every `index` in `start:stop`; None where that is not possible.
+        """Returns equations that fill the buffer if run for every `index` in `start:stop`, or None if none do.
 
         One element an iteration, or one row where there are as many iterations as rows.
         """

@@ -1,4 +1,4 @@
-"""Accumulations into elements that still have their initial value, each once: they are stores.
+"""First accumulations: one accumulation into each element that still has its initial value becomes a store.
 
 Before:  buffer b: ref[f32,4] = 0.0:f32         After:  buffer b: ref[f32,4]
          range_for i in 0:i32 : 4:i32                   range_for i in 0:i32 : 4:i32

@@ -42,20 +42,20 @@ if TYPE_CHECKING:
     from qdtrace.passes.fills import Fill
 
 ROUNDS = 3
-"""A group that was made in one round may join another in the next."""
+"""Largest number of rounds; a group of one round may be fused with another in the next."""
 SINK_LIMIT = 32
-"""References of the largest group that moves behind others: moving it costs that much."""
+"""Largest number of references of a group that may move behind others, which bounds the work of moving it."""
 
 
 @dataclass(frozen=True)
 class FuseTasks(Pass):
-    """Joins tasks over equal ranges."""
+    """Fuses tasks over equal ranges."""
 
     name: ClassVar[str] = "fuse_tasks"
     mode: str = "auto"
-    """`off`, `auto` (where it pays) or `aggressive` (wherever it is right)."""
+    """`off`, `auto` (fuse if it pays) or `aggressive` (fuse wherever it is legal)."""
     read_after_write: bool = True
-    """Also where an iteration reads what it wrote itself."""
+    """True if tasks are fused even if an iteration then reads what it wrote itself."""
     on_decision: Callable[[Decision], None] | None = None
     machine: Machine = CPU
 

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One pair of tasks, in program order, and whether they were joined."""
+    """The decision about one pair of tasks, in program order: whether they were fused, and why."""
 
     first: str
-    """Name of the earlier task; that of a group is its first task's, or all of them with `+` between."""
+    """Name of the earlier task or group; a group has the name of its first task, or all names joined by `+`."""
     second: str
     fused: bool
     reason: str
-    """Why, in words: the rule that allows it, or the reference, the distance or the cost that forbids it."""
+    """The reason in words: the rule that allows it, or the reference, the distance or the cost that forbids it."""
     locs: tuple[Loc | None, ...] = ()
     """Source lines of the first and of the second task; then those of the accesses that decided."""
 

@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Task
 
 ACCESS_LIMIT = 32
-"""Accesses kept per reference of a group: a bound on the pairs that are compared."""
+"""Largest number of accesses kept per reference of a group, which bounds the pairs that are compared."""
 
 Bounds = tuple[object, ...]
-"""Equal for tasks that run over the same indices."""
+"""A key that is equal for tasks with the same range and hints."""
 
 
 @dataclass(slots=True, eq=False)
 class Prepared:
-    """A task in the variables of its class of bounds."""
+    """A task rewritten over the index and head variables that tasks of the same range share."""
 
     original: Task
     task: Task
-    """The same over the shared index and heads; what is compared and joined."""
+    """The task over the shared variables, which is compared and fused."""
     bounds: Bounds | None
-    """Key of tasks with equal ranges and hints; None if the task must not be fused."""
+    """Key of the range; None if the task must not be fused."""
     accesses: TaskAccesses
     operations: int = field(init=False)
     size: int = field(init=False)

@@ -7,9 +7,9 @@ Before:  if p                            After:  q: bool = not p
            store y b i                             store y b i
 
 The condition of the second may be that of the first or its negation. Pure equations between the two move in front,
-unless they use a result of the first. Anything else between them, that reads or writes memory, keeps them apart.
+unless they use a result of the first. Anything else between them, such as an access to memory, prevents the join.
 
-Comes first: what follows sees both ways through the branch at once (a place stored on both is stored surely).
+Comes first, so that later passes see both sides of the branch at once (an element stored on both is surely stored).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class JoinBranches(TaskPass):
-    """Joins neighbours."""
+    """Joins neighbouring branches on one condition."""
 
     name: ClassVar[str] = "join_branches"
 

@@ -1,4 +1,4 @@
-"""Last iterations: what the last one of a loop computes for the next is not computed.
+"""Last iterations: removes code of a loop's last iteration that only a next one would need.
 
 Before:  s: f32 = for k in 0:i32 : 9:i32 : 1:i32 carry c = x     After:  s: f32 = for k in 0:i32 : 8:i32 : 1:i32 ...
            store kept c k                                                 store kept c k
@@ -6,13 +6,13 @@ Before:  s: f32 = for k in 0:i32 : 9:i32 : 1:i32 carry c = x     After:  s: f32 
            yield d                                                        yield d
                                                                         store kept s 8:i32
 
-Where nobody reads the results of a loop, it runs for what its iterations leave in memory, here for states that the walk
-back of a derivative starts from. Of the last iteration only that remains, behind a loop that is one iteration shorter:
-of ten segments, each of ten steps, a tenth of the sweep.
+A loop whose results nobody reads runs for what its iterations leave in memory, here the checkpoints of a derivative.
+Only the equations that do so remain of the last iteration, after a loop with one iteration less: this saves a tenth of
+the sweep of ten segments of ten steps.
 
-Only loops of few constant trips (`MOST_TRIPS`), where that is a part worth having, without loops or branches inside,
-which write private memory only, by less than a quarter of their code; and only for machines whose iterations are long
-segments: on a CPU the gradient of 100 steps takes 1.17 of the time when its sweep has 99.
+Applies to loops of few constant trips (`MOST_TRIPS`), without loops or branches inside, which write private memory
+only, by less than a quarter of their code; and only for machines whose iterations are long segments: on a CPU the
+gradient of 100 steps takes 1.17 of the time when its sweep has 99.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ PART = 4
 
 @dataclass(frozen=True)
 class LastIteration(TaskPass):
-    """Loops that run for what they leave in memory end with that."""
+    """Shortens loops that run only for what they leave in memory."""
 
     name: ClassVar[str] = "last_iteration"
     machine: Machine = GPU

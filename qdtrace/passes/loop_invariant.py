@@ -1,4 +1,4 @@
-"""Loop-invariant motion: what is the same in each iteration is computed once, before the loop.
+"""Loop-invariant code motion: a value that is the same in each iteration is computed once, before the loop.
 
 Before:  for k in 0:i32 : n : 1:i32      After:  a: f32 = mul s s
            a: f32 = mul s s                      for k in 0:i32 : n : 1:i32
@@ -6,15 +6,15 @@ Before:  for k in 0:i32 : n : 1:i32      After:  a: f32 = mul s s
            c: f32 = add a b                        c: f32 = add a b
            accum[op=add] y c i                     accum[op=add] y c i
 
-A pure equation moves out of every loop that its operands do not depend on, also where the loop may not run: nothing
-traps, so computing in vain is harmless. (In a program to be differentiated it is not where a slope may be infinite:
-`analysis/slopes`.) A load moves only where no equation of the loop writes the reference, and
-only where it would surely be executed (the loop surely runs and no `if` is passed), or cannot fail: its indices have
+A pure equation moves out of every loop that its operands do not depend on, even if the loop may not run: nothing traps,
+so speculative execution is harmless. (In a program to be differentiated it is not if a slope may be infinite:
+`analysis/slopes`.) A load moves only if no equation of the loop writes the reference, and
+only if it would surely be executed (the loop surely runs and no `if` is passed), or cannot fail: its indices have
 ranges inside the shape, and every element of what it reads holds a value: a parameter, or a buffer that an earlier task
-has stored in full (`analysis/index`). A check moves only where it would surely be made. A load passes a check that
-stays only when its indices are in range anywhere, as the check may be what proved them.
+has stored in full (`analysis/index`). A check moves only if it would surely be executed. A load passes a check that
+stays only if its indices are in range anywhere, as that check may have proved them.
 
-One walk, with the depth of each value at hand. Never moves equations with blocks, atomics or cells.
+One walk that records the depth of each value. Never moves equations with blocks, atomics or cells.
 """
 
 from __future__ import annotations

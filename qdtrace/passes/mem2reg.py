@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 
 
 SLOT_LIMIT = 256
-"""Elements of the largest private array that is promoted: the scalar budget of one value."""
+"""Largest number of elements of a private array that is promoted: the scalar budget of one value."""
 
 
 @dataclass(frozen=True)
 class Mem2Reg(TaskPass):
-    """Private memory to values (mem2reg)."""
+    """Promotes private memory to values (mem2reg)."""
 
     name: ClassVar[str] = "mem2reg"
 

@@ -33,7 +33,7 @@ RULES = (
 
 @dataclass(frozen=True)
 class Peephole(RewritePass):
-    """Short patterns with a shorter equal."""
+    """Replaces short patterns of equations by shorter equal ones."""
 
     name: ClassVar[str] = "peephole"
 

@@ -12,9 +12,9 @@ Both sides are computed. Results become selects; stores become one store of a se
 places in the same order. A store, accumulation or atomic of one side alone stays
 in its branch: other iterations may hold the place.
 
-Pure equations never fail. A load does not where its indices are in range and every element is stored already
-(`analysis/stored`), in a reference that the task does not write: else the value read for nothing could be another
-iteration's.
+Pure equations never fail. A load cannot fail if its indices are in range and every element is stored already
+(`analysis/index/definite_stores`), in a reference that the task does not write: else it could race with a store of
+another iteration.
 
 Cost. Lanes that disagree compute both sides anyway, under masks. Straight code saves the masks of loads and stores, and
 lets equal values be shared with the code around; a branch saves a whole side when no lane takes it. Measured on the
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Predicate(TaskPass):
-    """Branches to selects."""
+    """Turns branches into selects."""
 
     name: ClassVar[str] = "predicate"
     machine: Machine = CPU
@@ -68,7 +68,7 @@ class Predicate(TaskPass):
 
 
 class _Predicator(Rebuilder):
-    """Rewrites a task; results that both sides give alike are replaced."""
+    """Rebuilds a task with selects in place of branches; a result that is the same on both sides needs none."""
 
     def __init__(self, task: Task, program: Program, machine: Machine) -> None:
         super().__init__()

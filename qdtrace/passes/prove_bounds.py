@@ -1,4 +1,4 @@
-"""Proven bounds: checks of indices that are in range anyway go, and what decides nothing goes with them.
+"""Bounds check elimination: removes checks of indices that are surely in range, and comparisons that ranges decide.
 
 Before:  range_for i in 0:i32 : 8:i32              After:  range_for i in 0:i32 : 8:i32
            p: bool = gt i 0:i32                              p: bool = gt i 0:i32
@@ -8,10 +8,10 @@ Before:  range_for i in 0:i32 : 8:i32              After:  range_for i in 0:i32 
              a: f32 = load x k                                 store y a i
              store y a i
 
-The proof is by ranges (`analysis/flow_ranges`): of the task's index, of loops, through branches and tests around the
-place. A check that is kept says something itself: behind it the index is in range, for every buffer as long. Where
-that is a proof, the access does not depend on the check, so passes that execute a load earlier do not pass a check
-with it unless its index is in range anywhere.
+The proof is by ranges (`analysis/index/flow_ranges`): of the task's index, of loops, through branches and tests around
+the place. A check that is kept is a fact itself: after it the index is in range, for every buffer as long. If such a
+fact is the proof, the access does not depend on the check, so passes that execute a load earlier do not move it across
+a check unless its index is in range anywhere.
 Comparisons that ranges decide become constants, and `min` and `max` one of their operands: that is what is left of the
 clamping in indexed JAX arrays.
 """

@@ -6,11 +6,11 @@ Before:  for k in 0:i32 : n : 1:i32          After:  for k in 0:i32 : n : 1:i32
            accum[op=add] y q i                         q: f32 = quotient x r c
                                                        accum[op=add] y q i
 
-Where all lanes share `r` (`analysis/uniformity`) the division that is left is one of scalars; where the loop does not
-change `r`, `loop_invariant` moves it in front of the loop; where a block divides by `r` twice, there is one less. A
+If all lanes share `r` (`analysis/uniformity`), the remaining division is one of scalars; if the loop does not change
+`r`, `loop_invariant` moves it in front of the loop; if a block divides by `r` twice, there is one less. A
 `quotient` has the value of the division, but may be rounded once more; for a divisor whose reciprocal is no normal
-number it divides (`lowering/llvm/quotients`). So this is for `fast_math` alone. Left alone: quotients that a rounding
-to whole numbers takes, where the last bit decides, and floats of 16 bits, which are divided as f32.
+number it divides (`lowering/llvm/quotients`). So it needs `fast_math`. Quotients that are rounded to whole numbers
+stay, as their last bit decides, and so do floats of 16 bits, which are divided as f32.
 
 Measured on the CPU with AVX-512, `acc + max(1 - x / r, 0)` in a loop: 0.25 of the time with the division, 1.04 of
 that with a reciprocal in the program. Corrected by two fused operations, so that nearly all quotients have the bits

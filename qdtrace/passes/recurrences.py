@@ -1,4 +1,4 @@
-"""Recurrences: what the iteration of a loop before stored is carried instead of loaded.
+"""Recurrences: a value that the previous iteration of a loop stored is carried instead of loaded.
 
 Before:  for k in 1:i32 : 8:i32 : 1:i32            After:  f: f32 = load b i 0:i32
            m: i32 = add k -1:i32                           r: f32 = for k in 1:i32 : 8:i32 : 1:i32 carry c = f
@@ -7,12 +7,12 @@ Before:  for k in 1:i32 : 8:i32 : 1:i32            After:  f: f32 = load b i 0:i
            s: f32 = add a v                                  store b s i k
            store b s i k                                     yield s
 
-Applies to a load of a `for` with a constant step at the place where the only store that the loop makes to that memory
-was one step before: both stand in the body itself, in no branch. Their indices are compared as affine forms, over
+Applies to a load in a `for` with a constant step of the element that the only store of the loop to that memory wrote
+one step before: both are in the body itself, in no branch. Their indices are compared as affine forms, over
 values from outside of the loop and its index. The first value is loaded before the loop, under `if start < stop`
-where the loop may not run. The store stays, for whoever reads it later; `contract`, `memory` and `clear_buffers` see
-fewer loads. Of an index that is checked (`bound`) the index itself is compared; the checks stay, and the first value
-has its own.
+if the loop may not run. The store stays, as later code may read it; `contract`, `memory` and `clear_buffers` see fewer
+loads. For an index that is checked (`bound`) the operand of the check is compared; the checks stay, and the first
+value has its own.
 
 Measured on a column solver, two recurrences up and one down, in the cache: 0.97 of the time with 64 levels, 0.8 with
 256.

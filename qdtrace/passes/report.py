@@ -1,4 +1,4 @@
-"""One static HTML page that shows what became of programs, from the launches back to each stage.
+"""Writes one static HTML page that shows programs after each stage, their launches and the decisions of passes.
 
 On the left the stages with their sizes; those that changed nothing are folded. On the right the launches, with times
 where they were profiled, the decisions of task fusion, the source beside its graph, and the text of each stage: added

@@ -1,4 +1,4 @@
-"""The part of the report that shows the user's source line by line, each beside what is left of it in the graph."""
+"""The part of the report that shows the user's source, each line beside its equations in the final graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Donated arguments: a result that may have the memory of a parameter becomes that parameter, where no value changes.
+"""Donated arguments: a result that may have the memory of a parameter becomes that parameter if no value changes.
 
 Before:  program p(x: ref[f32,8])              After:  program p(x: ref[f32,8])
            buffer y: ref[f32,8] in x                     range_for i in 0:i32 : 8:i32
@@ -11,10 +11,10 @@ Before:  program p(x: ref[f32,8])              After:  program p(x: ref[f32,8])
 XLA gives a donated argument and the result of its type one piece of memory. What is computed elsewhere it has to copy
 there; a parameter that is written is updated in place. The marks (`in x`) are set where a function is staged.
 
-Nobody may need `x` where `y` is written: no task writes `x`, it is no result, and all tasks that use it come before
+`x` must be dead when `y` is written: no task writes `x`, it is no result, and all tasks that use it come before
 those that use `y`. One task may use both if it reads `x` and only loads and stores `y` there; different iterations
-never meet, and in each iteration what may be a load of the element comes before the store of it, see
-`analysis/reads_first`. A head that reads `x` may run at any time, so such a task may not use both. A buffer with an
+never meet, and in each iteration loads that may be of the element come before its store, see
+`analysis/in_place`. A head that reads `x` may run at any time, so such a task may not use both. A buffer with an
 initial value has it before the first task, where `x` has its content; it stays.
 
 One of the last passes, because fusion and the memory pass take `x` and `y` as different memory.

@@ -1,6 +1,6 @@
 """Local rewriting: one forward walk that applies tables of named rules to each equation.
 
-A *rule* looks at one equation with its operands and gives the atom that replaces its result, or None. It may emit
+A *rule* gets one equation with its operands and returns the atom that replaces its result, or None. It may emit
 new equations, which pass through the rules themselves. The walk also numbers values: with `share` set, an equation
 that was already computed in this or an enclosing block is not computed again. All local passes (constant folding,
 algebraic rules, peephole rules, unreachable code, common subexpressions) are this walk with other tables, and

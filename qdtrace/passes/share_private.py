@@ -1,4 +1,4 @@
-"""Private arrays that are never needed at the same time have the same memory.
+"""Gives private arrays that are never live at the same time the same memory.
 
 Before:  a: cell[f32,100] = cell[...]          After:  s: cell[f32,120] = cell[...]
          ... a is written, then read ...               ... s is written, then read ...
@@ -6,12 +6,12 @@ Before:  a: cell[f32,100] = cell[...]          After:  s: cell[f32,120] = cell[.
          ... b is written, then read ...
 
 A private array is undefined until it is stored to, so between its last use and the next store to memory nobody can tell
-what it holds. The span of an array reaches from its first to its last use in the text of the task. A use in a loop that
-the array is made outside of counts for the whole loop. Arrays of one dtype whose spans are apart share a slot as
-large as the largest; where their shapes differ the slot has one axis, and indices are flattened.
+what it holds. The live range of an array reaches from its first to its last use in the order of equations. A use in
+a loop that does not contain the allocation counts for the whole loop. Arrays of one dtype with disjoint live ranges
+share a slot as large as the largest; if their shapes differ, the slot has one axis, and indices are flattened.
 
-The last of the passes, which also refuses what no iteration of the machine can hold: it asks what is left in memory
-when loops are unrolled and values are in registers. Small arrays stay, as LLVM keeps many of them in registers.
+The last of the passes, when loops are unrolled and values are in registers: it also refuses tasks whose iterations need
+more private memory than the machine has. Small arrays stay, as LLVM keeps many of them in registers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Store-to-load forwarding: a load of what the iteration stored or loaded before takes the value.
+"""Store-to-load forwarding: replaces a load by the value that the iteration stored or loaded there before.
 
 Before:  store b v i                       After:  store b v i
          a: f32 = load b i                         w: f32 = if p
@@ -12,11 +12,11 @@ Before:  store b v i                       After:  store b v i
 A forward data-flow over the structured blocks. A fact says that a location (`analysis/alias`) holds a value now. Rules:
 
 - `forward`: a load of a location with a fact becomes its value; a load or store makes a fact.
-- `choose`: where both sides of an `if` leave facts with different values, the `if` gives the value, if it is asked for.
+- `choose`: if both sides of an `if` leave facts with different values, the `if` returns the value, if it is used.
 - `accum_to_store`: an accumulation into a location with a fact becomes an operation and a store, where no other
   iteration can add to it. Without a fact it becomes a load too, if the task touches the location again: the next
   accumulation then has a fact. The order of operations stays.
-- `store_same`: a store of the value that is there already goes.
+- `store_same`: a store of the value that the location holds already is removed.
 
 A write ends the facts of all locations that it may touch: `b[i + 1]` leaves `b[i]` alone, `b[j]` does not. Facts enter
 a loop for locations that nothing in the loop writes, and outlive it for the same; what the loop itself made ends with

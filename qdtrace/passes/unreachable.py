@@ -1,4 +1,4 @@
-"""Unreachable code: what cannot run is dropped, what surely runs once is no longer a loop or branch.
+"""Unreachable code: removes code that cannot run, and turns loops and branches that surely run once into their body.
 
 Before:  if false                        After:  a: f32 = load x i
            store x 0.0:f32 i                     store y a i
@@ -9,8 +9,8 @@ Before:  if false                        After:  a: f32 = load x i
            yield 0.0:f32
          store y a i
 
-Also: a `for` with constant bounds that runs never or once, a `while` whose condition is false, and, inside the
-branches of an `if`, its condition as a known value. Tasks with constant empty ranges go, but for checks in their heads.
+Also a `for` with constant bounds that runs never or once, a `while` whose condition is false, and, inside the branches
+of an `if`, its condition as a known value. Tasks with constant empty ranges are removed, but for checks in their heads.
 
 Relies on constants being literals (constant folding). Never evaluates anything itself but loop bounds.
 """

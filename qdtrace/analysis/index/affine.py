@@ -41,7 +41,7 @@ class Quotient:
     low: int
     high: int
     dividend: Form = field(compare=False)
-    """The form of the key. Its terms have an order, which code of them follows."""
+    """The form of the key. Its terms are ordered, and emitted code follows that order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ FormKey = tuple[frozenset[tuple[Term, int]], int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Form:
-    """`constant + sum(coefficient * atom)`."""
+    """An affine form, `constant + sum(coefficient * atom)`."""
 
     terms: dict[Term, int]
     constant: int = 0

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from qdtrace.analysis.index.progression import Progression
 
 CELLS = 1 << 16
-"""Cells of the grid on which boxes are joined, at most; above it the boxes are added."""
+"""Largest number of cells of the grid on which the union of boxes is counted."""
 
 
 def union_size(boxes: Sequence[tuple[Progression, ...]]) -> int | None:

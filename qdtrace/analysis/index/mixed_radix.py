@@ -1,7 +1,7 @@
 """Mixed radix: integers as sums of digits, each of which takes its values whatever the others are.
 
 Programs take a flat index apart: `f // 12`, `f // 4 % 3` and `f % 4` are its digits in the radix 4, 3, ..., and
-`f` is `12 * d2 + 4 * d1 + d0`. What quotients a form has is rewritten over the digits of the index that they divide.
+`f` is `12 * d2 + 4 * d1 + d0`. The quotients of a form are rewritten over the digits of the index that they divide.
 Two questions are then asked of a sum `constant + c0 * d0 + c1 * d1 + ...`: which values it takes, and whether it tells
 all combinations of its digits apart.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from qdtrace.analysis.index.affine import Form, Term
 
     Digit = tuple[Term, int]
-    """A term and which of its digits, from the fastest; of an undivided variable the number of the iteration."""
+    """A term and the number of its digit, from the fastest; the digit of an undivided variable counts iterations."""
     Sum = Sequence[tuple[int, int]]
     """Coefficient and number of values `n` of each digit, which takes the values `0 .. n - 1`."""
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Progression:
-    """`start, start + step, ...`, `count` of them."""
+    """The `count` integers `start, start + step, ...`."""
 
     start: int
     step: int

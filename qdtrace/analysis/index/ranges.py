@@ -20,7 +20,7 @@ DEPTH = 8
 
 
 class Ranges:
-    """Ranges of values, found when asked for and kept. Values are keyed by `id`: the caller keeps them alive."""
+    """Ranges of values, computed on demand and cached. Values are keyed by `id`: the caller keeps them alive."""
 
     def __init__(self, definition: Callable[[Atom], Eqn | None]) -> None:
         self._definition = definition
