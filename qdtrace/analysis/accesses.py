@@ -1,4 +1,4 @@
-"""The accesses of a task to shared memory, with what is known of their indices."""
+"""The accesses of a task to shared memory, with the affine forms of their indices."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Access:
 
 @dataclass(slots=True)
 class TaskAccesses:
-    """All accesses of one task's body, per reference, equal ones once; and the space their indices live in."""
+    """All accesses of a task's body by reference, equal ones once, and the values of the task's index."""
 
     task: Task
     forms: AffineForms = field(init=False)

@@ -4,7 +4,7 @@
 - *Straight* code, made by `passes/predicate`: both sides run unconditionally, and selects choose. Both sides
   must be unable to fail.
 - *Both* sides under their masks, where lanes disagree: loads are masked lane by lane, and selects choose.
-- *Masked* sides, where lanes disagree: each is skipped when no lane goes there.
+- *Masked* sides, where lanes disagree: a side is skipped if no lane takes it.
 
 Lanes that disagree compute both sides anyway. Code without a branch saves the test whether any lane takes a side;
 a branch saves a side that no lane takes, so it is kept if a side is long. The limits are the machine's

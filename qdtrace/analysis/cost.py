@@ -1,5 +1,5 @@
-"""Estimates of what equations and bodies cost, for decisions only: operations, live values, loops that lanes may leave
-apart. One unit is an addition of a lane.
+"""Cost estimates of equations and bodies, for decisions only: operations, live values, loops that may diverge.
+One unit is an addition of a lane.
 """
 
 from __future__ import annotations

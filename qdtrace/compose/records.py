@@ -49,7 +49,7 @@ class Telling:
         return self.at_once or bool(self.records)
 
     def told(self, outs: Sequence[Any]) -> Sequence[Any]:
-        """The results of a call, after JAX was told to print its records when it has run."""
+        """Returns the results of a call, with a callback staged that prints its records after it has run."""
         memory = outs[self.first : self.first + 2 * len(self.records)]
         if self.at_once:
             jax.debug.callback(lambda _: None, outs[self.first])  # keeps JAX from dropping the call
@@ -61,7 +61,7 @@ class Telling:
 
 
 def _show(records: Sequence[Records], lines: int, name: str, *memory: Any) -> None:
-    """Prints, in the order of tasks, then of iterations, then inside of an iteration."""
+    """Runs the sites of all records in order of tasks, then of iterations, then inside of an iteration."""
     left, missed = lines, 0
     calls_left = False
     for record, told, ring in zip(records, memory[::2], memory[1::2], strict=True):

@@ -1,10 +1,10 @@
-"""Values that go into, around in and out of `for`, `while` and `if`, one at a time.
+"""Carried values of `for` and `while`, and results of `if`, one at a time.
 
     c_1: f32 = for k in 0:i32 : n : 1:i32 carry c = a        Carry(c_1, results=(b,), params=(c,), initial=a)
       b: f32 = mul c c
       yield b
 
-Whoever drops, adds or looks at carried values does it here, and need not know where operands and parameters stand.
+Passes read, add and remove carries by these functions, which know the positions of operands and parameters.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Carry:
-    """A result of an equation with blocks, and what it comes from."""
+    """A result of an equation with blocks, and the values that it comes from."""
 
     outvar: Var
     results: tuple[Atom, ...]

@@ -1,4 +1,4 @@
-"""Tasks over all elements of a reference, such as one that copies it."""
+"""Builds tasks over all elements of a reference, such as one that copies it."""
 
 from __future__ import annotations
 

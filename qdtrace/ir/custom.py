@@ -2,9 +2,9 @@
 
     z: f32 = custom[rule="linear_solve", result=0] y x
 
-is `y`, and its adjoint is handed back to `x` as the rule says; `y` has none. With no operand but `y` it has no
-derivative at all (`stop_gradient`). One equation stands for each result of a rule; equations of one rule have the
-same operands. Nothing but differentiation looks at it: the passes that make code get programs without it.
+has the value of `y`; the rule computes the adjoint of `x` from that of `z`, and `y` has none. With no operand but `y`
+it has no derivative at all (`stop_gradient`). Each result of a rule is one equation; equations of one rule have the
+same operands. Only differentiation uses it: the passes that make code get programs without it.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def tasks_equal(a: Task, b: Task) -> bool:
 
 
 class _Renaming:
-    """Variables of the first graph paired with those of the second; a variable bound by neither is itself."""
+    """A pairing of the variables of two graphs; a variable that neither graph binds is paired with itself."""
 
     def __init__(self) -> None:
         self.pairs: dict[Var, Var] = {}

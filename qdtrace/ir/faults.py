@@ -1,7 +1,7 @@
 """Error texts of failing checks, the same from the interpreter and from machine code.
 
-Machine code keeps the text with a mark where the number goes that is only known then, so `fault_of` takes the number
-as text. `fault_in` finds the error again in the words of whoever passed it on.
+Machine code keeps the text with a placeholder for the index, which is only known at run time, so `fault_of` takes the
+index as text. `fault_in` finds the error again in the message of the layer that passed it on.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ _TOKEN = re.compile(
 
 
 class ParseError(QdError):
-    """The text is no graph: the line and column where reading stopped, and what was needed there."""
+    """Error of a text that is no graph: the line and column where reading stopped, and the rule broken there."""
 
 
 @dataclass(frozen=True, slots=True)

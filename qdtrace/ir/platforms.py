@@ -1,10 +1,10 @@
-"""Platforms of JAX, and programs that do something else on each: the primitive `platform`.
+"""Platforms of JAX, and programs that differ by platform: the primitive `platform`.
 
     p: bool = platform[names="cuda rocm", refused=""]
 
-is whether the program runs on one of these. With words in `refused` there is nothing to run on them: the program is
-refused there, with these words. The trace keeps the choice, as one trace may be lowered for several platforms;
-`on_platform` makes it before any pass looks at the program, so code never sees it.
+is true if the program runs on one of these. If `refused` is not empty, the program has no code for them: it is refused
+there, with this text. The trace keeps the choice, as one trace may be lowered for several platforms; `on_platform`
+makes it before any pass runs, so emitters never see it.
 """
 
 from __future__ import annotations

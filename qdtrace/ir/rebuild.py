@@ -1,7 +1,7 @@
 """The one walk that makes a graph from a graph: equation by equation, through all blocks.
 
-A `Rebuilder` is a builder that reads. By itself it replaces variables by the values of `env`; what a pass does besides
-is in the methods that it overrides:
+A `Rebuilder` is a builder that reads a graph. It replaces variables by the values of `env`; a pass does the rest in the
+methods that it overrides:
 
     class DropChecks(Rebuilder):
         def visit(self, eqn):
@@ -10,8 +10,8 @@ is in the methods that it overrides:
             else:
                 super().visit(eqn)                                 # kept; inside of its blocks the same happens
 
-Equations that stand in the place of one are emitted as with any builder (`self("add", a, b)`). Parts in which nothing
-changed are the same objects, up to the task and the program. A `Copier` makes copies, with variables of their own.
+Replacements of an equation are emitted as with any builder (`self("add", a, b)`). Parts in which nothing changed are
+the same objects, up to the task and the program. A `Copier` makes copies with fresh variables.
 """
 
 from __future__ import annotations
@@ -96,9 +96,9 @@ class Rebuilder(Builder):
 
 
 class Copier(Rebuilder):
-    """Makes copies: each variable that is bound inside is bound anew, so both may stand in one task.
+    """Makes copies with fresh variables for all that are bound inside, so that both may be in one task.
 
-    `env` has the copies afterwards. With `loc` set they are said to be of that line.
+    `env` maps variables to their copies afterwards. If `loc` is set, it is the source line of all copies.
     """
 
     def __init__(self, env: dict[Var, Atom] | None = None, loc: Loc | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Words and literals of the text form: what printer and parser must agree on."""
+"""Words and literals of the text form, which printer and parser share."""
 
 from __future__ import annotations
 

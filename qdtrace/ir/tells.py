@@ -1,14 +1,14 @@
-"""Values of an iteration for Python: the primitive `tell`, which prints and callbacks become.
+"""Values of an iteration for Python: the primitive `tell`, made of prints and callbacks.
 
     tell[site=3, number=0] v w                  as imported, and what the interpreter runs at once
-    tell[site=3, number=0] told ring i v w      where records of it are kept: `given_memory`
+    tell[site=3, number=0] told ring i v w      with memory for its records: `given_memory`
 
-A site is what is called with the values. It lives in a table of the process; graphs have its place there, and machine
-code not even that: `with_records` makes of the second form a count in `told`, and words in `ring`, of a record each
+A site has the function that is called with the values. It is in a table of the process; graphs refer to its position
+there, machine code does not: `with_records` turns the second form into a count in `told`, and a record in `ring`:
 
     number | the index of the iteration, lower and upper half | values, of 64 bits as two words
 
-so batching and passes, emitters and caches meet nothing but memory. A record that finds no room is counted.
+so batching, passes, emitters and caches see accesses to memory only. A record without room is only counted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Typing rules of primitives: operands, parameters and types of blocks to types of results, or an IrTypeError."""
+"""Typing rules of primitives: each maps operands, parameters and types of blocks to types of results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ATOMIC_OPS = ("add", "mul", "min", "max", "and", "or", "xor", "exchange", "cas")
 
 
 class IrTypeError(TypeError):
-    """An equation breaks the typing rule of its primitive."""
+    """Error of an equation that breaks the typing rule of its primitive."""
 
 
 Kind = tuple[Callable[[DType], bool], str]

@@ -1,4 +1,4 @@
-"""Types of the graph: what a scalar value is, and what a reference to memory is.
+"""Types of the graph: scalars and references to memory.
 
 A graph value is always a *scalar* (`ScalarType`) or a *reference* (`RefType`) to a dense, row-major array.
 Shapes are static: a function is traced once per set of shapes, as under `jax.jit`.

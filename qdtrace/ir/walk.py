@@ -1,4 +1,4 @@
-"""Reading of graphs: equations in order, what they use and bind. `rebuild` makes graphs from graphs."""
+"""Walks that read graphs: equations in order, the variables that they use and bind. `rebuild` makes new graphs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Constant extraction: what is the same for all iterations of a task moves to its head, evaluated once.
+"""Constant extraction: moves equations that are the same for all iterations of a task to its head.
 
 Before:  range_for i in 0:i32 : n        After:  range_for i in 0:i32 : n
            a: f32 = load dt                        head

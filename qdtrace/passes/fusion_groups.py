@@ -1,4 +1,4 @@
-"""Tasks that are to become one: what a group touches, and whether another task may join it.
+"""Groups of tasks to be fused: the accesses of a group, and the test if another task may join it.
 
 All tasks of one class of bounds are written over one index variable, and equal values of their heads are one variable,
 so accesses of different tasks compare as they stand. A group keeps, per reference, its different accesses.

@@ -1,4 +1,4 @@
-"""The memory pass: what one iteration of a task stores and loads stays in registers.
+"""The memory pass: keeps values that one iteration of a task stores and loads in registers.
 
 Before:  store b 0.0:f32 i                             After:  t: f32 = for k in 0:i32 : 8:i32 : 1:i32 carry c = 0.0:f32
          for k in 0:i32 : 8:i32 : 1:i32                          a: f32 = load r i k
@@ -40,7 +40,7 @@ class Memory(Pass):
     fast_math: bool = False
     per_task: bool = True
     on_report: Callable[[Program, str], None] | None = None
-    """Function that gets the report of the analysis as text."""
+    """Function that is called with the program and the report of the analysis as text."""
 
     def __call__(self, program: Program) -> Program:
         """Returns the program with less traffic between registers and memory."""

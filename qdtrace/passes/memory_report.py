@@ -1,4 +1,4 @@
-"""The memory analysis as text: what is live around each task, what is known at the borders of regions, what is dead.
+"""The memory analysis as text: live references around each task, facts at the borders of regions, dead stores.
 
     memory of p, each task by itself
     task 0 `f.0`

@@ -1,9 +1,9 @@
-"""Ranges of integers with what is known where they are used: branches taken, tests passed, checks made, loops around.
+"""Flow-sensitive ranges of integers: they use branches taken, tests passed, checks before and loops around.
 
 An index is often in range only because of a condition around it (`i > 0`), of the test of a loop (`k < n`), or of a
-value that a loop only ever raises. So ranges are asked for inside of *scopes*: entering the side of a branch adds what
-its condition says, leaving it forgets that. Values that loops carry are found by iteration to a fixed point with
-widening and one narrowing (Cousot and Cousot 1977).
+value that a loop only ever raises. So ranges are computed in *scopes*: the side of a branch opens a scope with the
+facts that its condition implies. Ranges of carries are found by iteration to a fixed point with widening and one
+narrowing (Cousot and Cousot 1977).
 """
 
 from __future__ import annotations

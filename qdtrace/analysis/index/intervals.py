@@ -1,4 +1,4 @@
-"""Interval arithmetic (Moore 1966): the smallest and largest value that an operation gives, from those of its operands.
+"""Interval arithmetic (Moore 1966): the smallest and largest value of a result, from those of the operands.
 
 Where a result can wrap, its interval is that of the dtype.
 """

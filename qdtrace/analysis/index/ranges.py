@@ -1,4 +1,4 @@
-"""Ranges of integers: the interval of every value, from the definitions behind it, a few deep, on demand."""
+"""Ranges of integers: the interval of every value, computed on demand from a few levels of definitions."""
 
 from __future__ import annotations
 
