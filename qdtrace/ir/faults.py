@@ -1,6 +1,6 @@
 """Error texts of failing checks, the same from the interpreter and from machine code.
 
-Machine code keeps the text with a placeholder for the index, which is only known at run time, so `fault_of` takes the
+Machine code keeps the text with a mark in place of the index, which is only known at run time, so `fault_of` takes the
 index as text. `fault_in` finds the error again in the message of the layer that passed it on.
 """
 

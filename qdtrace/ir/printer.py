@@ -167,7 +167,7 @@ class Printer:
         params = self._params(eqn)
         if params:
             text += f"[{_pairs(params)}]"
-        # What follows has names of the enclosing scope only, so it is printed before anything is bound.
+        # Operands have names of the enclosing scope only, so they are printed before anything is bound.
         if name == "for" and eqn.blocks:
             start, stop, step, *inits = map(self.atom, eqn.invars)
             bounds = f" in {start} : {stop} : {step}{' ' * bool(params)}{text[3:]}"

@@ -36,7 +36,7 @@ class Rebuilder(Builder):
         self.env: dict[Var, Atom] = {} if env is None else env
         """Replacements of variables at their uses; a replacement is not replaced again."""
 
-    # What to override.
+    # Methods to override.
 
     def visit(self, eqn: Eqn) -> None:
         """Appends what an equation becomes: any number of equations, none if its results are in `env`."""
@@ -50,7 +50,7 @@ class Rebuilder(Builder):
         """Returns the variables bound in place of parameters of a block or results of an equation."""
         return variables
 
-    # What to call.
+    # Methods to call.
 
     def rebuild_task(self, task: Task) -> Task:
         """Returns the task rebuilt, head first."""

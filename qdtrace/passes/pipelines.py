@@ -139,34 +139,34 @@ def stages(
         memory = (memory_for(options, memory_reporter(observers)),)
     loops = options.opt_level > 0 and options.advanced_optimization
     canonical = (
-        # Before cells are promoted, because a cell stored on both sides of one branch is stored surely.
+        # Before cells are promoted, because a cell stored on both sides of one branch is surely stored.
         *([of("join_branches")] if loops else ()),
-        # Early, because cells are memory: no rule sees through a load, and loops carry nothing before it.
+        # Early, because cells are memory: no rule sees through a load, and loops have no carries before it.
         of("mem2reg"),
         simplify,
-        # On values that loops carry; then branches and clamps of indices that it has decided fold.
+        # On carries of loops; simplify then folds the branches and clamps of indices that it decides.
         of("prove_bounds"),
-        # What is not proven of the index of a loop is checked before it.
+        # Checks of loop indices that are not proven move in front of the loops.
         of("hoist_bounds"),
-        # Again, because indices that simplify found to be constant let more private arrays go; and what they held
-        # may be constant in turn. Without a new cell to promote neither of the two runs again.
+        # Again, because indices that simplify made constant let it promote more private arrays, whose values may be
+        # constant in turn. Without a new cell to promote neither of the two runs again.
         of("mem2reg"),
         simplify,
     )
     joined = (
-        # On simple bodies, whose indices compare. What goes through private memory afterwards becomes values.
+        # On simple bodies, whose indices compare. Buffers that contraction makes private then become values.
         of("fuse_tasks"),
         of("contract"),
         of("mem2reg"),
-        # After contraction, as what is private has one column; before the memory pass, which forwards the first values.
+        # After contraction, as private arrays have one column; before the memory pass, which forwards first values.
         *([of("recurrences")] if loops else ()),
-        # On what fusion and contraction left in memory; it leaves values that fold and branches that are empty.
+        # On the memory accesses that fusion and contraction leave; its values fold, and some branches become empty.
         *memory,
         simplify,
     )
-    # When loads are forwarded and branches empty, the cost of a body and of a side is what it will be. Unrolled
-    # loops have constant indices, so private arrays are taken apart once more, and rows are forwarded.
-    # Then cheaper operations: last, as `div` and `rem` are what the rest knows. The reciprocals leave their loops.
+    # When loads are forwarded and branches empty, the costs of bodies and sides are final. Unrolled loops have
+    # constant indices, so private arrays are promoted once more, and their elements are forwarded.
+    # Cheaper operations come last, as other passes know `div` and `rem` only. Reciprocals move out of loops.
     straight = (of("unroll_whiles"), of("unroll"), of("last_iteration"))
     unrolled = (*straight, simplify, of("mem2reg"), of("prove_bounds"), *memory)
     cheaper = (of("predicate"), of("strength_reduction"), of("reciprocals"), simplify)
@@ -175,7 +175,7 @@ def stages(
         of("clear_buffers"),
         # On initial values, when loops over few components are unrolled.
         of("first_accumulations"),
-        # All passes before take a donated argument and the result in its memory as different memory.
+        # All passes before it treat a donated argument and the result in its memory as different memory.
         of("reuse_donated"),
         of("share_private"),
     )
@@ -231,7 +231,7 @@ def optimise(
         if not program.stage < stage <= until:
             continue
         for one in listening(passes, watching):
-            # A pass has nothing to do on what it gave itself.
+            # A pass changes nothing in its own result.
             if settled.get(one.name) is program:
                 continue
             before, again = program, one.name in settled

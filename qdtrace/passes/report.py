@@ -1,8 +1,8 @@
 """Writes one static HTML page that shows programs after each stage, their launches and the decisions of passes.
 
-On the left the stages with their sizes; those that changed nothing are folded. On the right the launches, with times
-where they were profiled, the decisions of task fusion, the source beside its graph, and the text of each stage: added
-lines green, removed ones red, changed ones yellow with what they were as tooltip; every line names its source line.
+The left shows the stages with their sizes; those that changed nothing are folded. The right shows the launches, with
+times if they were profiled, the decisions of task fusion, the source beside its graph, and the text of each stage:
+added lines are green, removed ones red, changed ones yellow with the old line as tooltip; each names its source line.
 """
 
 from __future__ import annotations

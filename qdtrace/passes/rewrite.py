@@ -104,7 +104,7 @@ class Rewriter(Rebuilder):
             self._ranges.set_index(task.index, start, stop, _ONE)
         return task.rebuilt(self.rebuild_block(task.body), head, start, stop)
 
-    # What rules call.
+    # Methods for rules.
 
     def definition(self, atom: Atom) -> Eqn | None:
         """Returns the equation that computes the atom; None for constants, indices and carries."""

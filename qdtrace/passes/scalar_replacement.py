@@ -7,22 +7,22 @@ Before:  for k in 0:i32 : 8:i32 : 1:i32          After:  s: f32 = load b i
                                                            yield d
                                                          store b t i
 
-An element goes when its index is the same in all iterations of the loop and everything else that the loop does to
-the reference is surely elsewhere (`analysis/alias`). The rules:
+An element is replaced if its index is the same in all iterations of the loop and all other accesses of the loop to
+the reference are surely to other elements (`analysis/alias`). The rules:
 
-- `carry`: loaded before the loop, carried, stored after it. The order of operations stays. Where the task accumulates
-  into the reference, only at elements that no other iteration of the task touches.
-- `sum`: where the loop only accumulates, by one operation, but other iterations of the task may do so too: a sum that
-  starts at the neutral value is carried and accumulated after the loop. For floats that changes the order of additions,
+- `carry`: loaded before the loop, carried, stored after it. The order of operations stays. If the task accumulates
+  into the reference, it applies only to elements that no other iteration of the task touches.
+- `sum`: if the loop only accumulates, by one operation, but other iterations of the task may do so too: a sum that
+  starts at the identity is carried and accumulated after the loop. For floats that changes the order of additions,
   so it needs `fast_math` (but for minima and maxima).
 
-The load before and the accumulation or store after must be allowed: the loop surely runs and surely does the same on
-its way (with no check in it, which may be what proves the index), or the iteration has touched the element before, or
-the index is in range, the element is set and nobody else touches it. Where only the bounds of a `for` are in doubt,
-both stand under `if start < stop`.
+The load before and the accumulation or store after must be allowed: the loop surely runs and surely executes the same
+access (with no check in it, which may have proved the index), or the iteration has accessed the element before, or the
+index is in range, the element is set and no other iteration touches it. If only the bounds of a `for` are in doubt,
+both are under `if start < stop`.
 
-The outermost loop is tried first. What the condition of a `while` writes stays, and atomics stay. Relies on
-`mem2reg`, which turns the cell that replaces the element into a carried value.
+The outermost loop is tried first. Elements that the condition of a `while` writes stay in memory, and atomics stay.
+Relies on `mem2reg`, which turns the cell that replaces the element into a carried value.
 """
 
 from __future__ import annotations
@@ -248,7 +248,7 @@ class _Replacer(Rebuilder):
             return False
         return self.fast_math or not dtype.is_float or op in ("min", "max")
 
-    # What stands around a loop.
+    # Code around a loop.
 
     def _put(self, loop: Eqn, carried: list[_Carried]) -> None:
         """Appends the loop with the loads before it and the stores after it, under a guard if the loop may not run."""

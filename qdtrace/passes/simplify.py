@@ -54,8 +54,8 @@ class Simplify(Pass):
             program = self._each(program, self._rewritten, settled)
             rewritten = program = unreachable.without_empty_tasks(program)
             self._report(number, "rewrite", program)
-            # After the rewriting, because it shows what is constant; before dead code, because a loop that lost all
-            # its work goes.
+            # After the rewriting, because it finds constants; before dead code, which removes loops that lost all
+            # their work.
             for motion in (LoopInvariant(self.differentiable), ConstantExtraction(self.differentiable)):
                 before_motion = program
                 program = self._each(program, lambda t, m=motion, p=before_motion: m.on_task(t, p), settled)

@@ -1,7 +1,7 @@
 """The text of a program after each stage, with names kept, and what a stage changed in it.
 
 The printer numbers names from the top, so one equation less renames all that follow. Here a variable keeps the name
-that it had at the stage before, and only a name that nobody has any more is given anew: equal lines are equal text.
+that it had at the stage before, and only unused names are given to new variables: equal lines have equal text.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ Before:  s: f32 = for k in 0:i32 : 2:i32 : 1:i32 carry c = 0.0:f32    After:  a:
            b: f32 = add c a                                                    a_1: f32 = load v 1:i32
            yield b                                                             s: f32 = add b a_1
 
-The index is then a constant, so private arrays can be taken apart (`mem2reg`) and places in memory told from
-one another. Innermost loops first. A loop is unrolled when
+The index is then a constant, so private arrays can be promoted (`mem2reg`) and elements of memory told apart.
+Innermost loops are unrolled first. A loop is unrolled if
 
 - it has at most `Machine.unrolled` iterations and operations of all copies; or
 - it indexes a private array all of whose indices become constants, within `Machine.unrolled_away`:
@@ -15,10 +15,10 @@ one another. Innermost loops first. A loop is unrolled when
 - the user asked for it (`unroll=True`, or a factor that is not below the number of iterations), within
   `Machine.unrolled_asked`.
 
-Refused: bounds that are not constant, a body that keeps a loop of its own (its time is spent there), a body that
-makes a private array which stays one (each copy would have its own), `unroll=False` or 1, a factor below the number of
-iterations, and whatever would make a task larger than `Machine.task_cost`: so nested loops cannot explode, and the
-time is linear in the size of the result.
+A loop stays if its bounds are not constant, if its body keeps a loop (which takes the time), if its body allocates a
+private array that is not promoted (each copy would have its own), for `unroll=False` or 1 or a factor below the trip
+count, and if copies would make the task larger than `Machine.task_cost`: so nested loops cannot explode, and the time
+is linear in the size of the result.
 
 Unrolling by a factor with a rest is left to LLVM, which is told the factor. It does not pay on the CPU, here or there:
 sums, distances, a recurrence with a product and one with a division take 0.96 to 1.03 of the time by 2, 4 and 8; a

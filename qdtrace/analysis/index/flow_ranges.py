@@ -104,7 +104,7 @@ class FlowRanges(TaskRanges):
         for number in range(_ROUNDS):
             after = self._joined(first, self._after(loop, state))
             if _within(after, state):
-                # once more from below: what the widening gave away and the test takes back
+                # one narrowing step: the test of the loop may restore bounds that widening lost
                 return after if _within(self._joined(first, self._after(loop, after)), after) else state
             state = [
                 None if s is None or a is None or w is None else _widened(s, a, w, number)

@@ -54,7 +54,7 @@ def all_values(digits: Sum, constant: int, limit: int) -> list[Progression] | No
         if values_of([*dense, digit])[1]:
             dense.append(digit)
             continue
-        # A gap: what is dense so far is listed, or where that is long, the values of this digit.
+        # A gap: the dense values so far are listed, or if they are many, the values of this digit.
         base, _ = values_of(dense)
         listed = list(base) if base.count <= limit else []
         if not listed and digit[1] <= limit:
@@ -116,7 +116,7 @@ class MixedRadix:
             return None
         var, divisor = root
         values = self.indices[var]
-        # A dtype too narrow for what is divided has wrapped it.
+        # A dtype too narrow for the dividend has wrapped it.
         if (values.start + values.count - 1) // divisor > range_of_dtype(term.dtype)[1]:
             return None
         return var, divisor * term.divisor
