@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 
 import jax
 import numpy as np
@@ -17,6 +17,7 @@ from qdtrace.compose.depth import depth_told
 from qdtrace.compose.explain import failure_in
 from qdtrace.compose.garbage import paused_garbage_collection
 from qdtrace.compose.staged import Programs, note_programs
+from qdtrace.compose.told import Told, shown, with_left
 from qdtrace.config import current, options_from
 from qdtrace.errors import BackendError, QdError, TraceTypeError, TraceValueError, boundary
 from qdtrace.failures import raise_failures
@@ -163,13 +164,15 @@ class Jitted(Generic[P, R]):
             if failures.glance() != failures.fine:
                 raise_failures()
             results = function(*args, **kwargs) if kwargs else function(*args)  # each argument more takes time
-            return _waited(results, programs) if programs.suspects else results
+            if programs.suspects:
+                results = _waited(results, programs)
         except Exception as error:
             try:
-                return self._again(error, function, programs, args, kwargs)
+                results = self._again(error, function, programs, args, kwargs)
             except QdError as told:
                 told.with_traceback(told.__traceback__)
                 raise  # bare: this frame is not added to the traceback
+        return results if type(results) is not Told else shown(results)
 
     @overload
     def __get__(self, instance: None, owner: type | None = None) -> Jitted[P, R]: ...
@@ -197,6 +200,10 @@ class Jitted(Generic[P, R]):
         try:
             with depth_told(self._name):
                 traced = self._specialised()[0].trace(*args, **kwargs)
+                if type(traced.out_info) is Told:
+                    call = cast("Callable[..., Any]", self)
+                    whole = functools.wraps(self._function)(lambda *args, **kwargs: call(*args, **kwargs))
+                    traced = jax.jit(whole, **self._given_settings()).trace(*args, **kwargs)
         except QdError:
             raise
         except Exception as error:
@@ -254,6 +261,7 @@ class Jitted(Generic[P, R]):
         args, kwargs = as_values((args, kwargs))
         function, programs = self._specialised()
         results = function(*args, **kwargs)
+        results = shown(results) if type(results) is Told else results
         note_programs(programs.all)
         makes_buffers = not context.regions and compat.current_trace() is context.jax_trace
         return jax.tree.map(as_buffer, results) if makes_buffers else results
@@ -360,7 +368,9 @@ def _stage_call(
         )
     leaves = [x for x in jax.tree.leaves((args, kwargs)) if isinstance(x, Tracer)]
     with depth_told(name, lambda: deepest_region(traced.root)), doing("importing", name, options=options):
-        return jax.tree.unflatten(traced.out_tree, stage(traced.root, leaves, traced.names, name, options, donated))
+        outs, left = stage(traced.root, leaves, traced.names, name, options, donated)
+    results = jax.tree.unflatten(traced.out_tree, outs)
+    return with_left(results, left)
 
 
 def _is_static(argument: Any) -> bool:

@@ -257,7 +257,7 @@ def _scope(made: Options) -> Generator[Options]:
 
 
 def options(**values: object) -> AbstractContextManager[Options]:
-    """`with qd.options(fast_math=False):` sets knobs for the code inside, in this thread only.
+    """Sets knobs for the code inside of `with qd.options(fast_math=False):`, in this thread only.
 
     >>> with qd.options(fast_math=False):
     ...     qd.config.fast_math

@@ -291,9 +291,10 @@ class BoundsError(InterpreterError, IndexError):
 
     >>> @qd.jit
     ... def f(x):
+    ...     out = qd.zeros_like(x)
     ...     for i in qd.range(x.shape[0]):
-    ...         x[i] = x[i + 1]
-    ...     return x
+    ...         out[i] = x[i + 1]
+    ...     return out
     >>> f(jnp.arange(3))
     Traceback (most recent call last):
         ...

@@ -123,7 +123,7 @@ class Listening:
     """A block in which launches are written down; several may overlap."""
 
     def __init__(self, *, devices: bool = False) -> None:
-        """`devices`: listens to launches on GPUs too."""
+        """`devices` listens to launches on GPUs too."""
         self.devices = devices
 
     def wants(self, recorder: Recorder) -> bool:

@@ -54,7 +54,7 @@ _changing = threading.Lock()
 
 @contextlib.contextmanager
 def doing(what: str, name: str, total: int = 0, options: Options | None = None) -> Generator[Stage]:
-    """A block that shows a stage of `total` parts on a terminal if it takes long, unless the option `progress` of the
+    """Shows a stage of `total` parts on a terminal if its block takes long, unless the option `progress` of the
     outermost stage is off."""
     stage, watch = Stage(what, name, total), None
     with _changing:

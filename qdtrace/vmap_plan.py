@@ -432,7 +432,9 @@ def _flat_axes(axes: Any, tree: Any, what: str, of: str) -> list[int | None]:
     if all(a is None or (isinstance(a, int) and not isinstance(a, bool)) for a in flat):
         return flat
     raise TraceTypeError(
-        f"qd.vmap needs {what} to be an int, None or a prefix of the {of}' pytree, got {axes!r}", loc=user_loc()
+        f"qd.vmap needs {what} to be an int, None or a prefix of the {of}' pytree, got {axes!r}",
+        loc=user_loc(),
+        help=f"give one entry for each of the {of}: `{what}=(0, None)` for two",
     )
 
 
@@ -478,7 +480,8 @@ def _batch_size(leaves: Sequence[Any], axes: Sequence[int | None], given: int | 
             raise TraceTypeError(
                 f"qd.vmap needs an axis within the rank of the argument, got axis {a} of shape {shape}",
                 loc=user_loc(),
-                help="give in_axes an entry for each argument; None for one that all elements share",
+                help="give in_axes an entry for each argument, None for one that all elements share; make an array of "
+                "a list: `jnp.array(values)`",
             )
         sizes[shape[a]] = None
     if not sizes:

@@ -14,7 +14,7 @@ from qdtrace.ir.faults import checks_of
 from qdtrace.ir.memory import indices_of
 from qdtrace.ir.primitives import ACCUM, ATOMIC, LOAD, QUOTIENT
 from qdtrace.ir.program import Block, Eqn, Literal, Task, Var, is_global, ref_type
-from qdtrace.ir.walk import is_innermost, private_bytes, task_refs, used_in_block, walk_eqns, walk_task
+from qdtrace.ir.walk import is_innermost, private_bytes, task_refs, used_in_block, walk_eqns, walk_often, walk_task
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -129,8 +129,8 @@ class TaskFacts:
 
     @cached_property
     def innermost_loops(self) -> list[Eqn]:
-        """The loops that contain no loop."""
-        return list(filter(is_innermost, walk_eqns(self.task.body)))
+        """The loops that contain no loop, except those that rarely run."""
+        return list(filter(is_innermost, walk_often(self.task.body)))
 
     @cached_property
     def loop_body_cost(self) -> int:

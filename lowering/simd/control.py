@@ -38,9 +38,24 @@ QUIET_STEPS = 8
 def emit_if(f: LaneFrame, eqn: Eqn) -> None:
     """Emits `if`: a branch if it is uniform, else both sides under masks; a rare one as a function."""
     if is_rare(eqn) and not eqn.outvars and not f.is_scalar:
-        emit_rare(f, eqn, _emit_ifs)
+        _rare_if(f, eqn)
     else:
         _emit_if(f, eqn)
+
+
+def _rare_if(f: LaneFrame, eqn: Eqn) -> None:
+    """A function, which is called where some lane goes there."""
+    text, condition = f.text, eqn.invars[0]
+    if isinstance(condition, Literal):
+        emit_rare(f, eqn, _emit_ifs)
+        return
+    label, join = text.fresh_label("rare"), text.fresh_label("join")
+    goes = f.scalar_of(condition) if f.is_uniform(condition) else f.any(f.narrowed(f.mask, f.vectors_of(condition)))
+    text.branch(goes, label, join)
+    text.begin(label)
+    emit_rare(f, eqn, _emit_ifs)
+    text.jump(join)
+    text.begin(join)
 
 
 def _emit_ifs(f: LaneFrame, eqns: Sequence[Eqn]) -> None:

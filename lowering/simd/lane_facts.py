@@ -31,8 +31,9 @@ class LaneFacts:
 
     @cached_property
     def divergent_loops(self) -> tuple[Eqn, ...]:
-        """The loops that lanes leave at different times."""
-        return tuple(e for e in self.uniformity.divergent if e.primitive.loops)
+        """The loops that lanes leave at different times, except those that rarely run."""
+        loops = {e for e in walk_often(self.facts.task.body) if e.primitive.loops}
+        return tuple(e for e in self.uniformity.divergent if e in loops)
 
     @cached_property
     def element_bits(self) -> int:

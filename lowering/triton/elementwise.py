@@ -12,7 +12,7 @@ import numpy as np
 from lowering.llvm.types import SMALL_FLOATS, compute_dtype
 from lowering.triton.maths import LIBDEVICE
 from lowering.triton.types import NAME, type_of
-from qdtrace.ir.primitives import POPULATION_COUNT
+from qdtrace.ir.primitives import POPULATION_COUNT, SHIFT_LEFT, SHIFT_RIGHT_ARITHMETIC, SHIFT_RIGHT_LOGICAL
 from qdtrace.ir.program import Literal
 from qdtrace.ir.types import DType
 
@@ -201,20 +201,20 @@ def _is_finite(f: Frame, eqn: Eqn) -> str:
 
 @rule("shift_left", "shift_right_logical", "shift_right_arithmetic")
 def _shift(f: Frame, eqn: Eqn) -> str:
-    (a, by), d, name = _typed(f, eqn), _dtype(eqn), eqn.primitive.name
+    (a, by), d, prim = _typed(f, eqn), _dtype(eqn), eqn.primitive
     amount, bits = eqn.invars[1], d.bits
     signed, unsigned = f"tl.int{bits}", f"tl.uint{bits}"
     own = type_of(d)
-    if name == "shift_right_arithmetic" and not d.is_signed:
+    if prim is SHIFT_RIGHT_ARITHMETIC and not d.is_signed:
         a = f"{a}.to({signed})"
-    if name == "shift_right_logical" and d.is_signed:
+    if prim is SHIFT_RIGHT_LOGICAL and d.is_signed:
         a = f"{a}.to({unsigned})"
     if isinstance(amount, Literal) and 0 <= int(amount.value) < bits:
-        moved = f"({a} {'<<' if name == 'shift_left' else '>>'} {int(amount.value)})"
+        moved = f"({a} {'<<' if prim is SHIFT_LEFT else '>>'} {int(amount.value)})"
     else:
-        helper = {"shift_left": "shift_left", "shift_right_logical": "shift_right"}.get(name, "shift_sign")
+        helper = {SHIFT_LEFT: "shift_left", SHIFT_RIGHT_LOGICAL: "shift_right"}.get(prim, "shift_sign")
         moved = f"{f.module.helper(helper)}({a}, {by}.to({unsigned}), {bits})"
-    return moved if name == "shift_left" else f"{moved}.to({own})"
+    return moved if prim is SHIFT_LEFT else f"{moved}.to({own})"
 
 
 @rule("population_count", "clz")

@@ -59,7 +59,7 @@ def not_linear(eqn: Eqn, what: str) -> GradientError:
 
 
 def _is_linear(prim: Primitive, changing: Sequence[bool]) -> bool:
-    """Returns whether the derivative by each changing operand exists and reads no changing operand."""
+    """Returns whether each operand that changes has a partial derivative that reads no operand that changes."""
     if prim.slope_reads is None:
         return not any(changing)
     reads = [read for read, changes in zip(prim.slope_reads, changing, strict=True) if changes]

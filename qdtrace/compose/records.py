@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import sys
-from functools import partial, reduce
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
+from qdtrace.compose.foreseen import refuse_endless, warn_of_foreseen
+from qdtrace.compose.items import has_tasks
+from qdtrace.compose.jaxprs import largest_size
 from qdtrace.compose.segment import with_token
+from qdtrace.compose.told import Left
 from qdtrace.errors import UnsupportedError, warn
 from qdtrace.ir.tells import HEAD, given_memory, sites, tells_in
+from qdtrace.trace import compat
+from qdtrace.trace.importer.tells import tells
+from qdtrace.trace.regions import Region
+from qdtrace.trace.tangents import equations_in
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from qdtrace.config import Options
     from qdtrace.ir.program import Program
@@ -33,6 +41,9 @@ class Telling:
                 loc=needs.loc,
                 help='run it with `qd.jit(f, options={"debug": True})`, on small inputs',
             )
+        refuse_endless(program)
+        if not options.debug:  # there each run finds its races, and reads of what is not set
+            warn_of_foreseen(program)
         self.name = program.name
         self.lines = options.print_lines
         self.first = len(program.results)
@@ -48,16 +59,30 @@ class Telling:
     def __bool__(self) -> bool:
         return self.at_once or bool(self.records)
 
-    def told(self, outs: Sequence[Any]) -> Sequence[Any]:
-        """Returns the results of a call, with a callback staged that prints its records after it has run."""
-        memory = outs[self.first : self.first + 2 * len(self.records)]
+    def told(self, outs: Sequence[Any]) -> Left | None:
+        """Returns the records that are shown after a call with these results has run, or None if there are none."""
         if self.at_once:
             jax.debug.callback(lambda _: None, outs[self.first])  # keeps JAX from dropping the call
-        elif memory:
-            show = partial(_show, tuple(self.records), self.lines, self.name)
-            any_told = reduce(jax.lax.max, memory[::2]) > 0
-            jax.lax.cond(any_told, lambda: jax.debug.callback(show, *memory), lambda: None)
-        return outs
+        if not self.records:
+            return None
+        memory = outs[self.first : self.first + 2 * len(self.records)]
+        return Left(partial(_show, tuple(self.records), self.lines, self.name), memory)
+
+
+def needs_jax(items: Iterable[Any], small: int) -> bool:
+    """Whether something between the tasks of these items shows what it tells by JAX alone: loops around tasks, and what
+    is not staged into a task of equations up to a small size. Then the tasks do, too, and JAX orders them."""
+    for item in items:
+        if not isinstance(item, Region):
+            is_own = all(isinstance(e, compat.QdEffect) for e in item.effects)
+            if not is_own and not (tells(item) and largest_size(item) <= small):
+                return True
+        elif item.kind == "while" and has_tasks(item):
+            if any(map(tells, compat.all_eqns([*equations_in(item.items)]))):
+                return True
+        elif item.kind != "for" and needs_jax(item.items, small):
+            return True
+    return False
 
 
 def _show(records: Sequence[Records], lines: int, name: str, *memory: Any) -> None:

@@ -49,6 +49,7 @@ from qdtrace.trace.source import eqn_loc
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from qdtrace.compose.told import Left
     from qdtrace.config import Options
     from qdtrace.ir.builder import Builder
     from qdtrace.ir.program import Program
@@ -88,6 +89,8 @@ class Stager:
     is_tied: bool = False
     is_body: bool = False
     """True if the items are the body of a loop around tasks."""
+    left: list[Left] | None = None
+    """Calls whose records are still to be shown, for whoever has the results; None if JAX shows them."""
     items: Sequence[Any] = ()
     leaves: Any = None
     """JAX bool of a `qd.while_` around loops, true if a `qd.break_if` was taken."""
@@ -198,7 +201,9 @@ class Stager:
         self._open_segment()
         if results or checks or telling:
             note_programs((staged,))
-            outs = telling.told(call(staged, [value for _, value in segment.operands]))
+            outs = call(staged, [value for _, value in segment.operands])
+            if (left := telling.told(outs)) is not None:
+                left.by_jax() if self.left is None else self.left.append(left)
             if checks:
                 self.tokens.append(outs[-1])
             for state, out in zip(states, outs, strict=False):

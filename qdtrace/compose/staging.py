@@ -29,6 +29,7 @@ from qdtrace.compose.items import begin_marker, body_inputs, body_of, has_jump, 
 from qdtrace.compose.jaxprs import has_marker, is_literal, largest_size, logical, physical, physical_type
 from qdtrace.compose.large_access import large_access
 from qdtrace.compose.loops import jump, loop_of_tasks
+from qdtrace.compose.records import needs_jax
 from qdtrace.compose.segment import BufferState, Constant, Pending, hints_of
 from qdtrace.compose.stager import SMALL, Stager
 from qdtrace.compose.task_range import task_range
@@ -47,6 +48,7 @@ from qdtrace.trace.tangents import equations_in
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from qdtrace.compose.told import Left
     from qdtrace.config import Options
 
 ad.primitive_jvps[call_p] = jvp_of_call  # here, because derivatives are made of calls
@@ -63,12 +65,13 @@ def stage(
     name: str,
     options: Options,
     donated: Sequence[Any] = (),
-) -> list[Any]:
-    """Evaluates a traced function on JAX values (usually tracers) and returns its flat outputs.
+) -> tuple[list[Any], list[Left]]:
+    """Evaluates a traced function on JAX values (usually tracers). Returns flat outputs, and what is still to be shown.
 
     `names` are the arguments' names, for printed graphs and errors. Results may use the memory of `donated` arguments.
     """
     stager = Stager(name, options, _rule_of, hints=dict(zip(root.params, names, strict=True)))
+    stager.left = None if needs_jax(root.items, SMALL) else []
     stager.memory_of = pair_results(root, donated)
     for var, const in root.constants.items():
         stager.env[var] = Constant(const)
@@ -78,7 +81,7 @@ def stage(
         _warn_of_no_results(root, name)
     stager.note_uses(root.items, root.results)
     stager.run(root.items)
-    return stager.tied([stager.value(v) for v in root.results])
+    return stager.tied([stager.value(v) for v in root.results]), stager.left or []
 
 
 def _warn_of_no_results(root: Region, name: str) -> None:

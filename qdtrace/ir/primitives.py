@@ -176,7 +176,9 @@ EQ = _row("eq", _TEST, commutative=True, is_predicate=True, negation="ne", mirro
 NE = _row("ne", _TEST, commutative=True, is_predicate=True, negation="eq", mirror="ne", **_any, **_no_slope)
 AND, OR, XOR = _rows("and or xor", elementwise(2, *BITS), commutative=True, **_no_slope)
 NOT = _row("not", elementwise(1, *BITS), **_no_slope)
-_rows("shift_left shift_right_logical shift_right_arithmetic", elementwise(2, *INT), **_no_slope)
+SHIFT_LEFT, SHIFT_RIGHT_LOGICAL, SHIFT_RIGHT_ARITHMETIC = _rows(
+    "shift_left shift_right_logical shift_right_arithmetic", elementwise(2, *INT), **_no_slope
+)
 POPULATION_COUNT, CLZ = _rows("population_count clz", elementwise(1, *INT), **_no_slope)
 SELECT = _row("select", rule.select, finite_slope=True, slope_reads=((), (0,), (0,)), **_any)
 LANE_MAX = _row("lane_max", elementwise(1, *INT), Effect.LANES, **_no_slope)

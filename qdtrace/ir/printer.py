@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from qdtrace.ir.primitives import FOR, WHILE
 from qdtrace.ir.program import Literal, Var
 from qdtrace.ir.syntax import clean_hint, literal_text, value_text, word_text
 from qdtrace.ir.walk import task_refs
@@ -162,13 +163,12 @@ class Printer:
     def eqn(self, eqn: Eqn, depth: int, inner: bool = True) -> None:
         """Prints one equation, with its blocks if `inner`."""
         bind = self.bind if inner else self.known
-        name = eqn.primitive.name
-        text = name
+        text = eqn.primitive.name
         params = self._params(eqn)
         if params:
             text += f"[{_pairs(params)}]"
         # Operands have names of the enclosing scope only, so they are printed before anything is bound.
-        if name == "for" and eqn.blocks:
+        if eqn.primitive is FOR and eqn.blocks:
             start, stop, step, *inits = map(self.atom, eqn.invars)
             bounds = f" in {start} : {stop} : {step}{' ' * bool(params)}{text[3:]}"
             index, *carried = eqn.blocks[0].params
@@ -176,7 +176,7 @@ class Printer:
         else:
             inits = [self.atom(a) for a in eqn.invars]
             carried = []
-            if name == "while" and eqn.blocks:
+            if eqn.primitive is WHILE and eqn.blocks:
                 carried = list(eqn.blocks[0].params)
             else:
                 text = " ".join([text, *inits])

@@ -29,6 +29,7 @@ from qdtrace.passes.observers import finish, listening, memory_reporter, observe
 from qdtrace.passes.peephole import Peephole
 from qdtrace.passes.predicate import Predicate
 from qdtrace.passes.prove_bounds import ProveBounds
+from qdtrace.passes.rare_behind import RareBehind
 from qdtrace.passes.reciprocals import Reciprocals
 from qdtrace.passes.recurrences import Recurrences
 from qdtrace.passes.reuse_donated import ReuseDonated
@@ -69,6 +70,7 @@ PASSES: Mapping[str, Callable[[Options, Machine], Pass]] = {
     "dead_stores": lambda options, machine: DeadStores(options.cfg_optimization_per_task),
     "memory": lambda options, machine: memory_for(options),
     "simplify": lambda options, machine: simplify_for(options),
+    "rare_behind": lambda options, machine: RareBehind(),
     "join_branches": lambda options, machine: JoinBranches(),
     "unroll_whiles": lambda options, machine: UnrollWhiles(machine),
     "unroll": lambda options, machine: Unroll(machine),
@@ -167,7 +169,8 @@ def stages(
     # When loads are forwarded and branches empty, the costs of bodies and sides are final. Unrolled loops have
     # constant indices, so private arrays are promoted once more, and their elements are forwarded.
     # Cheaper operations come last, as other passes know `div` and `rem` only. Reciprocals move out of loops.
-    straight = (of("unroll_whiles"), of("unroll"), of("last_iteration"))
+    # Rare blocks first, as a loop that became straight code would have them in each step.
+    straight = (of("rare_behind"), of("unroll_whiles"), of("unroll"), of("last_iteration"))
     unrolled = (*straight, simplify, of("mem2reg"), of("prove_bounds"), *memory)
     cheaper = (of("predicate"), of("strength_reduction"), of("reciprocals"), simplify)
     final = (

@@ -1,1 +1,1 @@
-"""From Python to regions of JAX equations: what a user touches inside a traced function."""
+"""Translates Python to regions of JAX equations; has all that a user touches inside a traced function."""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def zeros(shape: Shape, dtype: DTypeLike | None = None) -> jax.Array:
-    """A new buffer of zeros.
+    """Returns a new buffer of zeros.
 
     >>> @qd.jit
     ... def f(n):
@@ -52,7 +52,7 @@ def zeros(shape: Shape, dtype: DTypeLike | None = None) -> jax.Array:
 
 
 def ones(shape: Shape, dtype: DTypeLike | None = None) -> jax.Array:
-    """A new buffer of ones.
+    """Returns a new buffer of ones.
 
     >>> @qd.jit
     ... def f(n):
@@ -72,7 +72,7 @@ def ones(shape: Shape, dtype: DTypeLike | None = None) -> jax.Array:
 
 
 def full(shape: Shape, fill_value: Any, dtype: DTypeLike | None = None) -> jax.Array:
-    """A new buffer filled with one number.
+    """Returns a new buffer filled with one number.
 
     >>> @qd.jit
     ... def f(n):
@@ -95,7 +95,7 @@ def full(shape: Shape, fill_value: Any, dtype: DTypeLike | None = None) -> jax.A
 
 
 def empty(shape: Shape, dtype: DTypeLike | None = None) -> jax.Array:
-    """A new buffer of undefined content: store each element before it is read or returned.
+    """Returns a new buffer of undefined content: store each element before it is read or returned.
 
     >>> @qd.jit
     ... def squares():
@@ -118,7 +118,7 @@ def empty(shape: Shape, dtype: DTypeLike | None = None) -> jax.Array:
 
 
 def zeros_like(x: Any, dtype: DTypeLike | None = None) -> jax.Array:
-    """A new buffer of zeros with the shape and dtype of an array or buffer.
+    """Returns a new buffer of zeros with the shape and dtype of an array or buffer.
 
     >>> @qd.jit
     ... def f(x):
@@ -138,7 +138,7 @@ def zeros_like(x: Any, dtype: DTypeLike | None = None) -> jax.Array:
 
 
 def empty_like(x: Any, dtype: DTypeLike | None = None) -> jax.Array:
-    """A new buffer of undefined content with the shape and dtype of an array or buffer.
+    """Returns a new buffer of undefined content with the shape and dtype of an array or buffer.
 
     >>> @qd.jit
     ... def reversed(x):
@@ -177,7 +177,9 @@ def _allocate(name: str, shape: Any, dtype: Any, fill: Any) -> Buffer:
         raise TraceTypeError(
             f"qd.{name} needs a shape of static integers, got {_shown_shape(shape)}",
             loc=user_loc(),
-            help="shapes come from `x.shape` or static arguments, not from traced values",
+            help="divide with // in place of /, or write `int(n)`"
+            if any(isinstance(n, float) for n in (shape if isinstance(shape, (tuple, list)) else (shape,)))
+            else "shapes come from `x.shape` or static arguments, not from traced values",
         ) from None
     if any(n < 0 for n in dims):
         raise TraceValueError(f"qd.{name} needs a shape without negative lengths, got {dims}", loc=user_loc())

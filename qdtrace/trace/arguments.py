@@ -1,4 +1,4 @@
-"""What goes into a traced function and comes out of it: arrays become buffers, buffers and cells become values."""
+"""Operands and results of a traced function: arrays become buffers, buffers and cells become values."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 def is_memory(leaf: Any) -> bool:
-    """True for a handle of memory, which is one leaf here."""
+    """Returns whether a value is a handle of memory, which is one leaf here."""
     return isinstance(leaf, MemoryHandle)
 
 
 def as_values(tree: Any) -> Any:
-    """Buffers and cells of an enclosing trace, as values."""
+    """Returns a tree with the values of buffers and cells of an enclosing trace."""
     return jax.tree.map(lambda x: x.__jax_array__() if is_memory(x) else x, tree, is_leaf=is_memory)
 
 
@@ -44,7 +44,7 @@ def run_inlined(function: Callable[..., Any], args: Any, kwargs: Any, context: T
 
 
 def as_buffer(leaf: Any) -> Any:
-    """An array as a buffer with its content; a scalar or a random key as it is."""
+    """Returns an array as a buffer with its content; a scalar or a random key as it is."""
     if isinstance(leaf, (jax.Array, np.ndarray)) and leaf.ndim > 0:
         if jnp.issubdtype(leaf.dtype, jax.dtypes.extended):
             return leaf
@@ -53,7 +53,7 @@ def as_buffer(leaf: Any) -> Any:
 
 
 def checked_leaf(leaf: Any, name: str) -> Any:
-    """A leaf of the arguments of a function that is traced.
+    """Returns a leaf of the arguments of a traced function, after a check.
 
     Raises TraceTypeError for what is no array or number, and for an array of 64 bits outside of the x64 mode, where JAX
     goes on with 64 bits and what it makes beside it has 32.

@@ -38,12 +38,12 @@ _classes: dict[type, type] = {}
 
 
 def as_scalar(value: Any) -> Any:
-    """The same tracer with these operators, if it is a number; anything else as it is."""
+    """Returns the same tracer with these operators, if it is a number; anything else as it is."""
     return subclassed(value, _classes, _members) if isinstance(value, Tracer) and _is_number(value.aval) else value
 
 
 def subclassed(tracer: Any, classes: dict[type, type], members: Callable[[type], dict[str, Any]]) -> Any:
-    """The same tracer, its class replaced by a subclass with more members; `classes` are those made so far."""
+    """Returns the same tracer, its class replaced by a subclass with more members; `classes` are those made so far."""
     kind = type(tracer)
     if kind not in classes:
         added = {"__slots__": (), **members(kind)}
@@ -76,7 +76,7 @@ def _operator(function: Callable[[Any, Any], Any], dtypes: set[Any], inherited: 
 
 
 def _operand(value: Any, dtype: np.dtype) -> Any:
-    """A value as a scalar operand of that dtype; None where JAX has to decide what it becomes."""
+    """Returns a value as a scalar operand of that dtype; None where JAX has to decide what it becomes."""
     if isinstance(value, Tracer):
         aval: Any = value.aval
         return value if _is_number(aval) and aval.dtype == dtype else None

@@ -48,7 +48,7 @@ def _atomic(name: str, op: str, buffer: Any, index: Any, *values: Any) -> Any:
 
 
 def atomic_add(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
-    """`buffer[index] += value`; gives the old value.
+    """Adds atomically, `buffer[index] += value`, and returns the old value.
 
     Which iteration finds which old value depends on their order, which is none.
 
@@ -73,7 +73,7 @@ def atomic_add(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
 
 
 def atomic_min(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
-    """`buffer[index] = min(buffer[index], value)`; gives the old value.
+    """Stores `min(buffer[index], value)` atomically and returns the old value.
 
     >>> @qd.jit
     ... def f(x):
@@ -96,7 +96,7 @@ def atomic_min(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
 
 
 def atomic_max(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
-    """`buffer[index] = max(buffer[index], value)`; gives the old value.
+    """Stores `max(buffer[index], value)` atomically and returns the old value.
 
     >>> @qd.jit
     ... def f(x):
@@ -119,7 +119,7 @@ def atomic_max(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
 
 
 def atomic_and(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
-    """`buffer[index] &= value`; gives the old value.
+    """Runs `buffer[index] &= value` atomically and returns the old value.
 
     >>> @qd.jit
     ... def f(x):
@@ -142,7 +142,7 @@ def atomic_and(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
 
 
 def atomic_or(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
-    """`buffer[index] |= value`; gives the old value.
+    """Runs `buffer[index] |= value` atomically and returns the old value.
 
     >>> @qd.jit
     ... def f(x):
@@ -165,7 +165,7 @@ def atomic_or(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
 
 
 def atomic_xor(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
-    """`buffer[index] ^= value`; gives the old value.
+    """Runs `buffer[index] ^= value` atomically and returns the old value.
 
     >>> @qd.jit
     ... def f(x):
@@ -188,7 +188,7 @@ def atomic_xor(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
 
 
 def atomic_exchange(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
-    """`buffer[index] = value`; gives the old value.
+    """Runs `buffer[index] = value` atomically and returns the old value.
 
     >>> @qd.jit
     ... def f(x):
@@ -211,7 +211,7 @@ def atomic_exchange(buffer: jax.Array, index: Any, value: Any) -> jax.Array:
 
 
 def atomic_cas(buffer: jax.Array, index: Any, expected: Any, value: Any) -> jax.Array:
-    """Stores `value` at a place that holds `expected`, else nothing; gives the old value.
+    """Stores `value` at a place that holds `expected`, else nothing, and returns the old value.
 
     >>> @qd.jit
     ... def f(x):

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MOST = 256
-"""Elements of an array that is shown, at most."""
+"""Most elements of an array that is shown."""
 
 
 DEEPEST = 20
-"""Levels of containers in a variable that is shown, at most."""
+"""Most levels of containers in a variable that is shown."""
 
 
 class _Unseen:
@@ -47,7 +47,7 @@ def _variables(file: str, variables: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_finite(variable: Any, around: tuple[Any, ...] = ()) -> bool:
-    """False for a container that is in itself, or nests deeper than is shown.
+    """Returns whether a container ends within the levels that are shown, and is not in itself.
 
     JAX takes containers apart in C++: where that goes too deep, Python counts its frames wrongly from then on.
     """
@@ -79,7 +79,7 @@ compat.change_breakpoint_frames(_variables)
 
 
 def showing(eqn: Any, seen: Sequence[bool]) -> Any:
-    """The equation of a breakpoint with those operands only."""
+    """Returns the equation of a breakpoint with only those operands that are `seen`."""
     if all(seen):
         return eqn
     callback = eqn.params["callback"]

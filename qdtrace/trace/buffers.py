@@ -60,7 +60,7 @@ class Buffer(MemoryHandle):
         return At(self)
 
     def copy(self) -> Buffer:
-        """A new buffer with the present content."""
+        """Returns a new buffer with the present content."""
         return _copied(self)
 
     def __copy__(self) -> Buffer:
@@ -70,7 +70,7 @@ class Buffer(MemoryHandle):
         return self.copy()
 
     def __jax_array__(self) -> jax.Array:
-        """The whole content now; inside a loop only when it is small."""
+        """Returns the whole content now; inside a loop only when it is small."""
         if self._is_array():
             return emit(markers.read_p, self.handle)
         if self.size > indexing.WHOLE_LIMIT:
@@ -83,7 +83,7 @@ class Buffer(MemoryHandle):
         return _load(self, indexing.whole(self.shape))
 
     def _is_array(self, what: str = "an array operation") -> bool:
-        """True where a use as an array means one operation on the whole."""
+        """Returns whether a use as an array means one operation on the whole."""
         context = current(what)
         return context.has_arrays and (not context.regions or self.size > indexing.WHOLE_LIMIT)
 
@@ -184,7 +184,7 @@ for _name, _function in INPLACE.items():
 
 
 def _marked_access(buffer: Buffer, key: Any, what: str = "an array operation") -> ParsedIndex | None:
-    """The access of a marker. None between loops, where it has no traced index to check and whole-array code is better,
+    """Returns a marker's access. None between loops, if it has no traced index to check and whole-array code is better,
     or where no marker can express it."""
     if not buffer._is_array(what):  # pyright: ignore[reportPrivateUsage]
         return parse_index(key, buffer.shape)
@@ -197,7 +197,7 @@ def _marked_access(buffer: Buffer, key: Any, what: str = "an array operation") -
 
 
 def _jax_key(key: Any, shape: tuple[int, ...]) -> Any:
-    """The index with cells and buffers read; static ones are checked, as JAX would clamp them."""
+    """Returns the index with cells and buffers read; static ones are checked, as JAX would clamp them."""
     parts = tuple(as_value(k) for k in (key if isinstance(key, tuple) else (key,)))
     if sum(k is not None and k is not Ellipsis for k in parts) > len(shape):
         raise too_many_indices(len(parts), shape)
@@ -218,7 +218,7 @@ def _assign(buffer: Buffer, value: Any) -> None:
 
 
 def _assign_part(buffer: Buffer, key: Any, value: Any, method: str) -> None:
-    """A store outside loops that is not one element: whole-array code."""
+    """Stores, outside loops, what is not one element, by whole-array code."""
     value = as_value(value)
     if method == "set" and (key is Ellipsis or key == slice(None)):
         _assign(buffer, value)
@@ -254,7 +254,7 @@ class AtIndex(StrictAttributes):
         self._key = key
 
     def get(self) -> jax.Array:
-        """The value there."""
+        """Returns the value at the place."""
         return self._buffer[self._key]
 
     def set(self, value: Any) -> Buffer:
@@ -302,7 +302,7 @@ class AtIndex(StrictAttributes):
 
 
 def new_buffer(array: Any, called: str = "") -> Buffer:
-    """A buffer with the content of an array; `called`: the variable that it becomes."""
+    """Returns a buffer with the content of an array; `called` is the variable that it becomes."""
     return Buffer(emit(markers.buffer_p, array, uid=new_uid(), called=called))
 
 
@@ -325,7 +325,7 @@ def check_outside_loops(name: str) -> None:
 
 
 def copy(x: Any) -> jax.Array:
-    """A new buffer with the present content, shape and dtype of an array or buffer.
+    """Returns a new buffer with the present content, shape and dtype of an array or buffer.
 
     >>> @qd.jit
     ... def neighbours(x):

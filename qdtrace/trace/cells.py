@@ -100,7 +100,7 @@ for _name, _function in INPLACE.items():
 
 
 def local(init: Any, dtype: DTypeLike | None = None) -> Cell:
-    """A cell that starts with `init`, made inside a loop, and gone with its iteration.
+    """Returns a cell that starts with `init`, made inside a loop, and gone with its iteration.
 
     What is stored later is converted to its dtype; refused where it would lose its fraction or imaginary part.
 

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from jax.typing import ArrayLike
 
 MOST_CHARACTERS = 10_000
-"""Of a message: compiled code writes it to a stack."""
+"""Most characters of a message: compiled code writes it to a stack."""
 
 
 def check(condition: ArrayLike, message: str) -> None:
-    """The call of the `qd.jit` function fails with `message` and the line of this check where `condition` is false.
+    """Makes the call of the `qd.jit` function fail with `message` and this line if `condition` is false.
 
     It may stand anywhere in a traced function: in loops, under `qd.when`, in the function that `qd.vmap` maps and in
     `lax` control flow there, and between loops. What comes after a check that fails is not executed in that iteration;
@@ -76,7 +76,7 @@ def check(condition: ArrayLike, message: str) -> None:
 
 
 def _untellable(message: str) -> str | None:
-    """What is in a message that does not go through XLA, whose messages are strings of C in UTF-8."""
+    """Returns what keeps a message from XLA, whose messages are C strings in UTF-8; None if nothing does."""
     if len(message) > MOST_CHARACTERS:
         return f"{len(message)} characters"
     odd = next((c for c in message if c == "\0" or "\ud800" <= c <= "\udfff"), None)

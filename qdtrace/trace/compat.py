@@ -36,19 +36,21 @@ except ImportError:
     set_current_trace: Any = None
     custom_lin_p = Primitive("custom_lin")
 
-try:
-    from jax._src.core import extend_axis_env_nd
-except ImportError:  # collectives of the axis are then JAX's NameError
-    extend_axis_env_nd: Any = None
-
-try:
-    from jax._src.core import ClosedJaxpr
-except ImportError:  # jax 0.12: a jaxpr has its constants
-    ClosedJaxpr: Any = None
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
+
+
+def _private(module: str, name: str) -> Any:
+    """An object of a module of JAX; None where a release has none."""
+    try:
+        return getattr(importlib.import_module(f"jax._src.{module}"), name, None)
+    except ImportError:
+        return None
+
+
+extend_axis_env_nd = _private("core", "extend_axis_env_nd")  # without it collectives of the axis are JAX's NameError
+ClosedJaxpr = _private("core", "ClosedJaxpr")  # jax 0.12 has none: a jaxpr has its constants
 
 __all__ = [
     "Jaxpr",
@@ -80,7 +82,7 @@ class Maker(Primitive):
 
 
 class QdEffect(Effect):
-    """Effect of every marker: keeps JAX from dropping, moving or duplicating it. All instances are equal."""
+    """Effect of every marker, which keeps JAX from dropping, moving or duplicating it. All instances are equal."""
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other)
@@ -99,7 +101,7 @@ class QdEffect(Effect):
 
 QD = QdEffect()
 CALLBACK_LOGGER = "jax._src.callback"
-"""Where JAX reports that a callback failed."""
+"""Name of the logger that JAX reports a failed callback to."""
 
 
 def forget_failed_runs(is_known: Callable[[Exception], bool]) -> None:
@@ -108,18 +110,23 @@ def forget_failed_runs(is_known: Callable[[Exception], bool]) -> None:
     JAX keeps what such runs end in, and raises their errors again when somebody waits for effects: as the process
     ends, at the latest, in two more tracebacks.
     """
-    try:
-        from jax._src.dispatch import runtime_tokens
-
-        kept = runtime_tokens.output_runtime_tokens
-    except (ImportError, AttributeError):
-        return
+    kept = _last_runs()
     for device, token in list(kept.items()):
         try:
             token.block_until_ready()
         except Exception as error:
             if is_known(error) and kept.get(device) is token:
                 del kept[device]
+
+
+def wait_in_barrier(name: str, waiter: Any) -> None:
+    """Has the next `jax.effects_barrier` of this thread call `waiter.block_until_ready`."""
+    _last_runs()[name] = waiter
+
+
+def _last_runs() -> dict[Any, Any]:
+    """What `jax.effects_barrier` waits for in this thread, by device."""
+    return getattr(_private("dispatch", "runtime_tokens"), "output_runtime_tokens", {})
 
 
 def _allow_effect() -> None:
@@ -139,22 +146,22 @@ _allow_effect()
 
 
 def has_markers(effects: object) -> bool:
-    """True when a jaxpr or an equation with these effects holds a marker."""
+    """Returns whether a jaxpr or an equation with these effects holds a marker."""
     return any(isinstance(e, QdEffect) for e in effects)  # type: ignore[attr-defined]
 
 
 def open_jaxpr(jaxpr: Any) -> Any:
-    """The jaxpr without its constants (0.10: inside a ClosedJaxpr; 0.12: the same object)."""
+    """Returns the jaxpr without its constants (0.10: inside a ClosedJaxpr; 0.12: the same object)."""
     return getattr(jaxpr, "jaxpr", jaxpr)
 
 
 def constants_of(jaxpr: Any) -> Sequence[Any]:
-    """Values of the constant variables of a jaxpr."""
+    """Returns the values of the constant variables of a jaxpr."""
     return tuple(map(_known, getattr(jaxpr, "consts", ())))
 
 
 def _known(value: Any) -> Any:
-    """A value; the number where it is a tracer of a number, which a rule may have closed over."""
+    """Returns a value; the number where it is a tracer of a number, which a rule may have closed over."""
     found: Any = getattr(value, "val", None) if isinstance(value, Tracer) else None
     if not isinstance(found, Literal):
         return value
@@ -163,25 +170,25 @@ def _known(value: Any) -> Any:
 
 
 def without_dead_code(jaxpr: Any) -> Jaxpr:
-    """The open jaxpr without equations that no result depends on, as `jax.jit` compiles it."""
+    """Returns the open jaxpr without equations that no result depends on, as `jax.jit` compiles it."""
     opened = open_jaxpr(jaxpr)
     return partial_eval.dce_jaxpr(opened, [True] * len(opened.outvars), instantiate=True)[0]
 
 
 def with_eqns(jaxpr: Any, eqns: Sequence[Any]) -> Any:
-    """The jaxpr, open or closed, with other equations."""
+    """Returns the jaxpr, open or closed, with other equations."""
     opened = open_jaxpr(jaxpr)
     made = opened.replace(eqns=list(eqns))
     return made if opened is jaxpr else jaxpr.replace(jaxpr=made)
 
 
 def is_jaxpr(value: object) -> bool:
-    """True for an open or closed jaxpr."""
+    """Returns whether a value is an open or closed jaxpr."""
     return hasattr(value, "eqns") or hasattr(value, "jaxpr")
 
 
 def inner_jaxprs(eqn: JaxprEqn) -> Iterator[Any]:
-    """Every jaxpr among the parameters of an equation."""
+    """Yields every jaxpr among the parameters of an equation."""
     for value in eqn.params.values():
         for one in value if isinstance(value, (tuple, list)) else (value,):
             if is_jaxpr(one):
@@ -189,12 +196,12 @@ def inner_jaxprs(eqn: JaxprEqn) -> Iterator[Any]:
 
 
 def settings_of(eqn: JaxprEqn) -> AbstractContextManager[Any]:
-    """JAX's settings as they were where an equation was traced: the bits of a random key depend on one of them."""
+    """Returns a context with JAX's settings of where an equation was traced: bits of a random key depend on one."""
     return eqn.ctx.manager
 
 
 def scan_counts(params: dict[str, Any]) -> tuple[int, int]:
-    """(constants, carries) of a `scan` equation; the rest of its operands are slices of `xs`."""
+    """Returns (constants, carries) of a `scan` equation; the rest of its operands are slices of `xs`."""
     if "num_consts" in params:
         return params["num_consts"], params["num_carry"]
     constants, carry, _ = (len(part) for part in params["ft_in"].unpack())
@@ -216,7 +223,7 @@ _CALLS = {
 
 
 def called_jaxpr(eqn: JaxprEqn) -> Any | None:
-    """The jaxpr that an equation like `jit` runs exactly once on its operands; None for any other equation."""
+    """Returns the jaxpr that an equation like `jit` runs exactly once on its operands; None for any other equation."""
     name = _CALLS.get(eqn.primitive.name)
     if name is None:
         return None
@@ -227,14 +234,14 @@ def called_jaxpr(eqn: JaxprEqn) -> Any | None:
 
 
 def lower_hijax(eqn: JaxprEqn) -> Any:
-    """A closed jaxpr of ordinary primitives for a `call_hi_primitive` equation (jax >= 0.12)."""
+    """Returns a closed jaxpr of ordinary primitives for a `call_hi_primitive` equation (jax >= 0.12)."""
     operands = [v.aval for v in eqn.invars]
     closed = jax.make_jaxpr(lambda *xs: eqn.primitive.bind(*xs, **eqn.params))(*operands)
     return partial_eval.lower_jaxpr2(closed)  # type: ignore[attr-defined]
 
 
 def hijax_function_of_elements(eqn: JaxprEqn) -> Callable[..., Any] | None:
-    """The function of elements that a `call_hi_primitive` equation on arrays of one shape is, if it is one."""
+    """Returns the function of elements that a `call_hi_primitive` equation on arrays of one shape is, if it is one."""
     shapes: set[Any] = {v.aval.shape for v in (*eqn.invars, *eqn.outvars)}  # type: ignore[attr-defined]
     is_one = type(eqn.params["_prim"]).__name__ == "Ldexp" and len(shapes) == 1
     return jax.numpy.ldexp if is_one and shapes != {()} else None
@@ -244,7 +251,7 @@ _FORMULAS = {"random_gamma": ("jax._src.random.core", "_gamma_impl")}
 
 
 def formula_of(name: str) -> Callable[..., Any] | None:
-    """The function of arrays that JAX itself computes a primitive by; None where this version has none."""
+    """Returns the function of arrays that JAX itself computes a primitive by; None where this version has none."""
     module, attribute = _FORMULAS.get(name, ("jax._src.lax.special", f"{name}_impl"))
     try:
         return getattr(importlib.import_module(module), attribute)
@@ -253,40 +260,40 @@ def formula_of(name: str) -> Callable[..., Any] | None:
 
 
 def function_of(jaxpr: Any) -> Callable[..., Sequence[Any]]:
-    """A jaxpr that is a parameter as a function of arrays."""
+    """Returns a jaxpr that is a parameter as a function of arrays."""
     return lambda *operands: eval_jaxpr(open_jaxpr(jaxpr), constants_of(jaxpr), *operands)
 
 
 def new_var(like: Var) -> Var:
-    """A fresh variable of the same abstract value."""
+    """Returns a fresh variable of the same abstract value."""
     return Var(like.aval)
 
 
 def new_scalar(dtype: Any) -> Var:
-    """A fresh variable for a scalar."""
+    """Returns a fresh variable for a scalar."""
     return Var(ShapedArray((), np.dtype(dtype)))
 
 
 def named_axis(name: Any, size: int) -> AbstractContextManager[Any]:
-    """JAX knows an axis of this name while a function is traced; None: no axis."""
+    """Returns a context in which JAX knows an axis of this name; None: no axis."""
     if name is None or extend_axis_env_nd is None:
         return nullcontext()
     return extend_axis_env_nd([(name, size)])
 
 
 def axes_of(eqn: JaxprEqn) -> tuple[Any, ...]:
-    """The named axes that an equation is a collective of."""
+    """Returns the named axes that an equation is a collective of."""
     found = eqn.params.get("axis_name", eqn.params.get("axes", ()))
     return tuple(found) if isinstance(found, (tuple, list)) else (found,)
 
 
 def current_trace() -> object:
-    """The JAX trace that is running; None where JAX does not tell."""
+    """Returns the JAX trace that is running; None where JAX does not tell."""
     return getattr(trace_ctx, "trace", None)
 
 
 def arrays_behind(values: Any) -> list[jax.Array]:
-    """The arrays that tracers of `jax.vmap` and of derivatives stand for; none for those of a trace for later."""
+    """Returns the arrays behind tracers of `jax.vmap` and of derivatives; none for those of a trace for later."""
     found: list[jax.Array] = []
     waiting = list(jax.tree.leaves(values))
     while waiting:
@@ -299,28 +306,25 @@ def arrays_behind(values: Any) -> list[jax.Array]:
 
 
 def is_on_host(array: jax.Array) -> bool:
-    """True for an array in memory of processors, not of a device whose driver works through a queue."""
+    """Returns whether an array is in memory of processors, not of a device whose driver works through a queue."""
     return all(device.platform == "cpu" for device in array.devices())
 
 
 def device_count(context: Any) -> int:
-    """How many devices share the program that is being lowered, by the context that JAX gives to a lowering rule."""
+    """Returns how many devices share the program that is lowered; `context` is what a lowering rule gets from JAX."""
     axes = context.module_context.axis_context
     return int(getattr(axes, "num_devices", 0) or getattr(getattr(axes, "mesh", None), "size", 1))
 
 
 def is_export(context: Any) -> bool:
-    """Whether `jax.export` lowers, by the context that JAX gives to a lowering rule."""
+    """Returns whether `jax.export` lowers; `context` is what a lowering rule gets from JAX."""
     return bool(getattr(context.module_context.lowering_parameters, "for_export", False))
 
 
 def on_compile_error(look: Callable[[Exception], Exception | None]) -> None:
     """Has JAX raise what a function gives for an error of XLA's compiler; JAX without such a hook raises its own."""
-    try:
-        register: Any = importlib.import_module("jax._src.compiler").register_xla_runtime_error_handler
-    except (ImportError, AttributeError):
-        return
-    register(look)
+    if (register := _private("compiler", "register_xla_runtime_error_handler")) is not None:
+        register(look)
 
 
 def after_each_run(look: Callable[[Any], None]) -> None:
@@ -329,13 +333,11 @@ def after_each_run(look: Callable[[Any], None]) -> None:
     JAX has a hook for calls that it makes without Python, which `jax_debug_nans` takes over and gives up (its context
     manager for the thread); the others pass a method. Where a release has neither, nothing is called.
     """
-    try:
-        hooks: Any = importlib.import_module("jax._src.api")._post_hook_state
-        unset = importlib.import_module("jax._src.api").config_ext.unset
-        runner: Any = importlib.import_module("jax._src.interpreters.pxla").ExecuteReplicated
-        run = runner.__call__
-    except (ImportError, AttributeError):
+    hooks, unset = _private("api", "_post_hook_state"), getattr(_private("api", "config_ext"), "unset", None)
+    runner = _private("interpreters.pxla", "ExecuteReplicated")
+    if hooks is None or unset is None or runner is None:
         return
+    run = runner.__call__
 
     def run_and_look(self: Any, *args: Any) -> Any:
         results = run(self, *args)
@@ -357,7 +359,7 @@ def run_now(eqn: JaxprEqn, values: Sequence[Any]) -> None:
 
 
 def is_breakpoint(eqn: JaxprEqn) -> bool:
-    """True for a callback that JAX made for `jax.debug.breakpoint`."""
+    """Returns whether JAX made a callback for `jax.debug.breakpoint`."""
     if eqn.primitive.name != "debug_callback":
         return False
     held = getattr(eqn.params["callback"], "__closure__", None) or ()
@@ -381,7 +383,7 @@ def change_breakpoint_frames(change: Callable[[str, dict[str, Any]], dict[str, A
 
 
 def gpu_platform() -> str:
-    """The name of JAX's platform behind `"gpu"`: `"cuda"` or `"rocm"`."""
+    """Returns the name of JAX's platform behind `"gpu"`: `"cuda"` or `"rocm"`."""
     try:
         jax.devices("rocm")
     except RuntimeError:
@@ -390,12 +392,12 @@ def gpu_platform() -> str:
 
 
 def is_batched(value: object) -> bool:
-    """True for a value that differs along the axis of the innermost `jax.vmap` being traced."""
+    """Returns whether a value differs along the axis of the innermost `jax.vmap` being traced."""
     return getattr(value, "batch_dim", None) is not None
 
 
 def trace_of(tracer: object) -> object | None:
-    """The JAX trace that a tracer belongs to."""
+    """Returns the JAX trace that a tracer belongs to."""
     return getattr(tracer, "_trace", None)
 
 
@@ -409,7 +411,7 @@ def bind_eqn(eqn: Any, values: list[Any]) -> list[Any]:
 
 @dataclass(frozen=True)
 class Tangents:
-    """Equations with tangents: `invars` are those of the values, then of tangents that are given.
+    """Equations with tangents; `invars` has the variables of the values, then of the tangents that are given.
 
     `outvars` likewise: of all values, then of the tangents that are not zero, which `nonzero` says of each.
     """
@@ -423,7 +425,7 @@ class Tangents:
 
 
 def jvp_of(invars: Sequence[Any], outvars: Sequence[Any], eqns: Sequence[Any], given: Sequence[bool]) -> Tangents:
-    """Equations by JAX's rules of forward mode, for those of `invars` that have a tangent.
+    """Returns equations by JAX's rules of forward mode, for those of `invars` that have a tangent.
 
     Raises NotImplementedError for a primitive without such a rule.
     """
@@ -438,13 +440,13 @@ def jvp_of(invars: Sequence[Any], outvars: Sequence[Any], eqns: Sequence[Any], g
 
 
 def jaxpr_of(eqns: Sequence[Any], invars: Sequence[Any] = (), outvars: Sequence[Any] = ()) -> Any:
-    """An open jaxpr of equations."""
+    """Returns an open jaxpr of equations."""
     effects = frozenset[Any]().union(*(e.effects for e in eqns))
     return Jaxpr((), list(invars), list(outvars), list(eqns), effects, debug_info=_debug_info(invars, outvars))
 
 
 def all_eqns(eqns: Sequence[Any]) -> Iterator[Any]:
-    """Equations, and those of the jaxprs inside of them."""
+    """Yields equations, and those of the jaxprs inside of them."""
     for eqn in eqns:
         yield eqn
         for inner in inner_jaxprs(eqn):
@@ -452,7 +454,7 @@ def all_eqns(eqns: Sequence[Any]) -> Iterator[Any]:
 
 
 def rules_in(eqns: Sequence[Any]) -> Iterator[Any]:
-    """The functions that are derivative rules in equations, and in the jaxprs inside of them."""
+    """Yields the functions that are derivative rules in equations, and in the jaxprs inside of them."""
     for eqn in all_eqns(eqns):
         for name in ("jvp_jaxpr_fun", "jvp_jaxpr_thunk", "fwd_jaxpr_thunk", "bwd"):
             if name in eqn.params:
@@ -460,23 +462,23 @@ def rules_in(eqns: Sequence[Any]) -> Iterator[Any]:
 
 
 def _debug_info(invars: Sequence[Any], outvars: Sequence[Any]) -> Any:
-    """What errors of JAX say of a jaxpr that no function was traced to."""
+    """Returns debug info, with empty names, for a jaxpr that was not traced from a function."""
     info = jax.make_jaxpr(lambda: None)().jaxpr.debug_info
     return info._replace(arg_names=("",) * len(invars), result_paths=("",) * len(outvars))
 
 
 def tangent_type(value: Any) -> Any:
-    """The abstract value of tangents of a value."""
+    """Returns the abstract value of tangents of a value."""
     return jax.typeof(value).to_tangent_aval()
 
 
 def is_linear(primitive: Primitive) -> bool:
-    """True for a primitive that has a transpose of its own."""
+    """Returns whether a primitive has a transpose of its own."""
     return primitive in ad.primitive_transposes
 
 
 def transposed(params: dict[str, Any], residuals: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
-    """Cotangents of the tangents that a `custom_lin` equation takes, by its backward function."""
+    """Returns cotangents of the tangents that a `custom_lin` equation takes, by its backward function."""
     found = params["bwd"].call_wrapped(*residuals, *cotangents)
     if isinstance(found, tuple):  # from jax 0.11 on: cotangents, and what the backward pass logs
         found = found[0]
@@ -502,11 +504,11 @@ class ChangedRule:
 
     @property
     def debug_info(self) -> Any:
-        """That of the backward function."""
+        """Debug info of the backward function."""
         return self.params["bwd"].debug_info
 
     def call_wrapped(self, *operands: Any) -> list[Any]:
-        """The derivative, of all cotangents that are wanted."""
+        """Returns the derivative, of all cotangents that are wanted."""
         count, moved = self.params["num_res"], len(self.changing)
         residuals, directions, cotangents = operands[:count], operands[count : count + moved], operands[count + moved :]
 
@@ -518,7 +520,7 @@ class ChangedRule:
 
 
 def changed_rule(params: dict[str, Any], changing: Sequence[int]) -> dict[str, Any]:
-    """Parameters of a `custom_lin` equation whose transpose is the derivative of another one's by its residuals."""
+    """Returns parameters of a `custom_lin` equation whose transpose is another one's derivative by its residuals."""
     wanted = params["in_zeros"].count(False)
     count = params["num_res"] + len(changing)
     return {**params, "num_res": count, "bwd": ChangedRule(params, changing), "in_zeros": [False] * wanted}
@@ -529,7 +531,7 @@ def _dense(value: Any) -> Any:
 
 
 _ruled: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
-"""Names of the functions that backward functions are for."""
+"""Backward function -> name of the function that it is the rule of."""
 
 
 def _note_names(eqns: Sequence[Any]) -> None:
@@ -546,7 +548,7 @@ def name_of_rule(params: dict[str, Any]) -> str:
 
 
 def described(closed: Any) -> tuple[str, bool]:
-    """The name of the function that a jaxpr was traced from, and whether it is one of JAX's own."""
+    """Returns the name of the function that a jaxpr was traced from, and whether it is one of JAX's own."""
     source = str(getattr(getattr(open_jaxpr(closed), "debug_info", None), "func_src_info", None) or "")
     name, _, place = source.partition(" at ")
     own = str(Path(jax.__file__).parent)
@@ -554,7 +556,7 @@ def described(closed: Any) -> tuple[str, bool]:
 
 
 def function_of_elements(eqn: Any) -> Callable[..., Any] | None:
-    """The function with a derivative rule that an equation on arrays calls, if it is one of jax.scipy.special.
+    """Returns the function with a derivative rule that an equation on arrays calls, if it is one of jax.scipy.special.
 
     What such a function does to an element depends on no other.
     """
@@ -569,13 +571,13 @@ def function_of_elements(eqn: Any) -> Callable[..., Any] | None:
 
 
 def varying(aval: Any) -> frozenset[str]:
-    """Axes of a `shard_map` along which a value differs."""
+    """Returns the axes of a `shard_map` along which a value differs."""
     kind = getattr(aval, "mat", None)  # `vma` before jax 0.10
     return getattr(aval, "vma", frozenset[str]()) if kind is None else kind.varying
 
 
 def array_type(shape: Sequence[int], dtype: Any, likes: Sequence[Any]) -> Any:
-    """The type of an array that differs along the axes of a `shard_map` along which one of `likes` does."""
+    """Returns the type of an array that differs along the axes of a `shard_map` along which one of `likes` does."""
     plain = ShapedArray(tuple(shape), dtype)
     axes: frozenset[str] = frozenset().union(*map(varying, likes))
     if not axes:
@@ -588,7 +590,7 @@ def array_type(shape: Sequence[int], dtype: Any, likes: Sequence[Any]) -> Any:
 
 
 def with_common_axes(values: Sequence[Any]) -> list[Any]:
-    """Values that all differ along axes of a `shard_map` along which one does: adjoints of the others are summed."""
+    """Returns values that differ along all axes of a `shard_map` along which one does: sums the adjoints of others."""
     types = list(map(jax.typeof, values))
     axes: frozenset[str] = frozenset().union(*map(varying, types))
     if not axes:

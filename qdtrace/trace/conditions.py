@@ -15,17 +15,18 @@ from qdtrace.trace import markers
 from qdtrace.trace.context import LANE, OpenRegion, TraceContext, current, emit, get_current, new_uid
 from qdtrace.trace.diagnosis.frames import body_frames
 from qdtrace.trace.diagnosis.leave_out import LeftOut, leave_out
+from qdtrace.trace.diagnosis.left_loop import check_left
 from qdtrace.trace.diagnosis.lint import ConditionWatch
 from qdtrace.trace.diagnosis.results import Use, expect_use
 from qdtrace.trace.indexing import as_value
-from qdtrace.trace.source import user_loc
+from qdtrace.trace.source import user_frame, user_loc
 
 if TYPE_CHECKING:
     from jax.typing import ArrayLike
 
 
 def predicate(value: Any, what: str) -> Any:
-    """A scalar bool, static or traced."""
+    """Returns a condition as a scalar bool, static or traced."""
     value = as_value(value)
     if isinstance(value, (bool, np.bool_)):
         return np.bool_(value)
@@ -103,7 +104,7 @@ class When:
 
 
 def when(condition: ArrayLike) -> When:
-    """`with qd.when(condition):` the body has effect only where the condition holds.
+    """Begins a block, `with qd.when(condition):`, that has effect only if the condition holds.
 
     `a & b` evaluates both sides: nest two, where the second needs the first. Values leave through a `qd.local` or a
     buffer.
@@ -130,7 +131,7 @@ def when(condition: ArrayLike) -> When:
 
 
 def otherwise() -> When:
-    """`with qd.otherwise():` directly after a `qd.when`: where its condition did not hold.
+    """Begins a block, `with qd.otherwise():`, directly after a `qd.when`, for when its condition did not hold.
 
     >>> @qd.jit
     ... def sign(x):
@@ -163,6 +164,7 @@ def _jump(name: str, primitive: Any, condition: Any, *, in_threads: bool) -> Non
             loc=user_loc(),
             help="put the rest of the function under `with qd.when(condition):`, and the result into a qd.local",
         )
+    check_left(name, loop, user_frame())
     if loop.parallel and not in_threads:
         raise TraceValueError(
             f"{name} cannot leave an outermost qd.range, whose iterations run in parallel",
@@ -193,8 +195,8 @@ def break_if(condition: ArrayLike) -> None:
         condition: a scalar bool, static or traced.
 
     Raises:
-        TraceValueError: outside of loops, in an outermost `qd.range`, whose iterations run in parallel, and where it
-            would leave a lane of `qd.vmap`.
+        TraceValueError: outside of loops, in an outermost `qd.range`, whose iterations run in parallel, where it would
+            leave a lane of `qd.vmap`, in a loop of Python around it, and in a loop with an `else`.
         TraceTypeError: the condition is no scalar bool.
     """
     _jump("qd.break_if", markers.break_p, condition, in_threads=False)
@@ -216,7 +218,7 @@ def continue_if(condition: ArrayLike) -> None:
         condition: a scalar bool, static or traced.
 
     Raises:
-        TraceValueError: outside of loops, and where it would leave a lane of `qd.vmap`.
+        TraceValueError: outside of loops, where it would leave a lane of `qd.vmap`, and in a loop of Python around it.
         TraceTypeError: the condition is no scalar bool.
     """
     _jump("qd.continue_if", markers.continue_p, condition, in_threads=True)

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 _uids = itertools.count()
 LANE = "qd.vmap"
-"""What the user calls a loop whose body is a function of one element."""
+"""User-visible name of a loop whose body is a function of one element."""
 
 
 def new_uid() -> int:
-    """A number no other marker of this process has."""
+    """Returns a number no other marker of this process has."""
     return next(_uids)
 
 
@@ -38,15 +38,15 @@ class OpenRegion:
     """A loop or a condition whose body is being traced."""
 
     kind: str
-    """`for`, `while` or `when`."""
+    """Kind of the region: `for`, `while` or `when`."""
     name: str
-    """What the user wrote: `qd.range`, `qd.when`, ..."""
+    """User-visible name: `qd.range`, `qd.when`, ..."""
     loc: Loc | None
     uid: int
     parallel: bool = False
     """True for a range inside no other: its iterations are threads."""
     key: Any = ()
-    """Tells the regions of a trace apart, the same in every trace of the function."""
+    """Identity of the region in every trace of the function."""
 
 
 @dataclass(eq=False)
@@ -79,20 +79,20 @@ class TraceContext:
     inlined: str = ""
     """Name of the `qd.jit` function that is inlined now."""
     lanes: Any = None
-    """What a `qd.vmap` that is called here does; see `vmap_plan`."""
+    """Mode of a `qd.vmap` that is called here: `Lane`, `Probe` or `REFERENCE` of `vmap_plan`, or None."""
     jax_trace: Any = None
     """The JAX trace of the function's own code; that of `lax` and `jax.vmap` bodies is another one."""
     jax_traces: set[Any] = field(default_factory=set)
     """JAX traces that markers were bound in; all of them end with this one."""
     active: bool = True
     has_returned: bool = False
-    """The function has returned; what it gives is looked at."""
+    """True once the function has returned, while its results are looked at."""
     state: Any = None
     """Objects that bodies may change, once one was looked for (`state.State`)."""
     watching: bool = True
-    """False where bodies run for a check: what they do was looked at before."""
+    """False while bodies run for a check: their actions were looked at before."""
     again: Any = None
-    """What the body that runs for a second time changed in the first, while it runs."""
+    """The region whose body runs for a second time, with the changes of its first run; None outside of such a run."""
     suspects: list[Any] = field(default_factory=list)
     """Regions that set something which code after them may read (`lint.Suspect`)."""
     left_out: Mapping[Any, int] = field(default_factory=dict)
@@ -103,12 +103,12 @@ class TraceContext:
     unused: Unused = field(default_factory=Unused)
     """Loops and conditions that nobody has entered."""
     forks: dict[int, list[Any]] = field(default_factory=dict)
-    """By identity: buffers that a call changed and gave back as another object (`aliases.Fork`)."""
+    """Buffers that a call changed and returned as another object, as `aliases.Fork`, by identity."""
     told: set[Any] = field(default_factory=set)
     """Places that were warned of."""
 
     def new_key(self, loc: Loc | None) -> tuple[Any, ...]:
-        """The key of a region that begins at this place."""
+        """Returns the key of a region that begins at this place."""
         place = (self.regions[-1].key if self.regions else (), loc and loc.file, loc and loc.line)
         self.counts[place] = count = self.counts.get(place, 0) + 1
         return (*place, count)
@@ -167,7 +167,7 @@ class TraceContext:
         self.release()
 
     def watched(self) -> Unused | None:
-        """Where loops and conditions are noted that somebody should use; None in a trace that only compares."""
+        """Returns the notes of unused loops and conditions; None in a trace that only compares."""
         return self.unused if self.watching else None
 
     def note_sum(self, result: Any, pending: PendingSum) -> None:
@@ -184,7 +184,7 @@ class TraceContext:
 
 
 def left_open(region: OpenRegion, loc: Loc | None) -> TraceValueError:
-    """The error for a body that was not traced to its end."""
+    """Returns the error for a body that was not traced to its end."""
     return TraceValueError(
         f"the body of a {region.name} must run to its end, it was left early",
         loc=loc or region.loc,
@@ -204,7 +204,7 @@ get_current: Callable[[], TraceContext | None] = _current.get
 
 
 def current(what: str) -> TraceContext:
-    """The running trace; an error that names `what` when there is none."""
+    """Returns the running trace; raises an error that names `what` when there is none."""
     context = _current.get()
     if context is None:
         raise outside(what)
@@ -213,7 +213,7 @@ def current(what: str) -> TraceContext:
 
 
 def outside(what: str) -> TraceValueError:
-    """The error for an operation where no trace is running."""
+    """Returns the error for an operation where no trace is running."""
     return TraceValueError(
         f"{what} is used outside of a function decorated with qd.jit",
         loc=source.user_loc(),
@@ -246,7 +246,7 @@ def remember_finished(context: TraceContext) -> None:
 
 
 def is_dead(tracer: object) -> bool:
-    """True for a tracer of a trace of ours that has ended."""
+    """Returns whether a value is a tracer of a trace of ours that has ended."""
     trace = compat.trace_of(tracer)
     return trace is not None and trace in _finished
 

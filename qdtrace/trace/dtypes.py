@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def default_dtype(value: Any = 0.0, what: str = "memory") -> np.dtype:
-    """dtype of new memory for a value; for a Python number JAX's default, in x64 mode f64, i64 or c128."""
+    """Returns the dtype of new memory for a value; for a Python number JAX's default, in x64 mode f64, i64 or c128."""
     for kind in (bool, int, float, complex):
         if isinstance(value, kind):
             return np.dtype(jax.dtypes.canonicalize_dtype(kind))
@@ -27,7 +27,7 @@ def default_dtype(value: Any = 0.0, what: str = "memory") -> np.dtype:
 
 
 def element_type(dtype: Any, what: str) -> np.dtype:
-    """A dtype that the user gave, as JAX reads it: without the x64 mode float64 warns and is float32."""
+    """Returns a dtype of the user as JAX reads it: without the x64 mode float64 warns and is float32."""
     _check_not_keys(dtype, what)
     try:
         element = np.dtype(dtype).newbyteorder("=")
@@ -53,10 +53,10 @@ WIDE = ("float64", "int64", "uint64", "complex128")
 
 
 def is_too_wide(x: Any) -> bool:
-    """True for a value of a dtype that JAX makes only in the x64 mode, where that is off."""
+    """Returns whether a value has a dtype that JAX makes only in the x64 mode, while that is off."""
     return str(x.dtype) in WIDE and not jax.config.jax_enable_x64  # type: ignore[attr-defined]
 
 
 def mode_for(avals: Iterable[Any]) -> AbstractContextManager[Any]:
-    """The x64 mode where values of these types need it: arrays of 64 bits outlive a block of `jax.enable_x64`."""
+    """Returns the x64 mode if values of these types need it: arrays of 64 bits outlive a block of `jax.enable_x64`."""
     return jax.enable_x64(True) if any(map(is_too_wide, avals)) else nullcontext()

@@ -1,4 +1,4 @@
-"""What `b[i]` gives: a JAX tracer whose class also knows `+=` and `-=`.
+"""Result of `b[i]`: a JAX tracer whose class also knows `+=` and `-=`.
 
 Python runs `b[i] += v` as a load, an in-place addition and a store. The tracer of the load gets a subclass of its own
 class that adds `__iadd__` and `__isub__`; these compute the sum as always and note what was added to what, by
@@ -44,7 +44,7 @@ _MEMBERS = {
 
 
 def as_element(loaded: Any) -> Any:
-    """The same tracer, able to accumulate. Values without an addition (random keys) stay as they are."""
+    """Returns the same tracer, able to accumulate. Values without an addition (random keys) stay as they are."""
     if not isinstance(loaded, Tracer) or not (loaded.dtype == jnp.bool_ or jnp.issubdtype(loaded.dtype, jnp.number)):
         return loaded
     is_element = type(loaded) in _classes and type(loaded) is _classes[type(loaded)]

@@ -1,4 +1,4 @@
-"""Whether two variables of a region tree that is being built surely have one value.
+"""Proof that two variables of a region tree that is being built have one value.
 
 `h[k] += v` names its element twice, once for the load and once for the store, and each time whatever the index needs
 is recorded anew: the conversion of a narrow integer, the read of a cell or of a buffer, arithmetic in a `__getitem__`
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from qdtrace.trace.tree import Region
 
 _LIMIT = 1000
-"""Pairs of variables to look at. Indices need few; more are taken for different."""
+"""Most pairs of variables to look at. Indices need few; values that need more are taken for different."""
 
 
 @dataclass
 class History:
-    """What was recorded so far."""
+    """Record of equations, constants, reads and writes so far."""
 
     makers: dict[Var, JaxprEqn] = field(default_factory=dict)
     constants: dict[Var, Any] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class History:
     """Handle -> time of the last equation that may have written it."""
 
     def read(self, value: Any) -> tuple[Region | None, bool]:
-        """The region in which a value was read (None: it is no read), and whether memory still holds it."""
+        """Returns the region in which a value was read (None: it is no read), and whether memory still holds it."""
         if isinstance(value, Literal) or value not in self.reads:
             return None, False
         home, time = self.reads[value]
@@ -42,7 +42,7 @@ class History:
         return home, time > self.writes.get(handle, 0)
 
     def all_equal(self, first: Any, second: Any) -> bool:
-        """True when each atom of one list surely has the value of its partner in the other."""
+        """Returns whether each atom of one list surely has the value of its partner in the other."""
         work: list[tuple[Any, Any]] = []
         seen: set[tuple[Any, Any]] = set()
 

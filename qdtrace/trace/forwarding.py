@@ -1,4 +1,4 @@
-"""Which inputs of a jaxpr are handles, and where `lax` control flow hands them on."""
+"""Inputs of a jaxpr that are handles, and the results of `lax` control flow that forward them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def is_control(eqn: JaxprEqn) -> bool:
-    """Whether an equation is control flow of JAX."""
+    """Returns whether an equation is control flow of JAX."""
     return eqn.primitive.name in ("while", "scan", "cond")
 
 
 def operand_maps(eqn: JaxprEqn) -> Iterator[tuple[Any, list[int]]]:
-    """For each jaxpr that the equation runs: the operand behind each of its inputs."""
+    """Yields each jaxpr that the equation runs, with the index of the operand behind each of its inputs."""
     name, params = eqn.primitive.name, eqn.params
     called = compat.called_jaxpr(eqn)
     if called is not None:
@@ -40,7 +40,7 @@ def operand_maps(eqn: JaxprEqn) -> Iterator[tuple[Any, list[int]]]:
 
 
 def handle_inputs(jaxpr: Any) -> set[int]:
-    """Positions of inputs that markers, also those of inner jaxprs, use as memory."""
+    """Returns positions of inputs that markers, also those of inner jaxprs, use as memory."""
     places = {var: k for k, var in enumerate(jaxpr.invars)}
     found: set[int] = set()
     for eqn in jaxpr.eqns:
@@ -58,7 +58,7 @@ def handle_inputs(jaxpr: Any) -> set[int]:
 
 
 def forwarded_handles(eqn: JaxprEqn, handles: set[Var], loc: Loc | None) -> dict[int, Var]:
-    """Result position -> handle operand, for a `while`, `scan` or `cond` that passes handles through unchanged."""
+    """Returns result position -> handle operand, of control flow that passes handles through unchanged."""
     held = {k for k, a in enumerate(eqn.invars) if not isinstance(a, Literal) and a in handles}
     name, params = eqn.primitive.name, eqn.params
     forwarded: dict[int, Var] = {}
@@ -92,7 +92,7 @@ def forwarded_handles(eqn: JaxprEqn, handles: set[Var], loc: Loc | None) -> dict
 
 
 def _sources(jaxpr: Any, held: set[int], places: list[int]) -> dict[int, int]:
-    """Output position -> operand position, for outputs that are a handle input."""
+    """Returns output position -> operand position, for outputs that are a handle input."""
     origin: dict[Any, int] = {v: places[k] for k, v in enumerate(jaxpr.invars) if places[k] in held}
     for eqn in jaxpr.eqns:
         called = compat.called_jaxpr(eqn)

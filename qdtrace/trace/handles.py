@@ -1,4 +1,4 @@
-"""What buffers and cells have in common: a handle of memory, with the shape and dtype of its content."""
+"""Base of buffers and cells: a handle of memory, with the shape and dtype of its content."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class MemoryHandle(ArrayOperators):
 
     @property
     def tracer(self) -> Any:
-        """The same, to tell memories apart: not a use of it."""
+        """The tracer of the memory, to tell memories apart; reading it is not a use of the memory."""
         return self._handle
 
     @property
@@ -38,7 +38,7 @@ class MemoryHandle(ArrayOperators):
 
     @property
     def dtype(self) -> Any:
-        """Element type."""
+        """Type of the elements."""
         return self._handle.dtype
 
     @property

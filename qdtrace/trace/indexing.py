@@ -1,4 +1,4 @@
-"""What stands between the brackets of `b[...]`, and what may be stored there."""
+"""Indices between the brackets of `b[...]`, and the values that may be stored there."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ParsedIndex:
 
 
 def whole(shape: tuple[int, ...]) -> ParsedIndex:
-    """The access to everything."""
+    """Returns the access to a whole buffer or cell of this shape."""
     return ParsedIndex(tuple((0, n, 1) for n in shape), ())
 
 
@@ -53,12 +53,12 @@ def as_value(x: Any) -> Any:
 
 
 def is_static_int(x: object) -> bool:
-    """A Python or NumPy integer (not a bool)."""
+    """Returns whether a value is a Python or NumPy integer (not a bool)."""
     return isinstance(x, (int, np.integer)) and not isinstance(x, (bool, np.bool_))
 
 
 def is_simple(key: Any) -> bool:
-    """True when the index has only scalars, static slices and `...`: what a marker can express."""
+    """Returns whether a marker can express the index: only scalars, static slices and `...`."""
     for k in key if isinstance(key, tuple) else (key,):
         k = as_value(k)
         if isinstance(k, slice):
@@ -73,7 +73,7 @@ def is_simple(key: Any) -> bool:
 
 
 def parse_index(key: Any, shape: tuple[int, ...]) -> ParsedIndex:
-    """The access that `b[key]` means for a buffer or cell of this shape."""
+    """Returns the access that `b[key]` means for a buffer or cell of this shape."""
     keys = _fill(key if isinstance(key, tuple) else (key,), shape)
     slices: list[tuple[int, int, int] | None] = []
     operands: list[Any] = []
@@ -87,7 +87,7 @@ def parse_index(key: Any, shape: tuple[int, ...]) -> ParsedIndex:
 
 
 def _fill(keys: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
-    """One key an axis: `...` and missing trailing axes become full slices."""
+    """Returns one key an axis: `...` and missing trailing axes become full slices."""
     dots = [i for i, k in enumerate(keys) if k is Ellipsis]
     if len(dots) > 1:
         raise TraceIndexError("an index may hold one `...`", loc=user_loc())
@@ -106,7 +106,7 @@ def _fill(keys: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
 
 
 def too_many_indices(given: int, shape: tuple[int, ...]) -> TraceIndexError:
-    """The error for more indices than a buffer or cell has axes."""
+    """Returns the error for more indices than a buffer or cell has axes."""
     spare = ", ".join("ijklmnpq"[: len(shape)])
     fix = f"give {len(shape)}: `b[{spare}]`" if shape else "write `c.value` of a qd.local, `b[()]` of a rank 0 buffer"
     return TraceIndexError(f"{given} indices are too many for shape {shape}", loc=user_loc(), help=fix)
@@ -183,13 +183,13 @@ def _kind(x: Any) -> str:
 
 
 def shown(x: Any) -> str:
-    """What a wrong argument is, in messages."""
+    """Returns a description of a wrong argument, for messages."""
     return "a traced value" if isinstance(x, Tracer) else type(x).__name__
 
 
 @functools.lru_cache(maxsize=256)
 def _rank(dtype: Any) -> int:
-    """Of bool, integers, floats and complex numbers, from 0 on; -1 of anything else."""
+    """Returns 0 for bool, 1 for integers, 2 for floats, 3 for complex numbers and -1 for anything else."""
     for rank, kind in enumerate((jnp.bool_, jnp.integer, jnp.floating, jnp.complexfloating)):
         if jnp.issubdtype(dtype, kind):
             return rank
@@ -197,7 +197,7 @@ def _rank(dtype: Any) -> int:
 
 
 def as_array(value: Any, what: str) -> Any:
-    """A number, a tracer or a NumPy array from anything array-like."""
+    """Returns a number, a tracer or a NumPy array from anything array-like."""
     value = as_value(value)
     if isinstance(value, np.ndarray) and not value.dtype.isnative:
         return value.astype(value.dtype.newbyteorder("="))
@@ -216,7 +216,7 @@ def as_array(value: Any, what: str) -> Any:
 
 
 def cast_value(value: Any, dtype: np.dtype, shape: tuple[int, ...], what: str) -> Any:
-    """`value` as an array of this dtype and shape; refuses what would lose a fraction or does not broadcast."""
+    """Returns `value` in this dtype and shape; refuses what would lose a fraction or does not broadcast."""
     value = as_array(value, what)
     have = value.dtype if hasattr(value, "dtype") else default_dtype(value)
     if _rank(have) > max(_rank(dtype), 1) or (min(_rank(have), _rank(dtype)) < 0 and have != dtype):

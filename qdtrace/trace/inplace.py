@@ -1,4 +1,4 @@
-"""Which statement an in-place operator belongs to: `b[k] += v`, whose result goes back to where it came from.
+"""Finds the statement of an in-place operator: `b[k] += v`, whose result goes back to where it came from.
 
 `t += v; b[k] = t` runs the same operators with the same values, but the user has written a store. Only the code
 tells: the result of `b[k] += v` is consumed by the store instruction right behind the operator, in the same frame.
@@ -29,7 +29,7 @@ class Statement:
     store: int
 
     def is_storing(self) -> bool:
-        """True while its store runs, also when that calls a `__setitem__` or a property of the user's."""
+        """Returns True while its store runs, also when that calls a `__setitem__` or a property of the user's."""
         frame: FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
         while frame is not None:
             if id(frame) == self.frame and frame.f_code is self.code:
@@ -39,7 +39,7 @@ class Statement:
 
 
 def running_statement(frame: FrameType) -> Statement | None:
-    """The statement whose operator the frame is at, when it is of the form `place += value`."""
+    """Returns the statement whose operator the frame is at, when it is of the form `place += value`."""
     store = _store_behind(frame.f_code, frame.f_lasti)
     return None if store is None else Statement(id(frame), frame.f_code, store)
 

@@ -46,13 +46,13 @@ Item = TypeVar("Item")
 
 
 class Loop(StrictAttributes, Generic[Item]):
-    """What a `for` statement iterates over; each pass of the statement traces the body once."""
+    """Iterable of a `for` statement; each pass of the statement traces the body once."""
 
     kind = ""
     _hints: Hints = ()
 
     use: Use
-    """Whether a `for` statement runs it."""
+    """Record of whether a `for` statement runs the loop."""
 
     def __iter__(self) -> Iterator[Item]:
         current(self._noun)
@@ -74,7 +74,7 @@ class Loop(StrictAttributes, Generic[Item]):
         yield from self._trips(context, region, value, watch)
 
     def over(self, function: Any) -> Iterator[Any]:
-        """For a loop of this package whose body calls a function of the user: that is watched, and no frame."""
+        """Yields the index of a loop of this package whose body calls a user's function; watches that, and no frame."""
         self._hints = (*self._hints, (LANES, True))
         context = current(self._noun)
         loc = user_loc()
@@ -112,7 +112,7 @@ class Loop(StrictAttributes, Generic[Item]):
     def _second_trip(
         self, context: TraceContext, region: OpenRegion, changes: tuple[StateChange, ...]
     ) -> Iterator[Any]:
-        """The body once more, for comparison (`second_trips`); what it changes is put back."""
+        """Traces the body once more, for comparison (`second_trips`); what it changes is put back."""
         context.open(region)
         told = {"where": region.name, "loc": region.loc, "parallel": region.parallel, "changes": changes}
         index = emit(markers.again_p, self._first_index(), uid=region.uid, **told)
@@ -227,7 +227,7 @@ def _bound(value: Any, name: str, what: str) -> Any:
 
 
 def _in_integers(value: Any, shape: Any, name: str) -> str:
-    """How a bound that is no integer is written."""
+    """Returns the fix for a bound that is no integer."""
     if isinstance(value, (tuple, list)):
         return f"write `{name}({', '.join(map(str, value))})`; of a shape one length, `x.shape[0]`"
     if shape:
@@ -236,7 +236,7 @@ def _in_integers(value: Any, shape: Any, name: str) -> str:
 
 
 def _index_dtype(bounds: tuple[Any, ...], name: str) -> np.dtype:
-    """int32, or int64 when a bound is int64 or too large."""
+    """Returns int32, or int64 when a bound is int64 or too large."""
     wide = any(not isinstance(b, int) and b.dtype == np.int64 for b in bounds)
     large = next((b for b in bounds if isinstance(b, int) and not -(2**31) <= b < 2**31), None)
     if large is not None and not jax.config.jax_enable_x64:  # type: ignore[attr-defined]
@@ -255,7 +255,7 @@ def _as_index(value: Any, dtype: np.dtype) -> Any:
 
 
 def _check_hints(loop: str, /, **hints: Any) -> Hints:
-    """Only what was given, as a hashable tuple."""
+    """Returns only the hints that were given, as a hashable tuple; refuses wrong ones."""
     rules: dict[str, tuple[str, Callable[[Any], bool]]] = {
         "serial": ("True or False", lambda v: isinstance(v, bool)),
         "block_dim": ("a positive integer", lambda v: is_static_int(v) and v > 0),
@@ -281,7 +281,7 @@ def range(
     fuse: bool | None = None,
     refill: bool | None = None,
 ) -> Range[jax.Array]:
-    """`for i in qd.range(stop)`, `(start, stop)` or `(start, stop, step)`.
+    """Loops over integers: `for i in qd.range(stop)`, `(start, stop)` or `(start, stop, step)`.
 
     Outermost: one thread an iteration, unordered. Inside another range: a serial loop of the thread. The index is an
     int32, or an int64 when a bound is. A traced step of 0 runs nothing. Only an outermost loop over int64 that goes
@@ -339,7 +339,7 @@ def range(
 
 
 def too_many(dtype: Any) -> str:
-    """What a loop over a product says that its index cannot count."""
+    """Returns the error text for a product of bounds that overflows the index dtype."""
     info = np.iinfo(dtype)
     wider = "" if info.bits == 64 else "; give a bound as int64 (jax_enable_x64), or nest two loops"
     return f"qd.ndrange needs at most {info.max} iterations, and as many along each axis{wider}"
@@ -383,7 +383,7 @@ def ndrange(
     fuse: bool | None = None,
     refill: bool | None = None,
 ) -> NdRange:
-    """`for i, j in qd.ndrange(n, m)`; outermost: one task over the product.
+    """Loops over a product, `for i, j in qd.ndrange(n, m)`; outermost: one task over the product.
 
     The product must be a number of the index's dtype, else the call ends with an error.
 
@@ -451,7 +451,7 @@ def _length(low: Any, high: Any, dtype: np.dtype) -> _Length:
 
 
 def _product(lengths: list[_Length], dtype: np.dtype) -> tuple[Any, list[Any]]:
-    """The product, and whether the dtype holds it, where that is known only later; an empty axis makes it 0."""
+    """Returns the product, and whether the dtype holds it, where that is known only later; an empty axis makes it 0."""
     static = math.prod(n.value for n in lengths if isinstance(n.value, int))
     traced = [n for n in lengths if not isinstance(n.value, int)]
     total: Any = dtype.type(static)
@@ -471,7 +471,7 @@ def _product(lengths: list[_Length], dtype: np.dtype) -> tuple[Any, list[Any]]:
 
 
 class While(Loop[None]):
-    """A loop that runs while a function of cells and buffers gives True."""
+    """A loop that runs while a function of cells and buffers returns True."""
 
     kind = "while"
     _noun = "qd.while_"
@@ -491,7 +491,7 @@ class While(Loop[None]):
 
 
 def while_(condition: Callable[[], ArrayLike]) -> While:
-    """`for _ in qd.while_(lambda: c.value > 0):` runs the body while the condition, evaluated anew, holds.
+    """Runs the body of `for _ in qd.while_(lambda: c.value > 0):` while the condition, evaluated anew, holds.
 
     >>> @qd.jit
     ... def halvings(x):

@@ -34,7 +34,7 @@ _refusals: dict[Primitive, tuple[Callable[..., Any], Callable[..., Any]]] = {}
 
 
 def sliced_shape(slices: Slices) -> tuple[int, ...]:
-    """Shape of the value that an access with these slices moves."""
+    """Returns the shape of the value that an access with these slices moves."""
     return tuple(len(builtin_range(*s)) for s in slices if s is not None)
 
 
@@ -112,11 +112,11 @@ assign_p = _marker("assign", _nothing, results=0, shown="`b[...] = v`")
 """Replaces the whole content of a buffer."""
 load_p = _marker("load", _accessed, results=1, shown="`b[i]`")
 reach_p = _marker("reach", _nothing, results=0, shown="`b[i]`")
-"""What is left of a load, of a buffer or a cell, whose value nobody uses: the checks of its indices."""
+"""Checks of the indices of a load, of a buffer or a cell, whose value nobody uses."""
 store_p = _marker("store", _nothing, results=0, shown="`b[i] = v`")
-"""Operands: handle, value, indices."""
+"""Stores a value at indices. Operands: handle, value, indices."""
 accum_p = _marker("accum", _nothing, results=0, shown="`b.at[i].add(v)`")
-"""Operands: handle, value, indices; `op` in add mul min max."""
+"""Accumulates by `op`, one of add mul min max. Operands: handle, value, indices."""
 accum_along_p = _marker("accum_along", _nothing, results=0, shown="`b.at[i].max(v)`")
 """An accumulation with its tangents along `directions`: a handle and a value for each set of directions, whose bits
 count them, then indices."""
@@ -124,16 +124,16 @@ update_p = _marker("update", _nothing, results=0, shown="`b[i] += v`")
 """`b[i] += v`: handle, value loaded before, sum, v, indices; `in_place` when one statement of this form is known to
 have made and stored the sum. Restructuring makes it an accum or a store."""
 atomic_p = _marker("atomic", _accessed, results=1, shown="an atomic")
-"""Operands: handle, `nvalues` values, indices; gives the old value."""
+"""Updates an element atomically and returns the old value. Operands: handle, `nvalues` values, indices."""
 local_p = _marker("local", _like, results=1)
 """A cell of the running thread."""
 lget_p = _marker("lget", _accessed, results=1, shown="reading a qd.local")
 lset_p = _marker("lset", _nothing, results=0, shown="storing into a qd.local")
 
 again_p = _marker("again_begin", _like, results=1, shown="qd.range")
-"""A second trip through the body that ended just before, for comparison; gives the index. `uid` is that of the loop."""
+"""Begins a second trip through the body that just ended, for comparison, and returns the index. `uid`: the loop's."""
 again_end_p = _marker("again_end", _nothing, results=0, shown="qd.range")
-"""`grown`: the trip added a traced value to a collection, as the first one did."""
+"""Ends a second trip; `grown` says that it added a traced value to a collection, as the first one did."""
 
 loop_begin_p = _marker("loop_begin", _like, results=1, shown="qd.range")
 loop_end_p = _marker("loop_end", _nothing, results=0, shown="qd.range")
@@ -143,7 +143,7 @@ while_begin_p = _marker("while_begin", _nothing, results=0, shown="qd.while_")
 while_test_p = _marker("while_test", _nothing, results=0, shown="qd.while_")
 while_end_p = _marker("while_end", _nothing, results=0, shown="qd.while_")
 check_p = _marker("check", _nothing, results=0, shown="qd.check")
-"""Operand: the condition; `message`."""
+"""Checks its operand, the condition; `message` is the text of the failure."""
 break_p = _marker("break", _nothing, results=0, shown="qd.break_if")
 continue_p = _marker("continue", _nothing, results=0, shown="qd.continue_if")
 
@@ -158,7 +158,7 @@ MARKERS = ACCESSES | MAKERS | set(BEGINS) | set(ENDS) | {while_test_p, break_p, 
 
 
 def _batched_read(primitive: Primitive) -> Callable[..., Any]:
-    """`jax.vmap` over the index of a load: one load an element, stacked."""
+    """Returns the rule of `jax.vmap` over the index of a load: one load an element, stacked."""
     refuse, _ = _refusals[primitive]
 
     def rule(operands: Any, axes: Any, **params: Any) -> Any:
@@ -179,7 +179,7 @@ def _batched_read(primitive: Primitive) -> Callable[..., Any]:
 
 
 def _constant_jvp(primitive: Primitive) -> Callable[..., Any]:
-    """Memory is a constant to `jax.grad` of a pure function: the tangent of what is read is zero."""
+    """Returns a rule of forward mode with zero tangents: memory is a constant to `jax.grad` of a pure function."""
     _, refuse = _refusals[primitive]
 
     def rule(primals: Any, tangents: Any, **params: Any) -> Any:
@@ -192,7 +192,7 @@ def _constant_jvp(primitive: Primitive) -> Callable[..., Any]:
 
 
 def _through(primitive: Primitive) -> None:
-    """A buffer given to `jax.vmap` or `jax.grad` stands for its content: the axis or the tangent goes with it.
+    """Lets a buffer under `jax.vmap` or `jax.grad` stand for its content: the axis or the tangent goes with it.
 
     Only for making and reading a whole buffer; a store into one under a transformation is refused.
     """
@@ -208,12 +208,12 @@ def _through(primitive: Primitive) -> None:
 
 
 def _batched_check(operands: Any, axes: Any, *, message: str) -> Any:
-    """`jax.vmap` around a check: it holds when it holds for all."""
+    """Batches a check: it holds when it holds for all."""
     return check_p.bind(jnp.all(operands[0]), message=message), []
 
 
 def _checked_jvp(primals: Any, tangents: Any, *, message: str) -> Any:
-    """A derivative checks what the value checks."""
+    """Checks in a derivative what the value checks."""
     return check_p.bind(*primals, message=message), []
 
 
@@ -225,7 +225,7 @@ _through(buffer_p)
 
 
 def _through_load() -> None:
-    """The same for a load: from the content of a buffer that has a batch axis, or a tangent."""
+    """Defines rules of a load: from the content of a buffer that has a batch axis, or a tangent."""
     batch_indices, constant = _batched_read(load_p), _constant_jvp(load_p)
 
     def element(slices: Slices, content: Any, *indices: Any) -> Any:

@@ -39,11 +39,11 @@ inside_p.def_abstract_eval(lambda index, **_: ShapedArray(index.shape, index.dty
 batching.defvectorized(inside_p)
 
 _SUBSCRIPTS = ("__getitem__", "op")
-"""Functions of JAX that a subscript calls: of an array that is known, and of a tracer."""
+"""JAX's functions for a subscript of a known array and of a tracer."""
 _BODIES = ("jit", "pjit", "closed_call", "checkpoint", "cond", "while", "scan")
 """Equations whose jaxprs may be the user's code. A function with a derivative rule of its own keeps JAX's rules."""
 _PLACES = ("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "convert_element_type")
-"""What JAX does with an index before it gathers."""
+"""Primitives that JAX applies to an index before it gathers."""
 
 
 def check_indices(region: Region, *, in_thread: bool = False) -> None:
@@ -64,7 +64,7 @@ def check_indices(region: Region, *, in_thread: bool = False) -> None:
 
 
 def _checked(items: Sequence[Any]) -> list[Any]:
-    """The items with checks in place of JAX's wrapping, where a subscript of the user made it."""
+    """Returns the items with checks in place of JAX's wrapping, where a subscript of the user made it."""
     out: list[Any] = []
     makers: dict[Any, int] = {}
     for item in items:
@@ -89,11 +89,11 @@ def _called(eqn: JaxprEqn) -> JaxprEqn:
 
 
 _bodies: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
-"""Jaxprs with their checked form; None where that is the same."""
+"""Jaxprs with their checked form, or None if nothing in them is checked."""
 
 
 def _body(value: Any) -> Any:
-    """A parameter of an equation; a jaxpr with its indices checked."""
+    """Returns a parameter of an equation; for a jaxpr, the one with its indices checked."""
     if not compat.is_jaxpr(value):
         return value
     if value not in _bodies:
@@ -108,7 +108,7 @@ def _body(value: Any) -> Any:
 
 
 def _access(eqn: JaxprEqn, array: str, out: list[Any], makers: dict[Any, int]) -> JaxprEqn:
-    """The access, after its indices were checked in `out`."""
+    """Returns the access, after its indices were checked in `out`."""
     operands: list[Any] = list(eqn.invars)
     access = _Access(eqn, array, out, makers)
     if eqn.primitive.name == "gather":
@@ -128,7 +128,7 @@ class _Access:
     makers: dict[Any, int]
 
     def index(self, operand: Any, axes: list[int]) -> Any:
-        """What stands for an index, or for indices of several axes side by side, once they are checked."""
+        """Returns the variable of the checked index, or of indices of several axes side by side."""
         maker = self.made_by(operand)
         if maker is not None and maker.primitive.name == "concatenate" and len(axes) > 1:
             rest, parts = list(axes), list[Any]()
@@ -169,7 +169,7 @@ class _Access:
 
 
 def _is_unsigned(atom: Any) -> bool:
-    """True for an index that JAX does not wrap."""
+    """Returns whether an index is unsigned, so that JAX does not wrap it."""
     return jnp.issubdtype(atom.aval.dtype, jnp.unsignedinteger)
 
 
@@ -177,7 +177,7 @@ def _is_unsigned(atom: Any) -> bool:
 
 
 def _subscripted(eqn: JaxprEqn) -> str | None:
-    """How the user wrote the array, where the equation is a subscript of the user's own; None where it is not.
+    """Returns the array as the user wrote it, if the equation is a subscript of the user's own; None for others.
 
     The innermost frame that is not JAX's has to be the user's, and what it called a subscript. `jax.vmap` makes other
     indices of it, which keep JAX's rules.
@@ -195,7 +195,7 @@ def _subscripted(eqn: JaxprEqn) -> str | None:
 
 
 def _array_at(code: CodeType, at: int) -> str:
-    """The text in front of the brackets, where the source is known and the text short."""
+    """Returns the text in front of the brackets, where the source is known and the text short."""
     tree = expression_at(code, at)
     found = ast.unparse(tree.value) if isinstance(tree, ast.Subscript) else ""
     return found if 0 < len(found) <= 40 else "array"

@@ -1,4 +1,4 @@
-"""Where a marker may stand, checked on the tree.
+"""Rules on the places of markers, checked on the tree.
 
 The same rules are checked while Python runs, with better positions; but a helper under `jax.jit` is traced once and
 may then be called in another place.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def check_jump(eqn: JaxprEqn, region: Region) -> None:
-    """A jump needs its loop in the same jaxpr, and that loop must not be a set of threads."""
+    """Checks that a jump has its loop in the same jaxpr, and that the loop is not a set of threads."""
     is_break = eqn.primitive is markers.break_p
     name = "qd.break_if" if is_break else "qd.continue_if"
     loop = region
@@ -60,7 +60,7 @@ def check_maker(eqn: JaxprEqn, region: Region) -> None:
 
 
 def check_cell(eqn: JaxprEqn, region: Region, home: Region, maker: JaxprEqn | None) -> None:
-    """A cell belongs to one thread: no parallel range may stand between its making and its use."""
+    """Checks that no parallel range stands between the making of a cell and its use: it belongs to one thread."""
     inner: Region | None = region
     while inner is not None and inner is not home:
         if is_parallel(inner):
@@ -75,7 +75,7 @@ def check_cell(eqn: JaxprEqn, region: Region, home: Region, maker: JaxprEqn | No
 
 
 def placed(eqn: JaxprEqn, *, in_arrays: bool) -> JaxprEqn:
-    """In a loop, a read or store of a whole small buffer is a load or store of all its elements."""
+    """Returns the equation; in a loop, one that reads or stores a whole small buffer loads or stores its elements."""
     if in_arrays or eqn.primitive not in (markers.read_p, markers.assign_p):
         return eqn
     shape: tuple[int, ...] = eqn.invars[0].aval.shape  # type: ignore[attr-defined]

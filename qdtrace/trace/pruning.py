@@ -31,7 +31,7 @@ class _Pruner:
     used: set[Var]
     checked: Container[Var]
     counters: dict[Var, range] = field(default_factory=dict)
-    """Indices of loops with bounds that are known."""
+    """Loop indices with the ranges of those whose bounds are known."""
 
     def prune(self, region: Region) -> None:
         used, kept = self.used, list[JaxprEqn | Region]()
@@ -66,7 +66,7 @@ class _Pruner:
             region.test = (tests, region.test[1])
 
     def _may_fail(self, read: JaxprEqn) -> bool:
-        """False where each index is seen to be in range; the importer and passes prove more."""
+        """Returns False if each index is seen to be in range; the importer and passes prove more."""
         handle, *indices = read.invars
         shape: tuple[int, ...] = handle.aval.shape  # type: ignore[attr-defined]
         sizes = [n for n, entry in zip(shape, read.params.get("slices", ()), strict=False) if entry is None]

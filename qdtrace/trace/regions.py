@@ -1,4 +1,4 @@
-"""From a flat jaxpr with markers to a tree of regions.
+"""Builds a tree of regions from a flat jaxpr with markers.
 
 Markers are matched by nesting. `jit` helpers that hold markers or take a handle are inlined (their variables renamed);
 `lax` control flow stays one equation, whose inner jaxprs can be restructured in the same way. On the way every rule
@@ -16,6 +16,7 @@ from qdtrace.trace import compat, markers
 from qdtrace.trace.breakpoints import MOST, showing
 from qdtrace.trace.compat import JaxprEqn, Literal, Var
 from qdtrace.trace.context import is_dead, new_uid
+from qdtrace.trace.diagnosis.dropped import check_dropped
 from qdtrace.trace.diagnosis.same import constants
 from qdtrace.trace.diagnosis.second_trips import first_trips
 from qdtrace.trace.equal_values import History
@@ -33,7 +34,7 @@ __all__ = ["Region", "restructure"]
 
 
 def restructure(closed_jaxpr: Any, *, handles: Iterable[Var] = (), is_function: bool = False) -> Region:
-    """The region tree of a jaxpr: of a traced function, or of one inside of `lax` control flow.
+    """Returns the region tree of a jaxpr: of a traced function, or of one inside of `lax` control flow.
 
     `handles`: its inputs that are memory, where that cannot be seen from their use.
     """
@@ -52,6 +53,7 @@ def restructure(closed_jaxpr: Any, *, handles: Iterable[Var] = (), is_function: 
     root.results = tuple(build.result(atom, env) for atom in jaxpr.outvars)
     if is_function:
         check_indices(root)
+    check_dropped(root)
     prune(root, build.checked_loads)
     return root
 
@@ -146,7 +148,7 @@ class _Builder:
         return not isinstance(atom, Literal) and atom in self.handles
 
     def renamed(self, eqn: JaxprEqn, inputs: list[Any], env: dict[Var, Any]) -> JaxprEqn:
-        """The equation on resolved operands; results that are bound already (a body inlined twice) get new names."""
+        """Returns the equation on resolved operands; results bound already (of a body inlined twice) get new names."""
         outputs: list[Var] | None = None
         for k, var in enumerate(eqn.outvars):
             if var in self.homes:
@@ -216,7 +218,7 @@ class _Builder:
         self.append(eqn)
 
     def note_write(self, handle: Var) -> None:
-        """Inside of control flow, two inputs of one type may be the same buffer."""
+        """Notes a write of a handle; inside of control flow, two inputs of one type may be the same buffer."""
         self.history.writes[handle] = self.time
         if not self.root.is_function and handle in self.root.params:
             for other in self.root.params:
@@ -224,7 +226,7 @@ class _Builder:
                     self.history.writes[other] = self.time
 
     def promote(self, eqn: JaxprEqn) -> Var:
-        """A value used as memory (`jax.tree.map` over buffers gives such): it becomes a buffer where it was made."""
+        """Makes a value that is used as memory (`jax.tree.map` over buffers gives such) a buffer where it was made."""
         value: Any = eqn.invars[0]
         if isinstance(value, Literal) or self.homes[value] is not self.root:
             raise TraceTypeError(f"`{shown(eqn)}` needs a buffer, got a value", loc=eqn_loc(eqn))
@@ -245,7 +247,7 @@ class _Builder:
         return self.promoted[value]
 
     def update(self, eqn: JaxprEqn) -> JaxprEqn:
-        """`b[i] += v`: an accumulation where the sum goes back to the element that was loaded, else a store of the sum.
+        """Records `b[i] += v`: an accumulation if the sum goes back to the element that was loaded, else a store.
 
         In a statement of this form v may write the element as well: both changes count. Elsewhere (`t += v`, later
         `b[i] = t`) a write in between makes it a store, as Python has it.
@@ -298,7 +300,7 @@ class _Builder:
             raise self.leak(atom, home, eqn)
 
     def is_seen(self, atom: Any) -> bool:
-        """Whether a breakpoint at this place can show it."""
+        """Returns whether a breakpoint at this place can show the value."""
         if isinstance(atom, Literal):
             return True
         region: Region | None = self.region
@@ -331,7 +333,7 @@ class _Builder:
         return atom
 
     def other_use(self, eqn: JaxprEqn, skip: int = 0) -> JaxprEqn:
-        """A handle as operand of something else than a marker: control flow forwards it, the rest reads it."""
+        """Handles a buffer as operand of what is no marker: control flow forwards it, the rest reads it."""
         if is_control(eqn):
             for k, operand in forwarded_handles(eqn, self.handles, eqn_loc(eqn)).items():
                 self.forwards[eqn.outvars[k]] = operand
@@ -340,9 +342,10 @@ class _Builder:
             return eqn
         if not has_arrays(self.region):
             raise TraceTypeError(
-                f"`{shown(eqn)}` needs values, got a whole buffer",
+                f"`{shown(eqn)}` needs values, got a whole buffer or a qd.local",
                 loc=eqn_loc(eqn),
-                help="index it: `x[i]`, or use the whole array outside of the loop",
+                help="give an element, `x[i]`, or what a qd.local holds, `c.value`; or use the whole array outside of "
+                "the loop",
             )
         inputs: list[Any] = list(eqn.invars)
         for k, atom in enumerate(inputs):
@@ -356,7 +359,7 @@ class _Builder:
         return eqn.replace(invars=inputs)
 
     def check_constants(self, eqn: JaxprEqn) -> None:
-        """Dead tracers and stray jumps inside jaxprs that are not inlined; a function that is called often once."""
+        """Refuses dead tracers and stray jumps in jaxprs that are not inlined, once a jaxpr."""
         if not eqn.params:
             return
         for inner in compat.inner_jaxprs(eqn):
@@ -381,7 +384,7 @@ class _Builder:
 
 
 def _differ(first: list[Any], second: list[Any]) -> bool:
-    """True when two lists of indices surely name different elements: they differ in a constant."""
+    """Returns whether two lists of indices surely name different elements: they differ in a constant."""
     pairs = zip(first, second, strict=True)
     return any(isinstance(a, Literal) and isinstance(b, Literal) and a.val != b.val for a, b in pairs)
 

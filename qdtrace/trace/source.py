@@ -48,27 +48,27 @@ for _path in _OWN:
 
 
 def is_user_file(file: str) -> bool:
-    """True when frames of the file are shown to the user."""
+    """Returns whether frames of the file are shown to the user."""
     return not file.startswith(_HIDDEN)
 
 
 def is_own_file(file: str) -> bool:
-    """True for a file of the user's own, not of a library."""
+    """Returns whether a file is the user's own, not one of a library."""
     return is_user_file(file) and not file.startswith(_INSTALLED) and source_info_util.is_user_filename(file)
 
 
 def is_own_package(file: str) -> bool:
-    """True for a source file of this package."""
+    """Returns whether a file is source of this package."""
     return file.startswith(_PACKAGE)
 
 
 def is_jax_file(file: str) -> bool:
-    """True for a source file of JAX."""
+    """Returns whether a file is source of JAX."""
     return file.startswith(_JAX)
 
 
 def user_frame(depth: int = 1) -> FrameType | None:
-    """The innermost running frame that belongs to the user."""
+    """Returns the innermost running frame that belongs to the user."""
     frame: FrameType | None = sys._getframe(depth)  # pyright: ignore[reportPrivateUsage]
     while frame is not None and not is_user_file(frame.f_code.co_filename):
         frame = frame.f_back
@@ -76,19 +76,19 @@ def user_frame(depth: int = 1) -> FrameType | None:
 
 
 def frame_loc(frame: FrameType | None) -> Loc | None:
-    """The line a frame is at."""
+    """Returns the line a frame is at."""
     if frame is None:
         return None
     return Loc(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
 
 
 def user_loc() -> Loc | None:
-    """The user's line that is running now."""
+    """Returns the user's line that is running now."""
     return frame_loc(user_frame(2))
 
 
 def traceback_loc(traceback: TracebackType | None) -> Loc | None:
-    """The innermost user's line that an exception passed through."""
+    """Returns the innermost user's line that an exception passed through."""
     loc = None
     while traceback is not None:
         code = traceback.tb_frame.f_code
@@ -99,7 +99,7 @@ def traceback_loc(traceback: TracebackType | None) -> Loc | None:
 
 
 def eqn_loc(eqn: JaxprEqn, around: Loc | None = None) -> Loc | None:
-    """The user's line that recorded an equation; of JAX's own, the line that called the library which recorded it.
+    """Returns the user's line that recorded an equation; for a library's own, the line that called the library.
 
     `around` is the line of what calls the function with the equation, for when all that is known is a library's line.
     """
@@ -118,14 +118,14 @@ def eqn_loc(eqn: JaxprEqn, around: Loc | None = None) -> Loc | None:
 
 @functools.lru_cache(maxsize=1 << 14)
 def _place(code: CodeType, at: int) -> Loc:
-    """The line of an instruction. Most equations come from a line that made others before."""
+    """Returns the line of an instruction. Most equations come from a line that made others before."""
     frame = source_info_util.raw_frame_to_frame(code, at)
     return Loc(frame.file_name, frame.start_line, frame.function_name)
 
 
 @functools.lru_cache(maxsize=1 << 12)
 def expression_at(code: CodeType, at: int) -> ast.AST | None:
-    """What the user wrote for an instruction; None where the source is not known."""
+    """Returns the user's expression or statement for an instruction; None if its source is not known."""
     frame = source_info_util.raw_frame_to_frame(code, at)
     lines = [linecache.getline(frame.file_name, k).encode() for k in range(frame.start_line, frame.end_line + 1)]
     if not lines:

@@ -38,11 +38,11 @@ SUMMED = ("add", "min", "max")
 """Atomics that are accumulations."""
 
 _twins: ContextVar[set[int] | None] = ContextVar("qdtrace_twins", default=None)
-"""While tangents are made: the uids of allocations that have a twin."""
+"""Uids of allocations that have a twin, while tangents are made."""
 
 
 def has_tangent(var: Any) -> bool:
-    """True for real and complex floats: of what else there is, nothing has a derivative."""
+    """Returns whether a variable is a real or complex float: nothing else has a derivative."""
     return bool(jnp.issubdtype(var.aval.dtype, jnp.inexact))
 
 
@@ -52,14 +52,14 @@ class Along:
 
     tangents: dict[Any, Any]
     uses: Counter[Any]
-    """How often each variable is read, in all items."""
+    """Number of reads of each variable, in all items."""
     renamed: dict[Any, Any] = field(default_factory=dict[Any, Any])
-    """Variables that others stand for now."""
+    """Variable -> the variable that replaces it by now."""
     constants: dict[Any, Any] = field(default_factory=dict[Any, Any])
     """New variables of known values."""
 
     def items(self, items: Sequence[Any]) -> list[Any]:
-        """The items with tangents, in order."""
+        """Returns the items with tangents, in order."""
         out: list[Any] = []
         run: list[Any] = []
         for item in items:
@@ -72,7 +72,7 @@ class Along:
         return out + self._equations(run)
 
     def atom(self, atom: Any) -> Any:
-        """What stands for an atom now."""
+        """Returns the atom that replaces this one by now, or the atom itself."""
         return atom if isinstance(atom, compat.Literal) else self.renamed.get(atom, atom)
 
     def _primal(self, eqn: Any) -> Any:
@@ -89,7 +89,7 @@ class Along:
         return made
 
     def _unchanged(self, item: Any) -> Any:
-        """An item of the condition of a loop, which nothing is differentiated through."""
+        """Returns an item of a loop's condition, which nothing is differentiated through."""
         if not isinstance(item, Region):
             return self._primal(item)
         made = replace(item, eqn=item.eqn and self._primal(item.eqn))
@@ -145,7 +145,7 @@ def _in(env: dict[Any, Any], atom: Any) -> Any:
 def along(
     groups: Sequence[Sequence[Any]], tangents: dict[Any, Any], handles: Iterable[Any], results: Iterable[Any]
 ) -> tuple[list[list[Any]], Along]:
-    """Each group of items with tangents, given those of variables from outside.
+    """Returns each group of items with tangents, given those of variables from outside.
 
     `handles` are the buffers from outside; those that get a tangent stored have a twin among the tangents afterwards.
     `results` are read behind the items. Raises GradientError where JAX has no tangents.
@@ -174,7 +174,7 @@ def _having_twins(reached: set[Any]) -> Generator[None]:
 
 
 def _with_sums(items: Iterable[Any], uses: Counter[Any]) -> list[Any]:
-    """The items with accumulations in the place of atomics whose old value nobody reads."""
+    """Returns the items with accumulations in the place of atomics whose old value nobody reads."""
     made: list[Any] = []
     for item in items:
         if isinstance(item, Region):
@@ -188,7 +188,7 @@ def _with_sums(items: Iterable[Any], uses: Counter[Any]) -> list[Any]:
 
 
 def equations_in(items: Iterable[Any]) -> Iterator[Any]:
-    """All equations in order, begin markers of regions included."""
+    """Yields all equations in order, begin markers of regions included."""
     for item in items:
         if isinstance(item, Region):
             if item.eqn is not None:
@@ -256,7 +256,7 @@ def _spread(eqn: Any, found: set[Any], memory: dict[Any, None]) -> None:
 
 
 def _allocations(eqn: Any) -> Iterator[int]:
-    """Uids of allocations inside of control flow."""
+    """Yields the uids of allocations inside of control flow."""
     for inner in compat.inner_jaxprs(eqn):
         for one in compat.open_jaxpr(inner).eqns:
             if one.primitive in markers.MAKERS and has_tangent(one.outvars[0]):
@@ -300,7 +300,7 @@ def _twin_of_write(primitive: Any, primals: Any, tangents: Any, params: dict[str
 
 
 def _accumulation_along(primals: Any, tangents: Any, directions: int = 0, **params: Any) -> None:
-    """An accumulation by `max`, `min` or `mul` along one more direction."""
+    """Differentiates an accumulation by `max`, `min` or `mul` along one more direction."""
     count = 1 << directions
     handles, values, indices = primals[:count], primals[count : 2 * count], primals[2 * count :]
     twins, changes = (map(ad.instantiate_zeros, part) for part in (tangents[:count], tangents[count : 2 * count]))
@@ -320,7 +320,7 @@ def _twin_of_atomic(primitive: Any, primals: Any, tangents: Any, params: dict[st
 
 
 def _tangents_of_transposed(primitive: Any, primals: Any, tangents: Any, params: dict[str, Any]) -> Any:
-    """Those of a linear function of which only the transpose is known: it has no other derivative than this one."""
+    """Returns results and tangents of a linear function of which only the transpose is known, its only derivative."""
     outs = primitive.bind(*primals, **params)
     count = params["num_res"]
     residuals, linear = primals[:count], primals[count:]

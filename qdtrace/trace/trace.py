@@ -35,10 +35,10 @@ class Traced:
     """A traced function."""
 
     root: Region
-    """Its parameters are the leaves of the arguments, its results those of the result."""
+    """Region of the function: its parameters are the leaves of the arguments, its results those of the result."""
     out_tree: Any
     names: tuple[str, ...]
-    """Of the operands, as in the signature: `x`, `state.v`."""
+    """Names of the operands, as in the signature: `x`, `state.v`."""
 
 
 def _run(function: Callable[..., Any], args: Any, kwargs: Any, context: TraceContext, loc: Loc | None) -> Any:
@@ -151,7 +151,7 @@ def _check_output(leaf: Any, loc: Loc | None) -> Any:
 
 
 def _leaf_name(function: Any, path: tuple[Any, ...], count: int, static_nums: set[int]) -> str:
-    """`x` or `state.v` for a leaf of the arguments."""
+    """Returns the name of a leaf of the arguments: `x` or `state.v`."""
     where, which, *rest = path
     inner = jax.tree_util.keystr(tuple(rest))
     if where.idx == 1:

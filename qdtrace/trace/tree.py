@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from qdtrace.trace.compat import JaxprEqn, Var
 
 NAMES = {"for": "qd.range", "while": "qd.while_", "when": "qd.when", "root": "function"}
-"""What the user calls a kind of region."""
+"""User-visible name of each kind of region."""
 
 
 @dataclass(eq=False)
@@ -27,20 +27,20 @@ class Region:
     parent: Region | None = None
     items: list[JaxprEqn | Region] = field(default_factory=list)
     test: tuple[int, Any] | None = None
-    """Of a `while`: the first n items compute the condition, which is the atom."""
+    """Condition of a `while`: (n, atom); the first n items compute the atom."""
     loc: Loc | None = None
     hints: dict[str, Any] = field(default_factory=dict)
     params: tuple[Var, ...] = ()
-    """Of a root: the variables of the arguments."""
+    """Variables of the arguments; of a root only."""
     constants: dict[Var, Any] = field(default_factory=dict)
-    """Of a root: variables of captured arrays, with their values."""
+    """Variables of captured arrays, with their values; of a root only."""
     results: tuple[Any, ...] = ()
-    """Of a root: the atoms that are returned."""
+    """Atoms that are returned; of a root only."""
     is_function: bool = False
-    """Of a root: it is the traced function, not a jaxpr inside of `lax` control flow."""
+    """True if the root is the traced function, not a jaxpr inside of `lax` control flow."""
 
     def walk(self) -> Iterator[JaxprEqn]:
-        """All equations of the tree, in order, begin markers included."""
+        """Yields all equations of the tree, in order, begin markers included."""
         for item in self.items:
             if isinstance(item, Region):
                 if item.eqn is not None:
@@ -51,7 +51,7 @@ class Region:
 
 
 def is_parallel(region: Region) -> bool:
-    """True for a range whose iterations are threads: it is in no other range and not made serial."""
+    """Returns whether the iterations of a range are threads: it is in no other range and not made serial."""
     if region.kind != "for" or region.hints.get("serial", False):
         return False
     outer = region.parent
@@ -63,14 +63,14 @@ def is_parallel(region: Region) -> bool:
 
 
 def has_arrays(region: Region) -> bool:
-    """True where whole-array operations may stand: outside of every `qd.range`."""
+    """Returns whether whole-array operations may stand: outside of every `qd.range`."""
     while region.kind in ("while", "when") and region.parent is not None:
         region = region.parent
     return region.kind == "root"
 
 
 def deepest_region(root: Region) -> Loc | None:
-    """The line of the region that is nested the most."""
+    """Returns the line of the region that is nested the most."""
     found, most = root.loc, 0
     work = [(root, 0)]
     while work:
@@ -82,6 +82,6 @@ def deepest_region(root: Region) -> Loc | None:
 
 
 def shown(eqn: JaxprEqn) -> str:
-    """The name of the operation, in messages."""
+    """Returns the name of the operation, in messages."""
     name = eqn.primitive.name
     return f"qd.{name[3:]}" if name.startswith("qd_") else name

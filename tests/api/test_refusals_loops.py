@@ -298,7 +298,7 @@ help: write `jnp.sin(x[i])`""",
       s = s + x[i]
 note: the qd.range is at FILE:2 in carried
 note: its body is traced once for all iterations
-help: iterations run in parallel: to sum over them, accumulate into a buffer made before the loop: `s = qd.zeros(())` and `s[()] += v`""",
+help: iterations run in parallel: to sum over them, accumulate into a buffer made before the loop: `s = qd.zeros(())` and `s[()] += v`; what each one makes goes into its own element, `b[i] = v`, and a random key is made from the index, `jax.random.fold_in(key, i)`""",
     ),
     used_after_the_loop: (
         qd.TraceValueError,

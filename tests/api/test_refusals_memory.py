@@ -224,14 +224,14 @@ help: index it: `x[i]`, or use the whole array outside of the loop""",
         """a store needs a buffer or a cell, got a value
   at FILE:3 in store_into_a_value
       y[i] = x[i]
-help: store into the buffer itself, `x[i, k] = v`, or make a new value: `y = y.at[k].set(v)`""",
+help: make a buffer of it in front of the loops, `y = qd.copy(y)`, or memory of one iteration, `y = qd.local(y)`; or make a new value: `y = y.at[i].set(v)`""",
     ),
     store_into_a_loaded_row: (
         qd.TraceTypeError,
         """a store needs a buffer or a cell, got a value
   at FILE:3 in store_into_a_loaded_row
       row[0] = 1.0
-help: store into the buffer itself, `x[i, k] = v`, or make a new value: `y = y.at[k].set(v)`""",
+help: make a buffer of it in front of the loops, `row = qd.copy(row)`, or memory of one iteration, `row = qd.local(row)`; or make a new value: `row = row.at[0].set(v)`""",
     ),
     mismatched_where: (
         qd.TraceValueError,

@@ -229,7 +229,10 @@ def text(rule: str, line: str, fix: str = "") -> str:
     return f"{rule}\n  at FILE in LINE\n      {line}" + (f"\nhelp: {fix}" if fix else "")
 
 
-RANK = "give in_axes an entry for each argument; None for one that all elements share"
+RANK = (
+    "give in_axes an entry for each argument, None for one that all elements share; make an array of a list: "
+    "`jnp.array(values)`"
+)
 SIZES = "give arguments of equal length along the mapped axes, or in_axes=None for one that all share"
 REFUSED = {
     "qd.vmap(add, None)(F, F)": (
@@ -241,11 +244,11 @@ REFUSED = {
     "qd.vmap(add)(F, 1.0)": ("qd.vmap needs an axis within the rank of the argument, got axis 0 of shape ()", RANK),
     "qd.vmap(add, (0, 0, 0))(F, F)": (
         "qd.vmap needs in_axes to be an int, None or a prefix of the arguments' pytree, got (0, 0, 0)",
-        "",
+        "give one entry for each of the arguments: `in_axes=(0, None)` for two",
     ),
     "qd.vmap(add, out_axes=(0, 1))(F, F)": (
         "qd.vmap needs out_axes to be an int, None or a prefix of the results' pytree, got (0, 1)",
-        "",
+        "give one entry for each of the results: `out_axes=(0, None)` for two",
     ),
     "qd.vmap(add, out_axes=1)(F, F)": (
         "qd.vmap needs an axis within the rank of the result, got out_axes=1 for shape (37,)",
@@ -253,7 +256,7 @@ REFUSED = {
     ),
     "qd.vmap(add, in_axes='a')(F, F)": (
         "qd.vmap needs in_axes to be an int, None or a prefix of the arguments' pytree, got 'a'",
-        "",
+        "give one entry for each of the arguments: `in_axes=(0, None)` for two",
     ),
     "qd.vmap(add, out_axes=None)(F, F)": (
         "qd.vmap: a result with out_axes=None depends on a mapped argument",

@@ -68,3 +68,23 @@ def test_kernels_of_a_gpu_leave_records(capsys, monkeypatch):
         f(jnp.arange(20.0)).block_until_ready()
         jax.effects_barrier()
         assert capsys.readouterr().out.splitlines()[-1] == "11 more lines of `f` were left out (option print_lines=3)"
+
+
+def test_inner_loops_of_kernels_run_twice_where_they_tell(capsys, monkeypatch):
+    @qd.jit(options={"offline_cache": False, "block_dim": 4})
+    def f(x):
+        out = qd.zeros_like(x)
+        for i in qd.range(x.shape[0]):
+            v = qd.local(x[i])
+            for k in qd.range(3):
+                v.value = v.value * 2
+                with qd.when(v.value > 20):
+                    jax.debug.print("{} {} {}", i, k, v.value)
+            out[i] = v
+        return out
+
+    with fake_backend() as (fake, _):
+        monkeypatch.setattr("qdtrace.compose.call.backend", lambda _: fake)
+        assert f(jnp.arange(6.0)).tolist() == [8.0 * k for k in range(6)]
+        jax.effects_barrier()
+        assert capsys.readouterr().out.splitlines() == ["3 2 24.0", "4 2 32.0", "5 2 40.0"]

@@ -171,6 +171,29 @@ def test_lanes_that_have_ended_print_nothing(capsys):
     )
 
 
+@pytest.mark.parametrize("refill", [True, False])
+def test_lanes_that_take_further_elements_tell_of_their_own(capsys, refill):
+    counts = np.random.default_rng(0).geometric(0.1, 500).astype(np.int32)
+
+    @qd.jit
+    def f(n):
+        out = qd.zeros_like(n)
+        for i in qd.range(n.shape[0], refill=refill):
+            k, v = qd.local(0), qd.local(1.0)
+            for _ in qd.while_(lambda k=k, i=i: k.value < n[i]):
+                k += 1
+                v.value = v.value * 1.5
+                with qd.when(v.value > 1e6):
+                    jax.debug.print("{} {}", i, k.value)
+            out[i] = k
+        return out
+
+    lines = [f"{i} {k}" for i, n in enumerate(counts) for k in range(1, n + 1) if 1.5**k > 1e6]
+    assert len(lines) > 5
+    assert told(capsys, f, counts) == lines
+    np.testing.assert_array_equal(f(counts), counts)
+
+
 def test_a_helper_called_twice_prints_twice(capsys):
     @jax.jit
     def helper(v):

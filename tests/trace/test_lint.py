@@ -47,7 +47,7 @@ def test_carried_number(refusal) -> None:
               count = count + 1
         note: the qd.range is at FILE:2 in carried_number
         note: its body is traced once for all iterations
-        help: iterations run in parallel: to sum over them, accumulate into a buffer made before the loop: `s = qd.zeros(())` and `s[()] += v`
+        help: iterations run in parallel: to sum over them, accumulate into a buffer made before the loop: `s = qd.zeros(())` and `s[()] += v`; what each one makes goes into its own element, `b[i] = v`, and a random key is made from the index, `jax.random.fold_in(key, i)`
     """)  # fmt: skip
 
 
@@ -118,7 +118,7 @@ def test_the_constants_that_differ_are_shown(refusal) -> None:
         note: the qd.range is at FILE:2 in counted
         note: its body is traced once for all iterations
         note: it gives 1.0 for the first iteration, 2.0 for the second
-        help: iterations run in parallel: to sum over them, accumulate into a buffer made before the loop: `s = qd.zeros(())` and `s[()] += v`
+        help: iterations run in parallel: to sum over them, accumulate into a buffer made before the loop: `s = qd.zeros(())` and `s[()] += v`; what each one makes goes into its own element, `b[i] = v`, and a random key is made from the index, `jax.random.fold_in(key, i)`
     """)  # fmt: skip
 
 

@@ -433,10 +433,10 @@ the branches of lax.cond give different buffers
 help: buffers keep their place: pass each one through unchanged and copy values between them, or index one buffer with two rows
 """),
     (values_of_a_tree, TraceTypeError, (X,), """
-`mul` needs values, got a whole buffer
+`mul` needs values, got a whole buffer or a qd.local
   at FILE:2 in values_of_a_tree.<locals>.<lambda>
       x[i] = jax.tree.map(lambda a: a * 2, x)[0]
-help: index it: `x[i]`, or use the whole array outside of the loop
+help: give an element, `x[i]`, or what a qd.local holds, `c.value`; or use the whole array outside of the loop
 """),
 ]  # fmt: skip
 

@@ -19,15 +19,15 @@ from lowering.simd.lane_facts import LaneFacts, is_quiet
 from qdtrace.analysis.cost import operations
 from qdtrace.ir.carries import carried_params
 from qdtrace.ir.primitives import CELL, FOR, LANE_MAX, LOAD
-from qdtrace.ir.program import Literal, Var, is_global
-from qdtrace.ir.walk import free_vars, used_vars, walk_all
+from qdtrace.ir.program import Block, Literal, Var, is_global
+from qdtrace.ir.walk import free_vars, used_vars, walk_all, walk_eqns, walk_often
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lowering.llvm.target import Target
     from lowering.simd.frame import LaneFrame
-    from qdtrace.ir.program import Block, Eqn
+    from qdtrace.ir.program import Eqn
 
 SURE_COST = 200
 """Bodies of at least this cost always refill, as the service is cheap beside them. Others measure trip counts first."""
@@ -64,7 +64,8 @@ def find_refill(lanes: LaneFacts, target: Target, *, reduces: bool) -> Refill | 
     if len(loops) != 1:
         return None
     before, loop, after = task.body.eqns[: loops[0]], task.body.eqns[loops[0]], task.body.eqns[loops[0] + 1 :]
-    if any(e.primitive.loops or e.primitive is CELL for e in walk_all((*before, *after))):
+    around = Block((), (*before, *after), ())
+    if any(e.primitive.loops for e in walk_often(around)) or any(e.primitive is CELL for e in walk_eqns(around)):
         return None
     if any(e.primitive is LANE_MAX for e in walk_all(task.body.eqns)):
         return None

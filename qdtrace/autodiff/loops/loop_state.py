@@ -75,7 +75,7 @@ def _reached(builder: Builder, t: Atom, var: Var, start: Atom, by: Atom) -> Atom
 
 
 def unneeded(var: Var) -> Atom:
-    """Returns a placeholder for a value that is not needed: NaN for floats, so that a use would show."""
+    """Returns a stand-in for a value that is not needed: NaN for floats, so that a use would show."""
     return literal(float("nan") if var.dtype.is_float else 0, var.dtype)
 
 

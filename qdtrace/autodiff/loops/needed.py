@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from qdtrace.autodiff.custom import residuals_of
 from qdtrace.ir.carries import carries_of
 from qdtrace.ir.memory import indices_of, values_of
-from qdtrace.ir.primitives import BOUND, CUSTOM, WHILE
+from qdtrace.ir.primitives import BOUND, CUSTOM, FMA, SELECT, WHILE
 from qdtrace.ir.program import Var, is_local
 from qdtrace.ir.walk import bound_in_block, walk_eqns
 
@@ -83,7 +83,9 @@ class Needed:
             return [a for a in eqn.invars[1:] if a not in self.active] if count is None else eqn.invars[1 : 1 + count]
         if not prim.effects and (prim.locally_constant or not any(a in self.active for a in eqn.invars)):
             return ()  # what is computed from it asks for its operands
-        if prim.slope_reads is None:
+        if prim.slope_reads is None or prim is FMA:
             return eqn.invars
-        reads = [read for read, a in zip(prim.slope_reads, eqn.invars, strict=True) if a in self.active]
+        # A choice asks for its condition whether or not a side has a tangent, as `fma` does for all of its operands:
+        # without these other values are kept, and segments of loops have other lengths than those that were measured.
+        reads = [r for r, a in zip(prim.slope_reads, eqn.invars, strict=True) if a in self.active or prim is SELECT]
         return eqn.invars if None in reads else [eqn.invars[k] for read in reads if read for k in read]

@@ -1,4 +1,4 @@
-"""What to write in place of Python that needs static values: made from the statement of the user that met a traced one.
+"""Advice on Python that needs static values, made from the user's statement that met a traced one.
 
 `told(statement)` gives what needed the value, as the user calls it, and the fix with the user's own operands.
 """
@@ -31,7 +31,7 @@ _OPERATORS: dict[type[ast.AST], str] = {ast.And: " & ", ast.Or: " | "}
 
 
 def told(statement: Statement, *, truth: bool) -> tuple[str, str] | None:
-    """(what needs a static value, the fix); None where the statement is of no known kind.
+    """Returns (what needs a static value, the fix); None where the statement is of no known kind.
 
     `truth`: what it needs is whether a condition holds.
     """
@@ -54,7 +54,7 @@ def _found(statement: Statement, truth: bool) -> tuple[str, str] | None:
 
 # ---------------------------------------------------------------------- conditions
 def _condition(statement: Statement, node: ast.AST) -> tuple[str, str] | None:
-    """What a truth value is for: the whole condition in operators of arrays, and what to do with it."""
+    """Returns the name of what needs the truth value, and the fix in operators of arrays; None if neither is known."""
     if any(isinstance(around, ast.pattern) for around in statement.path):
         subject = next(ast.unparse(n.subject) for n in reversed(statement.path) if isinstance(n, ast.Match))
         return "`match`", f"`lax.switch({subject}, [function, ...], operands)`, or `with qd.when({subject} == value):`"
@@ -114,7 +114,7 @@ def _else(node: ast.expr) -> str:
 
 
 def _in_operators(node: ast.AST) -> str:
-    """A condition with & | ~ for and, or, not, one comparison at a time."""
+    """Returns a condition with & | ~ for and, or, not, one comparison at a time."""
     match node:
         case ast.BoolOp():
             return _OPERATORS[type(node.op)].join(map(_bracketed, node.values))
@@ -265,9 +265,26 @@ def _item(statement: Statement, node: ast.Subscript) -> tuple[str, str] | None:
     return what, f"`jnp.array({given})[{index}]`"
 
 
+def stored_in(statement: Statement | None) -> str:
+    """How to store where a statement stores into a value."""
+    target = next((n for n in reversed(statement.path if statement else ()) if isinstance(n, ast.Subscript)), None)
+    if target is None or statement is None:
+        return "store into a buffer, `b[i] = v`, or make a new value: `y = y.at[k].set(v)`"
+    owner, index = target.value, ast.unparse(target.slice)
+    if isinstance(owner, ast.Subscript):
+        both = f"{ast.unparse(owner.value)}[{ast.unparse(owner.slice)}, {index}]"
+        return f"write all indices in one bracket: `{both} = v`"
+    name = ast.unparse(owner)
+    if isinstance(owner, ast.Attribute) and owner.attr == "value":
+        return f"leave out `.value`: `{ast.unparse(owner.value)}[{index}] = v`"
+    return (
+        f"make a buffer of it in front of the loops, `{name} = qd.copy({name})`, or memory of one iteration, "
+        f"`{name} = qd.local({name})`; or make a new value: `{name} = {name}.at[{index}].set(v)`"
+    )
+
 
 def ndrange_in(statement: Statement | None) -> str:
-    """How the loop over a `qd.ndrange` that a statement unpacks is written; nothing where it is none."""
+    """Returns the loop over the `qd.ndrange` that a statement unpacks, as it should read; empty if there is none."""
     loops = [n for n in (statement.path if statement else ()) if isinstance(n, ast.For)]
     call = loops[-1].iter if loops else None
     if not isinstance(call, ast.Call) or not ast.unparse(call.func).endswith("ndrange"):

@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Fork:
-    """A buffer that a call changed and gave back as another object."""
+    """A buffer that a call changed and returned as another object."""
 
     method: str
     loc: Loc | None
     old: Any
     new: Any
     used: set[int] = field(default_factory=set[int])
-    """Identities of those two that were used since."""
+    """Identities of the old and the new object, of those that were used since."""
 
 
 def given_back(buffer: Any, method: str, depth: int = 2) -> Any:
-    """What `b.at[k].set(v)` gives: the buffer, or another object for its memory where both may be wanted.
+    """Returns the result of `b.at[k].set(v)`: the buffer, or a new object for its memory if both may be used later.
 
     `depth` leads to the frame that called the method.
     """

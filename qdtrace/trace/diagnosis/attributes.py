@@ -15,9 +15,9 @@ class StrictAttributes:
 
     __slots__ = ()
     _noun = ""
-    """What the user calls it."""
+    """User-visible name of the class."""
     _how_to_set = ""
-    """Where an attribute cannot be set: what to write in its place."""
+    """Help text of the error for an attribute that exists and cannot be set."""
 
     def _missing(self, name: str) -> Any:
         if name in self._more_attributes():
@@ -46,11 +46,11 @@ class StrictAttributes:
         __getattr__, __setattr__ = _missing, _assigned
 
     def _delegated(self, name: str) -> Any:
-        """The value of one of `_more_attributes`."""
+        """Returns the value of one of `_more_attributes`."""
         raise AssertionError(name)
 
     def _more_attributes(self) -> frozenset[str]:
-        """Names that are attributes besides those of the class."""
+        """Returns names of attributes besides those of the class."""
         return frozenset()
 
 
@@ -67,7 +67,7 @@ _ELSEWHERE = {
     "to_numpy": "return it from the function: what comes back is a JAX array",
     "tolist": "return it from the function: what comes back is a JAX array",
 }
-"""What others have, and what is written here."""
+"""Attributes of arrays in other packages -> what to write here instead."""
 
 
 def _nearest(thing: StrictAttributes, name: str) -> str:

@@ -37,7 +37,7 @@ def _names(instruction: dis.Instruction) -> tuple[str, ...]:
 
 
 def _accesses(instruction: dis.Instruction) -> list[tuple[str, str]]:
-    """Variables that an instruction reads, writes or hides."""
+    """Returns the variables that an instruction reads, writes or hides."""
     op = instruction.opname
     if op == "STORE_FAST_LOAD_FAST":
         stored, loaded = _names(instruction)
@@ -71,25 +71,25 @@ class CodeMap:
         self._comprehensions: dict[int, bool] = {}
 
     def at(self, offset: int) -> int:
-        """Position of the instruction that holds this offset (which may point into its inline cache)."""
+        """Returns the position of the instruction that holds this offset (which may point into its inline cache)."""
         return bisect.bisect_right(self._offsets, offset) - 1
 
     def opname(self, position: int) -> str:
-        """Name of the instruction."""
+        """Returns the name of the instruction."""
         return self.instructions[position].opname
 
     def line(self, position: int) -> int | None:
-        """Source line of the instruction."""
+        """Returns the source line of the instruction."""
         positions = self.instructions[position].positions
         return positions.lineno if positions else None
 
     def target(self, position: int) -> int | None:
-        """Where a jump may go."""
+        """Returns the position that a jump may go to; None for other instructions."""
         instruction = self.instructions[position]
         return self._position.get(instruction.argval) if instruction.opcode in _HAS_TARGET else None
 
     def successors(self, position: int) -> Iterator[int]:
-        """Positions that may run next, exceptions aside."""
+        """Yields the positions that may run next, exceptions aside."""
         name = self.opname(position)
         target = self.target(position)
         if target is not None:
@@ -98,7 +98,7 @@ class CodeMap:
             yield position + 1
 
     def first_read(self, name: str, start: int, barrier: int | None = None) -> int | None:
-        """Position of a read of the variable that can be reached from `start` without a write of it in between.
+        """Returns a read of the variable that can be reached from `start` without a write of it in between.
 
         Paths through `barrier` are not followed. A function that captures the variable where it is made counts as a
         read.
@@ -108,7 +108,7 @@ class CodeMap:
         return min(self._ahead(name, start, barrier, calls=False), default=None)
 
     def caught_read(self, name: str, start: int, barrier: int | None = None) -> bool:
-        """True for a read like that of `first_read` where an exception is caught: there may be no value yet."""
+        """Returns whether such a read as `first_read` finds is where an exception is caught: a value may be missing."""
         if not any(self._is_caught(p) for p, access in self._accesses.get(name, {}).items() if access == "read"):
             return False
         return any(self._is_caught(p) for p in self._ahead(name, start, barrier, calls=False))
@@ -118,7 +118,7 @@ class CodeMap:
         return any(start <= offset < end for start, end, _ in self._handlers)
 
     def is_read_first(self, name: str, start: int, barrier: int | None = None) -> bool:
-        """True when every path from `start` reads the variable before anything else is done with it."""
+        """Returns whether every path from `start` reads the variable before anything else is done with it."""
         seen: set[int] = set()
         work = [start]
         while work:
@@ -136,20 +136,20 @@ class CodeMap:
         return True
 
     def may_call_reader(self, name: str, start: int, barrier: int | None = None) -> int | None:
-        """Position of a call, reached like a read, that may run a function which captured the variable before."""
+        """Returns a call, reached like a read, that may run a function which captured the variable before."""
         if not self._is_captured(name, start):
             return None
         calls = (p for p in self._ahead(name, start, barrier, calls=True) if self.opname(p) in _CALLS)
         return min(calls, default=None)
 
     def _is_capture(self, position: int) -> bool:
-        """True when the read only makes a function, which may read the variable when it is called."""
+        """Returns whether the read only makes a function, which may read the variable when it is called."""
         return self.opname(position) == "LOAD_CLOSURE" or (
             self.opname(position) == "LOAD_FAST" and self.instructions[position].argval in self._cells | self._free
         )
 
     def _ahead(self, name: str, start: int, barrier: int | None, *, calls: bool) -> list[int]:
-        """Reads of the variable, or calls, that can be reached from `start` without a write of it in between."""
+        """Returns reads of the variable, or calls, that can be reached from `start` without a write in between."""
         seen: set[int] = set()
         work = [start]
         found: list[int] = []
@@ -173,19 +173,19 @@ class CodeMap:
         return found
 
     def _is_captured(self, name: str, end: int) -> bool:
-        """True when a function made before `end`, or outside, closes over the variable."""
+        """Returns whether a function made before `end`, or outside, closes over the variable."""
         if name in self._free:
             return True
         capture = {"LOAD_CLOSURE", "LOAD_FAST"}
         return name in self._cells and any(i.opname in capture and i.argval == name for i in self.instructions[:end])
 
     def is_written(self, name: str, start: int, end: int) -> bool:
-        """True when an instruction between the positions sets the variable."""
+        """Returns whether an instruction between the positions sets the variable."""
         return any(start <= p < end for p, access in self._accesses.get(name, {}).items() if access == "write")
 
     @functools.cached_property
     def copies(self) -> frozenset[tuple[str, str]]:
-        """(a, b) for each statement `a = b` of two variables."""
+        """All (a, b) with a statement `a = b` of two variables."""
         found: set[tuple[str, str]] = set()
         for first, second in itertools.pairwise(self.instructions):
             read, written = _accesses(first)[-1:], _accesses(second)[:1]
@@ -194,7 +194,7 @@ class CodeMap:
         return frozenset(found)
 
     def skip_exits(self, position: int) -> int:
-        """Behind calls of `__exit__` of enclosing `with` blocks."""
+        """Returns the position behind calls of `__exit__` of enclosing `with` blocks."""
         while [self.opname(position + k) for k in range(3)] == ["LOAD_CONST"] * 3:
             call = position + 3
             while self.opname(call) in ("PRECALL", "CALL"):
@@ -205,7 +205,7 @@ class CodeMap:
         return position
 
     def _reads_ahead(self, name: str) -> dict[int, int]:
-        """`first_read` without a barrier from every position that has one: found once, from the reads backward."""
+        """Computes `first_read` without a barrier for all positions that have one, from the reads backward."""
         known = self._first_reads.get(name)
         if known is not None:
             return known
@@ -229,7 +229,7 @@ class CodeMap:
 
     @functools.cached_property
     def _predecessors(self) -> list[list[int]]:
-        """For each instruction those that it may run after."""
+        """Predecessors of each instruction, exception edges included."""
         found: list[list[int]] = [[] for _ in self.instructions]
         for position in range(len(self.instructions)):
             for following in (*self.successors(position), *self._caught.get(position, ())):
@@ -238,7 +238,7 @@ class CodeMap:
 
     @functools.cached_property
     def _caught(self) -> dict[int, list[int]]:
-        """Where an exception of an instruction goes: to an `except` or `finally`. That of a `with` raises it again."""
+        """Position -> handlers (`except`, `finally`) of its exceptions. A `with` has none, as it raises them again."""
         found: dict[int, list[int]] = {}
         for start, end, handler in self._handlers:
             target = self._position.get(handler)
@@ -254,7 +254,7 @@ class CodeMap:
         return self._accesses.get(name, {}).get(position)
 
     def _comprehension_end(self, name: str, position: int) -> int:
-        """An inlined comprehension hides the variable and restores it: the position after that."""
+        """Returns the position after an inlined comprehension, which hides the variable and restores it."""
         end = position
         while end < len(self.instructions) and self.opname(end) != "FOR_ITER":
             end += 1
@@ -264,7 +264,7 @@ class CodeMap:
         return end + 1
 
     def is_comprehension(self, loop: int) -> bool:
-        """True when the FOR_ITER at this position belongs to an inlined comprehension."""
+        """Returns whether the FOR_ITER at this position belongs to an inlined comprehension."""
         if loop not in self._comprehensions:
             self._comprehensions[loop] = self._is_comprehension(loop)
         return self._comprehensions[loop]
@@ -282,7 +282,7 @@ class CodeMap:
         return False
 
     def stored_at(self, position: int) -> list[str]:
-        """Variables that are set from here on, before anything else is done: the targets of a `for`."""
+        """Returns the variables that are set from here on, before anything else is done: the targets of a `for`."""
         names: list[str] = []
         while position < len(self.instructions):
             instruction = self.instructions[position]
@@ -294,7 +294,7 @@ class CodeMap:
         return names
 
     def iterates_over_call(self, loop: int, function: str) -> bool:
-        """True when the `for` goes directly over a call `function(...)` or `a.function(...)`."""
+        """Returns whether the `for` iterates directly over a call `function(...)` or `a.function(...)`."""
         call = loop - 2
         if loop < 3 or self.opname(loop - 1) != "GET_ITER" or self.opname(call) not in ("CALL", "CALL_KW"):
             return False
@@ -317,7 +317,7 @@ class CodeMap:
         return bool(names) and names[-1] == function
 
     def after_with(self, enter: int) -> int | None:
-        """Where the statement after a `with` begins; `enter` is its BEFORE_WITH.
+        """Returns the position behind a `with` whose BEFORE_WITH is at `enter`; None if it is not found.
 
         Read off the path on which `__exit__` swallows an exception: it is always there, also when the normal end of
         the block is unreachable.
@@ -337,18 +337,18 @@ class CodeMap:
         return self.follow(position)
 
     def after_exit(self, call: int) -> int | None:
-        """Where execution goes on after the call of `__exit__` at this position."""
+        """Returns the position at which execution continues after this call of `__exit__`; None if it is unknown."""
         return self.follow(call + 2) if self.opname(call + 1) == "POP_TOP" else None
 
     def follow(self, position: int) -> int:
-        """The first instruction that does something, after jumps."""
+        """Returns the first instruction that does something, after jumps."""
         while self.opname(position) in _JUMPS or self.opname(position) == "NOP":
             target = self.target(position)
             position = position + 1 if target is None else target
         return position
 
     def same_code(self, a: int, b: int) -> bool:
-        """True when both positions run the same: equal, or copies of one tail that returns."""
+        """Returns whether both positions run the same code: one position, or copies of one tail that returns."""
         while a != b:
             one, two = self.instructions[a], self.instructions[b]
             if (one.opname, one.argval) != (two.opname, two.argval) or one.opcode in _HAS_TARGET:
@@ -359,7 +359,7 @@ class CodeMap:
         return True
 
     def leads_to_return(self, position: int) -> bool:
-        """True when straight-line code from here returns."""
+        """Returns whether straight-line code from this position returns."""
         while position < len(self.instructions):
             if self.opname(position) in ("RETURN_VALUE", "RETURN_CONST"):
                 return True
@@ -370,7 +370,7 @@ class CodeMap:
 
 
 def _exception_table(code: CodeType) -> Iterator[tuple[int, int, int]]:
-    """(start, end, handler) byte offsets; 6-bit big-endian varints, bit 7 marks the start of an entry."""
+    """Yields (start, end, handler) byte offsets; 6-bit big-endian varints, bit 7 marks the start of an entry."""
     data = iter(code.co_exceptiontable)
 
     def number(byte: int) -> int:
@@ -390,5 +390,5 @@ def _exception_table(code: CodeType) -> Iterator[tuple[int, int, int]]:
 
 @functools.lru_cache(maxsize=512)
 def code_map(code: CodeType) -> CodeMap:
-    """The instruction graph of a code object."""
+    """Returns the instruction graph of a code object."""
     return CodeMap(code)

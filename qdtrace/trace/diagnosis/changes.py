@@ -1,4 +1,4 @@
-"""What a body changed, as its author calls it."""
+"""Changes that a body made, as its author calls them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class StateChange:
     """Something that a body changed, or may have changed."""
 
     name: str
-    """How the user writes it: `s.b.c`, `seen[0]`, `count`. Empty when that is not known."""
+    """Name in the user's code: `s.b.c`, `seen[0]`, `count`; empty if it is not known."""
     kind: str
-    """What it holds now: `traced`, `buffer` or `static`. `drawn`: the next of a stream was taken; `blind`: it cannot be
+    """The new content: `traced`, `buffer` or `static`. `drawn`: the next of a stream was taken; `blind`: it cannot be
     seen; `unknown`: nothing was found."""
 
     def __str__(self) -> str:
@@ -25,7 +25,7 @@ class StateChange:
 
 
 def kind_of(value: Any) -> str:
-    """The kind of a value, tuples and lists opened."""
+    """Returns the kind of a value, tuples and lists opened."""
     if isinstance(value, (Tracer, Cell)):
         return "traced"
     if isinstance(value, Buffer):

@@ -1,4 +1,4 @@
-"""What holds nothing that Python code may change, with the reason beside each; and what reads more than it is given.
+"""Types whose values hold nothing that Python code may change, with reasons, and functions that read hidden state.
 
 A type that is in no table is looked into, and one that cannot be is taken for one that may change at any time.
 """
@@ -47,7 +47,7 @@ BASES: Mapping[Any, str] = {
     jax.Array: "an array, whose content cannot be set",
     Tracer: "a value of the trace: an equation says what it is",
 }
-"""The same with the types that are derived from them."""
+"""Base types: values of types derived from them hold nothing either."""
 
 LIBRARIES: Mapping[str, str] = {
     "jax": "arrays, their types and devices, and transformed functions, which are unwrapped before this is asked",
@@ -56,7 +56,7 @@ LIBRARIES: Mapping[str, str] = {
     "ml_dtypes": _VALUE,
     "optree": "descriptions of trees, which cannot be set",
 }
-"""Packages with nothing but such types."""
+"""Packages whose types all have values that hold nothing."""
 
 MODULES: Mapping[str, str] = {
     "typing": "annotations",
@@ -73,7 +73,7 @@ MODULES: Mapping[str, str] = {
     "_operator": _COMPUTES,
     "inspect": "descriptions of functions",
 }
-"""Modules with nothing but such types."""
+"""Modules whose types all have values that hold nothing."""
 
 NAMED: Mapping[tuple[str, str], str] = {
     ("decimal", "Decimal"): _VALUE,
@@ -85,7 +85,7 @@ NAMED: Mapping[tuple[str, str], str] = {
     ("numpy", "finfo"): "limits of a dtype",
     ("numpy", "iinfo"): "limits of a dtype",
 }
-"""Single types of modules that have others too."""
+"""Single types whose values hold nothing, of modules that have other types too."""
 
 FUNCTIONS: Mapping[str, str] = {
     **dict.fromkeys(("math", "cmath", "_operator", "operator", "_statistics", "_struct"), _COMPUTES),
@@ -112,11 +112,11 @@ DRAWING: Mapping[str, str] = {
     "uuid": "random numbers, the clock",
     "tempfile": "new names of files",
 }
-"""Modules whose functions and classes may give something else each time that they are called."""
+"""Modules whose functions and classes may return something else at each call."""
 
 
 def is_empty(kind: type) -> bool:
-    """True for a type whose values hold nothing, for one of the reasons here."""
+    """Returns whether values of a type hold nothing, for one of the reasons here."""
     module = kind.__module__
     return (
         kind in TYPES
@@ -128,7 +128,7 @@ def is_empty(kind: type) -> bool:
 
 
 def sees_more(function: Any) -> bool:
-    """True for a function written in C, or a class or function of a library, whose result may be another one each time.
+    """Returns True for a C function, or a class or function of a library, whose result may differ from call to call.
 
     A method is asked for what it belongs to, not here.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from qdtrace.errors import (
     TraceValueError,
     UnsupportedError,
 )
-from qdtrace.trace.diagnosis.advice import ndrange_in, told
+from qdtrace.trace.diagnosis.advice import ndrange_in, stored_in, told
 from qdtrace.trace.diagnosis.statement import raised_in
 from qdtrace.trace.source import is_jax_file, traceback_loc
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def explain(error: Exception) -> QdError | None:
-    """The error to raise in place of one of JAX's; None when it should be left as it is."""
+    """Returns the error to raise in place of one of JAX's; None when it should be left as it is."""
     if isinstance(error, QdError):
         return None
     loc = traceback_loc(error.__traceback__)
@@ -33,7 +34,7 @@ def explain(error: Exception) -> QdError | None:
 
 
 def _by_statement(error: Exception, loc: Loc | None) -> QdError | None:
-    """The error for Python that needs a value: the fix is made from the user's statement."""
+    """Returns the error for Python that needs a value: the fix is made from the user's statement."""
     needs_value = isinstance(error, _NEEDS_VALUE) or _STATIC.search(str(error))
     statement = raised_in(error.__traceback__) if needs_value else None
     found = statement and told(statement, truth=isinstance(error, jax.errors.TracerBoolConversionError))
@@ -152,8 +153,14 @@ def _by_text(error: Exception, loc: Loc | None) -> QdError | None:
         return TraceTypeError(
             "a store needs a buffer or a cell, got a value",
             loc=loc,
-            help="store into the buffer itself, `x[i, k] = v`, or make a new value: `y = y.at[k].set(v)`",
+            help=stored_in(raised_in(error.__traceback__)),
         )
+    if isinstance(error, TypeError) and (call := _CALL.match(text)) and call[1] in _CALLS and _calls_us(error):
+        return TraceTypeError(f"qd.{text}", loc=loc, help=_CALLS[call[1]])
+    if "Indexer must have integer or boolean type" in text:
+        return TraceTypeError(_TRACER.sub("a traced value", text), loc=loc, help="convert it: `.astype(jnp.int32)`")
+    if isinstance(error, TypeError) and re.match("Cannot interpret '.*' as a data type", text):
+        return TraceTypeError(text, loc=loc, help="a shape of two lengths is a tuple: `qd.zeros((n, m), dtype)`")
     kind = _KINDS.get(type(error))
     if kind is None or not _is_from_jax(error):
         return None
@@ -162,6 +169,15 @@ def _by_text(error: Exception, loc: Loc | None) -> QdError | None:
 
 
 _NOTES = 6
+_OLD_VALUES = "add", "min", "max", "and", "or", "xor", "exchange"
+_CALL = re.compile(r"(\w+)\(\) (?:missing|takes)\b")
+_CALLS = {
+    "local": "give what it holds at first: `qd.local(0.0)`, or `qd.local(jnp.zeros(n))` of an array",
+    "full": "give the number too: `qd.full(shape, v)`",
+    "otherwise": "write a qd.when in it: `with qd.otherwise():` and, indented, `with qd.when(c):`",
+    **{f"atomic_{op}": f"give buffer, index and value: `qd.atomic_{op}(b, k, v)`" for op in _OLD_VALUES},
+}
+"""Functions of this package that are called with too few or too many arguments: how they are called."""
 _NEEDS_VALUE = (
     jax.errors.TracerBoolConversionError,
     jax.errors.TracerArrayConversionError,
@@ -176,7 +192,7 @@ _STATIC = re.compile(
 """Errors of Python and NumPy that a traced value is the reason for."""
 _OPERANDS = re.compile(r"(?<=[:,( ])'(?:\w*Tracer|Buffer|Cell)'")
 _OF_JAX = re.compile("http|The error occurred while tracing the function|try using `static_arg")
-"""Lines of JAX's messages that say nothing to a user of this package."""
+"""Pattern of lines in JAX's messages that say nothing to a user of this package."""
 _KINDS: dict[type, type[QdError]] = {
     TypeError: TraceTypeError,
     ValueError: TraceValueError,
@@ -186,8 +202,17 @@ _KINDS: dict[type, type[QdError]] = {
 }
 
 
+def _calls_us(error: Exception) -> bool:
+    """True when the statement that raised calls a function of this package, and not one of the user's with its name."""
+    statement = raised_in(error.__traceback__)
+    nodes = [n.value if isinstance(n, ast.Expr) else n for n in (statement.path if statement else ())]
+    calls = [n for n in nodes if isinstance(n, ast.Call)]
+    function = statement.value(calls[-1].func) if statement and calls else None
+    return str(getattr(function, "__module__", "")).partition(".")[0] == "qdtrace"
+
+
 def _is_from_jax(error: Exception) -> bool:
-    """True when JAX raised it: a frame of JAX is on its way, or JAX says that it removed some."""
+    """Returns whether JAX raised it: its last frame is JAX's, or JAX says that it removed some."""
     if any("JAX has removed its internal frames" in note for note in getattr(error, "__notes__", ())):
         return True
     if isinstance(error, AttributeError) and str(error).startswith("module 'jax"):  # Python says it of newer releases

@@ -21,8 +21,18 @@ _LANE = "loops run when the function is called, one thread an iteration: `for i 
 _JIT = "write `@qd.jit`"
 _VALUES = "small vectors and matrices are arrays of jnp: `jnp.array([a, b])`"
 _ORDER = "loops run one after another: what has to wait goes into a second `for i in qd.range(n):`"
+_FULL = "write `qd.full(x.shape, v, x.dtype)`"
+_TYPES = {
+    f"{short}{bits}": f"write `jnp.{long}{bits}`"
+    for short, long, least in (("f", "float", 16), ("i", "int", 8), ("u", "uint", 8))
+    for bits in (8, 16, 32, 64)
+    if bits >= least
+}
 _WORDS = {
-    "Field": _MEMORY, "Matrix": _VALUES, "Vector": _VALUES, "cast": "write `x.astype(dtype)`", "field": _MEMORY,
+    **_TYPES,
+    "atomic_mul": "write `b.at[k].mul(v)`", "atomic_sub": "write `b[k] -= v`", "full_like": _FULL, "ones_like": _FULL,
+    "program_id": _THREADS, "Field": _MEMORY,
+    "Matrix": _VALUES, "Vector": _VALUES, "cast": "write `x.astype(dtype)`", "field": _MEMORY,
     "func": _CALL, "grouped": "write `for i, j in qd.ndrange(*x.shape):`", "init": "leave it out: JAX's device is used",
     "kernel": _JIT, "launch": _LANE, "max": "write `jnp.maximum(a, b)`", "min": "write `jnp.minimum(a, b)`",
     "ndarray": _MEMORY, "njit": _JIT, "prange": "write `qd.range(n)`",
@@ -35,7 +45,7 @@ _WORDS = {
 
 
 def missing(name: str, names: Sequence[str]) -> TraceAttributeError:
-    """The error for a name that the package does not have; it has `names`."""
+    """Returns the error for a name that the package does not have; it has `names`."""
     near = difflib.get_close_matches(name, names, 1, cutoff=0.75)
     homes = ("jnp", jnp), ("jax.lax", jax.lax), ("jax", jax)
     home = next((home for home, module in homes if name.isidentifier() and hasattr(module, name)), "")

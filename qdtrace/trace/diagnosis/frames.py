@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 _CONTEXTLIB = os.path.abspath(contextlib.__file__)
 _LARGE = 256
-"""Tuples and lists with more items are not looked into."""
+"""Most items of a tuple or list that is looked into."""
 
 
 def body_frames(frame: FrameType | None) -> list[FrameType]:
-    """The frame that opens a region and those that run the rest of its body, innermost first."""
+    """Returns the frame that opens a region and those that run the rest of its body, innermost first."""
     found: list[FrameType] = []
     while frame is not None:
         code = frame.f_code
@@ -53,15 +53,15 @@ class Variables:
         self.codes = code_map(frame.f_code)
         self.position = self.codes.at(frame.f_lasti)
         self.is_placed = self.codes.opname(self.position) == opname
-        """The body belongs to a statement of this frame, so its code tells what comes next."""
+        """True if the body belongs to a statement of this frame, so its code tells what comes next."""
         self.before: dict[str, Any] = dict(frame.f_locals)
 
     def has_moved(self) -> bool:
-        """True when the frame ran since."""
+        """Returns whether the frame is at another instruction than before the body."""
         return self.codes.at(self.frame.f_lasti) != self.position
 
     def rebound(self) -> Iterator[tuple[str, Any, Any]]:
-        """(name, old, new) for each variable that has another value now."""
+        """Yields (name, old, new) for each variable that has another value now."""
         before = self.before
         for name, new in self.frame.f_locals.items():
             if name in before:
@@ -70,18 +70,18 @@ class Variables:
                     yield name, old, new
 
     def new(self) -> Iterator[tuple[str, Any]]:
-        """(name, value) for each variable that had none."""
+        """Returns (name, value) for each variable that had none."""
         before = self.before
         return ((name, value) for name, value in self.frame.f_locals.items() if name not in before)
 
     def loc(self, position: int) -> Loc:
-        """The line of an instruction."""
+        """Returns the line of an instruction."""
         code = self.frame.f_code
         return Loc(code.co_filename, self.codes.line(position) or self.frame.f_lineno, code.co_name)
 
 
 def leaves(value: Any) -> Iterator[Any]:
-    """The value, tuples and lists opened."""
+    """Yields the leaves of a value, tuples and lists opened."""
     if isinstance(value, (tuple, list)) and len(value) <= _LARGE:
         for item in value:
             yield from leaves(item)
@@ -90,17 +90,17 @@ def leaves(value: Any) -> Iterator[Any]:
 
 
 def is_static(value: Any) -> bool:
-    """A constant of the trace."""
+    """Returns whether a value is a constant of the trace."""
     return value is None or isinstance(value, (numbers.Number, np.generic, str, np.ndarray))
 
 
 def is_data(value: Any) -> bool:
-    """Something that takes part in the computation, as opposed to a function, a module or an object."""
+    """Returns whether a value takes part in the computation, unlike a function, a module or an object."""
     return all(is_static(v) or isinstance(v, (jax.Array, MemoryHandle)) for v in leaves(value))
 
 
 def is_whole(value: Any) -> bool:
-    """Data in one piece: reading it is reading all of it."""
+    """Returns whether a value is data in one piece: reading it is reading all of it."""
     return is_data(value) and not isinstance(value, (tuple, list))
 
 

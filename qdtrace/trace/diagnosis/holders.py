@@ -1,4 +1,4 @@
-"""What an object holds: how to read it, put it back, and which objects to look at next.
+"""Content of objects: how to read it, put it back, and which objects to look at next.
 
 A table from type to `Holder`, filled as types are met. Types whose values hold nothing that Python code may change map
 to None. What cannot be looked into is `OPAQUE`: it may change at any time.
@@ -38,24 +38,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 Content = tuple[Any, list[Any]]
-"""Keys (compared by ==) and values (compared by identity)."""
+"""Content of an object: keys (compared by ==) and values (compared by identity)."""
 
 
 @dataclass(frozen=True, eq=False)
 class Holder:
-    """How to handle the values of a type."""
+    """Functions that read, restore and name the content of a type's values."""
 
     read: Callable[[Any], Content]
     write: Callable[[Any, Content], None] | None = None
     """Puts back what `read` gave; None where that is not possible."""
     label: Callable[[str, Any], str] = lambda path, _: path
-    """How the user writes the place of a key."""
+    """Returns how the user writes the place of a key in the object at a path."""
     fixed: bool = False
-    """What it holds never changes: it is looked through once."""
+    """Its values never change their content, so each is looked through once."""
     grows: bool = False
-    """A collection."""
+    """True for collections."""
     draws: bool = False
-    """An iterator or a random stream: its use is its change."""
+    """True for iterators and random streams: their use is their change."""
 
 
 def _nothing(_: Any) -> Content:
@@ -113,12 +113,12 @@ _VIEW = Holder(_read_mapping, None, _item)
 _TUPLE = Holder(lambda held: ((), list(held)), label=_item, fixed=True)
 
 EXACT = 1 << 18
-"""Bytes of an array up to which all are compared."""
+"""Most bytes of an array that is compared as a whole."""
 _SAMPLE = 1 << 12
 
 
 def _read_array(held: np.ndarray) -> Content:
-    """Its bytes; of a large array, those of a sample: a body that changes it all is seen, one element may be missed."""
+    """Reads the bytes of an array, or a sample of a large one: a change of all is seen, one element may be missed."""
     if held.dtype.hasobject:
         return (held.shape, held.ravel().tolist())
     if held.nbytes <= EXACT:
@@ -212,13 +212,13 @@ def _write_class(held: type, content: Content) -> None:
 
 FUNCTION = Holder(lambda held: _read_mapping(held.__dict__), _write_attributes, _attribute)
 _LIBRARY_FUNCTION = Holder(lambda held: ((), [c.cell_contents for c in held.__closure__]), fixed=True)
-"""One that was made from a function of the user may stand for it: `jax.vmap(f)`."""
+"""Holder of a library's function that may stand for a user's function in its closure: `jax.vmap(f)`."""
 CLASS = Holder(lambda held: _read_mapping(vars(held)), _write_class, _attribute)
 _METHOD = Holder(lambda held: ((), [held.__self__, held.__func__]), fixed=True)
 
 
 def _read_partial(held: functools.partial[Any]) -> Content:
-    """What it was made of cannot be set, attributes can."""
+    """Reads a `partial`: its function and arguments, which cannot be set, and its attributes, which can."""
     return (["func", "args", "keywords", *vars(held)], [held.func, held.args, held.keywords, *vars(held).values()])
 
 
@@ -235,7 +235,7 @@ def _read_context_variable(held: contextvars.ContextVar[Any]) -> Content:
 
 
 def _own_attribute(held: Any, name: str) -> Any:
-    """An attribute without a call of the user's `__getattr__`; MISSING when there is none."""
+    """Returns an attribute without a call of the user's `__getattr__`; MISSING when there is none."""
     try:
         return object.__getattribute__(held, name)
     except AttributeError:
@@ -254,7 +254,7 @@ def _read_attributes(held: Any) -> Content:
 
 @functools.lru_cache(maxsize=1024)
 def _slots(cls: type) -> tuple[str, ...]:
-    """Names of the attributes that the class and its bases keep in slots."""
+    """Returns the names of attributes that the class and its bases keep in slots."""
     return tuple(
         name
         for base in cls.__mro__
@@ -269,7 +269,7 @@ _INSTANCE = Holder(_read_attributes, _write_attributes, _attribute)
 
 
 _UNSEEN = {"manager", "parent", "root", "handlers", "_cache"}
-"""Attributes of a logger that lead to all others, to files, and to what it has found out before."""
+"""Attributes of a logger that lead to all others, to files, and to its cache."""
 
 
 def _read_logger(held: logging.Logger) -> Content:
@@ -281,11 +281,11 @@ _LOGGER = Holder(_read_logger, None, _attribute)
 
 
 _WAITING = ("threading", "_thread", "collections")
-"""Modules of what other threads wait on and in."""
+"""Modules of the types of locks and of queues of waiting threads."""
 
 
 def _read_synchroniser(held: Any) -> Content:
-    """What it counts, without its locks and those that wait for them; nothing of it is ever put back."""
+    """Reads the counts of a synchroniser, without its locks and waiting threads; nothing of it is ever put back."""
     own = {name: value for name, value in vars(held).items() if type(value).__module__ not in _WAITING}
     return (list(own), list(own.values()))
 
@@ -294,7 +294,7 @@ _SYNCHRONISER = Holder(_read_synchroniser, None, _attribute)
 
 
 def _read_file(held: Any) -> Content:
-    """Where it is read next; something new each time where it does not tell."""
+    """Reads the position of a file; an object that is new each time if the file does not tell it."""
     try:
         return (held.tell(), [])
     except (OSError, ValueError):
@@ -310,14 +310,14 @@ _FILE = Holder(_read_file, _write_file, draws=True)
 
 
 def _of_file(held: Any) -> Holder | None:
-    """A file that can only be written gives nothing back."""
+    """Returns the holder of a file, `OPAQUE` if it cannot seek; None for one that is closed or write-only."""
     if held.closed or not held.readable():
         return None
     return _FILE if held.seekable() else OPAQUE
 
 
 def _both(items: Holder) -> Holder:
-    """Of a user's class derived from a collection."""
+    """Returns the holder of a user's class derived from a collection: items and attributes."""
 
     def read(held: Any) -> Content:
         keys, values = items.read(held)
@@ -332,7 +332,7 @@ def _both(items: Holder) -> Holder:
 
 
 def _pickled(get: Callable[[Any], Any], put: Callable[[Any, Any], None]) -> Holder:
-    """Of a random generator, by its state."""
+    """Returns the holder of a random generator, which compares and restores its state."""
     return Holder(
         lambda held: (pickle.dumps(get(held)), []),
         lambda held, content: put(held, pickle.loads(content[0])),
@@ -407,7 +407,7 @@ PLAIN: set[type] = {kind for kind, holder in _HOLDERS.items() if holder is None}
 
 
 def holder_of(value: Any) -> Holder | None:
-    """How to handle a value; None when it holds nothing that may change."""
+    """Returns the holder of a value; None when it holds nothing that may change."""
     kind: type = type(value)
     if kind is types.FunctionType and not is_own_code(value.__code__.co_filename):
         if empty.sees_more(value):
@@ -455,14 +455,14 @@ def _classify(kind: type) -> Holder | None:
 
 
 def _is_made_in_c(cls: type) -> bool:
-    """True for a class whose values may hold what Python does not see."""
+    """Returns whether values of a class may hold what Python does not see."""
     if _HOLDERS.get(cls, OPAQUE) is not OPAQUE:
         return False
     return not cls.__flags__ & _HEAP_TYPE or isinstance(vars(cls).get("__new__"), types.BuiltinFunctionType)
 
 
 _HEAP_TYPE = 1 << 9
-"""Of `type.__flags__`: made at run time, by a `class` statement or by a library written in C."""
+"""Bit of `type.__flags__` for types made at run time, by a `class` statement or by a library written in C."""
 
 
 def _builtin(function: Any) -> Holder | None:
@@ -474,7 +474,7 @@ def _builtin(function: Any) -> Holder | None:
 
 @functools.lru_cache(maxsize=4096)
 def is_own(made: type | types.ModuleType) -> bool:
-    """True for a class or a module of the user."""
+    """Returns whether a class or a module is the user's."""
     if isinstance(made, type) and made.__module__ == "builtins" and vars(builtins).get(made.__name__) is not made:
         return bool(made.__flags__ & _HEAP_TYPE)  # by `exec`, where no name of a module was
     module = sys.modules.get(made.__module__) if isinstance(made, type) else made
@@ -483,7 +483,7 @@ def is_own(made: type | types.ModuleType) -> bool:
 
 
 def is_jitted(value: Any) -> bool:
-    """True for a function of the user under `jax.jit`."""
+    """Returns whether a value is a function of the user under `jax.jit`."""
     if type(value) is not JITTED:
         return False
     code = getattr(inspect.unwrap(value), "__code__", None)
@@ -491,10 +491,10 @@ def is_jitted(value: Any) -> bool:
 
 
 JITTED: type = type(jax.jit(abs))
-"""Of what `jax.jit` gives."""
+"""Type of the functions that `jax.jit` returns."""
 
 
 @functools.lru_cache(maxsize=4096)
 def is_own_code(file: str) -> bool:
-    """True for code of the user, as opposed to that of libraries."""
+    """Returns whether a file holds code of the user, as opposed to that of libraries."""
     return is_user_file(file) and not file.startswith(_LIBRARY) and file != "<built-in>" and "<frozen" not in file

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class LeftOut(BaseException):
-    """Ends a block that does not run."""
+    """Exception that ends a block that does not run."""
 
     def __init__(self, tracing: Any = None) -> None:
         super().__init__()

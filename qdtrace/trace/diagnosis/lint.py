@@ -40,7 +40,7 @@ class Suspect:
     region: OpenRegion
     changes: tuple[StateChange, ...]
     depth: int = 0
-    """Which of `frames.body_frames` runs the block of a condition."""
+    """Index into `frames.body_frames` of the frame that runs the block of a condition."""
 
 
 def check_iteration(frame: FrameType, name: str) -> None:
@@ -78,18 +78,18 @@ class _Watch:
             self._mark = state.begin([(s.frame, s.before) for s in self._scopes], self._roots())
 
     def _roots(self) -> dict[str, Any]:
-        """Further objects to look at, by name."""
+        """Returns further objects to look at, by name."""
         return {}
 
     def _changes(self, context: TraceContext) -> list[StateChange]:
-        """Objects that the body changed, and one that cannot be looked into."""
+        """Returns changes of objects by the body, including one that cannot be looked into."""
         if self._mark is None:
             return [StateChange("", "unknown")]
         changes, blind = context.state.end(self._mark)
         return changes if blind is None else [*changes, StateChange(blind, "blind")]
 
     def keep_leftovers(self, context: TraceContext) -> None:
-        """Values made in this body: if a later body reads one, `regions` refuses that exactly."""
+        """Notes values made in this body: if a later body reads one, `regions` refuses that exactly."""
         found: dict[int, Any] = {}
         for scope in self._scopes:
             for name, value in scope.frame.f_locals.items():
@@ -122,7 +122,7 @@ class LoopWatch(_Watch):
     """Watches the body of a `for` statement over a traced loop."""
 
     runs_helpers_again = True
-    """The second trip runs the user's `jax.jit` functions again."""
+    """True if the second trip runs the user's `jax.jit` functions again."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class LoopWatch(_Watch):
         super().__init__(frame, "FOR_ITER", region, context)
         self._captured = _captured(condition)
         self.carried: list[StateChange] = []
-        """What the body may carry to its next iteration."""
+        """Changes that the body may carry to its next iteration."""
         self._after: list[StateChange] = []
         for scope in self._scopes:
             comprehension = scope.frame.f_code.co_name in _COMPREHENSIONS
@@ -148,7 +148,7 @@ class LoopWatch(_Watch):
         return {} if self._condition is None else {"condition": self._condition}
 
     def finish(self, context: TraceContext) -> None:
-        """To be called when the body has been traced: refuses what is plain, notes in `carried` what may be wrong."""
+        """Compares after the body was traced: refuses what is plain, notes in `carried` what may be wrong."""
         if context.watching:
             self._report(context, lambda: self._diagnose(context))
 
@@ -197,13 +197,13 @@ class LoopWatch(_Watch):
         return None
 
     def _unplaced(self, scope: Variables) -> None:
-        """Of a frame that calls for the next index by other means: its code does not tell what comes next."""
+        """Notes all rebound variables of a frame whose code does not show how it fetches the next index."""
         changes = [StateChange(name, kind_of(new)) for name, _, new in scope.rebound()]
         self.carried += changes
         self._after += changes
 
     def _wrapped(self) -> list[StateChange]:
-        """The loop variable, where the loop is a generator that something like `enumerate` may count."""
+        """Returns the loop variable if the loop is a generator that something like `enumerate` may count."""
         for inner, outer in zip(self._scopes, self._scopes[1:], strict=False):
             codes, loop = outer.codes, outer.position
             if codes.opname(loop) == "SEND":  # yield from
@@ -250,7 +250,7 @@ class FunctionWatch(LoopWatch):
 
 
 def _captured(function: Callable[[], Any] | None) -> dict[str, Any]:
-    """Variables that a Python function closes over, with their present values."""
+    """Returns the variables that a Python function closes over, with their present values."""
     names = getattr(getattr(function, "__code__", None), "co_freevars", ())
     cells = getattr(function, "__closure__", None) or ()
     held = {}
@@ -267,7 +267,7 @@ class ConditionWatch(_Watch):
         super().__init__(frame, "BEFORE_WITH", region, context)
 
     def finish(self, context: TraceContext) -> None:
-        """To be called when the block has been traced, inside of the call of `__exit__`."""
+        """Compares after the block was traced, inside of the call of `__exit__`."""
         if context.watching:
             self._report(context, lambda: self._diagnose(context))
 

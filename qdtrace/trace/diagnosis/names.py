@@ -1,4 +1,4 @@
-"""What a piece of code can name outside of itself: global variables, attributes of modules, what it imports."""
+"""Names outside of itself that a piece of code can reach: globals, attributes of modules, what it imports."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _ATTRIBUTES = {"LOAD_ATTR", "LOAD_METHOD"}
 _GLOBALS = {"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL"}
 
 Chain = tuple[str, ...]
-"""`np.random.normal` as ("np", "random", "normal")."""
+"""A dotted name in parts: `np.random.normal` as ("np", "random", "normal")."""
 
 
 @functools.lru_cache(maxsize=2048)
 def named_by(code: CodeType) -> tuple[tuple[str, ...], tuple[Chain, ...], frozenset[str]]:
-    """Global variables, dotted names, and attributes that are set, of the code and of the functions inside of it."""
+    """Returns globals, dotted names, and attributes that are set, of the code and of the functions inside of it."""
     variables: dict[str, None] = {}
     stored: set[str] = set()
     chains: dict[Chain, None] = {}
@@ -63,7 +63,7 @@ def named_by(code: CodeType) -> tuple[tuple[str, ...], tuple[Chain, ...], frozen
 def module_attributes(
     chains: tuple[Chain, ...], variables: Mapping[str, Any], space: Mapping[str, Any]
 ) -> Iterator[tuple[ModuleType, str, str]]:
-    """(module, attribute, dotted path) for every attribute of a module that the code names.
+    """Yields (module, attribute, dotted path) for every attribute of a module that the code names.
 
     `variables` are local, `space` the globals.
     """

@@ -32,7 +32,7 @@ class Replay:
 
     closed: Any
     uids: Mapping[Any, int]
-    """Of its regions, by key."""
+    """Uids of the trace's regions, by key."""
 
     @functools.cached_property
     def eqns(self) -> Sequence[JaxprEqn]:
@@ -71,7 +71,7 @@ def _groups(suspects: Sequence[Suspect]) -> Iterator[list[Suspect]]:
 def _check(
     first: Replay, group: Sequence[Suspect], replay: Callable[[Mapping[Any, int]], Replay]
 ) -> TraceValueError | None:
-    """The error if code depends on what these regions set.
+    """Returns the error if code depends on what these regions set.
 
     Where the trace without them differs from the first, it may still be the function itself that never gives the same
     twice: two more traces with nothing left out tell.
@@ -99,7 +99,7 @@ def _check(
 
 
 def _difference(one: Replay, two: Replay, group: Sequence[Suspect], noise: Container[int] = ()) -> Difference | None:
-    """Where two traces part, the second one without the regions of the group."""
+    """Returns the first difference of two traces, the second one without the group's regions; None if there is none."""
     mine, theirs = compat.open_jaxpr(one.closed), compat.open_jaxpr(two.closed)
     left_out = frozenset(one.uids[s.region.key] for s in group if s.region.key in one.uids)
     comparison = Comparison(constants(one.closed), constants(two.closed), left_out)

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 CELL = "keep it in a cell made before the loop: `c = qd.local(start)`, then `c.value` and `c.value = v`"
 _SUM = (
     "iterations run in parallel: to sum over them, accumulate into a buffer made before the loop: `s = qd.zeros(())` "
-    "and `s[()] += v`"
+    "and `s[()] += v`; what each one makes goes into its own element, `b[i] = v`, and a random key is made from the "
+    "index, `jax.random.fold_in(key, i)`"
 )
 _SWAP = (
     "a cell cannot hold a buffer: copy back at the end of the body, `for j in qd.range(n): a[j] = b[j]`, or unroll the "
@@ -30,7 +31,7 @@ _WHERE = "use jnp.where(condition, a, b), or keep it in a cell: `c = qd.local(st
 def carried(
     what: StateChange, where: str, *, parallel: bool, loc: Loc | None, loop: Loc | None, notes: Sequence[str] = ()
 ) -> TraceValueError:
-    """`what` would carry a value through the loop called `where`."""
+    """Returns the error that `what` would carry a value through the loop called `where`."""
     helps = {"buffer": _SWAP, "drawn": _STREAM, "blind": _STREAM}
     return TraceValueError(
         f"{what} would carry a value from one iteration of the {where} to the next",
@@ -43,7 +44,7 @@ def carried(
 def read_after(
     what: StateChange, where: str, *, loc: Loc | None, region: Loc | None, notes: Sequence[str] = ()
 ) -> TraceValueError:
-    """`what` is set in a region, called `where`, and read after it."""
+    """Returns the error that `what` is set in a region, called `where`, and read after it."""
     if where in ("qd.when", "qd.otherwise"):
         return TraceValueError(
             f"{what} is set under {where} and read after it",

@@ -1,4 +1,4 @@
-"""What a caller does with the result of a call, by its code: nothing, a variable, or something else.
+"""Uses of a call's result, read from the caller's code: dropped, stored in a variable, or something else.
 
 A trace cannot see a `qd.when(c)` that no `with` enters: it is refused where the statement drops it, and warned of where
 a variable held it to its end.
@@ -28,22 +28,22 @@ _LOCAL = ("STORE_FAST", "STORE_DEREF", "STORE_NAME", "STORE_FAST_LOAD_FAST", "ST
 
 @dataclass(frozen=True)
 class Result:
-    """Where the result of a call goes. Of what is returned, that is where the caller puts it."""
+    """The use of a call's result; a result that is returned counts as used where the caller puts it."""
 
     is_dropped: bool = False
     name: str | None = None
-    """The variable that it becomes."""
+    """The variable that the result is stored in."""
     before: Any = None
-    """What that variable holds before."""
+    """Value of that variable before the store."""
     attribute: str | None = None
-    """What is asked of it."""
+    """Attribute of the result that is read."""
 
 
 USED = Result()
 
 
 def result_of(frame: FrameType | None) -> Result:
-    """What becomes of the result of the call that a frame of the user runs; `USED` where its code does not tell."""
+    """Returns the use of the result of the call that a user's frame runs; `USED` if the frame's code does not tell."""
     with contextlib.suppress(Exception):
         while frame is not None and is_user_file(frame.f_code.co_filename):
             codes = code_map(frame.f_code)
@@ -68,14 +68,14 @@ def result_of(frame: FrameType | None) -> Result:
 
 
 def name_of_result() -> str:
-    """The variable of the user that becomes what a function of this package is about to give; empty where none does."""
+    """Returns the user's variable for what a function of this package is about to return; empty if there is none."""
     result = result_of(user_frame(2))
     return "" if result.is_dropped else result.name or ""
 
 
 @dataclass
 class Use:
-    """Whether a loop or a condition was entered."""
+    """Record of whether a loop or a condition was entered."""
 
     is_made: bool = False
 
@@ -87,7 +87,7 @@ class Unused:
     made: list[tuple[Any, Use, str, Loc | None]] = field(default_factory=list[Any])
 
     def warn(self) -> None:
-        """At the end of the trace: of those that are gone."""
+        """Warns, at the end of the trace, of loops and conditions that are gone without being entered."""
         for thing, use, text, loc in self.made:
             if thing() is None and not use.is_made:
                 warn(text, loc)

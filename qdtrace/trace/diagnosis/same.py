@@ -1,4 +1,4 @@
-"""Whether two traces of the same code recorded the same equations, and where they part.
+"""Comparison of two traces of the same code: whether they recorded the same equations, and the first difference.
 
 Variables are paired as they are bound; what is bound elsewhere must be the very same, or a constant with equal content.
 """
@@ -26,12 +26,12 @@ _OWN_PARAMS = ("uid", "loc", "called")
 
 @dataclass(frozen=True)
 class Difference:
-    """Where two lists of equations part."""
+    """The first equations at which two lists differ; None for a list that has ended."""
 
     one: JaxprEqn | None
     two: JaxprEqn | None
     is_reference: bool = False
-    """The operands are values of different places, and not only different constants."""
+    """True if operands are values of different places, and not only different constants."""
 
     @property
     def eqn(self) -> JaxprEqn | None:
@@ -51,7 +51,7 @@ class Comparison:
         self.pairs: dict[Var, Var] = {}
         self._one = one or {}
         self._two = two or {}
-        """Constant variables with their values."""
+        """Constant variables of each trace with their values."""
         self._left_out = left_out
         """Regions of the first trace (by uid) that the second one does not have."""
         self._free: tuple[set[Var], set[Var]] = set(), set()
@@ -60,7 +60,7 @@ class Comparison:
     def equations(
         self, one: Sequence[JaxprEqn], two: Sequence[JaxprEqn], ignored: Container[int] = ()
     ) -> Difference | None:
-        """The first difference, but for operands of those of `one` that are ignored (by identity)."""
+        """Returns the first difference, but for operands of those of `one` that are ignored (by identity)."""
         for a, b in zip_longest(_without_regions(one, self._left_out), two):
             if a is not None and b is not None and self._left_out and not self._left_out.isdisjoint(regions_in(a)):
                 found = self._inner(a, b)
@@ -77,7 +77,7 @@ class Comparison:
         return None
 
     def _inner(self, a: JaxprEqn, b: JaxprEqn) -> Difference | None:
-        """Of control flow that holds a region which is left out, so that it may capture fewer values."""
+        """Compares control flow that holds a region which is left out, so that it may capture fewer values."""
         if a.primitive is not b.primitive or len(a.outvars) != len(b.outvars):
             return Difference(a, b)
         for x, y in zip(compat.inner_jaxprs(a), compat.inner_jaxprs(b), strict=True):
@@ -98,7 +98,7 @@ class Comparison:
         self.pairs.update(zip(one, two, strict=True))
 
     def same_atom(self, x: Any, y: Any) -> bool:
-        """True when two operands mean the same value."""
+        """Returns whether two operands mean the same value."""
         if isinstance(x, Literal) or isinstance(y, Literal):
             return isinstance(x, Literal) and isinstance(y, Literal) and x.aval == y.aval and _same_value(x.val, y.val)
         if x in self.pairs:
@@ -122,7 +122,7 @@ class Comparison:
 
 
 def same_jaxpr(one: Any, two: Any) -> bool:
-    """True when two jaxprs, open or closed, compute the same; second trips inside of them do not count."""
+    """Returns whether two jaxprs, open or closed, compute the same; second trips inside of them do not count."""
     a, b = compat.open_jaxpr(one), compat.open_jaxpr(two)
     if a is b and compat.constants_of(one) is compat.constants_of(two):
         return True
@@ -140,12 +140,12 @@ def same_jaxpr(one: Any, two: Any) -> bool:
 
 
 def constants(jaxpr: Any) -> dict[Var, Any]:
-    """The constant variables of a jaxpr with their values."""
+    """Returns the constant variables of a jaxpr with their values."""
     return dict(zip(compat.open_jaxpr(jaxpr).constvars, compat.constants_of(jaxpr), strict=False))
 
 
 def without_second_trips(eqns: Sequence[JaxprEqn]) -> Sequence[JaxprEqn]:
-    """The equations without those of second trips."""
+    """Returns the equations without those of second trips."""
     if not any(e.primitive is markers.again_p for e in eqns):
         return eqns
     kept: list[JaxprEqn] = []
@@ -161,7 +161,7 @@ def without_second_trips(eqns: Sequence[JaxprEqn]) -> Sequence[JaxprEqn]:
 
 
 def regions_in(eqn: JaxprEqn) -> set[int]:
-    """Regions that the equation begins, or holds in an inner jaxpr, by uid."""
+    """Returns regions that the equation begins, or holds in an inner jaxpr, by uid."""
     if eqn.primitive in markers.BEGINS:
         return {eqn.params["uid"]}
     found: set[int] = set()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def first_trips(eqns: Sequence[JaxprEqn], constants: Mapping[Var, Any], names: dict[Var, Any]) -> Iterator[JaxprEqn]:
-    """The equations without second trips; `names` gets what the values of those are called.
+    """Yields the equations without second trips; `names` gets what the values of those are called.
 
     Raises TraceValueError where a second trip differs from the first: the body carries Python state.
     """
@@ -70,7 +70,7 @@ def _carried(again: JaxprEqn, difference: Difference) -> TraceValueError:
 
 
 def _collected(again: JaxprEqn) -> TraceValueError:
-    """The second trip added another traced value to a collection: it would have to have one for each iteration."""
+    """Returns the error for a second trip that added one more traced value to a collection."""
     params = again.params
     what = next((c for c in params["changes"] if c.kind == "traced"), params["changes"][0])
     where, loop = params["where"], params["loc"]
@@ -78,7 +78,7 @@ def _collected(again: JaxprEqn) -> TraceValueError:
 
 
 def _values(one: JaxprEqn, two: JaxprEqn) -> Sequence[str]:
-    """The constants that differ, where they are short."""
+    """Returns the constants that differ, if they are short."""
     for a, b in zip(one.invars, two.invars, strict=False):
         if isinstance(a, compat.Literal) and isinstance(b, compat.Literal):
             first, second = str(a.val), str(b.val)

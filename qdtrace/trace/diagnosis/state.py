@@ -1,4 +1,4 @@
-"""Which objects a body changed: all that its code can name are listed, and compared with what they held before.
+"""Finds objects that a body changed: lists all that its code can name and compares them with what they held before.
 
 One `State` a trace. Objects are found once; comparing is by identity. Bodies nest, so a change is kept in a log with
 the time when it was seen: what a body changed are the entries of the log since it began, of objects that were there
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType
 
 _LIMIT = 20_000
-"""Items that are looked at; a program that holds more is one whose state cannot be seen."""
+"""Most items that are looked at; the state of a program that holds more cannot be seen."""
 
 
 _FUNCTIONS = {FunctionType, ModuleType, JITTED, type}
@@ -78,7 +78,7 @@ class State:
     """The objects that bodies of one trace may change."""
 
     def __init__(self, *, every_attribute: bool = False) -> None:
-        """`every_attribute`: also those of a library's module that no code here sets."""
+        """`every_attribute` also watches attributes of a library's module that no code here sets."""
         self._every_attribute = every_attribute
         self._known: dict[int, Any] = {}
         """Objects that were looked into, by identity; they are kept alive, so that the identity stays theirs."""
@@ -93,7 +93,7 @@ class State:
         self._after_rebuild = 0
 
     def begin(self, frames: Iterable[tuple[FrameType, dict[str, Any]]], roots: dict[str, Any]) -> int:
-        """To be called before a body that runs in these frames, with their variables, or on `roots`; gives its mark."""
+        """Begins to watch a body that runs in these frames, with their variables, or on `roots`; returns its mark."""
         if not self._open and len(self._entries) > 64 + 2 * self._after_rebuild:
             self._forget()
         self._compare()
@@ -113,7 +113,7 @@ class State:
         return self._time
 
     def end(self, mark: int) -> tuple[list[StateChange], str | None]:
-        """What changed since the mark, and something that cannot be looked into, if there is any."""
+        """Returns the changes since the mark, and the path of an object that cannot be looked into, or None."""
         self._open -= 1
         self._compare()
         changes = [change for time, entry, change in self._log if time >= mark and entry.born < mark]
@@ -149,12 +149,12 @@ class State:
             self._add(part, path)
 
     def has_changed(self) -> bool:
-        """Whether anything is not as it was when it was found."""
+        """Returns whether an object differs from what it was when it was found."""
         self._compare()
         return bool(self._log)
 
     def is_seen(self) -> bool:
-        """Whether all that is watched is seen to its last bit, and none of it belongs to a trace of JAX."""
+        """Returns whether every watched object is compared bit by bit, and none holds a tracer of JAX."""
         return self._items <= _LIMIT and not any(
             entry.holder is OPAQUE
             or (isinstance(entry.value, np.ndarray) and entry.value.nbytes > EXACT)
@@ -163,11 +163,11 @@ class State:
         )
 
     def keeps(self, value: Any) -> bool:
-        """Whether the object is kept alive by what is watched."""
+        """Returns whether the watched objects keep this one alive."""
         return id(value) in self._known
 
     def functions(self) -> list[FunctionType]:
-        """The functions among the objects."""
+        """Returns the functions among the objects."""
         return [v for v in self._known.values() if type(v) is FunctionType]
 
     def forget_helpers(self) -> None:
@@ -176,11 +176,11 @@ class State:
             helper.clear_cache()
 
     def identities(self) -> set[int]:
-        """Of everything that the watched objects hold."""
+        """Returns the identities of all that the watched objects hold."""
         return {id(v) for e in self._entries for v in e.content[1]}
 
     def settle(self) -> None:
-        """At the end of the trace: takes what the objects hold now as what `restore` puts back, drops traced values."""
+        """Makes the present content what `restore` puts back, at the end of the trace, and drops traced values."""
         self._compare()
         kept, helpers = self._entries.copy(), self._helpers.copy()
         self._forget()
@@ -191,7 +191,7 @@ class State:
         self._entries += kept
 
     def restore(self) -> bool:
-        """Gives the objects back what they held at the last look; True if one had collected more traced values."""
+        """Restores what the objects held at the last look; returns True if one had collected more traced values."""
         grown = False
         for entry in self._entries:
             if entry.holder is OPAQUE or entry.holder.fixed:
@@ -325,7 +325,7 @@ _LEFT = object()
 
 
 def _filled(content: Content, now: Content) -> Content:
-    """The content with what is held now where a value is not put back."""
+    """Returns the content with what is held now where a value is not put back."""
     if not any(v is _LEFT for v in content[1]):
         return content
     held = dict(zip(_keys(now), now[1], strict=True))
@@ -348,7 +348,7 @@ def _same_number(a: Any, b: Any) -> bool:
 
 
 def _first_difference(before: Content, now: Content) -> tuple[Any, Any]:
-    """The first key that has another value, came new or is gone, with its value now."""
+    """Returns the first key that has another value, came new or is gone, with its value now."""
     old = dict(zip(_keys(before), before[1], strict=True))
     new = dict(zip(_keys(now), now[1], strict=True))
     for key, value in new.items():

@@ -23,7 +23,7 @@ UNKNOWN = object()
 
 @dataclass(frozen=True)
 class Statement:
-    """What ran last in a frame: the nodes around it from the module to the innermost one, and the frame."""
+    """The statement that ran last in a frame: its syntax nodes from the module to the innermost one, and the frame."""
 
     path: tuple[ast.AST, ...]
     frame: FrameType
@@ -34,11 +34,11 @@ class Statement:
         return self.path[-1]
 
     def parent(self, node: ast.AST) -> ast.AST:
-        """The node around one of the path; the innermost of all around one that is not on it."""
+        """Returns the node around one of the path; the innermost of all around one that is not on it."""
         return self.path[self.path.index(node) - 1] if node in self.path else self.path[-1]
 
     def value(self, node: ast.AST) -> Any:
-        """The object that a name, or an attribute of a module, stands for; `UNKNOWN` for all else."""
+        """Returns the object that a name, or an attribute of a module, stands for; `UNKNOWN` for all else."""
         if isinstance(node, ast.Name):
             for names in (self.frame.f_locals, self.frame.f_globals, vars(builtins)):
                 if node.id in names:
@@ -62,26 +62,29 @@ def _tree(text: str) -> ast.AST | None:
 
 
 def raised_in(traceback: TracebackType | None) -> Statement | None:
-    """The user's innermost statement that an exception passed through; None where its source is not known."""
+    """Returns the user's innermost statement that an exception passed through; None where its source is not known."""
     found = None
     while traceback is not None:
         if is_user_file(traceback.tb_frame.f_code.co_filename):
             found = traceback
         traceback = traceback.tb_next
-    if found is None:
-        return None
-    code = found.tb_frame.f_code
+    return None if found is None else running_in(found.tb_frame, found.tb_lasti)
+
+
+def running_in(frame: FrameType, at: int) -> Statement | None:
+    """The statement with the instruction of a frame at the offset `at`; None where its source is not known."""
+    code = frame.f_code
     tree = _tree("".join(linecache.getlines(code.co_filename)))
     positions = list(code.co_positions())
-    line, end_line, column, end_column = positions[found.tb_lasti // 2]
+    line, end_line, column, end_column = positions[at // 2]
     if tree is None or line is None or end_line is None or column is None or end_column is None:
         return None
     path = _path(tree, (line, column), (end_line, end_column))
-    return Statement(path, found.tb_frame) if len(path) > 1 else None
+    return Statement(path, frame) if len(path) > 1 else None
 
 
 def _path(tree: ast.AST, start: tuple[int, int], end: tuple[int, int]) -> tuple[ast.AST, ...]:
-    """The nodes around a part of the source, outermost first; the last one is the outermost that is just that part."""
+    """Returns the nodes around a part of the source, outermost first, down to the outermost that is just that part."""
     path: list[ast.AST] = []
     node: ast.AST | None = tree
     while node is not None:

@@ -1,4 +1,4 @@
-"""From jaxprs to graph equations; see README.md in this folder."""
+"""Translates jaxprs to graph equations; see README.md in this folder."""
 
 from qdtrace.trace.importer.core import Importer
 from qdtrace.trace.importer.registry import def_import_rule

@@ -39,7 +39,7 @@ Key = tuple[int, tuple[Any, ...]]
 
 @dataclass(frozen=True, eq=False)
 class Operands:
-    """What a call is given: its kind, and the variables in order of their first place."""
+    """Operands of a call: their kind, and the variables in order of their first place."""
 
     kind: tuple[Any, ...]
     variables: list[Var]
@@ -52,11 +52,11 @@ class Body:
     params: list[Var]
     """The variables of its first call."""
     eqns: tuple[Eqn, ...] | None
-    """None: it depends on more than its operands, and is inlined at each call."""
+    """Equations of the body; None if it depends on more than its operands, and is inlined at each call."""
     results: tuple[np.ndarray, ...]
     private_bytes: int
     alive: Any
-    """What keys tell apart by identity: it must not go before the body does."""
+    """Objects that keys identify by `id`: they must live as long as the body."""
 
 
 class Bodies(dict[Key, Body]):
@@ -64,7 +64,7 @@ class Bodies(dict[Key, Body]):
 
 
 def operands_of(values: Sequence[Value]) -> Operands | None:
-    """The operands of a call; None when one is no small array of scalars."""
+    """Returns the operands of a call; None when one is no small array of scalars."""
     kind: list[Any] = []
     places: dict[int, int] = {}
     variables: list[Var] = []
@@ -90,7 +90,7 @@ def operands_of(values: Sequence[Value]) -> Operands | None:
 def body_of(
     operands: Operands, eqns: Sequence[Eqn] | None, results: Sequence[Value], private_bytes: int, alive: Any
 ) -> Body:
-    """The body that a call left, given by its equations (None: not to be kept) and results."""
+    """Returns the body that a call left, given by its equations (None: not to be kept) and results."""
     if eqns is None or not all(type(r) is np.ndarray for r in results):
         return Body([], None, (), 0, alive)
     used = {a for r in results for a in _atoms(r) if type(a) is not Literal}
@@ -106,7 +106,7 @@ def _atoms(array: np.ndarray) -> Iterable[Atom]:
 
 
 def copy_of(body: Body, variables: Sequence[Var], loc: Loc | None) -> tuple[Sequence[Eqn], list[np.ndarray]]:
-    """Equations and results of a body for other variables."""
+    """Returns equations and results of a body for other variables."""
     assert body.eqns is not None
     copier = Copier(dict(zip(body.params, variables, strict=True)), loc)
     eqns = copier.rebuild_eqns(body.eqns)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def checked(imp: Importer, var: Var, slices: Sequence[Any], indices: Sequence[Value]) -> tuple[list[Atom], Atom]:
-    """Safe indices for the axes without a slice, and whether all were in range (`clip` only, else true)."""
+    """Returns safe indices for axes without a slice, and whether all were in range (`clip` only, else true)."""
     traced = iter(indices)
     out: list[Atom] = []
     valid: Atom = TRUE
@@ -55,7 +55,7 @@ def checked(imp: Importer, var: Var, slices: Sequence[Any], indices: Sequence[Va
 
 
 def bound(imp: Importer, given: Atom, size: int, **names: Any) -> Atom:
-    """An index for an axis of this length, checked as the program has it: the message tells that number."""
+    """Returns an index for an axis of this length, checked as the program has it: the message tells that number."""
     index = imp.convert(given, DType.i32) if given.dtype.bits < 32 else given
     (made,) = imp.emit("bound", index, size=size, **names)
     return made if index.dtype.is_signed else imp.convert(made, index_dtype(index.dtype, size))
@@ -65,7 +65,7 @@ def bound(imp: Importer, given: Atom, size: int, **names: Any) -> Atom:
 def of_array(
     imp: Importer, eqn: Any, index: Value, *, size: int, axis: int, shape: tuple[int, ...], array: str
 ) -> Value:
-    """An index that the user writes on an array. Where it is no error, JAX's access takes the nearest element."""
+    """Returns an index that the user writes on an array; if it is no error, JAX takes the nearest element."""
     if imp.bounds != "raise":
         return index
     dtype = imp.dtype_of(eqn.outvars[0].aval)

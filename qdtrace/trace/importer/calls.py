@@ -29,13 +29,13 @@ _WHOLE = "it is for XLA, which does not see the call"
     },
 )  # fmt: skip
 def call(imp: Importer, eqn: Any, *operands: Value, jaxpr: Any) -> list[Value]:
-    """A function that runs once on its operands."""
+    """Imports a function that runs once on its operands."""
     return imp.call(jaxpr, operands)
 
 
 @rule("closed_call", "eval_jaxpr")
 def closed_call(imp: Importer, eqn: Any, *operands: Value, call_jaxpr: Any) -> list[Value]:
-    """The same, where JAX calls the parameter by another name."""
+    """Imports a function that runs once, under JAX's other name of the parameter."""
     return imp.call(call_jaxpr, operands)
 
 
@@ -46,7 +46,7 @@ def closed_call(imp: Importer, eqn: Any, *operands: Value, call_jaxpr: Any) -> l
     ),
 )  # fmt: skip
 def call_with_rules(imp: Importer, eqn: Any, *operands: Value, call_jaxpr: Any) -> list[Value]:
-    """A function with a derivative of its own."""
+    """Imports a function with a derivative rule of its own."""
     of_element = compat.function_of_elements(eqn)
     if of_element is not None:
         return [imp.each(of_element, eqn, {}, operands)]
@@ -55,13 +55,13 @@ def call_with_rules(imp: Importer, eqn: Any, *operands: Value, call_jaxpr: Any) 
 
 @rule("stop_gradient")
 def stop_gradient(imp: Importer, eqn: Any, x: Value) -> Value:
-    """The operand."""
+    """Returns the operand: only derivatives differ."""
     return x
 
 
 @rule("custom_vmap_call", ignores=dict.fromkeys(("rule", "in_tree", "out_tree"), "in a lane nothing is mapped"))
 def custom_vmap_call(imp: Importer, eqn: Any, *operands: Value, call: Any) -> list[Value]:
-    """A function with a rule of its own for `jax.vmap`."""
+    """Imports a function with a rule of its own for `jax.vmap`."""
     return imp.call(call, operands)
 
 
@@ -79,7 +79,7 @@ def custom_linear_solve(
 
 @rule("call_hi_primitive", takes_all="JAX itself lowers the equation with them")
 def call_hi_primitive(imp: Importer, eqn: Any, *operands: Value, **_: Any) -> list[Value]:
-    """An operation that JAX itself lowers to ordinary primitives, and may have a transpose for."""
+    """Imports an operation that JAX itself lowers to ordinary primitives, and may have a transpose for."""
     of_element = compat.hijax_function_of_elements(eqn)
     if of_element is not None:
         return [imp.each(of_element, eqn, {}, operands)]
@@ -88,7 +88,7 @@ def call_hi_primitive(imp: Importer, eqn: Any, *operands: Value, **_: Any) -> li
 
 @rule("pure_callback", "io_callback", takes_all="what the rule does not refuse is told by the function")
 def callback(imp: Importer, eqn: Any, *operands: Value, **_: Any) -> list[Value]:
-    """Python cannot be called from a kernel; what a library means by a call may be something else."""
+    """Imports a callback that a library's module knows; refuses others, as kernels cannot call Python."""
     found = callback_of(imp, eqn, operands) if eqn.primitive.name == "pure_callback" else None
     if found is not None:
         return found

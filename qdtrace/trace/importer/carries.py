@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Carry:
-    """How one carried value travels: as scalars, in private memory, or (a handle) not at all."""
+    """Representation of one carried value: scalars, private memory, or (a handle) nothing at all."""
 
     aval: Any
     dtype: DType
     pair: bool
     initial: Value
     is_known: bool
-    """The loop knows its value without carrying it: a counter, a bound."""
+    """True if the loop knows the value without carrying it: a counter, a bound."""
     storage: PrivateArray | None = None
 
     @property
@@ -47,12 +47,12 @@ class Carry:
 
     @property
     def is_scalars(self) -> bool:
-        """True when the loop carries it as scalars."""
+        """True if the loop carries the value as scalars."""
         return self.storage is None and not self.is_known and not self.is_handle
 
 
 def flat(value: np.ndarray) -> list[Atom]:
-    """All atoms of a small array, pairs one after the other."""
+    """Returns all atoms of a small array, pairs one after the other."""
     out: list[Any] = []
     for element in elements_of(value):
         out.extend(element if type(element) is tuple else (element,))
@@ -60,7 +60,7 @@ def flat(value: np.ndarray) -> list[Atom]:
 
 
 def unflat(atoms: Sequence[Atom], shape: Sequence[int], pair: bool) -> np.ndarray:
-    """The inverse of `flat`."""
+    """Returns the small array whose atoms these are: undoes `flat`."""
     if pair:
         return array_of(zip(atoms[::2], atoms[1::2], strict=True), shape)
     return array_of(atoms, shape)
@@ -90,15 +90,15 @@ class Carries:
             self.items.append(item)
 
     def start(self) -> list[Atom]:
-        """Initial scalars."""
+        """Returns the scalars that the loop begins with."""
         return [a for c in self.items if c.is_scalars for a in flat(c.initial)]
 
     def params(self) -> list[Var]:
-        """Fresh block parameters for the scalars."""
+        """Returns fresh block parameters for the scalars."""
         return [Var(a.type, "c") for a in self.start()]
 
     def values(self, atoms: Sequence[Atom], known: Mapping[int, Value] | None = None) -> list[Value]:
-        """Values seen inside (or after) the loop, given its scalars and those that it knows."""
+        """Returns the values seen inside (or after) the loop, given its scalars and those that it knows."""
         out: list[Value] = []
         rest = list(atoms)
         for j, c in enumerate(self.items):
@@ -116,7 +116,7 @@ class Carries:
         return out
 
     def finish(self, inside: Sequence[Value], results: Sequence[Value]) -> list[Atom]:
-        """Writes results of an iteration back to memory; gives the scalars to carry on."""
+        """Writes results of an iteration back to memory; returns the scalars to carry on."""
         imp = self.imp
         storages = {c.storage.var for c in self.items if c.storage is not None}
         settled: list[Value] = []

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def binary(imp: Importer, name: str, a: Pair, b: Pair) -> Pair:
-    """add, sub, mul, div, max or min of two pairs."""
+    """Emits add, sub, mul, div, max or min of two pairs."""
     op = imp.op
     if name in ("add", "sub"):
         return op(name, a[0], b[0]), op(name, a[1], b[1])
@@ -40,7 +40,7 @@ def binary(imp: Importer, name: str, a: Pair, b: Pair) -> Pair:
 
 
 def _divide(imp: Importer, a: Pair, b: Pair) -> Pair:
-    """Smith's method: scales by the larger part of the divisor, so nothing overflows early.
+    """Divides by Smith's method: scales by the larger part of the divisor, so nothing overflows early.
 
     A quotient by zero is both parts over the zero's real part, as XLA's.
     """
@@ -67,7 +67,7 @@ def unsupported(imp: Importer, name: str) -> Any:
 
 
 def _log_size(x: Any, y: Any) -> Any:
-    """log |z|; near the unit circle from the distance to it, where the logarithm is small."""
+    """Returns log |z|; near the unit circle from the distance to it, where the logarithm is small."""
     size = jnp.hypot(x, y)
     large, small = jnp.maximum(jnp.abs(x), jnp.abs(y)), jnp.minimum(jnp.abs(x), jnp.abs(y))
     near = 0.5 * jnp.log1p((large - 1) * (large + 1) + small * small)
@@ -97,7 +97,7 @@ def _rsqrt(x: Any, y: Any) -> Any:
 
 
 def _sinh(x: Any, y: Any) -> Any:
-    """A zero stays one beside an infinity; so in the next."""
+    """Computes sinh; a zero part stays zero beside an infinity, and so in the next."""
     real, imag = jnp.sinh(x) * jnp.cos(y), jnp.cosh(x) * jnp.sin(y)
     return jnp.where(x == 0, x, real), jnp.where(y == 0, y, imag)
 
@@ -156,14 +156,14 @@ def _expm1(x: Any, y: Any) -> Any:
 
 
 def _logistic(x: Any, y: Any) -> Any:
-    """1 / (1 + exp(-z)), or exp(z) / (1 + exp(z)) on the left, by the smaller exponential u + iv."""
+    """Returns 1 / (1 + exp(-z)), or exp(z) / (1 + exp(z)) on the left, by the smaller exponential u + iv."""
     u, v = _exp(-jnp.abs(x), y)
     size = (1 + u) * (1 + u) + v * v
     return jnp.where(x < 0, u + u * u + v * v, 1 + u) / size, v / size
 
 
 def _asinh(x: Any, y: Any) -> Any:
-    """By roots of 1 + iz and 1 - iz, so that both sides of a branch cut come out (W. Kahan, 1987); so are the next."""
+    """Uses roots of 1 + iz and 1 - iz, right on both sides of a branch cut (W. Kahan, 1987); so do the next ones."""
     a, b = _sqrt(1 - y, x)
     c, d = _sqrt(1 + y, -x)
     return jnp.arcsinh(c * b - a * d), jnp.arctan2(y, c * a - d * b)
@@ -269,7 +269,7 @@ def _element(imp: Importer, name: str, elements: Sequence[Pair]) -> Any:
 
 
 def per_pair(imp: Importer, name: str, aval: Any, values: Sequence[Value]) -> Value:
-    """An elementwise primitive on complex operands."""
+    """Imports an elementwise primitive on complex operands."""
     fn = lambda *elements: _element(imp, name, elements)  # noqa: E731 - chosen by name
     dtype = imp.dtype_of(aval)
     length = length_of(_traced(name, dtype, 2 * len(values))) if name in _FORMULAS else 1
@@ -277,17 +277,17 @@ def per_pair(imp: Importer, name: str, aval: Any, values: Sequence[Value]) -> Va
 
 
 def integer_pow(imp: Importer, aval: Any, x: Value, y: int) -> Value:
-    """A constant exponent, by squaring."""
+    """Raises to a constant exponent, by squaring."""
     return per_element(imp, lambda a: _power(imp, a, y), aval.shape, imp.dtype_of(aval), (x,), True)
 
 
 def convert_parts(imp: Importer, pair: Pair, dtype: DType) -> Pair:
-    """Both parts in another float dtype."""
+    """Converts both parts to another float dtype."""
     return imp.convert(pair[0], dtype), imp.convert(pair[1], dtype)
 
 
 def convert(imp: Importer, aval: Any, x: Value) -> Value:
-    """Between complex dtypes, from real to complex, and (the real part) from complex to real."""
+    """Converts between complex dtypes, from real to complex, and (the real part) from complex to real."""
     dtype, pair = imp.dtype_of(aval), aval.dtype.kind == "c"
     zero = constant(np.zeros((), dtype.numpy)[()])
 

@@ -36,7 +36,7 @@ UNROLLED_FROM_MEMORY = 256
     ignores={"precision": PRECISION, "preferred_element_type": RESULT_TYPE, "out_sharding": PLACED},
 )
 def dot_general(imp: Importer, eqn: Any, x: Value, y: Value, *, dimension_numbers: Any) -> Value:
-    """Batch axes first, then the free axes of x, then those of y."""
+    """Imports `dot_general`: batch axes first, then the free axes of x, then those of y."""
     (cx, cy), (bx, by) = dimension_numbers
     fx = [d for d in range(x.ndim) if d not in cx and d not in bx]
     fy = [d for d in range(y.ndim) if d not in cy and d not in by]
@@ -98,7 +98,7 @@ def _looped(imp: Importer, aval: Any, left: Value, right: Value, sizes: tuple[An
 
 
 def _as(imp: Importer, element: Any, aval: Any) -> Any:
-    """An element of an operand in the result's dtype; operands may differ in theirs."""
+    """Returns an element of an operand in the result's dtype; operands may differ in theirs."""
     dtype = imp.dtype_of(aval)
     if type(element) is tuple:
         return complexes.convert_parts(imp, element, dtype)

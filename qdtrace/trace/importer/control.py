@@ -66,7 +66,7 @@ def while_(
     imp: Importer, eqn: Any, *operands: Value,
     cond_nconsts: int, cond_jaxpr: Any, body_nconsts: int, body_jaxpr: Any,
 ) -> list[Value]:  # fmt: skip
-    """`lax.while_loop`; a predicate for each batch element runs until all are done."""
+    """Imports `lax.while_loop`; a predicate for each batch element runs until all are done."""
     n_cond, n_body = cond_nconsts, body_nconsts
     cond_consts, body_consts = operands[:n_cond], operands[n_cond : n_cond + n_body]
     initial = operands[n_cond + n_body :]
@@ -134,7 +134,7 @@ def _where_active(imp: Importer, active: np.ndarray, carry: Carry, new: Value, o
 
 
 def _essential(jaxpr: Any) -> tuple[list[Any], dict[Any, Any]]:
-    """Equations that compute something, and for results of conversions to the same dtype what they convert."""
+    """Returns equations that compute something, and results of conversions to the same dtype with their operand."""
     same: dict[Any, Any] = {}
     eqns = []
     for eqn in jaxpr.eqns:
@@ -149,7 +149,7 @@ def _essential(jaxpr: Any) -> tuple[list[Any], dict[Any, Any]]:
 def _counter(
     cond: Any, body: Any, n_cond: int, n_body: int, cond_consts: Sequence[Value], initial: Sequence[Value]
 ) -> tuple[int, Any, Any] | None:
-    """(position of the counting carry, its bound, position of the bound when carried) of a counted loop."""
+    """Returns (position of the counting carry, its bound, position of the bound when carried) of a counted loop."""
     cond, body = compat.open_jaxpr(cond), compat.open_jaxpr(body)
     eqns, same = _essential(cond)
     if len(eqns) != 1 or eqns[0].primitive.name != "lt" or cond.outvars[0] is not eqns[0].outvars[0]:
@@ -173,7 +173,7 @@ def _counter(
 
 
 def _steps_by_one(body: Any, invar: int, outvar: int) -> bool:
-    """True when result `outvar` of a jaxpr is its operand `invar` plus one."""
+    """Returns whether result `outvar` of a jaxpr is its operand `invar` plus one."""
     eqns, same = _essential(body)
     target = body.outvars[outvar]
     target = target if isinstance(target, compat.Literal) else same.get(target, target)
@@ -191,7 +191,7 @@ def _steps_by_one(body: Any, invar: int, outvar: int) -> bool:
 def _counted(
     imp: Importer, carries: Carries, body: Any, consts: Sequence[Value], k: int, bound: Atom, known: dict[int, Value]
 ) -> list[Value]:
-    """A `for` over the counter; the counter and an unchanged bound are not carried."""
+    """Emits a `for` over the counter; the counter and an unchanged bound are not carried."""
     start = imp.element(carries.items[k].initial, ())
     index = Var(TYPES[start.type.dtype], "k")
     params = carries.params()
@@ -208,7 +208,7 @@ def scan(
     imp: Importer, eqn: Any, *operands: Value, jaxpr: Any, length: int, reverse: bool,
     num_consts: int = 0, num_carry: int = 0, ft_in: Any = None,
 ) -> list[Value]:  # fmt: skip
-    """`lax.scan` and `fori_loop` of constant length: a `for`; few steps over arrays are written out."""
+    """Imports `lax.scan` and `fori_loop` of constant length: a `for`; few steps over arrays are written out."""
     counts = {"num_consts": num_consts, "num_carry": num_carry} if ft_in is None else {"ft_in": ft_in}
     n_consts, n_carry = compat.scan_counts(counts)
     body = jaxpr
@@ -254,7 +254,7 @@ def _count(imp: Importer, start: Any, index: Any) -> np.ndarray:
 
 
 def _row(imp: Importer, x: Value, at: Any) -> Value:
-    """x[at] for a traced position in range."""
+    """Returns x[at] for a traced position in range."""
     if isinstance(x, np.ndarray):  # rows without elements
         return x[0]
     if x.ndim == 1:
@@ -301,7 +301,7 @@ def _unrolled_scan(
 def cond(
     imp: Importer, eqn: Any, which: Value, *operands: Value, branches: Sequence[Any], branches_platforms: Any = None
 ) -> list[Value]:
-    """`lax.cond`, `lax.switch` and `lax.platform_dependent`: nested `if` equations; only the taken branch runs."""
+    """Imports `lax.cond`, `lax.switch` and `lax.platform_dependent`: nested `if`s; only the taken branch runs."""
     avals = [v.aval for v in eqn.outvars]
     if branches_platforms is not None:
         return on_platforms(
@@ -329,7 +329,7 @@ def cond(
 
 
 def branch(imp: Importer, condition: Atom, avals: Sequence[Any], on_true: Any, on_false: Any) -> list[Value]:
-    """An `if` whose results are scalars, or arrays in memory that both branches write."""
+    """Emits an `if` whose results are scalars, or arrays in memory that both branches write."""
     opened, results = [], []
     for run in (on_true, on_false):
         with imp.block() as block:
@@ -383,7 +383,7 @@ def _fails(eqn: Eqn) -> bool:
 
 
 def _keep_one(imp: Importer, fails: Atom, dead: BlockBuilder, alive: BlockBuilder) -> None:
-    """The equations of the side of a branch that goes on, behind the checks of the side that surely fails."""
+    """Appends the branch that goes on, behind the checks of the one that surely fails."""
     checks = [e for e in dead.eqns if e.primitive.effects or e.blocks]
     if len(checks) == 1 and _fails(checks[0]):
         (check,) = checks

@@ -26,7 +26,7 @@ def conv_general_dilated(
     lhs_dilation: Sequence[int], rhs_dilation: Sequence[int], dimension_numbers: Any, feature_group_count: int,
     batch_group_count: int, preferred_element_type: Any,
 ) -> Any:  # fmt: skip
-    """As lax.conv_general_dilated; sums in the dtype of the result."""
+    """Computes `lax.conv_general_dilated` with sums in the dtype of the result."""
     lhs_spec, rhs_spec, out_spec = dimension_numbers
     dtype = preferred_element_type or jnp.result_type(lhs, rhs)
     lhs, rhs = lhs.astype(dtype).transpose(lhs_spec), rhs.astype(dtype).transpose(rhs_spec)

@@ -80,14 +80,14 @@ class Importer(MemoryOps):
         self.bodies = Bodies() if bodies is None else bodies
         self.bounds = bounds
         self.calls = 0
-        """Called functions around the current equation."""
+        """Number of called functions around the current equation."""
         self.zeros_vanish = False
-        """Inside of a decomposition: a product with a constant zero is nothing, whatever the other factor is."""
+        """True in a decomposition in which a product with a constant zero is nothing, whatever the other factor is."""
         self.flow: list[LoopFlow] = []
         self._constants: dict[int, tuple[Any, Value]] = {}
 
     def another(self, builder: Builder) -> Importer:
-        """An importer of code apart, for instance of a derivative rule."""
+        """Returns an importer of code apart, for instance of a derivative rule."""
         return Importer(builder, index_dtype=self.index_dtype, scalar_budget=self.scalar_budget, bounds=self.bounds)
 
     # ------------------------------------------------------------------ entry points
@@ -127,7 +127,7 @@ class Importer(MemoryOps):
                 return
 
     def _import_counted(self, position: int, eqn: Any, env: dict[Any, Value], uses: Uses, held: dict[Any, Any]) -> None:
-        """One equation; arrays in memory that it is the last to read may be updated in place."""
+        """Imports one equation; arrays in memory that it is the last to read may be updated in place."""
         shown = uses.release(position, eqn, held) if held else ()
         self.waits = eqn.primitive.name in ELEMENTWISE and uses.may_wait(eqn)
         self.import_eqn(eqn, env)
@@ -141,7 +141,7 @@ class Importer(MemoryOps):
 
     # ------------------------------------------------------------------ environment
     def read(self, env: dict[Any, Value], atom: Any) -> Value:
-        """The value of a jaxpr variable or literal."""
+        """Returns the value of a jaxpr variable or literal."""
         if isinstance(atom, compat.Literal):
             aval: Any = atom.aval
             if not aval.shape and aval.dtype in PLAIN:
@@ -163,7 +163,7 @@ class Importer(MemoryOps):
         return value
 
     def constant_value(self, content: Any, aval: Any) -> Value:
-        """A literal or a captured constant."""
+        """Returns a literal or a captured constant."""
         if isinstance(content, bool | int | float | complex | np.generic):
             return rank0(_element(np.asarray(content, aval.dtype)[()]))
         known = self._constants.get(id(content))
@@ -188,7 +188,7 @@ class Importer(MemoryOps):
         return join_pairs(out) if pair else out
 
     def _captured(self, tracer: Any, aval: Any, pair: bool) -> Value:
-        """A value of an outer trace that a jaxpr closed over."""
+        """Returns a value of an outer trace that a jaxpr closed over."""
         if self.hoist is None:
             self.locate()
             raise TraceValueError(
@@ -200,7 +200,7 @@ class Importer(MemoryOps):
         return self.scalars(ref) if ref.size == 1 else ref
 
     def dtype_of(self, aval: Any) -> DType:
-        """The graph dtype of an array; of the parts of a pair."""
+        """Returns the graph dtype of an array; of the parts of a pair."""
         dtype = aval.dtype
         known = PLAIN.get(dtype)
         if known is not None:
@@ -233,7 +233,7 @@ class Importer(MemoryOps):
             self.unlocated = None
 
     def import_eqn(self, eqn: Any, env: dict[Any, Value]) -> None:
-        """One equation; elements of keys and complex numbers are pairs."""
+        """Imports one equation; elements of keys and complex numbers are pairs."""
         if not self.calls:
             self.unlocated = eqn
         primitive = eqn.primitive
@@ -296,7 +296,7 @@ class Importer(MemoryOps):
     def decomposed(
         self, fn: Callable[..., Any], avals: Sequence[Any], params: dict[str, Any], values: list[Value]
     ) -> Any:
-        """Results of a jnp function, inlined; what it refuses is refused at the user's line."""
+        """Returns results of a jnp function, inlined; what it refuses is refused at the user's line."""
         return self.call(self._traced(fn, avals, params), values)
 
     def _traced(self, fn: Callable[..., Any], avals: Sequence[Any], params: dict[str, Any]) -> Any:
@@ -309,7 +309,7 @@ class Importer(MemoryOps):
             raise UnsupportedError(error.rule, loc=self.builder.loc, notes=error.notes, help=error.help) from None
 
     def each(self, fn: Callable[..., Any], eqn: Any, params: dict[str, Any], values: Sequence[Value]) -> Value:
-        """The result of an equation that a jnp function of elements computes."""
+        """Returns the result of an equation that a jnp function of elements computes."""
         closed = self._traced(fn, [jax.ShapeDtypeStruct((), v.aval.dtype) for v in eqn.invars], params)
         one: Callable[..., Any] = lambda *elements: self.call(closed, [rank0(e) for e in elements])[0][()]  # noqa: E731
         aval = eqn.outvars[0].aval
@@ -369,7 +369,7 @@ class Importer(MemoryOps):
             self.calls -= 1
 
     def inline(self, closed: Any, values: Sequence[Value]) -> list[Value]:
-        """Imports a jaxpr on these operands; gives its results.
+        """Imports a jaxpr on these operands; returns its results.
 
         Private arrays are counted: an operand read for the last time may be updated in place.
         """
@@ -403,17 +403,17 @@ class Importer(MemoryOps):
 
 
 def has_markers(jaxpr: Any) -> bool:
-    """True when a jaxpr holds markers and so must be restructured."""
+    """Returns whether a jaxpr holds markers and so must be restructured."""
     return bool(jaxpr.effects) and compat.has_markers(jaxpr.effects)
 
 
 def _element(value: Any) -> Any:
-    """A constant; a pair of the parts for a complex number."""
+    """Returns a constant; a pair of the parts for a complex number."""
     return (constant(value.real), constant(value.imag)) if value.dtype.kind == "c" else constant(value)
 
 
 def _content(value: Value, aval: Any) -> np.ndarray | None:
-    """The array that a value surely is."""
+    """Returns the array of a value whose elements are all constants; None for any other."""
     if not isinstance(value, np.ndarray) or is_pair(aval) or not all(map(is_static, value.ravel().tolist())):
         return None
     return np.array([e.value for e in value.ravel().tolist()], aval.dtype).reshape(value.shape)
@@ -430,5 +430,5 @@ def _logical(var: Any, value: Value) -> Value:
 
 
 def located(eqn: Any) -> Loc | None:
-    """The user's line of an equation."""
+    """Returns the user's line of an equation."""
     return eqn_loc(eqn)

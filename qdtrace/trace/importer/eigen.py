@@ -21,14 +21,14 @@ STEPS = 40
 
 
 def _unitary_of(packed: Any, taus: Any) -> Any:
-    """The product of the reflections of a Hessenberg form; the first row and column are those of the identity."""
+    """Returns the product of the reflections of a Hessenberg form; its first row and column are the identity's."""
     n = packed.shape[0]
     inner = householder_product(packed[1:, : n - 1], taus)
     return jnp.eye(n, dtype=packed.dtype).at[1:, 1:].set(inner)
 
 
 def _shift(t: Any, k: Any) -> Any:
-    """The eigenvalue of the last two rows up to k that is nearer to the corner."""
+    """Returns the eigenvalue of the last two rows up to k that is nearer to the corner."""
     a, b, c, d = t[k - 1, k - 1], t[k - 1, k], t[k, k - 1], t[k, k]
     half = 0.5 * (a - d)
     root = jnp.sqrt(half * half + b * c)
@@ -38,7 +38,7 @@ def _shift(t: Any, k: Any) -> Any:
 
 
 def _rotation(x: Any, y: Any) -> tuple[Any, Any]:
-    """(c, s) of a rotation [[c, s], [-conj(s), c]] that takes (x, y) to (r, 0)."""
+    """Returns (c, s) of a rotation [[c, s], [-conj(s), c]] that takes (x, y) to (r, 0)."""
     a, b = jnp.abs(x), jnp.abs(y)
     r = jnp.hypot(a, b)
     zero, alone = r == 0, a == 0
@@ -58,7 +58,7 @@ def _turn_columns(t: Any, k: Any, c: Any, s: Any) -> Any:
 
 
 def triangle_of(a: Any) -> tuple[Any, Any]:
-    """(T, Z) with a = Z T Z^H for a complex matrix, T an upper triangle; NaN where the iterations did not end."""
+    """Returns (T, Z) with a = Z T Z^H for a complex matrix, T an upper triangle; NaN if the iterations did not end."""
     n = a.shape[0]
     if n <= 1:
         return a, jnp.ones_like(a)
@@ -106,7 +106,7 @@ def triangle_of(a: Any) -> tuple[Any, Any]:
 
 
 def _solutions(t: Any) -> Any:
-    """Eigenvectors of an upper triangle as columns, by substitution from the diagonal up."""
+    """Returns eigenvectors of an upper triangle as columns, by substitution from the diagonal up."""
     n = t.shape[0]
     rows = jnp.arange(n)
     least = jnp.maximum(jnp.finfo(t.dtype).eps * jnp.max(jnp.abs(t)), jnp.finfo(t.dtype).tiny)
@@ -126,7 +126,7 @@ def _solutions(t: Any) -> Any:
 
 
 def _normal(v: Any) -> Any:
-    """Columns of length one, their largest entry real."""
+    """Returns columns scaled to length one, their largest entry real."""
     v = v / jnp.max(jnp.abs(v), 0)
     size = jnp.abs(v)
     v = v / jnp.sqrt(jnp.sum(size * size, 0))
@@ -144,7 +144,7 @@ def _normal(v: Any) -> Any:
 )
 @batched(2)
 def eig(a: Any, *, compute_left_eigenvectors: bool, compute_right_eigenvectors: bool) -> Any:
-    """(eigenvalues, left eigenvectors, right eigenvectors)."""
+    """Returns (eigenvalues, left eigenvectors, right eigenvectors)."""
     real = not jnp.iscomplexobj(a)
     n = a.shape[0]
     if n == 0:
@@ -170,7 +170,7 @@ def eig(a: Any, *, compute_left_eigenvectors: bool, compute_right_eigenvectors: 
 @decomposition("schur", assumes={"sort_eig_vals": False, "select_callable": None})
 @batched(2)
 def schur(a: Any, *, compute_schur_vectors: bool) -> Any:
-    """(T, Z) of a complex matrix."""
+    """Returns (T, Z) of a complex matrix."""
     if not jnp.iscomplexobj(a):
         raise UnsupportedError(
             f"`schur` in a loop body needs a complex matrix, got {a.dtype}",

@@ -23,7 +23,7 @@ WRITTEN_OUT = 2048
 
 
 def length_of(closed: Any) -> int:
-    """Number of equations of a jaxpr."""
+    """Returns the number of equations of a jaxpr, inner ones included."""
     eqns = compat.open_jaxpr(closed).eqns
     return len(eqns) + sum(length_of(inner) for eqn in eqns for inner in compat.inner_jaxprs(eqn))
 
@@ -69,7 +69,7 @@ def _at(
 
 
 def _broadcast(imp: MemoryOps, value: Value, shape: Sequence[int], index: Sequence[Any]) -> Sequence[Any]:
-    """The operand's index: axes of length one stay at 0, a scalar has none."""
+    """Returns the operand's index: axes of length one stay at 0, a scalar has none."""
     if not value.ndim or value.shape == shape:
         return index if value.ndim else ()
     return [imp.index(0) if n == 1 else k for n, k in zip(value.shape, index, strict=True)]

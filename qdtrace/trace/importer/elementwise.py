@@ -59,7 +59,7 @@ for _name, _graph in _OTHER_NAME.items():
 
 @rule("mul")
 def mul(imp: Importer, eqn: Any, x: Value, y: Value, *, out_dtype: Any = None) -> Value:
-    """The product, of operands in `out_dtype` when there is one."""
+    """Returns the product, of operands in `out_dtype` when there is one."""
     if out_dtype is not None:
         x, y = (converted(imp, v.aval, value, eqn.outvars[0].aval) for v, value in zip(eqn.invars, (x, y), strict=True))
     return _product(imp, eqn, x, y)
@@ -70,7 +70,7 @@ _product = _direct("mul")
 
 @rule("pow")
 def pow_(imp: Importer, eqn: Any, x: Value, y: Value) -> Value:
-    """An integer exponent becomes a float one."""
+    """Imports `pow`; an integer exponent becomes a float one."""
     aval = eqn.outvars[0].aval
     if _is_complex(aval):
         return complexes.per_pair(imp, "pow", aval, (x, y))
@@ -81,7 +81,7 @@ def pow_(imp: Importer, eqn: Any, x: Value, y: Value) -> Value:
 
 @rule("integer_pow")
 def integer_pow(imp: Importer, eqn: Any, x: Value, *, y: int) -> Value:
-    """A constant exponent; the first few are written out."""
+    """Raises to a constant exponent; the first few are written out."""
     aval = eqn.outvars[0].aval
     if _is_complex(aval):
         return complexes.integer_pow(imp, aval, x, y)
@@ -97,7 +97,7 @@ def integer_pow(imp: Importer, eqn: Any, x: Value, *, y: int) -> Value:
 
 @rule("square")
 def square(imp: Importer, eqn: Any, x: Value) -> Value:
-    """x times x."""
+    """Returns x times x."""
     aval = eqn.outvars[0].aval
     if _is_complex(aval):
         return complexes.per_pair(imp, "square", aval, (x,))
@@ -106,7 +106,7 @@ def square(imp: Importer, eqn: Any, x: Value) -> Value:
 
 @rule("round")
 def round_(imp: Importer, eqn: Any, x: Value, *, rounding_method: Any) -> Value:
-    """Ties to even or away from zero."""
+    """Rounds ties to even or away from zero."""
     aval = eqn.outvars[0].aval
     name = {"AWAY_FROM_ZERO": "round_away", "TO_NEAREST_EVEN": "round_even"}[rounding_method.name]
     return per_element(imp, lambda a: imp.op(name, a), aval.shape, imp.dtype_of(aval), (x,))
@@ -114,7 +114,7 @@ def round_(imp: Importer, eqn: Any, x: Value, *, rounding_method: Any) -> Value:
 
 @rule("clamp")
 def clamp(imp: Importer, eqn: Any, low: Value, x: Value, high: Value) -> Value:
-    """min(max(x, low), high)."""
+    """Returns min(max(x, low), high)."""
     aval = eqn.outvars[0].aval
     if _is_complex(aval):
         return complexes.unsupported(imp, "clamp")
@@ -125,7 +125,7 @@ def clamp(imp: Importer, eqn: Any, low: Value, x: Value, high: Value) -> Value:
 
 @rule("select_n")
 def select_n(imp: Importer, eqn: Any, which: Value, *cases: Value) -> Value:
-    """The case chosen by a bool or an integer; a constant choice copies nothing."""
+    """Returns the case chosen by a bool or an integer; a constant choice copies nothing."""
     aval = eqn.outvars[0].aval
     pair = is_pair(aval)
     if len(cases) == 1:
@@ -147,12 +147,12 @@ def select_n(imp: Importer, eqn: Any, which: Value, *cases: Value) -> Value:
     ignores={"new_dtype": RESULT_TYPE, "weak_type": "dtypes were promoted while tracing", "sharding": PLACED},
 )
 def convert_element_type(imp: Importer, eqn: Any, x: Value) -> Value:
-    """Conversion between dtypes."""
+    """Converts between dtypes."""
     return converted(imp, eqn.invars[0].aval, x, eqn.outvars[0].aval)
 
 
 def converted(imp: Importer, source: Any, x: Value, aval: Any) -> Value:
-    """An array with the type `source` in the dtype of `aval`, which has the result's shape or broadcasts from it."""
+    """Returns an array of type `source` in the dtype of `aval`, whose shape is the result's or broadcasts to it."""
     if source.dtype == aval.dtype:
         return x
     if _is_complex(source) or _is_complex(aval):
@@ -163,7 +163,7 @@ def converted(imp: Importer, source: Any, x: Value, aval: Any) -> Value:
 
 @rule("bitcast_convert_type", ignores={"new_dtype": RESULT_TYPE})
 def bitcast_convert_type(imp: Importer, eqn: Any, x: Value) -> Value:
-    """Bits as another dtype; a narrower one adds a trailing axis, a wider one takes it away (little end first)."""
+    """Returns bits as another dtype; a narrower one adds a trailing axis, a wider one removes it (little end first)."""
     aval = eqn.outvars[0].aval
     source, target = imp.dtype_of(eqn.invars[0].aval), imp.dtype_of(aval)
     if source is target:
@@ -215,7 +215,7 @@ def reduce_precision(imp: Importer, eqn: Any, x: Value, *, exponent_bits: int, m
 
 
 def total_less(imp: Importer, dtype: DType, a: Any, b: Any) -> Any:
-    """a < b in the order of sorting: NaN is the largest, -0.0 equals 0.0."""
+    """Returns a < b in the order of sorting: NaN is the largest, -0.0 equals 0.0."""
     less = imp.op("lt", a, b)
     if not dtype.is_float:
         return less
@@ -225,7 +225,7 @@ def total_less(imp: Importer, dtype: DType, a: Any, b: Any) -> Any:
 
 @rule("eq_to", "lt_to", "le_to")
 def total_order(imp: Importer, eqn: Any, x: Value, y: Value) -> Value:
-    """Comparison in the total order of IEEE 754, which is that of the bits: -0.0 is below 0.0, NaN at the ends."""
+    """Compares in the total order of IEEE 754, which is that of the bits: -0.0 is below 0.0, NaN at the ends."""
     aval, dtype = eqn.outvars[0].aval, imp.dtype_of(eqn.invars[0].aval)
     name = eqn.primitive.name.removesuffix("_to")
 
@@ -242,7 +242,7 @@ def total_order(imp: Importer, eqn: Any, x: Value, y: Value) -> Value:
 
 @rule("mulhi")
 def mulhi(imp: Importer, eqn: Any, x: Value, y: Value) -> Value:
-    """The upper half of the product of integers."""
+    """Returns the upper half of the product of integers."""
     aval, dtype = eqn.outvars[0].aval, imp.dtype_of(eqn.outvars[0].aval)
     high = _high_of_wide if dtype.bits == 64 else _high
     return per_element(imp, lambda a, b: high(imp, dtype, a, b), aval.shape, dtype, (x, y))
@@ -255,7 +255,7 @@ def _high(imp: Importer, dtype: DType, a: Any, b: Any) -> Any:
 
 
 def _high_of_wide(imp: Importer, dtype: DType, a: Any, b: Any) -> Any:
-    """By products of the halves; a negative number as an unsigned one is 2^64 too large."""
+    """Emits the high word by products of halves; a negative number read as unsigned is 2^64 too large."""
     op, word, low = imp.op, DType.u64, integer(2**32 - 1, DType.u64)
     shift = lambda v: op("shift_right_logical", v, integer(32, word))  # noqa: E731
     x, y = (v if dtype is word else op("bitcast", v, dtype=word) for v in (a, b))
@@ -273,7 +273,7 @@ def _high_of_wide(imp: Importer, dtype: DType, a: Any, b: Any) -> Any:
 
 @rule("polynomial")
 def polynomial(imp: Importer, eqn: Any, x: Value, *coefficients: Value) -> Value:
-    """Horner's scheme; coefficients from the constant term up."""
+    """Evaluates a polynomial by Horner's scheme; coefficients from the constant term up."""
     aval = eqn.outvars[0].aval
     pair = _is_complex(aval)
 
@@ -300,5 +300,5 @@ def polynomial(imp: Importer, eqn: Any, x: Value, *coefficients: Value) -> Value
     ignores=dict.fromkeys(("sharding", "layout", "context_mesh", "unconstrained_dims"), PLACED),
 )
 def identity(imp: Importer, eqn: Any, *values: Value) -> Any:
-    """Nothing to compute."""
+    """Returns the operand."""
     return list(values) if eqn.primitive.multiple_results else values[0]

@@ -55,7 +55,7 @@ def _each(parts: Parts, fn: Any) -> Parts:
 
 
 def _mirrored(parts: Parts, n: int) -> Parts:
-    """The whole spectrum of a real signal from its first half; what is imaginary where it cannot be is dropped."""
+    """Returns the whole spectrum of a real signal from its first half; drops imaginary parts that cannot be."""
     re, im = _each(parts, lambda p: p[..., : n // 2 + 1])
     middle = np.ones(n // 2 + 1, bool)
     middle[0] = False
@@ -70,7 +70,7 @@ def _mirrored(parts: Parts, n: int) -> Parts:
 
 
 def _along(parts: Parts, axis: int, inverse: bool) -> Parts:
-    """One axis; an inverse transform exchanges real and imaginary parts, twice, and divides."""
+    """Transforms one axis; an inverse transform exchanges real and imaginary parts, twice, and divides."""
     n = parts[0].shape[axis]
     if n == 0:
         return parts
@@ -103,7 +103,7 @@ def _factors(n: int) -> tuple[int, ...]:
 
 
 def _roots(n: int, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Real and imaginary parts of exp(-2 pi i k / n), exact at the axes."""
+    """Returns the parts of exp(-2 pi i k / n), exact at the axes."""
     k = np.arange(n)
     real, imag = np.cos(2 * np.pi * k / n), -np.sin(2 * np.pi * k / n)
     for at in range(4):
@@ -125,7 +125,7 @@ def _minus(a: Parts, b: Parts) -> Parts:
 
 
 def _butterfly(x: Sequence[Parts], dtype: Any) -> list[Parts]:
-    """The transform of a few points, written out."""
+    """Returns the transform of a few points, written out."""
     p = len(x)
     if p == 2:
         return [_plus(*x), _minus(*x)]
@@ -151,7 +151,7 @@ def _butterfly(x: Sequence[Parts], dtype: Any) -> list[Parts]:
 
 
 def _written_out(re: Any, im: Any) -> Parts:
-    """Over the last axis; decimation in time."""
+    """Transforms the last axis, written out; decimation in time."""
     n = re.shape[-1]
     if n == 1:
         return re, im
@@ -177,7 +177,7 @@ def _recurse(points: list[Parts], dtype: Any) -> list[Parts]:
 
 
 def _loops(re: Any, im: Any) -> Parts:
-    """A pass over memory for each factor; after one, entry (k, s) has frequency k of the points s, s + rest, ..."""
+    """Passes over memory once a factor; then entry (k, s) has frequency k of the points s, s + rest, ..."""
     n, done = re.shape[0], 1
     real, imag = (jnp.asarray(t) for t in _roots(n, re.dtype))
     for p in _factors(n):
@@ -213,7 +213,7 @@ def _pass(re: Any, im: Any, p: int, done: int, real: Any, imag: Any) -> Parts:
 
 
 def _sum(point: Any, r: Any, p: int, stride: int, real: Any, imag: Any) -> Parts:
-    """Frequency r of p points; sums of blocks keep the rounding errors of a long sum apart."""
+    """Returns frequency r of p points; sums of blocks keep the rounding errors of a long sum apart."""
     block = 16
 
     def of_block(b: Any, total: Parts) -> Parts:

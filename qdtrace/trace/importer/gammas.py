@@ -23,7 +23,7 @@ BERNOULLI = (
     1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798, -174611 / 330, 854513 / 138,
     -236364091 / 2730,
 )  # fmt: skip
-"""B2, B4, ..."""
+"""Bernoulli numbers B2, B4, ..."""
 _STEPS = 2048
 """Most terms that are summed before; a zeta function at arguments below minus this is NaN."""
 
@@ -39,7 +39,7 @@ def _formula(name: str) -> Callable[..., Any]:
 
 
 def _wide(*operands: Any) -> tuple[Any, list[Any]]:
-    """The dtype of the result, and operands of one shape; half precision is computed in f32."""
+    """Returns the dtype of the result, and operands of one shape; half precision is computed in f32."""
     dtype = jnp.result_type(*operands)
     wide = dtype if jnp.finfo(dtype).bits >= 32 else jnp.dtype(jnp.float32)
     return dtype, jnp.broadcast_arrays(*(x.astype(wide) for x in operands))
@@ -60,19 +60,19 @@ for _name in ("igamma", "igammac", "igamma_grad_a", "random_gamma_grad", "regula
 
 @decomposition("random_gamma")
 def random_gamma(key: Any, a: Any, *, log_space: bool) -> Any:
-    """Samples; one loop of rejections an element."""
+    """Draws samples; one loop of rejections an element."""
     return _formula("random_gamma")(key, a, log_space=log_space)
 
 
 @decomposition("zeta", of_elements=True)
 def zeta(x: Any, q: Any) -> Any:
-    """Sum of (q + k)^-x over k >= 0, for x > 1."""
+    """Returns the sum of (q + k)^-x over k >= 0, for x > 1."""
     dtype, arrays = _wide(x, q)
     return _zeta(*arrays).astype(dtype)
 
 
 def _zeta(x: Any, q: Any) -> Any:
-    """Terms are added until the expansion behind them has errors below a rounding, or they change nothing."""
+    """Adds terms until the expansion behind them has errors below a rounding, or they change nothing."""
     eps = jnp.finfo(x.dtype).eps
     whole_x, whole_q = x == jnp.floor(x), q == jnp.floor(q)
     negative = q <= 0
@@ -110,7 +110,7 @@ def _zeta(x: Any, q: Any) -> Any:
 
 @decomposition("polygamma", of_elements=True)
 def polygamma(m: Any, x: Any) -> Any:
-    """The m-th derivative of digamma: (-1)^(m+1) m! zeta(m+1, x)."""
+    """Returns the m-th derivative of digamma: (-1)^(m+1) m! zeta(m+1, x)."""
     dtype, (m, x) = _wide(m, x)
     odd = jnp.floor(m / 2) * 2 != m
     sign = jnp.where(odd, 1.0, -1.0).astype(x.dtype)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def reflector(column: Any, k: Any) -> tuple[Any, Any, Any]:
-    """(v, tau, beta) of the reflection 1 - tau v v^H whose adjoint turns a column into (kept, beta, 0, ...).
+    """Returns (v, tau, beta) of the reflection 1 - tau v v^H whose adjoint turns a column into (kept, beta, 0, ...).
 
     v is one at k and zero above, beta is real; signs are those of LAPACK.
     """
@@ -41,17 +41,17 @@ def reflector(column: Any, k: Any) -> tuple[Any, Any, Any]:
 
 
 def reflected(v: Any, tau: Any, a: Any) -> Any:
-    """(1 - tau v v^H) a; the adjoint for a conjugate tau."""
+    """Returns (1 - tau v v^H) a; the adjoint for a conjugate tau."""
     return a - outer(tau * v, conj(v) @ a)
 
 
 def reflected_from_right(v: Any, tau: Any, a: Any) -> Any:
-    """a (1 - tau v v^H)."""
+    """Returns a (1 - tau v v^H)."""
     return a - outer(a @ v, tau * conj(v))
 
 
 def _reduced(a: Any, at: Any, k: Any) -> tuple[Any, Any, Any]:
-    """(a, v, tau): column k is reduced below row `at` and keeps its reflection there; later columns are reflected."""
+    """Returns (a, v, tau): reduces column k below row `at`, where its reflection stays; reflects later columns."""
     rows, columns = map(jnp.arange, a.shape)
     v, tau, beta = reflector(a[:, k], at)
     column = jnp.where(rows > at, v, jnp.where(rows == at, beta.astype(a.dtype), a[:, k]))
@@ -61,7 +61,7 @@ def _reduced(a: Any, at: Any, k: Any) -> tuple[Any, Any, Any]:
 
 
 def triangle(a: Any, count: int, kept: Any = None) -> tuple[Any, Any, Any]:
-    """(reflections below R, factors, order of columns) of the first columns.
+    """Returns (reflections below R, factors, order of columns) of the first columns.
 
     They are pivoted unless `kept`, the number of leading columns that stay in their place, is None.
     """
@@ -79,7 +79,7 @@ def triangle(a: Any, count: int, kept: Any = None) -> tuple[Any, Any, Any]:
 
 
 def _longest_column(a: Any, k: Any) -> Any:
-    """The column from k on that is longest below row k."""
+    """Returns the column from k on that is longest below row k."""
     m, n = a.shape
     below = jnp.where((jnp.arange(m) >= k)[:, None], a, jnp.zeros_like(a))
     largest = jnp.max(largest_part(below))
@@ -89,13 +89,13 @@ def _longest_column(a: Any, k: Any) -> Any:
 
 
 def _vector(a: Any, k: Any, at: Any) -> Any:
-    """The reflection stored in column k below row `at`."""
+    """Returns the reflection stored in column k below row `at`."""
     rows = jnp.arange(a.shape[0])
     return jnp.where(rows > at, a[:, k], jnp.where(rows == at, jnp.ones_like(a[:, k]), jnp.zeros_like(a[:, k])))
 
 
 def product(a: Any, taus: Any, columns: int) -> Any:
-    """The first columns of the product of reflections."""
+    """Returns the first columns of the product of reflections."""
     count = taus.shape[0]
 
     def step(j: Any, q: Any) -> Any:
@@ -108,21 +108,21 @@ def product(a: Any, taus: Any, columns: int) -> Any:
 @decomposition("householder_product")
 @batched(2)
 def householder_product(a: Any, taus: Any) -> Any:
-    """As many columns of the product of reflections as the matrix has."""
+    """Returns the first columns of the product of reflections, as many as the matrix has."""
     return product(a, taus, a.shape[1])
 
 
 @decomposition("geqrf")
 @batched(2)
 def geqrf(a: Any) -> Any:
-    """(reflections below R, factors)."""
+    """Returns (reflections below R, factors)."""
     return triangle(a, min(a.shape))[:2]
 
 
 @decomposition("geqp3", ignores={"use_magma": "it chooses a library for GPUs"})
 @batched(2)
 def geqp3(a: Any, fixed: Any) -> Any:
-    """(reflections below R, one-based order of columns, factors), the longest column next."""
+    """Returns (reflections below R, one-based order of columns, factors), the longest column next."""
     n = a.shape[1]
     # columns that are marked come first, as they are
     first = jnp.argsort(jnp.where(fixed != 0, 0, 1), stable=True).astype(jnp.int32)
@@ -133,7 +133,7 @@ def geqp3(a: Any, fixed: Any) -> Any:
 @decomposition("qr", ignores={"use_magma": "it chooses a library for GPUs"})
 @batched(2)
 def qr(a: Any, *, full_matrices: bool, pivoting: bool = False) -> Any:
-    """(Q, R), signs as in LAPACK; with pivoting also the order of columns."""
+    """Returns (Q, R), signs as in LAPACK; with pivoting also the order of columns."""
     m, n = a.shape
     # the last row of a complex matrix is turned until its diagonal entry is real
     count = min(m if jnp.iscomplexobj(a) or pivoting else max(m - 1, 0), n)
@@ -146,7 +146,7 @@ def qr(a: Any, *, full_matrices: bool, pivoting: bool = False) -> Any:
 @decomposition("ormqr")
 @batched(2)
 def ormqr(a: Any, taus: Any, c: Any, *, left: bool, transpose: bool) -> Any:
-    """A matrix times the product of reflections, or its adjoint, from one side."""
+    """Returns a matrix times the product of reflections, or its adjoint, from one side."""
     count = taus.shape[0]
 
     def step(j: Any, c: Any) -> Any:
@@ -158,7 +158,7 @@ def ormqr(a: Any, taus: Any, c: Any, *, left: bool, transpose: bool) -> Any:
 
 
 def _similar(a: Any) -> tuple[Any, Any]:
-    """Zeros below the first subdiagonal by reflections from both sides: (packed, factors)."""
+    """Makes zeros below the first subdiagonal by reflections from both sides; returns (packed, factors)."""
     count = max(a.shape[0] - 1, 0)
 
     def step(k: Any, state: Any) -> Any:
@@ -173,14 +173,14 @@ def _similar(a: Any) -> tuple[Any, Any]:
 @decomposition("hessenberg")
 @batched(2)
 def hessenberg(a: Any) -> Any:
-    """(reflections below the first subdiagonal of a Hessenberg matrix, factors)."""
+    """Returns (reflections below the first subdiagonal of a Hessenberg matrix, factors)."""
     return _similar(a)
 
 
 @decomposition("tridiagonal")
 @batched(2)
 def tridiagonal(a: Any, *, lower: bool) -> Any:
-    """(packed, diagonal, off-diagonal, factors) of a Hermitian matrix; the upper form goes from the last column on."""
+    """Returns (packed, diagonal, off-diagonal, factors) of a Hermitian matrix; the upper form begins at the end."""
     turn: Callable[[Any], Any] = (lambda x: x) if lower else (lambda x: x[(slice(None, None, -1),) * x.ndim])
     given, a = a, turn(a)
     below = jnp.tril(a, -1)

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     import numpy as np
 
 KEPT = 256
-"""Equations whose implementation is kept."""
+"""Most equations whose implementations are kept."""
 
 
 def implementation_of(eqn: Any, known: Sequence[np.ndarray | None] = ()) -> Any | None:
-    """The closed jaxpr of an equation whose primitive another package implements; None where it has an effect.
+    """Returns the closed jaxpr of an equation whose primitive another package implements; None where it has an effect.
 
     `known` has the operands that are constants: where the implementation needs values, it gets those.
 
@@ -46,7 +46,7 @@ def implementation_of(eqn: Any, known: Sequence[np.ndarray | None] = ()) -> Any 
 
 @functools.cache
 def is_foreign(primitive: Any) -> bool:
-    """True when another package than JAX wrote the implementation: JAX's run the compiled primitive itself."""
+    """Returns whether another package than JAX wrote the implementation; JAX's own runs the compiled primitive."""
     inner = primitive.impl
     while isinstance(inner, functools.partial):
         inner = inner.func

@@ -1,4 +1,4 @@
-"""Which operands of a jaxpr are indexed by traced positions: such a carry is better kept in memory than in scalars."""
+"""Finds operands of a jaxpr with traced indices: such a carry is better kept in memory than in scalars."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from qdtrace.trace.importer.registry import TAUGHT
 
 _INDEXED = {"dynamic_slice": 1, "dynamic_update_slice": 2, "gather": 1, "scatter": 1, "scatter-add": 1,
             "scatter-mul": 1, "scatter-min": 1, "scatter-max": 1, "sort": 1}  # fmt: skip
-"""Primitives that index their first operand, and the position of their first index."""
+"""Primitives that index their first operand -> the position of their first index."""
 _CARRIED_ON = {
     "dynamic_update_slice",
     "scatter",
@@ -26,7 +26,7 @@ _CARRIED_ON = {
 
 
 def dynamically_indexed(closed: Any, skip: int) -> list[bool]:
-    """For each operand after the first `skip`: True when a traced index reads or writes it."""
+    """Returns, for each operand after the first `skip`, whether a traced index reads or writes it."""
     return list(_indexed(compat.open_jaxpr(closed)))[skip:]
 
 
@@ -66,7 +66,7 @@ def _implementation(eqn: Any) -> Any | None:
 
 
 def _through(eqn: Any, called: Any, source: dict[Any, set[int]]) -> set[int]:
-    """Operands that an inner jaxpr indexes."""
+    """Returns the operands that an inner jaxpr indexes."""
     found: set[int] = set()
     if called is not None:
         bodies = [(called, 0)]

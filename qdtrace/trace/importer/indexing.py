@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def as_index(imp: Importer, k: Any, size: int) -> Any:
-    """An integer as i32 or i64, keeping its value where it is below `size`; where it is not, neither is the result."""
+    """Returns an integer as i32 or i64: the same value if it is below `size`, else one that is not below it either."""
     dtype = k.type.dtype
     if dtype in (DType.i32, DType.i64):
         return k
@@ -40,7 +40,7 @@ def as_index(imp: Importer, k: Any, size: int) -> Any:
 
 
 def index_dtype(dtype: DType, size: int) -> DType:
-    """The signed integers that have the positions of an axis of this length, for an index of these unsigned ones."""
+    """Returns the signed dtype for positions of an axis of this length, for an index of this unsigned dtype."""
     return DType.i64 if dtype is DType.u64 or size >= 2**31 else DType.i32
 
 
@@ -49,7 +49,7 @@ def _last_of(dtype: DType) -> int:
 
 
 def clamped(imp: Importer, k: Any, last: int) -> Any:
-    """The index limited to 0..last; itself where it is known to be there."""
+    """Returns the index limited to 0..last; itself where it is known to be there."""
     k = as_index(imp, k, last + 1)
     dtype = k.type.dtype
     if last <= 0:
@@ -61,7 +61,7 @@ def clamped(imp: Importer, k: Any, last: int) -> Any:
 
 
 def inside(imp: Importer, k: Any, last: int) -> Any:
-    """True where 0 <= index <= last."""
+    """Emits the test 0 <= index <= last."""
     k = as_index(imp, k, last + 1)
     dtype = k.type.dtype
     low = imp.op("ge", k, integer(0, dtype))
@@ -69,14 +69,14 @@ def inside(imp: Importer, k: Any, last: int) -> Any:
 
 
 def shifted(imp: Importer, start: Any, k: Any) -> Any:
-    """start + k, in the wider of their dtypes."""
+    """Returns start + k, in the wider of their dtypes."""
     dtype = DType.i64 if DType.i64 in (start.type.dtype, k.type.dtype) else DType.i32
     return imp.op("add", imp.convert(start, dtype), imp.convert(k, dtype))
 
 
 @rule("dynamic_slice")
 def dynamic_slice(imp: Importer, eqn: Any, x: Value, *starts: Value, slice_sizes: Sequence[int]) -> Value:
-    """A slice of constant size at clamped traced starts."""
+    """Returns a slice of constant size at clamped traced starts."""
     sizes = slice_sizes
     at = [clamped(imp, imp.element(s, ()), n - m) for s, n, m in zip(starts, x.shape, sizes, strict=True)]
     if all(type(k) is Literal for k in at) and isinstance(x, np.ndarray):
@@ -100,7 +100,7 @@ def _pick_slices(imp: Importer, x: np.ndarray, at: Sequence[Any], sizes: Sequenc
 
 
 def _sliding(imp: Importer, x: np.ndarray, at: Sequence[Any], sizes: Sequence[int]) -> np.ndarray:
-    """Windows wider than one element: chooses among the few possible starts, axis by axis."""
+    """Slices windows wider than one element: chooses among the few possible starts, axis by axis."""
     for axis, (start, size) in enumerate(zip(at, sizes, strict=True)):
         count = x.shape[axis] - size + 1
         windows = [np.take(x, range(k, k + size), axis) for k in range(count)]
@@ -118,7 +118,7 @@ def _sliding(imp: Importer, x: np.ndarray, at: Sequence[Any], sizes: Sequence[in
 
 @rule("dynamic_update_slice")
 def dynamic_update_slice(imp: Importer, eqn: Any, x: Value, update: Value, *starts: Value) -> Value:
-    """The array with a block replaced at clamped traced starts."""
+    """Returns the array with a block replaced at clamped traced starts."""
     at = [clamped(imp, imp.element(s, ()), n - m) for s, n, m in zip(starts, x.shape, update.shape, strict=True)]
     dynamic = int(np.prod([n for n, k in zip(x.shape, at, strict=True) if type(k) is not Literal]))
     small = isinstance(x, np.ndarray) and update.size * dynamic <= 4 * CHAIN and dynamic <= CHAIN
@@ -164,7 +164,7 @@ def put(imp: Importer, out: np.ndarray, where: Sequence[Any], combine: Any, guar
 
 
 def is_mode(imp: Importer, eqn: Any, mode: Any, name: str, others: Sequence[str]) -> bool:
-    """True for this way to treat indices out of bounds, False for the others that are known."""
+    """Returns True for this mode of indices out of bounds, False for the others that are known."""
     if mode.name != name and mode.name not in others:
         imp.locate()
         raise UnsupportedError(
@@ -176,7 +176,7 @@ def is_mode(imp: Importer, eqn: Any, mode: Any, name: str, others: Sequence[str]
 
 
 def fill_element(imp: Importer, aval: Any, fill: Any) -> Any:
-    """What `mode="fill"` gives out of bounds."""
+    """Returns the element that `mode="fill"` reads out of bounds."""
     dtype = imp.dtype_of(aval)
     if fill is None:
         fill = np.nan if dtype.is_float else identity("max" if dtype.is_signed else "min", dtype).value
@@ -188,7 +188,7 @@ def fill_element(imp: Importer, aval: Any, fill: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """Where the blocks of an array are that indices name: what `gather` and `scatter` have in common."""
+    """Positions of the blocks of an array that indices name, for `gather` and `scatter`."""
 
     shape: Sequence[int]
     extent: Mapping[int, int]
@@ -207,7 +207,7 @@ class Blocks:
         shape: Sequence[int], rank: int, sizes: Callable[[int, int], int], dropped: Sequence[int],
         window_dims: Sequence[int], starts: Sequence[int], batching: tuple[Sequence[int], Sequence[int]],
     ) -> Blocks:  # fmt: skip
-        """By the dimension numbers of JAX for indices of this rank; `sizes(axis, axis of the index)` of a block."""
+        """Returns the blocks by JAX's dimension numbers; `sizes(axis, axis of the index)` is a block's length."""
         axes = [d for d in range(len(shape)) if d not in dropped and d not in batching[0]]
         window = dict(zip(axes, window_dims, strict=True))
         extent = {d: sizes(d, k) for d, k in window.items()}
@@ -217,7 +217,7 @@ class Blocks:
     def place(
         self, imp: Importer, indices: Value, i: Sequence[Any], *, clips: bool, checks: bool
     ) -> tuple[list[Any], Any]:
-        """The array's index for an index, and (when `checks`) whether its block is inside."""
+        """Returns the array's index for an index, and (when `checks`) whether its block is inside."""
         batch = [i[d] for d in self.batch_axes]
         where: list[Any] = [i[self.window[d]] if d in self.window else imp.index(0) for d in range(len(self.shape))]
         valid: Any = TRUE
@@ -237,7 +237,7 @@ def gather(
     imp: Importer, eqn: Any, x: Value, indices: Value, *,
     dimension_numbers: Any, slice_sizes: Sequence[int], mode: Any, fill_value: Any,
 ) -> Value:  # fmt: skip
-    """Blocks of constant size at traced positions."""
+    """Imports `gather`: blocks of constant size at traced positions."""
     dims, aval = dimension_numbers, eqn.outvars[0].aval
     fills = is_mode(imp, eqn, mode, "FILL_OR_DROP", ("CLIP", "PROMISE_IN_BOUNDS"))
     promised = mode.name == "PROMISE_IN_BOUNDS" and imp.dtype_of(aval).is_float
@@ -267,7 +267,7 @@ def gather(
 
 
 def _dropping_adjoints(imp: Importer, valid: Any, element: Any) -> Any:
-    """The element; where the index is not valid, nothing is handed back to it.
+    """Returns the element; if the index is not valid, nothing is passed back to it.
 
     XLA reads the nearest element where the promise is broken, and JAX's transpose, a scatter, adds nothing there: rules
     of JAX gather at indices of the user, with the promise.

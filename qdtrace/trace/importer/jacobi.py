@@ -23,13 +23,13 @@ _ALGORITHM = "it chooses among ways to the same result"
 
 
 def _sweeps(n: int, dtype: Any) -> int:
-    """Cyclic Jacobi converges quadratically; enough for the last bit at these sizes."""
+    """Returns the number of sweeps for the last bit at these sizes; cyclic Jacobi converges quadratically."""
     single = 5 if n <= 3 else 7 if n <= 6 else 10
     return single + (3 if jnp.finfo(dtype).bits == 64 else 0)
 
 
 def _rotation(difference: Any, twice: Any) -> tuple[Any, Any]:
-    """(cosine, sine) of the rotation that zeroes an off-diagonal entry: cot(2 angle) = difference / twice."""
+    """Returns (cosine, sine) of the rotation that zeroes an off-diagonal entry: cot(2 angle) = difference / twice."""
     zero = twice == 0
     theta = difference / jnp.where(zero, jnp.ones_like(twice), twice)
     t = jnp.where(theta >= 0, 1, -1).astype(theta.dtype) / (jnp.abs(theta) + jnp.hypot(theta, jnp.ones_like(theta)))
@@ -39,7 +39,7 @@ def _rotation(difference: Any, twice: Any) -> tuple[Any, Any]:
 
 
 def _phase(x: Any) -> tuple[Any, Any]:
-    """(size, conjugate direction) of a number; a real one is left as it is, in direction None."""
+    """Returns (size, conjugate direction) of a number; a real one is left as it is, in direction None."""
     if not jnp.iscomplexobj(x):
         return x, None
     size = jnp.abs(x)
@@ -49,14 +49,14 @@ def _phase(x: Any) -> tuple[Any, Any]:
 
 
 def _turn(a: Any, p: Any, q: Any, c: Any, s: Any, direction: Any) -> Any:
-    """Columns p and q of `a` rotated, column q multiplied by a direction before."""
+    """Rotates columns p and q of `a`, column q multiplied by a direction before."""
     x, y = a[:, p], a[:, q]
     y = y if direction is None else y * direction
     return a.at[:, p].set(c * x - s * y).at[:, q].set(s * x + c * y)
 
 
 def _sweep(n: int, rotate: Callable[[Any, Any, Any], Any], state: Any) -> Any:
-    """`rotate(p, q, state)` for every pair of columns."""
+    """Runs `rotate(p, q, state)` for every pair of columns."""
     if n <= UNROLLED:
         for p in range(n - 1):
             for q in range(p + 1, n):
@@ -68,7 +68,7 @@ def _sweep(n: int, rotate: Callable[[Any, Any, Any], Any], state: Any) -> Any:
 
 
 def _sorted_columns(key: Any, *matrices: Any) -> list[Any]:
-    """Keys upwards, columns of the matrices with them."""
+    """Sorts keys upwards, columns of the matrices with them."""
     if any(map(jnp.iscomplexobj, matrices)):
         parts = [p for m in matrices for p in (m.real, m.imag)]
         key, *parts = _sorted_columns(key, *parts)
@@ -89,7 +89,7 @@ def _sorted_columns(key: Any, *matrices: Any) -> list[Any]:
 )
 @batched(2)
 def eigh(a: Any, *, lower: bool) -> Any:
-    """(eigenvectors, eigenvalues upwards) of a Hermitian matrix by cyclic Jacobi rotations."""
+    """Returns (eigenvectors, eigenvalues upwards) of a Hermitian matrix by cyclic Jacobi rotations."""
     n = a.shape[0]
     half = jnp.tril(a, -1) if lower else conj(jnp.triu(a, 1)).T
     a = half + conj(half).T + jnp.diag(jnp.diag(a).real.astype(a.dtype))
@@ -112,7 +112,7 @@ def eigh(a: Any, *, lower: bool) -> Any:
 @decomposition("svd", assumes={"subset_by_index": None}, ignores={"algorithm": _ALGORITHM})
 @batched(2)
 def svd(a: Any, *, full_matrices: bool, compute_uv: bool) -> Any:
-    """(singular values downwards, U, V^H) by one-sided Jacobi; U from a QR of the rotated columns, so that it is
+    """Returns (singular values downwards, U, V^H) by one-sided Jacobi; U by QR of the rotated columns, so that it is
     orthogonal for a singular matrix too."""
     if a.shape[0] < a.shape[1]:
         s, u, v = _tall_svd(conj(a).T, full_matrices, compute_uv)

@@ -39,7 +39,7 @@ def batched(core: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 def steps(count: int, body: Callable[[Any, Any], Any], state: Any) -> Any:
-    """`fori_loop`, written out when short; `body` sees a Python int then."""
+    """Runs a `fori_loop`, written out when short; `body` sees a Python int then."""
     if count <= UNROLLED:
         for k in range(count):
             state = body(k, state)
@@ -48,12 +48,12 @@ def steps(count: int, body: Callable[[Any, Any], Any], state: Any) -> Any:
 
 
 def outer(u: Any, v: Any) -> Any:
-    """u v^T as a contraction, in which constant zeros cost nothing (see `contraction`)."""
+    """Returns u v^T as a contraction, in which constant zeros cost nothing (see `contraction`)."""
     return lax.dot_general(u[:, None], v[None, :], (((1,), (0,)), ((), ())))
 
 
 def pivot_size(x: Any) -> Any:
-    """What LAPACK compares to find a pivot: |re| + |im|, which is cheaper than the modulus."""
+    """Returns the size that LAPACK compares to find a pivot: |re| + |im|, which is cheaper than the modulus."""
     return jnp.abs(x.real) + jnp.abs(x.imag) if jnp.iscomplexobj(x) else jnp.abs(x)
 
 
@@ -64,7 +64,7 @@ def conj(x: Any) -> Any:
 @decomposition("lu")
 @batched(2)
 def lu(a: Any) -> Any:
-    """(factors, pivots, permutation) with partial pivoting; a column of zeros is left as it is, as by LAPACK."""
+    """Returns (factors, pivots, permutation) with partial pivoting; leaves a column of zeros as it is, like LAPACK."""
     m, n = a.shape
     rows = jnp.arange(m, dtype=jnp.int32)
 
@@ -88,7 +88,7 @@ def lu(a: Any) -> Any:
 
 
 def swap(a: Any, k: Any, p: Any, *, any_order: bool = False) -> Any:
-    """Rows k and p exchanged; p is not less than k unless they are in any order."""
+    """Exchanges rows k and p; p is not less than k unless they are in any order."""
     if isinstance(k, int) and not any_order:
         top = a[k]
         for i in range(k + 1, a.shape[0]):
@@ -104,7 +104,7 @@ def swap(a: Any, k: Any, p: Any, *, any_order: bool = False) -> Any:
 @decomposition("lu_pivots_to_permutation")
 @batched(1)
 def lu_pivots_to_permutation(pivots: Any, *, permutation_size: int) -> Any:
-    """Row exchanges, one after the other, as a permutation."""
+    """Returns row exchanges, one after the other, as a permutation."""
     exchange = lambda k, rows: swap(rows, k, pivots[k], any_order=True)  # noqa: E731
     return steps(pivots.shape[0], exchange, jnp.arange(permutation_size, dtype=pivots.dtype))
 
@@ -112,7 +112,7 @@ def lu_pivots_to_permutation(pivots: Any, *, permutation_size: int) -> Any:
 @decomposition("cholesky")
 @batched(2)
 def cholesky(a: Any) -> Any:
-    """Lower factor, column by column; NaN everywhere when a pivot is zero or negative, as in JAX."""
+    """Returns the lower factor, column by column; NaN everywhere when a pivot is zero or negative, as in JAX."""
     n = a.shape[0]
     rows = jnp.arange(n)
 
@@ -134,7 +134,7 @@ def cholesky(a: Any) -> Any:
 def triangular_solve(
     a: Any, b: Any, *, left_side: bool, lower: bool, transpose_a: bool, conjugate_a: bool, unit_diagonal: bool
 ) -> Any:
-    """Substitution, row by row."""
+    """Solves by substitution, row by row."""
     if conjugate_a:
         a = conj(a)
     if transpose_a:
@@ -158,7 +158,7 @@ def triangular_solve(
 
 
 def largest_part(x: Any) -> Any:
-    """The larger part of a complex number, the size of a real one."""
+    """Returns the larger part of a complex number, the size of a real one."""
     return jnp.maximum(jnp.abs(x.real), jnp.abs(x.imag)) if jnp.iscomplexobj(x) else jnp.abs(x)
 
 
@@ -169,7 +169,7 @@ def squared(x: Any) -> Any:
 @decomposition("tridiagonal_solve", assumes={"perturb_singular": False})
 @batched(1)
 def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any) -> Any:
-    """Elimination with exchanges of neighbouring rows; NaN for a singular matrix."""
+    """Solves by elimination with exchanges of neighbouring rows; NaN for a singular matrix."""
     n = d.shape[0]
 
     def step(k: Any, state: Any) -> Any:
@@ -200,7 +200,7 @@ def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any) -> Any:
 @decomposition("cholesky_update")
 @batched(2)
 def cholesky_update(r: Any, w: Any) -> Any:
-    """The upper factor of r^T r + w w^T by rotations of rows."""
+    """Returns the upper factor of r^T r + w w^T by rotations of rows."""
 
     def step(k: Any, state: Any) -> Any:
         r, w = state
@@ -217,5 +217,5 @@ def cholesky_update(r: Any, w: Any) -> Any:
 @decomposition("symmetric_product", zeros_vanish=False)
 @batched(2)
 def symmetric_product(a: Any, c: Any, *, alpha: Any, beta: Any) -> Any:
-    """alpha a a^T + beta c."""
+    """Returns alpha a a^T + beta c."""
     return alpha * lax.dot_general(a, a, (((1,), (1,)), ((), ()))) + beta * c

@@ -37,7 +37,7 @@ _JUMPS = (break_p, continue_p)
 
 
 def _jumps(items: Sequence[Any], nested: bool = False) -> Any:
-    """(primitive, inside a condition) of each jump that belongs to the loop with these items."""
+    """Yields (primitive, inside a condition) of each jump that belongs to the loop with these items."""
     for item in items:
         if isinstance(item, Region):
             if item.kind == "when":
@@ -132,7 +132,7 @@ def _for(imp: Importer, region: Region, rest: Sequence[Any], env: dict[Any, Valu
 
 
 def _before(imp: Importer, index: Atom, stop: Atom, step: Atom) -> Atom:
-    """True while a loop of a constant step has not reached its end; a step of 0 runs nothing."""
+    """Emits the test that a loop of a constant step has not reached its end; a step of 0 runs nothing."""
     assert isinstance(step, Literal)
     if step.value == 0:
         return FALSE
@@ -200,19 +200,19 @@ def _handle(imp: Importer, value: Value) -> Var:
 
 @dataclass
 class _Place:
-    """Where an access with indices and static slices goes."""
+    """Elements of a reference that an access with indices and static slices names."""
 
     shape: tuple[int, ...]
     slices: tuple[Any, ...]
     indices: list[Any]
     valid: Any
-    """Whether they were in range before they were clipped."""
+    """Atom that is true if the indices were in range before they were clipped."""
     is_empty: bool
-    """Whether an axis with an index has no element, so nothing is in range."""
+    """True if an axis with an index has no element, so nothing is in range."""
     imp: Importer
 
     def at(self, index: Sequence[Any]) -> list[Any]:
-        """The reference's index of an element of the value."""
+        """Returns the reference's index of an element of the value."""
         dynamic, inner, out = iter(self.indices), iter(index), []
         for entry in self.slices:
             if entry is None:
@@ -244,7 +244,7 @@ def _each(imp: Importer, shape: Sequence[int], value: Any, body: Callable[..., N
 
 @rule("qd_load", "qd_lget")
 def load(imp: Importer, eqn: Any, handle: Value, *indices: Value, slices: Sequence[Any]) -> Value:
-    """A snapshot of elements of a buffer or cell."""
+    """Returns a snapshot of elements of a buffer or cell."""
     var = _handle(imp, handle)
     place = _place(imp, var, slices, indices)
     aval = eqn.outvars[0].aval
@@ -257,7 +257,7 @@ def load(imp: Importer, eqn: Any, handle: Value, *indices: Value, slices: Sequen
 
 @rule("qd_reach")
 def reach(imp: Importer, eqn: Any, handle: Value, *indices: Value, slices: Sequence[Any]) -> list[Value]:
-    """The checks of a load whose value nobody uses."""
+    """Emits the checks of a load whose value nobody uses."""
     checked(imp, _handle(imp, handle), slices, indices)
     return []
 
@@ -328,7 +328,7 @@ def accum_along(
 def atomic(
     imp: Importer, eqn: Any, handle: Value, *operands: Value, slices: Sequence[Any], op: str, nvalues: int
 ) -> Value:
-    """Combines into elements and gives what was there."""
+    """Combines into elements and returns what was there."""
     var, values = _handle(imp, handle), operands[:nvalues]
     place = _place(imp, var, slices, operands[nvalues:])
 
@@ -362,7 +362,7 @@ def _fails_unless(imp: Importer, holds: Atom, message: str) -> None:
 
 @rule("qd_read")
 def read(imp: Importer, eqn: Any, handle: Value) -> Value:
-    """A snapshot of everything."""
+    """Returns a snapshot of a whole buffer or cell."""
     var = _handle(imp, handle)
     aval = eqn.outvars[0].aval
     pair = is_pair(aval)
@@ -395,7 +395,7 @@ def _cell(imp: Importer, eqn: Any) -> RefValue:
 
 @rule("qd_local", "qd_buffer", ignores=_MADE)
 def local(imp: Importer, eqn: Any, initial: Value) -> Value:
-    """Memory of the thread with a first content."""
+    """Allocates memory of the thread with a first content."""
     cell = _cell(imp, eqn)
     _assign(imp, cell.var, eqn.outvars[0].aval.shape, initial)
     return cell
@@ -403,7 +403,7 @@ def local(imp: Importer, eqn: Any, initial: Value) -> Value:
 
 @rule("qd_alloc", ignores=_MADE)
 def alloc(imp: Importer, eqn: Any, *fill: Value) -> Value:
-    """Memory of the thread, filled with one value or undefined."""
+    """Allocates memory of the thread, filled with one value or undefined."""
     cell = _cell(imp, eqn)
     if fill:
         element = imp.element(fill[0], ())

@@ -43,7 +43,7 @@ SCARCE = 48 * 1024
 CHAIN = 16
 """Most candidates a dynamic index chooses among by selects."""
 _STEP = 1 << 62
-"""Steps that 64 bits hold."""
+"""Bound on the steps between elements, so that 64 bits hold them."""
 AGAIN = 32
 """Most equations for an element that are computed again in a loop, in place of writing scalars to memory."""
 UNROLL = 16
@@ -61,7 +61,7 @@ class MemoryOps(ScalarOps):
         scalar_budget: int,
         in_place: bool,
     ) -> None:
-        """`in_place`: functions of elements write over operands that nobody reads any more."""
+        """`in_place` lets functions of elements write over operands that nobody reads any more."""
         super().__init__(builder)
         self.hoist = hoist
         self.index_dtype = index_dtype
@@ -71,13 +71,13 @@ class MemoryOps(ScalarOps):
         self.private_bytes = 0
         self.in_place = in_place
         self.waits = False
-        """The value of the next function of elements may be computed where it is read."""
+        """True if the value of the next function of elements may be computed where it is read."""
         self._spilled: dict[int, tuple[np.ndarray, MemoryArray]] = {}
         self._again: dict[int, tuple[np.ndarray, Callable[[], MemoryArray], BlockBuilder, int]] = {}
 
     # ------------------------------------------------------------------ loops
     def index(self, value: int) -> Literal:
-        """A constant index."""
+        """Returns a constant index."""
         return integer(value, self.index_dtype)
 
     def loop_nest(self, shape: Sequence[int], body: Callable[[list[Atom]], None]) -> None:
@@ -87,7 +87,7 @@ class MemoryOps(ScalarOps):
     def carry_loop(
         self, length: int, carries: Sequence[Atom], body: Callable[[Atom, list[Atom]], Sequence[Atom]]
     ) -> list[Atom]:
-        """Runs `body(k, carries) -> carries` for k in 0..length-1; gives the last carries."""
+        """Runs `body(k, carries) -> carries` for k in 0..length-1; returns the last carries."""
         bounds = (self.index(0), self.index(length), self.index(1))
         return list(emit_loop(self, bounds, carries, lambda k, c: body(k, [*c]), index="k", carry="c"))
 
@@ -106,7 +106,7 @@ class MemoryOps(ScalarOps):
 
     # ------------------------------------------------------------------ memory
     def private(self, shape: Sequence[int], dtype: DType, pair: bool = False, hint: str = "a") -> PrivateArray:
-        """New private memory, undefined until stored."""
+        """Returns new private memory, undefined until stored."""
         self.charge(shape, dtype, pair)
         self.locate()
         return PrivateArray(self.builder.cell(dtype, (*shape, 2) if pair else tuple(shape), hint), pair)
@@ -116,7 +116,7 @@ class MemoryOps(ScalarOps):
         self.private_bytes += prod(shape) * dtype.itemsize * (2 if pair else 1)
 
     def load(self, var: Var, index: Sequence[Atom], pair: bool = False) -> Any:
-        """One element of memory that may change."""
+        """Loads one element of memory that may change."""
         if pair:
             return tuple(self.emit("load", var, *index, self.index(p))[0] for p in (0, 1))
         return self.emit("load", var, *index)[0]
@@ -130,7 +130,7 @@ class MemoryOps(ScalarOps):
             self.emit("store", var, value, *index)
 
     def element(self, value: Value, index: Sequence[Atom]) -> Any:
-        """One element of an array value (an atom, or a pair of atoms); the index is in range."""
+        """Returns one element of an array value (an atom, or a pair of atoms); the index is in range."""
         match value:
             case np.ndarray():
                 return self._small_element(value, index)
@@ -148,7 +148,7 @@ class MemoryOps(ScalarOps):
                 raise self.unreadable(value)
 
     def unreadable(self, value: Value) -> TraceValueError:
-        """The error for a handle where an array value is needed."""
+        """Returns the error for a handle where an array value is needed."""
         self.locate()
         what = "a buffer" if isinstance(value, RefValue) else type(value).__name__
         return TraceValueError(
@@ -194,7 +194,7 @@ class MemoryOps(ScalarOps):
         self, shape: Sequence[int], dtype: DType, at: Callable[[Sequence[Atom]], Element], pair: bool = False,
         *, unroll: bool = False,
     ) -> Value:  # fmt: skip
-        """An array by its element function: scalars when small (or asked for, within the budget), else a loop."""
+        """Returns an array by its element function: scalars if small (or asked for, within the budget), else a loop."""
         if not shape:
             return rank0(at([]))
         size = int(np.prod(shape, dtype=np.int64))
@@ -206,7 +206,7 @@ class MemoryOps(ScalarOps):
     def snapshot(
         self, shape: Sequence[int], dtype: DType, at: Callable[[Sequence[Atom]], Element], pair: bool = False
     ) -> Value:  # fmt: skip
-        """Elements of memory that may change: scalars within the budget, which `rolled` reads again, by a loop."""
+        """Returns elements of memory that may change: scalars within the budget, read again by `rolled`, in a loop."""
         value = self.build(shape, dtype, at, pair, unroll=True)
         if type(value) is np.ndarray and value.size > UNROLL:
             eqns = self.builder.current.eqns
@@ -234,7 +234,7 @@ class MemoryOps(ScalarOps):
             self._again[id(value)] = value, again, self.builder.current, length
 
     def rolled(self, value: Value) -> Value:
-        """As `in_memory`, for an array that a loop follows on: what is read or computed in short is so again, there."""
+        """Returns the array in memory for a loop that follows; elements that are cheap to make are made again there."""
         if id(value) in self._again and id(value) not in self._spilled:
             _, again, block, length = self._again[id(value)]
             if not length or block is self.builder.current:
@@ -251,7 +251,7 @@ class MemoryOps(ScalarOps):
         return out
 
     def scalars(self, value: Value, what: str = "this operation", most: int | None = None) -> np.ndarray:
-        """The array as scalars; refused above `most`, which is usually the budget."""
+        """Returns the array as scalars; refused above `most`, which is usually the budget."""
         most = self.most_scalars if most is None else most
         if isinstance(value, np.ndarray):
             return value
@@ -270,7 +270,7 @@ class MemoryOps(ScalarOps):
     def free_memory(
         self, values: Sequence[Value], shape: Sequence[int], dtype: DType, pair: bool, holders: int = 0
     ) -> PrivateArray | None:
-        """Memory of this type among values that nobody but the present equation reads, element by element.
+        """Returns memory of this type among values that only the present equation reads, element by element.
 
         What a formula reads of its operands it reads before the element is written.
         """
@@ -286,7 +286,7 @@ class MemoryOps(ScalarOps):
         return None
 
     def own(self, value: Value, dtype: DType, pair: bool = False) -> PrivateArray:
-        """The value in private memory that may be updated: itself when nothing else needs it, else a copy."""
+        """Returns the value in private memory that may be updated: itself when nothing else needs it, else a copy."""
         if isinstance(value, PrivateArray) and value.holders == 0:
             return value
         if isinstance(value, np.ndarray):
@@ -307,13 +307,13 @@ class MemoryOps(ScalarOps):
         return target
 
     def in_memory(self, value: Value) -> Value:
-        """A form that traced indices read cheaply: large small-arrays are spilled once."""
+        """Returns a form that traced indices read cheaply: large small-arrays are spilled once."""
         if isinstance(value, RefValue):
             raise self.unreadable(value)
         return self.spill(value) if isinstance(value, np.ndarray) and value.size > CHAIN else value
 
     def spill(self, value: np.ndarray) -> MemoryArray:
-        """The elements in memory, stored once where they are known; constants go to a global reference."""
+        """Returns the elements in memory, stored once where they are known; constants go to a global reference."""
         known = self._spilled.get(id(value))
         if known is not None:
             return known[1]
@@ -331,7 +331,7 @@ class MemoryOps(ScalarOps):
         return out
 
     def _store_outside(self, value: np.ndarray, elements: list[Element], dtype: DType, pair: bool) -> PrivateArray:
-        """Cell and stores at the end of the outermost open block that has all elements: before the loops inside."""
+        """Stores at the end of the outermost open block that has all elements, before the loops inside."""
         self.charge(value.shape, dtype, pair)
         needed = {v for e in elements for v in (e if type(e) is tuple else (e,)) if type(v) is Var}
         stack = self.builder.stack
@@ -351,12 +351,12 @@ class MemoryOps(ScalarOps):
         return PrivateArray(cell, pair)
 
     def _spill_floor(self) -> int:
-        """The outermost block of the builder that this importer may append to."""
+        """Returns the outermost block of the builder that this importer may append to."""
         return len(self.builder.stack) - len(self._scopes)
 
 
 def _first_and_step(row: np.ndarray) -> tuple[Literal, int] | None:
-    """What `first + step * k` is the k-th of a row of at least three integer constants."""
+    """Returns (first, step) if element k is `first + step * k`, in a row of at least three integer constants."""
     if row.size < 3 or not all(type(e) is Literal and e.type.dtype.is_integer for e in row):
         return None
     first, *rest = (int(e.value) for e in row)

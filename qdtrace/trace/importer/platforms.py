@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class _RefusedError(Exception):
-    """A branch cannot be imported."""
+    """Exception for a branch that cannot be imported."""
 
     def __init__(self, number: int, error: QdError) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class _RefusedError(Exception):
 
 @rule("platform_index")
 def platform_index(imp: Importer, eqn: Any, *, platforms: Names) -> Value:
-    """The number of the branch, if anybody wants it: `cond` goes by the platforms, see `on_platforms`."""
+    """Returns the number of the branch for a reader of it; `cond` goes by the platforms, see `on_platforms`."""
 
     def take(k: int) -> list[Value]:
         return [rank0(constant(np.int32(k)))]
@@ -47,7 +47,7 @@ def platform_index(imp: Importer, eqn: Any, *, platforms: Names) -> Value:
 def on_platforms(
     imp: Importer, platforms: Names, take: Callable[[int], list[Value]], either: Callable[..., list[Value]]
 ) -> list[Value]:
-    """The branch of the platform that the program will run on.
+    """Returns the branch of the platform that the program will run on.
 
     `take(k)` imports a branch, `either(condition, on_true, on_false)` what is chosen. A platform without a branch, or
     with one that cannot be imported, is refused when the program is lowered for it.
@@ -86,7 +86,7 @@ def _choose(
 
 
 def _branches(platforms: Names) -> dict[int | None, list[str]]:
-    """The platforms that take each branch: the first one for it, or for any (None); None where there is no branch."""
+    """Returns the platforms of each branch: the first one for it, or for any (None); those of no branch under None."""
     found: dict[int | None, list[str]] = {}
     for platform in PLATFORMS:
         number = next((k for k, names in enumerate(platforms) if names is None or platform in names), None)
@@ -95,7 +95,7 @@ def _branches(platforms: Names) -> dict[int | None, list[str]]:
 
 
 def _is_on(imp: Importer, names: Sequence[str], error: QdError | None = None) -> Atom:
-    """Whether the program runs on one of these; with an error it is refused there."""
+    """Emits a test of whether the program runs on one of these platforms; with an error it is refused there."""
     imp.locate()
     loc: Loc | None = imp.builder.loc
     refused, hint = ("", "") if error is None else (error.rule, error.help)

@@ -30,19 +30,19 @@ _PARITY = np.uint32(0x1BD11BDA)
 
 @decomposition("random_bits")
 def random_bits(key: Any, *, bit_width: int, shape: Sequence[int]) -> Any:
-    """Random integers."""
+    """Returns random integers."""
     return batched(1)(lambda raw: threefry.random_bits(raw, bit_width, tuple(shape)))(jax.random.key_data(key))
 
 
 @decomposition("random_split")
 def random_split(key: Any, *, shape: Sequence[int]) -> Any:
-    """New keys from one."""
+    """Returns new keys made from one."""
     return _keys(batched(1)(lambda raw: threefry.split(raw, tuple(shape)))(jax.random.key_data(key)))
 
 
 @decomposition("random_fold_in")
 def random_fold_in(key: Any, data: Any) -> Any:
-    """A key and an integer to a new key."""
+    """Makes a new key from a key and an integer."""
     shape = jnp.broadcast_shapes(key.shape, data.shape)
     raw = jax.random.key_data(jnp.broadcast_to(key, shape))
     return _keys(batched(1)(threefry.fold_in)(raw, jnp.broadcast_to(data, shape)))
@@ -50,7 +50,7 @@ def random_fold_in(key: Any, data: Any) -> Any:
 
 @rule("random_seed", ignores={"impl": RESULT_TYPE})
 def random_seed(imp: Importer, eqn: Any, data: Value) -> Value:
-    """Integers to keys."""
+    """Makes keys from integers."""
     imp.dtype_of(eqn.outvars[0].aval)
     with compat.settings_of(eqn):
         return imp.decomposed(_seed, [eqn.invars[0].aval], {}, [data])[0]
@@ -66,27 +66,27 @@ def _keys(raw: Any) -> Any:
 
 @rule("random_wrap", ignores={"impl": RESULT_TYPE})
 def random_wrap(imp: Importer, eqn: Any, raw: Value) -> Value:
-    """Raw words as keys."""
+    """Returns raw words as keys."""
     imp.dtype_of(eqn.outvars[0].aval)
     return join_pairs(imp.scalars(raw, "an array of keys"))
 
 
 @rule("random_unwrap")
 def random_unwrap(imp: Importer, eqn: Any, key: Value) -> Value:
-    """Keys as raw words."""
+    """Returns keys as raw words."""
     return split_pairs(imp.scalars(key, "an array of keys"))
 
 
 @decomposition("iota_2x32_shape")
 def iota_2x32_shape(*, shape: Sequence[int]) -> Any:
-    """High and low words of 0, 1, 2, ... in a shape."""
+    """Returns the high and low words of 0, 1, 2, ... in a shape."""
     low = jax.lax.iota(np.uint32, prod(shape)).reshape(shape)
     return jnp.zeros_like(low), low
 
 
 @rule("threefry2x32")
 def threefry2x32(imp: Importer, eqn: Any, k0: Value, k1: Value, x0: Value, x1: Value) -> list[Value]:
-    """The Threefry block function with 20 rounds (Salmon et al., 2011)."""
+    """Computes the Threefry block function with 20 rounds (Salmon et al., 2011)."""
     shape = eqn.outvars[0].aval.shape
     block = lambda *words: _threefry(imp, *words)  # noqa: E731
     both = per_element(imp, block, shape, DType.u32, (k0, k1, x0, x1), pair=True)

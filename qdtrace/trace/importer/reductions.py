@@ -32,7 +32,7 @@ _CUMULATIVE = {"cumsum": "add", "cumprod": "mul", "cummax": "max", "cummin": "mi
 
 
 def combiner(imp: Importer, name: str, aval: Any) -> Combine:
-    """The function that joins two elements."""
+    """Returns the function that joins two elements."""
     if is_pair(aval):
         return lambda a, b: complexes.binary(imp, name, a, b)
     if aval.dtype == np.bool_:
@@ -41,12 +41,12 @@ def combiner(imp: Importer, name: str, aval: Any) -> Combine:
 
 
 def neutral(name: str, dtype: DType) -> Any:
-    """What a reduction begins with: what changes nothing, but 0.0 for sums, as in JAX."""
+    """Returns the initial value of a reduction: its identity, but 0.0 for sums, as in JAX."""
     return constant(dtype.numpy.type(0)) if name == "add" else constant(identity(name, dtype).value)
 
 
 def zero_of(aval: Any, imp: Importer) -> Any:
-    """What a sum begins with."""
+    """Returns the initial value of a sum, a pair for values that are pairs."""
     zero = neutral("add", imp.dtype_of(aval))
     return (zero, zero) if is_pair(aval) else zero
 
@@ -61,14 +61,14 @@ def tree(combine: Combine, elements: Sequence[Any]) -> Any:
 
 
 def total(add: Combine, elements: Sequence[Any], zero: Any) -> Any:
-    """The sum of elements. As JAX's, it begins at 0.0 where there are several: -0.0 and -0.0 give 0.0."""
+    """Returns the sum of elements. As JAX's, it begins at 0.0 where there are several: -0.0 and -0.0 give 0.0."""
     if len(elements) < 2:
         return elements[0] if elements else zero
     return tree(add, [add(elements[0], zero), *elements[1:]])
 
 
 def reduced(imp: Importer, x: Value, axes: Sequence[int], name: str, start: Any, aval: Any) -> Value:
-    """The array with these axes joined."""
+    """Returns the array with these axes joined."""
     combine, dtype, pair = combiner(imp, name, aval), imp.dtype_of(aval), is_pair(aval)
     axes = [d % max(x.ndim, 1) for d in axes]
     if not axes:
@@ -139,7 +139,7 @@ def _cumulative(name: str) -> Callable[..., Value]:
 
 
 def scanned(imp: Importer, x: Value, axis: int, reverse: bool, combine: Combine, aval: Any, begin: Any = None) -> Value:
-    """Running totals along an axis; `begin(element)` is the first, where there are several."""
+    """Returns running totals along an axis; `begin(element)` is the first, where there are several."""
     n = aval.shape[axis]
     if begin is None or n < 2:
         begin = lambda element: element  # noqa: E731
@@ -187,7 +187,7 @@ for _name, _op in _CUMULATIVE.items():
 
 @rule("cumlogsumexp")
 def cumlogsumexp(imp: Importer, eqn: Any, x: Value, *, axis: int, reverse: bool) -> Value:
-    """Running log(sum(exp)), stable."""
+    """Returns the running log(sum(exp)), stable."""
     aval = eqn.outvars[0].aval
     if is_pair(aval):
         return complexes.unsupported(imp, "cumlogsumexp")

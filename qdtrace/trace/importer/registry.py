@@ -55,13 +55,13 @@ class Rule:
     takes_all: str = ""
     """Why the rule is right whatever the parameters are."""
     zeros_vanish: bool = False
-    """In contractions of a decomposition a product with a constant zero is nothing, whatever the other factor is."""
+    """Contractions of a decomposition drop a product with a constant zero, whatever the other factor is."""
 
     of_elements: bool = False
-    """A function of elements: what it is of one element says all."""
+    """True for a function of elements: its value at one element says all."""
 
     def keywords(self, imp: ScalarOps, eqn: Any) -> dict[str, Any]:
-        """The parameters of an equation that the rule reads; refuses what it does not account for."""
+        """Returns the parameters of an equation that the rule reads; refuses what it does not account for."""
         params = eqn.params
         if self.takes_all:
             return params
@@ -98,11 +98,11 @@ def _refused(imp: ScalarOps, eqn: Any, what: str) -> UnsupportedError:
 
 RULES: dict[str, Rule] = {}
 ITEMS: dict[str | Primitive, Callable[..., bool | None]] = {}
-"""By kind of region or primitive of a jump: what imports it; true when it has imported the rest of its block, too."""
+"""Importers by kind of region or primitive of a jump; one returns true if it has imported the rest of its block."""
 DECOMPOSITIONS: dict[str, Rule] = {}
 TAUGHT: dict[str, Callable[..., Any]] = {}
 DERIVATIVES: dict[str, Callable[..., Any]] = {}
-"""Under "transposed": what ties results of an equation that has a transpose of its own to that."""
+"""Functions by name; "transposed" ties results of an equation that has a transpose of its own to that."""
 COMMON = (
     "calls", "complexes", "contraction", "control", "elementwise", "indexing", "markers", "platforms", "prng",
     "reductions", "scattering", "sorting", "special", "structural", "tells", "transposed_rules",
@@ -233,7 +233,7 @@ def def_import_rule(primitive: Primitive | str, fn: F) -> F:
 
 
 def decomposition_of(name: str) -> Rule | None:
-    """The built-in jnp function that computes a primitive; None without one."""
+    """Returns the built-in jnp function that computes a primitive; None without one."""
     if name in RARE and name not in DECOMPOSITIONS:
         _load((RARE[name],))
     return DECOMPOSITIONS.get(name)
@@ -253,7 +253,7 @@ def _load(modules: Iterable[str]) -> None:
 
 
 def traced_rule(fn: Callable[..., Any], avals: Sequence[Any], params: dict[str, Any]) -> Any:
-    """The closed jaxpr of a decomposition for these operands."""
+    """Returns the closed jaxpr of a decomposition for these operands."""
     with mode_for(avals):
         return _traced_rule(fn, avals, params)
 
@@ -274,11 +274,11 @@ def _traced_rule(fn: Callable[..., Any], avals: Sequence[Any], params: dict[str,
 
 
 def _settings() -> tuple[bool, ...]:
-    """What a traced function depends on besides its arguments."""
+    """Returns the settings of JAX that a traced function depends on besides its arguments."""
     config: Any = jax.config
     return bool(config.jax_enable_x64), bool(config.jax_threefry_partitionable)
 
 
 def scalar_struct(dtype: np.dtype, count: int) -> list[jax.ShapeDtypeStruct]:
-    """Abstract scalars, the operands of an elementwise decomposition."""
+    """Returns abstract scalars, the operands of an elementwise decomposition."""
     return [jax.ShapeDtypeStruct((), dtype)] * count

@@ -33,7 +33,7 @@ def _interned(dtype: DType, data: bytes) -> Literal:
 
 @lru_cache(maxsize=1 << 12)
 def integer(value: int, dtype: DType = DType.i32) -> Literal:
-    """An integer constant; the same object for equal values."""
+    """Returns an integer constant; the same object for equal values."""
     return constant(np.asarray(value).astype(dtype.numpy)[()])
 
 
@@ -42,7 +42,7 @@ FALSE = _interned(DType.bool, b"\x00")
 
 
 def constant(value: Any) -> Literal:
-    """A constant; the same object for equal bits."""
+    """Returns a constant; the same object for equal bits."""
     return _interned(DType.of(value.dtype), value.tobytes())
 
 
@@ -59,7 +59,7 @@ def _is_negative_zero(atom: Atom) -> bool:
 
 
 def _same(name: str, a: Atom, b: Atom) -> Atom | None:
-    """The result of a binary operation that is one of its operands (or an integer constant), or None."""
+    """Returns the result of a binary operation that is one of its operands (or an integer constant), or None."""
     match name:
         case "add":
             if _is(b, 0) or (_is_float(b) and _is_negative_zero(b)):
@@ -101,7 +101,7 @@ class ScalarOps:
         self._scopes: list[dict[tuple[Any, ...], Any]] = [{}]
         self._made: dict[Var, Eqn] = {}
         self.ranges = Ranges(self._made.get)  # type: ignore[arg-type]
-        """Of the integers made here."""
+        """Ranges of the integers made here."""
         self.unlocated: Any = None
         """The equation whose source line the builder is to have, while that is not looked up."""
 
@@ -109,7 +109,7 @@ class ScalarOps:
         """Sets the source line of what is emitted next; the importer overrides it to look lines up late."""
 
     def op(self, name: str, *args: Atom, **params: Any) -> Atom:
-        """The result of a pure scalar primitive."""
+        """Returns the result of a pure scalar primitive."""
         first = args[0]
         if type(first) is Literal and all(type(a) is Literal for a in args):
             if not PRIMITIVES[name].is_function:  # libraries round these differently
@@ -140,11 +140,11 @@ class ScalarOps:
         return out
 
     def convert(self, value: Atom, dtype: DType) -> Atom:
-        """The value in another dtype; itself when it has it."""
+        """Returns the value in another dtype; itself when it has it."""
         return value if value.type.dtype is dtype else self.op("convert", value, dtype=dtype)
 
     def select(self, condition: Atom, on_true: Atom, on_false: Atom) -> Atom:
-        """`on_true` where the condition holds."""
+        """Returns `on_true` where the condition holds, else `on_false`."""
         if type(condition) is Literal:
             return on_true if condition.value else on_false
         if on_true is on_false:
@@ -157,7 +157,7 @@ class ScalarOps:
         return self.op("select", condition, on_true, on_false)
 
     def choose(self, condition: Atom, on_true: Any, on_false: Any) -> Any:
-        """`select` of elements, which may be pairs."""
+        """Applies `select` to elements, which may be pairs."""
         if type(on_true) is tuple:
             return tuple(self.select(condition, a, b) for a, b in zip(on_true, on_false, strict=True))
         return self.select(condition, on_true, on_false)
@@ -191,7 +191,7 @@ class ScalarOps:
             self._scopes.pop()
 
     def shared(self, key: tuple[Any, ...]) -> Any:
-        """What was kept under a key in an enclosing block; None where nothing was."""
+        """Returns the value kept under a key in an enclosing block; None if there is none."""
         for scope in reversed(self._scopes):
             found = scope.get(key)
             if found is not None:
@@ -203,7 +203,7 @@ class ScalarOps:
         self._scopes[-1][key] = value
 
     def load_shared(self, ref: Var, indices: Sequence[Atom]) -> Atom:
-        """A load from memory that nothing writes, shared like a pure equation."""
+        """Loads from memory that nothing writes; the load is shared like a pure equation."""
         key = ("load", id(ref), *map(id, indices))
         found = self.shared(key)
         if found is not None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from qdtrace.trace.importer.values import PrivateArray, Value
 
     Join = Callable[[Callable[[], Any], Any], Any]
-    """What is stored, given how to load the element and the update."""
+    """Function that returns the value to store, given how to load the element and the update."""
 
 
 _PROMISES = {"unique_indices": PROMISE, "indices_are_sorted": PROMISE}
@@ -32,7 +32,7 @@ def replace(
     imp: Importer, eqn: Any, x: Value, indices: Value, updates: Value, *,
     dimension_numbers: Any, mode: Any, update_jaxpr: Any,
 ) -> Value:  # fmt: skip
-    """The array with updates, or (`lax.scatter_apply`) functions of its elements, at traced positions."""
+    """Returns the array with updates, or (`lax.scatter_apply`) functions of its elements, at traced positions."""
     if update_jaxpr is None or (not update_jaxpr.eqns and update_jaxpr.outvars[0] is update_jaxpr.invars[1]):
         join: Join = lambda old, new: new  # noqa: E731
     else:
@@ -48,7 +48,7 @@ def replace(
 def combine(
     imp: Importer, eqn: Any, x: Value, indices: Value, updates: Value, *, dimension_numbers: Any, mode: Any
 ) -> Value:
-    """The array with updates combined into it at traced positions."""
+    """Returns the array with updates combined into it at traced positions."""
     both = combiner(imp, eqn.primitive.name.removeprefix("scatter-"), eqn.outvars[0].aval)
     join: Join = lambda old, new: both(old(), new)  # noqa: E731
     return scatter(imp, eqn, x, indices, updates, dimension_numbers, mode, join)
@@ -57,7 +57,7 @@ def combine(
 def scatter(
     imp: Importer, eqn: Any, x: Value, indices: Value, updates: Value, dims: Any, mode: Any, join: Join
 ) -> Value:
-    """Updates joined with elements at traced positions; out-of-bounds ones are dropped or clamped."""
+    """Joins updates with elements at traced positions; out-of-bounds ones are dropped or clamped."""
     aval = eqn.outvars[0].aval
     clips = is_mode(imp, eqn, mode, "CLIP", ("FILL_OR_DROP", "PROMISE_IN_BOUNDS"))
     blocks = Blocks.of(
@@ -93,7 +93,7 @@ def scatter(
 
 
 def _by_selects(dims: Any, x: np.ndarray, indices: np.ndarray, updates: np.ndarray) -> bool:
-    """True when writing out the possible positions is cheap: constant positions, or few candidates."""
+    """Returns whether writing out the possible positions is cheap: constant positions, or few candidates."""
     if all(type(k) is Literal for k in indices.ravel().tolist()):
         return True
     candidates = int(np.prod([x.shape[d] for d in dims.scatter_dims_to_operand_dims]))

@@ -28,7 +28,7 @@ NETWORK_KEYS = 32
 
 
 def _comparators(n: int) -> Iterator[tuple[int, int]]:
-    """Batcher's odd-even merge sort; comparators beyond n fall away."""
+    """Yields comparators of Batcher's odd-even merge sort, without those beyond n."""
     size = 1
     while size < n:
         step = size
@@ -42,7 +42,7 @@ def _comparators(n: int) -> Iterator[tuple[int, int]]:
 
 
 def _neighbours(n: int) -> Iterator[tuple[int, int]]:
-    """Odd-even transposition: only swaps neighbours, so equal keys keep their order."""
+    """Yields comparators of odd-even transposition: only swaps neighbours, so equal keys keep their order."""
     for round_ in range(n):
         for k in range(round_ % 2, n - 1, 2):
             yield k, k + 1
@@ -71,7 +71,7 @@ def sort(imp: Importer, eqn: Any, *arrays: Value, dimension: int, num_keys: int)
 
 
 def _before(imp: Importer, dtypes: Sequence[DType], a: Sequence[Any], b: Sequence[Any]) -> Any:
-    """a < b, key by key; a complex key is its real part, then its imaginary part."""
+    """Returns a < b, key by key; a complex key is its real part, then its imaginary part."""
     less: Any = None
     keys: list[Any] = []
     for dtype, x, y in zip(dtypes, a, b, strict=False):
@@ -95,7 +95,7 @@ def _exchange(imp: Importer, rows: list[Any], dtypes: Sequence[DType], keys: int
 def _insertion(
     imp: Importer, arrays: Sequence[Value], avals: Sequence[Any], dtypes: Sequence[DType], axis: int, keys: int
 ) -> list[Value]:
-    """Each element moves down past larger ones."""
+    """Sorts by insertion: each element moves down past larger ones."""
     n = avals[0].shape[axis]
     last = len(avals[0].shape) - 1
     targets: list[PrivateArray] = []
@@ -131,7 +131,7 @@ def _insertion(
 def _slide(
     imp: Importer, targets: Sequence[PrivateArray], at: list[Any], start: Any, moves: Callable[[Any], Any]
 ) -> Any:
-    """Moves elements before `start` up while `moves(position)`; gives the free position."""
+    """Moves elements before `start` up while `moves(position)`; returns the free position."""
     one = imp.index(1)
     place = Var(start.type, "j")
     with imp.block((place,)) as test:
@@ -152,7 +152,7 @@ def _slide(
 
 @decomposition("top_k", ignores={"is_stable": STABLE})
 def top_k(x: Any, *, k: int, axis: int) -> Any:
-    """Largest first; of equal ones the first. Sorts the reversed array upwards and reads it backwards.
+    """Returns the largest first; of equal ones the first. Sorts the reversed array upwards and reads it backwards.
 
     Floats are in their total order, as in XLA: NaN is beyond infinity on the side of its sign, -0.0 below 0.0.
     """
@@ -166,7 +166,7 @@ def top_k(x: Any, *, k: int, axis: int) -> Any:
 
 
 def _ordered_bits(x: Any) -> Any:
-    """Floats as integers in the same order: negative numbers have their other bits inverted."""
+    """Returns floats as integers in the same order: negative numbers have their other bits inverted."""
     integer = jnp.dtype(f"int{jnp.finfo(x.dtype).bits}")
     word = jax.lax.bitcast_convert_type(x, integer)
     return jnp.where(word < 0, word ^ jnp.iinfo(integer).max, word)
@@ -178,7 +178,7 @@ def _ordered_bits(x: Any) -> Any:
     ignores=dict.fromkeys(("recall_target", "reduction_input_size_override"), "the result is exact"),
 )
 def approx_top_k(x: Any, *, k: int, reduction_dimension: int, is_max_k: bool) -> Any:
-    """The exact largest or smallest elements: of equal ones the first."""
+    """Returns the exact largest or smallest elements: of equal ones the first."""
     axis = reduction_dimension % x.ndim
     if is_max_k:
         return top_k(x, k=k, axis=axis)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def _horner(coefficients: Sequence[float], x: Any) -> Any:
-    """A polynomial, coefficients from the constant term up."""
+    """Evaluates a polynomial, coefficients from the constant term up."""
     total = jnp.full_like(x, coefficients[-1])
     for c in reversed(coefficients[:-1]):
         total = total * x + c
@@ -24,13 +24,13 @@ def _horner(coefficients: Sequence[float], x: Any) -> Any:
 
 @functools.cache
 def _bessel_series(order: int, terms: int) -> tuple[float, ...]:
-    """Of I_n(x) / (x/2)^n in powers of (x/2)^2 (Abramowitz and Stegun 9.6.10)."""
+    """Returns coefficients of I_n(x) / (x/2)^n in powers of (x/2)^2 (Abramowitz and Stegun 9.6.10)."""
     return tuple(1.0 / (math.factorial(k) * math.factorial(k + order)) for k in range(terms))
 
 
 @functools.cache
 def _bessel_asymptotic(order: int, terms: int) -> tuple[float, ...]:
-    """Of I_n(x) exp(-x) sqrt(2 pi x) in powers of 1/x (Abramowitz and Stegun 9.7.1)."""
+    """Returns coefficients of I_n(x) exp(-x) sqrt(2 pi x) in powers of 1/x (Abramowitz and Stegun 9.7.1)."""
     out, term = [1.0], 1.0
     for k in range(1, terms):
         term *= -(4.0 * order * order - (2 * k - 1) ** 2) / (8.0 * k)
@@ -39,7 +39,7 @@ def _bessel_asymptotic(order: int, terms: int) -> tuple[float, ...]:
 
 
 def _scaled_bessel(order: int, x: Any) -> Any:
-    """exp(-|x|) I_n(x); the series meet where both are exact to the last bits."""
+    """Returns exp(-|x|) I_n(x); the series meet where both are exact to the last bits."""
     double = jnp.finfo(x.dtype).bits == 64
     border, terms, far_terms = (22.0, 72, 24) if double else (10.0, 34, 14)
     size = jnp.abs(x)
@@ -57,17 +57,17 @@ def _scaled_bessel(order: int, x: Any) -> Any:
 
 @decomposition("bessel_i0e", of_elements=True)
 def bessel_i0e(x: Any) -> Any:
-    """exp(-|x|) I_0(x)."""
+    """Returns exp(-|x|) I_0(x)."""
     return _scaled_bessel(0, x)
 
 
 @decomposition("bessel_i1e", of_elements=True)
 def bessel_i1e(x: Any) -> Any:
-    """exp(-|x|) I_1(x)."""
+    """Returns exp(-|x|) I_1(x)."""
     return _scaled_bessel(1, x)
 
 
 @decomposition("one_minus_square", of_elements=True)
 def one_minus_square(x: Any) -> Any:
-    """1 - x^2 without cancellation near 1."""
+    """Returns 1 - x^2 without cancellation near 1."""
     return (1 + x) * (1 - x)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def view(imp: Importer, base: MemoryArray, shape: Sequence[int], index: Remap) -> Value:
-    """Elements of an array in memory at a mapped index; loaded at once when few."""
+    """Returns elements of an array in memory at a mapped index; loaded at once when few."""
     out = View(base, tuple(shape), index)
     if out.size > UNROLL:
         return out
@@ -28,7 +28,7 @@ def view(imp: Importer, base: MemoryArray, shape: Sequence[int], index: Remap) -
 
 
 def take(imp: Importer, x: Value, index: int, axis: int = 0) -> Value:
-    """One constant position along an axis, which goes away."""
+    """Returns the elements at one constant position along an axis, without that axis."""
     if isinstance(x, np.ndarray):
         out: Any = x[(slice(None),) * axis + (index,)]
         return out if isinstance(out, np.ndarray) else rank0(out)
@@ -37,13 +37,13 @@ def take(imp: Importer, x: Value, index: int, axis: int = 0) -> Value:
 
 
 def move_last(imp: Importer, x: Value, axis: int) -> Value:
-    """The axis as the last one."""
+    """Returns the axis as the last one."""
     order = [d for d in range(x.ndim) if d != axis] + [axis]
     return permute(imp, x, order)
 
 
 def permute(imp: Importer, x: Value, order: Sequence[int]) -> Value:
-    """Axis d of the result is axis order[d] of the operand."""
+    """Permutes axes: axis d of the result is axis order[d] of the operand."""
     if isinstance(x, np.ndarray):
         return x.transpose(order)
     if list(order) == list(range(x.ndim)):
@@ -53,7 +53,7 @@ def permute(imp: Importer, x: Value, order: Sequence[int]) -> Value:
 
 
 def reshaped(imp: Importer, x: Value, shape: Sequence[int]) -> Value:
-    """The same elements in row-major order."""
+    """Returns the same elements in row-major order."""
     shape = tuple(shape)
     if isinstance(x, np.ndarray):
         return x.reshape(shape)
@@ -71,7 +71,7 @@ def reshaped(imp: Importer, x: Value, shape: Sequence[int]) -> Value:
 
 
 def ravel(imp: Importer, index: Sequence[Any], shape: Sequence[int]) -> Any:
-    """The row-major position of an index."""
+    """Returns the row-major position of an index."""
     total: Any = imp.index(0)
     for k, n in zip(index, shape, strict=True):
         total = imp.op("add", imp.op("mul", total, imp.index(n)), k)
@@ -79,7 +79,7 @@ def ravel(imp: Importer, index: Sequence[Any], shape: Sequence[int]) -> Any:
 
 
 def unravel(imp: Importer, position: Any, shape: Sequence[int]) -> list[Any]:
-    """The index of a row-major position."""
+    """Returns the index of a row-major position."""
     out: list[Any] = []
     for n in reversed(shape[1:]):
         out.append(imp.op("rem", position, imp.index(n)))
@@ -90,7 +90,7 @@ def unravel(imp: Importer, position: Any, shape: Sequence[int]) -> list[Any]:
 def assemble(
     imp: Importer, eqn: Any, pieces: Sequence[tuple[Value, Sequence[int], Sequence[int]]], fill: Any = None
 ) -> Value:
-    """An array in memory made of pieces, each put at an offset with a stride an axis."""
+    """Returns an array in memory made of pieces, each put at an offset with a stride an axis."""
     aval = eqn.outvars[0].aval
     out = imp.private(aval.shape, imp.dtype_of(aval), is_pair(aval))
     if fill is not None:
@@ -118,7 +118,7 @@ def _large(imp: Importer, eqn: Any, values: Sequence[Value]) -> bool:
 
 @rule("broadcast_in_dim", ignores={"shape": RESULT_TYPE, "sharding": PLACED})
 def broadcast_in_dim(imp: Importer, eqn: Any, x: Value, *, broadcast_dimensions: Sequence[int]) -> Value:
-    """Operand axis k is result axis broadcast_dimensions[k]."""
+    """Makes operand axis k result axis broadcast_dimensions[k]."""
     shape, dims = eqn.outvars[0].aval.shape, broadcast_dimensions
     if isinstance(x, np.ndarray) and int(np.prod(shape)) <= imp.scalar_budget:
         expanded = [1] * len(shape)
@@ -136,19 +136,19 @@ def broadcast_in_dim(imp: Importer, eqn: Any, x: Value, *, broadcast_dimensions:
 
 @rule("reshape", ignores={"new_sizes": RESULT_TYPE, "sharding": PLACED})
 def reshape(imp: Importer, eqn: Any, x: Value, *, dimensions: Sequence[int] | None = None) -> Value:
-    """Row-major reshape of the operand with its axes in the order `dimensions`."""
+    """Reshapes in row-major order the operand with its axes in the order `dimensions`."""
     return reshaped(imp, x if dimensions is None else permute(imp, x, dimensions), eqn.outvars[0].aval.shape)
 
 
 @rule("squeeze", ignores={"dimensions": RESULT_TYPE})
 def squeeze(imp: Importer, eqn: Any, x: Value) -> Value:
-    """Axes of length one go."""
+    """Removes axes of length one."""
     return reshaped(imp, x, eqn.outvars[0].aval.shape)
 
 
 @rule("transpose")
 def transpose(imp: Importer, eqn: Any, x: Value, *, permutation: Sequence[int]) -> Value:
-    """Permuted axes."""
+    """Permutes axes."""
     return permute(imp, x, permutation)
 
 
@@ -157,7 +157,7 @@ def slice_(
     imp: Importer, eqn: Any, x: Value, *,
     start_indices: Sequence[int], limit_indices: Sequence[int], strides: Sequence[int] | None,
 ) -> Value:  # fmt: skip
-    """A constant slice."""
+    """Returns a constant slice."""
     step = strides or (1,) * len(start_indices)
     if isinstance(x, np.ndarray):
         return x[..., *map(slice, start_indices, limit_indices, step)]  # `...` gives an array, with no axes too
@@ -174,7 +174,7 @@ def _strided(imp: Importer, x: Value, shape: Sequence[int], start: Sequence[int]
 
 @rule("tile")
 def tile(imp: Importer, eqn: Any, x: Value, *, reps: Sequence[int]) -> Value:
-    """The array repeated along each axis."""
+    """Returns the array repeated along each axis."""
     if isinstance(x, np.ndarray) and not _large(imp, eqn, [x]):
         return np.tile(x, tuple(reps))
     base = imp.in_memory(x)
@@ -188,7 +188,7 @@ def tile(imp: Importer, eqn: Any, x: Value, *, reps: Sequence[int]) -> Value:
 
 @rule("rev")
 def rev(imp: Importer, eqn: Any, x: Value, *, dimensions: Sequence[int]) -> Value:
-    """Reversed axes."""
+    """Reverses axes."""
     if isinstance(x, np.ndarray):
         return np.flip(x, tuple(dimensions)) if dimensions else x
     start = [n - 1 if d in dimensions else 0 for d, n in enumerate(x.shape)]
@@ -197,7 +197,7 @@ def rev(imp: Importer, eqn: Any, x: Value, *, dimensions: Sequence[int]) -> Valu
 
 @rule("concatenate")
 def concatenate(imp: Importer, eqn: Any, *pieces: Value, dimension: int) -> Value:
-    """Pieces one after the other along an axis."""
+    """Returns pieces one after the other along an axis."""
     axis = dimension
     if not _large(imp, eqn, pieces):
         return np.concatenate([imp.scalars(p, "concatenate") for p in pieces], axis)
@@ -211,7 +211,7 @@ def concatenate(imp: Importer, eqn: Any, *pieces: Value, dimension: int) -> Valu
 
 @rule("stack")
 def stack(imp: Importer, eqn: Any, *pieces: Value, axis: int) -> Value:
-    """Pieces along a new axis."""
+    """Returns pieces along a new axis."""
     if not _large(imp, eqn, pieces):
         small = [imp.scalars(p, "stack") for p in pieces]
         return np.concatenate([np.expand_dims(p, axis) for p in small], axis)
@@ -226,13 +226,13 @@ def stack(imp: Importer, eqn: Any, *pieces: Value, axis: int) -> Value:
 
 @rule("unstack")
 def unstack(imp: Importer, eqn: Any, x: Value, *, axis: int) -> list[Value]:
-    """One value for each position of an axis."""
+    """Returns one value for each position of an axis."""
     return [take(imp, x, k, axis) for k in range(x.shape[axis])]
 
 
 @rule("split")
 def split(imp: Importer, eqn: Any, x: Value, *, sizes: Sequence[int], axis: int) -> list[Value]:
-    """Consecutive pieces along an axis."""
+    """Returns consecutive pieces along an axis."""
     starts = np.concatenate([[0], np.cumsum(sizes)])
     if isinstance(x, np.ndarray):
         return [x[(slice(None),) * axis + (slice(a, a + n),)] for a, n in zip(starts, sizes, strict=False)]
@@ -245,7 +245,7 @@ def split(imp: Importer, eqn: Any, x: Value, *, sizes: Sequence[int], axis: int)
 
 @rule("pad")
 def pad(imp: Importer, eqn: Any, x: Value, fill: Value, *, padding_config: Sequence[Sequence[int]]) -> Value:
-    """Padding before, after and between elements; negative amounts cut."""
+    """Pads before, after and between elements; negative amounts cut."""
     config = [tuple(map(int, c)) for c in padding_config]
     fill_element = imp.element(fill, ())
     aval = eqn.outvars[0].aval
@@ -272,7 +272,7 @@ def pad(imp: Importer, eqn: Any, x: Value, fill: Value, *, padding_config: Seque
 
 
 def filled(imp: Importer, aval: Any, element: Any) -> Value:
-    """An array with one element everywhere."""
+    """Returns an array with one element everywhere."""
     if aval.size > imp.scalar_budget:
         return Generated(aval.shape, imp.dtype_of(aval), lambda i: element, type(element) is tuple)
     return np.broadcast_to(rank0(element), aval.shape)
@@ -281,7 +281,7 @@ def filled(imp: Importer, aval: Any, element: Any) -> Value:
 @rule("empty", ignores={"shape": RESULT_TYPE, "dtype": RESULT_TYPE, "out_sharding": PLACED})
 @rule("empty2", ignores={"dtype": RESULT_TYPE, "memory_space": PLACED})
 def empty(imp: Importer, eqn: Any) -> Value:
-    """An array that nobody reads before it is written: zeros, as by XLA for the CPU."""
+    """Returns an array that nobody reads before it is written: zeros, as by XLA for the CPU."""
     aval = eqn.outvars[0].aval
     zero = constant(np.zeros((), imp.dtype_of(aval).numpy)[()])
     return filled(imp, aval, (zero, zero) if is_pair(aval) else zero)
@@ -289,7 +289,7 @@ def empty(imp: Importer, eqn: Any) -> Value:
 
 @rule("iota", ignores={"dtype": RESULT_TYPE, "shape": RESULT_TYPE, "sharding": PLACED})
 def iota(imp: Importer, eqn: Any, *, dimension: int) -> Value:
-    """0, 1, 2, ... along an axis."""
+    """Returns 0, 1, 2, ... along an axis."""
     aval = eqn.outvars[0].aval
     shape, axis, dtype = aval.shape, dimension, imp.dtype_of(aval)
     pair, zero = is_pair(aval), constant(np.zeros((), dtype.numpy)[()])

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 PRINT, CALLBACK = "debug_print", "debug_callback"
 MOST = 256
-"""Elements of an array that is told, at most."""
+"""Most elements of an array that is told."""
 
 
 def tells(eqn: Any) -> bool:
-    """True for a print or a callback."""
+    """Returns whether an equation is a print or a callback."""
     return eqn.primitive.name in (PRINT, CALLBACK)
 
 
@@ -44,7 +44,7 @@ def tell(imp: Importer, eqn: Any, *operands: Value, **_: Any) -> list[Value]:
 
 
 def _key(eqn: Any) -> Hashable:
-    """Equal for prints that print the same; callbacks are functions that JAX makes anew."""
+    """Returns a key that is equal for prints that print the same; callbacks are functions that JAX makes anew."""
     types = tuple((v.aval.shape, v.aval.dtype) for v in eqn.invars)
     key = (eqn.primitive.name, tuple(sorted(eqn.params.items(), key=lambda item: item[0])), types)
     try:
@@ -68,7 +68,7 @@ def _site(imp: Importer, eqn: Any) -> Site:
 
 
 def _whole(array: np.ndarray, aval: Any) -> Any:
-    """The array that JAX would hand over: of pairs complex numbers or keys."""
+    """Returns the array that JAX would hand over: of pairs complex numbers or keys."""
     if not is_pair(aval):
         return array
     if isinstance(aval.dtype, np.dtype):

@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from qdtrace.trace.importer.values import Value
 
     Backward = Callable[[Sequence[int], Sequence[Any], Sequence[Any]], Sequence[Any]]
-    """A function of the numbers of operands, the operands, and cotangents of results: cotangents of those operands."""
+    """Function of numbers of operands, the operands and cotangents of results; returns cotangents of those operands."""
 
 
 MOST = 4096
-"""Elements of an array that a backward function may take: a solver of steps hands over what it kept of them."""
+"""Most elements of an array that a backward function may take: a solver passes on what it kept of its steps."""
 MOST_TIES = 1 << 20
-"""Operands of the equations of one backward function: each result has all of them."""
+"""Most operands of the equations of one backward function: each result has all of them."""
 
 
 class TransposedRule:
@@ -61,7 +61,7 @@ class TransposedRule:
         return self.name
 
     def refused(self) -> GradientError:
-        """The error where its value is needed."""
+        """Returns the error for a use of its value."""
         return GradientError(
             f"`{self.name}` has a rule for reverse mode alone (jax.custom_vjp), got forward mode",
             loc=self._loc,
@@ -75,7 +75,7 @@ class TransposedRule:
         return importer
 
     def adjoints_of(self, active: tuple[bool, ...]) -> Block:
-        """Adjoints of the operands, of which it has those that are linear: a mask of their scalars."""
+        """Returns a block with adjoints of the linear operands; `active` is a mask of the operands' scalars."""
         count = len(self._avals)
         ends = np.cumsum([_width(a) for a in self._avals])
         linear = [any(active[end - _width(a) : end]) for end, a in zip(ends, self._avals, strict=True)]
@@ -147,21 +147,21 @@ def _fresh(importer: Importer, aval: Any) -> Any:
 
 
 def _flat(value: Value) -> list[Any]:
-    """Scalars of an array: two for each key of random numbers; None for an array that is not in scalars."""
+    """Returns the scalars of an array, two for each random key; None for an array that is not in scalars."""
     if type(value) is not np.ndarray:
         return [None]
     return [part for element in value.reshape(-1) for part in (element if type(element) is tuple else (element,))]
 
 
 def _atoms(imp: Importer, operands: Sequence[Value], eqn: Any, name: str, most: int | None = None) -> list[Atom]:
-    """Scalars of all operands. Raises UnsupportedError where one has more than usual, or `most`, elements."""
+    """Returns scalars of all operands. Raises UnsupportedError where one has more than usual, or `most`, elements."""
     arrays = [imp.scalars(v, name, most) for v in operands]
     pairs = zip(arrays, eqn.invars, strict=True)
     return [a for x, v in pairs for a in (split_pairs(x) if is_pair(v.aval) else x).reshape(-1).tolist()]
 
 
 def _tied(imp: Importer, values: Sequence[Value], outs: Sequence[Any], atoms: Any, found: Any) -> list[Value]:
-    """The values, which are transposed by a rule."""
+    """Returns the values, which are transposed by a rule."""
     made: list[Value] = []
     position = 0
     for value, aval in zip(values, outs, strict=True):
@@ -182,7 +182,7 @@ def _tied(imp: Importer, values: Sequence[Value], outs: Sequence[Any], atoms: An
 def with_transpose(
     imp: Importer, eqn: Any, operands: Sequence[Value], closed: Any, given: list[Value], count: int | None = None
 ) -> list[Value]:
-    """Results of an equation, which `closed` gives for `given`, transposed as JAX does it if all fit into registers.
+    """Returns results that `closed` gives for `given`, transposed as JAX does it if all fit into registers.
 
     Others are transposed step by step, which is refused where tangents decide how many there are. `count` of the
     results are linear, or all.
@@ -224,7 +224,7 @@ def _constant(atom: Any) -> Any:
 
 @rule("custom_lin", takes_all="the rule is made of the whole equation")
 def custom_lin(imp: Importer, eqn: Any, *operands: Value, **params: Any) -> list[Value]:
-    """Zeros, whose adjoints go back by the backward function."""
+    """Returns zeros, whose adjoints go back by the backward function."""
     imp.locate()
     name, outs, count = compat.name_of_rule(params), params["out_avals"], params["num_res"]
     avals = [v.aval for v in eqn.invars]

@@ -67,7 +67,7 @@ class Uses:
         return shown
 
     def may_wait(self, eqn: Any) -> bool:
-        """Whether the value of an equation may be computed where it is read."""
+        """Returns whether the value of an equation may be computed where it is read."""
         return eqn.primitive.name in ELEMENTWISE and self._is_read_once(eqn.outvars[0])
 
     def _is_read_once(self, var: Any) -> bool:
@@ -86,13 +86,13 @@ class Uses:
 
 @lru_cache(maxsize=1024)
 def uses_of_jaxpr(jaxpr: Any) -> Uses:
-    """The reads of a jaxpr."""
+    """Returns the reads of a jaxpr."""
     dead = _dead(jaxpr)
     return _uses([None if k in dead else e for k, e in enumerate(jaxpr.eqns)], jaxpr.outvars, dead)
 
 
 def uses_of_items(items: Sequence[Any], results: Iterable[Any] = ()) -> Uses:
-    """The reads of equations and regions; what a region reads is not known to be read once."""
+    """Returns the reads of equations and regions; what a region reads is not known to be read once."""
     return _uses(items, results, frozenset())
 
 

@@ -1,4 +1,4 @@
-"""What a jaxpr variable stands for while importing: small arrays of scalars, arrays in memory, handles.
+"""Values of jaxpr variables while importing: small arrays of scalars, arrays in memory, handles.
 
 A small array is a NumPy object array of graph atoms, so NumPy does all of its structure. PRNG keys and complex
 numbers are pairs: an element is a tuple of two atoms.
@@ -80,7 +80,7 @@ class PrivateArray(MemoryArray):
 
 
 class Waiting(MemoryArray):
-    """An array that is read from others.
+    """An array whose elements are read from other arrays when they are needed.
 
     It holds these until the last of those that held it lets go of it, or nothing refers to it any more: a rule may look
     through one that no variable ever names.
@@ -88,11 +88,11 @@ class Waiting(MemoryArray):
 
     holders: int = 0
     lets_go: bool = False
-    """Nobody holds it any more, and so it does not hold what it reads."""
+    """True once nobody holds it any more, so that it does not hold what it reads."""
 
     @property
     def bases(self) -> Sequence[Value]:
-        """What it reads."""
+        """Values that it reads."""
         raise AssertionError(f"{type(self).__name__} has no bases")
 
     def __post_init__(self) -> None:
@@ -171,21 +171,21 @@ def hold(value: Value, count: int = 1) -> None:
 
 
 def storage_of(value: Value) -> PrivateArray | None:
-    """The private array behind a value, if any."""
+    """Returns the private array behind a value, if any."""
     while isinstance(value, View):
         value = value.base
     return value if isinstance(value, PrivateArray) else None
 
 
 def rank0(element: Element) -> np.ndarray:
-    """A scalar as an array of rank 0."""
+    """Returns a scalar as an array of rank 0."""
     out = np.empty((), object)
     out[()] = element
     return out
 
 
 def array_of(elements: Iterable[Element], shape: Sequence[int]) -> np.ndarray:
-    """A small array of the elements in row-major order."""
+    """Returns a small array of the elements in row-major order."""
     out = np.empty(tuple(shape), object)
     flat = out.reshape(-1)
     for k, element in enumerate(elements):
@@ -199,20 +199,20 @@ def elements_of(array: np.ndarray) -> list[Element]:
 
 
 def is_pair(aval: Any) -> bool:
-    """True for PRNG keys and complex numbers, whose elements are pairs of scalars."""
+    """Returns whether values of an aval are PRNG keys or complex numbers, whose elements are pairs of scalars."""
     dtype = aval.dtype
     return not isinstance(dtype, np.dtype) or dtype.kind == "c"
 
 
 def is_static(element: Element) -> bool:
-    """True for a constant."""
+    """Returns whether an atom is a constant."""
     if type(element) is tuple:
         return all(type(part) is Literal for part in element)
     return type(element) is Literal
 
 
 def join_pairs(array: np.ndarray) -> np.ndarray:
-    """Trailing axis of 2 to pairs."""
+    """Joins a trailing axis of 2 to pairs."""
     flat = array.reshape(-1, 2)
     return array_of(((a, b) for a, b in flat), array.shape[:-1])
 

@@ -29,7 +29,7 @@ WRITTEN_OUT = 32
 
 
 def over_places(shape: Sequence[int], body: Callable[[Sequence[Any], Any, Any], Any], state: Any) -> Any:
-    """`body(place, number, state)` for each place of a window in row-major order."""
+    """Runs `body(place, number, state)` for each place of a window in row-major order."""
     if prod(shape) <= WRITTEN_OUT:
         for number, place in enumerate(product(*map(range, shape))):
             state = body(place, number, state)
@@ -42,7 +42,7 @@ def over_places(shape: Sequence[int], body: Callable[[Sequence[Any], Any, Any], 
 
 
 def slice_at(padded: Any, start: Sequence[Any], strides: Sequence[int], counts: Sequence[int]) -> Any:
-    """Every `strides`-th element from `start` on."""
+    """Returns every `strides`-th element from `start` on."""
     if 0 in counts:
         return jnp.zeros(counts, padded.dtype)
     spans = [(n - 1) * s + 1 for n, s in zip(counts, strides, strict=True)]
@@ -53,7 +53,7 @@ def slice_at(padded: Any, start: Sequence[Any], strides: Sequence[int], counts: 
 
 
 def padded_by(x: Any, fill: Any, padding: Pads, dilation: Sequence[int]) -> Any:
-    """Padding at both ends, and `dilation - 1` elements between neighbours."""
+    """Pads at both ends, and by `dilation - 1` elements between neighbours."""
     config = [(low, high, d - 1) for (low, high), d in zip(padding, dilation, strict=True)]
     return lax.pad(x, jnp.asarray(fill, x.dtype), config)
 
@@ -66,7 +66,7 @@ def counts_of(
 
 
 def _identity(name: str, dtype: Any) -> Any:
-    """What a window begins with: what changes nothing, but 0.0 for sums, as in JAX."""
+    """Returns the initial value of a window: the identity of its reduction, but 0.0 for sums, as in JAX."""
     if name == "sum":
         return np.zeros((), dtype)[()]
     real = np.finfo(dtype).dtype if jnp.issubdtype(dtype, jnp.complexfloating) else dtype
@@ -113,7 +113,7 @@ def reduce_window(
     *values: Any, jaxpr: Any, window_dimensions: Sequence[int], window_strides: Sequence[int],
     padding: Pads, base_dilation: Sequence[int], window_dilation: Sequence[int],
 ) -> Any:  # fmt: skip
-    """By a user's function of scalars; places outside of the array are left out."""
+    """Reduces windows by a user's function of scalars; places outside of the array are left out."""
     half = len(values) // 2
     combine = _per_element(compat.function_of(jaxpr))
     padded = [padded_by(x, 0, padding, base_dilation) for x in values[:half]]
@@ -135,7 +135,7 @@ def reduce_window(
 
 @decomposition("reduce", ignores={"computation": "`jaxpr` is the same function"})
 def reduce(*values: Any, jaxpr: Any, dimensions: Sequence[int]) -> Any:
-    """By a user's function: one window over all of the axes."""
+    """Reduces axes by a user's function, as one window over all of them."""
     shape = values[0].shape
     ones = [1] * len(shape)
     window = [n if d in dimensions else 1 for d, n in enumerate(shape)]
@@ -197,7 +197,7 @@ def select_and_gather_add(
     tangents: Any, operand: Any, *, select_prim: Any, window_dimensions: Sequence[int], window_strides: Sequence[int],
     padding: Pads, base_dilation: Sequence[int], window_dilation: Sequence[int],
 ) -> Any:  # fmt: skip
-    """The tangent of the place that each window selects."""
+    """Returns the tangent of the place that each window selects."""
     worst = _identity("max" if select_prim.name == "ge" else "min", operand.dtype)
     values = padded_by(operand, worst, padding, base_dilation)
     changes = padded_by(tangents, 0, padding, base_dilation)

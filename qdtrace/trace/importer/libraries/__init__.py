@@ -1,4 +1,4 @@
-"""What packages on top of JAX do that JAX cannot say: a module a package, named like it.
+"""Import rules for packages on top of JAX that JAX's primitives do not cover: one module a package, named like it.
 
 A module is loaded when an equation of its package is imported, which is after the user has imported the package; none
 imports the package itself. Most packages need none, as their primitives are imported by their implementation.
@@ -28,7 +28,7 @@ def _library(package: str) -> ModuleType | None:
 
 
 def callback_of(imp: Importer, eqn: Any, operands: tuple[Value, ...]) -> list[Value] | None:
-    """The results of a `pure_callback` to a function that its package is known to mean otherwise; else None."""
+    """Returns the results of a `pure_callback` to a function that its package is known to mean otherwise; else None."""
     function = getattr(eqn.params["callback"], "callback_func", None)
     library = _library((getattr(function, "__module__", None) or "").partition(".")[0] or "none")
     return None if library is None else library.callback(imp, function, eqn, *operands)

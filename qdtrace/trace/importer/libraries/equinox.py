@@ -34,7 +34,7 @@ _NEVER_CALLED = "_error.<locals>.tpu_msg"
 
 
 def callback(imp: Importer, function: Any, eqn: Any, *operands: Value) -> list[Value] | None:
-    """A function of `equinox._errors` that a program calls when it fails."""
+    """Imports a function of `equinox._errors` that a program calls when it fails; None for any other."""
     if function.__module__ != _ERRORS or function.__qualname__ not in (_RAISES, _NEVER_CALLED):
         return None
     if function.__qualname__ == _RAISES:
@@ -56,7 +56,7 @@ def _messages(imp: Importer, function: Any) -> Sequence[str]:
 
 
 def _fail(imp: Importer, messages: Sequence[str], which: Value) -> None:
-    """A check for each message; the last one takes any number that is left."""
+    """Emits a check for each message; the last one takes any number that is left."""
     index = imp.element(which, ())
     imp.locate()
     if isinstance(index, Literal):

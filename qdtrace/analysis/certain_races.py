@@ -1,0 +1,137 @@
+"""Races that every run of a task has: what can be said while a function is traced, without running it.
+
+Two kinds are looked for, in tasks whose number of iterations is known and more than one. All iterations store to one
+element, and what they store differs. Or one iteration reads at a fixed distance from where another one stores, as in
+`x[i] = x[i - 1] + x[i]`. Stores under conditions are left out, as a condition may let one iteration through; but for a
+condition that reads what is stored under it, as in a search for the largest. The interpreter (`debug=True`) finds all
+races of a run; this finds few, before one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING
+
+from qdtrace.analysis.index.affine import AffineForms
+from qdtrace.analysis.index.dependence import IterationSpace, dependence_between
+from qdtrace.analysis.index.trips import task_values
+from qdtrace.analysis.uniformity import analyse_uniformity
+from qdtrace.ir.memory import indices_of, values_of
+from qdtrace.ir.program import Var, is_global, ref_type
+from qdtrace.ir.walk import definitions, used_vars, walk_eqns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from qdtrace.analysis.index.affine import Form
+    from qdtrace.analysis.index.progression import Progression
+    from qdtrace.analysis.uniformity import Uniformity
+    from qdtrace.ir.program import Atom, Block, Eqn, Task
+
+_MOST_PLACES = 64
+"""Places of one buffer that are compared with each other: a body that Python unrolled may have thousands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """A store that meets another iteration."""
+
+    kind: str
+    """`steps` (one element, and no iteration asks which one it is), `update` (one element, whose old value is read),
+    `last` (one element), `neighbour` (read at a distance) or `twice` (stored at a distance)."""
+    store: Eqn
+
+    @property
+    def buffer(self) -> str:
+        """The name of what it stores into."""
+        ref = self.store.invars[0]
+        return ref.hint if isinstance(ref, Var) else ""
+
+
+def certain_race(task: Task) -> Race | None:
+    """The first race that the task has in every run, or None if none is certain."""
+    iterations = task_values(task)
+    if task.index is None or task.kind == "serial" or iterations is None or iterations.count < 2:
+        return None
+    eqns = [*walk_eqns(task.body)]
+    written = {e.invars[0] for e in eqns if e.primitive.name == "store" and is_global(e.invars[0])}
+    if not written:
+        return None
+    racing = frozenset(e.outvars[0] for e in eqns if e.primitive.name == "load" and e.invars[0] in written)
+    facts = analyse_uniformity(task, varying=racing)
+    search = _Search(task, facts)
+    always = [*search.always(task.body)]
+    for store, conditions in always:
+        if store.primitive.name == "store" and is_global(store.invars[0]):
+            reads = search.reads(values_of(store)[0], store.invars[0])
+            if any(not search.reads(c, store.invars[0]) for c in conditions):
+                continue
+            if all(map(facts.is_uniform, indices_of(store))) and not facts.is_uniform(values_of(store)[0]):
+                used = any(task.index in used_vars(e) for e in eqns)
+                return Race("update" if reads or conditions else "last" if used else "steps", store)
+    plain = [e for e, conditions in always if not conditions and e.invars[0] in written]
+    return _at_a_distance(task, iterations, plain, facts) if len(plain) > 1 else None
+
+
+def _at_a_distance(task: Task, iterations: Progression, eqns: list[Eqn], facts: Uniformity) -> Race | None:
+    """The first store that another of the loads and stores meets in another iteration; None where none is certain."""
+    assert task.index is not None
+    forms = AffineForms(task, flips=True)
+    space = IterationSpace(task.index, iterations, {v for e in task.head for v in e.outvars})
+    places: dict[Atom, dict[tuple[object, ...], tuple[Eqn, list[Form]]]] = {}
+    for eqn in eqns:
+        place = [forms.of(a) for a in indices_of(eqn)]
+        key = eqn.primitive.name, *[f.key for f in place]
+        places.setdefault(eqn.invars[0], {}).setdefault(key, (eqn, place))
+    for ref, found in places.items():
+        stores = [one for one in found.values() if one[0].primitive.name == "store"]
+        if not stores or len(found) > _MOST_PLACES:
+            continue
+        for (store, first), (other, second) in product(stores, found.values()):
+            loads = other.primitive.name == "load"
+            if other is store or (not loads and all(facts.is_uniform(values_of(e)[0]) for e in (store, other))):
+                continue
+            if dependence_between(ref_type(ref), first, second, (forms, forms), space).distance is not None:
+                return Race("neighbour" if loads else "twice", store)
+    return None
+
+
+class _Search:
+    """What runs in every iteration, and what a value was computed from."""
+
+    def __init__(self, task: Task, facts: Uniformity) -> None:
+        self._made = definitions(task)
+        self._facts = facts
+
+    def always(self, block: Block, conditions: tuple[Atom, ...] = ()) -> Iterator[tuple[Eqn, tuple[Atom, ...]]]:
+        """Loads and stores that every iteration makes; those under conditions that differ have them beside."""
+        for eqn in block.eqns:
+            name = eqn.primitive.name
+            if name in ("load", "store"):
+                if is_global(eqn.invars[0]):
+                    yield eqn, conditions
+            elif name == "for":
+                yield from self.always(eqn.blocks[0], conditions)
+            elif name == "if":
+                differs = not self._facts.is_uniform(eqn.invars[0])
+                inner = (*conditions, eqn.invars[0]) if differs else conditions
+                for inside in eqn.blocks:
+                    yield from self.always(inside, inner)
+
+    def reads(self, value: Atom, ref: Atom) -> bool:
+        """Whether a value is computed from what a reference holds at one place for all iterations."""
+        seen: set[Var] = set()
+        work = [value]
+        while work:
+            atom = work.pop()
+            if not isinstance(atom, Var) or atom in seen or atom not in self._made:
+                continue
+            seen.add(atom)
+            eqn = self._made[atom]
+            if eqn.primitive.name == "load" and eqn.invars[0] is ref:
+                if all(map(self._facts.is_uniform, indices_of(eqn))):
+                    return True
+            elif not eqn.primitive.structured:
+                work += eqn.invars
+        return False

@@ -1,0 +1,121 @@
+"""What a traced program does wrong in every run: races, buffers that are read before they are set, endless loops.
+
+Of the first two there are warnings, and the program runs all the same: nothing here proves that the user needs the
+elements that are wrong. A loop that never ends is refused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from qdtrace.analysis.certain_races import certain_race
+from qdtrace.errors import TraceValueError, warn
+from qdtrace.ir.primitives import WRITES
+from qdtrace.ir.program import Literal, Var, is_global
+from qdtrace.ir.walk import walk_eqns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from qdtrace.ir.program import Atom, Eqn, Program, Task
+
+_ORDER = "iterations run in no order"
+_ONE = "all iterations of the loop store to the same element of `{name}`, and which value stays is not determined"
+_RACES = {
+    "steps": (
+        _ONE,
+        "steps in time come one after the other: `qd.range(n, serial=True)`, a Python loop, or lax.fori_loop around a "
+        "qd.jit function that makes one step",
+    ),
+    "update": (
+        _ONE,
+        "accumulate: `b[k] += v`, or `b.at[k].min(v)`, `max`, `mul`; or run the loop in one thread, in order: "
+        "`qd.range(n, serial=True)`",
+    ),
+    "last": (
+        _ONE,
+        "give each iteration an element of its own, `b[i] = v`, or run the loop in one thread, in order: "
+        "`qd.range(n, serial=True)`",
+    ),
+    "neighbour": (
+        "an iteration reads an element of `{name}` that another iteration stores, before or after it does",
+        "store into another buffer, made in front of the loop: `new = qd.copy(x)`; or run the loop in one thread, in "
+        "order: `qd.range(n, serial=True)`",
+    ),
+    "twice": (
+        "two iterations store to the same element of `{name}`, and which value stays is not determined",
+        "accumulate: `b[k] += v`; or run the loop in one thread, in order: `qd.range(n, serial=True)`",
+    ),
+}
+
+
+def warn_of_foreseen(program: Program) -> None:
+    """A `QdWarning` at the user's line for each task that races in every run, and each buffer that is read unset."""
+    for task in program.tasks:
+        race = certain_race(task)
+        if race is not None:
+            rule, fix = _RACES[race.kind]
+            warn(f"a race: {rule.format(name=race.buffer)}, as {_ORDER}\nhelp: {fix}", race.store.loc)
+    _warn_of_unset(program)
+
+
+def refuse_endless(program: Program) -> None:
+    """Raises TraceValueError at the user's line of a `qd.while_` whose condition nothing in the task can change."""
+    for task in program.tasks:
+        loops = [e for e in walk_eqns(task.body) if e.primitive.name == "while" and not e.outvars]
+        if not loops:
+            continue
+        shared = {ref for ref in _changed(walk_eqns(task.body)) if is_global(ref)}
+        for loop in loops:
+            if _is_endless(loop, shared):  # what other iterations change may end it
+                raise TraceValueError(
+                    "the condition of this qd.while_ reads nothing that its body changes, so it never ends",
+                    loc=loop.loc,
+                    help="let it read a qd.local or an element of a buffer that the body changes, "
+                    "`qd.while_(lambda: c.value > 0)`, not a value loaded before; or leave the loop with qd.break_if",
+                )
+
+
+def _is_endless(loop: Eqn, shared: set[Atom]) -> bool:
+    test, body = loop.blocks
+    (condition,) = test.results
+    if isinstance(condition, Literal) and not condition.value:
+        return False
+    asks = [*walk_eqns(test)]
+    changed = {*shared, *_changed(asks), *_changed(walk_eqns(body))}
+    return not any(e.invars[0] in changed for e in asks if e.primitive.name in ("load", "atomic"))
+
+
+def _changed(eqns: Iterable[Eqn]) -> Iterator[Atom]:
+    return (e.invars[0] for e in eqns if e.primitive.effects & WRITES)
+
+
+def _warn_of_unset(program: Program) -> None:
+    unset = {b for b in program.buffers if b not in program.initial}
+    for task in program.tasks:
+        if not unset:
+            return
+        _warn_of_reads(task, unset)
+
+
+def _warn_of_reads(task: Task, unset: set[Var]) -> None:
+    """Of buffers that nothing before the task and nothing in it stores to; those that it touches leave `unset`."""
+    first: dict[Atom, Eqn] = {}
+    stored: set[Atom] = set()
+    for eqn in (*task.head, *walk_eqns(task.body)):
+        name = eqn.primitive.name
+        if name in ("load", "store", "accum", "atomic") and is_global(eqn.invars[0]) and eqn.invars[0] in unset:
+            if name == "store" or (name == "atomic" and eqn.params["op"] in ("exchange", "cas")):
+                stored.add(eqn.invars[0])
+            first.setdefault(eqn.invars[0], eqn)
+    for buffer, eqn in first.items():
+        if not isinstance(buffer, Var):
+            continue
+        unset.discard(buffer)
+        if buffer not in stored:
+            does = "read" if eqn.primitive.name == "load" else "added to"
+            warn(
+                f"`{buffer.hint}` is {does} before anything is stored in it: qd.empty leaves its elements undefined\n"
+                "help: make it with qd.zeros or qd.full",
+                eqn.loc,
+            )

@@ -1,0 +1,101 @@
+"""Results of a function with records beside them (`records`), which are shown when the function has run.
+
+A callback of JAX could show them, and does so under `jax.jit` and in loops around tasks. But calls of functions with a
+callback take a slow way through Python and another thread. So a direct call has them as results, and looks itself.
+"""
+
+from __future__ import annotations
+
+from functools import partial, reduce
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.core import Tracer
+
+from qdtrace.compose.told_later import show_later, waits
+from qdtrace.trace import compat
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    Shows = tuple[tuple[Callable[..., None], int], ...]
+
+
+class Left(NamedTuple):
+    """Records that a call leaves, or tracers of them."""
+
+    show: Callable[..., None]
+    """Takes what is in the memory."""
+    memory: Sequence[Any]
+    """For each task that tells a count, and a ring of words."""
+
+    def by_jax(self) -> None:
+        """Has JAX show them when the call has run."""
+        any_told = reduce(jax.lax.max, self.memory[::2]) > 0
+        jax.lax.cond(any_told, lambda: jax.debug.callback(self.show, *self.memory), lambda: None)
+
+    def now(self) -> None:
+        """Shows them: here where the call was one of processors, else from a thread that waits for the device."""
+        memory, first = self.memory, self.memory[0]
+        if any(isinstance(x, Tracer) for x in memory):
+            self.by_jax()
+            return
+        if not first.is_fully_addressable:  # each process has them
+            memory = [x.addressable_data(0) for x in memory] if jax.process_index() == 0 else []
+        look = partial(_look, self.show, memory)
+        if not is_here(first):
+            show_later(look)
+        else:
+            look()
+
+
+class Told:
+    """Results of a function, and what its programs leave to be shown."""
+
+    __slots__ = ("memory", "results", "shows")
+
+    def __init__(self, results: Any, memory: Sequence[Any], shows: Shows) -> None:
+        self.results = results
+        self.memory = memory
+        """Of one program behind the other: for each task that tells a count, and a ring of words."""
+        self.shows = shows
+        """For each program what shows it, and how much of the memory is its own."""
+
+    def whole(self) -> Any:
+        """The results, once the rest was shown."""
+        at = 0
+        for show, length in self.shows:
+            Left(show, self.memory[at : at + length]).now()
+            at += length
+        return self.results
+
+
+def with_left(results: Any, left: Sequence[Left]) -> Any:
+    """Results of a function with what its programs leave; as they are where that is nothing."""
+    memory = tuple(x for one in left for x in one.memory)
+    return Told(results, memory, tuple((one.show, len(one.memory)) for one in left)) if left else results
+
+
+def shown(told: Told) -> Any:
+    """The results of a function, once the rest was shown. Takes a moment where nothing was told."""
+    for count in told.memory[::2]:
+        if isinstance(count, Tracer) or not count.is_fully_addressable or not is_here(count) or np.asarray(count):
+            return told.whole()
+    return told.results
+
+
+def is_here(array: Any) -> bool:
+    """Whether to look at an array now: it is computed, or by processors, which a direct call may wait for."""
+    return (array.is_ready() and not waits()) or compat.is_on_host(array)
+
+
+def _look(show: Callable[..., None], memory: Sequence[Any]) -> None:
+    """Waits for the counts, and shows the records where there are any."""
+    if any(map(np.asarray, memory[::2])):
+        show(*memory)
+
+
+jax.tree_util.register_pytree_node(
+    Told, lambda told: ((told.results, told.memory), told.shows), lambda shows, children: Told(*children, shows)
+)

@@ -1,0 +1,62 @@
+"""A thread that shows what calls of a device have told, in their order: nobody else waits for them."""
+
+from __future__ import annotations
+
+import atexit
+import queue
+import threading
+from typing import TYPE_CHECKING
+
+from qdtrace.errors import QdError
+from qdtrace.failures import tell_later
+from qdtrace.trace import compat
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_jobs: queue.Queue[Callable[[], None]] = queue.Queue()
+_lock = threading.Lock()
+_thread: list[threading.Thread] = []
+
+
+def waits() -> bool:
+    """Whether something is left to be shown."""
+    return _jobs.unfinished_tasks > 0
+
+
+def show_later(show: Callable[[], None]) -> None:
+    """Calls a function that waits for results and shows what is with them. `jax.effects_barrier` waits for it, and so
+    does the end of the process; an error that it raises is raised by the next call."""
+    with _lock:
+        if not any(t.is_alive() for t in _thread):  # of a process that was forked there is none
+            _thread[:] = [threading.Thread(target=_run, name="qdtrace-tells", daemon=True)]
+            _thread[0].start()
+            atexit.register(block_until_ready)
+    _jobs.put(show)
+    compat.wait_in_barrier(__name__, _Shown())
+
+
+def _run() -> None:
+    while True:
+        show = _jobs.get()
+        try:
+            show()
+        except Exception as error:
+            failure = error if isinstance(error, QdError) else QdError(f"a callback failed: {error!r}")
+            tell_later(failure)
+        finally:
+            _jobs.task_done()
+
+
+def block_until_ready() -> None:
+    """Waits for all that is left to be shown."""
+    if threading.current_thread() not in _thread:  # a callback may wait for effects: not for itself
+        _jobs.join()
+
+
+class _Shown:
+    """What JAX waits for."""
+
+    def block_until_ready(self) -> None:
+        """Waits for all that is left to be shown."""
+        block_until_ready()
