@@ -70,8 +70,8 @@ class Telling:
 
 
 def needs_jax(items: Iterable[Any], small: int) -> bool:
-    """Whether something between the tasks of these items shows what it tells by JAX alone: loops around tasks, and what
-    is not staged into a task of equations up to a small size. Then the tasks do, too, and JAX orders them."""
+    """Returns whether something between the tasks of these items shows its output by JAX alone: a loop around tasks, or
+    an equation with effects that is not staged into a task. Then the tasks use JAX too, which orders the outputs."""
     for item in items:
         if not isinstance(item, Region):
             is_own = all(isinstance(e, compat.QdEffect) for e in item.effects)
