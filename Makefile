@@ -8,7 +8,7 @@ BENCH_VENV ?= .venv-bench
 WORKERS ?= 2
 ARGS ?=
 
-.PHONY: setup demo notebooks docs test replay bench lint clean
+.PHONY: setup demo notebooks docs test test-all replay bench lint clean
 
 setup: $(VENV)/.ready
 
@@ -26,8 +26,12 @@ build/notebooks/%.ipynb: notebooks/%.py $(VENV)/.ready
 docs: $(VENV)/.ready
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/python -m mkdocs build --strict --quiet
 
+# a sample of what `make test-all` runs, with XLA's quickest compilation: HACKING.md
 test: $(VENV)/.ready
-	$(VENV)/bin/python -m pytest -n $(WORKERS) $(ARGS)
+	$(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadscope $(ARGS)
+
+test-all: $(VENV)/.ready
+	$(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadscope -m "not slow" $(ARGS)
 
 # whether programs are the same text at every stage as in commit REF; ARGS is a part of their names
 replay: $(VENV)/.ready

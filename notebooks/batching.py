@@ -253,21 +253,20 @@ pairs = jnp.log(jnp.stack(jnp.meshgrid(reaches, contrasts, indexing="ij"), -1).r
 slopes = jax.jit(jax.vmap(jax.value_and_grad(badness)))
 qd.check_grads(badness, (pairs[7],), order=1, modes=("rev",), rtol=2e-2)
 
-paths, values = [pairs], []
+paths, history = [pairs], []
 for k in range(18):
     value, slope = slopes(paths[-1])
-    values.append(value)
+    history.append(value)
     paths.append(paths[-1] - 0.4 * 0.85**k * slope / (1e-3 + jnp.linalg.norm(slope, axis=1, keepdims=True)))
-path, values = jnp.exp(jnp.stack(paths[:-1])), jnp.stack(values)
+path, values = jnp.exp(jnp.stack(paths[:-1])), jnp.stack(history)
 np.testing.assert_allclose(values[0], 1e3 * errors.ravel(), rtol=1e-3)
 assert values[-1].min() <= values[0].min()
 assert values[-1].mean() < 0.6 * values[0].mean()
 
-colours = {"vmin": 1, "vmax": 8}
 plt.figure(figsize=(6, 4), constrained_layout=True)
 plt.plot(path[:, :, 0], path[:, :, 1], color="tab:grey", linewidth=1)
-plt.scatter(path[0, :, 0], path[0, :, 1], c=values[0], label="start", **colours)
-plt.scatter(path[-1, :, 0], path[-1, :, 1], c=values[-1], marker="*", s=90, label="after 18 steps", **colours)
+plt.scatter(path[0, :, 0], path[0, :, 1], c=values[0], vmin=1, vmax=8, label="start")
+plt.scatter(path[-1, :, 0], path[-1, :, 1], c=values[-1], vmin=1, vmax=8, marker="*", s=90, label="after 18 steps")
 plt.xscale("log")
 plt.yscale("log")
 plt.xlabel("reach")

@@ -91,7 +91,7 @@ def spots(kill):
     n = 128
     seeds = jax.random.uniform(jax.random.key(3), (8, 8)) < 0.3
     v = 0.5 * jnp.kron(seeds, jnp.ones((n // 8, n // 8)))
-    return jax.lax.fori_loop(0, 3000, lambda _, state: react(*state, 0.035, kill), (1 - v, v))[1]
+    return jax.lax.fori_loop(0, 3000, lambda _, state: react(state[0], state[1], 0.035, kill), (1 - v, v))[1]
 
 
 kills = jnp.array([0.058, 0.061, 0.064])

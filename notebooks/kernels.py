@@ -252,12 +252,17 @@ def orbit(x, n):
 
 
 points = jnp.linspace(0.1, 0.9, 4096)
-limits, kept, reasons = (10, 100, 1000, 10_000, 100_000, 1_000_000), [], []
-for n in limits:
-    gradient = qd.jit(jax.grad(lambda x, n=n: jnp.sum(qd.jit(lambda x: orbit(x, n))(x)))).lower(points)
-    kept.append(sum(choice.nbytes for choice in gradient.storage))
-    reasons.append(gradient.storage[0].reason)
-    print(f"{n:>9,}: {kept[-1]:>7,} bytes a lane. {reasons[-1]}")
+limits = (10, 100, 1000, 10_000, 100_000, 1_000_000)
+
+
+def gradient_up_to(n):
+    return qd.jit(jax.grad(lambda x: jnp.sum(qd.jit(lambda x: orbit(x, n))(x)))).lower(points)
+
+
+gradients = [gradient_up_to(n) for n in limits]
+kept = [sum(choice.nbytes for choice in gradient.storage) for gradient in gradients]
+for n, nbytes, gradient in zip(limits, kept, gradients, strict=True):
+    print(f"{n:>9,}: {nbytes:>7,} bytes a lane. {gradient.storage[0].reason}")
 assert kept[-1] < 0.1 * 4 * limits[-1]
 
 plt.figure(figsize=(6, 3.4), constrained_layout=True)
@@ -267,7 +272,7 @@ plt.xlabel("iterations at most")
 plt.ylabel("bytes of a lane")
 plt.legend()
 plt.show()
-print(gradient.memory_analysis())
+print(gradients[-1].memory_analysis())
 
 # %% [markdown]
 # Some loops keep nothing. A loop whose derivative needs no old state, like a linear recurrence, only counts.

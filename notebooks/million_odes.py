@@ -226,11 +226,11 @@ def improve(state, k):
     return (jnp.clip(moved, 0.5 * low, 1.5 * high), mean, square), loss
 
 
-state, history = (p, jnp.zeros_like(p), jnp.zeros_like(p)), []
+state, losses = (p, jnp.zeros_like(p), jnp.zeros_like(p)), []
 for k in range(80):
     state, loss = improve(state, k)
-    history.append(loss)
-history, found = jnp.stack(history), scale * state[0]
+    losses.append(loss)
+history, found = jnp.stack(losses), scale * state[0]
 best = int(history[-1].argmin())
 print("true:", truth, " found:", found[best], f" loss {history[-1][best]:.4f}, noise {0.15**2:.4f}")
 np.testing.assert_allclose(found[best], truth, rtol=0.1)

@@ -95,8 +95,9 @@ steps = 1000
 
 def journey(muscles):
     def advance(state, t):
-        state = walk(*state, muscles, t)
-        return state, state[0]
+        x, v = state
+        x, v = walk(x, v, muscles, t)
+        return (x, v), x
 
     return jax.lax.scan(advance, (points, jnp.zeros_like(points)), dt * jnp.arange(steps))[1]
 
@@ -268,7 +269,7 @@ for _ in range(60):
     throws.append(choice)
     misses.append(float(value))
     change, memory = optimiser.update(slope, memory)
-    choice = choice + change
+    choice = optax.apply_updates(choice, change)
 aimed = throws[int(np.argmin(misses))]
 print(f"misses by {misses[0] ** 0.5:.3f} before, by {min(misses) ** 0.5:.4f} after: {aimed}")
 assert min(misses) < 0.01 * misses[0]

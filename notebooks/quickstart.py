@@ -98,7 +98,8 @@ sensors = jnp.array([20, 180])
 
 def run(u, c, steps=700):
     def advance(state, _):
-        u, v = step(*state, c)
+        u, v = state
+        u, v = step(u, v, c)
         return (u, v), u
 
     return jax.lax.scan(advance, (u, jnp.zeros_like(u)), None, length=steps)[1]

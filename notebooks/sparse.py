@@ -99,7 +99,7 @@ plt.show()
 # %%
 nodes = 3000
 ends = rng.random((nodes, 2))
-tree = scipy.spatial.cKDTree(ends)
+tree = scipy.spatial.KDTree(ends)
 pairs = tree.query_pairs(0.035, output_type="ndarray")
 toward = np.linalg.norm(ends[pairs[:, 0]] - 0.5, axis=1) > np.linalg.norm(ends[pairs[:, 1]] - 0.5, axis=1)
 links = np.where(toward[:, None], pairs, pairs[:, ::-1])  # most links lead to the middle
@@ -155,7 +155,7 @@ assert rank[away < 0.2].mean() > 1.5 * rank[away > 0.5].mean()
 
 plt.figure(figsize=(5, 4.4), constrained_layout=True)
 plt.plot(*ends[np.asarray(links)].transpose(2, 1, 0), color="grey", linewidth=0.4, zorder=0)
-plt.scatter(*ends.T, s=2 + 20_000 * np.asarray(rank), c=rank, cmap="viridis")
+plt.scatter(ends[:, 0], ends[:, 1], s=2 + 20_000 * np.asarray(rank), c=rank, cmap="viridis")
 plt.axis("off")
 plt.title("most links lead to the middle")
 plt.show()
@@ -176,10 +176,10 @@ triangles = scipy.spatial.Delaunay(mesh).simplices
 fixed = jnp.asarray(np.linalg.norm(mesh, axis=1) > 0.999)
 
 rows, columns = np.repeat(triangles, 3, axis=1).ravel(), np.tile(triangles, 3).ravel()
-keys, places = np.unique(rows * len(mesh) + columns, return_inverse=True)
+keys, inverse = np.unique(rows * len(mesh) + columns, return_inverse=True)
 columns_of = jnp.asarray(keys % len(mesh), jnp.int32)
 first_of = jnp.asarray(np.searchsorted(keys, len(mesh) * np.arange(len(mesh) + 1)), jnp.int32)
-places = jnp.asarray(places.reshape(-1, 3, 3), jnp.int32)
+places = jnp.asarray(inverse.reshape(-1, 3, 3), jnp.int32)
 points, corners = jnp.asarray(mesh, jnp.float32), jnp.asarray(triangles, jnp.int32)
 print(len(mesh), "nodes,", len(triangles), "triangles,", len(keys), "entries")
 
@@ -237,10 +237,10 @@ u = jax.jit(temperature)(material, source)
 data = (np.asarray(assemble(material), np.float64), np.asarray(columns_of), np.asarray(first_of))
 inside = np.flatnonzero(~np.asarray(fixed))
 system = scipy.sparse.csr_matrix(data, (len(mesh), len(mesh)))[inside][:, inside]
-direct = scipy.sparse.linalg.spsolve(system.tocsc(), np.asarray(source, np.float64)[inside])
+direct = scipy.sparse.linalg.splu(system.tocsc()).solve(np.asarray(source, np.float64)[inside])
 np.testing.assert_allclose(u[inside], direct, atol=2e-3 * direct.max())
 
-plate = matplotlib.tri.Triangulation(*mesh.T, triangles)
+plate = matplotlib.tri.Triangulation(mesh[:, 0], mesh[:, 1], triangles)
 figure, axes = plt.subplots(1, 2, figsize=(9, 3.8), constrained_layout=True)
 shown = axes[0].tripcolor(plate, np.log10(material), cmap="RdBu_r", vmin=-1, vmax=1)
 axes[0].triplot(plate, color="grey", linewidth=0.15)

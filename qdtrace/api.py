@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, overload
 
 import jax
 import numpy as np
@@ -26,17 +26,18 @@ from qdtrace.trace import compat
 from qdtrace.trace.arguments import as_buffer, as_values, run_inlined
 from qdtrace.trace.context import get_current
 from qdtrace.trace.source import user_loc
+from qdtrace.wrapped import Wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from qdtrace.config import Options
     from qdtrace.lowered import Lowered
+    from qdtrace.wrapped import Numbers
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Rest = ParamSpec("Rest")
-Owner = TypeVar("Owner")
+R_co = TypeVar("R_co", covariant=True)
 
 
 @overload
@@ -106,7 +107,7 @@ def jit(
     return Jitted(f, **settings)
 
 
-class Jitted(Generic[P, R]):
+class Jitted(Wrapped[P, R_co]):
     """A compiled function: what `jit` gives. It is called as the function that it was made of.
 
     >>> isinstance(qd.jit(lambda x: x), qd.Jitted)
@@ -115,7 +116,7 @@ class Jitted(Generic[P, R]):
 
     def __init__(
         self,
-        f: Callable[P, R],
+        f: Callable[P, R_co],
         *,
         static_argnums: int | Sequence[int],
         static_argnames: str | Iterable[str],
@@ -124,7 +125,7 @@ class Jitted(Generic[P, R]):
         backend: str | None,
         options: dict[str, Any] | None,
     ) -> None:
-        functools.update_wrapper(self, f, updated=())  # attributes of f may have the names of methods
+        super().__init__(f)
         self._function = f
         self._overrides = dict(options or {})
         options_from(self._overrides)  # refuses unknown names and wrong types now, not at the first call
@@ -145,7 +146,11 @@ class Jitted(Generic[P, R]):
         named = f.func if isinstance(f, functools.partial) else f
         self._name = getattr(named, "__name__", type(named).__name__)
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    @overload
+    def __call__(self: Jitted[P, Numbers], *args: P.args, **kwargs: P.kwargs) -> Any: ...
+    @overload
+    def __call__(self: Jitted[P, R | complex], *args: P.args, **kwargs: P.kwargs) -> R: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if get_current() is not None:
             return self._inside(args, kwargs)
         for x in args:
@@ -173,15 +178,6 @@ class Jitted(Generic[P, R]):
                 told.with_traceback(told.__traceback__)
                 raise  # bare: this frame is not added to the traceback
         return results if type(results) is not Told else shown(results)
-
-    @overload
-    def __get__(self, instance: None, owner: type | None = None) -> Jitted[P, R]: ...
-    @overload
-    def __get__(
-        self: Jitted[Concatenate[Owner, Rest], R], instance: Owner, owner: type | None = None
-    ) -> Callable[Rest, R]: ...
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        return self if instance is None else functools.partial(self, instance)
 
     @boundary
     def lower(self, *args: Any, target: str | None = None, **kwargs: Any) -> Lowered:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 import jax
 
@@ -35,23 +35,27 @@ from qdtrace.vmap_plan import (
     with_objects,
     without_cells,
 )
+from qdtrace.wrapped import Wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from qdtrace.api import Jitted
+    from qdtrace.wrapped import Numbers
 
-F = TypeVar("F", bound="Callable[..., Any]")
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 
 def vmap(
-    f: F,
+    f: Callable[P, R],
     in_axes: Any = 0,
     out_axes: Any = 0,
     axis_name: Any = None,
     axis_size: int | None = None,
     spmd_axis_name: Any = None,
-) -> F:
+) -> Batched[P, R]:
     """Maps `f` over a batch: one thread per element, each with its own control flow.
 
     Takes and returns what `jax.vmap` does: `in_axes` is an int, None or a (prefix) pytree of them over the positional
@@ -81,17 +85,21 @@ def vmap(
         UnsupportedError: of a collective over the axis.
     """
     size = None if axis_size is None else operator.index(axis_size)
-    return cast("F", Batched(Mapping(f, in_axes, out_axes, None, axis_name, size, spmd_axis_name)))
+    return Batched(Mapping(f, in_axes, out_axes, None, axis_name, size, spmd_axis_name))
 
 
-class Batched(Mapped):
+class Batched(Mapped, Wrapped[P, R_co]):
     """A mapped function; see `vmap`."""
 
     def __init__(self, mapping: Mapping) -> None:
-        functools.update_wrapper(self, mapping.f, updated=())
-        super().__init__(mapping)
+        Mapped.__init__(self, mapping)
+        Wrapped.__init__(self, mapping.f)
         self._compiled: Jitted[..., Any] | None = None
 
+    @overload
+    def __call__(self: Batched[P, Numbers], *args: P.args, **kwargs: P.kwargs) -> Any: ...
+    @overload
+    def __call__(self: Batched[P, R | complex], *args: P.args, **kwargs: P.kwargs) -> R: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
             for x in args:
@@ -125,9 +133,6 @@ class Batched(Mapped):
             args, kwargs = as_values((args, kwargs))
             return mapping.by_jax(args, kwargs)
         return self.jitted(*args, **kwargs)
-
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        return self if instance is None else functools.partial(self, instance)
 
     @functools.cached_property
     def jitted(self) -> Jitted[..., Any]:

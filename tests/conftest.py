@@ -8,6 +8,7 @@ import pytest
 from hypothesis import settings
 
 from tests.oracle import wide_oracle as wide_oracle
+from tests.selection import is_default_run, left_out, quick_xla
 
 settings.register_profile("suite", deadline=None)
 settings.load_profile("suite")
@@ -50,9 +51,17 @@ ANY_DEVICE = (
 marked `cpu`."""
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    if is_default_run(config):
+        quick_xla()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """`-m gpu` also runs on a GPU what any device passes."""
+    """Takes a sample, but all cases of tests that are named; `-m gpu` also runs on a GPU what any device passes."""
+    named = config.option.keyword or any("::" in arg for arg in config.args)
+    for item in () if named else left_out(items):
+        item.add_marker("full")
     if not re.search(r"(?<!not )\bgpu\b", config.option.markexpr):
         return
     for item in items:

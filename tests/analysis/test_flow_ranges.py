@@ -365,6 +365,27 @@ def test_usual_indices_are_proven(text: str) -> None:
     assert not [e for e in walk_program(proven) if e.primitive.name == "bound"], print_program(proven)
 
 
+def test_questions_inside_of_questions_take_no_exponential_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Choices whose conditions depend on each other: the side of each is a question of its own about all before it."""
+    asked, of = [0], FlowRanges.of
+
+    def count(self: FlowRanges, *args: int) -> object:
+        asked[0] += 1
+        return of(self, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(FlowRanges, "of", count)
+    counts: list[int] = []
+    for number in (6, 12):
+        lines = ["v0: i32 = load n 0:i32"]
+        for k in range(number):
+            lines += [f"w{k}: i32 = mul v{k} 3:i32", f"p{k}: bool = lt w{k} {k}:i32", f"a{k}: i32 = add v{k} 1:i32"]
+            lines += [f"v{k + 1}: i32 = select p{k} a{k} v{k}"]
+        before = asked[0]
+        ProveBounds()(body_of("".join(f"\n    {line}" for line in (*lines, f"k: i32 = bound v{number}")) + "\n"))
+        counts.append(asked[0] - before)
+    assert counts[1] < 2**5 * counts[0]
+
+
 CHECKED = {
     "wraps": ("0:i32 : 2147483647:i32", "    j: i32 = add i 2:i32\n    k: i32 = bound j\n"),
     "one too many": ("0:i32 : 9:i32", "    k: i32 = bound i\n"),

@@ -45,6 +45,7 @@ def by_pair(p):
     return h[1]
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("dtype", INTEGERS)
 @pytest.mark.parametrize("function", [by_element, by_cell, by_hash, by_pair])
 def test_every_integer(function, dtype) -> None:

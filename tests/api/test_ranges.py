@@ -265,6 +265,7 @@ def arrays(case: tuple[int, ...]) -> list[np.ndarray]:
     return [np.array(v, np.int32) for v in ([a], [low, high], [c])]
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("case", FITS)
 @pytest.mark.parametrize("debug", [False, True])
 def test_products_that_fit(case: tuple[int, ...], debug: bool) -> None:

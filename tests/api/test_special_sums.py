@@ -77,6 +77,7 @@ def program(op: str, where: str, fast_math: bool) -> Any:
     return {"one": into_one, "few": into_few, "loop": by_loop, "cell": in_cell, "large": into_few}[where]
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("fast_math", [False, True])
 @pytest.mark.parametrize(("op", "where"), PLACES)
 def test_accumulated(op: str, where: str, fast_math: bool) -> None:

@@ -169,6 +169,7 @@ FUNCTIONS = [
 ]  # fmt: skip
 
 
+@pytest.mark.every_case
 @with_options
 @pytest.mark.parametrize("f", FUNCTIONS, ids=lambda f: f.__name__)
 def test_it_is_checked(f: Callable[..., Any], options: dict[str, Any]) -> None:

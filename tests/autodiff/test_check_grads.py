@@ -111,6 +111,7 @@ def steep(x):
 steep.defjvp(lambda p, t: (3 * p[0], 3.6 * t[0]))
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("values", SPREAD)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_elements_of_any_size(values, dtype):

@@ -27,6 +27,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_gradients(name):
     loss, start, _ = PROGRAMS[name]

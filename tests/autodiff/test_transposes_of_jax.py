@@ -28,6 +28,7 @@ def check(f, *args, rtol=1e-12):
         np.testing.assert_allclose(g, w, rtol=rtol, atol=rtol)
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("size", [5, 40, 300])
 @pytest.mark.parametrize("name", ["min", "max", "multiply"])
 def test_updates_out_of_bounds(name, size):

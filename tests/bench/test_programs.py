@@ -34,6 +34,7 @@ def outputs(peer, name: str):
     return given, run.result(run.call(run.prepare()))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("peer", [jax_peer, qdtrace_peer], ids=["jax", "qdtrace"])
 @pytest.mark.parametrize("name", [p.name for p in PROGRAMS])
 def test_a_program_is_right(name: str, peer) -> None:

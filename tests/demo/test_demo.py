@@ -11,6 +11,7 @@ import pytest
 NEEDS = "the demo needs its extra `demo`"
 
 
+@pytest.mark.full
 def test_the_command_prints_and_writes_what_it_says(tmp_path) -> None:
     for name in ("matplotlib", "optax", "tqdm"):
         pytest.importorskip(name, reason=NEEDS)

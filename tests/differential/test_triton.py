@@ -51,6 +51,7 @@ def check(kind: str, factor: int, *, optimised: bool) -> None:
     assert run.made >= examples // 2
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_as_drawn(kind: str) -> None:
     check(kind, 1, optimised=False)

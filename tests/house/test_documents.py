@@ -80,6 +80,7 @@ def run_programs(page: Path, folder: Path) -> dict[str, Any]:
     return names
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("page", PAGES, ids=str)
 def test_every_program_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -22,6 +22,7 @@ def run(text: str, target: str, args: list[object], cuts: tuple[float, ...] = (0
     return run_kernels(program, kernels, [np.asarray(a) for a in args], cuts)
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("index", [8, -1, 2**31 - 1, -(2**31)])
 def test_what_chunks_have_reduced_is_not_stored_when_a_check_failed(target: str, index: int) -> None:

@@ -156,6 +156,7 @@ LOW_HALVES = """program p(x: ref[i32,40], p: ref[{d},40], n: ref[{d}], y: ref[i3
 """
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("dtype", [DType.u32, DType.i64, DType.u64], ids=str)
 @pytest.mark.parametrize("more", [0, 1 << 32, 5 << 32])
 def test_indices_that_are_the_low_half_of_a_number(dtype: DType, more: int):
@@ -371,6 +372,7 @@ def test_atomics_give_the_old_value_lane_after_lane(dtype: DType, target: str):
     agrees(made, args, (target,))
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("columns", [1, 2, 3, 4])
 @pytest.mark.parametrize("dtype", [DType.f32, DType.f64], ids=str)

@@ -317,6 +317,7 @@ def test_a_sum_alone_and_conditional_terms():
     scanned(text, [eighths(n), np.float32(2), np.zeros(n, np.int32)])
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("count", [0, 1, 33, 400])
 @pytest.mark.parametrize("stores", [True, False])
 def test_sums_that_no_iteration_uses(count: int, stores: bool):
@@ -522,6 +523,7 @@ UNKNOWN = """program p(x: ref[f32,5000000], y: ref[f32,5000000], n: ref[i32], z:
 """
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("device", ["sm_80", "sm_90", "sm_100", "gfx942", "gfx1100"])
 def test_scans_compile_and_read_once_by_wide_loads(device: str):
     (task,) = parse_program(prefix(1 << 26)).tasks

@@ -42,6 +42,7 @@ def test_error_against_mpmath(name: str, dtype: DType):
         np.testing.assert_array_equal(again.view(f"u{dtype.itemsize}"), first.view(f"u{dtype.itemsize}"))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", CASES)
 def test_error_without_fused_multiply_add(name: str):
     for dtype in (DType.f32, DType.f64):
@@ -71,6 +72,7 @@ def _errors_f32(name: str, *patterns: np.ndarray) -> float:
     return float(ulps(got, Reference(fraction, np.zeros_like(fraction), exponent.astype(np.float64))).max())
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", _IN_F64)
 def test_f32_error_on_a_million_patterns(name: str):
     rng = np.random.default_rng(2)

@@ -31,6 +31,7 @@ def child() -> dict[str, list[object]]:
     return json.loads(done.stdout)
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("around", ["", ", one thread"])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_kernel_ends_and_the_next_call_is_right(child, name: str, around: str) -> None:

@@ -28,6 +28,9 @@ Facts = dict[int, "Interval"]
 
 _ROUNDS = 4
 """Largest number of fixed-point rounds for the carries of a loop; then their ranges are those of the dtypes."""
+_NESTED = 4
+"""Limit on the nested scopes that one query opens. Each computes all ranges anew, so without a limit choices that
+depend on each other take exponential time."""
 
 
 class FlowRanges(TaskRanges):
@@ -36,6 +39,8 @@ class FlowRanges(TaskRanges):
     def __init__(self, task: Task) -> None:
         self._loops: dict[int, list[Interval | None]] = {}
         """Ranges of the carries of loops that were visited, by the `id` of the loop."""
+        self._opened = 0
+        """Number of scopes that the current query has opened."""
         super().__init__(task)  # last, because it asks for the bounds
 
     # ------------------------------------------------------------------ scopes
@@ -55,6 +60,16 @@ class FlowRanges(TaskRanges):
             self._fixed.update(facts)
             self._known, self._loops = {}, {}
 
+    @contextmanager
+    def _supposed(self, facts: Facts) -> Generator[None]:
+        """Opens a scope for the current query, which counts against the limit."""
+        self._opened += 1
+        try:
+            with self.scope(facts):
+                yield
+        finally:
+            self._opened -= 1
+
     # ------------------------------------------------------------------ values
     def of_results(self, eqn: Eqn, atom: Atom, depth: int) -> Interval:
         """Returns the range of a result of an `if` or a loop."""
@@ -64,12 +79,14 @@ class FlowRanges(TaskRanges):
         k = eqn.outvars.index(atom)
         if eqn.primitive is not IF:
             return self.carried(eqn)[k] or whole
+        if self._opened >= _NESTED:
+            return hull(*(self.of(block.results[k], depth - 1) for block in eqn.blocks))
         low, high = self.of(eqn.invars[0], depth - 1)
         sides: list[Interval] = []
         for block, holds in zip(eqn.blocks, (True, False), strict=True):
             if not low <= holds <= high:
                 continue
-            with self.scope(self.facts_of(eqn.invars[0], holds)):
+            with self._supposed(self.facts_of(eqn.invars[0], holds)):
                 sides.append(self.of(block.results[k], depth - 1))
         return hull(*sides)
 
@@ -79,9 +96,11 @@ class FlowRanges(TaskRanges):
         low, high = self.of(condition, depth - 1)
         if low == high:
             return self.of(a if low else b, depth - 1)
-        with self.scope(self.facts_of(condition, True)):
+        if self._opened >= _NESTED:
+            return hull(self.of(a, depth - 1), self.of(b, depth - 1))
+        with self._supposed(self.facts_of(condition, True)):
             left = self.of(a, depth - 1)
-        with self.scope(self.facts_of(condition, False)):
+        with self._supposed(self.facts_of(condition, False)):
             right = self.of(b, depth - 1)
         return hull(left, right)
 
@@ -93,6 +112,8 @@ class FlowRanges(TaskRanges):
             return found
         inits = loop.initials
         wholes = [range_of_dtype(a.dtype) if _is_integer(a) else None for a in inits]
+        if self._opened >= _NESTED:
+            return wholes
         first = [None if w is None else self.of(a) for a, w in zip(inits, wholes, strict=True)]
         state = self._loops[id(loop)] = self._fixed_point(loop, first, wholes) if any(first) else wholes
         return state
@@ -114,7 +135,7 @@ class FlowRanges(TaskRanges):
 
     def _after(self, loop: Eqn, state: list[Interval | None]) -> list[Interval | None]:
         """Returns the ranges of the carries after an iteration that begins with those of `state`."""
-        with self.scope(self.entry(loop, state)):
+        with self._supposed(self.entry(loop, state)):
             return [None if s is None else self.of(a) for a, s in zip(loop.blocks[-1].results, state, strict=True)]
 
     def entry(self, loop: Eqn, state: Sequence[Interval | None]) -> Facts:
@@ -130,7 +151,7 @@ class FlowRanges(TaskRanges):
                     facts[id(index)] = found
             return facts
         test, body = loop.blocks
-        with self.scope(_facts(test.params, state)):
+        with self._supposed(_facts(test.params, state)):
             passed = self.facts_of(test.results[0], True)
             entered = [
                 None if s is None else passed.get(id(p), self.of(p)) for p, s in zip(test.params, state, strict=True)

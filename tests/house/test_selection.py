@@ -1,0 +1,69 @@
+"""The default run's sample of a matrix leaves no value out, and is the same in every process."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.selection import is_default_run, left_out
+
+DTYPES = ("f32", "f64", "i32", "u8")
+PAIRS = ((1, 1), (2, 1), (1, 2))
+
+
+def cases(*marks: Any, folder: str = "lowering", function: str = "test_all") -> list[Any]:
+    """A test over two `parametrize`, one of them of two names, and a fixture's parameter."""
+    of = [pytest.mark.parametrize("dtype", DTYPES).mark, pytest.mark.parametrize(("a", "b"), PAIRS).mark, *marks]
+    return [
+        SimpleNamespace(
+            nodeid=f"tests/{folder}/test_it.py::{function}[{dtype}-{a}-{b}-{device}]",
+            path=Path(f"tests/{folder}/test_it.py"),
+            callspec=SimpleNamespace(params={"dtype": dtype, "a": a, "b": b, "device": device}),
+            iter_markers=lambda name: [m for m in of if m.name == name],
+            get_closest_marker=lambda name: next((m for m in of if m.name == name), None),
+        )
+        for dtype, (a, b), device in product(DTYPES, PAIRS, ("cpu", "gpu"))
+    ]
+
+
+def kept(all_cases: list[Any]) -> list[dict[str, Any]]:
+    out = {*map(id, left_out(all_cases))}
+    return [c.callspec.params for c in all_cases if id(c) not in out]
+
+
+def test_a_matrix_keeps_every_row_of_each_parameter() -> None:
+    sample = kept(cases())
+    assert len(sample) <= len(DTYPES) + len(PAIRS)
+    assert {p["dtype"] for p in sample} == {*DTYPES}
+    assert {(p["a"], p["b"]) for p in sample} == {*PAIRS}
+    assert {p["device"] for p in sample} == {"cpu", "gpu"}
+    assert sample == kept(cases())
+
+
+def test_functions_are_sampled_one_by_one() -> None:
+    both = [*cases(), *cases(function="test_other")]
+    assert len(kept(both)) == len(kept(both[:24])) + len(kept(both[24:]))
+
+
+@pytest.mark.parametrize(
+    ("folder", "marks", "count"),
+    [
+        ("passes", (), 24),
+        ("lowering", (pytest.mark.every_case.mark,), 24),
+        ("lowering", (pytest.mark.slow.mark,), 24),
+        ("passes", (pytest.mark.sample(5).mark,), 5),
+        ("lowering", (pytest.mark.sample(100).mark,), 1),
+    ],
+)
+def test_marks_and_folders_decide(folder: str, marks: tuple[Any, ...], count: int) -> None:
+    assert len(kept(cases(*marks, folder=folder))) == count
+
+
+@pytest.mark.parametrize(("words", "is_default"), [("not slow and not full", True), ("not slow", False), ("", False)])
+def test_the_default_run_leaves_full_tests_out(words: str, is_default: bool) -> None:
+    config: Any = SimpleNamespace(option=SimpleNamespace(markexpr=words))
+    assert is_default_run(config) is is_default

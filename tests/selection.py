@@ -1,0 +1,71 @@
+"""What the default run leaves to `make test-all`: most cases of matrices, and XLA's optimisation.
+
+A test with several `parametrize` has a case for each combination of their rows. The default run takes few of them,
+which together have every row of each; the others are marked `full`. Which they are depends on their names
+alone, so every process takes the same. `pytest.mark.sample(k)` takes one in k cases of a test, and
+`pytest.mark.every_case` takes all of a matrix, for faults that one combination alone has shown.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from itertools import groupby
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+import jax
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import pytest
+
+_COSTLY = {"api", "autodiff", "bench", "compose", "gpu", "importer", "libraries", "lowering", "maths", "runtime"}
+"""Folders whose tests compile. Cases of the others take next to no time, so all of them run."""
+_SMALL = 7
+"""Most cases of a matrix that is run as a whole."""
+_QUICK = "--xla_cpu_use_fusion_emitters=false" if jax.__version_info__ < (0, 11) else ""
+"""Flag for XLA's older emitter of loops, which compiles in half the time. Releases without it abort at the flag."""
+
+
+def quick_xla() -> None:
+    """Makes XLA, which most results are compared to, compile in a third of its time, here and in child processes."""
+    os.environ["XLA_FLAGS"] = f"{_QUICK} {os.environ.get('XLA_FLAGS', '')}".strip()
+    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+    jax.config.update("jax_disable_most_optimizations", True)
+
+
+def is_default_run(config: pytest.Config) -> bool:
+    """Returns whether the run leaves out tests that are marked `full`."""
+    return re.search(r"\bnot full\b", config.option.markexpr) is not None
+
+
+def left_out(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
+    """Yields the cases that are not in the sample."""
+    for _, cases in groupby(items, lambda item: item.nodeid.partition("[")[0]):
+        yield from _of_one_function([*cases])
+
+
+def _of_one_function(cases: Sequence[pytest.Item]) -> Iterator[pytest.Item]:
+    cases = [c for c in cases if not any(map(c.get_closest_marker, ("slow", "full", "every_case")))]
+    marker = cases[0].get_closest_marker("sample") if cases else None
+    shuffled = sorted(cases, key=lambda case: crc32(case.nodeid.encode()))
+    if marker is not None:
+        yield from shuffled[-(-len(cases) // marker.args[0]) :]
+    elif len(cases) > _SMALL and cases[0].path.parent.name in _COSTLY:
+        seen: set[tuple[object, ...]] = set()
+        for case in shuffled:
+            values = {*_values(case)}
+            if values <= seen:
+                yield case
+            seen |= values
+
+
+def _values(case: pytest.Item) -> Iterator[tuple[object, ...]]:
+    """Yields the row of each `parametrize`, and the value of each other fixture, that make the case."""
+    left = dict(case.callspec.params)  # type: ignore[attr-defined]
+    for mark in case.iter_markers("parametrize"):
+        names = (mark.args[0],) if isinstance(mark.args[0], str) else mark.args[0]
+        yield tuple((name, id(left.pop(name))) for name in names)
+    yield from ((name, id(value)) for name, value in left.items())
