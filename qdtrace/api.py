@@ -214,7 +214,7 @@ class Jitted(Wrapped[P, R_co]):
         return Lowered(self._name, programs, target, traced.lower)
 
     def _platform(self) -> str:
-        """What it is compiled for when it is called."""
+        """Returns the platform that a call compiles for."""
         name = self._backend or jax.default_backend()
         return compat.gpu_platform() if name == "gpu" else name
 

@@ -1,4 +1,4 @@
-"""What `qd.jit` and `qd.vmap` give has in common: it carries the name of its function and binds as a method.
+"""Base of what `qd.jit` and `qd.vmap` return: it has the name of its function and binds as a method.
 
 Its types say that results are arrays: where the function gives a Python number, the call gives an array, and a type
 checker that went by the number would find mistakes that there are none of.

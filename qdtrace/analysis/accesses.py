@@ -1,4 +1,4 @@
-"""The accesses of a task to shared memory, with what is known of their indices."""
+"""The accesses of a task to shared memory, with the affine forms of their indices."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ class Access:
     mode: str
     forms: tuple[Form, ...]
     keys: frozenset[Key]
-    """Why no two iterations meet here; see `analysis/index/injectivity`."""
+    """Proofs that no two iterations touch one element here; see `analysis/index/injectivity`."""
     loc: Loc | None
 
     @property
     def writes(self) -> bool:
-        """Changes memory."""
+        """True if the access changes memory."""
         return self.mode != READ
 
     @property
     def accumulates(self) -> bool:
-        """Combines with memory, without seeing the old value."""
+        """True if the access combines a value with memory and returns no old value."""
         return self.mode not in (READ, WRITE, ATOMIC)
 
 
 @dataclass(slots=True)
 class TaskAccesses:
-    """All accesses of one task's body, per reference, equal ones once; and the space their indices live in."""
+    """All accesses of a task's body by reference, equal ones once, and the values of the task's index."""
 
     task: Task
     forms: AffineForms = field(init=False)
@@ -57,7 +57,7 @@ class TaskAccesses:
     """References that the body changes."""
     head_reads: frozenset[Var] = field(init=False)
     iterations: Progression | None = field(init=False)
-    """What the index runs over, where the bounds are constants and not empty."""
+    """The values of the task's index; None if a bound is no constant, the range is empty or the task is serial."""
 
     def __post_init__(self) -> None:
         task = self.task
@@ -81,5 +81,5 @@ class TaskAccesses:
 
 
 def _memory_eqns(eqns: Iterable[Eqn]) -> Iterator[Eqn]:
-    """Equations on shared memory."""
+    """Yields the equations that touch an element of shared memory."""
     return (eqn for eqn in eqns if eqn.primitive.values is not None and is_global(eqn.invars[0]))

@@ -1,14 +1,14 @@
-"""Whether two accesses of one iteration touch the same element of a reference.
+"""Alias analysis: decides if two accesses of one iteration touch the same element of a reference.
 
 A *location* is a reference with one affine form an axis. Within one iteration (of the task and of every loop around
 both accesses) a variable has one value, so locations with equal forms are the same element, and locations whose forms
 differ by a number are never the same: `b[i]` and `b[i + 1]`, whatever `i` is. Different references never overlap.
 
 Forms are exact modulo 2**32 and an index is inside of its axis (others are undefined), so for axes of less than 2**32
-elements equality of forms modulo 2**32 is equality of indices. References with a longer axis are not looked at.
+elements equality of forms modulo 2**32 is equality of indices. References with a longer axis are not compared.
 
-Nothing here speaks of other iterations, but for `References`. A comparison with a location whose variables are all
-bound outside of a loop holds for every iteration of that loop: what varies in it is a term or an interval of the other.
+All facts but `References` are about one iteration. A comparison with a location whose variables are all bound outside
+of a loop holds for every iteration of that loop: values that vary in it are terms or intervals of the other location.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Constants = tuple[int, ...]
 
 
 class Alias(Enum):
-    """How two locations of one reference relate inside one iteration."""
+    """Relation of two locations of one reference inside one iteration."""
 
     MUST = auto()
     NO = auto()
@@ -62,27 +62,27 @@ class MemoryLocation:
         return self.ref, self.terms, self.constants
 
     def variables(self) -> Iterator[Var]:
-        """What the indices are computed from."""
+        """Yields the variables in the affine forms of the indices."""
         for terms in self.terms:
             yield from Form(dict(terms)).variables()
 
 
 class AliasAnalysis:
-    """Gives the locations of a task's memory equations and compares them."""
+    """Computes the locations of a task's memory equations and compares them."""
 
     def __init__(self, forms: AffineForms) -> None:
         self.forms = forms
         self._parts: dict[int, tuple[frozenset[tuple[Term, int]], int, Atom]] = {}
-        """By the `id` of an atom, which is kept alive: literals are slow to hash."""
+        """Terms and constant of each index, by its `id` since literals are slow to hash; the atom is kept alive."""
 
     def of(self, eqn: Eqn) -> MemoryLocation:
-        """The location of a load, store, accumulation or atomic."""
+        """Returns the location that a load, store, accumulation or atomic touches."""
         ref = eqn.invars[0]
         assert isinstance(ref, Var)
         return self.at(ref, indices_of(eqn))
 
     def at(self, ref: Var, indices: tuple[Atom, ...]) -> MemoryLocation:
-        """The location of an index tuple."""
+        """Returns the location of a reference at an index tuple."""
         get = self._parts.get
         parts = [get(id(a)) or self._part(a) for a in indices]
         return MemoryLocation(ref, tuple([p[0] for p in parts]), tuple([p[1] for p in parts]), indices)
@@ -93,11 +93,11 @@ class AliasAnalysis:
         return made
 
     def renew(self, var: Var) -> None:
-        """Says that the form of a variable has changed."""
+        """Drops the cached form of a variable, to be called when its form has changed."""
         self._parts.pop(id(var), None)
 
     def alias(self, a: MemoryLocation, b: MemoryLocation) -> Alias:
-        """Whether two locations of one reference are the same element."""
+        """Returns whether two locations of one reference are the same element: always, never or perhaps."""
         if a.terms == b.terms:
             return Alias.MUST if a.constants == b.constants else Alias.NO
         for s, t, c, d in zip(a.terms, b.terms, a.constants, b.constants, strict=True):
@@ -106,7 +106,7 @@ class AliasAnalysis:
         return Alias.MAY
 
     def _differ(self, a: Form, b: Form) -> bool:
-        """The two are never equal modulo 2**32."""
+        """Returns whether two forms surely differ modulo 2**32."""
         difference, wrap = a.plus(b, -1), self.forms.modulus
         step = gcd(wrap, *difference.terms.values())
         if difference.constant % step:
@@ -117,12 +117,12 @@ class AliasAnalysis:
 
 
 def is_comparable(ref: Var) -> bool:
-    """Whether locations of the reference can be compared: its axes are shorter than 2**32."""
+    """Returns whether locations of the reference can be compared: its axes are shorter than 2**32."""
     return max(ref_type(ref).shape, default=0) < _LONGEST
 
 
 class References:
-    """What a task does to each reference, over all its iterations."""
+    """The accesses of a task to each reference, and facts about them that hold over all iterations."""
 
     def __init__(self, task: Task, forms: AffineForms) -> None:
         self.accesses: dict[Var, list[Eqn]] = {}
@@ -135,21 +135,21 @@ class References:
         self._private: dict[Var, bool] = {}
         self._modes: dict[Var, frozenset[str]] = {}
         self.tracked = frozenset(ref for ref in self.accesses if self._is_tracked(ref))
-        """What an iteration stored or loaded stays as it is until the iteration itself writes: the reference is
+        """References whose elements keep what an iteration stored or loaded until it writes again: the reference is
         private, or the task neither accumulates into it nor updates it atomically (anything else would be a race)."""
 
     def _is_tracked(self, ref: Var) -> bool:
         return is_comparable(ref) and (self.modes(ref) <= _PLAIN or self.is_private(ref))
 
     def modes(self, ref: Var) -> frozenset[str]:
-        """Names of the primitives used on it; for accumulations the operation."""
+        """Returns the modes of all accesses to a reference (`ir/memory.mode_of`)."""
         found = self._modes.get(ref)
         if found is None:
             found = self._modes[ref] = frozenset([mode_of(e) for e in self.accesses[ref]])
         return found
 
     def is_private(self, ref: Var) -> bool:
-        """Every element is touched by one iteration at most (always so in a serial task)."""
+        """Returns whether at most one iteration touches each element (always so in a serial task)."""
         found = self._private.get(ref)
         if found is None:
             found = is_comparable(ref) and (
@@ -171,7 +171,7 @@ def _share_a_key(injectivity: Injectivity, eqns: Iterable[Eqn]) -> bool:
 
 
 def levels_of(task: Task) -> dict[Var, int]:
-    """How many blocks are around each variable: 0 for references, 1 in the head and body of the task."""
+    """Returns how many blocks enclose each variable: 1 in head and body; references from outside have no entry."""
     found: dict[Var, int] = {} if task.index is None else {task.index: 1}
     for block in blocks_of(task):
         for eqn, around in walk_nested(block):
@@ -184,7 +184,7 @@ def levels_of(task: Task) -> dict[Var, int]:
 def locations_in(
     aliases: AliasAnalysis, eqn: Eqn, wanted: Callable[[Primitive], bool]
 ) -> dict[Var, list[MemoryLocation]]:
-    """The locations, by reference, that equations of `wanted` primitives touch anywhere in the blocks of one."""
+    """Returns the locations, by reference, that equations of `wanted` primitives inside `eqn` touch."""
     found: dict[Var, list[MemoryLocation]] = {}
     for inner in walk_inside(eqn):
         if wanted(inner.primitive):

@@ -1,13 +1,13 @@
-"""Which way an `if` runs: the one place that decides it.
+"""Decides how an `if` is executed: as a jump, as straight code or as both sides under masks.
 
 - A *jump* where all lanes agree: only the side taken runs.
-- *Straight* code, made by `passes/predicate`: both sides run as if they stood in front, and selects choose. Only what
-  surely cannot fail.
-- *Both* sides under their masks, where lanes disagree: loads are held back lane by lane, and results are chosen.
-- *Masked* sides, where lanes disagree: each is skipped when no lane goes there.
+- *Straight* code, made by `passes/predicate`: both sides run unconditionally, and selects choose. Both sides
+  must be unable to fail.
+- *Both* sides under their masks, where lanes disagree: loads are masked lane by lane, and selects choose.
+- *Masked* sides, where lanes disagree: a side is skipped if no lane takes it.
 
-Lanes that disagree compute both sides anyway. Code without a branch saves the question whether a lane goes there;
-a branch saves a side that no lane takes, so it stays where a side is long. The limits are the machine's
+Lanes that disagree compute both sides anyway. Code without a branch saves the test whether any lane takes a side;
+a branch saves a side that no lane takes, so it is kept if a side is long. The limits are the machine's
 (`Machine.divergent_branch`, `Machine.uniform_branch`).
 """
 
@@ -27,18 +27,18 @@ from qdtrace.ir.program import Block, Eqn
 
 
 def pays_without_jump(cost: int, machine: Machine, *, divergent: bool) -> bool:
-    """Whether both sides of a branch, of that cost together, are better computed than chosen by a jump."""
+    """Returns whether computing both sides of a branch, of that total cost, is cheaper than a jump."""
     return cost <= (machine.divergent_branch if divergent else machine.uniform_branch)
 
 
 def runs_both(eqn: Eqn, uniformity: Uniformity, machine: Machine) -> bool:
-    """Whether an `if` that lanes disagree on computes both sides, under masks where something may fail."""
+    """Returns whether a divergent `if` computes both sides, under masks where something may fail."""
     cost = sum(map(code_size, eqn.blocks))
     return pays_without_jump(cost, machine, divergent=True) and all(_is_maskable(b, uniformity) for b in eqn.blocks)
 
 
 def _is_maskable(block: Block, uniformity: Uniformity) -> bool:
-    """Nothing but arithmetic and loads that a mask can hold back."""
+    """Returns whether a block has only maskable equations and loads that are safe in inactive lanes."""
     for eqn in walk_eqns(block):
         if not eqn.primitive.maskable or (eqn.primitive is LOAD and not _is_maskable_load(eqn, uniformity)):
             return False
@@ -46,7 +46,7 @@ def _is_maskable(block: Block, uniformity: Uniformity) -> bool:
 
 
 def _is_maskable_load(eqn: Eqn, uniformity: Uniformity) -> bool:
-    """Held back lane by lane, or at a place that certainly exists."""
+    """Returns whether a load has a varying index, so that a mask disables its lanes, or constant ones in range."""
     shape, indices = ref_type(eqn.invars[0]).shape, eqn.invars[1:]
     known = [int(i.value) for i in indices if isinstance(i, Literal)]
     if len(known) == len(indices):

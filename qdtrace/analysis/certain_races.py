@@ -1,7 +1,7 @@
-"""Races that every run of a task has: what can be said while a function is traced, without running it.
+"""Finds races that every run of a task has, while a function is traced, without running it.
 
-Two kinds are looked for, in tasks whose number of iterations is known and more than one. All iterations store to one
-element, and what they store differs. Or one iteration reads at a fixed distance from where another one stores, as in
+It finds two kinds, in tasks whose trip count is known and more than one. All iterations store different values to one
+element. Or one iteration reads at a fixed distance from where another one stores, as in
 `x[i] = x[i - 1] + x[i]`. Stores under conditions are left out, as a condition may let one iteration through; but for a
 condition that reads what is stored under it, as in a search for the largest. The interpreter (`debug=True`) finds all
 races of a run; this finds few, before one.
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Atom, Block, Eqn, Task
 
 _MOST_PLACES = 64
-"""Places of one buffer that are compared with each other: a body that Python unrolled may have thousands."""
+"""Largest number of places of one buffer that are compared pair by pair: unrolled bodies may have thousands."""
 
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """A store that meets another iteration."""
+    """A store to an element that another iteration accesses."""
 
     kind: str
     """`steps` (one element, and no iteration asks which one it is), `update` (one element, whose old value is read),
@@ -44,13 +44,13 @@ class Race:
 
     @property
     def buffer(self) -> str:
-        """The name of what it stores into."""
+        """The name of the buffer that it stores into."""
         ref = self.store.invars[0]
         return ref.hint if isinstance(ref, Var) else ""
 
 
 def certain_race(task: Task) -> Race | None:
-    """The first race that the task has in every run, or None if none is certain."""
+    """Returns the first race that the task has in every run, or None if none is certain."""
     iterations = task_values(task)
     if task.index is None or task.kind == "serial" or iterations is None or iterations.count < 2:
         return None
@@ -75,7 +75,7 @@ def certain_race(task: Task) -> Race | None:
 
 
 def _at_a_distance(task: Task, iterations: Progression, eqns: list[Eqn], facts: Uniformity) -> Race | None:
-    """The first store that another of the loads and stores meets in another iteration; None where none is certain."""
+    """Returns the race of the first store to an element that another iteration accesses, or None if none is certain."""
     assert task.index is not None
     forms = AffineForms(task, flips=True)
     space = IterationSpace(task.index, iterations, {v for e in task.head for v in e.outvars})
@@ -98,14 +98,14 @@ def _at_a_distance(task: Task, iterations: Progression, eqns: list[Eqn], facts: 
 
 
 class _Search:
-    """What runs in every iteration, and what a value was computed from."""
+    """Search for the accesses that every iteration executes, and for the loads that a value is computed from."""
 
     def __init__(self, task: Task, facts: Uniformity) -> None:
         self._made = definitions(task)
         self._facts = facts
 
     def always(self, block: Block, conditions: tuple[Atom, ...] = ()) -> Iterator[tuple[Eqn, tuple[Atom, ...]]]:
-        """Loads and stores that every iteration makes; those under conditions that differ have them beside."""
+        """Yields the loads and stores of shared memory, each with the varying conditions that it is under."""
         for eqn in block.eqns:
             name = eqn.primitive.name
             if name in ("load", "store"):
@@ -120,7 +120,7 @@ class _Search:
                     yield from self.always(inside, inner)
 
     def reads(self, value: Atom, ref: Atom) -> bool:
-        """Whether a value is computed from what a reference holds at one place for all iterations."""
+        """Returns whether a value is computed from a load of `ref` at the same element in all iterations."""
         seen: set[Var] = set()
         work = [value]
         while work:

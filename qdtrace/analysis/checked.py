@@ -1,4 +1,4 @@
-"""Which accesses of a program are proven to be in range, and which are checked when it runs."""
+"""Lists which accesses of a program are proven to be in range, and which are checked at run time."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class Indexed:
     loc: Loc | None
     buffer: str
     count: int
-    """How many, as traced."""
+    """Number of these accesses in the traced program."""
     axes: tuple[int, ...]
-    """Axes whose index is checked; none: all are proven."""
+    """Axes whose index is checked at run time; empty if all are proven."""
 
 
 def indexed_accesses(traced: Program, final: Program) -> list[Indexed]:
-    """The accesses with an index that is no constant, by line and buffer, in the order of the program.
+    """Returns the accesses with an index that is no constant, by line and buffer, in the order of the program.
 
     `traced` has all of them, `final` the checks that are left. One check may serve several buffers of one length: it
     counts for the first.

@@ -1,5 +1,5 @@
-"""Estimates of what equations and bodies cost, for decisions only: operations, live values, loops that lanes may leave
-apart. One unit is an addition of a lane.
+"""Cost estimates of equations and bodies, for decisions only: operations, live values, loops that may diverge.
+One unit is an addition of a lane.
 """
 
 from __future__ import annotations
@@ -18,37 +18,37 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Block, Eqn, Task
 
 GUESS = 16
-"""Trips of a loop of unknown length."""
+"""Trip count that is assumed for a loop of unknown length."""
 
 
 def code_size(block: Block) -> int:
-    """Operations that the code of a block has, each block inside of it once; without what hardly ever runs."""
+    """Returns the operations in the code of a block, each inner block once; rare ones are left out."""
     return sum([eqn.primitive.cost for eqn in walk_often(block)])
 
 
 def eqn_size(eqn: Eqn) -> int:
-    """Operations that the code of an equation has."""
+    """Returns the operations in the code of an equation and its blocks."""
     return eqn.primitive.cost + sum([code_size(block) for block in eqn.blocks])
 
 
 def trips_of(eqn: Eqn) -> int:
-    """Iterations of a `for`; a guess where the bounds are not constants."""
+    """Returns the trip count of a `for`, or a guess if its bounds are not constants."""
     known = trip_count(*eqn.bounds)
     return GUESS if known is None else known
 
 
 def operations(block: Block) -> int:
-    """Estimated scalar operations of one execution."""
+    """Returns the estimated scalar operations of one execution of a block."""
     return _executed(block, lambda eqn: 1 if eqn.blocks else eqn_size(eqn))
 
 
 def accesses(block: Block) -> int:
-    """Estimated accesses to memory that is not the iteration's own, of one execution."""
+    """Returns the estimated accesses to shared memory in one execution of a block."""
     return _executed(block, lambda eqn: int(eqn.primitive.values is not None and is_global(eqn.invars[0])))
 
 
 def _executed(block: Block, of: Callable[[Eqn], int]) -> int:
-    """What the equations have, each as often as it is met."""
+    """Returns the sum of `of` over the equations, each times its estimated number of executions."""
     return sum([_met(eqn, of) for eqn in block.eqns])
 
 
@@ -59,7 +59,7 @@ def _met(eqn: Eqn, of: Callable[[Eqn], int]) -> int:
 
 
 def has_open_loop(task: Task) -> bool:
-    """True when iterations may loop for different times: a `while`, or a `for` whose bounds are not constants."""
+    """Returns whether trip counts may differ between iterations: a `while`, or a `for` without constant bounds."""
     return any(
         eqn.primitive is WHILE
         or (eqn.primitive is FOR and not all(isinstance(a, Literal) for a in eqn.bounds))
@@ -68,12 +68,12 @@ def has_open_loop(task: Task) -> bool:
 
 
 def peak_live(block: Block) -> int:
-    """Most scalars alive at once inside of the block."""
+    """Returns the largest number of scalars that are live at once inside a block."""
     return _peak(block)[0]
 
 
 def _peak(block: Block) -> tuple[int, set[Var]]:
-    """The peak, and the scalars that the block uses from outside."""
+    """Returns the peak of live scalars, and the scalars that the block uses from outside."""
     live = {a for a in block.results if isinstance(a, Var)}
     peak = len(live)
     for eqn in reversed(block.eqns):

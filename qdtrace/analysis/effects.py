@@ -1,7 +1,7 @@
-"""What equations do to memory: which references they read and write.
+"""Mod/ref analysis: the references that equations read and write.
 
-`summarise` looks at every equation of a block once and gives the sets of each structured equation inside, so that
-a pass that asks at every level stays linear in the size of the task times its depth.
+`summarise` looks at every equation of a block once and returns the sets of each structured equation inside,
+so that a pass that asks at every level stays linear in the size of the task times its depth.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PURE = ModRef(frozenset(), frozenset())
 
 
 def mod_ref_of(eqns: Iterable[Eqn], found: dict[Eqn, ModRef] | None = None) -> ModRef:
-    """What the equations read and write; `found` is filled with the access of each structured equation."""
+    """Returns the references that equations read and write; puts those of each structured equation in `found`."""
     reads: set[Var] = set()
     writes: set[Var] = set()
     for eqn in eqns:
@@ -55,13 +55,13 @@ def mod_ref_of(eqns: Iterable[Eqn], found: dict[Eqn, ModRef] | None = None) -> M
 
 
 def summarise(block: Block) -> tuple[ModRef, dict[Eqn, ModRef]]:
-    """The access of the block and of each structured equation inside it."""
+    """Returns the references that a block reads and writes, and those of each structured equation inside."""
     found: dict[Eqn, ModRef] = {}
     return mod_ref_of(block.eqns, found), found
 
 
 def task_mod_ref(task: Task) -> ModRef:
-    """What a task reads and writes, head and body."""
+    """Returns the references that head and body of a task read and write."""
     return mod_ref_of(eqn for block in blocks_of(task) for eqn in block.eqns)
 
 
@@ -75,8 +75,8 @@ def written_refs(program: Program) -> set[Var]:
 
 
 def must_run(program: Program, written: Container[Var]) -> bool:
-    """True for a program that is to check even where nobody uses what it gives: nothing that it computes, nothing but
-    empty arrays, or a buffer that it does not compute (`compose/segment.with_token`)."""
+    """Returns whether a program must run for its checks even if no result is used: it writes no result that has
+    elements, or returns a buffer that it does not write (`compose/segment.with_token`)."""
     given = [v for v in program.results if v in written]
     buffers = set(program.buffers)
     return not any(ref_type(v).size for v in given) or any(v in buffers and v not in given for v in program.results)

@@ -1,7 +1,7 @@
-"""Whether a task reads each element of one reference before it writes that element of another one.
+"""Proves that a task reads each element of one reference before it writes that element of another one.
 
 If so, both may be one piece of memory: `y[i] = 2 * x[i]` is right in place, `y[i] = x[i] + x[i + 1]` is not. For a load
-and a store that may be the same element it must be so that
+and a store that may touch one element the proof requires that
 
 - only one iteration of the task does both: they share a proof (`analysis/index/injectivity`), or the distance between
   their iterations is zero (`analysis/index/dependence`);
@@ -10,7 +10,7 @@ and a store that may be the same element it must be so that
 - in that iteration the load comes first. This compares locations (`analysis/alias`) over the structured blocks; the two
   sides of a branch do not follow each other.
 
-What a load of the written reference gives does not matter: the element was stored by the same iteration, or is unset.
+The value of a load of the written reference does not matter: the same iteration stored the element, or it is unset.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from qdtrace.ir.primitives import Primitive
 
 _LIMIT = 32
-"""Loads, and stores, that are compared with each other: a bound on the pairs."""
+"""Largest number of loads, and of stores, that are compared pair by pair; above it nothing is proven."""
 
 
 def reads_come_first(task: Task, source: Var, target: Var) -> bool:
-    """Whether no element of `target` is written before all reads of this element of `source`; both have one type."""
+    """Returns whether each element of `source` is read before that element of `target`, of one type, is written."""
     accesses = TaskAccesses(task)
     loads, others = accesses.by_ref.get(source, []), accesses.by_ref.get(target, [])
     stores = [a for a in others if a.writes]
@@ -59,7 +59,7 @@ def _in_one_iteration(load: Access, store: Access, accesses: TaskAccesses, space
 
 
 class _Order:
-    """Walks the body of one iteration."""
+    """Walk over one iteration that follows which elements of `target` may be stored already."""
 
     def __init__(self, task: Task, source: Var, target: Var, accesses: TaskAccesses) -> None:
         self.source = source
@@ -68,7 +68,7 @@ class _Order:
         self.levels = levels_of(task)
 
     def holds(self, block: Block, stored: list[MemoryLocation], level: int) -> list[MemoryLocation] | None:
-        """What may be stored after the block, if it is before; None where a load may come too late."""
+        """Returns what may be stored after a block that begins with `stored`; None if a load may follow its store."""
         for eqn in block.eqns:
             if eqn.blocks:
                 found = self._inner(eqn, stored, level)
@@ -104,7 +104,7 @@ class _Order:
         return after
 
     def _is_apart(self, loop: Eqn, level: int) -> bool:
-        """No store of one iteration of the loop meets a load of a later one."""
+        """Returns whether no store of one iteration of the loop touches an element that a later iteration loads."""
         loads = self._locations(loop, LOAD, self.source)
         stores = self._locations(loop, STORE, self.target)
         if not loads or not stores:
@@ -115,12 +115,12 @@ class _Order:
         return all(self._tells_apart(index, a, b, level) for a, b in product(loads, stores))
 
     def _locations(self, loop: Eqn, prim: Primitive, ref: Var) -> list[MemoryLocation]:
-        """Locations that the loop touches, equal ones once."""
+        """Returns the locations that `prim` touches of `ref` in the loop, equal ones once."""
         found = locations_in(self.aliases, loop, lambda p: p is prim).get(ref, [])
         return list({(location.terms, location.constants): location for location in found}.values())
 
     def _tells_apart(self, index: Var, a: MemoryLocation, b: MemoryLocation, level: int) -> bool:
-        """On some axis both have the same index, `index` or its negative plus what the loop does not change."""
+        """Returns whether some axis has one index in both: `index`, or its negative, plus an invariant of the loop."""
         for terms, others, constant, other in zip(a.terms, b.terms, a.constants, b.constants, strict=True):
             if terms == others and constant == other and dict(terms).get(index) in (1, -1):
                 axis = MemoryLocation(a.ref, (terms - {(index, 1), (index, -1)},), (0,), ())

@@ -1,7 +1,7 @@
-"""Locations of one reference with something known about each, so that a write finds what it may touch quickly.
+"""A table of locations of one reference with a fact about each, so that a write quickly finds what it may touch.
 
-Locations are grouped by what varies in the index: in one group other constants are other elements, so only the
-locations of other groups are compared one by one, and only where a group is small. The number of locations is limited.
+Locations are grouped by the terms of the index: in one group other constants are other elements, so only the
+locations of other groups are compared one by one, and only if a group is small. The number of locations is limited.
 So the work of one access is bounded, whatever the size of the task.
 """
 
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
     from qdtrace.analysis.alias import AliasAnalysis, Constants, MemoryLocation, Terms
 
 LIMIT = 256
-"""Locations of one reference at most; where there are more, the oldest is forgotten."""
+"""Largest number of locations of one reference; beyond it the oldest is dropped."""
 SCAN = 64
-"""Locations that are compared one by one; where there are more, all are taken to meet."""
+"""Largest group whose locations are compared one by one; in a larger one all are assumed to alias."""
 
 T = TypeVar("T")
 
 
 class LocationTable(Generic[T]):
-    """What is known of some locations of one reference."""
+    """A bounded map from locations of one reference to facts about them."""
 
     def __init__(self) -> None:
         self.groups: dict[Terms, dict[Constants, tuple[MemoryLocation, T]]] = {}
         self.count = 0
 
     def copy(self) -> LocationTable[T]:
-        """A table of its own with the same content."""
+        """Returns an independent table with the same content."""
         made: LocationTable[T] = LocationTable()
         made.groups = {terms: dict(group) for terms, group in self.groups.items()}
         made.count = self.count
@@ -46,12 +46,12 @@ class LocationTable(Generic[T]):
             yield from group.values()
 
     def get(self, location: MemoryLocation) -> T | None:
-        """What is known of a location."""
+        """Returns the fact about a location, or None if there is none."""
         found = self.groups.get(location.terms, {}).get(location.constants)
         return None if found is None else found[1]
 
     def put(self, location: MemoryLocation, value: T) -> None:
-        """Takes note of a location."""
+        """Records a fact about a location."""
         if self.count >= LIMIT:
             oldest = next(iter(self.groups.values()))
             self.remove(next(iter(oldest.values()))[0])
@@ -60,7 +60,7 @@ class LocationTable(Generic[T]):
         group[location.constants] = location, value
 
     def remove(self, location: MemoryLocation) -> None:
-        """Forgets a location, if it is known."""
+        """Removes a location if it is in the table."""
         group = self.groups.get(location.terms)
         if group is not None and group.pop(location.constants, None) is not None:
             self.count -= 1
@@ -68,12 +68,12 @@ class LocationTable(Generic[T]):
                 del self.groups[location.terms]
 
     def forget(self, location: MemoryLocation, aliases: AliasAnalysis) -> None:
-        """Forgets what may be the same element."""
+        """Removes all locations that may be the same element."""
         for other in self.meeting(location, aliases):
             self.remove(other)
 
     def meeting(self, location: MemoryLocation, aliases: AliasAnalysis) -> list[MemoryLocation]:
-        """The known locations that may be the same element."""
+        """Returns the locations in the table that may be the same element."""
         found: list[MemoryLocation] = []
         for terms, group in self.groups.items():
             if terms == location.terms:

@@ -1,7 +1,7 @@
-"""What passes and analyses have to know of the machine that a program is for.
+"""The machine model: limits and costs of the target that passes and analyses use.
 
-The defaults describe the CPU; they were measured on processors with AVX2 and with AVX-512. A backend gives the
-description of its own machine. Costs are operations of a lane (`analysis/cost`).
+The defaults describe the CPU; they were measured on processors with AVX2 and with AVX-512. A backend describes
+its own machine. Costs are operations of a lane (`analysis/cost`).
 
 `GPU` describes what graphics processors share, with the numbers of an H200; a lane is a thread. Its backends put in how
 many threads their chip runs.
@@ -14,48 +14,48 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class CopyLimit:
-    """How far a loop is unrolled."""
+    """Limits on the copies of a loop's body that unrolling makes."""
 
     trips: int
     cost: int
-    """Operations of all copies."""
+    """Largest number of operations in all copies together."""
 
     def allows(self, trips: int, cost: int) -> bool:
-        """Whether that many copies of that cost together are few enough."""
+        """Returns whether that many copies, of that total cost, are within the limits."""
         return trips <= self.trips and cost <= self.cost
 
 
 @dataclass(frozen=True, slots=True)
 class AccumulationLimits:
-    """How far accumulated buffers are privatised."""
+    """Limits on the privatised copies of accumulated buffers."""
 
     registers: int = 16
-    """Places of a buffer that are summed in registers."""
+    """Largest number of elements of a buffer that are summed in registers."""
     chunk_bytes: int = 1 << 18
-    """Memory that a chunk of iterations may have for copies of buffers."""
+    """Bytes of privatised copies that a chunk of iterations may have."""
     lane_bytes: int = 1 << 16
-    """Memory that the lanes of a chunk may have for copies of their own."""
+    """Bytes of privatised copies that the lanes of a chunk may have together."""
     copy_work: int = 4
-    """Operations of the task that make one more copy of an element worth clearing and adding up."""
+    """Smallest number of operations of a task per element and copy at which another copy pays."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReverseLimits:
-    """What reverse mode keeps of loops (docs/design/0017)."""
+    """Limits on the checkpoints and recomputation of loops in reverse mode (docs/design/0017)."""
 
     steps: int = 1
-    """Most iterations that are run again as one piece of straight code, from one kept state. On a CPU more than one
-    spills registers, and stacks lie in caches."""
+    """Largest number of iterations that are recomputed as one piece of straight code, from one checkpoint. On a CPU
+    more than one spills registers, and stacks lie in caches."""
     held_values: int = 48
-    """Values that such a piece may hold until the walk back needs them."""
+    """Largest number of values that such a piece may keep live for its reverse."""
     code: int = 2048
-    """Operations of such a piece."""
+    """Largest number of operations in such a piece."""
     stack_bytes: int = 1 << 14
-    """Of the stack of one loop and one lane; what needs more thins."""
+    """Bytes of checkpoints that one loop and one lane may keep; a loop that needs more keeps fewer and recomputes."""
     open_stack_bytes: int = 1 << 14
-    """The same of a loop whose number of iterations is not known: it is taken whether used or not."""
+    """The same limit for a loop of unknown trip count, whose stack is allocated whether it is used or not."""
     lane_bytes: int = 1 << 26
-    """Private memory that a lane can have at all."""
+    """Largest private memory of one lane."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,39 +63,39 @@ class Machine:
     """Limits and costs of one kind of machine."""
 
     platform: str = "cpu"
-    """JAX's name for such machines: what `lax.platform_dependent` chooses by."""
+    """JAX's name of the platform, by which `lax.platform_dependent` chooses."""
     live_values: int = 48
-    """Scalars alive at once. A vector unit has 16 or 32 registers; a few dozen spills cost less than a pass over
-    memory."""
+    """Largest number of scalars live at once. A vector unit has 16 or 32 registers; a few dozen spills cost less than
+    a pass over memory."""
     launch_cost: int = 1 << 18
-    """Operations of a task (all iterations) that take about as long as starting one on several threads."""
+    """Operations of a task (all iterations) that take about as long as a launch on several threads."""
     joined_cost: int = 512
-    """Operations of the code of a body that is made by joining. A body of this size moves little memory for its work,
-    and the time to compile it grows faster than its size."""
+    """Largest number of operations in a body made by fusion. A body of this size moves little memory for its work, and
+    the time to compile it grows faster than its size."""
     drag: int = 4
-    """Work without loops may join a loop that lanes leave apart when it is below one part in this of the loop."""
+    """Code without loops may be fused with a divergent loop if its work times this is at most the loop's work."""
     private_bytes: int = 4096
-    """Memory of one iteration for what is private to it."""
+    """Bytes of private memory that the contraction of buffers may use in one iteration."""
     divergent_branch: int = 24
-    """Operations of both sides of a branch that are computed where lanes disagree."""
+    """Largest cost of both sides of a divergent branch at which both are computed."""
     uniform_branch: int = 6
-    """The same where they agree."""
+    """Largest cost of both sides of a uniform branch at which both are computed."""
     near_stride: int = 4
-    """Elements between the loads of neighbouring lanes that touch few cache lines."""
+    """Largest stride in elements at which the loads of neighbouring lanes touch few cache lines."""
     unrolled: CopyLimit = CopyLimit(8, 256)
-    """Loops that are unrolled unasked."""
+    """Limits for a loop that is unrolled without being asked for."""
     unrolled_away: CopyLimit = CopyLimit(32, 1024)
-    """The same where copies save more than the loop: a private array, or choices by the counter, go."""
+    """Limits for a loop whose copies save more than the loop: a private array, or choices by the counter, disappear."""
     unrolled_asked: int = 4096
-    """Operations of all copies of a loop that the user wants unrolled."""
+    """Largest number of operations in all copies of a loop that the user wants unrolled."""
     task_cost: int = 8192
-    """Operations that unrolling makes no task larger than."""
+    """Largest number of operations of a task after unrolling."""
     accumulation: AccumulationLimits = AccumulationLimits()
     reverse: ReverseLimits = ReverseLimits()
     lanes: int | None = None
-    """Iterations that have private memory at a time; None: those of as many threads as the options say."""
+    """Iterations that have private memory at a time; None means those of the threads in the options."""
     memory_bytes: int | None = None
-    """Memory of the machine; None: what is free where the program is made."""
+    """Bytes of memory of the machine; None means the free memory where the program is made."""
 
 
 CPU = Machine()

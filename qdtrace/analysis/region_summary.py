@@ -1,4 +1,4 @@
-"""What a structured equation does to locations on its way: which it surely accesses, which it reads first.
+"""Summaries of regions: the locations that a structured equation surely accesses, reads first or may write.
 
 Sets hold the keys of locations (`analysis/alias`). A location whose index varies inside of a loop is no location
 outside; its key is in the sets too, but nothing outside can be equal to it.
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What happens to locations from the start of a region to its end."""
+    """The accesses to locations from the start of a region to its end."""
 
     accessed: frozenset[Key]
-    """Surely accessed."""
+    """Locations that are surely accessed."""
     written: frozenset[Key]
-    """Surely written."""
+    """Locations that are surely written."""
     first_read: frozenset[Key]
-    """Surely read (by an accumulation or atomic too), and not written before that."""
+    """Locations that are surely read (by an accumulation or atomic too), and not written before that."""
     exposed: frozenset[Key]
-    """Perhaps read before it is surely written."""
+    """Locations that may be read before they are surely written (upward exposed)."""
     perhaps_written: frozenset[Key]
 
 
@@ -81,7 +81,7 @@ class Summaries:
         self._blocks: dict[int, tuple[Block, Summary]] = {}
 
     def of_block(self, block: Block) -> Summary:
-        """One run of a block."""
+        """Returns the summary of one execution of a block."""
         found = self._blocks.get(id(block))
         if found is None:
             running = _Running()
@@ -94,7 +94,7 @@ class Summaries:
         return found[1]
 
     def of_body(self, loop: Eqn) -> Summary:
-        """A loop that runs: one iteration of a `for`; the condition of a `while` and perhaps its body."""
+        """Returns the summary of a loop that runs: a `for`'s iteration; a `while`'s test and perhaps its body."""
         if loop.primitive is FOR:
             return self.of_block(loop.blocks[0])
         running = _Running()
@@ -103,7 +103,7 @@ class Summaries:
         return running.close()
 
     def of_eqn(self, eqn: Eqn) -> Summary:
-        """An equation with blocks."""
+        """Returns the summary of an equation with blocks."""
         if eqn.primitive is IF:
             then, other = map(self.of_block, eqn.blocks)
             return Summary(

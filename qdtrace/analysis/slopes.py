@@ -1,6 +1,6 @@
-"""Which operations may be executed in vain without a trace in the gradient.
+"""Decides which operations may be executed speculatively without an effect on the gradient.
 
-Reverse mode multiplies what it carries back by slopes. Where a value was computed in vain it carries 0, and 0 times an
+Reverse mode multiplies adjoints by slopes. The adjoint of a value that was computed speculatively is 0, and 0 times an
 infinite slope is NaN: a root moved out of the branch that guards it would poison the gradient of the branch not taken.
 So in a program that will be differentiated only operations whose slopes are finite for all operands, infinite ones
 among them, are moved to where they were not executed.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def has_finite_slopes(eqn: Eqn) -> bool:
-    """True when no operand makes a slope of the result infinite or NaN; of what has no derivative always."""
+    """Returns whether no operand makes a slope of the result infinite or NaN; True if there is no derivative."""
     if not any(v.dtype.is_float for v in eqn.outvars) or eqn.primitive.finite_slope:
         return True
     if eqn.primitive is MUL:

@@ -11,8 +11,8 @@
       n = select (lt lo hi) (sub hi lo) 0
       for t in n - 1 : -1 : -1                a walk: `lo + t` is the position
 
-Found are the walks of a body, and of their values those that depend on the position alone: on it, on what is the same
-in the whole task, and on memory that the task does not write. Values of several walks are equal where their keys are.
+The analysis finds the walks of a body, and their values that depend on the position alone: on it, on values that are
+the same in the whole task, and on memory that the task does not write. Values with equal keys are equal.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class Walk:
 
     block: Block
     positions: tuple[Var, ...]
-    """What it calls the position."""
+    """Variables of the block that hold the position."""
 
 
 @dataclass(frozen=True, eq=False)
 class Walks:
-    """The spans of a task and all walks over them."""
+    """The ends of a task's spans and all walks over them."""
 
     first: Var
     last: Var
@@ -54,7 +54,7 @@ class Walks:
 
 
 def find_walks(task: Task) -> Walks | None:
-    """The walks of a task over the spans of its first one; None where there is none."""
+    """Returns the walks of a task over the span of its first walk, or None if there is none."""
     made: dict[Atom, Eqn] = {v: e for e in task.body.eqns for v in e.outvars}
     span: tuple[Atom, ...] | None = None
     found: list[Walk] = []
@@ -79,7 +79,7 @@ def _forward(loop: Eqn) -> tuple[tuple[Atom, ...], Walk] | None:
 
 
 def _backward(loop: Eqn, made: Mapping[Atom, Eqn]) -> tuple[tuple[Atom, ...], Walk] | None:
-    """From the length less 1 down to 0; or from the largest length of the lanes, under a test for the own one."""
+    """Matches a loop from `length - 1` down to 0, or from the largest length of all lanes under a test of the lane."""
     start, stop, step = loop.bounds
     before = made.get(start)
     if not (_is(step, -1) and _is(stop, -1)) or before is None or not _is_sum(before, -1):
@@ -108,13 +108,13 @@ def _is(atom: Atom, value: int) -> bool:
 
 
 def _is_sum(eqn: Eqn, value: int) -> bool:
-    """A variable and a constant."""
+    """Returns whether an equation adds the constant `value` to a variable."""
     a, b = eqn.invars if eqn.primitive is ADD else (None, None)
     return a is not None and b is not None and _is(b, value) and isinstance(a, Var)
 
 
 def _of_length(length: Atom, made: Mapping[Atom, Eqn]) -> tuple[Atom, ...] | None:
-    """The ends of which a value is the distance, not below 0."""
+    """Returns the ends `lo, hi` if a value is `max(hi - lo, 0)`, written as a select; else None."""
     choice = made.get(length)
     if choice is None or choice.primitive is not SELECT or not _is(choice.invars[2], 0):
         return None
@@ -125,7 +125,7 @@ def _of_length(length: Atom, made: Mapping[Atom, Eqn]) -> tuple[Atom, ...] | Non
 
 
 def _where_below(block: Block, counter: Var, length: Atom) -> Block | None:
-    """What a block does where the counter is below the length."""
+    """Returns the block that runs if the counter is below the length, or None if no `if` tests that."""
     made: dict[Atom, Eqn] = {v: e for e in block.eqns for v in e.outvars}
     for eqn in block.eqns:
         test = made.get(eqn.invars[0]) if eqn.primitive is IF else None
@@ -146,7 +146,7 @@ class PositionValues:
         """Values of equal keys are equal at equal positions. A `bound` is its operand."""
         self.made: dict[Var, Eqn] = {}
         self.gathers: set[Key] = set()
-        """Values made of loads that are not direct, or of several."""
+        """Values computed from a load that is not direct, or from several loads."""
         self._loads: set[Key] = set()
         self._sure: dict[Key, Var] = {}
         self._sure_vars: set[Var] = set()
@@ -155,39 +155,39 @@ class PositionValues:
         self._written = written
         self._positions = frozenset(p for walk in walks.found for p in walk.positions)
         self.limit = 2 ** (walks.first.dtype.bits - 1) - 1
-        """Positions from 0 to below it are in all arrays that are loaded from directly."""
+        """Positions from 0 to below this are in range for all arrays that are loaded from directly."""
         for walk in walks.found:
             for eqn in walk.block.eqns:
                 self._look_at(eqn)
 
     def is_position(self, atom: Atom) -> bool:
-        """Whether it is what a walk calls the position."""
+        """Returns whether a value is the position of a walk."""
         return atom in self._positions
 
     def is_everywhere(self, atom: Atom) -> bool:
-        """Whether it is the same in the whole task."""
+        """Returns whether a value is the same in the whole task."""
         return isinstance(atom, Literal) or atom in self._everywhere
 
     def key(self, atom: Atom) -> Key | None:
-        """The key of a value that depends on the position alone, the position itself among them."""
+        """Returns the key of a value that depends on the position alone, or is the position; None for others."""
         if not isinstance(atom, Var):
             return None
         return _POSITION if atom in self._positions else self.keys.get(atom)
 
     def sure(self, atom: Atom) -> Var | None:
-        """A sure value that is equal to this one."""
+        """Returns a sure value that is equal to this one, or None."""
         return self._sure.get(self.keys[atom]) if isinstance(atom, Var) and atom in self.keys else None
 
     def is_sure(self, atom: Atom) -> bool:
-        """Whether the value itself is sure."""
+        """Returns whether the value itself is sure."""
         return atom not in self.made or atom in self._sure_vars
 
     def is_direct(self, load: Eqn) -> bool:
-        """Whether a load is direct."""
+        """Returns whether a load is direct: its indices are the position and constants in range."""
         return all(self.key(a) == _POSITION or _inside(load, axis, a) for axis, a in enumerate(indices_of(load)))
 
     def _look_at(self, eqn: Eqn) -> None:
-        """Gives the result of an equation a key where it depends on the position alone."""
+        """Gives the result of an equation a key if it depends on the position alone."""
         if len(eqn.outvars) != 1 or eqn.blocks:
             return
         prim, operands = eqn.primitive, eqn.invars
@@ -213,7 +213,7 @@ class PositionValues:
         self._weigh(eqn, key, keys)
 
     def _weigh(self, eqn: Eqn, key: Key, operands: list[Key | None]) -> None:
-        """Takes note of the loads that make a value."""
+        """Records the loads that a value is computed from: if it is a gather, and if it is sure."""
         load = eqn.primitive is LOAD
         if load and self.is_direct(eqn):
             shape = ref_type(eqn.invars[0]).shape
@@ -244,5 +244,5 @@ class PositionValues:
 
 
 def _inside(load: Eqn, axis: int, index: Atom) -> bool:
-    """A constant that is in the array."""
+    """Returns whether an index is a constant in range for that axis."""
     return isinstance(index, Literal) and 0 <= int(index.value) < ref_type(load.invars[0]).shape[axis]

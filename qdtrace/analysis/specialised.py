@@ -1,4 +1,4 @@
-"""What is left of a body once an index in it is a constant: choices by the index go, and private arrays at the index.
+"""Estimates a body with an index made constant: choices by it disappear, and private arrays become scalars.
 
     p: bool = le k 0:i32           k = 0:   a: f32 = mul 0.2:f32 c
     t: f32 = select p 0.2:f32 0.3:f32
@@ -29,16 +29,16 @@ class Specialised:
 
     constants: set[Atom]
     size: int = 0
-    """Operations that its code has then."""
+    """Operations that remain in its code."""
     kept: set[Atom] = field(default_factory=set[Atom])
     """Private arrays with an access at an index that is no constant."""
 
     def visit(self, block: Block) -> None:
-        """Takes a block into account."""
+        """Counts the operations that remain in a block."""
         self.size = sum([eqn.primitive.cost for eqn in walk_eqns(block) if eqn.blocks or not self._goes(eqn)])
 
     def _goes(self, eqn: Eqn) -> bool:
-        """True where nothing is left to compute; notes results that are constants."""
+        """Returns whether an equation needs no code; records its results if they are constants."""
         prim = eqn.primitive
         known = [isinstance(a, Literal) or a in self.constants for a in eqn.invars]
         if eqn.primitive.values is not None:
@@ -58,7 +58,7 @@ class Specialised:
 
 
 def specialised(block: Block, known: Iterable[Var]) -> Specialised:
-    """What is left of a block when these variables are constants."""
+    """Returns the size of a block, and the private arrays it keeps, if these variables are constants."""
     found = Specialised(set(known))
     found.visit(block)
     return found

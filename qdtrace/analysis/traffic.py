@@ -1,4 +1,4 @@
-"""How many bytes a task must move between memory and the core, counted from the graph.
+"""Memory traffic: the bytes that a task must move between memory and the core, counted from the graph.
 
 Each element of a reference that a task loads is read once and each that it stores is written once, however often it
 does so: this is what a cache that holds everything of a task would move, and the least that any code for the task can.
@@ -38,16 +38,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Bytes moved."""
+    """Bytes read from and written to memory."""
 
     read: int = 0
     written: int = 0
     exact: bool = True
-    """False where some of it is conditional or data-dependent: then the bytes are the most."""
+    """False if an access is conditional or data-dependent: then the bytes are upper bounds."""
 
     @property
     def total(self) -> int:
-        """Bytes read and written."""
+        """The sum of bytes read and written."""
         return self.read + self.written
 
     def __add__(self, other: Traffic) -> Traffic:
@@ -61,18 +61,18 @@ NOTHING = Traffic()
 
 
 def program_traffic(program: Program) -> Traffic:
-    """Bytes that all tasks of a program move, one after the other, and those of buffers that are cleared before."""
+    """Returns the bytes that all tasks of a program move one by one, and those of buffers cleared before them."""
     cleared = sum(ref_type(v).nbytes for v in program.initial)
     return sum(map(task_traffic, program.tasks), Traffic(0, cleared))
 
 
 def task_traffic(task: Task) -> Traffic:
-    """Bytes that a task moves."""
+    """Returns the bytes that a task moves."""
     return sum(reference_traffic(task).values(), NOTHING)
 
 
 def reference_traffic(task: Task) -> dict[Var, Traffic]:
-    """Bytes that a task moves of each reference that it touches."""
+    """Returns the bytes that a task moves, by reference."""
     count = _Count(task)
     found: dict[Var, Traffic] = {}
     for ref in dict.fromkeys((*count.read, *count.written)):
@@ -92,13 +92,13 @@ class _Count:
         self.read: dict[Var, Elements] = {}
         self.written: dict[Var, Elements] = {}
         self.stored: dict[Key, None] = {}
-        """Elements that the iteration has stored, on the path to where the walk is."""
+        """Elements that the iteration has surely stored before the current place of the walk."""
         self.eqns(task.head, True, 1)
         values = task_values(task)
         self.block(task.body, values is not None, None if values is None else values.count)
 
     def block(self, block: Block, sure: bool, times: int | None) -> None:
-        """A block; `sure`: it runs as soon as its task does, `times` over all."""
+        """Counts a block that runs `times` times (None: unknown); `sure` if it runs whenever its task does."""
         if times == 0:
             return
         before = len(self.stored)

@@ -1,4 +1,4 @@
-"""Which values are the same in all lanes of a vector, and which branches and loops all lanes take together.
+"""Uniformity analysis: values that are the same in all lanes of a vector, and branches and loops that diverge.
 
 A lane is one iteration of a task. The task index varies; so does what is computed from it, what is read at a varying
 index or from private memory, and what a branch or loop decided by a varying value hands out. Inside a loop that lanes
@@ -17,24 +17,24 @@ from qdtrace.ir.program import Atom, Block, Eqn, Literal, Task, Var, is_local
 
 @dataclass(frozen=True, slots=True)
 class Uniformity:
-    """The facts of one task."""
+    """The varying values and the divergent equations of one task."""
 
     varying: frozenset[Var]
-    """Scalars that differ between lanes (at the place where they are bound)."""
+    """Scalars that may differ between lanes at the place where they are bound."""
     divergent: frozenset[Eqn]
-    """`if`, `for` and `while` equations whose course differs between lanes."""
+    """`if`, `for` and `while` equations whose control flow may differ between lanes."""
 
     def is_uniform(self, atom: Atom) -> bool:
-        """True when all active lanes hold the same value."""
+        """Returns whether all active lanes hold the same value."""
         return isinstance(atom, Literal) or atom not in self.varying
 
 
 def analyse_uniformity(
     task: Task, uniform: frozenset[Var] = frozenset(), varying: frozenset[Var] = frozenset()
 ) -> Uniformity:
-    """Facts of a task; of a serial task nothing varies (there is one lane).
+    """Returns the uniformity of a task; nothing varies in a serial task, which has one lane.
 
-    `uniform` and `varying` are variables that are so by the way the task is run.
+    `uniform` and `varying` are variables that are so because of the way the task is run.
     """
     if task.kind == "serial" or task.index is None:
         return Uniformity(frozenset(), frozenset())

@@ -1,7 +1,7 @@
 """Value numbering of the heads of tasks: equal values of different tasks are one.
 
-Two equations are equal when primitive, parameters and operands are, and
-for loads also the version of the memory that is read, which every task that writes it raises.
+Two equations are equal if their primitives, parameters and operands are; for loads also the version of the memory that
+is read, which every task that writes it raises.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 
 def _is_numbered(eqn: Eqn) -> bool:
-    """Its value depends on operands and versions alone; private memory has no versions."""
+    """Returns whether a result depends on operands and versions of memory alone; private memory has no versions."""
     return not eqn.blocks and (not eqn.primitive.effects or (bool(eqn.invars) and is_global(eqn.invars[0])))
 
 
 @dataclass(slots=True)
 class ValueNumbering:
-    """Gives equal head equations one set of variables, for the tasks of a program in order."""
+    """Table of the head equations of a program's tasks, in order, that gives equal ones the same variables."""
 
     _known: dict[tuple[object, ...], Eqn] = field(default_factory=dict[tuple[object, ...], Eqn])
     _versions: dict[Var, int] = field(default_factory=dict[Var, int])
     _counter: Iterator[int] = field(default_factory=count)
 
     def shared(self, task: Task) -> tuple[tuple[Eqn, ...], dict[Var, Atom]]:
-        """The head in terms of the first equal equations, and what replaces the task's own variables."""
+        """Returns the head with the first of equal equations, and the replacements of the task's own variables."""
         rebuilder = Rebuilder()
         out: dict[Eqn, None] = {}
         for eqn in task.head:
@@ -45,7 +45,7 @@ class ValueNumbering:
         return tuple(out), rebuilder.env
 
     def written(self, refs: Iterable[Var]) -> None:
-        """Takes note that a task changed these references."""
+        """Gives references that a task changed a new version."""
         for ref in refs:
             self._versions[ref] = next(self._counter) + 1
 

@@ -1,6 +1,6 @@
-"""What a traced program does wrong in every run: races, buffers that are read before they are set, endless loops.
+"""Finds faults that a traced program has in every run: races, reads of unset buffers, endless loops.
 
-Of the first two there are warnings, and the program runs all the same: nothing here proves that the user needs the
+The first two are warnings, and the program runs all the same: nothing here proves that the user needs the
 elements that are wrong. A loop that never ends is refused.
 """
 
@@ -99,7 +99,7 @@ def _warn_of_unset(program: Program) -> None:
 
 
 def _warn_of_reads(task: Task, unset: set[Var]) -> None:
-    """Of buffers that nothing before the task and nothing in it stores to; those that it touches leave `unset`."""
+    """Warns of reads of `unset` buffers that the task does not store to; removes those that it touches from `unset`."""
     first: dict[Atom, Eqn] = {}
     stored: set[Atom] = set()
     for eqn in (*task.head, *walk_eqns(task.body)):

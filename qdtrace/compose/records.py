@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Telling:
-    """What a program tells: its results behind the others. False where it tells nothing."""
+    """The records of a program that prints or calls back, as its last results; false if it has none."""
 
     def __init__(self, program: Program, options: Options) -> None:
         found = tells_in(program)
@@ -60,7 +60,7 @@ class Telling:
         return self.at_once or bool(self.records)
 
     def told(self, outs: Sequence[Any]) -> Left | None:
-        """What a call with these results leaves to be shown when it has run; None where that is nothing."""
+        """Returns the records that are shown after a call with these results has run, or None if there are none."""
         if self.at_once:
             jax.debug.callback(lambda _: None, outs[self.first])  # keeps JAX from dropping the call
         if not self.records:
@@ -70,8 +70,8 @@ class Telling:
 
 
 def needs_jax(items: Iterable[Any], small: int) -> bool:
-    """Whether something between the tasks of these items shows what it tells by JAX alone: loops around tasks, and what
-    is not staged into a task of equations up to a small size. Then the tasks do, too, and JAX orders them."""
+    """Returns whether something between the tasks of these items shows its output by JAX alone: a loop around tasks, or
+    an equation with effects that is not staged into a task. Then the tasks use JAX too, which orders the outputs."""
     for item in items:
         if not isinstance(item, Region):
             is_own = all(isinstance(e, compat.QdEffect) for e in item.effects)
@@ -86,7 +86,7 @@ def needs_jax(items: Iterable[Any], small: int) -> bool:
 
 
 def _show(records: Sequence[Records], lines: int, name: str, *memory: Any) -> None:
-    """Prints, in the order of tasks, then of iterations, then inside of an iteration."""
+    """Runs the sites of all records in order of tasks, then of iterations, then inside of an iteration."""
     left, missed = lines, 0
     calls_left = False
     for record, told, ring in zip(records, memory[::2], memory[1::2], strict=True):

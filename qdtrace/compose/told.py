@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 
 
 class Left(NamedTuple):
-    """Records that a call leaves, or tracers of them."""
+    """Records that a call leaves to be shown, or tracers of them."""
 
     show: Callable[..., None]
-    """Takes what is in the memory."""
+    """Function that shows the records, given the content of the memory."""
     memory: Sequence[Any]
-    """For each task that tells a count, and a ring of words."""
+    """The count and the ring of words of each task that tells."""
 
     def by_jax(self) -> None:
-        """Has JAX show them when the call has run."""
+        """Stages a callback of JAX that shows the records after the call."""
         any_told = reduce(jax.lax.max, self.memory[::2]) > 0
         jax.lax.cond(any_told, lambda: jax.debug.callback(self.show, *self.memory), lambda: None)
 
     def now(self) -> None:
-        """Shows them: here where the call was one of processors, else from a thread that waits for the device."""
+        """Shows the records: at once if the call ran on the CPU, else from a thread that waits for the device."""
         memory, first = self.memory, self.memory[0]
         if any(isinstance(x, Tracer) for x in memory):
             self.by_jax()
@@ -51,19 +51,19 @@ class Left(NamedTuple):
 
 
 class Told:
-    """Results of a function, and what its programs leave to be shown."""
+    """Results of a function, and the records that its programs leave to be shown."""
 
     __slots__ = ("memory", "results", "shows")
 
     def __init__(self, results: Any, memory: Sequence[Any], shows: Shows) -> None:
         self.results = results
         self.memory = memory
-        """Of one program behind the other: for each task that tells a count, and a ring of words."""
+        """Counts and rings of words of all tasks that tell, program by program."""
         self.shows = shows
-        """For each program what shows it, and how much of the memory is its own."""
+        """The function that shows the records of each program, and the number of its arrays in `memory`."""
 
     def whole(self) -> Any:
-        """The results, once the rest was shown."""
+        """Shows the records and returns the results."""
         at = 0
         for show, length in self.shows:
             Left(show, self.memory[at : at + length]).now()
@@ -72,13 +72,13 @@ class Told:
 
 
 def with_left(results: Any, left: Sequence[Left]) -> Any:
-    """Results of a function with what its programs leave; as they are where that is nothing."""
+    """Returns the results of a function with the records that its programs leave; unchanged if there are none."""
     memory = tuple(x for one in left for x in one.memory)
     return Told(results, memory, tuple((one.show, len(one.memory)) for one in left)) if left else results
 
 
 def shown(told: Told) -> Any:
-    """The results of a function, once the rest was shown. Takes a moment where nothing was told."""
+    """Shows the records of a function and returns its results; quick if nothing was told."""
     for count in told.memory[::2]:
         if isinstance(count, Tracer) or not count.is_fully_addressable or not is_here(count) or np.asarray(count):
             return told.whole()
@@ -86,12 +86,12 @@ def shown(told: Told) -> Any:
 
 
 def is_here(array: Any) -> bool:
-    """Whether to look at an array now: it is computed, or by processors, which a direct call may wait for."""
+    """Returns whether an array can be read now: it is computed, or on the CPU, which a direct call may wait for."""
     return (array.is_ready() and not waits()) or compat.is_on_host(array)
 
 
 def _look(show: Callable[..., None], memory: Sequence[Any]) -> None:
-    """Waits for the counts, and shows the records where there are any."""
+    """Waits for the counts, and shows the records if there are any."""
     if any(map(np.asarray, memory[::2])):
         show(*memory)
 

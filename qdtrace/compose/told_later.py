@@ -1,4 +1,4 @@
-"""A thread that shows what calls of a device have told, in their order: nobody else waits for them."""
+"""A thread that shows the records of calls on a device, in their order, so that no other thread waits for them."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _thread: list[threading.Thread] = []
 
 
 def waits() -> bool:
-    """Whether something is left to be shown."""
+    """Returns whether records are left to be shown."""
     return _jobs.unfinished_tasks > 0
 
 
 def show_later(show: Callable[[], None]) -> None:
-    """Calls a function that waits for results and shows what is with them. `jax.effects_barrier` waits for it, and so
+    """Calls a function that waits for results and shows their records. `jax.effects_barrier` waits for it, and so
     does the end of the process; an error that it raises is raised by the next call."""
     with _lock:
         if not any(t.is_alive() for t in _thread):  # of a process that was forked there is none
@@ -55,7 +55,7 @@ def block_until_ready() -> None:
 
 
 class _Shown:
-    """What JAX waits for."""
+    """An array-like object for `jax.effects_barrier` to wait for."""
 
     def block_until_ready(self) -> None:
         """Waits for all that is left to be shown."""

@@ -25,12 +25,12 @@ class BlockBuilder:
         self.eqns: list[Eqn] = []
 
     def close(self, results: Sequence[Atom] = ()) -> Block:
-        """The finished block."""
+        """Returns the finished block."""
         return Block(self.params, tuple(self.eqns), tuple(results))
 
 
 class Opens(Protocol):
-    """What opens blocks and emits equations: a `Builder`, and what shares equations on top of one."""
+    """Protocol for opening blocks and emitting equations: a `Builder`, or a layer on top that shares equations."""
 
     def block(self, params: Sequence[Var] = ...) -> AbstractContextManager[BlockBuilder]:
         """Opens a block for the equations that are emitted inside."""
@@ -57,7 +57,7 @@ class Builder:
         return self.stack[-1]
 
     def append(self, eqn: Eqn) -> None:
-        """Appends an equation that is made already."""
+        """Appends a finished equation."""
         self.stack[-1].eqns.append(eqn)
 
     @contextmanager
@@ -85,38 +85,38 @@ class Builder:
         return out
 
     def op(self, name: str, *operands: Atom, **params: Any) -> Atom:
-        """The value of a pure operation. A builder that knows more gives a constant, or a value that is there."""
+        """Emits a pure operation and returns its value; subclasses may return a constant or an existing value."""
         return self(name, *operands, **params)
 
     def load(self, ref: Var, *indices: Atom, hint: str = "") -> Var:
-        """Reads one element."""
+        """Emits the load of one element and returns its value."""
         return self("load", ref, *indices, hint=hint)
 
     def store(self, ref: Var, value: Atom, *indices: Atom) -> None:
-        """Writes one element."""
+        """Emits the store of one element."""
         self.emit("store", ref, value, *indices)
 
     def accum(self, ref: Var, value: Atom, *indices: Atom, op: str = "add") -> None:
-        """Accumulates into one element."""
+        """Emits an accumulation into one element."""
         self.emit("accum", ref, value, *indices, op=op)
 
     def convert(self, value: Atom, dtype: DType) -> Atom:
-        """The value in another dtype; itself when it has it already."""
+        """Returns the value converted to a dtype, or the value itself if it has that dtype."""
         return value if value.dtype is dtype else self("convert", value, dtype=dtype)
 
     def cell(self, dtype: DType, shape: Sequence[int] = (), hint: str = "") -> Var:
-        """Private memory of the thread, undefined until stored."""
+        """Emits private memory of the thread, undefined until stored, and returns its reference."""
         return self("cell", dtype=dtype, shape=tuple(shape), hint=hint)
 
     def constant(self, value: object, dtype: DType) -> Atom:
-        """A literal."""
+        """Returns a literal."""
         return literal(value, dtype)
 
 
 def result_types(
     prim: Primitive, invars: Sequence[Atom], params: dict[str, Any], blocks: Sequence[Block] = ()
 ) -> tuple[Type, ...]:
-    """Types of the results by the typing rule; the message of an IrTypeError names the primitive."""
+    """Returns the types of the results by the typing rule; the message of an IrTypeError names the primitive."""
     try:
         return prim.type_rule([v.type for v in invars], params, [b.type for b in blocks])
     except IrTypeError as e:
@@ -124,12 +124,12 @@ def result_types(
 
 
 def scalar_var(dtype: DType, hint: str = "") -> Var:
-    """A fresh scalar variable (a loop index or a carry)."""
+    """Returns a fresh scalar variable (a loop index or a carry)."""
     return Var(ScalarType(dtype), hint)
 
 
 def ref_var(dtype: DType, shape: Sequence[int], hint: str = "") -> Var:
-    """A fresh buffer variable."""
+    """Returns a fresh buffer variable."""
     return Var(RefType(dtype, tuple(shape)), hint)
 
 
@@ -143,15 +143,15 @@ def emit_loop(
     carry: str = "",
     **params: Any,
 ) -> tuple[Var, ...]:
-    """Emits a `for` and returns what it carries in the end.
+    """Emits a `for` and returns the final values of its carries.
 
     Args:
-        builder: Where it is emitted.
+        builder: Emits the loop.
         bounds: Start, stop and step.
-        carries: What it begins with.
-        body: Emits an iteration from the index and the carried values, and returns what it hands on.
-        index: How the index is called in printed graphs.
-        carry: How carried values are called there.
+        carries: Initial values of the carries.
+        body: Emits an iteration from the index and the carries, and returns the next values of the carries.
+        index: Name of the index in printed graphs.
+        carry: Name of the carries in printed graphs.
         params: Parameters of the `for`.
     """
     number, given = scalar_var(bounds[0].dtype, index), [Var(c.type, carry) for c in carries]
@@ -187,7 +187,7 @@ def nest(
 
 
 def unravel(builder: Builder, index: Atom, shape: Sequence[int]) -> list[Atom]:
-    """Indices of each axis from a flat row-major index."""
+    """Emits the index of each axis from a flat row-major index and returns them."""
     if not shape:
         return []
     out: list[Atom] = []

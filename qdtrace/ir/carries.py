@@ -1,10 +1,10 @@
-"""Values that go into, around in and out of `for`, `while` and `if`, one at a time.
+"""Carried values of `for` and `while`, and results of `if`, one at a time.
 
     c_1: f32 = for k in 0:i32 : n : 1:i32 carry c = a        Carry(c_1, results=(b,), params=(c,), initial=a)
       b: f32 = mul c c
       yield b
 
-Whoever drops, adds or looks at carried values does it here, and need not know where operands and parameters stand.
+Passes read, add and remove carries by these functions, which know the positions of operands and parameters.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Carry:
-    """A result of an equation with blocks, and what it comes from."""
+    """A result of an equation with blocks, and the values that it comes from."""
 
     outvar: Var
     results: tuple[Atom, ...]
-    """What the body of a loop hands on; what the two sides of an `if` give."""
+    """The next value from the body of a loop; the values of both sides of an `if`."""
     params: tuple[Var, ...] = ()
-    """What each block of a loop calls it; none for an `if`."""
+    """The parameter of each block of a loop that holds the carry; empty for an `if`."""
     initial: Atom | None = None
-    """What a loop begins with; None for an `if`."""
+    """The initial value of a loop's carry; None for an `if`."""
 
 
 def carried_params(loop: Eqn, block: Block) -> tuple[Var, ...]:
-    """What a block of a loop calls its carries: all parameters but the index."""
+    """Returns the parameters of a loop's block that hold the carries: all but the index."""
     return block.params[len(block.params) - len(loop.outvars) :]
 
 
 def giving_blocks(eqn: Eqn) -> tuple[Block, ...]:
-    """The blocks whose results are the results of the equation: not the condition of a `while`."""
+    """Returns the blocks whose results are those of the equation: all but the condition of a `while`."""
     return eqn.blocks[1:] if eqn.primitive is WHILE else eqn.blocks
 
 
 def carry_of(eqn: Eqn, number: int) -> Carry:
-    """One of the carries of an equation with blocks."""
+    """Returns one of the carries of an equation with blocks, by its position."""
     results = tuple([block.results[number] for block in giving_blocks(eqn)])
     if eqn.primitive is IF:
         return Carry(eqn.outvars[number], results)
@@ -53,12 +53,12 @@ def carry_of(eqn: Eqn, number: int) -> Carry:
 
 
 def carries_of(eqn: Eqn) -> list[Carry]:
-    """The carries of an equation with blocks, in order."""
+    """Returns the carries of an equation with blocks, in order."""
     return [carry_of(eqn, number) for number in range(len(eqn.outvars))]
 
 
 def with_carries(eqn: Eqn, carries: Sequence[Carry]) -> Eqn:
-    """The equation with exactly these carries; the same object when they are those that are there."""
+    """Returns the equation with exactly these carries, or the equation itself if it has them already."""
     first = len(eqn.blocks) - len(giving_blocks(eqn))
     blocks: list[Block] = []
     for k, block in enumerate(eqn.blocks):

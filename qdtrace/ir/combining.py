@@ -1,4 +1,4 @@
-"""Operations that accumulations combine with: what they are on truth values, and what changes nothing."""
+"""Operations of accumulations: their primitives, also on truth values, and their identities."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Literal
 
 ON_BOOL = {"add": "or", "max": "or", "mul": "and", "min": "and"}
-"""Of two truth values the sum is `or` and the product is `and`, as NumPy has them."""
+"""Operations on truth values: the sum is `or` and the product is `and`, as in NumPy."""
 
 
 def combining(op: str, dtype: DType) -> Primitive:
-    """The primitive that an accumulation applies to the old and the new value."""
+    """Returns the primitive that an accumulation applies to the old and the new value."""
     return PRIMITIVES[ON_BOOL.get(op, op) if dtype is DType.bool else op]
 
 
 def identity(op: str, dtype: DType) -> Literal:
-    """What changes no value that it is combined with; for floats that is -0.0 in a sum, as 0.0 + -0.0 is 0.0."""
+    """Returns the identity of an operation; for a sum of floats it is -0.0, as 0.0 + -0.0 is 0.0."""
     if dtype is DType.bool:
         return literal(ON_BOOL.get(op, op) == "and", dtype)
     if op in ("min", "max"):

@@ -1,4 +1,4 @@
-"""Tasks over all elements of a reference, such as one that copies it."""
+"""Builds tasks over all elements of a reference, such as one that copies it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def each_element(ref: Var, visit: Callable[[Builder, list[Atom]], None], name: str = "") -> Task:
-    """A task with one iteration for each element; `visit` emits what that does, from the element's indices."""
+    """Returns a task with one iteration for each element of `ref`, emitted by `visit` from the element's indices."""
     size = ref_type(ref).size
     dtype = DType.i32 if size < 2**31 else DType.i64
     builder, index = Builder(), scalar_var(dtype, "i")
@@ -25,7 +25,7 @@ def each_element(ref: Var, visit: Callable[[Builder, list[Atom]], None], name: s
 
 
 def copy_task(source: Var, target: Var) -> Task:
-    """Copies all elements; axes that the target has in front of those of the source get the same content each."""
+    """Returns a task that copies all elements; along leading axes that only the target has the content repeats."""
     front = ref_type(target).ndim - ref_type(source).ndim
 
     def copy(builder: Builder, at: list[Atom]) -> None:

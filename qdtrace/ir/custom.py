@@ -2,9 +2,9 @@
 
     z: f32 = custom[rule="linear_solve", result=0] y x
 
-is `y`, and its adjoint is handed back to `x` as the rule says; `y` has none. With no operand but `y` it has no
-derivative at all (`stop_gradient`). One equation stands for each result of a rule; equations of one rule have the
-same operands. Nothing but differentiation looks at it: the passes that make code get programs without it.
+has the value of `y`; the rule computes the adjoint of `x` from that of `z`, and `y` has none. With no operand but `y`
+it has no derivative at all (`stop_gradient`). Each result of a rule is one equation; equations of one rule have the
+same operands. Only differentiation uses it: the passes that make code get programs without it.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ if TYPE_CHECKING:
 
 
 class Rule(Protocol):
-    """The transpose of a linear function; `str` of it is the name that graphs show."""
+    """The transpose of a linear function; graphs show its `str` as the name."""
 
     residuals: int | None
-    """The number of operands in front that are read, of a function known by its transpose alone; None for others."""
+    """Number of leading operands that a function known by its transpose alone reads; None for other functions."""
 
     def adjoints_of(self, active: tuple[bool, ...]) -> Block:
-        """A block of the adjoints of all operands that are floats, of which those with a derivative are told.
+        """Returns a block of the adjoints of all float operands; `active` says which of them have a derivative.
 
         Its parameters are the operands, and then an adjoint of each result.
         """
         ...
 
     def refused(self) -> GradientError:
-        """The error where the value of such a function is needed."""
+        """Returns the error to raise if the value of such a function is needed."""
         ...
 
 
 @dataclass(frozen=True)
 class Part:
-    """What an accumulation by `op` takes of the tangent of a value.
+    """The share of the tangent of a value that an accumulation by `op` passes on to memory.
 
     The equation has the tangent and the value; `autodiff/extremes` finds out how much it is before a program is
     transposed.
@@ -53,14 +53,14 @@ class Part:
 
     op: str
     directions: int = 1
-    """Whose tangent it is: each bit is a direction."""
+    """Set of directions of the tangent, one bit each."""
 
     def __str__(self) -> str:
         return f"part of {self.op}"
 
 
 def is_part(eqn: Eqn) -> bool:
-    """True for what an accumulation takes of a tangent."""
+    """Returns whether an equation is the share of a tangent that an accumulation takes."""
     return eqn.primitive is CUSTOM and isinstance(eqn.params["rule"], Part)
 
 
@@ -92,7 +92,7 @@ class _WithoutRules(Rebuilder):
 
 
 def without_rules(program: Program) -> Program:
-    """The program with the values of its `custom` equations; the same object when it has none."""
+    """Returns the program with `custom` equations replaced by their values, or the program itself if it has none."""
     if not any(e.primitive is CUSTOM for e in walk_program(program)):
         return program
     return program.map_tasks(lambda task: _WithoutRules().rebuild_task(task))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def programs_equal(a: Program, b: Program) -> bool:
-    """Whether the programs differ in nothing but names and source lines."""
+    """Returns whether the programs are equal up to names and source lines."""
     same = _Renaming()
     return (
         same.binds(a.params, b.params)
@@ -27,12 +27,12 @@ def programs_equal(a: Program, b: Program) -> bool:
 
 
 def tasks_equal(a: Task, b: Task) -> bool:
-    """Whether two tasks of one program do the same to the same references."""
+    """Returns whether two tasks of one program have equal equations on the same references."""
     return _Renaming().task(a, b)
 
 
 class _Renaming:
-    """Variables of the first graph paired with those of the second; a variable bound by neither is itself."""
+    """A pairing of the variables of two graphs; a variable that neither graph binds is paired with itself."""
 
     def __init__(self) -> None:
         self.pairs: dict[Var, Var] = {}

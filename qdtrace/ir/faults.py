@@ -1,7 +1,7 @@
-"""What a check says when it fails: the same words from the interpreter and from machine code.
+"""Error texts of failing checks, the same from the interpreter and from machine code.
 
-Machine code keeps the text with a mark where the number goes that is only known then, so `fault_of` takes the number
-as text. `fault_in` finds the error again in the words of whoever passed it on.
+Machine code keeps the text with a mark in place of the index, which is only known at run time, so `fault_of` takes the
+index as text. `fault_in` finds the error again in the message of the layer that passed it on.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _HELP = (
 )
 _FAILED = "check failed: "
 _PLACE = r"\n  at [^\n]*?(?::|, line )\d+"
-"""The last one in a text is ours: what stands in front of it is the user's message."""
+"""Pattern of a source location; the last match in a text is that of the error, others are in the user's message."""
 _NO_MEMORY = re.compile(
     r"task `[^`]*` of `[^`]*` needs \d+ bytes of its own in each thread that runs it, which the system refused"
 )
@@ -39,17 +39,17 @@ _FAULT = re.compile(
 
 
 def checks_of(task: Task) -> list[Eqn]:
-    """The checks of a task; code names them by their position."""
+    """Returns the checks of a task; code refers to one by its position here."""
     return [e for e in walk_task(task) if Effect.CHECK in e.primitive.effects]
 
 
 def may_fail(eqns: Iterable[Eqn]) -> bool:
-    """Whether one of the equations is a check of an index or of a condition, or a callback."""
+    """Returns whether one of the equations is a check of an index or of a condition, or a callback."""
     return any(e.primitive in (BOUND, CHECK, TELL) for e in eqns)
 
 
 def fault_of(eqn: Eqn, value: str = "") -> QdError:
-    """The error of a `bound` (of that index) or a `check` that does not hold."""
+    """Returns the error of a `bound` that fails for the index `value`, or of a `check` that fails."""
     p = eqn.params
     if eqn.primitive is CHECK:
         return CheckError(_FAILED + str(p["message"]), loc=eqn.loc)
@@ -58,7 +58,7 @@ def fault_of(eqn: Eqn, value: str = "") -> QdError:
 
 
 def fault_in(text: str) -> QdError | None:
-    """The error that a text of XLA holds; None where it holds none."""
+    """Returns the error that is contained in a message of XLA, or None if it has none."""
     if (no_memory := _NO_MEMORY.search(text)) is not None:
         return OutOfMemoryError(no_memory[0], help=_LESS_MEMORY)
     found = _FAULT.search(text)

@@ -22,7 +22,7 @@ _TOKEN = re.compile(
 
 
 class ParseError(QdError):
-    """The text is no graph: the line and column where reading stopped, and what was needed there."""
+    """Error of a text that is no graph: the line and column where reading stopped, and the rule broken there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +52,14 @@ class Line:
         return self.tokens[self.at]
 
     def is_next(self, *texts: str) -> bool:
-        """Whether the next tokens are these words or marks."""
+        """Returns whether the next tokens are these words or marks."""
         coming = self.tokens[self.at : self.at + len(texts)]
         return len(coming) == len(texts) and all(
             t.text == want and t.kind != "string" for t, want in zip(coming, texts, strict=True)
         )
 
     def take(self, text: str) -> bool:
-        """Reads the word or mark if it is next."""
+        """Reads the word or mark if it is next, and returns whether it was."""
         if self.is_next(text):
             self.at += 1
             return True
@@ -81,18 +81,18 @@ class Line:
         return token
 
     def end(self) -> None:
-        """Nothing may follow."""
+        """Raises ParseError unless all tokens are read."""
         if self.next.kind != "end":
             raise fail(self.next, f"needs the end of the line, got {self.next}")
 
 
 def fail(token: Token, rule: str) -> ParseError:
-    """The error at a token."""
+    """Returns the error for a rule broken at a token."""
     return ParseError(f"line {token.line}, column {token.column}: {rule}")
 
 
 def read_lines(text: str) -> list[Line]:
-    """The lines that hold something; two spaces are one level of depth."""
+    """Returns the tokens of the lines that are not empty; two spaces are one level of depth."""
     lines: list[Line] = []
     for number, source in enumerate(text.splitlines(), 1):
         tokens: list[Token] = []

@@ -11,22 +11,22 @@ if TYPE_CHECKING:
 
 
 def mode_of(eqn: Eqn) -> str:
-    """What a memory equation does: the operation of an accumulation, else the name of the primitive."""
+    """Returns the mode of an access: the operation of an accumulation, else the name of the primitive."""
     return str(eqn.params["op"]) if eqn.primitive is ACCUM else eqn.primitive.name
 
 
 def first_index(eqn: Eqn) -> int:
-    """Position of the first index operand; behind the reference and the values."""
+    """Returns the position of the first index operand, which follows the reference and the values."""
     values = eqn.primitive.values
     assert values is not None, f"`{eqn.primitive.name}` touches no element"
     return 1 + values + (eqn.params.get("op") == "cas")
 
 
 def indices_of(eqn: Eqn) -> tuple[Atom, ...]:
-    """The index operands of a memory equation."""
+    """Returns the index operands of a memory equation."""
     return eqn.invars[first_index(eqn) :]
 
 
 def values_of(eqn: Eqn) -> tuple[Atom, ...]:
-    """What a memory equation stores, accumulates, compares."""
+    """Returns the operands that a memory equation stores, accumulates or compares; none for a load."""
     return eqn.invars[1 : first_index(eqn)]

@@ -23,8 +23,8 @@ __all__ = ["ParseError", "parse_program"]
 
 
 def parse_program(text: str, *, file: str = "<graph>", locs: Mapping[int, Loc] | None = None) -> Program:
-    """The program written in the text; raises ParseError with line and column. `locs` has the source lines of the
-    lines of the text, where those are not the lines of the text themselves."""
+    """Returns the program written in the text; raises ParseError with line and column. `locs` has the source location
+    of each line, which is the line of the text by default."""
     return _Parser(read_lines(text), file, locs).program()
 
 
@@ -41,7 +41,7 @@ class _Parser:
     # Lines.
 
     def _peek(self, depth: int) -> Line | None:
-        """The next line if it stands at this depth, None if it stands further out (or there is none)."""
+        """Returns the next line if it is at this depth, or None if it is further out or missing."""
         if self.at == len(self.lines):
             return None
         line = self.lines[self.at]
@@ -249,7 +249,7 @@ class _Parser:
         return Task(kind.text, index, start, stop, body, head, name, loc, hints)
 
     def _block(self, depth: int, params: Sequence[Var]) -> Block:
-        """Equations and `yield`."""
+        """Reads the equations and the `yield` of a block."""
         eqns = self._eqns(depth)
         results: tuple[Atom, ...] = ()
         line = self._peek(depth)

@@ -1,10 +1,10 @@
-"""Platforms of JAX, and programs that do something else on each: the primitive `platform`.
+"""Platforms of JAX, and programs that differ by platform: the primitive `platform`.
 
     p: bool = platform[names="cuda rocm", refused=""]
 
-is whether the program runs on one of these. With words in `refused` there is nothing to run on them: the program is
-refused there, with these words. The trace keeps the choice, as one trace may be lowered for several platforms;
-`on_platform` makes it before any pass looks at the program, so code never sees it.
+is true if the program runs on one of these. If `refused` is not empty, the program has no code for them: it is refused
+there, with this text. The trace keeps the choice, as one trace may be lowered for several platforms; `on_platform`
+makes it before any pass runs, so emitters never see it.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ HOST = "cpu"
 
 
 def asks_platform(program: Program) -> bool:
-    """Whether the program has a choice by platform."""
+    """Returns whether the program has a choice by platform."""
     return any(e.primitive is PLATFORM for e in walk_program(program))
 
 
 def is_platform(eqn: Eqn, platform: str) -> bool:
-    """The value of a `platform` equation. Raises UnsupportedError where it refuses the platform."""
+    """Returns the value of a `platform` equation; raises UnsupportedError if it refuses the platform."""
     if platform not in eqn.params["names"].split():
         return False
     if eqn.params["refused"]:
@@ -42,7 +42,7 @@ def is_platform(eqn: Eqn, platform: str) -> bool:
 
 
 def on_platform(program: Program, platform: str) -> Program:
-    """The program as it is on a platform; the same object when it asks for none.
+    """Returns the program with its choices made for a platform, or the program itself if it has none.
 
     Raises:
         UnsupportedError: The program needs a branch that it does not have for the platform, or that was refused.

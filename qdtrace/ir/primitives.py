@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 
 
 class Effect(enum.Enum):
-    """What an equation does to memory: to what its first operand refers to, or by making some."""
+    """An effect of an equation on memory (that of its first operand, or new memory) or on control."""
 
     READ = "read"
     WRITE = "write"
     ACCUM = "accum"
     """Adds to (or takes the min/max/product with) memory; two of them with one operation commute."""
     ALLOC = "alloc"
-    """Makes new memory: two equal equations are not the same value."""
+    """Allocates memory: two equal equations are not the same value."""
     CHECK = "check"
     """May end the call with an error. No memory changes: two checks of indices may run in either order, and one that a
-    check in front of it implies is not needed. Behind a `check` that fails nothing is executed: none moves in front."""
+    check in front of it implies is not needed. Nothing runs after a failing `check`, so nothing may move across one."""
 
     LANES = "lanes"
-    """Depends on which iterations of the task run together here: the equation stays where it is."""
+    """Depends on which iterations of the task are active together: the equation must not be moved."""
 
     __hash__ = object.__hash__  # of the member itself: that of `enum` is a function of Python
 
@@ -54,66 +54,66 @@ class Primitive:
     effects: frozenset[Effect] = frozenset()
     param_names: tuple[str, ...] = ()
     remarks: frozenset[str] = frozenset()
-    """Parameters that only messages need: code does not depend on them."""
+    """Names of parameters that only messages need: code does not depend on them."""
     commutative: bool = False
     blocks: int = 0
-    """How many blocks it owns (`for`, `while`, `if`)."""
+    """Number of blocks that it owns (`for`, `while`, `if`)."""
     control: int = 0
-    """Operands in front of the initial values of carries: bounds and step, or the condition."""
+    """Number of operands before the initial values of carries: bounds and step, or the condition."""
     loops: bool = False
-    """Runs its blocks any number of times (`for`, `while`)."""
+    """True if it runs its blocks any number of times (`for`, `while`)."""
     values: int | None = None
-    """Operands between the reference and its indices; None for what touches no element (of `cas` it is one more)."""
+    """Number of operands between the reference and its indices (`cas` has one more); None if it is no access."""
     cost: int = 1
-    """Operations of a lane that its code has, in additions; what is in its blocks comes on top."""
+    """Work of its code per lane, without that of its blocks; the unit is an addition."""
     latency: int = 1
-    """Operations of its code that wait for each other, in additions."""
+    """Length of the longest dependence chain in its code; the unit is an addition."""
     instructions: int = 1
-    """Instructions for one register, about."""
+    """Approximate number of machine instructions for one register."""
     cheap: bool = True
-    """A few of them may be computed in vain, where that saves a branch."""
+    """True if a few of them may be executed speculatively to save a branch."""
     maskable: bool = True
-    """Lanes that are off may run it too: it changes nothing, or its operands are held back."""
+    """True if inactive lanes may run it too: it has no effect there, or its operands are masked."""
     is_function: bool = False
-    """Code of it is a polynomial and more, and the last bit depends on the library."""
+    """True if its code is a polynomial or longer, whose last bit depends on the library."""
     any_number: Callable[[DType], bool] = lambda dtype: False
-    """Whether its code is the same for all numbers of the dtype, so that a constant may as well be a variable."""
+    """Returns whether its code is the same for all numbers of a dtype, so that a variable may replace a constant."""
     is_predicate: bool = False
-    """Gives a bool from operands of any dtype."""
+    """True if it computes a bool from operands of any dtype."""
     negation: str = ""
-    """The comparison of integers that holds where this one does not; empty for what is no comparison."""
+    """Name of the comparison of integers that holds if and only if this one does not; empty if it is none."""
     mirror: str = ""
-    """The comparison that says the same of exchanged operands."""
+    """Name of the comparison with the same result for exchanged operands; empty if it is none."""
     gives_whole: bool = False
-    """Its result is a whole number."""
+    """True if its result is a whole number."""
     has_no_sign: bool = False
-    """No operands give a result below 0.0, or -0.0; NaN they may."""
+    """True if no operands give a result below 0.0, or -0.0; the result may be NaN."""
     locally_constant: bool = False
-    """The result does not change with small changes of the operands, or there is none."""
+    """True if it has no result, or one that small changes of the operands do not change."""
     finite_slope: bool = False
-    """No operand makes a slope of the result infinite or NaN."""
+    """True if no operand makes a slope of the result infinite or NaN."""
     slope_reads: tuple[tuple[int, ...] | None, ...] | None = None
-    """For each operand, the operands that the derivative by it reads, or None where the result is not linear in it.
+    """The operands that the derivative by each operand reads, or None if the result is not linear in that operand.
     None for an operation that is linear in no operand."""
 
     @property
     def structured(self) -> bool:
-        """Whether it owns blocks."""
+        """True if it owns blocks."""
         return self.blocks > 0
 
     @property
     def is_access(self) -> bool:
-        """Whether it touches an element of memory: `load`, `store`, `accum` or `atomic`."""
+        """True if it touches an element of memory: `load`, `store`, `accum` or `atomic`."""
         return self.values is not None
 
     @property
     def writes(self) -> bool:
-        """Whether it changes memory."""
+        """True if it changes memory."""
         return not WRITES.isdisjoint(self.effects)
 
     @property
     def reads(self) -> bool:
-        """Whether what it does depends on memory: an accumulation reads what it adds to."""
+        """True if its result or effect depends on memory: an accumulation reads what it adds to."""
         return not _READS.isdisjoint(self.effects)
 
     def __repr__(self) -> str:
@@ -125,13 +125,13 @@ PRIMITIVES: dict[str, Primitive] = {}
 
 
 def _row(name: str, rule: TypeRule, *effects: Effect, **facts: Any) -> Primitive:
-    """Adds a primitive; facts are fields of `Primitive`."""
+    """Adds a primitive to the table and returns it; facts are fields of `Primitive`."""
     made = PRIMITIVES[name] = Primitive(name, rule, frozenset(effects), **facts)
     return made
 
 
 def _rows(names: str, rule: TypeRule, **facts: Any) -> list[Primitive]:
-    """Adds primitives that share a typing rule and facts."""
+    """Adds primitives that share a typing rule and facts, and returns them."""
     return [_row(name, rule, **facts) for name in names.split()]
 
 
@@ -229,9 +229,9 @@ IF = _row("if", rule.if_, blocks=2, control=1, param_names=("rare",), instructio
 
 
 FUNCTIONS = frozenset(name for name, p in PRIMITIVES.items() if p.is_function)
-"""Names of the primitives whose code is a polynomial and more."""
+"""Names of the primitives whose code is a polynomial or longer."""
 
 
 def primitive(name: str) -> Primitive:
-    """The primitive of that name; raises KeyError."""
+    """Returns the primitive of that name; raises KeyError if there is none."""
     return PRIMITIVES[name]

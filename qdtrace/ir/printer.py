@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Atom, Block, Eqn, Program, Task
 
 _NO_CODE = frozenset({"fuse", "name"})
-"""Launch hints that influence passes or printing, not the code of the task that is left."""
+"""Launch hints that influence passes or printing, but not the code of the final task."""
 
 
 def print_program(program: Program, *, locs: bool = False) -> str:
-    """The text of a program. With `locs` each line ends in a comment with the user's source line."""
+    """Returns the text of a program. With `locs` each line ends in a comment with the user's source line."""
     printer = Printer(locs=locs)
     printer.program(program)
     return printer.text()
 
 
 def print_task(task: Task, *, canonical: bool = False) -> str:
-    """The text of one task; `canonical` makes it independent of names and source lines, and adds the references."""
+    """Returns the text of a task; `canonical` makes it independent of names and source lines, and adds references."""
     printer = Printer(canonical=canonical)
     if canonical:
         refs = [printer.binder(v, prefix="r") for v in task_refs(task)]
@@ -41,7 +41,7 @@ def print_task(task: Task, *, canonical: bool = False) -> str:
 
 
 def print_eqn(eqn: Eqn, printer: Printer | None = None) -> str:
-    """The first line of an equation, named as `printer` (which has printed its program) names things."""
+    """Returns the first line of an equation, with the names of `printer`, which has printed its program."""
     copy = Printer()
     if printer is not None:
         copy.names, copy.used = dict(printer.names), set(printer.used)
@@ -50,7 +50,7 @@ def print_eqn(eqn: Eqn, printer: Printer | None = None) -> str:
 
 
 class Printer:
-    """Collects lines and gives variables names: the hint, made unique."""
+    """Printer that collects lines and names variables by their hints, made unique."""
 
     def __init__(self, *, locs: bool = False, canonical: bool = False) -> None:
         self.locs = locs
@@ -62,11 +62,11 @@ class Printer:
         self._types: dict[object, str] = {}
 
     def text(self) -> str:
-        """Everything printed so far."""
+        """Returns everything printed so far."""
         return "\n".join(self.lines)
 
     def line(self, depth: int, text: str, loc: Loc | None = None) -> None:
-        """One line at an indentation."""
+        """Prints one line at an indentation."""
         if self.locs and loc is not None:
             text = f"{text}  # {loc}"
         self.lines.append("  " * depth + text)
@@ -74,7 +74,7 @@ class Printer:
     # Names, types and atoms.
 
     def bind(self, var: Var, prefix: str = "v") -> str:
-        """The name of a variable that is bound here."""
+        """Gives a variable that is bound here a unique name and returns it."""
         base = "" if self.canonical else clean_hint(var.hint)
         if base and base not in self.used:
             name = base
@@ -89,32 +89,32 @@ class Printer:
         return name
 
     def binder(self, var: Var, prefix: str = "v") -> str:
-        """`name: type`."""
+        """Returns `name: type` for a variable that is bound here."""
         return f"{self.bind(var, prefix)}: {self.type(var)}"
 
     def known(self, var: Var) -> str:
-        """The name of a variable. One that nothing bound still gets one: broken graphs are printed in errors."""
+        """Returns the name of a variable, even of one that nothing binds, as errors print broken graphs."""
         return self.names.get(var) or self.bind(var)
 
     def type(self, var: Var) -> str:
-        """The type of a variable."""
+        """Returns the type of a variable as text."""
         text = self._types.get(var.type)
         if text is None:
             text = self._types[var.type] = str(var.type)
         return text
 
     def atom(self, atom: Atom) -> str:
-        """A variable or literal."""
+        """Returns a variable or literal as text."""
         return literal_text(atom) if isinstance(atom, Literal) else self.known(atom)
 
     def atoms(self, atoms: Iterable[Atom]) -> str:
-        """Atoms between commas."""
+        """Returns atoms as text, separated by commas."""
         return ", ".join(map(self.atom, atoms))
 
     # Structure.
 
     def program(self, program: Program) -> None:
-        """A whole program."""
+        """Prints a program."""
         params = ", ".join(map(self.binder, program.params))
         self.line(0, f"program {word_text(program.name)}({params})")
         for buffer in program.buffers:
@@ -130,7 +130,7 @@ class Printer:
             self.line(1, f"return {self.atoms(program.results)}")
 
     def task(self, task: Task, depth: int) -> None:
-        """A task with its head and body."""
+        """Prints a task with its head and body."""
         at = len(self.lines)
         self.line(depth, "")  # the head is printed after this line but its names are needed in it
         if task.head:
@@ -150,24 +150,24 @@ class Printer:
         self.block(task.body, depth + 1)
 
     def block(self, block: Block, depth: int) -> None:
-        """Equations and results of a block; the owner prints the parameters."""
+        """Prints equations and results of a block; its owner prints the parameters."""
         self.eqns(block.eqns, depth)
         if block.results:
             self.line(depth, f"yield {self.atoms(block.results)}")
 
     def eqns(self, eqns: Sequence[Eqn], depth: int) -> None:
-        """Equations, one a line."""
+        """Prints equations, one a line."""
         for eqn in eqns:
             self.eqn(eqn, depth)
 
     def eqn(self, eqn: Eqn, depth: int, inner: bool = True) -> None:
-        """One equation, with its blocks if `inner`."""
+        """Prints one equation, with its blocks if `inner`."""
         bind = self.bind if inner else self.known
         text = eqn.primitive.name
         params = self._params(eqn)
         if params:
             text += f"[{_pairs(params)}]"
-        # What follows has names of the enclosing scope only, so it is printed before anything is bound.
+        # Operands have names of the enclosing scope only, so they are printed before anything is bound.
         if eqn.primitive is FOR and eqn.blocks:
             start, stop, step, *inits = map(self.atom, eqn.invars)
             bounds = f" in {start} : {stop} : {step}{' ' * bool(params)}{text[3:]}"

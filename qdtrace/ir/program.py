@@ -55,7 +55,7 @@ class Literal:
 
     @property
     def key(self) -> tuple[DType, bytes]:
-        """What equality and hashing look at."""
+        """The dtype and bits, which equality and hashing compare."""
         return self.type.dtype, self.value.tobytes()
 
     def __eq__(self, other: object) -> bool:
@@ -72,12 +72,12 @@ Atom = Var | Literal
 
 
 def literal(value: Any, dtype: DType) -> Literal:
-    """A constant of the dtype; the value is converted as NumPy's `astype` does."""
+    """Returns a constant of the dtype; the value is converted as NumPy's `astype` does."""
     return Literal(np.asarray(value).astype(dtype.numpy)[()], ScalarType(dtype))
 
 
 def same_items(made: Sequence[object], before: Sequence[object]) -> bool:
-    """Whether two sequences hold the same objects."""
+    """Returns whether two sequences hold the same objects."""
     return made is before or (len(made) == len(before) and all(map(is_, made, before)))
 
 
@@ -100,7 +100,7 @@ class Block:
     def rebuilt(
         self, eqns: Sequence[Eqn], results: tuple[Atom, ...] | None = None, params: tuple[Var, ...] | None = None
     ) -> Block:
-        """The block with other parts; the same object when they hold what is there."""
+        """Returns the block with other parts, or the block itself if they are the same objects."""
         results = self.results if results is None else results
         params = self.params if params is None else params
         if same_items(eqns, self.eqns) and same_items(results, self.results) and same_items(params, self.params):
@@ -143,7 +143,7 @@ class Eqn:
 
     @property
     def step(self) -> Atom:
-        """What is added to the index of a `for` after an iteration."""
+        """The step of a `for`, which is added to the index after an iteration."""
         return self.bounds[2]
 
     @property
@@ -157,7 +157,7 @@ class Eqn:
         blocks: tuple[Block, ...] | None = None,
         outvars: tuple[Var, ...] | None = None,
     ) -> Eqn:
-        """The equation with other parts; the same object when they hold what is there."""
+        """Returns the equation with other parts, or the equation itself if they are the same objects."""
         invars = self.invars if invars is None else invars
         blocks = self.blocks if blocks is None else blocks
         outvars = self.outvars if outvars is None else outvars
@@ -197,7 +197,7 @@ class Task:
         stop: Atom | None = None,
         index: Var | None = None,
     ) -> Task:
-        """The task with other parts; the same object when they hold what is there."""
+        """Returns the task with other parts, or the task itself if they are the same objects."""
         head = self.head if head is None else head
         bounds = start or self.start, stop or self.stop, index or self.index
         same = body is self.body and same_items(head, self.head)
@@ -208,15 +208,15 @@ class Task:
 
 
 class Stage(IntEnum):
-    """How far the passes have taken a program; `passes/pipelines` says what leads from one to the next."""
+    """Progress of a program through the passes; `passes/pipelines` lists those between two stages."""
 
     TRACED = 0
     CANONICAL = 1
     """Cells are values and local rules have run: the same for every machine."""
     JOINED = 2
-    """Tasks are put together, and what they hand to each other is no memory."""
+    """Tasks are fused, and buffers that only pass values between fused tasks are contracted."""
     FINAL = 3
-    """Fitted to one machine: what a backend compiles."""
+    """The program is fitted to one machine: a backend compiles it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -234,33 +234,33 @@ class Program:
     tasks: tuple[Task, ...]
     results: tuple[Var, ...]
     initial: Mapping[Var, Literal] = field(default_factory=dict[Var, Literal])
-    """What every element of a buffer is at first; a buffer that is not in it is undefined."""
+    """Initial value of every element of a buffer; the content of a buffer that is not in it is undefined."""
     donated_from: Mapping[Var, Var] = field(default_factory=dict[Var, Var])
     """Results out of `buffers` that may have the memory of a parameter: nobody needs its content after the call."""
     stage: Stage = Stage.TRACED
-    """Printed nowhere: what a pass makes of a program has the stage of that program."""
+    """Stage that the program has reached, which passes keep and printers omit."""
 
     def rebuilt(self, tasks: Sequence[Task]) -> Program:
-        """The program with other tasks; the same object when they are those that are there."""
+        """Returns the program with other tasks, or the program itself if they are the same objects."""
         return self if same_items(tasks, self.tasks) else replace(self, tasks=tuple(tasks))
 
     def map_tasks(self, change: Callable[[Task], Task | None]) -> Program:
-        """The program with each task changed (None drops it); the same object when none was."""
+        """Returns the program with `change` applied to each task (None drops it), or itself if none changed."""
         return self.rebuilt([t for t in map(change, self.tasks) if t is not None])
 
 
 def ref_type(var: Atom) -> RefType:
-    """The type of a reference variable."""
+    """Returns the type of a reference variable; raises TypeError for a scalar."""
     if not isinstance(var.type, RefType):
         raise TypeError(f"{var!r} is not a reference")
     return var.type
 
 
 def is_local(atom: Atom) -> bool:
-    """True for a reference to memory of one iteration: a cell or a private array."""
+    """Returns whether an atom refers to private memory of one iteration: a cell or a private array."""
     return isinstance(atom.type, RefType) and atom.type.space is Space.LOCAL
 
 
 def is_global(atom: Atom) -> bool:
-    """True for a reference to memory that all iterations share."""
+    """Returns whether an atom refers to memory that all iterations share."""
     return isinstance(atom.type, RefType) and atom.type.space is Space.GLOBAL

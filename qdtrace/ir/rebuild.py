@@ -1,7 +1,7 @@
 """The one walk that makes a graph from a graph: equation by equation, through all blocks.
 
-A `Rebuilder` is a builder that reads. By itself it replaces variables by the values of `env`; what a pass does besides
-is in the methods that it overrides:
+A `Rebuilder` is a builder that reads a graph. It replaces variables by the values of `env`; a pass does the rest in the
+methods that it overrides:
 
     class DropChecks(Rebuilder):
         def visit(self, eqn):
@@ -10,8 +10,8 @@ is in the methods that it overrides:
             else:
                 super().visit(eqn)                                 # kept; inside of its blocks the same happens
 
-Equations that stand in the place of one are emitted as with any builder (`self("add", a, b)`). Parts in which nothing
-changed are the same objects, up to the task and the program. A `Copier` makes copies, with variables of their own.
+Replacements of an equation are emitted as with any builder (`self("add", a, b)`). Parts in which nothing changed are
+the same objects, up to the task and the program. A `Copier` makes copies with fresh variables.
 """
 
 from __future__ import annotations
@@ -34,39 +34,39 @@ class Rebuilder(Builder):
     def __init__(self, env: dict[Var, Atom] | None = None) -> None:
         super().__init__()
         self.env: dict[Var, Atom] = {} if env is None else env
-        """What uses of a variable become. A value of it is not looked up again."""
+        """Replacements of variables at their uses; a replacement is not replaced again."""
 
-    # What to override.
+    # Methods to override.
 
     def visit(self, eqn: Eqn) -> None:
         """Appends what an equation becomes: any number of equations, none if its results are in `env`."""
         self.append(self.rebuild_eqn(eqn))
 
     def region(self, eqn: Eqn, number: int) -> Block:
-        """One of the blocks of an equation, in their order; what holds inside of it alone is set around this."""
+        """Rebuilds one block of an equation, in order; an override may set state for this block alone."""
         return self.rebuild_block(eqn.blocks[number])
 
     def bind(self, variables: tuple[Var, ...]) -> tuple[Var, ...]:
-        """What is bound in the place of variables: parameters of a block, results of an equation."""
+        """Returns the variables bound in place of parameters of a block or results of an equation."""
         return variables
 
-    # What to call.
+    # Methods to call.
 
     def rebuild_task(self, task: Task) -> Task:
-        """The task rebuilt, head first."""
+        """Returns the task rebuilt, head first."""
         head = self.rebuild_eqns(task.head)
         start, stop = self.atoms((task.start, task.stop))
         index = None if task.index is None else self.bind((task.index,))[0]
         return task.rebuilt(self.rebuild_block(task.body), head, start, stop, index)
 
     def rebuild_block(self, block: Block) -> Block:
-        """The block rebuilt."""
+        """Returns the block rebuilt."""
         params = self.bind(block.params)
         eqns = self.rebuild_eqns(block.eqns)
         return block.rebuilt(eqns, self.atoms(block.results), params)
 
     def rebuild_eqns(self, eqns: Sequence[Eqn]) -> tuple[Eqn, ...]:
-        """What equations become, in a block of their own."""
+        """Returns the equations rebuilt, as those of a block of their own."""
         opened = BlockBuilder()
         self.stack.append(opened)
         for eqn in eqns:
@@ -75,7 +75,7 @@ class Rebuilder(Builder):
         return tuple(opened.eqns)
 
     def rebuild_eqn(self, eqn: Eqn) -> Eqn:
-        """The equation with its operands replaced and its blocks rebuilt."""
+        """Returns the equation with its operands replaced and its blocks rebuilt."""
         invars = self.atoms(eqn.invars)
         if not eqn.blocks:  # most are these, and stay
             outvars = self.bind(eqn.outvars)
@@ -85,20 +85,20 @@ class Rebuilder(Builder):
         return eqn.rebuilt(invars, blocks, self.bind(eqn.outvars))
 
     def atoms(self, atoms: tuple[Atom, ...]) -> tuple[Atom, ...]:
-        """The atoms with variables replaced."""
+        """Returns the atoms with variables replaced, or the same tuple if `env` is empty."""
         if not (env := self.env):
             return atoms
         return tuple([a if a.__class__ is Literal else env.get(a, a) for a in atoms])  # type: ignore[arg-type]
 
     def atom(self, atom: Atom) -> Atom:
-        """The atom, or what replaces it."""
+        """Returns the atom or its replacement."""
         return self.atoms((atom,))[0]
 
 
 class Copier(Rebuilder):
-    """Makes copies: each variable that is bound inside is bound anew, so both may stand in one task.
+    """Makes copies with fresh variables for all that are bound inside, so that both may be in one task.
 
-    `env` has the copies afterwards. With `loc` set they are said to be of that line.
+    `env` maps variables to their copies afterwards. If `loc` is set, it is the source line of all copies.
     """
 
     def __init__(self, env: dict[Var, Atom] | None = None, loc: Loc | None = None) -> None:
@@ -106,14 +106,14 @@ class Copier(Rebuilder):
         self.loc = loc
 
     def visit(self, eqn: Eqn) -> None:
-        """Appends a copy."""
+        """Appends a copy of an equation."""
         invars = self.atoms(eqn.invars)
         blocks = tuple([self.rebuild_block(block) for block in eqn.blocks]) if eqn.blocks else ()
         outvars = self.bind(eqn.outvars)
         self.append(Eqn(eqn.primitive, invars, outvars, eqn.params, blocks, self.loc or eqn.loc))
 
     def bind(self, variables: tuple[Var, ...]) -> tuple[Var, ...]:
-        """Fresh variables."""
+        """Returns fresh variables, which replace the old ones in `env`."""
         fresh = tuple([Var(var.type, var.hint) for var in variables])
         self.env.update(zip(variables, fresh, strict=True))
         return fresh

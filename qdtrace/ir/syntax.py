@@ -1,4 +1,4 @@
-"""Words and literals of the text form: what printer and parser must agree on."""
+"""Words and literals of the text form, which printer and parser share."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ KEYWORDS = frozenset({
     "true", "false", "none", "nan", "inf", "ref", "cell",
 })  # fmt: skip
 RESERVED = KEYWORDS | PRIMITIVES.keys() | {d.value for d in DType}
-"""Words that no variable is called."""
+"""Words that cannot be names of variables."""
 DTYPES = {d.value: d for d in DType}
 _QUIET_NAN = {d: np.array(np.nan).astype(d.numpy).tobytes() for d in DType if d.is_float}
 
 
 def literal_text(literal: Literal) -> str:
-    """The literal, exact to the bit: `1:i32`, `-0.0:f32`, `nan:f64`, `nan(0xffc00000):f32`, `true`."""
+    """Returns a literal's text, exact to the bit: `1:i32`, `-0.0:f32`, `nan:f64`, `nan(0xffc00000):f32`, `true`."""
     dtype = literal.type.dtype
     value = literal.value
     if dtype is DType.bool:
@@ -47,7 +47,7 @@ def literal_text(literal: Literal) -> str:
 
 
 def literal_value(number: str, dtype: DType) -> Literal:
-    """The literal of `number:dtype`; raises ValueError when the dtype has no such value."""
+    """Returns the literal of `number:dtype`; raises ValueError if the dtype has no such value."""
     make = dtype.numpy.type
     if dtype.is_float:
         if number.startswith("nan("):
@@ -74,12 +74,12 @@ def literal_value(number: str, dtype: DType) -> Literal:
 
 
 def word_text(word: str) -> str:
-    """A name of a program or task: bare when it is a word, else quoted."""
+    """Returns a name of a program or task as text: bare if it is a word, else quoted."""
     return word if WORD.fullmatch(word) and word not in KEYWORDS else json.dumps(word)
 
 
 def value_text(value: object) -> str:
-    """A parameter or hint."""
+    """Returns a parameter or hint as text."""
     match value:
         case DType():
             return value.value
@@ -101,7 +101,7 @@ def value_text(value: object) -> str:
 
 @cache
 def clean_hint(hint: str) -> str:
-    """The hint as a word that no keyword is; empty when nothing is left of it."""
+    """Returns the hint as a word that is not reserved; empty if no character of it remains."""
     word = re.sub(r"[^A-Za-z0-9_]", "_", hint).strip("_") if not WORD.fullmatch(hint) else hint
     if word and word[0].isdigit():
         word = "_" + word

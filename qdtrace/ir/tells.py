@@ -1,14 +1,14 @@
-"""Values of an iteration for Python: the primitive `tell`, which prints and callbacks become.
+"""Values of an iteration for Python: the primitive `tell`, made of prints and callbacks.
 
     tell[site=3, number=0] v w                  as imported, and what the interpreter runs at once
-    tell[site=3, number=0] told ring i v w      where records of it are kept: `given_memory`
+    tell[site=3, number=0] told ring i v w      with memory for its records: `given_memory`
 
-A site is what is called with the values. It lives in a table of the process; graphs have its place there, and machine
-code not even that: `with_records` makes of the second form a count in `told`, and words in `ring`, of a record each
+A site has the function that is called with the values. It is in a table of the process; graphs refer to its position
+there, machine code does not: `with_records` turns the second form into a count in `told`, and a record in `ring`:
 
     number | the index of the iteration, lower and upper half | values, of 64 bits as two words
 
-so batching and passes, emitters and caches meet nothing but memory. A record that finds no room is counted.
+so batching, passes, emitters and caches see accesses to memory only. A record without room is only counted.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 I32, I64, U32, U64 = DType.i32, DType.i64, DType.u32, DType.u64
 HEAD = 3
-"""Words of a record in front of its values."""
+"""Number of words of a record before its values."""
 MOST_TOLD = 1 << 30
-"""Records are counted up to about this many."""
+"""Approximate limit of the count of records."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,15 +43,15 @@ class Site:
     """A print or a callback in the user's program."""
 
     call: Callable[[Sequence[np.ndarray]], None]
-    """Takes an array for each operand."""
+    """Function of the user that takes an array for each operand."""
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[DType, ...]
     is_print: bool = True
     needs_debug: bool = False
-    """It asks somebody at the keyboard, and so cannot wait for the end of the call."""
+    """True if it waits for somebody at the keyboard, so that it cannot run after the call."""
 
     def run(self, scalars: Iterable[Any]) -> None:
-        """Calls it with the values of one iteration, given element by element."""
+        """Calls `call` with the values of one iteration, given element by element."""
         left = iter(scalars)
         arrays: list[np.ndarray] = []
         for shape, dtype in zip(self.shapes, self.dtypes, strict=True):
@@ -62,12 +62,12 @@ class Site:
         self.call(arrays)
 
     def elements(self) -> Iterator[DType]:
-        """The dtypes of all values, in order."""
+        """Yields the dtype of each value of a record, in order."""
         for shape, dtype in zip(self.shapes, self.dtypes, strict=True):
             yield from [dtype] * int(np.prod(shape, dtype=np.int64))
 
     def run_record(self, words: np.ndarray) -> None:
-        """Calls it with the values of a record, given from behind its head on."""
+        """Calls `call` with the values of a record, given its words after the head."""
         values: list[Any] = []
         at = 0
         for dtype in self.elements():
@@ -79,12 +79,12 @@ class Site:
 
 
 sites: list[Site] = []
-"""Those of the process; graphs name them by their place."""
+"""All sites of the process; graphs refer to one by its position here."""
 _places: dict[Hashable, int] = {}
 
 
 def place_of(key: Hashable, make: Callable[[], Site]) -> int:
-    """The place of the site of that key, which is made when there is none."""
+    """Returns the position of the site with that key, which is made if there is none."""
     place = _places.get(key)
     if place is None:
         sites.append(make())
@@ -93,22 +93,22 @@ def place_of(key: Hashable, make: Callable[[], Site]) -> int:
 
 
 def tells_in(program: Program) -> list[Eqn]:
-    """The equations that tell, in order."""
+    """Returns the `tell` equations of a program, in order."""
     return [e for e in walk_program(program) if e.primitive is TELL]
 
 
 @dataclass(frozen=True)
 class Records:
-    """Where the records of a task are kept."""
+    """The memory of a task's records: their count and a ring of their words."""
 
     told: Var
     ring: Var
     sites: tuple[int, ...]
-    """By their number in records."""
+    """Sites of the task; records refer to one by its position here."""
 
 
 def given_memory(program: Program, lines: int) -> tuple[Program, list[Records]]:
-    """The program with memory for records of each task that tells, room for `lines` of them, among its results."""
+    """Returns the program with memory for `lines` records of each task that tells, among its results, and a list."""
     found: list[Records] = []
 
     def changed(task: Task) -> Task:
@@ -146,22 +146,22 @@ class _GivesMemory(Rebuilder):
 
 
 def of_iteration(eqn: Eqn, index: Atom) -> Eqn:
-    """The equation as one of another iteration; where it has no memory for records it does not know of any."""
+    """Returns the equation as told by another iteration; one without memory for records has no index to replace."""
     return replace(eqn, invars=(*eqn.invars[:2], index, *eqn.invars[3:])) if _has_memory(eqn) else eqn
 
 
 def without_tells(program: Program) -> Program:
-    """The program without them: what is run again for a derivative has been told."""
+    """Returns the program without `tell` equations: code that is run again for a derivative has told already."""
     return _rebuilt(program, records=False)
 
 
 def with_records(program: Program) -> Program:
-    """The program with records in memory where it has memory for them; without what has none."""
+    """Returns the program with each `tell` as stores of its record, or dropped if it has no memory for records."""
     return _rebuilt(program, records=True)
 
 
 def without_memory(program: Program) -> Eqn | None:
-    """An equation of which there can be no record; None where there is no such one."""
+    """Returns the first `tell` equation without memory for records, or None if all have it."""
     return next((e for e in tells_in(program) if not _has_memory(e)), None)
 
 
@@ -189,7 +189,7 @@ class _Records(Rebuilder):
 
 
 def _record(b: Builder, eqn: Eqn, told: Any, ring: Any, index: Atom, values: Sequence[Atom]) -> None:
-    """Counts, and stores where there is room."""
+    """Emits code that counts a record, and stores it if there is room."""
     b.loc = eqn.loc
     with b.block() as counted:
         place = b("atomic", told, literal(1, I32), op="add")
@@ -210,14 +210,14 @@ def _record(b: Builder, eqn: Eqn, told: Any, ring: Any, index: Atom, values: Seq
 
 
 def _index_words(b: Builder, index: Atom) -> list[Atom]:
-    """The index as a number of 64 bits, without values of 64 bits where it has 32."""
+    """Emits the index as two words; an index of 32 bits is extended without a value of 64 bits."""
     if index.dtype is I64:
         return _words(b, index)
     return [*_words(b, index), *_words(b, b("shift_right_arithmetic", index, literal(31, I32)))]
 
 
 def _kept_as(dtype: DType) -> DType:
-    """The dtype of 32 or 64 bits that a value is kept in."""
+    """Returns the dtype of 32 or 64 bits that records keep a value in."""
     if dtype.bits >= 32:
         return dtype
     return DType.f32 if dtype.is_float else I32 if dtype.is_signed else U32
@@ -228,7 +228,7 @@ def _words_of(dtype: DType) -> int:
 
 
 def _words(b: Builder, value: Atom) -> list[Atom]:
-    """A value as words, the lower half first."""
+    """Emits a value as words, the lower half first, and returns them."""
     value = b.convert(value, _kept_as(value.dtype))
     bits = U64 if value.dtype.bits == 64 else U32
     value = value if value.dtype is bits else b("bitcast", value, dtype=bits)

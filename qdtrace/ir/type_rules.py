@@ -1,4 +1,4 @@
-"""Typing rules of primitives: operands, parameters and types of blocks to types of results, or an IrTypeError."""
+"""Typing rules of primitives: each maps operands, parameters and types of blocks to types of results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ATOMIC_OPS = ("add", "mul", "min", "max", "and", "or", "xor", "exchange", "cas")
 
 
 class IrTypeError(TypeError):
-    """An equation breaks the typing rule of its primitive."""
+    """Error of an equation that breaks the typing rule of its primitive."""
 
 
 Kind = tuple[Callable[[DType], bool], str]
@@ -29,7 +29,7 @@ INT: Kind = (lambda d: d.is_integer, "integer")
 BITS: Kind = (lambda d: not d.is_float, "integer or bool")
 NUMBER: Kind = (lambda d: d is not DType.bool, "number")
 ANY: Kind = (lambda d: True, "any")
-"""Which dtypes an elementwise operation takes, and their name in messages."""
+"""A predicate for the dtypes that an elementwise operation takes, and their name in messages."""
 
 
 def _require(condition: bool, message: str) -> None:
@@ -44,7 +44,7 @@ def _scalars(types: Types, count: int) -> list[DType]:
 
 
 def elementwise(arity: int, accepts: Callable[[DType], bool], what: str, result: DType | None = None) -> TypeRule:
-    """Scalars of one dtype that is accepted; the result has that dtype if `result` names no other one."""
+    """Returns the rule of `arity` scalars of one accepted dtype; the result has it too, or the dtype `result`."""
 
     def rule(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
         dtypes = _scalars(types, arity)
@@ -56,7 +56,7 @@ def elementwise(arity: int, accepts: Callable[[DType], bool], what: str, result:
 
 
 def select(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
-    """A condition, and two scalars of one type to choose from."""
+    """Types `select`: a condition, and two scalars of one type to choose from."""
     _require(len(types) == 3, "needs 3 operands: condition, on_true, on_false")
     _require(types[0] == BOOL, f"needs a bool condition, got {types[0]}")
     _require(isinstance(types[1], ScalarType) and types[1] == types[2], f"branches differ: {types[1]} and {types[2]}")
@@ -64,13 +64,13 @@ def select(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
 
 
 def convert(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
-    """Any scalar; its dtype is a parameter."""
+    """Types `convert`: any scalar; the dtype of the result is a parameter."""
     _scalars(types, 1)
     return (ScalarType(params["dtype"]),)
 
 
 def bitcast(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
-    """A scalar of equal width; its dtype is a parameter."""
+    """Types `bitcast`: a scalar as wide as the dtype in the parameter."""
     (source,) = _scalars(types, 1)
     target = params["dtype"]
     _require(source.bits == target.bits, f"needs equal widths, got {source.value} to {target.value}")
@@ -90,12 +90,12 @@ def _memory(types: Types, first_index: int) -> RefType:
 
 
 def load(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
-    """A reference and an index for each of its axes."""
+    """Types `load`: a reference and an index for each of its axes."""
     return (ScalarType(_memory(types, 1).dtype),)
 
 
 def store(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
-    """A reference, a value and an index for each axis."""
+    """Types `store`: a reference, a value and an index for each axis."""
     ref = _memory(types, 2)
     _require(types[1] == ScalarType(ref.dtype), f"needs a {ref.dtype.value} value for {ref}, got {types[1]}")
     return ()
@@ -103,14 +103,14 @@ def store(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
 
 
 def accum(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
-    """As `store`, with the operation as a parameter."""
+    """Types `accum`: the operands of `store`; the operation is a parameter."""
     store(types, params, blocks)
     _require(params["op"] in ACCUM_OPS, f"unknown accumulation {params['op']!r}")
     return ()
 
 
 def atomic(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
-    """As `accum`, with the old value as the result."""
+    """Types `atomic`: the operands of `accum`, for `cas` a second value; the result is the old value."""
     op = params["op"]
     _require(op in ATOMIC_OPS, f"unknown atomic {op!r}")
     values = 2 if op == "cas" else 1
@@ -123,13 +123,13 @@ def atomic(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
 
 
 def cell(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
-    """No operand; dtype and shape are parameters."""
+    """Types `cell`: no operand; dtype and shape are parameters."""
     _require(not types, "takes no operand")
     return (RefType(params["dtype"], tuple(params["shape"]), Space.LOCAL),)
 
 
 def bound(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
-    """An index; the size of its axis is a parameter."""
+    """Types `bound`: an index; the size of its axis is a parameter."""
     (dtype,) = _scalars(types, 1)
     _require(dtype.is_integer and dtype.bits >= 32, f"index must have 32 or 64 bits, got {dtype.value}")
     size = params["size"]
@@ -138,31 +138,31 @@ def bound(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
 
 
 def check(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
-    """One condition."""
+    """Types `check`: one condition."""
     _require(tuple(types) == (BOOL,), "needs one bool condition")
     return ()
 
 
 def platform(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
-    """No operand; it gives a condition."""
+    """Types `platform`: no operand; the result is a condition."""
     _require(not types, "takes no operand")
     return (BOOL,)
 
 
 def tell(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
-    """Any operands, and no result."""
+    """Types `tell`: any operands, and no result."""
     return ()
 
 
 def custom(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
-    """A value and the operands of its rule."""
+    """Types `custom`: a value and the operands of its rule."""
     _require(len(types) >= 1, "needs the value")
     _require(all(isinstance(t, ScalarType) for t in types), "operands must be scalars")
     return (types[0],)
 
 
 def for_(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
-    """Bounds and step of one dtype, then the initial carries."""
+    """Types `for`: bounds and step of one dtype, then the initial carries."""
     _require(len(types) >= 3, "needs start, stop, step and the initial carries")
     dtype = types[0].dtype
     _require(dtype in (DType.i32, DType.i64), f"bounds must be i32 or i64, got {dtype.value}")
@@ -175,7 +175,7 @@ def for_(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
 
 
 def while_(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
-    """The initial carries."""
+    """Types `while`: the initial carries."""
     cond, body = blocks
     carries = tuple(types)
     _require(cond.params == carries, "condition parameters must be the carries")
@@ -186,7 +186,7 @@ def while_(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
 
 
 def if_(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
-    """A condition, and blocks that give the same types."""
+    """Types `if`: a condition, and blocks with results of the same types."""
     _require(tuple(types) == (BOOL,), "needs one bool condition")
     then, other = blocks
     _require(not then.params and not other.params, "branches take no parameters")

@@ -1,4 +1,4 @@
-"""Types of the graph: what a scalar value is, and what a reference to memory is.
+"""Types of the graph: scalars and references to memory.
 
 A graph value is always a *scalar* (`ScalarType`) or a *reference* (`RefType`) to a dense, row-major array.
 Shapes are static: a function is traced once per set of shapes, as under `jax.jit`.
@@ -81,7 +81,7 @@ class DType(enum.Enum):
 
     @staticmethod
     def of(dtype: object) -> DType:
-        """The graph dtype of a NumPy or JAX dtype; raises KeyError when there is none."""
+        """Returns the graph dtype of a NumPy or JAX dtype; raises KeyError if there is none."""
         return _FROM_NUMPY[np.dtype(dtype)]  # type: ignore[call-overload]
 
 
@@ -108,12 +108,12 @@ _FROM_NUMPY = {n: d for d, n in _NUMPY.items()}
 
 
 class Space(enum.Enum):
-    """Where a reference points."""
+    """The memory space that a reference points into."""
 
     GLOBAL = "global"
     """A buffer shared by all iterations of all tasks."""
     LOCAL = "local"
-    """Private to one iteration (thread): a cell (rank 0) or a private array."""
+    """Memory private to one iteration (thread): a cell (rank 0) or a private array."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ Type = ScalarType | RefType
 
 @dataclass(frozen=True, slots=True)
 class BlockType:
-    """What a block takes and what it gives."""
+    """Types of the parameters and the results of a block."""
 
     params: tuple[Type, ...]
     results: tuple[Type, ...]

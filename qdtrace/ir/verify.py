@@ -1,4 +1,4 @@
-"""Verifies that a program is a graph: what every pass may rely on, and must leave behind.
+"""Verifies the rules of the graph, which every pass may rely on and must preserve.
 
 The rules, by the name an error begins with:
 
@@ -9,12 +9,12 @@ The rules, by the name an error begins with:
 - `initial`: an initial value is a literal of its buffer's dtype; parameters have none.
 - `memory`: what may take over the memory of a parameter is a returned buffer of its type, one for each parameter.
 - `task`: kinds, bounds and index fit; a body has no parameters and no results.
-- `head`: a head writes no buffer, and the body uses no cell of it and nothing of it that depends on a load from a
-  buffer the task writes (each thread may evaluate the head anew, while others write). Nor does a check of it, unless
-  the bounds do: then it is evaluated before.
-- `result`: what is returned is a parameter or a buffer.
-- `stage`: before the final stage there is nothing that only the passes of one machine write, and in it nothing that
-  still depends on the platform (`verify_stage`).
+- `head`: a head writes no buffer, and the body uses no cell of it and no value of it that depends on a load from a
+  buffer the task writes (each thread may evaluate the head anew, while others write). A check of the head may depend
+  on such a load only if the bounds do: then the head is evaluated before.
+- `result`: a result is a parameter or a buffer.
+- `stage`: a program before the final stage has nothing that only the passes of one machine write, and a final one
+  nothing that still depends on the platform (`verify_stage`).
 """
 
 from __future__ import annotations
@@ -262,7 +262,7 @@ def _fits(name: str, value: object) -> bool:
 
 
 def _tainted(eqns: Sequence[Eqn], written: set[Atom]) -> tuple[set[Atom], list[Eqn]]:
-    """Variables of a head that depend on a load from what is written, through cells too, and checks that do."""
+    """Returns the variables and the checks of a head that depend on a load of `written` references, or via cells."""
     tainted: set[Atom] = set()
     checks: list[Eqn] = []
     for eqn in eqns:

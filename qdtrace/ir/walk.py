@@ -1,4 +1,4 @@
-"""Reading of graphs: equations in order, what they use and bind. `rebuild` makes graphs from graphs."""
+"""Walks that read graphs: equations in order, the variables that they use and bind. `rebuild` makes new graphs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def blocks_of(task: Task) -> tuple[Block, ...]:
-    """The head (as a block without parameters) and the body of a task."""
+    """Returns the head (as a block without parameters) and the body of a task."""
     return Block((), task.head, (task.start, task.stop)), task.body
 
 
 def walk_all(eqns: Iterable[Eqn]) -> Iterator[Eqn]:
-    """Each of the equations and, after it, those in its blocks, in program order."""
+    """Yields each of the equations and, after it, those in its blocks, in program order."""
     for eqn in eqns:
         yield eqn
         for inner in eqn.blocks:
@@ -28,17 +28,17 @@ def walk_all(eqns: Iterable[Eqn]) -> Iterator[Eqn]:
 
 
 def walk_eqns(block: Block) -> Iterator[Eqn]:
-    """Every equation of the block, in program order."""
+    """Yields every equation of the block, in program order."""
     return walk_all(block.eqns)
 
 
 def is_rare(eqn: Eqn) -> bool:
-    """Whether the blocks of an equation hardly ever run, so that what they cost does not matter (`if[rare=true]`)."""
+    """Returns whether the blocks of an equation hardly ever run, so that their cost is ignored (`if[rare=true]`)."""
     return bool(eqn.params.get("rare"))
 
 
 def walk_often(block: Block) -> Iterator[Eqn]:
-    """Every equation of the block but those that hardly ever run."""
+    """Yields every equation of the block but those that hardly ever run."""
     for eqn in block.eqns:
         yield eqn
         for inner in () if is_rare(eqn) else eqn.blocks:
@@ -46,18 +46,18 @@ def walk_often(block: Block) -> Iterator[Eqn]:
 
 
 def walk_inside(eqn: Eqn) -> Iterator[Eqn]:
-    """Every equation in the blocks of one."""
+    """Yields every equation in the blocks of one, in program order."""
     for block in eqn.blocks:
         yield from walk_all(block.eqns)
 
 
 def is_innermost(eqn: Eqn) -> bool:
-    """Whether an equation is a loop without a loop inside."""
+    """Returns whether an equation is a loop without a loop inside."""
     return eqn.primitive.loops and not any(e.primitive.loops for e in walk_inside(eqn))
 
 
 def walk_nested(block: Block, around: tuple[Eqn, ...] = ()) -> Iterator[tuple[Eqn, tuple[Eqn, ...]]]:
-    """Every equation of the block, in the order of `walk_eqns`, with the equations around it, outermost first."""
+    """Yields every equation of the block, as `walk_eqns` does, with the equations around it, outermost first."""
     for eqn in block.eqns:
         yield eqn, around
         for inner in eqn.blocks:
@@ -65,24 +65,24 @@ def walk_nested(block: Block, around: tuple[Eqn, ...] = ()) -> Iterator[tuple[Eq
 
 
 def walk_task(task: Task) -> Iterator[Eqn]:
-    """Every equation of a task, head first."""
+    """Yields every equation of a task, head first."""
     for block in blocks_of(task):
         yield from walk_eqns(block)
 
 
 def walk_program(program: Program) -> Iterator[Eqn]:
-    """Every equation of the program."""
+    """Yields every equation of the program."""
     for task in program.tasks:
         yield from walk_task(task)
 
 
 def definitions(task: Task) -> dict[Var, Eqn]:
-    """The equation that binds each variable (those bound by a block or the task are absent)."""
+    """Returns the equation that binds each variable (those bound by a block or the task are absent)."""
     return {var: eqn for eqn in walk_task(task) for var in eqn.outvars}
 
 
 def used_vars(eqn: Eqn) -> Iterator[Var]:
-    """Variables read by the equation or anywhere in its blocks (those bound inside included)."""
+    """Yields the variables read by the equation or anywhere in its blocks (those bound inside included)."""
     for atom in eqn.invars:
         if isinstance(atom, Var):
             yield atom
@@ -91,7 +91,7 @@ def used_vars(eqn: Eqn) -> Iterator[Var]:
 
 
 def used_in_block(block: Block) -> Iterator[Var]:
-    """Variables read anywhere in the block."""
+    """Yields the variables read anywhere in the block."""
     for eqn in block.eqns:
         yield from used_vars(eqn)
     for atom in block.results:
@@ -100,7 +100,7 @@ def used_in_block(block: Block) -> Iterator[Var]:
 
 
 def bound_in_block(block: Block) -> Iterator[Var]:
-    """Variables bound anywhere in the block."""
+    """Yields the variables bound anywhere in the block."""
     yield from block.params
     for eqn in block.eqns:
         yield from eqn.outvars
@@ -109,18 +109,18 @@ def bound_in_block(block: Block) -> Iterator[Var]:
 
 
 def free_vars(block: Block) -> dict[Var, None]:
-    """Variables used but not bound in the block, in order of first use."""
+    """Returns the variables used but not bound in the block, in order of first use."""
     bound = set(bound_in_block(block))
     return {v: None for v in used_in_block(block) if v not in bound}
 
 
 def private_bytes(eqns: Iterable[Eqn]) -> int:
-    """Bytes of the cells and private arrays that the equations make, those in their blocks included."""
+    """Returns the bytes of the cells and private arrays that the equations make, those in their blocks included."""
     return sum(v.type.nbytes for e in walk_all(eqns) if e.primitive is CELL for v in e.outvars)  # type: ignore[union-attr]
 
 
 def task_refs(task: Task) -> dict[Var, None]:
-    """Global references a task uses, in order of first use."""
+    """Returns the global references that a task uses, in order of first use."""
     found: dict[Var, None] = {}
     for block in blocks_of(task):
         for var in free_vars(block):

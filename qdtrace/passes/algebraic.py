@@ -31,7 +31,7 @@ class Algebraic(RewritePass):
     name: ClassVar[str] = "algebraic"
 
     def options(self) -> RewriteOptions:
-        """The algebraic rules."""
+        """Returns the algebraic rules."""
         return RewriteOptions(_rules(self.fast_math))
 
 

@@ -1,6 +1,6 @@
-"""What a pass is: a frozen dataclass with a name, called with a program and giving a program.
+"""The base class of passes: a frozen dataclass with a name that maps a program to a program.
 
-A pass is pure. It gives the *same object* when it changed nothing: the fixed point of `simplify` and the pipelines
+A pass is pure. It returns the *same object* if it changed nothing: the fixed point of `simplify` and the pipelines
 see progress by identity. The program is valid before and after a pass, not necessarily in between.
 """
 
@@ -18,10 +18,10 @@ class Pass:
     """A transformation of programs."""
 
     name: ClassVar[str]
-    """What pipelines, dumps and the command line call it."""
+    """Name of the pass in pipelines, dumps and the command line."""
 
     def __call__(self, program: Program) -> Program:
-        """The transformed program; the same object when nothing changed."""
+        """Returns the transformed program, or the same object if nothing changed."""
         raise AssertionError(f"{type(self).__name__} is not callable")
 
 
@@ -30,9 +30,9 @@ class TaskPass(Pass):
     """A pass that looks at one task at a time, so its time is linear in the number of tasks."""
 
     def __call__(self, program: Program) -> Program:
-        """The program with each task transformed; a task that `on_task` gives None for is dropped."""
+        """Returns the program with each task transformed; a task for which `on_task` returns None is dropped."""
         return program.map_tasks(lambda task: self.on_task(task, program))
 
     def on_task(self, task: Task, program: Program) -> Task | None:
-        """The transformed task; the same object when nothing changed."""
+        """Returns the transformed task, or the same object if nothing changed."""
         raise AssertionError(f"{type(self).__name__} has no on_task")

@@ -9,9 +9,9 @@ Before:  buffer b: ref[f32,4x8]                 After:  buffer b: ref[f32,4x8] =
            a: f32 = load x j
            accum[op=add] b a j 0:i32
 
-A clear is no launch, and `zeros` that are all of a program need no code at all. Where the first task after it stores
-every element and reads none (`analysis/index`), there is no clear. The last pass: what could use the constant itself
-has taken it by then.
+A clear needs no launch, and a program that is only `zeros` needs no code at all. If the first task after it stores
+every element and reads none (`analysis/index`), there is no clear. It is one of the last passes, as others can use
+the constant itself.
 
 The task may have nested loops and several stores, but its bounds are constants and nothing else happens in it: no
 load, no condition. One buffer gets one value. Parameters have a content already, and a buffer that an earlier task uses
@@ -40,7 +40,7 @@ class ClearBuffers(Pass):
     name: ClassVar[str] = "clear_buffers"
 
     def __call__(self, program: Program) -> Program:
-        """The program without tasks that only fill buffers nothing used before."""
+        """Returns the program without tasks that only fill buffers which nothing used before."""
         fills = [fill_of(task) for task in program.tasks]
         if not any(fills) and not program.initial:
             return program
@@ -60,7 +60,7 @@ class ClearBuffers(Pass):
 
 
 def _is_overwritten(ref: Var, tasks: Iterable[Task]) -> bool:
-    """Whether the first task that uses a reference stores every element of it and does nothing else with it."""
+    """Returns whether the first task that uses a reference only stores to it, and stores every element."""
     for task in tasks:
         if ref in task_refs(task):
             used = [e.primitive.name for e in walk_task(task) if e.invars and e.invars[0] is ref]

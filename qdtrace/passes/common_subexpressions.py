@@ -30,5 +30,5 @@ class CommonSubexpressions(RewritePass):
     name: ClassVar[str] = "common_subexpressions"
 
     def options(self) -> RewriteOptions:
-        """Sharing alone."""
+        """Returns options that share values and apply no rules."""
         return RewriteOptions(_NO_RULES, share=True)

@@ -1,4 +1,4 @@
-"""Constant extraction: what is the same for all iterations of a task moves to its head, evaluated once.
+"""Constant extraction: moves equations that are the same for all iterations of a task to its head.
 
 Before:  range_for i in 0:i32 : n        After:  range_for i in 0:i32 : n
            a: f32 = load dt                        head
@@ -8,12 +8,12 @@ Before:  range_for i in 0:i32 : n        After:  range_for i in 0:i32 : n
            store y d i                             d: f32 = mul b c
                                                    store y d i
 
-Pure equations of constants and values of the head move from anywhere in the body: nothing traps. (In a program to be
-differentiated not where a slope may be infinite: `analysis/slopes`.) A load moves where
-the task does not write the reference, and where it is surely executed (the task surely runs, and the load is in no
-loop or branch, and in range where a check in front of it stays) or cannot fail. A check moves where it is surely made.
+Pure equations of constants and values of the head move from anywhere in the body, as none of them traps; in a program
+to be differentiated only if their slopes are finite (`analysis/slopes`) or they are in no loop or branch. A load moves
+if the task does not write the reference, and it is surely executed (the task surely runs, and the load is in no loop
+or branch, and in range if a check before it stays) or cannot fail. A check moves if it is surely executed.
 
-Never moves equations with blocks, nor what reads memory that the task writes: every thread may evaluate the head.
+Never moves equations with blocks, nor loads of memory that the task writes: every thread may evaluate the head.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ConstantExtraction(TaskPass):
-    """Moves what all iterations share to the head of a `range_for`."""
+    """Moves equations that are the same for all iterations to the head of a task."""
 
     name: ClassVar[str] = "constant_extraction"
     differentiable: bool = False
-    """The program is to be differentiated."""
+    """True if the program is to be differentiated."""
 
     def on_task(self, task: Task, program: Program) -> Task:
         if task.kind != "range_for":
@@ -61,20 +61,20 @@ class _Mover(Rebuilder):
         self.written = written
         self.moved: list[Eqn] = []
         self.defined: dict[Atom, Eqn] = {}
-        """Checks that were moved. Of constants and their results ranges are known; others do not matter here."""
+        """Checks that were moved, by result: `ranges` needs no other definitions."""
         self.ranges = Ranges(self.defined.get)
         self.checks = False
-        """A check in front of the current place stays."""
+        """True if a check before the current place stays in the body."""
         self.conditions = False
-        """And it is one of the user's: no check moves in front of it."""
+        """True if such a check is a condition of the user's: no check moves before it."""
         self.shared = {v for e in task.head for v in e.outvars}
         self.surely = bool(trip_count(task.start, task.stop))
-        """The current place is executed."""
+        """True if the current place is surely executed."""
         self.inside = False
-        """It is inside of a loop or branch."""
+        """True if the current place is inside of a loop or branch."""
 
     def region(self, eqn: Eqn, number: int) -> Block:
-        """A block that may not be executed."""
+        """Rebuilds a block that may not be executed."""
         outside = self.surely, self.inside
         self.surely, self.inside = False, True
         rebuilt = super().region(eqn, number)
@@ -82,7 +82,7 @@ class _Mover(Rebuilder):
         return rebuilt
 
     def visit(self, eqn: Eqn) -> None:
-        """Keeps an equation, or moves it to the head."""
+        """Appends an equation, or moves it to the head."""
         if not eqn.blocks and self._moves(eqn):
             self.moved.append(eqn)
             self.shared.update(eqn.outvars)

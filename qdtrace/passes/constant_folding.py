@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def fold_all(name: str, operands: tuple[Atom, ...], params: Mapping[str, Any]) -> Literal | None:
-    """The value of a primitive when all operands are constants."""
+    """Returns the value of a primitive if all operands are constants, else None."""
     for atom in operands:
         if atom.__class__ is not Literal:
             return None
@@ -38,7 +38,7 @@ def fold_all(name: str, operands: tuple[Atom, ...], params: Mapping[str, Any]) -
 
 
 def fold_exact(name: str, operands: tuple[Atom, ...], params: Mapping[str, Any]) -> Literal | None:
-    """As `fold_all`, for primitives that give the same bits everywhere."""
+    """Folds like `fold_all`, but only primitives that have the same bits on all machines."""
     return None if PRIMITIVES[name].is_function else fold_all(name, operands, params)
 
 
@@ -49,7 +49,7 @@ class ConstantFolding(RewritePass):
     name: ClassVar[str] = "constant_folding"
 
     def options(self) -> RewriteOptions:
-        """Folding alone."""
+        """Returns options that fold constants and apply no rules."""
         return RewriteOptions(_NO_RULES, fold=fold_all if self.fast_math else fold_exact)
 
 

@@ -1,4 +1,4 @@
-"""Dead code: drops what no result of the program depends on.
+"""Dead code elimination: removes code that no result of the program depends on.
 
 Before:  a: f32 = load x i                                  After:  b: f32 = load y i
          b: f32 = load y i                                          accum[op=add] loss b
@@ -7,10 +7,10 @@ Before:  a: f32 = load x i                                  After:  b: f32 = loa
            yield e, d
          accum[op=add] loss b
 
-Everything is dead until a result reference asks for it (mark and sweep over values, references, carries and control,
-so cycles of carries that only feed themselves go too). What goes: equations nobody reads, carries of loops, results
+Code is dead unless a result or a check depends on it (mark and sweep over values, references, carries and control, so
+cycles of carries that only feed themselves are removed too). It removes unused equations, carries of loops, results
 of `if`, stores to cells and buffers that nobody reads, loops and branches without effect (a `while` without effect is
-taken to end), tasks that write nothing anybody reads, unused buffers. An `atomic` whose old value nobody reads
+assumed to end), tasks that write nothing anybody reads, and unused buffers. An `atomic` whose old value nobody reads
 becomes an `accum`. Linear in the size of the program. Never drops a parameter: the caller passes them by position.
 """
 
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DeadCode(Pass):
-    """Drops what no result depends on."""
+    """Removes code that no result depends on."""
 
     name: ClassVar[str] = "dead_code"
 
     def __call__(self, program: Program) -> Program:
-        """The program without dead code."""
+        """Returns the program without dead code."""
         marks = _Marks(program)
         swept = program.map_tasks(_Sweeper(marks).swept)
         buffers = tuple([b for b in program.buffers if b in marks.live])
@@ -49,7 +49,7 @@ class DeadCode(Pass):
 
 
 class _Marks:
-    """Which variables and equations some result of the program depends on."""
+    """The live variables, equations and tasks: those that a result or a check of the program depends on."""
 
     def __init__(self, program: Program) -> None:
         self.live: set[Var] = set()
@@ -103,7 +103,7 @@ class _Marks:
             self._mark_eqn(eqn)
 
     def _mark_eqn(self, eqn: Eqn) -> None:
-        """Marks an equation, what decides whether it runs, and what it reads (carries only where they are read)."""
+        """Marks an equation, the control flow around it and its operands (initial carries only if they are read)."""
         node: Eqn | Task | None = eqn
         while node is not None and node not in self.live_eqns and node not in self.live_tasks:
             if isinstance(node, Task):
@@ -118,18 +118,18 @@ class _Marks:
 
 
 class _Sweeper(Rebuilder):
-    """Rebuilds tasks from what is marked."""
+    """Rebuilds tasks from their live equations."""
 
     def __init__(self, marks: _Marks) -> None:
         super().__init__()
         self._marks = marks
 
     def swept(self, task: Task) -> Task | None:
-        """The task without dead code; None when all of it is dead."""
+        """Returns the task without dead code, or None if all of it is dead."""
         return self.rebuild_task(task) if task in self._marks.live_tasks else None
 
     def visit(self, eqn: Eqn) -> None:
-        """Appends what is live of an equation."""
+        """Appends an equation if it is live, without its dead carries."""
         marks = self._marks
         if eqn not in marks.live_eqns:
             return

@@ -1,4 +1,4 @@
-"""Dead stores: what is surely overwritten, or gone, before anything may read it.
+"""Dead store elimination: removes stores that are surely overwritten, or whose memory ends, before any read.
 
 Before:  store b 0.0:f32 i                After:  if p
          if p                                       store b v i
@@ -8,16 +8,16 @@ Before:  store b 0.0:f32 i                After:  if p
 
 A backward data-flow over the structured blocks, with locations of `analysis/alias`. The rules:
 
-- `overwritten`: on every way from the store the iteration stores the location again, and reads it before on none. A
-  store before an `if` is dead when both sides store; one before a loop only when the loop surely runs.
-- `gone`: on no way the location is read. Private memory is gone at the end of its block. A buffer is gone at the end of
-  the task when it is no result, no later task reads it and no other iteration of this one can.
+- `overwritten`: on every path from the store the iteration stores the location again before it reads it. A store
+  before an `if` is dead if both sides store; one before a loop only if the loop surely runs.
+- `gone`: on no path the location is read. Private memory is gone at the end of its block. A buffer is gone at the end
+  of the task if it is no result, no later task reads it and no other iteration of this one can.
 
-Accumulations go by the same rules, where no other iteration touches the element. A store stays when what it touches
-other iterations may accumulate into or update atomically.
+Accumulations are removed by the same rules if no other iteration touches the element. A store is kept if other
+iterations may accumulate into its element or update it atomically.
 
-With `per_task` a buffer is needed after a task when any later task reads it; else the way through all tasks is
-followed: a task that stores all of a buffer, and reads nothing of it, makes what was there before dead.
+With `per_task` a buffer is live after a task if any later task reads it; else liveness is followed through all tasks:
+a task that stores all of a buffer, and reads nothing of it, makes the content before it dead.
 
 Never removes an atomic. Never moves anything. Linear in the size of the task times its depth.
 """
@@ -53,13 +53,13 @@ class DeadStores(Pass):
     per_task: bool = True
 
     def __call__(self, program: Program) -> Program:
-        """The program without dead stores."""
+        """Returns the program without dead stores."""
         return without_dead_stores(program, per_task=self.per_task)
 
 
 @dataclass(slots=True)
 class Borders:
-    """References that matter before and after a task, and the stores that did not."""
+    """References that are live before and after a task, and the dead stores that were removed from it."""
 
     live_in: set[Var]
     live_out: set[Var]
@@ -69,7 +69,7 @@ class Borders:
 def without_dead_stores(
     program: Program, *, per_task: bool, note: Callable[[Task, Borders], None] | None = None
 ) -> Program:
-    """The program without dead stores; `note` is told the borders of each task, from the last to the first."""
+    """Returns the program without dead stores; calls `note` with the borders of each task, last task first."""
     live = set(program.results)
     tasks: list[Task] = []
     for task in reversed(program.tasks):
@@ -86,7 +86,7 @@ def without_dead_stores(
 
 
 def reads_of(task: Task) -> set[Var]:
-    """References whose content the task looks at: what it loads, accumulates into or updates atomically."""
+    """Returns the references whose content the task reads: by loads, accumulations or atomics."""
     return {e.invars[0] for e in walk_task(task) if not _LOOKS.isdisjoint(e.primitive.effects)}  # type: ignore[misc]
 
 
@@ -111,11 +111,11 @@ def _swept(task: Task, live: Collection[Var]) -> tuple[Task, list[Eqn]]:
 
 
 class _Future:
-    """What happens later to the elements of one reference."""
+    """Backward dataflow fact: which elements of one reference may be read later."""
 
     def __init__(self, *, gone: bool) -> None:
         self.gone = gone
-        """True: nothing reads an element, but for those listed. False: those listed are overwritten before any read."""
+        """True if only the listed locations may be read; False if only those are overwritten before any read."""
         self.listed: LocationTable[None] = LocationTable()
 
     def copy(self) -> _Future:
@@ -141,12 +141,12 @@ class _Future:
             self.listed.put(location, None)
 
     def give_up(self) -> None:
-        """Everything may be read."""
+        """Assumes that every element may be read."""
         self.gone = False
         self.listed = LocationTable()
 
     def either(self, other: _Future, aliases: AliasAnalysis) -> _Future:
-        """What holds whichever of the two comes."""
+        """Returns the meet of two facts: what holds whichever of the two futures comes."""
         if self.gone and other.gone:
             made = self.copy()
             for location, _ in other.listed:
@@ -162,7 +162,7 @@ class _Future:
 
 
 class _Sweeper(Rebuilder):
-    """Walks a task from its end to its start."""
+    """Rebuilds a task from its end to its start without dead stores."""
 
     def __init__(
         self, aliases: AliasAnalysis, references: References, access: dict[Eqn, ModRef], levels: dict[Var, int]
@@ -173,20 +173,20 @@ class _Sweeper(Rebuilder):
         self.access = access
         self.levels = levels
         self.level = 1
-        """Blocks around the current place."""
+        """Number of blocks around the current place."""
         self.futures: dict[Var, _Future] = {}
-        """A reference without an entry may be read completely."""
+        """Facts at the current place; every element of a reference without an entry may be read."""
         self.dropped: list[Eqn] = []
 
     def rebuild_eqns(self, eqns: Sequence[Eqn]) -> tuple[Eqn, ...]:
-        """The equations that stay, looked at from the last to the first."""
+        """Returns the equations that are kept, visited from the last to the first."""
         for eqn in eqns:
             if eqn.primitive is CELL:
                 self.futures[eqn.outvars[0]] = _Future(gone=True)
         return super().rebuild_eqns(eqns[::-1])[::-1]
 
     def visit(self, eqn: Eqn) -> None:
-        """Appends an equation that stays."""
+        """Appends an equation unless it is a dead store."""
         is_access = eqn.primitive.values is not None and eqn.invars[0] in self.references.tracked
         if is_access and not self._stays(eqn):
             self.dropped.append(eqn)
@@ -210,7 +210,7 @@ class _Sweeper(Rebuilder):
     # Regions.
 
     def rebuild_eqn(self, eqn: Eqn) -> Eqn:
-        """An equation that stays, with its blocks rebuilt; the last one first."""
+        """Returns an equation that is kept with its blocks rebuilt, the last block first."""
         if not eqn.blocks:
             return eqn
         access = self.access.get(eqn, PURE)
@@ -218,14 +218,14 @@ class _Sweeper(Rebuilder):
         return self._if(eqn, touched) if eqn.primitive is IF else self._loop(eqn, touched)
 
     def region(self, eqn: Eqn, number: int) -> Block:
-        """A block, whose level is one higher."""
+        """Rebuilds a block of an equation at the next level."""
         self.level += 1
         rebuilt = super().region(eqn, number)
         self.level -= 1
         return rebuilt
 
     def _taken(self, refs: Iterable[Var]) -> dict[Var, _Future]:
-        """The futures of the references, which have none then."""
+        """Removes the facts of these references and returns them."""
         return {ref: self.futures.pop(ref, None) or _Future(gone=False) for ref in refs}
 
     def _if(self, eqn: Eqn, touched: list[Var]) -> Eqn:
@@ -255,7 +255,7 @@ class _Sweeper(Rebuilder):
         return eqn.rebuilt(blocks=blocks)
 
     def _around(self, after: _Future, reads: list[MemoryLocation]) -> _Future:
-        """What comes after the body of a loop: any number of iterations more, and then what comes after the loop."""
+        """Returns the fact at the end of a loop's body: more iterations may follow, then the code after the loop."""
         made = after.copy()
         varies = made.gone and any(self._is_inside(location) for location in reads)
         if varies or len(reads) > SCAN:
@@ -266,7 +266,7 @@ class _Sweeper(Rebuilder):
         return made
 
     def _outside(self, futures: dict[Var, _Future]) -> dict[Var, _Future]:
-        """The futures without locations that only the loop knows."""
+        """Returns the facts without locations that depend on variables of the loop."""
         for future in futures.values():
             inside = [p for p, _ in future.listed if self._is_inside(p)]
             if inside and future.gone:

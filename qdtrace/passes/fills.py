@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Atom, Eqn, Task, Var
 
 ROW_LIMIT = 16
-"""Elements of the largest row that is stored by one iteration."""
+"""Largest number of elements of a row that one iteration stores."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,7 +28,7 @@ class Fill:
     task: Task
 
     def for_bounds(self, start: Atom, stop: Atom, index: Var) -> tuple[Eqn, ...] | None:
-        """Equations that fill the buffer when run for every `index` in `start:stop`; None where that is not possible.
+        """Returns equations that fill the buffer if run for every `index` in `start:stop`, or None if none do.
 
         One element an iteration, or one row where there are as many iterations as rows.
         """
@@ -49,7 +49,7 @@ class Fill:
 
 
 def _position(number: int, shape: tuple[int, ...]) -> list[Literal]:
-    """Indices of an element of a row, by its number."""
+    """Returns the indices of an element of a row, by its row-major number."""
     out: list[Literal] = []
     for extent in reversed(shape):
         out.append(Literal(_I32.dtype.numpy.type(number % extent), _I32))
@@ -58,7 +58,7 @@ def _position(number: int, shape: tuple[int, ...]) -> list[Literal]:
 
 
 def flat_fill(task: Task) -> Fill | None:
-    """The fill that a task is which stores one element an iteration; None for any other task."""
+    """Returns the fill that a task performs if it stores one element per iteration, else None."""
     stores = [e for e in task.body.eqns if e.primitive.effects or e.blocks]
     if task.index is None or len(stores) != 1 or stores[0].primitive is not STORE:
         return None

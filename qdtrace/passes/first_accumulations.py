@@ -1,4 +1,4 @@
-"""Accumulations into elements that still have their initial value, each once: they are stores.
+"""First accumulations: one accumulation into each element that still has its initial value becomes a store.
 
 Before:  buffer b: ref[f32,4] = 0.0:f32         After:  buffer b: ref[f32,4]
          range_for i in 0:i32 : 4:i32                   range_for i in 0:i32 : 4:i32
@@ -41,7 +41,7 @@ class FirstAccumulations(Pass):
     name: ClassVar[str] = "first_accumulations"
 
     def __call__(self, program: Program) -> Program:
-        """The program with stores; the same object when none can be."""
+        """Returns the program with first accumulations made stores, or the same object if there is none."""
         untouched = dict(program.initial)
         initial = dict(program.initial)
         tasks: list[Task] = []
@@ -58,7 +58,7 @@ class FirstAccumulations(Pass):
 
 
 def _with_stores(task: Task, untouched: Mapping[Var, Literal]) -> tuple[Task, set[Var]]:
-    """The task with stores for accumulations, and the buffers that they fill."""
+    """Returns the task with stores in place of first accumulations, and the buffers that they fill."""
     values = task_values(task)
     accums = Counter(e.invars[0] for e in task.body.eqns if _is_accumulation(e, untouched))
     uses = Counter(a for e in walk_task(task) for a in e.invars if a in accums)

@@ -42,25 +42,25 @@ if TYPE_CHECKING:
     from qdtrace.passes.fills import Fill
 
 ROUNDS = 3
-"""A group that was made in one round may join another in the next."""
+"""Largest number of rounds; a group of one round may be fused with another in the next."""
 SINK_LIMIT = 32
-"""References of the largest group that moves behind others: moving it costs that much."""
+"""Largest number of references of a group that may move behind others, which bounds the work of moving it."""
 
 
 @dataclass(frozen=True)
 class FuseTasks(Pass):
-    """Joins tasks over equal ranges."""
+    """Fuses tasks over equal ranges."""
 
     name: ClassVar[str] = "fuse_tasks"
     mode: str = "auto"
-    """`off`, `auto` (where it pays) or `aggressive` (wherever it is right)."""
+    """`off`, `auto` (fuse if it pays) or `aggressive` (fuse wherever it is legal)."""
     read_after_write: bool = True
-    """Also where an iteration reads what it wrote itself."""
+    """True if tasks are fused even if an iteration then reads what it wrote itself."""
     on_decision: Callable[[Decision], None] | None = None
     machine: Machine = CPU
 
     def __call__(self, program: Program) -> Program:
-        """The program with tasks joined; the same object when none was."""
+        """Returns the program with tasks fused, or the same object if none were."""
         if self.mode == "off" or len(program.tasks) < 2:
             return program
         for _ in range(ROUNDS):
@@ -72,22 +72,22 @@ class FuseTasks(Pass):
 
 @dataclass(slots=True)
 class _RefState:
-    """Which groups touched a reference: the last ones in running order, and those nobody depends on yet."""
+    """The groups that access a reference: the last ones in running order, and those without dependents yet."""
 
     last: dict[str, Group] = field(default_factory=dict[str, Group])
-    """Per mode: the group with the largest order."""
+    """The group with the largest order, by mode of access."""
     free: dict[str, list[Group]] = field(default_factory=dict[str, list[Group]])
 
 
 def _depends(first: str, second: str) -> bool:
-    """An access of the second mode has to stay behind one of the first mode."""
+    """Returns whether an access of the second mode must stay behind one of the first mode."""
     if first == READ and second == READ:
         return False
     return first != second or first in (WRITE, ATOMIC)
 
 
 class _Scheduler:
-    """One walk over the tasks of a program."""
+    """One walk over the tasks of a program that assigns them to groups."""
 
     def __init__(self, options: FuseTasks, program: Program) -> None:
         self.options = options
@@ -110,7 +110,7 @@ class _Scheduler:
         self.number = 0
 
     def run(self) -> Program:
-        """The program with groups for tasks."""
+        """Returns the program with the tasks of each group fused."""
         for number, task in enumerate(self.program.tasks):
             self.number = number
             self.add(task)
@@ -122,7 +122,7 @@ class _Scheduler:
 
     # ------------------------------------------------------------------ tasks
     def add(self, task: Task) -> None:
-        """Takes the next task of the program."""
+        """Adds the next task of the program to a group; a fill is held back for the first user of its buffer."""
         fill = flat_fill(task)
         if fill is not None and task.hints.get("fuse") is not False and fill.ref in self.fillable:
             self.fillable.discard(fill.ref)
@@ -140,7 +140,7 @@ class _Scheduler:
         self.place(prepared)
 
     def prepare(self, task: Task) -> Prepared:
-        """The task over the index and the heads of its class."""
+        """Returns the task with the index of its range and shared head equations, and its accesses."""
         head, env = self.heads.shared(task)
         renamed = Rebuilder(env)
         start, stop = renamed.atoms((task.start, task.stop))
@@ -156,7 +156,7 @@ class _Scheduler:
         return Prepared(task, shared, bounds, TaskAccesses(shared))
 
     def with_fill(self, ref: Var, prepared: Prepared) -> Prepared:
-        """The task with the fill of a buffer in front; where that cannot be, the fill gets a place of its own."""
+        """Returns the task with the fill of a buffer in front; if that is not possible, the fill stays a task."""
         fill, task = self.fills[ref], prepared.task
         eqns = None
         if task.index is not None and prepared.bounds is not None and prepared.original.kind == "range_for":
@@ -177,7 +177,7 @@ class _Scheduler:
         return prepared
 
     def release(self, ref: Var) -> None:
-        """Gives a fill that was kept back a place of its own."""
+        """Makes a fill that was held back a task of its own."""
         self.place(self.held.pop(ref), alone=True)
 
     # ------------------------------------------------------------------ groups
@@ -207,14 +207,14 @@ class _Scheduler:
                     free.append(group)
 
     def uses(self, task: Prepared) -> Iterable[tuple[Var, set[str]]]:
-        """References and the modes in which a task uses them."""
+        """Returns the references that a task accesses, each with the modes of access."""
         modes = {ref: {a.mode for a in accesses} for ref, accesses in task.accesses.by_ref.items()}
         for ref in task.accesses.head_reads:
             modes.setdefault(ref, set()).add(READ)
         return modes.items()
 
     def predecessor(self, task: Prepared) -> Group | None:
-        """The last group that the task has to come after."""
+        """Returns the last group that the task depends on, or None."""
         found: Group | None = None
         for ref, modes in self.uses(task):
             state = self.refs.get(ref)
@@ -224,7 +224,7 @@ class _Scheduler:
         return found
 
     def choose(self, task: Prepared, after: Group | None) -> Group | None:
-        """The group that the task joins."""
+        """Returns the group that the task is fused with, or None."""
         assert task.bounds is not None
         newest = self.newest.get(task.bounds)
         candidates: list[Group] = []
@@ -252,7 +252,7 @@ class _Scheduler:
         return newest
 
     def joins(self, group: Group, task: Prepared) -> bool:
-        """Adds the task to the group if that is right and pays."""
+        """Adds the task to the group if that is legal and pays, and returns whether it did."""
         locs, name = (_loc(group), task.original.loc), group.name
         if task.bounds == ("serial",):
             conflict = head_conflict(group, task)
@@ -274,7 +274,7 @@ class _Scheduler:
         return pays
 
     def is_dead_after(self, ref: Var) -> bool:
-        """Nobody needs what is in the reference after the current task."""
+        """Returns whether the content of a buffer is dead after the current task."""
         return ref in self.local and self.last_use.get(ref, -1) <= self.number
 
     def note(self, first: str, second: str, fused: bool, reason: str, locs: tuple[Loc | None, ...]) -> None:
@@ -292,7 +292,7 @@ def _bound_key(atom: Atom) -> object:
 
 
 def _joined(group: Group, used: set[Var]) -> Task:
-    """The task of a group. Where groups share variables, all but one are copies with variables of their own."""
+    """Returns the fused task of a group; if another group has bound its variables (`used`), a copy with fresh ones."""
     first = group.members[0]
     task = first.original
     if len(group.members) > 1:

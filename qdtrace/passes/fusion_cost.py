@@ -1,4 +1,4 @@
-"""Whether joining a task to a group pays: bytes that need not move against registers and lanes that wait.
+"""The cost model of task fusion: weighs saved memory traffic against register pressure and divergence.
 
 Only a legal pair is judged. The figures are estimates for a decision, one iteration of each.
 """
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """What joining saves, per iteration."""
+    """The estimated gain of a fusion per iteration."""
 
     bytes: int
     places: int
-    """Values that pass from the one body to the other in registers."""
+    """Number of values that pass from one body to the other in registers."""
     pays: bool
     reason: str
 
 
 def _stream(form: Form) -> object:
-    """What forms that differ by a constant have in common."""
+    """Returns the terms of a form, which are equal for forms that differ by a constant."""
     return form.key[0]
 
 
 def judge(group: Group, task: Prepared, is_dead_after: Callable[[Var], bool], machine: Machine) -> Gain:
-    """Whether the task should join; `is_dead_after(ref)`: nobody else needs what the group and the task store there."""
+    """Returns the gain of fusing a task with a group; `is_dead_after(ref)` says if a reference is dead after both."""
     saved, places = _saved(group, task)
     live = max(group.live, task.live + places)
     if group.size + task.size > machine.joined_cost:
@@ -59,7 +59,7 @@ def judge(group: Group, task: Prepared, is_dead_after: Callable[[Var], bool], ma
 
 
 def _saved(group: Group, task: Prepared) -> tuple[int, int]:
-    """Bytes that the task finds in registers or cache, and how many values that are."""
+    """Returns the bytes that the task finds in registers or cache, and the number of values in registers."""
     saved = places = 0
     for ref, accesses in task.accesses.by_ref.items():
         others = group.by_ref.get(ref)
@@ -79,7 +79,7 @@ def _saved(group: Group, task: Prepared) -> tuple[int, int]:
 
 
 def _drag(group: Group, task: Prepared, is_dead_after: Callable[[Var], bool], machine: Machine) -> str:
-    """Why work without loops should not share lanes with a loop that they leave at different times; empty: it may."""
+    """Returns why code without loops should not be fused with a divergent loop; empty if it may be."""
     loop, plain = (task.operations, group.operations) if task.open_loop else (group.operations, task.operations)
     if plain * machine.drag > loop:
         return "the one has a loop that lanes leave at different times, the other too much work without one"

@@ -1,4 +1,4 @@
-"""What task fusion decided about pairs of tasks, and how that is written on a line.
+"""Records of what task fusion decided about pairs of tasks, and their text on one line.
 
 The fusion pass calls `on_decision` with one record a pair that it judged:
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One pair of tasks, in program order, and whether they were joined."""
+    """The decision about one pair of tasks, in program order: whether they were fused, and why."""
 
     first: str
-    """Name of the earlier task; that of a group is its first task's, or all of them with `+` between."""
+    """Name of the earlier task or group; a group has the name of its first task, or all names joined by `+`."""
     second: str
     fused: bool
     reason: str
-    """Why, in words: the rule that allows it, or the reference, the distance or the cost that forbids it."""
+    """The reason in words: the rule that allows it, or the reference, the distance or the cost that forbids it."""
     locs: tuple[Loc | None, ...] = ()
     """Source lines of the first and of the second task; then those of the accesses that decided."""
 
@@ -36,12 +36,12 @@ class Decision:
 
 
 def short_loc(loc: Loc | None) -> str:
-    """A source line as `file.py:14`, without folders; nothing for None."""
+    """Returns a source line as `file.py:14`, without folders; empty for None."""
     return "" if loc is None else f"{PurePath(loc.file).name}:{loc.line}"
 
 
 def format_decision(decision: Decision) -> str:
-    """The decision on one line."""
+    """Returns the decision on one line."""
     first, second, *accesses = (*decision.locs, None, None)[: max(2, len(decision.locs))]
     tasks = " + ".join(_with_loc(n, at) for n, at in ((decision.first, first), (decision.second, second)))
     seen = ", ".join(dict.fromkeys(text for at in accesses if (text := short_loc(at))))

@@ -1,4 +1,4 @@
-"""Tasks that are to become one: what a group touches, and whether another task may join it.
+"""Groups of tasks to be fused: the accesses of a group, and the test if another task may join it.
 
 All tasks of one class of bounds are written over one index variable, and equal values of their heads are one variable,
 so accesses of different tasks compare as they stand. A group keeps, per reference, its different accesses.
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Task
 
 ACCESS_LIMIT = 32
-"""Accesses kept per reference of a group: a bound on the pairs that are compared."""
+"""Largest number of accesses kept per reference of a group, which bounds the pairs that are compared."""
 
 Bounds = tuple[object, ...]
-"""Equal for tasks that run over the same indices."""
+"""A key that is equal for tasks with the same range and hints."""
 
 
 @dataclass(slots=True, eq=False)
 class Prepared:
-    """A task in the variables of its class of bounds."""
+    """A task rewritten over the index and head variables that tasks of the same range share."""
 
     original: Task
     task: Task
-    """The same over the shared index and heads; what is compared and joined."""
+    """The task over the shared variables, which is compared and fused."""
     bounds: Bounds | None
-    """None: never joined with anything."""
+    """Key of the range; None if the task must not be fused."""
     accesses: TaskAccesses
     operations: int = field(init=False)
     size: int = field(init=False)
-    """Operations that its code has."""
+    """Operations in the code of its body."""
     live: int = field(init=False)
     open_loop: bool = field(init=False)
 
@@ -59,7 +59,7 @@ class Prepared:
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """An access and the task it is of."""
+    """An access and its task."""
 
     access: Access
     of: Prepared
@@ -67,27 +67,27 @@ class Member:
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """Tasks to be joined, in order."""
+    """Tasks to be fused, in order."""
 
     order: int
-    """Groups run by this number."""
+    """Position of the group in running order."""
     bounds: Bounds | None
     members: list[Prepared] = field(default_factory=list[Prepared])
     by_ref: dict[Var, list[Member]] = field(default_factory=dict[Var, list[Member]])
     crowded: set[Var] = field(default_factory=set[Var])
-    """References with more accesses than are kept."""
+    """References with more than `ACCESS_LIMIT` accesses, which are not all in `by_ref`."""
     head: dict[Eqn, None] = field(default_factory=dict[Eqn, None])
     head_reads: set[Var] = field(default_factory=set[Var])
     written: set[Var] = field(default_factory=set[Var])
     has_dependents: bool = False
-    """Another group has to come after this one."""
+    """True if another group must run after this one."""
     operations: int = 0
     size: int = 0
     live: int = 0
     open_loop: bool = False
 
     def add(self, task: Prepared, shared_places: int = 0) -> None:
-        """Puts a task behind the others."""
+        """Appends a task to the group."""
         self.live = max(self.live, task.live + shared_places)
         self.operations += task.operations
         self.size += task.size
@@ -116,7 +116,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a task may join a group, why, and where in the source."""
+    """The answer if a task may be fused with a group, with the reason and source lines."""
 
     legal: bool
     reason: str
@@ -124,7 +124,7 @@ class Verdict:
 
 
 def head_conflict(group: Group, task: Prepared) -> Verdict | None:
-    """Why the heads cannot be evaluated together before both bodies; None when they can."""
+    """Returns why the heads cannot be evaluated together before both bodies, or None if they can."""
     for eqn_reads, written, who in (
         (task.accesses.head_reads, group.written, "the first"),
         (group.head_reads, task.accesses.written, "the second"),
@@ -135,7 +135,7 @@ def head_conflict(group: Group, task: Prepared) -> Verdict | None:
 
 
 def may_join(group: Group, task: Prepared, *, read_after_write: bool = True) -> Verdict:
-    """Whether running each iteration of the task right behind those of the group gives the same results."""
+    """Returns whether running each iteration of the task right after those of the group preserves the results."""
     conflict = head_conflict(group, task)
     if conflict is not None:
         return conflict
@@ -170,7 +170,7 @@ def _space(group: Group, task: Prepared) -> IterationSpace:
 def _judge_pair(
     member: Member, second: Access, task: Prepared, space: IterationSpace, read_after_write: bool
 ) -> Verdict | None:
-    """Why the accesses keep the tasks apart; None when they do not."""
+    """Returns why the dependence of two accesses prevents fusion, or None if it does not."""
     first = member.access
     if not (first.writes or second.writes):
         return None
@@ -207,7 +207,7 @@ def _conflict(first: Access, second: Access, found: Dependence, space: Iteration
 
 
 def show_indices(access: Access, space: IterationSpace) -> str:
-    """Index expressions in the words of the source: `i - 1, 0`."""
+    """Returns the index expressions in the notation of the source: `i - 1, 0`."""
     return ", ".join(_show(form, space) for form in access.forms)
 
 

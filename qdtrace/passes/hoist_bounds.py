@@ -1,4 +1,4 @@
-"""Checks of counted loops in front of them: both ends of the range in the place of every index.
+"""Hoists checks of a loop's index: both ends of the range are checked before the loop in place of every index.
 
 Before:  for k in a : b : 1:i32                After:  r: bool = lt a b
            j: i32 = bound[size=8] k                    c: i32 = select r a 0:i32
@@ -11,10 +11,10 @@ Before:  for k in a : b : 1:i32                After:  r: bool = lt a b
                                                          v: f32 = load x k
                                                          accum[op=add] s v
 
-The index of a loop of step 1, checked in each iteration that runs. A range that leaves the axis leaves it at its end,
-so the index in the message is the first one that fails: `min`. Where the loop does not run nothing is checked, and what
-stands behind a condition of the user (`check`) stays there, as it is executed only where that holds. The same
-for the index of a task whose bounds are known only when it runs: its checks go to the head.
+Applies to the index of a loop of step 1 that each iteration checks. A range that leaves the axis leaves it at its end,
+so the index in the message is the first one that fails: `min`. If the loop does not run, nothing is checked. A check
+behind a condition of the user (`check`) stays there, as it is executed only if that holds. Checks of the index of a
+task whose bounds are known only at run time go to the head.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class _Hoister(Rebuilder):
 
 
 def _taken(body: Block, index: Var) -> tuple[list[Eqn], Block]:
-    """The checks of the index that every iteration makes, and the body without them."""
+    """Returns the checks of the index that every iteration executes, and the body without them."""
     before = itertools.takewhile(lambda e: not _has_condition(e), body.eqns)
     checks = [e for e in before if e.primitive is BOUND and e.invars[0] is index and _has_end(e)]
     gone = set(checks)
@@ -77,7 +77,7 @@ def _has_condition(eqn: Eqn) -> bool:
 
 
 def _has_end(check: Eqn) -> bool:
-    """The axis has an element that may stand for "none", and its length is a number of the index's dtype."""
+    """Returns whether the axis has an element 0, checked in place of an empty range, and a length in the dtype."""
     return 0 < int(check.params["size"]) < 1 << (check.invars[0].dtype.bits - 1)
 
 

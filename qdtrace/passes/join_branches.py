@@ -7,9 +7,9 @@ Before:  if p                            After:  q: bool = not p
            store y b i                             store y b i
 
 The condition of the second may be that of the first or its negation. Pure equations between the two move in front,
-unless they use a result of the first. Anything else between them, that reads or writes memory, keeps them apart.
+unless they use a result of the first. Anything else between them, such as an access to memory, prevents the join.
 
-Comes first: what follows sees both ways through the branch at once (a place stored on both is stored surely).
+Comes first, so that later passes see both sides of the branch at once (an element stored on both is surely stored).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class JoinBranches(TaskPass):
-    """Joins neighbours."""
+    """Joins neighbouring branches on one condition."""
 
     name: ClassVar[str] = "join_branches"
 
@@ -44,11 +44,11 @@ class _Side:
     eqns: list[Eqn] = field(default_factory=list[Eqn])
     results: list[Atom] = field(default_factory=list[Atom])
     known: dict[Var, Atom] = field(default_factory=dict[Var, Atom])
-    """What results of branches that were joined are on this side."""
+    """Values on this side of the results of branches that were joined."""
 
 
 class _Group:
-    """Branches on one condition that nothing keeps apart."""
+    """Branches on one condition that can be joined."""
 
     def __init__(self, condition: Atom) -> None:
         self.condition = condition
@@ -68,7 +68,7 @@ class _Group:
         self.outvars.update(dict.fromkeys(eqn.outvars))
 
     def holds_back(self, eqn: Eqn) -> bool:
-        """True for an equation that may not move in front of the group."""
+        """Returns whether an equation may not move before the group."""
         outvars = self.outvars
         return bool(eqn.blocks or eqn.primitive.effects or any([a in outvars for a in eqn.invars]))  # noqa: C419
 
@@ -77,14 +77,14 @@ class _Joiner(Rebuilder):
     def __init__(self) -> None:
         super().__init__()
         self._negations: dict[Atom, Atom] = {}
-        """What a value is the negation of."""
+        """The operand of each `not`, by its result."""
 
     def rebuild_eqns(self, eqns: Sequence[Eqn]) -> tuple[Eqn, ...]:
-        """The equations with their branches joined."""
+        """Returns the equations with their branches joined."""
         out: list[Eqn] = []
         group: _Group | None = None
         waiting: list[Eqn] = []
-        """What stands behind the group, and in front of it once another branch joins."""
+        """Equations after the group, which move before it when another branch joins."""
         for eqn in eqns:
             is_if = eqn.primitive is IF
             given = eqn.invars[0] if is_if else None
@@ -107,7 +107,7 @@ class _Joiner(Rebuilder):
         return tuple(out)
 
     def _closed(self, group: _Group) -> Eqn:
-        """The branch that a group becomes, with the branches inside joined."""
+        """Returns the branch made of a group, with the branches inside joined."""
         first = group.parts[0]
         if len(group.parts) == 1:
             return self.rebuild_eqn(first)

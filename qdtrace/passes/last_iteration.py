@@ -1,4 +1,4 @@
-"""Last iterations: what the last one of a loop computes for the next is not computed.
+"""Last iterations: removes code of a loop's last iteration that only a next one would need.
 
 Before:  s: f32 = for k in 0:i32 : 9:i32 : 1:i32 carry c = x     After:  s: f32 = for k in 0:i32 : 8:i32 : 1:i32 ...
            store kept c k                                                 store kept c k
@@ -6,13 +6,13 @@ Before:  s: f32 = for k in 0:i32 : 9:i32 : 1:i32 carry c = x     After:  s: f32 
            yield d                                                        yield d
                                                                         store kept s 8:i32
 
-Where nobody reads the results of a loop, it runs for what its iterations leave in memory, here for states that the walk
-back of a derivative starts from. Of the last iteration only that remains, behind a loop that is one iteration shorter:
-of ten segments, each of ten steps, a tenth of the sweep.
+A loop whose results nobody reads runs for what its iterations leave in memory, here the checkpoints of a derivative.
+Only the equations that do so remain of the last iteration, after a loop with one iteration less: this saves a tenth of
+the sweep of ten segments of ten steps.
 
-Only loops of few constant trips (`MOST_TRIPS`), where that is a part worth having, without loops or branches inside,
-which write private memory only, by less than a quarter of their code; and only for machines whose iterations are long
-segments: on a CPU the gradient of 100 steps takes 1.17 of the time when its sweep has 99.
+Applies to loops of few constant trips (`MOST_TRIPS`), without loops or branches inside, which write private memory
+only, by less than a quarter of their code; and only for machines whose iterations are long segments: on a CPU the
+gradient of 100 steps takes 1.17 of the time when its sweep has 99.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Atom, Block, Eqn, Program, Task, Var
 
 FEWEST_TRIPS, MOST_TRIPS = 3, 128
-"""Fewer become straight code, of which dead code goes anyway."""
+"""Range of trip counts for which the last iteration is split off; shorter loops become straight code."""
 PART = 4
-"""The code of an iteration is as often that of what it leaves, or more."""
+"""Smallest ratio of the code of an iteration to the code of what it leaves in memory."""
 
 
 @dataclass(frozen=True)
 class LastIteration(TaskPass):
-    """Loops that run for what they leave in memory end with that."""
+    """Shortens loops that run only for what they leave in memory."""
 
     name: ClassVar[str] = "last_iteration"
     machine: Machine = GPU
@@ -56,14 +56,14 @@ class LastIteration(TaskPass):
 
 
 class _Shortener(Rebuilder):
-    """Rewrites the body of a task."""
+    """Rebuilds the body of a task with shorter loops."""
 
     def __init__(self, body: Block) -> None:
         super().__init__()
         self._read = set(used_in_block(body))
 
     def visit(self, eqn: Eqn) -> None:
-        """Appends an equation, or a shorter loop and what remains of its last iteration."""
+        """Appends an equation, or a loop with one iteration less and what the last one leaves in memory."""
         left = _left_in_memory(eqn) if self._read.isdisjoint(eqn.outvars) else []
         if not left:
             super().visit(eqn)
@@ -82,7 +82,7 @@ class _Shortener(Rebuilder):
 
 
 def _left_in_memory(loop: Eqn) -> list[Eqn]:
-    """What an iteration needs of its body for what it leaves; nothing where the loop stays as it is."""
+    """Returns the equations that compute what an iteration leaves in memory; none if the loop stays as it is."""
     if loop.primitive is not FOR or not loop.outvars:
         return []
     values, body = loop_values(*loop.bounds), loop.blocks[0]

@@ -1,4 +1,4 @@
-"""Loop-invariant motion: what is the same in each iteration is computed once, before the loop.
+"""Loop-invariant code motion: a value that is the same in each iteration is computed once, before the loop.
 
 Before:  for k in 0:i32 : n : 1:i32      After:  a: f32 = mul s s
            a: f32 = mul s s                      for k in 0:i32 : n : 1:i32
@@ -6,15 +6,15 @@ Before:  for k in 0:i32 : n : 1:i32      After:  a: f32 = mul s s
            c: f32 = add a b                        c: f32 = add a b
            accum[op=add] y c i                     accum[op=add] y c i
 
-A pure equation moves out of every loop that its operands do not depend on, also where the loop may not run: nothing
-traps, so computing in vain is harmless. (In a program to be differentiated it is not where a slope may be infinite:
-`analysis/slopes`.) A load moves only where no equation of the loop writes the reference, and
-only where it would surely be executed (the loop surely runs and no `if` is passed), or cannot fail: its indices have
+A pure equation moves out of every loop that its operands do not depend on, even if the loop may not run: nothing traps,
+so speculative execution is harmless. (In a program to be differentiated it is not if a slope may be infinite:
+`analysis/slopes`.) A load moves only if no equation of the loop writes the reference, and
+only if it would surely be executed (the loop surely runs and no `if` is passed), or cannot fail: its indices have
 ranges inside the shape, and every element of what it reads holds a value: a parameter, or a buffer that an earlier task
-has stored in full (`analysis/index`). A check moves only where it would surely be made. A load passes a check that
-stays only when its indices are in range anywhere, as the check may be what proved them.
+has stored in full (`analysis/index`). A check moves only if it would surely be executed. A load passes a check that
+stays only if its indices are in range anywhere, as that check may have proved them.
 
-One walk, with the depth of each value at hand. Never moves equations with blocks, atomics or cells.
+One walk that records the depth of each value. Never moves equations with blocks, atomics or cells.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ if TYPE_CHECKING:
 
 
 def load_cannot_fail(eqn: Eqn, full: Container[Var], ranges: Ranges) -> bool:
-    """True for a load of a reference out of `full` at indices in range: it may be executed anywhere."""
+    """Returns whether a load is of a reference in `full` at indices in range, so that it may be executed anywhere."""
     ref, *indices = eqn.invars
     return ranges.are_inside(ref, indices) and isinstance(ref, Var) and ref in full
 
 
 @dataclass(frozen=True)
 class LoopInvariant(TaskPass):
-    """Moves what does not change out of `for` and `while`."""
+    """Moves invariant equations out of `for` and `while`."""
 
     name: ClassVar[str] = "loop_invariant"
     differentiable: bool = False
-    """The program is to be differentiated."""
+    """True if the program is to be differentiated."""
 
     def on_task(self, task: Task, program: Program) -> Task:
         if not any(e.primitive.loops for e in walk_eqns(task.body)):
@@ -67,13 +67,13 @@ class _Loop:
     """Equations in front of the loop."""
     written: frozenset[Var]
     surely_runs: bool = False
-    """The current block of it runs at least once."""
+    """True if its current block surely runs at least once."""
     ifs: int = 0
-    """Branches between the loop and the current place (or the next loop inside)."""
+    """Number of branches between the loop and the current place (or the next loop inside)."""
     checks: bool = False
-    """A check in front of the current place stays in the loop."""
+    """True if a check before the current place stays in the loop."""
     conditions: bool = False
-    """And it is one of the user's."""
+    """True if such a check is a condition of the user's."""
 
 
 class _Mover(Rebuilder):
@@ -87,10 +87,10 @@ class _Mover(Rebuilder):
         self.ranges = ranges
         self.loops: list[_Loop] = []
         self.depth: dict[Var, int] = {}
-        """How many loops are around a value; 0 where absent."""
+        """Number of loops around each value; 0 for a value without an entry."""
 
     def visit(self, eqn: Eqn) -> None:
-        """Keeps an equation, or puts it in front of a loop."""
+        """Appends an equation, or moves it in front of a loop."""
         if eqn.blocks or not self.loops:
             super().visit(eqn)
             return
@@ -115,7 +115,7 @@ class _Mover(Rebuilder):
         self._note(eqn.outvars, level)
 
     def bind(self, variables: tuple[Var, ...]) -> tuple[Var, ...]:
-        """The variables, with their depth noted."""
+        """Records the depth of variables and returns them."""
         if self.loops:
             self._note(variables, len(self.loops))
         return variables
@@ -129,7 +129,7 @@ class _Mover(Rebuilder):
         return max([depth.get(a, 0) for a in atoms if a.__class__ is Var], default=0)  # type: ignore[call-overload]
 
     def _sure_level(self, lowest: int) -> int:
-        """The lowest level from where the current place is surely reached."""
+        """Returns the lowest level, from `lowest` on, from which the current place is surely reached."""
         level = len(self.loops)
         while level > lowest and self.loops[level - 1].surely_runs and not self.loops[level - 1].ifs:
             level -= 1
@@ -150,8 +150,8 @@ class _Mover(Rebuilder):
         return level
 
     def _check_level(self, eqn: Eqn) -> int:
-        """A check moves where it would surely be made: an error must not come of what is not executed, and what stands
-        behind a condition of the user that does not hold is not."""
+        """Returns the lowest level that a check may move to: it must surely run from there, so that code that is not
+        executed raises nothing, and it must not pass a condition of the user."""
         lowest = self._level(eqn.invars)
         level = len(self.loops)
         while level > lowest:
@@ -162,7 +162,7 @@ class _Mover(Rebuilder):
         return level
 
     def rebuild_eqn(self, eqn: Eqn) -> Eqn:
-        """The equation; of a loop, everything that moves in front of it stands there afterwards."""
+        """Returns the equation rebuilt; equations that move out of a loop have been appended before it."""
         if not eqn.primitive.loops:
             return super().rebuild_eqn(eqn)
         self.ranges.enter(eqn)
@@ -173,7 +173,7 @@ class _Mover(Rebuilder):
         return rebuilt
 
     def region(self, eqn: Eqn, number: int) -> Block:
-        """A block of a branch or loop."""
+        """Rebuilds a block of a branch or loop."""
         if not self.loops:
             return super().region(eqn, number)
         loop = self.loops[-1]

@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 
 
 SLOT_LIMIT = 256
-"""Elements of the largest private array that is promoted: the scalar budget of one value."""
+"""Largest number of elements of a private array that is promoted: the scalar budget of one value."""
 
 
 @dataclass(frozen=True)
 class Mem2Reg(TaskPass):
-    """Private memory to values (mem2reg)."""
+    """Promotes private memory to values (mem2reg)."""
 
     name: ClassVar[str] = "mem2reg"
 
@@ -55,13 +55,13 @@ class Mem2Reg(TaskPass):
 
 @dataclass(frozen=True, slots=True)
 class _Summary:
-    """What a block does to slots of the blocks around it."""
+    """The accesses of a block to slots of the blocks around it."""
 
     stored: frozenset[int]
     exposed: frozenset[int]
-    """Read before any store of the block."""
+    """Slots that may be read before the block stores them (upward exposed)."""
     surely: frozenset[int]
-    """Stored on every way through the block."""
+    """Slots that are stored on every path through the block."""
 
 
 class _Slots:
@@ -78,7 +78,7 @@ class _Slots:
             self._summarise(body)
 
     def of(self, eqn: Eqn) -> int | None:
-        """The slot that a load, store or accumulation refers to."""
+        """Returns the slot that a load, store or accumulation accesses, or None."""
         if eqn.primitive.values is None or eqn.invars[0] not in self.cells:
             return None
         cell = eqn.invars[0]
@@ -144,13 +144,13 @@ class _Slots:
 
 
 def _stored_outside(block: Block) -> set[Atom]:
-    """Cells that the block stores and does not make."""
+    """Returns the cells that a block stores to and does not allocate."""
     stored = {e.invars[0] for e in walk_eqns(block) if e.primitive in (STORE, ACCUM)}
     return stored.difference(*[e.outvars for e in walk_eqns(block) if e.primitive is CELL])
 
 
 def _flat_index(cell: Var, indices: Sequence[Atom]) -> int | None:
-    """The row-major position when all indices are literals in range."""
+    """Returns the row-major position if all indices are literals in range, else None."""
     flat = 0
     for atom, size in zip(indices, cell.type.shape, strict=True):  # type: ignore[union-attr]
         if not isinstance(atom, Literal):
@@ -163,7 +163,7 @@ def _flat_index(cell: Var, indices: Sequence[Atom]) -> int | None:
 
 
 class _Promoter(Rebuilder):
-    """Rewrites a task forward, with the current value of each slot at hand."""
+    """Rebuilds a task in program order with the current value of each slot."""
 
     def __init__(self, slots: _Slots, body: Block) -> None:
         super().__init__()
@@ -174,7 +174,7 @@ class _Promoter(Rebuilder):
         self._find_live(body, frozenset())
 
     def _find_live(self, block: Block, after: Iterable[int]) -> None:
-        """Backward liveness: for each structured equation, the slots read after it before they are stored."""
+        """Computes liveness: for each structured equation, the slots that are read after it before they are stored."""
         live = set(after)
         for eqn in reversed(block.eqns):
             prim = eqn.primitive
@@ -207,7 +207,7 @@ class _Promoter(Rebuilder):
         return Var(ScalarType(cell.dtype), hint)
 
     def visit(self, eqn: Eqn) -> None:
-        """Appends an equation; what touches a slot only changes its value."""
+        """Appends an equation, unless it accesses a slot: then it reads or sets the slot's value."""
         prim = eqn.primitive
         if prim is CELL and eqn.outvars[0] in self.slots.cells:
             return
@@ -225,7 +225,7 @@ class _Promoter(Rebuilder):
             self.values[slot] = result
 
     def rebuild_eqn(self, eqn: Eqn) -> Eqn:
-        """The equation; one with blocks carries or gives the slots that are stored in them."""
+        """Returns the equation rebuilt; slots stored in its blocks become carries or results."""
         if not eqn.blocks:
             return super().rebuild_eqn(eqn)
         return self._if(eqn) if eqn.primitive is IF else self._loop(eqn)
@@ -265,7 +265,7 @@ class _Promoter(Rebuilder):
     def _with(
         self, eqn: Eqn, blocks: Sequence[Block], stored: Iterable[int], kept: Iterable[int], more: Sequence[Carry]
     ) -> Eqn:
-        """The equation with the carries of some slots; of the others that it stores nothing is known after it."""
+        """Returns the equation with carries for the `kept` slots; other stored slots have no known value after it."""
         self._restore(dict.fromkeys(stored))
         self.values.update(zip(kept, [c.outvar for c in more], strict=True))
         made = eqn.rebuilt(self.atoms(eqn.invars), tuple(blocks))

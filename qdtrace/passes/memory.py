@@ -1,4 +1,4 @@
-"""The memory pass: what one iteration of a task stores and loads stays in registers.
+"""The memory pass: keeps values that one iteration of a task stores and loads in registers.
 
 Before:  store b 0.0:f32 i                             After:  t: f32 = for k in 0:i32 : 8:i32 : 1:i32 carry c = 0.0:f32
          for k in 0:i32 : 8:i32 : 1:i32                          a: f32 = load r i k
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Memory(Pass):
-    """Keeps values of memory in registers, and drops the stores that are not needed then."""
+    """Keeps values of memory in registers, and removes stores that are dead then."""
 
     name: ClassVar[str] = "memory"
     fast_math: bool = False
     per_task: bool = True
     on_report: Callable[[Program, str], None] | None = None
-    """Called with what was found, as text."""
+    """Function that is called with the program and the report of the analysis as text."""
 
     def __call__(self, program: Program) -> Program:
-        """The program with less traffic between registers and memory."""
+        """Returns the program with less traffic between registers and memory."""
         carried = ScalarReplacement(self.fast_math)(program)
         if self.on_report is None:
             return without_dead_stores(StoreForwarding()(carried), per_task=self.per_task)

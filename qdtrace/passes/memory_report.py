@@ -1,4 +1,4 @@
-"""The memory analysis as text: what is live around each task, what is known at the borders of regions, what is dead.
+"""The memory analysis as text: live references around each task, facts at the borders of regions, dead stores.
 
     memory of p, each task by itself
     task 0 `f.0`
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class MemoryReport:
-    """Listens to the two analyses of one program. Names are those of the program that is forwarded."""
+    """Collects the results of the two memory analyses of a program, with the names of the program before them."""
 
     def __init__(self, program: Program, *, per_task: bool) -> None:
         self.program = program
@@ -36,7 +36,7 @@ class MemoryReport:
         self.around: list[list[str]] = []
 
     def forwarded(self) -> Program:
-        """The program with its loads forwarded."""
+        """Returns the program with its loads forwarded."""
         return self.program.map_tasks(self._forwarded)
 
     def _forwarded(self, task: Task) -> Task:
@@ -54,7 +54,7 @@ class MemoryReport:
         self.facts[-1].append(f"{where} {what}".rstrip() + ": " + ("; ".join(facts) or "nothing known"))
 
     def borders(self, task: Task, found: Borders) -> None:
-        """Takes note of what `dead_stores` found, from the last task to the first."""
+        """Records what `dead_stores` found for a task; called from the last task to the first."""
         order = (*self.program.params, *self.program.buffers)
         lines = [f"live in: {self.printer.atoms(v for v in order if v in found.live_in)}".rstrip()]
         lines.append(f"live out: {self.printer.atoms(v for v in order if v in found.live_out)}".rstrip())
@@ -64,7 +64,7 @@ class MemoryReport:
         self.around.insert(0, [*lines, *dead])
 
     def text(self) -> str:
-        """The report."""
+        """Returns the report as text."""
         out = [self.title]
         for number, task in enumerate(self.program.tasks):
             out.append(f"task {number}" + (f" `{task.name}`" if task.name else ""))

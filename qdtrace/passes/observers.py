@@ -1,7 +1,7 @@
-"""What may watch a pipeline: called with the name of each stage and the program after it.
+"""Observers of a pipeline: each is called with the name of each stage and the program after it.
 
-An observer that also has `on_decision` hears each `Decision` of task fusion, one that has `on_memory` gets the text of
-each memory analysis, and one that has `finish` is called when the last stage is done. Nothing else in the passes prints
+An observer with `on_decision` also gets each `Decision` of task fusion, one with `on_memory` the text of each memory
+analysis, and one with `finish` is called after the last stage. Nothing else in the passes prints
 or writes files.
 """
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def listening(passes: Iterable[Pass], observers: Sequence[Observer]) -> tuple[Pass, ...]:
-    """The passes, with those that make decisions telling them to the observers that want to hear."""
+    """Returns the passes, where those that make decisions report them to the observers with `on_decision`."""
     ears: list[Callable[[Decision], None]] = [o.on_decision for o in observers if hasattr(o, "on_decision")]  # type: ignore[attr-defined]
     if not ears:
         return tuple(passes)
@@ -50,7 +50,7 @@ def listening(passes: Iterable[Pass], observers: Sequence[Observer]) -> tuple[Pa
 
 
 def memory_reporter(observers: Iterable[Observer]) -> Callable[[Program, str], None] | None:
-    """Hands the text of a memory analysis to the observers that want it; None when nobody does."""
+    """Returns a function that calls `on_memory` of the observers that have it, or None if none has."""
     ears: list[Callable[[Program, str], None]] = [o.on_memory for o in observers if hasattr(o, "on_memory")]  # type: ignore[attr-defined]
     if not ears:
         return None
@@ -63,7 +63,7 @@ def memory_reporter(observers: Iterable[Observer]) -> Callable[[Program, str], N
 
 
 def finish(observers: Iterable[Observer]) -> None:
-    """Tells the observers that want to know that there is no further stage."""
+    """Calls `finish` of the observers that have it, after the last stage."""
     for observer in observers:
         if hasattr(observer, "finish"):
             observer.finish()  # type: ignore[attr-defined]
@@ -101,7 +101,7 @@ class DecisionPrinter:
 
 @dataclass
 class Recorder:
-    """Keeps everything that happens to one program, for a report."""
+    """Observer that keeps the stages and decisions of one program, for a report."""
 
     stages: list[tuple[str, Program]] = field(default_factory=list["tuple[str, Program]"])
     decisions: list[Decision] = field(default_factory=list["Decision"])
@@ -120,8 +120,8 @@ class Recorder:
         loops: Sequence[tuple[str, Loc | None]] = (),
         times: Sequence[tuple[str, ...]] = (),
     ) -> StageRecord:
-        """What was kept. `launches`: name of each task that is left, and what is to be said of it; `loops`: the same of
-        loops in reverse mode, with where they are; `times`: of each task that is left, where it was profiled."""
+        """Returns the record of a program. `launches`: name and description of each final task; `loops`: description
+        and place of each loop in reverse mode; `times`: timings of each final task, if it was profiled."""
         from qdtrace.passes.report import StageRecord  # only here: a page is rare, and loading it delays every import
 
         return StageRecord(tuple(self.stages), tuple(self.decisions), tuple(launches), tuple(loops), tuple(times))
@@ -180,7 +180,7 @@ class MemoryDumper:
 
 
 def _folder(directory: Path, run: int, name: str) -> Path:
-    """The folder of one program, made when missing."""
+    """Returns the folder of one program, which is made if it is missing."""
     clean = re.sub(r"[^\w.-]", "_", name)
     folder = directory / f"{run:03}_{clean}"
     folder.mkdir(parents=True, exist_ok=True)
@@ -189,7 +189,7 @@ def _folder(directory: Path, run: int, name: str) -> Path:
 
 @dataclass
 class Timer:
-    """Seconds each stage took, in order: `timer.seconds["simplify"]`."""
+    """Observer that measures the seconds of each stage, in order: `timer.seconds["simplify"]`."""
 
     seconds: dict[str, float] = field(default_factory=dict[str, float])
     _last: float = field(default_factory=time.perf_counter)
@@ -202,7 +202,7 @@ class Timer:
 
 
 def observers_for(options: Options) -> tuple[Observer, ...]:
-    """What the options ask for."""
+    """Returns the observers that the options ask for."""
     found: list[Observer] = []
     if options.verify:
         found.append(Verifier())

@@ -33,12 +33,12 @@ RULES = (
 
 @dataclass(frozen=True)
 class Peephole(RewritePass):
-    """Short patterns with a shorter equal."""
+    """Replaces short patterns of equations by shorter equal ones."""
 
     name: ClassVar[str] = "peephole"
 
     def options(self) -> RewriteOptions:
-        """The peephole rules."""
+        """Returns the peephole rules."""
         return RewriteOptions(_rules(self.fast_math))
 
 

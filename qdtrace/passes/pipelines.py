@@ -84,18 +84,18 @@ PASSES: Mapping[str, Callable[[Options, Machine], Pass]] = {
     "reuse_donated": lambda options, machine: ReuseDonated(),
     "share_private": lambda options, machine: SharePrivate(machine),
 }
-"""Every pass by its name, made for some options and a machine."""
+"""Constructors of all passes, by name, for options and a machine."""
 
 
 def pass_named(name: str, options: Options, machine: Machine = CPU) -> Pass:
-    """The pass of that name."""
+    """Returns the pass of that name."""
     return PASSES[name](options, machine)
 
 
 def simplify_for(
     options: Options, on_round: Callable[[str, Program], None] | None = None, *, differentiable: bool = False
 ) -> Simplify:
-    """The fixed point, as far as the options want it."""
+    """Returns the fixed point of simplification that the options ask for."""
     return Simplify(
         fast_math=options.changes_rounding,
         constant_folding=options.constant_folding,
@@ -107,7 +107,7 @@ def simplify_for(
 
 
 def memory_for(options: Options, on_report: Callable[[Program, str], None] | None = None) -> Memory:
-    """The memory pass; whoever dumps its analysis sees that of the whole program."""
+    """Returns the memory pass; if its analysis is dumped, it is that of the whole program."""
     per_task = options.cfg_optimization_per_task and not options.dump_cfg
     return Memory(options.changes_rounding, per_task, on_report)
 
@@ -120,7 +120,7 @@ def stages(
     machine: Machine = CPU,
     differentiable: bool = False,
 ) -> dict[Stage, tuple[Pass, ...]]:
-    """The passes that `optimise` runs, in order, by the stage that they lead to.
+    """Returns the passes that `optimise` runs, in order, by the stage that they lead to.
 
     `CANONICAL` asks nothing of the machine: what transforms programs (differentiation) begins there. `JOINED` puts
     tasks together and takes what they hand to each other out of memory. `FINAL` fits bodies to the machine: loops and
@@ -141,35 +141,35 @@ def stages(
         memory = (memory_for(options, memory_reporter(observers)),)
     loops = options.opt_level > 0 and options.advanced_optimization
     canonical = (
-        # Before cells are promoted, because a cell stored on both sides of one branch is stored surely.
+        # Before cells are promoted, because a cell stored on both sides of one branch is surely stored.
         *([of("join_branches")] if loops else ()),
-        # Early, because cells are memory: no rule sees through a load, and loops carry nothing before it.
+        # Early, because cells are memory: no rule sees through a load, and loops have no carries before it.
         of("mem2reg"),
         simplify,
-        # On values that loops carry; then branches and clamps of indices that it has decided fold.
+        # On carries of loops; simplify then folds the branches and clamps of indices that it decides.
         of("prove_bounds"),
-        # What is not proven of the index of a loop is checked before it.
+        # Checks of loop indices that are not proven move in front of the loops.
         of("hoist_bounds"),
-        # Again, because indices that simplify found to be constant let more private arrays go; and what they held
-        # may be constant in turn. Without a new cell to promote neither of the two runs again.
+        # Again, because indices that simplify made constant let it promote more private arrays, whose values may be
+        # constant in turn. Without a new cell to promote neither of the two runs again.
         of("mem2reg"),
         simplify,
     )
     joined = (
-        # On simple bodies, whose indices compare. What goes through private memory afterwards becomes values.
+        # On simple bodies, whose indices compare. Buffers that contraction makes private then become values.
         of("fuse_tasks"),
         of("contract"),
         of("mem2reg"),
-        # After contraction, as what is private has one column; before the memory pass, which forwards the first values.
+        # After contraction, as private arrays have one column; before the memory pass, which forwards first values.
         *([of("recurrences")] if loops else ()),
-        # On what fusion and contraction left in memory; it leaves values that fold and branches that are empty.
+        # On the memory accesses that fusion and contraction leave; its values fold, and some branches become empty.
         *memory,
         simplify,
     )
-    # When loads are forwarded and branches empty, the cost of a body and of a side is what it will be. Unrolled
-    # loops have constant indices, so private arrays are taken apart once more, and rows are forwarded.
-    # Then cheaper operations: last, as `div` and `rem` are what the rest knows. The reciprocals leave their loops.
-    # First of all, as a loop that became straight code has its rare blocks in each step.
+    # When loads are forwarded and branches empty, the costs of bodies and sides are final. Unrolled loops have
+    # constant indices, so private arrays are promoted once more, and their elements are forwarded.
+    # Cheaper operations come last, as other passes know `div` and `rem` only. Reciprocals move out of loops.
+    # Rare blocks first, as a loop that became straight code would have them in each step.
     straight = (of("rare_behind"), of("unroll_whiles"), of("unroll"), of("last_iteration"))
     unrolled = (*straight, simplify, of("mem2reg"), of("prove_bounds"), *memory)
     cheaper = (of("predicate"), of("strength_reduction"), of("reciprocals"), simplify)
@@ -178,7 +178,7 @@ def stages(
         of("clear_buffers"),
         # On initial values, when loops over few components are unrolled.
         of("first_accumulations"),
-        # All passes before take a donated argument and the result in its memory as different memory.
+        # All passes before it treat a donated argument and the result in its memory as different memory.
         of("reuse_donated"),
         of("share_private"),
     )
@@ -186,8 +186,8 @@ def stages(
 
 
 def unrolled(program: Program, options: Options, machine: Machine) -> Program:
-    """A joined program with the loops unrolled that the machine unrolls in the end: for differentiation, which makes
-    two loops of each. Its tasks, parameters and buffers are those that it had."""
+    """Returns a joined program with those loops unrolled that the machine unrolls in the end: for differentiation,
+    which makes two loops of each. Tasks, parameters and buffers stay the same."""
     if options.opt_level == 0 or not options.advanced_optimization:
         return program
     simplify = simplify_for(options, differentiable=True)
@@ -202,7 +202,7 @@ def unrolled(program: Program, options: Options, machine: Machine) -> Program:
 
 
 REWRITES = ("constant_folding", "unreachable", "algebraic", "peephole", "common_subexpressions")
-"""Passes that simplify runs together, in the walk that observers know as `rewrite`."""
+"""Passes that simplify runs in one walk, whose name for observers is `rewrite`."""
 
 
 def optimise(
@@ -215,13 +215,13 @@ def optimise(
     each_pass: bool = False,
     differentiable: bool = False,
 ) -> Program:
-    """The program at the stage `until`, from the stage where it is, for a machine.
+    """Returns the program at the stage `until`, from the stage where it is, for a machine.
 
     Observers are called with (name, program) before the first and after each pass. A pass that runs again and changes
     nothing is not reported again. With `each_pass` they are also called inside of simplify, with names like
-    `simplify_1_dead_code`. What is `differentiable` computes nothing in vain that would show in its gradient
-    (`analysis/slopes`). Those that the options ask for (verifier, printer, dumps) are added. What else they may be
-    told is in `passes/observers.py`.
+    `simplify_1_dead_code`. A `differentiable` program executes nothing speculatively that would change its gradient
+    (`analysis/slopes`). The options add observers (verifier, printer, dumps); `passes/observers.py` says what else they
+    may be called with.
     """
     watching = (*observers, *observers_for(options))
     for observe in watching:
@@ -234,7 +234,7 @@ def optimise(
         if not program.stage < stage <= until:
             continue
         for one in listening(passes, watching):
-            # A pass has nothing to do on what it gave itself.
+            # A pass changes nothing in its own result.
             if settled.get(one.name) is program:
                 continue
             before, again = program, one.name in settled

@@ -12,9 +12,9 @@ Both sides are computed. Results become selects; stores become one store of a se
 places in the same order. A store, accumulation or atomic of one side alone stays
 in its branch: other iterations may hold the place.
 
-Pure equations never fail. A load does not where its indices are in range and every element is stored already
-(`analysis/stored`), in a reference that the task does not write: else the value read for nothing could be another
-iteration's.
+Pure equations never fail. A load cannot fail if its indices are in range and every element is stored already
+(`analysis/index/definite_stores`), in a reference that the task does not write: else it could race with a store of
+another iteration.
 
 Cost. Lanes that disagree compute both sides anyway, under masks. Straight code saves the masks of loads and stores, and
 lets equal values be shared with the code around; a branch saves a whole side when no lane takes it. Measured on the
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Predicate(TaskPass):
-    """Branches to selects."""
+    """Turns branches into selects."""
 
     name: ClassVar[str] = "predicate"
     machine: Machine = CPU
@@ -68,7 +68,7 @@ class Predicate(TaskPass):
 
 
 class _Predicator(Rebuilder):
-    """Rewrites a task; results that both sides give alike are replaced."""
+    """Rebuilds a task with selects in place of branches; a result that is the same on both sides needs none."""
 
     def __init__(self, task: Task, program: Program, machine: Machine) -> None:
         super().__init__()
@@ -117,7 +117,7 @@ class _Predicator(Rebuilder):
         return True
 
     def _is_allowed(self, eqn: Eqn) -> bool:
-        """Cannot fail, and costs what it is said to."""
+        """Returns whether an equation cannot fail, and its cost is as small as estimated: no function, no gather."""
         if not eqn.primitive.effects:
             return not eqn.primitive.is_function
         ref, *indices = eqn.invars
@@ -134,14 +134,14 @@ class _Predicator(Rebuilder):
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """One side of a branch: what computes values, and the stores in their order."""
+    """One side of a branch: the equations that compute values, and the stores in their order."""
 
     values: Sequence[Eqn]
     stores: Sequence[Eqn]
 
 
 def _split(block: Block) -> _Side | None:
-    """The parts of a side; None where it holds anything but values, loads and stores."""
+    """Returns the parts of a side, or None if it has anything but pure equations, loads and stores."""
     values: list[Eqn] = []
     stores: list[Eqn] = []
     for eqn in block.eqns:

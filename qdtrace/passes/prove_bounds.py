@@ -1,4 +1,4 @@
-"""Proven bounds: checks of indices that are in range anyway go, and what decides nothing goes with them.
+"""Bounds check elimination: removes checks of indices that are surely in range, and comparisons that ranges decide.
 
 Before:  range_for i in 0:i32 : 8:i32              After:  range_for i in 0:i32 : 8:i32
            p: bool = gt i 0:i32                              p: bool = gt i 0:i32
@@ -8,10 +8,10 @@ Before:  range_for i in 0:i32 : 8:i32              After:  range_for i in 0:i32 
              a: f32 = load x k                                 store y a i
              store y a i
 
-The proof is by ranges (`analysis/flow_ranges`): of the task's index, of loops, through branches and tests around the
-place. A check that is kept says something itself: behind it the index is in range, for every buffer as long. Where
-that is a proof, the access does not depend on the check, so passes that execute a load earlier do not pass a check
-with it unless its index is in range anywhere.
+The proof is by ranges (`analysis/index/flow_ranges`): of the task's index, of loops, through branches and tests around
+the place. A check that is kept is a fact itself: after it the index is in range, for every buffer as long. If such a
+fact is the proof, the access does not depend on the check, so passes that execute a load earlier do not move it across
+a check unless its index is in range anywhere.
 Comparisons that ranges decide become constants, and `min` and `max` one of their operands: that is what is left of the
 clamping in indexed JAX arrays.
 """
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ProveBounds(TaskPass):
-    """Drops checks of indices that ranges prove."""
+    """Removes checks of indices that ranges prove."""
 
     name: ClassVar[str] = "prove_bounds"
 
@@ -46,29 +46,29 @@ class ProveBounds(TaskPass):
 
 
 def _may_go(eqn: Eqn) -> bool:
-    """True for a check of an index, and for what clamps one."""
+    """Returns whether an equation is a check of an index, or a clamp of an integer."""
     prim = eqn.primitive
     return prim is BOUND or (prim in (MIN, MAX) and eqn.invars[0].dtype.is_integer)
 
 
 class Prover(Rebuilder):
-    """Walks one task, with the ranges of the place it is at."""
+    """Rebuilds one task with the ranges that hold at the current place."""
 
     def __init__(self, task: Task) -> None:
         super().__init__()
         self.ranges = FlowRanges(task)
         self.checked: dict[Atom, tuple[int, Var]] = {}
-        """Indices that were checked in front of the place: the shortest length, and the result of that check."""
+        """Indices that are checked before the current place: the shortest length, and the result of that check."""
 
     def rebuild_block(self, block: Block) -> Block:
-        """The block, after which nothing is known of what was checked in it."""
+        """Rebuilds a block; its checks prove nothing after it."""
         checked, self.checked = self.checked, dict(self.checked)
         rebuilt = super().rebuild_block(block)
         self.checked = checked
         return rebuilt
 
     def region(self, eqn: Eqn, number: int) -> Block:
-        """The block of a branch or loop, with what is known when it begins."""
+        """Rebuilds the block of a branch or loop with the ranges that hold at its start."""
         with self.ranges.scope(self._facts(eqn, number)):
             return super().region(eqn, number)
 
@@ -81,7 +81,7 @@ class Prover(Rebuilder):
         return ranges.entry(eqn, ranges.carried(eqn))
 
     def visit(self, eqn: Eqn) -> None:
-        """Appends what an equation becomes; behind a check its condition is a fact."""
+        """Appends an equation unless it is decided; after a check its condition is a fact."""
         prim = eqn.primitive
         if prim is BOUND:
             self._bound(eqn)
@@ -107,7 +107,7 @@ class Prover(Rebuilder):
         self.ranges.note(self.ranges.facts_inside(index, size))
 
     def _decided(self, eqn: Eqn) -> Atom | None:
-        """What a comparison, `min` or `max` of integers gives, where ranges tell."""
+        """Returns the result of a comparison, `min` or `max` of integers if the ranges decide it, else None."""
         prim = eqn.primitive
         is_extreme = prim in (MIN, MAX)
         if not (prim.negation or is_extreme) or not eqn.invars[0].dtype.is_integer:

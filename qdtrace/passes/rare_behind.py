@@ -1,4 +1,4 @@
-"""Rare blocks behind loops: a loop runs without those in it, and once more, with them, where one has something to do.
+"""Rare blocks behind loops: a loop runs without its rare blocks, and once more with them if one of them had work.
 
 Before:  y: f32 = for k in 0:i32 : n : 1:i32 carry c = x    After:  y: f32, m: f32 = for k in 0:i32 : n : 1:i32
            d: f32 = mul c s                                                  carry c = x, a = -inf:f32
@@ -10,13 +10,13 @@ Before:  y: f32 = for k in 0:i32 : n : 1:i32 carry c = x    After:  y: f32, m: f
                                                                      if[rare=true] h
                                                                        (the loop as it was)
 
-A print under a condition in an inner loop asks in each step whether any lane has something to say. Where the loop
-changes no memory but what it prints it may run twice, so its steps only have to find out whether one of them would
-print. Of a comparison with what is the same in all steps the largest or the smallest value tells that, which is one
-operation of a vector; whether one is NaN or infinite their sum tells, which may be so without need (two infinities, or
-an overflow); of other conditions a bool is carried. Of nested loops the outermost one that may run twice does.
+A print under a condition in an inner loop tests in each step if any lane prints. If the loop changes no memory but that
+of its records, it may run twice, so its steps only have to find out if one of them would print. For a comparison with
+an invariant of the loop the largest or the smallest value tells that, which is one operation of a vector; for a test
+for NaN or infinity the sum does, perhaps without need (two infinities, or an overflow); for other conditions a bool is
+carried. Of nested loops the outermost one that may run twice is changed.
 
-What is computed for a branch that only tells is moved into it (`sunk`), so the code around does not pay for it.
+Code that only such a branch needs is moved into it (`sunk`), so other iterations do not execute it.
 
 Only tasks with rare blocks change. Measured on the CPU, 64 multiply-adds in a loop with a print that never happens: 3.1
 of the time without the print before, 1.12 after (`docs/design/0025-printing.md`).
@@ -45,12 +45,12 @@ if TYPE_CHECKING:
 
 _NOTHING = Block((), (), ())
 _SUMMED = (DType.f32, DType.f64)
-"""Dtypes whose sums hardly ever overflow."""
+"""Dtypes whose sums rarely overflow."""
 
 
 @dataclass(frozen=True)
 class RareBehind(TaskPass):
-    """Rare blocks leave loops that may run twice."""
+    """Moves rare blocks out of loops that may run twice."""
 
     name: ClassVar[str] = "rare_behind"
 
@@ -66,10 +66,10 @@ def _written(eqns: Sequence[Eqn]) -> Iterator[Atom]:
 
 
 class _Mover(Rebuilder):
-    """Rewrites a task: of nested loops the outermost one that may run twice."""
+    """Rebuilds a task; of nested loops it changes the outermost one that may run twice."""
 
     def visit(self, eqn: Eqn) -> None:
-        """Appends an equation, or a loop without its rare blocks and what runs it once more."""
+        """Appends an equation, or a loop without its rare blocks and a branch that runs it once more with them."""
         if is_rare(eqn):
             self.append(eqn)
             return
@@ -82,7 +82,7 @@ class _Mover(Rebuilder):
 
 
 def _may_run_twice(loop: Eqn) -> bool:
-    """Whether a loop changes nothing but memory of its own, and what rare blocks have and nothing else in it reads."""
+    """Returns whether a loop only writes memory of its own, or in rare blocks memory that the rest never reads."""
     made = {v for e in walk_inside(loop) if e.primitive is CELL for v in e.outvars}
     apart: set[Atom] = set()
     read: set[Atom] = set()
@@ -108,7 +108,7 @@ def _may_run_twice(loop: Eqn) -> bool:
 
 
 def _only_tells(eqn: Eqn) -> bool:
-    """Whether an equation is a branch of which nothing is left where rare blocks do not run."""
+    """Returns whether an equation is a branch that has no effect if its rare blocks do not run."""
     if eqn.primitive is not IF or eqn.outvars:
         return False
     return is_rare(eqn) or (any(map(is_rare, walk_inside(eqn))) and all(map(_leaves_nothing, _often(eqn))))
@@ -127,13 +127,13 @@ def _leaves_nothing(eqn: Eqn) -> bool:
 
 
 class _Stripper:
-    """Takes rare blocks out of a loop; what finds out whether they have work to do goes to a builder."""
+    """Emits a loop without its rare blocks, and code that finds out if one of them had work."""
 
     def __init__(self, builder: Builder) -> None:
         self.b = builder
 
     def loop(self, loop: Eqn) -> list[Atom]:
-        """Appends the loop without them, and gives conditions of which one holds if a step had such work."""
+        """Appends a loop without rare blocks; returns conditions of which one holds if a step had work for them."""
         body = loop.blocks[-1]
         with self.b.block(body.params) as opened:
             hits = self.eqns(body.eqns)
@@ -149,7 +149,7 @@ class _Stripper:
         return [told(self.b) for told in later]
 
     def eqns(self, eqns: Sequence[Eqn]) -> list[Atom]:
-        """Appends equations without rare blocks; gives the conditions of these."""
+        """Appends equations without their rare blocks, and returns the conditions of those blocks."""
         hits: list[Atom] = []
         for eqn in eqns:
             if not any(map(is_rare, (eqn, *walk_inside(eqn)))):
@@ -165,7 +165,7 @@ class _Stripper:
         return hits
 
     def _branch(self, eqn: Eqn) -> Atom:
-        """A branch that does something else as well: says whether a rare block inside has work."""
+        """Appends a branch without its rare blocks, and returns a result of it that says if one of them had work."""
         blocks: list[Block] = []
         for block in eqn.blocks:
             with self.b.block() as opened:
@@ -178,7 +178,7 @@ class _Stripper:
 
 
 class _Finder:
-    """Carries of a loop that tell, behind it, whether a condition held in one of its steps."""
+    """Adds carries to a loop that tell after it if a condition held in one of its steps."""
 
     def __init__(self, builder: Builder, bound: set[Var], made: dict[Var, Eqn], blocks: int) -> None:
         self.b = builder
@@ -188,7 +188,7 @@ class _Finder:
         self.carries: list[Carry] = []
 
     def watch(self, condition: Atom) -> _Told:
-        """Emits into the body what looks at the condition; gives what emits the answer behind the loop."""
+        """Emits the watch of a condition into the body, and returns a function that emits the answer after the loop."""
         if self._is_fixed(condition):
             return lambda b: condition
         eqn = self.made.get(condition) if isinstance(condition, Var) else None
@@ -217,7 +217,7 @@ class _Finder:
         return self._carried(condition)
 
     def _tested(self, condition: Atom) -> Atom | None:
-        """The value that a condition says to be finite, if it says that."""
+        """Returns the operand of a condition that is `is_finite`, or None for other conditions."""
         eqn = self.made.get(condition) if isinstance(condition, Var) else None
         if eqn is None or eqn.primitive.name != "is_finite" or eqn.invars[0].dtype not in _SUMMED:
             return None
@@ -231,14 +231,14 @@ class _Finder:
         return isinstance(atom, Literal) or atom not in self.bound
 
     def _extreme(self, value: Atom, order: str) -> Var:
-        """The largest (`gt`) or smallest (`lt`) of a value that is no NaN."""
+        """Returns a carry of the largest (`gt`) or smallest (`lt`) value of all steps, without NaNs."""
         first = literal(_end(value.dtype, largest=order == "lt"), value.dtype)
         if value.dtype.is_float:
             return self._carry(first, lambda before: self.b("select", self.b(order, value, before), value, before))
         return self._carry(first, lambda before: self.b("max" if order == "gt" else "min", before, value))
 
     def _sum(self, value: Atom) -> Var:
-        """A sum is NaN where a value of it is, and not finite where one is not."""
+        """Returns a carry of the sum over all steps: NaN if a value is, and not finite if one is not."""
         return self._carry(literal(0.0, value.dtype), lambda before: self.b("add", before, value))
 
     def _carry(self, initial: Atom, step: _Step) -> Var:
@@ -260,9 +260,9 @@ def _any(b: Builder, conditions: Sequence[Atom]) -> Atom:
 
 
 def sunk(block: Block, written: frozenset[Atom]) -> Block:
-    """The block with what only a branch that does nothing but tell reads moved into that branch, at every depth.
+    """Returns the block with equations that only a branch for rare blocks uses moved into it, at every depth.
 
-    `written` is memory that changes: loads of it stay.
+    `written` is the memory that the task changes: loads of it stay.
     """
     users: Counter[Atom] = Counter(used_in_block(block))
     eqns: list[Eqn] = []

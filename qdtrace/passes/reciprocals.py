@@ -6,11 +6,11 @@ Before:  for k in 0:i32 : n : 1:i32          After:  for k in 0:i32 : n : 1:i32
            accum[op=add] y q i                         q: f32 = quotient x r c
                                                        accum[op=add] y q i
 
-Where all lanes share `r` (`analysis/uniformity`) the division that is left is one of scalars; where the loop does not
-change `r`, `loop_invariant` moves it in front of the loop; where a block divides by `r` twice, there is one less. A
+If all lanes share `r` (`analysis/uniformity`), the remaining division is one of scalars; if the loop does not change
+`r`, `loop_invariant` moves it in front of the loop; if a block divides by `r` twice, there is one less. A
 `quotient` has the value of the division, but may be rounded once more; for a divisor whose reciprocal is no normal
-number it divides (`lowering/llvm/quotients`). So this is for `fast_math` alone. Left alone: quotients that a rounding
-to whole numbers takes, where the last bit decides, and floats of 16 bits, which are divided as f32.
+number it divides (`lowering/llvm/quotients`). So it needs `fast_math`. Quotients that are rounded to whole numbers
+stay, as their last bit decides, and so do floats of 16 bits, which are divided as f32.
 
 Measured on the CPU with AVX-512, `acc + max(1 - x / r, 0)` in a loop: 0.25 of the time with the division, 1.04 of
 that with a reciprocal in the program. Corrected by two fused operations, so that nearly all quotients have the bits
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 
 _DTYPES = (DType.f32, DType.f64)
 OFTEN = 2
-"""Divisions by one value in a block that pay for its reciprocal."""
+"""Number of divisions by one value in a block from which on its reciprocal pays."""
 
 
 @dataclass(frozen=True)
 class Reciprocals(TaskPass):
-    """Divisions by values that lanes or iterations of a loop share become quotients."""
+    """Turns divisions by values that lanes or iterations of a loop share into quotients."""
 
     name: ClassVar[str] = "reciprocals"
 
@@ -74,16 +74,16 @@ class _Divider(Rebuilder):
         super().__init__()
         self._uniformity: Uniformity = analyse_uniformity(task)
         self._loops = 0
-        """Loops around the current place."""
+        """Number of loops around the current place."""
         self._depth: dict[Var, int] = {}
-        """Loops around the place where a value is bound; what the head has is in none."""
+        """Number of loops around the place where a value is bound; 0 for values of the head, which have no entry."""
         self._often: Counter[Atom] = Counter()
-        """Divisions of the current block by each value."""
+        """Number of divisions by each value in the current block."""
         self._decided = {e.invars[0] for e in walk_eqns(task.body) if _decides(e)}
         self._whole = {v for e in walk_task(task) if is_whole(e) for v in e.outvars}
 
     def rebuild_block(self, block: Block) -> Block:
-        """The block, with its divisions counted first."""
+        """Counts the divisions of a block by each value, then rebuilds it."""
         divisions = [e.invars[1] for e in block.eqns if self._is_free(e) or _is_reciprocal(e)]
         often, self._often = self._often, Counter(divisions)
         rebuilt = super().rebuild_block(block)
@@ -91,7 +91,7 @@ class _Divider(Rebuilder):
         return rebuilt
 
     def region(self, eqn: Eqn, number: int) -> Block:
-        """A block of a branch or loop."""
+        """Rebuilds a block of a branch or loop."""
         inside = int(eqn.primitive.loops)
         self._loops += inside
         rebuilt = super().region(eqn, number)
@@ -99,12 +99,12 @@ class _Divider(Rebuilder):
         return rebuilt
 
     def bind(self, variables: tuple[Var, ...]) -> tuple[Var, ...]:
-        """The variables, with their depth noted."""
+        """Records the depth of variables and returns them."""
         self._depth.update(dict.fromkeys(variables, self._loops))
         return variables
 
     def visit(self, eqn: Eqn) -> None:
-        """Appends the equation, or the quotient that a division becomes."""
+        """Appends the equation, or a quotient in place of a division."""
         if not self._is_free(eqn) or not (self._often[eqn.invars[1]] >= OFTEN or self._is_shared(eqn)):
             super().visit(eqn)
             return
@@ -114,11 +114,11 @@ class _Divider(Rebuilder):
         self.append(Eqn(QUOTIENT, (x, r, inverse), self.bind(eqn.outvars), {}, (), eqn.loc))
 
     def _is_free(self, eqn: Eqn) -> bool:
-        """A division that may be rounded once more."""
+        """Returns whether an equation is a division whose result may be rounded once more."""
         return _may_change(eqn) and eqn.outvars[0] not in self._decided and eqn.invars[0] not in self._whole
 
     def _is_shared(self, eqn: Eqn) -> bool:
-        """Lanes, or iterations of a loop, divide by the same."""
+        """Returns whether all lanes, or all iterations of a loop, divide by the same value."""
         x, r = eqn.invars
         assert isinstance(x, Var)
         assert isinstance(r, Var)

@@ -1,8 +1,8 @@
-"""One static HTML page that shows what became of programs, from the launches back to each stage.
+"""Writes one static HTML page that shows programs after each stage, their launches and the decisions of passes.
 
-On the left the stages with their sizes; those that changed nothing are folded. On the right the launches, with times
-where they were profiled, the decisions of task fusion, the source beside its graph, and the text of each stage: added
-lines green, removed ones red, changed ones yellow with what they were as tooltip; every line names its source line.
+The left shows the stages with their sizes; those that changed nothing are folded. The right shows the launches, with
+times if they were profiled, the decisions of task fusion, the source beside its graph, and the text of each stage:
+added lines are green, removed ones red, changed ones yellow with the old line as tooltip; each names its source line.
 """
 
 from __future__ import annotations
@@ -34,29 +34,29 @@ _SIGNS = {"same": " ", "added": "+", "removed": "-", "changed": "~"}
 
 @dataclass(frozen=True, slots=True)
 class StageRecord:
-    """What happened to one program."""
+    """The record of one program's way through the pipeline."""
 
     stages: tuple[tuple[str, Program], ...]
     """Name of each stage and the program after it."""
     decisions: tuple[Decision, ...] = ()
     launches: tuple[tuple[str, str], ...] = ()
-    """Name of each task that is left, and what is to be said of it: how it was vectorised."""
+    """Name of each final task, and a text that says how it was vectorised."""
     loops: tuple[tuple[str, Loc | None], ...] = ()
-    """What reverse mode keeps of each loop and why, and where the loop is."""
+    """Text that says what reverse mode keeps of each loop and why, and the place of the loop."""
     times: tuple[tuple[str, ...], ...] = ()
-    """For each task that is left, time, speed and share of a copy's speed, where it was profiled."""
+    """Time, speed and share of a copy's speed of each final task, if it was profiled."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One stage as the page shows it."""
+    """One stage of the pipeline as the page shows it."""
 
     key: str
     name: str
     tasks: int
     equations: int
     moved: str
-    """Bytes, as text."""
+    """Memory traffic after the stage, as text."""
     lines: list[Change]
 
     @property
@@ -68,7 +68,7 @@ class _Row:
 
 
 def report_page(title: str, records: Sequence[StageRecord]) -> str:
-    """The page, complete in itself."""
+    """Returns the report as a self-contained page of HTML."""
     menu: list[str] = []
     body: list[str] = []
     for number, record in enumerate(records, 1):
@@ -132,7 +132,7 @@ def _section(row: _Row, *, first: bool) -> str:
 
 
 def _folded(lines: Sequence[Change], first: bool) -> Iterable[str]:
-    """The lines; long runs of unchanged ones in the middle are folded, except in the first text."""
+    """Yields the lines; long runs of unchanged ones are folded in the middle, except in the first text."""
     at = 0
     for same, group in groupby(lines, lambda c: c.kind == "same"):
         run = list(group)
@@ -167,7 +167,7 @@ def _decisions(decisions: Sequence[Decision]) -> str:
 
 
 def _indices(record: StageRecord) -> str:
-    """Which accesses are proven to be in range, and which are checked."""
+    """Returns the section on accesses: which are proven to be in range, and which are checked."""
     found = indexed_accesses(record.stages[0][1], record.stages[-1][1])
     if not found:
         return ""
@@ -183,7 +183,7 @@ def _indices(record: StageRecord) -> str:
 
 
 def _loops(record: StageRecord) -> str:
-    """What is kept of the loops in reverse mode."""
+    """Returns the section on reverse mode: what is kept of each loop."""
     if not record.loops:
         return ""
     rows = [f"<tr><td>{escape(reason)}</td><td>{escape(short_loc(loc))}</td></tr>" for reason, loc in record.loops]

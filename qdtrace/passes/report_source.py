@@ -1,4 +1,4 @@
-"""The part of the report that shows the user's source line by line, each beside what is left of it in the graph."""
+"""The part of the report that shows the user's source, each line beside its equations in the final graph."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Program
 
 APART = 6
-"""Source lines without a graph after which a new piece begins."""
+"""Largest distance of two source lines with equations that are shown in one piece."""
 _PLACE = re.compile(r"(?P<file>.*):(?P<line>\d+)(?: in .*)?")
 
 
 def source_table(program: Program) -> str:
-    """The lines that equations of the program come from; empty where none of them is known."""
+    """Returns a table of the source lines that equations of the program come from; empty if none is known."""
     graph: dict[tuple[str, int], list[str]] = {}
     for line in StageTexts().lines(program):
         if (place := _PLACE.fullmatch(line.loc)) is not None:
@@ -38,7 +38,7 @@ def source_table(program: Program) -> str:
 
 
 def _pieces(numbers: Sequence[int]) -> Iterable[range]:
-    """Lines that stand together, with those in between."""
+    """Yields ranges of source lines that are close together, with the lines in between."""
     begin = last = numbers[0]
     for number in numbers[1:]:
         if number - last > APART:

@@ -1,4 +1,4 @@
-"""Donated arguments: a result that may have the memory of a parameter becomes that parameter, where no value changes.
+"""Donated arguments: a result that may have the memory of a parameter becomes that parameter if no value changes.
 
 Before:  program p(x: ref[f32,8])              After:  program p(x: ref[f32,8])
            buffer y: ref[f32,8] in x                     range_for i in 0:i32 : 8:i32
@@ -11,10 +11,10 @@ Before:  program p(x: ref[f32,8])              After:  program p(x: ref[f32,8])
 XLA gives a donated argument and the result of its type one piece of memory. What is computed elsewhere it has to copy
 there; a parameter that is written is updated in place. The marks (`in x`) are set where a function is staged.
 
-Nobody may need `x` where `y` is written: no task writes `x`, it is no result, and all tasks that use it come before
+`x` must be dead when `y` is written: no task writes `x`, it is no result, and all tasks that use it come before
 those that use `y`. One task may use both if it reads `x` and only loads and stores `y` there; different iterations
-never meet, and in each iteration what may be a load of the element comes before the store of it, see
-`analysis/reads_first`. A head that reads `x` may run at any time, so such a task may not use both. A buffer with an
+never meet, and in each iteration loads that may be of the element come before its store, see
+`analysis/in_place`. A head that reads `x` may run at any time, so such a task may not use both. A buffer with an
 initial value has it before the first task, where `x` has its content; it stays.
 
 One of the last passes, because fusion and the memory pass take `x` and `y` as different memory.
@@ -42,7 +42,7 @@ class ReuseDonated(Pass):
     name: ClassVar[str] = "reuse_donated"
 
     def __call__(self, program: Program) -> Program:
-        """The program with parameters for marked buffers; the same object when none can be."""
+        """Returns the program with parameters in place of marked buffers, or the same object if there are none."""
         donated = program.donated_from.items()
         marked = {b: p for b, p in donated if p not in program.results and b not in program.initial}
         if not marked:
@@ -61,7 +61,7 @@ class ReuseDonated(Pass):
 
 
 class _Uses:
-    """Which tasks use some references."""
+    """The first and the last task that use each of some references, and all written references."""
 
     def __init__(self, program: Program, refs: set[Var]) -> None:
         self.tasks = program.tasks
@@ -76,7 +76,7 @@ class _Uses:
             self.written |= task_mod_ref(task).writes
 
     def may_share(self, buffer: Var, param: Var) -> bool:
-        """Whether the content of the parameter is not needed any more where the buffer gets one."""
+        """Returns whether the content of the parameter is dead before the first store to the buffer."""
         if param in self.written:
             return False
         last, first = self.last.get(param, -1), self.first.get(buffer, len(self.tasks))

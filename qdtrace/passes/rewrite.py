@@ -1,6 +1,6 @@
 """Local rewriting: one forward walk that applies tables of named rules to each equation.
 
-A *rule* looks at one equation with its operands and gives the atom that replaces its result, or None. It may emit
+A *rule* gets one equation with its operands and returns the atom that replaces its result, or None. It may emit
 new equations, which pass through the rules themselves. The walk also numbers values: with `share` set, an equation
 that was already computed in this or an enclosing block is not computed again. All local passes (constant folding,
 algebraic rules, peephole rules, unreachable code, common subexpressions) are this walk with other tables, and
@@ -40,17 +40,17 @@ _ONE = literal(1, DType.i32)
 
 @dataclass(frozen=True)
 class RewriteOptions:
-    """What a walk does besides applying its rules."""
+    """Rules and optional abilities of a rewriting walk."""
 
     rules: RuleSet
     fold: Fold | None = None
-    """Evaluates an operation on constants; None where it must not."""
+    """Function that evaluates an operation on constants; None if the walk folds nothing."""
     share: bool = False
-    """Reuse values computed before (common subexpressions)."""
+    """True if values computed before are reused (common subexpressions)."""
     assume: bool = False
-    """Inside the branches of an `if`, take its condition as known."""
+    """True if the condition of an `if` is taken as known inside its branches."""
     differentiable: bool = False
-    """The program is to be differentiated."""
+    """True if the program is to be differentiated."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,11 @@ class RewritePass(TaskPass):
     fast_math: bool = False
 
     def options(self) -> RewriteOptions:
-        """Rules and abilities of the walk."""
+        """Returns the rules and abilities of the walk."""
         raise AssertionError(f"{type(self).__name__} has no options")
 
     def on_task(self, task: Task, program: Program) -> Task:
-        """The rewritten task."""
+        """Returns the rewritten task."""
         return Rewriter(self.options()).rebuild_task(task)
 
 
@@ -75,9 +75,9 @@ class Rewriter(Rebuilder):
         super().__init__()
         self.options = options
         self.fired: Counter[str] = Counter()
-        """How often each rule replaced something."""
+        """Number of replacements by each rule."""
         self.visits = 0
-        """Equations looked at."""
+        """Number of equations visited."""
         self._rules = options.rules.scalar
         self._fold = options.fold
         self._share = options.share
@@ -93,7 +93,7 @@ class Rewriter(Rebuilder):
         self._ranges = Ranges(self.definition)
 
     def rebuild_task(self, task: Task) -> Task:
-        """The rewritten task; the same object when no rule applied."""
+        """Returns the rewritten task, or the same object if no rule applied."""
         self._access = {}
         written = mod_ref_of(task.body.eqns, self._access).writes
         mod_ref_of(task.head, self._access)
@@ -104,43 +104,43 @@ class Rewriter(Rebuilder):
             self._ranges.set_index(task.index, start, stop, _ONE)
         return task.rebuilt(self.rebuild_block(task.body), head, start, stop)
 
-    # What rules call.
+    # Methods for rules.
 
     def definition(self, atom: Atom) -> Eqn | None:
-        """The equation that computes the atom; None for constants, indices, carries."""
+        """Returns the equation that computes the atom; None for constants, indices and carries."""
         return self._defs.get(id(atom))
 
     def defined_by(self, atom: Atom, name: str) -> tuple[Atom, ...] | None:
-        """The operands of the equation that computes the atom, if it is of that primitive."""
+        """Returns the operands of the equation that computes the atom if it has that primitive, else None."""
         eqn = self._defs.get(id(atom))
         return eqn.invars if eqn is not None and eqn.primitive.name == name else None
 
     def op(self, name: str, *operands: Atom, **params: Any) -> Atom:
-        """The value of a pure equation: simplified, found, or computed here."""
+        """Returns the value of a pure operation: simplified, found among available values, or emitted here."""
         return self._scalar(PRIMITIVES[name], operands, params, None)
 
     def inline(self, block: Block, bindings: Iterable[tuple[Var, Atom]] = ()) -> tuple[Atom, ...]:
-        """Rewrites the equations of a block into the current one; gives its results. At most once a block."""
+        """Rewrites the equations of a block into the current one and returns its results; at most once per block."""
         self.env.update(bindings)
         for eqn in block.eqns:
             self.visit(eqn)
         return self.atoms(block.results)
 
     def range_of(self, atom: Atom) -> tuple[int, int]:
-        """The smallest and largest value of an integer or bool."""
+        """Returns the smallest and the largest value of an integer or bool."""
         return self._ranges.of(atom)
 
     # The walk.
 
     def atoms(self, atoms: tuple[Atom, ...]) -> tuple[Atom, ...]:
-        """The atoms with variables replaced, by what is known of them here too."""
+        """Returns the atoms with variables replaced, also by the facts that hold here."""
         found = super().atoms(atoms)
         if not (facts := self._facts):
             return found
         return tuple([a if a.__class__ is Literal else facts.get(a, a) for a in found])  # type: ignore[arg-type]
 
     def rebuild_block(self, block: Block) -> Block:
-        """The block; values found in it are forgotten after it."""
+        """Rebuilds a block; values computed in it are not available after it."""
         undo, self._undo = self._undo, []
         rebuilt = super().rebuild_block(block)
         for key in self._undo:
@@ -149,7 +149,7 @@ class Rewriter(Rebuilder):
         return rebuilt
 
     def visit(self, eqn: Eqn) -> None:
-        """Appends what rules make of an equation."""
+        """Appends the result of the rules for an equation."""
         self.visits += 1
         operands = self.atoms(eqn.invars)
         prim = eqn.primitive
@@ -221,7 +221,7 @@ class Rewriter(Rebuilder):
         return found[1]
 
     def _bound(self, eqn: Eqn, operands: tuple[Atom, ...]) -> None:
-        """An index in range needs no check, nor one that an equal check in front has looked at."""
+        """Appends a check unless its index is a constant in range, or an equal check dominates it."""
         (index,) = operands
         size = int(eqn.params["size"])
         if isinstance(index, Literal) and 0 <= index.value < size:
@@ -234,7 +234,7 @@ class Rewriter(Rebuilder):
         self._once(eqn, operands, ("load", version, *self._key(eqn.primitive, operands, eqn.params)))
 
     def _once(self, eqn: Eqn, operands: tuple[Atom, ...], key: tuple[Any, ...]) -> None:
-        """Appends an equation, unless one with the same key stands in front."""
+        """Appends an equation, unless the result of one with the same key is available."""
         var = eqn.outvars[0]
         if self._share:
             known = self._available.get(key)
@@ -276,7 +276,7 @@ class Rewriter(Rebuilder):
                 self._defs[id(var)] = eqn
 
     def _applied(self, rules: Iterable[Rule], eqn: Eqn) -> Eqn | None:
-        """What rules make of an equation with blocks; None where its results are other values now."""
+        """Returns an equation with blocks as rules rewrite it, or None if its results are replaced by other values."""
         for rule in rules:
             found = rule.apply(self, eqn)
             if found is None:
@@ -289,7 +289,7 @@ class Rewriter(Rebuilder):
         return eqn
 
     def region(self, eqn: Eqn, number: int) -> Block:
-        """A block; in a branch its condition is known."""
+        """Rebuilds a block; in a branch its condition is known if `assume` is set."""
         if eqn.primitive is not IF or not self.options.assume:
             return super().region(eqn, number)
         facts, self._facts = self._facts, {**self._facts, **self._facts_of(eqn.invars[0], (_TRUE, _FALSE)[number])}
@@ -298,7 +298,7 @@ class Rewriter(Rebuilder):
         return rebuilt
 
     def _facts_of(self, condition: Atom, holds: Literal) -> dict[Var, Literal]:
-        """What a condition that holds (or not) says about values: of itself and, through `and`, `or`, `not`."""
+        """Returns the values of bools that follow from a condition that holds or not, through `and`, `or` and `not`."""
         facts: dict[Var, Literal] = {}
         pending: list[tuple[Atom, Literal]] = [(condition, holds)]
         while pending:

@@ -25,10 +25,10 @@ class Rule:
     name: str
     primitives: tuple[str, ...]
     on: str
-    """Kinds of the first operand that it applies to: a key of the table above."""
+    """Kinds of the first operand that the rule applies to: a key of the table above."""
     apply: Callable[..., Any]
     exact: bool = True
-    """False: it may change a rounding, so it is used with `fast_math` only."""
+    """False if the rule may change a rounding, so that it needs `fast_math`."""
     stage: str = "scalar"
     """`scalar`; or for equations with blocks: `before` (operands are rewritten, blocks are not yet) or `after`."""
 
@@ -42,7 +42,7 @@ class RuleTable:
     def rule(
         self, primitives: str, on: str = "any", *, exact: bool = True, stage: str = "scalar"
     ) -> Callable[[_Function], _Function]:
-        """Decorator: adds a function as the rule of its name."""
+        """Returns a decorator that adds a function as the rule of its name."""
 
         def add(function: _Function) -> _Function:
             name = function.__name__.strip("_")
@@ -57,13 +57,13 @@ class RuleSet:
     """Rules of several tables, arranged for look-up by primitive and kind."""
 
     scalar: Mapping[str, tuple[tuple[Rule, ...], ...]]
-    """Per primitive, for each kind of first operand."""
+    """Rules by primitive, for each kind of first operand."""
     before: Mapping[str, tuple[Rule, ...]]
     after: Mapping[str, tuple[Rule, ...]]
 
     @staticmethod
     def of(rules: Iterable[Rule], *, fast_math: bool) -> RuleSet:
-        """Arranges the rules; without `fast_math` only the exact ones."""
+        """Returns the rules arranged for look-up; without `fast_math` only the exact ones."""
         scalar: dict[str, tuple[list[Rule], ...]] = {}
         before: dict[str, list[Rule]] = {}
         after: dict[str, list[Rule]] = {}

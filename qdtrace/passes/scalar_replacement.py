@@ -7,22 +7,22 @@ Before:  for k in 0:i32 : 8:i32 : 1:i32          After:  s: f32 = load b i
                                                            yield d
                                                          store b t i
 
-An element goes when its index is the same in all iterations of the loop and everything else that the loop does to
-the reference is surely elsewhere (`analysis/alias`). The rules:
+An element is replaced if its index is the same in all iterations of the loop and all other accesses of the loop to
+the reference are surely to other elements (`analysis/alias`). The rules:
 
-- `carry`: loaded before the loop, carried, stored after it. The order of operations stays. Where the task accumulates
-  into the reference, only at elements that no other iteration of the task touches.
-- `sum`: where the loop only accumulates, by one operation, but other iterations of the task may do so too: a sum that
-  starts at the neutral value is carried and accumulated after the loop. For floats that changes the order of additions,
+- `carry`: loaded before the loop, carried, stored after it. The order of operations stays. If the task accumulates
+  into the reference, it applies only to elements that no other iteration of the task touches.
+- `sum`: if the loop only accumulates, by one operation, but other iterations of the task may do so too: a sum that
+  starts at the identity is carried and accumulated after the loop. For floats that changes the order of additions,
   so it needs `fast_math` (but for minima and maxima).
 
-The load before and the accumulation or store after must be allowed: the loop surely runs and surely does the same on
-its way (with no check in it, which may be what proves the index), or the iteration has touched the element before, or
-the index is in range, the element is set and nobody else touches it. Where only the bounds of a `for` are in doubt,
-both stand under `if start < stop`.
+The load before and the accumulation or store after must be allowed: the loop surely runs and surely executes the same
+access (with no check in it, which may have proved the index), or the iteration has accessed the element before, or the
+index is in range, the element is set and no other iteration touches it. If only the bounds of a `for` are in doubt,
+both are under `if start < stop`.
 
-The outermost loop is tried first. What the condition of a `while` writes stays, and atomics stay. Relies on
-`mem2reg`, which turns the cell that replaces the element into a carried value.
+The outermost loop is tried first. Elements that the condition of a `while` writes stay in memory, and atomics stay.
+Relies on `mem2reg`, which turns the cell that replaces the element into a carried value.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ if TYPE_CHECKING:
     from qdtrace.analysis.region_summary import Key
 
 PLACES = 32
-"""Elements of one reference in one loop that are looked at; and elements that one loop carries."""
+"""Largest number of elements of one reference that are examined in one loop, and of elements that it carries."""
 
 
 @dataclass(frozen=True)
 class ScalarReplacement(TaskPass):
-    """Carries what loops keep loading and storing."""
+    """Turns elements that loops keep loading and storing into carried values."""
 
     name: ClassVar[str] = "scalar_replacement"
     fast_math: bool = False
@@ -82,14 +82,14 @@ def _has_writing_loop(block: Block) -> bool:
 
 @dataclass(slots=True)
 class _Uses:
-    """What a loop does to one location."""
+    """The accesses of a loop to one location."""
 
     locations: list[MemoryLocation] = field(default_factory=lambda: [])
-    """The same element, perhaps by different operands."""
+    """Locations of the accesses: one element, perhaps by different operands."""
     modes: set[str] = field(default_factory=lambda: set())
-    """Names of primitives; of accumulations with the operation."""
+    """Modes of the accesses (`ir/memory.mode_of`)."""
     in_test: bool = False
-    """Written in the condition of a `while`."""
+    """True if it is written in the condition of a `while`."""
 
 
 @dataclass(slots=True)
@@ -99,11 +99,11 @@ class _Carried:
     location: MemoryLocation
     cell: Var
     op: str
-    """Of the rule `sum`; empty for `carry`."""
+    """The operation of the accumulations for the rule `sum`; empty for `carry`."""
     guarded: bool
-    """Only where the loop runs."""
+    """True if its loads and stores around the loop are executed only if the loop runs."""
     loads: bool
-    """The value before the loop matters."""
+    """True if the cell starts with the value before the loop."""
 
 
 class _Replacer(Rebuilder):
@@ -114,19 +114,19 @@ class _Replacer(Rebuilder):
         self.references = References(task, forms)
         self.levels = levels_of(task)
         self.level = 1
-        """Blocks around the current place."""
+        """Number of blocks around the current place."""
         self.ranges = TaskRanges(task)
         self.full = FullBefore(program, task)
-        """References of which every element is set before the task."""
+        """References whose every element holds a value before the task."""
         self.fast_math = fast_math
         self.active: dict[Key, Var] = {}
-        """The cells of locations that loops around carry."""
+        """The cell of each location that a loop around the current place carries."""
         self.touched: dict[Key, bool] = {}
-        """Locations that this iteration has surely accessed before; True: written."""
+        """Locations that the iteration has surely accessed before the current place; True if it has written them."""
         self.summaries = Summaries(self.aliases)
 
     def region(self, eqn: Eqn, number: int) -> Block:
-        """A block, after which nothing is known of what was touched in it."""
+        """Rebuilds a block; its accesses are not sure ones after it."""
         touched, self.touched = self.touched, dict(self.touched)
         self.level += 1
         rebuilt = super().region(eqn, number)
@@ -135,7 +135,7 @@ class _Replacer(Rebuilder):
         return rebuilt
 
     def visit(self, eqn: Eqn) -> None:
-        """Appends an equation; around a loop, what its carried locations need."""
+        """Appends an equation; around a loop also the loads and stores of its carried locations."""
         if eqn.blocks:
             if eqn.primitive is IF:
                 super().visit(eqn)
@@ -202,7 +202,7 @@ class _Replacer(Rebuilder):
         return all(isinstance(a, Literal) or self.levels.get(a, 0) <= self.level for a in atoms)
 
     def _judged(self, eqn: Eqn, location: MemoryLocation, uses: dict[Key, _Uses]) -> _Carried | None:
-        """How the loop may carry the location; None where it may not."""
+        """Returns how the loop may carry the location, or None if it must not."""
         ref, key = location.ref, location.key
         once = self.summaries.of_body(eqn)
         runs = surely_runs(eqn)
@@ -248,10 +248,10 @@ class _Replacer(Rebuilder):
             return False
         return self.fast_math or not dtype.is_float or op in ("min", "max")
 
-    # What stands around a loop.
+    # Code around a loop.
 
     def _put(self, loop: Eqn, carried: list[_Carried]) -> None:
-        """Appends the loop, with what goes before and after it."""
+        """Appends the loop with the loads before it and the stores after it, under a guard if the loop may not run."""
         self.loc = loop.loc
         for c in carried:
             self.append(Eqn(CELL, (), (c.cell,), {"dtype": c.cell.dtype, "shape": ()}, (), loop.loc))

@@ -1,4 +1,4 @@
-"""Private arrays that are never needed at the same time have the same memory.
+"""Gives private arrays that are never live at the same time the same memory.
 
 Before:  a: cell[f32,100] = cell[...]          After:  s: cell[f32,120] = cell[...]
          ... a is written, then read ...               ... s is written, then read ...
@@ -6,12 +6,12 @@ Before:  a: cell[f32,100] = cell[...]          After:  s: cell[f32,120] = cell[.
          ... b is written, then read ...
 
 A private array is undefined until it is stored to, so between its last use and the next store to memory nobody can tell
-what it holds. The span of an array reaches from its first to its last use in the text of the task. A use in a loop that
-the array is made outside of counts for the whole loop. Arrays of one dtype whose spans are apart share a slot as
-large as the largest; where their shapes differ the slot has one axis, and indices are flattened.
+what it holds. The live range of an array reaches from its first to its last use in the order of equations. A use in
+a loop that does not contain the allocation counts for the whole loop. Arrays of one dtype with disjoint live ranges
+share a slot as large as the largest; if their shapes differ, the slot has one axis, and indices are flattened.
 
-The last of the passes, which also refuses what no iteration of the machine can hold: it asks what is left in memory
-when loops are unrolled and values are in registers. Small arrays stay, as LLVM keeps many of them in registers.
+The last of the passes, when loops are unrolled and values are in registers: it also refuses tasks whose iterations need
+more private memory than the machine has. Small arrays stay, as LLVM keeps many of them in registers.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Atom, Block, Program, Task
 
 LARGE = 256
-"""Bytes of an array from which on it may share its memory."""
+"""Smallest array, in bytes, that may share its memory."""
 
 
 @dataclass(frozen=True)
 class SharePrivate(TaskPass):
-    """Gives private arrays with spans that are apart the same memory.
+    """Gives private arrays with disjoint live ranges the same memory.
 
-    Raises UnsupportedError where an iteration needs more than it can have on the machine.
+    Raises UnsupportedError if an iteration needs more private memory than the machine allows.
     """
 
     name: ClassVar[str] = "share_private"
     machine: Machine = CPU
 
     def on_task(self, task: Task, program: Program) -> Task:
-        """The task with shared arrays; the same object where none can share."""
+        """Returns the task with shared arrays, or the same object if none can share."""
         slots = _slots(_spans(task.body))
         shared = [slot for slot in slots if len(slot.arrays) > 1]
         made = _Sharing(shared).rebuild_task(task) if shared else task
@@ -78,22 +78,22 @@ def _nbytes(cell: Eqn) -> int:
 
 @dataclass(slots=True)
 class _Span:
-    """Where a private array is in use, in positions of equations."""
+    """The live range of a private array, in positions of equations."""
 
     cell: Eqn
     depth: int
-    """Loops around the place where it is made."""
+    """Number of loops around its allocation."""
     first: int = -1
     last: int = -1
 
     def add(self, first: int, last: int) -> None:
-        """Widens the span."""
+        """Widens the live range."""
         self.first = first if self.first < 0 else min(self.first, first)
         self.last = max(self.last, last)
 
 
 def _spans(body: Block) -> list[_Span]:
-    """The spans of all large private arrays, in order of their first use."""
+    """Returns the live ranges of all large private arrays, in order of their first use."""
     spans: dict[Var, _Span] = {}
     for eqn, position, loops in _positions(body):
         if eqn.primitive is CELL:
@@ -109,7 +109,7 @@ def _spans(body: Block) -> list[_Span]:
 
 
 def _positions(body: Block) -> Iterator[tuple[Eqn, int, list[tuple[int, int]]]]:
-    """Each equation with its position and the first and last position of each loop around it."""
+    """Yields each equation with its position and the first and last position of each loop around it."""
     count = 0
 
     def walk(block: Block, loops: list[tuple[int, int]]) -> Iterator[tuple[Eqn, int, list[tuple[int, int]]]]:
@@ -128,23 +128,23 @@ def _positions(body: Block) -> Iterator[tuple[Eqn, int, list[tuple[int, int]]]]:
 
 @dataclass(slots=True)
 class _Slot:
-    """Memory that several arrays have in turn."""
+    """Memory that several arrays use one after the other."""
 
     dtype: DType
     size: int
     end: int
-    """Last position of the array that has it now."""
+    """Last position in the live range of its latest array."""
     arrays: list[Eqn] = field(default_factory=list[Eqn])
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of all arrays where it is one, else one axis."""
+        """The shape of all arrays if it is the same, else one axis."""
         shapes = {ref_type(a.outvar).shape for a in self.arrays}
         return shapes.pop() if len(shapes) == 1 else (self.size,)
 
 
 def _slots(spans: list[_Span]) -> list[_Slot]:
-    """A slot for each array: of the free ones that which is nearest to its size."""
+    """Returns slots for all arrays; each array gets the free slot nearest to its size, or a new one."""
     slots: list[_Slot] = []
     for span in spans:
         kind = ref_type(span.cell.outvar)
@@ -166,7 +166,7 @@ class _Sharing(Rebuilder):
         self.memory: dict[int, Var] = {}
 
     def rebuild_task(self, task: Task) -> Task:
-        """The task with the slots made in front."""
+        """Returns the task with the slots allocated first in its body."""
         front = Builder()
         for slot in self.slots:
             front.loc = slot.arrays[0].loc
@@ -175,7 +175,7 @@ class _Sharing(Rebuilder):
         return task.rebuilt(body.rebuilt((*front.current.eqns, *body.eqns), body.results, body.params))
 
     def visit(self, eqn: Eqn) -> None:
-        """Leaves out the arrays, and lets their uses have the slot."""
+        """Appends an equation; allocations of shared arrays are dropped, and accesses to them go to the slot."""
         ref = eqn.invars[0] if eqn.invars else None
         slot = self.of.get(ref) if isinstance(ref, Var) else None
         if eqn.outvars and eqn.outvars[0] in self.of:
@@ -192,7 +192,7 @@ class _Sharing(Rebuilder):
         self.append(eqn.rebuilt((self.memory[id(slot)], *operands[1:place], *indices), (), self.bind(eqn.outvars)))
 
     def _flat(self, indices: tuple[Atom, ...], shape: tuple[int, ...]) -> Atom:
-        """The place of an element in row-major order."""
+        """Emits the row-major position of an element."""
         known, flat, stride = 0, None, prod(shape)
         for index, extent in zip(indices, shape, strict=True):
             stride //= extent

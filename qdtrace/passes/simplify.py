@@ -28,34 +28,34 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Program, Task
 
 ROUNDS = 8
-"""Rounds at most; programs of the tests need at most five."""
+"""Largest number of rounds; programs of the tests need at most five."""
 
 
 @dataclass(frozen=True)
 class Simplify(Pass):
-    """All local simplification."""
+    """Runs all local simplifications to a fixed point."""
 
     name: ClassVar[str] = "simplify"
     fast_math: bool = False
     constant_folding: bool = True
     share: bool = True
-    """Common subexpressions."""
+    """True if common subexpressions are shared."""
     rounds: int = ROUNDS
     differentiable: bool = False
-    """The program is to be differentiated: nothing with an infinite slope is computed in vain."""
+    """True if the program is to be differentiated: nothing with an infinite slope is executed speculatively."""
     on_round: Callable[[str, Program], None] | None = None
-    """Called after each pass of each round with a name like `simplify_1_dead_code`."""
+    """Function that is called after each pass of each round with a name like `simplify_1_dead_code`."""
 
     def __call__(self, program: Program) -> Program:
-        """The simplified program."""
+        """Returns the simplified program."""
         settled: set[Task] = set()
         for number in range(1, self.rounds + 1):
             before = program
             program = self._each(program, self._rewritten, settled)
             rewritten = program = unreachable.without_empty_tasks(program)
             self._report(number, "rewrite", program)
-            # After the rewriting, because it shows what is constant; before dead code, because a loop that lost all
-            # its work goes.
+            # After the rewriting, because it finds constants; before dead code, which removes loops that lost all
+            # their work.
             for motion in (LoopInvariant(self.differentiable), ConstantExtraction(self.differentiable)):
                 before_motion = program
                 program = self._each(program, lambda t, m=motion, p=before_motion: m.on_task(t, p), settled)

@@ -1,7 +1,7 @@
 """The text of a program after each stage, with names kept, and what a stage changed in it.
 
 The printer numbers names from the top, so one equation less renames all that follow. Here a variable keeps the name
-that it had at the stage before, and only a name that nobody has any more is given anew: equal lines are equal text.
+that it had at the stage before, and only unused names are given to new variables: equal lines have equal text.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Line:
 
     text: str
     loc: str = ""
-    """The user's source line, empty where there is none."""
+    """The user's source line, empty if there is none."""
 
     @property
     def depth(self) -> int:
-        """Spaces before the text."""
+        """Number of spaces before the text."""
         return len(self.text) - len(self.text.lstrip(" "))
 
 
@@ -43,7 +43,7 @@ class Change:
     kind: str
     line: Line
     before: Line | None = None
-    """What a changed line was."""
+    """The old line of a changed one; None for other kinds."""
 
 
 class StageTexts:
@@ -53,7 +53,7 @@ class StageTexts:
         self._names: dict[Var, str] = {}
 
     def lines(self, program: Program) -> list[Line]:
-        """The lines of the program."""
+        """Returns the lines of the program."""
         bound = {*program.params, *program.buffers}
         for task in program.tasks:
             bound.update(v for block in blocks_of(task) for v in bound_in_block(block))
@@ -85,7 +85,7 @@ class _Printer(Printer):
 
 
 def changes(before: Sequence[Line], after: Sequence[Line]) -> list[Change]:
-    """What was done to get from one text to the other.
+    """Returns the difference of two texts, line by line.
 
     Tasks that are equal are found first, then those with equal first lines, and lines are compared in what is left: the
     time is linear in the number of tasks that stay apart.
@@ -123,7 +123,7 @@ def _line_changes(before: list[Line], after: list[Line]) -> Iterator[Change]:
 
 
 def _opcodes(before: Sequence[Hashable], after: Sequence[Hashable]) -> list[tuple[bool, int, int, int, int]]:
-    """Pieces `before[a:b]`, `after[c:d]` in order, and whether they are equal."""
+    """Returns pieces `before[a:b]`, `after[c:d]` in order, and whether they are equal."""
     codes = SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
     return [(kind == "equal", a, b, c, d) for kind, a, b, c, d in codes]
 
@@ -133,13 +133,13 @@ def _texts(lines: Sequence[Line]) -> tuple[str, ...]:
 
 
 def _defined(line: Line) -> str:
-    """The names that a line defines, empty for none."""
+    """Returns the names that a line defines, empty for none."""
     names, equals, _ = line.text.partition(" = ")
     return names.strip() if equals and not names.lstrip().startswith(("while ", "for ")) else ""
 
 
 def _tasks(lines: Sequence[Line]) -> list[list[Line]]:
-    """The lines of each task; what is around the tasks is a piece like a task each."""
+    """Returns the lines of each task; lines around the tasks are pieces of their own."""
     pieces: list[list[Line]] = []
     for line in lines:
         if line.depth <= 2 or not pieces:

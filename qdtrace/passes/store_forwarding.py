@@ -1,4 +1,4 @@
-"""Store-to-load forwarding: a load of what the iteration stored or loaded before takes the value.
+"""Store-to-load forwarding: replaces a load by the value that the iteration stored or loaded there before.
 
 Before:  store b v i                       After:  store b v i
          a: f32 = load b i                         w: f32 = if p
@@ -12,11 +12,11 @@ Before:  store b v i                       After:  store b v i
 A forward data-flow over the structured blocks. A fact says that a location (`analysis/alias`) holds a value now. Rules:
 
 - `forward`: a load of a location with a fact becomes its value; a load or store makes a fact.
-- `choose`: where both sides of an `if` leave facts with different values, the `if` gives the value, if it is asked for.
+- `choose`: if both sides of an `if` leave facts with different values, the `if` returns the value, if it is used.
 - `accum_to_store`: an accumulation into a location with a fact becomes an operation and a store, where no other
   iteration can add to it. Without a fact it becomes a load too, if the task touches the location again: the next
   accumulation then has a fact. The order of operations stays.
-- `store_same`: a store of the value that is there already goes.
+- `store_same`: a store of the value that the location holds already is removed.
 
 A write ends the facts of all locations that it may touch: `b[i + 1]` leaves `b[i]` alone, `b[j]` does not. Facts enter
 a loop for locations that nothing in the loop writes, and outlive it for the same; what the loop itself made ends with
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StoreForwarding(TaskPass):
-    """Values of memory from the equations that put them there."""
+    """Replaces loads by the values that earlier equations stored or loaded."""
 
     name: ClassVar[str] = "store_forwarding"
 
@@ -65,7 +65,7 @@ class StoreForwarding(TaskPass):
 
 
 def forwarded(task: Task, note: Note | None = None) -> Task:
-    """The task with its loads forwarded; `note` is told the facts at the borders of regions."""
+    """Returns the task with its loads forwarded; calls `note` with the facts at the borders of regions."""
     access: dict[Eqn, ModRef] = {}
     touched = mod_ref_of((*task.head, *task.body.eqns), access)
     if not touched.reads and not touched.writes:
@@ -80,10 +80,10 @@ def forwarded(task: Task, note: Note | None = None) -> Task:
 
 @dataclass(eq=False, slots=True)
 class _Choice:
-    """The value of a location after an `if` whose sides leave different ones; becomes a result when it is asked for."""
+    """The value of a location after an `if` whose sides leave different ones; made a result of it on demand."""
 
     carries: list[Carry]
-    """What the `if` gives besides."""
+    """Additional results of the `if`, to which this one is appended on demand."""
     sides: tuple[_Value, _Value]
     ref: Var
     made: Var | None = None
@@ -94,14 +94,14 @@ _Facts = LocationTable[_Value]
 
 
 class _Choosing(Rebuilder):
-    """Gives each `if` the further results that were asked for."""
+    """Gives each `if` its additional results."""
 
     def __init__(self, carries: Mapping[Eqn, Sequence[Carry]]) -> None:
         super().__init__()
         self._carries = carries
 
     def rebuild_eqn(self, eqn: Eqn) -> Eqn:
-        """The equation with its results."""
+        """Returns the equation with its additional results."""
         made = super().rebuild_eqn(eqn)
         return with_carries(made, [*carries_of(made), *self._carries[eqn]]) if eqn in self._carries else made
 
@@ -119,12 +119,12 @@ class _Forwarder(Rebuilder):
         self.facts: dict[Var, _Facts] = {}
         self.repeated: set[Key] | None = None
         self.carries: dict[Eqn, list[Carry]] = {}
-        """Results that each `if` gets besides its own."""
+        """Additional results of each `if`."""
         self.reformed = False
-        """Some index has another form than in the task as it was, so what is computed from it may have one too."""
+        """True if the form of some integer has changed, so that forms computed from it are computed anew."""
 
     def rebuild_task(self, task: Task) -> Task:
-        """The task with its loads forwarded."""
+        """Returns the task with its loads forwarded."""
         # The head is a block of its own: other iterations may have written since it read.
         head = self.rebuild_eqns(task.head)
         start, stop = self.atoms((task.start, task.stop))
@@ -133,7 +133,7 @@ class _Forwarder(Rebuilder):
         return _Choosing({eqn: more for eqn, more in self.carries.items() if more}).rebuild_task(made)
 
     def visit(self, eqn: Eqn) -> None:
-        """Appends what an equation becomes, and takes note of what memory holds after it."""
+        """Appends the rewritten equation, and records the content of memory after it."""
         made = self.rebuild_eqn(eqn)
         if made.primitive.values is not None and made.invars[0] in self.references.tracked:
             self._memory(made)
@@ -187,7 +187,7 @@ class _Forwarder(Rebuilder):
         self.append(eqn)
 
     def _repeated(self) -> Collection[Key]:
-        """Locations into which the task accumulates and that it touches elsewhere too."""
+        """Returns the locations with several accesses in references that the task accumulates into."""
         if self.repeated is None:
             counts: Counter[Key] = Counter()
             for ref in self.references.tracked:
@@ -198,7 +198,7 @@ class _Forwarder(Rebuilder):
         return self.repeated
 
     def _value(self, value: _Value) -> Atom:
-        """The atom of a value; an `if` gets the result that it needs for it."""
+        """Returns the atom of a value; a choice becomes a result of its `if`."""
         if not isinstance(value, _Choice):
             return value
         if value.made is None:
@@ -210,7 +210,7 @@ class _Forwarder(Rebuilder):
     # Regions.
 
     def rebuild_eqn(self, eqn: Eqn) -> Eqn:
-        """The equation with its operands replaced; with blocks, what is known goes through them."""
+        """Returns the equation with operands replaced and blocks rebuilt with the facts that hold at their start."""
         if not eqn.blocks:
             return super().rebuild_eqn(eqn)
         access = self.access.get(eqn, PURE)
@@ -269,7 +269,7 @@ class _Forwarder(Rebuilder):
 def _merged(
     carries: list[Carry], choices: dict[tuple[int, int], _Choice], ref: Var, then: _Facts, other: _Facts
 ) -> _Facts:
-    """What both sides know."""
+    """Returns the facts after an `if`: locations whose value both sides know, as a choice if the values differ."""
     merged = _Facts()
     for location, value in then:
         opposite = other.get(location)

@@ -1,4 +1,4 @@
-"""Unreachable code: what cannot run is dropped, what surely runs once is no longer a loop or branch.
+"""Unreachable code: removes code that cannot run, and turns loops and branches that surely run once into their body.
 
 Before:  if false                        After:  a: f32 = load x i
            store x 0.0:f32 i                     store y a i
@@ -9,8 +9,8 @@ Before:  if false                        After:  a: f32 = load x i
            yield 0.0:f32
          store y a i
 
-Also: a `for` with constant bounds that runs never or once, a `while` whose condition is false, and, inside the
-branches of an `if`, its condition as a known value. Tasks with constant empty ranges go, but for checks in their heads.
+Also a `for` with constant bounds that runs never or once, a `while` whose condition is false, and, inside the branches
+of an `if`, its condition as a known value. Tasks with constant empty ranges are removed, but for checks in their heads.
 
 Relies on constants being literals (constant folding). Never evaluates anything itself but loop bounds.
 """
@@ -32,7 +32,7 @@ TABLE = RuleTable()
 
 
 def task_is_empty(task: Task) -> bool:
-    """True for a `range_for` whose constant range holds nothing."""
+    """Returns whether a task is a `range_for` with an empty constant range."""
     return task.kind == "range_for" and trip_count(task.start, task.stop) == 0
 
 
@@ -77,21 +77,21 @@ def while_never(w: Rewriter, eqn: Eqn) -> tuple[Atom, ...] | None:
 
 @dataclass(frozen=True)
 class Unreachable(RewritePass):
-    """Drops what cannot run."""
+    """Removes code that cannot run."""
 
     name: ClassVar[str] = "unreachable"
 
     def options(self) -> RewriteOptions:
-        """The rules of this file, with known conditions."""
+        """Returns the rules of this file, with known conditions."""
         return RewriteOptions(_RULES, assume=True)
 
     def __call__(self, program: Program) -> Program:
-        """The program without unreachable code and empty tasks."""
+        """Returns the program without unreachable code and empty tasks."""
         return without_empty_tasks(super().__call__(program))
 
 
 def without_empty_tasks(program: Program) -> Program:
-    """The program without tasks whose constant range is empty; of one that checks something in its head, the head."""
+    """Returns the program without tasks with an empty constant range; if the head of one has checks, it is kept."""
     return program.map_tasks(lambda task: _head_alone(task) if task_is_empty(task) else task)
 
 

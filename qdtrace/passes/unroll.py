@@ -5,8 +5,8 @@ Before:  s: f32 = for k in 0:i32 : 2:i32 : 1:i32 carry c = 0.0:f32    After:  a:
            b: f32 = add c a                                                    a_1: f32 = load v 1:i32
            yield b                                                             s: f32 = add b a_1
 
-The index is then a constant, so private arrays can be taken apart (`mem2reg`) and places in memory told from
-one another. Innermost loops first. A loop is unrolled when
+The index is then a constant, so private arrays can be promoted (`mem2reg`) and elements of memory told apart.
+Innermost loops are unrolled first. A loop is unrolled if
 
 - it has at most `Machine.unrolled` iterations and operations of all copies; or
 - it indexes a private array all of whose indices become constants, within `Machine.unrolled_away`:
@@ -15,10 +15,10 @@ one another. Innermost loops first. A loop is unrolled when
 - the user asked for it (`unroll=True`, or a factor that is not below the number of iterations), within
   `Machine.unrolled_asked`.
 
-Refused: bounds that are not constant, a body that keeps a loop of its own (its time is spent there), a body that
-makes a private array which stays one (each copy would have its own), `unroll=False` or 1, a factor below the number of
-iterations, and whatever would make a task larger than `Machine.task_cost`: so nested loops cannot explode, and the
-time is linear in the size of the result.
+A loop stays if its bounds are not constant, if its body keeps a loop (which takes the time), if its body allocates a
+private array that is not promoted (each copy would have its own), for `unroll=False` or 1 or a factor below the trip
+count, and if copies would make the task larger than `Machine.task_cost`: so nested loops cannot explode, and the time
+is linear in the size of the result.
 
 Unrolling by a factor with a rest is left to LLVM, which is told the factor. It does not pay on the CPU, here or there:
 sums, distances, a recurrence with a product and one with a division take 0.96 to 1.03 of the time by 2, 4 and 8; a
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Unroll(TaskPass):
-    """Copies of the bodies of short loops."""
+    """Replaces short loops by copies of their bodies."""
 
     name: ClassVar[str] = "unroll"
     machine: Machine = CPU
@@ -59,19 +59,19 @@ class Unroll(TaskPass):
 
 
 class _Apart:
-    """Which private arrays have constant indices only once short loops are unrolled."""
+    """The private arrays whose indices are all constants once short loops are unrolled."""
 
     def __init__(self, body: Block, trips: int) -> None:
         self._trips = trips
         self.known: set[Atom] = set()
-        """Values that are constants then."""
+        """Values that are constants once short loops are unrolled."""
         self.arrays: set[Atom] = set()
         self._rejected: set[Atom] = set()
         self._visit(body)
         self.arrays -= self._rejected
 
     def copied(self, env: dict[Var, Atom]) -> None:
-        """Takes note of copies: `env` has them by what they copy."""
+        """Adds the copies of known values and arrays; `env` maps originals to copies."""
         for facts in (self.known, self.arrays):
             facts.update([new for old, new in env.items() if old in facts])
 
@@ -98,18 +98,18 @@ class _Apart:
 
 
 class _Unroller(Rebuilder):
-    """Rewrites a task, with what the results of unrolled loops have become at hand."""
+    """Rebuilds a task with short loops unrolled."""
 
     def __init__(self, body: Block, machine: Machine) -> None:
         super().__init__()
         self._size = 0
-        """Operations that were appended."""
+        """Operations appended so far."""
         self._machine = machine
         self._apart = _Apart(body, machine.unrolled_away.trips)
         self._room = machine.task_cost - code_size(body)
 
     def visit(self, eqn: Eqn) -> None:
-        """Appends an equation, or the copies that a loop becomes."""
+        """Appends an equation, or the copies of a loop's body."""
         before = self._size
         made = self.rebuild_eqn(eqn)
         trips = trip_count(*made.bounds) if eqn.primitive is FOR else None
@@ -146,7 +146,7 @@ class _Unroller(Rebuilder):
         return self._machine.unrolled.allows(trips, total)
 
     def _ends_up_constant(self, loop: Eqn) -> bool:
-        """Bounds that are no constants yet, but depend on nothing but indices of loops around that may go."""
+        """Returns whether bounds become constants once loops around are unrolled, and are not constants yet."""
         bounds = loop.bounds
         return trip_count(*bounds) is None and all(isinstance(a, Literal) or a in self._apart.known for a in bounds)
 

@@ -1,4 +1,4 @@
-"""A `while` that counts to a constant from a start that is nearly known becomes that many copies of its body.
+"""Unrolls a `while` that counts to a constant from a start of few possible values into copies of its body.
 
 Before:  s: i32 = select p 0:i32 1:i32                       After:  q: bool = le s 0:i32
          k: i32, y: f32 = while carry c = s, d = x                   z: f32 = if q
@@ -10,15 +10,15 @@ Before:  s: i32 = select p 0:i32 1:i32                       After:  q: bool = l
            b: i32 = add c 1:i32                                      y: f32 = mul b u
            yield b, a
 
-(after simplify.) Iterations that only some starts have are under a branch; where the counter is above every start the
-copy is straight code. Such loops go over the stages of a Runge-Kutta step: the first stage of a step is the last of the
-step before, but of the first. With the counter constant, rows of the tableau are constants and stages are values.
+(after simplify.) Iterations that only some starts have are under a branch; once the counter is above every start, the
+copies are straight code. Such loops run over the stages of a Runge-Kutta step: the first stage of a step is the last of
+the step before, except in the first step. With a constant counter, rows of the tableau are constants and stages values.
 
-A loop is unrolled when it keeps no loop and no private array inside, its start has a range of at most `STARTS` values,
+A loop is unrolled if it keeps no loop and no private array inside, its start has a range of at most `STARTS` values,
 and
 
 - it has at most `Machine.unrolled` iterations and operations of all copies; or
-- more than half of its body are choices by the counter, which go (`analysis/specialised`), and what is left of all
+- more than half of its body are choices by the counter, which fold (`analysis/specialised`), and the rest of all
   copies is within `Machine.unrolled_away`.
 
 Measured on the CPU with AVX-512, Tsit5 with step size control, the stages as copies against the loop: 0.5 of the time
@@ -46,12 +46,12 @@ if TYPE_CHECKING:
     from qdtrace.analysis.machine import Machine
 
 STARTS = 4
-"""Values that a start may have."""
+"""Largest number of values that the start of a counter may have."""
 
 
 @dataclass(frozen=True)
 class UnrollWhiles(TaskPass):
-    """Copies of the bodies of short loops that count."""
+    """Replaces short loops that count by copies of their bodies."""
 
     name: ClassVar[str] = "unroll_whiles"
     machine: Machine = CPU
@@ -70,7 +70,7 @@ class _Unroller(Rebuilder):
         self._room = machine.task_cost - code_size(task.body)
 
     def visit(self, eqn: Eqn) -> None:
-        """Appends an equation, or the copies that a loop becomes."""
+        """Appends an equation, or the copies of a loop's body."""
         if eqn.primitive is WHILE:
             counter = controlling_induction(eqn, self._ranges)
             if counter is not None and self._pays(eqn, counter):
@@ -118,7 +118,7 @@ class _Unroller(Rebuilder):
     def _copy(
         self, loop: Eqn, counter: InductionVariable, at: Literal, carries: tuple[Atom, ...]
     ) -> tuple[Atom, ...]:
-        """Appends one iteration; gives what it carries on."""
+        """Appends a copy of one iteration and returns its next carries."""
         body = loop.blocks[1]
         given = [at if k == counter.position else c for k, c in enumerate(carries)]
         copier = Copier({**self.env, **dict(zip(body.params, given, strict=True))})

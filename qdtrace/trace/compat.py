@@ -125,7 +125,7 @@ def wait_in_barrier(name: str, waiter: Any) -> None:
 
 
 def _last_runs() -> dict[Any, Any]:
-    """What `jax.effects_barrier` waits for in this thread, by device."""
+    """Returns the table of objects that `jax.effects_barrier` waits for in this thread, by device or name."""
     return getattr(_private("dispatch", "runtime_tokens"), "output_runtime_tokens", {})
 
 

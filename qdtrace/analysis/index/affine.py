@@ -35,13 +35,13 @@ class Quotient:
     """The quotient, truncated towards zero, of a value by a positive constant."""
 
     key: FormKey
-    """What is divided, as a value of the dtype: terms and constant of a form, or of one variable in a wider dtype."""
+    """The dividend, as a value of the dtype: terms and constant of a form, or of one variable in a wider dtype."""
     divisor: int
     dtype: DType
     low: int
     high: int
     dividend: Form = field(compare=False)
-    """The form of the key. Its terms have an order, which code of them follows."""
+    """The form of the key. Its terms are ordered, and emitted code follows that order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ FormKey = tuple[frozenset[tuple[Term, int]], int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Form:
-    """`constant + sum(coefficient * atom)`."""
+    """An affine form, `constant + sum(coefficient * atom)`."""
 
     terms: dict[Term, int]
     constant: int = 0
@@ -77,11 +77,11 @@ class Form:
 
     @property
     def key(self) -> FormKey:
-        """What equality looks at."""
+        """Terms and constant in a hashable form, which equality compares."""
         return frozenset(self.terms.items()), self.constant
 
     def plus(self, other: Form, scale: int = 1) -> Form:
-        """The form plus `scale` times another."""
+        """Returns the form plus `scale` times another."""
         terms = dict(self.terms)
         for term, coefficient in other.terms.items():
             total = terms.get(term, 0) + scale * coefficient
@@ -92,14 +92,14 @@ class Form:
         return Form(terms, self.constant + scale * other.constant)
 
     def sole_term(self) -> Term | None:
-        """The term that the form is; None where it is not one term alone."""
+        """Returns the only term of the form, or None if it has a constant, a coefficient or other terms."""
         if self.constant or len(self.terms) != 1:
             return None
         ((term, factor),) = self.terms.items()
         return term if factor == 1 else None
 
     def variables(self) -> Iterator[Var]:
-        """The variables that its value is computed from."""
+        """Yields the variables that the value is computed from."""
         for term in self.terms:
             if isinstance(term, Var):
                 yield term
@@ -107,7 +107,7 @@ class Form:
                 yield from (term.dividend if isinstance(term, Quotient) else term.flipped).variables()
 
     def times(self, factor: int) -> Form:
-        """The form times a constant."""
+        """Returns the form times a constant."""
         if not factor:
             return ZERO
         return Form({t: c * factor for t, c in self.terms.items()}, self.constant * factor)
@@ -118,7 +118,7 @@ ZERO = Form({}, 0)
 
 @lru_cache
 def _integers_of(bits: int) -> frozenset[DType]:
-    """Integers of so many bits or more."""
+    """Returns the integer dtypes of at least so many bits."""
     return frozenset([d for d in DType if d.is_integer and d.bits >= bits])
 
 
@@ -129,12 +129,12 @@ class AffineForms:
         self, task: Task | None = None, blocks: Iterable[Block] = (), *, flips: bool = False, bits: int = 32
     ) -> None:
         self.flips = flips
-        """Whether exclusive or makes a term of its own, else it makes an atom."""
+        """True if exclusive or with a constant makes a `Flipped` term; else its result is an atom."""
         self.bits = bits
         """Forms are exact modulo 2 to the power of this, for dtypes of as many bits or more."""
         self.modulus = 1 << bits
         self.dtypes = _integers_of(bits)
-        """Of what has forms: integers that wrap at a multiple of the modulus."""
+        """Dtypes of the values that have forms: integers that wrap at a multiple of the modulus."""
         self.forms: dict[Var, Form] = {}
         self.intervals: dict[Var, Interval] = {}
         if task is not None:
@@ -146,14 +146,14 @@ class AffineForms:
                 self.visit(eqn)
 
     def of(self, atom: Atom) -> Form:
-        """The form of a variable or literal of integer dtype."""
+        """Returns the form of a variable or literal of integer dtype."""
         if isinstance(atom, Literal):
             return Form({}, int(atom.value))
         form = self.forms.get(atom)
         return Form({atom: 1}) if form is None else form
 
     def address(self, ref: RefType, indices: Sequence[Atom]) -> Form:
-        """Row-major element number of an access."""
+        """Returns the form of the row-major element number of an access."""
         total, stride = ZERO, 1
         for index, size in zip(reversed(indices), reversed(ref.shape), strict=True):
             total = total.plus(self.of(index), stride)
@@ -161,7 +161,7 @@ class AffineForms:
         return total
 
     def bounds(self, form: Form) -> Interval | None:
-        """Interval of the true value of a form; None where some atom's is unknown to be narrower than its dtype."""
+        """Returns the interval of the true value of a form, or None if the interval of an atom is not known."""
         low = high = form.constant
         for term, coefficient in form.terms.items():
             interval = self._interval(term)
@@ -175,13 +175,13 @@ class AffineForms:
         return self.intervals.get(term) if isinstance(term, Var) else (term.low, term.high)
 
     def _exact(self, form: Form, dtype: DType) -> Interval | None:
-        """Bounds of a form that is known not to wrap in the dtype: one as wide as forms are exact."""
+        """Returns the bounds of a form if it surely does not wrap in the dtype, which has `bits` bits; else None."""
         interval = self.bounds(form) if dtype.bits == self.bits else None
         low, high = range_of_dtype(dtype)
         return interval if interval is not None and low <= interval[0] and interval[1] <= high else None
 
     def visit(self, eqn: Eqn) -> None:
-        """Takes note of one equation."""
+        """Records the form of the result of an equation, or the interval of the index of a `for`."""
         if eqn.primitive is FOR:
             start, stop, step = eqn.bounds
             self._bind_index(eqn.index, start, stop, step)
@@ -195,13 +195,13 @@ class AffineForms:
                 self.forms[out] = form
 
     def _bind_index(self, index: Var, start: Atom, stop: Atom, step: Atom | None = None) -> None:
-        """An index runs from `start` up to (or down to) before `stop`."""
+        """Records the interval of an index that runs from `start` up to (or down to) before `stop`."""
         values = loop_values(start, stop, step)
         if values is not None and values.interval is not None:
             self.intervals[index] = values.interval
 
     def quotient(self, value: Atom, divisor: int) -> Form | None:
-        """The form of `value // divisor`; None where it is not known to be one."""
+        """Returns the form of `value // divisor`, truncated towards zero, or None if the divisor is not positive."""
         dtype = value.dtype
         if divisor <= 0:
             return None
@@ -228,14 +228,14 @@ class AffineForms:
         return Form({Quotient(dividend.key, divisor, dtype, low, high, dividend): 1})
 
     def trip_count(self, loop: CountedLoop) -> Form | None:
-        """The iterations of a loop, exact where it runs at all; None for a step that is not 1 or -1."""
+        """Returns the form of a trip count, exact if the loop runs at all; None if its step is not 1 or -1."""
         if loop.by not in (1, -1):
             return None
         first, end = (loop.start, loop.stop) if loop.by == 1 else (loop.stop, loop.start)
         return self.of(end).plus(self.of(first), -1)
 
     def is_natural(self, value: Atom) -> bool:
-        """True where a value, and the form that it has, is surely not negative; so shifts and masks divide it."""
+        """Returns whether a value and its form are surely not negative, so that shifts and masks divide it."""
         interval = self._exact(self.of(value), value.dtype)
         return not value.dtype.is_signed or (interval is not None and interval[0] >= 0)
 
@@ -311,7 +311,7 @@ def _shift_right(forms: AffineForms, eqn: Eqn) -> Form | None:
 
 
 def _mask(forms: AffineForms, eqn: Eqn) -> Form | None:
-    """`value & (2**k - 1)`: the remainder by 2**k."""
+    """Returns the form of `value & (2**k - 1)`, which is the remainder by 2**k."""
     value, by = eqn.invars[0], forms.of(eqn.invars[1])
     divisor = by.constant + 1
     if by.terms or not 1 < divisor <= forms.modulus >> 2 or divisor & by.constant or not forms.is_natural(value):

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from qdtrace.analysis.index.progression import Progression
 
 CELLS = 1 << 16
-"""Cells of the grid on which boxes are joined, at most; above it the boxes are added."""
+"""Largest number of cells of the grid on which the union of boxes is counted."""
 
 
 def union_size(boxes: Sequence[tuple[Progression, ...]]) -> int | None:
-    """How many elements lie in any of the boxes; None where that is too much work."""
+    """Returns how many elements lie in any of the boxes, or None if counting them is too much work."""
     boxes = [b for b in dict.fromkeys(boxes) if all(s.count for s in b)]
     if len(boxes) < 2:
         return prod(s.count for s in boxes[0]) if boxes else 0
@@ -43,7 +43,7 @@ def union_size(boxes: Sequence[tuple[Progression, ...]]) -> int | None:
 
 
 def _classes(span: Progression, step: int) -> list[tuple[int, tuple[int, int]]]:
-    """The residue classes modulo `step` of a span, each with the interval (first, end) of its elements."""
+    """Returns the residue classes modulo `step` of a span, each with the interval (first, end) of its elements."""
     if span.count == 1:
         return [(span.start % step, (span.start // step, span.start // step + 1))]
     found: list[tuple[int, tuple[int, int]]] = []
@@ -56,7 +56,7 @@ def _classes(span: Progression, step: int) -> list[tuple[int, tuple[int, int]]]:
 
 
 def _volume(boxes: list[tuple[tuple[int, int], ...]]) -> int | None:
-    """Cells in the union of boxes of intervals: on the grid of all their ends."""
+    """Returns the size of the union of boxes, counted on the grid of all their ends; None if the grid is too large."""
     axes = [sorted({end for interval in axis for end in interval}) for axis in zip(*boxes, strict=True)]
     if len(axes) == 1:
         return _length([box[0] for box in boxes])

@@ -28,20 +28,20 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Eqn, Program, Task
 
 _PIECES = 1024
-"""Progressions that the elements of a store are taken apart into, at most."""
+"""Largest number of progressions that the elements of one store are split into."""
 
 
 class StoredBefore:
-    """For one program: what holds a value everywhere before each task."""
+    """Definite stores of one program: the references whose elements all hold a value before each task."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
         self._from: dict[Var, int] | None = None
-        """The first task that finds the reference full."""
+        """Number of the first task before which every element of the reference holds a value."""
         self._position: dict[Task, int] = {}
 
     def find(self, task: Task, ref: Var) -> bool:
-        """True when every element of `ref` holds a value before `task` of the program."""
+        """Returns whether every element of `ref` holds a value before `task` of the program."""
         if self._from is None:
             self._from = self._search()
         start = self._from.get(ref)
@@ -59,12 +59,12 @@ class StoredBefore:
 
 @lru_cache(maxsize=2)
 def stored_before(program: Program) -> StoredBefore:
-    """The facts of a program, found when first asked for. Passes ask task by task, so the last ones are kept."""
+    """Returns the definite stores of a program. Passes ask task by task, so the last two programs are cached."""
     return StoredBefore(program)
 
 
 class FullBefore:
-    """The references that are full before one task, as a container."""
+    """Container of the references whose elements all hold a value before one task."""
 
     def __init__(self, program: Program, task: Task) -> None:
         self._facts = stored_before(program)
@@ -75,7 +75,7 @@ class FullBefore:
 
 
 def filled_by(task: Task, known: Container[Var] = ()) -> set[Var]:
-    """References that a task surely stores everywhere, out of those not known to be full."""
+    """Returns the references outside of `known` whose every element a task surely stores."""
     values = task_values(task)
     if values is None or not values.count:
         return set()
@@ -91,7 +91,7 @@ def filled_by(task: Task, known: Container[Var] = ()) -> set[Var]:
 
 
 def _sure_stores(eqns: Iterable[Eqn]) -> Iterator[Eqn]:
-    """Stores to shared memory that each iteration of the task makes."""
+    """Yields the stores to shared memory that each iteration of the task executes."""
     for eqn in eqns:
         if eqn.primitive is STORE and is_global(eqn.invars[0]):
             yield eqn
@@ -100,7 +100,7 @@ def _sure_stores(eqns: Iterable[Eqn]) -> Iterator[Eqn]:
 
 
 def _are_all(ref: Var, stores: Iterable[Eqn], sets: IndexSets) -> bool:
-    """Whether the stores reach every element of the reference."""
+    """Returns whether the stores reach every element of the reference."""
     kind = ref_type(ref)
     if not 0 < kind.size <= sets.forms.modulus:
         return False
@@ -109,7 +109,7 @@ def _are_all(ref: Var, stores: Iterable[Eqn], sets: IndexSets) -> bool:
 
 
 def fill_of(task: Task) -> dict[Var, Literal] | None:
-    """The value that the task stores at every element of each reference, if it does that and nothing else."""
+    """Returns the constant that a task stores in all elements of each reference, or None if it does anything else."""
     if any(eqn.blocks or eqn.primitive.effects for eqn in task.head):
         return None
     values: dict[Var, Literal] = {}
@@ -117,7 +117,7 @@ def fill_of(task: Task) -> dict[Var, Literal] | None:
 
 
 def _only_stores(eqns: Iterable[Eqn], values: dict[Var, Literal]) -> bool:
-    """Whether equations do nothing but to store one constant in each reference, in loops that run; notes which."""
+    """Returns whether equations only store one constant per reference, in loops that run; records it in `values`."""
     for eqn in eqns:
         if eqn.primitive is STORE:
             ref, value = eqn.invars[:2]

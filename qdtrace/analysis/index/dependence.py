@@ -1,4 +1,4 @@
-"""Whether two accesses to one buffer meet in different iterations: dependence distances.
+"""Dependence distances: decides if two accesses touch one element of a buffer in different iterations.
 
 The accesses belong to two bodies over one index. They touch one element when all components of their indices are
 equal; each component is a linear equation in the iteration of the one and that of the other. A component proves that
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Dependence:
-    """When two accesses may touch one element."""
+    """The iterations in which two accesses may touch one element; any pair if no field is set."""
 
     never: bool = False
     same: bool = False
-    """Only in one iteration."""
+    """True if they touch one element only within one iteration."""
     distance: tuple[int, ...] | None = None
-    """Iteration of the second minus that of the first (per digit of a split index), where it is one number."""
+    """Iteration of the second minus that of the first (per digit of a split index); None if it is not one number."""
 
     @property
     def is_safe(self) -> bool:
-        """No two different iterations touch one element."""
+        """True if no two different iterations touch one element."""
         return self.never or self.same
 
 
@@ -49,11 +49,11 @@ NEVER, SAME, UNKNOWN = Dependence(never=True), Dependence(same=True), Dependence
 
 @dataclass(frozen=True, slots=True)
 class IterationSpace:
-    """What the indices of both bodies are written in."""
+    """The task index and the constants of a task, over which the indices of both bodies are affine."""
 
     index: Var
     iterations: Progression | None
-    """What the index runs over; None: not known."""
+    """The values of the index; None if they are not known."""
     constants: Container[object]
     """Variables that hold one value for the whole task."""
 
@@ -65,7 +65,7 @@ def dependence_between(
     forms: tuple[AffineForms, AffineForms],
     space: IterationSpace,
 ) -> Dependence:
-    """When accesses to a reference at the index tuples `first` and `second` may touch one element."""
+    """Returns when accesses to a reference at the index tuples `first` and `second` may touch one element."""
     wrap = forms[0].modulus
     if max(ref.shape, default=0) >= wrap // 2:
         return UNKNOWN
@@ -88,7 +88,7 @@ def dependence_between(
 
 
 def _without_constants(a: Form, b: Form, constants: Container[object]) -> tuple[Form, Form]:
-    """Both without terms that are one value on both sides."""
+    """Returns both forms without the terms in task constants that they share."""
     common = {t: c for t, c in a.terms.items() if t in constants and b.terms.get(t) == c}
     if not common:
         return a, b
@@ -97,7 +97,7 @@ def _without_constants(a: Form, b: Form, constants: Container[object]) -> tuple[
 
 
 def _apart(a: Form, b: Form, forms: tuple[AffineForms, AffineForms]) -> bool:
-    """No values of the terms make the two equal."""
+    """Returns whether no values of the terms make the two forms equal."""
     wrap = forms[0].modulus
     difference = b.constant - a.constant
     step = gcd(*a.terms.values(), *b.terms.values())
@@ -114,7 +114,7 @@ def _apart(a: Form, b: Form, forms: tuple[AffineForms, AffineForms]) -> bool:
 
 
 def _distance(a: Form, b: Form, space: IterationSpace, wrap: int) -> int | str | None:
-    """`c * i + k` against `c * j + l`: j - i, or `never` where that is no possible number; None: another form."""
+    """Returns `j - i` for `c * i + k == c * j + l`, "never" if no iterations have it, None for other forms."""
     factor = a.terms.get(space.index, 0)
     if not factor or a.terms != b.terms or len(a.terms) != 1 or space.iterations is None:
         return None
@@ -128,7 +128,7 @@ def _distance(a: Form, b: Form, space: IterationSpace, wrap: int) -> int | str |
 
 
 def _by_digits(pairs: Sequence[tuple[Form, Form]], space: IterationSpace, wrap: int) -> Dependence:
-    """The same with the digits of the index as unknowns."""
+    """Returns the dependence of index tuples with the mixed radix digits of the index as unknowns."""
     index = space.index
     if space.iterations is None:
         return UNKNOWN

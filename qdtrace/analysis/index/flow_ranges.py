@@ -1,9 +1,9 @@
-"""Ranges of integers with what is known where they are used: branches taken, tests passed, checks made, loops around.
+"""Flow-sensitive ranges of integers: they use branches taken, tests passed, checks before and loops around.
 
 An index is often in range only because of a condition around it (`i > 0`), of the test of a loop (`k < n`), or of a
-value that a loop only ever raises. So ranges are asked for inside of *scopes*: entering the side of a branch adds what
-its condition says, leaving it forgets that. Values that loops carry are found by iteration to a fixed point with
-widening and one narrowing (Cousot and Cousot 1977).
+value that a loop only ever raises. So ranges are computed in *scopes*: the side of a branch opens a scope with the
+facts that its condition implies. Ranges of carries are found by iteration to a fixed point with widening and one
+narrowing (Cousot and Cousot 1977).
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ Facts = dict[int, "Interval"]
 """Ranges by the `id` of a variable."""
 
 _ROUNDS = 4
-"""Iterations for the values that a loop carries, before nothing is said of them."""
+"""Largest number of fixed-point rounds for the carries of a loop; then their ranges are those of the dtypes."""
 _NESTED = 4
-"""Limit on the scopes that a question opens inside of each other. Each finds all ranges anew, so without a limit
-choices that depend on each other take exponential time."""
+"""Limit on the nested scopes that one query opens. Each computes all ranges anew, so without a limit choices that
+depend on each other take exponential time."""
 
 
 class FlowRanges(TaskRanges):
@@ -38,15 +38,15 @@ class FlowRanges(TaskRanges):
 
     def __init__(self, task: Task) -> None:
         self._loops: dict[int, list[Interval | None]] = {}
-        """Carries of loops that were looked at, by the `id` of the loop."""
+        """Ranges of the carries of loops that were visited, by the `id` of the loop."""
         self._opened = 0
-        """Number of scopes that are open for the question itself."""
+        """Number of scopes that the current query has opened."""
         super().__init__(task)  # last, because it asks for the bounds
 
     # ------------------------------------------------------------------ scopes
     @contextmanager
     def scope(self, facts: Facts) -> Generator[None]:
-        """Asks inside see these facts too, and those noted inside; what was found before is found anew with them."""
+        """Opens a scope: queries inside use these facts and those noted inside; ranges are computed anew with them."""
         before = self._fixed, self._known, self._loops
         self._fixed, self._known, self._loops = {**self._fixed, **facts}, {}, {}
         try:
@@ -55,14 +55,14 @@ class FlowRanges(TaskRanges):
             self._fixed, self._known, self._loops = before
 
     def note(self, facts: Facts) -> None:
-        """Says what is known from here to the end of the scope."""
+        """Adds facts that hold from here to the end of the scope."""
         if facts:
             self._fixed.update(facts)
             self._known, self._loops = {}, {}
 
     @contextmanager
     def _supposed(self, facts: Facts) -> Generator[None]:
-        """Opens a scope for the question itself, which counts against the limit."""
+        """Opens a scope for the current query, which counts against the limit."""
         self._opened += 1
         try:
             with self.scope(facts):
@@ -72,7 +72,7 @@ class FlowRanges(TaskRanges):
 
     # ------------------------------------------------------------------ values
     def of_results(self, eqn: Eqn, atom: Atom, depth: int) -> Interval:
-        """A result of an `if` or a loop."""
+        """Returns the range of a result of an `if` or a loop."""
         whole = range_of_dtype(atom.dtype)
         if depth <= 0:
             return whole
@@ -91,7 +91,7 @@ class FlowRanges(TaskRanges):
         return hull(*sides)
 
     def of_select(self, eqn: Eqn, depth: int) -> Interval:
-        """A choice: each side under its condition."""
+        """Returns the range of a `select`, each side taken under its condition."""
         condition, a, b = eqn.invars
         low, high = self.of(condition, depth - 1)
         if low == high:
@@ -106,7 +106,7 @@ class FlowRanges(TaskRanges):
 
     # ------------------------------------------------------------------ loops
     def carried(self, loop: Eqn) -> list[Interval | None]:
-        """Ranges of the carries where an iteration begins or the loop ends; None for floats."""
+        """Returns the ranges of the carries where an iteration begins or the loop ends; None for floats."""
         found = self._loops.get(id(loop))
         if found is not None:
             return found
@@ -125,7 +125,7 @@ class FlowRanges(TaskRanges):
         for number in range(_ROUNDS):
             after = self._joined(first, self._after(loop, state))
             if _within(after, state):
-                # once more from below: what the widening gave away and the test takes back
+                # one narrowing step: the test of the loop may restore bounds that widening lost
                 return after if _within(self._joined(first, self._after(loop, after)), after) else state
             state = [
                 None if s is None or a is None or w is None else _widened(s, a, w, number)
@@ -134,12 +134,12 @@ class FlowRanges(TaskRanges):
         return wholes
 
     def _after(self, loop: Eqn, state: list[Interval | None]) -> list[Interval | None]:
-        """Ranges of what the body hands on, from those at its begin."""
+        """Returns the ranges of the carries after an iteration that begins with those of `state`."""
         with self._supposed(self.entry(loop, state)):
             return [None if s is None else self.of(a) for a, s in zip(loop.blocks[-1].results, state, strict=True)]
 
     def entry(self, loop: Eqn, state: Sequence[Interval | None]) -> Facts:
-        """What is known of the parameters of the body of a loop when an iteration begins."""
+        """Returns the ranges of the parameters of a loop's body, and what its test implies, as an iteration begins."""
         if loop.primitive is FOR:
             (body,) = loop.blocks
             index, *params = body.params
@@ -160,7 +160,7 @@ class FlowRanges(TaskRanges):
         return {**outer, **_facts(body.params, entered)}
 
     def tested(self, loop: Eqn) -> Facts:
-        """What is known of the parameters of the test of a `while`."""
+        """Returns the ranges of the parameters of the test of a `while`."""
         return _facts(loop.blocks[0].params, self.carried(loop))
 
     @staticmethod
@@ -169,7 +169,7 @@ class FlowRanges(TaskRanges):
 
     # ------------------------------------------------------------------ conditions
     def facts_of(self, condition: Atom, holds: bool, depth: int = DEPTH) -> Facts:
-        """What follows for integers from a condition that holds, or does not."""
+        """Returns the ranges of integers that are implied by a condition that holds, or does not."""
         if isinstance(condition, Literal) or depth <= 0:
             return {}
         facts: Facts = {id(condition): (int(holds), int(holds))}
@@ -190,14 +190,14 @@ class FlowRanges(TaskRanges):
         return facts
 
     def facts_inside(self, atom: Atom, size: int) -> Facts:
-        """What follows from an index that was checked against the length of its axis."""
+        """Returns the ranges implied by the check that an index is inside of an axis of that size."""
         facts: Facts = {}
         if isinstance(atom, Var):
             self._note(facts, atom, *inside(*self.of(atom), size))
         return facts
 
     def _limit(self, facts: Facts, atom: Atom, relation: str, other: Interval) -> None:
-        """Notes that an integer is in this relation to one of the other range."""
+        """Narrows the range of an integer that is in this relation to one in the range `other`."""
         if isinstance(atom, Literal):
             return
         low, high = self.of(atom)
@@ -220,7 +220,7 @@ class FlowRanges(TaskRanges):
         self._note(facts, atom, low, high)
 
     def _note(self, facts: Facts, atom: Var, low: int, high: int, depth: int = 4) -> None:
-        """Notes a range and what follows for the value it is a constant away from."""
+        """Adds a range to the facts, and those of the values that it differs from by a constant."""
         if (before := facts.get(id(atom))) is not None:
             low, high = max(low, before[0]), min(high, before[1])
         if low > high:  # the place is never reached
@@ -246,7 +246,7 @@ class FlowRanges(TaskRanges):
 
 
 def hull(*ranges: Interval) -> Interval:
-    """The smallest range around some."""
+    """Returns the smallest range that contains all of these."""
     return min(r[0] for r in ranges), max(r[1] for r in ranges)
 
 
@@ -278,7 +278,7 @@ def _within(inner: Sequence[Interval | None], outer: Sequence[Interval | None]) 
 
 
 def _widened(before: Interval, after: Interval, whole: Interval, number: int) -> Interval:
-    """Before the first iterations what is seen; then an end that still moves goes to the end of the dtype."""
+    """Returns the hull in round 0; later an end that still moves becomes the end of the dtype (widening)."""
     if not number:
         return hull(before, after)
     return (before[0] if after[0] >= before[0] else whole[0]), (before[1] if after[1] <= before[1] else whole[1])

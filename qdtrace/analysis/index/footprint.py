@@ -1,4 +1,4 @@
-"""How many elements of an array a set of accesses touches, as a fewest and a most.
+"""Footprints: bounds on the number of elements of an array that a set of accesses touches.
 
 An access inside static loops touches a *box*: on each axis an arithmetic progression. Boxes are joined exactly
 (stencils overlap, components of a vector do not). Index variables are taken apart into digits where the program divides
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """What one access touches over all iterations: at most all of `spans`."""
+    """The elements that one access touches over all iterations: at most all in the product of `spans`."""
 
     spans: tuple[Progression, ...]
     known: bool
-    """Exactly all of them."""
+    """True if the access touches exactly the elements in `spans`."""
     fewest: int
     most: int
     shift: object = ()
-    """Task constants in the indices; boxes of different shifts may or may not meet."""
+    """Task constants in the indices; boxes of different shifts may or may not overlap."""
     place: object = ()
-    """The indices, where they are not `known`: other ones within the same spans are other elements."""
+    """Keys of the indices if the box is not `known`: other indices within the same spans may be other elements."""
 
 
 @dataclass
@@ -52,14 +52,14 @@ class Elements:
 
     ref: RefType
     boxes: dict[Box, bool] = field(default_factory=dict[Box, bool])
-    """Each with whether it is sure to be touched."""
+    """The boxes of the accesses, each with whether it is sure to be touched."""
 
     def add(self, box: Box, sure: bool) -> None:
-        """Takes note of one access."""
+        """Adds the box of one access."""
         self.boxes[box] = self.boxes.get(box, False) or sure
 
     def count(self) -> tuple[int, int]:
-        """Fewest and most elements touched."""
+        """Returns the fewest and the most elements that the accesses touch."""
         by_shift: dict[object, list[Box]] = {}
         for box in self.boxes:
             by_shift.setdefault(box.shift, []).append(box)
@@ -76,12 +76,12 @@ class Elements:
 
 @dataclass(frozen=True, slots=True)
 class _Sum:
-    """An index over digits that vary independently."""
+    """An index as a sum over digits that vary independently."""
 
     digits: dict[Digit, int]
     constant: int
     shift: frozenset[tuple[Var, int]]
-    """Task constants."""
+    """Task constants in the sum, with their coefficients."""
 
 
 class IndexSets:
@@ -91,7 +91,7 @@ class IndexSets:
         self.forms = forms
         self.constants = {v for eqn in task.head for v in eqn.outvars}
         self.indices: dict[Var, Progression] = {}
-        """What the task and its loops run over."""
+        """The values of the indices of the task and its loops with constant bounds."""
         loops: list[tuple[Var, tuple[Atom, ...]]]
         loops = [(e.index, e.bounds) for e in walk_task(task) if e.primitive is FOR]
         if task.index is not None:
@@ -102,15 +102,15 @@ class IndexSets:
         self.radix = MixedRadix(self.indices, forms.forms.values(), complete=True)
 
     def elements(self, ref: RefType, indices: Sequence[Atom], limit: int) -> list[Progression]:
-        """Progressions of the row-major numbers, up to multiples of the modulus, that an access surely touches; none
-        where they are not known, or in more than `limit` progressions."""
+        """Returns progressions of the row-major numbers, up to multiples of the modulus, that an access surely touches;
+        none if they are not known, or if that takes more than `limit` progressions."""
         found = self._sum(self.forms.address(ref, indices))
         if found is None or found.shift or not self._independent(list(found.digits)):
             return []
         return all_values(self._sized(found.digits), found.constant, limit) or []
 
     def box(self, ref: RefType, indices: Sequence[Atom], times: int | None) -> Box:
-        """What an access touches that is made `times` times (None: unknown)."""
+        """Returns the box of an access that is executed `times` times (None if that is not known)."""
         spans: list[Progression] = []
         shifts: list[object] = []
         seen: list[Digit] = []
@@ -139,7 +139,7 @@ class IndexSets:
         return Box(tuple(spans), known, fewest, most, tuple(shifts) if any(shifts) else (), place)
 
     def _independent(self, digits: list[Digit]) -> bool:
-        """Whether the digits take all combinations of their values: none twice, no variable beside its quotient."""
+        """Returns whether digits take all combinations of values: no digit twice, no variable beside its quotient."""
         roots: set[Var] = set()
         for term, _ in dict.fromkeys(digits):
             root = self.radix.divided(term)
@@ -157,13 +157,13 @@ class IndexSets:
         return [(c, self._size(d)) for d, c in digits.items()]
 
     def _sum_that_fits(self, form: Form) -> _Sum | None:
-        """The form over digits, where it does not wrap."""
+        """Returns the form as a sum over digits, or None if it is not affine or may wrap."""
         found = self._sum(form)
         reach = 0 if found is None else sum([abs(c) * n for c, n in self._sized(found.digits)])
         return found if reach < self.forms.modulus // 2 else None
 
     def _sum(self, form: Form) -> _Sum | None:
-        """The form over digits; None where it is not affine."""
+        """Returns the form as a sum over digits, or None if it is not affine in them."""
         shift = {t: c for t, c in form.terms.items() if isinstance(t, Var) and t in self.constants}
         # Quotients of anything else vary over their whole interval.
         others = {t: c for t, c in form.terms.items() if isinstance(t, Quotient) and self.radix.digits(t) is None}

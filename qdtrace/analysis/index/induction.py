@@ -1,4 +1,4 @@
-"""A `while` that counts: its condition compares counters with bounds, and nothing else ends it.
+"""Recognises a `while` that counts: its condition compares counters with bounds, and nothing else ends it.
 
     while carry a = 0:i32, b = s, c = x
       p: bool = lt b 7:i32
@@ -38,20 +38,20 @@ class InductionVariable:
     """A carried integer that each iteration raises by one, and that runs the loop while it is below a constant."""
 
     position: int
-    """Among the carries."""
+    """Position of the counter among the carries."""
     loop: CountedLoop
     stop: int
     first: Interval
-    """What the start can be."""
+    """Range of the start."""
 
     @property
     def trips(self) -> Interval:
-        """Least and most iterations that it allows."""
+        """The least and the most iterations that the counter allows."""
         return self.loop.trips(self.first, (self.stop, self.stop))
 
 
 def controlling_induction(loop: Eqn, ranges: Ranges) -> InductionVariable | None:
-    """The counter that alone ends a `while`; None where there is no such one."""
+    """Returns the counter that alone ends a `while`, or None if there is none."""
     found: list[InductionVariable] = []
     for eqn in _tests(loop):
         counted = None if eqn is None else counted_by(eqn, loop)
@@ -66,9 +66,9 @@ def controlling_induction(loop: Eqn, ranges: Ranges) -> InductionVariable | None
 
 
 def most_iterations(loop: Eqn, range_of: Callable[[Atom], Interval]) -> int | None:
-    """The most iterations of a `while` that a counter allows, whatever else may end it; None where there is none.
+    """Returns the most iterations of a `while` that a counter allows, whatever else may end it; None if none does.
 
-    `range_of` gives the range of what is known in front of the loop.
+    `range_of` returns the range of a value that is defined in front of the loop.
     """
     counted = (None if eqn is None else counted_by(eqn, loop) for eqn in _tests(loop))
     trips = (c[1].trips(range_of(c[1].start), range_of(c[1].stop))[1] for c in counted if c is not None)
@@ -76,7 +76,7 @@ def most_iterations(loop: Eqn, range_of: Callable[[Atom], Interval]) -> int | No
 
 
 def raised_by(loop: Eqn) -> dict[Var, Literal]:
-    """Carried integers to which each iteration adds a constant: what the body calls them, and the constant."""
+    """Returns the constants that each iteration adds to carried integers, by the body's parameter of the carry."""
     body = loop.blocks[-1]
     sums = {e.outvar: e.invars for e in body.eqns if e.primitive is ADD}
     found: dict[Var, Literal] = {}
@@ -89,7 +89,7 @@ def raised_by(loop: Eqn) -> dict[Var, Literal]:
 
 
 def conjuncts(test: Block) -> Iterator[Atom]:
-    """Atoms of a condition that must all hold for it to hold: what `and` joins."""
+    """Yields the conjuncts of a condition: the atoms that it joins by `and`."""
     made = {eqn.outvar: eqn for eqn in test.eqns if eqn.primitive is AND}
     waiting = [test.results[0]]
     while waiting:
@@ -101,14 +101,14 @@ def conjuncts(test: Block) -> Iterator[Atom]:
 
 
 def _tests(loop: Eqn) -> Iterator[Eqn | None]:
-    """Equations that must all hold for the loop to go on; None for what no equation of the condition gives."""
+    """Yields the equation of each conjunct of a loop's condition; None for one that the condition does not compute."""
     test = loop.blocks[0]
     made: dict[Atom, Eqn] = {var: eqn for eqn in test.eqns for var in eqn.outvars}
     return (made.get(atom) for atom in conjuncts(test))
 
 
 def counted_by(eqn: Eqn, loop: Eqn) -> tuple[int, CountedLoop] | None:
-    """The carry that a comparison holds below a value from outside and each iteration raises by one; what it counts."""
+    """Returns the counter that a comparison holds below a bound from outside, as a position and its loop; or None."""
     if eqn.primitive not in (LT, GT):
         return None
     value, bound = eqn.invars if eqn.primitive is LT else eqn.invars[::-1]

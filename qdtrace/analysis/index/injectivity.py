@@ -1,4 +1,4 @@
-"""When different iterations of a task always touch different elements.
+"""Proves that different iterations of a task always touch different elements.
 
 An index tuple is injective in the task index when equal tuples imply equal iterations. The proof looks at single
 components (`c * i + constant`, or a window: `c * i + r` with `r` within `0 .. c-1`, or the exclusive or of one with a
@@ -34,10 +34,10 @@ class Injectivity:
         else:
             low, high = range_of_dtype(task.start.dtype)
             self.count = high - (int(task.start.value) if isinstance(task.start, Literal) else low) + 1
-        """Iterations, at most."""
+        """Upper bound on the iterations of the task."""
 
     def keys(self, indices: Sequence[Atom]) -> frozenset[Key]:
-        """Proofs that the tuple is injective in the task index; empty when there is none."""
+        """Returns proofs that the tuple is injective in the task index, none if none is found."""
         forms = [self.forms.of(i) for i in indices]
         found = [key for n, form in enumerate(forms) if (key := self._window(form, (n,))) is not None]
         work = list(forms)
@@ -49,7 +49,7 @@ class Injectivity:
         return frozenset(found)
 
     def _window(self, form: Form, where: Key) -> Key | None:
-        """`c * i + task constants + r` where r stays within one window of width |c|."""
+        """Returns the proof for `c * i + task constants + r` with `r` within one window of width |c|, or None."""
         if self.index is None:
             return None
         if len(form.terms) == 1:

@@ -1,4 +1,4 @@
-"""Interval arithmetic (Moore 1966): the smallest and largest value that an operation gives, from those of its operands.
+"""Interval arithmetic (Moore 1966): the smallest and largest value of a result, from those of the operands.
 
 Where a result can wrap, its interval is that of the dtype.
 """
@@ -17,13 +17,13 @@ Interval = tuple[int, int]
 
 
 def inside(low: int, high: int, size: int) -> Interval:
-    """Values of an index after a check against the length of its axis."""
+    """Returns the range of an index after a check against the length of its axis."""
     low, high = max(low, 0), min(high, size - 1)
     return (low, high) if low <= high else (0, max(size - 1, 0))
 
 
 def range_of_dtype(dtype: DType) -> Interval:
-    """All values of an integer dtype or bool."""
+    """Returns the range of all values of an integer dtype or bool."""
     if dtype is DType.bool:
         return 0, 1
     if dtype.is_signed:
@@ -32,13 +32,13 @@ def range_of_dtype(dtype: DType) -> Interval:
 
 
 def range_of_loop(start: Interval, stop: Interval, step: int) -> Interval | None:
-    """Values of the index of `for i in start:stop:step` while it runs; None where it cannot run."""
+    """Returns the range of the index of `for i in start:stop:step` inside of the body, or None if it cannot run."""
     low, high = (start[0], stop[1] - 1) if step > 0 else (stop[0] + 1, start[1])
     return (low, high) if low <= high else None
 
 
 def range_of_result(name: str, operands: Sequence[Interval], dtype: DType, source: DType) -> Interval:
-    """Values of one equation with integer results; `source` is the dtype of the first operand."""
+    """Returns the range of an equation's integer result; `source` is the dtype of the first operand."""
     whole = range_of_dtype(dtype)
     found = _transfer(name, operands, dtype, source)
     if found is None or found[0] < whole[0] or found[1] > whole[1]:
@@ -47,7 +47,7 @@ def range_of_result(name: str, operands: Sequence[Interval], dtype: DType, sourc
 
 
 def compared(name: str, a: Interval, b: Interval) -> bool | None:
-    """What a comparison of two ranges always gives; None where it depends."""
+    """Returns the result of a comparison if it is the same for all values in the two ranges, else None."""
     less, more = a[1] < b[0], a[0] > b[1]
     at_most, at_least = a[1] <= b[0], a[0] >= b[1]
     match name:

@@ -1,7 +1,7 @@
 """Mixed radix: integers as sums of digits, each of which takes its values whatever the others are.
 
 Programs take a flat index apart: `f // 12`, `f // 4 % 3` and `f % 4` are its digits in the radix 4, 3, ..., and
-`f` is `12 * d2 + 4 * d1 + d0`. What quotients a form has is rewritten over the digits of the index that they divide.
+`f` is `12 * d2 + 4 * d1 + d0`. The quotients of a form are rewritten over the digits of the index that they divide.
 Two questions are then asked of a sum `constant + c0 * d0 + c1 * d1 + ...`: which values it takes, and whether it tells
 all combinations of its digits apart.
 """
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from qdtrace.analysis.index.affine import Form, Term
 
     Digit = tuple[Term, int]
-    """A term and which of its digits, from the fastest; of an undivided variable the number of the iteration."""
+    """A term and the number of its digit, from the fastest; the digit of an undivided variable counts iterations."""
     Sum = Sequence[tuple[int, int]]
-    """For each digit its coefficient and how many values it has: `0 .. n - 1`."""
+    """Coefficient and number of values `n` of each digit, which takes the values `0 .. n - 1`."""
 
 
 def values_of(digits: Sum, constant: int = 0) -> tuple[Progression, bool]:
-    """A rising progression that the values of `constant + sum(c * d)` lie in, and whether they are all of it."""
+    """Returns a rising progression that contains all values of `constant + sum(c * d)`, and if it has no others."""
     start, step, count, exact = constant, 1, 1, True
     for c, n in sorted(digits, key=lambda d: abs(d[0])):
         if c < 0:
@@ -46,7 +46,7 @@ def values_of(digits: Sum, constant: int = 0) -> tuple[Progression, bool]:
 
 
 def all_values(digits: Sum, constant: int, limit: int) -> list[Progression] | None:
-    """Progressions that are together exactly the values of `constant + sum(c * d)`; None where that takes too many."""
+    """Returns progressions that are together exactly the values of `constant + sum(c * d)`; None if too many."""
     ordered = sorted(digits, key=lambda d: abs(d[0]))
     dense: list[tuple[int, int]] = []
     offsets = [constant]
@@ -54,7 +54,7 @@ def all_values(digits: Sum, constant: int, limit: int) -> list[Progression] | No
         if values_of([*dense, digit])[1]:
             dense.append(digit)
             continue
-        # A gap: what is dense so far is listed, or where that is long, the values of this digit.
+        # A gap: the dense values so far are listed, or if they are many, the values of this digit.
         base, _ = values_of(dense)
         listed = list(base) if base.count <= limit else []
         if not listed and digit[1] <= limit:
@@ -68,7 +68,7 @@ def all_values(digits: Sum, constant: int, limit: int) -> list[Progression] | No
 
 
 def is_one_to_one(digits: Sum) -> bool:
-    """Whether different digits surely make different sums: each coefficient is above all that smaller ones make up."""
+    """Returns whether different digits surely make different sums: each coefficient exceeds what smaller ones reach."""
     reach = 0
     for c, n in sorted((abs(c), n) for c, n in digits):
         if c <= reach:
@@ -78,7 +78,7 @@ def is_one_to_one(digits: Sum) -> bool:
 
 
 def distinct_values(digits: Sum) -> int | None:
-    """How many values `sum(c * d)` has, where that is a progression or no two are equal; else None."""
+    """Returns how many values `sum(c * d)` has if they form a progression or no two are equal; else None."""
     span, exact = values_of(digits)
     if exact:
         return span.count
@@ -86,19 +86,19 @@ def distinct_values(digits: Sum) -> int | None:
 
 
 class MixedRadix:
-    """Writes forms as sums of the digits of index variables."""
+    """Rewriter of forms as sums of the digits of index variables."""
 
     def __init__(self, indices: Mapping[Var, Progression], forms: Iterable[Form], *, complete: bool = False) -> None:
-        """Divides what the forms divide; with `complete` only where the digits take all combinations of values."""
+        """Splits the indices that the forms divide; with `complete` only if digits take all combinations of values."""
         self.indices = indices
-        """What each index runs over."""
+        """The values of each index."""
         divisors: dict[Var, set[int]] = {}
         for form in forms:
             for term in form.terms:
                 if isinstance(term, Quotient) and (root := self.divided(term)) is not None:
                     divisors.setdefault(root[0], {1}).add(root[1])
         self.weights: dict[Var, list[int]] = {}
-        """The weights `1, w1, w2, ...` of the digits of what is divided by them: each divides the next."""
+        """Weights `1, w1, w2, ...` of the digits of each index that is divided: each weight divides the next."""
         for var, several in divisors.items():
             chain, values = sorted(several), indices[var]
             whole = values.start == 0 and values.count % chain[-1] == 0
@@ -106,7 +106,7 @@ class MixedRadix:
                 self.weights[var] = chain
 
     def divided(self, term: Term) -> tuple[Var, int] | None:
-        """The index and divisor of a quotient, of a quotient too: `(f // 4) // 8` is `f // 32`; an index has 1."""
+        """Returns the index and the divisor of a quotient: `(f, 32)` for `(f // 4) // 8`, `(f, 1)` for `f`; or None."""
         if isinstance(term, Var):
             found = self.indices.get(term)
             return (term, 1) if found is not None and found.step == 1 and found.start >= 0 else None
@@ -116,13 +116,13 @@ class MixedRadix:
             return None
         var, divisor = root
         values = self.indices[var]
-        # A dtype too narrow for what is divided has wrapped it.
+        # A dtype too narrow for the dividend has wrapped it.
         if (values.start + values.count - 1) // divisor > range_of_dtype(term.dtype)[1]:
             return None
         return var, divisor * term.divisor
 
     def size(self, digit: Digit) -> int:
-        """How many values a digit of an index has; its first is 0, but of the last digit of a divided one."""
+        """Returns how many values a digit takes; the first is 0, except for the last digit of a divided index."""
         var, place = digit
         assert isinstance(var, Var)
         values, chain = self.indices[var], self.weights.get(var)
@@ -133,7 +133,7 @@ class MixedRadix:
         return (values.start + values.count - 1) // chain[place] - values.start // chain[place] + 1
 
     def digits(self, term: Term) -> tuple[dict[Digit, int], int] | None:
-        """A term as digits with coefficients, and a constant; None where it is no index and no quotient of one."""
+        """Returns a term as digits with coefficients, and a constant; None if it is no index and no quotient of one."""
         root = self.divided(term)
         if root is not None and (chain := self.weights.get(root[0])) is not None and root[1] in chain:
             var, divisor = root
@@ -143,7 +143,7 @@ class MixedRadix:
         return None if values is None else ({(term, 0): values.step}, values.start)
 
     def sum_of(self, form: Form) -> tuple[dict[Digit, int], int] | None:
-        """A form as digits with coefficients that are not 0, and a constant; None where it is of anything else."""
+        """Returns a form as digits with nonzero coefficients, and a constant; None if some term has no digits."""
         total: dict[Digit, int] = {}
         constant = form.constant
         for term, factor in form.terms.items():

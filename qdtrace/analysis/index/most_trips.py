@@ -1,4 +1,4 @@
-"""How often the loops of a task run at most, from the ranges of their bounds.
+"""Upper bounds on the trip counts of a task's loops, from the ranges of their bounds.
 
     for i in 0:i32 : 1000:i32
       n: i32 = load count i
@@ -33,19 +33,19 @@ if TYPE_CHECKING:
 
 
 FAR = 1 << 20
-"""A bound that may be as far from 0 says nothing, unless it is a constant: half of any `i32` is one."""
+"""Ends of ranges at this distance from 0 count as unknown (half of any `i32` has one); those of constants do not."""
 NEVER = 1 << 31
-"""As many iterations are as good as any number."""
+"""Trip count from which on an upper bound says nothing."""
 
 
 class MostTrips:
-    """The most iterations of each loop of a task; of a `while` what a counter in its condition allows."""
+    """Upper bounds on the trip counts of a task's loops; for a `while`, what a counter in its condition allows."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
 
     def of(self, loop: Eqn) -> int | None:
-        """The most iterations of a loop; None where they are not known."""
+        """Returns the most iterations of a loop, or None if they are not known."""
         known = trip_count(*loop.bounds) if loop.primitive is FOR else None
         return self._by_ranges.get(loop) if known is None else known
 
@@ -79,7 +79,7 @@ class _TightRanges(FlowRanges):
     """Ranges in which the largest number of a dtype becomes the largest of the dtype that it is converted to."""
 
     def most_trips(self, loop: Eqn) -> int | None:
-        """The most iterations of a loop that stands here; None where they are not known."""
+        """Returns the most iterations of a loop in the current scope, or None if they are not known."""
         if loop.primitive is WHILE:
             most = most_iterations(loop, self.bound_of)
         else:
@@ -89,7 +89,7 @@ class _TightRanges(FlowRanges):
         return None if most is None or most >= NEVER else most
 
     def bound_of(self, atom: Atom) -> Interval:
-        """The range of a bound."""
+        """Returns the range of a loop bound, open towards an end that is at least `FAR` from 0."""
         low, high = _widened(self.of(atom), atom.dtype, DType.i64)
         if isinstance(atom, Literal):
             return low, high
@@ -108,7 +108,7 @@ class _TightRanges(FlowRanges):
 
 
 def _widened(found: Interval, dtype: DType, wide: DType) -> Interval:
-    """A range of one dtype in another one; an end that is merely that of the dtype is that of the other one."""
+    """Returns a range in the dtype `wide`; an end that is merely that of `dtype` becomes that of `wide`."""
     if not dtype.is_integer:
         return found
     (low, high), (least, most), whole = found, range_of_dtype(dtype), range_of_dtype(wide)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Progression:
-    """`start, start + step, ...`, `count` of them."""
+    """The `count` integers `start, start + step, ...`."""
 
     start: int
     step: int
@@ -21,7 +21,7 @@ class Progression:
 
     @property
     def interval(self) -> Interval | None:
-        """The smallest and largest value; None where there is none."""
+        """The smallest and the largest value; None if the progression is empty."""
         last = self.start + self.step * (self.count - 1)
         return (min(self.start, last), max(self.start, last)) if self.count else None
 
@@ -29,7 +29,7 @@ class Progression:
         return iter(range(self.start, self.start + self.step * self.count, self.step) if self.count else ())
 
     def clipped(self, size: int) -> Progression:
-        """The part of a rising one inside `0 .. size - 1`: elsewhere is no element. The step of a single one is 1."""
+        """Returns the part of a rising progression inside `0 .. size - 1`; if it is one value, its step is 1."""
         first = max(0, -(self.start // self.step))
         last = min(self.count - 1, (size - 1 - self.start) // self.step)
         count = max(0, last - first + 1)

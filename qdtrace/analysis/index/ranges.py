@@ -1,4 +1,4 @@
-"""Ranges of integers: the interval of every value, from the definitions behind it, a few deep, on demand."""
+"""Ranges of integers: the interval of every value, computed on demand from a few levels of definitions."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Atom, Eqn, Task
 
 DEPTH = 8
-"""Definitions that a range looks through."""
+"""Largest depth of definitions that a range looks through."""
 
 
 class Ranges:
-    """Ranges of values, found when asked for and kept. Values are keyed by `id`: the caller keeps them alive."""
+    """Ranges of values, computed on demand and cached. Values are keyed by `id`: the caller keeps them alive."""
 
     def __init__(self, definition: Callable[[Atom], Eqn | None]) -> None:
         self._definition = definition
         self._fixed: dict[int, Interval] = {}
-        """What was said from outside."""
+        """Ranges set from outside: those of indices and facts."""
         self._known: dict[int, Interval] = {}
-        """What was found."""
+        """Ranges computed so far."""
         self._indices: list[Atom] = []
-        """Kept alive, so that nothing else ever has their `id`, also when the loop is thrown away."""
+        """Loop indices, kept alive so that no other object gets their `id` after the loop is discarded."""
 
     def of(self, atom: Atom, depth: int = DEPTH) -> Interval:
-        """The smallest and largest value of an integer or bool."""
+        """Returns the smallest and the largest value of an integer or bool."""
         if isinstance(atom, Literal):
             value = int(atom.value)
             return value, value
@@ -51,7 +51,7 @@ class Ranges:
         return found
 
     def _special(self, eqn: Eqn, atom: Atom, depth: int) -> Interval | None:
-        """Of an equation that is no function of the ranges of its operands; None for one that is."""
+        """Returns the range of an equation that is no function of its operands' ranges; None for one that is."""
         prim = eqn.primitive
         if eqn.blocks:
             return self.of_results(eqn, atom, depth)
@@ -62,15 +62,15 @@ class Ranges:
         return range_of_dtype(atom.dtype) if eqn.primitive.effects else None
 
     def of_results(self, eqn: Eqn, atom: Atom, depth: int) -> Interval:
-        """A result of an `if` or a loop: nothing is known of it."""
+        """Returns the range of a result of an `if` or a loop: here that of its dtype."""
         return range_of_dtype(atom.dtype)
 
     def of_select(self, eqn: Eqn, depth: int) -> Interval | None:
-        """A choice; None: as of any equation."""
+        """Returns the range of a `select`; here None, so that it is computed as for any equation."""
         return None
 
     def set_index(self, index: Atom, start: Atom, stop: Atom, step: Atom) -> None:
-        """Says over what an index runs, before anything that uses it is asked for."""
+        """Sets the range of an index; to be called before any range that depends on it is asked for."""
         if isinstance(step, Literal) and step.value:
             found = range_of_loop(self.of(start), self.of(stop), int(step.value))
             if found is not None:
@@ -78,12 +78,12 @@ class Ranges:
                 self._indices.append(index)
 
     def are_inside(self, ref: Atom, indices: Iterable[Atom]) -> bool:
-        """Whether indices are those of an element of a reference, wherever they stand."""
+        """Returns whether indices are surely in range for a reference."""
         ends = zip(map(self.of, indices), ref_type(ref).shape, strict=True)
         return all(low >= 0 and high < size for (low, high), size in ends)
 
     def enter(self, eqn: Eqn) -> None:
-        """Takes note of the index of a `for`, before its body is looked at; of any other equation there is none."""
+        """Sets the range of the index if `eqn` is a `for`; to be called before its body is visited."""
         if eqn.primitive is FOR:
             self.set_index(eqn.index, *eqn.bounds)
 

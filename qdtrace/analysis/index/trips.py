@@ -1,4 +1,4 @@
-"""How often a loop runs: as a number, as bounds and as a scalar that the graph computes.
+"""Trip counts of loops: as a number, as bounds and as a scalar that the graph computes.
 
 A loop over integers runs for `start, start + step, ...` before `stop`; a step of 0 runs nothing. Counts and distances
 are unsigned: between two i32 lie up to 2**32 - 1 steps.
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Atom, Eqn, Task
 
     Op = Callable[..., Any]
-    """`op(name, *operands, **params)` emits an equation and gives its result."""
+    """`op(name, *operands, **params)` emits an equation and returns its result."""
 
 
 def loop_values(start: Atom, stop: Atom, step: Atom | None = None) -> Progression | None:
-    """The values of an index, where its bounds and step (1 if it is not given) are constants; else None."""
+    """Returns the values of an index if its bounds and step (default 1) are constants, else None."""
     if not (isinstance(start, Literal) and isinstance(stop, Literal)):
         return None
     if step is not None and not isinstance(step, Literal):
@@ -41,35 +41,35 @@ def loop_values(start: Atom, stop: Atom, step: Atom | None = None) -> Progressio
 
 
 def task_values(task: Task) -> Progression | None:
-    """The values of a task's index, where its bounds are constants; a serial task has one iteration."""
+    """Returns the values of a task's index if its bounds are constants, else None; a serial task has one iteration."""
     return Progression(0, 1, 1) if task.index is None else loop_values(task.start, task.stop)
 
 
 def static_bounds(task: Task) -> tuple[int, int] | None:
-    """The first index of a task and the end, where they are constants."""
+    """Returns the first index of a task and the end if they are constants, else None."""
     values = task_values(task)
     return None if values is None else (values.start, values.start + values.count)
 
 
 def trip_count(start: Atom, stop: Atom, step: Atom | None = None) -> int | None:
-    """Iterations of a `for`, where its bounds and step are constants; else None."""
+    """Returns the trip count of a `for` if its bounds and step are constants, else None."""
     values = loop_values(start, stop, step)
     return None if values is None else values.count
 
 
 def surely_runs(loop: Eqn) -> bool:
-    """Whether the body of a `for`, or the condition of a `while`, runs at least once."""
+    """Returns whether the body of a `for`, or the condition of a `while`, surely runs at least once."""
     return loop.primitive is WHILE or bool(trip_count(*loop.bounds))
 
 
 def unsigned(dtype: DType) -> DType:
-    """The dtype of counts for indices of a dtype."""
+    """Returns the unsigned dtype of trip counts for indices of a dtype."""
     return DType(f"u{dtype.bits}")
 
 
 @dataclass(frozen=True, slots=True)
 class CountedLoop:
-    """What a loop counts through, from any start; `analysis/index/induction` finds a `while` that counts."""
+    """Bounds and step of a loop that counts: of a `for`, or of a `while` that `analysis/index/induction` found."""
 
     start: Atom
     stop: Atom
@@ -77,16 +77,16 @@ class CountedLoop:
 
     @classmethod
     def of_for(cls, loop: Eqn) -> CountedLoop:
-        """What a `for` counts."""
+        """Returns the bounds and step of a `for`."""
         return cls(*loop.bounds)
 
     @property
     def by(self) -> int | None:
-        """The step, where it is a constant."""
+        """The step if it is a constant, else None."""
         return int(self.step.value) if isinstance(self.step, Literal) else None
 
     def trips(self, start: Interval, stop: Interval) -> Interval:
-        """The least and the most iterations with bounds in these intervals."""
+        """Returns the least and the most iterations for bounds in these intervals."""
         by = self.by
         if by is not None:
             if by == 0:
@@ -97,14 +97,14 @@ class CountedLoop:
         return 0, max(stop[1] - start[0], start[1] - stop[0], 0)
 
     def may_pass_the_end(self, stop: Interval) -> bool:
-        """Whether the index that ends the loop may not be a value of its dtype."""
+        """Returns whether the index that ends the loop may overflow its dtype."""
         low, high = range_of_dtype(self.step.dtype)
         if (by := self.by) is None:
             return True
         return stop[1] - 1 + by > high if by > 0 else stop[0] + 1 + by < low
 
     def emit_count(self, op: Op) -> Atom:
-        """The iterations as a value of the unsigned dtype."""
+        """Emits the trip count and returns it as a value of the unsigned dtype."""
         start, stop, step = self.start, self.stop, self.step
         dtype = start.dtype
         wide = unsigned(dtype)
@@ -114,7 +114,7 @@ class CountedLoop:
         zero, nothing, one = literal(0, dtype), literal(0, wide), literal(1, wide)
 
         def side(low: Atom, high: Atom, size: Atom) -> Atom:
-            """Iterations of a loop from one bound towards the other."""
+            """Returns the iterations of a loop from `low` up to `high` in steps of `size`."""
             distance = op("convert", op("sub", high, low), dtype=wide)
             if isinstance(size, Literal) and size.value == 1:
                 count = distance

@@ -26,7 +26,7 @@ _WIDENED = {
 
 
 def keeps_value(source: DType, target: DType) -> bool:
-    """True when `convert` from source to target keeps every value."""
+    """Returns whether `convert` from source to target keeps every value."""
     if source is target:
         return True
     if source.is_float:

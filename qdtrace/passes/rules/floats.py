@@ -167,8 +167,8 @@ def float_div_by_power_of_two(w: Rewriter, op: str, ops: Operands, params: Param
 
 
 def is_whole(eqn: Eqn | None) -> bool:
-    """True for an integer made a float. Quotients of those are compared (times with the knots of a table), so they get
-    no second rounding."""
+    """Returns whether an equation converts an integer to a float. Quotients of those are compared (times with the knots
+    of a table), so they get no second rounding."""
     return eqn is not None and eqn.primitive is CONVERT and eqn.invars[0].dtype.is_integer
 
 

@@ -18,27 +18,27 @@ TRUE, FALSE = literal(True, DType.bool), literal(False, DType.bool)
 
 
 def constant(atom: Atom) -> np.generic | None:
-    """The value of a constant."""
+    """Returns the value of a constant, or None for a variable."""
     return atom.value if atom.__class__ is Literal else None  # type: ignore[union-attr]
 
 
 def integer(atom: Atom) -> int | None:
-    """The value of an integer or bool constant."""
+    """Returns the value of an integer or bool constant, or None for a variable."""
     return int(atom.value) if atom.__class__ is Literal else None  # type: ignore[union-attr]
 
 
 def wrapped(value: int, dtype: DType) -> Literal:
-    """An integer constant, modulo the width of the dtype."""
+    """Returns an integer constant, wrapped to the width of the dtype."""
     return Literal(wrapper(dtype)(value), ScalarType(dtype))
 
 
 def floating(value: object, dtype: DType) -> Literal:
-    """A float constant."""
+    """Returns a float constant."""
     return literal(value, dtype)
 
 
 def power_of_two(atom: Atom) -> int | None:
-    """k when the atom is the integer constant 2**k, k > 0, and positive in its dtype."""
+    """Returns k if the atom is the integer constant 2**k with k > 0, positive in its dtype; else None."""
     value = integer(atom)
     if value is None or value <= 1 or value & (value - 1):
         return None
@@ -46,5 +46,5 @@ def power_of_two(atom: Atom) -> int | None:
 
 
 def same(a: Atom, b: Atom) -> bool:
-    """True when two atoms surely are one value."""
+    """Returns whether two atoms are surely one value."""
     return a is b or (a.__class__ is Literal and a == b)

@@ -1,4 +1,4 @@
-"""Which floats are surely not -0.0, so that adding 0.0 changes nothing.
+"""Finds floats that are surely not -0.0, so that adding 0.0 changes nothing.
 
 A difference of two normal numbers may be -0.0 where threads flush subnormal results, so a sum counts only where both
 terms have no sign, or where a constant is so large that what is left cannot be subnormal.
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from qdtrace.passes.rewrite import Rewriter
 
 DEPTH = 4
-"""Definitions that are looked through."""
+"""Largest depth of definitions that are examined."""
 _LARGE = 2.0**-64
-"""What is left of x + c is c's last place or more, where it is not zero."""
+"""Smallest |c| for which x + c, if not 0, is at least c's last place and so never subnormal."""
 
 
 def is_never_negative_zero(w: Rewriter, atom: Atom) -> bool:
-    """True for a float that no operands make -0.0."""
+    """Returns whether a float is never -0.0, whatever the operands are."""
     eqn = w.definition(atom)
     if eqn is not None and eqn.primitive is CONVERT:
         source = eqn.invars[0].dtype
@@ -40,7 +40,7 @@ def is_never_negative_zero(w: Rewriter, atom: Atom) -> bool:
 
 
 def _adds_zero(eqn: Eqn | None) -> bool:
-    """True for x + 0.0. Where threads flush subnormal numbers it may be -0.0, but nothing that is flushed once more."""
+    """Returns whether a value is x + 0.0: -0.0 where threads flush subnormal results, but never subnormal itself."""
     if eqn is None or eqn.primitive is not ADD:
         return False
     zero = eqn.invars[1]
@@ -48,7 +48,7 @@ def _adds_zero(eqn: Eqn | None) -> bool:
 
 
 def has_no_sign(w: Rewriter, atom: Atom, depth: int = DEPTH) -> bool:
-    """True for a float that is 0.0, above it or NaN."""
+    """Returns whether a float is surely 0.0, above it or NaN."""
     if isinstance(atom, Literal):
         return math.copysign(1.0, float(atom.value)) > 0 or atom.value != atom.value
     eqn = w.definition(atom)

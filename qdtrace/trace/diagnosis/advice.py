@@ -266,7 +266,7 @@ def _item(statement: Statement, node: ast.Subscript) -> tuple[str, str] | None:
 
 
 def stored_in(statement: Statement | None) -> str:
-    """How to store where a statement stores into a value."""
+    """Returns advice on how to write a store in place of a statement that stores into a value."""
     target = next((n for n in reversed(statement.path if statement else ()) if isinstance(n, ast.Subscript)), None)
     if target is None or statement is None:
         return "store into a buffer, `b[i] = v`, or make a new value: `y = y.at[k].set(v)`"

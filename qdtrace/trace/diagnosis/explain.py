@@ -203,7 +203,7 @@ _KINDS: dict[type, type[QdError]] = {
 
 
 def _calls_us(error: Exception) -> bool:
-    """True when the statement that raised calls a function of this package, and not one of the user's with its name."""
+    """Returns whether the statement that raised calls a function of this package, not one of that name."""
     statement = raised_in(error.__traceback__)
     nodes = [n.value if isinstance(n, ast.Expr) else n for n in (statement.path if statement else ())]
     calls = [n for n in nodes if isinstance(n, ast.Call)]

@@ -1,8 +1,8 @@
-"""Which `for` statement a jump leaves, as the user sees it, and which loop it leaves: they have to be the same one.
+"""Refuses a jump whose loop statement in the source is not the traced loop that it leaves.
 
-A trace sees no loop of Python, whose body it meets once for each item: a jump in one leaves the `qd.range` around all
-of its items. Nor does it see the `else` of a `for`, which it would run whether the loop was left or not. Both are read
-from the source. Where that is not known, nothing is refused.
+A trace does not see a loop of Python, whose body it traces once for each item: a jump in one would leave the `qd.range`
+around all of its items. Nor does it see the `else` of a `for`, which it would run whether the loop was left or not.
+Both are found in the source. If that is not known, nothing is refused.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SCOPES = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef
 
 
 def check_left(name: str, loop: OpenRegion, frame: FrameType | None) -> None:
-    """Refuses a jump that a frame asks for, where the loop that it leaves is not the statement around it.
+    """Refuses a jump in a frame if the loop that it leaves is not the loop statement around it.
 
     Raises TraceValueError at the user's line.
     """
