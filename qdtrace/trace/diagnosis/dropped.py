@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from qdtrace.errors import TraceValueError
-from qdtrace.trace.compat import all_eqns
+from qdtrace.trace.compat import Var, all_eqns
 from qdtrace.trace.diagnosis.bytecode import code_map
 from qdtrace.trace.source import eqn_loc, is_own_file, is_user_file
 
@@ -20,8 +20,10 @@ def check_dropped(root: Region) -> None:
 
     Raises TraceValueError at its line.
     """
-    for eqn in all_eqns([*root.walk()]):
-        if eqn.primitive.name.startswith("scatter") and _is_dropped(eqn):
+    eqns = [*all_eqns([*root.walk()])]
+    used = {v for e in eqns for v in e.invars if isinstance(v, Var)}  # of a buffer, the new content is stored
+    for eqn in eqns:
+        if eqn.primitive.name.startswith("scatter") and used.isdisjoint(eqn.outvars) and _is_dropped(eqn):
             raise TraceValueError(
                 "`y.at[k].set(v)` of an array gives a new array, and this statement drops it",
                 loc=eqn_loc(eqn),
