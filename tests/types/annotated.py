@@ -1,5 +1,9 @@
 """A program with annotations: `assert_type` says what a type checker makes of it. Checked, and never run."""
 
+# pyright: reportUnknownVariableType=true, reportUnknownArgumentType=true, reportUnknownParameterType=true
+# pyright: reportUnknownLambdaType=true, reportMissingParameterType=true
+# mypy: disallow-untyped-defs, disallow-incomplete-defs, disallow-untyped-calls
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -107,7 +111,8 @@ assert_type(qd.vjp(with_aux, X, has_aux=True), tuple[jax.Array, Callable[..., An
 assert_type(qd.jvp(with_aux, (X,), (X,), has_aux=True), tuple[jax.Array, Any, str])
 assert_type(qd.make_graph(loss)(X, 1.0), qd.Graph)
 assert_type(qd.block_until_ready(X), jax.Array)
-for derived in (qd.grad(loss), qd.jacfwd(loss), qd.jacrev(loss, argnums=(0, 1)), qd.hessian(loss), jax.grad(jitted)):
+for derived in (qd.grad(loss), qd.jacfwd(loss), qd.jacrev(loss, argnums=(0, 1)), qd.hessian(loss)):
     derived(X, 1.0)
+jax.grad(jitted)(X, 1.0)
 with qd.options(fast_math=False):
     jax.jit(jax.vmap(jitted))(X, X)
