@@ -39,7 +39,8 @@ def test_every_pass_is_listed_with_what_it_does(capsys: pytest.CaptureFixture[st
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == list(PASSES)
     assert all(re.fullmatch(r"\w+ {2,}\S.*\.", line) for line in lines)
-    assert any(re.fullmatch(r"dead_code +drops what no result of the program depends on\.", line) for line in lines)
+    said = re.compile(r"dead_code +removes code that no result of the program depends on\.")
+    assert any(map(said.fullmatch, lines))
 
 
 def test_a_file_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
