@@ -7,7 +7,7 @@ import pytest
 from tests.oracle import unoptimised
 
 
-@pytest.fixture(scope="package", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def unoptimised_oracle():
     with unoptimised():
         yield
