@@ -13,6 +13,7 @@ Array([0, 2, 4], dtype=int32)
 Examples of the names below begin with the same imports, and `import jax`.
 """
 
+from importlib import import_module as _import_module
 from typing import TYPE_CHECKING
 
 from qdtrace import saved_calls, timeline
@@ -152,12 +153,10 @@ if not TYPE_CHECKING:  # a type checker shall find misspelt names itself
         if name.startswith("_"):
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         if name not in _LATER:
-            from qdtrace.trace.diagnosis.foreign_names import missing
+            from qdtrace.trace.diagnosis.foreign_names import missing  # only here: for a mistake
 
             raise missing(name, __all__)
-        from importlib import import_module
-
-        return getattr(import_module(_LATER[name]), name)
+        return getattr(_import_module(_LATER[name]), name)
 
 
 def __dir__() -> list[str]:

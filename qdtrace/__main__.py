@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from qdtrace import __version__
@@ -27,20 +28,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     known, rest = parser.parse_known_args(arguments)
     if known.command in ("info", "cache") and rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
-    if known.command == "demo":
-        from qdtrace.tools.demo import main as demo
-
-        return demo(rest)
-    if known.command == "opt":
-        from qdtrace.tools.opt import main as opt
-
-        return opt(rest)
-    if known.command == "bench":
-        from qdtrace.tools.bench import main as bench
-
-        return bench(rest)
-    from qdtrace.tools import info
-
+    # A command loads its own module alone.
+    if known.command in ("demo", "opt", "bench"):
+        status: int = import_module(f"qdtrace.tools.{known.command}").main(rest)
+        return status
+    info = import_module("qdtrace.tools.info")
     if known.command == "info":
         return info.show()
     return info.clear_cache() if known.action == "clear" else info.show_cache()

@@ -11,17 +11,17 @@ import numpy as np
 from jax.core import Tracer
 
 from qdtrace import failures, tracebacks
+from qdtrace.backend import backend
 from qdtrace.compose.byte_order import PLAIN, is_foreign, native
 from qdtrace.compose.byte_order import has_foreign as has_foreign_order
 from qdtrace.compose.depth import depth_told
 from qdtrace.compose.explain import failure_in
 from qdtrace.compose.garbage import paused_garbage_collection
 from qdtrace.compose.staged import Programs, note_programs
-from qdtrace.compose.told import Told, shown, with_left
+from qdtrace.compose.told import Told, shown
 from qdtrace.config import current, options_from
 from qdtrace.errors import BackendError, QdError, TraceTypeError, TraceValueError, boundary
 from qdtrace.failures import raise_failures
-from qdtrace.progress import doing
 from qdtrace.trace import compat
 from qdtrace.trace.arguments import as_buffer, as_values, run_inlined
 from qdtrace.trace.context import get_current
@@ -189,8 +189,6 @@ class Jitted(Wrapped[P, R_co]):
         """
         target = target or self._platform()
         if target != "cpu":  # its backend is loaded when it is asked for something
-            from qdtrace.backend import backend
-
             backend(target)
         args, kwargs = to_jax((args, kwargs))
         try:
@@ -207,8 +205,7 @@ class Jitted(Wrapped[P, R_co]):
             if better is None:
                 raise
             raise better from None
-        from qdtrace.backend import backend
-        from qdtrace.lowered import Lowered, find_programs
+        from qdtrace.lowered import Lowered, find_programs  # only here, as `tracing` below
 
         programs = find_programs(traced.jaxpr, backend(target).machine)
         return Lowered(self._name, programs, target, traced.lower)
@@ -231,7 +228,7 @@ class Jitted(Wrapped[P, R_co]):
         programs = Programs()
 
         # Only here: passes, import rules and the primitive that calls a program are loaded when one is traced.
-        from qdtrace.compose.donation import donated_leaves
+        from qdtrace.compose.tracing import staged_call
 
         @functools.wraps(self._function)
         def staged(*args: Any, **kwargs: Any) -> Any:
@@ -239,8 +236,7 @@ class Jitted(Wrapped[P, R_co]):
                 with jax.disable_jit(False):  # loops of this package exist only while a function is traced
                     return function(*args, **kwargs)
             with paused_garbage_collection(), programs.open():
-                donated = donated_leaves(self._function, args, kwargs, *self._donations)
-                return _stage_call(self._function, args, kwargs, self._name, options, donated)
+                return staged_call(self._function, args, kwargs, self._name, options, self._donations)
 
         function = jax.jit(staged, **self._given_settings())
         return function, programs
@@ -343,35 +339,6 @@ def _on_backend(backend: str, name: str, tree: Any) -> Any:
         return jax.device_put(x, device) if is_array else x
 
     return jax.tree.map(one, _convert_foreign(tree)[0])
-
-
-def _stage_call(
-    f: Callable[..., Any], args: Any, kwargs: Any, name: str, options: Any, donated: Sequence[Any]
-) -> Any:
-    """Traces the function on JAX values of an enclosing `jax.jit` and stages what was traced."""
-    from qdtrace.compose.staging import stage
-    from qdtrace.trace.trace import trace_function
-    from qdtrace.trace.tree import deepest_region
-
-    with depth_told(name):
-        traced = trace_function(
-            f,
-            args,
-            kwargs,
-            static_argnums=[k for k, a in enumerate(args) if _is_static(a)],
-            static_argnames=[k for k, a in kwargs.items() if _is_static(a)],
-            name=name,
-        )
-    leaves = [x for x in jax.tree.leaves((args, kwargs)) if isinstance(x, Tracer)]
-    with depth_told(name, lambda: deepest_region(traced.root)), doing("importing", name, options=options):
-        outs, left = stage(traced.root, leaves, traced.names, name, options, donated)
-    results = jax.tree.unflatten(traced.out_tree, outs)
-    return with_left(results, left)
-
-
-def _is_static(argument: Any) -> bool:
-    """Under `jax.jit` what is to be traced arrives as tracers; anything else was declared static."""
-    return any(not isinstance(x, Tracer) for x in jax.tree.leaves(argument))
 
 
 def _in_our_terms(error: Exception, name: str, arguments: Any) -> QdError | None:

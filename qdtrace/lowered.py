@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 from qdtrace.analysis.traffic import NOTHING, Traffic, program_traffic
 from qdtrace.autodiff.loops.policy import StorageChoice
 from qdtrace.backend import backend
-from qdtrace.compose.call import call_p
-from qdtrace.compose.derivative import derivative_p
+from qdtrace.compose.call import call_p, derivative_p
 from qdtrace.errors import BackendError
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.program import Stage, ref_type
 from qdtrace.ir.walk import private_bytes
-from qdtrace.passes.observers import Recorder
+from qdtrace.passes.observers import Recorder, write_page
 from qdtrace.passes.pipelines import REWRITES, optimise
 from qdtrace.trace import compat
 
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from qdtrace.backend import Backend
     from qdtrace.compose.staged_program import StagedProgram
     from qdtrace.ir.program import Program
-    from qdtrace.passes.report import StageRecord
+    from qdtrace.passes.stage_record import StageRecord
     from qdtrace.profile_table import Profile
 
 LARGE = 1 << 16
@@ -157,8 +156,6 @@ class Lowered:
         of `qd.profile` for the function. Then come the decisions of task fusion, the storage of reverse mode for each
         loop, the source line by line beside its graph, and the changes of every pass.
         """
-        from qdtrace.passes.report import report_page  # only here: a page is rare, and loading it delays every import
-
         records: list[StageRecord] = []
         for staged in self.programs:
             recorder = Recorder()
@@ -169,7 +166,7 @@ class Lowered:
             times = [profile.said_of(staged.program.name, name) for name, _ in launches] if profile else []
             records.append(recorder.record(launches, [(c.reason, c.loc) for c in staged.stacks], times))
         page = Path(path)
-        page.write_text(report_page(self.name, records), encoding="utf-8")
+        write_page(page, self.name, records)
         return page
 
     def as_text(self, dialect: str = "graph") -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 import jax
 
+from qdtrace.api import jit
 from qdtrace.errors import QdError, TraceValueError
 from qdtrace.trace.allocation import empty
 from qdtrace.trace.arguments import as_values
@@ -155,8 +156,6 @@ def _has_objects(argument: Any) -> bool:
 
 def _compiled(mapping: Callable[[], Mapping], begins: Callable[[], None]) -> Jitted[..., Any]:
     """Returns the compiled function of whole arrays; `begins` is called before each trace."""
-    from qdtrace.api import jit
-
     def mapped(*args: Any, **kwargs: Any) -> Any:
         begins()
         return _map(mapping(), args, kwargs)

@@ -351,7 +351,7 @@ def without_cells(results: Any) -> Any:
 
 def _collective(eqn: Any, names: tuple[Any, ...]) -> UnsupportedError:
     name = next(name for name in names if name in compat.axes_of(eqn))
-    instead = "map over `jnp.arange(n)` as well" if eqn.primitive.name == "axis_index" else (
+    instead = "map over `jnp.arange(n)` as well" if eqn.primitive is lax.axis_index_p else (
         "end the function here, combine the elements' results by jnp, and map a second function; or use jax.vmap"
     )
     return UnsupportedError(

@@ -1,5 +1,6 @@
 """Settings of all tests: no time limits, the machine may be busy; those that need a GPU are skipped without one."""
 
+import gc
 import re
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import settings
 
 from tests.oracle import wide_oracle as wide_oracle
-from tests.selection import is_default_run, left_out, quick_xla
+from tests.selection import few_contexts, is_default_run, left_out, quick_xla, rare_collections
 
 settings.register_profile("suite", deadline=None)
 settings.load_profile("suite")
@@ -54,6 +55,16 @@ marked `cpu`."""
 def pytest_configure(config: pytest.Config) -> None:
     if is_default_run(config):
         quick_xla()
+        few_contexts()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    if is_default_run(session.config):
+        rare_collections()
+
+
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,4 +1,4 @@
-"""What the default run leaves to `make test-all`: most cases of matrices, and XLA's optimisation.
+"""What the default run leaves to `make test-all`: most cases of matrices, XLA's optimisation, and contexts of MLIR.
 
 A test with several `parametrize` has a case for each combination of their rows. The default run takes few of them,
 which together have every row of each; the others are marked `full`. Which they are depends on their names
@@ -8,13 +8,16 @@ alone, so every process takes the same. `pytest.mark.sample(k)` takes one in k c
 
 from __future__ import annotations
 
+import gc
 import os
 import re
+import threading
 from itertools import groupby
 from typing import TYPE_CHECKING
 from zlib import crc32
 
 import jax
+from jax._src.interpreters import mlir
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -34,6 +37,30 @@ def quick_xla() -> None:
     os.environ["XLA_FLAGS"] = f"{_QUICK} {os.environ.get('XLA_FLAGS', '')}".strip()
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
     jax.config.update("jax_disable_most_optimizations", True)
+
+
+def few_contexts() -> None:
+    """Has JAX lower 64 programs of a thread in one context of MLIR. It makes one of its own for each, a tenth of the
+    time of small programs; they are left now and then for the constants that they keep. What is lowered while another
+    program is would become a part of that one."""
+    make, kept = mlir.make_ir_context, threading.local()
+
+    def context() -> object:
+        if mlir.ir.Context.current is not None:
+            return make()
+        if not getattr(kept, "left", 0):
+            kept.context, kept.left = make(), 64
+        kept.left -= 1
+        return kept.context
+
+    mlir.make_ir_context = context
+
+
+def rare_collections() -> None:
+    """Has Python look for cycles a hundred times less often, and never among what the imports have made."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(70_000, 20, 100)
 
 
 def is_default_run(config: pytest.Config) -> bool:

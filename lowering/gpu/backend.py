@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from lowering.gpu.block_memory import block_memory, held_in_blocks
-from lowering.gpu.codegen import TritonKernels, choice, content_of, kernels_by_triton, source_of
+from lowering.gpu.codegen import content_of
 from lowering.gpu.commands import Piece, filled_before, kernel_symbol, plan_commands, steps_of
 from lowering.gpu.events import EventLog
 from lowering.gpu.fill import FILL
@@ -15,7 +15,6 @@ from lowering.gpu.handler import ENTRY, LAUNCHER_EXPORTS, TABLE, WORDS, handler_
 from lowering.gpu.kernels import Loader, label_of
 from lowering.gpu.words import Words
 from lowering.legalize.share_code import share_code
-from lowering.llvm.options import emit_options
 from lowering.llvm.target import Target
 from lowering.runtime.cache import artifact_cache
 from lowering.runtime.compile import in_parallel, link_text
@@ -25,7 +24,7 @@ from lowering.runtime.keys import artifact_key, digest, program_content, target_
 from lowering.runtime.layout import plan_layout, with_kernel_scratch
 from lowering.runtime.once import Once
 from lowering.runtime.registry import register
-from lowering.simt.series import Filling, find_series, why_alone
+from lowering.simt.series import find_series, why_alone
 from qdtrace import launches
 from qdtrace.analysis.cost import operations
 from qdtrace.backend import Backend, TaskReport
@@ -34,15 +33,17 @@ from qdtrace.failures import watch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from lowering.gpu.codegen import TritonKernels
     from lowering.gpu.commands import Command
     from lowering.gpu.driver import Driver
+    from lowering.gpu.emission import Emission
     from lowering.gpu.kernels import LoadedTask
     from lowering.legalize.share_code import SharedCode
     from lowering.runtime.cache import ArtifactCache
     from lowering.runtime.layout import Layout
     from lowering.simt.code import KernelCode
     from lowering.simt.devices import Device
-    from lowering.simt.series import Series, Step
+    from lowering.simt.series import Series
     from qdtrace.analysis.machine import Machine
     from qdtrace.config import Options
     from qdtrace.ir.program import Program, Task, Var
@@ -96,18 +97,16 @@ class GpuBackend(Backend):
         """The device as passes know it."""
         return self.device.machine
 
+    @functools.cached_property
+    def _emission(self) -> Emission:
+        # Loaded here: a process that finds all its code in the cache never needs the emitters.
+        from lowering.gpu.emission import Emission
+
+        return Emission(self.device)
+
     def emit(self, task: Task, options: Options) -> KernelCode:
         """Returns the kernels of a task by LLVM, before its passes."""
-        # Loaded here: a process that finds all its code in the cache never needs the emitter.
-        from lowering.simt.emit import emit_kernels
-
-        return emit_kernels(task, self.device, emit_options(options), options.block_dim)
-
-    def _made(self, task: Task, options: Options) -> KernelCode | TritonKernels:
-        """Returns the kernels of a task by the emitter that is chosen for it, or by LLVM if that emitter fails."""
-        chosen = choice(task, self.device, options)
-        made = kernels_by_triton(task, self.device, options) if chosen.codegen == "triton" else None
-        return made or self.emit(task, options)
+        return self._emission.by_llvm(task, options)
 
     def texts(self, program: Program, options: Options, dialect: str) -> list[str]:
         """Returns the code of each launch; a series is one launch, except as Triton source, which only tasks have."""
@@ -115,8 +114,8 @@ class GpuBackend(Backend):
         texts: list[str] = []
         for piece in _pieces(len(layout.program.tasks), series):
             if piece in series and dialect != "triton":
-                text = self._emit_series(layout, series[piece], options).text
-                texts.append(text if dialect == "llvm" else self._assembly(text))
+                code = self._emission.series(layout, series[piece], options)
+                texts.append(self._emission.text(code, dialect))
             else:
                 texts += [self.text(layout.program.tasks[k], options, dialect) for k in piece]
         return texts
@@ -126,21 +125,7 @@ class GpuBackend(Backend):
 
         `dialect` asks for Triton source (`triton`), LLVM code before LLVM's passes (`llvm`), or the device's assembly.
         """
-        if dialect == "triton":
-            from lowering.triton.choice import text_of
-
-            return text_of(task, self.device.family.name, emit_options(options))
-        if dialect == "llvm":
-            return self.emit(task, options).text
-        code = self._made(task, options)
-        if isinstance(code, TritonKernels):
-            return "\n".join(kernel.assembly for kernel in code.kernels)
-        return self._assembly(code.text)
-
-    def _assembly(self, text: str) -> str:
-        from lowering.simt.assembly import assembly
-
-        return assembly(text, self.device)
+        return self._emission.text_of_task(task, options, dialect)
 
     def reports(self, program: Program, options: Options) -> list[TaskReport]:
         """Returns how each task is launched, alone or in a series, and what it costs."""
@@ -160,14 +145,7 @@ class GpuBackend(Backend):
 
     def describe(self, task: Task, options: Options) -> TaskReport:
         """Returns how a task is launched, and what it costs."""
-        chosen = choice(task, self.device, options)
-        if chosen.codegen == "triton":
-            threads = self.device.multiprocessors * self.device.threads
-            made = source_of(task, options)
-            return TaskReport("triton", chosen.reason, made.cost, threads, made.scratch_bytes)
-        code = self.emit(task, options)
-        shared = code.scratch_bytes - code.stack_bytes
-        return TaskReport("llvm", f"{code.reason}; {chosen.reason}", code.cost, code.lanes, shared)
+        return self._emission.report(task, options)
 
     def info(self, options: Options) -> dict[str, str]:
         """Returns device, cache and versions, in words."""
@@ -221,11 +199,12 @@ class GpuBackend(Backend):
         found = find_series(layout.program.tasks, filled_before(layout), self.device, options.block_dim)
         return {one.tasks: one for one in found}
 
-    def _emit_series(self, layout: Layout, series: Series, options: Options) -> KernelCode:
-        from lowering.simt.emit_series import emit_series
-
-        steps, inside = _steps(layout, series), block_memory(layout, series.tasks)
-        return emit_series(steps, self.device, series.threads, emit_options(options), inside)
+    def _emit(
+        self, layout: Layout, piece: range, series: Series | None, options: Options
+    ) -> KernelCode | TritonKernels:
+        if series is not None:
+            return self._emission.series(layout, series, options)
+        return self._emission.task(layout.program.tasks[piece[0]], options)
 
     def _loaded(
         self,
@@ -239,12 +218,8 @@ class GpuBackend(Backend):
         jobs: dict[str, Callable[[], LoadedTask]] = {}
         names: dict[str, str] = {}
         for piece, content in contents.items():
-            refs: Iterable[Var] = ()
-            if piece in series:
-                emit = functools.partial(self._emit_series, layout, series[piece], options)
-            else:
-                task = layout.program.tasks[piece[0]]
-                refs, emit = layout.task_refs[piece[0]], functools.partial(self._made, task, options)
+            refs: Iterable[Var] = () if piece in series else layout.task_refs[piece[0]]
+            emit = functools.partial(self._emit, layout, piece, series.get(piece), options)
             label = label_of([layout.program.tasks[k] for k in piece])
             jobs.setdefault(content, functools.partial(self._loader.task, content, refs, emit, cache, label))
             names.setdefault(content, label)
@@ -288,13 +263,6 @@ def _pieces(count: int, series: Iterable[range]) -> list[range]:
     """Returns the ranges of tasks that are launched together, in order."""
     inside = {k: piece for piece in series for k in piece}
     return list(dict.fromkeys(inside.get(k, range(k, k + 1)) for k in range(count)))
-
-
-def _steps(layout: Layout, series: Series) -> list[Step]:
-    return [
-        layout.program.tasks[step] if isinstance(step, int) else Filling(step.nbytes, step.value)
-        for step in steps_of(layout, series.tasks)
-    ]
 
 
 def _content_of_series(layout: Layout, series: Series, contents: Sequence[str]) -> str:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from qdtrace.analysis.cost import operations
+from qdtrace.analysis.cost import operations, work
 from qdtrace.analysis.index.affine import AffineForms, Quotient, Term
 from qdtrace.analysis.index.injectivity import Injectivity
 from qdtrace.ir.faults import checks_of
-from qdtrace.ir.memory import indices_of
+from qdtrace.ir.memory import indices_of, reference
 from qdtrace.ir.primitives import ACCUM, ATOMIC, LOAD, QUOTIENT
 from qdtrace.ir.program import Block, Eqn, Literal, Task, Var, is_global, ref_type
 from qdtrace.ir.walk import is_innermost, private_bytes, task_refs, used_in_block, walk_eqns, walk_often, walk_task
@@ -54,6 +54,11 @@ class TaskFacts:
             if eqn.primitive.is_access and is_global(eqn.invars[0]):
                 found.setdefault(reference(eqn), []).append(eqn)
         return found
+
+    @cached_property
+    def accums(self) -> list[Eqn]:
+        """The accumulations into global references, reference by reference."""
+        return [e for eqns in self.effects.values() for e in eqns if e.primitive is ACCUM]
 
     @cached_property
     def written(self) -> frozenset[Var]:
@@ -122,6 +127,11 @@ class TaskFacts:
         """The estimated scalar operations of one iteration."""
         return operations(self.task.body)
 
+    @cached_property
+    def work(self) -> int:
+        """The estimated scalar operations of all iterations."""
+        return work(self.task)
+
     @property
     def has_loops(self) -> bool:
         """Returns whether an iteration has loops."""
@@ -149,10 +159,3 @@ def _variables(term: Term) -> Iterator[Var]:
     elif isinstance(term, Quotient):
         for inner in term.dividend.terms:
             yield from _variables(inner)
-
-
-def reference(eqn: Eqn) -> Var:
-    """Returns the reference that a memory equation accesses."""
-    ref = eqn.invars[0]
-    assert isinstance(ref, Var)
-    return ref

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from lowering.llvm.addresses import element_pointer
 from lowering.llvm.conversions import from_bits, to_bits
-from lowering.llvm.facts import reference
 from lowering.llvm.private import load_private, store_private
 from lowering.llvm.types import BYTES, MEMORY, SMALL_FLOATS
 from lowering.llvm.vectors import Value
+from qdtrace.ir.memory import reference
 from qdtrace.ir.types import DType
 
 if TYPE_CHECKING:

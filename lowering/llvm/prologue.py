@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lowering.llvm.descriptions import GlobalMemory
+from qdtrace.ir.dataflow import slice_of
 from qdtrace.ir.primitives import Effect
 from qdtrace.ir.program import Eqn, Task, Var, ref_type
-from qdtrace.ir.walk import used_vars
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from lowering.llvm.facts import TaskFacts
     from lowering.llvm.frame import Frame
@@ -53,20 +53,10 @@ def open_function(
         rules[eqn.primitive.name](f, eqn)
 
 
-def used_by_body(task: Task) -> set[Var]:
-    """Returns the variables that the body of a task reads or returns."""
-    needed = {a for a in task.body.results if isinstance(a, Var)}
-    for eqn in task.body.eqns:
-        needed.update(used_vars(eqn))
-    return needed
-
-
-def head_for(task: Task, needed: set[Var], checks: bool) -> list[Eqn]:
+def head_for(task: Task, needed: Iterable[Var], checks: bool) -> Sequence[Eqn]:
     """Returns equations of the head that the variables depend on, and its effects, those of checks if `checks`."""
-    kept: list[Eqn] = []
-    for eqn in reversed(task.head):
-        wanted = checks if Effect.CHECK in eqn.primitive.effects else not eqn.outvars
-        if wanted or not needed.isdisjoint(eqn.outvars):
-            needed.update(used_vars(eqn))
-            kept.append(eqn)
-    return kept[::-1]
+
+    def is_kept(eqn: Eqn) -> bool:
+        return checks if Effect.CHECK in eqn.primitive.effects else not eqn.outvars
+
+    return slice_of(task.head, needed, kept=is_kept)

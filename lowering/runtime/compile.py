@@ -163,7 +163,8 @@ def link_task(content: str, emit: Callable[[], TaskCode], target: Target, cache:
         text, called = without_calls(code.text)
         facts = {"cost": code.cost, "lanes": code.lanes, "slot_bytes": code.slot_bytes, "calls": list(called)}
         facts["bounds"] = "@qd_bounds(" in text
-        copies = [(a.number, a.offset, a.nbytes, a.neutral.hex()) for a in code.copies.arrays]
+        numbers = {ref: number for number, ref in enumerate(code.refs)}
+        copies = [(numbers[p.ref], p.offset, p.nbytes, p.neutral.value.tobytes().hex()) for p in code.copies.parts]
         facts |= {"updates": code.updates, "copies": copies}
         # tasks that differ only in their trip count have the same text
         code_key = digest("code", text, target.key)

@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lowering.tables import CACHE_LINE, round_up
-from qdtrace.analysis.effects import must_run, written_refs
+from qdtrace.analysis.checked import must_run
 from qdtrace.ir.faults import checks_of, fault_of
+from qdtrace.ir.memory import written
 from qdtrace.ir.primitives import BOUND
 from qdtrace.ir.program import Program, Task, Var, ref_type
-from qdtrace.ir.walk import task_refs
+from qdtrace.ir.walk import task_refs, walk_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -68,7 +69,7 @@ class Layout:
     faults: tuple[tuple[str, ...], ...] = ()
     """The messages of each task's checks, as C formats with one `%lld` or `%llu` for an index."""
     must_run: bool = False
-    """True if the call has checks for which XLA must not drop it (`analysis.effects.must_run`)."""
+    """True if the call has checks for which XLA must not drop it (`analysis.checked.must_run`)."""
 
     @property
     def operand_count(self) -> int:
@@ -102,28 +103,28 @@ def plan_layout(
     content, inside = _constants(constants or {})
     passes = pass_constants and bool(content)
     operands = len(program.params) + passes
-    stored = written_refs(program)
+    stored = set(written(walk_program(program)))
     params = {v: k for k, v in enumerate(program.params)}
     returned = [v for v in dict.fromkeys(program.results) if v not in params or v in stored]
     copied = [v for v in program.params if v in stored and v not in returned]
-    written = (*returned, *copied)
-    results = {v: k for k, v in enumerate(written)}
+    made = (*returned, *copied)
+    results = {v: k for k, v in enumerate(made)}
     aliases = {params[v]: k for v, k in results.items() if v in params}
     places = {v: Place(k) for v, k in params.items()}
     places |= {v: Place(operands + k) for v, k in results.items()}
     refs = tuple(tuple(task_refs(task)) for task in program.tasks)
     kept = [b for b in program.buffers if b not in results and b not in elsewhere]
     offsets, scratch_bytes = pack_buffers(refs, kept)
-    places |= {v: Place(operands + len(written), offset) for v, offset in offsets.items()} | elsewhere
+    places |= {v: Place(operands + len(made), offset) for v, offset in offsets.items()} | elsewhere
     faults = tuple(map(_fault_texts, program.tasks))
-    bare = aliases and len(written) > 1  # see Note [Never a bare tuple]
-    if bare or (any(faults) and not written):  # XLA drops a call without results
+    bare = aliases and len(made) > 1  # see Note [Never a bare tuple]
+    if bare or (any(faults) and not made):  # XLA drops a call without results
         scratch_bytes = max(scratch_bytes, 1)
-    own = len(params) if passes else operands + len(written) + bool(scratch_bytes)
+    own = len(params) if passes else operands + len(made) + bool(scratch_bytes)
     places |= {v: Place(own, offset) for v, offset in inside.items()}
     clears = _clears(program, refs, places)
-    runs = any(faults) and must_run(program, stored)
-    return Layout(program, written, aliases, places, scratch_bytes, refs, clears, content, passes, faults, runs)
+    runs = any(faults) and must_run(program)
+    return Layout(program, made, aliases, places, scratch_bytes, refs, clears, content, passes, faults, runs)
 
 
 def with_kernel_scratch(layout: Layout, nbytes: int) -> tuple[Layout, Place]:

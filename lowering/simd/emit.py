@@ -17,7 +17,7 @@ from lowering.llvm.heap import ON_STACK, allocating
 from lowering.llvm.options import DEFAULTS, EmitOptions
 from lowering.llvm.parts import is_long
 from lowering.llvm.polls import open_polls
-from lowering.llvm.prologue import alias_metadata, head_for, open_function, used_by_body
+from lowering.llvm.prologue import alias_metadata, head_for, open_function
 from lowering.llvm.text import Module, Text
 from lowering.llvm.types import REGISTER
 from lowering.simd.accumulation.rules import close_accumulators, open_accumulators
@@ -37,8 +37,10 @@ from qdtrace.analysis.index.trips import static_bounds
 from qdtrace.ir.program import Atom, Eqn, Task, Var
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from lowering.llvm.target import Target
-    from lowering.simd.accumulation.plan import ThreadCopies
+    from lowering.plan.sums import Slot
     from lowering.simd.divergence.span_parts import SpanParts
     from lowering.simd.divergence.span_plan import PartPlan
 
@@ -61,7 +63,7 @@ class TaskCode:
     """Bytes for the partial results of a chunk; 0 if there is no `qd_combine`."""
     updates: int
     """Accumulations of one iteration that need locks, unless the word after the references is set."""
-    copies: ThreadCopies
+    copies: Slot
     """Arrays whose copies `qd_merge` merges."""
 
 
@@ -134,7 +136,7 @@ class _Function:
         self.target = frame.target
         self.text = frame.text
 
-    def _open(self, needed: set[Var], *, checks: bool = False) -> None:
+    def _open(self, needed: Iterable[Var], *, checks: bool = False) -> None:
         """Loads the pointers and emits the part of the head that is needed, and all its checks if `checks`."""
         text, constant = self.text, self.aliases[1]
 
@@ -183,7 +185,7 @@ class _Function:
         f, text = self.frame, self.text
         if self.facts.private_bytes * f.width * f.vectors > ON_STACK:
             text.heap = {}
-        self._open(used_by_body(self.facts.task))
+        self._open(self.facts.used)
         open_accumulators(f, self.aliases[1], clear=False)
         kept = pointers(parts)
         f.parameters = dict.fromkeys(("%refs", *kept), "ptr")
@@ -207,7 +209,7 @@ class _Function:
             text.heap = {}
         # `qd_bounds` has evaluated and checked dynamic bounds before: a chunk may already see stores of other chunks.
         asked = any(isinstance(a, Var) for a in (task.start, task.stop)) and task.kind != "serial"
-        self._open(used_by_body(task), checks=not asked)
+        self._open(self.facts.used, checks=not asked)
         open_accumulators(f, self.aliases[1])
         open_polls(f)
         f.split = is_long(f, task.body)

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lowering.llvm.facts import reference
 from lowering.llvm.types import MEMORY
 from lowering.simd.addresses import record_of
 from lowering.simd.records import Step, Touch, group_stores
 from lowering.simd.transfers import load_vector, scatter_lanes, store_vector
-from qdtrace.ir.memory import indices_of
+from qdtrace.ir.memory import indices_of, reference
 from qdtrace.ir.primitives import ACCUM, ATOMIC, LOAD, STORE
 from qdtrace.ir.program import Eqn, is_global, ref_type
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lowering.llvm.facts import reference
 from lowering.llvm.memory import from_memory, load_scalar, store_scalar, to_memory
 from lowering.llvm.types import MEMORY
 from lowering.llvm.vectors import Value
@@ -12,6 +11,7 @@ from lowering.simd.addresses import lane_pointers, locate
 from lowering.simd.interleave import add_store, load_component, settle_stores
 from lowering.simd.private import load_private, store_private
 from lowering.simd.transfers import gather, load_vector, scatter_lanes, store_vector
+from qdtrace.ir.memory import reference
 from qdtrace.ir.program import Eqn, Literal
 
 if TYPE_CHECKING:

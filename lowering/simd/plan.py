@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lowering.llvm.facts import TaskFacts
-from lowering.llvm.privatisation import privatise
+from lowering.plan.sums import Where, find_sums
 from lowering.simd.accumulation.plan import AccumulationPlan, plan_accumulation
 from lowering.simd.divergence.choice import Divergence, choose_divergence
 from lowering.simd.lane_facts import LaneFacts
@@ -40,10 +40,10 @@ def plan_task(task: Task, target: Target, vectors: int | None = None) -> Plan:
     facts = TaskFacts(task)
     lanes = LaneFacts(facts, analyse_uniformity(task))
     limits = target.machine.accumulation
-    ways = privatise(facts, limits)
-    shape = choose_shape(lanes, target, vectors, sums=bool(ways.registers))
+    sums = find_sums(facts, limits)
+    shape = choose_shape(lanes, target, vectors, sums=bool(sums.of(Where.REGISTERS)))
     if shape.row is not None:
         lanes = LaneFacts(facts, analyse_uniformity(task, shape.row.uniform))
-    accumulation = plan_accumulation(facts, ways, limits, shape.width)
+    accumulation = plan_accumulation(facts, sums, limits, shape.width)
     divergence = choose_divergence(facts, lanes, shape, accumulation, target, vectors)
     return Plan(facts, shape, lanes.uniformity, divergence, accumulation)

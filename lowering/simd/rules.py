@@ -110,7 +110,7 @@ def emit_eqns(f: LaneFrame, eqns: Sequence[Eqn]) -> None:
 def _emit_whole(f: LaneFrame, eqns: Sequence[Eqn]) -> None:
     table = SCALAR_RULES if f.is_scalar else LANE_RULES
     *steps, end = plan_stores(f, eqns)
-    *updates, last = group_updates(f.accumulators.plan.ways, eqns)
+    *updates, last = group_updates(f.accumulators.plan.sums, eqns)
     for eqn, step, groups in zip(eqns, steps, updates, strict=True):
         f.step = step
         before(f, eqn)

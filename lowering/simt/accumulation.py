@@ -15,23 +15,21 @@ from lowering.llvm.addresses import ahead, element_pointer, in_range
 from lowering.llvm.atomics import atomic_scalar
 from lowering.llvm.combining import combine, swapped
 from lowering.llvm.descriptions import GlobalMemory
-from lowering.llvm.facts import reference
 from lowering.llvm.memory import from_memory, load_scalar, store_scalar, to_memory
 from lowering.llvm.private import load_private, store_private
-from lowering.llvm.privatisation import Strategy
 from lowering.llvm.types import BYTES, MEMORY, compute_dtype
 from lowering.llvm.vectors import Value
+from lowering.plan.sums import Where
 from lowering.simt.devices import SHARED
 from lowering.tables import CACHE_LINE, FIELD, round_up
-from qdtrace.ir.combining import identity
-from qdtrace.ir.memory import indices_of
+from qdtrace.ir.memory import indices_of, reference
 from qdtrace.ir.program import ref_type
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
+    from lowering.plan.sums import Part
     from lowering.simt.frame import KernelFrame
-    from lowering.simt.plan import SlotPart
     from qdtrace.ir.program import Atom, Eqn
     from qdtrace.ir.types import DType
 
@@ -46,16 +44,16 @@ def accum(f: KernelFrame, eqn: Eqn) -> None:
         assert old.scalar is not None
         store_private(f, private, Value(d, scalar=combine(f.scalar, op, d, old.scalar, value)), indices)
         return
-    match f.plan.ways.strategy_of(eqn):
-        case Strategy.REGISTERS:
+    match f.plan.sums.where(eqn):
+        case Where.REGISTERS:
             slot = f.sums[ref, indices]
             _write(f, slot, compute_dtype(d), combine(f.scalar, op, compute_dtype(d), _read(f, slot, d), value))
-        case Strategy.CHUNK_COPY:
+        case Where.COPY:
             copy = f.copies[ref]
             atomic_scalar(f, op, copy.type.dtype, copy, element_pointer(f, copy, indices), [value])
-        case Strategy.EXCLUSIVE:
+        case Where.OWN:
             _into_memory(f, f.globals[ref], element_pointer(f, f.globals[ref], indices), op, value)
-        case Strategy.SHARED:
+        case Where.SHARED | Where.ATOMIC:
             atomic_scalar(f, op, d, f.globals[ref], element_pointer(f, f.globals[ref], indices), [value])
 
 
@@ -98,10 +96,10 @@ def _private_atomic(f: KernelFrame, eqn: Eqn, values: list[str], indices: tuple[
 
 def open_parts(f: KernelFrame) -> None:
     """Creates the sums of the thread and the copies of the block, and fills them with the identity."""
-    for part in f.plan.parts:
-        neutral = f.scalar.constant(identity(part.op, part.dtype).value, part.dtype)
+    for part in f.plan.slot.parts:
+        neutral = f.scalar.constant(part.neutral.value, part.dtype)
         if part.indices is not None:
-            slot = f.sums[part.ref, part.indices] = f.text.slot(MEMORY[part.dtype])
+            slot = f.sums[part.place] = f.text.slot(MEMORY[part.dtype])
             _write(f, slot, part.dtype, neutral)
             continue
         type_ = replace(ref_type(part.ref), dtype=part.dtype)
@@ -123,12 +121,12 @@ def close_parts(f: KernelFrame) -> None:
         _parts_into_memory(f)
         return
     block = text.op(f"zext i32 {f.block()} to i64")
-    at = text.op(f"add i64 {text.op(f'mul i64 {block}, {f.plan.slot_bytes}')}, {f.plan.slots_at}")
+    at = text.op(f"add i64 {text.op(f'mul i64 {block}, {f.plan.slot.nbytes}')}, {f.plan.slots_at}")
     slot = text.op(f"getelementptr i8, ptr %scratch, i64 {at}")
-    for part in f.plan.parts:
+    for part in f.plan.slot.parts:
         target = _in_slot(f, part, slot)
         if part.indices is not None:
-            total = reduce_block(f, part.op, part.dtype, _read(f, f.sums[part.ref, part.indices], part.dtype))
+            total = reduce_block(f, part.op, part.dtype, _read(f, f.sums[part.place], part.dtype))
             with _first_thread(f):
                 store_scalar(f, target, target.pointer, total)
             continue
@@ -139,13 +137,14 @@ def close_parts(f: KernelFrame) -> None:
 
 
 def _parts_into_memory(f: KernelFrame) -> None:
-    for part in f.plan.parts:
+    later = [part for turn in f.plan.combines[1:] for part in turn]
+    for part in f.plan.slot.parts:
         if part.indices is not None:
-            total = reduce_block(f, part.op, part.dtype, _read(f, f.sums[part.ref, part.indices], part.dtype))
+            total = reduce_block(f, part.op, part.dtype, _read(f, f.sums[part.place], part.dtype))
             with _first_thread(f):
                 _element_into_memory(f, part, "0", total)
             continue
-        if part.turn:
+        if part in later:
             f.wait()  # for the first thread, which may have updated the same elements
         copy, kind = f.copies[part.ref], MEMORY[part.dtype]
         with _elements(f, part.size) as k:
@@ -153,7 +152,7 @@ def _parts_into_memory(f: KernelFrame) -> None:
             _element_into_memory(f, part, k, total)
 
 
-def _element_into_memory(f: KernelFrame, part: SlotPart, k: str, total: str) -> None:
+def _element_into_memory(f: KernelFrame, part: Part, k: str, total: str) -> None:
     """Combines `total` with element `k` of the part in memory."""
     memory = f.globals[part.ref]  # f16 and bf16 are summed as f32, and rounded here
     if part.indices is None:
@@ -165,17 +164,18 @@ def _element_into_memory(f: KernelFrame, part: SlotPart, k: str, total: str) -> 
         _into_memory(f, memory, element_pointer(f, memory, part.indices), part.op, total)
 
 
-def emit_combine(f: KernelFrame, parts: Sequence[SlotPart]) -> None:
+def emit_combine(f: KernelFrame, parts: Sequence[Part]) -> None:
     """Combines one element of one part, chosen by the block's number: all slots in order, then memory."""
     text, plan = f.text, f.plan
     block, thread = (text.op(f"zext i32 {x} to i64") for x in (f.block(), f.thread()))
+    first = 0
     for part in parts:
-        with text.when(text.op(f"icmp ult i64 {text.op(f'sub i64 {block}, {part.first}')}, {part.size}")), f.region():
-            k = text.op(f"sub i64 {block}, {part.first}")
+        with text.when(text.op(f"icmp ult i64 {text.op(f'sub i64 {block}, {first}')}, {part.size}")), f.region():
+            k = text.op(f"sub i64 {block}, {first}")
             sums = text.slot(MEMORY[part.dtype])
-            _write(f, sums, part.dtype, f.scalar.constant(identity(part.op, part.dtype).value, part.dtype))
+            _write(f, sums, part.dtype, f.scalar.constant(part.neutral.value, part.dtype))
             with text.counted(thread, str(plan.blocks), plan.threads) as number, f.region():
-                at = text.op(f"add i64 {text.op(f'mul i64 {number}, {plan.slot_bytes}')}, {plan.slots_at}")
+                at = text.op(f"add i64 {text.op(f'mul i64 {number}, {plan.slot.nbytes}')}, {plan.slots_at}")
                 memory = _in_slot(f, part, text.op(f"getelementptr i8, ptr %scratch, i64 {at}"))
                 pointer = text.op(f"getelementptr {MEMORY[part.dtype]}, ptr {memory.pointer}, i64 {k}")
                 new = load_scalar(f, memory, pointer)
@@ -183,6 +183,7 @@ def emit_combine(f: KernelFrame, parts: Sequence[SlotPart]) -> None:
             total = reduce_block(f, part.op, part.dtype, _read(f, sums, part.dtype))
             with _first_thread(f):
                 _element_into_memory(f, part, k, total)
+        first += part.size
 
 
 def reduce_block(f: KernelFrame, op: str, d: DType, value: str) -> str:
@@ -209,7 +210,7 @@ def reduce_block(f: KernelFrame, op: str, d: DType, value: str) -> str:
     return _read(f, own, d)
 
 
-def _in_slot(f: KernelFrame, part: SlotPart, slot: str) -> GlobalMemory:
+def _in_slot(f: KernelFrame, part: Part, slot: str) -> GlobalMemory:
     type_ = replace(ref_type(part.ref), dtype=part.dtype)
     return GlobalMemory(ahead(f, "i8", slot, part.offset), type_, "", "")
 

@@ -13,7 +13,7 @@ from lowering.llvm import rules
 from lowering.llvm.atomics import scope
 from lowering.llvm.maths.library import Form
 from lowering.llvm.options import DEFAULTS, EmitOptions
-from lowering.llvm.prologue import alias_metadata, head_for, open_function, used_by_body
+from lowering.llvm.prologue import alias_metadata, head_for, open_function
 from lowering.llvm.text import Module, Text
 from lowering.llvm.types import REGISTER
 from lowering.simt import approximations
@@ -30,12 +30,13 @@ from lowering.tables import FIELD
 from qdtrace.ir.program import Atom, Eqn, Literal, Task, Var
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from lowering.llvm.rules import Rule
     from lowering.llvm.vectors import Value
+    from lowering.plan.sums import Part
     from lowering.simt.devices import Device
-    from lowering.simt.plan import Plan, SlotPart
+    from lowering.simt.plan import Plan
 
 RULES: Mapping[str, Rule] = {
     **rules.RULES, "for": emit_for, "lane_max": lane_max, "cell": allocate, "accum": accum, "atomic": atomic,
@@ -102,7 +103,7 @@ class Kernel:
         self.frame = KernelFrame(self.text, plan, options.fast_math, emit)
         self.frame.failure = f"ptr addrspace({GLOBAL}) %failure"
 
-    def _open(self, needed: set[Var], *, checks: bool = False) -> None:
+    def _open(self, needed: Iterable[Var], *, checks: bool = False) -> None:
         """Binds the references and emits the part of the head that is needed, and all its checks if `checks`."""
 
         def pointer(n: int) -> str:
@@ -134,7 +135,7 @@ class Kernel:
         if task.kind == "serial" and plan.in_series:
             text.branch(text.op(f"icmp eq i32 {f.thread()}, 0"), "alone", "end")
             text.begin("alone")
-        self._open(used_by_body(task) | set(bounds), checks=not plan.bounds_apart)
+        self._open(self.facts.used.union(bounds), checks=not plan.bounds_apart)
         if task.kind == "serial":
             f.emit(task.body.eqns)
         elif not plan.blocks:
@@ -275,7 +276,7 @@ class Kernel:
         text.do("ret void")
         return self._render("qd_begin", 1)
 
-    def combine(self, name: str, parts: Sequence[SlotPart]) -> str:
+    def combine(self, name: str, parts: Sequence[Part]) -> str:
         """Returns `qd_combine`, or a later one, for parts that may share elements with those before them."""
         f = self.frame
         f.leave = "ret void"

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from lowering.llvm.descriptions import GlobalMemory
     from lowering.llvm.frame import EmitEqns
-    from lowering.llvm.privatisation import Place
     from lowering.llvm.text import Text
+    from lowering.plan.sums import Place
     from lowering.simt.devices import Device, Family
     from lowering.simt.plan import Plan
     from qdtrace.ir.program import Atom, Var

@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lowering.llvm.addresses import MODULAR
-from lowering.llvm.facts import reference
-from qdtrace.ir.memory import indices_of
+from qdtrace.ir.memory import indices_of, reference
 from qdtrace.ir.primitives import LOAD, Effect
 from qdtrace.ir.program import Literal, is_global, ref_type
 from qdtrace.ir.walk import walk_eqns

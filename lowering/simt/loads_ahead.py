@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING
 
 from lowering.llvm import control
 from lowering.llvm.checks import bounds
-from lowering.llvm.facts import reference
 from lowering.llvm.types import REGISTER
 from qdtrace.analysis.index.trips import trip_count
 from qdtrace.ir.carries import carried_params
+from qdtrace.ir.memory import reference
 from qdtrace.ir.primitives import BOUND, CELL, LOAD, Effect
 from qdtrace.ir.program import Literal, Var, is_global
 from qdtrace.ir.walk import used_vars

@@ -6,21 +6,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lowering.llvm.facts import TaskFacts
-from lowering.llvm.privatisation import Part, Privatisation, privatise
-from lowering.llvm.types import BYTES, MEMORY
+from lowering.plan.sums import Part, Slot, Sums, Where, find_sums, in_turns, lay_out
 from lowering.simt.grouping import group_size
 from lowering.simt.stacks import RUNNING, SCRATCH_BYTES, Stacks, plan_stacks
 from lowering.tables import CACHE_LINE, FIELD, round_up
-from qdtrace.analysis.effects import mod_ref_of
 from qdtrace.analysis.index.trips import trip_count
 from qdtrace.errors import BackendError
+from qdtrace.ir.memory import changes_its_head
 from qdtrace.ir.primitives import FOR, LOAD
-from qdtrace.ir.program import Literal, Task
 from qdtrace.ir.walk import walk_inside
 
 if TYPE_CHECKING:
     from lowering.simt.devices import Device
-    from qdtrace.ir.program import Atom
+    from qdtrace.ir.program import Task
 
 THREADS = 256
 """Default threads of a block: measured best, or within 2 % of the best, on six kinds of kernel."""
@@ -39,23 +37,15 @@ COUNTER_AT = 2 * FIELD
 """Byte offset of the iteration counter in that area."""
 
 
-@dataclass(frozen=True, slots=True)
-class SlotPart(Part):
-    """The accumulated elements of one buffer in the slot of a block."""
-
-    turn: int
-    """Number of its launch of `qd_combine`: parts that may share an element are in different launches."""
-    first: int
-    """Elements of other parts before this one in its launch."""
-
-
 @dataclass(frozen=True, eq=False)
 class Plan:
     """The parallelisation of a task on a device."""
 
     facts: TaskFacts
     device: Device
-    ways: Privatisation
+    sums: Sums
+    slot: Slot
+    """The sums of a block."""
     threads: int
     """Threads of a block."""
     blocks: int
@@ -66,9 +56,6 @@ class Plan:
     """Trip count of the range, or None if only the device knows it."""
     bounds_apart: bool
     """True if `qd_begin` computes the bounds, as the task writes what its head reads."""
-    parts: tuple[SlotPart, ...]
-    """Accumulated elements that a block stores in its slot."""
-    slot_bytes: int
     stacks: Stacks
     """Private arrays in scratch."""
     in_series: bool = False
@@ -82,10 +69,9 @@ class Plan:
         return self.bounds_apart or self.in_turns
 
     @property
-    def combines(self) -> tuple[tuple[SlotPart, ...], ...]:
+    def combines(self) -> list[list[Part]]:
         """The parts of each launch of `qd_combine`."""
-        turns = range(max((p.turn + 1 for p in self.parts), default=0))
-        return tuple(tuple(p for p in self.parts if p.turn == turn) for turn in turns)
+        return in_turns(self.slot.parts)
 
     @property
     def slots_at(self) -> int:
@@ -99,7 +85,7 @@ class Plan:
 
     @property
     def _slots_end(self) -> int:
-        return self.slots_at + (0 if self.in_series else self.blocks * self.slot_bytes)
+        return self.slots_at + (0 if self.in_series else self.blocks * self.slot.nbytes)
 
     @property
     def scratch_bytes(self) -> int:
@@ -116,19 +102,13 @@ class Plan:
             each = "an iteration" if self.group == 1 else f"{self.group} iterations"
             how = f"a thread {each}, blocks of {self.threads}"
         else:
-            why = "it reduces" if self.parts else "its bounds are known only on the device"
+            why = "it reduces" if self.slot.parts else "its bounds are known only on the device"
             if self.stacks.nbytes:
                 why = f"each thread has {self.stacks.nbytes} bytes of scratch"
             each = f" {self.group} iterations a thread" if self.group > 1 else ""
             walk = "take turns on" if self.in_turns else "walk over"
             how = f"{self.blocks} blocks of {self.threads} {walk} the range{each}, as {why}"
-        ways = self.ways
-        words = [
-            (len(ways.registers), "sums in registers"),
-            (len(ways.chunk_copies), "arrays with copies a block"),
-            (len(ways.shared), "arrays with atomics"),
-        ]
-        return how + "".join(f", {count} {what}" for count, what in words if count)
+        return how + self.sums.reason("block", "atomics")
 
 
 def plan_task(task: Task, device: Device, block_dim: int | None = None) -> Plan:
@@ -140,44 +120,41 @@ def plan_task(task: Task, device: Device, block_dim: int | None = None) -> Plan:
         raise BackendError(f"`block_dim` must be at most {MOST_THREADS}, got {wanted}", loc=task.loc)
     stacks = plan_stacks(facts)
     if task.kind == "serial":
-        return Plan(facts, device, _of_one_thread(facts), 1, int(bool(stacks.nbytes)), 1, 1, False, (), 0, stacks)
-    ways = privatise(facts, device.machine.accumulation)
-    parts, slot_bytes = _slot(ways)
+        return Plan(facts, device, *_sums(facts, device), 1, int(bool(stacks.nbytes)), 1, 1, False, stacks)
+    sums, slot = _sums(facts, device)
     iterations = trip_count(task.start, task.stop)
     threads = wanted or _threads(facts, iterations, device)
     at_once = device.multiprocessors * device.threads
     group = group_size(facts, iterations, at_once)
     blocks = 0
-    if iterations is None or parts or stacks.nbytes:
+    if iterations is None or slot.parts or stacks.nbytes:
         running = device.multiprocessors * (min(RUNNING, device.threads) if stacks.nbytes else device.threads)
         if stacks.nbytes:
             running = min(running, SCRATCH_BYTES // stacks.nbytes)
         blocks = max(1, running // threads)
         if iterations is not None:
             blocks = max(1, min(blocks, -(-iterations // (threads * group))))
-    apart = iterations is None and not facts.written.isdisjoint(mod_ref_of(task.head).reads)
+    apart = iterations is None and changes_its_head(task)
     # Threads of a multiprocessor are not equally fast, and such iterations are long. But the iterations that a thread
     # sums must not change from call to call.
     once = iterations is not None and iterations <= blocks * threads * group
-    in_turns = bool(stacks.nbytes) and not (parts or once)
-    return Plan(
-        facts, device, ways, threads, blocks, group, iterations, apart, parts, slot_bytes, stacks, in_turns=in_turns
-    )
+    take_turns = bool(stacks.nbytes) and not (slot.parts or once)
+    return Plan(facts, device, sums, slot, threads, blocks, group, iterations, apart, stacks, in_turns=take_turns)
 
 
 def plan_in_series(task: Task, device: Device, threads: int) -> Plan:
     """Returns the plan of a task of a series, which one block runs. `series.why_alone` has excluded tasks with dynamic
     bounds or with private arrays that need scratch."""
     facts = TaskFacts(task)
-    serial = task.kind == "serial"
-    ways = _of_one_thread(facts) if serial else privatise(facts, device.machine.accumulation)
-    parts, slot_bytes = _slot(ways)
     iterations = trip_count(task.start, task.stop)
-    return Plan(facts, device, ways, threads, 1, 1, iterations, False, parts, slot_bytes, Stacks(), in_series=True)
+    return Plan(facts, device, *_sums(facts, device), threads, 1, 1, iterations, False, Stacks(), in_series=True)
 
 
-def _of_one_thread(facts: TaskFacts) -> Privatisation:
-    return Privatisation(frozenset(facts.effects), {}, {}, {})
+def _sums(facts: TaskFacts, device: Device) -> tuple[Sums, Slot]:
+    if facts.task.kind == "serial":
+        return Sums({}, frozenset(facts.effects)), Slot()
+    sums = find_sums(facts, device.machine.accumulation)
+    return sums, lay_out(sums.of(Where.REGISTERS, Where.COPY))
 
 
 def _threads(facts: TaskFacts, iterations: int | None, device: Device) -> int:
@@ -195,24 +172,3 @@ def _counts_only(facts: TaskFacts) -> bool:
         and all(e.primitive is FOR and trip_count(*e.bounds) for e in loops)
         and not any(e.primitive is LOAD for loop in loops for e in walk_inside(loop))
     )
-
-
-def _slot(ways: Privatisation) -> tuple[tuple[SlotPart, ...], int]:
-    parts: list[SlotPart] = []
-    end = 0
-    wanted = [(ref, op, indices) for (ref, indices), op in ways.registers.items()]
-    for ref, op, indices in [*wanted, *((ref, op, None) for ref, op in ways.chunk_copies.items())]:
-        turn = max((p.turn + 1 for p in parts if p.ref is ref and not _apart(p.indices, indices)), default=0)
-        first = sum(p.size for p in parts if p.turn == turn)
-        part = SlotPart(ref, op, indices, end, turn, first)
-        parts.append(part)
-        end += round_up(part.size * BYTES[MEMORY[part.dtype]], FIELD)
-    return tuple(parts), end
-
-
-def _apart(a: tuple[Atom, ...] | None, b: tuple[Atom, ...] | None) -> bool:
-    """Returns whether two places of one buffer are certainly different elements."""
-    if a is None or b is None:
-        return False
-    pairs = zip(a, b, strict=True)
-    return any(isinstance(x, Literal) and isinstance(y, Literal) and x.value != y.value for x, y in pairs)

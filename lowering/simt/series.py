@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from lowering.tables import CACHE_LINE, FIELD, round_up
 from qdtrace.analysis.cost import accesses, code_size, has_open_loop, operations, peak_live
-from qdtrace.analysis.effects import mod_ref_of
 from qdtrace.analysis.index.trips import trip_count
+from qdtrace.ir.memory import changes_its_head
 from qdtrace.ir.primitives import ACCUM
-from qdtrace.ir.program import Task, ref_type
+from qdtrace.ir.program import Task
 from qdtrace.ir.walk import private_bytes, task_refs, walk_eqns
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def why_alone(task: Task, device: Device) -> str | None:
         return f"too much work for one multiprocessor ({work} operations)"
     if peak_live(task.body) > MOST_LIVE or private_bytes(task.body.eqns) > MOST_PRIVATE:
         return "too many values for a block of many threads"
-    if not mod_ref_of(task.head).reads.isdisjoint(mod_ref_of(task.body.eqns).writes):
+    if changes_its_head(task):
         return "it changes what all its iterations read at first"
     return None
 
@@ -184,12 +184,7 @@ class _Room:
         if task.kind == "serial" or not any(e.primitive is ACCUM for e in walk_eqns(task.body)):
             return None
         # Loaded here: a process that finds all its code in the cache mostly has no sums in a series.
-        from lowering.llvm.facts import TaskFacts
-        from lowering.llvm.privatisation import privatise
-        from lowering.llvm.types import BYTES, MEMORY, compute_dtype
+        from lowering.plan.sums import copy_sizes
 
-        ways = privatise(TaskFacts(task), self._device.machine.accumulation)
-        if not (ways.registers or ways.chunk_copies):
-            return None
-        sizes = (ref_type(ref).size * BYTES[MEMORY[compute_dtype(ref.dtype)]] for ref in ways.chunk_copies)
-        return sum(round_up(size, CACHE_LINE) for size in sizes)
+        sizes = copy_sizes(task, self._device.machine.accumulation)
+        return None if sizes is None else sum(round_up(size, CACHE_LINE) for size in sizes)

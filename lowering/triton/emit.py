@@ -6,21 +6,24 @@ from typing import TYPE_CHECKING
 
 from lowering.llvm.options import DEFAULTS, EmitOptions
 from lowering.llvm.types import compute_dtype
+from lowering.plan.sums import Where, in_turns
 from lowering.triton.code import TritonCode, TritonLaunch
 from lowering.triton.kernel import Kernel, is_short
 from lowering.triton.memory import bins_of, combined, element, from_memory, in_range, ordered_refs, to_memory
-from lowering.triton.plan import DEFAULT_TILING, Plan, Tiling, Way, plan_task
+from lowering.triton.plan import DEFAULT_TILING, Plan, Tiling, plan_task
 from lowering.triton.scan import find_scan
 from lowering.triton.scan_kernels import emit_scan
 from lowering.triton.scan_plan import describe_scan, plan_scan
 from lowering.triton.text import Source
 from lowering.triton.types import constant, type_of
-from qdtrace.ir.combining import combining, identity
+from qdtrace.ir.combining import combining
 from qdtrace.ir.program import Literal, literal
 from qdtrace.ir.types import DType
 
 if TYPE_CHECKING:
-    from lowering.triton.plan import Part
+    from collections.abc import Sequence
+
+    from lowering.plan.sums import Part
     from qdtrace.ir.program import Task
 
 
@@ -47,8 +50,8 @@ class _Emitter:
         if plan.count != 0:
             self._main()
             launches.append(TritonLaunch("qd_kernel", plan.programs, plan.block, plan.warps))
-            if plan.parts:
-                launches.append(self._combine())
+            turns = enumerate(in_turns(plan.totals))
+            launches += [self._combine(f"qd_combine_{turn}" if turn else "qd_combine", parts) for turn, parts in turns]
         return TritonCode(
             self.module.render(), plan.facts.refs, tuple(launches), plan.scratch_bytes, plan.facts.cost,
             _describe(plan), self.fast_math,
@@ -57,8 +60,8 @@ class _Emitter:
     def _kernel(self) -> Kernel:
         kernel = Kernel(self.module, self.plan.facts, self.plan.lanes.varying, fast_math=self.fast_math)
         f = kernel.frame
-        f.ways = self.plan.ways
-        f.ordered = ordered_refs(self.task.body, frozenset(e for e, w in f.ways.items() if w is not Way.OWN))
+        f.where = where = self.plan.sums.where
+        f.ordered = ordered_refs(self.task.body, {e for e in self.plan.facts.accums if where(e) is not Where.OWN})
         kernel.head()
         return kernel
 
@@ -70,7 +73,7 @@ class _Emitter:
             kernel.close("qd_kernel", "The one iteration.")
             return
         index = task.index
-        for part in plan.parts:
+        for part in plan.totals:
             self._open(kernel, part)
         count = kernel.counted(task.start, task.stop) if plan.count is None else plan.count
 
@@ -79,7 +82,7 @@ class _Emitter:
             kernel.either(whole if is_short(task.body) else "", lambda: f.emit(task.body.eqns))
 
         kernel.tiles(count, plan.programs, plan.block, tile)
-        for part in plan.parts:
+        for part in plan.totals:
             self._leave(kernel, part)
         kernel.close("qd_kernel", "Blocks of iterations.")
 
@@ -90,13 +93,13 @@ class _Emitter:
             bins = bins_of(part.ref)
             total = f.text.let(f"counts_{part.ref.hint}", f"tl.full(({bins},), 0, tl.int32)")
         else:
-            total = f.text.let(f"sum_{part.ref.hint}", kernel.filled(identity(part.op, part.dtype)))
-        f.sums.update(dict.fromkeys(part.eqns, total))
+            total = f.text.let(f"sum_{part.ref.hint}", kernel.filled(part.neutral))
+        f.sums.update(dict.fromkeys(self.plan.totals[part], total))
 
     def _leave(self, kernel: Kernel, part: Part) -> None:
         """Stores the sums of this program into its slots."""
         f, programs = kernel.frame, self.plan.programs
-        total, slots = f.sums[part.eqns[0]], kernel.slots(part.offset, part.dtype)
+        total, slots = f.sums[self.plan.totals[part][0]], kernel.slots(part.offset, part.dtype)
         if part.indices is None:
             bins = f.text.let("bins", f"tl.arange(0, {bins_of(part.ref)})")
             at = f"{slots} + {bins} * {programs} + tl.program_id(0)"
@@ -108,31 +111,27 @@ class _Emitter:
     def _combiner(self, part: Part) -> str:
         return self.module.helper(f"combine_{combining(part.op, part.dtype).name}")
 
-    def _combine(self) -> TritonLaunch:
+    def _combine(self, name: str, parts: Sequence[Part]) -> TritonLaunch:
         """Emits the kernel that combines the slots of all programs: one program per element."""
         kernel, plan = self._kernel(), self.plan
         text = kernel.text
         number = text.let("element", "tl.program_id(0)")
         lane = text.let("lane", "tl.arange(0, BLOCK)")
-        for program in dict.fromkeys(p.program for p in plan.parts):
-            parts = [p for p in plan.parts if p.program == program]
-            last = program + parts[0].size
-            one = f"{number} == {program}"
-            with text.block(f"if {one if parts[0].size == 1 else f'({number} >= {program}) & ({number} < {last})'}:"):
-                for part in parts:
-                    if part is not parts[0]:
-                        text.line("tl.debug_barrier()")
-                    self._combine_part(kernel, part, number, lane)
-        kernel.close("qd_combine", "What all programs left, and memory: an element a program.")
+        first = 0
+        for part in parts:
+            last = first + part.size
+            one = f"{number} == {first}"
+            with text.block(f"if {one if part.size == 1 else f'({number} >= {first}) & ({number} < {last})'}:"):
+                self._combine_part(kernel, part, f"({number} - {first})" if first else number, lane)
+            first = last
+        kernel.close(name, "What all programs left, and memory: an element a program.")
         block = 1 << max(5, (plan.programs - 1).bit_length())
-        elements = max(p.program + p.size for p in plan.parts)
-        return TritonLaunch("qd_combine", elements, block, max(1, min(4, block // 256)))
+        return TritonLaunch(name, first, block, max(1, min(4, block // 256)))
 
     def _combine_part(self, kernel: Kernel, part: Part, k: str, lane: str) -> None:
         f, text, programs = kernel.frame, kernel.text, self.plan.programs
-        k = f"({k} - {part.program})" if part.program else k
         slot = f"{kernel.slots(part.offset, part.dtype)} + {k} * {programs} + {lane}"
-        neutral = literal(0, DType.i32) if part.indices is None else identity(part.op, part.dtype)
+        neutral = literal(0, DType.i32) if part.indices is None else part.neutral
         left = from_memory(part.dtype, f"tl.load({slot}, mask={lane} < {programs})")
         # not `other` of the load: for AMD, Triton makes -0.0 there 0.0
         loaded = f"tl.where({lane} < {programs}, {left}, {constant(neutral)})"
@@ -140,7 +139,7 @@ class _Emitter:
         d = part.ref.dtype
         conditions = [f.mask] if f.mask else []
         if part.indices is None:
-            value = part.eqns[0].invars[1]
+            value = self.plan.totals[part][0].invars[1]
             assert isinstance(value, Literal)
             total = text.let("total", f"{total}.to({type_of(d)}) * {int(value.value)}")
             at = f"{f.env[part.ref]} + {k}"
@@ -162,11 +161,12 @@ def _describe(plan: Plan) -> str:
     """Returns the plan of a task in words."""
     if plan.facts.task.index is None:
         return "one iteration, in scalars"
-    ways = plan.ways.values()
+    sums = plan.sums
+    atomic = sum(sums.where(e) in (Where.SHARED, Where.ATOMIC) for e in plan.facts.accums)
     what = [
-        (len({p.ref for p in plan.parts if p.indices is not None}), "sums into places"),
-        (len({p.ref for p in plan.parts if p.indices is None}), "histograms"),
-        (sum(w is Way.ATOMIC for w in ways), "atomic accumulations"),
+        (len({p.ref for p in sums.of(Where.REGISTERS)}), "sums into places"),
+        (len({p.ref for p in sums.of(Where.COPY)}), "histograms"),
+        (atomic, "atomic accumulations"),
     ]
     count = "iterations known on the device" if plan.count is None else f"{plan.count} iterations"
     parts = [f"{count} in blocks of {plan.block}", *(f"{n} {text}" for n, text in what if n)]

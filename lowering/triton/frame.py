@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
 
     from lowering.llvm.facts import TaskFacts
-    from lowering.triton.plan import Way
+    from lowering.plan.sums import Where
     from lowering.triton.text import Source, Text
     from qdtrace.ir.program import Atom, Eqn
 
@@ -44,8 +44,8 @@ class Frame:
         """References of `ordered` accessed so far."""
         self.loops = 0
         """Depth of loops around the equation that is emitted."""
-        self.ways: Mapping[Eqn, Way] = {}
-        """The way of each accumulation."""
+        self.where: Callable[[Eqn], Where]
+        """Returns the memory of an accumulation's sum."""
         self.sums: dict[Eqn, str] = {}
         """Variables that hold the sums of accumulations."""
 

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lowering.llvm.facts import reference
 from lowering.llvm.types import SMALL_FLOATS
 from lowering.triton.types import NAME
 from qdtrace.ir.combining import combining
-from qdtrace.ir.memory import indices_of
+from qdtrace.ir.memory import indices_of, reference
 from qdtrace.ir.primitives import LOAD
 from qdtrace.ir.program import Literal, Var, is_global, ref_type
 from qdtrace.ir.types import DType
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from lowering.triton.frame import Frame
     from qdtrace.ir.program import Atom, Block, Eqn
@@ -175,7 +174,7 @@ def bins_of(ref: Var) -> int:
     return max(64, 1 << (ref_type(ref).size - 1).bit_length())
 
 
-def ordered_refs(body: Block, separate: frozenset[Eqn]) -> frozenset[Var]:
+def ordered_refs(body: Block, separate: Collection[Eqn]) -> frozenset[Var]:
     """Returns references whose accesses in one iteration have an order: several, or one in a loop, with a write.
 
     `separate` are accumulations that are not done in memory, or are atomic.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lowering.llvm.facts import TaskFacts, reference
+from lowering.llvm.facts import TaskFacts
+from lowering.plan.sums import Where
 from lowering.triton.lanes import analyse_lanes, divergent_loop
 from lowering.triton.maths import is_accurate
-from lowering.triton.plan import Way, ways_of
-from qdtrace.analysis.effects import mod_ref_of
+from lowering.triton.plan import sums_of_programs
 from qdtrace.ir.carries import carried_params
+from qdtrace.ir.memory import changes_its_head, reference
 from qdtrace.ir.primitives import FOR, REM
 from qdtrace.ir.program import Literal, Var
 from qdtrace.ir.types import DType
@@ -42,12 +43,11 @@ def refusal(task: Task, family: str = "cuda") -> str | None:
             return _at(reason, eqn)
     if len(eqns) > MOST_EQUATIONS:
         return f"{len(eqns)} equations, more than {MOST_EQUATIONS}"
-    facts = TaskFacts(task)
-    if mod_ref_of(task.head).reads & facts.written:
+    if changes_its_head(task):
         return "its bounds depend on memory that it writes"
     if (loop := divergent_loop(task.body, analyse_lanes(task))) is not None:
         return _at(loop[1], loop[0])
-    return _sums_refused(facts)
+    return _sums_refused(TaskFacts(task))
 
 
 def _at(reason: str, eqn: Eqn) -> str:
@@ -86,9 +86,10 @@ def _hands_over(loop: Eqn) -> bool:
 
 
 def _sums_refused(facts: TaskFacts) -> str | None:
-    for eqn, way in ways_of(facts).items():
+    sums = sums_of_programs(facts)
+    for eqn in facts.accums:
         ref, op = reference(eqn), str(eqn.params["op"])
-        if way is not Way.ATOMIC:
+        if sums.where(eqn) not in (Where.SHARED, Where.ATOMIC):
             continue
         if ref.dtype not in _ATOMIC.get(op, frozenset()):
             return _at(f"atomic `{op}` of {ref.dtype.value}", eqn)

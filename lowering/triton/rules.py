@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lowering.plan.sums import Where
 from lowering.triton import control, elementwise, memory
-from lowering.triton.plan import Way
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -15,16 +15,17 @@ if TYPE_CHECKING:
 
     Rule = Callable[[Frame, Eqn], None]
 
-_WAYS = {
-    Way.OWN: memory.accumulate,
-    Way.SUM: memory.accumulate_sum,
-    Way.COUNT: memory.count,
-    Way.ATOMIC: memory.accumulate_atomically,
+_ACCUMULATE = {
+    Where.OWN: memory.accumulate,
+    Where.REGISTERS: memory.accumulate_sum,
+    Where.COPY: memory.count,
+    Where.SHARED: memory.accumulate_atomically,
+    Where.ATOMIC: memory.accumulate_atomically,
 }
 
 
 def _accum(f: Frame, eqn: Eqn) -> None:
-    _WAYS[f.ways[eqn]](f, eqn)
+    _ACCUMULATE[f.where(eqn)](f, eqn)
 
 
 RULES: Mapping[str, Rule] = dict.fromkeys(elementwise.EXPRESSIONS, elementwise.emit) | {

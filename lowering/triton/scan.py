@@ -19,15 +19,16 @@ import numpy as np
 
 from lowering.llvm.facts import TaskFacts
 from lowering.triton.lanes import analyse_lanes, divergent_loop
-from qdtrace.analysis.accesses import TaskAccesses
-from qdtrace.analysis.effects import mod_ref_of
 from qdtrace.analysis.index.trips import loop_values, trip_count
+from qdtrace.analysis.memory import TaskMemory
 from qdtrace.ir.carries import carried_params
+from qdtrace.ir.dataflow import slice_of
 from qdtrace.ir.faults import checks_of
-from qdtrace.ir.primitives import ADD, AND, ATOMIC, CELL, FOR, LANE_MAX, MAX, MIN, MUL, OR, SUB, WRITES, XOR
+from qdtrace.ir.memory import loaded, written
+from qdtrace.ir.primitives import ADD, AND, ATOMIC, CELL, FOR, LANE_MAX, MAX, MIN, MUL, OR, SUB, XOR
 from qdtrace.ir.program import Block, Eqn, Literal, Task, Var, literal
 from qdtrace.ir.types import DType
-from qdtrace.ir.walk import used_vars, walk_all
+from qdtrace.ir.walk import used_vars, walk_all, walk_inside
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -134,11 +135,11 @@ def find_scan(task: Task, *, fast_math: bool) -> Scan | str:
         if isinstance(found, str):
             return found
         carried.append(found)
-    terms = _needed(body, [c.term for c in carried])
+    terms = slice_of(body.eqns, [c.term for c in carried])
     used = {v for e in terms for v in used_vars(e)} | {c.term for c in carried}
     if not used.isdisjoint(params):
         return "the value that an iteration adds depends on a carried value"
-    if any(not WRITES.isdisjoint(e.primitive.effects) for e in walk_all(terms)):
+    if any(e.primitive.writes for e in walk_all(terms)):
         return "the value that an iteration adds is computed by code that writes memory"
     updates = {c.update for c in carried}
     own = {v for e in body.eqns if e not in updates for v in used_vars(e)}
@@ -192,30 +193,17 @@ def _carried(body: Block, param: Var, initial: Atom, result: Atom, out: Var, *, 
     return Carried(param, update, initial, out)
 
 
-def _needed(body: Block, atoms: Sequence[Atom]) -> tuple[Eqn, ...]:
-    """Returns the equations that compute some values, in order."""
-    wanted = {a for a in atoms if isinstance(a, Var)}
-    found: list[Eqn] = []
-    for eqn in reversed(body.eqns):
-        if not wanted.isdisjoint(eqn.outvars):
-            found.append(eqn)
-            wanted.update(used_vars(eqn))
-    return tuple(reversed(found))
-
-
 def _memory(before: Sequence[Eqn], loop: Eqn, after: Sequence[Eqn], parallel: Task) -> str | None:
     """Returns why the iterations and the equations around them cannot be split into kernels, or None."""
     for eqn in walk_all((*before, loop, *after)):
         if eqn.primitive in (ATOMIC, CELL, LANE_MAX):
             return f"it has `{eqn.primitive.name}`"
-    if any(e.blocks and mod_ref_of((e,)).writes for e in before):
+    if any(e.primitive.writes for around in before for e in walk_inside(around)):
         return "it writes in a branch before the loop"
-    first, inner = mod_ref_of(before), mod_ref_of((loop,))
-    if first.reads & (first.writes | inner.writes) or first.writes & inner.reads:
+    stored, changed = set(written(before)), set(written(walk_inside(loop)))
+    if (stored | changed).intersection(loaded(walk_all(before))) or stored.intersection(loaded(walk_inside(loop))):
         return "its loop and the code before it access the same memory"
-    accesses = TaskAccesses(parallel)
-    for ref in accesses.written:
-        found = accesses.by_ref[ref]
-        if not frozenset.intersection(*(a.keys for a in found)):
-            return "iterations of its loop access the same elements"
+    memory = TaskMemory(parallel)
+    if not all(memory.share_a_proof(memory.shared[ref]) for ref in memory.written):
+        return "iterations of its loop access the same elements"
     return None

@@ -14,19 +14,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lowering.llvm.types import compute_dtype
+from lowering.plan.sums import Where
 from lowering.tables import FIELD
 from lowering.triton.code import TritonCode, TritonLaunch
 from lowering.triton.elementwise import round_to
 from lowering.triton.kernel import Kernel, is_short
 from lowering.triton.memory import combined, ordered_refs
-from lowering.triton.plan import Way
 from lowering.triton.scan_plan import describe_scan, plan_scan
 from lowering.triton.text import Source
 from lowering.triton.types import constant, type_of
 from qdtrace.ir.combining import identity
-from qdtrace.ir.primitives import ACCUM, SUB, WRITES
+from qdtrace.ir.primitives import SUB
 from qdtrace.ir.types import DType
-from qdtrace.ir.walk import walk_eqns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -77,9 +76,8 @@ class _Emitter:
         scan = self.scan
         kernel = Kernel(self.module, scan.facts, scan.blocks, fast_math=self.options.fast_math)
         f = kernel.frame
-        accums = [e for e in walk_eqns(scan.facts.task.body) if e.primitive is ACCUM]
-        f.ways = dict.fromkeys(accums, Way.OWN)
-        f.emit([e for e in scan.before if before or WRITES.isdisjoint(e.primitive.effects)])
+        f.where = lambda _: Where.OWN
+        f.emit([e for e in scan.before if before or not e.primitive.writes])
         f.ordered = ordered_refs(scan.body, frozenset())
         return kernel
 
@@ -87,7 +85,7 @@ class _Emitter:
         """Emits the kernel of one program that runs the loop and the equations before and after it."""
         scan, kernel = self.scan, self._kernel(before=True)
         f, text = kernel.frame, kernel.text
-        if any(not WRITES.isdisjoint(e.primitive.effects) for e in scan.before):
+        if any(e.primitive.writes for e in scan.before):
             text.line("tl.debug_barrier()")
         ends = [f.typed(c.initial) for c in scan.carried]
         if scan.count:

@@ -18,6 +18,7 @@ from qdtrace.analysis.index.dependence import IterationSpace, dependence_between
 from qdtrace.analysis.index.trips import task_values
 from qdtrace.analysis.uniformity import analyse_uniformity
 from qdtrace.ir.memory import indices_of, values_of
+from qdtrace.ir.primitives import FOR, IF, LOAD, STORE
 from qdtrace.ir.program import Var, is_global, ref_type
 from qdtrace.ir.walk import definitions, used_vars, walk_eqns
 
@@ -55,15 +56,15 @@ def certain_race(task: Task) -> Race | None:
     if task.index is None or task.kind == "serial" or iterations is None or iterations.count < 2:
         return None
     eqns = [*walk_eqns(task.body)]
-    written = {e.invars[0] for e in eqns if e.primitive.name == "store" and is_global(e.invars[0])}
+    written = {e.invars[0] for e in eqns if e.primitive is STORE and is_global(e.invars[0])}
     if not written:
         return None
-    racing = frozenset(e.outvars[0] for e in eqns if e.primitive.name == "load" and e.invars[0] in written)
+    racing = frozenset(e.outvars[0] for e in eqns if e.primitive is LOAD and e.invars[0] in written)
     facts = analyse_uniformity(task, varying=racing)
     search = _Search(task, facts)
     always = [*search.always(task.body)]
     for store, conditions in always:
-        if store.primitive.name == "store" and is_global(store.invars[0]):
+        if store.primitive is STORE and is_global(store.invars[0]):
             reads = search.reads(values_of(store)[0], store.invars[0])
             if any(not search.reads(c, store.invars[0]) for c in conditions):
                 continue
@@ -82,14 +83,14 @@ def _at_a_distance(task: Task, iterations: Progression, eqns: list[Eqn], facts: 
     places: dict[Atom, dict[tuple[object, ...], tuple[Eqn, list[Form]]]] = {}
     for eqn in eqns:
         place = [forms.of(a) for a in indices_of(eqn)]
-        key = eqn.primitive.name, *[f.key for f in place]
+        key = eqn.primitive, *[f.key for f in place]
         places.setdefault(eqn.invars[0], {}).setdefault(key, (eqn, place))
     for ref, found in places.items():
-        stores = [one for one in found.values() if one[0].primitive.name == "store"]
+        stores = [one for one in found.values() if one[0].primitive is STORE]
         if not stores or len(found) > _MOST_PLACES:
             continue
         for (store, first), (other, second) in product(stores, found.values()):
-            loads = other.primitive.name == "load"
+            loads = other.primitive is LOAD
             if other is store or (not loads and all(facts.is_uniform(values_of(e)[0]) for e in (store, other))):
                 continue
             if dependence_between(ref_type(ref), first, second, (forms, forms), space).distance is not None:
@@ -107,13 +108,13 @@ class _Search:
     def always(self, block: Block, conditions: tuple[Atom, ...] = ()) -> Iterator[tuple[Eqn, tuple[Atom, ...]]]:
         """Yields the loads and stores of shared memory, each with the varying conditions that it is under."""
         for eqn in block.eqns:
-            name = eqn.primitive.name
-            if name in ("load", "store"):
+            prim = eqn.primitive
+            if prim in (LOAD, STORE):
                 if is_global(eqn.invars[0]):
                     yield eqn, conditions
-            elif name == "for":
+            elif prim is FOR:
                 yield from self.always(eqn.blocks[0], conditions)
-            elif name == "if":
+            elif prim is IF:
                 differs = not self._facts.is_uniform(eqn.invars[0])
                 inner = (*conditions, eqn.invars[0]) if differs else conditions
                 for inside in eqn.blocks:
@@ -129,7 +130,7 @@ class _Search:
                 continue
             seen.add(atom)
             eqn = self._made[atom]
-            if eqn.primitive.name == "load" and eqn.invars[0] is ref:
+            if eqn.primitive is LOAD and eqn.invars[0] is ref:
                 if all(map(self._facts.is_uniform, indices_of(eqn))):
                     return True
             elif not eqn.primitive.structured:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 GUESS = 16
 """Trip count that is assumed for a loop of unknown length."""
+GUESSED_ITERATIONS = 4096
+"""Trip count that is assumed for a task of unknown bounds."""
 
 
 def code_size(block: Block) -> int:
@@ -39,23 +41,29 @@ def trips_of(eqn: Eqn) -> int:
 
 def operations(block: Block) -> int:
     """Returns the estimated scalar operations of one execution of a block."""
-    return _executed(block, lambda eqn: 1 if eqn.blocks else eqn_size(eqn))
+    return executed(block, lambda eqn: 1 if eqn.blocks else eqn_size(eqn))
 
 
 def accesses(block: Block) -> int:
     """Returns the estimated accesses to shared memory in one execution of a block."""
-    return _executed(block, lambda eqn: int(eqn.primitive.values is not None and is_global(eqn.invars[0])))
+    return executed(block, lambda eqn: int(eqn.primitive.values is not None and is_global(eqn.invars[0])))
 
 
-def _executed(block: Block, of: Callable[[Eqn], int]) -> int:
+def executed(block: Block, of: Callable[[Eqn], int]) -> int:
     """Returns the sum of `of` over the equations, each times its estimated number of executions."""
     return sum([_met(eqn, of) for eqn in block.eqns])
 
 
 def _met(eqn: Eqn, of: Callable[[Eqn], int]) -> int:
-    once = of(eqn) + (0 if is_rare(eqn) else sum([_executed(block, of) for block in eqn.blocks]))
+    once = of(eqn) + (0 if is_rare(eqn) else sum([executed(block, of) for block in eqn.blocks]))
     prim = eqn.primitive
     return once * (max(1, trips_of(eqn)) if prim is FOR else GUESS if prim is WHILE else 1)
+
+
+def work(task: Task) -> int:
+    """Returns the estimated scalar operations of all iterations of a task."""
+    iterations = trip_count(task.start, task.stop)
+    return (GUESSED_ITERATIONS if iterations is None else iterations) * max(1, operations(task.body))
 
 
 def has_open_loop(task: Task) -> bool:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from qdtrace.analysis.alias import Alias
+from qdtrace.analysis.memory import Alias
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from qdtrace.analysis.alias import AliasAnalysis, Constants, MemoryLocation, Terms
+    from qdtrace.analysis.memory import Constants, MemoryLocation, TaskMemory, Terms
 
 LIMIT = 256
 """Largest number of locations of one reference; beyond it the oldest is dropped."""
@@ -67,12 +67,12 @@ class LocationTable(Generic[T]):
             if not group:
                 del self.groups[location.terms]
 
-    def forget(self, location: MemoryLocation, aliases: AliasAnalysis) -> None:
+    def forget(self, location: MemoryLocation, memory: TaskMemory) -> None:
         """Removes all locations that may be the same element."""
-        for other in self.meeting(location, aliases):
+        for other in self.meeting(location, memory):
             self.remove(other)
 
-    def meeting(self, location: MemoryLocation, aliases: AliasAnalysis) -> list[MemoryLocation]:
+    def meeting(self, location: MemoryLocation, memory: TaskMemory) -> list[MemoryLocation]:
         """Returns the locations in the table that may be the same element."""
         found: list[MemoryLocation] = []
         for terms, group in self.groups.items():
@@ -82,5 +82,5 @@ class LocationTable(Generic[T]):
             elif len(group) > SCAN:
                 found += [p for p, _ in group.values()]
             else:
-                found += [p for p, _ in group.values() if aliases.alias(p, location) is not Alias.NO]
+                found += [p for p, _ in group.values() if memory.alias(p, location) is not Alias.NO]
         return found

@@ -24,7 +24,7 @@ from qdtrace.analysis.index.affine import AffineForms
 from qdtrace.analysis.index.footprint import Elements, IndexSets
 from qdtrace.analysis.index.trips import task_values, trip_count
 from qdtrace.ir.memory import indices_of
-from qdtrace.ir.primitives import ACCUM, FOR, LOAD, WHILE, Effect
+from qdtrace.ir.primitives import FOR, LOAD, WHILE
 from qdtrace.ir.program import Var, is_local, ref_type
 from qdtrace.ir.types import RefType
 
@@ -129,13 +129,11 @@ class _Count:
         indices = indices_of(eqn)
         key = (ref, *(self.forms.of(i).key for i in indices))
         writes = eqn.primitive is not LOAD
-        # An accumulation is a read too.
-        reads = eqn.primitive is ACCUM or Effect.READ in eqn.primitive.effects
         known = key in self.stored
         if known and not writes:
             return
         box = self.sets.box(ref.type, indices, times)
-        if reads and not known:
+        if eqn.primitive.reads and not known:
             self.read.setdefault(ref, Elements(ref.type)).add(box, sure)
         if writes:
             self.written.setdefault(ref, Elements(ref.type)).add(box, sure)

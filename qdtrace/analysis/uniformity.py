@@ -8,11 +8,13 @@ the result after the loop varies.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 
-from qdtrace.ir.carries import carries_of
+from qdtrace.ir.dataflow import flows, reached
 from qdtrace.ir.primitives import ATOMIC, CELL, FOR, LANE_MAX, LOAD, WHILE
-from qdtrace.ir.program import Atom, Block, Eqn, Literal, Task, Var, is_local
+from qdtrace.ir.program import Atom, Eqn, Literal, Task, Var, is_local
+from qdtrace.ir.walk import walk_eqns
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,61 +40,24 @@ def analyse_uniformity(
     """
     if task.kind == "serial" or task.index is None:
         return Uniformity(frozenset(), frozenset())
-    search = _Search(uniform)
-    search.varying |= {task.index, *varying}
-    while search.changed:
-        search.changed = False
-        search.block(task.body)
-    return Uniformity(frozenset(search.varying), frozenset(search.divergent))
-
-
-class _Search:
-    """Grows the set of varying values until nothing changes (only loops need a second round)."""
-
-    def __init__(self, uniform: frozenset[Var]) -> None:
-        self.uniform = uniform
-        self.varying: set[Var] = set()
-        self.divergent: set[Eqn] = set()
-        self.changed = True
-
-    def mark(self, *variables: Var) -> None:
-        for var in variables:
-            if var not in self.varying and var not in self.uniform:
-                self.varying.add(var)
-                self.changed = True
-
-    def diverge(self, eqn: Eqn) -> None:
-        if eqn not in self.divergent:
-            self.divergent.add(eqn)
-            self.changed = True
-
-    def block(self, block: Block) -> None:
-        varying = self.varying
-        for eqn in block.eqns:
-            if eqn.primitive.structured:
-                self._structured(eqn)
-            elif eqn.outvars:
-                prim = eqn.primitive
-                if prim in (CELL, LANE_MAX):
-                    continue
-                own = prim is ATOMIC or (prim is LOAD and is_local(eqn.invars[0]))
-                if own or not varying.isdisjoint(eqn.invars):
-                    self.mark(eqn.outvars[0])
-
-    def _structured(self, eqn: Eqn) -> None:
-        carries = carries_of(eqn)
-        for carry in carries:
-            if carry.initial in self.varying:
-                self.mark(*carry.params)
-        if eqn.primitive is FOR and not self.varying.isdisjoint((eqn.bounds[0], eqn.step)):
-            self.mark(eqn.index)
-        for block in eqn.blocks:
-            self.block(block)
-        decides = eqn.blocks[0].results if eqn.primitive is WHILE else eqn.control
-        if not self.varying.isdisjoint(decides):
-            self.diverge(eqn)
-        for carry in carries:
-            if not self.varying.isdisjoint(carry.results):
-                self.mark(carry.outvar, *carry.params)
-            elif eqn in self.divergent or not self.varying.isdisjoint(carry.params):
-                self.mark(carry.outvar)
+    after: defaultdict[Atom | Eqn, list[Var | Eqn]] = defaultdict(list)
+    roots: list[Var | Eqn] = [task.index, *varying]
+    for eqn in walk_eqns(task.body):
+        prim = eqn.primitive
+        if eqn.blocks:
+            after[eqn] += eqn.outvars
+            for atom in eqn.blocks[0].results if prim is WHILE else eqn.control:
+                after[atom].append(eqn)
+            for atom in (eqn.bounds[0], eqn.step) if prim is FOR else ():
+                after[atom].append(eqn.index)
+            for source, target in flows(eqn):
+                after[source].append(target)
+        elif prim is ATOMIC or (prim is LOAD and is_local(eqn.invars[0])):
+            roots += eqn.outvars
+        elif eqn.outvars and prim not in (CELL, LANE_MAX):
+            for atom in eqn.invars:
+                if atom.__class__ is Var:  # literals are slow to hash
+                    after[atom] += eqn.outvars
+    found = reached(roots, after.__getitem__, without=uniform)
+    divergent = frozenset([each for each in found if isinstance(each, Eqn)])
+    return Uniformity(frozenset([each for each in found if isinstance(each, Var)]), divergent)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from qdtrace.ir.carries import carried_params
+from qdtrace.ir.dataflow import flows, reached
 from qdtrace.ir.memory import values_of
 from qdtrace.ir.program import Literal, Var
 from qdtrace.ir.walk import walk_program
@@ -31,19 +31,12 @@ def active_variables(program: Program, inputs: Iterable[Var], results: Iterable[
             if isinstance(source, Var) and isinstance(target, Var) and source.dtype.is_float and target.dtype.is_float:
                 after[source].append(target)
                 before[target].append(source)
-    varied = _reached(inputs, after)
-    return frozenset(varied if results is None else varied & _reached(results, before))
+    varied = reached(_floats(inputs), after.__getitem__)
+    return frozenset(varied if results is None else varied & reached(_floats(results), before.__getitem__))
 
 
-def _reached(roots: Iterable[Var], edges: defaultdict[Var, list[Var]]) -> set[Var]:
-    found: set[Var] = {v for v in roots if v.dtype.is_float}
-    waiting = list(found)
-    while waiting:
-        for var in edges[waiting.pop()]:
-            if var not in found:
-                found.add(var)
-                waiting.append(var)
-    return found
+def _floats(variables: Iterable[Var]) -> Iterator[Var]:
+    return (v for v in variables if v.dtype.is_float)
 
 
 def _edges(eqn: Eqn) -> Iterator[Edge]:
@@ -58,14 +51,8 @@ def _edges(eqn: Eqn) -> Iterator[Edge]:
                 yield value, ref
             for out in eqn.outvars:
                 yield ref, out
-        case "for" | "while":
-            body = eqn.blocks[-1]
-            params = carried_params(eqn, body)
-            for initial, param, result, out in zip(eqn.initials, params, body.results, eqn.outvars, strict=True):
-                yield from ((initial, param), (result, param), (initial, out), (result, out))
-        case "if":
-            for block in eqn.blocks:
-                yield from zip(block.results, eqn.outvars, strict=True)
+        case "for" | "while" | "if":
+            yield from flows(eqn)
         case "custom":
             # The value itself has no derivative; a rule that is missing is reported when its adjoint is asked for.
             refused = isinstance(eqn.params["rule"], str) and eqn.params["rule"] != "stop_gradient"

@@ -13,8 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from qdtrace.analysis.alias import References
-from qdtrace.analysis.index.affine import AffineForms
+from qdtrace.analysis.memory import TaskMemory
 from qdtrace.autodiff.sums import Sums
 from qdtrace.errors import GradientError
 from qdtrace.ir.custom import is_part, updated
@@ -77,8 +76,8 @@ def _with_sums(task: Task, name: str, initial: dict[Var, Literal]) -> list[Task]
         return [task]
     chosen = {of: part.op for _, of, part in found}
     several = {of for _, of, part in found if part.op == "mul" and part.directions & (part.directions - 1)}
-    references = References(task, AffineForms(task))
-    own = {r for r in chosen if references.is_private(r) and (len(references.modes(r)) > 1 or r in several)}
+    memory = TaskMemory(task)
+    own = {r for r in chosen if memory.is_private(r) and (len(memory.modes(r)) > 1 or r in several)}
     if own:
         return _with_sums(_InPlace(own).rebuild_task(task), name, initial)
     if several:
@@ -89,9 +88,9 @@ def _with_sums(task: Task, name: str, initial: dict[Var, Literal]) -> list[Task]
         )
     shared: set[Var] = set()
     for ref, op in chosen.items():
-        if len(references.modes(ref)) > 1:
+        if len(memory.modes(ref)) > 1:
             shared.add(ref)
-            _check_apart(references.accesses[ref], op)
+            _check_apart(memory.accesses[ref], op)
     _check_order(task)
     made = Sums(task, chosen, shared, {ref: of for ref, of, part in found if chosen[of] == part.op})
     initial |= made.initial

@@ -17,8 +17,8 @@ from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.index.affine import AffineForms, Form
-from qdtrace.analysis.index.injectivity import Injectivity
 from qdtrace.analysis.index.most_trips import MostTrips
+from qdtrace.analysis.memory import TaskMemory
 from qdtrace.autodiff.loops.slots import each_index
 from qdtrace.autodiff.tape import ROW_BYTES, tape_lengths
 from qdtrace.autodiff.volatile import accesses
@@ -85,7 +85,7 @@ def _row_of(task: Task, ref: Var) -> _Row | None:
     fixed = tuple(_common(column, forms, known) for column in columns)
     row = _Row(ref, len(before), fixed, tuple(_unsure(ref, fixed, forms, before)))
     names = [used_index for used_index, a in zip(indices_of(used[0]), fixed, strict=True) if a is not None]
-    is_own = task.kind == "serial" or Injectivity(task, forms).keys(names)
+    is_own = task.kind == "serial" or TaskMemory(task).proofs(names)
     size = ref_type(ref).dtype.itemsize
     for length in row.shape:
         size *= length

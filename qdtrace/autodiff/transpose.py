@@ -14,6 +14,7 @@ from qdtrace.autodiff.reverse import reverse
 from qdtrace.autodiff.zeros import changing_with
 from qdtrace.errors import old_value_refused
 from qdtrace.ir.custom import without_rules
+from qdtrace.ir.memory import written
 from qdtrace.ir.primitives import ATOMIC, BITCAST, CHECK, CUSTOM, WHILE
 from qdtrace.ir.program import Program, Stage, Var, literal
 from qdtrace.ir.rebuild import Rebuilder
@@ -81,8 +82,7 @@ def _refuse_decisions(program: Program, linear: Sequence[Var], asked: frozenset[
     for var in active_variables(program, made, program.results) & made.keys():
         raise not_linear(made[var], "`bitcast` of one")
     for eqn in deciding:
-        written = {e.invars[0] for e in walk_inside(eqn) if e.primitive.writes}
-        if not active.isdisjoint((*eqn.outvars, *written)):
+        if not active.isdisjoint((*eqn.outvars, *written(walk_inside(eqn)))):
             raise not_linear(eqn, f"`{eqn.primitive.name}` that one decides")
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from qdtrace.ir.copies import copy_task
+from qdtrace.ir.memory import written
 from qdtrace.ir.program import Program, Task, Var, is_global, literal
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.walk import walk_task
@@ -66,11 +67,7 @@ class Versions:
 
 def written_by(task: Task) -> dict[Var, None]:
     """Returns the global references that a task writes, in order."""
-    return {
-        e.invars[0]: None  # type: ignore[misc]
-        for e in walk_task(task)
-        if e.primitive.writes and is_global(e.invars[0])
-    }
+    return dict.fromkeys(filter(is_global, written(walk_task(task))))
 
 
 def with_memory(task: Task, memory: Mapping[Var, Var]) -> Task:

@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.index.affine import AffineForms, Form
-from qdtrace.ir.memory import indices_of
+from qdtrace.ir.memory import indices_of, written
 from qdtrace.ir.primitives import FOR, LOAD, Effect
 from qdtrace.ir.program import Eqn, Var, is_global, is_local
-from qdtrace.ir.walk import bound_in_block, walk_all, walk_eqns, walk_nested
+from qdtrace.ir.walk import bound_in_block, walk_all, walk_inside, walk_nested
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
 
-    from qdtrace.ir.program import Block, Task
+    from qdtrace.ir.program import Task
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Accesses:
 def accesses(task: Task, zero: Container[Var] = ()) -> Accesses:
     """Returns the accesses of a task's body to memory. References in `zero` are never volatile."""
     found = Accesses()
-    written: set[Var] = set()
+    changed: set[Var] = set()
     in_loop: list[Eqn] = []
     count = 0
 
@@ -54,18 +54,18 @@ def accesses(task: Task, zero: Container[Var] = ()) -> Accesses:
                 ref = eqn.invars[0]
                 assert isinstance(ref, Var)
                 if Effect.READ in eqn.primitive.effects and is_global(ref):
-                    if ref in written:
+                    if ref in changed:
                         found.volatile[ref] = None
                     if looped and eqn.primitive is LOAD:
                         in_loop.append(eqn)
                 if eqn.primitive.writes:
-                    written.add(ref)
+                    changed.add(ref)
                     if is_local(ref):
                         found.last_store[ref] = count
             is_loop = eqn.primitive.loops
             if is_loop:
                 # The next iteration may read what this one writes.
-                written.update(written_in(eqn.blocks))
+                changed.update(written(walk_inside(eqn)))
             for inner in eqn.blocks:
                 block(inner.eqns, looped or is_loop)
             if is_loop:
@@ -99,13 +99,3 @@ def _tells_apart(form: Form, loop: Eqn) -> bool:
     counter, inside = loop.index, {v for b in loop.blocks for v in bound_in_block(b)}
     rest = form.plus(Form({counter: form.terms.get(counter, 0)}), -1)
     return abs(form.terms.get(counter, 0)) == 1 and inside.isdisjoint(rest.variables())
-
-
-def written_in(blocks: Iterable[Block]) -> set[Var]:
-    """Returns the references that equations in the blocks write."""
-    return {e.invars[0] for b in blocks for e in walk_eqns(b) if e.primitive.writes}  # type: ignore[misc]
-
-
-def loaded_in(blocks: Iterable[Block]) -> dict[Var, None]:
-    """Returns the references that equations in the blocks load, in order."""
-    return {e.invars[0]: None for b in blocks for e in walk_eqns(b) if e.primitive is LOAD}  # type: ignore[misc]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from qdtrace.ir.carries import carries_of
-from qdtrace.ir.memory import values_of
+from qdtrace.ir.dataflow import flows, reached
+from qdtrace.ir.memory import values_of, written
 from qdtrace.ir.primitives import CELL, CUSTOM
 from qdtrace.ir.program import Literal, Var
 from qdtrace.ir.walk import walk_program
@@ -31,21 +33,15 @@ def zeros_of(program: Program, inputs: Iterable[Var], active: frozenset[Var]) ->
 
 def changing_with(program: Program, inputs: Iterable[Var]) -> frozenset[Var]:
     """Returns the inputs and all variables computed from them, of any dtype, or under their control."""
-    eqns, found, before = list(walk_program(program)), set(inputs), -1
-    while len(found) != before:
-        before = len(found)
-        for eqn in eqns:
-            if found.isdisjoint(eqn.invars) and not eqn.blocks:
-                continue
-            if eqn.primitive.writes:
-                found.add(eqn.invars[0])  # type: ignore[arg-type]
-            is_decided = any(a in found for a in eqn.control) if eqn.blocks else True
-            for carry in carries_of(eqn) if eqn.blocks else ():
-                if is_decided or any(a in found for a in (carry.initial, *carry.results)):
-                    found.update((carry.outvar, *carry.params))
-            if not eqn.blocks:
-                found.update(eqn.outvars)
-    return frozenset(found)
+    after: defaultdict[Var, list[Var]] = defaultdict(list)
+    for eqn in walk_program(program):
+        for source, target in flows(eqn) if eqn.blocks else ():
+            after[source].append(target)
+        made = [*eqn.outvars, *[p for c in carries_of(eqn) for p in c.params]] if eqn.blocks else eqn.outvars
+        for atom in eqn.control if eqn.blocks else eqn.invars:
+            if isinstance(atom, Var):
+                after[atom] += (*made, *written((eqn,)))
+    return frozenset(reached(inputs, after.__getitem__))
 
 
 def _is_zero(atom: Atom | None, zero: set[Var]) -> bool:

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING
 
 from qdtrace.ir.builder import Builder, scalar_var
 from qdtrace.ir.copies import copy_task
+from qdtrace.ir.dataflow import slice_of
+from qdtrace.ir.memory import touched, written
 from qdtrace.ir.primitives import TELL
 from qdtrace.ir.program import Block, Literal, Program, Task, Var, is_global, literal, ref_type
 from qdtrace.ir.rebuild import Copier
 from qdtrace.ir.tells import of_iteration
 from qdtrace.ir.types import DType, RefType
-from qdtrace.ir.walk import free_vars, task_refs, used_vars, walk_eqns, walk_task
+from qdtrace.ir.walk import free_vars, task_refs, walk_all, walk_task
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -39,7 +41,7 @@ def batched_references(program: Program, mask: Sequence[bool], others: Iterable[
         before = len(batched)
         for task in program.tasks:
             if any(ref in batched for ref in task_refs(task)):
-                batched |= _written(task)
+                batched.update(filter(is_global, written(walk_task(task))))
         grown = len(batched) > before
     return batched
 
@@ -85,10 +87,6 @@ def _with_axis(var: Var, size: int) -> Var:
     return Var(RefType(var.dtype, (size, *ref_type(var).shape)), var.hint)
 
 
-def _written(task: Task) -> set[Var]:
-    return {e.invars[0] for e in walk_task(task) if e.primitive.writes and is_global(e.invars[0])}  # type: ignore[misc]
-
-
 class Batcher(Copier):
     """Copies equations with the batch index in front of the indices of batched references."""
 
@@ -125,7 +123,7 @@ def _count(size: int, extent: Atom, builder: Builder) -> Atom:
 def _task(task: Task, new: Mapping[Var, Var], size: int) -> tuple[list[Task], dict[Var, Literal]]:
     if task.index is None:
         return [_serial(task, new, size)], {}
-    moved = any(e.invars[0] in new for e in walk_eqns(Block((), task.head)) if e.primitive.is_access)
+    moved = any(ref in new for ref in touched(walk_all(task.head)))
     constant = isinstance(task.start, Literal) and isinstance(task.stop, Literal)
     varies = moved and not constant
     length = int(task.stop.value) - int(task.start.value) if constant else 0  # type: ignore[union-attr]
@@ -152,7 +150,7 @@ def _task(task: Task, new: Mapping[Var, Var], size: int) -> tuple[list[Task], di
         builder.at, builder.iteration, offset = builder("div", flat, safe), flat, builder("rem", flat, safe)
         if moved:
             # equations that only the bounds need may load memory that the task writes
-            builder.copy(_needed(task.head, task.body))
+            builder.copy(slice_of(task.head, free_vars(task.body)))
         first, last = builder.atoms((task.start, task.stop))
         if ends:
             first, last = (builder.load(ref, builder.at) for ref in ends)
@@ -177,17 +175,6 @@ def _task(task: Task, new: Mapping[Var, Var], size: int) -> tuple[list[Task], di
 
 def _difference(builder: Builder, first: Atom, last: Atom) -> Atom:
     return builder("sub", builder.convert(last, I64), builder.convert(first, I64))
-
-
-def _needed(head: Sequence[Eqn], body: Block) -> list[Eqn]:
-    """Returns the equations of a head that a body needs."""
-    wanted = set(free_vars(body))
-    found: list[Eqn] = []
-    for eqn in reversed(head):
-        if any(v in wanted for v in eqn.outvars):
-            found.append(eqn)
-            wanted.update(used_vars(eqn))
-    return found[::-1]
 
 
 def _bounds(task: Task, new: Mapping[Var, Var], size: int, ends: Sequence[Var], widest: Var) -> Task:

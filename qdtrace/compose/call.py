@@ -2,7 +2,7 @@
 
 It is pure: operands are the contents of the program's parameters, results those of its result references. The
 compiler runs when the primitive is lowered, so `jax.jit(...).lower(...)` and cross compilation need no device.
-`derivative` has its derivatives.
+`derivative` has its derivatives, and the rules of `derivative_p`.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Origin:
     """The number of each result among those of `base`, or None for one that only derivatives of `base` take."""
 
 
-call_p = Primitive("qd_call")
-call_p.multiple_results = True
+call_p, derivative_p = Primitive("qd_call"), Primitive("qd_derivative")
+call_p.multiple_results = derivative_p.multiple_results = True
 
 
 def call(staged: StagedProgram, operands: Sequence[Any], origin: Origin | None = None) -> list[Any]:

@@ -12,8 +12,6 @@ not need.
 
 from __future__ import annotations
 
-import collections
-import contextlib
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +20,8 @@ import numpy as np
 from jax.experimental import io_callback
 from jax.lax import bitcast_convert_type
 
-from qdtrace.analysis.effects import must_run, written_refs
+from qdtrace.analysis.checked import must_run
+from qdtrace.compose.explain import checked_failures
 from qdtrace.errors import BackendError, QdError
 from qdtrace.failures import tell_later
 from qdtrace.ir.program import ref_type
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
     from qdtrace.ir.types import RefType
 
 _FUEL = 10**9
-_failures: collections.deque[QdError] = collections.deque(maxlen=64)
-"""The latest failures, of any thread."""
 
 
 def _is_news(record: logging.LogRecord) -> bool:
@@ -65,13 +62,13 @@ def run_checked(staged: StagedProgram, operands: Sequence[Any], *, shared: bool 
             if shared:
                 tell_later(error)
                 return [np.zeros(s.shape, s.dtype) for s in shapes]
-            _failures.append(error)
+            checked_failures.append(error)
             raise
 
     given, types = [ref_type(v) for v in program.params], [ref_type(v) for v in program.results]
     words = [bitcast_convert_type(x, np.uint32) if _is_wide(t) else x for x, t in zip(operands, given, strict=True)]
     shapes = [_word_type(t) for t in types]
-    if tells_in(program) or must_run(program, written_refs(program)):
+    if tells_in(program) or must_run(program):
         outs = io_callback(on_host, shapes, *words)  # XLA must not drop it
     else:
         outs = jax.pure_callback(on_host, shapes, *words, vmap_method="sequential")
@@ -108,14 +105,3 @@ def _from_words(array: np.ndarray, ref: RefType) -> np.ndarray:
 
 def _words_of(array: np.ndarray) -> np.ndarray:
     return array.reshape(*array.shape, 1).view(np.uint32) if array.itemsize == 8 else array
-
-
-def take_failure(error: Exception) -> QdError | None:
-    """Returns the error of a checked program whose text XLA's error contains, or None."""
-    text = str(error)
-    found = next((failure for failure in reversed(list(_failures)) if str(failure) in text), None)
-    if found is not None:
-        with contextlib.suppress(ValueError):  # another thread has taken it
-            _failures.remove(found)
-        compat.forget_failed_runs(lambda again: str(found) in str(again))
-    return found

@@ -22,19 +22,23 @@ from typing import TYPE_CHECKING, Any
 import jax
 from jax.interpreters import ad, batching, mlir, partial_eval
 
+from qdtrace.autodiff.activity import active_variables
+from qdtrace.autodiff.loops.policy import Stacks
+from qdtrace.autodiff.transpose import check_atomics, refuse_transposes, tangents_given, transpose
 from qdtrace.backend import backend
-from qdtrace.compose.call import call, unknown_platform
+from qdtrace.batching.batch import batch
+from qdtrace.compose.call import call, derivative_p, unknown_platform
 from qdtrace.compose.direct import leading, run_now
 from qdtrace.compose.garbage import paused_garbage_collection
 from qdtrace.compose.linearised import chosen, linearised
 from qdtrace.compose.residuals import call_keeping, residuals_of
+from qdtrace.compose.stack_budget import lane_budget
 from qdtrace.compose.stack_chunk import in_one_chunk
 from qdtrace.compose.staged_program import StagedProgram
 from qdtrace.errors import GradientError
 from qdtrace.ir.platforms import PLATFORMS
 from qdtrace.ir.program import ref_type
 from qdtrace.trace import compat
-from qdtrace.trace.compat import Primitive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -119,11 +123,6 @@ class Derivative:
     @in_one_chunk
     def _derive(self, machine: Machine) -> StagedProgram:
         """Returns the program of JAX's own forward mode, transposed for adjoints."""
-        from qdtrace.autodiff.loops.policy import Stacks  # only here: loaded when derivatives are wanted
-        from qdtrace.autodiff.transpose import check_atomics, refuse_transposes, tangents_given, transpose
-        from qdtrace.batching.batch import batch
-        from qdtrace.compose.stack_budget import lane_budget
-
         base, own = self.base, len(self.program.params)
         at = self.place
         masks = self.directions if self.wrt is None else (*self.directions[:at], self.wrt, *self.directions[at:])
@@ -177,10 +176,6 @@ class Derivative:
         return f"<{kind} of {self.program.name}, {len(self.directions)} directions>"
 
 
-derivative_p = Primitive("qd_derivative")
-derivative_p.multiple_results = True
-
-
 def derivative(spec: Derivative, groups: Iterable[Sequence[Any]]) -> list[Any]:
     """Applies a derivative to groups of operands."""
     operands = compat.with_common_axes([x for group in groups for x in group])
@@ -198,8 +193,6 @@ def _zero(value: Any) -> Any:
 @functools.lru_cache(maxsize=1024)
 def _reached(base: StagedProgram, mask: Mask) -> Mask:
     """Returns the mask of results that change with the parameters of a mask."""
-    from qdtrace.autodiff.activity import active_variables
-
     if base.source is not None:
         with contextlib.suppress(GradientError):  # it is refused where the derivative is computed
             return tuple(v is not None for v in base.source.along(mask).results)

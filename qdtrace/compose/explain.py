@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import collections
+import contextlib
+
 from qdtrace.errors import QdError
+from qdtrace.trace import compat
 from qdtrace.trace.diagnosis import explain as traced
+
+checked_failures: collections.deque[QdError] = collections.deque(maxlen=64)
+"""The latest failures of programs that ran in the interpreter, of any thread."""
 
 
 def explain(error: BaseException) -> QdError | None:
@@ -37,7 +44,17 @@ def explain(error: BaseException) -> QdError | None:
 
 def failure_in(error: Exception) -> QdError | None:
     """Returns the failed check that an error of XLA reports, or None for any other error."""
-    from qdtrace.compose.debug import take_failure
-    from qdtrace.ir.faults import fault_in
+    from qdtrace.ir.faults import fault_in  # only here: importing the package loads nothing of `ir`
 
-    return take_failure(error) or fault_in(str(error))
+    return _take_failure(error) or fault_in(str(error))
+
+
+def _take_failure(error: Exception) -> QdError | None:
+    """Returns the error of a checked program whose text XLA's error contains, or None."""
+    text = str(error)
+    found = next((failure for failure in reversed(list(checked_failures)) if str(failure) in text), None)
+    if found is not None:
+        with contextlib.suppress(ValueError):  # another thread has taken it
+            checked_failures.remove(found)
+        compat.forget_failed_runs(lambda again: str(found) in str(again))
+    return found

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 
 from qdtrace.analysis.certain_races import certain_race
 from qdtrace.errors import TraceValueError, warn
-from qdtrace.ir.primitives import WRITES
+from qdtrace.ir.memory import written
+from qdtrace.ir.primitives import ATOMIC, LOAD, STORE, WHILE
 from qdtrace.ir.program import Literal, Var, is_global
 from qdtrace.ir.walk import walk_eqns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from qdtrace.ir.program import Atom, Eqn, Program, Task
 
 _ORDER = "iterations run in no order"
@@ -49,23 +48,29 @@ _RACES = {
 }
 
 
-def warn_of_foreseen(program: Program) -> None:
-    """A `QdWarning` at the user's line for each task that races in every run, and each buffer that is read unset."""
+def check_foreseen(program: Program, *, debug: bool) -> None:
+    """Warns with `QdWarning` at the user's line of each task that races in every run, and of each buffer that is read
+    unset; a run with `debug` finds both. Raises TraceValueError at a `qd.while_` that nothing in its task can end."""
+    _refuse_endless(program)
+    if not debug:
+        _warn_of_races(program)
+        _warn_of_unset(program)
+
+
+def _warn_of_races(program: Program) -> None:
     for task in program.tasks:
         race = certain_race(task)
         if race is not None:
             rule, fix = _RACES[race.kind]
             warn(f"a race: {rule.format(name=race.buffer)}, as {_ORDER}\nhelp: {fix}", race.store.loc)
-    _warn_of_unset(program)
 
 
-def refuse_endless(program: Program) -> None:
-    """Raises TraceValueError at the user's line of a `qd.while_` whose condition nothing in the task can change."""
+def _refuse_endless(program: Program) -> None:
     for task in program.tasks:
-        loops = [e for e in walk_eqns(task.body) if e.primitive.name == "while" and not e.outvars]
+        loops = [e for e in walk_eqns(task.body) if e.primitive is WHILE and not e.outvars]
         if not loops:
             continue
-        shared = {ref for ref in _changed(walk_eqns(task.body)) if is_global(ref)}
+        shared = {ref for ref in written(walk_eqns(task.body)) if is_global(ref)}
         for loop in loops:
             if _is_endless(loop, shared):  # what other iterations change may end it
                 raise TraceValueError(
@@ -76,18 +81,14 @@ def refuse_endless(program: Program) -> None:
                 )
 
 
-def _is_endless(loop: Eqn, shared: set[Atom]) -> bool:
+def _is_endless(loop: Eqn, shared: set[Var]) -> bool:
     test, body = loop.blocks
     (condition,) = test.results
     if isinstance(condition, Literal) and not condition.value:
         return False
     asks = [*walk_eqns(test)]
-    changed = {*shared, *_changed(asks), *_changed(walk_eqns(body))}
-    return not any(e.invars[0] in changed for e in asks if e.primitive.name in ("load", "atomic"))
-
-
-def _changed(eqns: Iterable[Eqn]) -> Iterator[Atom]:
-    return (e.invars[0] for e in eqns if e.primitive.effects & WRITES)
+    changed = {*shared, *written(asks), *written(walk_eqns(body))}
+    return not any(e.invars[0] in changed for e in asks if e.primitive in (LOAD, ATOMIC))
 
 
 def _warn_of_unset(program: Program) -> None:
@@ -103,9 +104,9 @@ def _warn_of_reads(task: Task, unset: set[Var]) -> None:
     first: dict[Atom, Eqn] = {}
     stored: set[Atom] = set()
     for eqn in (*task.head, *walk_eqns(task.body)):
-        name = eqn.primitive.name
-        if name in ("load", "store", "accum", "atomic") and is_global(eqn.invars[0]) and eqn.invars[0] in unset:
-            if name == "store" or (name == "atomic" and eqn.params["op"] in ("exchange", "cas")):
+        prim = eqn.primitive
+        if prim.is_access and is_global(eqn.invars[0]) and eqn.invars[0] in unset:
+            if prim is STORE or (prim is ATOMIC and eqn.params["op"] in ("exchange", "cas")):
                 stored.add(eqn.invars[0])
             first.setdefault(eqn.invars[0], eqn)
     for buffer, eqn in first.items():
@@ -113,7 +114,7 @@ def _warn_of_reads(task: Task, unset: set[Var]) -> None:
             continue
         unset.discard(buffer)
         if buffer not in stored:
-            does = "read" if eqn.primitive.name == "load" else "added to"
+            does = "read" if eqn.primitive is LOAD else "added to"
             warn(
                 f"`{buffer.hint}` is {does} before anything is stored in it: qd.empty leaves its elements undefined\n"
                 "help: make it with qd.zeros or qd.full",

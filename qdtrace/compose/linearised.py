@@ -6,6 +6,7 @@ import functools
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from qdtrace.autodiff.extremes import with_extremes
 from qdtrace.compose.staged_program import StagedProgram
 from qdtrace.errors import GradientError
 
@@ -28,8 +29,6 @@ def linearised(base: StagedProgram, masks: tuple[Mask, ...], out: Mask, *, with_
     The parameters of `base` are followed by the parts of the directions, then by known values (`constants`). Results of
     `base` come before the tangents if `with_primal`. Raises GradientError if JAX has no tangents.
     """
-    from qdtrace.autodiff.extremes import with_extremes  # only here: loaded when derivatives are wanted
-
     made = base.source
     if made is None:
         raise GradientError(f"{base.program.name}: a program that was not traced has no derivative")

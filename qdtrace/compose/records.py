@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from qdtrace.compose.foreseen import refuse_endless, warn_of_foreseen
 from qdtrace.compose.items import has_tasks
 from qdtrace.compose.jaxprs import largest_size
 from qdtrace.compose.segment import with_token
@@ -41,9 +40,6 @@ class Telling:
                 loc=needs.loc,
                 help='run it with `qd.jit(f, options={"debug": True})`, on small inputs',
             )
-        refuse_endless(program)
-        if not options.debug:  # there each run finds its races, and reads of what is not set
-            warn_of_foreseen(program)
         self.name = program.name
         self.lines = options.print_lines
         self.first = len(program.results)

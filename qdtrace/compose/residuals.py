@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from jax.interpreters import partial_eval
 
+from qdtrace.autodiff import extremes, transpose
 from qdtrace.compose.call import Origin, call, call_p
 from qdtrace.compose.linearised import linearised
 from qdtrace.compose.staged_program import StagedProgram
@@ -42,8 +43,6 @@ class Keeping:
 @functools.lru_cache(maxsize=1024)
 def residuals_of(base: StagedProgram, wrt: Mask, out: Mask) -> Moments:
     """Returns the residuals that save a derivative from recomputing tasks."""
-    from qdtrace.autodiff import extremes, transpose  # only here: loaded when a derivative is wanted
-
     if len(base.with_rules.tasks) < 2 or base.options.debug:  # the interpreter runs the program as it was traced
         return ()
     if asks_platform(base.with_rules):  # platforms have different tasks
@@ -70,12 +69,10 @@ def _joined(base: StagedProgram, wrt: Mask, out: Mask) -> tuple[Program, Sequenc
 @functools.lru_cache(maxsize=1024)
 def keeping(base: StagedProgram, wrt: Mask, out: Mask, residuals: Moments) -> Keeping:
     """Returns the program that returns its results with residuals."""
-    from qdtrace.autodiff.transpose import primal_keeping
-
     count = len(base.program.results)
     with base.depth_told():
         program, linear, _ = _joined(base, wrt, out)
-        program = primal_keeping(replace(program, results=program.results[:count]), linear, residuals)
+        program = transpose.primal_keeping(replace(program, results=program.results[:count]), linear, residuals)
     own, found = program.results[:count], program.results[count:]
     results = (*own, *dict.fromkeys(v for v in found if v not in own))
     numbers = (*range(count), *[None] * (len(results) - count))

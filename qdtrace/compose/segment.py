@@ -19,9 +19,9 @@ from jax.core import Tracer
 from qdtrace.ir.builder import Builder, ref_var
 from qdtrace.ir.copies import each_element
 from qdtrace.ir.faults import may_fail
-from qdtrace.ir.primitives import WRITES
-from qdtrace.ir.program import Atom, Program, Task, Var, literal, ref_type
-from qdtrace.ir.types import DType, RefType, Space
+from qdtrace.ir.memory import written
+from qdtrace.ir.program import Atom, Program, Task, Var, is_global, literal, ref_type
+from qdtrace.ir.types import DType
 from qdtrace.ir.walk import walk_eqns, walk_task
 
 if TYPE_CHECKING:
@@ -195,11 +195,7 @@ class Segment:
         if not during_serial:
             self.close_serial()
         self.tasks.append(task)
-        for eqn in walk_task(task):
-            if eqn.primitive.effects & WRITES:
-                target = eqn.invars[0]
-                if isinstance(target.type, RefType) and target.type.space is Space.GLOBAL:
-                    self.written.add(target)  # type: ignore[arg-type]
+        self.written.update(filter(is_global, written(walk_task(task))))
 
     @contextmanager
     def serial_builder(self, loc: Loc | None = None) -> Generator[Builder]:

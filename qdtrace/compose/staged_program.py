@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.machine import CPU
+from qdtrace.batching.batch import batch, batched_references
 from qdtrace.compose.depth import depth_told
 from qdtrace.errors import warn
 from qdtrace.ir.custom import without_rules
@@ -183,8 +184,6 @@ class StagedProgram:
         """
         made = self._batched.get((mask, size))
         if made is None:
-            from qdtrace.batching.batch import batch, batched_references  # only here: loaded when something is batched
-
             with self.depth_told():
                 program = batch(self.with_rules, mask, size, all_results=False)
                 varying = batched_references(self.with_rules, mask)

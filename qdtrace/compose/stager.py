@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from qdtrace.compose.call import call
+from qdtrace.compose.foreseen import check_foreseen
 from qdtrace.compose.items import alone, reads_of, region_inputs
 from qdtrace.compose.jaxprs import is_literal, logical, physical, physical_type
 from qdtrace.compose.records import Telling
@@ -192,7 +193,9 @@ class Stager:
             if variables := [v for v in self.env.names(pending) if self.used_later(v)]:
                 waiting[pending] = variables
         results = [*states.values(), *(p.ref for p in waiting)]
-        telling = Telling(segment.finish(results, self._donations(states)), self.options)
+        traced = segment.finish(results, self._donations(states))
+        telling = Telling(traced, self.options)
+        check_foreseen(traced, debug=bool(self.options.debug))
         program = telling.program
         checks = segment.may_fail() and not (results and self._is_last()) and self._fails(program)
         if checks:

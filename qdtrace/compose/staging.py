@@ -23,7 +23,6 @@ import numpy as np
 from jax.interpreters import ad
 
 from qdtrace.compose.call import call_p
-from qdtrace.compose.derivative import jvp_of_call
 from qdtrace.compose.donation import pair_results
 from qdtrace.compose.items import begin_marker, body_inputs, body_of, has_jump, has_tasks
 from qdtrace.compose.jaxprs import has_marker, is_literal, largest_size, logical, physical, physical_type
@@ -51,7 +50,15 @@ if TYPE_CHECKING:
     from qdtrace.compose.told import Left
     from qdtrace.config import Options
 
-ad.primitive_jvps[call_p] = jvp_of_call  # here, because derivatives are made of calls
+
+def _jvp_of_call(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
+    """Differentiates a call; it is here, because derivatives are made of calls."""
+    from qdtrace.compose.derivative import jvp_of_call  # only here: it loads `autodiff`, 30 ms, for derivatives alone
+
+    return jvp_of_call(primals, tangents, **params)
+
+
+ad.primitive_jvps[call_p] = _jvp_of_call
 
 UNSEEN = (alloc_p, buffer_p, read_p, load_p, local_p, lget_p, lset_p, reach_p)
 """Operations on buffers between loops that have no effect unless a result depends on them."""

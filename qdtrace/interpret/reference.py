@@ -19,7 +19,6 @@ from qdtrace.interpret.numpy_rules import RULES, quiet, wrapper
 from qdtrace.interpret.races import RaceDetector
 from qdtrace.ir.faults import fault_of
 from qdtrace.ir.platforms import HOST, is_platform
-from qdtrace.ir.primitives import WRITES
 from qdtrace.ir.program import Eqn, Program, Task, Var, ref_type
 from qdtrace.ir.tells import sites
 from qdtrace.ir.walk import walk_program
@@ -322,4 +321,4 @@ def _array(program: Program, ref: Var, content: memory.Memory) -> np.ndarray:
 
 
 def _stores_to(eqn: Eqn, ref: Var) -> bool:
-    return bool(eqn.primitive.effects & WRITES) and eqn.invars[0] is ref
+    return eqn.primitive.writes and eqn.invars[0] is ref

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from qdtrace.ir.primitives import ACCUM
+from qdtrace.ir.primitives import ACCUM, LOAD
+from qdtrace.ir.walk import walk_all, walk_eqns
 
 if TYPE_CHECKING:
-    from qdtrace.ir.program import Atom, Eqn
+    from collections.abc import Iterable, Iterator
+
+    from qdtrace.ir.program import Atom, Eqn, Task, Var
+
+
+def reference(eqn: Eqn) -> Var:
+    """Returns the reference that a memory equation accesses."""
+    return eqn.invars[0]  # type: ignore[return-value]
 
 
 def mode_of(eqn: Eqn) -> str:
@@ -30,3 +38,28 @@ def indices_of(eqn: Eqn) -> tuple[Atom, ...]:
 def values_of(eqn: Eqn) -> tuple[Atom, ...]:
     """Returns the operands that a memory equation stores, accumulates or compares; none for a load."""
     return eqn.invars[1 : first_index(eqn)]
+
+
+def touched(eqns: Iterable[Eqn]) -> Iterator[Var]:
+    """Yields the reference that each memory equation accesses; equations inside of one are not looked at."""
+    return (reference(e) for e in eqns if e.primitive.is_access)
+
+
+def loaded(eqns: Iterable[Eqn]) -> Iterator[Var]:
+    """Yields the reference that each `load` reads; equations inside of one are not looked at."""
+    return (reference(e) for e in eqns if e.primitive is LOAD)
+
+
+def read(eqns: Iterable[Eqn]) -> Iterator[Var]:
+    """Yields the reference that each equation reads, also to accumulate; equations inside of one are not looked at."""
+    return (reference(e) for e in eqns if e.primitive.reads)
+
+
+def written(eqns: Iterable[Eqn]) -> Iterator[Var]:
+    """Yields the reference that each equation writes, if it writes; equations inside of one are not looked at."""
+    return (reference(e) for e in eqns if e.primitive.writes)
+
+
+def changes_its_head(task: Task) -> bool:
+    """Returns whether the body of a task writes what its head reads: the bounds, or what all iterations share."""
+    return not set(read(walk_all(task.head))).isdisjoint(written(walk_eqns(task.body)))

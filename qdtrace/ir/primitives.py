@@ -41,10 +41,6 @@ class Effect(enum.Enum):
     __hash__ = object.__hash__  # of the member itself: that of `enum` is a function of Python
 
 
-WRITES = frozenset({Effect.WRITE, Effect.ACCUM})
-"""Effects that change memory."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Primitive:
     """An operation of the graph: a row of facts, with the answer of most operations as default."""
@@ -109,7 +105,7 @@ class Primitive:
     @property
     def writes(self) -> bool:
         """True if it changes memory."""
-        return not WRITES.isdisjoint(self.effects)
+        return not _WRITES.isdisjoint(self.effects)
 
     @property
     def reads(self) -> bool:
@@ -121,6 +117,7 @@ class Primitive:
 
 
 _READS = frozenset({Effect.READ, Effect.ACCUM})
+_WRITES = frozenset({Effect.WRITE, Effect.ACCUM})
 PRIMITIVES: dict[str, Primitive] = {}
 
 
@@ -167,7 +164,7 @@ _row("sqrt", elementwise(1, *FLOAT), cost=6, latency=4, **_long)
 _rows("floor ceil round_even round_away trunc", elementwise(1, *FLOAT), gives_whole=True, **_steps)
 FMA = _row("fma", elementwise(3, *FLOAT), slope_reads=((1,), (0,), ()), **_floats, **_long)
 QUOTIENT = _row("quotient", elementwise(3, *FLOAT), cost=2, **_floats, **_long)
-_row("is_finite", elementwise(1, *FLOAT, result=DType.bool), is_predicate=True, **_no_slope)
+IS_FINITE = _row("is_finite", elementwise(1, *FLOAT, result=DType.bool), is_predicate=True, **_no_slope)
 LT = _row("lt", _TEST, is_predicate=True, negation="ge", mirror="gt", **_any, **_no_slope)
 LE = _row("le", _TEST, is_predicate=True, negation="gt", mirror="ge", **_any, **_no_slope)
 GT = _row("gt", _TEST, is_predicate=True, negation="le", mirror="lt", **_any, **_no_slope)

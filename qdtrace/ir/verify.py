@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from qdtrace.errors import VerifyError
 from qdtrace.ir.custom import Part
-from qdtrace.ir.primitives import LOAD, PLATFORM, PRIMITIVES, QUOTIENT, WRITES, Effect
+from qdtrace.ir.memory import written
+from qdtrace.ir.primitives import LOAD, PLATFORM, PRIMITIVES, QUOTIENT, Effect
 from qdtrace.ir.printer import Printer, print_eqn
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Stage, Task, Var, is_local
 from qdtrace.ir.type_rules import IrTypeError
@@ -169,11 +170,11 @@ class _Verifier:
     def _check_head(self, task: Task) -> None:
         if not task.head:
             return
-        written = {e.invars[0] for e in walk_task(task) if e.primitive.effects & WRITES}
+        changed = set(written(walk_task(task)))
         for eqn in walk_all(task.head):
-            if eqn.primitive.effects & WRITES and not is_local(eqn.invars[0]):
+            if eqn.primitive.writes and not is_local(eqn.invars[0]):
                 raise self._error("head", "a head writes no buffer", eqn)
-        tainted, checks = _tainted(task.head, written)
+        tainted, checks = _tainted(task.head, changed)
         if checks and tainted.isdisjoint((task.start, task.stop)):
             what = "a check depends on a load from a buffer the task writes, and the bounds do not"
             raise self._error("head", what, checks[0])
@@ -261,15 +262,15 @@ def _fits(name: str, value: object) -> bool:
             return isinstance(value, bool | int | None)
 
 
-def _tainted(eqns: Sequence[Eqn], written: set[Atom]) -> tuple[set[Atom], list[Eqn]]:
-    """Returns the variables and the checks of a head that depend on a load of `written` references, or via cells."""
+def _tainted(eqns: Sequence[Eqn], changed: set[Var]) -> tuple[set[Atom], list[Eqn]]:
+    """Returns the variables and the checks of a head that depend on a load of `changed` references, or via cells."""
     tainted: set[Atom] = set()
     checks: list[Eqn] = []
     for eqn in eqns:
         deep = list(walk_all((eqn,)))
-        loads = any(e.primitive is LOAD and e.invars[0] in written and not is_local(e.invars[0]) for e in deep)
+        loads = any(e.primitive is LOAD and e.invars[0] in changed and not is_local(e.invars[0]) for e in deep)
         if loads or any(v in tainted for v in used_vars(eqn)):
             tainted.update(eqn.outvars)
-            tainted.update(e.invars[0] for e in deep if e.primitive.effects & WRITES)
+            tainted.update(written(deep))
             checks += [e for e in deep if Effect.CHECK in e.primitive.effects]
     return tainted, checks

@@ -14,7 +14,6 @@ Relies on constants being literals. Never looks deeper than the definitions of t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from typing import ClassVar
 
 from qdtrace.passes.rewrite import RewriteOptions, RewritePass
@@ -32,9 +31,4 @@ class Algebraic(RewritePass):
 
     def options(self) -> RewriteOptions:
         """Returns the algebraic rules."""
-        return RewriteOptions(_rules(self.fast_math))
-
-
-@cache
-def _rules(fast_math: bool) -> RuleSet:
-    return RuleSet.of(RULES, fast_math=fast_math)
+        return RewriteOptions(RuleSet.of(RULES, fast_math=self.fast_math))

@@ -24,23 +24,22 @@ import functools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from qdtrace.analysis.accesses import ATOMIC, TaskAccesses
 from qdtrace.analysis.index.definite_stores import fill_of
-from qdtrace.analysis.index.injectivity import Injectivity
 from qdtrace.analysis.machine import CPU
+from qdtrace.analysis.memory import TaskMemory
 from qdtrace.ir.builder import Builder, nest
 from qdtrace.ir.memory import indices_of, values_of
-from qdtrace.ir.primitives import CELL
+from qdtrace.ir.primitives import ATOMIC, CELL
 from qdtrace.ir.program import Eqn, Program, Task, Var, ref_type
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.types import RefType, Space
-from qdtrace.ir.walk import bound_in_block, task_refs, walk_eqns, walk_task
+from qdtrace.ir.walk import bound_in_block, task_refs, walk_eqns
 from qdtrace.passes.base import Pass
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from qdtrace.analysis.accesses import Access
+    from qdtrace.analysis.index.affine import Form
     from qdtrace.analysis.machine import Machine
     from qdtrace.ir.program import Atom, Literal
 
@@ -117,25 +116,20 @@ class _Cell:
 
 
 def _cells(task: Task, refs: Sequence[Var], private_bytes: int) -> dict[Var, _Cell]:
-    accesses = TaskAccesses(task)
-    injectivity = Injectivity(task, accesses.forms)
-    first: dict[Var, Eqn] = {}
-    for eqn in walk_task(task):
-        if eqn.primitive.effects and eqn.invars and isinstance(eqn.invars[0], Var):
-            first.setdefault(eqn.invars[0], eqn)
+    memory = TaskMemory(task)
     inner = {v for eqn in task.body.eqns for block in eqn.blocks for v in bound_in_block(block)}
     cells = [e.outvars[0] for e in walk_eqns(task.body) if e.primitive is CELL]
     room = private_bytes - sum([ref_type(cell).nbytes for cell in cells])
     found: dict[Var, _Cell] = {}
     for ref in refs:
-        mine = accesses.by_ref.get(ref)
-        if not mine or ref in accesses.head_reads or any(a.mode == ATOMIC for a in mine):
+        mine = memory.shared.get(ref)
+        if not mine or ref in memory.head_reads or any(e.primitive is ATOMIC for e in mine):
             continue
         kind = ref_type(ref)
-        same = _equal_components(mine, kind.ndim, inner) if task.kind == "range_for" else ()
+        same: tuple[int, ...] = ()
         if task.kind == "range_for":
-            indices = indices_of(first[ref])
-            if not injectivity.keys([indices[d] for d in same]):
+            same = _equal_components([memory.index(e) for e in mine], inner)
+            if not memory.proofs([indices_of(mine[0])[d] for d in same]):
                 continue
         kept = tuple([d for d in range(kind.ndim) if d not in same])
         cell = RefType(kind.dtype, tuple([kind.shape[d] for d in kept]), Space.LOCAL)
@@ -145,14 +139,13 @@ def _cells(task: Task, refs: Sequence[Var], private_bytes: int) -> dict[Var, _Ce
     return found
 
 
-def _equal_components(accesses: Sequence[Access], ndim: int, inner: set[Var]) -> tuple[int, ...]:
+def _equal_components(indices: Sequence[Sequence[Form]], inner: set[Var]) -> tuple[int, ...]:
     """Returns the index components that are one expression in all accesses, with one value throughout an iteration.
 
     `inner` has the variables of loops and branches: an expression of them has other values each time around.
     """
-    head = accesses[0].forms
-    equal = [d for d in range(ndim) if all(a.forms[d] == head[d] for a in accesses)]
-    return tuple([d for d in equal if inner.isdisjoint(head[d].variables())])
+    columns = enumerate(zip(*indices, strict=True))
+    return tuple([d for d, (a, *bs) in columns if all(b == a for b in bs) and inner.isdisjoint(a.variables())])
 
 
 class _WithCells(Rebuilder):

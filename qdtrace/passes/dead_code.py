@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.ir.carries import carried_params, carries_of, carry_of, with_carries
-from qdtrace.ir.primitives import ACCUM, ATOMIC, WHILE, WRITES, Effect
+from qdtrace.ir.primitives import ACCUM, ATOMIC, WHILE, Effect
 from qdtrace.ir.program import Atom, Eqn, Program, Task, Var
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.type_rules import ACCUM_OPS
@@ -78,7 +78,7 @@ class _Marks:
             for inner in eqn.blocks:
                 for k, var in enumerate(carried_params(eqn, inner)):
                     self.origin[var] = eqn, k
-        elif not WRITES.isdisjoint(eqn.primitive.effects):
+        elif eqn.primitive.writes:
             self.writers.setdefault(eqn.invars[0], []).append(eqn)
         elif Effect.CHECK in eqn.primitive.effects:
             self.checks.append(eqn)

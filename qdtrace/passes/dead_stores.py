@@ -6,7 +6,7 @@ Before:  store b 0.0:f32 i                After:  if p
          else                                       store b w i
            store b w i
 
-A backward data-flow over the structured blocks, with locations of `analysis/alias`. The rules:
+A backward data-flow over the structured blocks, with locations of `analysis/memory`. The rules:
 
 - `overwritten`: on every path from the store the iteration stores the location again before it reads it. A store
   before an `if` is dead if both sides store; one before a loop only if the loop surely runs.
@@ -25,24 +25,22 @@ Never removes an atomic. Never moves anything. Linear in the size of the task ti
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import TYPE_CHECKING, ClassVar
 
-from qdtrace.analysis.alias import AliasAnalysis, MemoryLocation, References, levels_of, locations_in
-from qdtrace.analysis.effects import PURE, ModRef, mod_ref_of
-from qdtrace.analysis.index.affine import AffineForms
 from qdtrace.analysis.index.definite_stores import filled_by
 from qdtrace.analysis.index.trips import surely_runs
 from qdtrace.analysis.location_table import LIMIT, SCAN, LocationTable
-from qdtrace.ir.primitives import ACCUM, CELL, FOR, IF, STORE, WHILE, Effect
-from qdtrace.ir.program import Block, Eqn, Program, Task, Var, is_local
-from qdtrace.ir.rebuild import Rebuilder
-from qdtrace.ir.walk import walk_task
+from qdtrace.analysis.memory import MemoryLocation, TaskMemory
+from qdtrace.ir.dataflow import Flow
+from qdtrace.ir.memory import read, touched, written
+from qdtrace.ir.primitives import ACCUM, CELL, FOR, IF, STORE, WHILE
+from qdtrace.ir.program import Eqn, Program, Task, Var, is_local
+from qdtrace.ir.walk import walk_eqns, walk_inside, walk_task
 from qdtrace.passes.base import Pass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
-
-_LOOKS = frozenset({Effect.READ, Effect.ACCUM})
 
 
 @dataclass(frozen=True)
@@ -75,7 +73,7 @@ def without_dead_stores(
     for task in reversed(program.tasks):
         after = set(live) if note is not None else live
         swept, dropped = _swept(task, live)
-        reads = reads_of(swept)
+        reads = set(read(walk_task(swept)))
         if not per_task:
             live -= filled_by(swept) - reads
         live |= {ref for ref in reads if not is_local(ref)}
@@ -85,28 +83,21 @@ def without_dead_stores(
     return program.rebuilt(tasks[::-1])
 
 
-def reads_of(task: Task) -> set[Var]:
-    """Returns the references whose content the task reads: by loads, accumulations or atomics."""
-    return {e.invars[0] for e in walk_task(task) if not _LOOKS.isdisjoint(e.primitive.effects)}  # type: ignore[misc]
-
-
 def _swept(task: Task, live: Collection[Var]) -> tuple[Task, list[Eqn]]:
-    access: dict[Eqn, ModRef] = {}
-    touched = mod_ref_of(task.body.eqns, access)
-    if not touched.writes:
+    changed = set(written(walk_eqns(task.body)))
+    if not changed:
         return task, []
-    forms = AffineForms(task, flips=True)
-    references = References(task, forms)
-    reads = reads_of(task)
+    memory = TaskMemory(task)
+    reads = set(read(walk_task(task)))
     gone = {
-        ref for ref in references.tracked & touched.writes
-        if ref not in live and not is_local(ref) and (ref not in reads or references.is_private(ref))
+        ref for ref in memory.tracked & changed
+        if ref not in live and not is_local(ref) and (ref not in reads or memory.is_private(ref))
     }  # fmt: skip
     # Nothing to find where nothing is touched twice.
-    if not gone and all(len(references.accesses[ref]) < 2 for ref in touched.writes & references.tracked):
+    if not gone and all(len(memory.accesses[ref]) < 2 for ref in changed & memory.tracked):
         return task, []
-    sweeper = _Sweeper(AliasAnalysis(forms), references, access, levels_of(task))
-    sweeper.futures.update({ref: _Future(gone=True) for ref in gone})
+    sweeper = _Sweeper(memory)
+    sweeper.facts.update({ref: _Future(gone=True) for ref in gone})
     return task.rebuilt(sweeper.rebuild_block(task.body)), sweeper.dropped
 
 
@@ -123,12 +114,12 @@ class _Future:
         made.listed = self.listed.copy()
         return made
 
-    def is_dead(self, location: MemoryLocation, aliases: AliasAnalysis) -> bool:
-        return not self.listed.meeting(location, aliases) if self.gone else location in self.listed
+    def is_dead(self, location: MemoryLocation, memory: TaskMemory) -> bool:
+        return not self.listed.meeting(location, memory) if self.gone else location in self.listed
 
-    def read(self, location: MemoryLocation, aliases: AliasAnalysis) -> None:
+    def read(self, location: MemoryLocation, memory: TaskMemory) -> None:
         if not self.gone:
-            self.listed.forget(location, aliases)
+            self.listed.forget(location, memory)
         elif self.listed.count < LIMIT:
             self.listed.put(location, None)
         else:
@@ -145,66 +136,62 @@ class _Future:
         self.gone = False
         self.listed = LocationTable()
 
-    def either(self, other: _Future, aliases: AliasAnalysis) -> _Future:
+    def either(self, other: _Future, memory: TaskMemory) -> _Future:
         """Returns the meet of two facts: what holds whichever of the two futures comes."""
         if self.gone and other.gone:
             made = self.copy()
             for location, _ in other.listed:
-                made.read(location, aliases)
+                made.read(location, memory)
             return made
         if self.gone:
-            return other.either(self, aliases)
+            return other.either(self, memory)
         made = _Future(gone=False)
         for location, _ in self.listed:
-            if other.is_dead(location, aliases):
+            if other.is_dead(location, memory):
                 made.listed.put(location, None)
         return made
 
 
-class _Sweeper(Rebuilder):
-    """Rebuilds a task from its end to its start without dead stores."""
+class _Sweeper(Flow[Var, _Future]):
+    """Rebuilds a task from its end to its start without dead stores.
 
-    def __init__(
-        self, aliases: AliasAnalysis, references: References, access: dict[Eqn, ModRef], levels: dict[Var, int]
-    ) -> None:
+    Every element of a reference without a fact may be read.
+    """
+
+    backward = True
+
+    def __init__(self, memory: TaskMemory) -> None:
         super().__init__()
-        self.aliases = aliases
-        self.references = references
-        self.access = access
-        self.levels = levels
-        self.level = 1
-        """Number of blocks around the current place."""
-        self.futures: dict[Var, _Future] = {}
-        """Facts at the current place; every element of a reference without an entry may be read."""
+        self.memory = memory
         self.dropped: list[Eqn] = []
 
     def rebuild_eqns(self, eqns: Sequence[Eqn]) -> tuple[Eqn, ...]:
         """Returns the equations that are kept, visited from the last to the first."""
         for eqn in eqns:
             if eqn.primitive is CELL:
-                self.futures[eqn.outvars[0]] = _Future(gone=True)
-        return super().rebuild_eqns(eqns[::-1])[::-1]
+                self.facts[eqn.outvars[0]] = _Future(gone=True)
+        return super().rebuild_eqns(eqns)
 
     def visit(self, eqn: Eqn) -> None:
         """Appends an equation unless it is a dead store."""
-        is_access = eqn.primitive.values is not None and eqn.invars[0] in self.references.tracked
+        is_access = eqn.primitive.values is not None and eqn.invars[0] in self.memory.tracked
         if is_access and not self._stays(eqn):
             self.dropped.append(eqn)
         else:
             super().visit(eqn)
 
     def _stays(self, eqn: Eqn) -> bool:
-        location = self.aliases.of(eqn)
-        future = self.futures.get(location.ref)
+        location = self.memory.of(eqn)
+        future = self.facts.get(location.ref)
         if future is None:
-            future = self.futures[location.ref] = _Future(gone=False)
+            future = self.facts[location.ref] = _Future(gone=False)
         prim = eqn.primitive
-        if prim in (STORE, ACCUM) and future.is_dead(location, self.aliases):
+        if prim in (STORE, ACCUM) and future.is_dead(location, self.memory):
             return False
         if prim is STORE:
             future.write(location)
         else:
-            future.read(location, self.aliases)
+            future.read(location, self.memory)
         return True
 
     # Regions.
@@ -213,45 +200,35 @@ class _Sweeper(Rebuilder):
         """Returns an equation that is kept with its blocks rebuilt, the last block first."""
         if not eqn.blocks:
             return eqn
-        access = self.access.get(eqn, PURE)
-        touched = list(self.references.tracked & (access.reads | access.writes))
-        return self._if(eqn, touched) if eqn.primitive is IF else self._loop(eqn, touched)
+        refs = list(self.memory.tracked.intersection(touched(walk_inside(eqn))))
+        return self._if(eqn, refs) if eqn.primitive is IF else self._loop(eqn, refs)
 
-    def region(self, eqn: Eqn, number: int) -> Block:
-        """Rebuilds a block of an equation at the next level."""
-        self.level += 1
-        rebuilt = super().region(eqn, number)
-        self.level -= 1
-        return rebuilt
+    def copied(self, fact: _Future) -> _Future:
+        """Returns an independent fact with the same content."""
+        return fact.copy()
 
-    def _taken(self, refs: Iterable[Var]) -> dict[Var, _Future]:
-        """Removes the facts of these references and returns them."""
-        return {ref: self.futures.pop(ref, None) or _Future(gone=False) for ref in refs}
+    def taken(self, keys: Iterable[Var]) -> dict[Var, _Future]:
+        """Removes the facts about these references and returns them."""
+        return {ref: self.facts.pop(ref, None) or _Future(gone=False) for ref in keys}
 
-    def _if(self, eqn: Eqn, touched: list[Var]) -> Eqn:
-        after = self._taken(touched)
-        blocks: list[Block] = []
-        before: list[dict[Var, _Future]] = []
-        for number in range(len(eqn.blocks)):
-            self.futures.update({ref: future.copy() for ref, future in after.items()})
-            blocks.append(self.region(eqn, number))
-            before.append(self._taken(touched))
-        self.futures.update({ref: before[0][ref].either(before[1][ref], self.aliases) for ref in touched})
-        return eqn.rebuilt(blocks=tuple(blocks))
+    def _if(self, eqn: Eqn, refs: list[Var]) -> Eqn:
+        blocks, before = self.sides(eqn, refs, repeat(self.taken(refs)))
+        self.facts.update({ref: before[0][ref].either(before[1][ref], self.memory) for ref in refs})
+        return eqn.rebuilt(blocks=blocks)
 
-    def _loop(self, eqn: Eqn, touched: list[Var]) -> Eqn:
-        after = self._taken(touched)
-        reads = locations_in(self.aliases, eqn, lambda p: p.reads)
-        self.futures.update({ref: self._around(after[ref], reads.get(ref, [])) for ref in touched})
+    def _loop(self, eqn: Eqn, refs: list[Var]) -> Eqn:
+        after = self.taken(refs)
+        reads = self.memory.inside(eqn, lambda p: p.reads)
+        self.facts.update({ref: self._around(after[ref], reads.get(ref, [])) for ref in refs})
         blocks = (self.region(eqn, len(eqn.blocks) - 1),)
-        entered = self._outside(self._taken(touched))
+        entered = self._outside(self.taken(refs))
         surely = eqn.primitive is FOR and surely_runs(eqn)
         if not surely:
-            entered = {ref: future.either(after[ref], self.aliases) for ref, future in entered.items()}
-        self.futures.update(entered)
+            entered = {ref: future.either(after[ref], self.memory) for ref, future in entered.items()}
+        self.facts.update(entered)
         if eqn.primitive is WHILE:
             blocks = (self.region(eqn, 0), *blocks)
-            self.futures.update(self._outside(self._taken(touched)))
+            self.facts.update(self._outside(self.taken(refs)))
         return eqn.rebuilt(blocks=blocks)
 
     def _around(self, after: _Future, reads: list[MemoryLocation]) -> _Future:
@@ -262,7 +239,7 @@ class _Sweeper(Rebuilder):
             made.give_up()
         else:
             for location in reads:
-                made.read(location, self.aliases)
+                made.read(location, self.memory)
         return made
 
     def _outside(self, futures: dict[Var, _Future]) -> dict[Var, _Future]:
@@ -276,4 +253,4 @@ class _Sweeper(Rebuilder):
         return futures
 
     def _is_inside(self, location: MemoryLocation) -> bool:
-        return any(self.levels.get(var, 0) > self.level for var in location.variables())
+        return any(self.memory.levels.get(var, 0) > self.level for var in location.variables())

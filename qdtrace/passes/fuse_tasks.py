@@ -22,9 +22,10 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TYPE_CHECKING, ClassVar
 
-from qdtrace.analysis.accesses import ATOMIC, READ, WRITE, TaskAccesses
 from qdtrace.analysis.machine import CPU
 from qdtrace.analysis.value_numbering import ValueNumbering
+from qdtrace.ir.memory import mode_of
+from qdtrace.ir.primitives import ATOMIC, LOAD, STORE
 from qdtrace.ir.program import Atom, Block, Literal, Program, Task, Var
 from qdtrace.ir.rebuild import Copier, Rebuilder
 from qdtrace.ir.walk import task_refs
@@ -81,9 +82,7 @@ class _RefState:
 
 def _depends(first: str, second: str) -> bool:
     """Returns whether an access of the second mode must stay behind one of the first mode."""
-    if first == READ and second == READ:
-        return False
-    return first != second or first in (WRITE, ATOMIC)
+    return first != second or first in (STORE.name, ATOMIC.name)
 
 
 class _Scheduler:
@@ -131,12 +130,12 @@ class _Scheduler:
             self.heads.written((fill.ref,))
             return
         prepared = self.prepare(task)
-        touched = [*prepared.accesses.by_ref, *prepared.accesses.head_reads]
+        touched = [*prepared.memory.shared, *prepared.memory.head_reads]
         self.fillable.difference_update(touched)
         for ref in dict.fromkeys(touched):
             if ref in self.held:
                 prepared = self.with_fill(ref, prepared)
-        self.heads.written(prepared.accesses.written)
+        self.heads.written(prepared.memory.written)
         self.place(prepared)
 
     def prepare(self, task: Task) -> Prepared:
@@ -153,7 +152,7 @@ class _Scheduler:
             bounds = ("range", task.index.dtype, _bound_key(start), _bound_key(stop), hints)
             index = env[task.index] = self.indices.setdefault(bounds, task.index)
         shared = task.rebuilt(renamed.rebuild_block(task.body), head, start, stop, index)
-        return Prepared(task, shared, bounds, TaskAccesses(shared))
+        return Prepared(task, shared, bounds)
 
     def with_fill(self, ref: Var, prepared: Prepared) -> Prepared:
         """Returns the task with the fill of a buffer in front; if that is not possible, the fill stays a task."""
@@ -163,7 +162,7 @@ class _Scheduler:
             eqns = fill.for_bounds(task.start, task.stop, task.index)
         if eqns is not None:
             filler = replace(task, body=Block((), eqns), name=fill.task.name, loc=fill.task.loc)
-            first = Prepared(filler, filler, prepared.bounds, TaskAccesses(filler))
+            first = Prepared(filler, filler, prepared.bounds)
             group = Group(0, prepared.bounds)
             group.add(first)
             verdict = may_join(group, prepared, read_after_write=self.options.read_after_write)
@@ -172,7 +171,7 @@ class _Scheduler:
             if verdict.legal:
                 del self.held[ref]
                 joined = task.rebuilt(Block((), (*eqns, *task.body.eqns)))
-                return Prepared(joined, joined, prepared.bounds, TaskAccesses(joined))
+                return Prepared(joined, joined, prepared.bounds)
         self.release(ref)
         return prepared
 
@@ -208,9 +207,9 @@ class _Scheduler:
 
     def uses(self, task: Prepared) -> Iterable[tuple[Var, set[str]]]:
         """Returns the references that a task accesses, each with the modes of access."""
-        modes = {ref: {a.mode for a in accesses} for ref, accesses in task.accesses.by_ref.items()}
-        for ref in task.accesses.head_reads:
-            modes.setdefault(ref, set()).add(READ)
+        modes = {ref: set(map(mode_of, accesses)) for ref, accesses in task.memory.shared.items()}
+        for ref in task.memory.head_reads:
+            modes.setdefault(ref, set()).add(LOAD.name)
         return modes.items()
 
     def predecessor(self, task: Prepared) -> Group | None:

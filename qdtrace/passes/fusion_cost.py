@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from qdtrace.analysis.accesses import READ, WRITE
+from qdtrace.ir.primitives import LOAD, STORE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,7 +52,7 @@ def judge(group: Group, task: Prepared, is_dead_after: Callable[[Var], bool], ma
             return Gain(saved, places, False, why)
     if saved:
         return Gain(saved, places, True, f"saves {saved} bytes an iteration")
-    iterations = task.accesses.iterations
+    iterations = task.memory.iterations
     if iterations is not None and iterations.count * max(group.operations, task.operations) <= machine.launch_cost:
         return Gain(0, 0, True, "both are small: saves a launch")
     return Gain(0, 0, False, "they share no element: joining would only save a launch")
@@ -61,19 +61,21 @@ def judge(group: Group, task: Prepared, is_dead_after: Callable[[Var], bool], ma
 def _saved(group: Group, task: Prepared) -> tuple[int, int]:
     """Returns the bytes that the task finds in registers or cache, and the number of values in registers."""
     saved = places = 0
-    for ref, accesses in task.accesses.by_ref.items():
+    for ref, accesses in task.memory.shared.items():
         others = group.by_ref.get(ref)
         if not others:
             continue
-        exact = {tuple(f.key for f in m.access.forms) for m in others}
-        near = {tuple(_stream(f) for f in m.access.forms) for m in others}
-        for access in accesses:
-            if not any(f.terms for f in access.forms):
+        indices = [m.index for m in others]
+        exact = {tuple(f.key for f in index) for index in indices}
+        near = {tuple(map(_stream, index)) for index in indices}
+        for eqn in accesses:
+            index = task.memory.index(eqn)
+            if not any(f.terms for f in index):
                 continue  # one place for all iterations
-            if tuple(f.key for f in access.forms) in exact:
+            if tuple(f.key for f in index) in exact:
                 saved += ref.dtype.itemsize
-                places += access.mode in (READ, WRITE)
-            elif tuple(_stream(f) for f in access.forms) in near:
+                places += eqn.primitive in (LOAD, STORE)
+            elif tuple(map(_stream, index)) in near:
                 saved += ref.dtype.itemsize
     return saved, places
 

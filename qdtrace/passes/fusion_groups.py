@@ -9,11 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from qdtrace.analysis.accesses import ATOMIC, READ, Access, TaskAccesses
 from qdtrace.analysis.cost import code_size, has_open_loop, operations, peak_live
 from qdtrace.analysis.index.affine import Flipped, Quotient
-from qdtrace.analysis.index.dependence import IterationSpace, dependence_between
-from qdtrace.ir.program import Eqn, Var, ref_type
+from qdtrace.analysis.memory import TaskMemory
+from qdtrace.ir.memory import mode_of, reference
+from qdtrace.ir.primitives import ACCUM, ATOMIC, LOAD
+from qdtrace.ir.program import Eqn, Var
 
 if TYPE_CHECKING:
 
@@ -38,7 +39,7 @@ class Prepared:
     """The task over the shared variables, which is compared and fused."""
     bounds: Bounds | None
     """Key of the range; None if the task must not be fused."""
-    accesses: TaskAccesses
+    memory: TaskMemory = field(init=False)
     operations: int = field(init=False)
     size: int = field(init=False)
     """Operations in the code of its body."""
@@ -46,6 +47,7 @@ class Prepared:
     open_loop: bool = field(init=False)
 
     def __post_init__(self) -> None:
+        self.memory = TaskMemory(self.task)
         self.operations = operations(self.task.body)
         self.size = code_size(self.task.body)
         self.live = peak_live(self.task.body)
@@ -61,8 +63,18 @@ class Prepared:
 class Member:
     """An access and its task."""
 
-    access: Access
+    eqn: Eqn
     of: Prepared
+
+    @property
+    def index(self) -> tuple[Form, ...]:
+        """The forms of its indices."""
+        return self.of.memory.index(self.eqn)
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Equal for accesses of one mode to the same element."""
+        return mode_of(self.eqn), *[f.key for f in self.index]
 
 
 @dataclass(slots=True, eq=False)
@@ -94,15 +106,15 @@ class Group:
         self.open_loop = self.open_loop or task.open_loop
         self.members.append(task)
         self.head.update(dict.fromkeys(task.task.head))
-        self.head_reads |= task.accesses.head_reads
-        self.written |= task.accesses.written
-        for ref, accesses in task.accesses.by_ref.items():
+        self.head_reads |= task.memory.head_reads
+        self.written |= task.memory.written
+        for ref, accesses in task.memory.shared.items():
             mine = self.by_ref.setdefault(ref, [])
-            known = {(m.access.mode, *[f.key for f in m.access.forms]) for m in mine}
-            for access in accesses:
-                if (access.mode, *[f.key for f in access.forms]) not in known:
+            known = {m.key for m in mine}
+            for member in (Member(eqn, task) for eqn in accesses):
+                if member.key not in known:
                     if len(mine) < ACCESS_LIMIT:
-                        mine.append(Member(access, task))
+                        mine.append(member)
                     else:
                         self.crowded.add(ref)
 
@@ -126,8 +138,8 @@ class Verdict:
 def head_conflict(group: Group, task: Prepared) -> Verdict | None:
     """Returns why the heads cannot be evaluated together before both bodies, or None if they can."""
     for eqn_reads, written, who in (
-        (task.accesses.head_reads, group.written, "the first"),
-        (group.head_reads, task.accesses.written, "the second"),
+        (task.memory.head_reads, group.written, "the first"),
+        (group.head_reads, task.memory.written, "the second"),
     ):
         for ref in eqn_reads & written:
             return Verdict(False, f"`{ref.hint}` decides on the range or a uniform value, and {who} writes it")
@@ -139,19 +151,18 @@ def may_join(group: Group, task: Prepared, *, read_after_write: bool = True) -> 
     conflict = head_conflict(group, task)
     if conflict is not None:
         return conflict
-    space = _space(group, task)
     shared: list[str] = []
-    for ref, accesses in task.accesses.by_ref.items():
+    for ref, accesses in task.memory.shared.items():
         others = group.by_ref.get(ref)
         if others is None:
             continue
-        if ref not in task.accesses.written and ref not in group.written:
+        if ref not in task.memory.written and ref not in group.written:
             continue
         if ref in group.crowded:
             return Verdict(False, f"`{ref.hint}` is touched in too many ways to compare")
         for member in others:
-            for access in accesses:
-                found = _judge_pair(member, access, task, space, read_after_write)
+            for eqn in accesses:
+                found = _judge_pair(member, Member(eqn, task), read_after_write)
                 if found is not None:
                     return found
         shared.append(ref.hint)
@@ -160,45 +171,31 @@ def may_join(group: Group, task: Prepared, *, read_after_write: bool = True) -> 
     return Verdict(True, why)
 
 
-def _space(group: Group, task: Prepared) -> IterationSpace:
-    index = task.task.index
-    assert index is not None
-    constants = {v for eqn in (*group.head, *task.task.head) for v in eqn.outvars}
-    return IterationSpace(index, task.accesses.iterations, constants)
-
-
-def _judge_pair(
-    member: Member, second: Access, task: Prepared, space: IterationSpace, read_after_write: bool
-) -> Verdict | None:
+def _judge_pair(first: Member, second: Member, read_after_write: bool) -> Verdict | None:
     """Returns why the dependence of two accesses prevents fusion, or None if it does not."""
-    first = member.access
-    if not (first.writes or second.writes):
+    one, two = first.eqn, second.eqn
+    if not (one.primitive.writes or two.primitive.writes):
         return None
-    if first.accumulates and first.mode == second.mode:
+    if one.primitive is ACCUM and mode_of(one) == mode_of(two):
         return None  # sums commute
-    if not first.keys & second.keys:
-        found = dependence_between(
-            ref_type(first.ref), first.forms, second.forms, (member.of.accesses.forms, task.accesses.forms), space
-        )
-        if found.never:
-            return None
-        if not found.same:
-            return Verdict(False, _conflict(first, second, found, space), (first.loc, second.loc))
-    if not read_after_write and first.writes and second.mode in (READ, ATOMIC):
-        why = f"`{first.ref.hint}` is read where the iteration itself wrote it, and fuse_tasks_raw is off"
-        return Verdict(False, why, (first.loc, second.loc))
+    found = first.of.memory.dependence(one, two, second.of.memory)
+    if found.never:
+        return None
+    if not found.same:
+        return Verdict(False, _conflict(first, second, found), (one.loc, two.loc))
+    if not read_after_write and one.primitive.writes and two.primitive in (LOAD, ATOMIC):
+        why = f"`{reference(one).hint}` is read where the iteration itself wrote it, and fuse_tasks_raw is off"
+        return Verdict(False, why, (one.loc, two.loc))
     return None
 
 
 _VERBS = {"load": "reads", "store": "writes", "atomic": "updates"}
 
 
-def _conflict(first: Access, second: Access, found: Dependence, space: IterationSpace) -> str:
-    name = first.ref.hint
-    did = _VERBS.get(first.mode, "adds to")
-    does = _VERBS.get(second.mode, "adds to")
-    one = f"`{name}[{show_indices(first, space)}]`"
-    two = f"`{name}[{show_indices(second, space)}]`"
+def _conflict(first: Member, second: Member, found: Dependence) -> str:
+    name = reference(first.eqn).hint
+    did, does = (_VERBS.get(mode_of(m.eqn), "adds to") for m in (first, second))
+    one, two = (f"`{name}[{show_indices(m)}]`" for m in (first, second))
     if found.distance is not None:
         vector = ", ".join(f"{d:+}" for d in found.distance)
         plural = f"({vector})" if len(found.distance) > 1 else vector
@@ -206,15 +203,15 @@ def _conflict(first: Access, second: Access, found: Dependence, space: Iteration
     return f"the second {does} {two}, the first {did} {one}, perhaps in another iteration"
 
 
-def show_indices(access: Access, space: IterationSpace) -> str:
+def show_indices(member: Member) -> str:
     """Returns the index expressions in the notation of the source: `i - 1, 0`."""
-    return ", ".join(_show(form, space) for form in access.forms)
+    return ", ".join(_show(form, member.of.task.index) for form in member.index)
 
 
-def _show(form: Form, space: IterationSpace) -> str:
+def _show(form: Form, index: Var | None) -> str:
     parts: list[str] = []
     for term, factor in form.terms.items():
-        if term is space.index:
+        if term is index:
             name = "i"
         elif isinstance(term, Quotient):
             name = f"(... // {term.divisor})"

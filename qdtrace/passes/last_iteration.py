@@ -24,13 +24,16 @@ from qdtrace.analysis.cost import eqn_size
 from qdtrace.analysis.index.trips import loop_values
 from qdtrace.analysis.machine import GPU
 from qdtrace.ir.carries import carried_params
-from qdtrace.ir.primitives import FOR, WRITES, Effect
+from qdtrace.ir.dataflow import slice_of
+from qdtrace.ir.primitives import FOR, Effect
 from qdtrace.ir.program import is_local, literal
 from qdtrace.ir.rebuild import Copier, Rebuilder
-from qdtrace.ir.walk import used_in_block, used_vars, walk_eqns
+from qdtrace.ir.walk import used_in_block, walk_eqns
 from qdtrace.passes.base import TaskPass
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from qdtrace.analysis.machine import Machine
     from qdtrace.ir.program import Atom, Block, Eqn, Program, Task, Var
 
@@ -64,7 +67,7 @@ class _Shortener(Rebuilder):
 
     def visit(self, eqn: Eqn) -> None:
         """Appends an equation, or a loop with one iteration less and what the last one leaves in memory."""
-        left = _left_in_memory(eqn) if self._read.isdisjoint(eqn.outvars) else []
+        left = _left_in_memory(eqn) if self._read.isdisjoint(eqn.outvars) else ()
         if not left:
             super().visit(eqn)
             return
@@ -81,21 +84,20 @@ class _Shortener(Rebuilder):
             self.append(one)
 
 
-def _left_in_memory(loop: Eqn) -> list[Eqn]:
+def _left_in_memory(loop: Eqn) -> Sequence[Eqn]:
     """Returns the equations that compute what an iteration leaves in memory; none if the loop stays as it is."""
     if loop.primitive is not FOR or not loop.outvars:
-        return []
+        return ()
     values, body = loop_values(*loop.bounds), loop.blocks[0]
     if values is None or not FEWEST_TRIPS <= values.count <= MOST_TRIPS:
-        return []
-    found: list[Eqn] = []
-    needed: set[Var] = set()
-    for eqn in reversed(body.eqns):
-        writes = not WRITES.isdisjoint(eqn.primitive.effects)
-        stays = eqn.blocks or not {Effect.ALLOC, Effect.LANES}.isdisjoint(eqn.primitive.effects)
-        if stays or (writes and not is_local(eqn.invars[0])):
-            return []
-        if writes or Effect.CHECK in eqn.primitive.effects or not needed.isdisjoint(eqn.outvars):
-            found.append(eqn)
-            needed.update(used_vars(eqn))
-    return found[::-1] if sum(map(eqn_size, found)) * PART <= sum(map(eqn_size, body.eqns)) else []
+        return ()
+    if any(map(_stays, body.eqns)):
+        return ()
+    found = slice_of(body.eqns, (), kept=lambda e: e.primitive.writes or Effect.CHECK in e.primitive.effects)
+    return found if sum(map(eqn_size, found)) * PART <= sum(map(eqn_size, body.eqns)) else ()
+
+
+def _stays(eqn: Eqn) -> bool:
+    """Returns whether a loop with this equation in its body stays as it is."""
+    is_fixed = not {Effect.ALLOC, Effect.LANES}.isdisjoint(eqn.primitive.effects)
+    return bool(eqn.blocks) or is_fixed or (eqn.primitive.writes and not is_local(eqn.invars[0]))

@@ -18,7 +18,7 @@ from qdtrace.ir.printer import Printer, print_eqn
 from qdtrace.passes.store_forwarding import forwarded
 
 if TYPE_CHECKING:
-    from qdtrace.analysis.alias import MemoryLocation
+    from qdtrace.analysis.memory import MemoryLocation
     from qdtrace.ir.program import Atom, Eqn, Program, Task
     from qdtrace.passes.dead_stores import Borders
 

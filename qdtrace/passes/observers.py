@@ -18,6 +18,7 @@ from qdtrace.config import dump_directory
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.verify import VerifyError, verify_program
 from qdtrace.passes.fusion_decisions import format_decision
+from qdtrace.passes.stage_record import StageRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Program
     from qdtrace.passes.base import Pass
     from qdtrace.passes.fusion_decisions import Decision
-    from qdtrace.passes.report import StageRecord
 
     Observer = Callable[[str, Program], None]
 
@@ -122,9 +122,14 @@ class Recorder:
     ) -> StageRecord:
         """Returns the record of a program. `launches`: name and description of each final task; `loops`: description
         and place of each loop in reverse mode; `times`: timings of each final task, if it was profiled."""
-        from qdtrace.passes.report import StageRecord  # only here: a page is rare, and loading it delays every import
-
         return StageRecord(tuple(self.stages), tuple(self.decisions), tuple(launches), tuple(loops), tuple(times))
+
+
+def write_page(path: Path, title: str, records: Sequence[StageRecord]) -> None:
+    """Writes a report as a page of HTML."""
+    from qdtrace.passes.report import report_page  # only here: a page is rare, and loading it delays every import
+
+    path.write_text(report_page(title, records), encoding="utf-8")
 
 
 _sequence = count()
@@ -153,10 +158,7 @@ class Dumper:
 
     def finish(self) -> None:
         """Writes the report."""
-        from qdtrace.passes.report import report_page  # only here, as above
-
-        page = report_page(self._recorder.stages[0][1].name, [self._recorder.record()])
-        (self._folder() / "report.html").write_text(page, encoding="utf-8")
+        write_page(self._folder() / "report.html", self._recorder.stages[0][1].name, [self._recorder.record()])
 
     def _folder(self) -> Path:
         return _folder(self.directory, self._run, self._recorder.stages[0][1].name)

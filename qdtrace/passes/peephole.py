@@ -15,7 +15,6 @@ Relies on constants being literals. Only the rules marked so change a rounding, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from typing import ClassVar
 
 from qdtrace.passes.rewrite import RewriteOptions, RewritePass
@@ -39,9 +38,4 @@ class Peephole(RewritePass):
 
     def options(self) -> RewriteOptions:
         """Returns the peephole rules."""
-        return RewriteOptions(_rules(self.fast_math))
-
-
-@cache
-def _rules(fast_math: bool) -> RuleSet:
-    return RuleSet.of(RULES, fast_math=fast_math)
+        return RewriteOptions(RuleSet.of(RULES, fast_math=self.fast_math))

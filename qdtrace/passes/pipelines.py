@@ -12,7 +12,6 @@ from qdtrace.ir.verify import verify_stage
 from qdtrace.passes.algebraic import Algebraic
 from qdtrace.passes.clear_buffers import ClearBuffers
 from qdtrace.passes.common_subexpressions import CommonSubexpressions
-from qdtrace.passes.constant_extraction import ConstantExtraction
 from qdtrace.passes.constant_folding import ConstantFolding
 from qdtrace.passes.contract import Contract
 from qdtrace.passes.dead_code import DeadCode
@@ -22,9 +21,9 @@ from qdtrace.passes.fuse_tasks import FuseTasks
 from qdtrace.passes.hoist_bounds import HoistBounds
 from qdtrace.passes.join_branches import JoinBranches
 from qdtrace.passes.last_iteration import LastIteration
-from qdtrace.passes.loop_invariant import LoopInvariant
 from qdtrace.passes.mem2reg import Mem2Reg
 from qdtrace.passes.memory import Memory
+from qdtrace.passes.motion import ConstantExtraction, LoopInvariant
 from qdtrace.passes.observers import finish, listening, memory_reporter, observers_for
 from qdtrace.passes.peephole import Peephole
 from qdtrace.passes.predicate import Predicate

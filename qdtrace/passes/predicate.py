@@ -33,20 +33,19 @@ from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.branches import pays_without_jump
 from qdtrace.analysis.cost import eqn_size
-from qdtrace.analysis.effects import task_mod_ref
 from qdtrace.analysis.index.affine import AffineForms
 from qdtrace.analysis.index.definite_stores import FullBefore
 from qdtrace.analysis.index.ranges import TaskRanges
 from qdtrace.analysis.machine import CPU
 from qdtrace.analysis.uniformity import analyse_uniformity
 from qdtrace.ir.carries import carries_of
-from qdtrace.ir.memory import values_of
+from qdtrace.ir.memory import values_of, written
 from qdtrace.ir.primitives import IF, LOAD, SELECT, STORE
 from qdtrace.ir.program import Block, Eqn, Program, Task, Var, ref_type
 from qdtrace.ir.rebuild import Rebuilder
-from qdtrace.ir.walk import walk_eqns
+from qdtrace.ir.walk import walk_eqns, walk_task
 from qdtrace.passes.base import TaskPass
-from qdtrace.passes.loop_invariant import load_cannot_fail
+from qdtrace.passes.motion import load_cannot_fail
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,7 +77,7 @@ class _Predicator(Rebuilder):
         self._forms = AffineForms(task)
         self._ranges = TaskRanges(task)
         self._full = FullBefore(program, task)
-        self._written = task_mod_ref(task).writes
+        self._written = set(written(walk_task(task)))
 
     def visit(self, eqn: Eqn) -> None:
         """Appends an equation, or straight code for a branch, if that is right and pays."""

@@ -30,15 +30,17 @@ from functools import reduce
 from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.ir.carries import Carry, carries_of, with_carries
-from qdtrace.ir.primitives import AND, CELL, GE, GT, IF, LE, LT, NE, NOT, OR, WHILE, WRITES, Effect
+from qdtrace.ir.combining import identity
+from qdtrace.ir.memory import written
+from qdtrace.ir.primitives import AND, CELL, GE, GT, IF, IS_FINITE, LE, LT, NE, NOT, OR, WHILE, Effect, primitive
 from qdtrace.ir.program import Block, Eqn, Literal, Var, literal
 from qdtrace.ir.rebuild import Copier, Rebuilder
 from qdtrace.ir.types import DType
-from qdtrace.ir.walk import bound_in_block, is_rare, used_in_block, walk_all, walk_eqns, walk_inside
+from qdtrace.ir.walk import bound_in_block, is_rare, used_in_block, walk_eqns, walk_inside, walk_often
 from qdtrace.passes.base import TaskPass
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from qdtrace.ir.builder import Builder
     from qdtrace.ir.program import Atom, Program, Task
@@ -58,11 +60,7 @@ class RareBehind(TaskPass):
         if not any(map(is_rare, walk_eqns(task.body))):
             return task
         body = _Mover().rebuild_block(task.body)
-        return task.rebuilt(sunk(body, frozenset(_written(body.eqns))))
-
-
-def _written(eqns: Sequence[Eqn]) -> Iterator[Atom]:
-    return (e.invars[0] for e in walk_all(eqns) if not WRITES.isdisjoint(e.primitive.effects))
+        return task.rebuilt(sunk(body, frozenset(written(walk_eqns(body)))))
 
 
 class _Mover(Rebuilder):
@@ -94,10 +92,10 @@ def _may_run_twice(loop: Eqn) -> bool:
         if _only_tells(eqn):
             if is_rare(eqn):
                 return False  # in each step: there is nothing to be found out
-            apart.update(_written((eqn,)))
+            apart.update(written(walk_inside(eqn)))
             continue
         effects = eqn.primitive.effects
-        if Effect.LANES in effects or (not WRITES.isdisjoint(effects) and eqn.invars[0] not in made):
+        if Effect.LANES in effects or (eqn.primitive.writes and eqn.invars[0] not in made):
             return False
         if Effect.READ in effects:
             read.add(eqn.invars[0])
@@ -111,15 +109,8 @@ def _only_tells(eqn: Eqn) -> bool:
     """Returns whether an equation is a branch that has no effect if its rare blocks do not run."""
     if eqn.primitive is not IF or eqn.outvars:
         return False
-    return is_rare(eqn) or (any(map(is_rare, walk_inside(eqn))) and all(map(_leaves_nothing, _often(eqn))))
-
-
-def _often(eqn: Eqn) -> Iterator[Eqn]:
-    for block in eqn.blocks:
-        for inner in block.eqns:
-            yield inner
-            if not is_rare(inner):
-                yield from _often(inner)
+    often = (e for block in eqn.blocks for e in walk_often(block))
+    return is_rare(eqn) or (any(map(is_rare, walk_inside(eqn))) and all(map(_leaves_nothing, often)))
 
 
 def _leaves_nothing(eqn: Eqn) -> bool:
@@ -203,11 +194,11 @@ class _Finder:
             one, other = map(self.watch, operands)
             return lambda b: b("and", one(b), other(b))
         if prim in (LT, LE, GT, GE) and any(map(self._is_fixed, operands)) and operands[0].dtype is not DType.bool:
-            name, (value, limit) = prim.name, operands
+            test, (value, limit) = prim, operands
             if self._is_fixed(value):
-                value, limit, name = limit, value, prim.mirror
-            most = self._extreme(value, "gt" if name in ("gt", "ge") else "lt")
-            return lambda b: b(name, most, limit)
+                value, limit, test = limit, value, primitive(prim.mirror)
+            most = self._extreme(value, "gt" if test in (GT, GE) else "lt")
+            return lambda b: b(test.name, most, limit)
         if prim is NE and operands[0] is operands[1] and operands[0].dtype in _SUMMED:
             total = self._sum(operands[0])
             return lambda b: b("ne", total, total)
@@ -219,7 +210,7 @@ class _Finder:
     def _tested(self, condition: Atom) -> Atom | None:
         """Returns the operand of a condition that is `is_finite`, or None for other conditions."""
         eqn = self.made.get(condition) if isinstance(condition, Var) else None
-        if eqn is None or eqn.primitive.name != "is_finite" or eqn.invars[0].dtype not in _SUMMED:
+        if eqn is None or eqn.primitive is not IS_FINITE or eqn.invars[0].dtype not in _SUMMED:
             return None
         return eqn.invars[0]
 
@@ -232,10 +223,11 @@ class _Finder:
 
     def _extreme(self, value: Atom, order: str) -> Var:
         """Returns a carry of the largest (`gt`) or smallest (`lt`) value of all steps, without NaNs."""
-        first = literal(_end(value.dtype, largest=order == "lt"), value.dtype)
+        name = "max" if order == "gt" else "min"
+        first = identity(name, value.dtype)
         if value.dtype.is_float:
             return self._carry(first, lambda before: self.b("select", self.b(order, value, before), value, before))
-        return self._carry(first, lambda before: self.b("max" if order == "gt" else "min", before, value))
+        return self._carry(first, lambda before: self.b(name, before, value))
 
     def _sum(self, value: Atom) -> Var:
         """Returns a carry of the sum over all steps: NaN if a value is, and not finite if one is not."""
@@ -246,13 +238,6 @@ class _Finder:
         outvar = Var(initial.type, "seen")
         self.carries.append(Carry(outvar, (step(params[-1]),), params, initial))
         return outvar
-
-
-def _end(dtype: DType, *, largest: bool) -> object:
-    if dtype.is_float:
-        return float("inf") if largest else -float("inf")
-    bits = dtype.bits - dtype.is_signed
-    return (1 << bits) - 1 if largest else -(1 << bits) if dtype.is_signed else 0
 
 
 def _any(b: Builder, conditions: Sequence[Atom]) -> Atom:

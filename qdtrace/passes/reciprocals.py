@@ -7,7 +7,7 @@ Before:  for k in 0:i32 : n : 1:i32          After:  for k in 0:i32 : n : 1:i32
                                                        accum[op=add] y q i
 
 If all lanes share `r` (`analysis/uniformity`), the remaining division is one of scalars; if the loop does not change
-`r`, `loop_invariant` moves it in front of the loop; if a block divides by `r` twice, there is one less. A
+`r`, `motion` moves it in front of the loop; if a block divides by `r` twice, there is one less. A
 `quotient` has the value of the division, but may be rounded once more; for a divisor whose reciprocal is no normal
 number it divides (`lowering/llvm/quotients`). So it needs `fast_math`. Quotients that are rounded to whole numbers
 stay, as their last bit decides, and so do floats of 16 bits, which are divided as f32.

@@ -23,21 +23,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from qdtrace.analysis.effects import mod_ref_of, summarise
 from qdtrace.analysis.index.affine import AffineForms, Form
 from qdtrace.analysis.index.trips import trip_count
 from qdtrace.ir.carries import Carry, carries_of, with_carries
+from qdtrace.ir.dataflow import slice_of
+from qdtrace.ir.memory import written
 from qdtrace.ir.primitives import BOUND, CHECK, FOR, LOAD, STORE
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var, literal
 from qdtrace.ir.rebuild import Copier, Rebuilder
 from qdtrace.ir.types import DType
-from qdtrace.ir.walk import bound_in_block, walk_eqns
+from qdtrace.ir.walk import bound_in_block, walk_all, walk_eqns
 from qdtrace.passes.base import TaskPass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from qdtrace.analysis.effects import ModRef
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,7 @@ class Recurrences(TaskPass):
     def on_task(self, task: Task, program: Program) -> Task:
         if not any(e.primitive is FOR for e in walk_eqns(task.body)):
             return task
-        _, accesses = summarise(task.body)
-        return task.rebuilt(_Carrier(AffineForms(task), accesses).rebuild_block(task.body))
+        return task.rebuilt(_Carrier(AffineForms(task)).rebuild_block(task.body))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +61,9 @@ class _Found:
 
 
 class _Carrier(Rebuilder):
-    def __init__(self, forms: AffineForms, accesses: dict[Eqn, ModRef]) -> None:
+    def __init__(self, forms: AffineForms) -> None:
         super().__init__()
         self._forms = forms
-        self._accesses = accesses
 
     def visit(self, eqn: Eqn) -> None:
         """Appends a loop with additional carries, after the loads of their first values."""
@@ -104,19 +102,18 @@ class _Carrier(Rebuilder):
             return []
         if trip_count(*loop.bounds) == 0:
             return []
-        written: dict[Atom, Eqn | None] = {}
+        stores: dict[Atom, Eqn | None] = {}
         """The only store to each reference; None if something else writes too."""
         for eqn in body.eqns:
             if eqn.primitive is STORE:
-                written[eqn.invars[0]] = None if eqn.invars[0] in written else eqn
+                stores[eqn.invars[0]] = None if eqn.invars[0] in stores else eqn
             else:
-                access = self._accesses[eqn] if eqn.blocks else mod_ref_of([eqn])
-                written.update(dict.fromkeys(access.writes))
+                stores.update(dict.fromkeys(written(walk_all((eqn,)))))
         inside = set(bound_in_block(body)) - {index}
         checked: dict[Atom, Atom] = {e.outvars[0]: e.invars[0] for e in body.eqns if e.primitive is BOUND}
         found: list[_Found] = []
         for eqn in body.eqns:
-            store = written.get(eqn.invars[0]) if eqn.primitive is LOAD else None
+            store = stores.get(eqn.invars[0]) if eqn.primitive is LOAD else None
             if (
                 store is None
                 or store.invars[0] in inside
@@ -145,21 +142,18 @@ class _Carrier(Rebuilder):
         return moves
 
 
-def _slice(body: Block, atoms: Sequence[Atom]) -> list[Eqn] | None:
+def _slice(body: Block, atoms: Sequence[Atom]) -> Sequence[Eqn] | None:
     """Returns the slice of a body that computes these atoms, or None if it needs carries or more than arithmetic and
     checks of indices; with conditions of the user in the body, checks must not move either."""
-    needed = {a for a in atoms if isinstance(a, Var)}
     carried = set(body.params[1:])
     has_conditions = any(e.primitive is CHECK for e in walk_eqns(body))
-    kept: list[Eqn] = []
-    for eqn in reversed(body.eqns):
-        if needed.isdisjoint(eqn.outvars):
-            continue
-        if eqn.blocks or (eqn.primitive.effects and (eqn.primitive is not BOUND or has_conditions)):
-            return None
-        needed.update(a for a in eqn.invars if isinstance(a, Var))
-        kept.append(eqn)
-    return kept[::-1] if needed.isdisjoint(carried) else None
+
+    def is_allowed(eqn: Eqn) -> bool:
+        moves = not eqn.primitive.effects or (eqn.primitive is BOUND and not has_conditions)
+        return moves and not eqn.blocks and carried.isdisjoint(eqn.invars)
+
+    found = slice_of(body.eqns, atoms)
+    return found if carried.isdisjoint(atoms) and all(map(is_allowed, found)) else None
 
 
 def _carrying(loop: Eqn, found: Sequence[tuple[_Found, Atom]]) -> Eqn:

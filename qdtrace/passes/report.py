@@ -17,34 +17,19 @@ from typing import TYPE_CHECKING
 from qdtrace.analysis.checked import indexed_accesses
 from qdtrace.analysis.traffic import program_traffic, task_traffic
 from qdtrace.ir.walk import walk_program
-from qdtrace.passes.fusion_decisions import Decision, short_loc
+from qdtrace.passes.fusion_decisions import short_loc
 from qdtrace.passes.report_source import source_table
 from qdtrace.passes.stage_text import Change, StageTexts, changes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from qdtrace.errors import Loc
-    from qdtrace.ir.program import Program
+    from qdtrace.passes.fusion_decisions import Decision
+    from qdtrace.passes.stage_record import StageRecord
 
 CONTEXT = 4
 """Unchanged lines that stay in sight around a change; longer runs are folded."""
 _SIGNS = {"same": " ", "added": "+", "removed": "-", "changed": "~"}
-
-
-@dataclass(frozen=True, slots=True)
-class StageRecord:
-    """The record of one program's way through the pipeline."""
-
-    stages: tuple[tuple[str, Program], ...]
-    """Name of each stage and the program after it."""
-    decisions: tuple[Decision, ...] = ()
-    launches: tuple[tuple[str, str], ...] = ()
-    """Name of each final task, and a text that says how it was vectorised."""
-    loops: tuple[tuple[str, Loc | None], ...] = ()
-    """Text that says what reverse mode keeps of each loop and why, and the place of the loop."""
-    times: tuple[tuple[str, ...], ...] = ()
-    """Time, speed and share of a copy's speed of each final task, if it was profiled."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,10 +25,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from qdtrace.analysis.effects import task_mod_ref
 from qdtrace.analysis.in_place import reads_come_first
+from qdtrace.ir.memory import written
 from qdtrace.ir.rebuild import Rebuilder
-from qdtrace.ir.walk import task_refs
+from qdtrace.ir.walk import task_refs, walk_task
 from qdtrace.passes.base import Pass
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class _Uses:
                 if ref in refs:
                     self.first.setdefault(ref, number)
                     self.last[ref] = number
-            self.written |= task_mod_ref(task).writes
+            self.written.update(written(walk_task(task)))
 
     def may_share(self, buffer: Var, param: Var) -> bool:
         """Returns whether the content of the parameter is dead before the first store to the buffer."""

@@ -17,13 +17,14 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from qdtrace.analysis.effects import PURE, ModRef, mod_ref_of
 from qdtrace.analysis.index.ranges import Ranges
 from qdtrace.ir.builder import result_types
-from qdtrace.ir.primitives import AND, BOUND, CHECK, IF, LOAD, NOT, OR, PRIMITIVES, WRITES, Primitive
+from qdtrace.ir.memory import written
+from qdtrace.ir.primitives import AND, BOUND, CHECK, IF, LOAD, NOT, OR, PRIMITIVES, Primitive
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Task, Var, literal
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.types import BOOL, DType
+from qdtrace.ir.walk import walk_eqns, walk_inside
 from qdtrace.passes.base import TaskPass
 from qdtrace.passes.rule_table import GROUP, Rule, RuleSet
 
@@ -89,17 +90,13 @@ class Rewriter(Rebuilder):
         self._fresh_version = count(1).__next__
         self._literals: dict[int, tuple[Literal, int]] = {}
         self._numbers: dict[tuple[DType, bytes], int] = {}
-        self._access: dict[Eqn, ModRef] = {}
         self._ranges = Ranges(self.definition)
 
     def rebuild_task(self, task: Task) -> Task:
         """Returns the rewritten task, or the same object if no rule applied."""
-        self._access = {}
-        written = mod_ref_of(task.body.eqns, self._access).writes
-        mod_ref_of(task.head, self._access)
         head = self.rebuild_eqns(task.head)
         start, stop = self.atoms((task.start, task.stop))
-        self._bump(written)
+        self._bump(set(written(walk_eqns(task.body))))
         if task.index is not None:
             self._ranges.set_index(task.index, start, stop, _ONE)
         return task.rebuilt(self.rebuild_block(task.body), head, start, stop)
@@ -169,7 +166,7 @@ class Rewriter(Rebuilder):
             self.fired["check"] += 1
         else:
             self.append(eqn.rebuilt(operands))
-            if not WRITES.isdisjoint(prim.effects):
+            if prim.writes:
                 self._versions[id(operands[0])] = self._fresh_version()
 
     def _scalar(
@@ -253,7 +250,7 @@ class Rewriter(Rebuilder):
 
     def _structured(self, original: Eqn, operands: tuple[Atom, ...]) -> None:
         name = original.primitive.name
-        written = self._access.get(original, PURE).writes
+        changed = set(written(walk_inside(original)))
         rules = self.options.rules
         self.loc = original.loc
         eqn = self._applied(rules.before.get(name, ()), original.rebuilt(operands))
@@ -261,14 +258,14 @@ class Rewriter(Rebuilder):
             return
         self._ranges.enter(eqn)
         if eqn.primitive.loops:
-            self._bump(written)  # the second iteration sees what the first one wrote
-        before = {id(r): self._versions.get(id(r), 0) for r in written}
+            self._bump(changed)  # the second iteration sees what the first one wrote
+        before = {id(r): self._versions.get(id(r), 0) for r in changed}
         blocks: list[Block] = []
         for number in range(len(eqn.blocks)):
             blocks.append(self.region(eqn, number))
             if original.primitive is IF:
                 self._versions.update(before)
-        self._bump(written)
+        self._bump(changed)
         eqn = self._applied(rules.after.get(name, ()), eqn.rebuilt(blocks=tuple(blocks)))
         if eqn is not None:
             self.append(eqn)

@@ -8,7 +8,7 @@ Before:  for k in 0:i32 : 8:i32 : 1:i32          After:  s: f32 = load b i
                                                          store b t i
 
 An element is replaced if its index is the same in all iterations of the loop and all other accesses of the loop to
-the reference are surely to other elements (`analysis/alias`). The rules:
+the reference are surely to other elements (`analysis/memory`). The rules:
 
 - `carry`: loaded before the loop, carried, stored after it. The order of operations stays. If the task accumulates
   into the reference, it applies only to elements that no other iteration of the task touches.
@@ -30,23 +30,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from qdtrace.analysis.alias import (
-    Alias,
-    AliasAnalysis,
-    MemoryLocation,
-    References,
-    is_comparable,
-    levels_of,
-)
-from qdtrace.analysis.index.affine import AffineForms
 from qdtrace.analysis.index.definite_stores import FullBefore
 from qdtrace.analysis.index.ranges import TaskRanges
+from qdtrace.analysis.memory import Alias, MemoryLocation, TaskMemory, is_comparable
 from qdtrace.analysis.region_summary import Summaries, surely_runs
 from qdtrace.ir.combining import identity
+from qdtrace.ir.dataflow import Flow
 from qdtrace.ir.memory import mode_of, values_of
 from qdtrace.ir.primitives import ACCUM, CELL, FOR, IF, STORE, WHILE, Effect
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, Var, is_local
-from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.types import DType, RefType, Space
 from qdtrace.ir.walk import walk_eqns, walk_inside, walk_nested
 from qdtrace.passes.base import TaskPass
@@ -106,32 +98,25 @@ class _Carried:
     """True if the cell starts with the value before the loop."""
 
 
-class _Replacer(Rebuilder):
+class _Replacer(Flow["Key", bool]):
+    """Rebuilds a task. Facts: locations that the iteration has surely accessed before, True if it has written them."""
+
     def __init__(self, task: Task, program: Program, *, fast_math: bool) -> None:
         super().__init__()
-        forms = AffineForms(task, flips=True)
-        self.aliases = AliasAnalysis(forms)
-        self.references = References(task, forms)
-        self.levels = levels_of(task)
-        self.level = 1
-        """Number of blocks around the current place."""
+        self.memory = TaskMemory(task)
         self.ranges = TaskRanges(task)
         self.full = FullBefore(program, task)
         """References whose every element holds a value before the task."""
         self.fast_math = fast_math
         self.active: dict[Key, Var] = {}
         """The cell of each location that a loop around the current place carries."""
-        self.touched: dict[Key, bool] = {}
-        """Locations that the iteration has surely accessed before the current place; True if it has written them."""
-        self.summaries = Summaries(self.aliases)
+        self.summaries = Summaries(lambda eqn: self.memory.of(eqn).key)
 
     def region(self, eqn: Eqn, number: int) -> Block:
         """Rebuilds a block; its accesses are not sure ones after it."""
-        touched, self.touched = self.touched, dict(self.touched)
-        self.level += 1
+        facts, self.facts = self.facts, dict(self.facts)
         rebuilt = super().region(eqn, number)
-        self.level -= 1
-        self.touched = touched
+        self.facts = facts
         return rebuilt
 
     def visit(self, eqn: Eqn) -> None:
@@ -145,7 +130,7 @@ class _Replacer(Rebuilder):
             for key in summary.accessed:
                 self._note(key, written=key in summary.written)
         elif eqn.primitive.is_access:
-            key = self.aliases.of(eqn).key
+            key = self.memory.of(eqn).key
             self._note(key, written=eqn.primitive.writes)
             cell = self.active.get(key)
             self.append(eqn if cell is None else eqn.rebuilt((cell, *values_of(eqn))))
@@ -153,7 +138,7 @@ class _Replacer(Rebuilder):
             self.append(eqn)
 
     def _note(self, key: Key, *, written: bool) -> None:
-        self.touched[key] = written or self.touched.get(key, False)
+        self.facts[key] = written or self.facts.get(key, False)
 
     # Loops.
 
@@ -170,12 +155,12 @@ class _Replacer(Rebuilder):
         found: list[_Carried] = []
         level = self.level
         for ref, uses in self._uses(eqn).items():
-            if len(uses) > PLACES or not is_comparable(ref) or self.levels.get(ref, 0) > level:
+            if len(uses) > PLACES or not is_comparable(ref) or self.memory.levels.get(ref, 0) > level:
                 continue
             for key, use in uses.items():
                 if key in self.active or use.in_test or "atomic" in use.modes or use.modes == {"load"}:
                     continue
-                if any(self.levels.get(var, 0) > level for var in use.locations[0].variables()):
+                if any(self.memory.levels.get(var, 0) > level for var in use.locations[0].variables()):
                     continue
                 location = next((p for p in use.locations if self._is_outside(p.indices)), None)
                 if location is None or len(found) >= PLACES:
@@ -191,7 +176,7 @@ class _Replacer(Rebuilder):
         tested = {e for loop in whiles for e in walk_eqns(loop.blocks[0])}
         for inner in walk_inside(eqn):
             if inner.primitive.is_access:
-                location = self.aliases.of(inner)
+                location = self.memory.of(inner)
                 use = found.setdefault(location.ref, {}).setdefault(location.key, _Uses())
                 use.locations.append(location)
                 use.modes.add(mode_of(inner))
@@ -199,7 +184,7 @@ class _Replacer(Rebuilder):
         return found
 
     def _is_outside(self, atoms: Iterable[Atom]) -> bool:
-        return all(isinstance(a, Literal) or self.levels.get(a, 0) <= self.level for a in atoms)
+        return all(isinstance(a, Literal) or self.memory.levels.get(a, 0) <= self.level for a in atoms)
 
     def _judged(self, eqn: Eqn, location: MemoryLocation, uses: dict[Key, _Uses]) -> _Carried | None:
         """Returns how the loop may carry the location, or None if it must not."""
@@ -208,11 +193,11 @@ class _Replacer(Rebuilder):
         runs = surely_runs(eqn)
         can_guard = eqn.primitive is FOR and isinstance(eqn.step, Literal) and bool(eqn.step.value)
         in_range = not is_local(ref) and self.ranges.are_inside(ref, location.indices)
-        before = self.touched.get(key)
-        if ref in self.references.tracked:
-            if any(self.aliases.alias(location, u.locations[0]) is not Alias.NO for k, u in uses.items() if k != key):
+        before = self.facts.get(key)
+        if ref in self.memory.tracked:
+            if any(self.memory.alias(location, u.locations[0]) is not Alias.NO for k, u in uses.items() if k != key):
                 return None
-            free = in_range and self.references.is_private(ref)
+            free = in_range and self.memory.is_private(ref)
             op, loads = "", key in once.exposed or key not in once.written
             may_load = before is not None or (free and ref in self.full)
             may_store = bool(before) or free
@@ -233,7 +218,7 @@ class _Replacer(Rebuilder):
             surely = key in once.accessed
             if not surely and not all(isinstance(a, Literal) for a in location.indices):
                 return None
-            if bool(before) or (in_range and ref in self.full and self.references.modes(ref) == modes):
+            if bool(before) or (in_range and ref in self.full and self.memory.modes(ref) == modes):
                 guarded = False
             elif surely:
                 guarded = not runs

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.passes import algebraic, peephole, unreachable
 from qdtrace.passes.base import Pass
-from qdtrace.passes.constant_extraction import ConstantExtraction
 from qdtrace.passes.constant_folding import fold_all, fold_exact
 from qdtrace.passes.dead_code import DeadCode
-from qdtrace.passes.loop_invariant import LoopInvariant
+from qdtrace.passes.motion import ConstantExtraction, LoopInvariant
 from qdtrace.passes.rewrite import RewriteOptions, Rewriter
 from qdtrace.passes.rule_table import RuleSet
 

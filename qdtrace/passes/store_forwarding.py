@@ -9,7 +9,7 @@ Before:  store b v i                       After:  store b v i
          store y d i                                 yield v
                                                    store y w i
 
-A forward data-flow over the structured blocks. A fact says that a location (`analysis/alias`) holds a value now. Rules:
+A forward data-flow over the structured blocks. A fact says that a location (`analysis/memory`) holds a value. Rules:
 
 - `forward`: a load of a location with a fact becomes its value; a load or store makes a fact.
 - `choose`: if both sides of an `if` leave facts with different values, the `if` returns the value, if it is used.
@@ -31,18 +31,20 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from itertools import repeat
 from typing import TYPE_CHECKING, ClassVar
 
-from qdtrace.analysis.alias import AliasAnalysis, MemoryLocation, References, locations_in
-from qdtrace.analysis.effects import PURE, ModRef, mod_ref_of
-from qdtrace.analysis.index.affine import AffineForms
 from qdtrace.analysis.location_table import SCAN, LocationTable
+from qdtrace.analysis.memory import MemoryLocation, TaskMemory
 from qdtrace.ir.carries import Carry, carries_of, with_carries
 from qdtrace.ir.combining import combining
+from qdtrace.ir.dataflow import Flow
+from qdtrace.ir.memory import touched, written
 from qdtrace.ir.primitives import ACCUM, IF, LOAD, STORE
-from qdtrace.ir.program import Atom, Block, Eqn, Program, Task, Var
+from qdtrace.ir.program import Atom, Eqn, Program, Task, Var
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.types import ScalarType
+from qdtrace.ir.walk import walk_inside
 from qdtrace.passes.base import TaskPass
 
 if TYPE_CHECKING:
@@ -66,16 +68,11 @@ class StoreForwarding(TaskPass):
 
 def forwarded(task: Task, note: Note | None = None) -> Task:
     """Returns the task with its loads forwarded; calls `note` with the facts at the borders of regions."""
-    access: dict[Eqn, ModRef] = {}
-    touched = mod_ref_of((*task.head, *task.body.eqns), access)
-    if not touched.reads and not touched.writes:
-        return task
-    forms = AffineForms(task, flips=True)
-    references = References(task, forms)
+    memory = TaskMemory(task)
     # Nothing to find where no reference is touched twice.
-    if all(len(references.accesses[ref]) < 2 for ref in references.tracked):
+    if all(len(memory.accesses[ref]) < 2 for ref in memory.tracked):
         return task
-    return _Forwarder(forms, references, access, note).rebuild_task(task)
+    return _Forwarder(memory, note).rebuild_task(task)
 
 
 @dataclass(eq=False, slots=True)
@@ -106,17 +103,11 @@ class _Choosing(Rebuilder):
         return with_carries(made, [*carries_of(made), *self._carries[eqn]]) if eqn in self._carries else made
 
 
-class _Forwarder(Rebuilder):
-    def __init__(
-        self, forms: AffineForms, references: References, access: dict[Eqn, ModRef], note: Note | None
-    ) -> None:
+class _Forwarder(Flow[Var, "_Facts"]):
+    def __init__(self, memory: TaskMemory, note: Note | None) -> None:
         super().__init__()
-        self.forms = forms
-        self.aliases = AliasAnalysis(forms)
-        self.references = references
-        self.access = access
+        self.memory = memory
         self.note = note
-        self.facts: dict[Var, _Facts] = {}
         self.repeated: set[Key] | None = None
         self.carries: dict[Eqn, list[Carry]] = {}
         """Additional results of each `if`."""
@@ -135,18 +126,18 @@ class _Forwarder(Rebuilder):
     def visit(self, eqn: Eqn) -> None:
         """Appends the rewritten equation, and records the content of memory after it."""
         made = self.rebuild_eqn(eqn)
-        if made.primitive.values is not None and made.invars[0] in self.references.tracked:
+        if made.primitive.values is not None and made.invars[0] in self.memory.tracked:
             self._memory(made)
             return
         if not made.blocks and made.outvars:
             self.reformed |= made is not eqn and not made.outvars[0].dtype.is_float
             if self.reformed:
-                self.forms.visit(made)
-                self.aliases.renew(made.outvars[0])
+                self.memory.forms.visit(made)
+                self.memory.renew(made.outvars[0])
         self.append(made)
 
     def _memory(self, eqn: Eqn) -> None:
-        location = self.aliases.of(eqn)
+        location = self.memory.of(eqn)
         facts = self.facts.get(location.ref)
         if facts is None:
             facts = self.facts[location.ref] = _Facts()
@@ -161,8 +152,8 @@ class _Forwarder(Rebuilder):
             value = self.env[var] = self._value(known)
             if not value.dtype.is_float:
                 self.reformed = True
-                self.forms.forms[var] = self.forms.of(value)
-                self.aliases.renew(var)
+                self.memory.forms.forms[var] = self.memory.forms.of(value)
+                self.memory.renew(var)
             if known is not value:
                 facts.put(location, value)
             return
@@ -177,11 +168,11 @@ class _Forwarder(Rebuilder):
             var = Var(ScalarType(location.ref.dtype), location.ref.hint)
             operation = combining(str(eqn.params["op"]), var.dtype)
             combined = Eqn(operation, (self._value(known), value), (var,), {}, (), eqn.loc)
-            self.forms.visit(combined)
+            self.memory.forms.visit(combined)
             self.append(combined)
             eqn = Eqn(STORE, (location.ref, var, *location.indices), (), {}, (), eqn.loc)
             prim, value = STORE, var
-        facts.forget(location, self.aliases)
+        facts.forget(location, self.memory)
         if prim is STORE:
             facts.put(location, value)
         self.append(eqn)
@@ -190,10 +181,10 @@ class _Forwarder(Rebuilder):
         """Returns the locations with several accesses in references that the task accumulates into."""
         if self.repeated is None:
             counts: Counter[Key] = Counter()
-            for ref in self.references.tracked:
-                eqns = self.references.accesses[ref]
+            for ref in self.memory.tracked:
+                eqns = self.memory.accesses[ref]
                 if any(e.primitive is ACCUM for e in eqns):
-                    counts.update(self.aliases.of(e).key for e in eqns)
+                    counts.update(self.memory.of(e).key for e in eqns)
             self.repeated = {key for key, n in counts.items() if n > 1}
         return self.repeated
 
@@ -213,52 +204,40 @@ class _Forwarder(Rebuilder):
         """Returns the equation with operands replaced and blocks rebuilt with the facts that hold at their start."""
         if not eqn.blocks:
             return super().rebuild_eqn(eqn)
-        access = self.access.get(eqn, PURE)
-        touched = list(self.references.tracked & (access.reads | access.writes))
-        return self._if(eqn, touched) if eqn.primitive is IF else self._loop(eqn, touched)
+        refs = list(self.memory.tracked.intersection(touched(walk_inside(eqn))))
+        return self._if(eqn, refs) if eqn.primitive is IF else self._loop(eqn, refs)
 
-    def _snapshot(self, refs: Iterable[Var]) -> dict[Var, _Facts]:
-        return {ref: self.facts[ref].copy() for ref in refs if ref in self.facts}
+    def copied(self, fact: _Facts) -> _Facts:
+        """Returns an independent table with the same content."""
+        return fact.copy()
 
-    def _if(self, eqn: Eqn, touched: list[Var]) -> Eqn:
-        before = self._snapshot(touched)
-        blocks: list[Block] = []
-        after: list[dict[Var, _Facts]] = []
-        for number in range(len(eqn.blocks)):
-            blocks.append(self.region(eqn, number))
-            after.append({ref: self.facts.pop(ref) for ref in touched if ref in self.facts})
-            self.facts.update({ref: facts.copy() for ref, facts in before.items()} if number == 0 else {})
-        made = eqn.rebuilt(self.atoms(eqn.invars), tuple(blocks))
+    def _if(self, eqn: Eqn, refs: list[Var]) -> Eqn:
+        blocks, after = self.sides(eqn, refs, repeat(self.taken(refs)))
+        made = eqn.rebuilt(self.atoms(eqn.invars), blocks)
         carries = self.carries[made] = []
         choices: dict[tuple[int, int], _Choice] = {}
-        for ref in touched:
-            self.facts.pop(ref, None)
+        for ref in refs:
             if ref in after[0] and ref in after[1]:
                 self.facts[ref] = _merged(carries, choices, ref, after[0][ref], after[1][ref])
-        self._tell("after if", eqn, touched)
+        self._tell("after if", eqn, refs)
         return made
 
-    def _loop(self, eqn: Eqn, touched: list[Var]) -> Eqn:
-        writes = self.access.get(eqn, PURE).writes
-        if any(ref in self.facts for ref in touched if ref in writes):
-            for ref, written in locations_in(self.aliases, eqn, lambda p: p.writes).items():
+    def _loop(self, eqn: Eqn, refs: list[Var]) -> Eqn:
+        if any(ref in self.facts for ref in written(walk_inside(eqn))):
+            for ref, locations in self.memory.inside(eqn, lambda p: p.writes).items():
                 facts = self.facts.get(ref)
                 if facts is None:
                     continue
-                if len(written) > SCAN:
+                if len(locations) > SCAN:
                     del self.facts[ref]
                     continue
-                for location in written:
-                    facts.forget(location, self.aliases)
-        self._tell("into " + eqn.primitive.name, eqn, touched)
-        entry = self._snapshot(touched)
-        blocks: list[Block] = []
-        for number in range(len(eqn.blocks)):
-            blocks.append(self.region(eqn, number))
-            for ref in touched:
-                self.facts.pop(ref, None)
-            self.facts.update({ref: facts.copy() for ref, facts in entry.items()})
-        return eqn.rebuilt(self.atoms(eqn.invars), tuple(blocks))
+                for location in locations:
+                    facts.forget(location, self.memory)
+        self._tell("into " + eqn.primitive.name, eqn, refs)
+        entry = self.taken(refs)
+        blocks, _ = self.sides(eqn, refs, repeat(entry))
+        self.facts.update(entry)
+        return eqn.rebuilt(self.atoms(eqn.invars), blocks)
 
     def _tell(self, where: str, eqn: Eqn, refs: Iterable[Var]) -> None:
         if self.note is not None:

@@ -19,6 +19,7 @@ import numpy as np
 import qdtrace as qd
 from qdtrace.tools.demo_fit import covariance, descent, gradients, misfits, one
 from qdtrace.tools.demo_model import CARPENTER, CARPENTER_80, HOWARD, NAMES, draw_starts, load_counts
+from qdtrace.tools.demo_plot import draw_figure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -54,8 +55,6 @@ def main(argv: Sequence[str] = ()) -> int:
     _print_fit(best, spread, fits)
     _print_graph(starts, log_counts)
     _compare_with_jax(starts, log_counts)
-    from qdtrace.tools.demo_plot import draw_figure
-
     draw_figure(
         options.output, years, counts, (np.asarray(best), spread), curves, (np.asarray(starts), np.asarray(ends), fits)
     )
@@ -65,7 +64,7 @@ def main(argv: Sequence[str] = ()) -> int:
 
 def _descend(logs: Any, log_counts: Any, iterations: int) -> tuple[Any, NDArray[Any]]:
     """Runs the descent; returns the final logarithms, and the shown quantiles of the misfits, one row per iteration."""
-    from tqdm import tqdm
+    from tqdm import tqdm  # only here: an extra
 
     start, improve = descent(iterations)
     memory = start(logs)

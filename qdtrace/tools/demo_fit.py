@@ -48,7 +48,7 @@ def descent(iterations: int) -> tuple[Callable[[Any], Any], Any]:
     and the misfits and numbers of steps before. Its memory is short (b2 = 0.9), as gradients fall by orders of
     magnitude; its step falls to zero along a cosine.
     """
-    import optax
+    import optax  # only here: an extra
 
     optimiser = optax.adam(optax.cosine_decay_schedule(0.1, iterations), b1=0.9, b2=0.9)
 

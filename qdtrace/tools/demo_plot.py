@@ -31,14 +31,10 @@ def draw_figure(
     0.1, 0.5 and 0.9, one row per iteration; `paths` the logarithms of all starting points and of their ends, one row
     each, and the misfits there.
     """
-    import matplotlib
+    from matplotlib.figure import Figure  # only here: an extra
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, (left, middle, right) = plt.subplots(
-        1, 3, figsize=(16, 4.6), width_ratios=(2, 1, 1.2), constrained_layout=True
-    )
+    figure = Figure(figsize=(16, 4.6), layout="constrained")
+    left, middle, right = figure.subplots(1, 3, width_ratios=(2, 1, 1.2))
     _draw_populations(left, years, counts, *fit)
     for curve, style, label in zip(curves.T, ("-", "--", ":", "-."), ("best", "10 %", "median", "90 %"), strict=True):
         middle.plot(curve, style, color="black", label=label)
@@ -48,7 +44,6 @@ def draw_figure(
     points = _draw_ends(right, fit[0], *(part[:POINTS] for part in paths))
     figure.colorbar(points, ax=right, label="log10 of the sum of squared log errors")
     figure.savefig(path, dpi=110)
-    plt.close(figure)
 
 
 def _draw_populations(

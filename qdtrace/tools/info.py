@@ -12,6 +12,7 @@ import llvmlite
 import numpy as np
 
 import qdtrace
+from lowering.runtime.cache import artifact_cache
 from qdtrace.backend import backend
 from qdtrace.config import current
 from qdtrace.trace.compat import gpu_platform
@@ -59,6 +60,4 @@ def clear_cache() -> int:
 
 def _cache() -> ArtifactCache | None:
     """Returns the cache, whether the option is on or not, or None with a warning if no home directory is known."""
-    from lowering.runtime.cache import artifact_cache
-
     return artifact_cache(replace(current(), offline_cache=True))

@@ -25,15 +25,19 @@ try:
     from jax._src import source_info_util
     from jax._src.core import Jaxpr, JaxprEqn, Literal, Primitive, Var, set_current_trace, trace_ctx
     from jax._src.effects import Effect
-    from jax._src.interpreters.ad import custom_lin_p
+    from jax._src.interpreters.ad import custom_lin_p, jvp_jaxpr
     from jax._src.random.threefry2x32 import threefry_prng_impl
+
+    hijax: Any = None
 except ImportError:
+    from jax.experimental import hijax
     from jax.extend import source_info_util
     from jax.extend.core import Effect, Jaxpr, JaxprEqn, Literal, Primitive, Var
     from jax.extend.random import threefry_prng_impl
 
     trace_ctx = None
     set_current_trace: Any = None
+    jvp_jaxpr: Any = None
     custom_lin_p = Primitive("custom_lin")
 
 if TYPE_CHECKING:
@@ -131,15 +135,11 @@ def _last_runs() -> dict[Any, Any]:
 
 def _allow_effect() -> None:
     """Lets markers appear inside `lax` control flow, `jax.checkpoint` and custom derivatives."""
-    try:
-        from jax._src import effects
-    except ImportError:
-        from jax.experimental import hijax
-
-        hijax.control_flow_allowed_effects.add_type(QdEffect)
-        return
     for name in ("control_flow_allowed", "remat_allowed", "custom_derivatives_allowed", "partial_eval_kept"):
-        getattr(effects, f"{name}_effects").add_type(QdEffect)
+        if (allowed := _private("effects", f"{name}_effects")) is not None:
+            allowed.add_type(QdEffect)
+    if hijax is not None:
+        hijax.control_flow_allowed_effects.add_type(QdEffect)
 
 
 _allow_effect()
@@ -369,17 +369,16 @@ def is_breakpoint(eqn: JaxprEqn) -> bool:
 
 def change_breakpoint_frames(change: Callable[[str, dict[str, Any]], dict[str, Any]]) -> None:
     """Has `jax.debug.breakpoint` show other variables of a frame: a function of its file and its own variables."""
-    try:
-        from jax._src.debugger.core import DebuggerFrame
-    except ImportError:
+    known = _private("debugger.core", "DebuggerFrame")
+    if known is None:
         return
-    usual = DebuggerFrame.from_frameinfo
+    usual = known.from_frameinfo
 
     def from_frameinfo(_: Any, info: Any) -> Any:
         frame = usual(info)
         return replace(frame, locals=change(frame.filename, frame.locals))
 
-    DebuggerFrame.from_frameinfo = classmethod(from_frameinfo)  # type: ignore[method-assign]
+    known.from_frameinfo = classmethod(from_frameinfo)
 
 
 def gpu_platform() -> str:
@@ -429,8 +428,6 @@ def jvp_of(invars: Sequence[Any], outvars: Sequence[Any], eqns: Sequence[Any], g
 
     Raises NotImplementedError for a primitive without such a rule.
     """
-    from jax._src.interpreters.ad import jvp_jaxpr  # only here: derivatives are rare while tracing
-
     _note_names(eqns)
     opened = jaxpr_of(eqns, invars, outvars)
     made, nonzero = jvp_jaxpr(opened if ClosedJaxpr is None else ClosedJaxpr(opened, ()), list(given), False)

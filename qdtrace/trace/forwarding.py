@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from jax.lax import cond_p, scan_p, while_p
+
 from qdtrace.errors import TraceValueError
 from qdtrace.trace import compat, markers
 from qdtrace.trace.compat import JaxprEqn, Literal, Var
@@ -16,25 +18,25 @@ if TYPE_CHECKING:
 
 def is_control(eqn: JaxprEqn) -> bool:
     """Returns whether an equation is control flow of JAX."""
-    return eqn.primitive.name in ("while", "scan", "cond")
+    return eqn.primitive in (while_p, scan_p, cond_p)
 
 
 def operand_maps(eqn: JaxprEqn) -> Iterator[tuple[Any, list[int]]]:
     """Yields each jaxpr that the equation runs, with the index of the operand behind each of its inputs."""
-    name, params = eqn.primitive.name, eqn.params
+    primitive, params = eqn.primitive, eqn.params
     called = compat.called_jaxpr(eqn)
     if called is not None:
         jaxpr = compat.open_jaxpr(called)
         first = len(eqn.invars) - len(jaxpr.invars)
         yield jaxpr, list(range(first, len(eqn.invars)))
-    elif name == "while":
+    elif primitive is while_p:
         c, b = params["cond_nconsts"], params["body_nconsts"]
         carry = list(range(c + b, len(eqn.invars)))
         yield compat.open_jaxpr(params["cond_jaxpr"]), [*range(c), *carry]
         yield compat.open_jaxpr(params["body_jaxpr"]), [*range(c, c + b), *carry]
-    elif name == "scan":
+    elif primitive is scan_p:
         yield compat.open_jaxpr(params["jaxpr"]), list(range(len(eqn.invars)))
-    elif name == "cond":
+    elif primitive is cond_p:
         for branch in params["branches"]:
             yield compat.open_jaxpr(branch), list(range(1, len(eqn.invars)))
 
@@ -60,9 +62,9 @@ def handle_inputs(jaxpr: Any) -> set[int]:
 def forwarded_handles(eqn: JaxprEqn, handles: set[Var], loc: Loc | None) -> dict[int, Var]:
     """Returns result position -> handle operand, of control flow that passes handles through unchanged."""
     held = {k for k, a in enumerate(eqn.invars) if not isinstance(a, Literal) and a in handles}
-    name, params = eqn.primitive.name, eqn.params
+    primitive, params = eqn.primitive, eqn.params
     forwarded: dict[int, Var] = {}
-    if name == "cond":
+    if primitive is cond_p:
         sources = [_sources(jaxpr, held, places) for jaxpr, places in operand_maps(eqn)]
         for k in range(len(eqn.outvars)):
             origin = {s.get(k) for s in sources}
@@ -72,7 +74,7 @@ def forwarded_handles(eqn: JaxprEqn, handles: set[Var], loc: Loc | None) -> dict
                 raise _changed("the branches of lax.cond give different buffers", loc)
             forwarded[k] = eqn.invars[origin.pop()]  # type: ignore[index]
         return forwarded
-    if name == "while":
+    if primitive is while_p:
         first, carries = params["cond_nconsts"] + params["body_nconsts"], len(eqn.outvars)
         ((_, _), (jaxpr, places)) = operand_maps(eqn)
     else:
@@ -85,7 +87,8 @@ def forwarded_handles(eqn: JaxprEqn, handles: set[Var], loc: Loc | None) -> dict
         operand = first + k
         is_held = k < carries and operand in held
         if sources.get(k) != (operand if is_held else None):
-            raise _changed(f"the carry of `{name}` holds a buffer that the body exchanges for another one", loc)
+            what = f"the carry of `{primitive.name}` holds a buffer"
+            raise _changed(f"{what} that the body exchanges for another one", loc)
         if is_held:
             forwarded[k] = eqn.invars[operand]  # type: ignore[assignment]
     return forwarded

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import jax.numpy as jnp
+from jax import lax
 from jax.core import ShapedArray
 from jax.interpreters import batching
 
@@ -69,11 +70,10 @@ def _checked(items: Sequence[Any]) -> list[Any]:
     makers: dict[Any, int] = {}
     for item in items:
         if isinstance(item, JaxprEqn):
-            name = item.primitive.name
-            if name in ("dynamic_slice", "gather"):
+            if item.primitive in (lax.dynamic_slice_p, lax.gather_p):
                 array = _subscripted(item)
                 item = item if array is None else _access(item, array, out, makers)
-            elif name in _BODIES:
+            elif item.primitive.name in _BODIES:
                 item = _called(item)
             makers.update((v, len(out)) for v in item.outvars)
         out.append(item)
@@ -111,7 +111,7 @@ def _access(eqn: JaxprEqn, array: str, out: list[Any], makers: dict[Any, int]) -
     """Returns the access, after its indices were checked in `out`."""
     operands: list[Any] = list(eqn.invars)
     access = _Access(eqn, array, out, makers)
-    if eqn.primitive.name == "gather":
+    if eqn.primitive is lax.gather_p:
         operands[1] = access.index(operands[1], list(eqn.params["dimension_numbers"].start_index_map))
     else:
         operands[1:] = [access.index(start, [axis]) for axis, start in enumerate(operands[1:])]
@@ -130,7 +130,7 @@ class _Access:
     def index(self, operand: Any, axes: list[int]) -> Any:
         """Returns the variable of the checked index, or of indices of several axes side by side."""
         maker = self.made_by(operand)
-        if maker is not None and maker.primitive.name == "concatenate" and len(axes) > 1:
+        if maker is not None and maker.primitive is lax.concatenate_p and len(axes) > 1:
             rest, parts = list(axes), list[Any]()
             for part in maker.invars:
                 parts.append(self.index(part, rest[: part.aval.shape[-1]]))
@@ -143,10 +143,10 @@ class _Access:
         while maker is not None and maker.primitive.name in _PLACES and not _is_unsigned(source):
             source = maker.invars[0]
             maker = self.made_by(source)
-        if maker is not None and maker.primitive.name == "select_n":
+        if maker is not None and maker.primitive is lax.select_n_p:
             which, index, _ = maker.invars
             test = self.made_by(which)
-            if test is not None and test.primitive.name == "lt" and test.invars[0] is index:
+            if test is not None and test.primitive is lax.lt_p and test.invars[0] is index:
                 if not isinstance(index, Literal):  # in its place, so that derivatives of the access use it too
                     self.out[self.makers[source]] = self.check(index, axes[0]).replace(outvars=[source])
                 return operand

@@ -154,12 +154,14 @@ def test_quotients_of_multiples_are_exact_where_nothing_wraps():
     def body(b: Builder, i: Var) -> dict[str, Atom]:
         inside = b("div", b("add", b("mul", i, i32(4)), i32(3)), i32(4))
         wraps = b("div", b("mul", i, i32(1 << 28)), i32(1 << 28))
-        return {"inside": inside, "wraps": wraps}
+        negative = b("div", b("add", b("mul", i, i32(4)), i32(-3)), i32(4))  # of -3 it is 0, not -1
+        return {"inside": inside, "wraps": wraps, "negative": negative}
 
     made, v = recorded(64, body)
     forms = AffineForms(made)
     assert forms.of(v["inside"]) == Form({v["i"]: 1})
     assert v["i"] not in forms.of(v["wraps"]).terms
+    assert v["i"] not in forms.of(v["negative"]).terms
 
 
 CASES: dict[str, tuple[Callable[[Builder, Atom, Atom], list[Atom]], bool]] = {

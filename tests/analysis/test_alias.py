@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from qdtrace.analysis.alias import Alias, AliasAnalysis, MemoryLocation, References, levels_of
-from qdtrace.analysis.index.affine import AffineForms
 from qdtrace.analysis.location_table import LIMIT, SCAN, LocationTable
+from qdtrace.analysis.memory import Alias, MemoryLocation, TaskMemory
 from qdtrace.ir.walk import walk_task
 from tests.passes.harness import parsed
 
@@ -26,10 +25,10 @@ program p(x: ref[f32,8x8], e: ref[i32,8], w: ref[i64,8], n: ref[i32])
   return x
 """
     task = parsed(text).tasks[0]
-    aliases = AliasAnalysis(AffineForms(task, flips=True))
-    a, b = [aliases.of(e) for e in walk_task(task) if e.primitive.name == "load" and e.invars[0].type.shape == (8, 8)]
-    found = aliases.alias(a, b)
-    assert aliases.alias(b, a) is found
+    memory = TaskMemory(task)
+    a, b = [memory.of(e) for e in walk_task(task) if e.primitive.name == "load" and e.invars[0].type.shape == (8, 8)]
+    found = memory.alias(a, b)
+    assert memory.alias(b, a) is found
     assert (a.key == b.key) == (found is MUST)
     return found
 
@@ -76,10 +75,10 @@ program p(x: ref[f32,8])
   return x
 """
     task = parsed(text).tasks[0]
-    aliases = AliasAnalysis(AffineForms(task))
-    k, *others = [aliases.of(e) for e in walk_task(task) if e.primitive.name == "load"]
-    assert [aliases.alias(k, p) for p in others] == [NO, MAY, NO]
-    assert {v.hint: level for v, level in levels_of(task).items()} == {"k": 2, "a": 2, "b": 2, "c": 2, "d": 2}
+    memory = TaskMemory(task)
+    k, *others = [memory.of(e) for e in walk_task(task) if e.primitive.name == "load"]
+    assert [memory.alias(k, p) for p in others] == [NO, MAY, NO]
+    assert {v.hint: level for v, level in memory.levels.items()} == {"k": 2, "a": 2, "b": 2, "c": 2, "d": 2}
 
 
 def facts(body: str, kind: str = "range_for i in 0:i32 : 8:i32") -> tuple[set[str], set[str]]:
@@ -87,9 +86,9 @@ def facts(body: str, kind: str = "range_for i in 0:i32 : 8:i32") -> tuple[set[st
     lines = "".join(f"    {line}\n" for line in body.splitlines())
     text = f"program p(x: ref[f32,8], y: ref[f32,8x4], e: ref[i32,8])\n  {kind}\n{lines}  return x, y\n"
     task = parsed(text).tasks[0]
-    references = References(task, AffineForms(task, flips=True))
-    private = {r.hint for r in references.accesses if references.is_private(r)}
-    return private, {r.hint for r in references.tracked}
+    memory = TaskMemory(task)
+    private = {r.hint for r in memory.accesses if memory.is_private(r)}
+    return private, {r.hint for r in memory.tracked}
 
 
 def test_references_of_plain_accesses() -> None:
@@ -116,34 +115,34 @@ def test_a_serial_task_has_one_iteration() -> None:
     assert facts("accum[op=add] x 1.0:f32 0:i32", "serial") == ({"x"}, {"x"})
 
 
-def table_of(count: int) -> tuple[LocationTable[int], list[MemoryLocation], AliasAnalysis]:
+def table_of(count: int) -> tuple[LocationTable[int], list[MemoryLocation], TaskMemory]:
     """A table of the locations `x[j + k]` and `x[i]`."""
     lines = "".join(f"    j{k}: i32 = add j {k}:i32\n    store x 1.0:f32 j{k}\n" for k in range(count))
     text = f"program p(x: ref[f32,999], e: ref[i32,8])\n  range_for i in 0:i32 : 8:i32\n    j: i32 = load e i\n{lines}"
     task = parsed(text + "    store x 2.0:f32 i\n  return x\n").tasks[0]
-    aliases = AliasAnalysis(AffineForms(task))
-    known = [aliases.of(e) for e in walk_task(task) if e.primitive.name == "store"]
+    memory = TaskMemory(task)
+    known = [memory.of(e) for e in walk_task(task) if e.primitive.name == "store"]
     table: LocationTable[int] = LocationTable()
     for k, location in enumerate(known[:-1]):
         table.put(location, k)
-    return table, known, aliases
+    return table, known, memory
 
 
 def test_a_write_forgets_what_it_may_touch() -> None:
-    table, (first, second, other), aliases = table_of(2)
+    table, (first, second, other), memory = table_of(2)
     copy = table.copy()
-    table.forget(first, aliases)
+    table.forget(first, memory)
     assert [(p.key == second.key, value) for p, value in table] == [(True, 1)]
     assert (copy.get(first), copy.get(second), copy.get(other), copy.count) == (0, 1, None, 2)
-    copy.forget(other, aliases)
+    copy.forget(other, memory)
     assert (list(copy), copy.count) == ([], 0)
 
 
 def test_a_table_is_limited() -> None:
-    table, known, aliases = table_of(LIMIT + 2)
+    table, known, memory = table_of(LIMIT + 2)
     assert table.count == len(list(table)) == LIMIT
     assert known[1] not in table
     assert known[2] in table
     # too many to compare: all are taken to meet
     assert LIMIT > SCAN
-    assert len(table.meeting(known[-1], aliases)) == LIMIT
+    assert len(table.meeting(known[-1], memory)) == LIMIT

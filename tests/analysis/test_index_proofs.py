@@ -9,11 +9,11 @@ from collections import Counter
 import pytest
 import z3
 
-from qdtrace.analysis.alias import Alias, AliasAnalysis
 from qdtrace.analysis.index.affine import AffineForms
 from qdtrace.analysis.index.dependence import IterationSpace, dependence_between
 from qdtrace.analysis.index.injectivity import Injectivity
 from qdtrace.analysis.index.trips import task_values
+from qdtrace.analysis.memory import Alias, TaskMemory
 from qdtrace.ir.memory import indices_of
 from qdtrace.ir.program import Literal, ref_type
 from tests.analysis.index_programs import Draw, same_reference, stores_of, values
@@ -126,11 +126,11 @@ def test_aliases(part: int) -> None:
     proved: Counter[Alias] = Counter()
     for seed in SEEDS[part::2]:
         s = Setting(seed)
-        aliases = AliasAnalysis(s.forms)
+        memory = TaskMemory(s.task, s.forms)
         for a, b in itertools.combinations(s.stores, 2):
             if a.invars[0] is not b.invars[0]:
                 continue
-            found = aliases.alias(aliases.of(a), aliases.of(b))
+            found = memory.alias(memory.of(a), memory.of(b))
             proved[found] += 1
             if found is Alias.NO:
                 assert s.refuted(*s.equal(a, b, s.first)), (seed, a.invars, b.invars)

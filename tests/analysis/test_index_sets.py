@@ -8,13 +8,13 @@ from functools import cache
 
 import pytest
 
-from qdtrace.analysis.alias import Alias, AliasAnalysis
 from qdtrace.analysis.index.affine import AffineForms
 from qdtrace.analysis.index.dependence import IterationSpace, dependence_between
 from qdtrace.analysis.index.footprint import IndexSets
 from qdtrace.analysis.index.injectivity import Injectivity
 from qdtrace.analysis.index.mixed_radix import MixedRadix
 from qdtrace.analysis.index.trips import task_values
+from qdtrace.analysis.memory import Alias, TaskMemory
 from qdtrace.ir.memory import indices_of
 from qdtrace.ir.program import ref_type
 from tests.analysis.index_programs import (
@@ -148,9 +148,9 @@ def test_aliases_of_one_iteration(bits: int, part: int) -> None:
     said: Counter[Alias] = Counter()
     for seed in seeds(part):
         task, forms, runs = drawn(seed, bits)
-        aliases = AliasAnalysis(forms)
+        memory = TaskMemory(task, forms)
         for a, b in same_reference(stores_of(task)):
-            found = aliases.alias(aliases.of(a), aliases.of(b))
+            found = memory.alias(memory.of(a), memory.of(b))
             said[found] += 1
             for _, env in runs:
                 first, second = element(a, env), element(b, env)

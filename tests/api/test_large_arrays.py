@@ -79,9 +79,10 @@ def test_storage_says_where_large_arrays_are() -> None:
 
 @pytest.mark.parametrize("target", ["sm_90", "gfx942"])
 def test_graphics_processors_have_them_in_scratch(target: str) -> None:
-    low = qd.jit(qd.vmap(temporaries)).lower(jnp.ones((1_000_000, 20_000 // 16)), target=target)
+    rows = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((1_000_000, 1250), (100_000, 20_000))]
+    low = qd.jit(qd.vmap(temporaries)).lower(rows[0], target=target)
     assert low.tasks[0].private_bytes == 2 * 5000
-    large = qd.jit(qd.vmap(temporaries)).lower(jnp.ones((100_000, 20_000)), target=target)
+    large = qd.jit(qd.vmap(temporaries)).lower(rows[1], target=target)
     (task,) = large.tasks
     assert "bytes of scratch" in task.reason
     assert task.kernel_scratch <= (1 << 33) + (1 << 20)

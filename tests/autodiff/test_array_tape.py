@@ -66,6 +66,20 @@ def test_gradients_are_those_of_jax(name):
     np.testing.assert_allclose(got, jax.vmap(jax.grad(f))(C), rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.cpu
+def test_an_iteration_reads_what_the_one_before_stored():
+    @qd.jit
+    def pairs(x):
+        y = qd.copy(x)
+        for i in qd.range(2):
+            for k in qd.range(9):
+                a = y[2 * i + (k + 1) % 2]
+                y[2 * i + k % 2] = jnp.sin(a) * a + 0.5
+        return y
+
+    qd.check_grads(pairs, (C[0, :4],))
+
+
 @pytest.mark.parametrize("target", [None, "sm_90"])
 @pytest.mark.parametrize(("name", "most"), [("recursion", 1500), ("blending", 1000), ("smoothing", 3500)])
 def test_bytes_of_a_lane(name, most, target):

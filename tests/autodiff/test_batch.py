@@ -42,6 +42,7 @@ def test_programs_of_floats(seed):
     check(random_program(seed), arguments(seed), seed)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("seed", range(40))
 def test_programs_of_tasks(seed):
     """Dynamic bounds, serial tasks, accumulations, atomics."""

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from qdtrace.interpret.reference import evaluate
-from qdtrace.ir.equal import programs_equal
 from qdtrace.ir.parser import parse_program
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.verify import verify_program
 from tests.differential.compare import compare
 from tests.differential.corpus import Case, replay
 from tests.differential.programs import programs
+from tests.ir.equal import programs_equal
 
 QUICK = settings(
     max_examples=60, deadline=None, derandomize=True,

@@ -33,6 +33,7 @@ def check(program: Program, way: str) -> None:
     assert kind in ("equal", "none"), f"{kind} {way} of {program}: {why}"
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("seed", range(DEFAULT))
 def test_a_sample(seed: int) -> None:
     check(drawn(seed), WAYS[seed % len(WAYS)])

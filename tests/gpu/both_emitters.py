@@ -6,14 +6,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from unittest import mock
 
-from lowering.gpu import codegen
+from lowering.gpu.emission import Emission
 from lowering.triton.choice import Choice
 from qdtrace.errors import BackendError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lowering.simt.devices import Device
     from qdtrace.config import Options
     from qdtrace.ir.program import Task
 
@@ -22,11 +21,13 @@ if TYPE_CHECKING:
 def triton_where_it_can() -> Iterator[None]:
     """A block in which `codegen="triton"` leaves to LLVM what Triton refuses."""
 
-    def choice(task: Task, device: Device, options: Options) -> Choice:
+    strict = Emission.choice
+
+    def choice(emission: Emission, task: Task, options: Options) -> Choice:
         try:
-            return codegen.choice(task, device, options)
+            return strict(emission, task, options)
         except BackendError:
             return Choice("llvm", "Triton refuses")
 
-    with mock.patch("lowering.gpu.backend.choice", choice):
+    with mock.patch.object(Emission, "choice", choice):
         yield

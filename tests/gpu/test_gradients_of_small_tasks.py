@@ -160,6 +160,7 @@ def on_a_gpu() -> Iterator[FakeDriver | None]:
         yield driver
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("seed", [*SOME, *MORE, *DEVICE])
 def test_like_jax(seed: int) -> None:
     """Results, adjoints, and their derivative in a direction."""

@@ -72,6 +72,7 @@ def agree(case: Case, seed: int) -> None:
                 compare([np.asarray(x) for x in call(*case.args)], wanted, tolerance)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("seed", [*range(100, 112), *MORE])
 def test_calls_agree_with_the_interpreter(seed: int) -> None:
     agree(random_case(seed), seed)

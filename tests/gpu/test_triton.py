@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import qdtrace as qd
-from lowering.gpu.codegen import choice, content_of
+from lowering.gpu.codegen import content_of
+from lowering.gpu.emission import Emission
 from lowering.runtime.cache import ArtifactCache
 from lowering.runtime.compile import stats
 from lowering.triton import installed
@@ -196,7 +197,7 @@ def test_what_triton_does_not_compile_is_left_to_llvm_with_a_warning(monkeypatch
     x = np.arange(N, dtype=np.int32)
     program = parse_program(SCAN, file="user.py")
     with fake_backend() as (backend, _):
-        assert choice(program.tasks[0], backend.device, uncached()).codegen == "triton"
+        assert Emission(backend.device).choice(program.tasks[0], uncached()).codegen == "triton"
         with pytest.warns(QdWarning) as told:
             done = backend.compile(program, uncached())
         np.testing.assert_array_equal(jax.jit(done.call)(x)[0], np.cumsum(x))

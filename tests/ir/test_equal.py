@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from qdtrace.ir.equal import programs_equal, tasks_equal
 from qdtrace.ir.parser import parse_program
+from tests.ir.equal import programs_equal, tasks_equal
 
 TEXT = """\
 program p(x: ref[f32,4], y: ref[f32,4])

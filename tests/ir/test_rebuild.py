@@ -9,7 +9,6 @@ import pytest
 
 from qdtrace.errors import Loc
 from qdtrace.ir.carries import Carry, carries_of, with_carries
-from qdtrace.ir.equal import programs_equal, tasks_equal
 from qdtrace.ir.parser import parse_program
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.program import Var, literal
@@ -27,6 +26,7 @@ from qdtrace.ir.walk import (
     walk_task,
 )
 from tests.differential.task_programs import random_case
+from tests.ir.equal import programs_equal, tasks_equal
 
 if TYPE_CHECKING:
     from qdtrace.ir.program import Block, Eqn, Program

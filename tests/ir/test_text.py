@@ -11,7 +11,6 @@ import pytest
 
 from qdtrace.errors import Loc
 from qdtrace.ir.builder import Builder, ref_var, scalar_var
-from qdtrace.ir.equal import programs_equal
 from qdtrace.ir.parser import ParseError, parse_program
 from qdtrace.ir.primitives import PRIMITIVES
 from qdtrace.ir.printer import print_program, print_task
@@ -19,6 +18,7 @@ from qdtrace.ir.program import Block, Literal, Program, Task, Var, literal
 from qdtrace.ir.syntax import literal_text, literal_value
 from qdtrace.ir.types import DType, ScalarType
 from qdtrace.ir.verify import verify_program
+from tests.ir.equal import programs_equal
 
 EVERYTHING = """\
 program "all <of> it"(x: ref[f32,4x8], n: ref[i32], empty: ref[bool,0x3])

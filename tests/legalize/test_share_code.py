@@ -11,9 +11,9 @@ import pytest
 from lowering.legalize.share_code import LIFT_LIMIT, SharedCode, share_code
 from lowering.runtime.compile import stats
 from qdtrace.interpret.reference import evaluate
-from qdtrace.ir.equal import programs_equal
 from qdtrace.ir.printer import print_program, print_task
 from qdtrace.ir.verify import verify_program
+from tests.ir.equal import programs_equal
 from tests.passes.harness import arguments, parsed
 from tests.runtime.programs import compiled
 

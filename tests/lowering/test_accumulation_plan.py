@@ -1,4 +1,4 @@
-"""The strategy chosen for each accumulation, and the updates of a shared array that are made together."""
+"""The place chosen for the sum of each accumulation, and the updates of a shared array that are made together."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lowering.llvm.facts import TaskFacts
-from lowering.llvm.privatisation import Privatisation, Strategy, privatise
+from lowering.plan.sums import Part, Sums, Where, find_sums, in_turns
 from lowering.simd.accumulation.plan import plan_accumulation
 from lowering.simd.accumulation.update_groups import group_updates
 from qdtrace.analysis.machine import CPU, AccumulationLimits
@@ -30,10 +30,10 @@ AT = ref_var(I32, (N,), "at")
 OUT = ref_var(F32, (N, 3), "out")
 
 
-def strategies(body: Callable[[Builder, Var], None], n: int = N, limits: AccumulationLimits = LIMITS) -> list[Strategy]:
+def strategies(body: Callable[[Builder, Var], None], n: int = N, limits: AccumulationLimits = LIMITS) -> list[Where]:
     made = task(n, body)
-    ways = privatise(TaskFacts(made), limits)
-    return [ways.strategy_of(e) for e in walk_task(made) if e.primitive.name == "accum"]
+    sums = find_sums(TaskFacts(made), limits)
+    return [sums.where(e) for e in walk_task(made) if e.primitive.name == "accum"]
 
 
 def into(ref: Var, *indices: Callable[[Builder, Var], Var] | int) -> Callable[[Builder, Var], None]:
@@ -54,21 +54,21 @@ def index(b: Builder, i: Var) -> Var:
 @pytest.mark.parametrize(
     ("body", "wanted"),
     [
-        (into(OUT, index, 0), Strategy.EXCLUSIVE),
-        (into(OUT, 5, 0), Strategy.REGISTERS),
-        (into(OUT, anywhere, 0), Strategy.CHUNK_COPY),
-        (into(ref_var(F32, (LIMITS.chunk_bytes // 4 + 1,), "large"), anywhere), Strategy.SHARED),
+        (into(OUT, index, 0), Where.OWN),
+        (into(OUT, 5, 0), Where.REGISTERS),
+        (into(OUT, anywhere, 0), Where.COPY),
+        (into(ref_var(F32, (LIMITS.chunk_bytes // 4 + 1,), "large"), anywhere), Where.SHARED),
     ],
 )
-def test_strategies(body: Callable[[Builder, Var], None], wanted: Strategy) -> None:
+def test_strategies(body: Callable[[Builder, Var], None], wanted: Where) -> None:
     assert strategies(body, n=100 * N) == [wanted]
 
 
 def test_a_copy_costs_work_and_memory() -> None:
     body = into(OUT, anywhere, 0)
-    assert strategies(body, n=N) == [Strategy.SHARED]
-    assert strategies(body, n=100 * N, limits=replace(LIMITS, chunk_bytes=12 * N - 1)) == [Strategy.SHARED]
-    assert strategies(body, n=100 * N, limits=replace(LIMITS, chunk_bytes=12 * N)) == [Strategy.CHUNK_COPY]
+    assert strategies(body, n=N) == [Where.SHARED]
+    assert strategies(body, n=100 * N, limits=replace(LIMITS, chunk_bytes=12 * N - 1)) == [Where.SHARED]
+    assert strategies(body, n=100 * N, limits=replace(LIMITS, chunk_bytes=12 * N)) == [Where.COPY]
 
 
 def test_too_many_places_are_no_registers() -> None:
@@ -76,8 +76,14 @@ def test_too_many_places_are_no_registers() -> None:
         for k in range(4):
             b.accum(OUT, literal(1, F32), i32(k), i32(0))
 
-    assert set(strategies(body, limits=replace(LIMITS, registers=4))) == {Strategy.REGISTERS}
-    assert Strategy.REGISTERS not in strategies(body, limits=replace(LIMITS, registers=3))
+    assert set(strategies(body, limits=replace(LIMITS, registers=4))) == {Where.REGISTERS}
+    assert Where.REGISTERS not in strategies(body, limits=replace(LIMITS, registers=3))
+
+
+def test_places_that_may_be_one_element_are_combined_in_turns() -> None:
+    chosen = [ref_var(I32, (), name) for name in "ab"]
+    parts = [Part(OUT, "add", Where.REGISTERS, (at, i32(0)), F32) for at in (i32(0), i32(1), *chosen)]
+    assert in_turns(parts) == [parts[:2], parts[2:3], parts[3:]]
 
 
 def test_another_use_of_a_buffer_makes_it_shared() -> None:
@@ -86,21 +92,21 @@ def test_another_use_of_a_buffer_makes_it_shared() -> None:
         b.accum(OUT, literal(1, F32), i32(6), i32(0), op="max")
 
     made = task(N, body)
-    ways = privatise(TaskFacts(made), LIMITS)
-    assert ways.shared == {OUT: None}
-    assert plan(made, ways, 8).thread_copies.nbytes == 0
+    sums = find_sums(TaskFacts(made), LIMITS)
+    assert sums.atomic == {OUT}
+    assert plan(made, sums, 8).thread_copies.nbytes == 0
 
 
-def plan(made: Task, ways: Privatisation, width: int, limits: AccumulationLimits = LIMITS) -> AccumulationPlan:
-    return plan_accumulation(TaskFacts(made), ways, limits, width)
+def plan(made: Task, sums: Sums, width: int, limits: AccumulationLimits = LIMITS) -> AccumulationPlan:
+    return plan_accumulation(TaskFacts(made), sums, limits, width)
 
 
 @pytest.mark.parametrize(("lane_bytes", "copies"), [(12 * N * 8, 8), (12 * N * 8 - 1, 4), (12 * N * 2, 2), (0, 1)])
 def test_lanes_have_copies_where_there_is_room(lane_bytes: int, copies: int) -> None:
     limits = replace(LIMITS, lane_bytes=lane_bytes)
     made = task(1000 * N, into(OUT, anywhere, 0))
-    (part,) = plan(made, privatise(TaskFacts(made), limits), 8, limits).slot.parts
-    assert part.lane_copies == copies
+    (part,) = plan(made, find_sums(TaskFacts(made), limits), 8, limits).slot.parts
+    assert part.lanes == copies
 
 
 # Groups of updates
@@ -109,8 +115,8 @@ def test_lanes_have_copies_where_there_is_room(lane_bytes: int, copies: int) -> 
 def groups(body: Callable[[Builder, Var], None]) -> list[list[tuple[int | None, int]]]:
     """(first component, components) of the groups before each equation of the body, and at the end."""
     made = task(N, body)
-    ways = Privatisation(frozenset(), {}, {}, {OUT: "add"})
-    steps = group_updates(ways, made.body.eqns)
+    sums = Sums({(OUT, None): Part(OUT, "add", Where.SHARED, None, F32)}, frozenset())
+    steps = group_updates(sums, made.body.eqns)
     assert len(steps) == len(made.body.eqns) + 1
     return [[(g.component, len(g.values)) for g in step] for step in steps]
 

@@ -179,3 +179,14 @@ def test_a_division_by_a_constant_that_passes_left_is_one():
     (got,) = execute(made, [values], "avx512", EmitOptions(fast_math=True))
     np.testing.assert_array_equal(got, values / np.float32(3))
     assert np.signbit(got[4])
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_numbers_of_64_bits_are_rounded_once_to_halves(target: str):
+    """Numbers beside the middle of two halves, closer to it than f32 can say."""
+    x, y = ref_var(DType.f64, (40,), "x"), ref_var(DType.f16, (40,), "y")
+    middle = (1 + 2 * np.arange(10)) * 2.0**-11 + 1
+    values = np.concatenate([s * (middle + d * 2.0**-40) for s in (1, -1) for d in (1, -1)])
+    body = task(40, lambda b, i: b.store(y, b.convert(b.load(x, i), DType.f16), i))
+    (got,) = execute(Program("p", (x,), (y,), (body,), (y,)), [values], target)
+    np.testing.assert_array_equal(got, values.astype(np.float16))

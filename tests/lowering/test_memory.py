@@ -213,6 +213,7 @@ def test_private_arrays_with_uniform_and_varying_indices():
     check(body)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("dtype", DType, ids=lambda d: d.value)
 def test_private_cells_of_every_dtype_keep_lanes_apart(dtype: DType):
     _x, k, _y, _z = refs = buffers(N)

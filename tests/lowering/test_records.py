@@ -42,6 +42,7 @@ def test_records_of_every_width(width: int):
     assert ("gather" in text) is (width > 9)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("dtype", DType, ids=lambda d: d.value)
 def test_records_of_every_dtype(dtype: DType):
     x, y = ref_var(dtype, (N, 3), "x"), ref_var(dtype, (N, 3), "y")

@@ -13,7 +13,7 @@ import pytest
 
 from lowering.llvm.facts import TaskFacts
 from lowering.llvm.frame import Frame
-from lowering.llvm.prologue import alias_metadata, head_for, open_function, used_by_body
+from lowering.llvm.prologue import alias_metadata, head_for, open_function
 from lowering.llvm.rules import RULES, emitter
 from lowering.llvm.target import Target, optimise
 from lowering.llvm.text import Module, Text
@@ -53,7 +53,7 @@ def device_function(task: Task, target: Target, header: str, index: str, prefix:
     """A function that runs one iteration, whose references are parameters."""
     facts, module = TaskFacts(task), Module()
     f = Frame(Text(module, private_space=target.private_space), facts, target, fast_math=False, emit=emitter(RULES))
-    head = head_for(task, used_by_body(task), checks=False)
+    head = head_for(task, facts.used, checks=False)
     open_function(f, alias_metadata(facts, module), lambda n: f"{prefix}{n}", head, RULES)
     assert task.index is not None
     f.bind_index(task.index, f.text.op(index))

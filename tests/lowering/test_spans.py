@@ -102,6 +102,7 @@ def as_tasks(program: Program) -> Program | None:
     return made
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("seed", range(60))
 def test_parts_mean_what_the_whole_means(seed):
     program, args = case(seed, "neighbours", 40, 4)

@@ -264,7 +264,7 @@ def test_copies_are_merged(dtype: DType, op: str, target: str):
         b.accum(two, f32(1), b.load(k, i))
 
     kernel = Kernel(task(N, body), Target.named(target))
-    arrays, nbytes = kernel.code.copies.arrays, kernel.code.copies.nbytes
+    arrays, nbytes = kernel.code.copies.parts, kernel.code.copies.nbytes
     assert [a.ref for a in arrays] == [one, two]
     rng = np.random.default_rng(4)
     start, more = rng.integers(0, 3, sizes[0]).astype(dtype.numpy), rng.standard_normal(sizes[1]).astype(np.float32)
@@ -274,7 +274,7 @@ def test_copies_are_merged(dtype: DType, op: str, target: str):
     function = {"add": np.add, "min": np.minimum, "max": np.maximum, "mul": np.multiply}[op]
     for n, copy in enumerate(copies):
         first = copy[: arrays[0].nbytes].view(dtype.numpy)
-        first[:] = np.frombuffer(arrays[0].neutral, dtype.numpy)[0] if n == 1 else rng.integers(0, 3, sizes[0])
+        first[:] = arrays[0].neutral.value if n == 1 else rng.integers(0, 3, sizes[0])
         second = copy[arrays[1].offset :][: arrays[1].nbytes].view(np.float32)
         second[:] = rng.standard_normal(sizes[1])
         want_one = want_one if n == 1 else function(want_one, first)

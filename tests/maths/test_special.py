@@ -95,6 +95,12 @@ def test_tiny_arguments_come_back(name: str, dtype: DType):
 
 
 @DTYPES
+def test_cube_roots_of_subnormal_numbers(dtype: DType):
+    x = np.array([1, -2, 3, 7, 1000, -(2**20)]).astype(dtype.numpy) * np.finfo(dtype.numpy).smallest_subnormal
+    np.testing.assert_array_max_ulp(compiled("cbrt", dtype, 8)(x), np.cbrt(x), 2)
+
+
+@DTYPES
 def test_exact_roots_and_powers(dtype: DType):
     whole = np.arange(1, 65, dtype=dtype.numpy)
     np.testing.assert_array_equal(compiled("cbrt", dtype, 8)(whole**3), whole)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from qdtrace.interpret.reference import evaluate
-from qdtrace.ir.equal import programs_equal
 from qdtrace.ir.parser import parse_program
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.types import DType
 from qdtrace.ir.verify import verify_program
+from tests.ir.equal import programs_equal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -48,8 +48,15 @@ CASES: dict[str, list[Case]] = {
         (N, "(sub 10:i32 (sub 3:i32 x))", "(add x 7:i32)"),
         (N, "(sub 10:i32 (mul x 3:i32))", None),
     ],
-    "add_neg": [(N, "(add x (neg y))", "(sub x y)"), (N, "(add (neg x) y)", "(sub y x)"), (N, "(add x y)", None)],
-    "sub_neg": [(N, "(sub x (neg y))", "(add x y)"), (N, "(sub (neg x) y)", None)],
+    "add_neg": [
+        *((k, "(add x (neg y))", "(sub x y)") for k in (N, F)),
+        *((k, "(add (neg x) y)", "(sub y x)") for k in (N, F)),
+        *((k, "(add x y)", None) for k in (N, F)),
+    ],
+    "sub_neg": [
+        *((k, "(sub x (neg y))", "(add x y)") for k in (N, F)),
+        *((k, "(sub (neg x) y)", None) for k in (N, F)),
+    ],
     "add_sub_cancel": [(N, "(add (sub x y) y)", "x"), (N, "(add y (sub x y))", "x"), (N, "(add (sub x y) x)", None)],
     "sub_add_cancel": [
         (N, "(sub (add x y) y)", "x"),
@@ -202,8 +209,6 @@ CASES: dict[str, list[Case]] = {
         (F, "(mul x 2.0:f32)", None),
         (F, "(div 1.0:f32 x)", None),
     ],
-    "float_add_neg": [(F, "(add x (neg y))", "(sub x y)"), (F, "(add (neg x) y)", "(sub y x)"), (F, "(add x y)", None)],
-    "float_sub_neg": [(F, "(sub x (neg y))", "(add x y)"), (F, "(sub (neg x) y)", None)],
     "neg_neg": [(F, "(neg (neg x))", "x"), (N, "(neg (neg x))", "x"), (F, "(neg (abs x))", None)],
     "float_product_of_negs": [
         (F, "(mul (neg x) (neg y))", "(mul x y)"),

@@ -413,3 +413,31 @@ program p(x: ref[bool,8])
 
 def test_nothing_to_promote() -> None:
     unchanged(promote, "program p(x: ref[f32,8])\n  range_for i in 0:i32 : 8:i32\n    store x 1.0:f32 i\n  return x\n")
+
+
+def test_a_cell_that_an_inner_loop_surely_stores_is_not_carried_around_it() -> None:
+    check(
+        promote,
+        """
+program p(x: ref[f32,8], y: ref[f32,8])
+  range_for i in 0:i32 : 8:i32
+    t: cell[f32] = cell[dtype=f32, shape=()]
+    for k in 0:i32 : i : 1:i32
+      for j in 0:i32 : 3:i32 : 1:i32
+        a: f32 = load x j
+        store t a
+      b: f32 = load t
+      store y b i
+  return y
+""",
+        """
+program p(x: ref[f32,8], y: ref[f32,8])
+  range_for i in 0:i32 : 8:i32
+    for k in 0:i32 : i : 1:i32
+      t: f32 = for j in 0:i32 : 3:i32 : 1:i32 carry c = 0.0:f32
+        a: f32 = load x j
+        yield a
+      store y t i
+  return y
+""",
+    )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qdtrace.passes.constant_extraction import ConstantExtraction
-from qdtrace.passes.loop_invariant import LoopInvariant
+from qdtrace.passes.motion import ConstantExtraction, LoopInvariant
 from tests.passes.harness import check, unchanged
 
 licm = LoopInvariant()
@@ -399,3 +398,21 @@ program p(x: ref[f32,8])
 
 def test_a_serial_task_has_nothing_to_share() -> None:
     unchanged(extract, "program p(x: ref[f32])\n  serial\n    a: f32 = exp 1.0:f32\n    store x a\n  return x\n")
+
+
+def test_the_check_of_an_index_does_not_pass_a_condition_of_the_user() -> None:
+    unchanged(
+        licm,
+        """
+program p(x: ref[f32,8], y: ref[i32,4], n: ref[i32])
+  range_for i in 0:i32 : 8:i32
+    a: i32 = load n
+    for j in 0:i32 : 4:i32 : 1:i32
+      b: i32 = load y j
+      p: bool = lt b 5:i32
+      check[message="no"] p
+      k: i32 = bound[size=8, axis=0, buffer="x", shape=(8)] a
+      accum[op=add] x 1.0:f32 k
+  return x
+""",
+    )

@@ -10,20 +10,19 @@ import pytest
 from qdtrace.config import Options
 from qdtrace.errors import BoundsError, CheckError, QdError
 from qdtrace.interpret.reference import evaluate
-from qdtrace.ir.equal import programs_equal
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.program import literal
 from qdtrace.ir.types import DType
 from qdtrace.ir.verify import verify_program
 from qdtrace.ir.walk import walk_program
-from qdtrace.passes.constant_extraction import ConstantExtraction
 from qdtrace.passes.hoist_bounds import HoistBounds
-from qdtrace.passes.loop_invariant import LoopInvariant
+from qdtrace.passes.motion import ConstantExtraction, LoopInvariant
 from qdtrace.passes.pipelines import optimise
 from qdtrace.passes.predicate import Predicate
 from qdtrace.passes.prove_bounds import ProveBounds
 from qdtrace.passes.scalar_replacement import ScalarReplacement
 from qdtrace.passes.simplify import Simplify
+from tests.ir.equal import programs_equal
 from tests.passes.harness import assert_same_results, check, parsed, unchanged
 
 if TYPE_CHECKING:
@@ -71,6 +70,8 @@ program p(x: ref[f32,8], y: ref[f32,16], n: ref[i32])
 
 
 KEPT = {
+    "it may be the length": "    a: i32 = add i 1:i32\n    k: i32 = BOUND a\n    store x 1.0:f32 k\n",
+    "it may be negative": "    a: i32 = sub i 1:i32\n    k: i32 = BOUND a\n    store x 1.0:f32 k\n",
     "nothing is known": "    a: i32 = load n\n    k: i32 = BOUND a\n    store x 1.0:f32 k\n",
     "a longer check in front": (
         "    a: i32 = load n\n    m: i32 = LONG a\n    k: i32 = BOUND a\n    store y 1.0:f32 m\n    store x 1.0:f32 k\n"

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from qdtrace.interpret.reference import evaluate
-from qdtrace.ir.equal import programs_equal
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.types import DType
 from qdtrace.ir.verify import verify_program
@@ -17,6 +16,7 @@ from qdtrace.passes import algebraic, peephole
 from qdtrace.passes.dead_code import DeadCode
 from qdtrace.passes.rewrite import RewriteOptions, Rewriter
 from qdtrace.passes.rule_table import Rule, RuleSet
+from tests.ir.equal import programs_equal
 from tests.passes.expressions import expression_program
 from tests.passes.harness import assert_same_bits
 from tests.passes.rule_cases import CASES, Case

@@ -7,10 +7,10 @@ import pytest
 
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.combining import identity
-from qdtrace.ir.equal import programs_equal
 from qdtrace.ir.syntax import literal_text
 from qdtrace.ir.types import DType
 from qdtrace.passes.scalar_replacement import PLACES, ScalarReplacement
+from tests.ir.equal import programs_equal
 from tests.passes.harness import arguments, assert_same_results, check, parsed, unchanged
 
 exact = ScalarReplacement()

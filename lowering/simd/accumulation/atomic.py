@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from lowering.llvm.atomics import atomic_scalar
 from lowering.llvm.combining import swapped
-from lowering.llvm.facts import reference
 from lowering.llvm.types import MEMORY, REGISTER
 from lowering.llvm.vectors import Value
 from lowering.simd.accumulation.lanes import combined, each_active
 from lowering.simd.addresses import lane_pointers, locate
 from lowering.simd.interleave import settle_stores
 from lowering.simd.private import load_private, store_private
+from qdtrace.ir.memory import reference
 from qdtrace.ir.types import DType
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from qdtrace.ir.program import literal
 from qdtrace.ir.types import DType
 
 if TYPE_CHECKING:
-    from lowering.simd.accumulation.plan import SlotPart
+    from lowering.plan.sums import Part
     from lowering.simd.frame import LaneFrame
     from qdtrace.ir.program import Atom, Var
 
@@ -43,8 +43,8 @@ def open_chunk_copies(f: LaneFrame, *, clear: bool = True) -> None:
                 clear_elements(f, copy.memory, copy.memory.type.size, part.op)
 
 
-def _make_copy(f: LaneFrame, part: SlotPart) -> ChunkCopy:
-    shared, count = in_slot(f, part, "%slot", f.globals[part.ref].alias), part.lane_copies
+def _make_copy(f: LaneFrame, part: Part) -> ChunkCopy:
+    shared, count = in_slot(f, part, "%slot", f.globals[part.ref].alias), part.lanes
     if count == 1:
         return ChunkCopy(shared, count)
     type_ = replace(shared.type, shape=(*shared.type.shape, count))
@@ -55,12 +55,12 @@ def _make_copy(f: LaneFrame, part: SlotPart) -> ChunkCopy:
 def close_chunk_copies(f: LaneFrame) -> None:
     """Merges the copies of lanes into the slot."""
     for part in f.accumulators.plan.slot.parts:
-        if part.indices is None and part.lane_copies > 1:
+        if part.indices is None and part.lanes > 1:
             slot = in_slot(f, part, "%slot", f.globals[part.ref].alias)
             _merge_lanes(f, part, f.accumulators.copies[part.ref], slot)
 
 
-def _merge_lanes(f: LaneFrame, part: SlotPart, copy: ChunkCopy, slot: GlobalMemory) -> None:
+def _merge_lanes(f: LaneFrame, part: Part, copy: ChunkCopy, slot: GlobalMemory) -> None:
     with f.text.counted("0", str(part.size), 1) as k, f.region():
         first = f.text.op(f"mul i64 {k}, {copy.count}")
         if copy.count == f.width:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from lowering.llvm.combining import combine
 from lowering.llvm.memory import from_memory, load_scalar, store_scalar, to_memory
 from lowering.llvm.types import MEMORY, compute_dtype
+from lowering.plan.sums import Where
 from lowering.simd.accumulation.elements import store_elements
 from lowering.simd.accumulation.lanes import reduce_lanes
 from lowering.simd.accumulation.slots import in_slot
@@ -17,7 +18,7 @@ from lowering.simd.addresses import locate
 from qdtrace.ir.combining import identity
 
 if TYPE_CHECKING:
-    from lowering.llvm.privatisation import Place
+    from lowering.plan.sums import Part, Place
     from lowering.simd.frame import LaneFrame
     from qdtrace.ir.program import Atom
     from qdtrace.ir.types import DType
@@ -25,12 +26,12 @@ if TYPE_CHECKING:
 
 def open_registers(f: LaneFrame) -> None:
     """Creates the sums and fills them with the identity."""
-    for place, op in f.accumulators.plan.ways.registers.items():
-        d = compute_dtype(place[0].dtype)
+    for part in f.accumulators.plan.sums.of(Where.REGISTERS):
+        d = part.dtype
         slot = f.text.slot(f"[{f.vectors} x {f.lanes.of(MEMORY[d])}]")
         for v in range(f.vectors):
-            _write(f, slot, d, v, f.vector.constant(identity(op, d).value, d))
-        f.accumulators.registers[place] = slot
+            _write(f, slot, d, v, f.vector.constant(identity(part.op, d).value, d))
+        f.accumulators.registers[part.place] = slot
 
 
 def into_register(f: LaneFrame, place: Place, op: str, value: Atom) -> None:
@@ -45,20 +46,20 @@ def close_registers(f: LaneFrame) -> None:
     """Stores the sums of all lanes in the slot of the chunk, or combines those of a serial task with memory."""
     plan = f.accumulators.plan
     if f.facts.task.kind == "serial":
-        for (ref, indices), op in plan.ways.registers.items():
-            memory = f.globals[ref]
-            pointer = locate(f, memory, indices).pointer
+        for part in plan.sums.of(Where.REGISTERS):
+            memory = f.globals[part.ref]
+            pointer = locate(f, memory, part.indices or ()).pointer
             old = load_scalar(f, memory, pointer)
-            store_scalar(f, memory, pointer, combine(f.scalar, op, ref.dtype, old, _total(f, (ref, indices), op)))
+            store_scalar(f, memory, pointer, combine(f.scalar, part.op, part.ref.dtype, old, _total(f, part)))
     for part in plan.slot.parts:
         if part.indices is not None:
             slot = in_slot(f, part, "%slot", f.globals[part.ref].alias)
-            store_elements(f, f.scalar, slot, "0", _total(f, (part.ref, part.indices), part.op))
+            store_elements(f, f.scalar, slot, "0", _total(f, part))
 
 
-def _total(f: LaneFrame, place: Place, op: str) -> str:
-    d, slot = compute_dtype(place[0].dtype), f.accumulators.registers[place]
-    return reduce_lanes(f, op, d, [_read(f, slot, d, v) for v in range(f.vectors)])
+def _total(f: LaneFrame, part: Part) -> str:
+    d, slot = part.dtype, f.accumulators.registers[part.place]
+    return reduce_lanes(f, part.op, d, [_read(f, slot, d, v) for v in range(f.vectors)])
 
 
 def _pointer(f: LaneFrame, slot: str, kind: str, v: int) -> str:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lowering.llvm.facts import reference
-from lowering.llvm.privatisation import Strategy
+from lowering.plan.sums import Where
 from lowering.simd.accumulation.chunk_copies import close_chunk_copies, into_chunk_copy, open_chunk_copies
 from lowering.simd.accumulation.exclusive import update_own
 from lowering.simd.accumulation.lanes import combined
 from lowering.simd.accumulation.registers import close_registers, into_register, open_registers
 from lowering.simd.accumulation.shared import update
-from lowering.simd.accumulation.update_groups import UpdateGroup, is_grouped
+from lowering.simd.accumulation.update_groups import UpdateGroup
 from lowering.simd.addresses import locate
 from lowering.simd.interleave import settle_stores
 from lowering.simd.private import load_private, store_private
 from lowering.tables import UNLOCKED
-from qdtrace.ir.memory import indices_of
+from qdtrace.ir.memory import indices_of, reference
 
 if TYPE_CHECKING:
     from lowering.simd.frame import LaneFrame
@@ -30,20 +29,19 @@ def accum(f: LaneFrame, eqn: Eqn) -> None:
         private = f.privates[ref]
         store_private(f, private, combined(f, op, load_private(f, private, indices), value), indices)
         return
-    ways = f.accumulators.plan.ways
-    match ways.strategy_of(eqn):
-        case Strategy.REGISTERS:
+    match f.accumulators.plan.sums.where(eqn):
+        case Where.REGISTERS:
             into_register(f, (ref, indices), op, value)
-        case Strategy.CHUNK_COPY:
+        case Where.COPY:
             into_chunk_copy(f, ref, indices, op, value)
-        case Strategy.EXCLUSIVE:
+        case Where.OWN:
             address = locate(f, f.globals[ref], indices)
             settle_stores(f)
             update_own(f, f.globals[ref], address, op, value)
-        case Strategy.SHARED if not is_grouped(ways, eqn):
+        case Where.ATOMIC:
             settle_stores(f)
             update(f, UpdateGroup.of(eqn))
-        case Strategy.SHARED:  # made with its group
+        case Where.SHARED:  # made with its group
             pass
 
 
@@ -52,7 +50,7 @@ def open_accumulators(f: LaneFrame, constant: str, *, clear: bool = True) -> Non
 
     Without `clear`, a function continues with what its caller has opened in the slot, which is all (`is_in_slot`).
     """
-    if f.accumulators.plan.ways.shared:
+    if f.accumulators.plan.is_shared:
         word = f.text.op(f"getelementptr i64, ptr %refs, i64 {f.facts.ref_count + UNLOCKED}")
         flag = f.text.op(f"load i64, ptr {word}, align 8{constant}")
         f.accumulators.alone = f.text.op(f"icmp ne i64 {flag}, 0")

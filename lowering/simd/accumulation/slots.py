@@ -17,12 +17,12 @@ from qdtrace.ir.program import ref_type
 
 if TYPE_CHECKING:
     from lowering.llvm.ops import Ops
-    from lowering.simd.accumulation.plan import Slot, SlotPart
+    from lowering.plan.sums import Part, Slot
     from lowering.simd.frame import LaneFrame
     from qdtrace.ir.types import DType
 
 
-def in_slot(f: LaneFrame, part: SlotPart, slot: str, alias: str) -> GlobalMemory:
+def in_slot(f: LaneFrame, part: Part, slot: str, alias: str) -> GlobalMemory:
     """Returns the elements of a part in a slot as memory."""
     type_ = replace(ref_type(part.ref), dtype=part.dtype)
     return GlobalMemory(ahead(f, "i8", slot, part.offset), type_, alias, "")
@@ -47,7 +47,7 @@ def emit_combine(f: LaneFrame, slot: Slot) -> None:
             _merge(f, part, element, in_slot(f, part, "%slots", ""), part.ref.dtype)
 
 
-def _merge(f: LaneFrame, part: SlotPart, into: GlobalMemory, more: GlobalMemory, d: DType) -> None:
+def _merge(f: LaneFrame, part: Part, into: GlobalMemory, more: GlobalMemory, d: DType) -> None:
     def make(o: Ops, k: str) -> None:
         merge_elements(f, o, part.op, d, into, more, k)
 

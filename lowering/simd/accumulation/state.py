@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lowering.llvm.descriptions import GlobalMemory
-    from lowering.llvm.privatisation import Place
+    from lowering.plan.sums import Place
     from lowering.simd.accumulation.plan import AccumulationPlan
     from qdtrace.ir.program import Var
 

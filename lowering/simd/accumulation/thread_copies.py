@@ -16,18 +16,18 @@ from lowering.tables import CACHE_LINE, MERGE
 from qdtrace.ir.program import ref_type
 
 if TYPE_CHECKING:
-    from lowering.simd.accumulation.plan import CopiedArray, ThreadCopies
+    from lowering.plan.sums import Part, Slot
     from lowering.simd.frame import LaneFrame
 
 UNROLL = 4
 
 
-def emit_merge(f: LaneFrame, copies: ThreadCopies) -> None:
+def emit_merge(f: LaneFrame, copies: Slot) -> None:
     """Emits the body of `qd_merge`, after the references have been bound."""
     text = f.text
     first = text.op(f"load ptr, ptr {ahead(f, 'i8', '%job', MERGE.offsets['copies'])}")
     count = text.op(f"load i64, ptr {ahead(f, 'i8', '%job', MERGE.offsets['others'])}")
-    for array in copies.arrays:
+    for array in copies.parts:
         low, high = (_element(f, array, line) for line in ("%lo", "%hi"))
         length = text.op(f"sub i64 {high}, {low}")
         whole = text.op(f"add i64 {low}, {text.op(f'and i64 {length}, {-f.width}')}")
@@ -41,7 +41,7 @@ def emit_merge(f: LaneFrame, copies: ThreadCopies) -> None:
                 merge_elements(f, f.scalar, array.op, array.ref.dtype, into, more, n)
 
 
-def _element(f: LaneFrame, array: CopiedArray, line: str) -> str:
+def _element(f: LaneFrame, array: Part, line: str) -> str:
     """Returns the array's first element in or after a cache line, clamped to the array."""
     text = f.text
     for name in ("smax", "smin"):

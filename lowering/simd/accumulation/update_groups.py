@@ -9,17 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from lowering.llvm.facts import reference
-from lowering.llvm.privatisation import Strategy
 from lowering.llvm.types import BYTES, MEMORY
-from qdtrace.ir.memory import indices_of
+from lowering.plan.sums import Where
+from qdtrace.ir.memory import indices_of, reference
 from qdtrace.ir.primitives import ACCUM
-from qdtrace.ir.program import Literal, is_local
+from qdtrace.ir.program import Literal, is_global
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from lowering.llvm.privatisation import Privatisation
+    from lowering.plan.sums import Sums
     from qdtrace.ir.program import Atom, Eqn, Var
 
 MOST_COMPONENTS = 8
@@ -55,7 +54,7 @@ class UpdateGroup:
         return self.component is not None and other.component == self.component + len(self.values)
 
 
-def group_updates(ways: Privatisation, eqns: Iterable[Eqn]) -> list[tuple[UpdateGroup, ...]]:
+def group_updates(sums: Sums, eqns: Iterable[Eqn]) -> list[tuple[UpdateGroup, ...]]:
     """Returns the groups that are emitted before each equation, and at the end."""
     steps: list[tuple[UpdateGroup, ...]] = []
     open_: dict[Var, UpdateGroup] = {}
@@ -63,18 +62,16 @@ def group_updates(ways: Privatisation, eqns: Iterable[Eqn]) -> list[tuple[Update
         if eqn.primitive.structured:
             steps.append(tuple(open_.values()))
             open_.clear()
-        elif is_grouped(ways, eqn):
+        elif _is_grouped(sums, eqn):
             steps.append(_add(open_, UpdateGroup.of(eqn)))
         else:
             steps.append(())
     return [*steps, tuple(open_.values())]
 
 
-def is_grouped(ways: Privatisation, eqn: Eqn) -> bool:
+def _is_grouped(sums: Sums, eqn: Eqn) -> bool:
     """Returns whether an equation accumulates into a shared array that the task accesses in no other way."""
-    if eqn.primitive is not ACCUM or is_local(eqn.invars[0]):
-        return False
-    return ways.strategy_of(eqn) is Strategy.SHARED and ways.shared[reference(eqn)] is not None
+    return eqn.primitive is ACCUM and is_global(eqn.invars[0]) and sums.where(eqn) is Where.SHARED
 
 
 def _add(open_: dict[Var, UpdateGroup], one: UpdateGroup) -> tuple[UpdateGroup, ...]:

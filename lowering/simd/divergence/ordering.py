@@ -22,6 +22,7 @@ from lowering.simd.critical_path import cycles
 from lowering.simd.steps import lanes_below
 from qdtrace.analysis.index.induction import raised_by
 from qdtrace.ir.carries import carried_params
+from qdtrace.ir.dataflow import slice_of
 from qdtrace.ir.memory import indices_of
 from qdtrace.ir.primitives import FOR, GE, GT, LE, LOAD, LT, NE
 from qdtrace.ir.program import Literal, Var, is_global, is_local, ref_type
@@ -68,7 +69,7 @@ def find_ordering(lanes: LaneFacts, vectors: int) -> Ordering | None:
     found = None if at is None else _trips(task.body.eqns[at])
     if at is None or found is None or lanes.uniformity.varying.isdisjoint(found):
         return None
-    before = slice_of(task.body.eqns[:at], found, lanes.facts.written)
+    before = repeatable(task.body.eqns[:at], found, lanes.facts.written)
     if before is None:
         return None
     loops = [e for e in task.body.eqns if e.primitive.loops]
@@ -97,19 +98,15 @@ def _trips(loop: Eqn) -> tuple[Atom, Atom] | None:
     return None
 
 
-def slice_of(eqns: tuple[Eqn, ...], wanted: tuple[Atom, ...], written: frozenset[Var]) -> tuple[Eqn, ...] | None:
+def repeatable(eqns: tuple[Eqn, ...], wanted: tuple[Atom, ...], written: frozenset[Var]) -> tuple[Eqn, ...] | None:
     """Returns the equations that compute values, or None if those may not be executed twice."""
-    needed = {a for a in wanted if isinstance(a, Var)}
-    found: list[Eqn] = []
-    for eqn in reversed(eqns):
-        if needed.isdisjoint(eqn.outvars):
-            continue
+
+    def is_repeatable(eqn: Eqn) -> bool:
         is_load = eqn.primitive is LOAD and is_global(eqn.invars[0]) and eqn.invars[0] not in written
-        if eqn.blocks or (eqn.primitive.effects and not is_load):
-            return None
-        needed.update(a for a in eqn.invars if isinstance(a, Var))
-        found.append(eqn)
-    return tuple(reversed(found))
+        return not eqn.blocks and (not eqn.primitive.effects or is_load)
+
+    found = slice_of(eqns, wanted)
+    return found if all(map(is_repeatable, found)) else None
 
 
 def _has_neighbours_inside(lanes: LaneFacts) -> bool:

@@ -7,7 +7,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lowering.llvm.facts import TaskFacts
-from lowering.simd.divergence.ordering import slice_of
+from lowering.plan.sums import Where
+from lowering.simd.divergence.ordering import repeatable
 from lowering.simd.divergence.span_parts import cut_spans
 from lowering.simd.lane_facts import LaneFacts
 from lowering.simd.shape import LONG_BODY, Shape, choose_shape
@@ -86,12 +87,11 @@ def plan_spans(
     vectors: int | None,
 ) -> SpanPlan | None:
     """Returns the parts of a task with ordered iterations, or None if it walks over no spans or gains nothing."""
-    ways = accumulation.ways
     if not accumulation.is_in_slot or facts.loop_body_cost > LONG_BODY:
         return None
-    late = {*ways.chunk_copies, *(ref for ref, op in ways.shared.items() if op is not None)}
+    late = {part.ref for part in accumulation.sums.of(Where.COPY, Where.SHARED)}
     parts = cut_spans(facts.task, facts.written, late)
-    look = None if parts is None else slice_of(facts.task.body.eqns, (parts.first, parts.last), facts.written)
+    look = None if parts is None else repeatable(facts.task.body.eqns, (parts.first, parts.last), facts.written)
     if parts is None or look is None:
         return None
 

@@ -1,6 +1,6 @@
-"""Proves that different iterations of a task always touch different elements.
+"""Proves that different iterations of a task, or of a loop, always touch different elements.
 
-An index tuple is injective in the task index when equal tuples imply equal iterations. The proof looks at single
+An index tuple is injective in the index of a task when equal tuples imply equal iterations. The proof looks at single
 components (`c * i + constant`, or a window: `c * i + r` with `r` within `0 .. c-1`, or the exclusive or of one with a
 constant) and at mixed radix pairs (`f // m` and `f % m` both used). The result is a set of *keys*: two accesses that
 share a key meet only inside one iteration.
@@ -8,36 +8,47 @@ share a key meet only inside one iteration.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.index.affine import AffineForms, Flipped, Form, Quotient
 from qdtrace.analysis.index.intervals import range_of_dtype
-from qdtrace.analysis.index.trips import task_values
-from qdtrace.ir.program import Atom, Literal, Task, Var
+from qdtrace.analysis.index.trips import loop_values
+from qdtrace.ir.program import Literal
+from qdtrace.ir.walk import bound_in_block
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from qdtrace.ir.program import Atom, Eqn, Task
 
 Key = tuple[object, ...]
 
 
 class Injectivity:
-    """Injectivity facts of the index tuples of one task."""
+    """Injectivity facts of the index tuples of one task, or of one `for` in it."""
 
-    def __init__(self, task: Task, forms: AffineForms) -> None:
-        self.index = task.index
+    def __init__(self, task: Task, forms: AffineForms, loop: Eqn | None = None) -> None:
+        self.index = task.index if loop is None else loop.index
         self.forms = forms
-        self.constants = {v for eqn in task.head for v in eqn.outvars}
-        values = task_values(task)
+        self._body = task.body if loop is None else loop.blocks[0]
+        bounds = (task.start, task.stop, None) if loop is None else loop.bounds
+        values = loop_values(*bounds)
+        low, high = range_of_dtype(bounds[0].dtype)
         if values is not None:
-            self.count = values.count
-        else:
-            low, high = range_of_dtype(task.start.dtype)
-            self.count = high - (int(task.start.value) if isinstance(task.start, Literal) else low) + 1
-        """Upper bound on the iterations of the task."""
+            low, high = values.interval or (0, -1)
+        elif loop is None and isinstance(task.start, Literal):
+            low = int(task.start.value)
+        self.count = high - low + 1
+        """Upper bound on the values of the index, those between two that a loop steps over included."""
+
+    @cached_property
+    def _varying(self) -> set[object]:
+        """Variables with several values in the task, or in the loop."""
+        return {self.index, *bound_in_block(self._body)}
 
     def keys(self, indices: Sequence[Atom]) -> frozenset[Key]:
-        """Returns proofs that the tuple is injective in the task index, none if none is found."""
+        """Returns proofs that the tuple is injective in the index, none if none is found."""
         forms = [self.forms.of(i) for i in indices]
         found = [key for n, form in enumerate(forms) if (key := self._window(form, (n,))) is not None]
         work = list(forms)
@@ -49,7 +60,7 @@ class Injectivity:
         return frozenset(found)
 
     def _window(self, form: Form, where: Key) -> Key | None:
-        """Returns the proof for `c * i + task constants + r` with `r` within one window of width |c|, or None."""
+        """Returns the proof for `c * i + constants + r` with `r` within one window of width |c|, or None."""
         if self.index is None:
             return None
         if len(form.terms) == 1:
@@ -67,7 +78,7 @@ class Injectivity:
         for term, coefficient in form.terms.items():
             if term is self.index:
                 continue
-            if isinstance(term, Var) and term in self.constants:
+            if self._varying.isdisjoint(Form({term: 1}).variables()):
                 fixed[term] = coefficient
                 continue
             bounds = self.forms.bounds(Form({term: coefficient}))

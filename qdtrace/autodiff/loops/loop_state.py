@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.index.induction import raised_by
-from qdtrace.autodiff.volatile import loaded_in, written_in
 from qdtrace.ir.carries import carried_params
+from qdtrace.ir.memory import loaded, touched, written
 from qdtrace.ir.primitives import FOR
 from qdtrace.ir.program import Var, is_local, literal
 from qdtrace.ir.types import DType
@@ -86,19 +86,19 @@ def loop_state(eqn: Eqn, needed: Needed, taped: Collection[Var] = ()) -> LoopSta
     counters = {p: by for p, by in raised_by(eqn).items() if p.dtype in (DType.i32, DType.i64)}
     params = carried_params(eqn, body)
     kept = tuple(p for p in params if p not in counters and (p in inside or not p.dtype.is_float))
-    written, made = written_in(eqn.blocks), {v for b in eqn.blocks for v in bound_in_block(b)}
+    changed, made = set(written(walk_inside(eqn))), {v for b in eqn.blocks for v in bound_in_block(b)}
     gone = {*made, *needed.zero, *taped}
-    read = [r for r in loaded_in(eqn.blocks) if is_local(r) and r not in gone]
+    read = [r for r in dict.fromkeys(loaded(walk_inside(eqn))) if is_local(r) and r not in gone]
     index = body.params[0] if eqn.primitive is FOR else None
-    touched = {e.invars[0] for e in walk_inside(eqn) if e.primitive.is_access} - set(needed.zero)
-    changes = any(r in written and (r in needed.volatile or (is_local(r) and r not in made)) for r in touched)
+    used = set(touched(walk_inside(eqn))) - set(needed.zero)
+    changes = any(r in changed and (r in needed.volatile or (is_local(r) and r not in made)) for r in used)
     return LoopState(
         eqn,
         index,
         kept,
         counters,
-        tuple(r for r in read if r in written),
-        tuple(r for r in read if r not in written),
+        tuple(r for r in read if r in changed),
+        tuple(r for r in read if r not in changed),
         is_walked_only=not kept and not changes and needed.everywhere.isdisjoint(eqn.outvars),
         zero=needed.zero,
     )

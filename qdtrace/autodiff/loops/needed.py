@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from qdtrace.autodiff.custom import residuals_of
 from qdtrace.ir.carries import carries_of
+from qdtrace.ir.dataflow import flows, reached
 from qdtrace.ir.memory import indices_of, values_of
 from qdtrace.ir.primitives import BOUND, CUSTOM, FMA, SELECT, WHILE
 from qdtrace.ir.program import Var, is_local
@@ -35,16 +36,15 @@ class Needed:
         self.active = active
         self.volatile = volatile
         self.zero = zero
-        self._sources: defaultdict[Var, list[Atom]] = defaultdict(list)
+        self._sources: defaultdict[Var, list[Var]] = defaultdict(list)
         for eqn in walk_eqns(task.body):
-            for carry in carries_of(eqn) if eqn.blocks else ():
-                first = () if carry.initial is None else (carry.initial,)
-                for var in (carry.outvar, *carry.params):
-                    self._sources[var] += (*carry.results, *first)
-                self._sources[carry.outvar] += carry.params
-            if not eqn.blocks:
-                for out in eqn.outvars:
-                    self._sources[out] += eqn.invars
+            if eqn.blocks:
+                for source, target in flows(eqn):
+                    self._sources[target].append(source)
+                for carry in carries_of(eqn):
+                    self._sources[carry.outvar] += carry.params
+            for out in () if eqn.blocks else eqn.outvars:
+                self._sources[out] += [a for a in eqn.invars if isinstance(a, Var)]
 
     @cached_property
     def everywhere(self) -> set[Var]:
@@ -53,14 +53,8 @@ class Needed:
 
     def among(self, eqns: Iterable[Eqn]) -> set[Var]:
         """Returns the values that the walk back over equations needs. `eqns` must include those inside of blocks."""
-        found: set[Var] = set()
-        waiting = [a for eqn in eqns for a in self._used(eqn)]
-        while waiting:
-            atom = waiting.pop()
-            if isinstance(atom, Var) and atom not in found and atom not in self.zero:
-                found.add(atom)
-                waiting += self._sources.get(atom, ())
-        return found
+        used = (a for eqn in eqns for a in self._used(eqn) if isinstance(a, Var))
+        return reached(used, lambda var: self._sources.get(var, ()), without=self.zero)
 
     def held(self, body: Block) -> set[Var]:
         """Returns the values of an iteration that the walk back through it uses."""

@@ -83,24 +83,6 @@ def float_mul_div_one(w: Rewriter, op: str, ops: Operands, params: Params) -> At
     return w.op("neg", ops[0]) if _is(ops[1], -1.0) else None
 
 
-@TABLE.rule("add", on="float")
-def float_add_neg(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
-    """x + (-y) -> x - y, (-x) + y -> y - x"""
-    x, y = ops
-    if (inner := w.defined_by(y, "neg")) is not None:
-        return w.op("sub", x, inner[0])
-    if (inner := w.defined_by(x, "neg")) is not None:
-        return w.op("sub", y, inner[0])
-    return None
-
-
-@TABLE.rule("sub", on="float")
-def float_sub_neg(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
-    """x - (-y) -> x + y"""
-    inner = w.defined_by(ops[1], "neg")
-    return None if inner is None else w.op("add", ops[0], inner[0])
-
-
 @TABLE.rule("neg", on="number")
 def neg_neg(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
     """-(-x) -> x (integers too)"""

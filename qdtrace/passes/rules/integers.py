@@ -80,9 +80,9 @@ def sub_constants(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom |
     return None
 
 
-@TABLE.rule("add", on="integer")
+@TABLE.rule("add", on="number")
 def add_neg(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
-    """x + (-y) -> x - y, (-x) + y -> y - x"""
+    """x + (-y) -> x - y, (-x) + y -> y - x (floats too)"""
     x, y = ops
     if (inner := w.defined_by(y, "neg")) is not None:
         return w.op("sub", x, inner[0])
@@ -91,9 +91,9 @@ def add_neg(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
     return None
 
 
-@TABLE.rule("sub", on="integer")
+@TABLE.rule("sub", on="number")
 def sub_neg(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
-    """x - (-y) -> x + y"""
+    """x - (-y) -> x + y (floats too)"""
     inner = w.defined_by(ops[1], "neg")
     return None if inner is None else w.op("add", ops[0], inner[0])
 

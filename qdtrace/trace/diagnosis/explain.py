@@ -24,6 +24,9 @@ from qdtrace.trace.source import is_jax_file, traceback_loc
 if TYPE_CHECKING:
     from qdtrace.errors import Loc
 
+    _Words = tuple[type[QdError], str, str]
+    """The error, the rule that was broken, and the fix."""
+
 
 def explain(error: Exception) -> QdError | None:
     """Returns the error to raise in place of one of JAX's; None when it should be left as it is."""
@@ -44,85 +47,18 @@ def _by_statement(error: Exception, loc: Loc | None) -> QdError | None:
 
 
 def _by_kind(error: Exception, loc: Loc | None) -> QdError | None:
-    match error:
-        case jax.errors.TracerBoolConversionError():
-            return TraceTypeError(
-                "`if`, `and`, `or`, `not` and `while` of Python need a static value, got one that is being traced",
-                loc=loc,
-                help="use `with qd.when(condition):`, jnp.where(condition, a, b), lax.cond, or & | ~ for and, or, not",
-            )
-        case jax.errors.TracerArrayConversionError():
-            return _numpy_function(loc)
-        case jax.errors.TracerIntegerConversionError():
-            return TraceTypeError(
-                "an index of a list or NumPy array, or a length, needs a static integer, got one that is being traced",
-                loc=loc,
-                help="put values into an array, `jnp.array(values)[i]`; write a loop as `for i in qd.range(n):`",
-            )
-        case jax.errors.NonConcreteBooleanIndexError():
-            return TraceTypeError(
-                "an index of bools needs a static mask, got one that is being traced",
-                loc=loc,
-                help="use `with qd.when(mask[i]):` in a loop, or jnp.where(mask, a, b)",
-            )
-        case jax.errors.ConcretizationTypeError():
-            return TraceTypeError(
-                "int(), float() and static arguments need a static value, got one that is being traced",
-                loc=loc,
-                help="use `.astype(jnp.int32)`; for a value known at trace time use static_argnames",
-            )
-        case jax.errors.UnexpectedTracerError():
-            return TraceValueError(
-                "a value of another trace is used, it was kept in a variable outside of the function",
-                loc=loc,
-                help="return it from the function, and pass it to the next one as an argument",
-            )
-        case _:
-            return None
+    return next((_worded(words, loc) for kind, words in _OF_KIND if isinstance(error, kind)), None)
 
 
-def _numpy_function(loc: Loc | None) -> QdError:
-    return TraceTypeError(
-        "NumPy needs a concrete array, got one that is being traced",
-        loc=loc,
-        help="use the function of the same name in jax.numpy; index a constant table as `jnp.array(table)[i]`",
-    )
+def _worded(words: _Words, loc: Loc | None) -> QdError:
+    kind, rule, fix = words
+    return kind(rule, loc=loc, help=fix)
 
 
 def _by_text(error: Exception, loc: Loc | None) -> QdError | None:
     text = str(error)
-    if "__jax_array__() during abstractification" in text:
-        return TraceTypeError(
-            "jax.lax functions and transformations need values, got a buffer or a cell",
-            loc=loc,
-            help="load from it: `x[i]`, `x[...]` or `c.value`",
-        )
-    if "does not support ufuncs" in text:
-        return _numpy_function(loc)
-    if re.match(r"unhashable type: '\w*Tracer'", text):
-        return TraceTypeError(
-            "a traced value cannot be a key of a dict or an element of a set: it stands for many values",
-            loc=loc,
-            help="use a Python number or a name as the key; to store at a traced place, `b[i] = v` of a buffer",
-        )
-    if "Error interpreting argument" in text and "numpy.ndarray" in text:
-        return TraceTypeError(
-            "JAX needs arrays of numbers in the byte order of this machine, got one of another kind",
-            loc=loc,
-            help="convert it: `x.astype(x.dtype.newbyteorder('='))`",
-        )
-    if "Shapes must be 1D sequences of concrete values" in text:
-        return TraceTypeError(
-            "a shape needs static integers, got a value that is being traced",
-            loc=loc,
-            help="take it from `x.shape` or an argument of static_argnames; walk a length that is traced by qd.range",
-        )
-    if "iteration over a 0-d array" in text or "len() of unsized object" in text:
-        return TraceTypeError(
-            "a number has no length and no items, got one that is being traced",
-            loc=loc,
-            help="walk the buffer that it is an element of: `for i in qd.range(x.shape[0]):`",
-        )
+    if (words := next((words for pattern, words in _OF_TEXT if re.search(pattern, text)), None)) is not None:
+        return _worded(words, loc)
     if "values to unpack" in text and (loops := ndrange_in(raised_in(error.__traceback__))):
         return TraceValueError(
             f"a qd.ndrange gives an index for each length that it is given, {text.split('(')[-1].rstrip(')')}",
@@ -168,6 +104,99 @@ def _by_text(error: Exception, loc: Loc | None) -> QdError | None:
     return kind(first, loc=loc, notes=[line for line in rest if not _OF_JAX.search(line)][:_NOTES])
 
 
+_NUMPY: _Words = (
+    TraceTypeError,
+    "NumPy needs a concrete array, got one that is being traced",
+    "use the function of the same name in jax.numpy; index a constant table as `jnp.array(table)[i]`",
+)
+_OF_KIND: tuple[tuple[type[Exception], _Words], ...] = (
+    (
+        jax.errors.TracerBoolConversionError,
+        (
+            TraceTypeError,
+            "`if`, `and`, `or`, `not` and `while` of Python need a static value, got one that is being traced",
+            "use `with qd.when(condition):`, jnp.where(condition, a, b), lax.cond, or & | ~ for and, or, not",
+        ),
+    ),
+    (jax.errors.TracerArrayConversionError, _NUMPY),
+    (
+        jax.errors.TracerIntegerConversionError,
+        (
+            TraceTypeError,
+            "an index of a list or NumPy array, or a length, needs a static integer, got one that is being traced",
+            "put values into an array, `jnp.array(values)[i]`; write a loop as `for i in qd.range(n):`",
+        ),
+    ),
+    (
+        jax.errors.NonConcreteBooleanIndexError,
+        (
+            TraceTypeError,
+            "an index of bools needs a static mask, got one that is being traced",
+            "use `with qd.when(mask[i]):` in a loop, or jnp.where(mask, a, b)",
+        ),
+    ),
+    (
+        jax.errors.ConcretizationTypeError,
+        (
+            TraceTypeError,
+            "int(), float() and static arguments need a static value, got one that is being traced",
+            "use `.astype(jnp.int32)`; for a value known at trace time use static_argnames",
+        ),
+    ),
+    (
+        jax.errors.UnexpectedTracerError,
+        (
+            TraceValueError,
+            "a value of another trace is used, it was kept in a variable outside of the function",
+            "return it from the function, and pass it to the next one as an argument",
+        ),
+    ),
+)
+"""Errors of JAX with the error, the rule and the fix that are told; the first class that fits counts."""
+_OF_TEXT: tuple[tuple[str, _Words], ...] = (
+    (
+        r"__jax_array__\(\) during abstractification",
+        (
+            TraceTypeError,
+            "jax.lax functions and transformations need values, got a buffer or a cell",
+            "load from it: `x[i]`, `x[...]` or `c.value`",
+        ),
+    ),
+    (r"does not support ufuncs", _NUMPY),
+    (
+        r"\Aunhashable type: '\w*Tracer'",
+        (
+            TraceTypeError,
+            "a traced value cannot be a key of a dict or an element of a set: it stands for many values",
+            "use a Python number or a name as the key; to store at a traced place, `b[i] = v` of a buffer",
+        ),
+    ),
+    (
+        r"(?s)\A(?=.*Error interpreting argument).*numpy\.ndarray",
+        (
+            TraceTypeError,
+            "JAX needs arrays of numbers in the byte order of this machine, got one of another kind",
+            "convert it: `x.astype(x.dtype.newbyteorder('='))`",
+        ),
+    ),
+    (
+        r"Shapes must be 1D sequences of concrete values",
+        (
+            TraceTypeError,
+            "a shape needs static integers, got a value that is being traced",
+            "take it from `x.shape` or an argument of static_argnames; walk a length that is traced by qd.range",
+        ),
+    ),
+    (
+        r"iteration over a 0-d array|len\(\) of unsized object",
+        (
+            TraceTypeError,
+            "a number has no length and no items, got one that is being traced",
+            "walk the buffer that it is an element of: `for i in qd.range(x.shape[0]):`",
+        ),
+    ),
+)
+"""Patterns of messages with the error, the rule and the fix that are told; the first that is found counts."""
 _NOTES = 6
 _OLD_VALUES = "add", "min", "max", "and", "or", "xor", "exchange"
 _CALL = re.compile(r"(\w+)\(\) (?:missing|takes)\b")

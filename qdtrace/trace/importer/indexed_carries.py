@@ -5,9 +5,11 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
+from jax.lax import while_p
+
 from qdtrace.errors import UnsupportedError
 from qdtrace.trace import compat
-from qdtrace.trace.forwarding import is_control
+from qdtrace.trace.forwarding import is_control, operand_maps
 from qdtrace.trace.importer.implementations import implementation_of, is_foreign
 from qdtrace.trace.importer.registry import TAUGHT
 
@@ -67,19 +69,8 @@ def _implementation(eqn: Any) -> Any | None:
 
 def _through(eqn: Any, called: Any, source: dict[Any, set[int]]) -> set[int]:
     """Returns the operands that an inner jaxpr indexes."""
-    found: set[int] = set()
-    if called is not None:
-        bodies = [(called, 0)]
-    elif eqn.primitive.name == "while":
-        bodies = [(eqn.params["body_jaxpr"], eqn.params["cond_nconsts"])]
-    elif eqn.primitive.name == "scan":
-        bodies = [(eqn.params["jaxpr"], 0)]
-    else:
-        bodies = [(b, 1) for b in eqn.params["branches"]]
-    for body, offset in bodies:
-        for k, hit in enumerate(_indexed(compat.open_jaxpr(body))):
-            if hit and offset + k < len(eqn.invars):
-                var = eqn.invars[offset + k]
-                if not isinstance(var, compat.Literal):
-                    found |= source.get(var, set())
-    return found
+    bodies = [(compat.open_jaxpr(called), range(len(eqn.invars)))] if called is not None else [*operand_maps(eqn)]
+    if eqn.primitive is while_p:
+        del bodies[0]  # the condition
+    hits = [eqn.invars[k] for body, places in bodies for k, hit in zip(places, _indexed(body), strict=False) if hit]
+    return set().union(*(source.get(v, set()) for v in hits if not isinstance(v, compat.Literal)))

@@ -1,4 +1,6 @@
-"""Loop-invariant code motion: a value that is the same in each iteration is computed once, before the loop.
+"""Code motion: what is the same in each iteration is computed once, in front of the loop or in the head of the task.
+
+Loop-invariant code motion:
 
 Before:  for k in 0:i32 : n : 1:i32      After:  a: f32 = mul s s
            a: f32 = mul s s                      for k in 0:i32 : n : 1:i32
@@ -6,15 +8,27 @@ Before:  for k in 0:i32 : n : 1:i32      After:  a: f32 = mul s s
            c: f32 = add a b                        c: f32 = add a b
            accum[op=add] y c i                     accum[op=add] y c i
 
+Constant extraction, of what is the same for all iterations of a task:
+
+Before:  range_for i in 0:i32 : n        After:  range_for i in 0:i32 : n
+           a: f32 = load dt                        head
+           b: f32 = mul a a                          a: f32 = load dt
+           c: f32 = load x i                         b: f32 = mul a a
+           d: f32 = mul b c                        c: f32 = load x i
+           store y d i                             d: f32 = mul b c
+                                                   store y d i
+
 A pure equation moves out of every loop that its operands do not depend on, even if the loop may not run: nothing traps,
 so speculative execution is harmless. (In a program to be differentiated it is not if a slope may be infinite:
 `analysis/slopes`.) A load moves only if no equation of the loop writes the reference, and
 only if it would surely be executed (the loop surely runs and no `if` is passed), or cannot fail: its indices have
 ranges inside the shape, and every element of what it reads holds a value: a parameter, or a buffer that an earlier task
 has stored in full (`analysis/index`). A check moves only if it would surely be executed. A load passes a check that
-stays only if its indices are in range anywhere, as that check may have proved them.
+stays only if its indices are in range anywhere, as that check may have proved them. For constant extraction the task is
+the loop, and loops inside of it are as branches: what is in one may not be executed.
 
-One walk that records the depth of each value. Never moves equations with blocks, atomics or cells.
+One walk that records the depth of each value. Never moves equations with blocks, atomics or cells. Every thread may
+evaluate the head, so no load of memory that the task writes moves there.
 """
 
 from __future__ import annotations
@@ -22,19 +36,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from qdtrace.analysis.effects import ModRef, summarise
 from qdtrace.analysis.index.definite_stores import FullBefore
 from qdtrace.analysis.index.ranges import Ranges, TaskRanges
-from qdtrace.analysis.index.trips import surely_runs
+from qdtrace.analysis.index.trips import surely_runs, trip_count
 from qdtrace.analysis.slopes import has_finite_slopes
-from qdtrace.ir.primitives import CHECK, IF, LOAD, Effect
+from qdtrace.ir.memory import written
+from qdtrace.ir.primitives import CHECK, LOAD, Effect
 from qdtrace.ir.program import Atom, Block, Eqn, Program, Task, Var
 from qdtrace.ir.rebuild import Rebuilder
-from qdtrace.ir.walk import walk_eqns
+from qdtrace.ir.walk import walk_eqns, walk_inside
 from qdtrace.passes.base import TaskPass
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Callable, Container
 
 
 def load_cannot_fail(eqn: Eqn, full: Container[Var], ranges: Ranges) -> bool:
@@ -54,17 +68,34 @@ class LoopInvariant(TaskPass):
     def on_task(self, task: Task, program: Program) -> Task:
         if not any(e.primitive.loops for e in walk_eqns(task.body)):
             return task
-        _, accesses = summarise(task.body)
-        mover = _Mover(accesses, FullBefore(program, task), TaskRanges(task), differentiable=self.differentiable)
-        return task.rebuilt(mover.rebuild_block(task.body))
+        return task.rebuilt(_Mover(task, program, differentiable=self.differentiable).rebuild_block(task.body))
+
+
+@dataclass(frozen=True)
+class ConstantExtraction(TaskPass):
+    """Moves equations that are the same for all iterations to the head of a task."""
+
+    name: ClassVar[str] = "constant_extraction"
+    differentiable: bool = False
+    """True if the program is to be differentiated."""
+
+    def on_task(self, task: Task, program: Program) -> Task:
+        if task.index is None:
+            return task
+        mover = _Mover(task, program, differentiable=self.differentiable)
+        mover.to_head = True
+        head, changed = list(task.head), frozenset(written(walk_eqns(task.body)))
+        mover.loops.append(_Loop(head, changed, bool(trip_count(task.start, task.stop))))
+        mover.depth[task.index] = 1
+        return task.rebuilt(mover.rebuild_block(task.body), head)
 
 
 @dataclass(slots=True)
 class _Loop:
-    """A loop around the current place."""
+    """A loop around the current place, or the task."""
 
     before: list[Eqn]
-    """Equations in front of the loop."""
+    """Equations in front of the loop, or the head."""
     written: frozenset[Var]
     surely_runs: bool = False
     """True if its current block surely runs at least once."""
@@ -77,15 +108,14 @@ class _Loop:
 
 
 class _Mover(Rebuilder):
-    def __init__(
-        self, accesses: dict[Eqn, ModRef], full: Container[Var], ranges: Ranges, *, differentiable: bool
-    ) -> None:
+    def __init__(self, task: Task, program: Program, *, differentiable: bool) -> None:
         super().__init__()
         self.differentiable = differentiable
-        self.accesses = accesses
-        self.full = full
-        self.ranges = ranges
+        self.full = FullBefore(program, task)
+        self.ranges = TaskRanges(task)
         self.loops: list[_Loop] = []
+        self.to_head = False
+        """True if equations move to the head of the task alone: loops are passed as branches are."""
         self.depth: dict[Var, int] = {}
         """Number of loops around each value; 0 for a value without an entry."""
 
@@ -95,20 +125,22 @@ class _Mover(Rebuilder):
             super().visit(eqn)
             return
         effects = eqn.primitive.effects
+        innermost = len(self.loops)
         if not effects:
             level = self._level(eqn.invars)
-            if self.differentiable and level < len(self.loops) and not has_finite_slopes(eqn):
-                level = self._sure_level(level)
+            if self.differentiable and level < innermost and not has_finite_slopes(eqn):
+                level = self._lowest(level, lambda loop: loop.surely_runs and not loop.ifs)
         elif eqn.primitive is LOAD:
             level = self._load_level(eqn)
         elif Effect.CHECK in effects:
-            level = self._check_level(eqn)
+            # Surely executed from there, so that code that is not executed raises nothing; no condition is passed.
+            level = self._lowest(self._level(eqn.invars), lambda p: p.surely_runs and not p.ifs and not p.conditions)
             if level:
                 loop = self.loops[level - 1]
                 loop.checks, loop.conditions = True, loop.conditions or eqn.primitive is CHECK
         else:
-            level = len(self.loops)
-        if level == len(self.loops):
+            level = innermost
+        if level == innermost:
             super().visit(eqn)
             return
         self.loops[level].before.append(eqn)
@@ -128,60 +160,49 @@ class _Mover(Rebuilder):
         depth = self.depth
         return max([depth.get(a, 0) for a in atoms if a.__class__ is Var], default=0)  # type: ignore[call-overload]
 
-    def _sure_level(self, lowest: int) -> int:
-        """Returns the lowest level, from `lowest` on, from which the current place is surely reached."""
+    def _lowest(self, lowest: int, may_leave: Callable[[_Loop], bool]) -> int:
+        """Returns the lowest level, from `lowest` on, that is reached by leaving loops that may be left."""
         level = len(self.loops)
-        while level > lowest and self.loops[level - 1].surely_runs and not self.loops[level - 1].ifs:
+        while level > lowest and may_leave(self.loops[level - 1]):
             level -= 1
         return level
 
     def _load_level(self, eqn: Eqn) -> int:
-        lowest = self._level(eqn.invars)
         ref, *indices = eqn.invars
-        level = len(self.loops)
-        while level > lowest:
-            loop = self.loops[level - 1]
-            if ref in loop.written:
-                break
-            surely = loop.surely_runs and not loop.ifs and (not loop.checks or self.ranges.are_inside(ref, indices))
-            if not surely and not load_cannot_fail(eqn, self.full, self.ranges):
-                break
-            level -= 1
-        return level
 
-    def _check_level(self, eqn: Eqn) -> int:
-        """Returns the lowest level that a check may move to: it must surely run from there, so that code that is not
-        executed raises nothing, and it must not pass a condition of the user."""
-        lowest = self._level(eqn.invars)
-        level = len(self.loops)
-        while level > lowest:
-            loop = self.loops[level - 1]
-            if not loop.surely_runs or loop.ifs or loop.conditions:
-                break
-            level -= 1
-        return level
+        def may_leave(loop: _Loop) -> bool:
+            if ref in loop.written:
+                return False
+            surely = loop.surely_runs and not loop.ifs and (not loop.checks or self.ranges.are_inside(ref, indices))
+            return surely or load_cannot_fail(eqn, self.full, self.ranges)
+
+        return self._lowest(self._level(eqn.invars), may_leave)
 
     def rebuild_eqn(self, eqn: Eqn) -> Eqn:
         """Returns the equation rebuilt; equations that move out of a loop have been appended before it."""
-        if not eqn.primitive.loops:
+        if not self._is_left(eqn):
             return super().rebuild_eqn(eqn)
         self.ranges.enter(eqn)
-        self.loops.append(_Loop(self.current.eqns, self.accesses[eqn].writes))
+        self.loops.append(_Loop(self.current.eqns, frozenset(written(walk_inside(eqn)))))
         rebuilt = super().rebuild_eqn(eqn)
         self.loops.pop()
         self._note(eqn.outvars, len(self.loops))
         return rebuilt
+
+    def _is_left(self, eqn: Eqn) -> bool:
+        """Returns whether equations may move to the front of a loop."""
+        return eqn.primitive.loops and not self.to_head
 
     def region(self, eqn: Eqn, number: int) -> Block:
         """Rebuilds a block of a branch or loop."""
         if not self.loops:
             return super().region(eqn, number)
         loop = self.loops[-1]
-        is_if = eqn.primitive is IF
-        if not is_if:
+        is_passed = not self._is_left(eqn)
+        if not is_passed:
             # The condition of a `while` is evaluated at least once.
             loop.surely_runs = number == 0 and surely_runs(eqn)
-        loop.ifs += is_if
+        loop.ifs += is_passed
         rebuilt = super().region(eqn, number)
-        loop.ifs -= is_if
+        loop.ifs -= is_passed
         return rebuilt

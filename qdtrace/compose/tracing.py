@@ -1,0 +1,51 @@
+"""A call of a `qd.jit` function under `jax.jit`: its function is traced, and what was traced is staged.
+
+`api` loads this module when a function is compiled: passes and import rules take longer than importing the package.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+from jax.core import Tracer
+
+from qdtrace.compose.depth import depth_told
+from qdtrace.compose.donation import donated_leaves
+from qdtrace.compose.staging import stage
+from qdtrace.compose.told import with_left
+from qdtrace.progress import doing
+from qdtrace.trace.trace import trace_function
+from qdtrace.trace.tree import deepest_region
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from qdtrace.config import Options
+
+
+def staged_call(
+    f: Callable[..., Any], args: Any, kwargs: Any, name: str, options: Options, donations: tuple[Any, Any]
+) -> Any:
+    """Traces the function on JAX values of an enclosing `jax.jit` and stages what was traced; `donations` are positions
+    and names of donated arguments."""
+    donated = donated_leaves(f, args, kwargs, *donations)
+    with depth_told(name):
+        traced = trace_function(
+            f,
+            args,
+            kwargs,
+            static_argnums=[k for k, a in enumerate(args) if _is_static(a)],
+            static_argnames=[k for k, a in kwargs.items() if _is_static(a)],
+            name=name,
+        )
+    leaves = [x for x in jax.tree.leaves((args, kwargs)) if isinstance(x, Tracer)]
+    with depth_told(name, lambda: deepest_region(traced.root)), doing("importing", name, options=options):
+        outs, left = stage(traced.root, leaves, traced.names, name, options, donated)
+    results = jax.tree.unflatten(traced.out_tree, outs)
+    return with_left(results, left)
+
+
+def _is_static(argument: Any) -> bool:
+    """Under `jax.jit` what is to be traced arrives as tracers; anything else was declared static."""
+    return any(not isinstance(x, Tracer) for x in jax.tree.leaves(argument))
