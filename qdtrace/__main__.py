@@ -24,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands.add_parser("opt", help="run passes over a graph in text form", add_help=False)
     commands.add_parser("bench", help="time the benchmark programs beside their peers", add_help=False)
     cache = commands.add_parser("cache", help="the artifact cache on disk")
-    cache.add_argument("action", choices=("info", "clear"))
+    cache.add_argument("action", choices=("info", "prune", "clear"))
     known, rest = parser.parse_known_args(arguments)
     if known.command in ("info", "cache") and rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     info = import_module("qdtrace.tools.info")
     if known.command == "info":
         return info.show()
-    return info.clear_cache() if known.action == "clear" else info.show_cache()
+    return {"info": info.show_cache, "prune": info.prune_cache, "clear": info.clear_cache}[known.action]()
 
 
 if __name__ == "__main__":

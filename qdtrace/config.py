@@ -81,6 +81,9 @@ class Options:
     progress: bool = _knob(True, "say on a terminal what is being compiled, once it takes longer than two seconds")
     offline_cache: bool = _knob(True, "keep compiled tasks on disk")
     offline_cache_dir: str = _knob(_cache_dir(), "where they are kept", shown="user cache directory")
+    offline_cache_limit: int | None = _knob(
+        256, "MiB that they may take, then those that were not used for longest are removed; None: no limit", low=1
+    )
     portable: bool = _knob(
         False, "calls carry their programs, so that executables that JAX saves run in other processes (docs/saving.md)"
     )

@@ -7,6 +7,10 @@ disk left behind, or that were copied or renamed to another name, are removed an
 Object code is executed, so only files of this user (or the administrator) are loaded: a folder that others may change
 is not used at all, and in one where each may only remove their own files, as in /tmp, files of others are ignored. A
 folder that cannot be used costs one warning and the cache, nothing else.
+
+The time of a file is that of its last use. A folder that grows beyond its limit loses the files that were not used for
+longest, whichever version of the compiler made them. A process that looks for a file while another removes it finds it
+whole or not at all, and makes it anew.
 """
 
 from __future__ import annotations
@@ -19,24 +23,35 @@ import os
 import stat
 import struct
 import tempfile
+import time
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from qdtrace.config import Options
 
 _MAGIC = b"qdtrace\x02"
 _HEADER = struct.Struct("<8s32sII")
 _SUFFIX = ".qdo"
+_WRITING = ".writing-"
+"""Beginning of the names of temporary files."""
 _ADMINISTRATOR = 0
 _AS_IT_STANDS = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 """Flags that make `open` refuse links and return at once for a FIFO."""
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _log = logging.getLogger("qdtrace.cache")
+USED_AGAIN = 3600
+"""Seconds after which another use of a file is written down; a temporary file of that age was left behind by a crash."""
+SHARE_BETWEEN_LOOKS = 16
+"""Part of the limit that a process may write before it looks at the size of the folder again."""
+VERSION_LENGTH = 8
+"""Letters of the compiler's version at the end of a key."""
+_written: dict[Path, int] = {}
+"""Bytes that this process has written into each folder since it last looked at its size."""
 _warned: set[str] = set()
 """Texts of the warnings that this process has given already."""
 
@@ -73,10 +88,32 @@ def _checksum(name: int, facts: int, body: bytes) -> bytes:
 
 
 @dataclass(frozen=True)
+class Kept:
+    """A file of the cache."""
+
+    path: Path
+    nbytes: int
+    used: float
+    """Time of the last use, in seconds since 1970."""
+
+    @property
+    def version(self) -> str:
+        """The beginning of the version of the compiler that made it, or nothing for other files."""
+        return self.path.stem.partition("_")[2]
+
+    @property
+    def is_artifact(self) -> bool:
+        """Returns whether it is an artifact, and not a file that is being written or was left behind."""
+        return self.path.suffix == _SUFFIX
+
+
+@dataclass(frozen=True)
 class ArtifactCache:
     """A folder of artifacts."""
 
     folder: Path
+    limit: int | None = None
+    """Bytes that the files may take, or None if there is no limit."""
 
     def load(self, key: str) -> Artifact | None:
         """Returns the artifact of a key, or None if there is none; removes a file that is damaged or misnamed."""
@@ -84,7 +121,7 @@ class ArtifactCache:
         try:
             if not self._is_trusted():
                 return None
-            data = _content(path)
+            data, used = _content(path)
         except (OSError, ValueError):  # ValueError: no name of a file
             return None
         artifact = decode(key, data)
@@ -92,6 +129,9 @@ class ArtifactCache:
             _log.debug("%s is not the artifact of its name: it is made anew", path)
             with contextlib.suppress(OSError):
                 path.unlink()
+        elif used < time.time() - USED_AGAIN:
+            with contextlib.suppress(OSError):
+                os.utime(path)
         return artifact
 
     def save(self, key: str, artifact: Artifact) -> None:
@@ -100,10 +140,12 @@ class ArtifactCache:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             if not self._is_trusted():
                 return
-            handle, temporary = tempfile.mkstemp(dir=self.folder, prefix=".writing-")
+            data = encode(key, artifact)
+            self._make_room(len(data))
+            handle, temporary = tempfile.mkstemp(dir=self.folder, prefix=_WRITING)
             try:
                 with os.fdopen(handle, "wb") as file:
-                    file.write(encode(key, artifact))
+                    file.write(data)
                 os.replace(temporary, self._path(key))
             except BaseException:
                 with contextlib.suppress(OSError):
@@ -131,30 +173,63 @@ class ArtifactCache:
 
     def size(self) -> tuple[int, int]:
         """Returns the number of files, and the bytes in them."""
-        sizes: list[int] = []
-        for path in self._files():
-            with contextlib.suppress(OSError):
-                sizes.append(path.stat().st_size)
-        return len(sizes), sum(sizes)
+        kept = self.files()
+        return len(kept), sum(file.nbytes for file in kept)
 
     def clear(self) -> int:
         """Removes all artifacts and returns their number. Other files in the folder stay."""
-        count = 0
-        for path in self._files():
-            with contextlib.suppress(OSError):
-                path.unlink()
-                count += path.suffix == _SUFFIX
-        return count
+        return _remove(self.files())
+
+    def prune(self, most: int | None, version: str = "") -> int:
+        """Removes the artifacts of other versions than `version`, if it is given, then those that were not used for
+        longest, until all take at most `most` bytes. Returns their number."""
+        kept = self.files()
+        others = [file for file in kept if version and file.is_artifact and file.version != version[:VERSION_LENGTH]]
+        kept = [file for file in kept if file not in others]
+        total = sum(file.nbytes for file in kept)
+        unused = list[Kept]()
+        for file in sorted(kept, key=lambda file: file.used):
+            if most is None or total <= most:
+                break
+            if file.is_artifact or file.used < time.time() - USED_AGAIN:
+                unused.append(file)
+                total -= file.nbytes
+        return _remove([*others, *unused])
+
+    def _make_room(self, nbytes: int) -> None:
+        """Removes artifacts if the folder may be full once `nbytes` more are written."""
+        if self.limit is None:
+            return
+        share = self.limit // SHARE_BETWEEN_LOOKS
+        written = _written.get(self.folder)
+        if written is None or written + nbytes > share:
+            self.prune(self.limit - share - nbytes)
+            written = 0
+        _written[self.folder] = written + nbytes
+
+    def files(self) -> list[Kept]:
+        """Returns all files of the cache."""
+        kept: list[Kept] = []
+        with contextlib.suppress(OSError, ValueError):
+            for path in self.folder.iterdir():
+                if path.suffix == _SUFFIX or path.name.startswith(_WRITING):
+                    with contextlib.suppress(OSError):
+                        status = path.lstat()
+                        kept.append(Kept(path, status.st_size, status.st_mtime))
+        return kept
 
     def _path(self, key: str) -> Path:
         return self.folder / (key + _SUFFIX)
 
-    def _files(self) -> list[Path]:
-        try:
-            files = list(self.folder.iterdir())
-        except (OSError, ValueError):
-            return []
-        return [p for p in files if p.suffix == _SUFFIX or p.name.startswith(".writing-")]
+
+def _remove(files: Iterable[Kept]) -> int:
+    """Removes files and returns the number of artifacts among those that were there."""
+    count = 0
+    for file in files:
+        with contextlib.suppress(OSError):
+            file.path.unlink()
+            count += file.is_artifact
+    return count
 
 
 def artifact_cache(options: Options) -> ArtifactCache | None:
@@ -162,7 +237,8 @@ def artifact_cache(options: Options) -> ArtifactCache | None:
     if not options.offline_cache:
         return None
     try:
-        return ArtifactCache(Path(options.offline_cache_dir).expanduser())
+        limit = options.offline_cache_limit
+        return ArtifactCache(Path(options.offline_cache_dir).expanduser(), limit and limit << 20)
     except RuntimeError:  # `~` of a user that the system does not know, as in many containers
         _warn(f"no home directory is known for {options.offline_cache_dir}", "to a folder that can be written")
         return None
@@ -179,17 +255,19 @@ def _warn(what: str, instead: str) -> None:
     )
 
 
-def _content(path: Path) -> bytes:
-    """Returns the content of a file that only this user or the administrator can have written, else nothing.
+def _content(path: Path) -> tuple[bytes, float]:
+    """Returns the content of a file that only this user or the administrator can have written, else nothing, and the
+    time of its last use.
 
     Opening it neither blocks nor follows a link, whatever has the name of an artifact.
     """
     handle = os.open(path, os.O_RDONLY | _AS_IT_STANDS)
     try:
-        if not _is_own(os.fstat(handle)):
-            return b""
+        status = os.fstat(handle)
+        if not _is_own(status):
+            return b"", status.st_mtime
         with open(handle, "rb", closefd=False) as file:
-            return file.read()
+            return file.read(), status.st_mtime
     finally:
         os.close(handle)
 

@@ -19,6 +19,7 @@ import lowering
 import qdtrace.analysis
 import qdtrace.ir
 from lowering.llvm.target import LLVM_VERSION
+from lowering.runtime.cache import VERSION_LENGTH
 from qdtrace.ir.printer import print_task
 from qdtrace.ir.program import ref_type
 
@@ -70,8 +71,9 @@ def program_content(layout: Layout, tasks: Sequence[str], max_threads: int) -> s
 
 
 def artifact_key(content: str, target: Target) -> str:
-    """Returns the key of the machine code for a content key."""
-    return digest(content, target.key, llvmlite.__version__, LLVM_VERSION, compiler_version())
+    """Returns the key of the machine code for a content key. It ends with the beginning of the compiler's version."""
+    version = compiler_version()
+    return f"{digest(content, target.key, llvmlite.__version__, LLVM_VERSION, version)}_{version[:VERSION_LENGTH]}"
 
 
 @functools.cache

@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 
 TARGET = "qdtrace_program"
 """The foreign-function target of all these calls."""
-_LOCAL = ("print_ir", "dump_ir", "dump_simplify", "dump_cfg", "debug_dump_path", "offline_cache", "offline_cache_dir")
+_LOCAL = (
+    "print_ir", "dump_ir", "dump_simplify", "dump_cfg", "debug_dump_path",
+    "offline_cache", "offline_cache_dir", "offline_cache_limit",
+)  # fmt: skip
 """Options that concern the process, not the program."""
 _LOC = re.compile(r"(.*):(\d+)(?: in (.*))?")
 _PACKAGE = sys.modules["qdtrace"]

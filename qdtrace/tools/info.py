@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import time
 from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING
@@ -12,13 +13,14 @@ import llvmlite
 import numpy as np
 
 import qdtrace
-from lowering.runtime.cache import artifact_cache
+from lowering.runtime.cache import VERSION_LENGTH, artifact_cache
+from lowering.runtime.keys import compiler_version
 from qdtrace.backend import backend
 from qdtrace.config import current
 from qdtrace.trace.compat import gpu_platform
 
 if TYPE_CHECKING:
-    from lowering.runtime.cache import ArtifactCache
+    from lowering.runtime.cache import ArtifactCache, Kept
 
 
 def show() -> int:
@@ -42,11 +44,41 @@ def show() -> int:
 
 
 def show_cache() -> int:
-    """Prints the folder of compiled tasks, and the number and size of its files."""
+    """Prints the folder of compiled tasks, and the number, size and last use of its files by version of the compiler."""
     if (cache := _cache()) is None:
         return 1
-    files, size = cache.size()
-    print(f"{cache.folder}: {files} files, {size / 2**20:.1f} MiB")
+    files = cache.files()
+    limit = "without a limit" if cache.limit is None else f"of at most {cache.limit >> 20}"
+    print(f"{cache.folder}: {len(files)} files, {_mebibytes(files)} MiB {limit}")
+    by_version: dict[str, list[Kept]] = {}
+    for file in files:
+        by_version.setdefault(file.version, []).append(file)
+    now, own = time.time(), compiler_version()[:VERSION_LENGTH]
+    for version, kept in sorted(by_version.items(), key=lambda item: -max(file.used for file in item[1])):
+        name = f"compiler {version}" if version else "other files"
+        age = _in_words(now - max(file.used for file in kept))
+        this = ", this version" if version == own else ""
+        print(f"  {name}: {len(kept)} files, {_mebibytes(kept)} MiB, used {age} ago{this}")
+    return 0
+
+
+def _mebibytes(files: list[Kept]) -> str:
+    return f"{sum(file.nbytes for file in files) / 2**20:.1f}"
+
+
+def _in_words(seconds: float) -> str:
+    """Returns an age in its largest unit, rounded down; one in the future counts as none."""
+    for unit, length in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * length:
+            return f"{int(seconds // length)} {unit}"
+    return f"{max(int(seconds), 0)} seconds"
+
+
+def prune_cache() -> int:
+    """Deletes compiled tasks of other versions of the compiler, and beyond the limit those unused for longest."""
+    if (cache := _cache()) is None:
+        return 1
+    print(f"{cache.folder}: {cache.prune(cache.limit, compiler_version())} files removed")
     return 0
 
 

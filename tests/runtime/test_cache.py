@@ -11,6 +11,7 @@ import socket
 import stat
 import subprocess
 import sys
+import time
 import warnings
 from pathlib import Path
 
@@ -61,6 +62,87 @@ def test_save_load_size_clear(tmp_path):
     (cache.folder / "mine.txt").write_text("stays")
     assert cache.clear() == 1
     assert [p.name for p in cache.folder.iterdir()] == ["mine.txt"]
+
+
+def _kept(folder):
+    return sorted(p.name for p in folder.iterdir())
+
+
+def test_the_oldest_of_three_versions_goes_first(tmp_path):
+    """The limit holds two files; a load counts as a use, and what is being written stays."""
+    one = len(encode("a_11111111", ARTIFACT))
+    cache = ArtifactCache(tmp_path)
+    now = time.time()
+    for age, key in ((30, "a_11111111"), (20, "b_22222222"), (10, "c_33333333")):
+        cache.save(key, ARTIFACT)
+        os.utime(tmp_path / f"{key}.qdo", (now - age * 86400,) * 2)
+    (tmp_path / ".writing-now").write_bytes(b"x" * one)
+    (tmp_path / "mine.txt").write_bytes(b"x" * 1000)
+    assert cache.prune(4 * one) == 0
+    assert cache.load("a_11111111") == ARTIFACT
+    assert cache.prune(3 * one) == 1
+    assert _kept(tmp_path) == [".writing-now", "a_11111111.qdo", "c_33333333.qdo", "mine.txt"]
+    os.utime(tmp_path / ".writing-now", (now - 40 * 86400,) * 2)
+    assert cache.prune(2 * one) == 0
+    assert _kept(tmp_path) == ["a_11111111.qdo", "c_33333333.qdo", "mine.txt"]
+    assert cache.prune(0) == 2
+    assert _kept(tmp_path) == ["mine.txt"]
+
+
+def test_prune_removes_other_versions(tmp_path):
+    cache = ArtifactCache(tmp_path)
+    for key in ("a_11111111", "b_22222222", "plain"):
+        cache.save(key, ARTIFACT)
+    assert cache.prune(None, "2222222200000000") == 2
+    assert _kept(tmp_path) == ["b_22222222.qdo"]
+
+
+def test_saving_keeps_to_the_limit(tmp_path):
+    """The folder is looked at before the first file is written, and again after a part of the limit."""
+    one = len(encode("00", ARTIFACT))
+    cache = ArtifactCache(tmp_path, limit=40 * one)
+    for k in range(100):
+        cache.save(f"{k:02}", ARTIFACT)
+        os.utime(tmp_path / f"{k:02}.qdo", (1000 + k,) * 2)
+        assert cache.size()[1] <= cache.limit
+    assert cache.size()[0] > 30
+    assert cache.load("99") == ARTIFACT
+    assert cache.load("00") is None
+    unlimited = ArtifactCache(tmp_path / "other")
+    for k in range(100):
+        unlimited.save(f"{k:02}", ARTIFACT)
+    assert unlimited.size()[0] == 100
+
+
+def test_a_file_that_another_process_prunes_is_whole_or_not_there(tmp_path):
+    cache = ArtifactCache(tmp_path)
+    artifact = Artifact(bytes(1 << 20), {})
+    program = (
+        "import sys; from pathlib import Path; from lowering.runtime.cache import ArtifactCache\n"
+        "cache = ArtifactCache(Path(sys.argv[1]))\n"
+        "print('ready', flush=True)\n"
+        "while not (cache.folder / 'end').exists(): cache.prune(0)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    pruning = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], env=environment, stdout=subprocess.PIPE)
+    try:
+        assert pruning.stdout.readline() == b"ready\n"
+        found = []
+        while len(found) < 20 or (None not in found and len(found) < 10_000):
+            cache.save("k", artifact)
+            found.append(cache.load("k"))
+    finally:
+        (tmp_path / "end").touch()
+        pruning.communicate()
+    assert None in found
+    assert all(a is None or a == artifact for a in found)
+
+
+def test_the_limit_is_an_option(tmp_path):
+    with qd.options(offline_cache_dir=tmp_path, offline_cache_limit=3):
+        assert artifact_cache(current()) == ArtifactCache(tmp_path, 3 << 20)
+    with qd.options(offline_cache_dir=tmp_path, offline_cache_limit=None):
+        assert artifact_cache(current()) == ArtifactCache(tmp_path)
 
 
 def test_a_damaged_file_is_dropped(tmp_path):

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
@@ -73,12 +74,24 @@ def test_the_cache_is_filled_shown_and_cleared(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     environment = {**os.environ, "QD_OFFLINE_CACHE_DIR": str(cache), "PYTHONPATH": str(ROOT)}
     subprocess.run([sys.executable, str(script)], env=environment, check=True, timeout=300)
+    key, *_ = (p for p in cache.iterdir() if p.suffix == ".qdo")
+    version = key.stem.partition("_")[2]
+    assert re.fullmatch(r"[0-9a-f]{8}", version)
+    (cache / "k_00000000.qdo").write_bytes(bytes(1 << 21))
+    os.utime(cache / "k_00000000.qdo", (time.time() - 3 * 86400,) * 2)
     shown = command("cache", "info", cache=cache).stdout
-    files = re.fullmatch(rf"{re.escape(str(cache))}: (\d+) files, 0\.\d MiB\n", shown)
+    files = re.fullmatch(
+        rf"{re.escape(str(cache))}: (\d+) files, 2\.\d MiB of at most 256\n"
+        rf"  compiler {version}: (\d+) files, 0\.\d MiB, used \d+ \w+ ago, this version\n"
+        r"  compiler 00000000: 1 files, 2\.0 MiB, used 3 days ago\n",
+        shown,
+    )
     assert files is not None, shown
-    assert int(files[1]) > 0
-    assert command("cache", "clear", cache=cache).stdout == f"{cache}: {files[1]} files removed\n"
-    assert command("cache", "info", cache=cache).stdout == f"{cache}: 0 files, 0.0 MiB\n"
+    assert int(files[1]) - 1 == int(files[2]) > 0
+    assert command("cache", "prune", cache=cache).stdout == f"{cache}: 1 files removed\n"
+    assert not (cache / "k_00000000.qdo").exists()
+    assert command("cache", "clear", cache=cache).stdout == f"{cache}: {files[2]} files removed\n"
+    assert command("cache", "info", cache=cache).stdout == f"{cache}: 0 files, 0.0 MiB of at most 256\n"
 
 
 def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
