@@ -12,10 +12,11 @@ from lowering.llvm.target import Target
 from lowering.runtime.cache import artifact_cache
 from lowering.runtime.compile import launcher, link_tasks, link_text, optimised
 from lowering.runtime.compiled import CompiledProgram
+from lowering.runtime.faults import fault_imports
 from lowering.runtime.handler import ENTRY, TABLE, bounds_symbols, combine_symbols, handler_text, merge_symbols
 from lowering.runtime.info import describe, usable_cores
 from lowering.runtime.interrupts import watch
-from lowering.runtime.keys import artifact_key, program_content, target_name, task_contents
+from lowering.runtime.keys import artifact_key, program_content, target_name, task_contents, told_apart
 from lowering.runtime.launch_log import log
 from lowering.runtime.layout import plan_layout
 from lowering.runtime.loading import load
@@ -86,7 +87,7 @@ class CpuBackend(Backend):
         max_threads = options.num_threads or 0
         content = program_content(layout, contents, max_threads)
         key = artifact_key(content, self.target)
-        name = target_name(program, content, self.target)
+        name = target_name(program, told_apart(content, layout.faults), self.target)
 
         def make() -> CompiledProgram:
             cache = artifact_cache(options)
@@ -96,7 +97,7 @@ class CpuBackend(Backend):
             tasks = [linked[c] for c in contents]
             start = launcher(self.target, cache)
             watch(start)
-            linked = self._link_handler(key, layout, tasks, max_threads, start["qd_run"], cache)
+            linked = self._link_handler(name, key, layout, tasks, max_threads, start["qd_run"], cache)
             register(name, linked[ENTRY], start["qd_api_seen"], CPU)
             return CompiledProgram(name, linked[ENTRY], layout, linked[TABLE])
 
@@ -110,6 +111,7 @@ class CpuBackend(Backend):
 
     def _link_handler(
         self,
+        name: str,
         key: str,
         layout: Layout,
         tasks: list[LinkedTask],
@@ -120,13 +122,13 @@ class CpuBackend(Backend):
         def text() -> str:
             return handler_text(layout, [t.shape for t in tasks], max_threads)
 
-        imports = {"qd_run": run_address}
+        imports = {"qd_run": run_address, **fault_imports(layout.faults)}
         for k, (task, linked) in enumerate(zip(layout.program.tasks, tasks, strict=True)):
             imports[f"qd_task_{k}"] = linked.task_address
             imports |= dict.fromkeys(bounds_symbols(k, task), linked.bounds_address)
             imports |= dict.fromkeys(combine_symbols(k, linked.shape), linked.combine_address)
             imports |= dict.fromkeys(merge_symbols(k, linked.shape), linked.merge_address)
-        return link_text("handler", key, text, (ENTRY, TABLE), imports, self.target, cache)
+        return link_text(name, key, text, (ENTRY, TABLE), imports, self.target, cache)
 
 
 def _emitter() -> Callable[..., TaskCode]:

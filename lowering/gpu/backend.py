@@ -19,8 +19,9 @@ from lowering.llvm.target import Target
 from lowering.runtime.cache import artifact_cache
 from lowering.runtime.compile import in_parallel, link_text
 from lowering.runtime.compiled import CompiledProgram
+from lowering.runtime.faults import fault_imports
 from lowering.runtime.info import about_compiler
-from lowering.runtime.keys import artifact_key, digest, program_content, target_name, task_contents
+from lowering.runtime.keys import artifact_key, digest, program_content, target_name, task_contents, told_apart
 from lowering.runtime.layout import plan_layout, with_kernel_scratch
 from lowering.runtime.once import Once
 from lowering.runtime.registry import register
@@ -163,7 +164,7 @@ class GpuBackend(Backend):
             for piece in pieces
         ]
         content = program_content(layout, contents, 0)
-        name = target_name(program, content, self.device.target)
+        name = target_name(program, told_apart(content, layout.faults), self.device.target)
 
         def make() -> _Linked:
             cache = artifact_cache(options)
@@ -176,7 +177,7 @@ class GpuBackend(Backend):
             key = artifact_key(digest(content, self.device.target.key), Target.host())
             pairs = zip(pieces, loaded, strict=True)
             handles = {kernel_symbol(k[0], n): h for k, one in pairs for n, h in enumerate(one.handles)}
-            linked = self._link_handler(key, whole, commands, handles | {"qd_run": start["qd_run"]}, cache)
+            linked = self._link_handler(name, key, whole, commands, handles | {"qd_run": start["qd_run"]}, cache)
             register(name, linked[ENTRY], start["qd_api_seen"], self._driver.platform)
             self._log.know_commands(linked[TABLE], whole, commands, pieces)
             return _Linked(linked[ENTRY], most)
@@ -228,13 +229,14 @@ class GpuBackend(Backend):
 
     def _link_handler(
         self,
+        name: str,
         key: str,
         layout: Layout,
         commands: Sequence[Command],
         known: Mapping[str, int],
         cache: ArtifactCache | None,
     ) -> Mapping[str, int]:
-        imports = {"qd_run": known["qd_run"]}
+        imports = {"qd_run": known["qd_run"], **fault_imports(layout.faults)}
         for symbol in imported(layout, commands):
             if symbol == WORDS:
                 imports[symbol] = self.words.take(layout.faults)
@@ -242,7 +244,7 @@ class GpuBackend(Backend):
             else:
                 imports[symbol] = self._loader.fill(cache) if symbol == FILL else known[symbol]
         text = functools.partial(handler_text, layout, commands)
-        return link_text("handler", key, text, (ENTRY, TABLE), imports, Target.host(), cache)
+        return link_text(name, key, text, (ENTRY, TABLE), imports, Target.host(), cache)
 
     def _launcher(self, cache: ArtifactCache | None) -> Mapping[str, int]:
         """Returns the addresses that the launcher exports; it is compiled or loaded once per process."""

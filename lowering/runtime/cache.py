@@ -45,7 +45,7 @@ _AS_IT_STANDS = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | ge
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _log = logging.getLogger("qdtrace.cache")
 USED_AGAIN = 3600
-"""Seconds after which another use of a file is written down; a temporary file of that age was left behind by a crash."""
+"""Seconds after which another use of a file is written down, and a temporary file was left behind by a crash."""
 SHARE_BETWEEN_LOOKS = 16
 """Part of the limit that a process may write before it looks at the size of the folder again."""
 VERSION_LENGTH = 8

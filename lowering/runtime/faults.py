@@ -7,6 +7,7 @@ of the process, the results are zeros, and the program goes on; `late` finds the
 
 from __future__ import annotations
 
+import ctypes
 from typing import TYPE_CHECKING
 
 from lowering.runtime import abi
@@ -22,13 +23,28 @@ SHARED = "qdtrace_shared"
 """The attribute of a call in a program of several devices; calls have no other attribute."""
 
 
+_tables: list[object] = []
+"""The texts that handlers of this process have addresses of."""
+
+
 def fault_constants(k: int, texts: Sequence[str]) -> tuple[list[str], str]:
-    """Returns constants with the texts of the checks of task number `k`, and the symbol of their table or `null`."""
-    if not texts:
-        return [], "null"
-    lines = [f"@fault_{k}_{n} = private constant {c_string(text)}" for n, text in enumerate(texts)]
-    items = ", ".join(f"ptr @fault_{k}_{n}" for n in range(len(texts)))
-    return [*lines, f"@faults_{k} = private constant [{len(texts)} x ptr] [{items}]"], f"@faults_{k}"
+    """Returns the declaration of the texts of checks of task number `k`, and the symbol of their table, or `null`."""
+    symbol = f"qd_faults_{k}"
+    return ([f"@{symbol} = external constant [{len(texts)} x ptr]"], f"@{symbol}") if texts else ([], "null")
+
+
+def fault_imports(faults: Sequence[Sequence[str]]) -> dict[str, int]:
+    """Returns the addresses of new tables with the texts of the checks of each task, by their symbols.
+
+    A handler imports them, so that its code, its name and XLA's do not change with the lines that the texts name.
+    """
+    tables = {
+        f"qd_faults_{k}": (ctypes.c_char_p * len(texts))(*(text.encode() for text in texts))
+        for k, texts in enumerate(faults)
+        if texts
+    }
+    _tables.extend(tables.values())
+    return {symbol: ctypes.addressof(table) for symbol, table in tables.items()}
 
 
 FAULTS = f"""

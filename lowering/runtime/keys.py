@@ -59,15 +59,31 @@ def target_name(program: Program, content: str, target: Target) -> str:
 
 
 def program_content(layout: Layout, tasks: Sequence[str], max_threads: int) -> str:
-    """Returns the content key of a program, from its tasks' content keys, its clears and its operands and results."""
+    """Returns the content key of a program, from its tasks' content keys, its clears and its operands and results.
+
+    The texts of its checks are no part of it: they name source lines (`told_apart`).
+    """
     program = layout.program
     refs = [[(layout.places[v].slot, layout.places[v].offset) for v in used] for used in layout.task_refs]
     params = [(v.hint, str(ref_type(v))) for v in program.params]
     written = [(v.hint, str(ref_type(v))) for v in layout.written]
     aliases = sorted(layout.aliases.items())
-    called = (params, written, aliases, layout.scratch_bytes, layout.clears, layout.constants, layout.faults)
+    called = (params, written, aliases, layout.scratch_bytes, layout.clears, layout.constants)
     names = [task.name for task in program.tasks]  # errors have the names
     return digest(program.name, names, called, list(tasks), refs, max_threads)
+
+
+_texts: dict[str, Sequence[Sequence[str]]] = {}
+"""The texts of checks of the first program of each content."""
+
+
+def told_apart(content: str, faults: Sequence[Sequence[str]]) -> str:
+    """Returns the key of the target of a program with that content key and those texts of checks.
+
+    It is the content key for the first program of the process, and for those whose checks have the same texts. So
+    programs on other lines than in an earlier process have the same name, and two of one process are told apart.
+    """
+    return content if _texts.setdefault(content, faults) == faults else digest(content, faults)
 
 
 def artifact_key(content: str, target: Target) -> str:

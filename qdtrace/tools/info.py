@@ -44,21 +44,20 @@ def show() -> int:
 
 
 def show_cache() -> int:
-    """Prints the folder of compiled tasks, and the number, size and last use of its files by version of the compiler."""
+    """Prints the folder of compiled tasks, and number, size and last use of its files by version of the compiler."""
     if (cache := _cache()) is None:
         return 1
     files = cache.files()
     limit = "without a limit" if cache.limit is None else f"of at most {cache.limit >> 20}"
     print(f"{cache.folder}: {len(files)} files, {_mebibytes(files)} MiB {limit}")
-    by_version: dict[str, list[Kept]] = {}
-    for file in files:
-        by_version.setdefault(file.version, []).append(file)
+    by_maker: dict[str, list[Kept]] = {}
+    for file in sorted(files, key=lambda file: -file.used):
+        by_maker.setdefault(file.version, []).append(file)
     now, own = time.time(), compiler_version()[:VERSION_LENGTH]
-    for version, kept in sorted(by_version.items(), key=lambda item: -max(file.used for file in item[1])):
-        name = f"compiler {version}" if version else "other files"
-        age = _in_words(now - max(file.used for file in kept))
-        this = ", this version" if version == own else ""
-        print(f"  {name}: {len(kept)} files, {_mebibytes(kept)} MiB, used {age} ago{this}")
+    for maker, kept in by_maker.items():
+        name = f"compiler {maker}" if maker else "other files"
+        this = ", this version" if maker == own else ""
+        print(f"  {name}: {len(kept)} files, {_mebibytes(kept)} MiB, used {_in_words(now - kept[0].used)} ago{this}")
     return 0
 
 
