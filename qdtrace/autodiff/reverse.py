@@ -16,6 +16,7 @@ from qdtrace.autodiff.activity import active_variables
 from qdtrace.autodiff.adjoints import Adjoints, Backward
 from qdtrace.autodiff.array_tape import put_arrays_on_tape
 from qdtrace.autodiff.loops.counted import with_counted_loops
+from qdtrace.autodiff.loops.cut import with_cut_loops
 from qdtrace.autodiff.loops.every_state import EveryState
 from qdtrace.autodiff.loops.needed import Needed
 from qdtrace.autodiff.loops.policy import LoopSize, Stacks
@@ -61,7 +62,7 @@ def reverse(
     """
     known = known or Given(program, ())
     stacks = stacks or Stacks()
-    program = with_private_rows(program)
+    program = with_private_rows(with_cut_loops(program))
     if stacks.limits.steps > 1:
         program = with_counted_loops(program)
     active = active_variables(program, inputs, results)

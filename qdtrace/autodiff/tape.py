@@ -62,8 +62,8 @@ class Tape:
                     "known only at run time",
                     loc=load.loc,
                     notes=[] if unknown.loc is None else [f"of this loop it is not known: {unknown.loc}"],
-                    help="limit it (`qd.range(jnp.minimum(n, 64))`), keep the values in a private array (qd.local), "
-                    "or load them in front of the loop",
+                    help="limit it (`qd.range(jnp.minimum(n, 64))`), or give the loop its most iterations (`most=64`), "
+                    "keep the values in a private array (qd.local), or load them in front of the loop",
                 )
             self._capacity += count
 

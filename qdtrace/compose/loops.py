@@ -37,6 +37,12 @@ def loop_of_tasks(stager: Stager, region: Region) -> None:
     """Stages a `qd.while_` around tasks: its condition and its body become functions of the buffers' contents."""
     assert region.test is not None
     split, test = region.test
+    if "most" in region.hints:
+        raise UnsupportedError(
+            "the option most of qd.while_ needs a loop that one thread runs, got one around parallel loops",
+            loc=region.loc,
+            help="leave it out: of this loop the states that `ad_stack_memory` allows are kept",
+        )
     used = list(dict.fromkeys(region_inputs(region)))
     states = list(dict.fromkeys(e for v in used if isinstance(e := stager.env[v], BufferState)))
     others = [v for v in used if not isinstance(stager.env[v], BufferState)]

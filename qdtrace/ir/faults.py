@@ -24,6 +24,9 @@ _HELP = (
     "keep traced indices between 0 and the length of the axis minus 1 (negative ones do not count from the end), or "
     "guard the access with qd.when"
 )
+TRIPS = -1
+"""The `axis` of a `bound` that checks a trip count; its `buffer` is the kind of the loop."""
+_LESS = "give a larger `most`, or bounds with fewer iterations"
 _FAILED = "check failed: "
 _PLACE = r"\n  at [^\n]*?(?::|, line )\d+"
 """Pattern of a source location; the last match in a text is that of the error, others are in the user's message."""
@@ -32,7 +35,8 @@ _NO_MEMORY = re.compile(
 )
 _LESS_MEMORY = "use smaller private arrays or fewer threads (num_threads); in derivatives a lower ad_stack_memory"
 _FAULT = re.compile(
-    rf"(?P<rule>index -?\d+ is out of bounds for axis \d+ of `[^\n]*|{_FAILED}(?:.*(?={_PLACE})|.*))"
+    rf"(?P<rule>index -?\d+ is out of bounds for axis \d+ of `[^\n]*"
+    rf"|qd\.\w+ needs at most \d+ iterations \(most=\d+\), got [^\n]*|{_FAILED}(?:.*(?={_PLACE})|.*))"
     r"(?:\n  at (?P<file>[^\n]*?)(?::|, line )(?P<line>\d+)(?: in (?P<function>[^\n]*))?(?:\n.*)?)?\Z",
     re.DOTALL,
 )
@@ -53,6 +57,10 @@ def fault_of(eqn: Eqn, value: str = "") -> QdError:
     p = eqn.params
     if eqn.primitive is CHECK:
         return CheckError(_FAILED + str(p["message"]), loc=eqn.loc)
+    if p["axis"] == TRIPS:
+        most, got = int(p["size"]) - 1, f"at least {value}" if p["buffer"] == "qd.while_" else value
+        rule = f"{p['buffer']} needs at most {most} iterations (most={most}), got {got}"
+        return BoundsError(rule, loc=eqn.loc, help=_LESS)
     rule = f"index {value} is out of bounds for axis {p['axis']} of `{p['buffer']}` with shape {p['shape']}"
     return BoundsError(rule, loc=eqn.loc, help=_HELP)
 
@@ -67,4 +75,4 @@ def fault_in(text: str) -> QdError | None:
     loc = Loc(file_of(found["file"]), int(found["line"]), found["function"] or "") if found["file"] else None
     if found["rule"].startswith(_FAILED):
         return CheckError(found["rule"], loc=loc)
-    return BoundsError(found["rule"], loc=loc, help=_HELP)
+    return BoundsError(found["rule"], loc=loc, help=_HELP if found["rule"].startswith("index") else _LESS)

@@ -220,7 +220,9 @@ TELL = _row("tell", rule.tell, Effect.CHECK, param_names=("site", "number"), **_
 PLATFORM = _row(
     "platform", rule.platform, Effect.CHECK, param_names=("names", "refused", "help"), cost=0, **_no_slope
 )
-FOR = _row("for", rule.for_, blocks=1, control=3, loops=True, param_names=("unroll",), instructions=12, **_unmasked)
+FOR = _row(
+    "for", rule.for_, blocks=1, control=3, loops=True, param_names=("unroll", "most"), instructions=12, **_unmasked
+)
 WHILE = _row("while", rule.while_, blocks=2, loops=True, instructions=12, **_unmasked)
 IF = _row("if", rule.if_, blocks=2, control=1, param_names=("rare",), instructions=6)
 

@@ -34,7 +34,7 @@ from qdtrace.ir.walk import free_vars, used_vars, walk_all, walk_program, walk_t
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_OPTIONAL = frozenset({"unroll", "rare"})
+_OPTIONAL = frozenset({"unroll", "most", "rare"})
 _INDEX = (DType.i32, DType.i64)
 
 

@@ -184,6 +184,12 @@ class Range(Loop[Item]):
         return not context.in_thread and ("serial", True) not in self._hints
 
     def _begin(self, context: TraceContext, region: OpenRegion) -> Any:
+        if region.parallel and "most" in dict(self._hints):
+            raise TraceValueError(
+                "the option most of qd.range needs a loop that one thread runs, got one whose iterations are threads",
+                loc=region.loc,
+                help="leave it out: nothing is kept from one iteration to the next, so it would bound nothing",
+            )
         index = emit(markers.loop_begin_p, *self._bounds, uid=region.uid, loc=region.loc, hints=self._hints)
         context.open(region)
         return self._decode(index)
@@ -263,12 +269,14 @@ def _check_hints(loop: str, /, **hints: Any) -> Hints:
         "unroll": ("True, False or a positive integer", lambda v: isinstance(v, bool) or (is_static_int(v) and v > 0)),
         "fuse": ("True or False", lambda v: isinstance(v, bool)),
         "refill": ("True or False", lambda v: isinstance(v, bool)),
+        "most": ("an int from 0 to 2**30", lambda v: type(v) is int and 0 <= v <= 1 << 30),
     }
     given = {key: value for key, value in hints.items() if value is not None}
     for key, value in given.items():
         need, accepts = rules[key]
         if not accepts(value):
-            raise TraceTypeError(f"{loop} needs {key} to be {need}, got {value!r}", loc=user_loc())
+            got = shown(value) if isinstance(value, jax.Array) else repr(value)
+            raise TraceTypeError(f"{loop} needs {key} to be {need}, got {got}", loc=user_loc())
     return tuple(sorted(given.items()))
 
 
@@ -280,6 +288,7 @@ def range(
     unroll: bool | int | None = None,
     fuse: bool | None = None,
     refill: bool | None = None,
+    most: int | None = None,
 ) -> Range[jax.Array]:
     """Loops over integers: `for i in qd.range(stop)`, `(start, stop)` or `(start, stop, step)`.
 
@@ -310,14 +319,18 @@ def range(
             its loop takes the next iteration; False: it waits for the others. When None the trip counts of a few
             iterations decide, while the task runs. It changes no result, and nothing where the body has another form
             than values, one loop, stores; `Lowered.tasks` says what was made.
+        most: for a loop that one thread runs: the most iterations that the bounds may give, an int. If they give more,
+            the call ends with an error. Derivatives reserve memory for as many, not for any number.
 
     Raises:
         TraceTypeError: a bound is no signed integer, or an option of the wrong type.
-        TraceValueError: a static step is 0, or a bound does not fit into int32 outside of the x64 mode.
+        TraceValueError: a static step is 0, or a bound does not fit into int32 outside of the x64 mode; `most` is given
+            for a range whose iterations are threads.
+        BoundsError: when the function runs, if the loop has more than `most` iterations.
     """
     current("qd.range")
     hints = _check_hints(
-        "qd.range", serial=serial, block_dim=block_dim, name=name, unroll=unroll, fuse=fuse, refill=refill
+        "qd.range", serial=serial, block_dim=block_dim, name=name, unroll=unroll, fuse=fuse, refill=refill, most=most
     )
     if not 1 <= len(bounds) <= 3:
         raise TraceTypeError(
@@ -477,12 +490,13 @@ class While(Loop[None]):
     _noun = "qd.while_"
     _end = markers.while_end_p
 
-    def __init__(self, condition: Callable[[], ArrayLike]) -> None:
+    def __init__(self, condition: Callable[[], ArrayLike], hints: Hints) -> None:
         self.condition = condition
+        self._hints = hints
         self.use = Use()
 
     def _begin(self, context: TraceContext, region: OpenRegion) -> Any:
-        emit(markers.while_begin_p, uid=region.uid, loc=region.loc)
+        emit(markers.while_begin_p, uid=region.uid, loc=region.loc, hints=self._hints)
         context.open(region)
         emit(markers.while_test_p, predicate(self.condition(), self._noun), uid=region.uid)
 
@@ -490,7 +504,7 @@ class While(Loop[None]):
         emit(markers.while_test_p, predicate(self.condition(), self._noun), uid=region.uid)
 
 
-def while_(condition: Callable[[], ArrayLike]) -> While:
+def while_(condition: Callable[[], ArrayLike], *, most: int | None = None) -> While:
     """Runs the body of `for _ in qd.while_(lambda: c.value > 0):` while the condition, evaluated anew, holds.
 
     >>> @qd.jit
@@ -507,9 +521,13 @@ def while_(condition: Callable[[], ArrayLike]) -> While:
 
     Args:
         condition: a function of no arguments that gives a scalar bool from cells and buffers.
+        most: the most iterations of a loop that one thread runs, an int. If the condition holds after as many, the call
+            ends with an error. Derivatives reserve memory for as many, not for any number.
 
     Raises:
-        TraceTypeError: it is no function, or gives no scalar bool.
+        TraceTypeError: it is no function, or gives no scalar bool; `most` is no int.
+        UnsupportedError: `most` is given for a loop around parallel loops.
+        BoundsError: when the function runs, if the condition holds after `most` iterations.
     """
     context = current("qd.while_")
     if not callable(condition):
@@ -518,6 +536,6 @@ def while_(condition: Callable[[], ArrayLike]) -> While:
             loc=user_loc(),
             help="write `qd.while_(lambda: c.value > 0)`: the condition is evaluated anew before each iteration",
         )
-    made = While(condition)
+    made = While(condition, _check_hints("qd.while_", most=most))
     made.use = expect_use(made, "qd.while_", "for _ in qd.while_(condition):", context.watched())
     return made

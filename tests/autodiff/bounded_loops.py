@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Program
 
 LANES, ROW = 6, 4
+MOST = 64
+"""More than any loop here can have: bounds are from -25 to 24."""
 
 
 class _Writer:
@@ -65,7 +67,9 @@ class _Writer:
         inside = depth + 1
         if rng.integers(3):
             step = int(rng.choice([1, 1, 1, 2, -1]))
-            self.line(depth, f"{name}: f64 = for {index} in {start} : {stop} : {step}:i32 carry {param} = {carried}")
+            most = f" [most={MOST}]" if rng.integers(2) else ""
+            head = f"for {index} in {start} : {stop} : {step}:i32{most}"
+            self.line(depth, f"{name}: f64 = {head} carry {param} = {carried}")
             self.line(inside, f"yield {self.body(inside, [*indices, index], n, index, param)}")
             return name
         begin = self.value(depth, "i32", f"max {start} -3:i32")

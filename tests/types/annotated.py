@@ -51,7 +51,9 @@ def cells(x: jax.Array | np.ndarray, scale: float | jax.Array = 1.0, *, n: int) 
         assert_type(k.value, jax.Array)
         k.value = jnp.where(k % 2 == 0, k // 2, 3 * k + row[k])
         row[0] = -k * scale
-        for _ in qd.while_(lambda: k.value > 1):  # noqa: B023
+        for j in qd.range(1, k.value, most=3):
+            row[j] = 0.0
+        for _ in qd.while_(lambda: k.value > 1, most=64):  # noqa: B023
             qd.break_if(k >= 10)
             qd.continue_if((k > 1) & (x[i] > 0))
         with qd.when(i > 1):

@@ -15,6 +15,8 @@ X = jnp.arange(3.0)
 def f(x: jax.Array, k: float = 1.0) -> jax.Array:
     for i in qd.range((0, 4)):  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
         x[i] = 0
+    for i in qd.range(4, most=x.shape[0] / 2):  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        x[i] = 0
     for i in qd.range(x.shape[0] / 2):  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
         x[i] = 0
     c = qd.local(2)

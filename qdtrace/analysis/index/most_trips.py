@@ -8,7 +8,7 @@
 
 A bound that is merely the largest number of its dtype says nothing of a loop, so `u16` counts are not known to be at
 most 65,535. Checks say nothing either: a derivative leaves out those that the primal has made, and must not write
-behind its memory where they failed.
+behind its memory where they failed. The `most` of a `for` counts, as derivatives cut such loops (`autodiff/loops/cut`).
 """
 
 from __future__ import annotations
@@ -86,6 +86,8 @@ class _TightRanges(FlowRanges):
             counted = CountedLoop.of_for(loop)
             bounds = self.bound_of(counted.start), self.bound_of(counted.stop)
             most = None if counted.by is None else counted.trips(*bounds)[1]
+            limit = loop.params.get("most")
+            most = limit if most is None or (limit is not None and limit < most) else most
         return None if most is None or most >= NEVER else most
 
     def bound_of(self, atom: Atom) -> Interval:

@@ -22,6 +22,7 @@ from qdtrace.trace.importer.core import LoopFlow
 from qdtrace.trace.importer.indexing import each
 from qdtrace.trace.importer.registry import RESULT_TYPE, item_rule, rule
 from qdtrace.trace.importer.scalars import FALSE, TRUE, integer
+from qdtrace.trace.importer.trip_limits import TripLimit, check_trips
 from qdtrace.trace.importer.values import RefValue, Value, is_pair, rank0
 from qdtrace.trace.loops import too_many
 from qdtrace.trace.markers import break_p, continue_p
@@ -101,11 +102,15 @@ def _for(imp: Importer, region: Region, rest: Sequence[Any], env: dict[Any, Valu
     _set_loc(imp, region)
     for fits in region.eqn.invars[3:]:
         _fails_unless(imp, imp.element(imp.read(env, fits), ()), too_many(dtype.numpy))
+    loop = CountedLoop(start, stop, step)
+    most = region.hints.get("most")
+    if most is not None:
+        check_trips(imp, loop, most)
     flow = _open_flow(imp, region.items)
     index = scalar_var(dtype, "k")
     env[index_var] = rank0(index)
     imp.ranges.set_index(index, start, stop, step)
-    hints = {k: v for k, v in region.hints.items() if k == "unroll" and v is not None}
+    hints = {k: v for k, v in region.hints.items() if k in ("unroll", "most") and v is not None}
     loc = imp.builder.loc
     if flow.broken is None:
         with imp.block((index,)) as opened:
@@ -114,21 +119,22 @@ def _for(imp: Importer, region: Region, rest: Sequence[Any], env: dict[Any, Valu
         imp.emit("for", start, stop, step, blocks=(opened.close(),), **hints)
         return
     # Where the index that ends the loop may not be a number of its dtype, iterations are counted down beside it.
-    loop = CountedLoop(start, stop, step)
     counts = loop.may_pass_the_end(imp.ranges.of(stop))
     at, left = scalar_var(dtype, "k"), scalar_var(unsigned(dtype), "left")
-    with imp.block((at, left) if counts else (at,)) as test:
+    limit = TripLimit(imp, most)
+    with imp.block((at, left, *limit.tested) if counts else (at, *limit.tested)) as test:
         going = imp.op("ne", left, integer(0, left.dtype)) if counts else _before(imp, at, stop, step)
-        going = imp.op("and", going, imp.op("not", imp.load(flow.broken, ())))
+        going = limit.goes_on(imp.op("and", going, imp.op("not", imp.load(flow.broken, ()))))
     left = scalar_var(unsigned(dtype), "left")
-    with imp.block((index, left) if counts else (index,)) as opened:
+    with imp.block((index, left, *limit.inside) if counts else (index, *limit.inside)) as opened:
         _body(imp, flow, region.items, env)
         following = [imp.op("add", index, step)]
         if counts:
             following.append(imp.op("sub", left, integer(1, left.dtype)))
+        following += limit.following()
     imp.builder.loc = loc
     first = [start, loop.emit_count(imp.op)] if counts else [start]
-    imp.emit("while", *first, blocks=(test.close([going]), opened.close(following)))
+    imp.emit("while", *first, *limit.first, blocks=(test.close([going]), opened.close(following)))
 
 
 def _before(imp: Importer, index: Atom, stop: Atom, step: Atom) -> Atom:
@@ -153,20 +159,25 @@ def _while(imp: Importer, region: Region, rest: Sequence[Any], env: dict[Any, Va
         imp.items(condition_items, inner)
         return imp.element(imp.read(inner, atom), ())
 
-    with imp.block() as test:
+    def goes_on() -> Atom:
         if flow.broken is None:
-            going = condition()
-        else:
-            stopped = imp.load(flow.broken, ())
-            with imp.block() as no:
-                pass
-            with imp.block() as yes:
-                value = condition()
-            (going,) = imp.emit("if", stopped, blocks=(no.close([FALSE]), yes.close([value])))
-    with imp.block() as opened:
+            return condition()
+        stopped = imp.load(flow.broken, ())
+        with imp.block() as no:
+            pass
+        with imp.block() as yes:
+            value = condition()
+        return imp.emit("if", stopped, blocks=(no.close([FALSE]), yes.close([value])))[0]
+
+    limit = TripLimit(imp, region.hints.get("most"))
+    with imp.block(limit.tested) as test:
+        going = limit.goes_on(goes_on())
+    with imp.block(limit.inside) as opened:
         _body(imp, flow, items, env)
+        following = limit.following()
     imp.builder.loc = loc
-    imp.emit("while", blocks=(test.close([going]), opened.close()))
+    trips = imp.emit("while", *limit.first, blocks=(test.close([going]), opened.close(following)))
+    limit.check_end(trips, goes_on)
 
 
 @item_rule("when")

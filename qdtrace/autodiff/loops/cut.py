@@ -1,0 +1,44 @@
+"""Cuts loops with the option `most`, so that their reverse keeps at most so many states whatever the checks said.
+
+    n: u32 = ...                                  # the trip count of lo : hi
+    p: bool = le n 64:u32
+    h: i32 = select p hi lo                       # no iteration where the primal's check has failed
+    for[most=64] k in lo : h : 1:i32
+
+A derivative leaves out checks that the primal has made. Where calls run on several devices, it runs although one of
+them failed, and must not write behind its memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from qdtrace.analysis.index.trips import CountedLoop, trip_count
+from qdtrace.ir.program import literal
+from qdtrace.ir.rebuild import Rebuilder
+from qdtrace.ir.walk import walk_program
+
+if TYPE_CHECKING:
+    from qdtrace.ir.program import Eqn, Program
+
+
+def with_cut_loops(program: Program) -> Program:
+    """Returns the program in which no loop has more iterations than its `most`."""
+    if not any("most" in eqn.params for eqn in walk_program(program)):
+        return program
+    return replace(program, tasks=tuple(_Cut().rebuild_task(task) for task in program.tasks))
+
+
+class _Cut(Rebuilder):
+    def visit(self, eqn: Eqn) -> None:
+        """Appends an equation; a loop with `most` gets its start as end where it has more iterations."""
+        if "most" not in eqn.params or trip_count(*eqn.bounds) is not None:
+            super().visit(eqn)
+            return
+        made = self.rebuild_eqn(eqn)
+        self.loc = eqn.loc
+        start, stop, step = made.bounds
+        count = CountedLoop(start, stop, step).emit_count(self)
+        fits = self("le", count, literal(int(eqn.params["most"]), count.dtype))
+        self.append(replace(made, invars=(start, self("select", fits, stop, start), *made.invars[2:])))
