@@ -45,6 +45,7 @@ CASES = {
 }
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize("name", CASES)
 def test_bytes_of_a_recurrence(name):
     limit, n, want = CASES[name]
