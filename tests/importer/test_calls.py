@@ -203,3 +203,44 @@ def test_platforms() -> None:
     check(lambda x: lax.platform_dependent(x, tpu=jnp.sin, cuda=jnp.tan, default=jnp.cos), X)
     with pytest.raises(UnsupportedError, match="`platform_dependent` has no branch for 'cpu', where the loop runs"):
         check(lambda x: lax.platform_dependent(x, tpu=jnp.sin, cuda=jnp.tan), X)
+
+
+def test_ranges_of_indices_are_kinds() -> None:
+    """A check or a limit that the first call's index made needless is there for the others."""
+    table = jax.jit(lambda k: jnp.array([10, 20, 30, 40]).at[k].get(mode="clip") * 2 + 1)
+    pick = jax.jit(lambda a, k: a[k] * 2.0)
+
+    @qd.jit
+    def clipped(out: Any) -> Any:
+        for i in qd.range(4):
+            out[0, i] = table(i.astype(jnp.uint32))
+            out[1, i] = table((i * 7).astype(jnp.uint32))
+        return out
+
+    @qd.jit
+    def checked(x: Any) -> Any:
+        out = qd.zeros((2, 4), x.dtype)
+        for i in qd.range(4):
+            a = jnp.stack([x[0], x[1] * x[0], x[2], x[3]])
+            out[0, i] = pick(a, i)
+            out[1, i] = pick(a, i * 7)
+        return out
+
+    np.testing.assert_array_equal(clipped(jnp.zeros((2, 4), jnp.int32)), [[21, 41, 61, 81], [21, 81, 81, 81]])
+    with pytest.raises(qd.BoundsError, match=r"^index 7 is out of bounds for axis 0 of `a` with shape \(4,\)"):
+        checked(jnp.arange(4.0))
+
+
+def test_equal_ranges_are_one_kind(imported_primitives: Counter[str]) -> None:
+    pick = jax.jit(lambda a, k: jnp.tanh(a[k]))
+
+    @qd.jit
+    def f(x: Any) -> Any:
+        out = qd.zeros((2, 4), x.dtype)
+        for n in (0, 1):
+            for i in qd.range(4):
+                out[n, i] = pick(jnp.stack([x[0], x[1] * x[0], x[2], x[3]]), i)
+        return out
+
+    assert "bound" not in f.lower(jnp.arange(4.0)).graph("trace")
+    assert imported_primitives["tanh"] == 1

@@ -10,9 +10,9 @@ other variables: none of the rules of its primitives runs again.
       v3: f32 = jit[helper] p q       v4: f32 = mul p 2.0:f32
                                       v5: f32 = add v4 q
 
-Operands are of the same kinds when they have the same constants, and the same variables, in the same places: rules
-look at nothing else. A body that uses memory or values of its surroundings is not kept, nor one whose operands or
-results are arrays in memory.
+Operands are of the same kinds when they have the same constants, and the same variables, in the same places, and their
+integers have the same ranges: rules look at nothing else, and leave checks and limits out by ranges. A body that uses
+memory or values of its surroundings is not kept, nor one whose operands or results are arrays in memory.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from qdtrace.trace.importer.values import array_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from qdtrace.analysis.index.ranges import Ranges
     from qdtrace.errors import Loc
     from qdtrace.ir.program import Atom, Eqn, Var
     from qdtrace.trace.importer.values import Value
@@ -63,7 +64,7 @@ class Bodies(dict[Key, Body]):
     """The bodies of one trace."""
 
 
-def operands_of(values: Sequence[Value]) -> Operands | None:
+def operands_of(values: Sequence[Value], ranges: Ranges) -> Operands | None:
     """Returns the operands of a call; None when one is no small array of scalars."""
     kind: list[Any] = []
     places: dict[int, int] = {}
@@ -81,6 +82,8 @@ def operands_of(values: Sequence[Value]) -> Operands | None:
                 if place is None:
                     place = places[id(atom)] = -1 - len(variables)
                     variables.append(atom)
+                    if atom.dtype.is_integer:
+                        kind.append(ranges.of(atom))
                 kind.append(place)
             if type(element) is tuple:
                 kind.append("pair")

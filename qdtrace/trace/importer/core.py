@@ -320,7 +320,7 @@ class Importer(MemoryOps):
         jaxpr = compat.open_jaxpr(closed)
         operands = None
         if len(jaxpr.eqns) > 1 and not jaxpr.effects:
-            operands = operands_of(values)
+            operands = operands_of(values, self.ranges)
         if operands is None:
             return self._inside_call(closed, values)
         key = (id(closed), (*operands.kind, self.zeros_vanish))
@@ -338,6 +338,7 @@ class Importer(MemoryOps):
         self.private_bytes += body.private_bytes
         eqns, results = copy_of(body, operands.variables, self.builder.loc)
         self.builder.current.eqns += eqns
+        self._made.update((e.outvars[0], e) for e in eqns if not (e.blocks or e.primitive.effects))
         self._scopes[-1][same] = tuple(results)
         return results
 
