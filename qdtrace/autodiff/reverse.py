@@ -15,7 +15,6 @@ from qdtrace.analysis.index.most_trips import MostTrips
 from qdtrace.autodiff.activity import active_variables
 from qdtrace.autodiff.adjoints import Adjoints, Backward
 from qdtrace.autodiff.array_tape import put_arrays_on_tape
-from qdtrace.autodiff.loops.counted import with_counted_loops
 from qdtrace.autodiff.loops.cut import with_cut_loops
 from qdtrace.autodiff.loops.every_state import EveryState
 from qdtrace.autodiff.loops.needed import Needed
@@ -63,8 +62,6 @@ def reverse(
     known = known or Given(program, ())
     stacks = stacks or Stacks()
     program = with_private_rows(with_cut_loops(program))
-    if stacks.limits.steps > 1:
-        program = with_counted_loops(program)
     active = active_variables(program, inputs, results)
     zero = zeros_of(program, inputs, active)
     loads = (e for e in walk_program(program) if e.primitive is LOAD and e.outvar in active)

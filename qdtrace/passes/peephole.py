@@ -6,8 +6,8 @@ Before:  c: bool = lt a b                After:  d: bool = ge a b
          e: f32 = convert[dtype=f32] y
          f: f32 = select d e 0.0:f32
 
-The rules are in `rules/`: selects, comparisons (with the ranges of integers), conversions, powers, and carries (loops
-and branches that only pass values on).
+The rules are in `rules/`: selects, comparisons (with the ranges of integers), conversions, powers, carries (loops
+and branches that only pass values on) and loops that count.
 
 Relies on constants being literals. Only the rules marked so change a rounding, with `fast_math` alone.
 """
@@ -19,7 +19,7 @@ from typing import ClassVar
 
 from qdtrace.passes.rewrite import RewriteOptions, RewritePass
 from qdtrace.passes.rule_table import RuleSet
-from qdtrace.passes.rules import carries, comparisons, conversions, powers, selects
+from qdtrace.passes.rules import carries, comparisons, conversions, loops, powers, selects
 
 RULES = (
     *selects.TABLE.rules,
@@ -27,6 +27,7 @@ RULES = (
     *conversions.TABLE.rules,
     *powers.TABLE.rules,
     *carries.TABLE.rules,
+    *loops.TABLE.rules,
 )
 
 

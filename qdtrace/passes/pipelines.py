@@ -39,7 +39,7 @@ from qdtrace.passes.store_forwarding import StoreForwarding
 from qdtrace.passes.strength_reduction import StrengthReduction
 from qdtrace.passes.unreachable import Unreachable
 from qdtrace.passes.unroll import Unroll
-from qdtrace.passes.unroll_whiles import UnrollWhiles
+from qdtrace.passes.unroll_guarded import UnrollGuarded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -71,7 +71,7 @@ PASSES: Mapping[str, Callable[[Options, Machine], Pass]] = {
     "simplify": lambda options, machine: simplify_for(options),
     "rare_behind": lambda options, machine: RareBehind(),
     "join_branches": lambda options, machine: JoinBranches(),
-    "unroll_whiles": lambda options, machine: UnrollWhiles(machine),
+    "unroll_guarded": lambda options, machine: UnrollGuarded(machine),
     "unroll": lambda options, machine: Unroll(machine),
     "last_iteration": lambda options, machine: LastIteration(machine),
     "predicate": lambda options, machine: Predicate(machine),
@@ -169,7 +169,7 @@ def stages(
     # constant indices, so private arrays are promoted once more, and their elements are forwarded.
     # Cheaper operations come last, as other passes know `div` and `rem` only. Reciprocals move out of loops.
     # Rare blocks first, as a loop that became straight code would have them in each step.
-    straight = (of("rare_behind"), of("unroll_whiles"), of("unroll"), of("last_iteration"))
+    straight = (of("rare_behind"), of("unroll_guarded"), of("unroll"), of("last_iteration"))
     unrolled = (*straight, simplify, of("mem2reg"), of("prove_bounds"), *memory)
     cheaper = (of("predicate"), of("strength_reduction"), of("reciprocals"), simplify)
     final = (
@@ -191,7 +191,7 @@ def unrolled(program: Program, options: Options, machine: Machine) -> Program:
         return program
     simplify = simplify_for(options, differentiable=True)
     memory = (memory_for(options),) if options.cfg_optimization else ()
-    names = ("unroll_whiles", "unroll"), ("mem2reg", "prove_bounds")
+    names = ("unroll_guarded", "unroll"), ("mem2reg", "prove_bounds")
     first, then = ([pass_named(name, options, machine) for name in group] for group in names)
     made = program
     for one in (*first, simplify, *then, *memory, simplify):

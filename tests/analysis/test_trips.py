@@ -8,7 +8,7 @@ import random
 import pytest
 
 from qdtrace.analysis.index.affine import AffineForms
-from qdtrace.analysis.index.induction import controlling_induction
+from qdtrace.analysis.index.induction import controlling_counter
 from qdtrace.analysis.index.intervals import range_of_dtype
 from qdtrace.analysis.index.ranges import Ranges
 from qdtrace.analysis.index.trips import CountedLoop, loop_values, surely_runs, trip_count
@@ -127,9 +127,11 @@ program p(x: ref[i32])
     (task,) = program.tasks
     defined = {v: e for e in task.body.eqns for v in e.outvars}
     loop = task.body.eqns[2]
-    found = controlling_induction(loop, Ranges(defined.get))
+    ranges = Ranges(defined.get)
+    found = controlling_counter(loop, ranges.of)
     assert found is not None
-    assert (found.position, found.first, found.stop, found.trips) == (0, (0, 3), 7, (4, 7))
-    assert found.loop.start is loop.invars[0]
-    assert computed(found.loop, {loop.invars[0]: 2}) == 5
+    position, counted = found
+    assert (position, ranges.of(counted.start), int(counted.stop.value)) == (0, (0, 3), 7)
+    assert counted.start is loop.invars[0]
+    assert computed(counted, {loop.invars[0]: 2}) == 5
     assert surely_runs(loop)

@@ -10,10 +10,7 @@ from jax import lax
 
 import qdtrace as qd
 from qdtrace.analysis.machine import CPU, GPU
-from qdtrace.autodiff.loops.counted import with_counted_loops
 from qdtrace.autodiff.loops.policy import LoopSize
-from qdtrace.ir.parser import parse_program
-from qdtrace.ir.printer import print_program
 from qdtrace.ir.walk import walk_all, walk_program
 from tests.autodiff.machines import limited, programs_for
 
@@ -376,48 +373,3 @@ def test_second_derivatives(trips):
     with programs_for(GPU):
         got = jax.jit(lambda x: jax.jvp(gradient(ours), (x,), (jnp.ones_like(x),))[1])(X)
     np.testing.assert_allclose(got, forward(jax.jacfwd(theirs), X), rtol=1e-9)
-
-
-# Loops that count.
-
-COUNTED = """
-program p(x: ref[f32,4], n: ref[i32,4], y: ref[f32,4], m: ref[i32,4])
-  range_for i in 0:i32 : 4:i32
-    v0: i32 = load n i
-    v1: f32 = load x i
-    v2: i32, v3: f32 = while carry a = {start}, c = v1
-      t: bool = {test}
-      test t
-      v4: f32 = mul c c
-      v5: i32 = add a {step}
-      yield v5, v4
-    store y v3 i
-    store m v2 i
-  return y, m
-"""
-
-
-def counted(start="2:i32", test="lt a v0", step="1:i32"):
-    program = parse_program(COUNTED.format(start=start, test=test, step=step))
-    return program, with_counted_loops(program)
-
-
-@pytest.mark.parametrize("test", ["lt a v0", "gt v0 a", "lt a 5:i32"])
-def test_a_while_that_counts_is_a_for(test):
-    from qdtrace.interpret.reference import evaluate
-
-    program, made = counted(test=test)
-    assert "while" not in print_program(made)
-    assert "for a in 2:i32 : " in print_program(made)
-    x, n = np.linspace(0.5, 1.2, 4, dtype=np.float32), np.array([-3, 2, 3, 9], np.int32)
-    args = [x, n, np.zeros(4, np.float32), np.zeros(4, np.int32)]
-    for got, want in zip(evaluate(made, args), evaluate(program, args), strict=True):
-        np.testing.assert_array_equal(got, want)
-
-
-@pytest.mark.parametrize(
-    "change", [{"step": "2:i32"}, {"test": "lt v0 a"}, {"test": "gt c 0.5:f32"}, {"test": "ne a v0"}]
-)
-def test_what_stays_a_while(change):
-    program, made = counted(**change)
-    assert print_program(made) == print_program(program)

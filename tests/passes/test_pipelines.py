@@ -75,12 +75,12 @@ def test_the_stages_in_order() -> None:
     assert names[:5] == ["join_branches", "mem2reg", "simplify", "prove_bounds", "hoist_bounds"]
     assert names[5:7] == ["mem2reg", "simplify"]
     assert names[7:13] == ["fuse_tasks", "contract", "mem2reg", "recurrences", "memory", "simplify"]
-    assert names[13:17] == ["rare_behind", "unroll_whiles", "unroll", "last_iteration"]
+    assert names[13:17] == ["rare_behind", "unroll_guarded", "unroll", "last_iteration"]
     assert names[17:21] == ["simplify", "mem2reg", "prove_bounds", "memory"]
     assert names[21:25] == ["predicate", "strength_reduction", "reciprocals", "simplify"]
     assert names[25:] == ["clear_buffers", "first_accumulations", "reuse_donated", "share_private"]
     bodies = {"predicate", "strength_reduction", "reciprocals"}
-    loops = {"join_branches", "rare_behind", "recurrences", "unroll_whiles", "unroll", "last_iteration", *bodies}
+    loops = {"join_branches", "rare_behind", "recurrences", "unroll_guarded", "unroll", "last_iteration", *bodies}
     basic = {*names} - loops
     assert {s.name for s in pipeline(Options(advanced_optimization=False))} == basic
     assert {s.name for s in pipeline(Options(opt_level=0))} == basic - {"memory"}

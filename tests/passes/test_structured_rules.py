@@ -30,7 +30,7 @@ class Alone(TaskPass):
 def test_the_list_of_rules() -> None:
     assert set(RULES) == {
         "carry_unchanged", "if_not", "if_same_result", "if_to_select",
-        "if_constant", "for_never", "for_once", "while_never",
+        "if_constant", "for_never", "for_once", "while_never", "while_counts", "carry_counts",
     }  # fmt: skip
 
 

@@ -16,53 +16,36 @@ times. Loops of libraries have such second counters (`max_steps`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.index.trips import CountedLoop
 from qdtrace.ir.carries import carried_params
 from qdtrace.ir.primitives import ADD, AND, GT, LT
 from qdtrace.ir.program import Literal, Var, literal
+from qdtrace.ir.types import DType
 from qdtrace.ir.walk import bound_in_block
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from qdtrace.analysis.index.intervals import Interval
-    from qdtrace.analysis.index.ranges import Ranges
     from qdtrace.ir.program import Atom, Block, Eqn
 
 
-@dataclass(frozen=True, slots=True)
-class InductionVariable:
-    """A carried integer that each iteration raises by one, and that runs the loop while it is below a constant."""
+def controlling_counter(loop: Eqn, range_of: Callable[[Atom], Interval]) -> tuple[int, CountedLoop] | None:
+    """Returns the counter that alone ends a `while`, as its position and the `for` that it makes; None if none does.
 
-    position: int
-    """Position of the counter among the carries."""
-    loop: CountedLoop
-    stop: int
-    first: Interval
-    """Range of the start."""
-
-    @property
-    def trips(self) -> Interval:
-        """The least and the most iterations that the counter allows."""
-        return self.loop.trips(self.first, (self.stop, self.stop))
-
-
-def controlling_induction(loop: Eqn, ranges: Ranges) -> InductionVariable | None:
-    """Returns the counter that alone ends a `while`, or None if there is none."""
-    found: list[InductionVariable] = []
-    for eqn in _tests(loop):
-        counted = None if eqn is None else counted_by(eqn, loop)
-        if counted is None:
+    `range_of` returns the range of a value that is defined in front of the loop.
+    """
+    if any(e.primitive.effects or e.blocks for e in loop.blocks[0].eqns):
+        return None
+    trips: dict[tuple[int, CountedLoop], Interval] = {}
+    for counter in _counters(loop):
+        if counter is None or counter[1].start.dtype not in (DType.i32, DType.i64):
             return None
-        position, steps = counted
-        if not isinstance(steps.stop, Literal):
-            return None
-        found.append(InductionVariable(position, steps, int(steps.stop.value), ranges.of(steps.start)))
-    least = min(found, key=lambda c: c.trips[::-1])
-    return least if all(c is least or least.trips[1] <= c.trips[0] for c in found) else None
+        trips[counter] = counter[1].trips(range_of(counter[1].start), range_of(counter[1].stop))
+    least = min(trips, key=lambda c: trips[c][::-1])
+    return least if all(c == least or trips[least][1] <= trips[c][0] for c in trips) else None
 
 
 def most_iterations(loop: Eqn, range_of: Callable[[Atom], Interval]) -> int | None:
@@ -70,8 +53,7 @@ def most_iterations(loop: Eqn, range_of: Callable[[Atom], Interval]) -> int | No
 
     `range_of` returns the range of a value that is defined in front of the loop.
     """
-    counted = (None if eqn is None else counted_by(eqn, loop) for eqn in _tests(loop))
-    trips = (c[1].trips(range_of(c[1].start), range_of(c[1].stop))[1] for c in counted if c is not None)
+    trips = (c[1].trips(range_of(c[1].start), range_of(c[1].stop))[1] for c in _counters(loop) if c is not None)
     return min(trips, default=None)
 
 
@@ -100,14 +82,14 @@ def conjuncts(test: Block) -> Iterator[Atom]:
             yield atom
 
 
-def _tests(loop: Eqn) -> Iterator[Eqn | None]:
-    """Yields the equation of each conjunct of a loop's condition; None for one that the condition does not compute."""
+def _counters(loop: Eqn) -> Iterator[tuple[int, CountedLoop] | None]:
+    """Yields the counter that each conjunct of a loop's condition holds below a bound, None for another condition."""
     test = loop.blocks[0]
     made: dict[Atom, Eqn] = {var: eqn for eqn in test.eqns for var in eqn.outvars}
-    return (made.get(atom) for atom in conjuncts(test))
+    return (_counter(made[atom], loop) if atom in made else None for atom in conjuncts(test))
 
 
-def counted_by(eqn: Eqn, loop: Eqn) -> tuple[int, CountedLoop] | None:
+def _counter(eqn: Eqn, loop: Eqn) -> tuple[int, CountedLoop] | None:
     """Returns the counter that a comparison holds below a bound from outside, as a position and its loop; or None."""
     if eqn.primitive not in (LT, GT):
         return None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from qdtrace.autodiff.loops.iterations import Iterations
 from qdtrace.autodiff.loops.loop_state import loop_state, unneeded
 from qdtrace.autodiff.loops.replay import Replay
-from qdtrace.autodiff.loops.segments import Segments
+from qdtrace.autodiff.loops.segments import Segments, sweep_hints
 from qdtrace.autodiff.loops.slots import copy_array
 from qdtrace.autodiff.loops.trip_counts import Counter, constant_trips
 from qdtrace.ir.builder import scalar_var
@@ -106,7 +106,7 @@ class Loops:
                 if block is body:
                     results = [*results, *(values[k] for k in keys), counter.next(t)]
                 blocks.append(opened.close(results))
-        *outs, count = builder.emit(eqn.primitive, *invars, blocks=blocks, **eqn.params)
+        *outs, count = builder.emit(eqn.primitive, *invars, blocks=blocks, **{**sweep_hints(trips), **eqn.params})
         env.update(zip((*eqn.outvars, *keys), outs, strict=True))
         sweep.pass_test(eqn, env, keys)
         if trips is None:

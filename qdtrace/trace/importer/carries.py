@@ -22,7 +22,7 @@ from qdtrace.trace.importer.values import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Sequence
 
     from qdtrace.ir.types import DType
     from qdtrace.trace.importer.core import Importer
@@ -36,8 +36,6 @@ class Carry:
     dtype: DType
     pair: bool
     initial: Value
-    is_known: bool
-    """True if the loop knows the value without carrying it: a counter, a bound."""
     storage: PrivateArray | None = None
 
     @property
@@ -48,7 +46,7 @@ class Carry:
     @property
     def is_scalars(self) -> bool:
         """True if the loop carries the value as scalars."""
-        return self.storage is None and not self.is_known and not self.is_handle
+        return self.storage is None and not self.is_handle
 
 
 def flat(value: np.ndarray) -> list[Atom]:
@@ -67,7 +65,7 @@ def unflat(atoms: Sequence[Atom], shape: Sequence[int], pair: bool) -> np.ndarra
 
 
 class Carries:
-    """The carried values of one loop; those at the positions `known` are scalars that the loop computes itself."""
+    """The carried values of one loop."""
 
     def __init__(
         self,
@@ -75,13 +73,12 @@ class Carries:
         avals: Sequence[Any],
         initial: Sequence[Value],
         in_memory: Sequence[bool],
-        known: Collection[int] = (),
     ) -> None:
         self.imp = imp
         self.items: list[Carry] = []
-        for j, (aval, value, wants_memory) in enumerate(zip(avals, initial, in_memory, strict=True)):
+        for aval, value, wants_memory in zip(avals, initial, in_memory, strict=True):
             pair = is_pair(aval)
-            item = Carry(aval, imp.dtype_of(aval), pair, value, j in known)
+            item = Carry(aval, imp.dtype_of(aval), pair, value)
             size = int(np.prod(aval.shape, dtype=np.int64))
             if not item.is_handle and (size > imp.scalar_budget or (wants_memory and size > UNROLL)):
                 item.storage = imp.own(value, item.dtype, pair)
@@ -97,15 +94,12 @@ class Carries:
         """Returns fresh block parameters for the scalars."""
         return [Var(a.type, "c") for a in self.start()]
 
-    def values(self, atoms: Sequence[Atom], known: Mapping[int, Value] | None = None) -> list[Value]:
-        """Returns the values seen inside (or after) the loop, given its scalars and those that it knows."""
+    def values(self, atoms: Sequence[Atom]) -> list[Value]:
+        """Returns the values seen inside (or after) the loop, given its scalars."""
         out: list[Value] = []
         rest = list(atoms)
-        for j, c in enumerate(self.items):
-            if c.is_known:
-                assert known is not None
-                out.append(known[j])
-            elif c.is_handle:
+        for c in self.items:
+            if c.is_handle:
                 out.append(c.initial)
             elif c.storage is not None:
                 out.append(PrivateArray(c.storage.var, c.pair))

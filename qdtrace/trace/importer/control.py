@@ -1,7 +1,4 @@
-"""`lax` control flow: cond, while, scan become `if`, `while`, `for` that carry scalars; large carries stay in memory.
-
-A `while` that counts one carry up to a bound it does not change (what `lax.fori_loop` makes) becomes a `for`.
-"""
+"""`lax` control flow: cond, while, scan become `if`, `while`, `for` that carry scalars; large arrays stay in memory."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ import numpy as np
 from qdtrace.errors import UnsupportedError
 from qdtrace.ir.builder import scalar_var
 from qdtrace.ir.primitives import CHECK
-from qdtrace.ir.program import Atom, Literal, Var
+from qdtrace.ir.program import Atom, Literal
 from qdtrace.ir.types import DType
 from qdtrace.trace import compat
 from qdtrace.trace.importer.carries import Carries, Carry, flat, unflat
@@ -24,7 +21,7 @@ from qdtrace.trace.importer.memory import UNROLL
 from qdtrace.trace.importer.platforms import on_platforms
 from qdtrace.trace.importer.reductions import tree
 from qdtrace.trace.importer.registry import rule
-from qdtrace.trace.importer.scalars import FALSE, TYPES, integer
+from qdtrace.trace.importer.scalars import FALSE, integer
 from qdtrace.trace.importer.structural import take, view
 from qdtrace.trace.importer.values import (
     MemoryArray,
@@ -74,24 +71,7 @@ def while_(
     avals = [v.aval for v in compat.open_jaxpr(body).invars[n_body:]]
     pinned(cond_consts)
     pinned(body_consts)
-    wants = dynamically_indexed(body, n_body)
-    counter = _counter(cond, body, n_cond, n_body, cond_consts, initial)
-    if counter is not None:
-        k, bound, carried_bound = counter
-        known = {} if carried_bound is None else {carried_bound: initial[carried_bound]}
-        carries = Carries(imp, avals, initial, wants, {k, *known})
-        results = _counted(imp, carries, body, body_consts, k, bound, known)
-    else:
-        carries = Carries(imp, avals, initial, wants)
-        results = _general_while(imp, carries, cond, body, cond_consts, body_consts)
-    unpin(cond_consts)
-    unpin(body_consts)
-    return results
-
-
-def _general_while(
-    imp: Importer, carries: Carries, cond: Any, body: Any, cond_consts: Sequence[Value], body_consts: Sequence[Value]
-) -> list[Value]:
+    carries = Carries(imp, avals, initial, dynamically_indexed(body, n_body))
     start = carries.start()
     batched = compat.open_jaxpr(cond).outvars[0].aval.shape
 
@@ -117,6 +97,8 @@ def _general_while(
             results = imp.inline(body, [*body_consts, *seen])
         atoms = carries.finish(seen, results)
     out = imp.emit("while", *start, blocks=(test.close([going]), inner.close(atoms)))
+    unpin(cond_consts)
+    unpin(body_consts)
     return carries.values(out)
 
 
@@ -131,76 +113,6 @@ def _where_active(imp: Importer, active: np.ndarray, carry: Carry, new: Value, o
     mask = imp.in_memory(active)
     choose = lambda i: imp.choose(imp.element(mask, i[: active.ndim]), imp.element(new, i), imp.element(old, i))  # noqa: E731
     return imp.materialise(shape, carry.dtype, choose, carry.pair)
-
-
-def _essential(jaxpr: Any) -> tuple[list[Any], dict[Any, Any]]:
-    """Returns equations that compute something, and results of conversions to the same dtype with their operand."""
-    same: dict[Any, Any] = {}
-    eqns = []
-    for eqn in jaxpr.eqns:
-        if eqn.primitive.name == "convert_element_type" and eqn.invars[0].aval.dtype == eqn.outvars[0].aval.dtype:
-            source = eqn.invars[0]
-            same[eqn.outvars[0]] = source if isinstance(source, compat.Literal) else same.get(source, source)
-        else:
-            eqns.append(eqn)
-    return eqns, same
-
-
-def _counter(
-    cond: Any, body: Any, n_cond: int, n_body: int, cond_consts: Sequence[Value], initial: Sequence[Value]
-) -> tuple[int, Any, Any] | None:
-    """Returns (position of the counting carry, its bound, position of the bound when carried) of a counted loop."""
-    cond, body = compat.open_jaxpr(cond), compat.open_jaxpr(body)
-    eqns, same = _essential(cond)
-    if len(eqns) != 1 or eqns[0].primitive.name != "lt" or cond.outvars[0] is not eqns[0].outvars[0]:
-        return None
-    left, right = (v if isinstance(v, compat.Literal) else same.get(v, v) for v in eqns[0].invars)
-    if isinstance(left, compat.Literal) or left not in cond.invars or left.aval.shape:
-        return None
-    k = list(cond.invars).index(left) - n_cond
-    if k < 0 or left.aval.dtype not in (np.int32, np.int64) or not _steps_by_one(body, n_body + k, k):
-        return None
-    if isinstance(right, compat.Literal):
-        return k, integer(int(right.val), DType.of(left.aval.dtype)), None
-    if right not in cond.invars:
-        return None
-    m = list(cond.invars).index(right)
-    carried = m - n_cond if m >= n_cond else None
-    if carried is not None and body.outvars[carried] is not body.invars[n_body + carried]:
-        return None
-    bound = cond_consts[m] if carried is None else initial[carried]
-    return (k, bound[()], carried) if isinstance(bound, np.ndarray) and not bound.shape else None
-
-
-def _steps_by_one(body: Any, invar: int, outvar: int) -> bool:
-    """Returns whether result `outvar` of a jaxpr is its operand `invar` plus one."""
-    eqns, same = _essential(body)
-    target = body.outvars[outvar]
-    target = target if isinstance(target, compat.Literal) else same.get(target, target)
-    for eqn in eqns:
-        if target in eqn.outvars:
-            if eqn.primitive.name != "add":
-                return False
-            a, b = (v if isinstance(v, compat.Literal) else same.get(v, v) for v in eqn.invars)
-            return any(
-                x is body.invars[invar] and isinstance(y, compat.Literal) and y.val == 1 for x, y in ((a, b), (b, a))
-            )
-    return False
-
-
-def _counted(
-    imp: Importer, carries: Carries, body: Any, consts: Sequence[Value], k: int, bound: Atom, known: dict[int, Value]
-) -> list[Value]:
-    """Emits a `for` over the counter; the counter and an unchanged bound are not carried."""
-    start = imp.element(carries.items[k].initial, ())
-    index = Var(TYPES[start.type.dtype], "k")
-    params = carries.params()
-    with imp.block((index, *params)) as opened:
-        seen = carries.values(params, {**known, k: rank0(index)})
-        atoms = carries.finish(seen, imp.inline(body, [*consts, *seen]))
-    one = integer(1, start.type.dtype)
-    out = imp.emit("for", start, bound, one, *carries.start(), blocks=(opened.close(atoms),))
-    return carries.values(out, {**known, k: rank0(imp.op("max", start, bound))})
 
 
 @rule("scan", ignores={"unroll": "it is for speed", "ft_out": "results come in the order of the body's"})
@@ -222,20 +134,13 @@ def scan(
     pinned(consts)
     xs = pinned([imp.spill(x) if isinstance(x, np.ndarray) and x.size else x for x in xs])
     avals = [v.aval for v in jaxpr.invars[n_consts : n_consts + n_carry]]
-    counters = {
-        j for j in range(n_carry)
-        if isinstance(initial[j], np.ndarray) and not avals[j].shape and avals[j].dtype in (np.int32, np.int64)
-        and type(initial[j][()]) is Literal and _steps_by_one(jaxpr, n_consts + j, j)
-    }  # fmt: skip
-    wants = dynamically_indexed(body, n_consts)[:n_carry]
-    carries = Carries(imp, avals, initial, wants, counters)
+    carries = Carries(imp, avals, initial, dynamically_indexed(body, n_consts)[:n_carry])
     ys = [imp.private((length, *a.shape), imp.dtype_of(a), is_pair(a), "ys") for a in y_avals]
-    counts = lambda at: {j: _count(imp, initial[j][()], at) for j in counters}  # noqa: E731
     index = scalar_var(DType.i32, "k")
     block_params = carries.params()
     with imp.block((index, *block_params)) as opened:
         at = imp.op("sub", integer(length - 1), index) if reverse else index
-        seen = carries.values(block_params, counts(index))
+        seen = carries.values(block_params)
         rows = [_row(imp, x, at) for x in xs]
         results = imp.inline(body, [*consts, *seen, *rows])
         for y, value in zip(ys, results[n_carry:], strict=True):
@@ -245,12 +150,8 @@ def scan(
     out = imp.emit("for", *bounds, *carries.start(), blocks=(opened.close(atoms),))
     unpin(consts)
     unpin(xs)
-    final = carries.values(out, counts(integer(length)))
+    final = carries.values(out)
     return [*final, *(imp.scalars(y) if y.size <= UNROLL else y for y in ys)]
-
-
-def _count(imp: Importer, start: Any, index: Any) -> np.ndarray:
-    return rank0(imp.op("add", start, imp.convert(index, start.type.dtype)))
 
 
 def _row(imp: Importer, x: Value, at: Any) -> Value:
