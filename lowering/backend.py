@@ -3,50 +3,54 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lowering.legalize.share_code import share_code
 from lowering.llvm.options import emit_options
 from lowering.llvm.target import Target
 from lowering.runtime.cache import artifact_cache
-from lowering.runtime.compile import launcher, link_tasks, link_text, optimised
-from lowering.runtime.compiled import CompiledProgram
-from lowering.runtime.faults import fault_imports
-from lowering.runtime.handler import ENTRY, TABLE, bounds_symbols, combine_symbols, handler_text, merge_symbols
+from lowering.runtime.compile import LinkedTask, launcher, link_task, optimised
+from lowering.runtime.handler import bounds_symbols, combine_symbols, handler_text, merge_symbols
 from lowering.runtime.info import describe, usable_cores
 from lowering.runtime.interrupts import watch
-from lowering.runtime.keys import artifact_key, program_content, target_name, task_contents, told_apart
+from lowering.runtime.keys import task_contents
 from lowering.runtime.launch_log import log
 from lowering.runtime.layout import plan_layout
 from lowering.runtime.loading import load
+from lowering.runtime.native import Handler, Machines, Made, NativeBackend, Piece
 from lowering.runtime.once import Once
-from lowering.runtime.registry import CPU, register
-from qdtrace.backend import Backend, TaskReport
+from lowering.runtime.registry import CPU
+from qdtrace.backend import TaskReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from lowering.legalize.share_code import SharedCode
     from lowering.runtime.cache import ArtifactCache
-    from lowering.runtime.compile import LinkedTask
     from lowering.runtime.layout import Layout
+    from lowering.runtime.native import Loaded
     from lowering.simd.emit import TaskCode
     from qdtrace.analysis.machine import Machine
     from qdtrace.config import Options
-    from qdtrace.ir.program import Program, Task
+    from qdtrace.ir.program import Task
 
 
-_compiled: Once[CompiledProgram] = Once()
+_made: Once[Made] = Once()
 
 
-class CpuBackend(Backend):
+class CpuBackend(NativeBackend[LinkedTask]):
     """Compiles programs for the host's processor."""
 
     dialects = ("llvm", "asm")
+    can_save = True
 
     def __init__(self, target: Target | None = None, emit: Callable[..., TaskCode] | None = None) -> None:
+        super().__init__(_made)
         self.target = target or Target.host()
         self._emit = emit
+
+    def machines(self) -> Machines:
+        """Returns the processor, which runs tasks and handlers."""
+        return Machines(self.target, self.target, CPU)
 
     @property
     def machine(self) -> Machine:
@@ -79,56 +83,40 @@ class CpuBackend(Backend):
         """Returns processor, threads, cache and versions, in words."""
         return describe(self.target, artifact_cache(options), options.num_threads)
 
-    def compile(self, program: Program, options: Options) -> CompiledProgram:
-        """Compiles and registers a program, or returns the one that was compiled before from equal content."""
-        shared, made_of = share_code(program), (program, options)
-        program, layout = shared.program, plan_layout(shared.program, shared.literals)
-        contents = task_contents(shared, emit_options(options))
-        max_threads = options.num_threads or 0
-        content = program_content(layout, contents, max_threads)
-        key = artifact_key(content, self.target)
-        name = target_name(program, told_apart(content, layout.faults), self.target)
+    def pieces(self, shared: SharedCode, options: Options) -> tuple[Layout, list[Piece[LinkedTask]]]:
+        """Returns the layout of a program's call and its tasks."""
+        layout = plan_layout(shared.program, shared.literals)
+        found: list[Piece[LinkedTask]] = []
+        for k, content in enumerate(task_contents(shared, emit_options(options))):
+            task = shared.program.tasks[k]
+            emit = functools.partial(self.emit, task, options)
+            load = functools.partial(link_task, content, emit, self.target)
+            found.append(Piece(range(k, k + 1), content, task.name, load))
+        return layout, found
 
-        def make() -> CompiledProgram:
-            cache = artifact_cache(options)
-            emitters = [functools.partial(self.emit, task, options) for task in program.tasks]
-            names = [task.name for task in program.tasks]
-            linked = link_tasks(zip(contents, names, emitters, strict=True), self.target, cache)
-            tasks = [linked[c] for c in contents]
-            start = launcher(self.target, cache)
-            watch(start)
-            linked = self._link_handler(name, key, layout, tasks, max_threads, start["qd_run"], cache)
-            register(name, linked[ENTRY], start["qd_api_seen"], CPU)
-            return CompiledProgram(name, linked[ENTRY], layout, linked[TABLE])
+    def launcher(self, cache: ArtifactCache | None) -> Mapping[str, int]:
+        """Returns the addresses that the launcher exports."""
+        start = launcher(self.target, cache)
+        watch(start)
+        return start
 
-        compiled = replace(_compiled.get(name, make), layout=layout, made_of=made_of)
-        log.know_table(compiled.tasks_address, layout)  # among equal programs the last one gives the source lines
-        return compiled
-
-    def load(self, attributes: Mapping[str, str]) -> tuple[int, bool]:
-        """Returns the handler of a program that a call carries, and whether several devices run it together."""
-        return load(attributes, self.target.key, self.compile)
-
-    def _link_handler(
-        self,
-        name: str,
-        key: str,
-        layout: Layout,
-        tasks: list[LinkedTask],
-        max_threads: int,
-        run_address: int,
-        cache: ArtifactCache | None,
-    ) -> Mapping[str, int]:
-        def text() -> str:
-            return handler_text(layout, [t.shape for t in tasks], max_threads)
-
-        imports = {"qd_run": run_address, **fault_imports(layout.faults)}
+    def handler(
+        self, layout: Layout, loaded: Loaded[LinkedTask], options: Options, cache: ArtifactCache | None
+    ) -> Handler:
+        """Returns the handler that runs the tasks."""
+        tasks = list(loaded.values())
+        text = functools.partial(handler_text, layout, [task.shape for task in tasks], options.num_threads or 0)
+        imports: dict[str, int] = {}
         for k, (task, linked) in enumerate(zip(layout.program.tasks, tasks, strict=True)):
             imports[f"qd_task_{k}"] = linked.task_address
             imports |= dict.fromkeys(bounds_symbols(k, task), linked.bounds_address)
             imports |= dict.fromkeys(combine_symbols(k, linked.shape), linked.combine_address)
             imports |= dict.fromkeys(merge_symbols(k, linked.shape), linked.merge_address)
-        return link_text(name, key, text, (ENTRY, TABLE), imports, self.target, cache)
+        return Handler(text, imports, log.know_table)
+
+    def load(self, attributes: Mapping[str, str]) -> tuple[int, bool]:
+        """Returns the handler of a program that a call carries, and whether several devices run it together."""
+        return load(attributes, self.target.key, self.compile)
 
 
 def _emitter() -> Callable[..., TaskCode]:

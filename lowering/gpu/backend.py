@@ -4,69 +4,58 @@ from __future__ import annotations
 
 import functools
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from lowering.gpu.block_memory import block_memory, held_in_blocks
 from lowering.gpu.codegen import content_of
-from lowering.gpu.commands import Piece, filled_before, kernel_symbol, plan_commands, steps_of
+from lowering.gpu.commands import filled_before, kernel_symbol, plan_commands, steps_of
 from lowering.gpu.events import EventLog
 from lowering.gpu.fill import FILL
-from lowering.gpu.handler import ENTRY, LAUNCHER_EXPORTS, TABLE, WORDS, handler_text, imported, launcher_text
-from lowering.gpu.kernels import Loader, label_of
+from lowering.gpu.handler import LAUNCHER_EXPORTS, WORDS, handler_text, imported, launcher_text
+from lowering.gpu.kernels import LoadedTask, Loader, label_of
 from lowering.gpu.words import Words
 from lowering.legalize.share_code import share_code
 from lowering.llvm.target import Target
 from lowering.runtime.cache import artifact_cache
-from lowering.runtime.compile import in_parallel, link_text
-from lowering.runtime.compiled import CompiledProgram
-from lowering.runtime.faults import fault_imports
+from lowering.runtime.compile import link_text
 from lowering.runtime.info import about_compiler
-from lowering.runtime.keys import artifact_key, digest, program_content, target_name, task_contents, told_apart
+from lowering.runtime.keys import artifact_key, digest, task_contents
 from lowering.runtime.layout import plan_layout, with_kernel_scratch
+from lowering.runtime.native import Handler, Machines, NativeBackend, Piece
 from lowering.runtime.once import Once
-from lowering.runtime.registry import register
 from lowering.simt.series import find_series, why_alone
 from qdtrace import launches
 from qdtrace.analysis.cost import operations
-from qdtrace.backend import Backend, TaskReport
+from qdtrace.backend import TaskReport
 from qdtrace.failures import watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from lowering.gpu.codegen import TritonKernels
-    from lowering.gpu.commands import Command
     from lowering.gpu.driver import Driver
     from lowering.gpu.emission import Emission
-    from lowering.gpu.kernels import LoadedTask
     from lowering.legalize.share_code import SharedCode
     from lowering.runtime.cache import ArtifactCache
     from lowering.runtime.layout import Layout
+    from lowering.runtime.native import Loaded
     from lowering.simt.code import KernelCode
     from lowering.simt.devices import Device
     from lowering.simt.series import Series
     from qdtrace.analysis.machine import Machine
     from qdtrace.config import Options
-    from qdtrace.ir.program import Program, Task, Var
+    from qdtrace.ir.program import Program, Task
 
 
-class _Linked(NamedTuple):
-    """The handler of a program."""
-
-    address: int
-    kernel_scratch: int
-    """Bytes of memory that the kernels of its tasks share."""
-
-
-class GpuBackend(Backend):
+class GpuBackend(NativeBackend[LoadedTask]):
     """Compiles programs for the devices of one driver, or shows code for a kind of device that need not be there."""
 
     def __init__(self, device: Callable[[], Device], driver: Callable[[], Driver]) -> None:
         """`driver` is called when a program is compiled, `device` when its code is made or its limits matter; neither
         more than once."""
+        super().__init__(Once())
         self._find_device = device
         self._find_driver = driver
-        self._linked: Once[_Linked] = Once()
         self._launchers: Once[Mapping[str, int]] = Once()
 
     @functools.cached_property
@@ -97,6 +86,10 @@ class GpuBackend(Backend):
     def machine(self) -> Machine:
         """The device as passes know it."""
         return self.device.machine
+
+    def machines(self) -> Machines:
+        """Returns the device, and the processor that enqueues its work."""
+        return Machines(self.device.target, Target.host(), self._driver.platform)
 
     @functools.cached_property
     def _emission(self) -> Emission:
@@ -152,38 +145,53 @@ class GpuBackend(Backend):
         """Returns device, cache and versions, in words."""
         return {"device": self.device.name, **about_compiler(artifact_cache(options))}
 
-    def compile(self, program: Program, options: Options) -> CompiledProgram:
-        """Compiles and registers a program, or returns the one that was compiled before from equal content."""
-        shared = share_code(program)
-        program = shared.program
+    def pieces(self, shared: SharedCode, options: Options) -> tuple[Layout, list[Piece[LoadedTask]]]:
+        """Returns the layout of a program's call and its launches: of a task, or of a series of tasks."""
         layout, series = self._planned(shared, options)
-        pieces = _pieces(len(program.tasks), series)
-        of_tasks = task_contents(shared, content_of(options))
-        contents = [
-            _content_of_series(layout, series[piece], of_tasks) if piece in series else of_tasks[piece[0]]
-            for piece in pieces
-        ]
-        content = program_content(layout, contents, 0)
-        name = target_name(program, told_apart(content, layout.faults), self.device.target)
+        contents = task_contents(shared, content_of(options))
+        found: list[Piece[LoadedTask]] = []
+        for tasks in _pieces(len(contents), series):
+            one = series.get(tasks)
+            content = _content_of_series(layout, one, contents) if one else contents[tasks[0]]
+            refs = () if one else layout.task_refs[tasks[0]]
+            label = label_of([layout.program.tasks[k] for k in tasks])
+            emit = functools.partial(self._emit, layout, tasks, one, options)
+            load = functools.partial(self._loader.task, content, refs, emit, label)
+            found.append(Piece(tasks, content, label, load, one is not None))
+        return layout, found
 
-        def make() -> _Linked:
-            cache = artifact_cache(options)
-            loaded = self._loaded(layout, dict(zip(pieces, contents, strict=True)), series, options, cache)
-            most = max((one.kernels.scratch_bytes for one in loaded), default=0)
-            whole, scratch = with_kernel_scratch(layout, most)
-            parts = [Piece(k, one.kernels, k in series) for k, one in zip(pieces, loaded, strict=True)]
-            commands = plan_commands(whole, parts, scratch)
-            start = self._launcher(cache)
-            key = artifact_key(digest(content, self.device.target.key), Target.host())
-            pairs = zip(pieces, loaded, strict=True)
-            handles = {kernel_symbol(k[0], n): h for k, one in pairs for n, h in enumerate(one.handles)}
-            linked = self._link_handler(name, key, whole, commands, handles | {"qd_run": start["qd_run"]}, cache)
-            register(name, linked[ENTRY], start["qd_api_seen"], self._driver.platform)
-            self._log.know_commands(linked[TABLE], whole, commands, pieces)
-            return _Linked(linked[ENTRY], most)
+    def handler(
+        self, layout: Layout, loaded: Loaded[LoadedTask], options: Options, cache: ArtifactCache | None
+    ) -> Handler:
+        """Returns the handler that enqueues the launches."""
+        most = max((one.kernels.scratch_bytes for one in loaded.values()), default=0)
+        whole, scratch = with_kernel_scratch(layout, most)
+        commands = plan_commands(whole, {piece: one.kernels for piece, one in loaded.items()}, scratch)
+        handles = ((piece.tasks[0], one.handles) for piece, one in loaded.items())
+        known = {kernel_symbol(k, n): handle for k, found in handles for n, handle in enumerate(found)}
+        imports: dict[str, int] = {}
+        for symbol in imported(whole, commands):
+            if symbol == WORDS:
+                imports[symbol] = self.words.take(layout.faults)
+                watch(self.words.failure, self.words.memory)
+            else:
+                imports[symbol] = self._loader.fill(cache) if symbol == FILL else known[symbol]
+        know = functools.partial(self._log.know_commands, commands, [piece.tasks for piece in loaded])
+        return Handler(functools.partial(handler_text, whole, commands), imports, know, most)
 
-        linked = self._linked.get(name, make)
-        return CompiledProgram(name, linked.address, with_kernel_scratch(layout, linked.kernel_scratch)[0])
+    def launcher(self, cache: ArtifactCache | None) -> Mapping[str, int]:
+        """Returns the addresses that the launcher exports; it is compiled or loaded once per process."""
+        host, driver = Target.host(), self._driver
+        text = launcher_text(driver.functions)
+        key = artifact_key(digest("launcher", text), host)
+
+        def make() -> Mapping[str, int]:
+            imports = {function: driver.address(function) for function in driver.functions.all}
+            launcher = link_text("launcher", key, lambda: text, LAUNCHER_EXPORTS, imports, host, cache)
+            self._log.know_launcher(launcher)
+            return launcher
+
+        return self._launchers.get(key, make)
 
     def _planned(self, shared: SharedCode, options: Options) -> tuple[Layout, dict[range, Series]]:
         layout = plan_layout(shared.program, shared.literals, pass_constants=True)
@@ -206,59 +214,6 @@ class GpuBackend(Backend):
         if series is not None:
             return self._emission.series(layout, series, options)
         return self._emission.task(layout.program.tasks[piece[0]], options)
-
-    def _loaded(
-        self,
-        layout: Layout,
-        contents: Mapping[range, str],
-        series: Mapping[range, Series],
-        options: Options,
-        cache: ArtifactCache | None,
-    ) -> list[LoadedTask]:
-        """Returns the loaded kernels of each piece of the program; pieces with equal content are compiled once."""
-        jobs: dict[str, Callable[[], LoadedTask]] = {}
-        names: dict[str, str] = {}
-        for piece, content in contents.items():
-            refs: Iterable[Var] = () if piece in series else layout.task_refs[piece[0]]
-            emit = functools.partial(self._emit, layout, piece, series.get(piece), options)
-            label = label_of([layout.program.tasks[k] for k in piece])
-            jobs.setdefault(content, functools.partial(self._loader.task, content, refs, emit, cache, label))
-            names.setdefault(content, label)
-        loaded = in_parallel(jobs, names)
-        return [loaded[content] for content in contents.values()]
-
-    def _link_handler(
-        self,
-        name: str,
-        key: str,
-        layout: Layout,
-        commands: Sequence[Command],
-        known: Mapping[str, int],
-        cache: ArtifactCache | None,
-    ) -> Mapping[str, int]:
-        imports = {"qd_run": known["qd_run"], **fault_imports(layout.faults)}
-        for symbol in imported(layout, commands):
-            if symbol == WORDS:
-                imports[symbol] = self.words.take(layout.faults)
-                watch(self.words.failure, self.words.memory)
-            else:
-                imports[symbol] = self._loader.fill(cache) if symbol == FILL else known[symbol]
-        text = functools.partial(handler_text, layout, commands)
-        return link_text(name, key, text, (ENTRY, TABLE), imports, Target.host(), cache)
-
-    def _launcher(self, cache: ArtifactCache | None) -> Mapping[str, int]:
-        """Returns the addresses that the launcher exports; it is compiled or loaded once per process."""
-        host, driver = Target.host(), self._driver
-        text = launcher_text(driver.functions)
-        key = artifact_key(digest("launcher", text), host)
-
-        def make() -> Mapping[str, int]:
-            imports = {function: driver.address(function) for function in driver.functions.all}
-            launcher = link_text("launcher", key, lambda: text, LAUNCHER_EXPORTS, imports, host, cache)
-            self._log.know_launcher(launcher)
-            return launcher
-
-        return self._launchers.get(key, make)
 
 
 def _pieces(count: int, series: Iterable[range]) -> list[range]:

@@ -7,7 +7,7 @@ then one at address 0, so that numbers are places too, then one at the program's
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lowering.gpu.fill import FILL, THREADS
 from lowering.runtime.layout import Place
@@ -17,9 +17,10 @@ from qdtrace.analysis.index.trips import static_bounds
 from qdtrace.errors import BackendError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from lowering.runtime.layout import Clear, Layout
+    from lowering.runtime.native import Piece
     from lowering.simt.code import Launch
 
 MOST_BLOCKS = (1 << 31) - 1
@@ -38,15 +39,6 @@ class TaskKernels:
     """Numbers of the task's references that its kernels take."""
     launches: tuple[Launch, ...]
     scratch_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Tasks that are launched together: one, by its kernels, or the tasks of a series, by one kernel."""
-
-    tasks: range
-    kernels: TaskKernels
-    in_series: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +73,7 @@ def kernel_symbol(task: int, launch: int) -> str:
     return f"qd_kernel_{task}_{launch}"
 
 
-def plan_commands(layout: Layout, pieces: Sequence[Piece], scratch: Place) -> tuple[Command, ...]:
+def plan_commands(layout: Layout, pieces: Mapping[Piece[Any], TaskKernels], scratch: Place) -> tuple[Command, ...]:
     """Returns the commands of a call, in order; `scratch` is the place of the kernels' scratch memory."""
     return tuple(_commands(layout, pieces, scratch))
 
@@ -110,22 +102,22 @@ def watches(layout: Layout) -> bool:
     return any(layout.faults)
 
 
-def _commands(layout: Layout, pieces: Sequence[Piece], scratch: Place) -> Iterator[Command]:
-    for piece in pieces:
+def _commands(layout: Layout, pieces: Mapping[Piece[Any], TaskKernels], scratch: Place) -> Iterator[Command]:
+    for piece, kernels in pieces.items():
         steps = steps_of(layout, piece.tasks) if piece.in_series else []
         inside = [step for step in steps if not isinstance(step, int)]
         yield from (_fill(layout, c) for c in layout.clears if c.before == piece.tasks.start and c not in inside)
         if piece.in_series:
-            yield _series(layout, piece, steps)
+            yield _series(layout, piece.tasks, kernels, steps)
         else:
-            yield from _launches(layout, piece.tasks.start, piece.kernels, scratch)
+            yield from _launches(layout, piece.tasks.start, kernels, scratch)
     count = len(layout.program.tasks)
     yield from (_fill(layout, clear) for clear in layout.clears if clear.before == count)
 
 
-def _series(layout: Layout, piece: Piece, steps: Sequence[Clear | int]) -> Run:
+def _series(layout: Layout, tasks: range, kernels: TaskKernels, steps: Sequence[Clear | int]) -> Run:
     """Returns the launch of a series; its arguments are in the order that `simt.emit_series` defines."""
-    first, last = (layout.program.tasks[k] for k in (piece.tasks[0], piece.tasks[-1]))
+    first, last = (layout.program.tasks[k] for k in (tasks[0], tasks[-1]))
     taken: list[Place] = []
     for step in steps:
         if isinstance(step, int):
@@ -134,11 +126,11 @@ def _series(layout: Layout, piece: Piece, steps: Sequence[Clear | int]) -> Run:
         else:
             taken.append(step.place)
     nothing = _number(layout, 0)
-    (launch,) = piece.kernels.launches
+    (launch,) = kernels.launches
     label = f"{first.name}: {launch.name}" if first is last else f"{first.name} to {last.name}: {launch.name}"
     given = (nothing if place.slot == BLOCK else place for place in taken)
-    arguments = (*given, nothing, nothing, _word(layout, piece.tasks[0]), nothing)
-    return Run(kernel_symbol(piece.tasks[0], 0), label, launch.blocks, launch.threads, arguments)
+    arguments = (*given, nothing, nothing, _word(layout, tasks[0]), nothing)
+    return Run(kernel_symbol(tasks[0], 0), label, launch.blocks, launch.threads, arguments)
 
 
 def _word(layout: Layout, k: int) -> Place:

@@ -86,9 +86,7 @@ class EventLog(LaunchLog):
         self._events_words[address] = ctypes.c_void_p.from_address(address)
         super().know_launcher(launcher)
 
-    def know_commands(
-        self, address: int, layout: Layout, commands: Sequence[Command], pieces: Iterable[range]
-    ) -> None:
+    def know_commands(self, commands: Sequence[Command], pieces: Iterable[range], address: int, layout: Layout) -> None:
         """Notes which program a handler's table of commands belongs to; `pieces`: tasks that are launched together."""
         self._commands[address] = commands, {piece.start: piece for piece in pieces}
         self.know_table(address, layout)

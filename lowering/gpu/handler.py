@@ -15,7 +15,7 @@ from lowering.gpu.events import EVENTS_WORD, events_around
 from lowering.runtime.abi import COMMAND_BUFFER, INTERNAL, STREAM, c_string, prelude
 from lowering.runtime.faults import FAULTS, fault_constants
 from lowering.runtime.launch_log import LAUNCH_LOG, LOG_WORD
-from lowering.runtime.operands import MESSAGE_SIZE, OPERANDS, format_constant, signature_of
+from lowering.runtime.operands import MESSAGE_SIZE, OPERANDS, TABLE, entry_lines, format_constant, signature_of
 from lowering.tables import COMMAND, COMMANDS, FAILURE_BITS, FIELD, PLACE
 
 if TYPE_CHECKING:
@@ -25,15 +25,12 @@ if TYPE_CHECKING:
     from lowering.gpu.driver import Functions
     from lowering.runtime.layout import Layout, Place
 
-ENTRY = "qd_handler"
 LAUNCHER_EXPORTS = ("qd_run", "qd_api_seen", LOG_WORD, EVENTS_WORD)
-TABLE = "qd_commands"
-"""Symbol of a handler's table of commands, by whose address `events` finds the program."""
 WORDS = "qd_words"
 
 
 def handler_text(layout: Layout, commands: Sequence[Command]) -> str:
-    """Returns LLVM IR of the handler: exports `qd_handler` and `qd_commands`, imports `qd_run`, the kernels of the
+    """Returns LLVM IR of the handler: exports `qd_handler` and `qd_table`, imports `qd_run`, the kernels of the
     commands and, if a check may fail, `qd_words`."""
     constants, signature = signature_of(layout)
     lines = ["declare ptr @qd_run(ptr, ptr)", *constants]
@@ -71,16 +68,8 @@ def handler_text(layout: Layout, commands: Sequence[Command]) -> str:
         word_count=len(faults) if watched else 0,
         faults="@faults",
     )
-    lines += [
-        f"@{TABLE} = constant {COMMAND.table(records)}",
-        f"@faults = private constant [{len(faults)} x ptr] [{', '.join(faults)}]",
-        f"@program = private constant {table}",
-        f"define ptr @{ENTRY}(ptr %frame) {{",
-        "  %error = tail call ptr @qd_run(ptr %frame, ptr @program)",
-        "  ret ptr %error",
-        "}",
-    ]
-    return "\n".join(lines) + "\n"
+    lines.append(f"@faults = private constant [{len(faults)} x ptr] [{', '.join(faults)}]")
+    return "\n".join([*lines, *entry_lines(COMMAND.table(records), table), ""])
 
 
 def imported(layout: Layout, commands: Sequence[Command]) -> tuple[str, ...]:

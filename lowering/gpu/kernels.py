@@ -48,8 +48,8 @@ class Loader:
         content: str,
         refs: Iterable[Var],
         emit: Callable[[], KernelCode | TritonKernels],
-        cache: ArtifactCache | None,
         label: str,
+        cache: ArtifactCache | None,
     ) -> LoadedTask:
         """Returns the task, or series, of that content key; `refs` are its references. `emit` is called only if no
         cache has it. Symbols of kernels begin with `label`, the only name that profilers show."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, TypeVar, cast
 
 import llvmlite.binding as llvm
@@ -23,7 +22,7 @@ from lowering.runtime.thread_copies import CopyRecord
 from qdtrace.progress import doing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from lowering.simd.emit import TaskCode
 
@@ -199,12 +198,3 @@ def in_parallel(jobs: Mapping[str, Callable[[], T]], names: Mapping[str, str]) -
         with ThreadPoolExecutor(min(len(jobs), usable_cores())) as pool:
             futures = {key: pool.submit(run, key) for key in jobs}
             return {key: future.result() for key, future in futures.items()}
-
-
-def link_tasks(
-    wanted: Iterable[tuple[str, str, Callable[[], TaskCode]]], target: Target, cache: ArtifactCache | None
-) -> dict[str, LinkedTask]:
-    """Links tasks given as (content key, name, emit), in parallel and equal ones once; returns them by content key."""
-    tasks = list(wanted)
-    jobs = {content: partial(link_task, content, emit, target, cache) for content, _, emit in tasks}
-    return in_parallel(jobs, {content: name for content, name, _ in tasks})

@@ -34,8 +34,6 @@ class CompiledProgram:
     address: int
     """Address of the handler."""
     layout: Layout
-    tasks_address: int = 0
-    """Address of the handler's table of tasks, or 0 if it has none."""
     made_of: tuple[Program, Options] | None = None
     """Program and options that were compiled, for calls that carry them."""
 

@@ -17,7 +17,7 @@ from lowering.runtime.faults import FAILED_CALLS, FAULTS, fault_constants
 from lowering.runtime.interrupt_handler import INTERRUPT_WORDS, interrupt_handler
 from lowering.runtime.large_pages import large_pages, large_table
 from lowering.runtime.launch_log import FILLS, LAUNCH_LOG, LOG_WORD, TASKS
-from lowering.runtime.operands import CLEAR_RESULTS, OPERANDS, signature_of
+from lowering.runtime.operands import CLEAR_RESULTS, OPERANDS, TABLE, entry_lines, signature_of
 from lowering.runtime.parallel import parallel_for, slot_limit
 from lowering.runtime.thread_copies import COPIES, CopyRecord
 from lowering.tables import (
@@ -47,9 +47,6 @@ GRAIN_OPERATIONS = 32768
 SLOT_OPERATIONS = 4
 """Scalar operations of a chunk that pay for clearing and combining one byte of its slot."""
 
-ENTRY = "qd_handler"
-TABLE = "qd_tasks"
-"""Symbol of a handler's table of tasks, by whose address `launch_log` finds the program."""
 LAUNCHER_EXPORTS = (
     "qd_run", "qd_parallel_for", "qd_parallel_reduce", "qd_parallel_update", "qd_api_seen", "qd_late", "qd_take_late",
     "qd_drop_late", "qd_ask_to_end", LOG_WORD, *INTERRUPT_WORDS,
@@ -85,7 +82,7 @@ def grain_of(shape: TaskShape) -> int:
 
 
 def handler_text(layout: Layout, shapes: Sequence[TaskShape], max_threads: int = 0) -> str:
-    """Returns LLVM IR of the handler: exports `qd_handler` and `qd_tasks`, imports `qd_run` and, for each task,
+    """Returns LLVM IR of the handler: exports `qd_handler` and `qd_table`, imports `qd_run` and, for each task,
     `qd_task_K`, `qd_bounds_K` (dynamic bounds), `qd_combine_K` (if it reduces) and `qd_merge_K` (if it has copies)."""
     program = layout.program
     constants, signature = signature_of(layout)
@@ -126,7 +123,6 @@ def handler_text(layout: Layout, shapes: Sequence[TaskShape], max_threads: int =
             name=f"@name_{k}",
         )
         records.append(record)
-    lines += [f"@{TABLE} = constant {TASK.table(records)}"]
     lines += [f"@clears = private constant {clear_table(layout.clears)}"]
     lines += [f"@large = private constant {large_table(layout)}"]
     if layout.constants:
@@ -143,14 +139,7 @@ def handler_text(layout: Layout, shapes: Sequence[TaskShape], max_threads: int =
         constants="@constants" if layout.constants else "null",
         loops=int(any(eqn.primitive.loops for task in program.tasks for eqn in walk_eqns(task.body))),
     )
-    lines += [
-        f"@program = private constant {table}",
-        f"define ptr @{ENTRY}(ptr %frame) {{",
-        "  %error = tail call ptr @qd_run(ptr %frame, ptr @program)",
-        "  ret ptr %error",
-        "}",
-    ]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *entry_lines(TASK.table(records), table), ""])
 
 
 def _first(symbols: tuple[str, ...]) -> str:

@@ -17,6 +17,20 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Var
 
 MESSAGE_SIZE = 512
+ENTRY, TABLE = "qd_handler", "qd_table"
+"""Symbols of a handler: the function that XLA calls, and the table by whose address a log finds the program."""
+
+
+def entry_lines(records: str, table: str) -> list[str]:
+    """Returns the end of a handler: its list of tasks or commands, its table, which names that list, and its entry."""
+    return [
+        f"@{TABLE} = constant {records}",
+        f"@program = private constant {table}",
+        f"define ptr @{ENTRY}(ptr %frame) {{",
+        "  %error = tail call ptr @qd_run(ptr %frame, ptr @program)",
+        "  ret ptr %error",
+        "}",
+    ]
 
 
 def _label(kind: str, number: int, var: Var) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from unittest.mock import Mock
 
 import jax
 import jax.numpy as jnp
@@ -10,9 +11,10 @@ import numpy as np
 import pytest
 
 import qdtrace as qd
-from lowering.gpu.commands import Piece, Run, TaskKernels, plan_commands
+from lowering.gpu.commands import Run, TaskKernels, plan_commands
 from lowering.runtime.compile import stats
 from lowering.runtime.layout import Place, plan_layout
+from lowering.runtime.native import Piece
 from lowering.simt.code import Launch
 from lowering.simt.devices import device as named
 from lowering.simt.emit import emit_kernels
@@ -25,6 +27,7 @@ from tests.gpu.fake import FakeDriver, Filled, Launched, fake_backend
 from tests.runtime.programs import F32, affine, affine_task, chain, part, saxpy, total, uncached
 
 OPTIONS = uncached(block_dim=4, fuse_tasks="off")
+ALONE = Piece(range(1), "", "f", Mock())
 
 
 def f32(n: int) -> np.ndarray:
@@ -226,7 +229,7 @@ def test_null_arguments_and_shared_memory_of_a_launch() -> None:
     (refs,) = plan_layout(program).task_refs
     launch = Launch("k", threads=4, blocks=0, shared_bytes=64, null_arguments=2)
     layout = plan_layout(program)
-    (run,) = plan_commands(layout, [Piece(range(1), TaskKernels(tuple(range(len(refs))), (launch,), 0))], Place(0))
+    (run,) = plan_commands(layout, {ALONE: TaskKernels(tuple(range(len(refs))), (launch,), 0)}, Place(0))
     assert isinstance(run, Run)
     nothing = Place(layout.slot_count)
     assert run.arguments[len(refs) :] == (nothing, Place(layout.slot_count, 8), *[nothing] * 4)
@@ -237,7 +240,7 @@ def test_more_than_a_launch_or_a_word_can_hold_is_refused() -> None:
     program = affine(8)
     (task,) = program.tasks
     long = replace(task, stop=literal(1 << 40, DType.i64), name="long")
-    kernels = [Piece(range(1), TaskKernels((), (Launch("k", threads=4, blocks=0, group=2),), 0))]
+    kernels = {ALONE: TaskKernels((), (Launch("k", threads=4, blocks=0, group=2),), 0)}
     with pytest.raises(BackendError) as raised:
         plan_commands(plan_layout(replace(program, tasks=(long,))), kernels, Place(0))
     assert str(raised.value) == f"long: needs at most {((1 << 31) - 1) * 8} iterations, got {1 << 40}"
