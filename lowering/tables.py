@@ -41,23 +41,6 @@ class Record:
         rows = list(constants)
         return f"[{len(rows)} x {{{', '.join(self.types.values())}}}] [{', '.join(rows)}]"
 
-    def load(self, base: str, *names: str, **fields: str) -> str:
-        """Returns lines that load fields into registers of their names; `field="register"` gives another one."""
-        return "\n  ".join(
-            f"%{register} = call {self.types[field]} @load_{self.types[field]}(ptr {base}, i64 {self.offsets[field]})"
-            for field, register in {**dict(zip(names, names, strict=True)), **fields}.items()
-        )
-
-    def store(self, base: str, *names: str, **fields: str) -> str:
-        """Returns lines that store registers of their names into fields; `field="x"` stores another, or a number."""
-        return "\n  ".join(
-            f"call void @store_{self.types[field]}(ptr {base}, i64 {self.offsets[field]}, {self.types[field]} {value})"
-            for field, value in (
-                (field, name if name[0].isdigit() else f"%{name}")
-                for field, name in {**dict(zip(names, names, strict=True)), **fields}.items()
-            )
-        )
-
 
 def round_up(size: int, unit: int) -> int:
     """Returns `size` rounded up to a multiple of `unit`."""

@@ -182,16 +182,16 @@ class GpuBackend(NativeBackend[LoadedTask]):
     def launcher(self, cache: ArtifactCache | None) -> Mapping[str, int]:
         """Returns the addresses that the launcher exports; it is compiled or loaded once per process."""
         host, driver = Target.host(), self._driver
-        text = launcher_text(driver.functions)
-        key = artifact_key(digest("launcher", text), host)
 
         def make() -> Mapping[str, int]:
+            text = launcher_text(driver.functions, host.triple)
+            key = artifact_key(digest("launcher", text), host)
             imports = {function: driver.address(function) for function in driver.functions.all}
             launcher = link_text("launcher", key, lambda: text, LAUNCHER_EXPORTS, imports, host, cache)
             self._log.know_launcher(launcher)
             return launcher
 
-        return self._launchers.get(key, make)
+        return self._launchers.get(host, make)
 
     def _planned(self, shared: SharedCode, options: Options) -> tuple[Layout, dict[range, Series]]:
         layout = plan_layout(shared.program, shared.literals, pass_constants=True)

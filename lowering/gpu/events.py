@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from lowering.gpu.commands import Fill
 from lowering.gpu.fill import FILL
-from lowering.runtime.launch_log import LaunchLog
+from lowering.llvm.host import External, Fields, Symbol
+from lowering.runtime.launch_log import LaunchLog, completed, nanoseconds
 from lowering.tables import COMMAND, FIELD, LAUNCHED
 from qdtrace.analysis.index.trips import static_bounds
 from qdtrace.launches import Launch
@@ -23,48 +24,27 @@ if TYPE_CHECKING:
 
     from lowering.gpu.commands import Command
     from lowering.gpu.driver import Driver, Functions
+    from lowering.llvm.host import Code, Value
     from lowering.runtime.layout import Layout
 
 MOST = 1 << 12
 """Launches that are timed between two readings; each has two events of the driver."""
-EVENTS_WORD = "qd_events"
+EVENTS = Symbol("qd_events", "global ptr null")
 
 
-def events_around(driver: Functions) -> str:
-    """Returns LLVM IR of two functions of a claimed record: one has an event recorded, one writes down the launch."""
-    return f"""
-@{EVENTS_WORD} = global ptr null
-declare i32 @{driver.record}(ptr, ptr)
+def mark(c: Code, driver: Functions, record: Value, which: int, stream: Value) -> None:
+    """Has the driver record the first (0) or second (1) event of a launch, if the record is there."""
+    with c.when(record.differs(None)):
+        number = (Fields(LAUNCHED, record).start << 1) + which
+        event = c.value(EVENTS, "ptr").load("ptr").word(number).load("ptr")
+        External(f"i32 {driver.record}(ptr, ptr)")(c, event, stream)
 
-; has the driver record the first (0) or second (1) event of a launch
-define internal void @mark(ptr %record, i64 %which, ptr %stream) alwaysinline {{
-  %off = icmp eq ptr %record, null
-  br i1 %off, label %out, label %on
-on:
-  {LAUNCHED.load("%record", start="k")}
-  %events = load ptr, ptr @{EVENTS_WORD}
-  %twice = shl i64 %k, 1
-  %number = add i64 %twice, %which
-  %place = getelementptr ptr, ptr %events, i64 %number
-  %event = load ptr, ptr %place
-  %ignored = call i32 @{driver.record}(ptr %event, ptr %stream)
-  br label %out
-out:
-  ret void
-}}
 
-define internal void @write_down(ptr %record, ptr %what) alwaysinline {{
-  %off = icmp eq ptr %record, null
-  br i1 %off, label %out, label %on
-on:
-  %began = call i64 @nanoseconds()
-  {LAUNCHED.store("%record", "what", "began")}
-  call void @completed(ptr %record)
-  br label %out
-out:
-  ret void
-}}
-"""
+def write_down(c: Code, record: Value, what: Fields) -> None:
+    """Writes down a launch, if the record is there."""
+    with c.when(record.differs(None)):
+        Fields(LAUNCHED, record).put(what=what, began=nanoseconds(c))
+        completed(c, record)
 
 
 class EventLog(LaunchLog):
@@ -82,7 +62,7 @@ class EventLog(LaunchLog):
 
     def know_launcher(self, launcher: Mapping[str, int]) -> None:
         """Makes a launcher write into this log."""
-        address = launcher[EVENTS_WORD]
+        address = launcher[EVENTS.name]
         self._events_words[address] = ctypes.c_void_p.from_address(address)
         super().know_launcher(launcher)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lowering.llvm.text import Module, Text
 from lowering.simt.devices import GLOBAL
 
 if TYPE_CHECKING:
@@ -15,26 +16,16 @@ THREADS = 256
 
 def fill_text(device: Device) -> str:
     """Returns LLVM IR of the kernel, which takes address, count and number; each thread stores one number."""
-    family = device.family
-    attribute = family.threads_attribute.format(threads=THREADS)
-    return f"""
-declare i32 @{family.thread}()
-declare i32 @{family.block}()
-
-define {family.convention} void @{FILL}(ptr addrspace({GLOBAL}) %data, i64 %count, i64 %number) {attribute} {{
-  %thread = call i32 @{family.thread}()
-  %block = call i32 @{family.block}()
-  %inner = zext i32 %thread to i64
-  %outer = zext i32 %block to i64
-  %first = mul i64 %outer, {THREADS}
-  %k = add i64 %first, %inner
-  %inside = icmp ult i64 %k, %count
-  br i1 %inside, label %body, label %done
-body:
-  %place = getelementptr i64, ptr addrspace({GLOBAL}) %data, i64 %k
-  store i64 %number, ptr addrspace({GLOBAL}) %place, align 8
-  br label %done
-done:
-  ret void
-}}
-"""
+    family, module = device.family, Module()
+    text = Text(module, family.threads_attribute.format(threads=THREADS))
+    for intrinsic in (family.thread, family.block):
+        module.declare(intrinsic, "i32", "")
+    thread, block = (text.op(f"call i32 @{intrinsic}()") for intrinsic in (family.thread, family.block))
+    inner, outer = (text.op(f"zext i32 {number} to i64") for number in (thread, block))
+    k = text.op(f"add i64 {text.op(f'mul i64 {outer}, {THREADS}')}, {inner}")
+    with text.when(text.op(f"icmp ult i64 {k}, %count")):
+        place = text.op(f"getelementptr i64, ptr addrspace({GLOBAL}) %data, i64 {k}")
+        text.do(f"store i64 %number, ptr addrspace({GLOBAL}) {place}, align 8")
+    text.do("ret void")
+    parameters = f"ptr addrspace({GLOBAL}) %data, i64 %count, i64 %number"
+    return module.render([text.render(f"define {family.convention} void @{FILL}({parameters})")])

@@ -11,11 +11,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lowering.gpu.commands import Fill, watches
-from lowering.gpu.events import EVENTS_WORD, events_around
-from lowering.runtime.abi import COMMAND_BUFFER, INTERNAL, STREAM, c_string, prelude
-from lowering.runtime.faults import FAULTS, fault_constants
-from lowering.runtime.launch_log import LAUNCH_LOG, LOG_WORD
-from lowering.runtime.operands import MESSAGE_SIZE, OPERANDS, TABLE, entry_lines, format_constant, signature_of
+from lowering.gpu.events import EVENTS, mark, write_down
+from lowering.llvm.host import Cell, External, Fields, Function, c_string, function, module_text
+from lowering.runtime import abi
+from lowering.runtime.abi import COMMAND_BUFFER, get_stream
+from lowering.runtime.faults import fault_constants, fault_error
+from lowering.runtime.launch_log import LOG_ADDRESS, claim
+from lowering.runtime.operands import TABLE, entry_lines, error_of, locate, run_of, signature_of
 from lowering.tables import COMMAND, COMMANDS, FAILURE_BITS, FIELD, PLACE
 
 if TYPE_CHECKING:
@@ -23,9 +25,9 @@ if TYPE_CHECKING:
 
     from lowering.gpu.commands import Command
     from lowering.gpu.driver import Functions
+    from lowering.llvm.host import I32, I64, Code, Ptr, Value
     from lowering.runtime.layout import Layout, Place
 
-LAUNCHER_EXPORTS = ("qd_run", "qd_api_seen", LOG_WORD, EVENTS_WORD)
 WORDS = "qd_words"
 
 
@@ -78,192 +80,98 @@ def imported(layout: Layout, commands: Sequence[Command]) -> tuple[str, ...]:
     return (*kernels, *((WORDS,) if watches(layout) else ()))
 
 
-def launcher_text(driver: Functions) -> str:
-    """Returns LLVM IR of the launcher: exports `qd_run` and `qd_api_seen`, imports the functions of the driver."""
-    logs = (LAUNCH_LOG, events_around(driver))
-    return "\n".join([prelude(COMMAND_BUFFER), STREAM, OPERANDS, FAULTS, *logs, _commands_of(driver), _RUN])
+def launcher_text(driver: Functions, triple: str) -> str:
+    """Returns LLVM IR of the launcher: exports `LAUNCHER_EXPORTS`, imports the functions of the driver."""
+
+    def run_commands(c: Code, frame: Value, program: Fields, slots: Value, further: Value) -> None:
+        _run_commands(c, driver, frame, program, slots, further)
+
+    return module_text((run_of(COMMANDS, COMMAND_BUFFER, 2, run_commands), *_WORDS), triple)
 
 
-def _commands_of(driver: Functions) -> str:
-    return f"""
-{format_constant("say_refused", "qdtrace: program `%s`: the driver refused %s: %s")}
-{format_constant("name_fill", "a fill")}
-{format_constant("no_name", "an unknown error")}
-declare i32 @{driver.launch}(ptr, i32, i32, i32, i32, i32, i32, i32, ptr, ptr, ptr)
-declare i32 @{driver.fill8}(i64, i8 zeroext, i64, ptr)
-declare i32 @{driver.fill16}(i64, i16 zeroext, i64, ptr)
-declare i32 @{driver.fill32}(i64, i32, i64, ptr)
-declare i32 @{driver.error_name}(i32, ptr)
-
-; the error of what the driver refused
-define internal ptr @driver_error(ptr %frame, ptr %program, ptr %label, i32 %code) cold noinline {{
-entry:
-  %message = alloca [{MESSAGE_SIZE} x i8]
-  %place = alloca ptr
-  store ptr @no_name, ptr %place
-  %ignored = call i32 @{driver.error_name}(i32 %code, ptr %place)
-  %given = load ptr, ptr %place
-  %none = icmp eq ptr %given, null
-  %word = select i1 %none, ptr @no_name, ptr %given
-  %unnamed = icmp eq ptr %label, null
-  %what = select i1 %unnamed, ptr @name_fill, ptr %label
-  {COMMANDS.load("%program", "name")}
-  %n = call i32 (ptr, i64, ptr, ...) @snprintf(ptr %message, i64 {MESSAGE_SIZE}, ptr @say_refused, ptr %name,
-       ptr %what, ptr %word)
-  %e = call ptr @new_error(ptr %frame, ptr %message, i32 {INTERNAL})
-  ret ptr %e
-}}
-
-; enqueues one command: with a width it fills, else it launches; the driver's code
-define internal i32 @enqueue(ptr %command, ptr %values, ptr %pointers, ptr %stream) alwaysinline {{
-  {COMMAND.load("%command", "blocks", "threads", "shared", "width", "number", "kernel")}
-  switch i64 %width, label %launch [ i64 1, label %fill8 i64 2, label %fill16 i64 4, label %fill32 ]
-launch:
-  %blocks32 = trunc i64 %blocks to i32
-  %threads32 = trunc i64 %threads to i32
-  %shared32 = trunc i64 %shared to i32
-  %r0 = call i32 @{driver.launch}(ptr %kernel, i32 %blocks32, i32 1, i32 1, i32 %threads32, i32 1, i32 1, i32 %shared32,
-                                  ptr %stream, ptr %pointers, ptr null)
-  ret i32 %r0
-fill8:
-  %at8 = load i64, ptr %values
-  %number8 = trunc i64 %number to i8
-  %r8 = call i32 @{driver.fill8}(i64 %at8, i8 zeroext %number8, i64 %blocks, ptr %stream)
-  ret i32 %r8
-fill16:
-  %at16 = load i64, ptr %values
-  %number16 = trunc i64 %number to i16
-  %r16 = call i32 @{driver.fill16}(i64 %at16, i16 zeroext %number16, i64 %blocks, ptr %stream)
-  ret i32 %r16
-fill32:
-  %at32 = load i64, ptr %values
-  %number32 = trunc i64 %number to i32
-  %r32 = call i32 @{driver.fill32}(i64 %at32, i32 %number32, i64 %blocks, ptr %stream)
-  ret i32 %r32
-}}
-"""
+_WORDS = (abi.API_SEEN, LOG_ADDRESS, EVENTS)
+LAUNCHER_EXPORTS = ("qd_run", *(word.name for word in _WORDS))
 
 
-_RUN = f"""
-; the error of a check that failed in an earlier call, whose words are cleared; null when none did
-define internal ptr @earlier_failure(ptr %frame, ptr %program) alwaysinline {{
-entry:
-  {COMMANDS.load("%program", "words", word_count="count")}
-  br label %head
-head:
-  %k = phi i64 [0, %entry], [%k1, %body], [%k1, %take]
-  %inside = icmp slt i64 %k, %count
-  br i1 %inside, label %body, label %none
-body:
-  %place = getelementptr i64, ptr %words, i64 %k
-  %seen = load volatile i64, ptr %place
-  %k1 = add i64 %k, 1
-  %fine = icmp eq i64 %seen, 0
-  br i1 %fine, label %head, label %take
-take:
-  ; another thread may have taken it
-  %word = atomicrmw xchg ptr %place, i64 0 seq_cst
-  %gone = icmp eq i64 %word, 0
-  br i1 %gone, label %head, label %clear
-clear:
-  ; later tasks may have failed because of this one
-  %j = phi i64 [%k1, %take], [%j1, %next]
-  %more = icmp slt i64 %j, %count
-  br i1 %more, label %next, label %raise
-next:
-  %other = getelementptr i64, ptr %words, i64 %j
-  store volatile i64 0, ptr %other
-  %j1 = add i64 %j, 1
-  br label %clear
-raise:
-  %e = call ptr @word_error(ptr %frame, ptr %program, i64 %k, i64 %word)
-  ret ptr %e
-none:
-  ret ptr null
-}}
+def _run_commands(c: Code, driver: Functions, frame: Value, program: Fields, slots: Value, further: Value) -> None:
+    """Emits what a call does: it raises what failed earlier, and enqueues the commands on XLA's stream."""
+    further.store(None, "ptr")
+    further.word(1).store(program.words, "ptr")
+    failure = earlier_failure(c, frame, program)
+    c.give_if(failure.differs(None), failure)
+    place = c.memory("ptr")
+    error = get_stream(c, frame, place)
+    c.give_if(error.differs(None), error)
+    stream, most = place.load("ptr"), program.most
+    values, pointers = c.array("i64", most), c.array("ptr", most)
+    with c.each(0, most) as k:
+        pointers.word(k).store(values.word(k), "ptr")
+    commands = Fields(COMMAND, program.commands)
+    with c.each(0, program.command_count) as k:
+        command = commands.row(k)
+        locate(c, command.places, command.count, slots, values)
+        record = claim(c)
+        mark(c, driver, record, 0, stream)
+        code = Cell(c.value(0, "i32"))
+        _enqueue(c, driver, command, values, pointers, stream, code)
+        mark(c, driver, record, 1, stream)
+        write_down(c, record, command)
+        with c.when(code.value.differs(0)):
+            c.give(_refusal(driver)(c, frame, program, command.label, code.value))
 
-define internal ptr @word_error(ptr %frame, ptr %program, i64 %task, i64 %word) cold noinline {{
-  {COMMANDS.load("%program", faults="tables")}
-  %place = getelementptr ptr, ptr %tables, i64 %task
-  %faults = load ptr, ptr %place
-  %number = lshr i64 %word, {FAILURE_BITS}
-  %high = shl i64 %word, {8 * FIELD - FAILURE_BITS}
-  %value = ashr i64 %high, {8 * FIELD - FAILURE_BITS}
-  %e = call ptr @fault_error(ptr %frame, ptr %faults, i64 %number, i64 %value)
-  ret ptr %e
-}}
 
-define ptr @qd_run(ptr %frame, ptr %program) {{
-entry:
-  %stream_place = alloca ptr
-  %metadata = call i1 @answer_metadata(ptr %frame)
-  br i1 %metadata, label %finished, label %buffers
-buffers:
-  {COMMANDS.load("%program", "args", "results", "words", "most")}
-  %slot_count = add i64 %args, %results
-  %all_slots = add i64 %slot_count, 2
-  %slots = alloca ptr, i64 %all_slots
-  %none = getelementptr ptr, ptr %slots, i64 %slot_count
-  store ptr null, ptr %none
-  %place_of_words = getelementptr ptr, ptr %none, i64 1
-  store ptr %words, ptr %place_of_words
-  %e1 = call ptr @collect(ptr %frame, ptr %program, ptr %slots)
-  %good = icmp eq ptr %e1, null
-  br i1 %good, label %earlier, label %bad
-bad:
-  ret ptr %e1
-earlier:
-  %e2 = call ptr @earlier_failure(ptr %frame, ptr %program)
-  %fine = icmp eq ptr %e2, null
-  br i1 %fine, label %ask, label %faulty
-faulty:
-  ret ptr %e2
-ask:
-  %e3 = call ptr @get_stream(ptr %frame, ptr %stream_place)
-  %has_stream = icmp eq ptr %e3, null
-  br i1 %has_stream, label %prepare, label %no_stream
-no_stream:
-  ret ptr %e3
-prepare:
-  %stream = load ptr, ptr %stream_place
-  %values = alloca i64, i64 %most
-  %pointers = alloca ptr, i64 %most
-  br label %point
-point:
-  %p = phi i64 [0, %prepare], [%p1, %pointed]
-  %unset = icmp slt i64 %p, %most
-  br i1 %unset, label %pointed, label %launch
-pointed:
-  %pv = getelementptr i64, ptr %values, i64 %p
-  %pp = getelementptr ptr, ptr %pointers, i64 %p
-  store ptr %pv, ptr %pp
-  %p1 = add i64 %p, 1
-  br label %point
-launch:
-  {COMMANDS.load("%program", "commands", command_count="count")}
-  br label %head
-head:
-  %k = phi i64 [0, %launch], [%k1, %body]
-  %inside = icmp slt i64 %k, %count
-  br i1 %inside, label %body, label %finished
-body:
-  %at = mul i64 %k, {COMMAND.size}
-  %command = getelementptr i8, ptr %commands, i64 %at
-  {COMMAND.load("%command", "places", count="taken")}
-  call void @locate(ptr %places, i64 %taken, ptr %slots, ptr %values)
-  %record = call ptr @claim()
-  call void @mark(ptr %record, i64 0, ptr %stream)
-  %code = call i32 @enqueue(ptr %command, ptr %values, ptr %pointers, ptr %stream)
-  call void @mark(ptr %record, i64 1, ptr %stream)
-  call void @write_down(ptr %record, ptr %command)
-  %k1 = add i64 %k, 1
-  %done = icmp eq i32 %code, 0
-  br i1 %done, label %head, label %refused
-refused:
-  {COMMAND.load("%command", "label")}
-  %e4 = call ptr @driver_error(ptr %frame, ptr %program, ptr %label, i32 %code)
-  ret ptr %e4
-finished:
-  ret ptr null
-}}
-"""
+def _enqueue(
+    c: Code, driver: Functions, command: Fields, values: Value, pointers: Value, stream: Value, code: Cell
+) -> None:
+    """Emits one command: with a width it fills, else it launches. The cell gets the driver's code."""
+    width = command.width
+    with c.when(width <= 0):
+        launch = External(f"i32 {driver.launch}(ptr, i32, i32, i32, i32, i32, i32, i32, ptr, ptr, ptr)")
+        blocks, threads, shared = (n.to("i32", "trunc") for n in (command.blocks, command.threads, command.shared))
+        code.value = launch(c, command.kernel, blocks, 1, 1, threads, 1, 1, shared, stream, pointers, None)
+    with c.when(width > 0):  # not one of four cases, for which LLVM makes a table of jumps
+        for size, fill in (1, driver.fill8), (2, driver.fill16), (4, driver.fill32):
+            kind = f"i{8 * size}"
+            with c.when(width.equals(size)):
+                fills = External(f"i32 {fill}(i64, {kind}{' zeroext' if size < 4 else ''}, i64, ptr)")
+                code.value = fills(c, values.load("i64"), command.number.to(kind, "trunc"), command.blocks, stream)
+
+
+def _refusal(driver: Functions) -> Function:
+    @function("cold noinline")
+    def driver_error(c: Code, frame: Ptr, program: Ptr, label: Ptr, code: I32) -> Ptr:
+        """Returns the error of what the driver refused."""
+        place, unknown = c.memory("ptr"), c.string("an unknown error")
+        place.store(unknown, "ptr")
+        External(f"i32 {driver.error_name}(i32, ptr)")(c, code, place)
+        given = place.load("ptr")
+        word = c.select(given.equals(None), unknown, given, "ptr")
+        what = c.select(label.equals(None), c.string("a fill"), label, "ptr")
+        text = "qdtrace: program `%s`: the driver refused %s: %s"
+        return error_of(c, frame, abi.INTERNAL, text, Fields(COMMANDS, program).name, what, word)
+
+    return driver_error
+
+
+@function("alwaysinline")
+def earlier_failure(c: Code, frame: Ptr, program: Ptr) -> Ptr:
+    """Returns the error of a check that failed in an earlier call, whose words are cleared; null when none did."""
+    p = Fields(COMMANDS, program)
+    words, count = p.words, p.word_count
+    with c.each(0, count) as k:
+        place = words.word(k)
+        with c.when(place.load("i64", how="volatile ").differs(0)):
+            word = c.op("i64", f"atomicrmw xchg {place}, i64 0 seq_cst")
+            with c.when(word.differs(0)):  # another thread may have taken it
+                with c.each(k + 1, count) as j:  # later tasks may have failed because of this one
+                    words.word(j).store(0, how="volatile ")
+                c.give(word_error(c, frame, program, k, word))
+    return c.value(None, "ptr")
+
+
+@function("cold noinline")
+def word_error(c: Code, frame: Ptr, program: Ptr, task: I64, word: I64) -> Ptr:
+    """Returns the error that a word of failure describes."""
+    faults, unused = Fields(COMMANDS, program).faults.word(task).load("ptr"), 8 * FIELD - FAILURE_BITS
+    value = c.op("i64", f"ashr {word << unused}, {unused}")
+    return fault_error(c, frame, faults, word >> FAILURE_BITS, value)

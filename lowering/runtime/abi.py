@@ -1,4 +1,4 @@
-"""XLA's C interface for foreign functions, as byte offsets and small LLVM IR functions.
+"""XLA's C interface for foreign functions, as byte offsets and functions of the launcher that use it.
 
 A handler gets one pointer, to a *call frame*. The structures behind it are a stable C interface (every structure
 starts with its own size and only grows at the end), so handlers read them by offset and need neither a C compiler nor
@@ -8,7 +8,14 @@ checked when the first handler is registered.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from lowering.llvm.host import Symbol, Value, c_string, function
+from lowering.tables import FIELD
 from qdtrace.ir.types import DType
+
+if TYPE_CHECKING:
+    from lowering.llvm.host import I1, I32, I64, Code, Operand, Ptr
 
 API_MAJOR = 0
 API_MINOR = 1
@@ -79,180 +86,107 @@ XLA_DTYPES = {
 """Codes of element types in a buffer."""
 
 
-def dtype_sizes() -> str:
-    """Returns a constant of LLVM IR, `@dtype_sizes`: the bytes of an element of each type code."""
-    sizes = {code: max(1, d.bits // 8) for d, code in XLA_DTYPES.items()}
-    table = ", ".join(f"i64 {sizes.get(code, 0)}" for code in range(max(sizes) + 1))
-    return f"@dtype_sizes = private constant [{max(sizes) + 1} x i64] [{table}]"
+_CODES = range(max(XLA_DTYPES.values()) + 1)
+_DTYPES = {code: dtype for dtype, code in XLA_DTYPES.items()}
+_BITS = [_DTYPES[code].bits if code in _DTYPES else 0 for code in _CODES]
+_NAMES = [_DTYPES[code].value if code in _DTYPES else f"type {code}" for code in _CODES]
+_NAME_SIZE = 16
+_SIZE_TABLE = Symbol(
+    "dtype_sizes", f"private constant [{len(_CODES)} x i64] [{', '.join(f'i64 {-(-bits // 8)}' for bits in _BITS)}]"
+)
+_NAME_TABLE = Symbol(
+    "dtype_names", f"private constant {c_string(''.join(name.ljust(_NAME_SIZE, chr(0)) for name in _NAMES))}"
+)
+API_SEEN = Symbol("qd_api_seen", "global [2 x i64] zeroinitializer")
+"""The size of XLA's table of functions and its version, for `registry` to check."""
 
 
-def c_string(text: str) -> str:
-    """Returns a zero-terminated constant of LLVM IR with its type: `[3 x i8] c"ab\\00"`."""
-    data = text.encode() + b"\0"
-    plain = "".join(chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in data)
-    return f'[{len(data)} x i8] c"{plain}"'
+def dtype_size(c: Code, code: Value) -> Value:
+    """Returns the bytes of an element of a type."""
+    return c.value(_SIZE_TABLE, "ptr").word(code).load("i64")
 
 
-def dtype_names() -> str:
-    """Returns constants of LLVM IR: `@dtype_names`, the name of each element type code."""
-    names = {code: d.value for d, code in XLA_DTYPES.items()}
-    table = [names.get(code, f"type {code}") for code in range(max(names) + 1)]
-    lines = [f"@dtype_name_{code} = private constant {c_string(name)}" for code, name in enumerate(table)]
-    items = ", ".join(f"ptr @dtype_name_{code}" for code in range(len(table)))
-    return "\n".join([*lines, f"@dtype_names = private constant [{len(table)} x ptr] [{items}]"])
+@function("cold")
+def dtype_name(c: Code, code: I64) -> Ptr:
+    """Returns the name of a type."""
+    c.give_if(code.below(len(_CODES)), c.value(_NAME_TABLE, "ptr").at(code * _NAME_SIZE))
+    return c.string("an unknown dtype")
 
 
-def prelude(traits: int = 0) -> str:
-    """Returns LLVM IR: loads and stores of fields, errors, and the answer to XLA's question for a handler's traits."""
-    return f"""
-@qd_api_seen = global [2 x i64] zeroinitializer
-
-define internal ptr @load_ptr(ptr %base, i64 %offset) alwaysinline {{
-  %p = getelementptr i8, ptr %base, i64 %offset
-  %v = load ptr, ptr %p
-  ret ptr %v
-}}
-
-define internal i64 @load_i64(ptr %base, i64 %offset) alwaysinline {{
-  %p = getelementptr i8, ptr %base, i64 %offset
-  %v = load i64, ptr %p
-  ret i64 %v
-}}
-
-define internal void @store_i64(ptr %base, i64 %offset, i64 %v) alwaysinline {{
-  %p = getelementptr i8, ptr %base, i64 %offset
-  store i64 %v, ptr %p
-  ret void
-}}
-
-define internal void @store_ptr(ptr %base, i64 %offset, ptr %v) alwaysinline {{
-  %p = getelementptr i8, ptr %base, i64 %offset
-  store ptr %v, ptr %p
-  ret void
-}}
-
-define internal ptr @api_function(ptr %frame, i64 %offset) alwaysinline {{
-  %api = call ptr @load_ptr(ptr %frame, i64 {FRAME_API})
-  %f = call ptr @load_ptr(ptr %api, i64 %offset)
-  ret ptr %f
-}}
-
-; an error for XLA; it copies the message
-define internal ptr @new_error(ptr %frame, ptr %message, i32 %code) cold noinline {{
-  %args = alloca [32 x i8], align 8
-  store i64 {ERROR_CREATE_SIZE}, ptr %args
-  call void @store_ptr(ptr %args, i64 8, ptr null)
-  call void @store_ptr(ptr %args, i64 16, ptr %message)
-  %p = getelementptr i8, ptr %args, i64 24
-  store i32 %code, ptr %p
-  %f = call ptr @api_function(ptr %frame, i64 {API_ERROR_CREATE})
-  %e = call ptr %f(ptr %args)
-  ret ptr %e
-}}
-
-; drops an error that XLA gave (null is none)
-define internal void @drop_error(ptr %frame, ptr %error) {{
-  %args = alloca [24 x i8], align 8
-  %none = icmp eq ptr %error, null
-  br i1 %none, label %done, label %drop
-drop:
-  store i64 {ERROR_DESTROY_SIZE}, ptr %args
-  call void @store_ptr(ptr %args, i64 8, ptr null)
-  call void @store_ptr(ptr %args, i64 16, ptr %error)
-  %f = call ptr @api_function(ptr %frame, i64 {API_ERROR_DESTROY})
-  call void %f(ptr %args)
-  br label %done
-done:
-  ret void
-}}
-
-; true when the call only asked which interface the handler speaks; it is answered then
-define internal i1 @answer_metadata(ptr %frame) alwaysinline {{
-  %ext = call ptr @load_ptr(ptr %frame, i64 {FRAME_EXTENSION})
-  %none = icmp eq ptr %ext, null
-  br i1 %none, label %no, label %look
-look:
-  %pt = getelementptr i8, ptr %ext, i64 {EXTENSION_TYPE}
-  %type = load i32, ptr %pt
-  %asked = icmp eq i32 %type, {EXTENSION_IS_METADATA}
-  br i1 %asked, label %yes, label %no
-yes:
-  call void @fill_metadata(ptr %frame, ptr %ext)
-  ret i1 true
-no:
-  ret i1 false
-}}
-
-define internal void @fill_metadata(ptr %frame, ptr %ext) cold noinline {{
-  %m = call ptr @load_ptr(ptr %ext, i64 {EXTENSION_METADATA})
-  call void @store_i64(ptr %m, i64 {METADATA_VERSION_SIZE}, i64 {VERSION_SIZE})
-  call void @store_ptr(ptr %m, i64 {METADATA_VERSION_EXTENSION}, ptr null)
-  %p0 = getelementptr i8, ptr %m, i64 {METADATA_VERSION_MAJOR}
-  store i32 {API_MAJOR}, ptr %p0
-  %p1 = getelementptr i8, ptr %m, i64 {METADATA_VERSION_MINOR}
-  store i32 {API_MINOR}, ptr %p1
-  %p2 = getelementptr i8, ptr %m, i64 {METADATA_TRAITS}
-  store i32 {traits}, ptr %p2
-  call void @store_i64(ptr %m, i64 {METADATA_STATE_TYPE}, i64 0)
-  ; what the framework speaks is kept for `registry` to check
-  %api = call ptr @load_ptr(ptr %frame, i64 {FRAME_API})
-  %size = load i64, ptr %api
-  %version = call i64 @load_i64(ptr %api, i64 {API_VERSION_MAJOR})
-  store i64 %size, ptr @qd_api_seen
-  call void @store_i64(ptr @qd_api_seen, i64 8, i64 %version)
-  ret void
-}}
-"""
+def call_api(
+    c: Code, frame: Value, place: int, size: int, *fields: Operand, result: str = "ptr"
+) -> tuple[Value, Value]:
+    """Calls one of XLA's functions with a structure: its size, no extension, and fields. Returns the structure and the
+    result."""
+    arguments = c.memory(f"[{2 + len(fields)} x i64]")
+    for k, field in enumerate((size, None, *fields)):
+        kind = field.type if isinstance(field, Value) else "i64" if isinstance(field, int) else "ptr"
+        arguments.store(field, kind, FIELD * k)
+    called = frame.load("ptr", FRAME_API).load("ptr", place)
+    return arguments, c.call(called, result, ["ptr"], [arguments])
 
 
-POOL = f"""
-; threads in XLA's pool; 1 when it does not say
-define internal i64 @pool_threads(ptr %frame) {{
-  %out = alloca i64
-  store i64 1, ptr %out
-  %args = alloca [32 x i8], align 8
-  store i64 {POOL_THREADS_SIZE}, ptr %args
-  call void @store_ptr(ptr %args, i64 8, ptr null)
-  %context = call ptr @load_ptr(ptr %frame, i64 {FRAME_CONTEXT})
-  call void @store_ptr(ptr %args, i64 16, ptr %context)
-  call void @store_ptr(ptr %args, i64 24, ptr %out)
-  %f = call ptr @api_function(ptr %frame, i64 {API_POOL_THREADS})
-  %e = call ptr %f(ptr %args)
-  call void @drop_error(ptr %frame, ptr %e)
-  %n = load i64, ptr %out
-  ret i64 %n
-}}
+@function("cold noinline")
+def new_error(c: Code, frame: Ptr, message: Ptr, code: I32) -> Ptr:
+    """Returns an error of XLA, which copies the message."""
+    return call_api(c, frame, API_ERROR_CREATE, ERROR_CREATE_SIZE, message, code)[1]
 
-; has XLA's pool call %work(%data); false when the pool refuses
-define internal i1 @pool_schedule(ptr %frame, ptr %work, ptr %data) {{
-  %args = alloca [40 x i8], align 8
-  store i64 {POOL_SCHEDULE_SIZE}, ptr %args
-  call void @store_ptr(ptr %args, i64 8, ptr null)
-  %context = call ptr @load_ptr(ptr %frame, i64 {FRAME_CONTEXT})
-  call void @store_ptr(ptr %args, i64 16, ptr %context)
-  call void @store_ptr(ptr %args, i64 24, ptr %work)
-  call void @store_ptr(ptr %args, i64 32, ptr %data)
-  %f = call ptr @api_function(ptr %frame, i64 {API_POOL_SCHEDULE})
-  %e = call ptr %f(ptr %args)
-  %ok = icmp eq ptr %e, null
-  call void @drop_error(ptr %frame, ptr %e)
-  ret i1 %ok
-}}
-"""
 
-STREAM = f"""
-; stores the stream of the call; null, or XLA's error
-define internal ptr @get_stream(ptr %frame, ptr %stream) {{
-  %args = alloca [{STREAM_GET_SIZE} x i8], align 8
-  store i64 {STREAM_GET_SIZE}, ptr %args
-  call void @store_ptr(ptr %args, i64 8, ptr null)
-  %context = call ptr @load_ptr(ptr %frame, i64 {FRAME_CONTEXT})
-  call void @store_ptr(ptr %args, i64 16, ptr %context)
-  call void @store_ptr(ptr %args, i64 {STREAM_GET_STREAM}, ptr null)
-  %f = call ptr @api_function(ptr %frame, i64 {API_STREAM_GET})
-  %e = call ptr %f(ptr %args)
-  %found = call ptr @load_ptr(ptr %args, i64 {STREAM_GET_STREAM})
-  store ptr %found, ptr %stream
-  ret ptr %e
-}}
-"""
+@function()
+def drop_error(c: Code, frame: Ptr, error: Ptr) -> None:
+    """Drops an error that XLA returned, if there is one."""
+    with c.when(error.differs(None)):
+        call_api(c, frame, API_ERROR_DESTROY, ERROR_DESTROY_SIZE, error, result="void")
+
+
+@function("alwaysinline")
+def answer_metadata(c: Code, frame: Ptr, traits: I32) -> I1:
+    """Returns whether the call only asked which interface the handler speaks; it is answered then."""
+    extension = frame.load("ptr", FRAME_EXTENSION)
+    c.give_if(extension.equals(None), 0)
+    asked = extension.load("i32", EXTENSION_TYPE).equals(EXTENSION_IS_METADATA)
+    with c.when(asked):
+        _fill_metadata(c, frame, extension, traits)
+    return asked
+
+
+@function("cold noinline")
+def _fill_metadata(c: Code, frame: Ptr, extension: Ptr, traits: I32) -> None:
+    metadata = extension.load("ptr", EXTENSION_METADATA)
+    metadata.store(VERSION_SIZE, offset=METADATA_VERSION_SIZE)
+    metadata.store(None, "ptr", METADATA_VERSION_EXTENSION)
+    metadata.store(API_MAJOR, "i32", METADATA_VERSION_MAJOR)
+    metadata.store(API_MINOR, "i32", METADATA_VERSION_MINOR)
+    metadata.store(traits, "i32", METADATA_TRAITS)
+    metadata.store(0, offset=METADATA_STATE_TYPE)
+    api, seen = frame.load("ptr", FRAME_API), c.value(API_SEEN, "ptr")
+    seen.store(api.load("i64"))
+    seen.store(api.load("i64", API_VERSION_MAJOR), offset=FIELD)
+
+
+@function()
+def pool_threads(c: Code, frame: Ptr) -> I64:
+    """Returns the threads in XLA's pool; 1 when it does not say."""
+    found = c.memory("i64")
+    found.store(1)
+    _, error = call_api(c, frame, API_POOL_THREADS, POOL_THREADS_SIZE, frame.load("ptr", FRAME_CONTEXT), found)
+    drop_error(c, frame, error)
+    return found.load("i64")
+
+
+@function()
+def pool_schedule(c: Code, frame: Ptr, work: Ptr, data: Ptr) -> I1:
+    """Has XLA's pool call `work(data)`; returns false when the pool refuses."""
+    context = frame.load("ptr", FRAME_CONTEXT)
+    _, error = call_api(c, frame, API_POOL_SCHEDULE, POOL_SCHEDULE_SIZE, context, work, data)
+    drop_error(c, frame, error)
+    return error.equals(None)
+
+
+@function()
+def get_stream(c: Code, frame: Ptr, place: Ptr) -> Ptr:
+    """Stores the stream of the call; returns null, or XLA's error."""
+    context = frame.load("ptr", FRAME_CONTEXT)
+    arguments, error = call_api(c, frame, API_STREAM_GET, STREAM_GET_SIZE, context, None)
+    place.store(arguments.load("ptr", STREAM_GET_STREAM), "ptr")
+    return error

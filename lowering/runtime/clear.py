@@ -9,11 +9,15 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from lowering.llvm.host import Cell, External, Fields, function
+from lowering.runtime.operands import MEMCPY, MEMSET
+from lowering.runtime.parallel import qd_parallel_for
 from lowering.tables import CACHE_LINE, CLEAR, FIELD, FILL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lowering.llvm.host import I64, Code, Ptr
     from lowering.runtime.layout import Clear
 
 CLEAR_GRAIN = 1 << 17
@@ -36,81 +40,38 @@ def clear_table(clears: Sequence[Clear]) -> str:
     return CLEAR.table([*rows, CLEAR.constant(before=-1, slot=0, offset=0, bytes=0, pattern=0)])
 
 
-CLEARS = f"""
-declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
-declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
-declare i64 @llvm.fshl.i64(i64, i64, i64)
+_WIDE = "<8 x i64>"
+_ROTATED = External("i64 llvm.fshl.i64(i64, i64, i64)")
 
-; bytes lo .. hi-1 of memory become a pattern, repeated; lo is a multiple of its length
-define internal void @clear_bytes(ptr %refs, i64 %lo, i64 %hi, ptr %slot) {{
-entry:
-  {FILL.load("%refs", "data", "pattern")}
-  %first = getelementptr i8, ptr %data, i64 %lo
-  %bytes = sub i64 %hi, %lo
-  %turned = call i64 @llvm.fshl.i64(i64 %pattern, i64 %pattern, i64 8)
-  %plain = icmp eq i64 %turned, %pattern
-  br i1 %plain, label %same, label %different
-same:
-  %byte = trunc i64 %pattern to i8
-  call void @llvm.memset.p0.i64(ptr %first, i8 %byte, i64 %bytes, i1 false)
-  ret void
-different:
-  %one = insertelement <8 x i64> poison, i64 %pattern, i64 0
-  %wide = shufflevector <8 x i64> %one, <8 x i64> poison, <8 x i32> zeroinitializer
-  %blocks = lshr i64 %bytes, 6
-  br label %blocks_head
-blocks_head:
-  %b = phi i64 [0, %different], [%b1, %block]
-  %whole = icmp ult i64 %b, %blocks
-  br i1 %whole, label %block, label %rest_of_words
-block:
-  %pb = getelementptr <8 x i64>, ptr %first, i64 %b
-  store <8 x i64> %wide, ptr %pb, align 1
-  %b1 = add i64 %b, 1
-  br label %blocks_head
-rest_of_words:
-  %words_done = shl i64 %blocks, 3
-  %words = lshr i64 %bytes, 3
-  br label %head
-head:
-  %k = phi i64 [%words_done, %rest_of_words], [%k1, %body]
-  %inside = icmp ult i64 %k, %words
-  br i1 %inside, label %body, label %tail
-body:
-  %p = getelementptr i64, ptr %first, i64 %k
-  store i64 %pattern, ptr %p, align 1
-  %k1 = add i64 %k, 1
-  br label %head
-tail:
-  %end = getelementptr i64, ptr %first, i64 %words
-  %rest = and i64 %bytes, 7
-  %source = getelementptr i8, ptr %refs, i64 {FILL.offsets["pattern"]}
-  call void @llvm.memcpy.p0.p0.i64(ptr %end, ptr %source, i64 %rest, i1 false)
-  ret void
-}}
 
-; does the clears of the table that come before task %k, and gives the next one
-define internal ptr @run_clears(ptr %frame, ptr %table, i64 %k, ptr %slots, i64 %threads) {{
-entry:
-  %fill = alloca [{FILL.size} x i8], align 8
-  br label %head
-head:
-  %clear = phi ptr [%table, %entry], [%next, %body]
-  {CLEAR.load("%clear", "before")}
-  %due = icmp eq i64 %before, %k
-  br i1 %due, label %body, label %done
-body:
-  {CLEAR.load("%clear", "slot", "offset", "bytes", "pattern")}
-  %ps = getelementptr ptr, ptr %slots, i64 %slot
-  %base = load ptr, ptr %ps
-  %data = getelementptr i8, ptr %base, i64 %offset
-  {FILL.store("%fill", "data", "pattern")}
-  ; chunks are multiples of a cache line, so no two threads write one, and begin at a multiple of the pattern
-  call void @qd_parallel_for(ptr %frame, ptr @clear_bytes, ptr %fill, i64 0, i64 %bytes, i64 {CLEAR_GRAIN},
-                             i64 {CACHE_LINE}, i64 %threads)
-  %next = getelementptr i8, ptr %clear, i64 {CLEAR.size}
-  br label %head
-done:
-  ret ptr %clear
-}}
-"""
+@function()
+def clear_bytes(c: Code, refs: Ptr, low: I64, high: I64, slot: Ptr) -> None:
+    """Fills bytes low .. high-1 of memory with a pattern, repeated; `low` is a multiple of its length."""
+    fill, size = Fields(FILL, refs), high - low
+    first, pattern = fill.data.at(low), fill.pattern
+    with c.when(_ROTATED(c, pattern, pattern, 8).equals(pattern)):
+        MEMSET(c, first, pattern.to("i8", "trunc"), size, 0)
+        c.give()
+    one = c.op(_WIDE, f"insertelement {_WIDE} poison, {pattern}, i64 0")
+    wide = c.op(_WIDE, f"shufflevector {one}, {_WIDE} poison, <8 x i32> zeroinitializer")
+    blocks, words = size >> 6, size >> 3
+    with c.each(0, blocks) as b:
+        c.do(f"store {wide}, {first.word(b << 3)}, align 1")
+    with c.each(blocks << 3, words) as k:
+        c.do(f"store {pattern}, {first.word(k)}, align 1")
+    MEMCPY(c, first.word(words), fill.place("pattern"), size & (FIELD - 1), 0)
+
+
+@function()
+def run_clears(c: Code, frame: Ptr, table: Ptr, k: I64, slots: Ptr, threads: I64) -> Ptr:
+    """Does the clears of the table that come before task `k`; returns the next one."""
+    fill, place = c.record(FILL), Cell(table)
+    with c.loop() as leave:
+        clear = Fields(CLEAR, place.value)
+        leave(clear.before.differs(k))
+        fill.put(data=slots.word(clear.slot).load("ptr").at(clear.offset), pattern=clear.pattern)
+        # chunks are multiples of a cache line, so no two threads write one, and begin at a multiple of the pattern
+        chunks = CLEAR_GRAIN, CACHE_LINE, threads
+        qd_parallel_for(c, frame, clear_bytes, fill, 0, clear.bytes, *chunks)
+        place.value = clear.row(1).pointer
+    return place.value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar, cast
 
 import llvmlite.binding as llvm
@@ -131,9 +132,9 @@ def link_text(
 
 def launcher(target: Target, cache: ArtifactCache | None) -> Mapping[str, int]:
     """Returns the addresses that the launcher exports; it is compiled or loaded once per process."""
-    text = launcher_text(target.triple)
-    key = artifact_key(digest("launcher", text), target)
-    return _launchers.get(key, lambda: link_text("launcher", key, lambda: text, LAUNCHER_EXPORTS, {}, target, cache))
+    key = artifact_key("launcher", target)  # it knows the source of the launcher
+    text = partial(launcher_text, target.triple)
+    return _launchers.get(key, lambda: link_text("launcher", key, text, LAUNCHER_EXPORTS, {}, target, cache))
 
 
 def math_function(symbol: str, target: Target, cache: ArtifactCache | None) -> int:

@@ -10,12 +10,15 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING
 
+from lowering.llvm.host import Cell, External, Fields, Symbol, function
 from lowering.runtime import abi
-from lowering.runtime.abi import c_string
+from lowering.runtime.operands import MEMCPY, SNPRINTF, clear_results
 from lowering.tables import FAILURE, INTERRUPTED, LATE, NO_MEMORY, SIGNATURE, TASK
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from lowering.llvm.host import I1, I32, I64, Code, Ptr
 
 FAULT_SIZE = 1 << 16
 """The most bytes of the message of a failure."""
@@ -47,111 +50,81 @@ def fault_imports(faults: Sequence[Sequence[str]]) -> dict[str, int]:
     return {symbol: ctypes.addressof(table) for symbol, table in tables.items()}
 
 
-FAULTS = f"""
-; puts what check %number (counted from 1) of a table of texts says into %message, when it has refused %value
-define internal void @fault_text(ptr %faults, i64 %number, i64 %value, ptr %message) {{
-  %index = sub i64 %number, 1
-  %place = getelementptr ptr, ptr %faults, i64 %index
-  %format = load ptr, ptr %place
-  %n = call i32 (ptr, i64, ptr, ...) @snprintf(ptr %message, i64 {FAULT_SIZE}, ptr %format, i64 %value)
-  ret void
-}}
+STOPPED = Symbol("qd_stop", "global i64 0")
+"""A word that ends kernels while it is not 0."""
+LATE_FAILURES = Symbol("qd_late", "global ptr null")
+"""The list of failures that are told later."""
+MALLOC = External("ptr malloc(i64)")
+FREE = External("void free(ptr)")
 
-; the error of check %number (counted from 1) of a table of texts, which refused %value
-define internal ptr @fault_error(ptr %frame, ptr %faults, i64 %number, i64 %value) cold noinline {{
-  %index = sub i64 %number, 1
-  %place = getelementptr ptr, ptr %faults, i64 %index
-  %format = load ptr, ptr %place
-  %length = call i32 (ptr, i64, ptr, ...) @snprintf(ptr null, i64 0, ptr %format, i64 %value)
-  %wide = sext i32 %length to i64
-  %size = add i64 %wide, 1
-  %message = alloca i8, i64 %size
-  %n = call i32 (ptr, i64, ptr, ...) @snprintf(ptr %message, i64 %size, ptr %format, i64 %value)
-  %e = call ptr @new_error(ptr %frame, ptr %message, i32 {abi.OUT_OF_RANGE})
-  ret ptr %e
-}}
-"""
 
-FAILED_CALLS = f"""
-@say_interrupted = private constant {c_string("interrupted: `%s` was ended by Ctrl-C")}
-@say_memory = private constant {
-    c_string("task `%s` of `%s` needs %lld bytes of its own in each thread that runs it, which the system refused")
-}
-@qd_late = global ptr null
+@function("cold noinline")
+def fault_error(c: Code, frame: Ptr, faults: Ptr, number: I64, value: I64) -> Ptr:
+    """Returns the error of a check, by its number counted from 1 in a table of texts, which refused a value."""
+    text = faults.word(number - 1).load("ptr")
+    size = SNPRINTF(c, None, 0, text, value).to("i64", "sext") + 1
+    message = c.array("i8", size, 1)
+    SNPRINTF(c, message, size, text, value)
+    return abi.new_error(c, frame, message, abi.OUT_OF_RANGE)
 
-; puts the text of the failure of a task into %message; the code of the error
-define internal i32 @failure_text(ptr %program, ptr %task, ptr %failure, ptr %message) {{
-entry:
-  {FAILURE.load("%failure", "number", "value")}
-  {SIGNATURE.load("%program", name="program_name")}
-  {TASK.load("%task", "name", "faults")}
-  switch i64 %number, label %check [i64 {INTERRUPTED}, label %interrupted
-                                    i64 {NO_MEMORY}, label %memory]
-check:
-  call void @fault_text(ptr %faults, i64 %number, i64 %value, ptr %message)
-  ret i32 {abi.OUT_OF_RANGE}
-interrupted:
-  %n1 = call i32 (ptr, i64, ptr, ...) @snprintf(ptr %message, i64 {FAULT_SIZE}, ptr @say_interrupted,
-        ptr %program_name)
-  ret i32 {abi.ABORTED}
-memory:
-  %n2 = call i32 (ptr, i64, ptr, ...) @snprintf(ptr %message, i64 {FAULT_SIZE}, ptr @say_memory, ptr %name,
-        ptr %program_name, i64 %value)
-  ret i32 {abi.RESOURCE_EXHAUSTED}
-}}
 
-; what a call gives whose task has failed: XLA's error, or null where the text is told later
-define internal ptr @failed_call(ptr %frame, ptr %program, ptr %slots, ptr %task, ptr %failure) cold noinline {{
-entry:
-  %message = alloca [{FAULT_SIZE} x i8]
-  %number = call i64 @load_i64(ptr %failure, i64 {FAILURE.offsets["number"]})
-  %asked = icmp eq i64 %number, {INTERRUPTED}
-  %code = call i32 @failure_text(ptr %program, ptr %task, ptr %failure, ptr %message)
-  %attributes = call i64 @load_i64(ptr %frame, i64 {abi.FRAME_ATTRIBUTE_COUNT})
-  %shared = icmp ne i64 %attributes, 0
-  br i1 %shared, label %others, label %tell
-others:
-  ; whoever is interrupted never sees these results
-  br i1 %asked, label %clear, label %keep
-tell:
-  br i1 %asked, label %taken, label %raise
-taken:
-  ; the program ends: nobody else needs to
-  store atomic i64 0, ptr @qd_stop monotonic, align 8
-  br label %raise
-raise:
-  %e = call ptr @new_error(ptr %frame, ptr %message, i32 %code)
-  ret ptr %e
-keep:
-  %late = call ptr @malloc(i64 {LATE.size + FAULT_SIZE})
-  %none = icmp eq ptr %late, null
-  br i1 %none, label %tell, label %fill
-fill:
-  %text = getelementptr i8, ptr %late, i64 {LATE.size}
-  call void @llvm.memcpy.p0.p0.i64(ptr %text, ptr %message, i64 {FAULT_SIZE}, i1 false)
-  %old = load ptr, ptr @qd_late
-  br label %push
-push:
-  %next = phi ptr [%old, %fill], [%found, %push]
-  {LATE.store("%late", "next")}
-  %pair = cmpxchg ptr @qd_late, ptr %next, ptr %late release monotonic
-  %found = extractvalue {{ptr, i1}} %pair, 0
-  %done = extractvalue {{ptr, i1}} %pair, 1
-  br i1 %done, label %clear, label %push
-clear:
-  call void @clear_results(ptr %program, ptr %slots)
-  ret ptr null
-}}
+@function()
+def failure_text(c: Code, program: Ptr, task: Ptr, failure: Ptr, message: Ptr) -> I32:
+    """Puts the text of the failure of a task into a message; returns the code of the error."""
+    failed, failing, name = Fields(FAILURE, failure), Fields(TASK, task), Fields(SIGNATURE, program).name
+    with c.when(failed.number.equals(INTERRUPTED)):
+        SNPRINTF(c, message, FAULT_SIZE, c.string("interrupted: `%s` was ended by Ctrl-C"), name)
+        c.give(abi.ABORTED)
+    with c.when(failed.number.equals(NO_MEMORY)):
+        text = "task `%s` of `%s` needs %lld bytes of its own in each thread that runs it, which the system refused"
+        SNPRINTF(c, message, FAULT_SIZE, c.string(text), failing.name, name, failed.value)
+        c.give(abi.RESOURCE_EXHAUSTED)
+    SNPRINTF(c, message, FAULT_SIZE, failing.faults.word(failed.number - 1).load("ptr"), failed.value)
+    return c.value(abi.OUT_OF_RANGE, "i32")
 
-; the texts that nobody has taken yet, the last one first
-define ptr @qd_take_late() {{
-  %all = atomicrmw xchg ptr @qd_late, ptr null acquire
-  ret ptr %all
-}}
 
-define void @qd_drop_late(ptr %late) {{
-  call void @free(ptr %late)
-  ret void
-}}
-"""
-"""IR that reports a failed call, and of the list of failures that are reported later."""
+@function()
+def keep_late(c: Code, message: Ptr) -> I1:
+    """Puts a text into the list of failures that are told later; returns false if there is no memory for it."""
+    late, head = Fields(LATE, MALLOC(c, LATE.size + FAULT_SIZE)), c.value(LATE_FAILURES, "ptr")
+    c.give_if(late.pointer.equals(None), 0)
+    MEMCPY(c, late.pointer.at(LATE.size), message, FAULT_SIZE, 0)
+    following = Cell(head.load("ptr"))
+    with c.loop() as leave:
+        first = following.value
+        late.put(next=first)
+        pair = f"cmpxchg {head}, {first}, {late.pointer} release monotonic"
+        found = c.op("{ptr, i1}", pair)
+        following.value = c.op("ptr", f"extractvalue {found}, 0")
+        leave(c.op("i1", f"extractvalue {found}, 1"))
+    return c.value(1, "i1")
+
+
+@function("cold noinline")
+def failed_call(c: Code, frame: Ptr, program: Ptr, slots: Ptr, task: Ptr, failure: Ptr) -> Ptr:
+    """Returns what a call gives whose task has failed: XLA's error, or null where the text is told later."""
+    message = c.memory(f"[{FAULT_SIZE} x i8]")
+    code = failure_text(c, program, task, failure, message)
+    asked = Fields(FAILURE, failure).number.equals(INTERRUPTED)
+    with c.when(frame.load("i64", abi.FRAME_ATTRIBUTE_COUNT).differs(0)):  # see SHARED
+        told = Cell(asked)  # whoever is interrupted never sees these results
+        with c.when(asked.equals(0)):
+            told.value = keep_late(c, message)
+        with c.when(told.value):
+            clear_results(c, program, slots)
+            c.give()
+    with c.when(asked):  # the program ends: nobody else needs to
+        c.do(f"store atomic i64 0, {c.value(STOPPED, 'ptr')} monotonic, align 8")
+    return abi.new_error(c, frame, message, code)
+
+
+@function()
+def qd_take_late(c: Code) -> Ptr:
+    """Returns the texts that nobody has taken yet, the last one first."""
+    return c.op("ptr", f"atomicrmw xchg {c.value(LATE_FAILURES, 'ptr')}, ptr null acquire")
+
+
+@function()
+def qd_drop_late(c: Code, late: Ptr) -> None:
+    """Frees a text."""
+    FREE(c, late)

@@ -11,15 +11,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lowering.runtime.abi import POOL, c_string, prelude
-from lowering.runtime.clear import CLEARS, clear_table
-from lowering.runtime.faults import FAILED_CALLS, FAULTS, fault_constants
-from lowering.runtime.interrupt_handler import INTERRUPT_WORDS, interrupt_handler
-from lowering.runtime.large_pages import large_pages, large_table
-from lowering.runtime.launch_log import FILLS, LAUNCH_LOG, LOG_WORD, TASKS
-from lowering.runtime.operands import CLEAR_RESULTS, OPERANDS, TABLE, entry_lines, signature_of
-from lowering.runtime.parallel import parallel_for, slot_limit
-from lowering.runtime.thread_copies import COPIES, CopyRecord
+from lowering.llvm.host import Cell, Fields, c_string, function, module_text
+from lowering.runtime import abi
+from lowering.runtime.clear import clear_table, run_clears
+from lowering.runtime.faults import LATE_FAILURES, STOPPED, failed_call, fault_constants, qd_drop_late, qd_take_late
+from lowering.runtime.interrupt_handler import INTERRUPT_WORDS, guard, qd_ask_to_end
+from lowering.runtime.large_pages import advise_results, large_table
+from lowering.runtime.launch_log import FILLS, LOG_ADDRESS, TASKS, began, note
+from lowering.runtime.operands import TABLE, entry_lines, locate, run_of, signature_of
+from lowering.runtime.parallel import qd_parallel_for, qd_parallel_reduce, slot_limit
+from lowering.runtime.thread_copies import CopyRecord, qd_parallel_update, run_loop
 from lowering.tables import (
     BOUNDS,
     CACHE_LINE,
@@ -32,13 +33,14 @@ from lowering.tables import (
     TASK,
     WORDS_AFTER_REFS,
     round_up,
-)
+)  # fmt: skip
 from qdtrace.analysis.index.trips import static_bounds
 from qdtrace.ir.walk import walk_eqns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lowering.llvm.host import I64, Code, Ptr, Value
     from lowering.runtime.layout import Layout
     from qdtrace.ir.program import Task
 
@@ -46,11 +48,6 @@ GRAIN_OPERATIONS = 32768
 """The fewest scalar operations of a chunk for a thread: some microseconds of work, as long as waking one takes."""
 SLOT_OPERATIONS = 4
 """Scalar operations of a chunk that pay for clearing and combining one byte of its slot."""
-
-LAUNCHER_EXPORTS = (
-    "qd_run", "qd_parallel_for", "qd_parallel_reduce", "qd_parallel_update", "qd_api_seen", "qd_late", "qd_take_late",
-    "qd_drop_late", "qd_ask_to_end", LOG_WORD, *INTERRUPT_WORDS,
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -161,137 +158,65 @@ def merge_symbols(k: int, shape: TaskShape) -> tuple[str, ...]:
     return (f"qd_merge_{k}",) if shape.copies else ()
 
 
+@function()
+def run_task(c: Code, frame: Ptr, task_at: Ptr, slots: Ptr, refs: Ptr, threads: I64, failure: Ptr) -> None:
+    """Fills the pointers that a task wants and runs it."""
+    time, task, found = began(c), Fields(TASK, task_at), c.record(BOUNDS)
+    count = task.ref_count
+    locate(c, task.places, count, slots, refs)
+    refs.word(count + FAILED).store(failure, "ptr")
+    refs.word(count + STOP).store(STOPPED, "ptr")
+    first, last, bounds = Cell(task.start), Cell(task.stop), task.bounds
+    with c.when(bounds.differs(None)):
+        c.call(bounds, "void", ["ptr", "ptr"], [refs, found])
+        first.value, last.value = found.start, found.stop
+    loop = first.value, last.value
+    with c.when(loop[0] < loop[1]):
+        shares = task.updates.differs(0)
+        with c.when(shares):
+            qd_parallel_update(c, frame, task, refs, *loop, threads)
+        with c.when(shares.equals(0)):
+            run_loop(c, frame, task, refs, *loop, threads)
+    with c.when(time.differs(0)):
+        note(c, task, TASKS, time, *loop)
+
+
+@function("alwaysinline")
+def clear_before(c: Code, frame: Ptr, clear: Ptr, k: I64, slots: Ptr, threads: I64, tasks: Ptr) -> Ptr:
+    """Does what is filled before task `k` of a table, and returns the next one."""
+    time, following = began(c), run_clears(c, frame, clear, k, slots, threads)
+    with c.when(time.differs(0) & following.differs(clear)):
+        note(c, tasks, FILLS, time, k, k)
+    return following
+
+
+def _run_tasks(c: Code, frame: Value, program: Fields, slots: Value, further: Value) -> None:
+    """Emits the tasks of a program, and before each what is cleared."""
+    further.store(program.constants, "ptr")
+    guard(c, program)
+    advise_results(c, program.large, slots)
+    refs, failure, clear = c.array("ptr", program.words), c.record(FAILURE), Cell(program.clears)
+    failure.put(number=0, value=0)
+    tasks, threads, count = Fields(TASK, program.tasks), program.threads, program.task_count
+    number = Cell(c.value(0, "i64"))
+    with c.loop() as leave:
+        k = number.value
+        clear.value = clear_before(c, frame, clear.value, k, slots, threads, tasks)
+        leave(k >= count)
+        number.value = k + 1
+        task = tasks.row(k)
+        run_task(c, frame, task, slots, refs, threads, failure)
+        with c.when(failure.number.differs(0)):
+            c.give(failed_call(c, frame, program, slots, task, failure))
+
+
+_EXPORTS = (
+    run_of(PROGRAM, 0, 1, _run_tasks), qd_parallel_for, qd_parallel_reduce, qd_parallel_update, abi.API_SEEN,
+    LATE_FAILURES, qd_take_late, qd_drop_late, qd_ask_to_end, LOG_ADDRESS, *INTERRUPT_WORDS,
+)  # fmt: skip
+LAUNCHER_EXPORTS = tuple(symbol.name for symbol in _EXPORTS)
+
+
 def launcher_text(triple: str) -> str:
     """Returns LLVM IR of the launcher, which exports `LAUNCHER_EXPORTS`."""
-    return "\n".join((
-        prelude(), LAUNCH_LOG, POOL, OPERANDS, CLEAR_RESULTS, FAULTS, FAILED_CALLS, parallel_for(triple), CLEARS,
-        large_pages(triple), COPIES, interrupt_handler(triple), _RUN,
-    ))  # fmt: skip
-
-
-_RUN = f"""
-; fills the pointers that a task wants and runs it
-define internal void @run_task(ptr %frame, ptr %task, ptr %slots, ptr %refs, i64 %threads, ptr %failure) {{
-entry:
-  %found = alloca [{BOUNDS.size} x i8], align 8
-  %began = call i64 @began()
-  {TASK.load("%task", "places", ref_count="count")}
-  call void @locate(ptr %places, i64 %count, ptr %slots, ptr %refs)
-  %after = add i64 %count, {FAILED}
-  %place_of_failure = getelementptr ptr, ptr %refs, i64 %after
-  store ptr %failure, ptr %place_of_failure
-  %before_stop = add i64 %count, {STOP}
-  %place_of_stop = getelementptr ptr, ptr %refs, i64 %before_stop
-  store ptr @qd_stop, ptr %place_of_stop
-  {TASK.load("%task", "bounds")}
-  %static = icmp eq ptr %bounds, null
-  br i1 %static, label %known, label %find
-known:
-  {TASK.load("%task", start="start0", stop="stop0")}
-  br label %run
-find:
-  call void %bounds(ptr %refs, ptr %found)
-  {BOUNDS.load("%found", start="start1", stop="stop1")}
-  br label %run
-run:
-  %start = phi i64 [%start0, %known], [%start1, %find]
-  %stop = phi i64 [%stop0, %known], [%stop1, %find]
-  %any = icmp slt i64 %start, %stop
-  br i1 %any, label %go, label %done
-go:
-  {TASK.load("%task", "updates")}
-  %apart = icmp eq i64 %updates, 0
-  br i1 %apart, label %loop, label %update
-loop:
-  call void @run_loop(ptr %frame, ptr %task, ptr %refs, i64 %start, i64 %stop, i64 %threads)
-  br label %done
-update:
-  call void @qd_parallel_update(ptr %frame, ptr %task, ptr %refs, i64 %start, i64 %stop, i64 %threads)
-  br label %done
-done:
-  %asked = icmp ne i64 %began, 0
-  br i1 %asked, label %tell, label %out
-tell:
-  call void @note(ptr %task, i64 {TASKS}, i64 %began, i64 %start, i64 %stop)
-  ret void
-out:
-  ret void
-}}
-
-; runs the loop of a task in chunks
-define internal void @run_loop(ptr %frame, ptr %task, ptr %refs, i64 %start, i64 %stop, i64 %threads) {{
-entry:
-  {TASK.load("%task", "code", "grain", "lanes", "combine")}
-  %plain = icmp eq ptr %combine, null
-  br i1 %plain, label %loop, label %reduce
-loop:
-  call void @qd_parallel_for(ptr %frame, ptr %code, ptr %refs, i64 %start, i64 %stop, i64 %grain, i64 %lanes,
-                             i64 %threads)
-  ret void
-reduce:
-  {TASK.load("%task", "slot_bytes", "most_slots")}
-  call void @qd_parallel_reduce(ptr %frame, ptr %code, ptr %refs, i64 %start, i64 %stop, i64 %grain, i64 %lanes,
-                                i64 %threads, ptr %combine, i64 %slot_bytes, i64 %most_slots)
-  ret void
-}}
-
-; does what is filled before task %k of a table, and gives the next one
-define internal ptr @clear_before(ptr %frame, ptr %clear, i64 %k, ptr %slots, i64 %threads, ptr %tasks) alwaysinline {{
-  %began = call i64 @began()
-  %next = call ptr @run_clears(ptr %frame, ptr %clear, i64 %k, ptr %slots, i64 %threads)
-  %asked = icmp ne i64 %began, 0
-  %any = icmp ne ptr %next, %clear
-  %both = and i1 %asked, %any
-  br i1 %both, label %tell, label %out
-tell:
-  call void @note(ptr %tasks, i64 {FILLS}, i64 %began, i64 %k, i64 %k)
-  br label %out
-out:
-  ret ptr %next
-}}
-
-define ptr @qd_run(ptr %frame, ptr %program) {{
-entry:
-  %metadata = call i1 @answer_metadata(ptr %frame)
-  br i1 %metadata, label %finished, label %buffers
-buffers:
-  {PROGRAM.load("%program", "args", "results", "constants", "large")}
-  %slot_count = add i64 %args, %results
-  %all_slots = add i64 %slot_count, 1
-  %slots = alloca ptr, i64 %all_slots
-  %last_slot = getelementptr ptr, ptr %slots, i64 %slot_count
-  store ptr %constants, ptr %last_slot
-  %e1 = call ptr @collect(ptr %frame, ptr %program, ptr %slots)
-  %good = icmp eq ptr %e1, null
-  br i1 %good, label %launch, label %bad
-bad:
-  ret ptr %e1
-launch:
-  call void @guard(ptr %program)
-  call void @advise_results(ptr %large, ptr %slots)
-  {PROGRAM.load("%program", "words", "tasks", "threads", "clears", task_count="count")}
-  %refs = alloca ptr, i64 %words
-  %failure = alloca [{FAILURE.size} x i8], align 8
-  {FAILURE.store("%failure", number="0", value="0")}
-  br label %head
-head:
-  %k = phi i64 [0, %launch], [%k1, %body]
-  %clear = phi ptr [%clears, %launch], [%next_clear, %body]
-  %next_clear = call ptr @clear_before(ptr %frame, ptr %clear, i64 %k, ptr %slots, i64 %threads, ptr %tasks)
-  %inside = icmp slt i64 %k, %count
-  br i1 %inside, label %body, label %finished
-body:
-  %at = mul i64 %k, {TASK.size}
-  %task = getelementptr i8, ptr %tasks, i64 %at
-  call void @run_task(ptr %frame, ptr %task, ptr %slots, ptr %refs, i64 %threads, ptr %failure)
-  %k1 = add i64 %k, 1
-  {FAILURE.load("%failure", number="failed")}
-  %fine = icmp eq i64 %failed, 0
-  br i1 %fine, label %head, label %faulty
-faulty:
-  %e2 = call ptr @failed_call(ptr %frame, ptr %program, ptr %slots, ptr %task, ptr %failure)
-  ret ptr %e2
-finished:
-  ret ptr null
-}}
-"""
+    return module_text(_EXPORTS, triple)

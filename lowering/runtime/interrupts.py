@@ -59,7 +59,7 @@ def _watch_interrupts(launcher: Mapping[str, int]) -> None:
         return
     with _setting_up:
         if not _words:
-            words = {name: ctypes.c_int64.from_address(launcher[name]) for name in INTERRUPT_WORDS}
+            words = {word.name: ctypes.c_int64.from_address(launcher[word.name]) for word in INTERRUPT_WORDS}
             words["qd_holds_lock"].value = _address(ctypes.pythonapi.PyGILState_Check)
             os.register_at_fork(after_in_child=_forget_thread)
             _ask_to_end.append(ctypes.PYFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p)(launcher["qd_ask_to_end"]))

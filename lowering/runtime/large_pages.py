@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lowering.llvm.host import Cell, External, Fields, function
 from lowering.tables import LARGE
 from qdtrace.ir.program import ref_type
 
 if TYPE_CHECKING:
+    from lowering.llvm.host import I64, Code, Ptr
     from lowering.runtime.layout import Layout
 
 LARGE_BYTES = 4 << 20
@@ -31,48 +33,24 @@ def large_table(layout: Layout) -> str:
     return LARGE.table([*rows, LARGE.constant(slot=-1, bytes=0)])
 
 
-def large_pages(triple: str) -> str:
-    """Returns LLVM IR of `advise_large(data, bytes)` and, for a table's results, `advise_results(table, slots)`."""
-    return _advice(triple) + _RESULTS
+_ADVISE = External("i32 madvise(ptr, i64, i32)")
 
 
-def _advice(triple: str) -> str:
-    """Returns `advise_large`. The system may ignore the advice, and its failure is no error; only Linux gets any."""
-    if "linux" not in triple:
-        return "define internal void @advise_large(ptr %data, i64 %bytes) {\n  ret void\n}\n"
-    return f"""
-declare i32 @madvise(ptr, i64, i32)
-
-define internal void @advise_large(ptr %data, i64 %bytes) cold {{
-  %address = ptrtoint ptr %data to i64
-  %end = add i64 %address, %bytes
-  %up = add i64 %address, {_PAGE - 1}
-  %first = and i64 %up, {-_PAGE}
-  %last = and i64 %end, {-_PAGE}
-  %length = sub i64 %last, %first
-  %page = inttoptr i64 %first to ptr
-  %ignored = call i32 @madvise(ptr %page, i64 %length, i32 {_MADV_HUGEPAGE})
-  ret void
-}}
-"""
+@function("cold")
+def advise_large(c: Code, data: Ptr, size: I64) -> None:
+    """Asks the system for large pages. It may ignore that, and its failure is no error; only Linux is asked."""
+    if "linux" in c.module.triple:
+        address = data.to("i64", "ptrtoint")
+        first, last = address + (_PAGE - 1) & -_PAGE, address + size & -_PAGE
+        _ADVISE(c, first.to("ptr", "inttoptr"), last - first, _MADV_HUGEPAGE)
 
 
-_RESULTS = f"""
-define internal void @advise_results(ptr %table, ptr %slots) alwaysinline {{
-entry:
-  br label %head
-head:
-  %large = phi ptr [%table, %entry], [%next, %body]
-  {LARGE.load("%large", "slot", "bytes")}
-  %any = icmp sge i64 %slot, 0
-  br i1 %any, label %body, label %done
-body:
-  %place = getelementptr ptr, ptr %slots, i64 %slot
-  %data = load ptr, ptr %place
-  call void @advise_large(ptr %data, i64 %bytes)
-  %next = getelementptr i8, ptr %large, i64 {LARGE.size}
-  br label %head
-done:
-  ret void
-}}
-"""
+@function("alwaysinline")
+def advise_results(c: Code, table: Ptr, slots: Ptr) -> None:
+    """Asks for large pages for the results of a table."""
+    place = Cell(table)
+    with c.loop() as leave:
+        large = Fields(LARGE, place.value)
+        leave(large.slot < 0)
+        advise_large(c, slots.word(large.slot).load("ptr"), large.bytes)
+        place.value = large.row(1).pointer

@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lowering.tables import LAUNCHED, LOG, TASK
+from lowering.llvm.host import External, Fields, Symbol, function
+from lowering.tables import FIELD, LAUNCHED, LOG, TASK
 from qdtrace import launches
 from qdtrace.launches import Launch, Part
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from lowering.llvm.host import I64, Code, Ptr, Value
     from lowering.runtime.layout import Layout
 
 ROOM = 1 << 18
@@ -28,78 +30,58 @@ TASKS, FILLS, PARTS = 0, 1, 2
 """Kinds of records: a task, by its address in a handler's table; fills before a task, by the address of the table and
 its number; another thread's part of a task."""
 CLOCK_MONOTONIC = 1
-LOG_WORD = "qd_log"
+LOG_ADDRESS = Symbol("qd_log", "global ptr null")
+CLOCK = External("i32 clock_gettime(i32, ptr)")
+_THREAD = External("i64 pthread_self()")
 
-LAUNCH_LOG = f"""
-@{LOG_WORD} = global ptr null
-declare i32 @clock_gettime(i32, ptr)
-declare i64 @pthread_self()
 
-define internal i64 @nanoseconds() cold noinline {{
-  %time = alloca [2 x i64], align 8
-  %ignored = call i32 @clock_gettime(i32 {CLOCK_MONOTONIC}, ptr %time)
-  %seconds = call i64 @load_i64(ptr %time, i64 0)
-  %rest = call i64 @load_i64(ptr %time, i64 8)
-  %most = mul i64 %seconds, 1000000000
-  %now = add i64 %most, %rest
-  ret i64 %now
-}}
+@function("cold noinline")
+def nanoseconds(c: Code) -> I64:
+    """Returns the time."""
+    time = c.memory("[2 x i64]")
+    CLOCK(c, CLOCK_MONOTONIC, time)
+    return time.load("i64") * 1000000000 + time.load("i64", FIELD)
 
-; the time; 0 while nobody listens
-define internal i64 @began() alwaysinline {{
-  %log = load atomic ptr, ptr @{LOG_WORD} monotonic, align 8
-  %off = icmp eq ptr %log, null
-  br i1 %off, label %no, label %yes
-no:
-  ret i64 0
-yes:
-  %now = call i64 @nanoseconds()
-  ret i64 %now
-}}
 
-; a record that nobody else has, with its number in `start`; null while nobody listens, or where no room is left
-define internal ptr @claim() alwaysinline {{
-entry:
-  %log = load atomic ptr, ptr @{LOG_WORD} acquire, align 8
-  %off = icmp eq ptr %log, null
-  br i1 %off, label %no, label %look
-look:
-  {LOG.load("%log", "room")}
-  %k = atomicrmw add ptr %log, i64 1 monotonic
-  %fits = icmp ult i64 %k, %room
-  br i1 %fits, label %yes, label %no
-yes:
-  %at = mul i64 %k, {LAUNCHED.size}
-  %records = getelementptr i8, ptr %log, i64 {LOG.size}
-  %record = getelementptr i8, ptr %records, i64 %at
-  {LAUNCHED.store("%record", start="k")}
-  ret ptr %record
-no:
-  ret ptr null
-}}
+def _log_of(c: Code, order: str) -> Value:
+    return c.op("ptr", f"load atomic ptr, {c.value(LOG_ADDRESS, 'ptr')} {order}, align 8")
 
-; says that a record is whole
-define internal void @completed(ptr %record) alwaysinline {{
-  %complete = getelementptr i8, ptr %record, i64 {LAUNCHED.offsets["complete"]}
-  store atomic i64 1, ptr %complete release, align 8
-  ret void
-}}
 
-; writes down what has ended now
-define internal void @note(ptr %what, i64 %kind, i64 %began, i64 %start, i64 %stop) cold noinline {{
-  %ended = call i64 @nanoseconds()
-  %record = call ptr @claim()
-  %off = icmp eq ptr %record, null
-  br i1 %off, label %out, label %write
-write:
-  %thread = call i64 @pthread_self()
-  {LAUNCHED.store("%record", *list(LAUNCHED.types)[:-1])}
-  call void @completed(ptr %record)
-  br label %out
-out:
-  ret void
-}}
-"""
+@function("alwaysinline")
+def began(c: Code) -> I64:
+    """Returns the time; 0 while nobody listens."""
+    c.give_if(_log_of(c, "monotonic").equals(None), 0)
+    return nanoseconds(c)
+
+
+@function("alwaysinline")
+def claim(c: Code) -> Ptr:
+    """Returns a record that nobody else has, with its number in `start`; null while nobody listens, or where no room is
+    left."""
+    log = _log_of(c, "acquire")
+    c.give_if(log.equals(None))
+    room = Fields(LOG, log).room
+    k = c.op("i64", f"atomicrmw add {log}, i64 1 monotonic")
+    c.give_if(k.below(room).equals(0))
+    record = Fields(LAUNCHED, log.at(LOG.size)).row(k)
+    record.put(start=k)
+    return record.pointer
+
+
+@function("alwaysinline")
+def completed(c: Code, record: Ptr) -> None:
+    """Says that a record is whole."""
+    c.do(f"store atomic i64 1, {Fields(LAUNCHED, record).place('complete')} release, align 8")
+
+
+@function("cold noinline")
+def note(c: Code, what: Ptr, kind: I64, began: I64, start: I64, stop: I64) -> None:
+    """Writes down what has ended now."""
+    ended, record = nanoseconds(c), claim(c)
+    with c.when(record.differs(None)):
+        times = {"began": began, "ended": ended}
+        Fields(LAUNCHED, record).put(what=what, kind=kind, **times, start=start, stop=stop, thread=_THREAD(c))
+        completed(c, record)
 
 
 class LaunchLog:
@@ -125,7 +107,7 @@ class LaunchLog:
 
     def know_launcher(self, launcher: Mapping[str, int]) -> None:
         """Makes a launcher write into this log."""
-        address = launcher[LOG_WORD]
+        address = launcher[LOG_ADDRESS.name]
         self._words[address] = ctypes.c_void_p.from_address(address)
         self._point()
 

@@ -7,14 +7,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lowering.llvm.host import Cell, External, Fields, Function, c_string, function
 from lowering.runtime import abi
-from lowering.runtime.abi import c_string
 from lowering.tables import CHECK, PLACE, SIGNATURE
 from qdtrace.ir.program import ref_type
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lowering.llvm.host import I64, Code, Operand, Ptr, Value
     from lowering.runtime.layout import Layout
+    from lowering.tables import Record
     from qdtrace.ir.program import Var
+
+    Back = Callable[[Code, Value, Fields, Value, Value], None]
 
 MESSAGE_SIZE = 512
 ENTRY, TABLE = "qd_handler", "qd_table"
@@ -58,194 +64,103 @@ def signature_of(layout: Layout) -> tuple[list[str], dict[str, object]]:
     return lines, {"name": "@name", "args": operands, "results": len(rows) - operands, "checks": "@checks"}
 
 
-def format_constant(name: str, text: str) -> str:
-    """Returns a constant of LLVM IR that is a format for `snprintf`."""
-    return f"@{name} = private constant {c_string(text)}"
+MEMSET = External("void llvm.memset.p0.i64(ptr, i8, i64, i1)")
+MEMCPY = External("void llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)")
+SNPRINTF = External("i32 snprintf(ptr, i64, ptr, ...)")
 
 
-OPERANDS = f"""
-{abi.dtype_names()}
-{format_constant("say_counts", "qdtrace: program `%s` needs %lld operands and %lld results, got %lld and %lld")}
-{format_constant("say_dtype", "qdtrace: program `%s` needs dtype %s for %s, got %s")}
-{format_constant("say_elements", "qdtrace: program `%s` needs %lld elements in %s, got %lld")}
-{format_constant("unknown", "an unknown dtype")}
-declare i32 @snprintf(ptr, i64, ptr, ...)
+def error_of(c: Code, frame: Value, code: int, text: str, *values: Operand) -> Value:
+    """Returns XLA's error with a text, a format of C, and values for it."""
+    message = c.memory(f"[{MESSAGE_SIZE} x i8]")
+    SNPRINTF(c, message, MESSAGE_SIZE, c.string(text), *values)
+    return abi.new_error(c, frame, message, code)
 
-define internal i64 @element_count(ptr %buffer) alwaysinline {{
-entry:
-  %rank = call i64 @load_i64(ptr %buffer, i64 {abi.BUFFER_RANK})
-  %dims = call ptr @load_ptr(ptr %buffer, i64 {abi.BUFFER_DIMS})
-  br label %head
-head:
-  %axis = phi i64 [0, %entry], [%axis1, %body]
-  %n = phi i64 [1, %entry], [%n1, %body]
-  %inside = icmp slt i64 %axis, %rank
-  br i1 %inside, label %body, label %done
-body:
-  %p = getelementptr i64, ptr %dims, i64 %axis
-  %d = load i64, ptr %p
-  %n1 = mul i64 %n, %d
-  %axis1 = add i64 %axis, 1
-  br label %head
-done:
-  ret i64 %n
-}}
 
-define internal ptr @dtype_name(i64 %code) cold {{
-  %known = icmp ult i64 %code, {max(abi.XLA_DTYPES.values()) + 1}
-  br i1 %known, label %look, label %other
-look:
-  %p = getelementptr ptr, ptr @dtype_names, i64 %code
-  %name = load ptr, ptr %p
-  ret ptr %name
-other:
-  ret ptr @unknown
-}}
+@function("cold noinline")
+def counts_error(c: Code, frame: Ptr, program: Ptr, got_args: I64, got_results: I64) -> Ptr:
+    """Returns the error of a call with another number of operands or results."""
+    p = Fields(SIGNATURE, program)
+    text = "qdtrace: program `%s` needs %lld operands and %lld results, got %lld and %lld"
+    return error_of(c, frame, abi.INVALID_ARGUMENT, text, p.name, p.args, p.results, got_args, got_results)
 
-define internal ptr @counts_error(ptr %frame, ptr %program, i64 %got_args, i64 %got_results) cold noinline {{
-  %message = alloca [{MESSAGE_SIZE} x i8]
-  {SIGNATURE.load("%program", "name", "args", "results")}
-  %n = call i32 (ptr, i64, ptr, ...) @snprintf(ptr %message, i64 {MESSAGE_SIZE}, ptr @say_counts, ptr %name,
-       i64 %args, i64 %results, i64 %got_args, i64 %got_results)
-  %e = call ptr @new_error(ptr %frame, ptr %message, i32 {abi.INVALID_ARGUMENT})
-  ret ptr %e
-}}
 
-define internal ptr @buffer_error(ptr %frame, ptr %program, ptr %check, i64 %got_dtype,
-                                  i64 %got_elements) cold noinline {{
-  %message = alloca [{MESSAGE_SIZE} x i8]
-  {SIGNATURE.load("%program", "name")}
-  {CHECK.load("%check", "label", "dtype", "elements")}
-  %same = icmp eq i64 %dtype, %got_dtype
-  br i1 %same, label %size, label %type
-size:
-  %n0 = call i32 (ptr, i64, ptr, ...) @snprintf(ptr %message, i64 {MESSAGE_SIZE}, ptr @say_elements, ptr %name,
-        i64 %elements, ptr %label, i64 %got_elements)
-  br label %raise
-type:
-  %want = call ptr @dtype_name(i64 %dtype)
-  %got = call ptr @dtype_name(i64 %got_dtype)
-  %n1 = call i32 (ptr, i64, ptr, ...) @snprintf(ptr %message, i64 {MESSAGE_SIZE}, ptr @say_dtype, ptr %name,
-        ptr %want, ptr %label, ptr %got)
-  br label %raise
-raise:
-  %e = call ptr @new_error(ptr %frame, ptr %message, i32 {abi.INVALID_ARGUMENT})
-  ret ptr %e
-}}
+@function("cold noinline")
+def buffer_error(c: Code, frame: Ptr, program: Ptr, check: Ptr, got_dtype: I64, got_elements: I64) -> Ptr:
+    """Returns the error of an operand or result with another dtype or size."""
+    needs, name = Fields(CHECK, check), Fields(SIGNATURE, program).name
+    with c.when(needs.dtype.differs(got_dtype)):
+        want, got = abi.dtype_name(c, needs.dtype), abi.dtype_name(c, got_dtype)
+        text = "qdtrace: program `%s` needs dtype %s for %s, got %s"
+        c.give(error_of(c, frame, abi.INVALID_ARGUMENT, text, name, want, needs.label, got))
+    text = "qdtrace: program `%s` needs %lld elements in %s, got %lld"
+    return error_of(c, frame, abi.INVALID_ARGUMENT, text, name, needs.elements, needs.label, got_elements)
 
-; checks %count buffers of a list against the table and stores their data pointers; null, or the error
-define internal ptr @collect_list(ptr %frame, ptr %program, i64 %list_offset, i64 %count, ptr %checks,
-                                  ptr %slots) alwaysinline {{
-entry:
-  %list = call ptr @load_ptr(ptr %frame, i64 %list_offset)
-  br label %head
-head:
-  %i = phi i64 [0, %entry], [%i1, %keep]
-  %inside = icmp slt i64 %i, %count
-  br i1 %inside, label %body, label %done
-body:
-  %pb = getelementptr ptr, ptr %list, i64 %i
-  %buffer = load ptr, ptr %pb
-  %check_offset = mul i64 %i, {CHECK.size}
-  %check = getelementptr i8, ptr %checks, i64 %check_offset
-  %pd = getelementptr i8, ptr %buffer, i64 {abi.BUFFER_DTYPE}
-  %dtype32 = load i32, ptr %pd
-  %dtype = zext i32 %dtype32 to i64
-  %n = call i64 @element_count(ptr %buffer)
-  {CHECK.load("%check", dtype="want_dtype", elements="want_n")}
-  %dtype_ok = icmp eq i64 %dtype, %want_dtype
-  %n_ok = icmp eq i64 %n, %want_n
-  %ok = and i1 %dtype_ok, %n_ok
-  br i1 %ok, label %keep, label %bad
-keep:
-  %data = call ptr @load_ptr(ptr %buffer, i64 {abi.BUFFER_DATA})
-  %ps = getelementptr ptr, ptr %slots, i64 %i
-  store ptr %data, ptr %ps
-  %i1 = add i64 %i, 1
-  br label %head
-bad:
-  %e = call ptr @buffer_error(ptr %frame, ptr %program, ptr %check, i64 %dtype, i64 %n)
-  ret ptr %e
-done:
-  ret ptr null
-}}
 
-; stores the addresses of operands and results, in order, when all are as they must be; null, or the error
-define internal ptr @collect(ptr %frame, ptr %program, ptr %slots) alwaysinline {{
-  {SIGNATURE.load("%program", "args", "results", "checks")}
-  %got_args = call i64 @load_i64(ptr %frame, i64 {abi.FRAME_ARG_COUNT})
-  %got_results = call i64 @load_i64(ptr %frame, i64 {abi.FRAME_RESULT_COUNT})
-  %args_ok = icmp eq i64 %args, %got_args
-  %results_ok = icmp eq i64 %results, %got_results
-  %ok = and i1 %args_ok, %results_ok
-  br i1 %ok, label %look, label %wrong
-wrong:
-  %e0 = call ptr @counts_error(ptr %frame, ptr %program, i64 %got_args, i64 %got_results)
-  ret ptr %e0
-look:
-  %e1 = call ptr @collect_list(ptr %frame, ptr %program, i64 {abi.FRAME_ARGS}, i64 %args, ptr %checks, ptr %slots)
-  %args_good = icmp eq ptr %e1, null
-  br i1 %args_good, label %more, label %bad
-bad:
-  ret ptr %e1
-more:
-  %skip = mul i64 %args, {CHECK.size}
-  %result_checks = getelementptr i8, ptr %checks, i64 %skip
-  %result_slots = getelementptr ptr, ptr %slots, i64 %args
-  %e2 = call ptr @collect_list(ptr %frame, ptr %program, i64 {abi.FRAME_RESULTS}, i64 %results, ptr %result_checks,
-                               ptr %result_slots)
-  ret ptr %e2
-}}
+@function("alwaysinline")
+def element_count(c: Code, buffer: Ptr) -> I64:
+    """Returns the number of elements of one of XLA's buffers."""
+    count, dims = Cell(c.value(1, "i64")), buffer.load("ptr", abi.BUFFER_DIMS)
+    with c.each(0, buffer.load("i64", abi.BUFFER_RANK)) as axis:
+        count.value = count.value * dims.word(axis).load("i64")
+    return count.value
 
-; addresses, as numbers, of %count places in the memory of the slots
-define internal void @locate(ptr %places, i64 %count, ptr %slots, ptr %addresses) alwaysinline {{
-entry:
-  br label %head
-head:
-  %i = phi i64 [0, %entry], [%i1, %body]
-  %inside = icmp slt i64 %i, %count
-  br i1 %inside, label %body, label %done
-body:
-  %at = mul i64 %i, {PLACE.size}
-  %place = getelementptr i8, ptr %places, i64 %at
-  {PLACE.load("%place", "slot", "offset")}
-  %ps = getelementptr i64, ptr %slots, i64 %slot
-  %base = load i64, ptr %ps
-  %address = add i64 %base, %offset
-  %pa = getelementptr i64, ptr %addresses, i64 %i
-  store i64 %address, ptr %pa
-  %i1 = add i64 %i, 1
-  br label %head
-done:
-  ret void
-}}
-"""
 
-CLEAR_RESULTS = f"""
-{abi.dtype_sizes()}
-; fills all results with zeros
-define internal void @clear_results(ptr %program, ptr %slots) {{
-entry:
-  {SIGNATURE.load("%program", "args", "results", "checks")}
-  br label %head
-head:
-  %i = phi i64 [0, %entry], [%i1, %body]
-  %inside = icmp slt i64 %i, %results
-  br i1 %inside, label %body, label %done
-body:
-  %k = add i64 %args, %i
-  %check_offset = mul i64 %k, {CHECK.size}
-  %check = getelementptr i8, ptr %checks, i64 %check_offset
-  {CHECK.load("%check", "dtype", "elements")}
-  %ps = getelementptr i64, ptr @dtype_sizes, i64 %dtype
-  %size = load i64, ptr %ps
-  %bytes = mul i64 %elements, %size
-  %pd = getelementptr ptr, ptr %slots, i64 %k
-  %data = load ptr, ptr %pd
-  call void @llvm.memset.p0.i64(ptr %data, i8 0, i64 %bytes, i1 false)
-  %i1 = add i64 %i, 1
-  br label %head
-done:
-  ret void
-}}
-"""
+@function("alwaysinline")
+def collect_list(c: Code, frame: Ptr, program: Ptr, buffers: Ptr, count: I64, checks: Ptr, slots: Ptr) -> Ptr:
+    """Checks buffers against the table and stores their addresses; returns null, or the error."""
+    with c.each(0, count) as i:
+        buffer, check = buffers.word(i).load("ptr"), Fields(CHECK, checks).row(i)
+        dtype, elements = buffer.load("i32", abi.BUFFER_DTYPE).to("i64"), element_count(c, buffer)
+        with c.when(dtype.differs(check.dtype) | elements.differs(check.elements)):
+            c.give(buffer_error(c, frame, program, check, dtype, elements))
+        slots.word(i).store(buffer.load("ptr", abi.BUFFER_DATA), "ptr")
+    return c.value(None, "ptr")
+
+
+@function("alwaysinline")
+def collect(c: Code, frame: Ptr, program: Ptr, slots: Ptr) -> Ptr:
+    """Stores the addresses of operands and results, in order, if all are right; returns null, or the error."""
+    p = Fields(SIGNATURE, program)
+    args, results, checks = p.args, p.results, p.checks
+    got_args, got_results = frame.load("i64", abi.FRAME_ARG_COUNT), frame.load("i64", abi.FRAME_RESULT_COUNT)
+    with c.when(args.differs(got_args) | results.differs(got_results)):
+        c.give(counts_error(c, frame, program, got_args, got_results))
+    error = collect_list(c, frame, program, frame.load("ptr", abi.FRAME_ARGS), args, checks, slots)
+    c.give_if(error.differs(None), error)
+    further = Fields(CHECK, checks).row(args), slots.word(args)
+    return collect_list(c, frame, program, frame.load("ptr", abi.FRAME_RESULTS), results, *further)
+
+
+@function("alwaysinline")
+def locate(c: Code, places: Ptr, count: I64, slots: Ptr, addresses: Ptr) -> None:
+    """Stores the addresses, as numbers, of places in the memory of the slots."""
+    with c.each(0, count) as i:
+        place = Fields(PLACE, places).row(i)
+        addresses.word(i).store(slots.word(place.slot).load("i64") + place.offset)
+
+
+@function()
+def clear_results(c: Code, program: Ptr, slots: Ptr) -> None:
+    """Fills all results with zeros."""
+    p = Fields(SIGNATURE, program)
+    args, checks = p.args, Fields(CHECK, p.checks)
+    with c.each(args, args + p.results) as k:
+        check = checks.row(k)
+        MEMSET(c, slots.word(k).load("ptr"), 0, check.elements * abi.dtype_size(c, check.dtype), 0)
+
+
+def run_of(table: Record, traits: int, further: int, back: Back) -> Function:
+    """Returns `qd_run`, which runs a program of a table in a call of XLA's: it collects the addresses of operands and
+    results, with room for `further` ones, and goes on with `back`."""
+
+    def qd_run(c: Code, frame: Ptr, program: Ptr) -> Ptr:
+        c.give_if(abi.answer_metadata(c, frame, traits))
+        fields = Fields(table, program)
+        count = fields.args + fields.results
+        slots = c.array("ptr", count + further)
+        error = collect(c, frame, program, slots)
+        c.give_if(error.differs(None), error)
+        back(c, frame, fields, slots, slots.word(count))
+        return c.value(None, "ptr")
+
+    return Function(qd_run, "")

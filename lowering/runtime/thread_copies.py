@@ -9,11 +9,29 @@ the word after its references selects one.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from lowering.runtime.clear import pattern_of
-from lowering.runtime.large_pages import LARGE_BYTES
-from lowering.runtime.parallel import RUN_CHUNK
-from lowering.tables import CACHE_LINE, COPY, FILL, JOB, MERGE, TASK, WORDS_AFTER_REFS
+from lowering.llvm.host import Fields, function
+from lowering.runtime.clear import clear_bytes, pattern_of
+from lowering.runtime.faults import FREE, MALLOC
+from lowering.runtime.large_pages import LARGE_BYTES, advise_large
+from lowering.runtime.operands import MEMCPY
+from lowering.runtime.parallel import (
+    COMBINE,
+    after_cache_line,
+    ceil_div,
+    chunk_runner,
+    chunk_size,
+    interruptible,
+    qd_parallel_for,
+    qd_parallel_reduce,
+    run_shared,
+    usable_threads,
+)
+from lowering.tables import CACHE_LINE, COPY, FIELD, FILL, JOB, MERGE, TASK, WORDS_AFTER_REFS
+
+if TYPE_CHECKING:
+    from lowering.llvm.host import I64, Code, Ptr
 
 MOST_PIECES = 16
 MOST_COPY_BYTES = 1 << 26
@@ -41,153 +59,87 @@ class CopyRecord:
         return COPY.constant(ref=self.ref, offset=self.offset, bytes=self.nbytes, pattern=pattern_of(self.neutral))
 
 
-COPIES = f"""
-; one piece: its chunks one after another, accumulated into the arrays (piece 0) or into its own copies
-define internal void @run_piece(ptr %job, i64 %piece, i64 %end, ptr %unused) {{
-entry:
-  %fill = alloca [{FILL.size} x i8], align 8
-  {JOB.load("%job", *JOB.types)}
-  %words = add i64 %ref_count, {WORDS_AFTER_REFS}
-  %refs = alloca ptr, i64 %words
-  %size = mul i64 %words, 8
-  call void @llvm.memcpy.p0.p0.i64(ptr %refs, ptr %shared_refs, i64 %size, i1 false)
-  %first = icmp eq i64 %piece, 0
-  %wanted = select i1 %first, i64 0, i64 %copied
-  %before = sub i64 %piece, 1
-  %own_offset = mul i64 %before, %copy_bytes
-  br label %records
-records:
-  %r = phi i64 [0, %entry], [%r1, %record]
-  %more_records = icmp slt i64 %r, %wanted
-  br i1 %more_records, label %record, label %cut
-record:
-  %record_at = mul i64 %r, {COPY.size}
-  %copy = getelementptr i8, ptr %table, i64 %record_at
-  {COPY.load("%copy", "offset", "bytes", "pattern", ref="number")}
-  %data_at = add i64 %own_offset, %offset
-  %data = getelementptr i8, ptr %copies, i64 %data_at
-  %ref = getelementptr ptr, ptr %refs, i64 %number
-  store ptr %data, ptr %ref
-  {FILL.store("%fill", "data", "pattern")}
-  call void @clear_bytes(ptr %fill, i64 0, i64 %bytes, ptr null)
-  %r1 = add i64 %r, 1
-  br label %records
-cut:
-  %k_low = mul i64 %piece, %chunks
-  %k_first = udiv i64 %k_low, %pieces
-  %k_high = add i64 %k_low, %chunks
-  %k_end = udiv i64 %k_high, %pieces
-  br label %head
-head:
-  %k = phi i64 [%k_first, %cut], [%k1, %body]
-  %inside = icmp slt i64 %k, %k_end
-  br i1 %inside, label %body, label %out
-body:
-  {RUN_CHUNK}
-  %k1 = add i64 %k, 1
-  br label %head
-out:
-  ret void
-}}
+@function()
+def run_piece(c: Code, job_at: Ptr, piece: I64, end: I64, unused: Ptr) -> None:
+    """Runs a piece: its chunks one after another, accumulated into the arrays (piece 0) or into its own copies."""
+    job, fill = Fields(JOB, job_at), c.record(FILL)
+    words = job.ref_count + WORDS_AFTER_REFS
+    refs = c.array("ptr", words)
+    MEMCPY(c, refs, job.shared_refs, words * FIELD, 0)
+    own = job.copies.at((piece - 1) * job.copy_bytes)
+    with c.each(0, c.select(piece.equals(0), 0, job.copied)) as k:
+        copy = Fields(COPY, job.table).row(k)
+        data = own.at(copy.offset)
+        refs.word(copy.ref).store(data, "ptr")
+        fill.put(data=data, pattern=copy.pattern)
+        clear_bytes(c, fill, 0, copy.bytes, None)
+    run, chunks, pieces = chunk_runner(c, job, job.task, refs), job.chunks, job.pieces
+    first = piece * chunks
+    with c.each(first // pieces, (first + chunks) // pieces) as k:
+        run(k)
 
-; how many pieces a loop of %n iterations has: 1 without locks on this thread, 0 when locks cost less than copies
-define internal i64 @pieces_of(ptr %frame, ptr %task, i64 %n, i64 %threads) {{
-entry:
-  {TASK.load("%task", "grain")}
-  %grains = udiv i64 %n, %grain
-  %small = icmp ult i64 %grains, 2
-  br i1 %small, label %alone, label %ask
-ask:
-  %usable = call i64 @usable_threads(ptr %frame, i64 %threads)
-  %pieces = call i64 @llvm.smin.i64(i64 %usable, i64 %grains)
-  %single = icmp slt i64 %pieces, 2
-  br i1 %single, label %alone, label %weigh
-alone:
-  ret i64 1
-weigh:
-  {TASK.load("%task", "updates", "copy_bytes")}
-  %all_updates = mul i64 %n, %updates
-  %paid = mul i64 %all_updates, {UPDATE_BYTES}
-  %limit = call i64 @llvm.smin.i64(i64 %paid, i64 {MOST_COPY_BYTES})
-  %others = sub i64 %pieces, 1
-  %bytes = mul i64 %others, %copy_bytes
-  %copied = icmp ne i64 %copy_bytes, 0
-  %cheap = icmp sle i64 %bytes, %limit
-  %few = icmp sle i64 %pieces, {MOST_PIECES}
-  %both = and i1 %cheap, %few
-  %all = and i1 %both, %copied
-  %chosen = select i1 %all, i64 %pieces, i64 0
-  ret i64 %chosen
-}}
 
-; runs the loop of a task that accumulates into arrays that others may see
-define void @qd_parallel_update(ptr %frame, ptr %task, ptr %refs, i64 %start, i64 %stop, i64 %threads) {{
-entry:
-  %n = sub i64 %stop, %start
-  {TASK.load("%task", "ref_count")}
-  %word = getelementptr i64, ptr %refs, i64 %ref_count
-  %thought = call i64 @pieces_of(ptr %frame, ptr %task, i64 %n, i64 %threads)
-  %without = icmp ne i64 %thought, 0
-  %flag = zext i1 %without to i64
-  store i64 %flag, ptr %word
-  %simple = icmp slt i64 %thought, 2
-  br i1 %simple, label %plain, label %allocate
-plain:
-  %alone = icmp eq i64 %thought, 1
-  %allowed = select i1 %alone, i64 1, i64 %threads
-  call void @run_loop(ptr %frame, ptr %task, ptr %refs, i64 %start, i64 %stop, i64 %allowed)
-  ret void
-allocate:
-  %job = alloca [{JOB.size} x i8], align 8
-  %merge_job = alloca [{MERGE.size} x i8], align 8
-  {TASK.load("%task", "code", "grain", "lanes", "combine", "slot_bytes", "most_slots", "copy_bytes")}
-  ; with slots the chunks are those of any number of threads
-  %grains = udiv i64 %n, %grain
-  %fixed = call i64 @llvm.smin.i64(i64 %grains, i64 %most_slots)
-  %reduces = icmp ne ptr %combine, null
-  %short = call i64 @interruptible(i64 %grains, i64 %thought)
-  %wanted = select i1 %reduces, i64 %fixed, i64 %short
-  %chunk = call i64 @chunk_size(i64 %n, i64 %wanted, i64 %lanes)
-  %chunks = call i64 @ceil_div(i64 %n, i64 %chunk)
-  %pieces = call i64 @llvm.smin.i64(i64 %thought, i64 %chunks)
-  %others = sub i64 %pieces, 1
-  %bytes = mul i64 %others, %copy_bytes
-  %all_slots = mul i64 %chunks, %slot_bytes
-  %used = add i64 %bytes, %all_slots
-  %room = add i64 %used, {CACHE_LINE}
-  %memory = call ptr @malloc(i64 %room)
-  %failed = icmp eq ptr %memory, null
-  br i1 %failed, label %locked, label %share
-locked:
-  store i64 0, ptr %word
-  call void @run_loop(ptr %frame, ptr %task, ptr %refs, i64 %start, i64 %stop, i64 %threads)
-  ret void
-share:
-  %address = ptrtoint ptr %memory to i64
-  %over = and i64 %address, {CACHE_LINE - 1}
-  %skip = sub i64 {CACHE_LINE}, %over
-  %copies = getelementptr i8, ptr %memory, i64 %skip
-  %slots = getelementptr i8, ptr %copies, i64 %bytes
-  %large = icmp sge i64 %bytes, {LARGE_BYTES}
-  br i1 %large, label %advise, label %run
-advise:
-  call void @advise_large(ptr %copies, i64 %bytes)
-  br label %run
-run:
-  {TASK.load("%task", "merge", copies="table", copy_count="copied")}
-  {JOB.store("%job", *list(JOB.types)[2:], task="code", shared_refs="refs")}
-  call void @run_shared(ptr %frame, ptr @run_piece, ptr %job, i64 0, i64 %pieces, i64 1, i64 %pieces, i64 %pieces,
-                        ptr null, i64 0)
-  %lines = udiv i64 %copy_bytes, {CACHE_LINE}
-  {MERGE.store("%merge_job", *MERGE.types)}
-  call void @qd_parallel_for(ptr %frame, ptr %merge, ptr %merge_job, i64 0, i64 %lines, i64 {MERGE_GRAIN}, i64 1,
-                             i64 %threads)
-  br i1 %reduces, label %reduce, label %done
-reduce:
-  call void %combine(ptr %refs, ptr %slots, i64 %chunks)
-  br label %done
-done:
-  call void @free(ptr %memory)
-  ret void
-}}
-"""
+@function()
+def pieces_of(c: Code, frame: Ptr, task_at: Ptr, n: I64, threads: I64) -> I64:
+    """Returns how many pieces a loop of `n` iterations has: 1 without locks on this thread, 0 when locks cost less than
+    copies."""
+    task = Fields(TASK, task_at)
+    grains = n // task.grain
+    c.give_if(grains.below(2), 1)
+    pieces = c.smaller(usable_threads(c, frame, threads), grains)
+    c.give_if(pieces < 2, 1)
+    copy_bytes, limit = task.copy_bytes, c.smaller(n * task.updates * UPDATE_BYTES, MOST_COPY_BYTES)
+    cheap = (pieces - 1) * copy_bytes <= limit
+    return c.select(cheap & (pieces <= MOST_PIECES) & copy_bytes.differs(0), pieces, 0)
+
+
+@function()
+def run_loop(c: Code, frame: Ptr, task_at: Ptr, refs: Ptr, start: I64, stop: I64, threads: I64) -> None:
+    """Runs the loop of a task in chunks."""
+    task = Fields(TASK, task_at)
+    loop, combine = (task.code, refs, start, stop, task.grain, task.lanes, threads), task.combine
+    with c.when(combine.differs(None)):
+        qd_parallel_reduce(c, frame, *loop, combine, task.slot_bytes, task.most_slots)
+        c.give()
+    qd_parallel_for(c, frame, *loop)
+
+
+@function()
+def qd_parallel_update(c: Code, frame: Ptr, task_at: Ptr, refs: Ptr, start: I64, stop: I64, threads: I64) -> None:
+    """Runs the loop of a task that accumulates into arrays that others may see."""
+    task, n = Fields(TASK, task_at), stop - start
+    unlocked = refs.word(task.ref_count)
+    thought = pieces_of(c, frame, task, n, threads)
+    unlocked.store(thought.differs(0).to("i64"))
+    with c.when(thought < 2):
+        run_loop(c, frame, task, refs, start, stop, c.select(thought.equals(1), 1, threads))
+        c.give()
+    job, merge_job = c.record(JOB), c.record(MERGE)
+    combine, slot_bytes, copy_bytes = task.combine, task.slot_bytes, task.copy_bytes
+    # with slots the chunks are those of any number of threads
+    grains, reduces = n // task.grain, combine.differs(None)
+    wanted = c.select(reduces, c.smaller(grains, task.most_slots), interruptible(c, grains, thought))
+    chunk = chunk_size(n, wanted, task.lanes)
+    chunks = ceil_div(n, chunk)
+    pieces = c.smaller(thought, chunks)
+    others = pieces - 1
+    size = others * copy_bytes
+    memory = MALLOC(c, size + chunks * slot_bytes + CACHE_LINE)
+    with c.when(memory.equals(None)):
+        unlocked.store(0)
+        run_loop(c, frame, task, refs, start, stop, threads)
+        c.give()
+    copies = after_cache_line(c, memory)
+    slots = copies.at(size)
+    with c.when(size >= LARGE_BYTES):
+        advise_large(c, copies, size)
+    cut = {"start": start, "stop": stop, "chunk": chunk, "chunks": chunks, "pieces": pieces}
+    made = {"slots": slots, "slot_bytes": slot_bytes, "copies": copies, "copy_bytes": copy_bytes}
+    given = {"task": task.code, "shared_refs": refs, "ref_count": task.ref_count, "table": task.copies}
+    job.put(**given, **cut, **made, copied=task.copy_count)
+    run_shared(c, frame, run_piece, job, 0, pieces, 1, pieces, pieces, None, 0)
+    merge_job.put(refs=refs, copies=copies, others=others)
+    qd_parallel_for(c, frame, task.merge, merge_job, 0, copy_bytes // CACHE_LINE, MERGE_GRAIN, 1, threads)
+    with c.when(reduces):
+        c.call(combine, "void", COMBINE, [refs, slots, chunks])
+    FREE(c, memory)

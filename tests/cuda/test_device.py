@@ -249,7 +249,7 @@ class CountingDriver(CudaDriver):
 def test_a_loop_is_recorded(monkeypatch) -> None:
     """Once its graph is there, a loop of a thousand calls runs no handler."""
     text = handler.launcher_text
-    monkeypatch.setattr("lowering.gpu.backend.launcher_text", lambda names: text(names) + "; counted\n")
+    monkeypatch.setattr("lowering.gpu.backend.launcher_text", lambda *names: text(*names) + "; counted\n")
     driver = CountingDriver()
     backend = GpuBackend(lambda: device(driver.architecture()), lambda: driver)
     call = backend.compile(affine_program(64, 0.5, name="recorded"), uncached()).call

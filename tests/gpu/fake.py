@@ -23,6 +23,7 @@ from lowering.gpu import handler
 from lowering.gpu.backend import GpuBackend
 from lowering.gpu.driver import CUDA
 from lowering.gpu.fill import FILL
+from lowering.llvm.host import function
 from lowering.llvm.target import Target
 from lowering.runtime.compile import optimised
 from lowering.runtime.registry import CPU
@@ -34,6 +35,7 @@ from tests.lowering.kernels import host_device, intrinsics, launch_on_host
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from lowering.llvm.host import Code, Ptr
     from lowering.simt.devices import Device
 
 I8, I16, I32, I64, POINTER = ctypes.c_uint8, ctypes.c_uint16, ctypes.c_int32, ctypes.c_int64, ctypes.c_void_p
@@ -218,12 +220,13 @@ def _counted(text: str) -> str:
     return text if taken is None else f"{text}\n@{_COUNT} = constant i64 {taken[1].count('%')}\n"
 
 
-_STREAM = f"""
-define internal ptr @get_stream(ptr %frame, ptr %place) {{
-  store i64 {STREAM}, ptr %place
-  ret ptr null
-}}
-"""
+@function()
+def get_stream(c: Code, frame: Ptr, place: Ptr) -> Ptr:
+    """The stream of a call, which XLA's client of processors does not have."""
+    place.store(STREAM)
+    return c.value(None, "ptr")
+
+
 _devices = itertools.count(2)
 
 
@@ -263,6 +266,6 @@ def fake_backend(
     with (
         watched_again(),
         current(found),
-        mock.patch.object(handler, "STREAM", _STREAM),
+        mock.patch.object(handler, "get_stream", get_stream),
     ):
         yield GpuBackend(lambda: device, lambda: found), found

@@ -75,7 +75,7 @@ def handler():
     text = "define void @k(ptr %x, ptr %y) {\n  ret void\n}\n@qd_argument_count = constant i64 2\n"
     kernel = driver.kernel(driver.load(driver.code(text, host_device())), "k")
     functions = {name: driver.address(name) for name in NAMES.all}
-    code = object_code(launcher_text(CUDA), host)
+    code = object_code(launcher_text(CUDA, host.triple), host)
     launcher = link("test_gpu_launcher", code, LAUNCHER_EXPORTS, functions, host)
     layout = plan_layout(affine(8))
     (task,) = layout.program.tasks
@@ -131,7 +131,7 @@ def test_what_is_enqueued_may_be_recorded(handler) -> None:
 
 
 def test_the_same_launcher_is_compiled_for_hip() -> None:
-    text = launcher_text(HIP)
+    text = launcher_text(HIP, Target.host().triple)
     assert "cuLaunchKernel" not in text
     assert all(f"@{name}(" in text for name in HIP.all)
     assert object_code(text, Target.host())

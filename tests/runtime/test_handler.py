@@ -7,12 +7,21 @@ from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
+import llvmlite.binding as llvm
 import pytest
 
 from lowering.llvm.target import Target
 from lowering.runtime import abi
 from lowering.runtime.compile import launcher
-from lowering.runtime.handler import GRAIN_OPERATIONS, SLOT_OPERATIONS, TaskShape, grain_of, handler_text
+from lowering.runtime.handler import (
+    GRAIN_OPERATIONS,
+    LAUNCHER_EXPORTS,
+    SLOT_OPERATIONS,
+    TaskShape,
+    grain_of,
+    handler_text,
+    launcher_text,
+)
 from lowering.runtime.layout import plan_layout
 from lowering.runtime.registry import CPU, Platform, register
 from qdtrace.errors import BackendError
@@ -31,6 +40,29 @@ def test_the_launcher_answers_a_metadata_query():
     version = abi.API_MAJOR | abi.API_MINOR << 32
     assert list(metadata) == [-1, abi.VERSION_SIZE, 0, version, metadata[4], 0]
     assert metadata[4] & 0xFFFFFFFF == 0
+
+
+@pytest.mark.parametrize(
+    ("triple", "own"),
+    [
+        ("x86_64-unknown-linux-gnu", {"llvm.x86.sse2.pause", "__errno_location", "madvise"}),
+        ("aarch64-unknown-linux-gnu", {"llvm.aarch64.hint", "__errno_location", "madvise"}),
+        ("arm64-apple-darwin23.0", {"llvm.aarch64.hint", "__error"}),
+        ("riscv64-unknown-linux-gnu", {"__errno_location", "madvise"}),
+    ],
+)
+def test_the_launcher_of_each_system_is_valid_and_calls_its_functions(triple: str, own: set[str]):
+    text = launcher_text(triple)
+    module = llvm.parse_assembly(text, llvm.create_context())
+    module.verify()
+    declared = {function.name for function in module.functions if function.is_declaration}
+    shared = {
+        "llvm.memcpy.p0.p0.i64", "llvm.memset.p0.i64", "llvm.smin.i64", "llvm.smax.i64", "llvm.fshl.i64", "malloc",
+        "free", "sched_yield", "snprintf", "clock_gettime", "pthread_self", "sigaction", "write", "usleep",
+    }  # fmt: skip
+    assert declared == shared | own
+    defined = {function.name for function in module.functions} | {word.name for word in module.global_variables}
+    assert {*LAUNCHER_EXPORTS} <= defined - declared
 
 
 def call_wrongly(target: str, operands, results) -> str:

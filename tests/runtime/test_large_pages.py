@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lowering.runtime.handler import TaskShape, handler_text, launcher_text
-from lowering.runtime.large_pages import LARGE_BYTES, large_pages
+from lowering.runtime.large_pages import LARGE_BYTES
 from lowering.runtime.layout import plan_layout
 from qdtrace.ir.builder import ref_var
 from qdtrace.ir.program import Program
@@ -43,7 +43,7 @@ def test_only_large_fresh_results_ask() -> None:
 
 
 def test_other_systems_do_nothing() -> None:
-    assert "madvise" in large_pages("x86_64-unknown-linux-gnu")
+    assert "madvise" in launcher_text("x86_64-unknown-linux-gnu")
     assert "madvise" not in launcher_text("arm64-apple-darwin23.0")
 
 

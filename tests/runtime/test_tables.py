@@ -1,14 +1,18 @@
-"""Descriptions of records: offsets, constants, and lines that read and write them."""
+"""Descriptions of records: offsets, constants, and code that reads and writes them."""
 
 from __future__ import annotations
 
 import ctypes
+from typing import TYPE_CHECKING
 
+from lowering.llvm.host import Fields, Symbol, function, module_text
 from lowering.llvm.target import Target
-from lowering.runtime.abi import prelude
 from lowering.runtime.compile import object_code
 from lowering.runtime.jit import link
 from lowering.tables import CACHE_LINE, LOOP, Record
+
+if TYPE_CHECKING:
+    from lowering.llvm.host import I64, Code, Ptr
 
 POINT = Record("i64 x, ptr name, i64 y")
 
@@ -25,21 +29,20 @@ def test_what_threads_write_has_a_cache_line_each() -> None:
     assert max(LOOP.offsets.values()) < LOOP.size
 
 
-def test_constants_and_lines_mean_the_same_fields() -> None:
+def test_constants_and_fields_mean_the_same() -> None:
     rows = [POINT.constant(y=k + 2, x=k, name="@word") for k in (3, 7)]
-    text = f"""
-@word = private constant [1 x i8] c"q"
-@points = constant {POINT.table(rows)}
+    table = Symbol("points", f"constant {POINT.table(rows)}")
 
-define i64 @second(ptr %copy) {{
-  %point = getelementptr i8, ptr @points, i64 {POINT.size}
-  {POINT.load("%point", "name", "y", x="left")}
-  {POINT.store("%copy", "name", x="y", y="11")}
-  ret i64 %left
-}}
-"""
+    @function()
+    def qd_second(c: Code, copy: Ptr) -> I64:
+        Symbol("word", 'private constant [1 x i8] c"q"').define(c.module)
+        point = Fields(POINT, c.value(table, "ptr")).row(1)
+        Fields(POINT, copy).put(name=point.name, x=point.y, y=11)
+        return point.x
+
     target = Target.host()
-    address = link("fields", object_code(prelude() + text, target), ("second",), {}, target)["second"]
+    text = module_text([qd_second], target.triple)
+    address = link("fields", object_code(text, target), ("qd_second",), {}, target)["qd_second"]
     copy = (ctypes.c_int64 * 3)()
     run = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(address)
     assert run(ctypes.addressof(copy)) == 7
