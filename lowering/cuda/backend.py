@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING
 
 from lowering.cuda.driver import driver
 from lowering.cuda.ptxas import assemblers
-from lowering.gpu.backend import GpuBackend
-from lowering.simt.devices import device
+from lowering.gpu.backend import GpuBackend, device_of
 
 if TYPE_CHECKING:
-    from lowering.simt.devices import Device
     from qdtrace.config import Options
 
 
@@ -22,17 +20,13 @@ class CudaBackend(GpuBackend):
 
     def __init__(self, kind: str | None = None) -> None:
         """`kind` names a kind of chip ("sm_90") in place of that of this machine's devices."""
-        super().__init__(_of_this_machine if kind is None else functools.partial(device, kind), driver)
+        super().__init__(functools.partial(device_of, driver, kind), driver)
 
     def info(self, options: Options) -> dict[str, str]:
         """Returns device, the first assembler that runs, cache and versions, in words."""
         found = next((one for one in assemblers() if one.runs), None)
         made_by = str(found.path) if found else "the driver's linker; kernels may take more registers than they need"
         return super().info(options) | {"assembler": made_by}
-
-
-def _of_this_machine() -> Device:
-    return device(driver().architecture())
 
 
 sm_80 = functools.partial(CudaBackend, "sm_80")

@@ -23,6 +23,7 @@ from lowering.runtime.keys import artifact_key, digest, task_contents
 from lowering.runtime.layout import plan_layout, with_kernel_scratch
 from lowering.runtime.native import Handler, Machines, NativeBackend, Piece
 from lowering.runtime.once import Once
+from lowering.simt.devices import device
 from lowering.simt.series import find_series, why_alone
 from qdtrace import launches
 from qdtrace.analysis.cost import operations
@@ -214,6 +215,11 @@ class GpuBackend(NativeBackend[LoadedTask]):
         if series is not None:
             return self._emission.series(layout, series, options)
         return self._emission.task(layout.program.tasks[piece[0]], options)
+
+
+def device_of(driver: Callable[[], Driver], kind: str | None) -> Device:
+    """Returns the kind of device of that name, or that of this machine's devices."""
+    return device(kind or driver().architecture())
 
 
 def _pieces(count: int, series: Iterable[range]) -> list[range]:

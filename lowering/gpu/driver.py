@@ -40,6 +40,8 @@ HIP = Functions(
     "hipModuleLaunchKernel", "hipMemsetD8Async", "hipMemsetD16Async", "hipMemsetD32Async", "hipDrvGetErrorName",
     "hipEventRecord",
 )
+LAUNCH_PARAMETERS = "(ptr, i32, i32, i32, i32, i32, i32, i32, ptr, ptr, ptr)"
+"""Types of the parameters of `launch`."""
 
 
 class Driver(Protocol):

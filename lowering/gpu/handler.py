@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lowering.gpu.commands import Fill, watches
+from lowering.gpu.driver import LAUNCH_PARAMETERS
 from lowering.gpu.events import EVENTS, mark, write_down
 from lowering.llvm.host import Cell, External, Fields, Function, c_string, function, module_text
 from lowering.runtime import abi
@@ -126,7 +127,7 @@ def _enqueue(
     """Emits one command: with a width it fills, else it launches. The cell gets the driver's code."""
     width = command.width
     with c.when(width <= 0):
-        launch = External(f"i32 {driver.launch}(ptr, i32, i32, i32, i32, i32, i32, i32, ptr, ptr, ptr)")
+        launch = External(f"i32 {driver.launch}{LAUNCH_PARAMETERS}")
         blocks, threads, shared = (n.to("i32", "trunc") for n in (command.blocks, command.threads, command.shared))
         code.value = launch(c, command.kernel, blocks, 1, 1, threads, 1, 1, shared, stream, pointers, None)
     with c.when(width > 0):  # not one of four cases, for which LLVM makes a table of jumps

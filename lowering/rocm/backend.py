@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
 
-from lowering.gpu.backend import GpuBackend
+from lowering.gpu.backend import GpuBackend, device_of
 from lowering.rocm.driver import driver
-from lowering.simt.devices import device
-
-if TYPE_CHECKING:
-    from lowering.simt.devices import Device
 
 
 class RocmBackend(GpuBackend):
@@ -20,11 +15,7 @@ class RocmBackend(GpuBackend):
 
     def __init__(self, kind: str | None = None) -> None:
         """`kind` names a kind of chip ("gfx942") in place of that of this machine's devices."""
-        super().__init__(_of_this_machine if kind is None else functools.partial(device, kind), driver)
-
-
-def _of_this_machine() -> Device:
-    return device(driver().architecture())
+        super().__init__(functools.partial(device_of, driver, kind), driver)
 
 
 gfx90a = functools.partial(RocmBackend, "gfx90a")

@@ -1,7 +1,7 @@
 """AMD's driver, through HIP's C interface: the one file that knows libamdhip64.
 
 A module of kernels belongs to one device. So each is loaded on all of them, and the handle of a kernel is a table with
-its function on each device; `_LAUNCH` selects the function of the stream's device.
+its function on each device; `qd_launch` selects the function of the stream's device.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from ctypes import byref, c_int, c_size_t, c_uint, c_void_p
 from typing import TYPE_CHECKING
 
-from lowering.gpu.driver import HIP, one_kind
+from lowering.gpu.driver import HIP, LAUNCH_PARAMETERS, one_kind
 from lowering.gpu.library import Library
+from lowering.llvm.host import External, function, module_text
 from lowering.llvm.target import Target
 from lowering.runtime.cache import Artifact
 from lowering.runtime.compile import make_runnable, object_code
@@ -23,6 +24,7 @@ from qdtrace.errors import BackendError
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
+    from lowering.llvm.host import I32, Code, Ptr
     from lowering.simt.devices import Device
 
 _LIBRARIES = ("libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6")
@@ -35,28 +37,21 @@ _PROPERTIES_BYTES, _NAME_AT, _NAME_BYTES = 1472, 1160, 256
 _PORTABLE, _MAPPED, _COHERENT = 1, 2, 0x40000000
 """Flags for host memory; coherent: the host sees a kernel's store while the kernel runs."""
 
-_SHIM = "qd_launch"
-_LAUNCH = f"""
-declare i32 @hipStreamGetDevice(ptr, ptr)
-declare i32 @hipModuleLaunchKernel(ptr, i32, i32, i32, i32, i32, i32, i32, ptr, ptr, ptr)
+_DEVICE = External("i32 hipStreamGetDevice(ptr, ptr)")
+_LAUNCH = External(f"i32 {HIP.launch}{LAUNCH_PARAMETERS}")
 
-define i32 @{_SHIM}(ptr %table, i32 %bx, i32 %by, i32 %bz, i32 %tx, i32 %ty, i32 %tz,
-                    i32 %shared, ptr %stream, ptr %arguments, ptr %extra) {{
-  %place = alloca i32
-  %code = call i32 @hipStreamGetDevice(ptr %stream, ptr %place)
-  %found = icmp eq i32 %code, 0
-  br i1 %found, label %launch, label %refused
-launch:
-  %device = load i32, ptr %place
-  %slot = getelementptr ptr, ptr %table, i32 %device
-  %function = load ptr, ptr %slot
-  %result = call i32 @hipModuleLaunchKernel(ptr %function, i32 %bx, i32 %by, i32 %bz, i32 %tx, i32 %ty, i32 %tz,
-                                            i32 %shared, ptr %stream, ptr %arguments, ptr %extra)
-  ret i32 %result
-refused:
-  ret i32 %code
-}}
-"""
+
+@function()
+def qd_launch(
+    c: Code, table: Ptr, bx: I32, by: I32, bz: I32, tx: I32, ty: I32, tz: I32, shared: I32, stream: Ptr,
+    arguments: Ptr, extra: Ptr,
+) -> I32:  # fmt: skip
+    """Launches what a table has for the device of the stream."""
+    place = c.memory("i32")
+    code = _DEVICE(c, stream, place)
+    c.give_if(code.differs(0), code)
+    kernel = table.word(place.load("i32").to("i64")).load("ptr")
+    return _LAUNCH(c, kernel, bx, by, bz, tx, ty, tz, shared, stream, arguments, extra)
 
 
 class RocmDriver(Library):
@@ -81,7 +76,7 @@ class RocmDriver(Library):
         self._count = count.value
 
     def address(self, function: str) -> int:
-        """Returns the address of one of the driver's functions; the launch function is the shim `_LAUNCH`."""
+        """Returns the address of one of the driver's functions; the launch function is `qd_launch`."""
         if function == HIP.launch:
             return self._launch
         return self._at(function)
@@ -144,9 +139,10 @@ class RocmDriver(Library):
     @functools.cached_property
     def _launch(self) -> int:
         host = Target.host()
-        imports = {name: self._at(name) for name in ("hipStreamGetDevice", HIP.launch)}
+        imports = {function.name: self._at(function.name) for function in (_DEVICE, _LAUNCH)}
         name = f"hip_launch_{imports[HIP.launch]:x}"
-        return make_runnable(name, Artifact(object_code(_LAUNCH, host), {}), (_SHIM,), imports, host)[_SHIM]
+        code = Artifact(object_code(module_text([qd_launch], host.triple), host), {})
+        return make_runnable(name, code, (qd_launch.name,), imports, host)[qd_launch.name]
 
     def _name_of(self, device: int) -> str:
         properties = ctypes.create_string_buffer(_PROPERTIES_BYTES)
