@@ -290,8 +290,9 @@ class Jitted(Wrapped[P, R_co]):
 def _waited(results: Any, programs: Programs) -> Any:
     """Results of a call whose programs may fail, once they are there: the error belongs to this call. On a GPU nobody
     waits: what failed is raised by a later call, or by `qd.block_until_ready`."""
-    arrays = compat.arrays_behind(results) if programs.may_fail() else ()
-    if found := [x for x in arrays if programs.interpreted or compat.is_on_host(x)]:
+    arrays = compat.arrays_behind(results) if programs.suspects else ()
+    found = [x for x in arrays if programs.interpreted or compat.is_on_host(x)]
+    if found and programs.may_fail():  # in this order: the answer takes all passes, of a program that may never run
         jax.block_until_ready(found)
         if failures.glance() != failures.fine:
             raise_failures()  # of a program that several devices have run together

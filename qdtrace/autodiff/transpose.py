@@ -35,7 +35,21 @@ def transpose(program: Program, linear: Sequence[Var], stacks: Stacks, residuals
     Its parameters are those of the program, with residuals and adjoints of the results in place of the linear ones.
     The linear ones are taken as zero: no coefficient of a linear operation depends on them.
     """
-    given, asked = Given(program, residuals), changing_with(program, linear)
+    return _transposed(program, linear, stacks, Given(program, residuals))
+
+
+def with_residuals(program: Program, linear: Sequence[Var], stacks: Stacks) -> tuple[Program, tuple[Moment, ...]]:
+    """Returns the transpose that takes all contents of memory it can use as residuals, and the moments of these."""
+    given = Given(program, moments_found(program, active_variables(program, linear, program.results)))
+    made = DeadCode()(_transposed(program, linear, stacks, given))
+    used = {v for task in made.tasks for v in task_refs(task)}
+    unused = {v for v in given.params.values() if v not in used}
+    params = tuple(v for v in made.params if v not in unused)
+    return replace(made, params=params), tuple(moment for moment, v in given.params.items() if v in used)
+
+
+def _transposed(program: Program, linear: Sequence[Var], stacks: Stacks, given: Given) -> Program:
+    asked = changing_with(program, linear)
     _refuse_decisions(program, linear, asked)
     made = reverse(_without_checks(program, asked), linear, program.results, given, stacks)
     refuse_transposes(made)  # `made` may need the value of a function of which only the transpose is known
@@ -97,16 +111,6 @@ def _without_checks(program: Program, asked: frozenset[Var]) -> Program:
     return program.map_tasks(lambda task: _WithoutChecks(asked).rebuild_task(task))
 
 
-def residuals_of(program: Program, linear: Sequence[Var]) -> tuple[Moment, ...]:
-    """Returns the moments whose contents a program may save for its transpose. Raises GradientError if it has none."""
-    given = Given(program, moments_found(program, active_variables(program, linear, program.results)))
-    if not given.params:
-        return ()
-    made = DeadCode()(without_rules(reverse(program, linear, program.results, given)))
-    used = {v for task in made.tasks for v in task_refs(task)}
-    return tuple(moment for moment, v in given.params.items() if v in used)
-
-
 def tangents_given(program: Program, linear: Sequence[Var], residuals: Sequence[Moment]) -> Program:
     """Returns the program with residuals as parameters before the `linear` ones."""
     given = Given(program, residuals)
@@ -118,14 +122,15 @@ def tangents_given(program: Program, linear: Sequence[Var], residuals: Sequence[
 def primal_keeping(program: Program, linear: Sequence[Var], residuals: Sequence[Moment]) -> Program:
     """Returns the program without its `linear` parameters, with residuals as additional results."""
     made = without_rules(keeping(program, residuals))
-    return replace(
+    made = replace(
         made,
         name=f"{program.name}_kept",
         params=tuple(v for v in program.params if v not in linear),
         buffers=(*made.buffers, *linear),
         initial={**made.initial, **{v: literal(0, v.dtype) for v in linear}},
-        stage=Stage.TRACED,
     )
+    # Without tangents more tasks may be worth joining.
+    return replace(DeadCode()(made), stage=min(program.stage, Stage.CANONICAL))
 
 
 def check_atomics(program: Program) -> None:

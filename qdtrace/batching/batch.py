@@ -18,7 +18,7 @@ from qdtrace.ir.copies import copy_task
 from qdtrace.ir.dataflow import slice_of
 from qdtrace.ir.memory import touched, written
 from qdtrace.ir.primitives import TELL
-from qdtrace.ir.program import Block, Literal, Program, Task, Var, is_global, literal, ref_type
+from qdtrace.ir.program import Block, Literal, Program, Stage, Task, Var, is_global, literal, ref_type
 from qdtrace.ir.rebuild import Copier
 from qdtrace.ir.tells import of_iteration
 from qdtrace.ir.types import DType, RefType
@@ -75,6 +75,7 @@ def batch(program: Program, mask: Sequence[bool], size: int, *, all_results: boo
         tasks=tuple(tasks),
         results=tuple(new.get(v, v) for v in program.results),
         initial=initial,
+        stage=Stage.TRACED,
         donated_from={
             new.get(r, r): new.get(p, p)
             for r, p in program.donated_from.items()

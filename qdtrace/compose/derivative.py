@@ -31,7 +31,7 @@ from qdtrace.compose.call import call, derivative_p, unknown_platform
 from qdtrace.compose.direct import leading, run_now
 from qdtrace.compose.garbage import paused_garbage_collection
 from qdtrace.compose.linearised import chosen, linearised
-from qdtrace.compose.residuals import call_keeping, residuals_of
+from qdtrace.compose.residuals import call_keeping, residuals_of, reverse_of
 from qdtrace.compose.stack_budget import lane_budget
 from qdtrace.compose.stack_chunk import in_one_chunk
 from qdtrace.compose.staged_program import StagedProgram
@@ -145,7 +145,8 @@ class Derivative:
                 joined = replace(joined, results=tuple(chosen(joined.results, asked)))
                 if self.wrt is None:
                     return tangents_given(joined, linear, self.residuals)
-                adjoints = transpose(joined, linear, stacks, self.residuals)
+                made_before = self._made_before(stacks) if staged is made else None
+                adjoints = made_before or transpose(joined, linear, stacks, self.residuals)
                 first, given = own + before, adjoints.params
                 count = len(self.residuals) + sum(self.out)
                 params = (*given[:own], *given[first : first + count], *given[own:first], *given[first + count :])
@@ -170,6 +171,20 @@ class Derivative:
             for size, masks in self.levels:
                 program = batch(program, [*(b for mask in masks for b in mask), *known], size)
         return StagedProgram(program, made.options, tuple(stacks.choices), constants=made.constants)
+
+    def _made_before(self, stacks: Stacks) -> Program | None:
+        """Returns the transpose from which the residuals were chosen, if it is of the same results within the same
+        limits, and adds its storage choices to `stacks`."""
+        if self.handed is None or self.out != self.handed[1]:
+            return None
+        found = reverse_of(self.base, *self.handed)
+        if found is None or found.stacks.limits != stacks.limits:
+            return None
+        choices = found.stacks.choices
+        if choices and found.stacks.budget != stacks.budget:
+            return None
+        stacks.choices += choices
+        return found.program
 
     def __repr__(self) -> str:
         kind = "derivative" if self.wrt is None else "adjoint"

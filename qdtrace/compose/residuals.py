@@ -12,12 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 from jax.interpreters import partial_eval
 
+from qdtrace.analysis.machine import CPU
 from qdtrace.autodiff import extremes, transpose
+from qdtrace.autodiff.activity import active_variables
+from qdtrace.autodiff.loops.policy import Stacks
+from qdtrace.autodiff.residuals import moments_found
 from qdtrace.compose.call import Origin, call, call_p
 from qdtrace.compose.linearised import linearised
+from qdtrace.compose.stack_budget import lane_budget
 from qdtrace.compose.staged_program import StagedProgram
 from qdtrace.errors import GradientError
 from qdtrace.ir.platforms import asks_platform
+from qdtrace.passes.dead_code import DeadCode
 from qdtrace.trace import compat
 
 if TYPE_CHECKING:
@@ -40,23 +46,42 @@ class Keeping:
     """Index of each residual among the results: one of the program's own, or one after them."""
 
 
-@functools.lru_cache(maxsize=1024)
+@dataclass(frozen=True)
+class Reverse:
+    """The transpose of a program's tangents for a CPU, with the residuals that it takes."""
+
+    program: Program
+    residuals: Moments
+    stacks: Stacks
+
+
 def residuals_of(base: StagedProgram, wrt: Mask, out: Mask) -> Moments:
     """Returns the residuals that save a derivative from recomputing tasks."""
+    made = reverse_of(base, wrt, out)
+    return () if made is None else made.residuals
+
+
+@functools.lru_cache(maxsize=1024)
+def reverse_of(base: StagedProgram, wrt: Mask, out: Mask) -> Reverse | None:
+    """Returns the reverse from which residuals are chosen; None if derivatives take none."""
     if len(base.with_rules.tasks) < 2 or base.options.debug:  # the interpreter runs the program as it was traced
-        return ()
+        return None
     if asks_platform(base.with_rules):  # platforms have different tasks
-        return ()
+        return None
     if base.source is None or None in base.source.primal:
-        return ()
+        return None
     try:
         with base.depth_told():
             program, linear, known = _joined(base, wrt, out)
             tangents = replace(program, results=program.results[len(base.program.results) :])
-            # values that are compared are computed by one program
-            return () if known or extremes.has_extremes(program) else transpose.residuals_of(tangents, linear)
+            if known or extremes.has_extremes(program):  # values that are compared are computed by one program
+                return None
+            if not moments_found(tangents, active_variables(tangents, linear, tangents.results)):
+                return None
+            stacks = Stacks(lane_budget(base.options, CPU))
+            return Reverse(*transpose.with_residuals(tangents, linear, stacks), stacks)
     except GradientError:
-        return ()  # reverse mode raises it when it is asked for
+        return None  # reverse mode raises it when it is asked for
 
 
 def _joined(base: StagedProgram, wrt: Mask, out: Mask) -> tuple[Program, Sequence[Var], Sequence[Any]]:
@@ -94,7 +119,7 @@ def _giving(staged: StagedProgram, used: Mask) -> StagedProgram:
     """Returns the program with only the used results."""
     program = staged.program
     results = tuple(v for v, wanted in zip(program.results, used, strict=True) if wanted)
-    return StagedProgram(replace(program, results=results), staged.options)
+    return StagedProgram(DeadCode()(replace(program, results=results)), staged.options)
 
 
 def _without_unused(used: list[bool], *rest: Any) -> tuple[list[bool], Any]:

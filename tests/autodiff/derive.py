@@ -50,7 +50,7 @@ def residuals_of(program: Program, wrt: Mask, out: Mask) -> tuple[Moment, ...]:
     """What the program may hand over to its derivatives."""
     made, linear = _with_tangents(program, wrt, out)
     tangents = replace(made, results=made.results[len(program.results) :])
-    return () if has_extremes(program) else transpose.residuals_of(tangents, linear)
+    return () if has_extremes(program) else transpose.with_residuals(tangents, linear, Stacks())[1]
 
 
 def with_residuals(program: Program, wrt: Mask, out: Mask, residuals: Sequence[Moment]) -> Program:

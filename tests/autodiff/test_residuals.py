@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,9 +11,13 @@ import pytest
 from jax.interpreters import partial_eval
 
 import qdtrace as qd
-from qdtrace.analysis.machine import CPU
+from qdtrace.analysis.machine import CPU, GPU
+from qdtrace.autodiff import transpose
 from qdtrace.autodiff.activity import active_variables
+from qdtrace.compose import staged_program
 from qdtrace.interpret.reference import evaluate
+from qdtrace.ir.printer import print_program
+from qdtrace.ir.program import Stage
 from qdtrace.ir.verify import verify_program
 from qdtrace.trace import compat
 from tests.autodiff.derive import derive, residuals_of, with_residuals
@@ -81,6 +87,79 @@ def chain(x, y):
     for i in qd.range(n, name="third"):
         out[i] = jnp.tanh(y[(i + 2) % n]) * y[i]
     return out
+
+
+@pytest.fixture
+def work(monkeypatch):
+    """What is derived and which passes run: names of programs, and the stages from which and to which they go."""
+    derived, passed = [], []
+
+    def reverse(program, *rest):
+        derived.append(program.name)
+        return own_reverse(program, *rest)
+
+    def optimise(program, *rest, until=Stage.FINAL, **others):
+        passed.append((program.name, program.stage.name, until.name))
+        return own_optimise(program, *rest, until=until, **others)
+
+    own_reverse, own_optimise = transpose.reverse, staged_program.optimise
+    monkeypatch.setattr(transpose, "reverse", reverse)
+    monkeypatch.setattr(staged_program, "optimise", optimise)
+    return derived, passed
+
+
+def scaled_chain(scale, name):
+    """A chain that no other test has traced, with two results."""
+
+    def run(x):
+        n = x.shape[0]
+        a, b, c = [qd.empty(x.shape, x.dtype) for _ in range(3)]
+        for i in qd.range(n):
+            a[i] = jnp.sin(x[i] * scale) * x[(i + 1) % n]
+        for i in qd.range(n):
+            b[i] = jnp.exp(-a[(i + 1) % n] * a[i])
+            c[i] = jnp.cos(a[(i + 2) % n])
+        return b, c
+
+    run.__name__ = name
+    return qd.jit(run)
+
+
+def test_a_reverse_is_derived_once_and_joined_tasks_are_shared(work):
+    f = scaled_chain(1.5, "once")
+    jax.jit(jax.grad(lambda x: sum(y.sum() for y in f(x)))).lower(X)
+    derived, passed = work
+    assert derived == ["once"]
+    assert passed == [("once", "TRACED", "JOINED"), ("once_kept", "CANONICAL", "FINAL"), ("once_r0", "TRACED", "FINAL")]
+
+
+def test_a_reverse_of_another_machine_is_derived_for_it(work):
+    f = scaled_chain(2.5, "other")
+    spec = run_by(jax.grad(lambda x: sum(y.sum() for y in f(x))), X)[1].params["spec"]
+    derived, _ = work
+    gpu, cpu = (print_program(spec.derived_for(machine).program) for machine in (GPU, CPU))
+    assert derived == ["other", "other"]
+    assert gpu.count("_reverse") == cpu.count("_reverse") == 2
+
+
+def test_a_reverse_of_fewer_results_is_derived_for_them(work):
+    f = scaled_chain(3.5, "fewer")
+    spec = run_by(jax.grad(lambda x: sum(y.sum() for y in f(x))), X)[1].params["spec"]
+    less = replace(spec, out=(False, True))
+    derived, _ = work
+    made = less.derived_for(CPU).program
+    assert derived == ["fewer", "fewer"]
+    assert len(made.params) == len(spec.program.params) + len(spec.residuals) + 1
+
+
+def test_a_batch_of_calls_with_residuals_runs_all_passes(work):
+    f = scaled_chain(4.5, "many")
+    xs = jnp.stack([X, 2 * X])
+    got = jax.jit(jax.vmap(jax.grad(lambda x: sum(y.sum() for y in f(x)))))(xs)
+    _, passed = work
+    assert ("many_kept", "TRACED", "FINAL") in passed
+    want = [jax.grad(lambda x: sum(y.sum() for y in f(x)))(x) for x in xs]
+    np.testing.assert_allclose(got, want, rtol=1e-12)
 
 
 def chain_of_arrays(x, y):
