@@ -17,10 +17,10 @@ import numpy as np
 from jax.core import Tracer
 
 from qdtrace.ir.builder import Builder, ref_var
-from qdtrace.ir.copies import each_element
+from qdtrace.ir.copies import copy_task
 from qdtrace.ir.faults import may_fail
 from qdtrace.ir.memory import written
-from qdtrace.ir.program import Atom, Program, Task, Var, is_global, literal, ref_type
+from qdtrace.ir.program import Atom, Literal, Program, Task, Var, is_global, literal, ref_type
 from qdtrace.ir.types import DType
 from qdtrace.ir.walk import walk_eqns, walk_task
 
@@ -106,6 +106,8 @@ class Segment:
     name: str
     operands: list[tuple[Var, Any]] = field(default_factory=list)
     buffers: dict[Var, None] = field(default_factory=dict)
+    initial: dict[Var, Literal] = field(default_factory=dict)
+    """Initial contents of buffers that are constants."""
     tasks: list[Task] = field(default_factory=list)
     refs: dict[BufferState, Var] = field(default_factory=dict)
     pending: list[Pending] = field(default_factory=list)
@@ -121,7 +123,7 @@ class Segment:
     inputs: dict[Any, Var] = field(default_factory=dict)
     """Parameters by the jaxpr variables whose values they hold."""
     fills: dict[Var, Var] = field(default_factory=dict)
-    """Parameters from which the fills of buffers are loaded."""
+    """Parameters with the traced values that buffers are filled with."""
     counter: Iterator[int] = field(default_factory=count)
     is_needed: Callable[[Pending], bool] = lambda _: True
     """Returns whether something after the open serial task reads a value that it computes."""
@@ -163,8 +165,11 @@ class Segment:
             var = self._new_param(state.value, state.hint)
         else:
             var = self.temporary(state.dtype, state.shape, state.hint)
-            if state.fill is not None:
-                self._fill(var, state.fill)
+            if is_concrete(state.fill):
+                self.initial[var] = literal(state.fill, var.dtype)
+            elif state.fill is not None:
+                fill = replace(copy_task(self._filling(var, state.fill), var), name=f"fill_{var.hint}")
+                self.append(fill, during_serial=True)
         self.refs[state] = var
         return var
 
@@ -173,13 +178,6 @@ class Segment:
         var = ref_var(dtype, shape, hint)
         self.buffers[var] = None
         return var
-
-    def _fill(self, var: Var, fill: Any) -> None:
-        """Appends a task that stores one value in all elements, by a flat loop over all axes."""
-        builder = Builder()
-        value = literal(fill, var.dtype) if is_concrete(fill) else builder.load(self._filling(var, fill))
-        task = each_element(var, lambda b, at: b.store(var, value, *at), f"fill_{var.hint}")
-        self.append(replace(task, head=tuple(builder.current.eqns)), during_serial=True)
 
     def _filling(self, var: Var, fill: Any) -> Var:
         param = self.fills[var] = fill.ref if isinstance(fill, Operand) else self.param(fill)
@@ -243,7 +241,7 @@ class Segment:
         given = set(results)
         extra = [v for v in params if v in self.written and v not in given]
         tasks, returned = tuple(self.tasks), (*results, *extra)
-        return Program(self.name, params, tuple(self.buffers), tasks, returned, donated_from=donated_from)
+        return Program(self.name, params, tuple(self.buffers), tasks, returned, self.initial, donated_from)
 
 
 def with_token(program: Program, *, alone: bool) -> Program:

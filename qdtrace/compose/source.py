@@ -170,7 +170,7 @@ class Source:
             params=(*self.params, *(v for v, _ in segment.operands)),
             buffers=(*program.buffers, *zeros),
             results=tuple(refs),
-            initial={v: literal(0, v.dtype) for v in zeros},
+            initial={**program.initial, **{v: literal(0, v.dtype) for v in zeros}},
         )
         return made, [value for _, value in segment.operands]
 

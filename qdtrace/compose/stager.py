@@ -37,7 +37,7 @@ from qdtrace.compose.staged import note_programs
 from qdtrace.compose.staged_program import StagedProgram
 from qdtrace.errors import TraceValueError
 from qdtrace.ir.faults import may_fail
-from qdtrace.ir.program import Atom, Var, literal, ref_type
+from qdtrace.ir.program import Atom, Block, Var, literal, ref_type
 from qdtrace.ir.types import DType
 from qdtrace.ir.walk import walk_program
 from qdtrace.trace.importer.bodies import Bodies
@@ -335,12 +335,8 @@ class Stager:
         with builder.block() as then:
             _import(importer, item, env)
             results = [self._deposit(importer, v, env[v]) for v in kept]
-        with builder.block() as other:
-            for pending in results:
-                ref = ref_type(pending.ref)
-                zero = literal(0, ref.dtype)
-                importer.loop_nest(ref.shape, lambda index, r=pending.ref, z=zero: importer.store(r, z, index))
-        builder.emit("if", self.predicate(builder), blocks=(then.close(), other.close()))
+        self.segment.initial.update({p.ref: literal(0, p.ref.dtype) for p in results})
+        builder.emit("if", self.predicate(builder), blocks=(then.close(), Block()))
         for v, pending in zip(kept, results, strict=True):
             self.env[v] = pending
 

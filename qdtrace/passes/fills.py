@@ -1,71 +1,61 @@
-"""Fills that may join another task: one constant in every element of a buffer, for the range of that task."""
+"""Fills: a task that only stores constants all over buffers that nothing used before becomes their initial content.
+
+Before:  buffer b: ref[f32,4x8]                 After:  buffer b: ref[f32,4x8] = 0.0:f32
+         range_for i in 0:i32 : 32:i32                  range_for i in 0:i32 : 4:i32
+           r: i32 = rem i 8:i32                           a: f32 = load x i
+           q: i32 = div i 8:i32                           accum[op=add] b a i 0:i32
+           store b 0.0:f32 q r
+         range_for j in 0:i32 : 4:i32
+           a: f32 = load x j
+           accum[op=add] b a j 0:i32
+
+A clear needs no launch, and a program that is only `zeros` needs no code at all. If the first task that uses a buffer
+stores every element and reads none (`analysis/index`), the content is not seen and goes.
+
+The task may have nested loops and several stores, but its bounds are constants and nothing else happens in it: no
+load, no condition. One buffer gets one value. Parameters have a content already, and a buffer that an earlier task uses
+is not the same memory before it; such tasks stay whole.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
 
-from qdtrace.analysis.index.definite_stores import fill_of
-from qdtrace.analysis.index.trips import loop_values
-from qdtrace.ir.builder import Builder, unravel
+from qdtrace.analysis.index.definite_stores import fill_of, filled_by
 from qdtrace.ir.primitives import STORE
-from qdtrace.ir.program import Literal, ref_type
-from qdtrace.ir.types import I32 as _I32
+from qdtrace.ir.walk import task_refs, walk_task
+from qdtrace.passes.base import ContentPass
 
 if TYPE_CHECKING:
-    from qdtrace.ir.program import Atom, Eqn, Task, Var
+    from collections.abc import Collection, Mapping
 
-ROW_LIMIT = 16
-"""Largest number of elements of a row that one iteration stores."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Fill:
-    """A buffer filled with a literal by a task of its own."""
-
-    ref: Var
-    value: Literal
-    task: Task
-
-    def for_bounds(self, start: Atom, stop: Atom, index: Var) -> tuple[Eqn, ...] | None:
-        """Returns equations that fill the buffer if run for every `index` in `start:stop`, or None if none do.
-
-        One element an iteration, or one row where there are as many iterations as rows.
-        """
-        shape = ref_type(self.ref).shape
-        if not (isinstance(start, Literal) and isinstance(stop, Literal)) or int(start.value):
-            return None
-        count, builder = int(stop.value), Builder()
-        builder.loc = self.task.loc
-        size = ref_type(self.ref).size
-        if shape and count == shape[0] and size <= ROW_LIMIT * count:
-            for number in range(size // max(count, 1)):
-                builder.store(self.ref, self.value, index, *_position(number, shape[1:]))
-        elif count == size:
-            builder.store(self.ref, self.value, *unravel(builder, index, shape))
-        else:
-            return None
-        return tuple(builder.current.eqns)
+    from qdtrace.ir.program import Literal, Program, Task, Var
 
 
-def _position(number: int, shape: tuple[int, ...]) -> list[Literal]:
-    """Returns the indices of an element of a row, by its row-major number."""
-    out: list[Literal] = []
-    for extent in reversed(shape):
-        out.append(Literal(_I32.dtype.numpy.type(number % extent), _I32))
-        number //= extent
-    return out[::-1]
+@dataclass(frozen=True)
+class Fills(ContentPass):
+    """Turns fills into initial contents."""
 
+    name: ClassVar[str] = "fills"
 
-def flat_fill(task: Task) -> Fill | None:
-    """Returns the fill that a task performs if it stores one element per iteration, else None."""
-    stores = [e for e in task.body.eqns if e.primitive.effects or e.blocks]
-    if task.index is None or len(stores) != 1 or stores[0].primitive is not STORE:
-        return None
-    found, iterations = fill_of(task), loop_values(task.start, task.stop)
-    if not found or iterations is None:
-        return None
-    ((ref, value),) = found.items()
-    if iterations.start or iterations.count != ref_type(ref).size:
-        return None
-    return Fill(ref, value, task)
+    def __call__(self, program: Program) -> Program:
+        """Returns the program without tasks that only fill buffers which nothing used before."""
+        fresh, initial = set(program.buffers), dict(program.initial)
+        kept: list[Task] = []
+        for task in program.tasks:
+            fill = fill_of(task)
+            if fill is not None and fill.keys() <= fresh:
+                initial.update(fill)  # a later fill of what is still unused wins
+            else:
+                kept.append(task)
+                fresh.difference_update(task_refs(task))
+        if len(kept) < len(program.tasks):
+            program = replace(program, tasks=tuple(kept), initial=initial)
+        return super().__call__(program)
+
+    def on_first_use(self, task: Task, met: Mapping[Var, Literal]) -> tuple[Task, Collection[Var]]:
+        """Returns the task and the buffers that it only stores to, every element of them."""
+        seen = {e.invars[0] for e in walk_task(task) if e.invars and e.primitive is not STORE}
+        stored = met.keys() - seen
+        return task, stored & filled_by(task) if stored else ()

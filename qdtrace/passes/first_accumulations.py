@@ -9,7 +9,7 @@ Before:  buffer b: ref[f32,4] = 0.0:f32         After:  buffer b: ref[f32,4]
 Adjoints begin so: the clear and the load of what was cleared are two of five passes over memory. The task must be the
 first that uses the buffer, its accumulations all that it does there, in no loop and no branch, and together exactly as
 many as the buffer has elements; as they reach all of them (`analysis/index/definite_stores`), each is reached once.
-After `clear_buffers`, which makes initial values of fills.
+After `fills`, which makes initial contents of tasks.
 """
 
 from __future__ import annotations
@@ -22,67 +22,41 @@ from qdtrace.analysis.index.definite_stores import filled_by
 from qdtrace.analysis.index.trips import task_values
 from qdtrace.ir.builder import Builder
 from qdtrace.ir.combining import combining
-from qdtrace.ir.memory import indices_of, values_of
+from qdtrace.ir.memory import indices_of, reference, values_of
 from qdtrace.ir.primitives import ACCUM
-from qdtrace.ir.program import Var, ref_type
-from qdtrace.ir.walk import task_refs, walk_task
-from qdtrace.passes.base import Pass
+from qdtrace.ir.program import ref_type
+from qdtrace.ir.walk import walk_task
+from qdtrace.passes.base import ContentPass
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
-    from qdtrace.ir.program import Eqn, Literal, Program, Task
+    from qdtrace.ir.program import Literal, Task, Var
 
 
 @dataclass(frozen=True)
-class FirstAccumulations(Pass):
+class FirstAccumulations(ContentPass):
     """Turns accumulations into untouched buffers into stores."""
 
     name: ClassVar[str] = "first_accumulations"
 
-    def __call__(self, program: Program) -> Program:
-        """Returns the program with first accumulations made stores, or the same object if there is none."""
-        untouched = dict(program.initial)
-        initial = dict(program.initial)
-        tasks: list[Task] = []
-        for task in program.tasks:
-            made, stored = _with_stores(task, untouched)
-            tasks.append(made)
-            for ref in task_refs(task):
-                untouched.pop(ref, None)
-            for ref in stored:
-                del initial[ref]
-        return (
-            program if len(initial) == len(program.initial) else replace(program, tasks=tuple(tasks), initial=initial)
-        )
-
-
-def _with_stores(task: Task, untouched: Mapping[Var, Literal]) -> tuple[Task, set[Var]]:
-    """Returns the task with stores in place of first accumulations, and the buffers that they fill."""
-    values = task_values(task)
-    accums = Counter(e.invars[0] for e in task.body.eqns if _is_accumulation(e, untouched))
-    uses = Counter(a for e in walk_task(task) for a in e.invars if a in accums)
-    alone = {ref for ref, count in accums.items() if uses[ref] == count}
-    chosen = {r for r in alone if values is not None and values.count * accums[r] == ref_type(r).size}
-    if not chosen:
-        return task, set()
-    builder = Builder()
-    with builder.block() as body:
-        for eqn in task.body.eqns:
-            if eqn.invars and eqn.invars[0] in chosen:
-                builder.loc = eqn.loc
-                ref, (value,) = eqn.invars[0], values_of(eqn)
-                assert isinstance(ref, Var)
-                operation = combining(eqn.params["op"], ref.dtype)
-                builder.store(ref, builder(operation, untouched[ref], value), *indices_of(eqn))
-            else:
-                builder.append(eqn)
-    made = replace(task, body=body.close())
-    stored = {r for r in chosen if isinstance(r, Var)} & filled_by(made)
-    if len(stored) == len(chosen):
-        return made, stored
-    return _with_stores(task, {r: v for r, v in untouched.items() if r in stored}) if stored else (task, set())
-
-
-def _is_accumulation(eqn: Eqn, untouched: Mapping[Var, Literal]) -> bool:
-    return eqn.primitive is ACCUM and eqn.invars[0] in untouched
+    def on_first_use(self, task: Task, met: Mapping[Var, Literal]) -> tuple[Task, Collection[Var]]:
+        """Returns the task with stores in place of first accumulations, and the buffers that they fill."""
+        values = task_values(task)
+        accums = Counter(reference(e) for e in task.body.eqns if e.primitive is ACCUM and e.invars[0] in met)
+        uses = Counter(a for e in walk_task(task) for a in e.invars if a in accums)
+        alone = {r for r, n in accums.items() if uses[r] == n and values and values.count * n == ref_type(r).size}
+        chosen = alone & filled_by(task, by=ACCUM) if alone else alone
+        if not chosen:
+            return task, ()
+        builder = Builder()
+        with builder.block() as body:
+            for eqn in task.body.eqns:
+                if eqn.invars and eqn.invars[0] in chosen:
+                    builder.loc = eqn.loc
+                    ref, (value,) = reference(eqn), values_of(eqn)
+                    operation = combining(eqn.params["op"], ref.dtype)
+                    builder.store(ref, builder(operation, met[ref], value), *indices_of(eqn))
+                else:
+                    builder.append(eqn)
+        return replace(task, body=body.close()), chosen

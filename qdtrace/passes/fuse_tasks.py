@@ -10,8 +10,7 @@ Before:  range_for i in 0:i32 : 8:i32         After:  range_for i in 0:i32 : 8:i
 
 Tasks join when their bounds are equal (as constants, or as the same value in the graph) and no iteration touches what
 another iteration of the other task writes; see `fusion_groups` for the rules and `fusion_cost` for what pays. A task
-may move in front of tasks that it does not depend on, and a group behind tasks that do not depend on it. A task that
-fills a buffer is kept back until the first task that touches the buffer, and joins it in whatever range that one has.
+may move in front of tasks that it does not depend on, and a group behind tasks that do not depend on it.
 
 Moves no value into registers: `contract` and `memory` do that. Work per task is its number of accesses.
 """
@@ -30,7 +29,6 @@ from qdtrace.ir.program import Atom, Block, Literal, Program, Task, Var
 from qdtrace.ir.rebuild import Copier, Rebuilder
 from qdtrace.ir.walk import task_refs
 from qdtrace.passes.base import Pass
-from qdtrace.passes.fills import flat_fill
 from qdtrace.passes.fusion_cost import judge
 from qdtrace.passes.fusion_decisions import Decision
 from qdtrace.passes.fusion_groups import Bounds, Group, Prepared, head_conflict, may_join
@@ -40,7 +38,6 @@ if TYPE_CHECKING:
 
     from qdtrace.analysis.machine import Machine
     from qdtrace.errors import Loc
-    from qdtrace.passes.fills import Fill
 
 ROUNDS = 3
 """Largest number of rounds; a group of one round may be fused with another in the next."""
@@ -95,17 +92,13 @@ class _Scheduler:
         self.groups: list[Group] = []
         self.refs: dict[Var, _RefState] = {}
         self.newest: dict[Bounds, Group] = {}
-        self.held: dict[Var, Prepared] = {}
-        self.fills: dict[Var, Fill] = {}
         self.indices: dict[Bounds, Var] = {}
         self.orders: Iterator[int] = count()
-        local = set(program.buffers) - set(program.results) - set(program.initial)
         self.last_use: dict[Var, int] = {}
         for number, task in enumerate(program.tasks):
             for ref in task_refs(task):
                 self.last_use[ref] = number
-        self.local = local
-        self.fillable = set(program.buffers) - set(program.initial)
+        self.local = set(program.buffers) - set(program.results)
         self.number = 0
 
     def run(self) -> Program:
@@ -113,28 +106,14 @@ class _Scheduler:
         for number, task in enumerate(self.program.tasks):
             self.number = number
             self.add(task)
-        for ref in list(self.held):
-            self.release(ref)
         self.groups.sort(key=lambda g: g.order)
         used: set[Var] = set()
         return self.program.rebuilt([_joined(g, used) for g in self.groups])
 
     # ------------------------------------------------------------------ tasks
     def add(self, task: Task) -> None:
-        """Adds the next task of the program to a group; a fill is held back for the first user of its buffer."""
-        fill = flat_fill(task)
-        if fill is not None and task.hints.get("fuse") is not False and fill.ref in self.fillable:
-            self.fillable.discard(fill.ref)
-            self.fills[fill.ref] = fill
-            self.held[fill.ref] = self.prepare(task)
-            self.heads.written((fill.ref,))
-            return
+        """Adds the next task of the program to a group."""
         prepared = self.prepare(task)
-        touched = [*prepared.memory.shared, *prepared.memory.head_reads]
-        self.fillable.difference_update(touched)
-        for ref in dict.fromkeys(touched):
-            if ref in self.held:
-                prepared = self.with_fill(ref, prepared)
         self.heads.written(prepared.memory.written)
         self.place(prepared)
 
@@ -154,40 +133,15 @@ class _Scheduler:
         shared = task.rebuilt(renamed.rebuild_block(task.body), head, start, stop, index)
         return Prepared(task, shared, bounds)
 
-    def with_fill(self, ref: Var, prepared: Prepared) -> Prepared:
-        """Returns the task with the fill of a buffer in front; if that is not possible, the fill stays a task."""
-        fill, task = self.fills[ref], prepared.task
-        eqns = None
-        if task.index is not None and prepared.bounds is not None and prepared.original.kind == "range_for":
-            eqns = fill.for_bounds(task.start, task.stop, task.index)
-        if eqns is not None:
-            filler = replace(task, body=Block((), eqns), name=fill.task.name, loc=fill.task.loc)
-            first = Prepared(filler, filler, prepared.bounds)
-            group = Group(0, prepared.bounds)
-            group.add(first)
-            verdict = may_join(group, prepared, read_after_write=self.options.read_after_write)
-            locs = (fill.task.loc, task.loc, *verdict.locs)
-            self.note(fill.task.name, prepared.name, verdict.legal, verdict.reason, locs)
-            if verdict.legal:
-                del self.held[ref]
-                joined = task.rebuilt(Block((), (*eqns, *task.body.eqns)))
-                return Prepared(joined, joined, prepared.bounds)
-        self.release(ref)
-        return prepared
-
-    def release(self, ref: Var) -> None:
-        """Makes a fill that was held back a task of its own."""
-        self.place(self.held.pop(ref), alone=True)
-
     # ------------------------------------------------------------------ groups
-    def place(self, task: Prepared, *, alone: bool = False) -> None:
+    def place(self, task: Prepared) -> None:
         """Adds a task to the group it joins, or to a new one."""
         after = self.predecessor(task)
-        group = None if alone or task.bounds is None else self.choose(task, after)
+        group = None if task.bounds is None else self.choose(task, after)
         if group is None:
             group = Group(next(self.orders), task.bounds)
             self.groups.append(group)
-            if task.bounds is not None and not alone:
+            if task.bounds is not None:
                 self.newest[task.bounds] = group
             group.add(task)
         for ref, modes in self.uses(task):

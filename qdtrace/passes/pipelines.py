@@ -10,13 +10,14 @@ from qdtrace.ir.platforms import on_platform
 from qdtrace.ir.program import Stage
 from qdtrace.ir.verify import verify_stage
 from qdtrace.passes.algebraic import Algebraic
-from qdtrace.passes.clear_buffers import ClearBuffers
 from qdtrace.passes.common_subexpressions import CommonSubexpressions
 from qdtrace.passes.constant_folding import ConstantFolding
 from qdtrace.passes.contract import Contract
 from qdtrace.passes.dead_code import DeadCode
 from qdtrace.passes.dead_stores import DeadStores
+from qdtrace.passes.fills import Fills
 from qdtrace.passes.first_accumulations import FirstAccumulations
+from qdtrace.passes.first_stores import FirstStores
 from qdtrace.passes.fuse_tasks import FuseTasks
 from qdtrace.passes.hoist_bounds import HoistBounds
 from qdtrace.passes.join_branches import JoinBranches
@@ -78,7 +79,8 @@ PASSES: Mapping[str, Callable[[Options, Machine], Pass]] = {
     "strength_reduction": lambda options, machine: StrengthReduction(),
     "recurrences": lambda options, machine: Recurrences(),
     "reciprocals": lambda options, machine: Reciprocals(options.changes_rounding),
-    "clear_buffers": lambda options, machine: ClearBuffers(),
+    "fills": lambda options, machine: Fills(),
+    "first_stores": lambda options, machine: FirstStores(),
     "first_accumulations": lambda options, machine: FirstAccumulations(),
     "reuse_donated": lambda options, machine: ReuseDonated(),
     "share_private": lambda options, machine: SharePrivate(machine),
@@ -155,9 +157,13 @@ def stages(
         simplify,
     )
     joined = (
+        # Tasks that only fill buffers are initial contents from here on.
+        of("fills"),
         # On simple bodies, whose indices compare. Buffers that contraction makes private then become values.
         of("fuse_tasks"),
         of("contract"),
+        # On what is left in memory; the memory pass forwards what is stored here.
+        of("first_stores"),
         of("mem2reg"),
         # After contraction, as private arrays have one column; before the memory pass, which forwards first values.
         *([of("recurrences")] if loops else ()),
@@ -174,7 +180,8 @@ def stages(
     cheaper = (of("predicate"), of("strength_reduction"), of("reciprocals"), simplify)
     final = (
         *((*unrolled, *cheaper) if loops else ()),
-        of("clear_buffers"),
+        # Again, because tasks may be fills, and overwrite whole buffers, now.
+        of("fills"),
         # On initial values, when loops over few components are unrolled.
         of("first_accumulations"),
         # All passes before it treat a donated argument and the result in its memory as different memory.

@@ -10,7 +10,7 @@ Before:  for k in 1:i32 : 8:i32 : 1:i32            After:  f: f32 = load b i 0:i
 Applies to a load in a `for` with a constant step of the element that the only store of the loop to that memory wrote
 one step before: both are in the body itself, in no branch. Their indices are compared as affine forms, over
 values from outside of the loop and its index. The first value is loaded before the loop, under `if start < stop`
-if the loop may not run. The store stays, as later code may read it; `contract`, `memory` and `clear_buffers` see fewer
+if the loop may not run. The store stays, as later code may read it; `contract`, `memory` and `fills` see fewer
 loads. For an index that is checked (`bound`) the operand of the check is compared; the checks stay, and the first
 value has its own.
 

@@ -24,6 +24,8 @@ STARTS = {"i32": (0, 0, -4, 7, -(1 << 31)), "i64": (0, -4, 1 << 40, (1 << 63) - 
 CHOSEN = 3
 """Elements that any iteration may name."""
 FLOATS = (1.0, -1.0, 0.0, -0.0, np.inf, -np.inf, np.nan, 3.0, 100.0)
+CONTENTS = {True: ("1.0", "0.0", "-0.0", "nan", "inf", "-inf", "1.5"), False: ("0", "1", "7", "127")}
+"""Initial contents of buffers of floats, and of integers."""
 
 
 @dataclass
@@ -68,8 +70,11 @@ class _Maker:
     def _buffer(self, name: str) -> _Buffer:
         made = _Buffer(name, self.pick(list(DType)), self.pick([self.n, self.n, self.n, CHOSEN, 0]))
         if self.random.random() < 0.6 or made.size != self.n:
-            value = self.pick(["true", "false"]) if made.dtype is DType.bool else f"1:{made.dtype.value}"
-            made.initial = f" = {value.replace('1:', '1.0:') if made.dtype.is_float else value}"
+            if made.dtype is DType.bool:
+                value = self.pick(["true", "false"])
+            else:
+                value = f"{self.pick(CONTENTS[made.dtype.is_float])}:{made.dtype.value}"
+            made.initial = f" = {value}"
         else:
             made.filled = False
         return made

@@ -112,7 +112,7 @@ class Maker(Bodies):
         self.limit = ref_var(I32, (), "n")
         params = [self._ref(f"x{k}") for k in range(1 + self.below(3))]
         self.buffers = [self._ref(f"t{k}") for k in range(self.below(4))]
-        self.initial = {b: literal(self.below(2), b.dtype) for b in self.buffers if self.chance(5)}
+        self.initial = {b: literal(self.pick((0, 1, 2, -3)), b.dtype) for b in self.buffers if self.chance(2)}
         self.scalar = ref_var(self.pick(self.dtypes), (), "loss")
         self.params = (*params, self.edges, self.limit, self.scalar)
         self.refs = [*params, *self.buffers, *self.buffers, self.scalar]
@@ -124,7 +124,7 @@ class Maker(Bodies):
         self.ranges = [usual, usual, usual, self._range()]
         kept: list[Task] = []
         for buffer in self.buffers:
-            if not self.chance(4):
+            if not self.chance(4) and (buffer not in self.initial or self.chance(4)):
                 self._keep(kept, self._fill(buffer))
         for _ in range(2 + self.below(self.tasks - 1)):
             if len(kept) >= self.tasks:

@@ -11,6 +11,8 @@ from qdtrace.config import Options
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.verify import verify_program
 from qdtrace.passes.contract import Contract
+from qdtrace.passes.fills import Fills
+from qdtrace.passes.first_stores import FirstStores
 from qdtrace.passes.pipelines import optimise
 from qdtrace.passes.recurrences import Recurrences
 from tests.differential.columns import column_programs
@@ -27,13 +29,14 @@ EXAMPLES = settings(
     suppress_health_check=list(HealthCheck),
     phases=(Phase.explicit, Phase.generate, Phase.shrink),
 )
-contract, recurrences = Contract(), Recurrences()
+contract, recurrences, fills, store = Contract(), Recurrences(), Fills(), FirstStores()
 
 
 def preserves(case: Case) -> None:
     want = evaluate(case.program, case.args)
-    for change in (contract, recurrences):
-        after = change(case.program)
+    filled = fills(case.program)
+    for change, before in ((fills, case.program), (contract, filled), (store, filled), (recurrences, case.program)):
+        after = change(before)
         verify_program(after)
         assert change(after) is after
         compare(evaluate(after, case.args), want)
@@ -58,7 +61,7 @@ def test_most_temporaries_and_some_loads_go() -> None:
     @given(column_programs())
     def count(case: Case) -> None:
         before.append(len(case.program.buffers))
-        after.append(len(contract(case.program).buffers))
+        after.append(len(contract(fills(case.program)).buffers))
         carried.append(recurrences(case.program) is not case.program)
 
     count()

@@ -94,8 +94,8 @@ def test_any_injective_index(name: str) -> None:
 def test_no_index_that_iterations_share(name: str) -> None:
     """Each iteration first stores, so the task alone would be right; but it has a race, or none that is proved."""
     line = f"{SHARED[name]}; accum[op=add] t 1.0:f32 p"
-    fill = "  serial\n    for j in 0:i32 : 256:i32 : 1:i32\n      store t 0.0:f32 j\n"
-    stays(program(fill, task(line), task("v: f32 = load t i; store c v i"), refs=REFS, buffers=LOCAL))
+    filled = LOCAL.replace("\n", " = 0.0:f32\n")
+    stays(program(task(line), task("v: f32 = load t i; store c v i"), refs=REFS, buffers=filled))
     before = parsed(program(task(f"{SHARED[name]}; {PASSED.format('p')}"), refs=REFS, buffers=LOCAL))
     assert CONTRACT(before) is before
 
@@ -223,23 +223,19 @@ def test_a_scalar_in_a_range_stays() -> None:
     same(before, CONTRACT(before))
 
 
-# Fills are no users: an iteration stores first what the buffer was filled with.
+# An iteration stores first what the buffer has in it at the beginning.
 
-FILL = "  range_for f in 0:i32 : 256:i32\n    store t {0} f\n"
 SEEN = "v: f32 = load t i; store t 1.0:f32 i; w: f32 = load t i; u: f32 = add v w; store c u i"
+FILL = "  range_for f in 0:i32 : 256:i32\n    store t 7.0:f32 f\n"
 
 
-def test_what_a_fill_stored_is_seen() -> None:
+def test_the_initial_content_is_seen() -> None:
     check(
         CONTRACT,
         """
 program p(x: ref[f32,4x2], z: ref[f32,4])
-  buffer y: ref[f32,4x2]
-  buffer o: ref[f32,4]
-  range_for f in 0:i32 : 8:i32
-    r: i32 = rem f 2:i32
-    q: i32 = div f 2:i32
-    store y 5.0:f32 q r
+  buffer y: ref[f32,4x2] = 5.0:f32
+  buffer o: ref[f32,4] = 2.0:f32
   range_for i in 0:i32 : 4:i32
     a: f32 = load x i 1:i32
     accum[op=add] y a i 1:i32
@@ -250,7 +246,7 @@ program p(x: ref[f32,4x2], z: ref[f32,4])
 """,
         """
 program p(x: ref[f32,4x2], z: ref[f32,4])
-  buffer o: ref[f32,4]
+  buffer o: ref[f32,4] = 2.0:f32
   range_for i in 0:i32 : 4:i32
     y: cell[f32,2] = cell[dtype=f32, shape=(2)]
     for m in 0:i32 : 2:i32 : 1:i32
@@ -265,35 +261,14 @@ program p(x: ref[f32,4x2], z: ref[f32,4])
     )
 
 
-def test_the_last_fill_counts() -> None:
-    after = gone(SEEN, LOCAL, FILL.format("5.0:f32"), FILL.format("7.0:f32"))
-    assert len(after.tasks) == 1
-    after = gone(SEEN, "  buffer t: ref[f32,256] = 5.0:f32\n", FILL.format("7.0:f32"))
-    assert not after.initial
-
-
 def test_an_initial_value_is_stored_first() -> None:
     assert not gone(SEEN, "  buffer t: ref[f32,256] = 5.0:f32\n").initial
 
 
-def test_a_fill_of_several_buffers_keeps_the_others() -> None:
-    fill = "  range_for f in 0:i32 : 256:i32\n    store t 1.0:f32 f\n    store x 2.0:f32 f\n"
-    after = gone(SEEN, LOCAL, fill)
-    assert [len(task.body.eqns) for task in after.tasks][:1] == [1]
-    nested = (
-        "  serial\n    for f in 0:i32 : 256:i32 : 1:i32\n      store t 1.0:f32 f\n"
-        "    for g in 0:i32 : 256:i32 : 1:i32\n      store x 2.0:f32 g\n"
-    )
-    after = gone(SEEN, LOCAL, nested)
-    assert [len(task.body.eqns) for task in after.tasks][:1] == [1]
-
-
 @pytest.mark.parametrize("buffers", [LOCAL, "  buffer t: ref[f32,256] = 5.0:f32\n"])
-def test_a_fill_after_the_use_or_of_a_part_is_a_user(buffers: str) -> None:
-    first = FILL.format("5.0:f32")
-    stays(program(first, task(SEEN), FILL.format("7.0:f32"), refs=REFS, buffers=buffers))
-    part = "  range_for f in 0:i32 : 255:i32\n    store t 1.0:f32 f\n"
-    stays(program(first, part, task(SEEN), refs=REFS, buffers=buffers))
+def test_a_task_that_fills_is_a_user(buffers: str) -> None:
+    stays(program(FILL, task(SEEN), refs=REFS, buffers=buffers))
+    stays(program(FILL, task(SEEN), FILL, refs=REFS, buffers=buffers))
 
 
 @pytest.mark.parametrize(

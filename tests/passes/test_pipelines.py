@@ -74,11 +74,12 @@ def test_the_stages_in_order() -> None:
     names = [s.name for s in pipeline(Options())]
     assert names[:5] == ["join_branches", "mem2reg", "simplify", "prove_bounds", "hoist_bounds"]
     assert names[5:7] == ["mem2reg", "simplify"]
-    assert names[7:13] == ["fuse_tasks", "contract", "mem2reg", "recurrences", "memory", "simplify"]
-    assert names[13:17] == ["rare_behind", "unroll_guarded", "unroll", "last_iteration"]
-    assert names[17:21] == ["simplify", "mem2reg", "prove_bounds", "memory"]
-    assert names[21:25] == ["predicate", "strength_reduction", "reciprocals", "simplify"]
-    assert names[25:] == ["clear_buffers", "first_accumulations", "reuse_donated", "share_private"]
+    assert names[7:11] == ["fills", "fuse_tasks", "contract", "first_stores"]
+    assert names[11:15] == ["mem2reg", "recurrences", "memory", "simplify"]
+    assert names[15:19] == ["rare_behind", "unroll_guarded", "unroll", "last_iteration"]
+    assert names[19:23] == ["simplify", "mem2reg", "prove_bounds", "memory"]
+    assert names[23:27] == ["predicate", "strength_reduction", "reciprocals", "simplify"]
+    assert names[27:] == ["fills", "first_accumulations", "reuse_donated", "share_private"]
     bodies = {"predicate", "strength_reduction", "reciprocals"}
     loops = {"join_branches", "rare_behind", "recurrences", "unroll_guarded", "unroll", "last_iteration", *bodies}
     basic = {*names} - loops
@@ -238,7 +239,7 @@ def test_a_program_knows_its_stage_and_goes_on_from_there() -> None:
     seen: list[str] = []
     final = optimise(canonical, Options(), (lambda name, made: seen.append(name),))
     assert final.stage is Stage.FINAL
-    assert seen[:2] == ["trace", "fuse_tasks"]
+    assert seen[:2] == ["trace", "fills"]
     assert print_program(final) == RESULT.rstrip("\n")
     assert optimise(final, Options()) is final
 

@@ -25,6 +25,7 @@ from qdtrace.ir.program import Literal, Var, is_global, ref_type
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator
 
+    from qdtrace.ir.primitives import Primitive
     from qdtrace.ir.program import Eqn, Program, Task
 
 _PIECES = 1024
@@ -74,13 +75,13 @@ class FullBefore:
         return isinstance(ref, Var) and self._facts.find(self._task, ref)
 
 
-def filled_by(task: Task, known: Container[Var] = ()) -> set[Var]:
-    """Returns the references outside of `known` whose every element a task surely stores."""
+def filled_by(task: Task, known: Container[Var] = (), by: Primitive = STORE) -> set[Var]:
+    """Returns the references outside of `known` whose every element a task surely stores, or accesses by `by`."""
     values = task_values(task)
     if values is None or not values.count:
         return set()
     stores: dict[Var, list[Eqn]] = {}
-    for eqn in _sure_stores(task.body.eqns):
+    for eqn in _sure_stores(task.body.eqns, by):
         ref = eqn.invars[0]
         if isinstance(ref, Var) and ref not in known:
             stores.setdefault(ref, []).append(eqn)
@@ -90,13 +91,13 @@ def filled_by(task: Task, known: Container[Var] = ()) -> set[Var]:
     return {ref for ref, eqns in stores.items() if _are_all(ref, eqns, sets)}
 
 
-def _sure_stores(eqns: Iterable[Eqn]) -> Iterator[Eqn]:
-    """Yields the stores to shared memory that each iteration of the task executes."""
+def _sure_stores(eqns: Iterable[Eqn], by: Primitive) -> Iterator[Eqn]:
+    """Yields the stores to shared memory, or accesses by another primitive, that each iteration executes."""
     for eqn in eqns:
-        if eqn.primitive is STORE and is_global(eqn.invars[0]):
+        if eqn.primitive is by and is_global(eqn.invars[0]):
             yield eqn
         elif eqn.primitive is FOR and surely_runs(eqn):
-            yield from _sure_stores(eqn.blocks[0].eqns)
+            yield from _sure_stores(eqn.blocks[0].eqns, by)
 
 
 def _are_all(ref: Var, stores: Iterable[Eqn], sets: IndexSets) -> bool:

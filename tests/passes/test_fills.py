@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from qdtrace.config import Options
 from qdtrace.ir.printer import print_program
-from qdtrace.passes.clear_buffers import ClearBuffers, fill_of
+from qdtrace.passes.fills import Fills, fill_of
 from qdtrace.passes.pipelines import optimise
 from tests.passes.harness import assert_same_results, check, parsed, unchanged
 
-clear = ClearBuffers()
+clear = Fills()
 
 USE = """\
   range_for j in 0:i32 : 4:i32

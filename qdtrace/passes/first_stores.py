@@ -1,0 +1,68 @@
+"""First stores: the first task that uses a buffer stores its initial content, if each iteration uses its own elements.
+
+Before:  buffer b: ref[f32,4] = 0.0:f32         After:  buffer b: ref[f32,4]
+         range_for i in 0:i32 : 4:i32                   range_for i in 0:i32 : 4:i32
+           a: f32 = load x i                              store b 0.0:f32 i
+           if c                                           a: f32 = load x i
+             store b a i                                  if c
+                                                            store b a i
+
+The memory pass then forwards the content to loads and accumulations, and the buffer is written once. The range must
+have an iteration for each element, or for each row of few elements, and no iteration may touch an element that another
+one stores (`fusion_groups.may_join`). What stays initial is cleared by the runtime.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from qdtrace.analysis.index.trips import task_values
+from qdtrace.ir.builder import Builder, nest, unravel
+from qdtrace.ir.program import Block, ref_type
+from qdtrace.passes.base import ContentPass
+from qdtrace.passes.fusion_groups import Group, Prepared, may_join
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from qdtrace.ir.program import Eqn, Literal, Task, Var
+
+ROW_LIMIT = 16
+"""Largest number of elements of a row that one iteration stores."""
+
+
+@dataclass(frozen=True)
+class FirstStores(ContentPass):
+    """Makes the first task that uses a buffer store its initial content."""
+
+    name: ClassVar[str] = "first_stores"
+
+    def on_first_use(self, task: Task, met: Mapping[Var, Literal]) -> tuple[Task, Collection[Var]]:
+        """Returns the task with stores of contents in front, and the buffers whose contents it stores."""
+        stored: list[Var] = []
+        for ref, value in met.items():
+            stores = _stores_of(ref, value, task)
+            if stores is not None:
+                task = task.rebuilt(Block((), (*stores, *task.body.eqns)))
+                stored.append(ref)
+        return task, stored
+
+
+def _stores_of(ref: Var, value: Literal, task: Task) -> tuple[Eqn, ...] | None:
+    """Returns the stores of an initial content at the beginning of each iteration, or None if they are not valid."""
+    index, iterations = task.index, task_values(task)
+    if index is None or iterations is None or iterations.start:
+        return None
+    count, kind, builder = iterations.count, ref_type(ref), Builder()
+    builder.loc = task.loc
+    if kind.shape and count == kind.shape[0] and kind.size <= ROW_LIMIT * count:
+        nest(builder, kind.shape[1:], lambda at: builder.store(ref, value, index, *at), unroll=ROW_LIMIT)
+    elif count == kind.size:
+        builder.store(ref, value, *unravel(builder, index, kind.shape))
+    else:
+        return None
+    stores = tuple(builder.current.eqns)
+    group = Group(0, None)
+    group.add(Prepared(filler := replace(task, body=Block((), stores)), filler, None))
+    return stores if may_join(group, Prepared(task, task, None)).legal else None
