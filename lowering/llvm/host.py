@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from lowering.tables import Record
 
-_TYPES = {"Ptr": "ptr", "I64": "i64", "I32": "i32", "I1": "i1", "None": "void"}
+_TYPES = {"Ptr": "ptr", "NoAlias": "ptr noalias", "I64": "i64", "I32": "i32", "I1": "i1", "None": "void"}
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,9 @@ class Value:
 
     def __floordiv__(self, other: Operand) -> Value:
         return self._with("udiv", other)
+
+    def __mod__(self, other: Operand) -> Value:
+        return self._with("urem", other)
 
     def __and__(self, other: Operand) -> Value:
         return self._with("and", other)
@@ -99,9 +102,14 @@ class Value:
         """Returns this address plus a number of bytes."""
         return self.code.op("ptr", f"getelementptr i8, {self}, {self.code.value(offset, 'i64')}")
 
+    def item(self, type_: str, k: Operand) -> Value:
+        """Returns the address of item `k` of those of a type that begin at this address."""
+        index = k if isinstance(k, Value) else self.code.value(k, "i64")
+        return self.code.op("ptr", f"getelementptr {type_}, {self}, {index}")
+
     def word(self, k: Operand) -> Value:
         """Returns the address of word `k` of those that begin at this address."""
-        return self.code.op("ptr", f"getelementptr i64, {self}, {self.code.value(k, 'i64')}")
+        return self.item("i64", k)
 
     def load(self, type_: str, offset: Operand = 0, how: str = "") -> Value:
         """Returns what is at this address plus some bytes; `how` may be volatile."""
@@ -112,14 +120,6 @@ class Value:
         self.code.do(f"store {how}{self.code.value(value, type_)}, {self.at(offset)}")
 
 
-class HostModule(Module):
-    """A module for a kind of processor."""
-
-    def __init__(self, triple: str) -> None:
-        super().__init__()
-        self.triple = triple
-
-
 class Symbol:
     """Something of a module that has a name; it is there once it is used."""
 
@@ -128,7 +128,7 @@ class Symbol:
         self.definition = definition
         """The text behind the equals sign."""
 
-    def define(self, module: HostModule) -> None:
+    def define(self, module: Module) -> None:
         """Puts the symbol into a module."""
         module.helpers.setdefault(self.name, f"@{self.name} = {self.definition}")
 
@@ -154,7 +154,7 @@ class External(_Callee):
         result, name = head.split()
         super().__init__(name, result, rest.split(", ") if rest else [])
 
-    def define(self, module: HostModule) -> None:
+    def define(self, module: Module) -> None:
         """Declares the function."""
         module.declare(self.name, self.result, ", ".join(self.parameters))
 
@@ -167,16 +167,16 @@ class Function(_Callee):
         super().__init__(body.__name__, types.pop("return"), list(types.values()))
         self.body, self.attributes, self.names = body, attributes, list(types)
 
-    def define(self, module: HostModule) -> None:
+    def define(self, module: Module) -> None:
         """Emits the function and what it calls."""
         if self.name in module.helpers:
             return
         module.helpers[self.name] = ""  # until its body is known, which may call it
         c = Code(module, self.attributes, self.result)
-        given = [Value(c, type_, f"%{name}") for type_, name in zip(self.parameters, self.names, strict=True)]
-        c.leave(self.body(c, *given))
+        given = [(type_, f"%{name}") for type_, name in zip(self.parameters, self.names, strict=True)]
+        c.leave(self.body(c, *(Value(c, type_.split()[0], name) for type_, name in given)))
         linkage = "" if self.name.startswith("qd_") else "internal "
-        head = f"define {linkage}{self.result} @{self.name}({', '.join(map(str, given))})"
+        head = f"define {linkage}{self.result} @{self.name}({', '.join(map(' '.join, given))})"
         module.helpers[self.name] = c.text.render(head)
 
 
@@ -228,7 +228,7 @@ class Cell:
 class Code:
     """The instructions of one function."""
 
-    def __init__(self, module: HostModule, attributes: str, result: str) -> None:
+    def __init__(self, module: Module, attributes: str, result: str) -> None:
         self.module = module
         self.text = Text(module, attributes)
         self.result = result
@@ -266,9 +266,10 @@ class Code:
             raise TypeError(f"needs {len(fixed)} arguments, got {len(arguments)}")
         given = [f"{p} {self.value(a, p.split()[0]).name}" for p, a in zip(fixed, arguments, strict=False)]
         given += [str(a) if isinstance(a, Value) else f"i64 {a}" for a in more]
-        types = ", ".join(p.split()[0] for p in parameters)
         name = callee.name if isinstance(callee, Value) else callee
-        instruction = f"call {result} ({types}) {name}({', '.join(given)})"
+        if len(fixed) < len(parameters):
+            name = f"({', '.join(parameters)}) {name}"
+        instruction = f"call {result} {name}({', '.join(given)})"
         if result != "void":
             return self.op(result, instruction)
         self.do(instruction)
@@ -319,10 +320,10 @@ class Code:
             yield
 
     @contextmanager
-    def each(self, start: Operand, stop: Operand) -> Generator[Value]:
-        """Opens a loop over the numbers from `start` up to `stop`; yields the number."""
+    def each(self, start: Operand, stop: Operand, unroll: int | None = 1) -> Generator[Value]:
+        """Opens a loop over the numbers from `start` up to `stop`; yields the number. None lets LLVM unroll it."""
         first, last = (self.value(bound, "i64").name for bound in (start, stop))
-        with self.text.counted(first, last, 1) as k:
+        with self.text.counted(first, last, 1, unroll) as k:
             yield Value(self, "i64", k)
 
     @contextmanager
@@ -343,9 +344,11 @@ class Code:
 
 
 if TYPE_CHECKING:
-    Ptr = I64 = I32 = I1 = Value
+    Ptr = NoAlias = I64 = I32 = I1 = Value
     Operand = Value | Symbol | Fields | int | None
 
+MEMSET = External("void llvm.memset.p0.i64(ptr, i8, i64, i1)")
+MEMCPY = External("void llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)")
 _SMALLER = External("i64 llvm.smin.i64(i64, i64)")
 _LARGER = External("i64 llvm.smax.i64(i64, i64)")
 
@@ -359,7 +362,7 @@ def c_string(text: str) -> str:
 
 def module_text(symbols: Iterable[Symbol], triple: str) -> str:
     """Returns the text of a module with these symbols and what they need."""
-    module = HostModule(triple)
+    module = Module(triple=triple)
     for symbol in symbols:
         symbol.define(module)
     return module.render([])

@@ -24,9 +24,11 @@ Measured, 64 to 256 calls in a body against the same inlined: 0.95 to 1.25 of th
 class Module:
     """A module's declarations, functions of the maths library, and metadata."""
 
-    def __init__(self, form: Form = PLAIN) -> None:
+    def __init__(self, form: Form = PLAIN, triple: str = "") -> None:
         self.form = form
         """Form in which the maths library is written."""
+        self.triple = triple
+        """LLVM's name of the machine, for code that differs between systems."""
         self.declarations: dict[str, str] = {}
         self.library: dict[str, MathFunction] = {}
         self.sites: Counter[str] = Counter()

@@ -9,8 +9,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from lowering.llvm.host import Cell, External, Fields, function
-from lowering.runtime.operands import MEMCPY, MEMSET
+from lowering.llvm.host import MEMCPY, MEMSET, Cell, External, Fields, function
 from lowering.runtime.parallel import qd_parallel_for
 from lowering.tables import CACHE_LINE, CLEAR, FIELD, FILL
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING
 
-from lowering.llvm.host import Cell, External, Fields, Symbol, function
+from lowering.llvm.host import MEMCPY, Cell, External, Fields, Symbol, function
 from lowering.runtime import abi
-from lowering.runtime.operands import MEMCPY, SNPRINTF, clear_results
+from lowering.runtime.operands import SNPRINTF, clear_results
 from lowering.tables import FAILURE, INTERRUPTED, LATE, NO_MEMORY, SIGNATURE, TASK
 
 if TYPE_CHECKING:

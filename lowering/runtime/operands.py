@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lowering.llvm.host import Cell, External, Fields, Function, c_string, function
+from lowering.llvm.host import MEMSET, Cell, External, Fields, Function, c_string, function
 from lowering.runtime import abi
 from lowering.tables import CHECK, PLACE, SIGNATURE
 from qdtrace.ir.program import ref_type
@@ -64,8 +64,6 @@ def signature_of(layout: Layout) -> tuple[list[str], dict[str, object]]:
     return lines, {"name": "@name", "args": operands, "results": len(rows) - operands, "checks": "@checks"}
 
 
-MEMSET = External("void llvm.memset.p0.i64(ptr, i8, i64, i1)")
-MEMCPY = External("void llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)")
 SNPRINTF = External("i32 snprintf(ptr, i64, ptr, ...)")
 
 

@@ -11,11 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lowering.llvm.host import Fields, function
+from lowering.llvm.host import MEMCPY, Fields, function
 from lowering.runtime.clear import clear_bytes, pattern_of
 from lowering.runtime.faults import FREE, MALLOC
 from lowering.runtime.large_pages import LARGE_BYTES, advise_large
-from lowering.runtime.operands import MEMCPY
 from lowering.runtime.parallel import (
     COMBINE,
     after_cache_line,

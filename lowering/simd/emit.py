@@ -24,10 +24,10 @@ from lowering.simd.accumulation.rules import close_accumulators, open_accumulato
 from lowering.simd.accumulation.slots import emit_combine
 from lowering.simd.accumulation.thread_copies import emit_merge
 from lowering.simd.divergence.lane_counts import close_counts, open_counts
-from lowering.simd.divergence.ordering import emit_ordered, order_function
+from lowering.simd.divergence.ordering import define_order_numbers, emit_ordered
 from lowering.simd.divergence.refill import Refill, emit_refilled
-from lowering.simd.divergence.spans import KEPT_BYTES, emit_rows, emit_spans, pointers, spans_function
-from lowering.simd.divergence.spread import driver
+from lowering.simd.divergence.spans import KEPT_BYTES, define_rows_in_parts, emit_rows, emit_spans, pointers
+from lowering.simd.divergence.spread import define_driver
 from lowering.simd.frame import LaneFrame
 from lowering.simd.plan import Plan, plan_task
 from lowering.simd.rules import SCALAR_RULES, emit_eqns
@@ -97,12 +97,12 @@ def emit_task(task: Task, target: Target, options: EmitOptions = DEFAULTS) -> Ta
             probe.task("qd_probe", counted=refill.loop),
             function(*whole).task("qd_masked"),
             function(*whole, apart=True).task("qd_refilled", refill=refill),
-            driver(plan, refill, module, attributes),
         ]
+        define_driver(plan, refill, module, attributes)
     if ordering is not None:
-        functions.append(order_function(module, ordering, shape.width * shape.vectors, shape.width))
+        define_order_numbers(module, ordering, shape.width * shape.vectors, shape.width)
     if spans is not None:
-        functions.append(spans_function(spans.parts, shape.width * shape.vectors))
+        define_rows_in_parts(module, spans.parts, shape.width * shape.vectors)
         functions += [
             function(part.shape.width, part.shape.vectors, of=part).part(name, spans.parts)
             for name, part in spans.functions.items()

@@ -56,14 +56,14 @@ def test_arithmetic(a: int, b: int) -> None:
         "add": wrapped(a + b), "sub": wrapped(a - b), "mul": wrapped(a * b), "div": wrapped(unsigned // b),
         "and": a & b, "or": a | b, "less": a < b, "at least": a >= b, "at most": a <= b, "greater": a > b,
         "below": unsigned < b, "equal": a == b, "differs": a != b, "smaller": min(a, b), "larger": max(a, b),
-        "left": wrapped(a << 3), "right": unsigned >> 3, "narrow": a % (1 << 32),
+        "left": wrapped(a << 3), "right": unsigned >> 3, "rest": wrapped(unsigned % b), "narrow": a % (1 << 32),
     }  # fmt: skip
 
     @function()
     def qd_each(c: Code, a: I64, b: I64, out: Ptr) -> I64:
         results = [
             a + b, a - b, a * b, a // b, a & b, a | b, a < b, a >= b, a <= b, a > b, a.below(b), a.equals(b),
-            a.differs(b), c.smaller(a, b), c.larger(a, b), a << 3, a >> 3, a.to("i32", "trunc"),
+            a.differs(b), c.smaller(a, b), c.larger(a, b), a << 3, a >> 3, a % b, a.to("i32", "trunc"),
         ]  # fmt: skip
         for k, value in enumerate(results):
             out.word(k).store(value if value.type == "i64" else value.to("i64"))

@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lowering.llvm.host import MEMSET, Cell, External, function
 from lowering.llvm.polls import poll
 from lowering.llvm.types import REGISTER
 from lowering.simd.critical_path import cycles
@@ -31,6 +32,7 @@ from qdtrace.ir.walk import walk_inside
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lowering.llvm.host import I64, Code, NoAlias
     from lowering.llvm.text import Module
     from lowering.simd.frame import LaneFrame
     from lowering.simd.lane_facts import LaneFacts
@@ -44,6 +46,8 @@ SCALE = 64
 """Estimates are integers in this fraction of a cycle."""
 BUCKETS = 448
 """Buckets of the sort: one per number below 32, then 16 per power of two."""
+_LARGER = External("i32 llvm.smax.i32(i32, i32)")
+_ZEROS = External("i32 llvm.ctlz.i32(i32, i1)")
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +134,7 @@ def emit_ordered(f: LaneFrame, ordering: Ordering) -> None:
         stop = f.scalar.intrinsic("smin", "i64", text.op(f"add i64 {base}, {BLOCK}"), "%hi")
         count = text.op(f"sub i64 {stop}, {base}")
         look_at_block(f, ordering, base, stop, lambda place: store_trips(f, ordering, numbers, place))
-        text.do(f"call void @qd_order(ptr {numbers}, i64 {count}, ptr {order})")
+        text.do(f"call void @order_numbers(ptr {numbers}, i64 {count}, ptr {order})")
         emit_in_order(f, base, count, order)
 
 
@@ -181,107 +185,51 @@ def _iteration(f: LaneFrame, order: str, at: str, first: str, kind: str, v: int)
     return f.vector.binary("add", f.lanes.of(kind), first, f.vector.cast("zext", "i32", offsets, kind))
 
 
-def order_function(module: Module, ordering: Ordering, step: int, width: int) -> str:
-    """Returns `qd_order(numbers, count, order)`, which stores the positions of the numbers, sorted if that pays.
+def define_order_numbers(module: Module, ordering: Ordering, step: int, width: int) -> None:
+    """Defines `order_numbers(numbers, count, order)`, which stores the positions of the numbers, sorted if that pays.
 
     It counts the idle lanes of the original order to decide.
     """
-    module.declare("llvm.memset.p0.i64", "void", "ptr, i8, i64, i1")
-    module.declare("llvm.smin.i64", "i64", "i64, i64")
-    module.declare("llvm.smax.i32", "i32", "i32, i32")
-    module.declare("llvm.ctlz.i32", "i32", "i32, i1")
-    return f"""define internal void @qd_order(ptr noalias %numbers, i64 %count, ptr noalias %order) nounwind {{
-entry:
-  %buckets = alloca [{BUCKETS + 1} x i32], align 64
-  br label %steps
-steps:
-  %from = phi i64 [ 0, %entry ], [ %to, %stepped ]
-  %longest = phi i64 [ 0, %entry ], [ %longer, %stepped ]
-  %total = phi i64 [ 0, %entry ], [ %sum1, %stepped ]
-  %end = add i64 %from, {step}
-  %to = call i64 @llvm.smin.i64(i64 %end, i64 %count)
-  br label %look
-look:
-  %j = phi i64 [ %from, %steps ], [ %j1, %look ]
-  %most = phi i32 [ 0, %steps ], [ %most1, %look ]
-  %sum = phi i64 [ %total, %steps ], [ %sum1, %look ]
-  %there = getelementptr i32, ptr %numbers, i64 %j
-  %raw = load i32, ptr %there
-  %number = call i32 @llvm.smax.i32(i32 %raw, i32 0)
-  store i32 %number, ptr %there
-  %most1 = call i32 @llvm.smax.i32(i32 %most, i32 %number)
-  %wide = zext i32 %number to i64
-  %sum1 = add i64 %sum, %wide
-  %j1 = add i64 %j, 1
-  %looked = icmp sge i64 %j1, %to
-  br i1 %looked, label %stepped, label %look
-stepped:
-  %wide_most = zext i32 %most1 to i64
-  %longer = add i64 %longest, %wide_most
-  %all = icmp sge i64 %to, %count
-  br i1 %all, label %decide, label %steps
-decide:
-  %lanes = mul i64 %longer, {step}
-  %idle = sub i64 %lanes, %sum1
-  %idle_cycles = mul i64 %idle, {ordering.gain}
-  %cost = mul i64 %count, {ELEMENT * SCALE * width}
-  %sorts = icmp sgt i64 %idle_cycles, %cost
-  br i1 %sorts, label %clear, label %keep
-keep:
-  %k = phi i64 [ 0, %decide ], [ %k1, %keep ]
-  %place = getelementptr i32, ptr %order, i64 %k
-  %same = trunc i64 %k to i32
-  store i32 %same, ptr %place
-  %k1 = add i64 %k, 1
-  %kept = icmp sge i64 %k1, %count
-  br i1 %kept, label %done, label %keep
-clear:
-  call void @llvm.memset.p0.i64(ptr %buckets, i8 0, i64 {4 * (BUCKETS + 1)}, i1 false)
-  br label %fill
-fill:
-  %i = phi i64 [ 0, %clear ], [ %i1, %fill ]
-  %number_at = getelementptr i32, ptr %numbers, i64 %i
-  %n = load i32, ptr %number_at
-  %zeros = call i32 @llvm.ctlz.i32(i32 %n, i1 false)
-  %power = sub i32 27, %zeros
-  %shift = call i32 @llvm.smax.i32(i32 %power, i32 0)
-  %digits = lshr i32 %n, %shift
-  %sixteens = shl i32 %shift, 4
-  %bucket = add i32 %digits, %sixteens
-  store i32 %bucket, ptr %number_at
-  %after = add i32 %bucket, 1
-  %held = getelementptr i32, ptr %buckets, i32 %after
-  %old = load i32, ptr %held
-  %new = add i32 %old, 1
-  store i32 %new, ptr %held
-  %i1 = add i64 %i, 1
-  %filled = icmp sge i64 %i1, %count
-  br i1 %filled, label %add_up, label %fill
-add_up:
-  %b = phi i64 [ 0, %fill ], [ %b1, %add_up ]
-  %begin = phi i32 [ 0, %fill ], [ %next, %add_up ]
-  %slot = getelementptr i32, ptr %buckets, i64 %b
-  %held_there = load i32, ptr %slot
-  %next = add i32 %begin, %held_there
-  store i32 %next, ptr %slot
-  %b1 = add i64 %b, 1
-  %added = icmp sge i64 %b1, {BUCKETS}
-  br i1 %added, label %place_all, label %add_up
-place_all:
-  %p = phi i64 [ 0, %add_up ], [ %p1, %place_all ]
-  %bucket_at = getelementptr i32, ptr %numbers, i64 %p
-  %own = load i32, ptr %bucket_at
-  %own_slot = getelementptr i32, ptr %buckets, i32 %own
-  %position = load i32, ptr %own_slot
-  %moved = add i32 %position, 1
-  store i32 %moved, ptr %own_slot
-  %into = getelementptr i32, ptr %order, i32 %position
-  %self = trunc i64 %p to i32
-  store i32 %self, ptr %into
-  %p1 = add i64 %p, 1
-  %placed = icmp sge i64 %p1, %count
-  br i1 %placed, label %done, label %place_all
-done:
-  ret void
-}}
-"""
+
+    @function("nounwind")
+    def order_numbers(c: Code, numbers: NoAlias, count: I64, order: NoAlias) -> None:
+        buckets = c.memory(f"[{BUCKETS + 1} x i32]", 64)
+        begin, longest, total = (Cell(c.value(0, "i64")) for _ in range(3))
+        with c.loop() as leave:
+            low, most = begin.value, Cell(c.value(0, "i32"))
+            high = c.smaller(low + step, count)
+            with c.each(low, high, None) as k:
+                place = numbers.item("i32", k)
+                number = _LARGER(c, place.load("i32"), 0)
+                place.store(number, "i32")
+                most.value = _LARGER(c, most.value, number)
+                total.value = total.value + number.to("i64")
+            longest.value = longest.value + most.value.to("i64")
+            begin.value = high
+            leave(high >= count)
+        idle = longest.value * step - total.value
+        with c.when(idle * ordering.gain <= count * (ELEMENT * SCALE * width)):
+            with c.each(0, count, None) as k:
+                order.item("i32", k).store(k.to("i32", "trunc"), "i32")
+            c.give()
+        MEMSET(c, buckets, 0, 4 * (BUCKETS + 1), 0)
+        with c.each(0, count, None) as k:
+            place = numbers.item("i32", k)
+            number = place.load("i32")
+            shift = _LARGER(c, c.value(27, "i32") - _ZEROS(c, number, 0), 0)
+            bucket = (number >> shift) + (shift << 4)
+            place.store(bucket, "i32")
+            held = buckets.item("i32", bucket + 1)
+            held.store(held.load("i32") + 1, "i32")
+        before = Cell(c.value(0, "i32"))
+        with c.each(0, BUCKETS, None) as k:
+            place = buckets.item("i32", k)
+            before.value = before.value + place.load("i32")
+            place.store(before.value, "i32")
+        with c.each(0, count, None) as k:
+            place = buckets.item("i32", numbers.item("i32", k).load("i32"))
+            position = place.load("i32")
+            place.store(position + 1, "i32")
+            order.item("i32", position).store(k.to("i32", "trunc"), "i32")
+
+    order_numbers.define(module)

@@ -12,10 +12,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lowering.llvm.checks import leave_if_failed
+from lowering.llvm.host import Cell, function
 from lowering.llvm.types import BYTES, MEMORY, REGISTER
 from lowering.simd.divergence.ordering import BLOCK, emit_in_order, look_at_block, store_step, store_trips
 
 if TYPE_CHECKING:
+    from lowering.llvm.host import I64, Code, NoAlias, Operand, Value
+    from lowering.llvm.text import Module
     from lowering.simd.divergence.ordering import Ordering
     from lowering.simd.divergence.span_parts import SpanParts
     from lowering.simd.frame import LaneFrame
@@ -60,10 +63,10 @@ def emit_spans(f: LaneFrame, ordering: Ordering, parts: SpanParts) -> None:
     stop = f.scalar.intrinsic("smin", "i64", text.op(f"add i64 {base}, {BLOCK}"), "%hi")
     count = text.op(f"sub i64 {stop}, {base}")
     look_at_block(f, ordering, base, stop, look)
-    rows = text.op(f"call i64 @qd_spans(ptr {firsts}, ptr {lasts}, i64 {count})")
+    rows = text.op(f"call i64 @rows_in_parts(ptr {firsts}, ptr {lasts}, i64 {count})")
     together = text.op(f"icmp ne i64 {rows}, 0")
     taken = text.op(f"select i1 {together}, i64 {rows}, i64 {count}")
-    text.do(f"call void @qd_order(ptr {numbers}, i64 {taken}, ptr {order})")
+    text.do(f"call void @order_numbers(ptr {numbers}, i64 {taken}, ptr {order})")
     text.branch(together, staged, plain)
     text.begin(staged)
     with f.region():
@@ -118,61 +121,32 @@ def emit_rows(f: LaneFrame) -> None:
     emit_in_order(f, "%lo", f.text.op("sub i64 %hi, %lo"), "%order")
 
 
-def spans_function(parts: SpanParts, step: int) -> str:
-    """Returns `qd_spans(firsts, lasts, count)`: the number of a block's iterations that run in parts, 0 for none."""
+def define_rows_in_parts(module: Module, parts: SpanParts, step: int) -> None:
+    """Defines `rows_in_parts(firsts, lasts, count)`: the number of a block's iterations that run in parts, 0 for
+    none."""
     kind = REGISTER[parts.first.dtype]
-    return f"""define internal i64 @qd_spans(ptr noalias %firsts, ptr noalias %lasts, i64 %count) nounwind {{
-entry:
-  %first = load {kind}, ptr %firsts
-  %base = {_extend(kind, "%first")}
-  br label %look
-look:
-  %k = phi i64 [ 0, %entry ], [ %k1, %go ]
-  %bad = phi i1 [ false, %entry ], [ %bad2, %go ]
-  %low_at = getelementptr {kind}, ptr %firsts, i64 %k
-  %low = load {kind}, ptr %low_at
-  %high_at = getelementptr {kind}, ptr %lasts, i64 %k
-  %high = load {kind}, ptr %high_at
-  %turned = icmp slt {kind} %high, %low
-  %bad1 = or i1 %bad, %turned
-  %k1 = add i64 %k, 1
-  %more = icmp slt i64 %k1, %count
-  br i1 %more, label %go, label %looked
-go:
-  %next_at = getelementptr {kind}, ptr %firsts, i64 %k1
-  %next = load {kind}, ptr %next_at
-  %apart = icmp ne {kind} %high, %next
-  %bad2 = or i1 %bad1, %apart
-  br label %look
-looked:
-  %end = {_extend(kind, "%high")}
-  %below = icmp slt i64 %base, 0
-  %above = icmp sgt i64 %end, {parts.limit}
-  %outside = or i1 %below, %above
-  %none = or i1 %bad1, %outside
-  br i1 %none, label %no, label %fit
-fit:
-  %rows = phi i64 [ %count, %looked ], [ %fewer, %halve ]
-  %last = sub i64 %rows, 1
-  %last_at = getelementptr {kind}, ptr %lasts, i64 %last
-  %stop = load {kind}, ptr %last_at
-  %wide = {_extend(kind, "%stop")}
-  %length = sub i64 %wide, %base
-  %fits = icmp sle i64 %length, {positions_of(parts)}
-  br i1 %fits, label %yes, label %halve
-halve:
-  %half = lshr i64 %rows, 1
-  %rest = urem i64 %half, {step}
-  %fewer = sub i64 %half, %rest
-  %few = icmp slt i64 %fewer, {max(FEWEST_ROWS, step)}
-  br i1 %few, label %no, label %fit
-yes:
-  ret i64 %rows
-no:
-  ret i64 0
-}}
-"""
 
+    def position(ends: Value, k: Operand) -> Value:
+        found = ends.item(kind, k).load(kind)
+        return found if kind == "i64" else found.to("i64", "sext")
 
-def _extend(kind: str, value: str) -> str:
-    return f"add i64 {value}, 0" if kind == "i64" else f"sext {kind} {value} to i64"
+    @function("nounwind")
+    def rows_in_parts(c: Code, firsts: NoAlias, lasts: NoAlias, count: I64) -> I64:
+        base, k, apart = position(firsts, 0), Cell(c.value(0, "i64")), Cell(c.value(0, "i1"))
+        with c.loop() as leave:
+            high = position(lasts, k.value)
+            apart.value = apart.value | (high < position(firsts, k.value))
+            k.value = k.value + 1
+            leave(k.value >= count)
+            apart.value = apart.value | high.differs(position(firsts, k.value))
+        c.give_if(apart.value | (base < 0) | (position(lasts, count - 1) > parts.limit), 0)
+        rows = Cell(count)
+        with c.loop() as leave:
+            leave(position(lasts, rows.value - 1) - base <= positions_of(parts))
+            half = rows.value >> 1
+            fewer = half - half % step
+            c.give_if(fewer < max(FEWEST_ROWS, step), 0)
+            rows.value = fewer
+        return rows.value
+
+    rows_in_parts.define(module)

@@ -20,12 +20,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lowering.llvm.host import Cell, function
 from lowering.simd.critical_path import cycles
+from lowering.tables import FIELD
 from qdtrace.analysis.cost import operations
 from qdtrace.ir.program import Block
 from qdtrace.ir.walk import walk_eqns
 
 if TYPE_CHECKING:
+    from lowering.llvm.host import I64, Code, NoAlias, Value
     from lowering.llvm.text import Module
     from lowering.simd.divergence.refill import Refill
     from lowering.simd.plan import Plan
@@ -42,12 +45,11 @@ SCALE = 64
 """Estimates are integers in this fraction of a cycle."""
 
 
-def driver(plan: Plan, refill: Refill, module: Module, attributes: str) -> str:
-    """Returns `qd_task` of a task with the functions @qd_probe, @qd_masked and @qd_refilled.
+def define_driver(plan: Plan, refill: Refill, module: Module, attributes: str) -> None:
+    """Defines `qd_task` of a task with the functions @qd_probe, @qd_masked and @qd_refilled.
 
     Lanes out of step are slower: counters that are no longer uniform turn loads into gathers.
     """
-    module.declare("llvm.smin.i64", "i64", "i64, i64")
     shape = plan.shape
     step, width = shape.width * shape.vectors, shape.width
     known = (plan.uniformity, plan.divergence.out_of_step)
@@ -57,57 +59,36 @@ def driver(plan: Plan, refill: Refill, module: Module, attributes: str) -> str:
     element = ELEMENT + (operations(around) + ACCESS * memory) / 4
     # costs per lane, per element, and per iteration of a vector
     each = [round(SCALE * n) for n in (GAIN[0] * (apart * 8 / 7 + STEP) / width, GAIN[0] * element, GAIN[1] * in_step)]
-    return f"""define void @qd_task(ptr noalias %refs, i64 %lo, i64 %hi, ptr noalias %slot) {attributes} {{
-entry:
-  %counts = alloca [2 x i64], align 8
-  %any = icmp slt i64 %lo, %hi
-  br i1 %any, label %probe, label %end
-probe:
-  %at = phi i64 [ %lo, %entry ], [ %after, %done ]
-  %block = phi i64 [ {step * BLOCK}, %entry ], [ %longer, %done ]
-  br label %look
-look:
-  %begin = phi i64 [ %at, %probe ], [ %from, %look ]
-  %steps = phi i64 [ 1, %probe ], [ %further, %look ]
-  %before = phi i64 [ 0, %probe ], [ %iterations, %look ]
-  %busy = phi i64 [ 0, %probe ], [ %lanes, %look ]
-  %counted = add i64 %begin, {step}
-  %from = call i64 @llvm.smin.i64(i64 %counted, i64 %hi)
-  call void @qd_probe(ptr %refs, i64 %begin, i64 %from, ptr %slot, ptr %counts)
-  %found = load i64, ptr %counts
-  %iterations = add i64 %before, %found
-  %second = getelementptr i64, ptr %counts, i64 1
-  %active = load i64, ptr %second
-  %lanes = add i64 %busy, %active
-  %elements = sub i64 %from, %at
-  %of_lanes = mul i64 %lanes, {each[0]}
-  %of_elements = mul i64 %elements, {each[1]}
-  %refilled = add i64 %of_lanes, %of_elements
-  %masked = mul i64 %iterations, {each[2]}
-  %twice = mul i64 %refilled, 2
-  %clear = icmp slt i64 %twice, %masked
-  %enough = icmp sge i64 %steps, {PROBE}
-  %over = icmp sge i64 %from, %hi
-  %known = or i1 %clear, %enough
-  %stop = or i1 %known, %over
-  %further = add i64 %steps, 1
-  br i1 %stop, label %decide, label %look
-decide:
-  %far = add i64 %from, %block
-  %after = call i64 @llvm.smin.i64(i64 %far, i64 %hi)
-  %better = icmp slt i64 %refilled, %masked
-  br i1 %better, label %refill, label %mask
-refill:
-  call void @qd_refilled(ptr %refs, i64 %from, i64 %after, ptr %slot)
-  br label %done
-mask:
-  call void @qd_masked(ptr %refs, i64 %from, i64 %after, ptr %slot)
-  br label %done
-done:
-  %longer = mul i64 %block, 2
-  %more = icmp slt i64 %after, %hi
-  br i1 %more, label %probe, label %end
-end:
-  ret void
-}}
-"""
+
+    def call(c: Code, name: str, *arguments: Value) -> None:
+        c.call(f"@{name}", "void", ["ptr", "i64", "i64", "ptr", "ptr"][: len(arguments)], arguments)
+
+    @function(attributes)
+    def qd_task(c: Code, refs: NoAlias, lo: I64, hi: I64, slot: NoAlias) -> None:
+        c.give_if(lo >= hi)
+        counts, at, block = c.memory("[2 x i64]"), Cell(lo), Cell(c.value(step * BLOCK, "i64"))
+        with c.loop() as leave:
+            first = at.value
+            begin, refills = Cell(first), Cell(c.value(0, "i1"))
+            steps, iterations, lanes = (Cell(c.value(0, "i64")) for _ in range(3))
+            with c.loop() as decide:
+                low = begin.value
+                high = c.smaller(low + step, hi)
+                call(c, "qd_probe", refs, low, high, slot, counts)
+                begin.value, steps.value = high, steps.value + 1
+                iterations.value = iterations.value + counts.load("i64")
+                lanes.value = lanes.value + counts.load("i64", FIELD)
+                refilled = lanes.value * each[0] + (high - first) * each[1]
+                masked = iterations.value * each[2]
+                refills.value = refilled < masked
+                decide((refilled * 2 < masked) | (steps.value >= PROBE) | (high >= hi))
+            low, better = begin.value, refills.value
+            high = c.smaller(low + block.value, hi)
+            with c.when(better):
+                call(c, "qd_refilled", refs, low, high, slot)
+            with c.when(better.equals(0)):
+                call(c, "qd_masked", refs, low, high, slot)
+            at.value, block.value = high, block.value * 2
+            leave(high >= hi)
+
+    qd_task.define(module)
