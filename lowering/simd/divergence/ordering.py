@@ -167,8 +167,9 @@ def store_trips(f: LaneFrame, ordering: Ordering, numbers: str, place: str) -> N
     d = ordering.first.dtype
     for v in range(f.vectors):
         trips = f.vector.binary("sub", f.vector.type(d), f.vector_of(ordering.last, v), f.vector_of(ordering.first, v))
-        if d.bits == 64:
-            trips = f.vector.cast("trunc", "i64", trips, "i32")
+        if d.bits != 32:
+            how = "trunc" if d.bits == 64 else "sext" if d.is_signed else "zext"
+            trips = f.vector.cast(how, REGISTER[d], trips, "i32")
         store_step(f, "i32", numbers, place, v, trips)
 
 
