@@ -11,13 +11,15 @@ from jax import lax
 
 RNG = np.random.default_rng(11)
 BODIES: dict[str, tuple[Any, tuple[Any, ...]]] = {}
+CONDITIONAL: dict[str, tuple[Any, tuple[Any, ...]]] = {}
+"""Bodies with conditions and loops that plain Python cannot run, so that they have no eager result."""
 
 
-def body(*args: Any) -> Any:
+def body(*args: Any, table: dict[str, tuple[Any, tuple[Any, ...]]] = BODIES) -> Any:
     """Registers a body with its arguments (floats in f64; tests cast them)."""
 
     def register(fn: Any) -> Any:
-        BODIES[fn.__name__] = (fn, args)
+        table[fn.__name__] = (fn, args)
         return fn
 
     return register
@@ -323,3 +325,66 @@ def small_linear_algebra(qd, a, b):
             jnp.linalg.eigh(s)[0][0], jnp.linalg.svd(m)[1][0], jnp.linalg.qr(m)[1][0, 0],
         ])  # fmt: skip
     return y
+
+
+@body(np.array(0.5), table=CONDITIONAL)
+def ray_march_until_a_break(qd, height):
+    """A loop of a fixed length, which is left early."""
+    image = qd.zeros((4, 6), height.dtype)
+
+    def distance(p):
+        return jnp.minimum(jnp.linalg.norm(p) - 0.5, p[1] + height[()])
+
+    for i, j in qd.ndrange(4, 6):
+        origin = jnp.array([0.0, 0.0, -2.0], height.dtype)
+        ray = jnp.stack([i / 4 - 0.5, j / 6 - 0.5, 1.0]).astype(height.dtype)
+        t = qd.local(jnp.zeros((), height.dtype))
+        for _ in qd.range(64):
+            d = distance(origin + t * ray)
+            qd.break_if((d < 1e-3) | (t > 5.0))
+            t += d
+        normal = jax.grad(distance)(origin + t * ray)
+        image[i, j] = jnp.where(t < 5.0, jnp.maximum(0.0, normal @ jnp.array([0.5, 0.5, -0.7])), 0.0)
+    return image
+
+
+@body(RNG.random((3, 2)) + 0.5, table=CONDITIONAL)
+def adaptive_steps(qd, start):
+    """Steps that are taken where their error is small."""
+    out = qd.zeros((3, 2), start.dtype)
+
+    def field(y):
+        return jnp.stack([1.1 * y[0] - 0.4 * y[0] * y[1], -0.4 * y[1] + 0.1 * y[0] * y[1]])
+
+    for i in qd.range(3):
+        t, h = qd.local(jnp.zeros((), start.dtype)), qd.local(jnp.full((), 0.1, start.dtype))
+        y = qd.local(start[i])
+        for _ in qd.while_(lambda t=t: t < 2.0):
+            step = jnp.minimum(h.value, 2.0 - t)
+            k1 = field(y.value)
+            k2 = field(y + step * k1)
+            error = jnp.max(jnp.abs(k1 - k2)) * step
+            with qd.when(error < 1e-3):
+                t += step
+                y += 0.5 * step * (k1 + k2)
+            h.value = step * jnp.clip(0.9 * lax.rsqrt(error + 1e-9) * 0.03, 0.2, 5.0)
+        out[i] = y
+    return out
+
+
+@body(RNG.normal(size=(6, 2)), table=CONDITIONAL)
+def sorted_neighbours(qd, points):
+    """Insertion into a private array."""
+    best = qd.zeros((6, 3), points.dtype)
+    for i in qd.range(6):
+        near = qd.local(jnp.full(3, jnp.inf, points.dtype))
+        for j in qd.range(6):
+            d = jnp.sum((points[i] - points[j]) ** 2)
+            with qd.when(d < near[2]):
+                k = qd.local(2)
+                for _ in qd.while_(lambda k=k, near=near, d=d: (k > 0) & (near[jnp.maximum(k - 1, 0)] > d)):
+                    near[k] = near[k - 1]
+                    k -= 1
+                near[k] = d
+        best[i] = near
+    return best
