@@ -9,7 +9,7 @@ import pytest
 from hypothesis import settings
 
 from tests.oracle import wide_oracle as wide_oracle
-from tests.selection import few_contexts, is_default_run, left_out, quick_xla, rare_collections
+from tests.selection import few_contexts, is_default_run, left_out, quick_xla, rare_collections, shared_executables
 
 settings.register_profile("suite", deadline=None)
 settings.load_profile("suite")
@@ -56,6 +56,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if is_default_run(config):
         quick_xla()
         few_contexts()
+        shared_executables(HERE.parent / "build" / "xla")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+from types import SimpleNamespace
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -39,9 +41,33 @@ def test_stages(settings: dict[str, Any]) -> None:
         np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-4)
 
 
-def test_quadrants_source_is_python() -> None:
-    for kind in ("heavy", "stages"):
-        compile(large_functions._quadrants_source(kind, 2), kind, "exec")
+class Matrix(np.ndarray):
+    """A matrix of Quadrants."""
+
+    def __new__(cls, rows: Any) -> Any:
+        return np.asarray(rows).view(cls)
+
+    def determinant(self) -> Any:
+        return np.linalg.det(self)
+
+
+@pytest.mark.parametrize("kind", ["heavy", "stages"])
+def test_the_source_for_quadrants_computes_the_same(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run as Python, with NumPy for Quadrants."""
+    same = lambda x: x  # noqa: E731
+    of_numpy = {"sin": np.sin, "cos": np.cos, "exp": np.exp, "sqrt": np.sqrt}
+    types = SimpleNamespace(ndarray=lambda: None)
+    fake = SimpleNamespace(kernel=same, static=same, types=types, Matrix=Matrix, **of_numpy)
+    monkeypatch.setitem(sys.modules, "quadrants", cast("Any", fake))
+    module: dict[str, Any] = {}
+    exec(large_functions._quadrants_source(kind, 2), module)
+    a = np.linspace(0.1, 0.9, 20)
+    given = (a, np.zeros((3, 20))) if kind == "heavy" else (a, np.zeros(20), np.zeros((20, 12)))
+    with jax.enable_x64(True):
+        want = large_functions.ARRAYS[kind](2)(*map(jnp.asarray, given if kind == "stages" else given[:1]))
+    module["run"](*given)
+    for one, other in zip(given if kind == "stages" else given[1:], jax.tree.leaves(want), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-10)
 
 
 def test_a_process_says_what_it_took() -> None:

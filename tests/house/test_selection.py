@@ -8,8 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from jax._src.lru_cache import LRUCache
 
-from tests.selection import is_default_run, left_out
+from tests.selection import is_default_run, left_out, put_whole
 
 DTYPES = ("f32", "f64", "i32", "u8")
 PAIRS = ((1, 1), (2, 1), (1, 2))
@@ -67,3 +68,18 @@ def test_marks_and_folders_decide(folder: str, marks: tuple[Any, ...], count: in
 def test_the_default_run_leaves_full_tests_out(words: str, is_default: bool) -> None:
     config: Any = SimpleNamespace(option=SimpleNamespace(markexpr=words))
     assert is_default_run(config) is is_default
+
+
+def test_files_of_the_shared_cache_are_whole(tmp_path: Path) -> None:
+    """A file appears under its name when all of it is there."""
+    cache, seen = LRUCache(str(tmp_path), max_size=-1), []
+
+    def write(own: LRUCache, key: str, value: bytes) -> None:
+        (own.path / f"{key}-cache").write_bytes(value[:1])
+        seen.append(cache.get(key))
+        (own.path / f"{key}-cache").write_bytes(value)
+
+    put_whole(cache, "a", b"123", write)
+    assert seen == [None]
+    assert cache.get("a") == b"123"
+    assert [file.name for file in tmp_path.iterdir()] == ["a-cache"]

@@ -48,19 +48,22 @@ def test_races(body, order):
 )  # fmt: skip
 @pytest.mark.parametrize("order", ["forward", "backward", "shuffled"])
 def test_no_races(body, order):
-    run(body, order=order)
+    for got, want in zip(run(body, order=order), run(body, order=order, check_races=False), strict=True):
+        np.testing.assert_array_equal(got, want)
 
 
 def test_serial_tasks_do_not_race():
-    run(["for k in 0:i32 : 4:i32 : 1:i32", "  store s 1.0:f32", "  a: f32 = load s"], kind="serial")
+    body = ["for k in 0:i32 : 4:i32 : 1:i32", "  a: f32 = load s", "  b: f32 = add a 1.0:f32", "  store s b"]
+    assert run(body, kind="serial")[1] == 4
 
 
 def test_tasks_are_barriers():
     text = (
-        "program p(x: ref[f32,4])\n  range_for i in 0:i32 : 4:i32\n    store x 1.0:f32 i\n"
-        "  range_for j in 0:i32 : 3:i32\n    k: i32 = add j 1:i32\n    a: f32 = load x k\n  return x"
+        "program p(x: ref[f32,4], y: ref[f32,3])\n  range_for i in 0:i32 : 4:i32\n    store x 1.0:f32 i\n"
+        "  range_for j in 0:i32 : 3:i32\n    k: i32 = add j 1:i32\n    a: f32 = load x k\n    store y a j\n  return y"
     )
-    evaluate(parse_program(text), [X], check_races=True)
+    (y,) = evaluate(parse_program(text), [X, np.zeros(3, np.float32)], check_races=True)
+    np.testing.assert_array_equal(y, np.ones(3))
 
 
 def test_bounds_do_not_race_with_the_body():
