@@ -113,6 +113,10 @@ def memory_for(options: Options, on_report: Callable[[Program, str], None] | Non
     return Memory(options.changes_rounding, per_task, on_report)
 
 
+_UNROLLING, _ON_UNROLLED = ("unroll_guarded", "unroll"), ("mem2reg", "prove_bounds")
+"""The passes that unroll loops, and those that look at the constants which indices then are, behind rules."""
+
+
 def stages(
     options: Options,
     observers: Sequence[Observer] = (),
@@ -175,8 +179,8 @@ def stages(
     # constant indices, so private arrays are promoted once more, and their elements are forwarded.
     # Cheaper operations come last, as other passes know `div` and `rem` only. Reciprocals move out of loops.
     # Rare blocks first, as a loop that became straight code would have them in each step.
-    straight = (of("rare_behind"), of("unroll_guarded"), of("unroll"), of("last_iteration"))
-    unrolled = (*straight, simplify, of("mem2reg"), of("prove_bounds"), *memory)
+    straight = ("rare_behind", *_UNROLLING, "last_iteration")
+    unrolled = (*map(of, straight), simplify, *map(of, _ON_UNROLLED), *memory)
     cheaper = (of("predicate"), of("strength_reduction"), of("reciprocals"), simplify)
     final = (
         *((*unrolled, *cheaper) if loops else ()),
@@ -198,8 +202,7 @@ def unrolled(program: Program, options: Options, machine: Machine) -> Program:
         return program
     simplify = simplify_for(options, differentiable=True)
     memory = (memory_for(options),) if options.cfg_optimization else ()
-    names = ("unroll_guarded", "unroll"), ("mem2reg", "prove_bounds")
-    first, then = ([pass_named(name, options, machine) for name in group] for group in names)
+    first, then = ([pass_named(name, options, machine) for name in names] for names in (_UNROLLING, _ON_UNROLLED))
     made = program
     for one in (*first, simplify, *then, *memory, simplify):
         made = one(made)

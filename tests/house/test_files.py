@@ -77,7 +77,7 @@ def test_no_source_file_is_longer_than_the_cap() -> None:
 
 
 def test_the_architecture_fits_on_a_few_screens() -> None:
-    assert len((ROOT / "ARCHITECTURE.md").read_text().splitlines()) <= 200
+    assert len((ROOT / "ARCHITECTURE.md").read_text().splitlines()) <= 230
 
 
 def test_nothing_looks_unfinished() -> None:
