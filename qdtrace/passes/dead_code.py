@@ -24,7 +24,7 @@ from qdtrace.ir.primitives import ACCUM, ATOMIC, WHILE, Effect
 from qdtrace.ir.program import Atom, Eqn, Program, Task, Var
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.type_rules import ACCUM_OPS
-from qdtrace.ir.walk import blocks_of, walk_nested
+from qdtrace.ir.walk import blocks_of
 from qdtrace.passes.base import Pass
 
 if TYPE_CHECKING:
@@ -62,26 +62,27 @@ class _Marks:
         self.checks: list[Eqn] = []
         for task in program.tasks:
             for block in blocks_of(task):
-                for eqn, around in walk_nested(block):
-                    self._enter(eqn, around[-1] if around else task)
+                self._enter(block.eqns, task)
         self._mark(program.results)
         for eqn in self.checks:
             self._mark_eqn(eqn)
         while self.pending:
             self._spread(self.pending.pop())
 
-    def _enter(self, eqn: Eqn, parent: Eqn | Task) -> None:
-        self.parent[eqn] = parent
-        for k, var in enumerate(eqn.outvars):
-            self.origin[var] = eqn, k
-        if eqn.primitive.loops:
+    def _enter(self, eqns: Iterable[Eqn], parent: Eqn | Task) -> None:
+        parents, origin = self.parent, self.origin
+        for eqn in eqns:
+            parents[eqn] = parent
+            for k, var in enumerate(eqn.outvars):
+                origin[var] = eqn, k
             for inner in eqn.blocks:
-                for k, var in enumerate(carried_params(eqn, inner)):
-                    self.origin[var] = eqn, k
-        elif eqn.primitive.writes:
-            self.writers.setdefault(eqn.invars[0], []).append(eqn)
-        elif Effect.CHECK in eqn.primitive.effects:
-            self.checks.append(eqn)
+                for k, var in enumerate(carried_params(eqn, inner) if eqn.primitive.loops else ()):
+                    origin[var] = eqn, k
+                self._enter(inner.eqns, eqn)
+            if eqn.primitive.writes:
+                self.writers.setdefault(eqn.invars[0], []).append(eqn)
+            elif Effect.CHECK in eqn.primitive.effects:
+                self.checks.append(eqn)
 
     def _mark(self, atoms: Iterable[Atom]) -> None:
         live = self.live
@@ -93,7 +94,8 @@ class _Marks:
     def _spread(self, var: Var) -> None:
         if (found := self.origin.get(var)) is not None:
             eqn, k = found
-            self._mark_eqn(eqn)
+            if eqn not in self.live_eqns:
+                self._mark_eqn(eqn)
             if eqn.blocks:
                 carry = carry_of(eqn, k)
                 self._mark((carry.outvar, *carry.results))

@@ -42,8 +42,10 @@ class FirstAccumulations(ContentPass):
 
     def on_first_use(self, task: Task, met: Mapping[Var, Literal]) -> tuple[Task, Collection[Var]]:
         """Returns the task with stores in place of first accumulations, and the buffers that they fill."""
-        values = task_values(task)
         accums = Counter(reference(e) for e in task.body.eqns if e.primitive is ACCUM and e.invars[0] in met)
+        if not accums:
+            return task, ()
+        values = task_values(task)
         uses = Counter(a for e in walk_task(task) for a in e.invars if a in accums)
         alone = {r for r, n in accums.items() if uses[r] == n and values and values.count * n == ref_type(r).size}
         chosen = alone & filled_by(task, by=ACCUM) if alone else alone

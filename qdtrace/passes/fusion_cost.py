@@ -38,22 +38,24 @@ def _stream(form: Form) -> object:
 def judge(group: Group, task: Prepared, is_dead_after: Callable[[Var], bool], machine: Machine) -> Gain:
     """Returns the gain of fusing a task with a group; `is_dead_after(ref)` says if a reference is dead after both."""
     saved, places = _saved(group, task)
-    live = max(group.live, task.live + places)
-    if group.size + task.size > machine.joined_cost:
-        why = f"saves {saved} bytes an iteration, but bodies of {group.size} and {task.size} operations are long enough"
+    one, two = group.weight, task.weight
+    both = one.before(two, places)
+    if both.size > machine.joined_cost:
+        why = f"saves {saved} bytes an iteration, but bodies of {one.size} and {two.size} operations are long enough"
         return Gain(saved, places, False, why)
-    if saved and live > machine.live_values and live > max(group.live, task.live):
+    live = both.live
+    if saved and live > machine.live_values and live > max(one.live, two.live):
         return Gain(saved, places, False, f"saves {saved} bytes an iteration, but {live} values would be alive at once")
-    if group.open_loop and task.open_loop:
+    if one.open_loop and two.open_loop:
         return Gain(saved, places, False, "both have loops that lanes leave at different times")
-    if group.open_loop != task.open_loop:
+    if one.open_loop != two.open_loop:
         why = _drag(group, task, is_dead_after, machine)
         if why:
             return Gain(saved, places, False, why)
     if saved:
         return Gain(saved, places, True, f"saves {saved} bytes an iteration")
     iterations = task.memory.iterations
-    if iterations is not None and iterations.count * max(group.operations, task.operations) <= machine.launch_cost:
+    if iterations is not None and iterations.count * max(one.operations, two.operations) <= machine.launch_cost:
         return Gain(0, 0, True, "both are small: saves a launch")
     return Gain(0, 0, False, "they share no element: joining would only save a launch")
 
@@ -82,9 +84,10 @@ def _saved(group: Group, task: Prepared) -> tuple[int, int]:
 
 def _drag(group: Group, task: Prepared, is_dead_after: Callable[[Var], bool], machine: Machine) -> str:
     """Returns why code without loops should not be fused with a divergent loop; empty if it may be."""
-    loop, plain = (task.operations, group.operations) if task.open_loop else (group.operations, task.operations)
+    one, two = group.weight, task.weight
+    loop, plain = (two.operations, one.operations) if two.open_loop else (one.operations, two.operations)
     if plain * machine.drag > loop:
         return "the one has a loop that lanes leave at different times, the other too much work without one"
-    if task.open_loop and not all(is_dead_after(ref) for ref in group.written):
+    if two.open_loop and not all(is_dead_after(ref) for ref in group.written):
         return "stores in front of a loop that lanes leave at different times keep lanes from being refilled"
     return ""

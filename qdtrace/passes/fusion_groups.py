@@ -7,6 +7,7 @@ so accesses of different tasks compare as they stand. A group keeps, per referen
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.cost import code_size, has_open_loop, operations, peak_live
@@ -30,7 +31,24 @@ Bounds = tuple[object, ...]
 """A key that is equal for tasks with the same range and hints."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """Figures of a body, or of bodies one after another."""
+
+    operations: int = 0
+    size: int = 0
+    """Operations in its code."""
+    live: int = 0
+    open_loop: bool = False
+
+    def before(self, other: Weight, places: int) -> Weight:
+        """Returns the figures with those of a body behind, to which `places` values pass in registers."""
+        live = max(self.live, other.live + places)
+        open_loop = self.open_loop or other.open_loop
+        return Weight(self.operations + other.operations, self.size + other.size, live, open_loop)
+
+
+@dataclass(eq=False)
 class Prepared:
     """A task rewritten over the index and head variables that tasks of the same range share."""
 
@@ -39,19 +57,17 @@ class Prepared:
     """The task over the shared variables, which is compared and fused."""
     bounds: Bounds | None
     """Key of the range; None if the task must not be fused."""
-    memory: TaskMemory = field(init=False)
-    operations: int = field(init=False)
-    size: int = field(init=False)
-    """Operations in the code of its body."""
-    live: int = field(init=False)
-    open_loop: bool = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.memory = TaskMemory(self.task)
-        self.operations = operations(self.task.body)
-        self.size = code_size(self.task.body)
-        self.live = peak_live(self.task.body)
-        self.open_loop = has_open_loop(self.task)
+    @cached_property
+    def memory(self) -> TaskMemory:
+        """Its accesses."""
+        return TaskMemory(self.task)
+
+    @cached_property
+    def weight(self) -> Weight:
+        """The figures that decide whether fusion pays."""
+        body = self.task.body
+        return Weight(operations(body), code_size(body), peak_live(body), has_open_loop(self.task))
 
     @property
     def name(self) -> str:
@@ -93,17 +109,20 @@ class Group:
     written: set[Var] = field(default_factory=set[Var])
     has_dependents: bool = False
     """True if another group must run after this one."""
-    operations: int = 0
-    size: int = 0
-    live: int = 0
-    open_loop: bool = False
+    _weighed: Weight = Weight()
+    _unweighed: list[tuple[Prepared, int]] = field(default_factory=list["tuple[Prepared, int]"])
+
+    @property
+    def weight(self) -> Weight:
+        """The figures of all members, computed when they are asked for: most groups are never judged."""
+        for task, places in self._unweighed:
+            self._weighed = self._weighed.before(task.weight, places)
+        self._unweighed.clear()
+        return self._weighed
 
     def add(self, task: Prepared, shared_places: int = 0) -> None:
         """Appends a task to the group."""
-        self.live = max(self.live, task.live + shared_places)
-        self.operations += task.operations
-        self.size += task.size
-        self.open_loop = self.open_loop or task.open_loop
+        self._unweighed.append((task, shared_places))
         self.members.append(task)
         self.head.update(dict.fromkeys(task.task.head))
         self.head_reads |= task.memory.head_reads

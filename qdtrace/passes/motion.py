@@ -80,7 +80,7 @@ class ConstantExtraction(TaskPass):
     """True if the program is to be differentiated."""
 
     def on_task(self, task: Task, program: Program) -> Task:
-        if task.index is None:
+        if task.index is None or not _has_constants(task):
             return task
         mover = _Mover(task, program, differentiable=self.differentiable)
         mover.to_head = True
@@ -88,6 +88,23 @@ class ConstantExtraction(TaskPass):
         mover.loops.append(_Loop(head, changed, bool(trip_count(task.start, task.stop))))
         mover.depth[task.index] = 1
         return task.rebuilt(mover.rebuild_block(task.body), head)
+
+
+def _has_constants(task: Task) -> bool:
+    """Returns whether the body has an equation without blocks that uses nothing bound in it: others move after one."""
+    bound: set[Var | None] = {task.index}
+    for eqn in walk_eqns(task.body):
+        for inner in eqn.blocks:
+            bound.update(inner.params)
+        effects = eqn.primitive.effects
+        if (
+            (not effects or eqn.primitive is LOAD or Effect.CHECK in effects)
+            and not eqn.blocks
+            and bound.isdisjoint([a for a in eqn.invars if a.__class__ is Var])
+        ):
+            return True
+        bound.update(eqn.outvars)
+    return False
 
 
 @dataclass(slots=True)

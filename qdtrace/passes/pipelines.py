@@ -251,7 +251,9 @@ def optimise(
             for observe in watching if program is not before or not again else ():
                 observe(one.name, program)
         reached = replace(program, stage=stage)
-        settled = {name: reached if made is program else made for name, made in settled.items()}
+        # Rules that joined memory has fed leave nothing for a second look, unless a body is made straight.
+        done = ("memory",) if stage is Stage.JOINED else ()
+        settled = {name: reached if made is program or name in done else made for name, made in settled.items()}
         program = reached
         if options.verify:
             verify_stage(program)

@@ -121,7 +121,8 @@ class _Forwarder(Flow[Var, "_Facts"]):
         start, stop = self.atoms((task.start, task.stop))
         self.facts.clear()
         made = task.rebuilt(self.rebuild_block(task.body), head, start, stop)
-        return _Choosing({eqn: more for eqn, more in self.carries.items() if more}).rebuild_task(made)
+        chosen = {eqn: more for eqn, more in self.carries.items() if more}
+        return _Choosing(chosen).rebuild_task(made) if chosen else made
 
     def visit(self, eqn: Eqn) -> None:
         """Appends the rewritten equation, and records the content of memory after it."""
