@@ -9,7 +9,7 @@ Before:  buffer b: ref[f32,4] = 0.0:f32         After:  buffer b: ref[f32,4]
 
 The memory pass then forwards the content to loads and accumulations, and the buffer is written once. The range must
 have an iteration for each element, or for each row of few elements, and no iteration may touch an element that another
-one stores (`fusion_groups.may_join`). What stays initial is cleared by the runtime.
+one stores. What stays initial is cleared by the runtime.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.index.trips import task_values
+from qdtrace.analysis.memory import TaskMemory
 from qdtrace.ir.builder import Builder, nest, unravel
 from qdtrace.ir.program import Block, ref_type
 from qdtrace.passes.base import ContentPass
-from qdtrace.passes.fusion_groups import Group, Prepared, may_join
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -40,29 +40,29 @@ class FirstStores(ContentPass):
 
     def on_first_use(self, task: Task, met: Mapping[Var, Literal]) -> tuple[Task, Collection[Var]]:
         """Returns the task with stores of contents in front, and the buffers whose contents it stores."""
-        stored: list[Var] = []
-        for ref, value in met.items():
-            stores = _stores_of(ref, value, task)
-            if stores is not None:
-                task = task.rebuilt(Block((), (*stores, *task.body.eqns)))
-                stored.append(ref)
-        return task, stored
+        memory = TaskMemory(task)
+        refs = memory.shared.keys() - memory.head_reads
+        found = {ref: _stores_of(ref, value, task) for ref, value in met.items() if ref in refs}
+        stored = {ref: eqns for ref, eqns in found.items() if eqns and _are_apart(ref, eqns, memory)}
+        front = [eqn for eqns in stored.values() for eqn in eqns]
+        return task.rebuilt(Block((), (*front, *task.body.eqns))) if stored else task, stored
 
 
-def _stores_of(ref: Var, value: Literal, task: Task) -> tuple[Eqn, ...] | None:
-    """Returns the stores of an initial content at the beginning of each iteration, or None if they are not valid."""
+def _stores_of(ref: Var, value: Literal, task: Task) -> tuple[Eqn, ...]:
+    """Returns the stores of an initial content that all iterations together need, none if the range does not fit."""
     index, iterations = task.index, task_values(task)
     if index is None or iterations is None or iterations.start:
-        return None
+        return ()
     count, kind, builder = iterations.count, ref_type(ref), Builder()
     builder.loc = task.loc
     if kind.shape and count == kind.shape[0] and kind.size <= ROW_LIMIT * count:
         nest(builder, kind.shape[1:], lambda at: builder.store(ref, value, index, *at), unroll=ROW_LIMIT)
     elif count == kind.size:
         builder.store(ref, value, *unravel(builder, index, kind.shape))
-    else:
-        return None
-    stores = tuple(builder.current.eqns)
-    group = Group(0, None)
-    group.add(Prepared(filler := replace(task, body=Block((), stores)), filler, None))
-    return stores if may_join(group, Prepared(task, task, None)).legal else None
+    return tuple(builder.current.eqns)
+
+
+def _are_apart(ref: Var, stores: tuple[Eqn, ...], memory: TaskMemory) -> bool:
+    """Returns whether no iteration of the task touches an element that another one stores in front."""
+    front = TaskMemory(replace(memory.task, body=Block((), stores)))
+    return all(front.dependence(s, e, memory).is_safe for s in front.shared[ref] for e in memory.shared[ref])
