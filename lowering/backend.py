@@ -83,6 +83,11 @@ class CpuBackend(NativeBackend[LinkedTask]):
         """Returns processor, threads, cache and versions, in words."""
         return describe(self.target, artifact_cache(options), options.num_threads)
 
+    def bytes_on_disk(self, options: Options) -> int:
+        """Returns the bytes of the artifact cache."""
+        cache = artifact_cache(options)
+        return cache.size()[1] if cache else 0
+
     def pieces(self, shared: SharedCode, options: Options) -> tuple[Layout, list[Piece[LinkedTask]]]:
         """Returns the layout of a program's call and its tasks."""
         layout = plan_layout(shared.program, shared.literals)

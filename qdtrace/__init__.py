@@ -39,6 +39,7 @@ from qdtrace.errors import (
     boundary,
 )
 from qdtrace.graphs import Graph, make_graph
+from qdtrace.stats import Stats, stats
 from qdtrace.trace.allocation import empty, empty_like, full, ones, zeros, zeros_like
 from qdtrace.trace.atomics import (
     atomic_add,
@@ -85,6 +86,7 @@ __all__ = [
     "Profile",
     "QdError",
     "QdWarning",
+    "Stats",
     "TraceAttributeError",
     "TraceIndexError",
     "TraceTypeError",
@@ -127,6 +129,7 @@ __all__ = [
     "otherwise",
     "profile",
     "range",
+    "stats",
     "value_and_grad",
     "vjp",
     "vmap",

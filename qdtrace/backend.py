@@ -92,6 +92,10 @@ class Backend(Protocol):
         """Returns the code of a program in one of the dialects, in the order of its tasks."""
         return [self.text(task, options, dialect) for task in program.tasks]
 
+    def bytes_on_disk(self, options: Options) -> int:
+        """Returns the bytes of all code that is kept on disk, by this process and others."""
+        return 0
+
     def info(self, options: Options) -> Mapping[str, str]:
         """Returns facts about machine, cache and versions, in words."""
         ...

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from qdtrace.config import current
+from qdtrace.counters import timed
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -55,7 +56,7 @@ _changing = threading.Lock()
 @contextlib.contextmanager
 def doing(what: str, name: str, total: int = 0, options: Options | None = None) -> Generator[Stage]:
     """Shows a stage of `total` parts on a terminal if its block takes long, unless the option `progress` of the
-    outermost stage is off."""
+    outermost stage is off, and adds its time to `counters`."""
     stage, watch = Stage(what, name, total), None
     with _changing:
         if not _open and (options or current()).progress and sys.stderr is not None and sys.stderr.isatty():
@@ -63,7 +64,8 @@ def doing(what: str, name: str, total: int = 0, options: Options | None = None) 
             watch.start()
         _open.append(stage)
     try:
-        yield stage
+        with timed(what):
+            yield stage
     finally:
         with _changing:
             _open.remove(stage)

@@ -10,10 +10,11 @@ from lowering.gpu.codegen import TritonKernels
 from lowering.gpu.commands import TaskKernels
 from lowering.gpu.fill import FILL, fill_text
 from lowering.runtime.cache import Artifact
-from lowering.runtime.compile import count, load_or_make
+from lowering.runtime.compile import load_or_make
 from lowering.runtime.keys import artifact_key, digest
 from lowering.runtime.once import Once
 from lowering.simt.code import Launch
+from qdtrace.counters import count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -107,11 +108,11 @@ class Loader:
             for name, symbol in symbols.items():
                 text = re.sub(rf"@{name}\b", f"@{symbol}", text)
             return made.launches, [self._linked(text)]
-        count(llvm_compiles=1)
+        count(compiled=1)
         return [kernel.launch for kernel in made.kernels], [kernel.image for kernel in made.kernels]
 
     def _linked(self, text: str) -> bytes:
-        count(llvm_compiles=1)
+        count(compiled=1)
         return self.driver.code(text, self.device)
 
     def _load(self, code: bytes) -> int:

@@ -29,6 +29,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from qdtrace.counters import count, hit, miss
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -120,16 +122,22 @@ class ArtifactCache:
         path = self._path(key)
         try:
             if not self._is_trusted():
+                miss("code", "folder not used")
                 return None
             data, used = _content(path)
         except (OSError, ValueError):  # ValueError: no name of a file
+            miss("code", "not there")
             return None
         artifact = decode(key, data)
         if artifact is None:
+            miss("code", "damaged")
             _log.debug("%s is not the artifact of its name: it is made anew", path)
             with contextlib.suppress(OSError):
                 path.unlink()
-        elif used < time.time() - USED_AGAIN:
+            return None
+        hit("code")
+        count(bytes_read=len(data))
+        if used < time.time() - USED_AGAIN:
             with contextlib.suppress(OSError):
                 os.utime(path)
         return artifact
@@ -147,6 +155,7 @@ class ArtifactCache:
                 with os.fdopen(handle, "wb") as file:
                     file.write(data)
                 os.replace(temporary, self._path(key))
+                count(bytes_written=len(data))
             except BaseException:
                 with contextlib.suppress(OSError):
                     os.unlink(temporary)

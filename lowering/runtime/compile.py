@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar, cast
 
@@ -20,6 +19,7 @@ from lowering.runtime.jit import link
 from lowering.runtime.keys import artifact_key, digest
 from lowering.runtime.once import Once
 from lowering.runtime.thread_copies import CopyRecord
+from qdtrace.counters import count, miss
 from qdtrace.progress import doing
 
 if TYPE_CHECKING:
@@ -28,34 +28,6 @@ if TYPE_CHECKING:
     from lowering.simd.emit import TaskCode
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Stats:
-    """Counters of the compiler's work in this process so far."""
-
-    llvm_compiles: int = 0
-    """Modules that went through LLVM's passes and code generation."""
-    cache_hits: int = 0
-    """Artifacts loaded from disk."""
-    linked: int = 0
-    """Pieces of code made runnable."""
-
-
-_stats = Stats()
-_stats_lock = threading.Lock()
-
-
-def stats() -> Stats:
-    """Returns the counters of this process; subtract two readings to see the work between them."""
-    return _stats
-
-
-def count(**increments: int) -> None:
-    """Adds to the counters of those names."""
-    global _stats
-    with _stats_lock:
-        _stats = replace(_stats, **{name: getattr(_stats, name) + n for name, n in increments.items()})
 
 
 @dataclass(frozen=True)
@@ -80,7 +52,7 @@ _maths: Once[int] = Once()
 
 def object_code(text: str, target: Target) -> bytes:
     """Returns the machine code of an LLVM module, after all passes."""
-    count(llvm_compiles=1)
+    count(compiled=1)
     module, machine = optimised(text, target)
     return emit_object(machine, module)
 
@@ -100,8 +72,10 @@ def load_or_make(key: str, make: Callable[[], Artifact], cache: ArtifactCache | 
     """Returns the artifact of the key from the cache, or makes it and puts it there."""
     found = cache.load(key) if cache else None
     if found is not None:
-        count(cache_hits=1)
+        count(loaded=1)
         return found
+    if cache is None:
+        miss("code", "off")
     made = make()
     if cache:
         cache.save(key, made)

@@ -21,6 +21,7 @@ from qdtrace.compose.direct import leading, run_now
 from qdtrace.compose.garbage import paused_garbage_collection
 from qdtrace.compose.several_devices import raise_late_failures
 from qdtrace.compose.stack_chunk import in_one_chunk
+from qdtrace.counters import count, timed
 from qdtrace.errors import BackendError
 from qdtrace.ir.platforms import PLATFORMS
 from qdtrace.ir.program import ref_type
@@ -69,7 +70,10 @@ def compiled_for(staged: StagedProgram, name: str) -> Compiled:
             if staged.options.codegen == "triton" and "triton" not in made_by.dialects:
                 wanted = f"needs codegen 'auto' or 'llvm' on {name}, got 'triton'"
                 raise BackendError(f"{staged.program.name}: {wanted}", help="leave codegen out")
-            _compiled[key] = made_by.compile(staged.optimised_for(made_by.machine), staged.options)
+            program = staged.optimised_for(made_by.machine)
+            count(programs=1)
+            with timed("compiling"):
+                _compiled[key] = made_by.compile(program, staged.options)
         return _compiled[key]
 
 

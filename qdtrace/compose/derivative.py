@@ -35,6 +35,7 @@ from qdtrace.compose.residuals import call_keeping, residuals_of, reverse_of
 from qdtrace.compose.stack_budget import lane_budget
 from qdtrace.compose.stack_chunk import in_one_chunk
 from qdtrace.compose.staged_program import StagedProgram
+from qdtrace.counters import count
 from qdtrace.errors import GradientError
 from qdtrace.ir.platforms import PLATFORMS
 from qdtrace.ir.program import ref_type
@@ -117,6 +118,7 @@ class Derivative:
         made = self._derived.get(machine)
         if made is None:
             with paused_garbage_collection(), self.base.said("differentiating"):
+                count(derivations=1)
                 made = self._derived[machine] = self._derive(machine)
         return made
 

@@ -14,6 +14,7 @@ from qdtrace.compose.depth import depth_told
 from qdtrace.compose.donation import donated_leaves
 from qdtrace.compose.staging import stage
 from qdtrace.compose.told import with_left
+from qdtrace.counters import count, timed
 from qdtrace.progress import doing
 from qdtrace.trace.trace import trace_function
 from qdtrace.trace.tree import deepest_region
@@ -30,7 +31,8 @@ def staged_call(
     """Traces the function on JAX values of an enclosing `jax.jit` and stages what was traced; `donations` are positions
     and names of donated arguments."""
     donated = donated_leaves(f, args, kwargs, *donations)
-    with depth_told(name):
+    count(traces=1)
+    with depth_told(name), timed("tracing"):
         traced = trace_function(
             f,
             args,

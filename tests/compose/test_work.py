@@ -199,7 +199,7 @@ def _counting(body: str) -> str:
     return f"""
 import jax.numpy as jnp
 import qdtrace as qd
-from lowering.runtime.compile import stats
+from qdtrace.stats import stats
 
 def run(x, y, w, edited):
     for k, f in enumerate((jnp.sin, jnp.cos, jnp.tanh, jnp.exp, jnp.sqrt, jnp.log)):
@@ -212,7 +212,7 @@ x = jnp.ones(64)
 before = stats()
 qd.jit(run, static_argnums=3, options={{"fuse_tasks": "off"}})(x, x, jnp.zeros((64, 6)), True)
 after = stats()
-print(after.llvm_compiles - before.llvm_compiles, after.cache_hits - before.cache_hits)
+print(after.compiled - before.compiled, after.loaded - before.loaded)
 """
 
 

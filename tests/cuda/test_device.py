@@ -279,8 +279,8 @@ def test_a_warm_process_compiles_nothing(tmp_path: Path) -> None:
         return json.loads(done.stdout)
 
     cold, warm = run(), run()
-    assert cold["stats"]["llvm_compiles"] > 0
-    assert warm["stats"] == {**cold["stats"], "llvm_compiles": 0, "cache_hits": cold["stats"]["llvm_compiles"]}
+    assert cold["stats"]["compiled"] > 0
+    assert warm["stats"] == {**cold["stats"], "compiled": 0, "loaded": cold["stats"]["compiled"]}
     assert warm["loaded"] == []
     assert warm["bits"] == cold["bits"]
 

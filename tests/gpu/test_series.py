@@ -14,7 +14,6 @@ from lowering.cuda.ptxas import assemblers
 from lowering.gpu import block_memory as block_memory_module
 from lowering.gpu.block_memory import block_memory, held_in_blocks
 from lowering.gpu.commands import BLOCK, filled_before
-from lowering.runtime.compile import stats
 from lowering.runtime.layout import plan_layout
 from lowering.simt import series
 from lowering.simt.assembly import assembly
@@ -26,6 +25,7 @@ from qdtrace.analysis.machine import GPU
 from qdtrace.errors import BackendError
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.parser import parse_program
+from qdtrace.stats import stats
 from tests.differential.compare import compare
 from tests.gpu.fake import FakeDriver, Launched, fake_backend
 from tests.runtime.programs import chain, total, uncached
@@ -449,7 +449,7 @@ def test_equal_series_are_compiled_once_and_kept(tmp_path) -> None:
         before = stats()
         with fake_backend(kind=77) as (backend, driver):
             call = backend.compile(program, options).call
-            compiled.append(stats().llvm_compiles - before.llvm_compiles)
+            compiled.append(stats().compiled - before.compiled)
             assert np.array_equal(jax.jit(call)(f32(9000), f32(9000) * 0, f32(9000))[0], f32(9000))
             assert [c.name for c in driver.asked] == ["qd_kernel"] * 3
     series_task_launcher_and_handler = 4

@@ -15,10 +15,10 @@ import qdtrace as qd
 from lowering.gpu.codegen import content_of
 from lowering.gpu.emission import Emission
 from lowering.runtime.cache import ArtifactCache
-from lowering.runtime.compile import stats
 from lowering.triton import installed
 from qdtrace.errors import BackendError, QdWarning
 from qdtrace.ir.parser import parse_program
+from qdtrace.stats import stats
 from tests.gpu.fake import FakeDriver, Launched, fake_backend
 from tests.runtime.programs import uncached
 
@@ -127,7 +127,7 @@ def test_the_cache_keeps_all_images_and_a_warm_backend_compiles_nothing(tmp_path
         before = stats()
         with fake_backend(looks(8), kind=900, chip="sm_90") as (backend, driver):
             done = backend.compile(parse_program(TEXT), options)
-            made.append((stats().llvm_compiles - before.llvm_compiles, stats().cache_hits - before.cache_hits))
+            made.append((stats().compiled - before.compiled, stats().loaded - before.loaded))
             images.append(sorted(driver._libraries))
             launched.append(sorted((name, shared) for name, _, shared in driver.kernels))
             assert done.address

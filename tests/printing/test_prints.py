@@ -492,7 +492,7 @@ def test_a_breakpoint_needs_the_interpreter():
 def test_a_cached_artifact_of_another_process(tmp_path):
     program = """
 import sys, jax, jax.numpy as jnp, qdtrace as qd
-from lowering.runtime.compile import stats
+from qdtrace.stats import stats
 
 @qd.jit
 def f(x):
@@ -501,7 +501,7 @@ def f(x):
 
 f(jnp.arange(2.0))
 jax.effects_barrier()
-print(stats().llvm_compiles)
+print(stats().compiled)
 """
     file = tmp_path / "program.py"
     file.write_text(program)

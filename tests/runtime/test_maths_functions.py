@@ -11,8 +11,8 @@ import pytest
 
 import qdtrace as qd
 from lowering.llvm.maths import library
-from lowering.runtime.compile import stats
 from qdtrace.ir.types import DType
+from qdtrace.stats import stats
 
 
 def test_what_is_not_inlined_is_declared() -> None:
@@ -57,7 +57,7 @@ def test_tasks_share_slow_paths() -> None:
     jax.block_until_ready(qd.jit(run, options=options)(jnp.asarray(x[:7])))
     before = stats()
     a, b = qd.jit(run, options=options)(jnp.asarray(x))
-    assert stats().llvm_compiles - before.llvm_compiles == 2  # the task that reads backwards, and the handler
+    assert stats().compiled - before.compiled == 2  # the task that reads backwards, and the handler
     wanted = np.sin(x.astype(np.float64))
     np.testing.assert_allclose(a, wanted * 0.37, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(b, wanted[::-1] - 0.73, rtol=1e-5, atol=1e-6)

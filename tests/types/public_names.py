@@ -276,6 +276,16 @@ qd.def_import_rule("cube", cube)
 assert_type(cube(X), jax.Array)
 
 
+# --- counters
+def work_of(f: Callable[[], object]) -> dict[str, float]:
+    before = qd.stats()
+    f()
+    work = qd.stats() - before
+    assert_type(work, qd.Stats)
+    assert_type(work.compiled, int)
+    return {**work.seconds, **work.misses, "read": work.bytes_read}
+
+
 # --- errors
 def told(error: Exception) -> str:
     found = qd.explain(error)

@@ -1,0 +1,81 @@
+"""`qd.stats`: what this process traced, derived, compiled and loaded so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from qdtrace import counters
+from qdtrace.backend import backend
+from qdtrace.config import current
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True)
+class Stats:
+    """The counters of this process, as `qd.stats` returns them.
+
+    The difference of two readings is the work between them. A process that finds everything on disk has the same
+    `traces`, `programs`, `linked` and `compiled + loaded` as one that finds nothing.
+
+    >>> work = qd.stats() - qd.stats()
+    >>> work.compiled, work.misses
+    (0, {})
+    """
+
+    traces: int
+    """Functions that were run with tracers: those of `qd.jit` and `qd.vmap`."""
+    programs: int
+    """Programs that were made runnable, those of derivatives included."""
+    linked: int
+    """Pieces of code that were made runnable: tasks, handlers, functions of maths, and the launcher."""
+    compiled: int
+    """Pieces of code that went through LLVM."""
+    loaded: int
+    """Pieces of code that were found on disk."""
+    derivations: int
+    """Programs of derivatives that were derived."""
+    hits: Mapping[str, int]
+    """What was found in a cache on disk, by cache: `code`."""
+    misses: Mapping[str, int]
+    """What was not found, by cache and reason: `code: not there`."""
+    seconds: Mapping[str, float]
+    """Seconds by stage: `tracing`, `importing`, `differentiating`, `optimising`, `compiling`. A stage inside of another
+    counts for itself alone."""
+    bytes_read: int
+    """Bytes of caches on disk that were read."""
+    bytes_written: int
+    """Bytes that were written there."""
+    bytes_on_disk: int
+    """Bytes of all files of the cache now, of all processes and versions."""
+
+    def __sub__(self, other: Stats) -> Stats:
+        """Returns the work between two readings."""
+        return Stats(**{f.name: _difference(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)})
+
+
+def _difference(now: Any, before: Any) -> Any:
+    if isinstance(now, int):
+        return now - before
+    return {key: left for key, n in now.items() if (left := n - before.get(key, 0))}
+
+
+def stats() -> Stats:
+    """The counters of this process so far: what was traced, derived, compiled and loaded, and how long it took.
+
+    Subtract two readings to see the work between them.
+
+    >>> before = qd.stats()
+    >>> qd.jit(lambda x: x + 1)(jnp.zeros(3))
+    Array([1., 1., 1.], dtype=float32)
+    >>> work = qd.stats() - before
+    >>> work.traces, work.programs
+    (1, 0)
+    """
+    on_disk = backend("cpu").bytes_on_disk(current())
+    with counters.lock:
+        counted = {f.name: counters.counts[f.name] for f in fields(Stats) if f.type == "int"}
+        told = {name: dict(getattr(counters, name)) for name in ("hits", "misses", "seconds")}
+    return Stats(**{**counted, **told, "bytes_on_disk": on_disk})  # type: ignore[arg-type]
