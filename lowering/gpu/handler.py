@@ -16,7 +16,7 @@ from lowering.gpu.events import EVENTS, mark, write_down
 from lowering.llvm.host import Cell, External, Fields, Function, c_string, function, module_text
 from lowering.runtime import abi
 from lowering.runtime.abi import COMMAND_BUFFER, get_stream
-from lowering.runtime.faults import fault_constants, fault_error
+from lowering.runtime.faults import fault_table, fault_error
 from lowering.runtime.launch_log import LOG_ADDRESS, claim
 from lowering.runtime.operands import TABLE, entry_lines, error_of, locate, run_of, signature_of
 from lowering.tables import COMMAND, COMMANDS, FAILURE_BITS, FIELD, PLACE
@@ -57,9 +57,9 @@ def handler_text(layout: Layout, commands: Sequence[Command]) -> str:
             sizes |= {"width": 0, "number": 0}
             records.append(COMMAND.constant(**common, **rest, **sizes))
     faults: list[str] = []
-    for k, texts in enumerate(layout.faults):
-        fault_lines, table = fault_constants(k, texts)
-        lines += fault_lines
+    for k in range(len(layout.faults)):
+        declared, table = fault_table(k)
+        lines.append(declared)
         faults.append(f"ptr {table}")
     watched = watches(layout)
     table = COMMANDS.constant(

@@ -30,24 +30,19 @@ _tables: list[object] = []
 """The texts that handlers of this process have addresses of."""
 
 
-def fault_constants(k: int, texts: Sequence[str]) -> tuple[list[str], str]:
-    """Returns the declaration of the texts of checks of task number `k`, and the symbol of their table, or `null`."""
-    symbol = f"qd_faults_{k}"
-    return ([f"@{symbol} = external constant [{len(texts)} x ptr]"], f"@{symbol}") if texts else ([], "null")
+def fault_table(k: int) -> tuple[str, str]:
+    """Returns the declaration of the texts of task number `k`, and their symbol."""
+    return f"@qd_faults_{k} = external constant ptr", f"@qd_faults_{k}"
 
 
-def fault_imports(faults: Sequence[Sequence[str]]) -> dict[str, int]:
-    """Returns the addresses of new tables with the texts of the checks of each task, by their symbols.
+def fault_imports(texts: Sequence[Sequence[str]]) -> dict[str, int]:
+    """Returns the addresses of new tables with the texts of each task (`Layout.texts`), by their symbols.
 
     A handler imports them, so that its code, its name and XLA's do not change with the lines that the texts name.
     """
-    tables = {
-        f"qd_faults_{k}": (ctypes.c_char_p * len(texts))(*(text.encode() for text in texts))
-        for k, texts in enumerate(faults)
-        if texts
-    }
-    _tables.extend(tables.values())
-    return {symbol: ctypes.addressof(table) for symbol, table in tables.items()}
+    tables = [(ctypes.c_char_p * len(of_task))(*(text.encode() for text in of_task)) for of_task in texts]
+    _tables.extend(tables)
+    return {f"qd_faults_{k}": ctypes.addressof(table) for k, table in enumerate(tables)}
 
 
 STOPPED = Symbol("qd_stop", "global i64 0")
@@ -61,7 +56,7 @@ FREE = External("void free(ptr)")
 @function("cold noinline")
 def fault_error(c: Code, frame: Ptr, faults: Ptr, number: I64, value: I64) -> Ptr:
     """Returns the error of a check, by its number counted from 1 in a table of texts, which refused a value."""
-    text = faults.word(number - 1).load("ptr")
+    text = faults.word(number).load("ptr")
     size = SNPRINTF(c, None, 0, text, value).to("i64", "sext") + 1
     message = c.array("i8", size, 1)
     SNPRINTF(c, message, size, text, value)
@@ -76,10 +71,11 @@ def failure_text(c: Code, program: Ptr, task: Ptr, failure: Ptr, message: Ptr) -
         SNPRINTF(c, message, FAULT_SIZE, c.string("interrupted: `%s` was ended by Ctrl-C"), name)
         c.give(abi.ABORTED)
     with c.when(failed.number.equals(NO_MEMORY)):
-        text = "task `%s` of `%s` needs %lld bytes of its own in each thread that runs it, which the system refused"
-        SNPRINTF(c, message, FAULT_SIZE, c.string(text), failing.name, name, failed.value)
+        text = "task `%s` of `%s` needs %lld bytes of its own in each thread that runs it, which the system refused%s"
+        largest = failing.faults.load("ptr")
+        SNPRINTF(c, message, FAULT_SIZE, c.string(text), failing.name, name, failed.value, largest)
         c.give(abi.RESOURCE_EXHAUSTED)
-    SNPRINTF(c, message, FAULT_SIZE, failing.faults.word(failed.number - 1).load("ptr"), failed.value)
+    SNPRINTF(c, message, FAULT_SIZE, failing.faults.word(failed.number).load("ptr"), failed.value)
     return c.value(abi.OUT_OF_RANGE, "i32")
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from lowering.llvm.host import Cell, Fields, c_string, function, module_text
 from lowering.runtime import abi
 from lowering.runtime.clear import clear_table, run_clears
-from lowering.runtime.faults import LATE_FAILURES, STOPPED, failed_call, fault_constants, qd_drop_late, qd_take_late
+from lowering.runtime.faults import LATE_FAILURES, STOPPED, failed_call, fault_table, qd_drop_late, qd_take_late
 from lowering.runtime.interrupt_handler import INTERRUPT_WORDS, guard, qd_ask_to_end
 from lowering.runtime.large_pages import advise_results, large_table
 from lowering.runtime.launch_log import FILLS, LOG_ADDRESS, TASKS, began, note
@@ -94,8 +94,8 @@ def handler_text(layout: Layout, shapes: Sequence[TaskShape], max_threads: int =
         rows = [PLACE.constant(slot=place.slot, offset=place.offset) for place in places]
         lines += [f"@places_{k} = private constant {PLACE.table(rows)}"]
         lines += [f"@name_{k} = private constant {c_string(task.name)}"]
-        texts, faults = fault_constants(k, layout.faults[k])
-        lines += texts
+        declared, faults = fault_table(k)
+        lines += [declared]
         if shape.copies:
             lines += [f"@copies_{k} = private constant {COPY.table(c.constant for c in shape.copies)}"]
         start, stop = static_bounds(task) or (0, 0)

@@ -61,7 +61,7 @@ def target_name(program: Program, content: str, target: Target) -> str:
 def program_content(layout: Layout, tasks: Sequence[str], max_threads: int) -> str:
     """Returns the content key of a program, from its tasks' content keys, its clears and its operands and results.
 
-    The texts of its checks are no part of it: they name source lines (`told_apart`).
+    The texts of its errors are no part of it: they name source lines (`told_apart`).
     """
     program = layout.program
     refs = [[(layout.places[v].slot, layout.places[v].offset) for v in used] for used in layout.task_refs]
@@ -74,16 +74,16 @@ def program_content(layout: Layout, tasks: Sequence[str], max_threads: int) -> s
 
 
 _texts: dict[str, Sequence[Sequence[str]]] = {}
-"""The texts of checks of the first program of each content."""
+"""The texts of errors of the first program of each content."""
 
 
-def told_apart(content: str, faults: Sequence[Sequence[str]]) -> str:
-    """Returns the key of the target of a program with that content key and those texts of checks.
+def told_apart(content: str, texts: Sequence[Sequence[str]]) -> str:
+    """Returns the key of the target of a program with that content key and those texts of errors.
 
-    It is the content key for the first program of the process, and for those whose checks have the same texts. So
+    It is the content key for the first program of the process, and for those that have the same texts. So
     programs on other lines than in an earlier process have the same name, and two of one process are told apart.
     """
-    return content if _texts.setdefault(content, faults) == faults else digest(content, faults)
+    return content if _texts.setdefault(content, texts) == texts else digest(content, texts)
 
 
 def artifact_key(content: str, target: Target) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from lowering.tables import CACHE_LINE, round_up
 from qdtrace.analysis.checked import must_run
-from qdtrace.ir.faults import checks_of, fault_of
+from qdtrace.ir.faults import checks_of, fault_of, largest_private
 from qdtrace.ir.memory import written
 from qdtrace.ir.primitives import BOUND
 from qdtrace.ir.program import Program, Task, Var, ref_type
@@ -68,8 +68,15 @@ class Layout:
     """True if the constants are an operand, as on devices, which cannot read the handler's memory."""
     faults: tuple[tuple[str, ...], ...] = ()
     """The messages of each task's checks, as C formats with one `%lld` or `%llu` for an index."""
+    largest: tuple[str, ...] = ()
+    """What a failed allocation of each task says of the line whose private arrays take most."""
     must_run: bool = False
     """True if the call has checks for which XLA must not drop it (`analysis.checked.must_run`)."""
+
+    @property
+    def texts(self) -> tuple[tuple[str, ...], ...]:
+        """The texts of each task's errors: of a failed allocation, then of its checks, which count from 1."""
+        return tuple((largest, *faults) for largest, faults in zip(self.largest, self.faults, strict=True))
 
     @property
     def operand_count(self) -> int:
@@ -124,7 +131,8 @@ def plan_layout(
     places |= {v: Place(own, offset) for v, offset in inside.items()}
     clears = _clears(program, refs, places)
     runs = any(faults) and must_run(program)
-    return Layout(program, made, aliases, places, scratch_bytes, refs, clears, content, passes, faults, runs)
+    largest = tuple(map(largest_private, program.tasks))
+    return Layout(program, made, aliases, places, scratch_bytes, refs, clears, content, passes, faults, largest, runs)
 
 
 def with_kernel_scratch(layout: Layout, nbytes: int) -> tuple[Layout, Place]:

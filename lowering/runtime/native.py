@@ -117,7 +117,7 @@ class NativeBackend(Backend, Generic[T]):
         threads = options.num_threads or 0
         content = program_content(layout, [piece.content for piece in pieces], threads)
         target, host, platform = self.machines()
-        name = target_name(layout.program, told_apart(content, layout.faults), target)
+        name = target_name(layout.program, told_apart(content, layout.texts), target)
 
         def make() -> Made:
             cache = artifact_cache(options)
@@ -127,7 +127,7 @@ class NativeBackend(Backend, Generic[T]):
             handler = self.handler(layout, {piece: loaded[piece.content] for piece in pieces}, options, cache)
             launcher = self.launcher(cache)
             key = artifact_key(digest(content, target.key), host)
-            imports = {"qd_run": launcher["qd_run"], **fault_imports(layout.faults), **handler.imports}
+            imports = {"qd_run": launcher["qd_run"], **fault_imports(layout.texts), **handler.imports}
             linked = link_text(name, key, handler.text, (ENTRY, TABLE), imports, host, cache)
             register(name, linked[ENTRY], launcher["qd_api_seen"], platform)
             return Made(linked[ENTRY], linked[TABLE], handler)

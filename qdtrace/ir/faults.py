@@ -7,11 +7,12 @@ index as text. `fault_in` finds the error again in the message of the layer that
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from qdtrace.errors import BoundsError, CheckError, Loc, OutOfMemoryError
-from qdtrace.ir.primitives import BOUND, CHECK, TELL, Effect
-from qdtrace.ir.walk import walk_task
+from qdtrace.ir.primitives import BOUND, CELL, CHECK, TELL, Effect
+from qdtrace.ir.walk import private_bytes, walk_eqns, walk_task
 from qdtrace.tracebacks import file_of
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ _PLACE = r"\n  at [^\n]*?(?::|, line )\d+"
 """Pattern of a source location; the last match in a text is that of the error, others are in the user's message."""
 _NO_MEMORY = re.compile(
     r"task `[^`]*` of `[^`]*` needs \d+ bytes of its own in each thread that runs it, which the system refused"
+    r"(?:; \d+ bytes of them an iteration are kept by the code"
+    r"\n  at (?P<file>[^\n]*?)(?::|, line )(?P<line>\d+)(?: in (?P<function>[^\n]*))?)?"
 )
 _LESS_MEMORY = "use smaller private arrays or fewer threads (num_threads); in derivatives a lower ad_stack_memory"
 _FAULT = re.compile(
@@ -68,11 +71,28 @@ def fault_of(eqn: Eqn, value: str = "") -> QdError:
 def fault_in(text: str) -> QdError | None:
     """Returns the error that is contained in a message of XLA, or None if it has none."""
     if (no_memory := _NO_MEMORY.search(text)) is not None:
-        return OutOfMemoryError(no_memory[0], help=_LESS_MEMORY)
+        return OutOfMemoryError(no_memory[0].partition("\n")[0], loc=_loc(no_memory), help=_LESS_MEMORY)
     found = _FAULT.search(text)
     if found is None:
         return None
-    loc = Loc(file_of(found["file"]), int(found["line"]), found["function"] or "") if found["file"] else None
+    loc = _loc(found)
     if found["rule"].startswith(_FAILED):
         return CheckError(found["rule"], loc=loc)
     return BoundsError(found["rule"], loc=loc, help=_HELP if found["rule"].startswith("index") else _LESS)
+
+
+def _loc(found: re.Match[str]) -> Loc | None:
+    return Loc(file_of(found["file"]), int(found["line"]), found["function"] or "") if found["file"] else None
+
+
+def largest_private(task: Task) -> str:
+    """Returns what a failed allocation says of the line whose private arrays take most: a loop of reverse mode, or the
+    array itself. It is empty if that is not known."""
+    held: Counter[Loc] = Counter()
+    for eqn in walk_eqns(task.body):
+        if eqn.primitive is CELL and eqn.loc is not None:
+            held[eqn.loc] += private_bytes([eqn])
+    if not held:
+        return ""
+    ((loc, nbytes),) = held.most_common(1)
+    return f"; {nbytes} bytes of them an iteration are kept by the code\n  at {loc}"

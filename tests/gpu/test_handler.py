@@ -12,6 +12,7 @@ from lowering.gpu.handler import LAUNCHER_EXPORTS, handler_text, launcher_text
 from lowering.llvm.target import Target
 from lowering.runtime import abi
 from lowering.runtime.compile import object_code
+from lowering.runtime.faults import fault_imports
 from lowering.runtime.jit import link
 from lowering.runtime.layout import plan_layout
 from tests.gpu.fake import CUDA as NAMES
@@ -83,7 +84,7 @@ def handler():
 
     places = tuple(layout.places[v] for v in layout.task_refs[0])
     text = handler_text(layout, [Run("qd_kernel_0_0", f"{task.name}: k", 3, 32, places, 96)] * 2)
-    imports = {"qd_run": launcher["qd_run"], "qd_kernel_0_0": kernel}
+    imports = {"qd_run": launcher["qd_run"], "qd_kernel_0_0": kernel, **fault_imports(layout.texts)}
     made = link("test_gpu_handler", object_code(text, host), ("qd_handler",), imports, host)
     with current(driver):
         yield HANDLER(made["qd_handler"]), driver, launcher

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -114,6 +115,7 @@ for f in (gradient, around, gradient):
     except Exception as error:
         said.append(f"{type(error).__name__}: {error}")
 resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+said.append(str(qd.explain(Exception(said[1]))))
 print(json.dumps([said, want == [float(gradient(b)[0, 0]), float(around(b)[0, 0])]]))
 """
 
@@ -125,8 +127,11 @@ def test_memory_that_the_system_refuses_is_an_error_of_the_call() -> None:
     assert done.returncode == 0, done.stderr[-3000:]
     said, right = json.loads(done.stdout)
     assert right
-    for text in (said[0], said[2]):
+    (line,) = (k for k, text in enumerate(MEMORY.splitlines(), 1) if "jnp.sin(b" in text)
+    for text in (said[0], said[2], f"OutOfMemoryError: {said[3]}"):
         assert text.startswith("OutOfMemoryError: task `step.0_reverse` of `step")
+        assert re.search(r"; \d{5,} bytes of them an iteration are kept by the code$", text, re.MULTILINE)
+        assert f":{line} in step" in text
         assert "bytes of its own in each thread that runs it, which the system refused" in text
         assert "help: use smaller private arrays or fewer threads" in text
     assert "RESOURCE_EXHAUSTED: task `step.0_reverse`" in said[1]
