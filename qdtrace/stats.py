@@ -38,9 +38,9 @@ class Stats:
     derivations: int
     """Programs of derivatives that were derived."""
     hits: Mapping[str, int]
-    """What was found in a cache on disk, by cache: `code`."""
+    """Look-ups that a cache on disk had, by cache: `code`."""
     misses: Mapping[str, int]
-    """What was not found, by cache and reason: `code: not there`."""
+    """Look-ups that no cache had, by cache and reason: `code: not there`."""
     seconds: Mapping[str, float]
     """Seconds by stage: `tracing`, `importing`, `differentiating`, `optimising`, `compiling`. A stage inside of another
     counts for itself alone."""

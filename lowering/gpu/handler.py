@@ -16,7 +16,7 @@ from lowering.gpu.events import EVENTS, mark, write_down
 from lowering.llvm.host import Cell, External, Fields, Function, c_string, function, module_text
 from lowering.runtime import abi
 from lowering.runtime.abi import COMMAND_BUFFER, get_stream
-from lowering.runtime.faults import fault_table, fault_error
+from lowering.runtime.faults import fault_error, fault_table
 from lowering.runtime.launch_log import LOG_ADDRESS, claim
 from lowering.runtime.operands import TABLE, entry_lines, error_of, locate, run_of, signature_of
 from lowering.tables import COMMAND, COMMANDS, FAILURE_BITS, FIELD, PLACE

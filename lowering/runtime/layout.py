@@ -69,7 +69,7 @@ class Layout:
     faults: tuple[tuple[str, ...], ...] = ()
     """The messages of each task's checks, as C formats with one `%lld` or `%llu` for an index."""
     largest: tuple[str, ...] = ()
-    """What a failed allocation of each task says of the line whose private arrays take most."""
+    """Texts that name, for each task, the line whose private arrays take most, for errors of allocation."""
     must_run: bool = False
     """True if the call has checks for which XLA must not drop it (`analysis.checked.must_run`)."""
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from qdtrace.analysis.index.most_trips import MostTrips
+from qdtrace.analysis.index.trips import task_values
 from qdtrace.autodiff.activity import active_variables
 from qdtrace.autodiff.adjoints import Adjoints, Backward
 from qdtrace.autodiff.array_tape import put_arrays_on_tape
@@ -181,6 +182,15 @@ def _reverse_task(
 
 
 def _need_room(task: Task, sweep: Sweep, stacks: Stacks) -> None:
+    values = task_values(task)
+    room = stacks.room(1 if task.index is None else None if values is None else values.count)
+    if sweep.tape.nbytes > room:
+        raise GradientError(
+            f"{task.name}: reverse mode keeps {sweep.tape.nbytes} bytes an iteration of memory that loops load and "
+            f"change, more than the {room} that the option ad_stack_memory leaves",
+            loc=task.loc,
+            help="raise ad_stack_memory, run fewer iterations at a time (num_threads), or change less memory",
+        )
     held = private_bytes(sweep.hoisted)
     limit = stacks.limits.lane_bytes
     if held <= limit:

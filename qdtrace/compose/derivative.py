@@ -23,7 +23,6 @@ import jax
 from jax.interpreters import ad, batching, mlir, partial_eval
 
 from qdtrace.autodiff.activity import active_variables
-from qdtrace.autodiff.loops.policy import Stacks
 from qdtrace.autodiff.transpose import check_atomics, refuse_transposes, tangents_given, transpose
 from qdtrace.backend import backend
 from qdtrace.batching.batch import batch
@@ -32,8 +31,8 @@ from qdtrace.compose.direct import leading, run_now
 from qdtrace.compose.garbage import paused_garbage_collection
 from qdtrace.compose.linearised import chosen, linearised
 from qdtrace.compose.residuals import call_keeping, residuals_of, reverse_of
-from qdtrace.compose.stack_budget import lane_budget
 from qdtrace.compose.stack_chunk import in_one_chunk
+from qdtrace.compose.stacks import stacks_for
 from qdtrace.compose.staged_program import StagedProgram
 from qdtrace.counters import count
 from qdtrace.errors import GradientError
@@ -138,8 +137,7 @@ class Derivative:
             made = linearised(base, masks, out, with_primal=True)
             asked = (*[False] * len(base.program.results), *chosen(self.out, out))
         with base.depth_told():
-            staged, budget = made.on(machine.platform), lane_budget(base.options, machine)
-            stacks = Stacks(budget, machine.reverse)
+            staged, stacks = made.on(machine.platform), stacks_for(base.options, machine)
             program = staged.program
 
             def transposed(joined: Program) -> Program:
@@ -164,7 +162,7 @@ class Derivative:
                     if self.residuals:
                         raise
                     # a loop of joined tasks may be refused where the user's own loops are not
-                    stacks = Stacks(budget, machine.reverse)
+                    stacks.choices.clear()
                     program = transposed(staged.canonical)
             check_atomics(program)
             suffix = f"{'d' if self.wrt is None else 'r'}{len(self.directions)}"

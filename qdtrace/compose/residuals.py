@@ -19,7 +19,7 @@ from qdtrace.autodiff.loops.policy import Stacks
 from qdtrace.autodiff.residuals import moments_found
 from qdtrace.compose.call import Origin, call, call_p
 from qdtrace.compose.linearised import linearised
-from qdtrace.compose.stack_budget import lane_budget
+from qdtrace.compose.stacks import stacks_for
 from qdtrace.compose.staged_program import StagedProgram
 from qdtrace.errors import GradientError
 from qdtrace.ir.platforms import asks_platform
@@ -78,7 +78,7 @@ def reverse_of(base: StagedProgram, wrt: Mask, out: Mask) -> Reverse | None:
                 return None
             if not moments_found(tangents, active_variables(tangents, linear, tangents.results)):
                 return None
-            stacks = Stacks(lane_budget(base.options, CPU))
+            stacks = stacks_for(base.options, CPU)
             return Reverse(*transpose.with_residuals(tangents, linear, stacks), stacks)
     except GradientError:
         return None  # reverse mode raises it when it is asked for

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import jax
 
 if TYPE_CHECKING:
     from qdtrace.analysis.machine import Machine
@@ -14,15 +17,32 @@ LANES = 32
 """Approximate iterations that a thread of the host runs at a time: two vectors."""
 
 
+def memory_of(machine: Machine) -> int:
+    """Returns the bytes of free memory of the host, or of memory of the device."""
+    if machine.memory_bytes is None:
+        return free_memory()
+    return min(machine.memory_bytes, device_memory(machine.platform))
+
+
+@functools.cache
+def device_memory(platform: str) -> int:
+    """Returns the bytes that JAX may take of the smallest device of this process on a platform, or a large number if it
+    has none or does not say."""
+    try:
+        found = [(device.memory_stats() or {}).get("bytes_limit") for device in jax.local_devices(backend=platform)]
+    except RuntimeError:
+        found = []
+    return min((nbytes for nbytes in found if nbytes), default=1 << 62)
+
+
 def lane_budget(options: Options, machine: Machine) -> int:
     """Returns the bytes of one lane if all lanes that run at a time take the fraction of memory that the option allows.
 
-    For the host it is a fraction of free memory, otherwise of the machine's. It is a power of 2, so that programs do
+    For the host it is a fraction of free memory, otherwise of the device's. It is a power of 2, so that programs do
     not change with every byte of free memory.
     """
     lanes = machine.lanes or (options.num_threads or os.cpu_count() or 1) * LANES
-    memory = machine.memory_bytes or free_memory()
-    part = min(options.ad_stack_memory * memory / lanes, machine.reverse.lane_bytes)
+    part = min(options.ad_stack_memory * memory_of(machine) / lanes, machine.reverse.lane_bytes)
     return 1 << int(part).bit_length() >> 1
 
 

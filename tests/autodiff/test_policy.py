@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -132,6 +135,56 @@ def test_the_option_bounds_stacks_and_gradients_stay_right() -> None:
     assert choice.thinned_bits == LEAST_BITS
     assert 0 < narrow.memory_analysis()["stacks"] < 0.2 * wide.memory_analysis()["stacks"]
     np.testing.assert_allclose(got, 41 * X.astype(np.float64) ** 40, rtol=1e-5)
+
+
+def _swapped(x):
+    """Loads in a loop memory that the loop changes at an index that data decide: each value goes onto a tape."""
+    for i in qd.range(x.shape[0]):
+        for k in qd.range(5000):
+            j = (x[i, k % 100] * 7).astype(jnp.int32) % 100
+            x[i, j] = jnp.sin(x[i, j])
+    return x
+
+
+@pytest.mark.cpu
+def test_the_option_bounds_what_cannot_be_thinned() -> None:
+    x = jnp.ones((4, 100))
+    gradient = qd.jit(jax.grad(lambda x: qd.jit(_swapped)(x).sum()))
+    assert gradient(x).shape == x.shape
+    with qd.options(ad_stack_memory=0.0), pytest.raises(qd.GradientError) as caught:
+        gradient.lower(x).tasks  # noqa: B018 - it is derived here
+    text = str(caught.value)
+    assert re.match(
+        r"_swapped.0: reverse mode keeps \d{5,} bytes an iteration of memory that loops load and change, more than the "
+        r"16384 that the option ad_stack_memory leaves\n  at ",
+        text,
+    )
+    assert text.endswith(
+        "help: raise ad_stack_memory, run fewer iterations at a time (num_threads), or change less memory"
+    )
+
+
+def test_the_room_of_a_lane() -> None:
+    stacks = Stacks(memory=1 << 24, fewest_lanes=8)
+    rooms = [stacks.room(iterations) for iterations in (None, 100, 8, 4, 1, 0)]
+    assert rooms == [1 << 21, 1 << 21, 1 << 21, 1 << 22, 1 << 24, 1 << 24]
+    assert Stacks(memory=0, fewest_lanes=8).room(None) == CPU.reverse.stack_bytes
+
+
+def test_memory_of_a_device_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    def devices(backend: str) -> list[SimpleNamespace]:
+        if backend != "cuda":
+            raise RuntimeError("Unknown backend")
+        limits = ({"bytes_limit": 1 << 30}, {"bytes_limit": 1 << 28}, None)
+        return [SimpleNamespace(memory_stats=lambda s=s: s) for s in limits]
+
+    monkeypatch.setattr(stack_budget.jax, "local_devices", devices)
+    stack_budget.device_memory.cache_clear()
+    try:
+        assert [stack_budget.device_memory(p) for p in ("cuda", "rocm")] == [1 << 28, 1 << 62]
+        assert stack_budget.memory_of(GPU) == 1 << 28
+    finally:
+        stack_budget.device_memory.cache_clear()
 
 
 def test_the_budget_of_a_lane(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,7 +117,17 @@ class Stacks:
     """Bytes of private memory that a lane has for one task."""
     limits: ReverseLimits = CPU.reverse
     """Limits of reverse mode on the machine that the program is for."""
+    memory: int = 1 << 62
+    """Bytes that all lanes which run at a time may take together for what cannot be thinned."""
+    fewest_lanes: int = 1
+    """Lanes that run at a time if each needs much private memory."""
     choices: list[StorageChoice] = field(default_factory=list[StorageChoice])
+
+    def room(self, iterations: int | None) -> int:
+        """Returns the bytes that one of the iterations of a task may take for what cannot be thinned. A small stack is
+        always allowed, as for loops that thin."""
+        lanes = self.fewest_lanes if iterations is None else max(1, min(self.fewest_lanes, iterations))
+        return max(self.memory // lanes, self.limits.stack_bytes)
 
     def choose(self, size: LoopSize, used: int, loc: Loc | None) -> StorageChoice:
         """Makes the choice for the next loop of a task that already uses `used` bytes. Its budget is half of what is
