@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from jax.core import ShapedArray
 
     from qdtrace.analysis.machine import Machine
+    from qdtrace.autodiff.loops.policy import Stacks
     from qdtrace.autodiff.residuals import Moment
     from qdtrace.compose.call import Origin
     from qdtrace.ir.program import Program, Var

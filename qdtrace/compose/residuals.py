@@ -15,7 +15,6 @@ from jax.interpreters import partial_eval
 from qdtrace.analysis.machine import CPU
 from qdtrace.autodiff import extremes, transpose
 from qdtrace.autodiff.activity import active_variables
-from qdtrace.autodiff.loops.policy import Stacks
 from qdtrace.autodiff.residuals import moments_found
 from qdtrace.compose.call import Origin, call, call_p
 from qdtrace.compose.linearised import linearised
@@ -29,6 +28,7 @@ from qdtrace.trace import compat
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from qdtrace.autodiff.loops.policy import Stacks
     from qdtrace.autodiff.residuals import Moment
     from qdtrace.ir.program import Program, Var
 
