@@ -35,11 +35,12 @@ def arange(*shape: int) -> np.ndarray:
 
 
 def in_process(script: str, **env: str) -> str:
-    """Runs a script in a fresh Python; what it prints."""
+    """Runs a script in a fresh Python and returns what it prints. Flags of XLA are added to those of this process."""
+    flags = " ".join([os.environ.get("XLA_FLAGS", ""), env.pop("XLA_FLAGS", "")]).strip()
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", textwrap.dedent(script)],
         cwd=ROOT,
-        env={**os.environ, "JAX_PLATFORMS": "cpu", **env},
+        env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags, **env},
         capture_output=True,
         text=True,
         timeout=300,
