@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 from .tables import ROOT, ROOTS
@@ -22,6 +23,7 @@ def lines_of_code(text: str) -> int:
     return sum(bool(s.strip()) and not s.strip().startswith("#") and k not in left_out for k, s in lines)
 
 
+@cache
 def measured() -> dict[str, int]:
     """Returns lines of code by package."""
     found: dict[str, int] = {}
