@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.index.affine import AffineForms, Form
-from qdtrace.analysis.index.trips import trip_count
+from qdtrace.analysis.index.trips import CountedLoop, trip_count
 from qdtrace.ir.carries import Carry, carries_of, with_carries
 from qdtrace.ir.dataflow import slice_of
 from qdtrace.ir.memory import written
@@ -77,11 +77,10 @@ class _Carrier(Rebuilder):
 
     def _first(self, load: Eqn, loop: Eqn, body: Block) -> Atom:
         """Emits the value that a load has in the first iteration; 0 if the loop does not run."""
-        start, stop, step = loop.bounds
-        if trip_count(start, stop, step) is not None:
+        start = loop.bounds[0]
+        if trip_count(*loop.bounds) is not None:
             return self._loaded(load, body, start)
-        assert isinstance(step, Literal)
-        runs = self("lt" if int(step.value) > 0 else "gt", start, stop)
+        runs = CountedLoop.of_for(loop).emit_before(self, start)
         with self.block() as then:
             value = self._loaded(load, body, start)
         zero = literal(0, load.outvars[0].dtype)

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from qdtrace.analysis.index.definite_stores import FullBefore
 from qdtrace.analysis.index.ranges import TaskRanges
+from qdtrace.analysis.index.trips import CountedLoop
 from qdtrace.analysis.memory import Alias, MemoryLocation, TaskMemory, is_comparable
 from qdtrace.analysis.region_summary import Summaries, surely_runs
 from qdtrace.ir.combining import identity
@@ -242,11 +243,9 @@ class _Replacer(Flow["Key", bool]):
             self.append(Eqn(CELL, (), (c.cell,), {"dtype": c.cell.dtype, "shape": ()}, (), loop.loc))
         guarded = [c for c in carried if c.guarded]
         self._before([c for c in carried if c.op or not c.guarded])
-        runs: Var | None = None
+        runs: Atom | None = None
         if guarded:
-            start, stop, step = loop.bounds
-            assert isinstance(step, Literal)
-            runs = self("lt" if step.value > 0 else "gt", start, stop, hint="runs")
+            runs = CountedLoop.of_for(loop).emit_before(self, loop.bounds[0], hint="runs")
             with self.block() as then:
                 self._before([c for c in guarded if not c.op])
             if then.eqns:

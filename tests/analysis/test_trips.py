@@ -135,3 +135,16 @@ program p(x: ref[i32])
     assert counted.start is loop.invars[0]
     assert computed(counted, {loop.invars[0]: 2}) == 5
     assert surely_runs(loop)
+
+
+@pytest.mark.parametrize("by", [-3, -1, 0, 1, 2])
+def test_code_of_an_index_before_the_end(by: int) -> None:
+    def op(name: str, *operands: Literal, **params: object) -> Literal:
+        return literal(apply_scalar(name, [a.value for a in operands], params), DType.bool)
+
+    for at, stop in itertools.product((-128, -1, 0, 3, 127), repeat=2):
+        loop = CountedLoop(literal(0, I8), literal(stop, I8), literal(by, I8))
+        found = loop.emit_before(op, literal(at, I8))
+        assert found == literal(at < stop if by > 0 else by < 0 and at > stop, DType.bool)
+    counted_nothing = CountedLoop(scalar_var(I8, "start"), scalar_var(I8, "stop"), literal(0, I8))
+    assert counted_nothing.emit_count(op) == literal(0, U8)

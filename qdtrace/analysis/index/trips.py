@@ -103,12 +103,18 @@ class CountedLoop:
             return True
         return stop[1] - 1 + by > high if by > 0 else stop[0] + 1 + by < low
 
+    def emit_before(self, op: Op, at: Atom, **params: Any) -> Atom:
+        """Emits whether an index lies before the end of a loop whose step is a constant, and returns it."""
+        by = self.by
+        assert by is not None
+        return op("lt" if by > 0 else "gt", at, self.stop, **params) if by else literal(False, DType.bool)
+
     def emit_count(self, op: Op) -> Atom:
         """Emits the trip count and returns it as a value of the unsigned dtype."""
         start, stop, step = self.start, self.stop, self.step
         dtype = start.dtype
         wide = unsigned(dtype)
-        known = trip_count(start, stop, step)
+        known = 0 if self.by == 0 else trip_count(start, stop, step)
         if known is not None:
             return literal(known, wide)
         zero, nothing, one = literal(0, dtype), literal(0, wide), literal(1, wide)

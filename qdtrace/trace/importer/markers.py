@@ -15,7 +15,7 @@ from qdtrace.analysis.index.trips import CountedLoop, unsigned
 from qdtrace.errors import TraceValueError
 from qdtrace.ir.builder import scalar_var
 from qdtrace.ir.custom import Part
-from qdtrace.ir.program import Literal, is_local, ref_type
+from qdtrace.ir.program import is_local, ref_type
 from qdtrace.ir.types import DType
 from qdtrace.trace.importer.bounds import checked
 from qdtrace.trace.importer.core import LoopFlow
@@ -123,7 +123,7 @@ def _for(imp: Importer, region: Region, rest: Sequence[Any], env: dict[Any, Valu
     at, left = scalar_var(dtype, "k"), scalar_var(unsigned(dtype), "left")
     limit = TripLimit(imp, most)
     with imp.block((at, left, *limit.tested) if counts else (at, *limit.tested)) as test:
-        going = imp.op("ne", left, integer(0, left.dtype)) if counts else _before(imp, at, stop, step)
+        going = imp.op("ne", left, integer(0, left.dtype)) if counts else loop.emit_before(imp.op, at)
         going = limit.goes_on(imp.op("and", going, imp.op("not", imp.load(flow.broken, ()))))
     left = scalar_var(unsigned(dtype), "left")
     with imp.block((index, left, *limit.inside) if counts else (index, *limit.inside)) as opened:
@@ -135,14 +135,6 @@ def _for(imp: Importer, region: Region, rest: Sequence[Any], env: dict[Any, Valu
     imp.builder.loc = loc
     first = [start, loop.emit_count(imp.op)] if counts else [start]
     imp.emit("while", *first, *limit.first, blocks=(test.close([going]), opened.close(following)))
-
-
-def _before(imp: Importer, index: Atom, stop: Atom, step: Atom) -> Atom:
-    """Emits the test that a loop of a constant step has not reached its end; a step of 0 runs nothing."""
-    assert isinstance(step, Literal)
-    if step.value == 0:
-        return FALSE
-    return imp.op("lt" if step.value > 0 else "gt", index, stop)
 
 
 @item_rule("while")
