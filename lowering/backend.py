@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lowering.llvm.options import emit_options
 from lowering.llvm.target import Target
-from lowering.runtime.cache import artifact_cache
+from lowering.runtime.cache import Artifact, artifact_cache
 from lowering.runtime.compile import LinkedTask, launcher, link_task, optimised
 from lowering.runtime.handler import bounds_symbols, combine_symbols, handler_text, merge_symbols
 from lowering.runtime.info import describe, usable_cores
@@ -82,6 +82,17 @@ class CpuBackend(NativeBackend[LinkedTask]):
     def info(self, options: Options) -> dict[str, str]:
         """Returns processor, threads, cache and versions, in words."""
         return describe(self.target, artifact_cache(options), options.num_threads)
+
+    def find_kept(self, kind: str, key: str, options: Options) -> bytes | None:
+        """Returns the bytes of an artifact."""
+        cache = artifact_cache(options)
+        found = cache and cache.load(key, kind)
+        return found.code if found else None
+
+    def keep(self, key: str, data: bytes, options: Options) -> None:
+        """Writes bytes as an artifact."""
+        if (cache := artifact_cache(options)) is not None:
+            cache.save(key, Artifact(data, {}))
 
     def bytes_on_disk(self, options: Options) -> int:
         """Returns the bytes of the artifact cache."""

@@ -92,6 +92,13 @@ class Backend(Protocol):
         """Returns the code of a program in one of the dialects, in the order of its tasks."""
         return [self.text(task, options, dialect) for task in program.tasks]
 
+    def find_kept(self, kind: str, key: str, options: Options) -> bytes | None:
+        """Returns what `keep` kept under a key, or None; counts it as a hit or miss of that kind."""
+        return None
+
+    def keep(self, key: str, data: bytes, options: Options) -> None:
+        """Keeps bytes on disk under a key."""
+
     def bytes_on_disk(self, options: Options) -> int:
         """Returns the bytes of all code that is kept on disk, by this process and others."""
         return 0

@@ -80,6 +80,9 @@ class Options:
     verify: bool = _knob(False, "check the graph after every pass")
     progress: bool = _knob(True, "say on a terminal what is being compiled, once it takes longer than two seconds")
     offline_cache: bool = _knob(True, "keep compiled tasks on disk")
+    offline_cache_passes: bool = _knob(
+        False, "keep graphs after passes there, too, so that a new process runs no pass for unchanged functions"
+    )
     offline_cache_dir: str = _knob(_cache_dir(), "where they are kept", shown="user cache directory")
     offline_cache_limit: int | None = _knob(
         256, "MiB that they may take, then those that were not used for longest are removed; None: no limit", low=1
@@ -217,6 +220,11 @@ def _knobs() -> dict[str, Knob]:
 
 KNOBS = _knobs()
 KNOB_NAMES = tuple(KNOBS)
+PROCESS_KNOBS = frozenset({
+    "print_ir", "dump_ir", "dump_simplify", "dump_cfg", "debug_dump_path", "progress",
+    "offline_cache", "offline_cache_passes", "offline_cache_dir", "offline_cache_limit",
+})  # fmt: skip
+"""Options that concern the process, not what a program becomes."""
 
 
 def options_from(values: Mapping[str, object], base: Options | None = None) -> Options:

@@ -35,10 +35,12 @@ class Stats:
     """Pieces of code that went through LLVM."""
     loaded: int
     """Pieces of code that were found on disk."""
+    pipelines: int
+    """Runs of passes over a program, and derivations, that no cache had."""
     derivations: int
     """Programs of derivatives that were derived."""
     hits: Mapping[str, int]
-    """Look-ups that a cache on disk had, by cache: `code`."""
+    """Look-ups that a cache on disk had, by cache: `code`, `passes`."""
     misses: Mapping[str, int]
     """Look-ups that no cache had, by cache and reason: `code: not there`."""
     seconds: Mapping[str, float]

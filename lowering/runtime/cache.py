@@ -117,25 +117,28 @@ class ArtifactCache:
     limit: int | None = None
     """Bytes that the files may take, or None if there is no limit."""
 
-    def load(self, key: str) -> Artifact | None:
-        """Returns the artifact of a key, or None if there is none; removes a file that is damaged or misnamed."""
+    def load(self, key: str, kind: str = "code") -> Artifact | None:
+        """Returns the artifact of a key, or None if there is none; removes a file that is damaged or misnamed.
+
+        `kind` names it in the counters.
+        """
         path = self._path(key)
         try:
             if not self._is_trusted():
-                miss("code", "folder not used")
+                miss(kind, "folder not used")
                 return None
             data, used = _content(path)
         except (OSError, ValueError):  # ValueError: no name of a file
-            miss("code", "not there")
+            miss(kind, "not there")
             return None
         artifact = decode(key, data)
         if artifact is None:
-            miss("code", "damaged")
+            miss(kind, "damaged")
             _log.debug("%s is not the artifact of its name: it is made anew", path)
             with contextlib.suppress(OSError):
                 path.unlink()
             return None
-        hit("code")
+        hit(kind)
         count(bytes_read=len(data))
         if used < time.time() - USED_AGAIN:
             with contextlib.suppress(OSError):

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 import llvmlite.binding as llvm
 
-from lowering.llvm.maths.library import module_of, without_calls
 from lowering.llvm.target import Target, optimise
 from lowering.llvm.unlocked import emit_object
 from lowering.runtime.cache import Artifact, ArtifactCache
@@ -115,8 +114,13 @@ def math_function(symbol: str, target: Target, cache: ArtifactCache | None) -> i
     """Returns the address of a maths function that is never inlined; it is compiled or loaded once per process."""
     key = artifact_key(digest("maths", symbol), target)
 
+    def text() -> str:
+        from lowering.llvm.maths.library import module_of  # here: not needed by a process that finds all its code
+
+        return module_of(symbol)
+
     def make() -> int:
-        return link_text("maths", key, lambda: module_of(symbol), (symbol,), {}, target, cache)[symbol]
+        return link_text("maths", key, text, (symbol,), {}, target, cache)[symbol]
 
     return _maths.get(key, make)
 
@@ -133,6 +137,8 @@ def link_task(content: str, emit: Callable[[], TaskCode], target: Target, cache:
     key = artifact_key(content, target)
 
     def compiled() -> Artifact:
+        from lowering.llvm.maths.library import without_calls  # here: see `math_function`
+
         code = emit()
         text, called = without_calls(code.text)
         facts = {"cost": code.cost, "lanes": code.lanes, "slot_bytes": code.slot_bytes, "calls": list(called)}

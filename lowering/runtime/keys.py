@@ -7,10 +7,8 @@ and the source of the compiler itself.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import llvmlite
@@ -22,6 +20,7 @@ from lowering.llvm.target import LLVM_VERSION
 from lowering.runtime.cache import VERSION_LENGTH
 from qdtrace.ir.printer import print_task
 from qdtrace.ir.program import ref_type
+from qdtrace.sources import version_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,13 +91,6 @@ def artifact_key(content: str, target: Target) -> str:
     return f"{digest(content, target.key, llvmlite.__version__, LLVM_VERSION, version)}_{version[:VERSION_LENGTH]}"
 
 
-@functools.cache
 def compiler_version() -> str:
     """Returns a hash of the source that code depends on: the graph, its analyses and the lowering."""
-    sources = hashlib.sha256()
-    for package in (qdtrace.ir, qdtrace.analysis, lowering):
-        for folder in sorted(package.__path__):
-            root = Path(folder)
-            for path in sorted(root.rglob("*.py")):
-                sources.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
-    return sources.hexdigest()[:_LENGTH]
+    return version_of(*(folder for package in (qdtrace.ir, qdtrace.analysis, lowering) for folder in package.__path__))

@@ -18,7 +18,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from lowering.runtime.keys import digest
-from qdtrace.config import options_from
+from qdtrace.config import PROCESS_KNOBS, options_from
 from qdtrace.errors import BackendError, Loc, QdError
 from qdtrace.ir.parser import parse_program
 from qdtrace.ir.printer import print_program
@@ -33,11 +33,6 @@ if TYPE_CHECKING:
 
 TARGET = "qdtrace_program"
 """The foreign-function target of all these calls."""
-_LOCAL = (
-    "print_ir", "dump_ir", "dump_simplify", "dump_cfg", "debug_dump_path",
-    "offline_cache", "offline_cache_dir", "offline_cache_limit",
-)  # fmt: skip
-"""Options that concern the process, not the program."""
 _LOC = re.compile(r"(.*):(\d+)(?: in (.*))?")
 _PACKAGE = sys.modules["qdtrace"]
 """The package, only for its version, as this package may not import it."""
@@ -55,7 +50,7 @@ def attributes_of(program: Program, options: Options, layout: Layout, machine: s
     """Returns the attributes of a call. `machine` is empty if the graph is saved without machine code of XLA."""
     plain, located = print_program(program), print_program(program, locs=True).splitlines()
     locs = [line[len(bare) + 4 :] for bare, line in zip(plain.splitlines(), located, strict=True)]
-    chosen = {name: value for name, value in asdict(options).items() if name not in _LOCAL}
+    chosen = {name: value for name, value in asdict(options).items() if name not in PROCESS_KNOBS}
     parts = {"graph": plain, "locs": locs, "options": chosen, "layout": layout_key(layout), "shared": shared}
     content = base64.b64encode(zlib.compress(json.dumps(parts).encode())).decode()
     about = {"content": content, "version": _PACKAGE.__version__, "machine": machine}

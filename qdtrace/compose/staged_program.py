@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from qdtrace.analysis.machine import CPU
 from qdtrace.batching.batch import batch, batched_references
 from qdtrace.compose.depth import depth_told
+from qdtrace.compose.pass_cache import optimised
 from qdtrace.errors import warn
 from qdtrace.ir.custom import without_rules
 from qdtrace.ir.faults import checks_of
@@ -18,7 +19,6 @@ from qdtrace.ir.printer import print_program
 from qdtrace.ir.program import Literal, Stage
 from qdtrace.ir.tells import with_records, without_memory
 from qdtrace.ir.walk import blocks_of, walk_program
-from qdtrace.passes.pipelines import optimise, unrolled
 from qdtrace.progress import doing
 
 if TYPE_CHECKING:
@@ -155,19 +155,21 @@ class StagedProgram:
         made = self._made.get(machine)
         if made is None:
             with self.depth_told():
-                made = self._made[machine] = optimise(self.program, self.options, machine=machine)
+                made = self._made[machine] = optimised(self.program, self.options, machine=machine)
         return made
 
     @functools.cached_property
     def joined(self) -> Program:
         """The graph that differentiation takes: with joined tasks, before machine-specific passes."""
         with self.depth_told():
-            return optimise(self._recording, self.options, until=Stage.JOINED, differentiable=True)
+            return optimised(self._recording, self.options, until=Stage.JOINED, differentiable=True)
 
     def joined_for(self, machine: Machine) -> Program:
         """Returns that graph for a machine. If its reverse loops run in segments, short inner loops are unrolled."""
         if machine.reverse.steps == 1:
             return self.joined
+        from qdtrace.passes.pipelines import unrolled  # here: see `pass_cache`
+
         with self.depth_told():
             return unrolled(self.joined, self.options, machine)
 
@@ -175,7 +177,7 @@ class StagedProgram:
     def canonical(self) -> Program:
         """The graph with its tasks as the user wrote them."""
         with self.depth_told():
-            return optimise(self._recording, self.options, until=Stage.CANONICAL, differentiable=True)
+            return optimised(self._recording, self.options, until=Stage.CANONICAL, differentiable=True)
 
     def batched(self, mask: Mask, size: int) -> tuple[StagedProgram, Mask]:
         """Returns the program for `size` calls at once, whose operands in the mask have a leading axis, and a mask.

@@ -40,7 +40,8 @@ print(json.dumps([asdict(first), asdict(qd.stats() - first)]))
 
 
 def _run(folder: Path, **more: str) -> list[dict]:
-    environment = {**os.environ, "QD_OFFLINE_CACHE_DIR": str(folder / "cache"), "PYTHONPATH": str(ROOT), **more}
+    environment = {**os.environ, "QD_OFFLINE_CACHE_DIR": str(folder / "cache"), "PYTHONPATH": str(ROOT)}
+    environment |= {"QD_OFFLINE_CACHE_PASSES": "1", **more}
     script = folder / "program.py"
     script.write_text(PROGRAM)
     done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=False)
@@ -61,9 +62,11 @@ def test_cold_and_warm_processes_count_the_same(tmp_path):
         assert (before["loaded"], after["compiled"], without["loaded"]) == (0, 0, 0)
         assert before["compiled"] == after["loaded"] == without["compiled"]
         assert before["hits"] == after["misses"] == without["hits"] == {}
-        assert before["misses"] == {"code: not there": before["compiled"]}
-        assert after["hits"] == {"code": after["loaded"]}
-        assert without["misses"] == {"code: off": without["compiled"]}
+        graphs = before["pipelines"]
+        assert (graphs > 0, after["pipelines"], without["pipelines"]) == (True, 0, graphs)
+        assert before["misses"] == {"code: not there": before["compiled"], "passes: not there": graphs}
+        assert after["hits"] == {"code": after["loaded"], "passes": graphs}
+        assert without["misses"] == {"code: off": without["compiled"], "passes: off": graphs}
         assert before["bytes_written"] == after["bytes_read"] > 0
         assert (before["bytes_read"], after["bytes_written"]) == (0, 0)
         assert before["seconds"].keys() == after["seconds"].keys()
@@ -78,7 +81,7 @@ def test_a_damaged_file_is_a_reason(tmp_path):
     for path in (tmp_path / "cache").glob("*.qdo"):
         path.write_bytes(path.read_bytes()[:-1])
     first, _ = _run(tmp_path)
-    assert first["misses"] == {"code: damaged": first["compiled"]}
+    assert first["misses"] == {"code: damaged": first["compiled"], "passes: damaged": 1}
 
 
 def test_only_the_work_in_between_is_in_a_difference():
@@ -92,7 +95,7 @@ def test_only_the_work_in_between_is_in_a_difference():
     before = qd.stats()
     f(jnp.ones(3))
     work = qd.stats() - before
-    assert work == qd.Stats(0, 0, 0, 0, 0, 0, {}, {}, {}, 0, 0, work.bytes_on_disk)
+    assert work == qd.Stats(0, 0, 0, 0, 0, 0, 0, {}, {}, {}, 0, 0, work.bytes_on_disk)
     f(jnp.ones(4))
     assert (qd.stats() - before).traces == 1
     jax.jit(lambda x: f(x) + f(2 * x))(jnp.ones(4))

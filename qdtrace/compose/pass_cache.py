@@ -1,0 +1,173 @@
+"""The pass cache: graphs after passes and derivations on disk, so that a process with unchanged code runs neither.
+
+Both are functions of the graph alone. A key is a hash of the graph's text before them, of the options, the machine, the
+versions of NumPy, JAX and Python, and of this package's source. Whatever changes what a user's function computes (a
+helper that it calls, a captured array, a default, x64) changes the text, so nothing is asked of Python code.
+
+Source lines are no part of a key: an edit above a function moves them, and changes nothing else. A key has the pattern
+of equal and different lines instead, and a kept graph refers to the lines of the graph that it is looked up for.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import io
+import pickle
+import platform
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import jax
+import numpy as np
+
+from qdtrace.analysis.machine import CPU
+from qdtrace.backend import backend
+from qdtrace.config import PROCESS_KNOBS
+from qdtrace.counters import count, miss
+from qdtrace.errors import Loc
+from qdtrace.ir.primitives import CUSTOM, Primitive, primitive
+from qdtrace.ir.printer import print_program
+from qdtrace.ir.program import Stage
+from qdtrace.ir.walk import walk_program
+from qdtrace.sources import version_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from qdtrace.analysis.machine import Machine
+    from qdtrace.config import Options
+    from qdtrace.ir.program import Program
+
+T = TypeVar("T")
+NAME = "passes"
+_FORMAT = 1
+_READABLE = ("qdtrace.ir.", "qdtrace.autodiff.")
+"""Modules whose classes a kept value may have."""
+_NUMPY = {"dtype", "scalar", "_frombuffer", "ndarray", "_reconstruct"}
+
+
+def optimised(
+    program: Program,
+    options: Options,
+    *,
+    machine: Machine = CPU,
+    until: Stage = Stage.FINAL,
+    differentiable: bool = False,
+) -> Program:
+    """Returns the program at the stage `until`: see `optimise`."""
+
+    def make() -> Program:
+        from qdtrace.passes.pipelines import optimise  # here: 50 modules that a process with a warm cache does without
+
+        return optimise(program, options, machine=machine, until=until, differentiable=differentiable)
+
+    reason = _reason_against(options)
+    if reason:
+        miss(NAME, reason)
+        return _made(make)
+    return kept(graph_key(program), ("passes", machine, until, differentiable), options, make)
+
+
+def _reason_against(options: Options) -> str:
+    """Returns the reason why options ask for no cache, or nothing."""
+    if not (options.offline_cache and options.offline_cache_passes):
+        return "off"
+    dumps = options.dump_ir or options.dump_simplify or options.dump_cfg
+    watched = dumps or options.print_ir or options.verify or options.fuse_tasks_diag
+    return "passes are watched" if watched else ""
+
+
+@dataclass(frozen=True)
+class GraphKey:
+    """Key of a graph."""
+
+    digest: str
+    locs: tuple[Loc, ...]
+    """The source lines of the graph, in the order in which they come first."""
+    reason: str = ""
+    """The reason why nothing is kept of the graph."""
+
+
+def graph_key(program: Program) -> GraphKey:
+    """Returns the key of a graph."""
+    locs: dict[Loc | None, int] = {None: 0}
+    pattern = [locs.setdefault(task.loc, len(locs)) for task in program.tasks]
+    reason = ""
+    for eqn in walk_program(program):
+        pattern.append(locs.setdefault(eqn.loc, len(locs)))
+        if eqn.primitive is CUSTOM:
+            reason = "derivative rule of Python"
+    text = (print_program(program), program.stage, pattern)
+    return GraphKey(hashlib.sha256(repr(text).encode()).hexdigest(), tuple(loc for loc in locs if loc), reason)
+
+
+def kept(key: GraphKey, about: tuple[object, ...], options: Options, make: Callable[[], T]) -> T:
+    """Returns what `make` makes of a graph, from disk if it was made before. `about` is what else it depends on: values
+    with faithful `repr`."""
+    if key.reason:
+        miss(NAME, key.reason)
+        return _made(make)
+    chosen = {name: value for name, value in asdict(options).items() if name not in PROCESS_KNOBS}
+    parts = repr((key.digest, about, chosen, _versions()))
+    name = hashlib.sha256(parts.encode()).hexdigest()[:32] + "_" + _versions()[0][:8]
+    store = backend("cpu")
+    data = store.find_kept(NAME, name, options)
+    if data is not None:
+        try:
+            return _Reader(io.BytesIO(data), key.locs).load()
+        except Exception:
+            miss(NAME, "not readable")
+    value = _made(make)
+    if (data := written(value, key.locs)) is not None:
+        store.keep(name, data, options)
+    return value
+
+
+def _made(make: Callable[[], T]) -> T:
+    count(pipelines=1)
+    return make()
+
+
+@functools.cache
+def _versions() -> tuple[str, ...]:
+    source = version_of(str(Path(__file__).parents[1]))
+    return source, np.__version__, jax.__version__, platform.python_version(), str(_FORMAT)
+
+
+def written(value: object, locs: tuple[Loc, ...]) -> bytes | None:
+    """Returns the bytes of a value, or None if it has Python objects of users or lines that are not among `locs`."""
+    numbers = {loc: k for k, loc in enumerate(locs)}
+    out = io.BytesIO()
+    pickler = pickle.Pickler(out, 5)
+    pickler.dispatch_table = {
+        Primitive: lambda p: (primitive, (p.name,)),
+        Loc: lambda loc: (_loc_of, (numbers[loc],)),
+    }
+    try:
+        pickler.dump(value)
+    except Exception:
+        return None
+    return out.getvalue()
+
+
+def _loc_of(number: int) -> Loc:
+    raise pickle.UnpicklingError("a source line is read by `_Reader` alone")
+
+
+class _Reader(pickle.Unpickler):
+    """Reads a value whose source lines are those of a graph."""
+
+    def __init__(self, file: io.BytesIO, locs: tuple[Loc, ...]) -> None:
+        super().__init__(file)
+        self._locs = locs
+
+    def find_class(self, module_name: str, global_name: str, /) -> Any:
+        if (module_name, global_name) == (__name__, "_loc_of"):
+            return self._locs.__getitem__
+        of_numpy = module_name.partition(".")[0] == "numpy" and global_name in _NUMPY
+        of_floats = module_name.partition(".")[0] == "ml_dtypes"
+        if of_numpy or of_floats or f"{module_name}.".startswith(_READABLE):
+            return super().find_class(module_name, global_name)
+        raise pickle.UnpicklingError(f"{module_name}.{global_name} is no part of a graph")
