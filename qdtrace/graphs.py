@@ -26,7 +26,7 @@ def make_graph(f: Callable[P, Any]) -> Callable[P, Graph]:
     program double(x: ref[f32,3])
       range_for i in 0:i32 : 3:i32 @"double.0"
         v0: f32 = load x i
-        v1: f32 = mul 2.0:f32 v0
+        v1: f32 = mul v0 2.0:f32
         store x v1 i
       return x
 

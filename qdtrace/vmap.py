@@ -18,6 +18,7 @@ from qdtrace.errors import QdError, TraceValueError
 from qdtrace.trace.allocation import empty
 from qdtrace.trace.arguments import as_values
 from qdtrace.trace.context import get_current
+from qdtrace.trace.dtypes import is_key
 from qdtrace.trace.loops import ndrange
 from qdtrace.trace.loops import range as qd_range
 from qdtrace.trace.source import user_loc
@@ -30,7 +31,6 @@ from qdtrace.vmap_plan import (
     Part,
     Plan,
     Probe,
-    is_key,
     is_value,
     plan_of,
     with_objects,

@@ -18,6 +18,7 @@ from qdtrace.trace.arguments import as_values
 from qdtrace.trace.buffers import Buffer
 from qdtrace.trace.cells import Cell
 from qdtrace.trace.context import LANE, OpenRegion, new_uid
+from qdtrace.trace.dtypes import is_key
 from qdtrace.trace.handles import MemoryHandle
 from qdtrace.trace.indexing import as_value
 from qdtrace.trace.source import eqn_loc, user_loc
@@ -436,12 +437,6 @@ def _flat_axes(axes: Any, tree: Any, what: str, of: str) -> list[int | None]:
         loc=user_loc(),
         help=f"give one entry for each of the {of}: `{what}=(0, None)` for two",
     )
-
-
-def is_key(x: Any) -> bool:
-    """Returns whether a value is a random key."""
-    dtype = getattr(x, "dtype", None)
-    return dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
 
 
 def _words(keys: Any) -> tuple[tuple[int, ...], Any]:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import jax.numpy as jnp
 import numpy as np
 
-from qdtrace.compose.jaxprs import logical, physical
 from qdtrace.compose.segment import Constant, is_concrete
 from qdtrace.compose.stager import SMALL
 from qdtrace.errors import UnsupportedError
@@ -20,6 +19,7 @@ from qdtrace.ir.program import literal
 from qdtrace.trace import compat
 from qdtrace.trace.importer.bounds import bound
 from qdtrace.trace.markers import accum_p, atomic_p, lset_p, store_p
+from qdtrace.trace.physical import logical, physical
 from qdtrace.trace.source import eqn_loc
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import numpy as np
 from qdtrace.compose.call import call
 from qdtrace.compose.foreseen import check_foreseen
 from qdtrace.compose.items import alone, reads_of, region_inputs
-from qdtrace.compose.jaxprs import is_literal, logical, physical, physical_type
+from qdtrace.compose.jaxprs import is_literal, physical_type
 from qdtrace.compose.records import Telling
 from qdtrace.compose.segment import (
     BufferState,
@@ -44,6 +44,7 @@ from qdtrace.trace.importer.bodies import Bodies
 from qdtrace.trace.importer.core import LARGE_CONSTANT, Importer
 from qdtrace.trace.importer.values import ArrayRef, MemoryArray, RefValue
 from qdtrace.trace.markers import read_p
+from qdtrace.trace.physical import logical, physical
 from qdtrace.trace.regions import Region
 from qdtrace.trace.source import eqn_loc
 
@@ -346,9 +347,9 @@ class Stager:
         pending = self.segment.keep(None, dtype, shape)
         if isinstance(value, np.ndarray):
             for at in np.ndindex(*shape):
-                importer.store(pending.ref, only(value[at]), [importer.index(k) for k in at])
+                importer.store_at(pending.ref, only(value[at]), [importer.index(k) for k in at])
         else:
-            importer.loop_nest(value.shape, lambda at: importer.store(pending.ref, importer.element(value, at), at))
+            importer.loop_nest(value.shape, lambda at: importer.store_at(pending.ref, importer.element(value, at), at))
         return pending
 
 

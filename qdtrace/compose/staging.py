@@ -25,7 +25,7 @@ from jax.interpreters import ad
 from qdtrace.compose.call import call_p
 from qdtrace.compose.donation import pair_results
 from qdtrace.compose.items import begin_marker, body_inputs, body_of, has_jump, has_tasks
-from qdtrace.compose.jaxprs import has_marker, is_literal, largest_size, logical, physical, physical_type
+from qdtrace.compose.jaxprs import has_marker, is_literal, largest_size, physical_type
 from qdtrace.compose.large_access import large_access
 from qdtrace.compose.loops import jump, loop_of_tasks
 from qdtrace.compose.records import needs_jax
@@ -40,6 +40,7 @@ from qdtrace.trace import compat
 from qdtrace.trace.importer.tells import tells
 from qdtrace.trace.loops import too_many
 from qdtrace.trace.markers import alloc_p, buffer_p, lget_p, load_p, local_p, lset_p, reach_p, read_p
+from qdtrace.trace.physical import logical, physical
 from qdtrace.trace.regions import Region
 from qdtrace.trace.source import eqn_loc
 from qdtrace.trace.tangents import equations_in

@@ -11,7 +11,7 @@ from qdtrace.ir.type_rules import IrTypeError
 from qdtrace.ir.types import DType, RefType, ScalarType, Type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from qdtrace.errors import Loc
@@ -102,7 +102,7 @@ class Builder:
 
     def convert(self, value: Atom, dtype: DType) -> Atom:
         """Returns the value converted to a dtype, or the value itself if it has that dtype."""
-        return value if value.dtype is dtype else self("convert", value, dtype=dtype)
+        return value if value.dtype is dtype else self.op("convert", value, dtype=dtype)
 
     def cell(self, dtype: DType, shape: Sequence[int] = (), hint: str = "") -> Var:
         """Emits private memory of the thread, undefined until stored, and returns its reference."""
@@ -114,7 +114,7 @@ class Builder:
 
 
 def result_types(
-    prim: Primitive, invars: Sequence[Atom], params: dict[str, Any], blocks: Sequence[Block] = ()
+    prim: Primitive, invars: Sequence[Atom], params: Mapping[str, Any], blocks: Sequence[Block] = ()
 ) -> tuple[Type, ...]:
     """Returns the types of the results by the typing rule; the message of an IrTypeError names the primitive."""
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from functools import lru_cache
 from operator import is_
 from typing import TYPE_CHECKING, Any
 
@@ -72,8 +73,13 @@ Atom = Var | Literal
 
 
 def literal(value: Any, dtype: DType) -> Literal:
-    """Returns a constant of the dtype; the value is converted as NumPy's `astype` does."""
-    return Literal(np.asarray(value).astype(dtype.numpy)[()], ScalarType(dtype))
+    """Returns a constant of the dtype, the same object for equal bits; converted as by NumPy's `astype`."""
+    return _interned(dtype, np.asarray(value).astype(dtype.numpy).tobytes())
+
+
+@lru_cache(maxsize=1 << 14)
+def _interned(dtype: DType, bits: bytes) -> Literal:
+    return Literal(np.frombuffer(bits, dtype.numpy)[0], ScalarType(dtype))
 
 
 def same_items(made: Sequence[object], before: Sequence[object]) -> bool:

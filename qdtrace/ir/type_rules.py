@@ -45,12 +45,16 @@ def _scalars(types: Types, count: int) -> list[DType]:
 
 def elementwise(arity: int, accepts: Callable[[DType], bool], what: str, result: DType | None = None) -> TypeRule:
     """Returns the rule of `arity` scalars of one accepted dtype; the result has it too, or the dtype `result`."""
+    results = {id(d): (ScalarType(result or d),) for d in DType if accepts(d)}
 
     def rule(types: Types, params: Params, blocks: Blocks) -> tuple[Type, ...]:
+        if types and types[0].__class__ is ScalarType and types.count(types[0]) == len(types) == arity:
+            found = results.get(id(types[0].dtype))
+            if found is not None:
+                return found
         dtypes = _scalars(types, arity)
         _require(len(set(dtypes)) == 1, f"needs operands of one dtype, got {', '.join(d.value for d in dtypes)}")
-        _require(accepts(dtypes[0]), f"needs {what} operands, got {dtypes[0].value}")
-        return (ScalarType(result or dtypes[0]),)
+        raise IrTypeError(f"needs {what} operands, got {dtypes[0].value}")
 
     return rule
 

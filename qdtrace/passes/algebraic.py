@@ -4,7 +4,7 @@ Before:  a: i32 = add i 3:i32            After:  b: i32 = add i 1:i32
          b: i32 = sub a 2:i32                    store x v b
          store x v b
 
-The rules are in `rules/integers.py` (they wrap, so the laws of a ring hold), `rules/logic.py` and
+The rules are in `qdtrace/rules/integers.py` (they wrap, so the laws of a ring hold), `rules/logic.py` and
 `rules/floats.py`. A float rule is exact, for -0.0, infinities and NaN too, or it waits for `fast_math`; none turns
 a NaN or an infinity into a number.
 
@@ -17,10 +17,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from qdtrace.passes.rewrite import RewriteOptions, RewritePass
-from qdtrace.passes.rule_table import RuleSet
-from qdtrace.passes.rules import floats, integers, logic
-
-RULES = (*integers.TABLE.rules, *logic.TABLE.rules, *floats.TABLE.rules)
+from qdtrace.rules.families import ALGEBRAIC
+from qdtrace.rules.table import RuleSet
 
 
 @dataclass(frozen=True)
@@ -31,4 +29,4 @@ class Algebraic(RewritePass):
 
     def options(self) -> RewriteOptions:
         """Returns the algebraic rules."""
-        return RewriteOptions(RuleSet.of(RULES, fast_math=self.fast_math))
+        return RewriteOptions(RuleSet.of(ALGEBRAIC, fast_math=self.fast_math))

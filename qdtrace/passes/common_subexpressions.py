@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from qdtrace.passes.rewrite import RewriteOptions, RewritePass
-from qdtrace.passes.rule_table import RuleSet
+from qdtrace.rules.table import RuleSet
 
 _NO_RULES = RuleSet.of((), fast_math=False)
 

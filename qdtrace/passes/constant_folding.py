@@ -12,34 +12,11 @@ Relies on `interpret.numpy_rules`. Never reads memory.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import ClassVar
 
-from qdtrace.interpret.numpy_rules import apply_scalar
-from qdtrace.ir.primitives import PRIMITIVES
-from qdtrace.ir.program import Atom, Literal
-from qdtrace.ir.types import BOOL, ScalarType
 from qdtrace.passes.rewrite import RewriteOptions, RewritePass
-from qdtrace.passes.rule_table import RuleSet
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-
-def fold_all(name: str, operands: tuple[Atom, ...], params: Mapping[str, Any]) -> Literal | None:
-    """Returns the value of a primitive if all operands are constants, else None."""
-    for atom in operands:
-        if atom.__class__ is not Literal:
-            return None
-    value = apply_scalar(name, [a.value for a in operands], params)  # type: ignore[union-attr]
-    if PRIMITIVES[name].is_predicate:
-        return Literal(value, BOOL)
-    target = params.get("dtype")
-    return Literal(value, operands[-1].type if target is None else ScalarType(target))  # type: ignore[arg-type]
-
-
-def fold_exact(name: str, operands: tuple[Atom, ...], params: Mapping[str, Any]) -> Literal | None:
-    """Folds like `fold_all`, but only primitives that have the same bits on all machines."""
-    return None if PRIMITIVES[name].is_function else fold_all(name, operands, params)
+from qdtrace.rules.folding import fold_all, fold_exact
+from qdtrace.rules.table import RuleSet
 
 
 @dataclass(frozen=True)

@@ -17,18 +17,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from qdtrace.passes import carries, loops
 from qdtrace.passes.rewrite import RewriteOptions, RewritePass
-from qdtrace.passes.rule_table import RuleSet
-from qdtrace.passes.rules import carries, comparisons, conversions, loops, powers, selects
+from qdtrace.rules.families import PEEPHOLE
+from qdtrace.rules.table import RuleSet
 
-RULES = (
-    *selects.TABLE.rules,
-    *comparisons.TABLE.rules,
-    *conversions.TABLE.rules,
-    *powers.TABLE.rules,
-    *carries.TABLE.rules,
-    *loops.TABLE.rules,
-)
+RULES = (*PEEPHOLE, *carries.TABLE.rules, *loops.TABLE.rules)
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.types import DType
 from qdtrace.ir.walk import walk_eqns, walk_task
 from qdtrace.passes.base import TaskPass
-from qdtrace.passes.rules.floats import is_whole
+from qdtrace.rules.floats import is_whole
 
 if TYPE_CHECKING:
     from qdtrace.analysis.uniformity import Uniformity

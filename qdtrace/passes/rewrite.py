@@ -1,41 +1,35 @@
-"""Local rewriting: one forward walk that applies tables of named rules to each equation.
+"""Local rewriting: one forward walk that gives each equation to the rules of an `Emitter`.
 
-A *rule* gets one equation with its operands and returns the atom that replaces its result, or None. It may emit
-new equations, which pass through the rules themselves. The walk also numbers values: with `share` set, an equation
-that was already computed in this or an enclosing block is not computed again. All local passes (constant folding,
-algebraic rules, peephole rules, unreachable code, common subexpressions) are this walk with other tables, and
-`simplify` runs it once with all of them. It takes time linear in the size of the task, as an equation is looked at
-once and a rule looks only at the definitions of its operands.
-
-Values are keyed by `id`: variables are compared by identity, and everything keyed here is kept alive by the walk.
+Rules of scalar operations are those of `qdtrace/rules`, as in the importer; rules of equations with blocks get the
+equation before or after its blocks are rewritten. With `share` set, loads and checks are shared too: two loads of one
+place are one value when nothing between them may write the reference. All local passes (constant folding, algebraic
+rules, peephole rules, unreachable code, common subexpressions) are this walk with other tables, and `simplify` runs it
+once with all of them. It takes time linear in the size of the task, as an equation is looked at once.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from qdtrace.analysis.index.ranges import Ranges
-from qdtrace.ir.builder import result_types
 from qdtrace.ir.memory import written
-from qdtrace.ir.primitives import AND, BOUND, CHECK, IF, LOAD, NOT, OR, PRIMITIVES, Primitive
+from qdtrace.ir.primitives import AND, BOUND, CHECK, IF, LOAD, NOT, OR
 from qdtrace.ir.program import Atom, Block, Eqn, Literal, Task, Var, literal
 from qdtrace.ir.rebuild import Rebuilder
 from qdtrace.ir.types import BOOL, DType
 from qdtrace.ir.walk import walk_eqns, walk_inside
 from qdtrace.passes.base import TaskPass
-from qdtrace.passes.rule_table import GROUP, Rule, RuleSet
+from qdtrace.rules.emitter import Emitter
+from qdtrace.rules.match import FALSE, TRUE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable
 
     from qdtrace.ir.program import Program
+    from qdtrace.rules.emitter import Fold
+    from qdtrace.rules.table import Rule, RuleSet
 
-    Fold = Callable[[str, tuple[Atom, ...], Mapping[str, Any]], Literal | None]
-
-_TRUE, _FALSE = literal(True, DType.bool), literal(False, DType.bool)
 _ONE = literal(1, DType.i32)
 
 
@@ -69,28 +63,17 @@ class RewritePass(TaskPass):
         return Rewriter(self.options()).rebuild_task(task)
 
 
-class Rewriter(Rebuilder):
-    """Rewrites one task. Rules emit with `op`."""
+class Rewriter(Emitter, Rebuilder):
+    """Rewrites one task."""
 
     def __init__(self, options: RewriteOptions) -> None:
-        super().__init__()
+        super().__init__(options.rules, options.fold, share=options.share)
         self.options = options
-        self.fired: Counter[str] = Counter()
-        """Number of replacements by each rule."""
         self.visits = 0
         """Number of equations visited."""
-        self._rules = options.rules.scalar
-        self._fold = options.fold
-        self._share = options.share
-        self._defs: dict[int, Eqn] = {}
         self._facts: dict[Var, Literal] = {}
-        self._available: dict[tuple[Any, ...], Var] = {}
-        self._undo: list[tuple[Any, ...]] = []
         self._versions: dict[int, int] = {}
         self._fresh_version = count(1).__next__
-        self._literals: dict[int, tuple[Literal, int]] = {}
-        self._numbers: dict[tuple[DType, bytes], int] = {}
-        self._ranges = Ranges(self.definition)
 
     def rebuild_task(self, task: Task) -> Task:
         """Returns the rewritten task, or the same object if no rule applied."""
@@ -98,23 +81,10 @@ class Rewriter(Rebuilder):
         start, stop = self.atoms((task.start, task.stop))
         self._bump(set(written(walk_eqns(task.body))))
         if task.index is not None:
-            self._ranges.set_index(task.index, start, stop, _ONE)
+            self.ranges.set_index(task.index, start, stop, _ONE)
         return task.rebuilt(self.rebuild_block(task.body), head, start, stop)
 
     # Methods for rules.
-
-    def definition(self, atom: Atom) -> Eqn | None:
-        """Returns the equation that computes the atom; None for constants, indices and carries."""
-        return self._defs.get(id(atom))
-
-    def defined_by(self, atom: Atom, name: str) -> tuple[Atom, ...] | None:
-        """Returns the operands of the equation that computes the atom if it has that primitive, else None."""
-        eqn = self._defs.get(id(atom))
-        return eqn.invars if eqn is not None and eqn.primitive.name == name else None
-
-    def op(self, name: str, *operands: Atom, **params: Any) -> Atom:
-        """Returns the value of a pure operation: simplified, found among available values, or emitted here."""
-        return self._scalar(PRIMITIVES[name], operands, params, None)
 
     def inline(self, block: Block, bindings: Iterable[tuple[Var, Atom]] = ()) -> tuple[Atom, ...]:
         """Rewrites the equations of a block into the current one and returns its results; at most once per block."""
@@ -122,10 +92,6 @@ class Rewriter(Rebuilder):
         for eqn in block.eqns:
             self.visit(eqn)
         return self.atoms(block.results)
-
-    def range_of(self, atom: Atom) -> tuple[int, int]:
-        """Returns the smallest and the largest value of an integer or bool."""
-        return self._ranges.of(atom)
 
     # The walk.
 
@@ -138,12 +104,8 @@ class Rewriter(Rebuilder):
 
     def rebuild_block(self, block: Block) -> Block:
         """Rebuilds a block; values computed in it are not available after it."""
-        undo, self._undo = self._undo, []
-        rebuilt = super().rebuild_block(block)
-        for key in self._undo:
-            del self._available[key]
-        self._undo = undo
-        return rebuilt
+        with self.scope():
+            return super().rebuild_block(block)
 
     def visit(self, eqn: Eqn) -> None:
         """Appends the result of the rules for an equation."""
@@ -155,67 +117,19 @@ class Rewriter(Rebuilder):
         elif not prim.effects:
             self.loc = eqn.loc
             var = eqn.outvars[0]
-            atom = self._scalar(prim, operands, eqn.params, eqn)
+            atom = self.scalar(prim, operands, eqn.params, eqn)
             if atom is not var:
                 self.env[var] = atom
         elif prim is LOAD:
             self._load(eqn, operands)
         elif prim is BOUND:
             self._bound(eqn, operands)
-        elif prim is CHECK and operands[0] == _TRUE:
+        elif prim is CHECK and operands[0] == TRUE:
             self.fired["check"] += 1
         else:
             self.append(eqn.rebuilt(operands))
             if prim.writes:
                 self._versions[id(operands[0])] = self._fresh_version()
-
-    def _scalar(
-        self, prim: Primitive, operands: tuple[Atom, ...], params: Mapping[str, object], origin: Eqn | None
-    ) -> Atom:
-        if self._fold is not None and operands[-1].__class__ is Literal:
-            folded = self._fold(prim.name, operands, params)
-            if folded is not None:
-                self.fired["fold"] += 1
-                return folded
-        groups = self._rules.get(prim.name)
-        if groups is not None:
-            for rule in groups[GROUP[id(operands[0].type.dtype)]]:
-                found = rule.apply(self, prim.name, operands, params)
-                if found is not None:
-                    self.fired[rule.name] += 1
-                    return found
-        key = None
-        if self._share:
-            key = self._key(prim, operands, params)
-            known = self._available.get(key)
-            if known is not None:
-                self.fired["share"] += 1
-                return known
-        if origin is not None:
-            eqn = origin.rebuilt(operands)
-        else:
-            types = result_types(prim, operands, params)  # type: ignore[arg-type]
-            eqn = Eqn(prim, operands, (Var(types[0]),), params, (), self.loc)
-        self.append(eqn)
-        var = eqn.outvars[0]
-        self._defs[id(var)] = eqn
-        if key is not None:
-            self._available[key] = var
-            self._undo.append(key)
-        return var
-
-    def _key(self, prim: Primitive, operands: tuple[Atom, ...], params: Mapping[str, object]) -> tuple[Any, ...]:
-        keys = [id(a) if a.__class__ is Var else self._literal_key(a) for a in operands]  # type: ignore[arg-type]
-        if prim.commutative and keys[0] > keys[1]:
-            keys.reverse()
-        return (prim.name, *keys, *params.items()) if params else (prim.name, *keys)
-
-    def _literal_key(self, atom: Literal) -> int:
-        found = self._literals.get(id(atom))
-        if found is None:
-            number = self._numbers.setdefault(atom.key, -1 - len(self._numbers))
-            found = self._literals[id(atom)] = (atom, number)
-        return found[1]
 
     def _bound(self, eqn: Eqn, operands: tuple[Atom, ...]) -> None:
         """Appends a check unless its index is a constant in range, or an equal check dominates it."""
@@ -224,24 +138,23 @@ class Rewriter(Rebuilder):
         if isinstance(index, Literal) and 0 <= index.value < size:
             self.env[eqn.outvars[0]] = index
         else:
-            self._once(eqn, operands, ("bound", size, *self._key(eqn.primitive, operands, {})))
+            self._once(eqn, operands, ("bound", size, *self.key(eqn.primitive, operands, {})))
 
     def _load(self, eqn: Eqn, operands: tuple[Atom, ...]) -> None:
         version = self._versions.get(id(operands[0]), 0)
-        self._once(eqn, operands, ("load", version, *self._key(eqn.primitive, operands, eqn.params)))
+        self._once(eqn, operands, ("load", version, *self.key(eqn.primitive, operands, eqn.params)))
 
     def _once(self, eqn: Eqn, operands: tuple[Atom, ...], key: tuple[Any, ...]) -> None:
         """Appends an equation, unless the result of one with the same key is available."""
         var = eqn.outvars[0]
         if self._share:
-            known = self._available.get(key)
+            known = self.shared(key)
             if known is not None:
                 self.fired["share"] += 1
                 self.env[var] = known
                 return
-            self._available[key] = var
-            self._undo.append(key)
-        made = self._defs[id(var)] = eqn.rebuilt(operands)
+            self.share(key, var)
+        made = self.definitions.made[id(var)] = eqn.rebuilt(operands)
         self.append(made)
 
     def _bump(self, refs: Iterable[Var]) -> None:
@@ -256,7 +169,7 @@ class Rewriter(Rebuilder):
         eqn = self._applied(rules.before.get(name, ()), original.rebuilt(operands))
         if eqn is None:
             return
-        self._ranges.enter(eqn)
+        self.ranges.enter(eqn)
         if eqn.primitive.loops:
             self._bump(changed)  # the second iteration sees what the first one wrote
         before = {id(r): self._versions.get(id(r), 0) for r in changed}
@@ -270,7 +183,7 @@ class Rewriter(Rebuilder):
         if eqn is not None:
             self.append(eqn)
             for var in eqn.outvars:
-                self._defs[id(var)] = eqn
+                self.definitions.made[id(var)] = eqn
 
     def _applied(self, rules: Iterable[Rule], eqn: Eqn) -> Eqn | None:
         """Returns an equation with blocks as rules rewrite it, or None if its results are replaced by other values."""
@@ -289,7 +202,7 @@ class Rewriter(Rebuilder):
         """Rebuilds a block; in a branch its condition is known if `assume` is set."""
         if eqn.primitive is not IF or not self.options.assume:
             return super().region(eqn, number)
-        facts, self._facts = self._facts, {**self._facts, **self._facts_of(eqn.invars[0], (_TRUE, _FALSE)[number])}
+        facts, self._facts = self._facts, {**self._facts, **self._facts_of(eqn.invars[0], (TRUE, FALSE)[number])}
         rebuilt = super().region(eqn, number)
         self._facts = facts
         return rebuilt
@@ -303,12 +216,12 @@ class Rewriter(Rebuilder):
             if not isinstance(atom, Var) or atom.type != BOOL:
                 continue
             facts[atom] = value
-            eqn = self._defs.get(id(atom))
+            eqn = self.definitions.made.get(id(atom))
             if eqn is None:
                 continue
             prim = eqn.primitive
             if prim is NOT:
-                pending.append((eqn.invars[0], _FALSE if value is _TRUE else _TRUE))
-            elif (prim is AND and value is _TRUE) or (prim is OR and value is _FALSE):
+                pending.append((eqn.invars[0], FALSE if value is TRUE else TRUE))
+            elif (prim is AND and value is TRUE) or (prim is OR and value is FALSE):
                 pending += [(a, value) for a in eqn.invars]
         return facts

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar
 
-from qdtrace.passes import algebraic, peephole, unreachable
+from qdtrace.passes import peephole, unreachable
 from qdtrace.passes.base import Pass
-from qdtrace.passes.constant_folding import fold_all, fold_exact
 from qdtrace.passes.dead_code import DeadCode
 from qdtrace.passes.motion import ConstantExtraction, LoopInvariant
 from qdtrace.passes.rewrite import RewriteOptions, Rewriter
-from qdtrace.passes.rule_table import RuleSet
+from qdtrace.rules.families import ALGEBRAIC
+from qdtrace.rules.folding import fold_all, fold_exact
+from qdtrace.rules.table import RuleSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,4 +93,4 @@ def _is_straight(task: Task) -> bool:
 
 @cache
 def _rules(fast_math: bool) -> RuleSet:
-    return RuleSet.of((*unreachable.TABLE.rules, *algebraic.RULES, *peephole.RULES), fast_math=fast_math)
+    return RuleSet.of((*unreachable.TABLE.rules, *ALGEBRAIC, *peephole.RULES), fast_math=fast_math)

@@ -27,8 +27,8 @@ from qdtrace.ir.primitives import DIV, REM
 from qdtrace.ir.program import Literal
 from qdtrace.ir.walk import walk_task
 from qdtrace.passes.rewrite import RewriteOptions, RewritePass
-from qdtrace.passes.rule_table import RuleSet, RuleTable
-from qdtrace.passes.rules.match import power_of_two, wrapped
+from qdtrace.rules.match import power_of_two, wrapped
+from qdtrace.rules.table import RuleSet, RuleTable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,7 +62,7 @@ def remainder_by_mask(w: Rewriter, op: str, ops: Operands, params: Params) -> At
 
 def _is_reducible(w: Rewriter, atom: Atom) -> bool:
     """Returns whether a dividend is never negative, of at most 32 bits, and no index, nor an index plus a constant."""
-    if atom.dtype.bits > 32 or w.range_of(atom)[0] < 0:
+    if atom.dtype.bits > 32 or w.ranges.of(atom)[0] < 0:
         return False
     offset = w.defined_by(atom, "add")
     if offset is not None and isinstance(offset[1], Literal):

@@ -26,7 +26,7 @@ from qdtrace.ir.program import Atom, Block, Eqn, Literal, Program, Task, literal
 from qdtrace.ir.types import DType
 from qdtrace.ir.walk import walk_all
 from qdtrace.passes.rewrite import RewriteOptions, RewritePass, Rewriter
-from qdtrace.passes.rule_table import RuleSet, RuleTable
+from qdtrace.rules.table import RuleSet, RuleTable
 
 TABLE = RuleTable()
 

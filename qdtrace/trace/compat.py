@@ -190,6 +190,8 @@ def is_jaxpr(value: object) -> bool:
 def inner_jaxprs(eqn: JaxprEqn) -> Iterator[Any]:
     """Yields every jaxpr among the parameters of an equation."""
     for value in eqn.params.values():
+        if value is None or value.__class__ in (bool, int, str):
+            continue  # most parameters are told from jaxprs quickly
         for one in value if isinstance(value, (tuple, list)) else (value,):
             if is_jaxpr(one):
                 yield one

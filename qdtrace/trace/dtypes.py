@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 
+def is_key(value: Any) -> bool:
+    """Returns whether a value or an abstract one is a random key."""
+    dtype = getattr(value, "dtype", None)
+    return dtype is not None and jnp.issubdtype(dtype, jax.dtypes.extended)
+
+
 def default_dtype(value: Any = 0.0, what: str = "memory") -> np.dtype:
     """Returns the dtype of new memory for a value; for a Python number JAX's default, in x64 mode f64, i64 or c128."""
     for kind in (bool, int, float, complex):

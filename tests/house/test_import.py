@@ -9,7 +9,7 @@ import pytest
 
 import qdtrace as qd
 
-PACKAGES = ("ir", "analysis", "passes", "interpret", "trace.importer")
+PACKAGES = ("ir", "analysis", "rules", "passes", "interpret", "trace.importer")
 LATER = (*(f"qdtrace.{name}" for name in PACKAGES), "lowering", "llvmlite")
 GPU_ONLY = ("lowering.gpu", "lowering.cuda", "lowering.simt", "lowering.triton")
 CHILD = """

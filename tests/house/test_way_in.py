@@ -12,7 +12,7 @@ from .tables import PACKAGES, ROOT, ROOTS, row_of, users
 SPINE_LINES = 4000
 WITHOUT = {"qdtrace", "qdtrace.data", "qdtrace.tools", "lowering"}
 """Packages without a table: what users import, a folder of data, commands, and what only holds packages."""
-INSIDE = {"qdtrace.analysis.index", "qdtrace.passes.rules", "qdtrace.trace.importer.libraries", "lowering.llvm.maths"}
+INSIDE = {"qdtrace.analysis.index", "qdtrace.trace.importer.libraries", "lowering.llvm.maths"}
 """Packages that the README of the one around them describes."""
 
 

@@ -85,7 +85,7 @@ def imported(fn: Any, *args: Any, hoist: bool = True, budget: int = 256) -> Impo
             ref = ref_var(DType.of(dtype), (size, *shape), "x")
             params.append(ref)
             values.append(
-                importer.build(shape, ref.dtype, lambda k, ref=ref: importer.load(ref, [index, *k]), unroll=True)
+                importer.build(shape, ref.dtype, lambda k, ref=ref: importer.load_at(ref, [index, *k]), unroll=True)
             )
         outs = importer.jaxpr(closed, values)
         results = []
@@ -96,7 +96,7 @@ def imported(fn: Any, *args: Any, hoist: bool = True, budget: int = 256) -> Impo
             results.append(ref)
             if isinstance(out, MemoryArray):
                 importer.loop_nest(
-                    out.shape, lambda k, out=out, ref=ref: importer.store(ref, importer.element(out, k), [index, *k])
+                    out.shape, lambda k, out=out, ref=ref: importer.store_at(ref, importer.element(out, k), [index, *k])
                 )
             else:
                 for k in np.ndindex(*shape):

@@ -227,7 +227,7 @@ def test_branch_that_chooses_a_buffer():
     closed = jax.make_jaxpr(lambda p, a, b: jax.lax.cond(p, lambda: a, lambda: b))(True, X, X)
     importer = Importer(Builder())
     predicate = np.empty((), object)
-    predicate[()] = importer.builder.load(ref_var(DType.bool, ()))
+    predicate[()] = importer.load(ref_var(DType.bool, ()))
     with pytest.raises(UnsupportedError) as error:
         importer.jaxpr(closed, [predicate, *(RefValue(ref_var(DType.f32, X.shape)) for _ in "ab")])
     assert "a branch cannot choose between buffers" in str(error.value)

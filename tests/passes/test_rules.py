@@ -12,16 +12,17 @@ from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.types import DType
 from qdtrace.ir.verify import verify_program
-from qdtrace.passes import algebraic, peephole
+from qdtrace.passes import peephole
 from qdtrace.passes.dead_code import DeadCode
 from qdtrace.passes.rewrite import RewriteOptions, Rewriter
-from qdtrace.passes.rule_table import Rule, RuleSet
+from qdtrace.rules.families import ALGEBRAIC
+from qdtrace.rules.table import Rule, RuleSet
 from tests.ir.equal import programs_equal
 from tests.passes.expressions import expression_program
 from tests.passes.harness import assert_same_bits
 from tests.passes.rule_cases import CASES, Case
 
-RULES = {r.name: r for r in (*algebraic.RULES, *peephole.RULES) if r.stage == "scalar"}
+RULES = {r.name: r for r in (*ALGEBRAIC, *peephole.RULES) if r.stage == "scalar"}
 LISTED = [(name, case) for name, cases in CASES.items() for case in cases]
 
 

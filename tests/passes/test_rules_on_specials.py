@@ -15,9 +15,10 @@ import pytest
 
 from qdtrace.ir.program import literal
 from qdtrace.ir.types import DType
-from qdtrace.passes import algebraic, peephole
+from qdtrace.passes import peephole
 from qdtrace.passes.rewrite import RewriteOptions, Rewriter
-from qdtrace.passes.rule_table import RuleSet
+from qdtrace.rules.families import ALGEBRAIC
+from qdtrace.rules.table import RuleSet
 from tests.passes.harness import assert_same_bits
 from tests.passes.special_expressions import BINARY, CONSTANTS, UNARY, Grid, Run, one_rounding, specials
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from qdtrace.ir.builder import Builder
     from qdtrace.ir.program import Atom
 
-SCALAR_RULES = [r for r in (*algebraic.RULES, *peephole.RULES) if r.stage == "scalar"]
+SCALAR_RULES = [r for r in (*ALGEBRAIC, *peephole.RULES) if r.stage == "scalar"]
 RULES = {fast: RuleSet.of(SCALAR_RULES, fast_math=fast) for fast in (False, True)}
 INTEGERS_ONLY = {r.name for r in SCALAR_RULES if r.on in ("bool", "signed", "unsigned", "integer", "bits")}
 """Rules that never see a float operand."""

@@ -10,16 +10,17 @@ import z3
 
 from qdtrace.ir.program import Block, Literal, Var
 from qdtrace.ir.types import DType
-from qdtrace.passes import algebraic, peephole
+from qdtrace.passes import peephole
 from qdtrace.passes.rewrite import RewriteOptions, Rewriter
-from qdtrace.passes.rule_table import RuleSet
+from qdtrace.rules.families import ALGEBRAIC
+from qdtrace.rules.table import RuleSet
 from tests.passes.expressions import expression_program
 from tests.passes.solver import meaning
 
-RULES = RuleSet.of((*algebraic.RULES, *peephole.RULES), fast_math=False)
+RULES = RuleSet.of((*ALGEBRAIC, *peephole.RULES), fast_math=False)
 INTEGER_RULES = {
     r.name
-    for r in (*algebraic.RULES, *peephole.RULES)
+    for r in (*ALGEBRAIC, *peephole.RULES)
     if r.stage == "scalar" and r.on != "float" and r.name not in ("bitcast_bitcast", "integer_pow_even")
 }
 CONSTANTS = {"i8": (0, 1, -1, 2, 7, 8, 127, -128), "u8": (0, 1, 2, 7, 8, 128, 254, 255)}

@@ -6,8 +6,8 @@ import pytest
 import z3
 
 from qdtrace.passes.rewrite import RewriteOptions, Rewriter
-from qdtrace.passes.rule_table import RuleSet
 from qdtrace.passes.strength_reduction import TABLE, StrengthReduction
+from qdtrace.rules.table import RuleSet
 from tests.passes.expressions import expression_program
 from tests.passes.harness import check, unchanged
 from tests.passes.test_rules_proved import as_z3

@@ -6,7 +6,7 @@ from qdtrace.passes import peephole, unreachable
 from qdtrace.passes.base import TaskPass
 from qdtrace.passes.dead_code import DeadCode
 from qdtrace.passes.rewrite import RewriteOptions, Rewriter
-from qdtrace.passes.rule_table import RuleSet
+from qdtrace.rules.table import RuleSet
 from tests.passes.harness import check, unchanged
 
 RULES = {r.name: r for r in (*peephole.RULES, *unreachable.TABLE.rules) if r.stage != "scalar"}

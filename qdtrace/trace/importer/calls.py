@@ -92,9 +92,8 @@ def callback(imp: Importer, eqn: Any, *operands: Value, **_: Any) -> list[Value]
     found = callback_of(imp, eqn, operands) if eqn.primitive.name == "pure_callback" else None
     if found is not None:
         return found
-    imp.locate()
     raise UnsupportedError(
         f"`{eqn.primitive.name}` calls Python, which a loop body cannot do",
-        loc=imp.builder.loc,
+        loc=imp.here(),
         help="call it outside of the loop, on whole arrays",
     )

@@ -17,9 +17,9 @@ from qdtrace.trace.importer.values import (
     Value,
     array_of,
     elements_of,
-    is_pair,
     storage_of,
 )
+from qdtrace.trace.physical import is_pair
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -132,10 +132,9 @@ class Carries:
 
     def _check_handle(self, carry: Carry, result: Value) -> None:
         if not (isinstance(result, RefValue) and result.var is carry.initial.var):
-            self.imp.locate()
             raise TraceValueError(
                 "a loop must carry a buffer on unchanged, got another buffer in its place",
-                loc=self.imp.builder.loc,
+                loc=self.imp.here(),
                 help="copy elements between the buffers, or use a qd.local()",
             )
 

@@ -34,7 +34,7 @@ def binary(imp: Importer, name: str, a: Pair, b: Pair) -> Pair:
         return _divide(imp, a, b)
     if name in ("max", "min"):
         compare = "gt" if name == "max" else "lt"
-        first = imp.select(op("eq", a[0], b[0]), op(compare, a[1], b[1]), op(compare, a[0], b[0]))
+        first = imp.choose(op("eq", a[0], b[0]), op(compare, a[1], b[1]), op(compare, a[0], b[0]))
         return imp.choose(first, a, b)
     return unsupported(imp, name)
 
@@ -47,21 +47,20 @@ def _divide(imp: Importer, a: Pair, b: Pair) -> Pair:
     op = imp.op
     zero = constant(b[0].type.dtype.numpy.type(0))
     wide = op("ge", op("abs", b[0]), op("abs", b[1]))
-    large, small = imp.select(wide, b[0], b[1]), imp.select(wide, b[1], b[0])
+    large, small = imp.choose(wide, b[0], b[1]), imp.choose(wide, b[1], b[0])
     none = op("eq", large, zero)
-    ratio = imp.select(none, zero, op("div", small, large))
-    scale = imp.select(none, large, op("add", large, op("mul", small, ratio)))
-    x, y = imp.select(wide, a[0], a[1]), imp.select(wide, a[1], a[0])
+    ratio = imp.choose(none, zero, op("div", small, large))
+    scale = imp.choose(none, large, op("add", large, op("mul", small, ratio)))
+    x, y = imp.choose(wide, a[0], a[1]), imp.choose(wide, a[1], a[0])
     first, second = op("add", x, op("mul", y, ratio)), op("sub", y, op("mul", x, ratio))
-    real = op("div", imp.select(none, x, first), scale)
-    imag = op("div", imp.select(none, y, second), scale)
-    return real, imp.select(wide, imag, op("neg", imag))
+    real = op("div", imp.choose(none, x, first), scale)
+    imag = op("div", imp.choose(none, y, second), scale)
+    return real, imp.choose(wide, imag, op("neg", imag))
 
 
 def unsupported(imp: Importer, name: str) -> Any:
-    imp.locate()
     raise UnsupportedError(
-        f"`{name}` of complex numbers has no import rule", loc=imp.builder.loc,
+        f"`{name}` of complex numbers has no import rule", loc=imp.here(),
         help="write it with real and imaginary parts, or compute it outside of the loop",
     )  # fmt: skip
 

@@ -17,7 +17,8 @@ from qdtrace.trace.importer.memory import UNROLL
 from qdtrace.trace.importer.reductions import combiner, fold_loop, total, zero_of
 from qdtrace.trace.importer.registry import PLACED, RESULT_TYPE, rule
 from qdtrace.trace.importer.structural import permute
-from qdtrace.trace.importer.values import MemoryArray, Value, array_of, is_pair, is_static
+from qdtrace.trace.importer.values import MemoryArray, Value, array_of, is_static
+from qdtrace.trace.physical import is_pair
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -30,9 +30,9 @@ from qdtrace.trace.importer.values import (
     Value,
     elements_of,
     hold,
-    is_pair,
     rank0,
 )
+from qdtrace.trace.physical import is_pair
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -166,9 +166,9 @@ def _row(imp: Importer, x: Value, at: Any) -> Value:
 def _store_row(imp: Importer, target: PrivateArray, at: Any, value: Value) -> None:
     if isinstance(value, np.ndarray):
         for i in np.ndindex(*value.shape):
-            imp.store(target.var, value[i], [at, *(imp.index(k) for k in i)])
+            imp.store_at(target.var, value[i], [at, *(imp.index(k) for k in i)])
     else:
-        imp.loop_nest(value.shape, lambda i: imp.store(target.var, imp.element(value, i), [at, *i]))
+        imp.loop_nest(value.shape, lambda i: imp.store_at(target.var, imp.element(value, i), [at, *i]))
 
 
 def _unrolled_scan(
@@ -248,9 +248,8 @@ def branch(imp: Importer, condition: Atom, avals: Sequence[Any], on_true: Any, o
         first, second = results[0][j], results[1][j]
         if isinstance(first, RefValue) or isinstance(second, RefValue):
             if not (isinstance(first, RefValue) and isinstance(second, RefValue) and first.var is second.var):
-                imp.locate()
                 raise UnsupportedError(
-                    "a branch cannot choose between buffers", loc=imp.builder.loc,
+                    "a branch cannot choose between buffers", loc=imp.here(),
                     help="index the buffers inside the branches and return the values",
                 )  # fmt: skip
             out.append(first)
@@ -288,9 +287,9 @@ def _keep_one(imp: Importer, fails: Atom, dead: BlockBuilder, alive: BlockBuilde
     checks = [e for e in dead.eqns if e.primitive.effects or e.blocks]
     if len(checks) == 1 and _fails(checks[0]):
         (check,) = checks
-        imp.builder.current.eqns.append(replace(check, invars=(imp.op("not", fails),)))
+        imp.current.eqns.append(replace(check, invars=(imp.op("not", fails),)))
     else:
         with imp.block() as nothing:
             pass
         imp.emit("if", fails, blocks=(dead.close(), nothing.close()))
-    imp.builder.current.eqns += alive.eqns
+    imp.current.eqns += alive.eqns

@@ -12,6 +12,7 @@ from jax.core import Tracer
 from qdtrace.errors import TraceValueError, UnsupportedError
 from qdtrace.ir.types import DType
 from qdtrace.trace import compat
+from qdtrace.trace.dtypes import is_key
 from qdtrace.trace.importer.bodies import Bodies, body_of, copy_of, operands_of
 from qdtrace.trace.importer.elements import length_of, per_element
 from qdtrace.trace.importer.implementations import implementation_of, is_foreign
@@ -25,12 +26,12 @@ from qdtrace.trace.importer.values import (
     Value,
     array_of,
     hold,
-    is_pair,
     is_static,
     join_pairs,
     rank0,
     split_pairs,
 )
+from qdtrace.trace.physical import PLAIN, is_pair, part_dtype
 from qdtrace.trace.regions import Region, restructure
 from qdtrace.trace.source import eqn_loc
 
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
     from qdtrace.trace.importer.bodies import Key, Operands
     from qdtrace.trace.importer.uses import Uses
 
-PLAIN: dict[Any, DType] = {d.numpy: d for d in DType}
-"""Element types that graphs have."""
 LARGE_CONSTANT = 64
 """Constants of more elements are kept in memory from the start."""
 
@@ -109,7 +108,7 @@ class Importer(MemoryOps):
     def jaxpr(self, closed: Any, values: Sequence[Value]) -> list[Value]:
         """Inlines a closed jaxpr; pairs have a trailing axis of 2 in operands and results."""
         jaxpr = compat.open_jaxpr(closed)
-        operands = [_logical(v, x) for v, x in zip(jaxpr.invars, values, strict=True)]
+        operands = [_logical(x, v.aval) for v, x in zip(jaxpr.invars, values, strict=True)]
         results = self.inline(closed, operands)
         return [
             split_pairs(x) if isinstance(x, np.ndarray) and is_pair(v.aval) else x
@@ -150,17 +149,14 @@ class Importer(MemoryOps):
         try:
             value = env[atom]
         except KeyError:
-            self.locate()
             raise TraceValueError(
                 "a value made inside a loop or branch is used outside of it",
-                loc=self.builder.loc,
+                loc=self.here(),
                 help="keep it in a qd.local() made before the loop, or in a buffer",
             ) from None
-        if type(value) is np.ndarray and value.ndim and value.ndim != len(atom.aval.shape):
-            value = env[atom] = join_pairs(value)
-        elif type(value) is ArrayRef and value.ndim != len(atom.aval.shape):
-            value = env[atom] = ArrayRef(value.var, pair=True)
-        return value
+        if (joined := _logical(value, atom.aval)) is not value:
+            env[atom] = joined
+        return joined
 
     def constant_value(self, content: Any, aval: Any) -> Value:
         """Returns a literal or a captured constant."""
@@ -173,8 +169,8 @@ class Importer(MemoryOps):
 
     def _constant_array(self, content: Any, aval: Any) -> Value:
         pair = is_pair(aval)
-        if not isinstance(aval.dtype, np.dtype):
-            self._check_key(aval.dtype)
+        self.dtype_of(aval)
+        if is_key(aval):
             content = jax.random.key_data(content)
         if isinstance(content, Tracer):
             return self._captured(content, aval, pair)
@@ -190,10 +186,9 @@ class Importer(MemoryOps):
     def _captured(self, tracer: Any, aval: Any, pair: bool) -> Value:
         """Returns a value of an outer trace that a jaxpr closed over."""
         if self.hoist is None:
-            self.locate()
             raise TraceValueError(
                 f"a traced value of an outer function is used in a loop body: {aval.str_short()}",
-                loc=self.builder.loc,
+                loc=self.here(),
                 help="pass it as an argument",
             )
         ref = ArrayRef(self.hoist(tracer), pair)
@@ -205,31 +200,19 @@ class Importer(MemoryOps):
         known = PLAIN.get(dtype)
         if known is not None:
             return known
-        if not isinstance(dtype, np.dtype):
-            self._check_key(dtype)
-            return DType.u32
-        try:
-            return DType.of(dtype if dtype.kind != "c" else np.dtype(f"f{dtype.itemsize // 2}"))
-        except KeyError:
-            self.locate()
+        found = part_dtype(dtype, self.here)
+        if found is None:
             raise UnsupportedError(
-                f"needs one of {', '.join(d.value for d in DType)}, got {dtype}", loc=self.builder.loc,
+                f"needs one of {', '.join(d.value for d in DType)}, got {dtype}", loc=self.here(),
                 help="convert it with .astype outside of the loop",
-            ) from None  # fmt: skip
-
-    def _check_key(self, dtype: Any) -> None:
-        if "fry" not in str(dtype):
-            self.locate()
-            raise UnsupportedError(
-                f"needs threefry keys, got {dtype}", loc=self.builder.loc,
-                help='jax.random.key(seed, impl="threefry2x32")',
             )  # fmt: skip
+        return found
 
     # ------------------------------------------------------------------ equations
     def locate(self) -> None:
         """Looks the source line of the current equation up; most equations emit nothing and need none."""
         if self.unlocated is not None:
-            self.builder.loc = located(self.unlocated) or self.builder.loc
+            self.loc = located(self.unlocated) or self.loc
             self.unlocated = None
 
     def import_eqn(self, eqn: Any, env: dict[Any, Value]) -> None:
@@ -285,11 +268,10 @@ class Importer(MemoryOps):
         return results if eqn.primitive.multiple_results else results[0]
 
     def _no_rule(self, eqn: Any) -> UnsupportedError:
-        self.locate()
         name = eqn.primitive.name
         return UnsupportedError(
             f"the JAX primitive `{name}` has no import rule",
-            loc=eqn_loc(eqn, self.builder.loc),
+            loc=eqn_loc(eqn, self.here()),
             help=f"compute it outside of the loop, or teach it: qd.def_import_rule({name!r}, jnp_function)",
         )
 
@@ -305,8 +287,7 @@ class Importer(MemoryOps):
         try:
             return traced_rule(fn, avals, params)
         except UnsupportedError as error:
-            self.locate()
-            raise UnsupportedError(error.rule, loc=self.builder.loc, notes=error.notes, help=error.help) from None
+            raise UnsupportedError(error.rule, loc=self.here(), notes=error.notes, help=error.help) from None
 
     def each(self, fn: Callable[..., Any], eqn: Any, params: dict[str, Any], values: Sequence[Value]) -> Value:
         """Returns the result of an equation that a jnp function of elements computes."""
@@ -330,26 +311,25 @@ class Importer(MemoryOps):
         if body.eqns is None:
             return self._inside_call(closed, values)
         same = (key, *map(id, operands.variables))
-        for scope in reversed(self._scopes):
-            known = scope.get(same)
-            if known is not None:
-                return list(known)
-        self.locate()
+        known = self.shared(same)
+        if known is not None:
+            return list(known)
         self.private_bytes += body.private_bytes
-        eqns, results = copy_of(body, operands.variables, self.builder.loc)
-        self.builder.current.eqns += eqns
-        self._made.update((e.outvars[0], e) for e in eqns if not (e.blocks or e.primitive.effects))
-        self._scopes[-1][same] = tuple(results)
+        eqns, results = copy_of(body, operands.variables, self.here())
+        self.current.eqns += eqns
+        self.definitions.made.update((id(e.outvars[0]), e) for e in eqns if not (e.blocks or e.primitive.effects))
+        self.share(same, tuple(results))
         return results
 
     def _first_call(self, closed: Any, values: Sequence[Value], key: Key, operands: Operands) -> list[Value]:
-        """Inlines a body and keeps what it became. Nothing is shared with the equations around it."""
-        emitted = self.builder.current.eqns
+        """Inlines a body and keeps what it became. Nothing is known of the equations around it."""
+        emitted = self.current.eqns
         position, before = len(emitted), self.private_bytes
-        scopes, self._scopes = self._scopes, [{}]
+        scopes, self._scopes = self._scopes, 1
         spilled, self._spilled = self._spilled, {}
         try:
-            results = self._inside_call(closed, values)
+            with self.apart():
+                results = self._inside_call(closed, values)
             # a copy would write an operand to memory again, where calls that are inlined find it there
             alone = not any(id(v) in self._spilled for v in values)
         finally:
@@ -359,7 +339,7 @@ class Importer(MemoryOps):
             operands, emitted[position:] if alone else None, results, self.private_bytes - before, alive
         )
         if body.eqns is not None:
-            self._scopes[-1][key, *map(id, operands.variables)] = tuple(results)
+            self.share((key, *map(id, operands.variables)), tuple(results))
         return results
 
     def _inside_call(self, closed: Any, values: Sequence[Value]) -> list[Value]:
@@ -420,12 +400,11 @@ def _content(value: Value, aval: Any) -> np.ndarray | None:
     return np.array([e.value for e in value.ravel().tolist()], aval.dtype).reshape(value.shape)
 
 
-def _logical(var: Any, value: Value) -> Value:
-    if not is_pair(var.aval):
-        return value
-    if isinstance(value, np.ndarray) and value.ndim != len(var.aval.shape):
+def _logical(value: Value, aval: Any) -> Value:
+    """Returns a value with pairs in place of a trailing axis of 2 that JAX's type has not."""
+    if type(value) is np.ndarray and value.ndim and value.ndim != len(aval.shape):
         return join_pairs(value)
-    if isinstance(value, ArrayRef) and value.ndim != len(var.aval.shape):
+    if type(value) is ArrayRef and value.ndim != len(aval.shape):
         return ArrayRef(value.var, pair=True)
     return value
 

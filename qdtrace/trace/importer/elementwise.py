@@ -14,7 +14,8 @@ from qdtrace.trace.importer.elements import per_element
 from qdtrace.trace.importer.registry import PLACED, RESULT_TYPE, rule
 from qdtrace.trace.importer.scalars import integer
 from qdtrace.trace.importer.uses import SAME_NAME
-from qdtrace.trace.importer.values import Element, Value, is_pair, rank0
+from qdtrace.trace.importer.values import Element, Value, rank0
+from qdtrace.trace.physical import is_pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -204,10 +205,9 @@ def reduce_precision(imp: Importer, eqn: Any, x: Value, *, exponent_bits: int, m
     if narrow is dtype or (narrow is not None and narrow.bits > dtype.bits):
         return x
     if narrow is None:
-        imp.locate()
         raise UnsupportedError(
             f"reduce_precision needs the format of f16, bf16 or f32, got {bits[0]} exponent, {bits[1]} mantissa bits",
-            loc=imp.builder.loc,
+            loc=imp.here(),
             help="round with arithmetic, or outside of the loop",
         )
     rounded = lambda a: imp.convert(imp.convert(a, narrow), dtype)  # noqa: E731
@@ -267,7 +267,7 @@ def _high_of_wide(imp: Importer, dtype: DType, a: Any, b: Any) -> Any:
         return high
     zero = integer(0, dtype)
     for negative, other in ((a, b), (b, a)):
-        high = op("sub", high, op("bitcast", imp.select(op("lt", negative, zero), other, zero), dtype=word))
+        high = op("sub", high, op("bitcast", imp.choose(op("lt", negative, zero), other, zero), dtype=word))
     return op("bitcast", high, dtype=dtype)
 
 

@@ -19,7 +19,7 @@ from qdtrace.trace.importer.memory import CHAIN, UNROLL
 from qdtrace.trace.importer.registry import PROMISE, rule
 from qdtrace.trace.importer.scalars import TRUE, constant, integer
 from qdtrace.trace.importer.structural import view
-from qdtrace.trace.importer.values import is_pair
+from qdtrace.trace.physical import is_pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -134,7 +134,7 @@ def dynamic_update_slice(imp: Importer, eqn: Any, x: Value, update: Value, *star
 
     def write(i: Sequence[Any]) -> None:
         where = [shifted(imp, s, k) for s, k in zip(at, i, strict=True)]
-        imp.store(target.var, imp.element(source, i), where)
+        imp.store_at(target.var, imp.element(source, i), where)
 
     each(imp, update.shape, write)
     return target
@@ -166,10 +166,9 @@ def put(imp: Importer, out: np.ndarray, where: Sequence[Any], combine: Any, guar
 def is_mode(imp: Importer, eqn: Any, mode: Any, name: str, others: Sequence[str]) -> bool:
     """Returns True for this mode of indices out of bounds, False for the others that are known."""
     if mode.name != name and mode.name not in others:
-        imp.locate()
         raise UnsupportedError(
             f"`{eqn.primitive.name}` in a loop body cannot have mode={mode.name.lower()!r}",
-            loc=imp.builder.loc,
+            loc=imp.here(),
             help='use mode="clip", "fill", "drop" or "promise_in_bounds"',
         )
     return mode.name == name
@@ -273,5 +272,5 @@ def _dropping_adjoints(imp: Importer, valid: Any, element: Any) -> Any:
     of JAX gather at indices of the user, with the promise.
     """
     parts = element if type(element) is tuple else (element,)
-    held = tuple(imp.builder("custom", p, rule="stop_gradient", result=0) if type(p) is Var else p for p in parts)
+    held = tuple(imp("custom", p, rule="stop_gradient", result=0) if type(p) is Var else p for p in parts)
     return imp.choose(valid, element, held if type(element) is tuple else held[0])

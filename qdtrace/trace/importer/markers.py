@@ -23,9 +23,10 @@ from qdtrace.trace.importer.indexing import each
 from qdtrace.trace.importer.registry import RESULT_TYPE, item_rule, rule
 from qdtrace.trace.importer.scalars import FALSE, TRUE, integer
 from qdtrace.trace.importer.trip_limits import TripLimit, check_trips
-from qdtrace.trace.importer.values import RefValue, Value, is_pair, rank0
+from qdtrace.trace.importer.values import RefValue, Value, rank0
 from qdtrace.trace.loops import too_many
 from qdtrace.trace.markers import break_p, continue_p
+from qdtrace.trace.physical import is_pair
 from qdtrace.trace.regions import Region
 
 if TYPE_CHECKING:
@@ -53,9 +54,9 @@ def _jump(imp: Importer, eqn: Any, rest: Sequence[Any], env: dict[Any, Value]) -
     predicate = imp.element(imp.read(env, eqn.invars[0]), ())
     flow = imp.flow[-1]
     if flow.skip is not None:
-        imp.store(flow.skip, predicate, ())
+        imp.store_at(flow.skip, predicate, ())
     if eqn.primitive is break_p and flow.broken is not None:
-        imp.store(flow.broken, predicate, ())
+        imp.store_at(flow.broken, predicate, ())
     if rest:
         imp.if_(imp.op("not", predicate), lambda: imp.items(rest, env))
     return True
@@ -65,16 +66,16 @@ def _open_flow(imp: Importer, items: Sequence[Any]) -> LoopFlow:
     jumps = list(_jumps(items))
     flow = LoopFlow()
     if any(jump is break_p for jump, _ in jumps):
-        flow.broken = imp.builder.cell(DType.bool, hint="broken")
-        imp.store(flow.broken, FALSE, ())
+        flow.broken = imp.cell(DType.bool, hint="broken")
+        imp.store_at(flow.broken, FALSE, ())
     if any(nested for _, nested in jumps):
-        flow.skip = imp.builder.cell(DType.bool, hint="skip")
+        flow.skip = imp.cell(DType.bool, hint="skip")
     return flow
 
 
 def _body(imp: Importer, flow: LoopFlow, items: Sequence[Any], env: dict[Any, Value]) -> None:
     if flow.skip is not None:
-        imp.store(flow.skip, FALSE, ())
+        imp.store_at(flow.skip, FALSE, ())
     imp.flow.append(flow)
     try:
         imp.items(items, env)
@@ -89,7 +90,7 @@ def _root(imp: Importer, region: Region, rest: Sequence[Any], env: dict[Any, Val
 
 def _set_loc(imp: Importer, region: Region) -> None:
     if region.loc is not None and not imp.calls:
-        imp.builder.loc = region.loc
+        imp.loc = region.loc
         imp.unlocated = None
 
 
@@ -111,11 +112,11 @@ def _for(imp: Importer, region: Region, rest: Sequence[Any], env: dict[Any, Valu
     env[index_var] = rank0(index)
     imp.ranges.set_index(index, start, stop, step)
     hints = {k: v for k, v in region.hints.items() if k in ("unroll", "most") and v is not None}
-    loc = imp.builder.loc
+    loc = imp.loc
     if flow.broken is None:
         with imp.block((index,)) as opened:
             _body(imp, flow, region.items, env)
-        imp.builder.loc = loc
+        imp.loc = loc
         imp.emit("for", start, stop, step, blocks=(opened.close(),), **hints)
         return
     # Where the index that ends the loop may not be a number of its dtype, iterations are counted down beside it.
@@ -124,7 +125,7 @@ def _for(imp: Importer, region: Region, rest: Sequence[Any], env: dict[Any, Valu
     limit = TripLimit(imp, most)
     with imp.block((at, left, *limit.tested) if counts else (at, *limit.tested)) as test:
         going = imp.op("ne", left, integer(0, left.dtype)) if counts else loop.emit_before(imp.op, at)
-        going = limit.goes_on(imp.op("and", going, imp.op("not", imp.load(flow.broken, ()))))
+        going = limit.goes_on(imp.op("and", going, imp.op("not", imp.load_at(flow.broken, ()))))
     left = scalar_var(unsigned(dtype), "left")
     with imp.block((index, left, *limit.inside) if counts else (index, *limit.inside)) as opened:
         _body(imp, flow, region.items, env)
@@ -132,7 +133,7 @@ def _for(imp: Importer, region: Region, rest: Sequence[Any], env: dict[Any, Valu
         if counts:
             following.append(imp.op("sub", left, integer(1, left.dtype)))
         following += limit.following()
-    imp.builder.loc = loc
+    imp.loc = loc
     first = [start, loop.emit_count(imp.op)] if counts else [start]
     imp.emit("while", *first, *limit.first, blocks=(test.close([going]), opened.close(following)))
 
@@ -142,7 +143,7 @@ def _while(imp: Importer, region: Region, rest: Sequence[Any], env: dict[Any, Va
     assert region.test is not None
     count, atom = region.test
     _set_loc(imp, region)
-    loc = imp.builder.loc
+    loc = imp.loc
     condition_items, items = region.items[:count], region.items[count:]
     flow = _open_flow(imp, items)
 
@@ -154,7 +155,7 @@ def _while(imp: Importer, region: Region, rest: Sequence[Any], env: dict[Any, Va
     def goes_on() -> Atom:
         if flow.broken is None:
             return condition()
-        stopped = imp.load(flow.broken, ())
+        stopped = imp.load_at(flow.broken, ())
         with imp.block() as no:
             pass
         with imp.block() as yes:
@@ -167,7 +168,7 @@ def _while(imp: Importer, region: Region, rest: Sequence[Any], env: dict[Any, Va
     with imp.block(limit.inside) as opened:
         _body(imp, flow, items, env)
         following = limit.following()
-    imp.builder.loc = loc
+    imp.loc = loc
     trips = imp.emit("while", *limit.first, blocks=(test.close([going]), opened.close(following)))
     limit.check_end(trips, goes_on)
 
@@ -177,14 +178,14 @@ def _when(imp: Importer, region: Region, rest: Sequence[Any], env: dict[Any, Val
     assert region.eqn is not None
     predicate = imp.element(imp.read(env, region.eqn.invars[0]), ())
     _set_loc(imp, region)
-    loc = imp.builder.loc
+    loc = imp.loc
     imp.if_(predicate, lambda: imp.items(region.items, env))
-    imp.builder.loc = loc
+    imp.loc = loc
     if next(_jumps(region.items), None) is None:
         return False
     skip = imp.flow[-1].skip
     if rest and skip is not None:
-        imp.if_(imp.op("not", imp.load(skip, ())), lambda: imp.items(rest, env))
+        imp.if_(imp.op("not", imp.load_at(skip, ())), lambda: imp.items(rest, env))
     return True
 
 
@@ -193,9 +194,8 @@ def _when(imp: Importer, region: Region, rest: Sequence[Any], env: dict[Any, Val
 
 def _handle(imp: Importer, value: Value) -> Var:
     if not isinstance(value, RefValue):
-        imp.locate()
         raise TraceValueError(
-            "a store needs a buffer or a cell, got an array value", loc=imp.builder.loc,
+            "a store needs a buffer or a cell, got an array value", loc=imp.here(),
             help="make it one before the loop: qd.copy(x), or qd.local(x) inside it",
         )  # fmt: skip
     return value.var
@@ -255,7 +255,7 @@ def load(imp: Importer, eqn: Any, handle: Value, *indices: Value, slices: Sequen
     if place.is_empty:
         zero = integer(0, var.dtype)
         return imp.build(place.shape, var.dtype, lambda i: (zero, zero) if pair else zero, pair, unroll=True)
-    return imp.snapshot(place.shape, var.dtype, lambda i: imp.load(var, place.at(i), pair), pair)
+    return imp.snapshot(place.shape, var.dtype, lambda i: imp.load_at(var, place.at(i), pair), pair)
 
 
 @rule("qd_reach")
@@ -272,7 +272,7 @@ def store(imp: Importer, eqn: Any, handle: Value, value: Value, *indices: Value,
     place = _place(imp, var, slices, indices)
 
     def one(i: Sequence[Any]) -> None:
-        imp.store(var, imp.element(value, i if value.ndim else ()), place.at(i))
+        imp.store_at(var, imp.element(value, i if value.ndim else ()), place.at(i))
 
     imp.if_(place.valid, lambda: _each(imp, place.shape, value, one))
     return []
@@ -294,7 +294,7 @@ def accum(
         )
         for part, where in parts:
             if local:
-                imp.store(var, imp.op(op, imp.load(var, where), part), where)
+                imp.store_at(var, imp.op(op, imp.load_at(var, where), part), where)
             else:
                 imp.emit("accum", var, part, *where, op=op)
 
@@ -320,7 +320,7 @@ def accum_along(
         elements, at = [imp.element(v, i if v.ndim else ()) for v in values], place.at(i)
         imp.emit("accum", refs[0], elements[0], *at, op=op)
         for k in range(1, count):
-            part = imp.builder("custom", elements[k], elements[0], rule=Part(op, k), result=0)
+            part = imp("custom", elements[k], elements[0], rule=Part(op, k), result=0)
             imp.emit("accum", refs[k], part, *at, op="add")
 
     imp.if_(place.valid, lambda: _each(imp, place.shape, values[0], one))
@@ -369,7 +369,7 @@ def read(imp: Importer, eqn: Any, handle: Value) -> Value:
     var = _handle(imp, handle)
     aval = eqn.outvars[0].aval
     pair = is_pair(aval)
-    return imp.snapshot(aval.shape, var.dtype, lambda i: imp.load(var, i, pair), pair)
+    return imp.snapshot(aval.shape, var.dtype, lambda i: imp.load_at(var, i, pair), pair)
 
 
 @rule("qd_assign")
@@ -380,7 +380,7 @@ def assign(imp: Importer, eqn: Any, handle: Value, value: Value) -> list[Value]:
 
 
 def _assign(imp: Importer, var: Var, shape: Sequence[int], value: Value) -> None:
-    _each(imp, shape, value, lambda i: imp.store(var, imp.element(value, i if value.ndim else ()), i))
+    _each(imp, shape, value, lambda i: imp.store_at(var, imp.element(value, i if value.ndim else ()), i))
 
 
 _MADE = {
@@ -410,5 +410,5 @@ def alloc(imp: Importer, eqn: Any, *fill: Value) -> Value:
     cell = _cell(imp, eqn)
     if fill:
         element = imp.element(fill[0], ())
-        each(imp, eqn.outvars[0].aval.shape, lambda i: imp.store(cell.var, element, i))
+        each(imp, eqn.outvars[0].aval.shape, lambda i: imp.store_at(cell.var, element, i))
     return cell

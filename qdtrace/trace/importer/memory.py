@@ -109,19 +109,19 @@ class MemoryOps(ScalarOps):
         """Returns new private memory, undefined until stored."""
         self.charge(shape, dtype, pair)
         self.locate()
-        return PrivateArray(self.builder.cell(dtype, (*shape, 2) if pair else tuple(shape), hint), pair)
+        return PrivateArray(self.cell(dtype, (*shape, 2) if pair else tuple(shape), hint), pair)
 
     def charge(self, shape: Sequence[int], dtype: DType, pair: bool = False) -> None:
         """Counts private memory, as if all of it were in use at once."""
         self.private_bytes += prod(shape) * dtype.itemsize * (2 if pair else 1)
 
-    def load(self, var: Var, index: Sequence[Atom], pair: bool = False) -> Any:
+    def load_at(self, var: Var, index: Sequence[Atom], pair: bool = False) -> Any:
         """Loads one element of memory that may change."""
         if pair:
             return tuple(self.emit("load", var, *index, self.index(p))[0] for p in (0, 1))
         return self.emit("load", var, *index)[0]
 
-    def store(self, var: Var, value: Element, index: Sequence[Atom]) -> None:
+    def store_at(self, var: Var, value: Element, index: Sequence[Atom]) -> None:
         """Writes one element."""
         if type(value) is tuple:
             for p in (0, 1):
@@ -139,7 +139,7 @@ class MemoryOps(ScalarOps):
                     return tuple(self.load_shared(value.var, [*index, self.index(p)]) for p in (0, 1))
                 return self.load_shared(value.var, index)
             case PrivateArray():
-                return self.load(value.var, index, value.pair)
+                return self.load_at(value.var, index, value.pair)
             case View():
                 return self.element(value.base, value.index(index))
             case Generated() | Formula():
@@ -149,10 +149,9 @@ class MemoryOps(ScalarOps):
 
     def unreadable(self, value: Value) -> TraceValueError:
         """Returns the error for a handle where an array value is needed."""
-        self.locate()
         what = "a buffer" if isinstance(value, RefValue) else type(value).__name__
         return TraceValueError(
-            f"needs an array value, got {what}", loc=self.builder.loc, help="read it first: `b[...]` or `b[i]`"
+            f"needs an array value, got {what}", loc=self.here(), help="read it first: `b[...]` or `b[i]`"
         )
 
     def _small_element(self, value: np.ndarray, index: Sequence[Atom]) -> Element:
@@ -209,8 +208,8 @@ class MemoryOps(ScalarOps):
         """Returns elements of memory that may change: scalars within the budget, read again by `rolled`, in a loop."""
         value = self.build(shape, dtype, at, pair, unroll=True)
         if type(value) is np.ndarray and value.size > UNROLL:
-            eqns = self.builder.current.eqns
-            block, last = self.builder.current, eqns[-1]
+            eqns = self.current.eqns
+            block, last = self.current, eqns[-1]
 
             def copied() -> PrivateArray:
                 end = len(eqns)
@@ -231,13 +230,13 @@ class MemoryOps(ScalarOps):
         """Remembers how an element of scalars can be had from those of the operands, in so many equations."""
         length += sum(self._again[id(v)][3] for v in operands if id(v) in self._again)
         if value.size > UNROLL and length <= AGAIN:
-            self._again[id(value)] = value, again, self.builder.current, length
+            self._again[id(value)] = value, again, self.current, length
 
     def rolled(self, value: Value) -> Value:
         """Returns the array in memory for a loop that follows; elements that are cheap to make are made again there."""
         if id(value) in self._again and id(value) not in self._spilled:
             _, again, block, length = self._again[id(value)]
-            if not length or block is self.builder.current:
+            if not length or block is self.current:
                 return again()
         return self.in_memory(value)
 
@@ -247,7 +246,7 @@ class MemoryOps(ScalarOps):
     ) -> PrivateArray:  # fmt: skip
         """Computes every element by a loop nest and keeps them in private memory."""
         out = self.private(shape, dtype, pair) if into is None else into
-        self.loop_nest(shape, lambda index: self.store(out.var, at(index), index))
+        self.loop_nest(shape, lambda index: self.store_at(out.var, at(index), index))
         return out
 
     def scalars(self, value: Value, what: str = "this operation", most: int | None = None) -> np.ndarray:
@@ -258,10 +257,9 @@ class MemoryOps(ScalarOps):
         if not isinstance(value, MemoryArray):
             raise self.unreadable(value)
         if value.size > most:
-            self.locate()
             raise UnsupportedError(
                 f"{what} needs an array of at most {most} elements in a loop body, got {value.size}",
-                loc=self.builder.loc,
+                loc=self.here(),
                 help="compute it outside of the loop, or element by element",
             )
         indices = np.ndindex(*value.shape)
@@ -298,10 +296,10 @@ class MemoryOps(ScalarOps):
         if isinstance(value, np.ndarray):
             elements = elements_of(value)
             if value.size > UNROLL and all(e is elements[0] for e in elements):
-                self.loop_nest(value.shape, lambda index: self.store(target.var, elements[0], index))
+                self.loop_nest(value.shape, lambda index: self.store_at(target.var, elements[0], index))
             else:
                 for index in np.ndindex(*value.shape):
-                    self.store(target.var, value[index], [self.index(i) for i in index])
+                    self.store_at(target.var, value[index], [self.index(i) for i in index])
         else:
             self.materialise(value.shape, value.dtype, lambda index: self.element(value, index), value.pair, target)
         return target
@@ -334,7 +332,7 @@ class MemoryOps(ScalarOps):
         """Stores at the end of the outermost open block that has all elements, before the loops inside."""
         self.charge(value.shape, dtype, pair)
         needed = {v for e in elements for v in (e if type(e) is tuple else (e,)) if type(v) is Var}
-        stack = self.builder.stack
+        stack = self.stack
         level = len(stack) - 1
         while level > 0 and not needed & _bound(stack[level]):
             level -= 1
@@ -342,7 +340,7 @@ class MemoryOps(ScalarOps):
         shape = (*value.shape, 2) if pair else value.shape
         cell = Var(RefType(dtype, shape, Space.LOCAL), "s")
         eqns = stack[level].eqns
-        loc = self.builder.loc
+        loc = self.loc
         eqns.append(Eqn(CELL, (), (cell,), {"dtype": dtype, "shape": shape}, (), loc))
         for index, element in zip(np.ndindex(*value.shape), elements, strict=True):
             for p, part in enumerate(element if type(element) is tuple else (element,)):
@@ -352,7 +350,7 @@ class MemoryOps(ScalarOps):
 
     def _spill_floor(self) -> int:
         """Returns the outermost block of the builder that this importer may append to."""
-        return len(self.builder.stack) - len(self._scopes)
+        return len(self.stack) - self._scopes
 
 
 def _first_and_step(row: np.ndarray) -> tuple[Literal, int] | None:

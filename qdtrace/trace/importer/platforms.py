@@ -64,7 +64,7 @@ def on_platforms(
                 continue
         for name, error in errors.items():
             _is_on(imp, [name], error)
-        imp.builder.current.eqns += opened.eqns
+        imp.current.eqns += opened.eqns
         return results
     raise next(errors[name] for name in PLATFORMS if name in errors)
 
@@ -97,18 +97,17 @@ def _branches(platforms: Names) -> dict[int | None, list[str]]:
 def _is_on(imp: Importer, names: Sequence[str], error: QdError | None = None) -> Atom:
     """Emits a test of whether the program runs on one of these platforms; with an error it is refused there."""
     imp.locate()
-    loc: Loc | None = imp.builder.loc
+    loc: Loc | None = imp.loc
     refused, hint = ("", "") if error is None else (error.rule, error.help)
-    imp.builder.loc = loc if error is None else error.loc or loc
+    imp.loc = loc if error is None else error.loc or loc
     (found,) = imp.emit("platform", names=" ".join(names), refused=refused, help=hint)
-    imp.builder.loc = loc
+    imp.loc = loc
     return found
 
 
 def _missing(imp: Importer, platform: str) -> UnsupportedError:
-    imp.locate()
     return UnsupportedError(
         f"`platform_dependent` has no branch for {platform!r}, where the loop runs",
-        loc=imp.builder.loc,
+        loc=imp.here(),
         help="give a branch for it, or a `default`",
     )

@@ -13,7 +13,8 @@ from qdtrace.trace.importer.memory import UNROLL
 from qdtrace.trace.importer.registry import PLACED, rule
 from qdtrace.trace.importer.scalars import constant, integer
 from qdtrace.trace.importer.structural import move_last, permute
-from qdtrace.trace.importer.values import MemoryArray, Value, array_of, is_pair
+from qdtrace.trace.importer.values import MemoryArray, Value, array_of
+from qdtrace.trace.physical import is_pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -164,12 +165,12 @@ def scanned(imp: Importer, x: Value, axis: int, reverse: bool, combine: Combine,
             return [*at, imp.op("sub", imp.index(n - 1), k) if reverse else k]
 
         first = begin(imp.element(lines, where(imp.index(0))))
-        imp.store(result.var, first, where(imp.index(0)))
+        imp.store_at(result.var, first, where(imp.index(0)))
 
         def step(index: list[Any], so_far: Any) -> Any:
             k = where(imp.op("add", index[0], imp.index(1)))
             so_far = combine(so_far, imp.element(lines, k))
-            imp.store(result.var, so_far, k)
+            imp.store_at(result.var, so_far, k)
             return so_far
 
         if n > 1:
@@ -194,7 +195,7 @@ def cumlogsumexp(imp: Importer, eqn: Any, x: Value, *, axis: int, reverse: bool)
 
     def combine(a: Any, b: Any) -> Any:
         high, low = imp.op("max", a, b), imp.op("min", a, b)
-        safe = imp.select(imp.op("eq", low, high), neutral("add", high.dtype), imp.op("sub", low, high))
+        safe = imp.choose(imp.op("eq", low, high), neutral("add", high.dtype), imp.op("sub", low, high))
         return imp.op("add", high, imp.op("log1p", imp.op("exp", safe)))
 
     begin = lambda element: imp.op("add", element, neutral("add", element.dtype))  # noqa: E731
@@ -226,13 +227,13 @@ def _arg_extreme(compare: str) -> Callable[..., Value]:
                     at = imp.op("add", k, imp.index(1))
                     new = imp.element(lines, [*index, at])
                     wins = better(new, carries[0])
-                    return [imp.select(wins, new, carries[0]), imp.select(wins, imp.convert(at, kind), carries[1])]
+                    return [imp.choose(wins, new, carries[0]), imp.choose(wins, imp.convert(at, kind), carries[1])]
 
                 return imp.carry_loop(n - 1, [value, best], step)[1]
             for k in range(1, n):
                 new = imp.element(lines, [*index, imp.index(k)])
                 wins = better(new, value)
-                value, best = imp.select(wins, new, value), imp.select(wins, integer(k, kind), best)
+                value, best = imp.choose(wins, new, value), imp.choose(wins, integer(k, kind), best)
             return best
 
         return imp.build(lines.shape[:-1], kind, best_of, unroll=True)

@@ -86,11 +86,10 @@ class Rule:
 
 
 def _refused(imp: ScalarOps, eqn: Any, what: str) -> UnsupportedError:
-    imp.locate()
     name = eqn.primitive.name
     return UnsupportedError(
         f"the import rule of `{name}` does not work {what}",
-        loc=imp.builder.loc,
+        loc=imp.here(),
         notes=(f"jax {jax.__version__}",),
         help=f"compute it outside of the loop, or teach it: qd.def_import_rule({name!r}, jnp_function)",
     )

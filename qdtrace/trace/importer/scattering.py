@@ -12,7 +12,8 @@ from qdtrace.trace.importer.memory import CHAIN
 from qdtrace.trace.importer.reductions import combiner
 from qdtrace.trace.importer.registry import PROMISE, rule
 from qdtrace.trace.importer.scalars import TRUE
-from qdtrace.trace.importer.values import is_pair, rank0
+from qdtrace.trace.importer.values import rank0
+from qdtrace.trace.physical import is_pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -84,7 +85,7 @@ def scatter(
 
         def store() -> None:
             new = imp.element(source, i)
-            imp.store(target.var, join(lambda: imp.load(target.var, where, target.pair), new), where)
+            imp.store_at(target.var, join(lambda: imp.load_at(target.var, where, target.pair), new), where)
 
         imp.if_(valid, store)
 

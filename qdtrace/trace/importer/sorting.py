@@ -14,7 +14,8 @@ from qdtrace.trace.importer.memory import UNROLL
 from qdtrace.trace.importer.registry import decomposition, rule
 from qdtrace.trace.importer.scalars import FALSE
 from qdtrace.trace.importer.structural import move_last, permute
-from qdtrace.trace.importer.values import MemoryArray, PrivateArray, Value, is_pair
+from qdtrace.trace.importer.values import MemoryArray, PrivateArray, Value
+from qdtrace.trace.physical import is_pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -109,14 +110,14 @@ def _insertion(
 
     def line(at: list[Any]) -> None:
         def read(k: Any, count: int | None = None) -> list[Any]:
-            return [imp.load(t.var, [*at, k], t.pair) for t in targets[:count]]
+            return [imp.load_at(t.var, [*at, k], t.pair) for t in targets[:count]]
 
         def insert(k: Any, _: list[Any]) -> list[Any]:
             current = imp.op("add", k, one)
             moving = read(current)
             place = _slide(imp, targets, at, current, lambda j: _before(imp, dtypes[:keys], moving, read(j, keys)))
             for t, element in zip(targets, moving, strict=True):
-                imp.store(t.var, element, [*at, place])
+                imp.store_at(t.var, element, [*at, place])
             return []
 
         if n > 1:
@@ -145,7 +146,7 @@ def _slide(
     with imp.block((at_place,)) as body:
         below = imp.op("sub", at_place, one)
         for t in targets:
-            imp.store(t.var, imp.load(t.var, [*at, below], t.pair), [*at, at_place])
+            imp.store_at(t.var, imp.load_at(t.var, [*at, below], t.pair), [*at, at_place])
     (out,) = imp.emit("while", start, blocks=(test.close([going]), body.close([below])))
     return out
 

@@ -9,7 +9,8 @@ import numpy as np
 from qdtrace.trace.importer.memory import UNROLL
 from qdtrace.trace.importer.registry import PLACED, RESULT_TYPE, rule
 from qdtrace.trace.importer.scalars import constant
-from qdtrace.trace.importer.values import Generated, MemoryArray, Value, View, array_of, is_pair, rank0
+from qdtrace.trace.importer.values import Generated, MemoryArray, Value, View, array_of, rank0
+from qdtrace.trace.physical import is_pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -94,7 +95,7 @@ def assemble(
     aval = eqn.outvars[0].aval
     out = imp.private(aval.shape, imp.dtype_of(aval), is_pair(aval))
     if fill is not None:
-        imp.loop_nest(aval.shape, lambda i: imp.store(out.var, fill, i))
+        imp.loop_nest(aval.shape, lambda i: imp.store_at(out.var, fill, i))
     for piece, offset, stride in pieces:
         source = imp.in_memory(piece)
 
@@ -103,7 +104,7 @@ def assemble(
                 imp.op("add", imp.op("mul", k, imp.index(s)), imp.index(o))
                 for k, o, s in zip(i, offset, stride, strict=True)
             ]
-            imp.store(out.var, imp.element(source, i), target)
+            imp.store_at(out.var, imp.element(source, i), target)
 
         imp.loop_nest(piece.shape, copy)
     return out

@@ -12,7 +12,8 @@ from qdtrace.ir.tells import Site, place_of
 from qdtrace.trace import compat
 from qdtrace.trace.dtypes import mode_for
 from qdtrace.trace.importer.registry import rule
-from qdtrace.trace.importer.values import elements_of, is_pair
+from qdtrace.trace.importer.values import elements_of
+from qdtrace.trace.physical import is_pair
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence

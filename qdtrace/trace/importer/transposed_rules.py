@@ -20,7 +20,8 @@ from qdtrace.ir.program import literal
 from qdtrace.trace import compat
 from qdtrace.trace.dtypes import mode_for
 from qdtrace.trace.importer.registry import DERIVATIVES, rule
-from qdtrace.trace.importer.values import array_of, is_pair, split_pairs
+from qdtrace.trace.importer.values import array_of, split_pairs
+from qdtrace.trace.physical import is_pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -54,7 +55,7 @@ class TransposedRule:
         self._tangents = tangents
         self._backward = backward
         self._made_another = imp.another
-        self._loc = imp.builder.loc
+        self._loc = imp.loc
         self._blocks: dict[tuple[int, ...], Block] = {}
 
     def __str__(self) -> str:
@@ -172,7 +173,7 @@ def _tied(imp: Importer, values: Sequence[Value], outs: Sequence[Any], atoms: An
         elements: list[Any] = []
         for element in value.reshape(-1):
             parts = element if type(element) is tuple else (element,)
-            tied = [imp.builder("custom", p, *atoms, rule=found, result=position + j) for j, p in enumerate(parts)]
+            tied = [imp("custom", p, *atoms, rule=found, result=position + j) for j, p in enumerate(parts)]
             elements.append(tuple(tied) if type(element) is tuple else tied[0])
             position += len(parts)
         made.append(array_of(elements, aval.shape))
@@ -225,14 +226,13 @@ def _constant(atom: Any) -> Any:
 @rule("custom_lin", takes_all="the rule is made of the whole equation")
 def custom_lin(imp: Importer, eqn: Any, *operands: Value, **params: Any) -> list[Value]:
     """Returns zeros, whose adjoints go back by the backward function."""
-    imp.locate()
     name, outs, count = compat.name_of_rule(params), params["out_avals"], params["num_res"]
     avals = [v.aval for v in eqn.invars]
     taken, given = ([_width(a) for a in some] for some in (avals, outs))
     if max((*taken, *given)) > MOST or sum(taken) * sum(given) > MOST_TIES:
         raise GradientError(
             f"`{name}` has a derivative rule for arrays that are too large for registers",
-            loc=imp.builder.loc,
+            loc=imp.here(),
             help="call it on arrays of at most 256 elements, or element by element",
         )
     atoms = _atoms(imp, operands, eqn, name, MOST)

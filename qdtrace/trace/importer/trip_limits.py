@@ -59,11 +59,11 @@ class TripLimit:
         """Emits the check behind the loop that its condition does not hold, if the limit has ended it."""
         if (most := self.most) is None:
             return
-        (count,), loc = trips, self.imp.builder.loc
+        (count,), loc = trips, self.imp.loc
 
         def check() -> None:
             more = self.imp.convert(condition(), DType.i32)
-            self.imp.builder.loc = loc
+            self.imp.loc = loc
             _check(self.imp, self.imp.op("add", count, more), most, "qd.while_")
 
         self.imp.if_(self.imp.op("ge", count, integer(most)), check)

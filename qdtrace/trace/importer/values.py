@@ -198,12 +198,6 @@ def elements_of(array: np.ndarray) -> list[Element]:
     return array.ravel().tolist()
 
 
-def is_pair(aval: Any) -> bool:
-    """Returns whether values of an aval are PRNG keys or complex numbers, whose elements are pairs of scalars."""
-    dtype = aval.dtype
-    return not isinstance(dtype, np.dtype) or dtype.kind == "c"
-
-
 def is_static(element: Element) -> bool:
     """Returns whether an atom is a constant."""
     if type(element) is tuple:

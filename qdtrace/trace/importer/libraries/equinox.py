@@ -47,10 +47,9 @@ def _messages(imp: Importer, function: Any) -> Sequence[str]:
     found = inspect.getclosurevars(function).nonlocals.get("msgs")
     if isinstance(found, (list, tuple)) and found and all(isinstance(m, str) for m in found):
         return found
-    imp.locate()
     raise UnsupportedError(
         "this release of Equinox keeps the messages of `eqx.error_if` where they are not found",
-        loc=imp.builder.loc,
+        loc=imp.here(),
         help="use qd.check, or a release that the tests are run with (`libs` in pyproject.toml)",
     )
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from qdtrace.analysis.index.intervals import range_of_dtype as bounds_of
 from qdtrace.interpret.numpy_rules import wrapper
 from qdtrace.ir.program import Atom, Literal, literal
-from qdtrace.ir.types import DType, ScalarType
+from qdtrace.ir.types import DType
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,7 +29,7 @@ def integer(atom: Atom) -> int | None:
 
 def wrapped(value: int, dtype: DType) -> Literal:
     """Returns an integer constant, wrapped to the width of the dtype."""
-    return Literal(wrapper(dtype)(value), ScalarType(dtype))
+    return literal(wrapper(dtype)(value), dtype)
 
 
 def floating(value: object, dtype: DType) -> Literal:

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from qdtrace.ir.primitives import primitive
 from qdtrace.ir.program import Literal
-from qdtrace.passes.rule_table import RuleTable
-from qdtrace.passes.rules.match import bounds_of, integer, power_of_two, same, wrapped
+from qdtrace.rules.match import bounds_of, integer, power_of_two, same, wrapped
+from qdtrace.rules.table import RuleTable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from qdtrace.ir.program import Atom
-    from qdtrace.passes.rewrite import Rewriter
+    from qdtrace.rules.emitter import Emitter
 
     Operands = tuple[Atom, ...]
     Params = Mapping[str, Any]
@@ -21,41 +21,41 @@ if TYPE_CHECKING:
 TABLE = RuleTable()
 
 
-@TABLE.rule("add mul min max eq ne and or xor lt le gt ge")
-def constant_right(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+@TABLE.rule("add mul min max eq ne and or xor lt le gt ge", constant=True)
+def constant_right(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """c + x -> x + c, c < x -> x > c, ...: other rules look for constants in one place (any kind)"""
     if ops[0].__class__ is Literal and ops[1].__class__ is not Literal:
         return w.op(primitive(op).mirror or op, ops[1], ops[0])
     return None
 
 
-@TABLE.rule("add sub", on="integer")
-def add_zero(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+@TABLE.rule("add sub", on="integer", constant=True)
+def add_zero(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """x + 0 -> x, x - 0 -> x"""
     return ops[0] if integer(ops[1]) == 0 else None
 
 
 @TABLE.rule("sub", on="integer")
-def sub_self(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+def sub_self(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """x - x -> 0"""
     return wrapped(0, ops[0].dtype) if same(*ops) else None
 
 
-@TABLE.rule("sub", on="integer")
-def sub_constant(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+@TABLE.rule("sub", on="integer", constant=True)
+def sub_constant(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """x - c -> x + (-c): one form for offsets"""
     c = integer(ops[1])
     return None if c is None else w.op("add", ops[0], wrapped(-c, ops[0].dtype))
 
 
-@TABLE.rule("sub", on="integer")
-def zero_sub(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+@TABLE.rule("sub", on="integer", constant=True)
+def zero_sub(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """0 - x -> -x"""
     return w.op("neg", ops[1]) if integer(ops[0]) == 0 else None
 
 
-@TABLE.rule("add", on="integer")
-def add_constants(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+@TABLE.rule("add", on="integer", constant=True)
+def add_constants(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """(x + c) + d -> x + (c + d), (c - x) + d -> (c + d) - x"""
     d = integer(ops[1])
     if d is None:
@@ -67,8 +67,8 @@ def add_constants(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom |
     return None
 
 
-@TABLE.rule("sub", on="integer")
-def sub_constants(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+@TABLE.rule("sub", on="integer", constant=True)
+def sub_constants(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """d - (x + c) -> (d - c) - x, d - (c - x) -> x + (d - c)"""
     d = integer(ops[0])
     if d is None:
@@ -81,7 +81,7 @@ def sub_constants(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom |
 
 
 @TABLE.rule("add", on="number")
-def add_neg(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+def add_neg(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """x + (-y) -> x - y, (-x) + y -> y - x (floats too)"""
     x, y = ops
     if (inner := w.defined_by(y, "neg")) is not None:
@@ -92,14 +92,14 @@ def add_neg(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
 
 
 @TABLE.rule("sub", on="number")
-def sub_neg(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+def sub_neg(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """x - (-y) -> x + y (floats too)"""
     inner = w.defined_by(ops[1], "neg")
     return None if inner is None else w.op("add", ops[0], inner[0])
 
 
 @TABLE.rule("add", on="integer")
-def add_sub_cancel(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+def add_sub_cancel(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """(x - y) + y -> x, y + (x - y) -> x"""
     for a, b in (ops, ops[::-1]):
         inner = w.defined_by(a, "sub")
@@ -109,7 +109,7 @@ def add_sub_cancel(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom 
 
 
 @TABLE.rule("sub", on="integer")
-def sub_add_cancel(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+def sub_add_cancel(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """(x + y) - y -> x, (x + y) - x -> y, x - (x - y) -> y, x - (x + y) -> -y, (x - y) - x -> -y"""
     a, b = ops
     if (inner := w.defined_by(a, "add")) is not None:
@@ -132,14 +132,14 @@ def sub_add_cancel(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom 
 
 
 @TABLE.rule("neg", on="integer")
-def neg_sub(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+def neg_sub(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """-(x - y) -> y - x"""
     inner = w.defined_by(ops[0], "sub")
     return None if inner is None else w.op("sub", inner[1], inner[0])
 
 
-@TABLE.rule("mul", on="integer")
-def mul_by_constant(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+@TABLE.rule("mul", on="integer", constant=True)
+def mul_by_constant(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """x * 0 -> 0, x * 1 -> x, x * -1 -> -x"""
     c = integer(ops[1])
     if c == 0:
@@ -151,8 +151,8 @@ def mul_by_constant(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom
     return None
 
 
-@TABLE.rule("mul", on="integer")
-def mul_constants(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+@TABLE.rule("mul", on="integer", constant=True)
+def mul_constants(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """(x * c) * d -> x * (c * d), (-x) * d -> x * (-d)"""
     d = integer(ops[1])
     if d is None:
@@ -164,8 +164,8 @@ def mul_constants(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom |
     return None
 
 
-@TABLE.rule("div", on="integer")
-def div_by_constant(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+@TABLE.rule("div", on="integer", constant=True)
+def div_by_constant(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """x / 1 -> x, x / -1 -> -x (signed)"""
     c = integer(ops[1])
     if c == 1:
@@ -173,15 +173,15 @@ def div_by_constant(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom
     return w.op("neg", ops[0]) if c == -1 else None
 
 
-@TABLE.rule("div", on="unsigned")
-def div_by_power_of_two(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+@TABLE.rule("div", on="unsigned", constant=True)
+def div_by_power_of_two(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """x / 2**k -> x >> k (unsigned)"""
     k = power_of_two(ops[1])
     return None if k is None else w.op("shift_right_logical", ops[0], wrapped(k, ops[0].dtype))
 
 
-@TABLE.rule("div", on="integer")
-def div_constants(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+@TABLE.rule("div", on="integer", constant=True)
+def div_constants(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """(x / c) / d -> x / (c * d) for positive c, d whose product is in range: truncation nests"""
     inner = w.defined_by(ops[0], "div")
     d = integer(ops[1])
@@ -191,16 +191,16 @@ def div_constants(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom |
     return w.op("div", inner[0], product) if int(product.value) == c * d else None
 
 
-@TABLE.rule("rem", on="integer")
-def rem_by_constant(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+@TABLE.rule("rem", on="integer", constant=True)
+def rem_by_constant(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """x rem 1 -> 0, x rem -1 -> 0 (signed), 0 rem x -> 0"""
     if integer(ops[1]) in (1, -1) or integer(ops[0]) == 0:
         return wrapped(0, ops[0].dtype)
     return None
 
 
-@TABLE.rule("rem", on="unsigned")
-def rem_by_power_of_two(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+@TABLE.rule("rem", on="unsigned", constant=True)
+def rem_by_power_of_two(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """x rem 2**k -> x & (2**k - 1) (unsigned)"""
     if power_of_two(ops[1]) is None:
         return None
@@ -208,13 +208,13 @@ def rem_by_power_of_two(w: Rewriter, op: str, ops: Operands, params: Params) -> 
 
 
 @TABLE.rule("abs", on="unsigned")
-def abs_unsigned(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+def abs_unsigned(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """|x| -> x (unsigned)"""
     return ops[0]
 
 
-@TABLE.rule("min max", on="integer")
-def min_max_extreme(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+@TABLE.rule("min max", on="integer", constant=True)
+def min_max_extreme(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """min(x, smallest) -> smallest, min(x, largest) -> x, and so for max"""
     c = integer(ops[1])
     if c is None:
@@ -225,8 +225,8 @@ def min_max_extreme(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom
     return ops[1] if c == (low if op == "min" else high) else None
 
 
-@TABLE.rule("min max", on="integer")
-def min_max_constants(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+@TABLE.rule("min max", on="integer", constant=True)
+def min_max_constants(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """min(min(x, c), d) -> min(x, min(c, d)), and so for max"""
     d = integer(ops[1])
     inner = w.defined_by(ops[0], op)

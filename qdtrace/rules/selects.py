@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from qdtrace.ir.primitives import GE, GT, LE, LT
 from qdtrace.ir.program import Literal
-from qdtrace.passes.rule_table import RuleTable
-from qdtrace.passes.rules.match import FALSE, TRUE, integer, same
+from qdtrace.rules.match import FALSE, TRUE, integer, same
+from qdtrace.rules.table import RuleTable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from qdtrace.ir.program import Atom
-    from qdtrace.passes.rewrite import Rewriter
+    from qdtrace.rules.emitter import Emitter
 
     Operands = tuple[Atom, ...]
     Params = Mapping[str, Any]
@@ -21,31 +21,29 @@ if TYPE_CHECKING:
 TABLE = RuleTable()
 
 
-@TABLE.rule("select")
-def select_constant(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+@TABLE.rule("select", constant=True)
+def select_constant(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """select(true, x, y) -> x, select(false, x, y) -> y"""
     c, x, y = ops
     return (x if c.value else y) if c.__class__ is Literal else None  # type: ignore[union-attr]
 
 
 @TABLE.rule("select")
-def select_same(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+def select_same(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """select(c, x, x) -> x"""
     return ops[1] if same(ops[1], ops[2]) else None
 
 
 @TABLE.rule("select")
-def select_not(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+def select_not(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """select(not c, x, y) -> select(c, y, x)"""
     inner = w.defined_by(ops[0], "not")
     return None if inner is None else w.op("select", inner[0], ops[2], ops[1])
 
 
-@TABLE.rule("select")
-def select_of_equals(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+@TABLE.rule("select", on="integer")
+def select_of_equals(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """select(x == y, x, y) -> y, select(x != y, x, y) -> x, for integers"""
-    if not ops[1].dtype.is_integer:
-        return None
     for name, chosen in (("eq", ops[2]), ("ne", ops[1])):
         pair = w.defined_by(ops[0], name)
         if pair is not None and any(same(pair[k], ops[1]) and same(pair[1 - k], ops[2]) for k in (0, 1)):
@@ -53,8 +51,8 @@ def select_of_equals(w: Rewriter, op: str, ops: Operands, params: Params) -> Ato
     return None
 
 
-@TABLE.rule("select")
-def select_of_condition(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+@TABLE.rule("select", on="bool")
+def select_of_condition(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """select(c, c, y) -> select(c, true, y), select(c, x, c) -> select(c, x, false)"""
     c, x, y = ops
     if c is x:
@@ -62,12 +60,10 @@ def select_of_condition(w: Rewriter, op: str, ops: Operands, params: Params) -> 
     return w.op("select", c, x, FALSE) if c is y else None
 
 
-@TABLE.rule("select")
-def select_bool(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+@TABLE.rule("select", on="bool")
+def select_bool(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """select(c, true, y) -> c or y, select(c, x, false) -> c and x, select(c, false, y) -> not c and y, ..."""
     c, x, y = ops
-    if x.dtype is not c.dtype:
-        return None
     if (arm := integer(x)) is not None:
         return w.op("or", c, y) if arm else w.op("and", w.op("not", c), y)
     if (arm := integer(y)) is not None:
@@ -76,7 +72,7 @@ def select_bool(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | N
 
 
 @TABLE.rule("select")
-def select_select(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+def select_select(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """select(c, select(c, x, y), z) -> select(c, x, z), select(c, x, select(c, y, z)) -> select(c, x, z)"""
     c, x, y = ops
     if (inner := w.defined_by(x, "select")) is not None and inner[0] is c:
@@ -86,12 +82,12 @@ def select_select(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom |
     return None
 
 
-@TABLE.rule("select")
-def select_extreme(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+@TABLE.rule("select", on="integer")
+def select_extreme(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """select(x < y, x, y) -> min(x, y), select(x > y, x, y) -> max(x, y), ... (integers: floats have NaN and -0.0)"""
     c, x, y = ops
     eqn = w.definition(c)
-    if eqn is None or not x.dtype.is_integer or eqn.primitive not in (LT, LE, GT, GE):
+    if eqn is None or eqn.primitive not in (LT, LE, GT, GE):
         return None
     less = eqn.primitive in (LT, LE)
     a, b = eqn.invars

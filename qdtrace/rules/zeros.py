@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from qdtrace.ir.primitives import ADD, CONVERT, SUB
 from qdtrace.ir.program import Literal
 from qdtrace.ir.types import DType
-from qdtrace.passes.rules.match import same
+from qdtrace.rules.match import same
 
 if TYPE_CHECKING:
     from qdtrace.ir.program import Atom, Eqn
-    from qdtrace.passes.rewrite import Rewriter
+    from qdtrace.rules.emitter import Emitter
 
 DEPTH = 4
 """Largest depth of definitions that are examined."""
@@ -24,7 +24,7 @@ _LARGE = 2.0**-64
 """Smallest |c| for which x + c, if not 0, is at least c's last place and so never subnormal."""
 
 
-def is_never_negative_zero(w: Rewriter, atom: Atom) -> bool:
+def is_never_negative_zero(w: Emitter, atom: Atom) -> bool:
     """Returns whether a float is never -0.0, whatever the operands are."""
     eqn = w.definition(atom)
     if eqn is not None and eqn.primitive is CONVERT:
@@ -47,7 +47,7 @@ def _adds_zero(eqn: Eqn | None) -> bool:
     return isinstance(zero, Literal) and zero.value == 0 and math.copysign(1.0, float(zero.value)) > 0
 
 
-def has_no_sign(w: Rewriter, atom: Atom, depth: int = DEPTH) -> bool:
+def has_no_sign(w: Emitter, atom: Atom, depth: int = DEPTH) -> bool:
     """Returns whether a float is surely 0.0, above it or NaN."""
     if isinstance(atom, Literal):
         return math.copysign(1.0, float(atom.value)) > 0 or atom.value != atom.value

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from qdtrace.analysis.slopes import has_finite_slopes
 from qdtrace.ir.carries import Carry, carries_of, with_carries
-from qdtrace.passes.rule_table import RuleTable
-from qdtrace.passes.rules.match import same
+from qdtrace.rules.match import same
+from qdtrace.rules.table import RuleTable
 
 if TYPE_CHECKING:
     from qdtrace.ir.program import Atom, Eqn

@@ -20,11 +20,9 @@ from qdtrace.analysis.index.induction import controlling_counter, raised_by
 from qdtrace.ir.carries import carries_of, with_carries
 from qdtrace.ir.primitives import ADD, CONVERT, FOR
 from qdtrace.ir.program import Eqn, Literal, Var
-from qdtrace.passes.rule_table import RuleTable
+from qdtrace.rules.table import RuleTable
 
 if TYPE_CHECKING:
-    from qdtrace.ir.program import Atom
-    from qdtrace.ir.types import DType
     from qdtrace.passes.rewrite import Rewriter
 
 TABLE = RuleTable()
@@ -33,7 +31,7 @@ TABLE = RuleTable()
 @TABLE.rule("while", stage="before")
 def while_counts(w: Rewriter, eqn: Eqn) -> Eqn | None:
     """A `while` that a counter alone ends is a `for`"""
-    counter = controlling_counter(eqn, lambda atom: w.range_of(w.atom(atom)))
+    counter = controlling_counter(eqn, lambda atom: w.ranges.of(w.atom(atom)))
     if counter is None:
         return None
     number, loop = counter
@@ -59,8 +57,8 @@ def carry_counts(w: Rewriter, eqn: Eqn) -> Eqn | None:
     for carry in counting:
         (param,), initial = carry.params, carry.initial
         assert initial is not None
-        distance = w.op("sub", initial, _converted(w, start, param.dtype))
-        w.env[carry.outvar] = w.op("add", _converted(w, w.op("max", start, stop), param.dtype), distance)
+        distance = w.op("sub", initial, w.convert(start, param.dtype))
+        w.env[carry.outvar] = w.op("add", w.convert(w.op("max", start, stop), param.dtype), distance)
         index = eqn.index
         if param.dtype is not index.dtype:
             index = Var(param.type, index.hint)
@@ -68,7 +66,3 @@ def carry_counts(w: Rewriter, eqn: Eqn) -> Eqn | None:
         first.append(Eqn(ADD, (index, distance), (param,), {}, (), eqn.loc))
     made = with_carries(eqn, [c for c in carries_of(eqn) if c.outvar not in w.env])
     return replace(made, blocks=(replace(made.blocks[0], eqns=(*first, *body.eqns)),))
-
-
-def _converted(w: Rewriter, atom: Atom, dtype: DType) -> Atom:
-    return atom if atom.dtype is dtype else w.op("convert", atom, dtype=dtype)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.ir.types import DType
-from qdtrace.passes.rule_table import RuleTable
-from qdtrace.passes.rules.match import integer, same, wrapped
+from qdtrace.rules.match import integer, same, wrapped
+from qdtrace.rules.table import RuleTable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from qdtrace.ir.program import Atom
-    from qdtrace.passes.rewrite import Rewriter
+    from qdtrace.rules.emitter import Emitter
 
     Operands = tuple[Atom, ...]
     Params = Mapping[str, Any]
@@ -25,21 +25,21 @@ def _is_ones(atom: Atom) -> bool:
 
 
 @TABLE.rule("and or", on="bits")
-def and_or_self(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+def and_or_self(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """x & x -> x, x | x -> x"""
     return ops[0] if same(*ops) else None
 
 
-@TABLE.rule("and or xor", on="bits")
-def bits_with_zero(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+@TABLE.rule("and or xor", on="bits", constant=True)
+def bits_with_zero(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """x & 0 -> 0, x | 0 -> x, x ^ 0 -> x"""
     if integer(ops[1]) != 0:
         return None
     return ops[1] if op == "and" else ops[0]
 
 
-@TABLE.rule("and or xor", on="bits")
-def bits_with_ones(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+@TABLE.rule("and or xor", on="bits", constant=True)
+def bits_with_ones(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """x & ones -> x, x | ones -> ones, x ^ ones -> ~x"""
     if not _is_ones(ops[1]):
         return None
@@ -49,13 +49,13 @@ def bits_with_ones(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom 
 
 
 @TABLE.rule("xor", on="bits")
-def xor_self(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+def xor_self(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """x ^ x -> 0"""
     return wrapped(0, ops[0].dtype) if same(*ops) else None
 
 
 @TABLE.rule("and or xor", on="bits")
-def bits_with_complement(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+def bits_with_complement(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """x & ~x -> 0, x | ~x -> ones, x ^ ~x -> ones"""
     for a, b in (ops, ops[::-1]):
         inner = w.defined_by(b, "not")
@@ -64,8 +64,8 @@ def bits_with_complement(w: Rewriter, op: str, ops: Operands, params: Params) ->
     return None
 
 
-@TABLE.rule("and or xor", on="bits")
-def bits_constants(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+@TABLE.rule("and or xor", on="bits", constant=True)
+def bits_constants(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """(x & c) & d -> x & (c & d), and so for | and ^"""
     d = integer(ops[1])
     inner = w.defined_by(ops[0], op)
@@ -76,7 +76,7 @@ def bits_constants(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom 
 
 
 @TABLE.rule("and or", on="bits")
-def bits_absorb(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+def bits_absorb(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """x & (x | y) -> x, x | (x & y) -> x, x & (x & y) -> x & y, x | (x | y) -> x | y"""
     other = "or" if op == "and" else "and"
     for a, b in (ops, ops[::-1]):
@@ -88,27 +88,27 @@ def bits_absorb(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | N
 
 
 @TABLE.rule("not", on="bits")
-def not_not(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+def not_not(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """~~x -> x"""
     inner = w.defined_by(ops[0], "not")
     return None if inner is None else inner[0]
 
 
-@TABLE.rule("shift_left shift_right_logical shift_right_arithmetic", on="integer")
-def shift_zero(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+@TABLE.rule("shift_left shift_right_logical shift_right_arithmetic", on="integer", constant=True)
+def shift_zero(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """x << 0 -> x, 0 << n -> 0, and so for the other shifts"""
     return ops[0] if integer(ops[1]) == 0 or integer(ops[0]) == 0 else None
 
 
-@TABLE.rule("shift_left shift_right_logical", on="integer")
-def shift_out(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+@TABLE.rule("shift_left shift_right_logical", on="integer", constant=True)
+def shift_out(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """x << n -> 0 for a constant n of the width or more (the amount is read as unsigned)"""
     n = _amount(ops[1])
     return wrapped(0, ops[0].dtype) if n is not None and n >= ops[0].dtype.bits else None
 
 
-@TABLE.rule("shift_left shift_right_logical shift_right_arithmetic", on="integer")
-def shift_constants(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+@TABLE.rule("shift_left shift_right_logical shift_right_arithmetic", on="integer", constant=True)
+def shift_constants(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """(x << c) << d -> x << (c + d), and so for the other shifts (an arithmetic one stops at the sign)"""
     d = _amount(ops[1])
     inner = w.defined_by(ops[0], op)
@@ -129,13 +129,13 @@ def _amount(atom: Atom) -> int | None:
 
 
 @TABLE.rule("min max", on="any")
-def min_max_self(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+def min_max_self(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """min(x, x) -> x, max(x, x) -> x (NaN gives NaN)"""
     return ops[0] if same(*ops) else None
 
 
 @TABLE.rule("population_count clz", on="integer")
-def count_of_bool(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+def count_of_bool(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """population_count(convert(b)) -> convert(b) for a bool b"""
     inner = w.defined_by(ops[0], "convert")
     return ops[0] if op == "population_count" and inner is not None and inner[0].dtype is DType.bool else None

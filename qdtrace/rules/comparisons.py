@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from qdtrace.analysis.index.intervals import compared
 from qdtrace.ir.primitives import primitive
 from qdtrace.ir.program import Literal
 from qdtrace.ir.types import DType
-from qdtrace.passes.constant_folding import fold_exact
-from qdtrace.passes.rule_table import RuleTable
-from qdtrace.passes.rules.match import FALSE, TRUE, floating, integer, same, wrapped
+from qdtrace.rules.folding import fold_exact
+from qdtrace.rules.match import FALSE, TRUE, floating, integer, same, wrapped
+from qdtrace.rules.table import RuleTable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from qdtrace.ir.program import Atom
-    from qdtrace.passes.rewrite import Rewriter
+    from qdtrace.rules.emitter import Emitter
 
     Operands = tuple[Atom, ...]
     Params = Mapping[str, Any]
@@ -25,42 +26,35 @@ _ALL = "lt le gt ge eq ne"
 
 
 @TABLE.rule(_ALL, on="bits")
-def compare_self(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+def compare_self(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """x < x -> false, x <= x -> true, ... (not floats: NaN)"""
     return (TRUE if op in ("le", "ge", "eq") else FALSE) if same(*ops) else None
 
 
 @TABLE.rule("lt gt", on="float")
-def compare_self_float(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+def compare_self_float(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """x < x -> false, x > x -> false"""
     return FALSE if same(*ops) else None
 
 
 @TABLE.rule(_ALL, on="integer")
-def compare_range(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+def compare_range(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """x < y -> true or false, where the ranges of x and y decide it"""
-    (a, b), (c, d) = w.range_of(ops[0]), w.range_of(ops[1])
-    if op in ("gt", "ge"):
-        (a, b), (c, d) = (c, d), (a, b)
-    if op in ("eq", "ne"):
-        apart = b < c or d < a
-        return (FALSE if op == "eq" else TRUE) if apart else None
-    if op in ("lt", "gt"):
-        return TRUE if b < c else FALSE if a >= d else None
-    return TRUE if b <= c else FALSE if a > d else None
+    known = compared(op, w.ranges.of(ops[0]), w.ranges.of(ops[1]))
+    return None if known is None else TRUE if known else FALSE
 
 
-@TABLE.rule("eq ne", on="integer")
-def compare_sign(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+@TABLE.rule("eq ne", on="integer", constant=True)
+def compare_sign(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """sign(x) != 1 -> x == 0, sign(x) == 1 -> x != 0, where x is not negative"""
     inner = w.defined_by(ops[0], "sign")
-    if inner is None or integer(ops[1]) != 1 or w.range_of(inner[0])[0] < 0:
+    if inner is None or integer(ops[1]) != 1 or w.ranges.of(inner[0])[0] < 0:
         return None
     return w.op(primitive(op).negation, inner[0], wrapped(0, ops[0].dtype))
 
 
 @TABLE.rule("and", on="bool")
-def zero_without_remainder(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+def zero_without_remainder(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """x == 0 and x rem y != 0 -> false: what is left of a rounded down quotient where x is not negative"""
     for zero, rest in (ops, ops[::-1]):
         x, left = w.defined_by(zero, "eq"), w.defined_by(rest, "ne")
@@ -72,8 +66,8 @@ def zero_without_remainder(w: Rewriter, op: str, ops: Operands, params: Params) 
     return None
 
 
-@TABLE.rule("eq ne", on="bool")
-def compare_with_bool(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+@TABLE.rule("eq ne", on="bool", constant=True)
+def compare_with_bool(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """b == true -> b, b == false -> not b, and the other way round for !="""
     c = integer(ops[1])
     if c is None:
@@ -81,8 +75,8 @@ def compare_with_bool(w: Rewriter, op: str, ops: Operands, params: Params) -> At
     return ops[0] if (c == 1) == (op == "eq") else w.op("not", ops[0])
 
 
-@TABLE.rule("eq ne", on="integer")
-def equal_offset(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+@TABLE.rule("eq ne", on="integer", constant=True)
+def equal_offset(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """x + c == d -> x == d - c, and so for !="""
     d = integer(ops[1])
     inner = w.defined_by(ops[0], "add")
@@ -91,8 +85,8 @@ def equal_offset(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | 
     return w.op(op, inner[0], wrapped(d - c, ops[0].dtype))
 
 
-@TABLE.rule("eq ne", on="integer")
-def equal_difference(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+@TABLE.rule("eq ne", on="integer", constant=True)
+def equal_difference(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """x - y == 0 -> x == y, -x == 0 -> x == 0, and so for !="""
     if integer(ops[1]) != 0:
         return None
@@ -103,7 +97,7 @@ def equal_difference(w: Rewriter, op: str, ops: Operands, params: Params) -> Ato
 
 
 @TABLE.rule("not", on="bool")
-def not_compare(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+def not_compare(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """not (x < y) -> x >= y, ... (for floats only == and !=: NaN)"""
     eqn = w.definition(ops[0])
     if eqn is None or not (opposite := eqn.primitive.negation):
@@ -113,8 +107,8 @@ def not_compare(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | N
     return w.op(opposite, *eqn.invars)
 
 
-@TABLE.rule(_ALL)
-def compare_choice(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+@TABLE.rule(_ALL, constant=True)
+def compare_choice(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """select(c, 1, 0) != 0 -> c: a choice between constants, compared with a constant, depends on the choice alone"""
     if ops[1].__class__ is not Literal:
         return None

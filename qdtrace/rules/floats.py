@@ -14,15 +14,15 @@ import numpy as np
 from qdtrace.ir.primitives import CONVERT
 from qdtrace.ir.program import Literal
 from qdtrace.ir.types import DType
-from qdtrace.passes.rule_table import RuleTable
-from qdtrace.passes.rules.match import floating, same
-from qdtrace.passes.rules.zeros import is_never_negative_zero
+from qdtrace.rules.match import floating, same
+from qdtrace.rules.table import RuleTable
+from qdtrace.rules.zeros import is_never_negative_zero
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from qdtrace.ir.program import Atom, Eqn
-    from qdtrace.passes.rewrite import Rewriter
+    from qdtrace.rules.emitter import Emitter
 
     Operands = tuple[Atom, ...]
     Params = Mapping[str, Any]
@@ -50,33 +50,33 @@ def _is_normal(value: float, dtype: DType) -> bool:
     return _LEAST_NORMAL[dtype] <= abs(value) <= _LARGEST[dtype]
 
 
-@TABLE.rule("add", on="float")
-def float_add_negative_zero(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+@TABLE.rule("add", on="float", constant=True)
+def float_add_negative_zero(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """x + (-0.0) -> x"""
     return ops[0] if _is(ops[1], -0.0) else None
 
 
-@TABLE.rule("sub", on="float")
-def float_sub_zero(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+@TABLE.rule("sub", on="float", constant=True)
+def float_sub_zero(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """x - 0.0 -> x"""
     return ops[0] if _is(ops[1], 0.0) else None
 
 
-@TABLE.rule("sub", on="float")
-def float_negative_zero_sub(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+@TABLE.rule("sub", on="float", constant=True)
+def float_negative_zero_sub(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """-0.0 - x -> -x"""
     return w.op("neg", ops[1]) if _is(ops[0], -0.0) else None
 
 
-@TABLE.rule("add sub", on="float")
-def float_add_zero(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+@TABLE.rule("add sub", on="float", constant=True)
+def float_add_zero(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """x + 0.0 -> x, x - (-0.0) -> x, where x is surely not -0.0"""
     zero = 0.0 if op == "add" else -0.0
     return ops[0] if _is(ops[1], zero) and is_never_negative_zero(w, ops[0]) else None
 
 
-@TABLE.rule("mul div", on="float")
-def float_mul_div_one(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+@TABLE.rule("mul div", on="float", constant=True)
+def float_mul_div_one(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """x * 1.0 -> x, x / 1.0 -> x, x * -1.0 -> -x, x / -1.0 -> -x"""
     if _is(ops[1], 1.0):
         return ops[0]
@@ -84,14 +84,14 @@ def float_mul_div_one(w: Rewriter, op: str, ops: Operands, params: Params) -> At
 
 
 @TABLE.rule("neg", on="number")
-def neg_neg(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+def neg_neg(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """-(-x) -> x (integers too)"""
     inner = w.defined_by(ops[0], "neg")
     return None if inner is None else inner[0]
 
 
 @TABLE.rule("mul div", on="float")
-def float_product_of_negs(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+def float_product_of_negs(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """(-x) * (-y) -> x * y, (-x) * c -> x * (-c), and so for /"""
     x = w.defined_by(ops[0], "neg")
     if x is None:
@@ -104,7 +104,7 @@ def float_product_of_negs(w: Rewriter, op: str, ops: Operands, params: Params) -
 
 
 @TABLE.rule("mul", on="number")
-def square_of_abs(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+def square_of_abs(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """|x| * |x| -> x * x, (-x) * (-x) -> x * x (integers too)"""
     if not same(*ops):
         return None
@@ -113,7 +113,7 @@ def square_of_abs(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom |
 
 
 @TABLE.rule("abs", on="number")
-def abs_of_abs(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+def abs_of_abs(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """||x|| -> |x|, |-x| -> |x| (integers too)"""
     if w.defined_by(ops[0], "abs") is not None:
         return ops[0]
@@ -122,22 +122,22 @@ def abs_of_abs(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | No
 
 
 @TABLE.rule("cos cosh", on="float")
-def even_function(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+def even_function(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """cos(-x) -> cos(x), cos(|x|) -> cos(x), and so for cosh"""
     inner = w.defined_by(ops[0], "neg") or w.defined_by(ops[0], "abs")
     return None if inner is None else w.op(op, inner[0])
 
 
 @TABLE.rule("floor ceil trunc round_even round_away", on="float")
-def round_of_whole(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+def round_of_whole(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """floor(ceil(x)) -> ceil(x), and so for every pair of roundings to whole numbers"""
     eqn = w.definition(ops[0])
     whole = eqn is not None and eqn.primitive.gives_whole
     return ops[0] if whole else None
 
 
-@TABLE.rule("div", on="float")
-def float_div_by_power_of_two(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+@TABLE.rule("div", on="float", constant=True)
+def float_div_by_power_of_two(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """x / 2**k -> x * 2**-k, where both are normal numbers"""
     c = _number(ops[1])
     if not c or math.isinf(c) or abs(math.frexp(c)[0]) != 0.5:
@@ -154,8 +154,8 @@ def is_whole(eqn: Eqn | None) -> bool:
     return eqn is not None and eqn.primitive is CONVERT and eqn.invars[0].dtype.is_integer
 
 
-@TABLE.rule("div", on="float", exact=False)
-def float_div_by_constant(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+@TABLE.rule("div", on="float", exact=False, constant=True)
+def float_div_by_constant(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """x / c -> x * (1 / c), where both are normal numbers and x is no integer"""
     c = _number(ops[1])
     dtype = ops[1].dtype
@@ -164,8 +164,8 @@ def float_div_by_constant(w: Rewriter, op: str, ops: Operands, params: Params) -
     return w.op("mul", ops[0], floating(1 / c, dtype))
 
 
-@TABLE.rule("mul", on="float", exact=False)
-def float_mul_constants(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+@TABLE.rule("mul", on="float", exact=False, constant=True)
+def float_mul_constants(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """(x * c) * d -> x * (c * d), where c and d are both at least 1, or both at most 1 (so overflow is the same)"""
     d = _number(ops[1])
     inner = w.defined_by(ops[0], "mul")
@@ -176,8 +176,8 @@ def float_mul_constants(w: Rewriter, op: str, ops: Operands, params: Params) -> 
     return w.op("mul", inner[0], floating(c * d, ops[0].dtype))
 
 
-@TABLE.rule("add sub", on="float", exact=False)
-def float_add_constants(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+@TABLE.rule("add sub", on="float", exact=False, constant=True)
+def float_add_constants(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """(x + c) + d -> x + (c + d), where c and d have one sign (so overflow is the same), and so for -"""
     d = _number(ops[1])
     if d is None:

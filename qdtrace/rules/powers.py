@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from qdtrace.ir.program import Literal
 from qdtrace.ir.types import DType
-from qdtrace.passes.rule_table import RuleTable
-from qdtrace.passes.rules.match import floating, wrapped
+from qdtrace.rules.match import floating, wrapped
+from qdtrace.rules.table import RuleTable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from qdtrace.ir.program import Atom
-    from qdtrace.passes.rewrite import Rewriter
+    from qdtrace.rules.emitter import Emitter
 
     Operands = tuple[Atom, ...]
     Params = Mapping[str, Any]
@@ -25,7 +25,7 @@ _HALVES = (DType.f16, DType.bf16)
 
 
 @TABLE.rule("integer_pow", on="number")
-def integer_pow_trivial(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+def integer_pow_trivial(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """x ** 0 -> 1, x ** 1 -> x, x ** -1 -> 1 / x"""
     x, y = ops[0], params["y"]
     if y == 0:
@@ -36,14 +36,14 @@ def integer_pow_trivial(w: Rewriter, op: str, ops: Operands, params: Params) -> 
 
 
 @TABLE.rule("integer_pow", on="float")
-def integer_pow_even(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+def integer_pow_even(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """(-x) ** 2k -> x ** 2k, |x| ** 2k -> x ** 2k"""
     inner = w.defined_by(ops[0], "neg") or w.defined_by(ops[0], "abs")
     return w.op(op, inner[0], **params) if inner is not None and params["y"] % 2 == 0 else None
 
 
 @TABLE.rule("integer_pow", on="float", exact=False)
-def integer_pow_of_reciprocal(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+def integer_pow_of_reciprocal(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """x ** -y -> (1 / x) ** y, whose division others by x share; it overflows no sooner"""
     x, y = ops[0], -params["y"]
     if not 2 <= y <= EXPANDED or x.dtype in _HALVES:
@@ -52,7 +52,7 @@ def integer_pow_of_reciprocal(w: Rewriter, op: str, ops: Operands, params: Param
 
 
 @TABLE.rule("integer_pow", on="number")
-def integer_pow_expand(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+def integer_pow_expand(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """x ** y -> the products of the binary method, which is its meaning (f16 and bf16: only squares, as they round)"""
     x, y = ops[0], params["y"]
     if not 2 <= abs(y) <= EXPANDED or (x.dtype in _HALVES and y != 2):
@@ -70,7 +70,7 @@ def integer_pow_expand(w: Rewriter, op: str, ops: Operands, params: Params) -> A
 
 
 @TABLE.rule("pow", on="float")
-def pow_trivial(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+def pow_trivial(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """x ** 0.0 -> 1.0, x ** 1.0 -> x, 1.0 ** y -> 1.0"""
     x, y = ops
     if y.__class__ is Literal and y.value == 0:  # type: ignore[union-attr]
@@ -81,7 +81,7 @@ def pow_trivial(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | N
 
 
 @TABLE.rule("pow", on="float", exact=False)
-def pow_small(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+def pow_small(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """x ** n -> integer_pow(x, n) for a constant whole n from 2 to 16 (a negative one would overflow sooner)"""
     x, y = ops
     if y.__class__ is not Literal:

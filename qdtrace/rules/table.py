@@ -14,6 +14,8 @@ _Function = TypeVar("_Function", bound="Callable[..., Any]")
 _KIND_INDEX = {Kind.BOOL: 0, Kind.SIGNED: 1, Kind.UNSIGNED: 2, Kind.FLOAT: 3}
 GROUP = {id(d): _KIND_INDEX[d.kind] for d in DType}
 """Position in a `RuleSet` by the `id` of a dtype: hashing the dtype itself would cost more than the rest."""
+CONSTANTS = len(_KIND_INDEX)
+"""Distance to the rules for operations with a constant operand."""
 _ON = {"bool": (0,), "signed": (1,), "unsigned": (2,), "integer": (1, 2), "bits": (0, 1, 2), "float": (3,),
        "number": (1, 2, 3), "any": (0, 1, 2, 3)}  # fmt: skip
 
@@ -25,10 +27,12 @@ class Rule:
     name: str
     primitives: tuple[str, ...]
     on: str
-    """Kinds of the first operand that the rule applies to: a key of the table above."""
+    """Kinds of the last operand that the rule applies to: a key of the table above."""
     apply: Callable[..., Any]
     exact: bool = True
     """False if the rule may change a rounding, so that it needs `fast_math`."""
+    constant: bool = False
+    """True if the rule needs a constant among the first and the last operand."""
     stage: str = "scalar"
     """`scalar`; or for equations with blocks: `before` (operands are rewritten, blocks are not yet) or `after`."""
 
@@ -40,13 +44,13 @@ class RuleTable:
     rules: list[Rule] = field(default_factory=list)
 
     def rule(
-        self, primitives: str, on: str = "any", *, exact: bool = True, stage: str = "scalar"
+        self, primitives: str, on: str = "any", *, exact: bool = True, constant: bool = False, stage: str = "scalar"
     ) -> Callable[[_Function], _Function]:
         """Returns a decorator that adds a function as the rule of its name."""
 
         def add(function: _Function) -> _Function:
             name = function.__name__.strip("_")
-            self.rules.append(Rule(name, tuple(primitives.split()), on, function, exact, stage))
+            self.rules.append(Rule(name, tuple(primitives.split()), on, function, exact, constant, stage))
             return function
 
         return add
@@ -57,7 +61,7 @@ class RuleSet:
     """Rules of several tables, arranged for look-up by primitive and kind."""
 
     scalar: Mapping[str, tuple[tuple[Rule, ...], ...]]
-    """Rules by primitive, for each kind of first operand."""
+    """Rules by primitive, for each kind of last operand: those without constants, and behind these all by kind."""
     before: Mapping[str, tuple[Rule, ...]]
     after: Mapping[str, tuple[Rule, ...]]
 
@@ -74,8 +78,11 @@ class RuleSet:
                 if rule.stage != "scalar":
                     (before if rule.stage == "before" else after).setdefault(name, []).append(rule)
                     continue
+                groups = scalar.setdefault(name, tuple([] for _ in range(2 * CONSTANTS)))
                 for k in _ON[rule.on]:
-                    scalar.setdefault(name, ([], [], [], []))[k].append(rule)
+                    groups[k + CONSTANTS].append(rule)
+                    if not rule.constant:
+                        groups[k].append(rule)
         return RuleSet(
             {n: tuple(tuple(r) for r in groups) for n, groups in scalar.items()},
             {n: tuple(r) for n, r in before.items()},

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.ir.types import DType
-from qdtrace.passes.rule_table import RuleTable
-from qdtrace.passes.rules.match import bounds_of
+from qdtrace.rules.match import bounds_of
+from qdtrace.rules.table import RuleTable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from qdtrace.ir.program import Atom
-    from qdtrace.passes.rewrite import Rewriter
+    from qdtrace.rules.emitter import Emitter
 
     Operands = tuple[Atom, ...]
     Params = Mapping[str, Any]
@@ -40,13 +40,13 @@ def keeps_value(source: DType, target: DType) -> bool:
 
 
 @TABLE.rule("convert bitcast")
-def convert_same(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+def convert_same(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """convert[dtype=T](x: T) -> x, and so for bitcast"""
     return ops[0] if ops[0].dtype is params["dtype"] else None
 
 
 @TABLE.rule("convert")
-def convert_convert(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+def convert_convert(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """convert[T](convert[M](x: S)) -> convert[T](x), where M holds every value of S"""
     inner = w.defined_by(ops[0], "convert")
     if inner is None:
@@ -64,7 +64,7 @@ def convert_convert(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom
 
 
 @TABLE.rule("convert", on="integer")
-def convert_wrapped(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+def convert_wrapped(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """convert[T](convert[M](x: S)) -> convert[T](x) for integers, M as wide as T or wider (wrapping nests)"""
     inner = w.defined_by(ops[0], "convert")
     if inner is None:
@@ -76,7 +76,7 @@ def convert_wrapped(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom
 
 
 @TABLE.rule("bitcast")
-def bitcast_bitcast(w: Rewriter, op: str, ops: Operands, params: Params) -> Atom | None:
+def bitcast_bitcast(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """bitcast[T](bitcast[M](x)) -> bitcast[T](x)"""
     inner = w.defined_by(ops[0], "bitcast")
     return None if inner is None else w.op("bitcast", inner[0], dtype=params["dtype"])
