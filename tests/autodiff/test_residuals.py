@@ -14,11 +14,11 @@ import qdtrace as qd
 from qdtrace.analysis.machine import CPU, GPU
 from qdtrace.autodiff import transpose
 from qdtrace.autodiff.activity import active_variables
-from qdtrace.compose import staged_program
 from qdtrace.interpret.reference import evaluate
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.program import Stage
 from qdtrace.ir.verify import verify_program
+from qdtrace.passes import pipelines
 from qdtrace.trace import compat
 from tests.autodiff.derive import derive, residuals_of, with_residuals
 from tests.autodiff.programs import arguments, random_program
@@ -102,9 +102,9 @@ def work(monkeypatch):
         passed.append((program.name, program.stage.name, until.name))
         return own_optimise(program, *rest, until=until, **others)
 
-    own_reverse, own_optimise = transpose.reverse, staged_program.optimise
+    own_reverse, own_optimise = transpose.reverse, pipelines.optimise
     monkeypatch.setattr(transpose, "reverse", reverse)
-    monkeypatch.setattr(staged_program, "optimise", optimise)
+    monkeypatch.setattr(pipelines, "optimise", optimise)
     return derived, passed
 
 
