@@ -23,6 +23,7 @@ from qdtrace.progress import doing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from types import ModuleType
 
     from lowering.simd.emit import TaskCode
 
@@ -110,17 +111,19 @@ def launcher(target: Target, cache: ArtifactCache | None) -> Mapping[str, int]:
     return _launchers.get(key, lambda: link_text("launcher", key, text, LAUNCHER_EXPORTS, {}, target, cache))
 
 
+def _library() -> ModuleType:
+    # Loaded here: a process that finds all its code in the cache never needs the maths functions.
+    from lowering.llvm.maths import library
+
+    return library
+
+
 def math_function(symbol: str, target: Target, cache: ArtifactCache | None) -> int:
     """Returns the address of a maths function that is never inlined; it is compiled or loaded once per process."""
     key = artifact_key(digest("maths", symbol), target)
 
-    def text() -> str:
-        from lowering.llvm.maths.library import module_of  # here: not needed by a process that finds all its code
-
-        return module_of(symbol)
-
     def make() -> int:
-        return link_text("maths", key, text, (symbol,), {}, target, cache)[symbol]
+        return link_text("maths", key, lambda: _library().module_of(symbol), (symbol,), {}, target, cache)[symbol]
 
     return _maths.get(key, make)
 
@@ -137,10 +140,8 @@ def link_task(content: str, emit: Callable[[], TaskCode], target: Target, cache:
     key = artifact_key(content, target)
 
     def compiled() -> Artifact:
-        from lowering.llvm.maths.library import without_calls  # here: see `math_function`
-
         code = emit()
-        text, called = without_calls(code.text)
+        text, called = _library().without_calls(code.text)
         facts = {"cost": code.cost, "lanes": code.lanes, "slot_bytes": code.slot_bytes, "calls": list(called)}
         facts["bounds"] = "@qd_bounds(" in text
         numbers = {ref: number for number, ref in enumerate(code.refs)}

@@ -35,6 +35,7 @@ from qdtrace.sources import version_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import ModuleType
 
     from qdtrace.analysis.machine import Machine
     from qdtrace.config import Options
@@ -48,6 +49,14 @@ _READABLE = ("qdtrace.ir.", "qdtrace.autodiff.")
 _NUMPY = {"dtype", "scalar", "_frombuffer", "ndarray", "_reconstruct"}
 
 
+def pipelines() -> ModuleType:
+    """Returns the module `qdtrace.passes.pipelines`."""
+    # Loaded here: a process with a warm cache does without its 50 modules.
+    from qdtrace.passes import pipelines as module
+
+    return module
+
+
 def optimised(
     program: Program,
     options: Options,
@@ -59,9 +68,7 @@ def optimised(
     """Returns the program at the stage `until`: see `optimise`."""
 
     def make() -> Program:
-        from qdtrace.passes.pipelines import optimise  # here: 50 modules that a process with a warm cache does without
-
-        return optimise(program, options, machine=machine, until=until, differentiable=differentiable)
+        return pipelines().optimise(program, options, machine=machine, until=until, differentiable=differentiable)
 
     reason = _reason_against(options)
     if reason:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from qdtrace.analysis.machine import CPU
 from qdtrace.batching.batch import batch, batched_references
 from qdtrace.compose.depth import depth_told
-from qdtrace.compose.pass_cache import optimised
+from qdtrace.compose.pass_cache import optimised, pipelines
 from qdtrace.errors import warn
 from qdtrace.ir.custom import without_rules
 from qdtrace.ir.faults import checks_of
@@ -168,10 +168,8 @@ class StagedProgram:
         """Returns that graph for a machine. If its reverse loops run in segments, short inner loops are unrolled."""
         if machine.reverse.steps == 1:
             return self.joined
-        from qdtrace.passes.pipelines import unrolled  # here: see `pass_cache`
-
         with self.depth_told():
-            return unrolled(self.joined, self.options, machine)
+            return pipelines().unrolled(self.joined, self.options, machine)
 
     @functools.cached_property
     def canonical(self) -> Program:

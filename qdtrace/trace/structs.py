@@ -50,8 +50,7 @@ def dataclass(cls: Any = None, /, *, frozen: bool = False, kw_only: bool = False
 
 def _register(cls: type) -> None:
     # Only here: most programs have no such class, and loading it would delay every import of the package.
-    from optree.registry import __GLOBAL_NAMESPACE as GLOBAL  # pyright: ignore[reportPrivateUsage]
-    from optree.registry import register_pytree_node
+    from optree import registry
 
     fields = dataclasses.fields(cls)
     static = tuple(f.name for f in fields if f.metadata.get("static", False))
@@ -72,4 +71,5 @@ def _register(cls: type) -> None:
         return tuple(zip(map(jax.tree_util.GetAttrKey, data), children, strict=True)), held
 
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, lambda tree: flatten(tree)[:2])
-    register_pytree_node(cls, flatten, unflatten, namespace=GLOBAL)  # type: ignore[arg-type]
+    everywhere = registry.__GLOBAL_NAMESPACE  # pyright: ignore[reportPrivateUsage]
+    registry.register_pytree_node(cls, flatten, unflatten, namespace=everywhere)  # type: ignore[arg-type]
