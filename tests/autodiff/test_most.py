@@ -61,6 +61,7 @@ def by_jax(trips):
     return lambda x, n: jax.lax.fori_loop(0, jnp.maximum(trips(n), 0), lambda k, a: advance(a, k, x), x)
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize("name", LOOPS)
 def test_bytes(name):
     low = qd.jit(jax.grad(lambda x: recurrence(name, 64)(x, N).sum())).lower(X.astype(np.float32))
@@ -112,6 +113,7 @@ def test_loops_that_are_left_early(kind):
     assert sum(c.nbytes for c in low.storage) <= 64 * (8 + 4 + 4 + 1)  # the value, two counters, whether it was left
 
 
+@pytest.mark.cpu
 def test_loops_in_loops():
     @qd.jit
     def f(x, n):
@@ -183,6 +185,7 @@ def test_more_iterations_are_an_error_of_the_call(kind, got, debug, mode):
     assert fix == "help: give a larger `most`, or bounds with fewer iterations"
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize("kind", ["range", "while_"])
 def test_more_iterations_are_an_error_of_the_gradient(kind):
     @qd.jit

@@ -125,6 +125,7 @@ def scaled_chain(scale, name):
     return qd.jit(run)
 
 
+@pytest.mark.cpu  # the limits of a GPU are not known while JAX traces, so its reverse is derived again
 def test_a_reverse_is_derived_once_and_joined_tasks_are_shared(work):
     f = scaled_chain(1.5, "once")
     jax.jit(jax.grad(lambda x: sum(y.sum() for y in f(x)))).lower(X)
