@@ -31,6 +31,7 @@ from qdtrace.autodiff.rows import with_private_rows
 from qdtrace.autodiff.sweep import Sweep
 from qdtrace.autodiff.versions import Versions, written_by
 from qdtrace.autodiff.volatile import accesses
+from qdtrace.autodiff.write_once import found_behind, settle
 from qdtrace.autodiff.zeros import zeros_of
 from qdtrace.errors import GradientError
 from qdtrace.ir.builder import Builder
@@ -77,17 +78,19 @@ def reverse(
             buffers.append(adjoints[var])
             initial[adjoints[var]] = literal(0, var.dtype)
     numbers = [k for k, task in enumerate(program.tasks) if any(v in active for v in task_refs(task))]
+    accessed = {k: _accesses(program.tasks[k], zero) for k in numbers}
     needed: list[tuple[int, Var]] = []
     for k in numbers:
         needed += [(k, ref) for ref in task_refs(program.tasks[k]) if ref not in zero]
-    again = _run_again(program, numbers, known, zero)
+        needed += [(k + 1, ref) for ref in found_behind(accessed[k])]
+    again = _run_again(program, accessed, known, zero)
     versions = Versions(program, needed, set(numbers) - again)
     # The primal has run all checks if it hands over contents.
     tasks = [Unchecked().rebuild_task(t) for t in versions.tasks] if known.params else list(versions.tasks)
     scratch: list[Var] = []
     for k in reversed(numbers):
         task = program.tasks[k]
-        found = accesses(task, zero)
+        found = accessed[k]
         used = [ref for ref in task_refs(task) if ref not in zero]
         memory = {ref: known.content(k, ref) or versions.before[k, ref] for ref in used}
         for ref in found.volatile:
@@ -96,8 +99,12 @@ def reverse(
             initial[copy] = literal(0, ref.dtype)
             tasks.append(copy_task(memory[ref], copy))
             memory[ref] = copy
+        behind = {ref: known.content(k + 1, ref) or versions.before[k + 1, ref] for ref in found_behind(found)}
         is_checked = k in again or bool(known.params)
-        tasks.append(_reverse_task(task, found, active, zero, sure, memory, adjoints, stacks, is_checked=is_checked))
+        trips = MostTrips(task)
+        put_arrays_on_tape(task, found, zero, trips, stacks.limits)
+        sweep = Sweep(Builder(), memory, behind, found, zero, is_checked=is_checked)
+        tasks.append(_reverse_task(task, sweep, trips, active, sure, adjoints, stacks))
     return replace(
         program,
         params=(*program.params, *known.params.values(), *(given[v] for v in results)),
@@ -109,16 +116,24 @@ def reverse(
     )
 
 
-def _run_again(program: Program, numbers: Sequence[int], known: Given, zero: frozenset[Var]) -> set[int]:
+def _accesses(task: Task, zero: frozenset[Var]) -> Accesses:
+    found = accesses(task, zero)
+    settle(task, found, checks=True)
+    return found
+
+
+def _run_again(program: Program, accessed: Mapping[int, Accesses], known: Given, zero: frozenset[Var]) -> set[int]:
     """Returns the numbers of tasks whose results a reverse task needs. The reverse of any other makes its checks."""
     wanted: set[Var] = set()
     again: set[int] = set()
     for k in reversed(range(len(program.tasks))):
         task = program.tasks[k]
+        if k in accessed:
+            wanted |= {v for v in found_behind(accessed[k]) if known.content(k + 1, v) is None}
         if not wanted.isdisjoint(written_by(task)):
             again.add(k)
             wanted |= task_refs(task).keys() - zero
-        if k in numbers:
+        if k in accessed:
             loaded = {e.invars[0] for e in walk_task(task) if e.primitive is LOAD}
             wanted |= {v for v in loaded if isinstance(v, Var) and v not in zero and known.content(k, v) is None}
     return again
@@ -130,20 +145,15 @@ def _state_bytes(state: Sequence[DType], arrays: Sequence[Var]) -> int:
 
 def _reverse_task(
     task: Task,
-    found: Accesses,
+    sweep: Sweep,
+    trips: MostTrips,
     active: frozenset[Var],
-    zero: frozenset[Var],
     sure: frozenset[Var],
-    memory: Mapping[Var, Var],
     adjoints: Mapping[Var, Var],
     stacks: Stacks,
-    *,
-    is_checked: bool,
 ) -> Task:
-    """Returns the reverse of one task; `is_checked` if the task itself has run, and made its checks."""
-    builder, trips = Builder(), MostTrips(task)
-    put_arrays_on_tape(task, found, zero, trips, stacks.limits)
-    sweep = Sweep(builder, memory, found, zero, is_checked=is_checked)
+    """Returns the reverse of one task, which `sweep` emits."""
+    builder, found, zero = sweep.builder, sweep.accesses, sweep.zero
     sweep.tape.measure(task, trips)
     backward = Backward(sweep, active, sure, {v: a for v, a in adjoints.items() if v in active})
 

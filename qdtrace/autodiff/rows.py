@@ -20,8 +20,9 @@ from qdtrace.analysis.index.affine import AffineForms, Form
 from qdtrace.analysis.index.most_trips import MostTrips
 from qdtrace.analysis.memory import TaskMemory
 from qdtrace.autodiff.loops.slots import each_index
-from qdtrace.autodiff.tape import ROW_BYTES, tape_lengths
+from qdtrace.autodiff.tape import LONG_TAPE, ROW_BYTES, tape_lengths
 from qdtrace.autodiff.volatile import accesses
+from qdtrace.autodiff.write_once import settle
 from qdtrace.ir.memory import indices_of, values_of
 from qdtrace.ir.primitives import ATOMIC, BOUND
 from qdtrace.ir.program import Literal, Var, literal, ref_type
@@ -34,9 +35,6 @@ if TYPE_CHECKING:
 
     from qdtrace.ir.program import Atom, Eqn, Program, Task
 
-PREFERRED_BYTES = 1 << 20
-"""Most bytes of values that one load may put on a tape; for more, a private row is tried."""
-
 
 def with_private_rows(program: Program) -> Program:
     """Returns the program with rows as private arrays where tapes would be too long."""
@@ -44,10 +42,12 @@ def with_private_rows(program: Program) -> Program:
 
 
 def _with_rows(task: Task) -> Task:
+    found = accesses(task)
+    settle(task, found, checks=False)
     open_ended = {
         load.invars[0]: None
-        for load, count in tape_lengths(task, accesses(task).taped, MostTrips(task)).items()
-        if count is None or count * load.outvar.dtype.itemsize > PREFERRED_BYTES
+        for load, count in tape_lengths(task, found.taped, MostTrips(task)).items()
+        if count is None or count * load.outvar.dtype.itemsize > LONG_TAPE
     }
     for ref in open_ended:
         row = _row_of(task, ref)  # type: ignore[arg-type]

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from qdtrace.autodiff.loops.slots import each_index
 from qdtrace.autodiff.tape import TAPE, Tape
+from qdtrace.autodiff.write_once import ORDERED
 from qdtrace.errors import old_value_refused
 from qdtrace.ir.builder import Builder, scalar_var
+from qdtrace.ir.memory import indices_of
 from qdtrace.ir.primitives import ATOMIC, BOUND, CELL, CHECK, IF, LOAD
 from qdtrace.ir.program import Block, Eqn, Literal, Var, is_global, literal
 from qdtrace.ir.types import DType, ScalarType
@@ -34,16 +36,19 @@ class Sweep:
         self,
         builder: Builder,
         memory: Mapping[Var, Var],
+        behind: Mapping[Var, Var],
         accesses: Accesses,
         zero: Collection[Var] = (),
         *,
         is_checked: bool = False,
     ) -> None:
-        """`memory` has the reference to use in place of each global one. Variables in `zero` are zero and not
-        computed. `is_checked` if all checks were made."""
+        """`memory` has the reference to use in place of each global one, `behind` the one with its content behind the
+        task, where loads find that. Variables in `zero` are zero and not computed. `is_checked` if all checks were
+        made."""
         self.builder = builder
         self.memory = memory
         self.accesses = accesses
+        self.behind = behind
         self.zero = zero
         self.is_checked = is_checked
         self.hoisted: list[Eqn] = []
@@ -106,6 +111,8 @@ class Sweep:
                 env[eqn.outvar] = self.private(dtype, shape, eqn.outvar.hint, is_copied=True)
         elif prim is ATOMIC:
             raise old_value_refused(eqn.params["op"], eqn.loc)
+        elif eqn in self.accesses.found:
+            self._load_found(eqn, env)
         elif eqn in self.tape.loads:
             self.tape.load(self.builder, eqn, env, live, lambda: self._copy(eqn, env))
         elif prim.writes and (is_global(eqn.invars[0]) or eqn.invars[0] in self.accesses.taped_arrays):
@@ -117,6 +124,16 @@ class Sweep:
             env[eqn.outvar] = self.atom(env, eqn.invars[0])
         else:
             self._copy(eqn, env)
+
+    def _load_found(self, eqn: Eqn, env: Env) -> None:
+        load, ref = self.accesses.found[eqn], eqn.invars[0]
+        assert isinstance(ref, Var)
+        if load.check is not None:
+            name, index, counter = load.check
+            holds = self.builder(name, *self.atoms(env, (index, counter)))
+            self.builder.emit("check", holds, message=ORDERED.format(ref.hint or "memory"))
+        memory = self.behind if load.is_behind else self.memory
+        env[eqn.outvar] = self.builder.load(memory.get(ref, ref), *self.atoms(env, indices_of(eqn)))
 
     def _copy(self, eqn: Eqn, env: Env) -> None:
         invars = [self.memory.get(a, a) if isinstance(a, Var) else a for a in self.atoms(env, eqn.invars)]

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 ROW_BYTES = 1 << 16
 """Most bytes of a row that is kept as a private array instead of a tape."""
+LONG_TAPE = 1 << 20
+"""Most bytes of values that one load may put on a tape; for more, other ways are tried."""
 TAPE = "number of values on the tape"
 """Key of the number of values on the tape in an environment (`Env`)."""
 

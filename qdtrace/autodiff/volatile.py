@@ -20,7 +20,16 @@ from qdtrace.ir.walk import bound_in_block, walk_all, walk_inside, walk_nested
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
 
-    from qdtrace.ir.program import Task
+    from qdtrace.ir.program import Atom, Task
+
+
+@dataclass(frozen=True, slots=True)
+class FoundLoad:
+    """The content that a load finds: that of its reference before the task, or behind it (`write_once`)."""
+
+    is_behind: bool
+    check: tuple[str, Atom, Var] | None = None
+    """A comparison of an index with the counter of a loop that must hold when the load runs."""
 
 
 @dataclass
@@ -31,6 +40,8 @@ class Accesses:
     """Global references with a load that an earlier write of the same iteration may have changed, in order."""
     taped: set[Eqn] = field(default_factory=set)
     """Loads in loops of volatile references, and loads of `taped_arrays`."""
+    found: dict[Eqn, FoundLoad] = field(default_factory=dict)
+    """Loads that find what memory holds before or behind the task, of references that are not volatile."""
     taped_arrays: set[Var] = field(default_factory=set[Var])
     """Private arrays that are not restored, as their loaded values are on the tape (`array_tape`)."""
     last_store: dict[Var, int] = field(default_factory=dict)

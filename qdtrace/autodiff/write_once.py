@@ -1,0 +1,214 @@
+"""Memory whose loads find what memory holds before or behind the task, so that a derivative needs no tape of them.
+
+    for r in 0 : n                       stores element r in iteration r only
+      for k in lo : hi
+        j = load col k
+        w = load y j                     j < r: found what memory holds behind the task; checked where data decide
+      u = load y r                       in front of the store: found what memory holds before the task
+      store y v r
+
+All writes to a reference have, on some axis, a loop's counter (of 32 bits) plus a constant as index. Then an element is
+written in one iteration of that loop. A load whose index there is smaller comes behind all writes of its element if the
+loop counts up, one whose index is larger in front of them. Where it is the same, the next loop inside decides in the
+same way, and in the innermost one the order of equations. An element that is not written holds the same before and
+behind. Other iterations of the task write none of these elements, as that would be a race.
+
+Forms are exact modulo 2**32, the order of numbers is not: an axis has at most 2**30 elements and a constant is smaller
+than that, so the counter of the iteration that writes an element, and a counter that a load has as index, are exact.
+A bound of an inner loop that is compared with the counter must be one that cannot wrap.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from qdtrace.analysis.index.affine import AffineForms
+from qdtrace.analysis.index.intervals import range_of_dtype
+from qdtrace.analysis.index.most_trips import MostTrips
+from qdtrace.autodiff.tape import LONG_TAPE, tape_lengths
+from qdtrace.autodiff.volatile import FoundLoad
+from qdtrace.ir.memory import indices_of, reference
+from qdtrace.ir.primitives import ATOMIC, FOR, LOAD
+from qdtrace.ir.program import Literal, ref_type
+from qdtrace.ir.types import DType
+from qdtrace.ir.walk import walk_all, walk_nested
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from qdtrace.autodiff.volatile import Accesses
+    from qdtrace.ir.program import Atom, Eqn, Task, Var
+
+_FAR = 1 << 30
+ORDERED = (
+    "a derivative needs `{}` to be written in the order of its index, as this loop counts, got an element that is "
+    "written in the same iteration or later"
+)
+
+
+def settle(task: Task, found: Accesses, *, checks: bool) -> None:
+    """Takes references off the tape whose tape would be long, and whose loads find what memory holds before or behind
+    the task. With `checks` a comparison at run time may decide where the length of the tape is not known."""
+    if not found.taped:
+        return
+    long: dict[Var, bool] = {}
+    for load, count in tape_lengths(task, found.taped, MostTrips(task)).items():
+        if count is None or count * load.outvar.dtype.itemsize > LONG_TAPE:
+            ref = reference(load)
+            long[ref] = long.get(ref, False) or count is None
+    forms = AffineForms(task)
+    for ref, is_endless in long.items():
+        loads = _Order(task, ref, forms).loads(checks=checks and is_endless)
+        if loads is not None:
+            found.found.update(loads)
+            found.taped.difference_update(loads)
+            del found.volatile[ref]
+
+
+def found_behind(found: Accesses) -> list[Var]:
+    """Returns the references with loads that find what memory holds behind the task, in order."""
+    return list(dict.fromkeys(e.invars[0] for e, load in found.found.items() if load.is_behind))  # type: ignore[misc]
+
+
+@dataclass(frozen=True, slots=True)
+class _Level:
+    """A loop in each of whose iterations other elements are written."""
+
+    loop: Eqn
+    axes: tuple[tuple[int, int], ...]
+    """Axes on which writes have the counter plus a constant as index, with the constant."""
+
+    @property
+    def rises(self) -> bool:
+        assert isinstance(self.loop.step, Literal)
+        return int(self.loop.step.value) > 0
+
+
+class _Order:
+    """The order of loads and writes of one reference."""
+
+    def __init__(self, task: Task, ref: Var, forms: AffineForms) -> None:
+        self.task, self.ref, self.forms = task, ref, forms
+        self.used = [
+            (*around, e) for e, around in walk_nested(task.body) if e.primitive.is_access and e.invars[0] is ref
+        ]
+        self.writes = [chain for chain in self.used if chain[-1].primitive.writes]
+        self.levels = tuple(self._levels())
+
+    def loads(self, *, checks: bool) -> dict[Eqn, FoundLoad] | None:
+        """Returns what each load finds, or None if that is not known of one."""
+        if any(self.ref in e.invars for e in walk_all(self.task.head)):
+            return None
+        if any(chain[-1].primitive is ATOMIC for chain in self.used) or max(ref_type(self.ref).shape, default=0) > _FAR:
+            return None
+        found: dict[Eqn, FoundLoad] = {}
+        for chain in self.used:
+            if chain[-1].primitive is LOAD:
+                made = self._found(chain, checks=checks)
+                if made is None:
+                    return None
+                found[chain[-1]] = made
+        return found
+
+    def _levels(self) -> Iterator[_Level]:
+        for loops in zip(*([e for e in chain if e.primitive.loops] for chain in self.writes), strict=False):
+            loop = loops[0]
+            if any(e is not loop for e in loops) or loop.primitive is not FOR or loop.index.dtype is not DType.i32:
+                return
+            if not isinstance(loop.step, Literal) or not int(loop.step.value):
+                return
+            axes = tuple(self._axes(loop))
+            if not axes:
+                return
+            yield _Level(loop, axes)
+
+    def _axes(self, loop: Eqn) -> Iterator[tuple[int, int]]:
+        for axis, column in enumerate(zip(*(indices_of(chain[-1]) for chain in self.writes), strict=True)):
+            first, *others = {self.forms.of(a) for a in column}
+            constant = self._signed(first.constant)
+            of_index = all(a.dtype is DType.i32 for a in column) and dict(first.terms) == {loop.index: 1}
+            if of_index and not others and abs(constant) < _FAR:
+                yield axis, constant
+
+    def _found(self, chain: tuple[Eqn, ...], *, checks: bool) -> FoundLoad | None:
+        around: Eqn | None = None
+        for level in self.levels:
+            if not any(e is level.loop for e in chain):
+                break
+            signs = {self._sign(chain, level, *axis) for axis in level.axes}
+            if 1 in signs or -1 in signs:
+                return FoundLoad(is_behind=(-1 in signs) == level.rises)
+            if 0 not in signs:
+                return self._checked(chain[-1], level) if checks else None
+            around = level.loop
+        return self._by_position(chain, around)
+
+    def _checked(self, load: Eqn, level: _Level) -> FoundLoad | None:
+        for axis, constant in level.axes:
+            index = indices_of(load)[axis]
+            if not constant and index.dtype is DType.i32:
+                return FoundLoad(is_behind=True, check=("lt" if level.rises else "gt", index, level.loop.index))
+        return None
+
+    def _by_position(self, chain: tuple[Eqn, ...], around: Eqn | None) -> FoundLoad | None:
+        """Returns what a load finds if all writes are in front of it, or behind it, in the block of `around`."""
+        block = self.task.body if around is None else around.blocks[0]
+        number = {id(eqn): k for k, eqn in enumerate(block.eqns)}
+
+        def place(of: tuple[Eqn, ...]) -> int:
+            return next(number[id(e)] for e in of if id(e) in number)
+
+        at, writes = place(chain), [place(w) for w in self.writes]
+        if at < min(writes):
+            return FoundLoad(is_behind=False)
+        return FoundLoad(is_behind=True) if at > max(writes) else None
+
+    def _sign(self, chain: tuple[Eqn, ...], level: _Level, axis: int, constant: int) -> int | None:
+        """Returns the sign of the index of a load minus that of the writes of the same iteration, if it is known."""
+        index = indices_of(chain[-1])[axis]
+        form = self.forms.of(index)
+        near = self._signed(form.constant)
+        if index.dtype is not DType.i32 or abs(near) >= _FAR:
+            return None
+        if dict(form.terms) == {level.loop.index: 1}:
+            return (near > constant) - (near < constant)
+        for inner in chain:
+            if inner.primitive is not FOR or inner.index.dtype is not DType.i32 or dict(form.terms) != {inner.index: 1}:
+                continue
+            start, stop, step = inner.bounds
+            by = int(step.value) if isinstance(step, Literal) else 0
+            if not by:
+                continue
+            least, most = (start, stop) if by > 0 else (stop, start)
+            high = self._distance(most, level)
+            if high is not None and high - (by > 0) + near < constant:
+                return -1
+            low = self._distance(least, level)
+            if low is not None and low + (by < 0) + near > constant:
+                return 1
+        return None
+
+    def _distance(self, bound: Atom, level: _Level) -> int | None:
+        """Returns a bound of a loop inside minus the counter, if it is known and the bound does not wrap."""
+        form = self.forms.of(bound)
+        if dict(form.terms) != {level.loop.index: 1}:
+            return None
+        distance = self._signed(form.constant)
+        begin, end, _ = level.loop.bounds
+        if level.rises:
+            low, high = self._range(begin)[0], self._range(end)[1] - 1
+        else:
+            low, high = self._range(end)[0] + 1, self._range(begin)[1]
+        least, most = range_of_dtype(DType.i32)
+        return distance if least <= low + distance and high + distance <= most else None
+
+    def _range(self, value: Atom) -> tuple[int, int]:
+        """Returns the least and the largest number that a value of 32 bits may be."""
+        least, most = range_of_dtype(DType.i32)
+        known = self.forms.bounds(self.forms.of(value))
+        return known if known is not None and least <= known[0] and known[1] <= most else (least, most)
+
+    def _signed(self, value: int) -> int:
+        half = self.forms.modulus // 2
+        return (value + half) % self.forms.modulus - half

@@ -1,0 +1,360 @@
+"""Loads that find what memory holds before or behind their task: which are found, and derivatives without a tape."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import qdtrace as qd
+from qdtrace.autodiff import rows, write_once
+from qdtrace.autodiff.volatile import FoundLoad, accesses
+from qdtrace.errors import CheckError, GradientError
+from qdtrace.interpret.reference import evaluate
+from qdtrace.ir.parser import parse_program
+from qdtrace.ir.printer import print_program
+from tests.autodiff import ordered_memory
+from tests.autodiff.derive import derive, residuals_of, with_residuals
+from tests.autodiff.test_random_tasks import case_of
+
+
+@pytest.fixture
+def always(monkeypatch):
+    """Asks the order of all memory that would have a tape or a row."""
+    monkeypatch.setattr(write_once, "LONG_TAPE", -1)
+    monkeypatch.setattr(rows, "ROW_BYTES", 0)
+
+
+def found(text: str) -> str:
+    """What the loads of `y` find, in order; nothing if one is not decided."""
+    lines = "".join(f"    {line}\n" for line in text.strip("\n").split("\n"))
+    params = "y: ref[f64,30], z: ref[f64,9x9], n: ref[i32,9], x: ref[f64,1]"
+    head = f"program f({params})\n  serial\n    m: i32 = load n 0:i32\n"
+    (task,) = parse_program(f"{head}{lines}  return y, z, x\n").tasks
+    touched = accesses(task)
+    write_once.settle(task, touched, checks=True)
+    return ", ".join(kind(load) for load in touched.found.values())
+
+
+def kind(load: FoundLoad) -> str:
+    return ("behind" if load.is_behind else "before") + " checked" * bool(load.check)
+
+
+def row_loop(*body: str, bounds: str = "0:i32 : m : 1:i32") -> str:
+    return f"for c in {bounds}\n" + "\n".join(f"  {line}" for line in body)
+
+
+UP, DOWN = "0:i32 : m : 1:i32", "m : 0:i32 : -1:i32"
+TAKE = ("a: f64 = load y {}", "b: f64 = sin a", "store y b c")
+
+
+def one_load(*index: str, name: str = "j", bounds: str = UP) -> str:
+    """A loop that loads one element and stores element `c`."""
+    return row_loop(*index, *(line.format(name) for line in TAKE), bounds=bounds)
+
+
+def inner_loop(start: str, stop: str, step: int, *, at: str = "k", bounds: str = UP, store: str = "c") -> str:
+    """A loop with another one inside, over elements of which a sum is stored."""
+    return row_loop(
+        "e: i32 = add c 1:i32",
+        "w: i32 = add c -1:i32",
+        f"s: f64 = for k in {start} : {stop} : {step}:i32 carry t = 0.0:f64",
+        f"  l: i32 = add {at} 0:i32",
+        "  a: f64 = load y l",
+        "  u: f64 = add t a",
+        "  yield u",
+        f"store y s {store}",
+        bounds=bounds,
+    )
+
+
+ORDERS = {
+    "one before": (one_load("j: i32 = add c -1:i32"), "behind"),
+    "one before, downwards": (one_load("j: i32 = add c -1:i32", bounds=DOWN), "before"),
+    "one behind": (one_load("j: i32 = add c 1:i32"), "before"),
+    "one behind, downwards": (one_load("j: i32 = add c 1:i32", bounds=DOWN), "behind"),
+    "its own, which is not volatile": (one_load(name="c"), ""),
+    "its own and one before": (one_load("j: i32 = add c -1:i32", "d: f64 = load y c"), "before, behind"),
+    "its own, when it is stored": (row_loop("b: f64 = load x 0:i32", "store y b c", "a: f64 = load y c"), "behind"),
+    "where data say": (one_load("j: i32 = load n c"), "behind checked"),
+    "where data say, downwards": (one_load("j: i32 = load n c", bounds=DOWN), "behind checked"),
+    "a constant": (one_load("j: i32 = add 3:i32 0:i32"), "behind checked"),
+    "twice the counter": (one_load("j: i32 = mul c 2:i32"), "behind checked"),
+    "smaller ones": (inner_loop("0:i32", "c", 1), "behind"),
+    "smaller ones, downwards": (inner_loop("w", "-1:i32", -1), "behind"),
+    "smaller ones, in steps": (inner_loop("0:i32", "c", 2), "behind"),
+    "smaller ones and its own": (inner_loop("0:i32", "e", 1), "behind checked"),
+    "its own and smaller ones, downwards": (inner_loop("c", "-1:i32", -1), "behind checked"),
+    "larger ones": (inner_loop("e", "20:i32", 1), "before"),
+    "larger ones, downwards": (inner_loop("20:i32", "c", -1), "before"),
+    "its own and larger ones": (inner_loop("c", "20:i32", 1), "behind checked"),
+    "larger ones and its own, downwards": (inner_loop("20:i32", "w", -1), "behind checked"),
+    "smaller ones of a loop that counts down": (inner_loop("0:i32", "c", 1, bounds=DOWN), "before"),
+    "smaller ones of a loop that begins anywhere": (
+        inner_loop("0:i32", "c", 1, bounds="m : 9:i32 : 1:i32"),
+        "behind",
+    ),
+    "smaller ones up to a bound that may wrap": (
+        inner_loop("0:i32", "w", 1, bounds="m : 9:i32 : 1:i32"),
+        "behind checked",
+    ),
+    "larger ones from a bound that may wrap": (inner_loop("e", "20:i32", 1, bounds=DOWN), "behind checked"),
+    "larger ones from a bound that does not": (inner_loop("e", "20:i32", 1, bounds="9:i32 : m : -1:i32"), "behind"),
+    "far ones": (one_load("j: i32 = add c 1073741824:i32"), "behind checked"),
+    "smaller ones than what is stored": (inner_loop("0:i32", "e", 1, store="e"), "behind"),
+    "stored beside the counter, loaded where data say": (inner_loop("0:i32", "m", 1, store="e"), ""),
+    "stored twice": (one_load("j: i32 = add c -1:i32") + "\n  store y a c", "behind"),
+    "stored at two distances": (one_load("j: i32 = add c -1:i32") + "\n  store y a j", ""),
+    "between two stores": (row_loop("b: f64 = load x 0:i32", "store y b c", "a: f64 = load y c", "store y a c"), ""),
+    "accumulated": (row_loop("j: i32 = add c -1:i32", "a: f64 = load y j", "accum[op=add] y a c"), "behind"),
+    "stored elsewhere": (one_load("j: i32 = add c -1:i32") + "\nd: f64 = load x 0:i32\nstore y d 3:i32", ""),
+    "in front of the loop": ("d: f64 = load y 3:i32\n" + one_load("j: i32 = add c -1:i32"), "before, behind"),
+    "behind the loop": (one_load("j: i32 = add c -1:i32") + "\nd: f64 = load y 3:i32", "behind, behind"),
+    "a loop that does it again": (
+        "for s in 0:i32 : m : 1:i32\n"
+        + one_load("j: i32 = add c -1:i32").replace("\n", "\n  ").replace("for c", "  for c"),
+        "",
+    ),
+    "a step of data": (one_load("j: i32 = add c -1:i32", bounds="0:i32 : 9:i32 : m"), ""),
+    "old values": (one_load("j: i32 = add c -1:i32") + "\n  o: f64 = atomic[op=add] y a c", ""),
+}
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_what_loads_find(name, always):
+    text, want = ORDERS[name]
+    assert found(text) == want
+
+
+TABLE = """
+for i in 1:i32 : m : 1:i32
+  for j in 1:i32 : m : 1:i32
+    k: i32 = add i {}
+    l: i32 = add j {}
+    a: f64 = load z k l
+    store z a i j
+"""
+
+
+@pytest.mark.parametrize(
+    ("row", "column", "want"),
+    [
+        (-1, 0, "behind"),
+        (-1, 1, "behind"),
+        (0, -1, "behind"),
+        (0, 0, "before"),
+        (0, 1, "before"),
+        (1, -1, "before"),
+    ],
+)
+def test_tables_are_ordered_by_rows_and_then_by_columns(row, column, want, always):
+    assert found(TABLE.format(f"{row}:i32", f"{column}:i32")) == want
+
+
+def test_memory_with_a_short_tape_keeps_it():
+    assert found(one_load("j: i32 = add c -1:i32", bounds="1:i32 : 9:i32 : 1:i32")) == ""
+
+
+LONG = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(40, 400)]
+
+
+@pytest.mark.parametrize("seed", [*range(40), *LONG])
+def test_derivatives_of_random_programs(seed, always):
+    assert differs(seed) is None
+
+
+def differs(seed: int) -> str | None:
+    """Text of a random program if its derivatives are not those of forward mode; a check may refuse its data."""
+    program = ordered_memory.random_order(seed)
+    args = ordered_memory.arguments(program, seed)
+    case = case_of(program, args, seed)
+    try:
+        forward, reverse = case.derived()
+    except GradientError:
+        return None
+    residuals = residuals_of(program, case.wrt, case.out)
+    kept = evaluate(with_residuals(program, case.wrt, case.out, residuals), args)[len(program.results) :]
+    given = derive(program, [], case.out, case.wrt, residuals=residuals)
+    tangents = evaluate(forward, [*args, *case.direction])
+    left = sum(np.vdot(c, t) for c, t in zip(case.adjoints, tangents, strict=True))
+    for made, operands in ((reverse, [*args, *case.adjoints]), (given, [*args, *kept, *case.adjoints])):
+        try:
+            adjoints = evaluate(made, operands, check_races=True)
+        except CheckError as error:
+            return None if "written in the order of its index" in str(error) else str(error)
+        right = sum(np.vdot(d, g) for d, g in zip(case.direction, adjoints, strict=True))
+        if not np.isclose(right, left, rtol=1e-8, atol=1e-8):
+            return print_program(program)
+    return None
+
+
+def test_random_programs_are_of_each_kind(always):
+    kinds: dict[str, int] = {}
+    for seed in range(40):
+        task = ordered_memory.random_order(seed).tasks[0]
+        touched = accesses(task)
+        write_once.settle(task, touched, checks=True)
+        for word in {kind(load) for load in touched.found.values()} or {"none"}:
+            kinds[word] = kinds.get(word, 0) + 1
+    assert min(kinds[k] for k in ("before", "behind", "behind checked", "none")) >= 3
+
+
+def factor(size, rng, *, lower=True, most=4):
+    """Rows of a triangular matrix without its diagonal, which is 1."""
+    counts = [min(r if lower else size - 1 - r, int(rng.integers(0, most + 1))) for r in range(size)]
+    row = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    choices = [rng.choice(r, n, replace=False) + (0 if lower else size - r) for r, n in zip(
+        range(size) if lower else range(size - 1, -1, -1), counts, strict=True)]  # fmt: skip
+    return row, np.concatenate(choices).astype(np.int32), rng.uniform(-0.4, 0.4, int(row[-1]))
+
+
+@qd.jit
+def forwards(b, values, row, col):
+    y = qd.zeros(b.shape, b.dtype)
+    for r in qd.range(b.shape[0], serial=True):
+        s = qd.local(b[r])
+        for k in qd.range(row[r], row[r + 1]):
+            s.value -= values[k] * y[col[k]]
+        y[r] = s.value
+    return y
+
+
+@qd.jit
+def backwards(b, values, row, col):
+    for r in qd.range(b.shape[0] - 1, -1, -1, serial=True):
+        for k in qd.range(row[r], row[r + 1]):
+            b[r] -= values[k] * b[col[k]]
+    return b
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("lower", [True, False])
+def test_sparse_triangular_solves_are_those_of_jax(lower, always):
+    rng = np.random.default_rng(3)
+    row, col, values = factor(60, rng, lower=lower)
+    b, weights = rng.normal(size=60), rng.normal(size=60)
+    ours = forwards if lower else backwards
+    rows_of = np.repeat(np.arange(60), np.diff(row))
+
+    def theirs(b, values):
+        a = jnp.eye(60).at[rows_of, col].add(values)
+        return jax.scipy.linalg.solve_triangular(a, b, lower=lower, unit_diagonal=True) @ weights
+
+    got = jax.grad(lambda b, v: ours(b, v, row, col) @ weights, (0, 1))(b, values)
+    for g, w in zip(got, jax.grad(theirs, (0, 1))(b, values), strict=True):
+        np.testing.assert_allclose(g, w, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.cpu
+def test_a_large_sparse_solve_has_no_tape():
+    rng = np.random.default_rng(4)
+    size = 20_000
+    count = np.minimum(np.arange(size), 3)
+    row = np.concatenate([[0], np.cumsum(count)]).astype(np.int32)
+    col = np.concatenate([rng.integers(0, r, n) for r, n in enumerate(count) if n]).astype(np.int32)
+    b, values, weights = rng.normal(size=size), rng.uniform(-0.3, 0.3, len(col)), rng.normal(size=size)
+    f = lambda b, v: forwards(b, v, row, col) @ weights  # noqa: E731
+    low = qd.jit(jax.grad(f, (0, 1))).lower(b, values)
+    assert low.memory_analysis()["stack_per_lane"] == 0
+    qd.check_grads(f, (b, values), order=1)
+    # upper entries are no triangular matrix: an element is loaded that is written later
+    wrong = col.copy()
+    wrong[-5] = size - 1
+    with pytest.raises(CheckError) as caught:
+        qd.block_until_ready(qd.jit(jax.grad(lambda v: forwards(b, v, row, wrong) @ weights))(values))
+    first, place, line = str(caught.value).splitlines()
+    assert first == (
+        "check failed: a derivative needs `y` to be written in the order of its index, as this loop counts, got an "
+        "element that is written in the same iteration or later"
+    )
+    assert place.endswith("in forwards")
+    assert line.strip() == "s.value -= values[k] * y[col[k]]"
+
+
+@pytest.mark.cpu
+def test_recurrences_on_rows_of_shared_memory():
+    row = np.array([0, 3, 4, 4, 9, 30], np.int32)
+
+    @qd.jit
+    def f(y, row):
+        for i in qd.range(len(row) - 1):
+            for j in qd.range(row[i] + 1, row[i + 1]):
+                y[j] = jnp.sin(y[j - 1]) * y[j]
+        return y
+
+    def theirs(y):
+        for i in range(5):
+            for j in range(row[i] + 1, row[i + 1]):
+                y = y.at[j].set(jnp.sin(y[j - 1]) * y[j])
+        return y
+
+    y, weights = np.linspace(0.3, 1.4, 30), np.cos(np.arange(30))
+    want = jax.grad(lambda y: theirs(y) @ weights)(y)
+    np.testing.assert_allclose(jax.grad(lambda y: f(y, row) @ weights)(y), want, rtol=1e-10)
+    along = jax.jvp(jax.grad(lambda y: f(y, row) @ weights), (y,), (weights,))[1]
+    np.testing.assert_allclose(along, jax.jvp(jax.grad(lambda y: theirs(y) @ weights), (y,), (weights,))[1], rtol=1e-8)
+    back = jax.grad(lambda y: jax.grad(lambda y: f(y, row) @ weights)(y) @ weights)(y)
+    np.testing.assert_allclose(back, along, rtol=1e-8)
+    ys = np.stack([y, y[::-1]])
+    got = jax.vmap(jax.grad(lambda y: f(y, row) @ weights))(ys)
+    np.testing.assert_allclose(got, np.stack([jax.grad(lambda y: theirs(y) @ weights)(y) for y in ys]), rtol=1e-10)
+
+
+@pytest.mark.cpu
+def test_what_is_overwritten_by_later_tasks_is_kept():
+    """The derivative reads memory behind the first task, and what the second finds and makes."""
+
+    @qd.jit
+    def f(u, n):
+        for i in qd.range(1, n, serial=True):
+            u[i] = 0.5 * jnp.sin(u[i - 1]) + 0.3 * u[i] * u[i + 1]
+        for i in qd.range(u.shape[0]):
+            u[i] = u[i] * u[i]
+        for i in qd.range(n - 1, 0, -1, serial=True):
+            u[i] = jnp.cos(u[i + 1]) * u[i - 1]
+        return u
+
+    def theirs(u):
+        for i in range(1, 9):
+            u = u.at[i].set(0.5 * jnp.sin(u[i - 1]) + 0.3 * u[i] * u[i + 1])
+        u = u * u
+        for i in range(8, 0, -1):
+            u = u.at[i].set(jnp.cos(u[i + 1]) * u[i - 1])
+        return u
+
+    u, weights = np.linspace(0.3, 1.4, 10), np.cos(np.arange(10))
+    want = jax.grad(lambda u: theirs(u) @ weights)(u)
+    np.testing.assert_allclose(jax.grad(lambda u: f(u, 9) @ weights)(u), want, rtol=1e-10)
+    np.testing.assert_allclose(jax.jit(jax.grad(lambda u: f(u, 9) @ weights))(u), want, rtol=1e-10)
+
+
+@pytest.mark.cpu
+def test_dynamic_programming_over_a_large_table():
+    """A table of 80 KB, larger than rows that are kept as private arrays, and with an unknown number of rows.
+
+    All that is kept are states of the loop over a row, which carries the last element."""
+
+    @qd.jit
+    def f(z, n):
+        for i in qd.range(1, n, serial=True):
+            for j in qd.range(1, n):
+                z[i, j] = jnp.tanh(z[i - 1, j] + 0.5 * z[i, j - 1] * z[i - 1, j - 1]) + 0.1 * z[i, j]
+        return z
+
+    z = np.random.default_rng(5).normal(size=(100, 100))
+    low = qd.jit(jax.grad(lambda z: f(z, np.int32(100)).sum())).lower(z)
+    assert low.memory_analysis()["stack_per_lane"] == sum(choice.nbytes for choice in low.storage) < 10_000
+    qd.check_grads(lambda z: (f(z, np.int32(60)) ** 2).sum(), (z,), order=1)
+
+
+def test_sweeps_over_the_same_memory_are_refused():
+    @qd.jit
+    def f(u, n):
+        for _ in qd.range(n, serial=True):
+            for i in qd.range(1, u.shape[0] - 1):
+                u[i] = jnp.sin(u[i - 1]) + u[i + 1]
+        return u
+
+    with pytest.raises(GradientError, match="got a number of iterations known only at run time"):
+        jax.grad(lambda u: f(u, 3).sum())(jnp.ones(40_000))
