@@ -19,6 +19,7 @@ pytestmark = pytest.mark.usefixtures("wide_oracle")
 DEFAULT, MANY = 24, 400
 REFUSED = re.compile(
     "`(cumlogsumexp|argmax|argmin|clamp|atan2)` of complex numbers has no import rule"
+    "|`cumlogsumexp` needs floats, got u?int"
     "|needs at most .* bytes of arrays private to a thread|at most 256 elements may be used as one value"
 )
 """What is refused of the programs that are drawn, and that JAX runs."""

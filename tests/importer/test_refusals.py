@@ -246,3 +246,12 @@ def test_places_of_complex_extremes(extreme):
     # JAX traces it, and compiles it for no device
     with pytest.raises(UnsupportedError, match="of complex numbers has no import rule"):
         qd.vmap(lambda x: extreme(x + 1j))(X)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint8"])
+def test_cumlogsumexp_of_integers(dtype):
+    # JAX traces it, and fails to lower it
+    text = text_of(lambda x: jax.lax.cumlogsumexp(jnp.stack([x, x]).astype(dtype))[1].astype(x.dtype), X)
+    first, *_, fix = text.splitlines()
+    assert first == f"`cumlogsumexp` needs floats, got {dtype}"
+    assert fix == "help: convert its operand: x.astype(float)"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import jax.numpy as jnp
 import numpy as np
 
+from qdtrace.errors import UnsupportedError
 from qdtrace.ir.combining import ON_BOOL, identity
 from qdtrace.ir.types import DType
 from qdtrace.trace.importer import complexes
@@ -192,6 +194,13 @@ def cumlogsumexp(imp: Importer, eqn: Any, x: Value, *, axis: int, reverse: bool)
     aval = eqn.outvars[0].aval
     if is_pair(aval):
         return complexes.unsupported(imp, "cumlogsumexp")
+
+    if not jnp.issubdtype(aval.dtype, jnp.floating):  # JAX traces it, and fails to lower it
+        raise UnsupportedError(
+            f"`cumlogsumexp` needs floats, got {aval.dtype}",
+            loc=imp.here(),
+            help="convert its operand: x.astype(float)",
+        )
 
     def combine(a: Any, b: Any) -> Any:
         high, low = imp.op("max", a, b), imp.op("min", a, b)
