@@ -12,7 +12,7 @@ from lowering.runtime.compile import LinkedTask, launcher, link_task, optimised
 from lowering.runtime.handler import bounds_symbols, combine_symbols, handler_text, merge_symbols
 from lowering.runtime.info import describe, usable_cores
 from lowering.runtime.interrupts import watch
-from lowering.runtime.keys import task_contents
+from lowering.runtime.keys import task_contents, versioned
 from lowering.runtime.launch_log import log
 from lowering.runtime.layout import plan_layout
 from lowering.runtime.loading import load
@@ -86,13 +86,13 @@ class CpuBackend(NativeBackend[LinkedTask]):
     def find_kept(self, kind: str, key: str, options: Options) -> bytes | None:
         """Returns the bytes of an artifact."""
         cache = artifact_cache(options)
-        found = cache and cache.load(key, kind)
+        found = cache and cache.load(versioned(key), kind)
         return found.code if found else None
 
     def keep(self, key: str, data: bytes, options: Options) -> None:
         """Writes bytes as an artifact."""
         if (cache := artifact_cache(options)) is not None:
-            cache.save(key, Artifact(data, {}))
+            cache.save(versioned(key), Artifact(data, {}))
 
     def bytes_on_disk(self, options: Options) -> int:
         """Returns the bytes of the artifact cache."""

@@ -86,9 +86,13 @@ def told_apart(content: str, texts: Sequence[Sequence[str]]) -> str:
 
 
 def artifact_key(content: str, target: Target) -> str:
-    """Returns the key of the machine code for a content key. It ends with the beginning of the compiler's version."""
-    version = compiler_version()
-    return f"{digest(content, target.key, llvmlite.__version__, LLVM_VERSION, version)}_{version[:VERSION_LENGTH]}"
+    """Returns the key of the machine code for a content key."""
+    return versioned(digest(content, target.key, llvmlite.__version__, LLVM_VERSION, compiler_version()))
+
+
+def versioned(key: str) -> str:
+    """Returns the key of a file of the cache, with the version by which it is shown and pruned at its end."""
+    return f"{key}_{compiler_version()[:VERSION_LENGTH]}"
 
 
 def compiler_version() -> str:

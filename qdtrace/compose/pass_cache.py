@@ -1,7 +1,7 @@
-"""The pass cache: graphs after passes and derivations on disk, so that a process with unchanged code runs neither.
+"""The pass cache: graphs after passes on disk, so that a process with unchanged code runs none.
 
-Both are functions of the graph alone. A key is a hash of the graph's text before them, of the options, the machine, the
-versions of NumPy, JAX and Python, and of this package's source. Whatever changes what a user's function computes (a
+Passes are functions of the graph alone. A key is a hash of the graph's text before them, of the options, the machine,
+the versions of NumPy, JAX and Python, and of this package's source. Whatever changes what a user's function computes (a
 helper that it calls, a captured array, a default, x64) changes the text, so nothing is asked of Python code.
 
 Source lines are no part of a key: an edit above a function moves them, and changes nothing else. A key has the pattern
@@ -118,7 +118,7 @@ def kept(key: GraphKey, about: tuple[object, ...], options: Options, make: Calla
         return _made(make)
     chosen = {name: value for name, value in asdict(options).items() if name not in PROCESS_KNOBS}
     parts = repr((key.digest, about, chosen, _versions()))
-    name = hashlib.sha256(parts.encode()).hexdigest()[:32] + "_" + _versions()[0][:8]
+    name = hashlib.sha256(parts.encode()).hexdigest()[:32]
     store = backend("cpu")
     data = store.find_kept(NAME, name, options)
     if data is not None:

@@ -25,6 +25,7 @@ from qdtrace.ir.program import Literal, Stage
 from qdtrace.ir.types import DType, ScalarType
 from qdtrace.ir.walk import walk_program
 from qdtrace.passes.pipelines import optimise
+from qdtrace.tools.info import prune_cache
 
 ROOT = Path(__file__).parents[2]
 
@@ -68,6 +69,14 @@ def test_a_second_look_runs_no_pass_and_gives_the_same(on_disk):
     assert print_program(again, locs=True) == print_program(made, locs=True)
     assert print_program(made, locs=True) == print_program(optimise(program, current()), locs=True)
     assert again.stage is Stage.FINAL
+
+
+def test_pruning_keeps_graphs_of_this_version(on_disk, capsys):
+    optimised(_program(), current())
+    (file,) = on_disk.iterdir()
+    assert prune_cache() == 0
+    assert capsys.readouterr().out == f"{on_disk}: 0 files removed\n"
+    assert file.exists()
 
 
 def test_lines_that_moved_are_the_new_ones(on_disk):
