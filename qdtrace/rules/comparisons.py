@@ -9,7 +9,7 @@ from qdtrace.ir.primitives import primitive
 from qdtrace.ir.program import Literal
 from qdtrace.ir.types import DType
 from qdtrace.rules.folding import fold_exact
-from qdtrace.rules.match import FALSE, TRUE, floating, integer, same, wrapped
+from qdtrace.rules.match import FALSE, TRUE, floating, integer, nested_constants, same, wrapped
 from qdtrace.rules.table import RuleTable
 
 if TYPE_CHECKING:
@@ -78,11 +78,10 @@ def compare_with_bool(w: Emitter, op: str, ops: Operands, params: Params) -> Ato
 @TABLE.rule("eq ne", on="integer", constant=True)
 def equal_offset(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """x + c == d -> x == d - c, and so for !="""
-    d = integer(ops[1])
-    inner = w.defined_by(ops[0], "add")
-    if d is None or inner is None or (c := integer(inner[1])) is None:
+    if (found := nested_constants(w, "add", ops)) is None:
         return None
-    return w.op(op, inner[0], wrapped(d - c, ops[0].dtype))
+    x, c, d = found
+    return w.op(op, x, wrapped(d - c, ops[0].dtype))
 
 
 @TABLE.rule("eq ne", on="integer", constant=True)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from qdtrace.ir.primitives import primitive
 from qdtrace.ir.program import Literal
-from qdtrace.rules.match import bounds_of, integer, power_of_two, same, wrapped
+from qdtrace.rules.match import bounds_of, integer, nested_constants, power_of_two, same, wrapped
 from qdtrace.rules.table import RuleTable
 
 if TYPE_CHECKING:
@@ -183,12 +183,12 @@ def div_by_power_of_two(w: Emitter, op: str, ops: Operands, params: Params) -> A
 @TABLE.rule("div", on="integer", constant=True)
 def div_constants(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """(x / c) / d -> x / (c * d) for positive c, d whose product is in range: truncation nests"""
-    inner = w.defined_by(ops[0], "div")
-    d = integer(ops[1])
-    if inner is None or d is None or (c := integer(inner[1])) is None or c <= 0 or d <= 0:
+    found = nested_constants(w, "div", ops)
+    if found is None or found[1] <= 0 or found[2] <= 0:
         return None
+    x, c, d = found
     product = wrapped(c * d, ops[0].dtype)
-    return w.op("div", inner[0], product) if int(product.value) == c * d else None
+    return w.op("div", x, product) if int(product.value) == c * d else None
 
 
 @TABLE.rule("rem", on="integer", constant=True)
@@ -228,8 +228,7 @@ def min_max_extreme(w: Emitter, op: str, ops: Operands, params: Params) -> Atom 
 @TABLE.rule("min max", on="integer", constant=True)
 def min_max_constants(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """min(min(x, c), d) -> min(x, min(c, d)), and so for max"""
-    d = integer(ops[1])
-    inner = w.defined_by(ops[0], op)
-    if d is None or inner is None or (c := integer(inner[1])) is None:
+    if (found := nested_constants(w, op, ops)) is None:
         return None
-    return w.op(op, inner[0], wrapped(min(c, d) if op == "min" else max(c, d), ops[0].dtype))
+    x, c, d = found
+    return w.op(op, x, wrapped(min(c, d) if op == "min" else max(c, d), ops[0].dtype))

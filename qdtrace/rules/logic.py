@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from qdtrace.ir.types import DType
-from qdtrace.rules.match import integer, same, wrapped
+from qdtrace.rules.match import integer, nested_constants, same, wrapped
 from qdtrace.rules.table import RuleTable
 
 if TYPE_CHECKING:
@@ -67,12 +67,10 @@ def bits_with_complement(w: Emitter, op: str, ops: Operands, params: Params) -> 
 @TABLE.rule("and or xor", on="bits", constant=True)
 def bits_constants(w: Emitter, op: str, ops: Operands, params: Params) -> Atom | None:
     """(x & c) & d -> x & (c & d), and so for | and ^"""
-    d = integer(ops[1])
-    inner = w.defined_by(ops[0], op)
-    if d is None or inner is None or (c := integer(inner[1])) is None:
+    if (found := nested_constants(w, op, ops)) is None:
         return None
-    value = c & d if op == "and" else c | d if op == "or" else c ^ d
-    return w.op(op, inner[0], wrapped(value, ops[0].dtype))
+    x, c, d = found
+    return w.op(op, x, wrapped(c & d if op == "and" else c | d if op == "or" else c ^ d, ops[0].dtype))
 
 
 @TABLE.rule("and or", on="bits")

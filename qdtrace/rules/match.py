@@ -10,9 +10,16 @@ from qdtrace.ir.program import Atom, Literal, literal
 from qdtrace.ir.types import DType
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
 
-__all__ = ["FALSE", "TRUE", "bounds_of", "constant", "floating", "integer", "power_of_two", "same", "wrapped"]
+    from qdtrace.rules.emitter import Emitter
+
+__all__ = [
+    "FALSE", "TRUE", "bounds_of", "constant", "floating", "integer", "nested_constants", "power_of_two", "same",
+    "wrapped",
+]  # fmt: skip
 
 TRUE, FALSE = literal(True, DType.bool), literal(False, DType.bool)
 
@@ -35,6 +42,15 @@ def wrapped(value: int, dtype: DType) -> Literal:
 def floating(value: object, dtype: DType) -> Literal:
     """Returns a float constant."""
     return literal(value, dtype)
+
+
+def nested_constants(w: Emitter, inner: str, ops: Sequence[Atom]) -> tuple[Atom, int, int] | None:
+    """Returns x, c and d of operands (x `inner` c) and d, where c and d are integer constants; None for others."""
+    d = integer(ops[1])
+    found = w.defined_by(ops[0], inner)
+    if d is None or found is None or (c := integer(found[1])) is None:
+        return None
+    return found[0], c, d
 
 
 def power_of_two(atom: Atom) -> int | None:
