@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from qdtrace.autodiff.versions import Versions, written_by
 from qdtrace.autodiff.volatile import accesses
-from qdtrace.autodiff.write_once import found_behind, settle
+from qdtrace.autodiff.write_once import found_behind, settled
 from qdtrace.ir.primitives import BOUND, CHECK, LOAD
 from qdtrace.ir.program import Program, Var
 from qdtrace.ir.rebuild import Rebuilder
@@ -63,9 +63,7 @@ def moments_found(program: Program, active: Iterable[Var]) -> list[Moment]:
         used = task_refs(task)
         if not refs.isdisjoint(used):
             moments.update(dict.fromkeys(m for ref in used if (m := found.moment(k, ref)) is not None))
-            touched = accesses(task)
-            settle(task, touched, checks=True)
-            behind = (found.moment(k + 1, ref) for ref in found_behind(touched))
+            behind = (found.moment(k + 1, ref) for ref in found_behind(settled(task)))
             moments.update(dict.fromkeys(m for m in behind if m is not None))
     return list(moments)
 

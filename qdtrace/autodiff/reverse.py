@@ -30,8 +30,7 @@ from qdtrace.autodiff.residuals import Given, Unchecked
 from qdtrace.autodiff.rows import with_private_rows
 from qdtrace.autodiff.sweep import Sweep
 from qdtrace.autodiff.versions import Versions, written_by
-from qdtrace.autodiff.volatile import accesses
-from qdtrace.autodiff.write_once import found_behind, settle
+from qdtrace.autodiff.write_once import found_behind, settled
 from qdtrace.autodiff.zeros import zeros_of
 from qdtrace.errors import GradientError
 from qdtrace.ir.builder import Builder
@@ -78,7 +77,7 @@ def reverse(
             buffers.append(adjoints[var])
             initial[adjoints[var]] = literal(0, var.dtype)
     numbers = [k for k, task in enumerate(program.tasks) if any(v in active for v in task_refs(task))]
-    accessed = {k: _accesses(program.tasks[k], zero) for k in numbers}
+    accessed = {k: settled(program.tasks[k], zero) for k in numbers}
     needed: list[tuple[int, Var]] = []
     for k in numbers:
         needed += [(k, ref) for ref in task_refs(program.tasks[k]) if ref not in zero]
@@ -114,12 +113,6 @@ def reverse(
         initial={**versions.initial, **initial},
         donated_from={},
     )
-
-
-def _accesses(task: Task, zero: frozenset[Var]) -> Accesses:
-    found = accesses(task, zero)
-    settle(task, found, checks=True)
-    return found
 
 
 def _run_again(program: Program, accessed: Mapping[int, Accesses], known: Given, zero: frozenset[Var]) -> set[int]:

@@ -21,8 +21,7 @@ from qdtrace.analysis.index.most_trips import MostTrips
 from qdtrace.analysis.memory import TaskMemory
 from qdtrace.autodiff.loops.slots import each_index
 from qdtrace.autodiff.tape import LONG_TAPE, ROW_BYTES, tape_lengths
-from qdtrace.autodiff.volatile import accesses
-from qdtrace.autodiff.write_once import settle
+from qdtrace.autodiff.write_once import settled
 from qdtrace.ir.memory import indices_of, values_of
 from qdtrace.ir.primitives import ATOMIC, BOUND
 from qdtrace.ir.program import Literal, Var, literal, ref_type
@@ -42,8 +41,7 @@ def with_private_rows(program: Program) -> Program:
 
 
 def _with_rows(task: Task) -> Task:
-    found = accesses(task)
-    settle(task, found, checks=False)
+    found = settled(task, checks=False)
     open_ended = {
         load.invars[0]: None
         for load, count in tape_lengths(task, found.taped, MostTrips(task)).items()

@@ -27,7 +27,7 @@ from qdtrace.analysis.index.affine import AffineForms
 from qdtrace.analysis.index.intervals import range_of_dtype
 from qdtrace.analysis.index.most_trips import MostTrips
 from qdtrace.autodiff.tape import LONG_TAPE, tape_lengths
-from qdtrace.autodiff.volatile import FoundLoad
+from qdtrace.autodiff.volatile import FoundLoad, accesses
 from qdtrace.ir.memory import indices_of, reference
 from qdtrace.ir.primitives import ATOMIC, FOR, LOAD
 from qdtrace.ir.program import Literal, ref_type
@@ -45,6 +45,13 @@ ORDERED = (
     "a derivative needs `{}` to be written in the order of its index, as this loop counts, got an element that is "
     "written in the same iteration or later"
 )
+
+
+def settled(task: Task, zero: frozenset[Var] = frozenset(), *, checks: bool = True) -> Accesses:
+    """Returns the accesses of a task without loads on the tape that `settle` takes off it."""
+    found = accesses(task, zero)
+    settle(task, found, checks=checks)
+    return found
 
 
 def settle(task: Task, found: Accesses, *, checks: bool) -> None:
