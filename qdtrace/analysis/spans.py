@@ -8,7 +8,7 @@
         b = bound a
         c = load x b                          so does this, and where all positions of a walk are met, so is its check
         ...
-      n = select (lt lo hi) (sub hi lo) 0
+      n = select (lt lo hi) (sub hi lo) 0     then to the unsigned dtype and back
       for t in n - 1 : -1 : -1                a walk: `lo + t` is the position
 
 The analysis finds the walks of a body, and their values that depend on the position alone: on it, on values that are
@@ -114,8 +114,11 @@ def _is_sum(eqn: Eqn, value: int) -> bool:
 
 
 def _of_length(length: Atom, made: Mapping[Atom, Eqn]) -> tuple[Atom, ...] | None:
-    """Returns the ends `lo, hi` if a value is `max(hi - lo, 0)`, written as a select; else None."""
+    """Returns the ends `lo, hi` if a value is the trip count of `lo : hi : 1`, as `CountedLoop.emit_count` writes it;
+    else None."""
     choice = made.get(length)
+    while choice is not None and choice.primitive is CONVERT and choice.invars[0].dtype.bits == length.dtype.bits:
+        choice = made.get(choice.invars[0])
     if choice is None or choice.primitive is not SELECT or not _is(choice.invars[2], 0):
         return None
     less, distance = (made.get(a) for a in choice.invars[:2])

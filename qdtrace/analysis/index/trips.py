@@ -121,12 +121,12 @@ class CountedLoop:
 
         def side(low: Atom, high: Atom, size: Atom) -> Atom:
             """Returns the iterations of a loop from `low` up to `high` in steps of `size`."""
-            distance = op("convert", op("sub", high, low), dtype=wide)
+            runs, distance = op("lt", low, high), op("sub", high, low)
             if isinstance(size, Literal) and size.value == 1:
-                count = distance
-            else:
-                count = op("add", op("div", op("sub", distance, one), size), one)
-            return op("select", op("lt", low, high), count, nothing)
+                return op("convert", op("select", runs, distance, zero), dtype=wide)
+            distance = op("convert", distance, dtype=wide)
+            count = op("add", op("div", op("sub", distance, one), size), one)
+            return op("select", runs, count, nothing)
 
         if (by := self.by) is not None:
             size = literal(abs(by), wide)

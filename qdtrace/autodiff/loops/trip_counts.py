@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from qdtrace.analysis.index.trips import trip_count
+from qdtrace.analysis.index.trips import CountedLoop, trip_count
 from qdtrace.errors import GradientError
 from qdtrace.ir.primitives import FOR
 from qdtrace.ir.program import Literal, literal
@@ -28,11 +28,7 @@ def constant_trips(loop: Eqn) -> int | None:
 
 def is_counted(loop: Eqn) -> bool:
     """Returns whether the trip count of a loop is known before it runs."""
-    return constant_trips(loop) is not None or (loop.primitive is FOR and _steps_by_one(loop.step))
-
-
-def _steps_by_one(step: Atom) -> bool:
-    return isinstance(step, Literal) and abs(int(step.value)) == 1
+    return loop.primitive is FOR and isinstance(loop.step, Literal)
 
 
 class Counter:
@@ -49,7 +45,7 @@ class Counter:
         self.is_limited = most is not None and most <= MOST_TRIPS
 
     def before(self, bounds: Sequence[Atom]) -> Atom | None:
-        """Returns the trip count of a `for` that steps by one or has constant bounds; None for other loops.
+        """Returns the trip count of a `for` with a constant step; None for other loops.
 
         The code is emitted before the loop.
         """
@@ -57,10 +53,8 @@ class Counter:
             return literal(self.exact, DType.i32)
         if not is_counted(self.loop):
             return None
-        first, last = bounds[:2] if int(self.loop.step.value) == 1 else (bounds[1], bounds[0])  # type: ignore[union-attr]
-        zero = literal(0, first.dtype)
-        count = self.builder("select", self.builder("lt", first, last), self.builder("sub", last, first), zero)
-        self._check(self.builder("ge", count, zero), self.builder("le", count, literal(MOST_TRIPS, first.dtype)))
+        count = CountedLoop(*bounds).emit_count(self.builder)
+        self._check(count)
         return self.builder.convert(count, DType.i32)
 
     def next(self, t: Atom) -> Atom:
@@ -70,12 +64,12 @@ class Counter:
 
     def after(self, count: Atom) -> Atom:
         """Returns the trip count after the loop, and emits the check that `count` is not too large."""
-        self._check(self.builder("le", count, literal(MOST_TRIPS, DType.i32)))
+        self._check(count)
         return count
 
-    def _check(self, *conditions: Atom) -> None:
-        """Emits checks that there are not too many iterations, unless the known bound excludes it."""
+    def _check(self, count: Atom) -> None:
+        """Emits the check that there are not too many iterations, unless the known bound excludes it."""
         if not self.is_limited:
             self.builder.loc = self.loop.loc
-            for condition in conditions:
-                self.builder.emit("check", condition, message=TOO_MANY)
+            fits = self.builder("le", count, literal(MOST_TRIPS, count.dtype))
+            self.builder.emit("check", fits, message=TOO_MANY)
