@@ -81,7 +81,7 @@ class Options:
     progress: bool = _knob(True, "say on a terminal what is being compiled, once it takes longer than two seconds")
     offline_cache: bool = _knob(True, "keep compiled tasks on disk")
     offline_cache_passes: bool = _knob(
-        False, "keep graphs after passes there, too, so that a new process runs no pass for unchanged functions"
+        True, "keep graphs there, too, so that a new process runs no pass and no derivation for unchanged functions"
     )
     offline_cache_dir: str = _knob(_cache_dir(), "where they are kept", shown="user cache directory")
     offline_cache_limit: int | None = _knob(

@@ -36,11 +36,11 @@ class Stats:
     loaded: int
     """Pieces of code that were found on disk."""
     pipelines: int
-    """Runs of passes over a program, and derivations, that no cache had."""
+    """Runs of passes over a program, which no cache had."""
     derivations: int
-    """Programs of derivatives that were derived."""
+    """Programs of derivatives that were derived, as no cache had them."""
     hits: Mapping[str, int]
-    """Look-ups that a cache on disk had, by cache: `code`, `passes`."""
+    """Look-ups that a cache on disk had, by cache: `code`, `passes`, `derivations`."""
     misses: Mapping[str, int]
     """Look-ups that no cache had, by cache and reason: `code: not there`."""
     seconds: Mapping[str, float]

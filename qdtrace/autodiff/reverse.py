@@ -186,7 +186,7 @@ def _reverse_task(
 
 def _need_room(task: Task, sweep: Sweep, stacks: Stacks) -> None:
     values = task_values(task)
-    room = stacks.room(1 if task.index is None else None if values is None else values.count)
+    room = stacks.room(1 if task.index is None else None if values is None else values.count, sweep.tape.nbytes)
     if sweep.tape.nbytes > room:
         raise GradientError(
             f"{task.name}: reverse mode keeps {sweep.tape.nbytes} bytes an iteration of memory that loops load and "

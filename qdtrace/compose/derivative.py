@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -32,7 +32,7 @@ from qdtrace.compose.garbage import paused_garbage_collection
 from qdtrace.compose.linearised import chosen, linearised
 from qdtrace.compose.residuals import call_keeping, residuals_of, reverse_of
 from qdtrace.compose.stack_chunk import in_one_chunk
-from qdtrace.compose.stacks import stacks_for
+from qdtrace.compose.stacks import derived, stacks_for
 from qdtrace.compose.staged_program import StagedProgram
 from qdtrace.counters import count
 from qdtrace.errors import GradientError
@@ -118,7 +118,6 @@ class Derivative:
         made = self._derived.get(machine)
         if made is None:
             with paused_garbage_collection(), self.base.said("differentiating"):
-                count(derivations=1)
                 made = self._derived[machine] = self._derive(machine)
         return made
 
@@ -139,52 +138,60 @@ class Derivative:
             asked = (*[False] * len(base.program.results), *chosen(self.out, out))
         with base.depth_told():
             staged, stacks = made.on(machine.platform), stacks_for(base.options, machine)
-            program = staged.program
 
             def transposed(joined: Program) -> Program:
                 linear = joined.params[own + before : own + before + sum(masks[at])]
                 joined = replace(joined, results=tuple(chosen(joined.results, asked)))
                 if self.wrt is None:
                     return tangents_given(joined, linear, self.residuals)
-                made_before = self._made_before(stacks) if staged is made else None
-                adjoints = made_before or transpose(joined, linear, stacks, self.residuals)
+                adjoints = self._made_before(stacks) if staged is made else None
+                if adjoints is None:
+                    adjoints = transpose(joined, linear, stacks, self.residuals)
+                    count(derivations=1)
                 first, given = own + before, adjoints.params
-                count = len(self.residuals) + sum(self.out)
-                params = (*given[:own], *given[first : first + count], *given[own:first], *given[first + count :])
+                taken = len(self.residuals) + sum(self.out)
+                params = (*given[:own], *given[first : first + taken], *given[own:first], *given[first + taken :])
                 results = chosen(adjoints.results, chosen(self.wrt, masks[at]))
                 return replace(adjoints, params=params, results=tuple(results))
 
-            if self.wrt is None:
-                refuse_transposes(staged.with_rules)
-            if self.wrt is not None or self.residuals:
-                try:
-                    program = transposed(staged.joined_for(machine))
-                except GradientError:
-                    if self.residuals:
-                        raise
-                    # a loop of joined tasks may be refused where the user's own loops are not
-                    stacks.choices.clear()
-                    program = transposed(staged.canonical)
-            check_atomics(program)
-            suffix = f"{'d' if self.wrt is None else 'r'}{len(self.directions)}"
-            program = replace(program, name=f"{base.program.name}_{suffix}")
-            known = [False] * len(made.constants)
-            for size, masks in self.levels:
-                program = batch(program, [*(b for mask in masks for b in mask), *known], size)
+            def derive() -> Program:
+                program = staged.program
+                if self.wrt is None:
+                    count(derivations=1)
+                    refuse_transposes(staged.with_rules)
+                if self.wrt is not None or self.residuals:
+                    try:
+                        program = transposed(staged.joined_for(machine))
+                    except GradientError:
+                        if self.residuals:
+                            raise
+                        # a loop of joined tasks may be refused where the user's own loops are not
+                        stacks.choices.clear()
+                        program = transposed(staged.canonical)
+                check_atomics(program)
+                suffix = f"{'d' if self.wrt is None else 'r'}{len(self.directions)}"
+                program = replace(program, name=f"{base.program.name}_{suffix}")
+                known = [False] * len(made.constants)
+                for size, groups in self.levels:
+                    program = batch(program, [*(b for mask in groups for b in mask), *known], size)
+                return program
+
+            facts = [getattr(self, f.name) for f in fields(self) if f.compare and f.name != "base"]
+            about = (*facts, own, len(base.program.results), len(made.constants), machine)
+            program = derived(staged, about, stacks, derive)
         return StagedProgram(program, made.options, tuple(stacks.choices), constants=made.constants)
 
     def _made_before(self, stacks: Stacks) -> Program | None:
         """Returns the transpose from which the residuals were chosen, if it is of the same results within the same
-        limits, and adds its storage choices to `stacks`."""
+        limits, and adds what it asked of its stacks to `stacks`."""
         if self.handed is None or self.out != self.handed[1]:
             return None
         found = reverse_of(self.base, *self.handed)
-        if found is None or found.stacks.limits != stacks.limits:
+        if found.program is None or found.stacks.limits != stacks.limits:
             return None
-        choices = found.stacks.choices
-        if choices and found.stacks.budget != stacks.budget:
+        if found.stacks.is_asked and found.stacks.budget != stacks.budget:
             return None
-        stacks.choices += choices
+        stacks.take(found.stacks)
         return found.program
 
     def __repr__(self) -> str:

@@ -1,8 +1,10 @@
-"""The pass cache: graphs after passes on disk, so that a process with unchanged code runs none.
+"""The pass cache: graphs after passes and derived graphs on disk, so that a process with unchanged code makes none.
 
-Passes are functions of the graph alone. A key is a hash of the graph's text before them, of the options, the machine,
-the versions of NumPy, JAX and Python, and of this package's source. Whatever changes what a user's function computes (a
-helper that it calls, a captured array, a default, x64) changes the text, so nothing is asked of Python code.
+Passes and derivations are functions of the graph alone. A key is a hash of the graph's text before them, of the
+options, the machine, the versions of NumPy, JAX and Python, and of this package's source. Whatever changes what a
+user's function computes (a helper that it calls, a captured array, a default, x64) changes the text, so nothing is
+asked of Python code. Nothing is kept of a graph that holds an object of Python, as a derivative rule is: it has no
+faithful text.
 
 Source lines are no part of a key: an edit above a function moves them, and changes nothing else. A key has the pattern
 of equal and different lines instead, and a kept graph refers to the lines of the graph that it is looked up for.
@@ -27,9 +29,10 @@ from qdtrace.backend import backend
 from qdtrace.config import PROCESS_KNOBS
 from qdtrace.counters import count, miss
 from qdtrace.errors import Loc
-from qdtrace.ir.primitives import CUSTOM, Primitive, primitive
+from qdtrace.ir.primitives import Primitive, primitive
 from qdtrace.ir.printer import print_program
 from qdtrace.ir.program import Stage
+from qdtrace.ir.types import DType
 from qdtrace.ir.walk import walk_program
 from qdtrace.sources import version_of
 
@@ -42,8 +45,11 @@ if TYPE_CHECKING:
     from qdtrace.ir.program import Program
 
 T = TypeVar("T")
-NAME = "passes"
-_FORMAT = 1
+PASSES, DERIVATIONS = "passes", "derivations"
+"""Names of what is kept, in the counters."""
+_FORMAT = 2
+_PRINTED = {DType, bool, int, float, str, tuple, type(None)}
+"""Types of the parameters and hints that graphs show faithfully; tuples are shapes."""
 _READABLE = ("qdtrace.ir.", "qdtrace.autodiff.")
 """Modules whose classes a kept value may have."""
 _NUMPY = {"dtype", "scalar", "_frombuffer", "ndarray", "_reconstruct"}
@@ -68,13 +74,10 @@ def optimised(
     """Returns the program at the stage `until`: see `optimise`."""
 
     def make() -> Program:
+        count(pipelines=1)
         return pipelines().optimise(program, options, machine=machine, until=until, differentiable=differentiable)
 
-    reason = _reason_against(options)
-    if reason:
-        miss(NAME, reason)
-        return _made(make)
-    return kept(graph_key(program), ("passes", machine, until, differentiable), options, make)
+    return kept(PASSES, lambda: graph_key(program), (machine, until, differentiable), options, make)
 
 
 def _reason_against(options: Options) -> str:
@@ -101,40 +104,49 @@ def graph_key(program: Program) -> GraphKey:
     """Returns the key of a graph."""
     locs: dict[Loc | None, int] = {None: 0}
     pattern = [locs.setdefault(task.loc, len(locs)) for task in program.tasks]
-    reason = ""
+    values = [v for task in program.tasks for v in task.hints.values()]
     for eqn in walk_program(program):
         pattern.append(locs.setdefault(eqn.loc, len(locs)))
-        if eqn.primitive is CUSTOM:
-            reason = "derivative rule of Python"
+        values += eqn.params.values()
+    reason = "" if {*map(type, values)} <= _PRINTED else "object of Python in the graph"
     text = (print_program(program), program.stage, pattern)
     return GraphKey(hashlib.sha256(repr(text).encode()).hexdigest(), tuple(loc for loc in locs if loc), reason)
 
 
-def kept(key: GraphKey, about: tuple[object, ...], options: Options, make: Callable[[], T]) -> T:
-    """Returns what `make` makes of a graph, from disk if it was made before. `about` is what else it depends on: values
-    with faithful `repr`."""
-    if key.reason:
-        miss(NAME, key.reason)
-        return _made(make)
+def kept(
+    name: str,
+    key: Callable[[], GraphKey],
+    about: tuple[object, ...],
+    options: Options,
+    make: Callable[[], T],
+    is_valid: Callable[[T], bool] = lambda value: True,
+) -> T:
+    """Returns what `make` makes of a graph, from disk if it was made before and still `is_valid`.
+
+    `about` is what else it depends on: values with faithful `repr`.
+    """
+    reason = _reason_against(options) or key().reason
+    if reason:
+        miss(name, reason)
+        return make()
+    locs = key().locs
     chosen = {name: value for name, value in asdict(options).items() if name not in PROCESS_KNOBS}
-    parts = repr((key.digest, about, chosen, _versions()))
-    name = hashlib.sha256(parts.encode()).hexdigest()[:32]
+    parts = repr((name, key().digest, about, chosen, _versions()))
+    place = hashlib.sha256(parts.encode()).hexdigest()[:32]
     store = backend("cpu")
-    data = store.find_kept(NAME, name, options)
+    data = store.find_kept(name, place, options)
     if data is not None:
         try:
-            return _Reader(io.BytesIO(data), key.locs).load()
+            found: T = _Reader(io.BytesIO(data), locs).load()
+            if is_valid(found):
+                return found
+            miss(name, "other memory")
         except Exception:
-            miss(NAME, "not readable")
-    value = _made(make)
-    if (data := written(value, key.locs)) is not None:
-        store.keep(name, data, options)
+            miss(name, "not readable")
+    value = make()
+    if (data := written(value, locs)) is not None:
+        store.keep(place, data, options)
     return value
-
-
-def _made(make: Callable[[], T]) -> T:
-    count(pipelines=1)
-    return make()
 
 
 @functools.cache

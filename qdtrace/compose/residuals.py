@@ -7,6 +7,7 @@ residuals that nobody uses, and all that only they need: then the call is the pl
 from __future__ import annotations
 
 import functools
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,10 @@ from qdtrace.autodiff.activity import active_variables
 from qdtrace.autodiff.residuals import moments_found
 from qdtrace.compose.call import Origin, call, call_p
 from qdtrace.compose.linearised import linearised
-from qdtrace.compose.stacks import stacks_for
+from qdtrace.compose.pass_cache import DERIVATIONS, kept
+from qdtrace.compose.stacks import derived, stacks_for
 from qdtrace.compose.staged_program import StagedProgram
+from qdtrace.counters import count
 from qdtrace.errors import GradientError
 from qdtrace.ir.platforms import asks_platform
 from qdtrace.passes.dead_code import DeadCode
@@ -50,59 +53,72 @@ class Keeping:
 class Reverse:
     """The transpose of a program's tangents for a CPU, with the residuals that it takes."""
 
-    program: Program
+    program: Program | None
+    """None if derivatives take no residuals."""
     residuals: Moments
     stacks: Stacks
 
 
+@functools.lru_cache(maxsize=1024)
 def residuals_of(base: StagedProgram, wrt: Mask, out: Mask) -> Moments:
     """Returns the residuals that save a derivative from recomputing tasks."""
-    made = reverse_of(base, wrt, out)
-    return () if made is None else made.residuals
+    if len(base.with_rules.tasks) < 2 or base.options.debug:  # the interpreter runs the program as it was traced
+        return ()
+    if asks_platform(base.with_rules):  # platforms have different tasks
+        return ()
+    if base.source is None or None in base.source.primal:
+        return ()
+    stacks = stacks_for(base.options, CPU)
+
+    def choose() -> Moments:
+        made = reverse_of(base, wrt, out)
+        stacks.take(made.stacks)
+        return made.residuals
+
+    try:
+        staged = linearised(base, (wrt,), out, with_primal=True)
+        return () if staged.constants else derived(staged, ("residuals", wrt, out), stacks, choose)
+    except GradientError:
+        return ()  # reverse mode raises it when it is asked for
 
 
 @functools.lru_cache(maxsize=1024)
-def reverse_of(base: StagedProgram, wrt: Mask, out: Mask) -> Reverse | None:
-    """Returns the reverse from which residuals are chosen; None if derivatives take none."""
-    if len(base.with_rules.tasks) < 2 or base.options.debug:  # the interpreter runs the program as it was traced
-        return None
-    if asks_platform(base.with_rules):  # platforms have different tasks
-        return None
-    if base.source is None or None in base.source.primal:
-        return None
-    try:
-        with base.depth_told():
-            program, linear, known = _joined(base, wrt, out)
-            tangents = replace(program, results=program.results[len(base.program.results) :])
-            if known or extremes.has_extremes(program):  # values that are compared are computed by one program
-                return None
-            if not moments_found(tangents, active_variables(tangents, linear, tangents.results)):
-                return None
-            stacks = stacks_for(base.options, CPU)
+def reverse_of(base: StagedProgram, wrt: Mask, out: Mask) -> Reverse:
+    """Returns the reverse from which residuals are chosen."""
+    stacks = stacks_for(base.options, CPU)
+    with base.depth_told(), suppress(GradientError):
+        program, linear = _joined(base, wrt, out)
+        tangents = replace(program, results=program.results[len(base.program.results) :])
+        has_extremes = extremes.has_extremes(program)  # values that are compared are computed by one program
+        if not has_extremes and moments_found(tangents, active_variables(tangents, linear, tangents.results)):
+            count(derivations=1)
             return Reverse(*transpose.with_residuals(tangents, linear, stacks), stacks)
-    except GradientError:
-        return None  # reverse mode raises it when it is asked for
+    return Reverse(None, (), stacks)
 
 
-def _joined(base: StagedProgram, wrt: Mask, out: Mask) -> tuple[Program, Sequence[Var], Sequence[Any]]:
-    """Returns the program of primal and tangents to which residuals refer, its linear parameters, and constants."""
-    staged, own = linearised(base, (wrt,), out, with_primal=True), len(base.program.params)
-    program = staged.joined
-    return program, program.params[own : own + sum(wrt)], staged.constants
+def _joined(base: StagedProgram, wrt: Mask, out: Mask) -> tuple[Program, Sequence[Var]]:
+    """Returns the program of primal and tangents to which residuals refer, and its linear parameters."""
+    program, own = linearised(base, (wrt,), out, with_primal=True).joined, len(base.program.params)
+    return program, program.params[own : own + sum(wrt)]
 
 
 @functools.lru_cache(maxsize=1024)
 def keeping(base: StagedProgram, wrt: Mask, out: Mask, residuals: Moments) -> Keeping:
     """Returns the program that returns its results with residuals."""
-    count = len(base.program.results)
+    own = len(base.program.results)
+
+    def make() -> tuple[Program, tuple[int, ...]]:
+        program, linear = _joined(base, wrt, out)
+        program = transpose.primal_keeping(replace(program, results=program.results[:own]), linear, residuals)
+        first, found = program.results[:own], program.results[own:]
+        results = (*first, *dict.fromkeys(v for v in found if v not in first))
+        return replace(program, results=results), tuple(map(results.index, found))
+
+    staged = linearised(base, (wrt,), out, with_primal=True)
     with base.depth_told():
-        program, linear, _ = _joined(base, wrt, out)
-        program = transpose.primal_keeping(replace(program, results=program.results[:count]), linear, residuals)
-    own, found = program.results[:count], program.results[count:]
-    results = (*own, *dict.fromkeys(v for v in found if v not in own))
-    numbers = (*range(count), *[None] * (len(results) - count))
-    staged = StagedProgram(replace(program, results=results), base.options)
-    return Keeping(staged, Origin(base, numbers), tuple(map(results.index, found)))
+        program, places = kept(DERIVATIONS, lambda: staged.key, ("keeping", wrt, own, residuals), base.options, make)
+    numbers = (*range(own), *[None] * (len(program.results) - own))
+    return Keeping(StagedProgram(program, base.options), Origin(base, numbers), places)
 
 
 def call_keeping(

@@ -1,16 +1,23 @@
-"""The memory that reverse mode may take on a machine, by the options."""
+"""The memory that reverse mode may take on a machine, by the options, and derivations, which depend on it."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from qdtrace.autodiff.loops.policy import Stacks
+from qdtrace.compose.pass_cache import DERIVATIONS, kept
 from qdtrace.compose.stack_budget import lane_budget, memory_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from qdtrace.analysis.machine import Machine
+    from qdtrace.autodiff.loops.policy import StorageChoice
+    from qdtrace.compose.staged_program import StagedProgram
     from qdtrace.config import Options
+
+T = TypeVar("T")
 
 FEWEST_LANES = 2
 """Iterations that a thread of the host runs at a time if they need much private memory."""
@@ -23,3 +30,20 @@ def stacks_for(options: Options, machine: Machine) -> Stacks:
     lanes = (options.num_threads or os.cpu_count() or 1) * FEWEST_LANES if machine.lanes is None else FEWEST_THREADS
     memory = int(options.ad_stack_memory * memory_of(machine))
     return Stacks(lane_budget(options, machine), machine.reverse, memory, lanes)
+
+
+def derived(staged: StagedProgram, about: tuple[object, ...], stacks: Stacks, make: Callable[[], T]) -> T:
+    """Returns what `make` derives of a program within the memory of `stacks`, and adds its choices to them. It is taken
+    from disk if it was made with the same budget, if it has choices, and asked for no more memory than there is."""
+
+    def made() -> tuple[T, tuple[StorageChoice, ...], int | None, int]:
+        result = make()
+        return result, tuple(stacks.choices), stacks.budget if stacks.is_asked else None, stacks.needed
+
+    def is_valid(found: tuple[T, tuple[StorageChoice, ...], int | None, int]) -> bool:
+        return found[2] in (None, stacks.budget) and found[3] <= stacks.memory
+
+    about = (*about, stacks.limits, stacks.fewest_lanes)
+    result, choices, _, _ = kept(DERIVATIONS, lambda: staged.key, about, staged.options, made, is_valid)
+    stacks.choices[:] = choices
+    return result

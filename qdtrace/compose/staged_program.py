@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from qdtrace.analysis.machine import CPU
 from qdtrace.batching.batch import batch, batched_references
 from qdtrace.compose.depth import depth_told
-from qdtrace.compose.pass_cache import optimised, pipelines
+from qdtrace.compose.pass_cache import graph_key, optimised, pipelines
 from qdtrace.errors import warn
 from qdtrace.ir.custom import without_rules
 from qdtrace.ir.faults import checks_of
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from qdtrace.analysis.machine import Machine
     from qdtrace.autodiff.loops.policy import StorageChoice
+    from qdtrace.compose.pass_cache import GraphKey
     from qdtrace.compose.source import Source
     from qdtrace.config import Options
     from qdtrace.errors import Loc
@@ -92,6 +93,11 @@ class StagedProgram:
         if (lost := without_memory(self.with_rules)) is not None:
             warn(LEFT_OUT, lost.loc)
         return with_records(self.with_rules)
+
+    @functools.cached_property
+    def key(self) -> GraphKey:
+        """The key of what is kept on disk of the program's derivatives."""
+        return graph_key(self._recording)
 
     @functools.cached_property
     def rules(self) -> tuple[Rule | str, ...]:

@@ -166,9 +166,30 @@ def test_the_option_bounds_what_cannot_be_thinned() -> None:
 
 def test_the_room_of_a_lane() -> None:
     stacks = Stacks(memory=1 << 24, fewest_lanes=8)
-    rooms = [stacks.room(iterations) for iterations in (None, 100, 8, 4, 1, 0)]
+    rooms = [stacks.room(iterations, 1) for iterations in (None, 100, 8, 4, 1, 0)]
     assert rooms == [1 << 21, 1 << 21, 1 << 21, 1 << 22, 1 << 24, 1 << 24]
-    assert Stacks(memory=0, fewest_lanes=8).room(None) == CPU.reverse.stack_bytes
+    assert Stacks(memory=0, fewest_lanes=8).room(None, 1) == CPU.reverse.stack_bytes
+
+
+@pytest.mark.parametrize("iterations", [None, 100, 8, 4, 1])
+@pytest.mark.parametrize("nbytes", [1, CPU.reverse.stack_bytes, CPU.reverse.stack_bytes + 1, 1 << 21, (1 << 21) + 1])
+def test_what_was_needed_is_refused_with_less_memory(iterations: int | None, nbytes: int) -> None:
+    stacks = Stacks(memory=1 << 24, fewest_lanes=8)
+    stacks.room(iterations, nbytes)
+    for memory in (0, stacks.needed - 1, stacks.needed, 1 << 24):
+        has_room = nbytes <= Stacks(memory=memory, fewest_lanes=8).room(iterations, nbytes)
+        assert has_room == (stacks.needed <= max(memory, 0))
+
+
+def test_stacks_take_what_others_were_asked_for() -> None:
+    stacks, other = Stacks(), Stacks()
+    stacks.room(1, 1 << 20)
+    stacks.take(other)
+    assert (stacks.is_asked, stacks.needed, stacks.choices) == (False, 1 << 20, [])
+    other.room(1, 1 << 21)
+    choice = other.choose(LoopSize(8, 4), 0, None)
+    stacks.take(other)
+    assert (stacks.is_asked, stacks.needed, stacks.choices) == (True, 1 << 21, [choice])
 
 
 def test_memory_of_a_device_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:

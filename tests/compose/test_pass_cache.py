@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import pickle
+import re
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -15,8 +19,14 @@ import numpy as np
 import pytest
 
 import qdtrace as qd
+from lowering.runtime import cache
 from qdtrace.analysis.machine import CPU, GPU
+from qdtrace.autodiff import rows
+from qdtrace.backend import backend
+from qdtrace.compose import pass_cache, stack_budget
+from qdtrace.compose.linearised import linearised
 from qdtrace.compose.pass_cache import _Reader, graph_key, kept, optimised, written
+from qdtrace.compose.residuals import keeping, residuals_of, reverse_of
 from qdtrace.config import current
 from qdtrace.errors import Loc
 from qdtrace.ir.parser import parse_program
@@ -25,7 +35,10 @@ from qdtrace.ir.program import Literal, Stage
 from qdtrace.ir.types import DType, ScalarType
 from qdtrace.ir.walk import walk_program
 from qdtrace.passes.pipelines import optimise
+from qdtrace.sources import version_of
 from qdtrace.tools.info import prune_cache
+from qdtrace.trace import compat
+from tests.autodiff.test_bodies import CASES
 
 ROOT = Path(__file__).parents[2]
 
@@ -169,85 +182,339 @@ def test_objects_of_users_are_neither_written_nor_read(on_disk):
     with pytest.raises(Exception, match=r"posix\.system is no part of a graph"):
         _read(written(os.system, key.locs), key)
     before = qd.stats()
-    assert [kept(key, ("test",), current(), lambda: os.getpid) for _ in range(2)] == [os.getpid] * 2
+    assert [kept("passes", lambda: key, ("test",), current(), lambda: os.getpid) for _ in range(2)] == [os.getpid] * 2
     assert (qd.stats() - before).misses == {"passes: not there": 1, "passes: not readable": 1}
 
 
-def test_a_python_rule_keeps_only_what_has_no_rule(on_disk):
-    @jax.custom_jvp
-    def square(v):
-        return v * v
+def test_a_graph_with_an_object_of_python_is_not_kept(on_disk):
+    program = _program()
+    (task,) = program.tasks
+    named = replace(program, tasks=(replace(task, hints={"fuse": "no"}),))
+    held = replace(program, tasks=(replace(task, hints={"fuse": object()}),))
+    assert graph_key(named).reason == ""
+    assert graph_key(held).reason == "object of Python in the graph"
+    before = qd.stats()
+    optimised(held, current())
+    assert (qd.stats() - before).misses == {"passes: object of Python in the graph": 1}
+    assert list(on_disk.iterdir()) == []
 
-    square.defjvp(lambda x, t: (square(x[0]), 3 * x[0] * t[0]))
 
-    @qd.jit
-    def f(x):
+def _forget():
+    """Has the next trace of a function look on disk for what this process has derived."""
+    jax.clear_caches()
+    for made in (linearised, residuals_of, reverse_of, keeping):
+        made.cache_clear()
+
+
+def _twice(function, *args):
+    """Returns the values that a function has with nothing on disk and then with everything, and the work of both."""
+    values, works = [], []
+    for _ in range(2):
+        _forget()
+        before = qd.stats()
+        values.append(jax.tree.map(np.asarray, function(*args)))
+        works.append(qd.stats() - before)
+    return values, works
+
+
+def _same(got, want):
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True))
+
+
+def _chain(scale, trips=None):
+    """Three tasks, of which the second has a loop in it whose states are kept if it has `trips`."""
+
+    def chain(x, n):
+        a, b = qd.empty(x.shape, x.dtype), qd.empty(x.shape, x.dtype)
         for i in qd.range(x.shape[0]):
-            x[i] = square(x[i])
+            a[i] = jnp.sin(x[i] * scale) * x[(i + 1) % x.shape[0]]
+        for i in qd.range(x.shape[0]):
+            v = qd.local(a[(i + 2) % x.shape[0]])
+            if trips:
+                for _ in qd.range(n):
+                    v.value = jnp.sin(v.value) * a[i]
+            b[i] = v.value
+        for i in qd.range(x.shape[0]):
+            x[i] = b[(i + 3) % x.shape[0]] * x[i]
         return x
 
+    return qd.jit(chain)
+
+
+X = np.linspace(0.1, 1, 7)
+TRANSFORMS = {
+    "gradient": lambda f: jax.jit(jax.grad(lambda x: f(x, 3).sum())),
+    "value and gradient": lambda f: jax.jit(jax.value_and_grad(lambda x: f(x, 3).sum())),
+    "tangent": lambda f: jax.jit(lambda x: jax.jvp(lambda x: f(x, 3), (x,), (2 * x,))),
+    "hessian": lambda f: jax.jit(jax.hessian(lambda x: f(x, 3).sum())),
+    "gradients of many": lambda f: lambda x: jax.vmap(jax.grad(lambda x: f(x, 3).sum()))(jnp.stack([x, 2 * x, -x])),
+    "part of the results": lambda f: jax.jit(jax.jacrev(lambda x: f(x, 3)[:2])),
+}
+
+
+@pytest.mark.parametrize("trips", [None, 3])
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_a_second_process_derives_nothing_and_has_the_same_bits(on_disk, name, trips):
+    (cold, warm), (made, work) = _twice(TRANSFORMS[name](_chain(1.25, trips)), X)
+    _same(warm, cold)
+    assert made.derivations > 0
+    assert made.misses["derivations: not there"] >= made.derivations
+    assert (work.derivations, work.pipelines, work.misses) == (0, 0, {})
+    with qd.options(offline_cache_passes=False):
+        (plain, _), (off, _) = _twice(TRANSFORMS[name](_chain(1.25, trips)), X)
+    _same(plain, cold)
+    assert (off.derivations, off.pipelines) == (made.derivations, made.pipelines)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_from_disk_have_the_same_bits(on_disk, name):
+    make, args, bounds, wrt = CASES[name]
+    f = make()[0]
+    f = f if name == "one_array_as_two_arguments" else qd.jit(f, options={"bounds": bounds})
+
+    def total(*args):
+        return sum(y.sum() for y in jax.tree.leaves(f(*args)))
+
+    (cold, warm), (_, work) = _twice(jax.jit(jax.grad(total, wrt)), *args)
+    _same(warm, cold)
+    kinds = {"object of Python in the graph"}  # a linear function of which only the transpose is known
+    assert {k.split(": ")[1] for k in work.misses} <= kinds
+    if not work.misses:
+        assert (work.derivations, work.pipelines) == (0, 0)
+
+
+def test_a_derivation_for_another_machine_is_another_key(on_disk):
+    texts = {}
+    for turn in range(2):
+        _forget()
+        jaxpr = jax.make_jaxpr(jax.grad(lambda x: _chain(2.25, 3)(x, 3).sum()))(X)
+        (spec,) = [e.params["spec"] for e in compat.all_eqns(jaxpr.jaxpr.eqns) if "spec" in e.params]
+        before = qd.stats()
+        texts[turn] = [print_program(spec.derived_for(machine).program, locs=True) for machine in (CPU, GPU)]
+        assert (qd.stats() - before).derivations == (0 if turn else 1)  # while JAX traces it is derived for a CPU
+    assert texts[0] == texts[1]
+    assert texts[0][0] != texts[0][1]
+
+
+def test_storage_choices_are_read_with_the_lines_of_now(on_disk):
+    lows = []
     for _ in range(2):
-        assert jax.grad(lambda x: f(x).sum())(jnp.full(3, 2.0)).tolist() == [6.0] * 3
-        jax.clear_caches()
+        _forget()
+        lows.append(qd.jit(jax.grad(lambda x: _chain(3.25, 3)(x, 3).sum())).lower(X).storage)
+    assert lows[0]
+    assert list(map(str, lows[1])) == list(map(str, lows[0]))
+
+
+def _memory(monkeypatch, nbytes):
+    monkeypatch.setattr(stack_budget, "free_memory", lambda: nbytes)
+
+
+@pytest.mark.parametrize(("trips", "reason"), [(None, {}), (3, {"derivations: other memory": 2})], ids=["none", "loop"])
+def test_another_budget_derives_again_what_has_choices(on_disk, monkeypatch, trips, reason):
+    function = jax.jit(jax.grad(lambda x: _chain(4.25, trips)(x, 3).sum()))
+    _memory(monkeypatch, 1 << 32)
+    _twice(function, X)
+    _memory(monkeypatch, 1 << 22)
+    _, (work, again) = _twice(function, X)
+    misses = {k: n for k, n in work.misses.items() if k.startswith("derivations")}
+    assert (misses, work.derivations) == (reason, bool(trips))
+    assert again.misses == {}
+
+
+def _swapped(x):
+    """Loops that load what they change: their values are on a tape, which less memory refuses."""
+    for i in qd.range(x.shape[0]):
+        for k in qd.range(4000):
+            j = (i + k) % 7
+            x[i, j] = jnp.sin(x[i, j]) + x[i, (j + 1) % 7]
+    return x
+
+
+def test_what_has_no_room_now_is_refused(on_disk, monkeypatch):
+    gradient = jax.grad(lambda x: qd.jit(_swapped)(x).sum())
+    x = np.ones((64, 40000), np.float32)
+    monkeypatch.setattr(rows, "ROW_BYTES", 0)
+    _memory(monkeypatch, 1 << 34)
+    work = _lowered(gradient, x)
+    assert work.derivations == 1
+    work = _lowered(gradient, x)
+    assert (work.derivations, work.misses) == (0, {})
+    _memory(monkeypatch, 1 << 10)
+    for _ in range(2):
+        with pytest.raises(qd.GradientError, match="bytes an iteration of memory that loops load and change"):
+            _lowered(gradient, x)
+    _memory(monkeypatch, 1 << 34)
+    assert _lowered(gradient, x).misses == {}
+
+
+def _lowered(function, *args):
+    _forget()
+    before = qd.stats()
+    jax.jit(function).lower(*args)
+    return qd.stats() - before
+
+
+@pytest.mark.parametrize("kind", ["truncated", "empty", "zeros", "another's"])
+def test_damaged_files_are_made_anew(on_disk, kind):
+    function = jax.jit(jax.grad(lambda x: _chain(5.25)(x, 3).sum()))
+    (cold, _), _ = _twice(function, X)
+    files = sorted(on_disk.glob("*.qdo"))
+    contents = [file.read_bytes() for file in files]
+    for k, file in enumerate(files):
+        data = contents[k]
+        changed = {"truncated": data[:-1], "empty": b"", "zeros": bytes(len(data)), "another's": contents[k - 1]}
+        file.write_bytes(changed[kind])
+    (again, warm), (work, last) = _twice(function, X)
+    _same([again, warm], [cold, cold])
+    assert work.derivations == 1
+    assert {reason for reason in work.misses if "passes" in reason or "derivations" in reason} == {
+        "passes: damaged",
+        "derivations: damaged",
+    }
+    assert last.misses == {}
+
+
+def test_what_is_no_graph_is_made_anew(on_disk, monkeypatch):
+    """Files that are whole, but hold something else."""
+    cpu = backend("cpu")
+    want = print_program(optimise(_program(), current()))
+    for data in (b"", b"no pickle", pickle.dumps(None)[:-1], pickle.dumps(os.system), b"cos\nsystem\n(S'false'\ntR."):
+        monkeypatch.setattr(type(cpu), "find_kept", lambda self, kind, key, options, data=data: data)
+        before = qd.stats()
+        assert print_program(optimised(_program(), current())) == want
+        assert (qd.stats() - before).misses == {"passes: not readable": 1}
+
+
+@pytest.mark.parametrize("failure", [errno.ENOSPC, errno.EROFS, errno.EDQUOT], ids=errno.errorcode.get)
+def test_a_folder_that_cannot_be_written_costs_one_warning(on_disk, monkeypatch, failure):
+    def full(*args, **more):
+        raise OSError(failure, os.strerror(failure))
+
+    monkeypatch.setattr(cache, "_warned", set())
+    monkeypatch.setattr(cache, "os", SimpleNamespace(**{**vars(os), "replace": full}))  # not JAX's
+    function = jax.jit(jax.grad(lambda x: _chain(6.25)(x, 3).sum()))
+    with pytest.warns(RuntimeWarning, match=re.escape(os.strerror(failure))) as found:
+        (cold, again), (_, work) = _twice(function, X)
+    assert len([w for w in found if w.category is RuntimeWarning]) == 1
+    _same(again, cold)
+    assert work.derivations == 1
+    assert list(on_disk.iterdir()) == []
+
+
+@pytest.mark.parametrize("place", range(6))
+def test_another_version_of_anything_is_another_key(on_disk, monkeypatch, place):
+    versions = pass_cache._versions()
+    assert versions[0] == version_of(str(ROOT / "qdtrace"))
+    assert {jax.__version__, np.__version__} <= {*versions}
+    optimised(_program(), current())
+    other = (*versions[:place], "other", *versions[place + 1 :])
+    monkeypatch.setattr(pass_cache, "_versions", lambda: other)
+    before = qd.stats()
+    optimised(_program(), current())
+    assert (qd.stats() - before).misses == {"passes: not there": 1}
 
 
 PROGRAM = """
 import json, sys
 import jax, jax.numpy as jnp, numpy as np, qdtrace as qd
+from jax.extend.core import Primitive
 K = {k}
 captured = np.asarray({captured})
+@jax.custom_jvp
+def ruled(v):
+    return v * v
+ruled.defjvp(lambda x, t: (ruled(x[0]), {rule} * x[0] * t[0]))
+@jax.custom_vjp
+def pulled(v):
+    return v * 3.0
+pulled.defvjp(lambda v: (pulled(v), None), lambda _, g: ({pull} * g,))
+if {pull} == 3.0:
+    pulled = lambda v: v * 3.0
+plugin = Primitive("plugin")
+plugin.def_abstract_eval(lambda x: x)
+qd.def_import_rule(plugin, lambda v: v * {plugin})
 def inner(v):
     return v * {inner} + captured[0]
 def helper(v):
-    return inner(v) * K
+    return plugin.bind(pulled(ruled(inner(v)))) * K
 def f(x, n={default}):
     out = qd.zeros_like(x)
     for i in qd.range(x.shape[0]):
         out[i] = helper(x[i]) + n
     for i in qd.range(x.shape[0]):
-        out[i] = jnp.sin(out[i]) * out[i]
+        out[i] = jnp.sin(out[i]) * out[(i + 1) % x.shape[0]]
     return out
 g = jax.grad(lambda x: qd.jit(f)(x).sum())
 x = jnp.arange(4.0)
 values = [np.asarray(qd.jit(f)(x)).tolist(), np.asarray(g(x)).tolist()]
 def plain(x):
-    v = ((x * {inner} + captured[0]) * K) + {default}
-    return jnp.sin(v) * v
-good = np.allclose(values[0], plain(x), rtol=1e-5, atol=1e-5)
-good = good and np.allclose(values[1], jax.grad(lambda x: plain(x).sum())(x), rtol=1e-4, atol=1e-4)
+    v = ((x * {inner} + captured[0]) ** 2 * 3.0 * {plugin} * K) + {default}
+    return jnp.sin(v) * jnp.roll(v, -1)
+u = jnp.asarray(x) * {inner} + captured[0]
+slope = {rule} * u * {inner} * {pull} * {plugin} * K
+v = u * u * 3.0 * {plugin} * K + {default}
+of_v = jax.grad(lambda v: (jnp.sin(v) * jnp.roll(v, -1)).sum())(v)
+good = np.allclose(values[0], plain(x), rtol=1e-3, atol=1e-3)
+good = good and np.allclose(values[1], of_v * slope, rtol=1e-2, atol=1e-2)
 work = qd.stats()
-print(json.dumps([bool(good), values, work.pipelines, work.misses, work.compiled]))
+print(json.dumps([bool(good), values, work.pipelines, work.derivations, work.misses, work.compiled]))
 """
-AS_IT_IS = {"k": "2.0", "captured": "[1.5, 2.5]", "inner": "3.0", "default": "0.5"}
+AS_IT_IS = {"k": "2.0", "captured": "[1.5, 2.5]", "inner": "3.0", "default": "0.5", "rule": "2.0", "pull": "3.0"}
+AS_IT_IS |= {"plugin": "0.0625"}
 CHANGES = {
     "helper two calls away": {"inner": "4.0"},
     "global": {"k": "2.5"},
     "captured array": {"captured": "[1.75, 2.5]"},
     "default": {"default": "0.25"},
+    "rule of custom_jvp": {"rule": "2.5"},
+    "import rule": {"plugin": "0.125"},
+    "x64": {"x64": "1"},
 }
 
 
-def _run(folder, *, above="", x64="0", **changed):
-    script = folder / "program.py"
+def _start(folder, *, above="", x64="0", **changed):
+    script = folder / f"program_{len(list(folder.iterdir()))}.py"
     script.write_text(above + PROGRAM.format(**{**AS_IT_IS, **changed}))
     environment = {**os.environ, "QD_OFFLINE_CACHE_DIR": str(folder / "cache"), "PYTHONPATH": str(ROOT)}
     environment |= {"QD_OFFLINE_CACHE_PASSES": "1", "JAX_ENABLE_X64": x64}
-    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    pipe = subprocess.PIPE
+    return subprocess.Popen([sys.executable, script], env=environment, stdout=pipe, stderr=pipe, text=True)
 
 
-def test_a_new_process_runs_no_pass_unless_the_program_changed(tmp_path):
-    good, values, pipelines, misses, _ = _run(tmp_path)
+def _end(process):
+    out, error = process.communicate()
+    assert process.returncode == 0, error
+    return json.loads(out)
+
+
+def test_a_new_process_makes_no_graph_unless_the_program_changed(tmp_path):
+    good, values, pipelines, derivations, misses, _ = _end(_start(tmp_path))
     assert good
     assert pipelines == misses["passes: not there"] > 0
-    good, again, pipelines, misses, compiled = _run(tmp_path, above="# a comment\n\n")
-    assert (good, again, pipelines, misses, compiled) == (True, values, 0, {}, 0)
-    for changed in (*CHANGES.values(), {"x64": "1"}):
-        good, other, pipelines, _, _ = _run(tmp_path, **changed)
-        assert good, changed
-        assert pipelines > 0, changed
-        assert other != values, changed
+    assert misses["derivations: not there"] > derivations > 0
+    warm = _end(_start(tmp_path, above="# a comment\n\n"))
+    assert warm == [True, values, 0, 0, {}, 0]
+    started = {name: _start(tmp_path, **changed) for name, changed in CHANGES.items()}
+    for name, process in started.items():
+        good, other, pipelines, derivations, _, _ = _end(process)
+        assert good, name
+        assert derivations > 0, name
+        assert pipelines > 0, name
+        assert other != values, name
+
+
+def test_a_rule_of_custom_vjp_is_asked_in_each_process(tmp_path):
+    for pull in ("3.5", "3.5", "4.5"):
+        good, _, _, derivations, misses, _ = _end(_start(tmp_path, pull=pull))
+        assert (good, derivations) == (True, 1)
+        assert misses["derivations: object of Python in the graph"] > 0
+
+
+def test_processes_that_write_at_once_agree(tmp_path):
+    found = [_end(process) for process in [_start(tmp_path) for _ in range(4)]]
+    assert all(good for good, *_ in found)
+    assert all(values == found[0][1] for _, values, *_ in found)
+    assert _end(_start(tmp_path))[2:] == [0, 0, {}, 0]
 
 
 def test_machines_are_told_apart():

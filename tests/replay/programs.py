@@ -73,7 +73,7 @@ def reverse(f: Callable[..., Any], *arguments: Any, x64: bool = False) -> Make:
 
 def graph(make: Callable[[], Program], **options: Any) -> Make:
     """A program that nothing was traced for."""
-    return lambda machine: [StagedProgram(make(), Options(**options))]
+    return lambda machine: [StagedProgram(make(), Options(offline_cache=False, **options))]
 
 
 def adjoints_of(make: Callable[[], Program]) -> Make:
@@ -83,7 +83,7 @@ def adjoints_of(make: Callable[[], Program]) -> Make:
         program = make()
         floats = [v.dtype.is_float for v in program.params]
         made = derive(program, [], [True] * len(program.results), floats, stacks=stacks_of(machine))
-        return [StagedProgram(made, Options())]
+        return [StagedProgram(made, Options(offline_cache=False))]
 
     return programs
 

@@ -122,16 +122,29 @@ class Stacks:
     fewest_lanes: int = 1
     """Lanes that run at a time if each needs much private memory."""
     choices: list[StorageChoice] = field(default_factory=list[StorageChoice])
+    is_asked: bool = False
+    """True if a choice was made, which may be another one within another budget."""
+    needed: int = 0
+    """Most bytes of all lanes together that were asked of `room`; with less memory they are refused."""
 
-    def room(self, iterations: int | None) -> int:
-        """Returns the bytes that one of the iterations of a task may take for what cannot be thinned. A small stack is
-        always allowed, as for loops that thin."""
+    def room(self, iterations: int | None, nbytes: int) -> int:
+        """Returns the bytes that one of the iterations of a task may take for what cannot be thinned; `nbytes` are
+        asked for. A small stack is always allowed, as for loops that thin."""
         lanes = self.fewest_lanes if iterations is None else max(1, min(self.fewest_lanes, iterations))
+        if nbytes > self.limits.stack_bytes:
+            self.needed = max(self.needed, nbytes * lanes)
         return max(self.memory // lanes, self.limits.stack_bytes)
+
+    def take(self, other: Stacks) -> None:
+        """Adds what other stacks were asked for."""
+        self.choices += other.choices
+        self.is_asked |= other.is_asked
+        self.needed = max(self.needed, other.needed)
 
     def choose(self, size: LoopSize, used: int, loc: Loc | None) -> StorageChoice:
         """Makes the choice for the next loop of a task that already uses `used` bytes. Its budget is half of what is
         left, as the loops inside need some too."""
+        self.is_asked = True
         self.choices.append(choose_storage(size, (self.budget - used) // 2, loc, self.limits))
         return self.choices[-1]
 
