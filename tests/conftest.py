@@ -11,7 +11,15 @@ from hypothesis import settings
 
 import qdtrace as qd
 from tests.oracle import wide_oracle as wide_oracle
-from tests.selection import few_contexts, is_default_run, left_out, quick_xla, rare_collections, shared_executables
+from tests.selection import (
+    few_contexts,
+    is_default_run,
+    kept_bytecode,
+    left_out,
+    quick_xla,
+    rare_collections,
+    shared_executables,
+)
 
 settings.register_profile("suite", deadline=None)
 settings.load_profile("suite")
@@ -58,6 +66,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # tests change passes and limits in memory, which a key of the source's hash does not show
     os.environ["QD_OFFLINE_CACHE_PASSES"] = "0"
     qd.config.offline_cache_passes = False
+    kept_bytecode()
     if is_default_run(config):
         quick_xla()
         few_contexts()

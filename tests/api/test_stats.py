@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -49,8 +50,16 @@ def _run(folder: Path, **more: str) -> list[dict]:
     return json.loads(done.stdout)
 
 
-def test_cold_and_warm_processes_count_the_same(tmp_path):
-    cold, warm, off = _run(tmp_path), _run(tmp_path), _run(tmp_path, QD_OFFLINE_CACHE="0")
+@pytest.fixture(scope="module")
+def cold(tmp_path_factory) -> tuple[Path, list[dict]]:
+    """What a process counts that finds no code, and the folder with its cache."""
+    folder = tmp_path_factory.mktemp("cold")
+    return folder, _run(folder)
+
+
+def test_cold_and_warm_processes_count_the_same(cold):
+    folder, cold = cold
+    warm, off = _run(folder), _run(folder, QD_OFFLINE_CACHE="0")
     launcher, task_and_handler = 1, 2
     first, rest = cold
     assert (first["traces"], first["programs"], first["derivations"]) == (1, 1, 0)
@@ -81,8 +90,8 @@ def test_cold_and_warm_processes_count_the_same(tmp_path):
     assert [made["bytes_on_disk"] for made in off] == [0, 0]
 
 
-def test_a_damaged_file_is_a_reason(tmp_path):
-    _run(tmp_path)
+def test_a_damaged_file_is_a_reason(cold, tmp_path):
+    shutil.copytree(cold[0] / "cache", tmp_path / "cache")
     for path in (tmp_path / "cache").glob("*.qdo"):
         path.write_bytes(path.read_bytes()[:-1])
     first, _ = _run(tmp_path)

@@ -415,9 +415,9 @@ def test_another_version_of_anything_is_another_key(on_disk, monkeypatch, place)
 
 
 PROGRAM = """
-import json, sys
 import jax, jax.numpy as jnp, numpy as np, qdtrace as qd
 from jax.extend.core import Primitive
+before = qd.stats()
 K = {k}
 captured = np.asarray({captured})
 @jax.custom_jvp
@@ -456,8 +456,22 @@ v = u * u * 3.0 * {plugin} * K + {default}
 of_v = jax.grad(lambda v: (jnp.sin(v) * jnp.roll(v, -1)).sum())(v)
 good = np.allclose(values[0], plain(x), rtol=1e-3, atol=1e-3)
 good = good and np.allclose(values[1], of_v * slope, rtol=1e-2, atol=1e-2)
-work = qd.stats()
-print(json.dumps([bool(good), values, work.pipelines, work.derivations, work.misses, work.compiled]))
+work = qd.stats() - before
+told.append([bool(good), values, work.pipelines, work.derivations, work.misses, work.compiled])
+"""
+EACH = """
+import json, linecache, os, runpy, sys, tempfile
+import jax
+told = []
+with tempfile.TemporaryDirectory() as folder:
+    for text, x64 in json.loads(sys.argv[1]):
+        script = os.path.join(folder, "program.py")
+        with open(script, "w") as file:
+            file.write(text)
+        linecache.checkcache()
+        jax.config.update("jax_enable_x64", x64)
+        runpy.run_path(script, {"told": told})
+print(json.dumps(told))
 """
 AS_IT_IS = {"k": "2.0", "captured": "[1.5, 2.5]", "inner": "3.0", "default": "0.5", "rule": "2.0", "pull": "3.0"}
 AS_IT_IS |= {"plugin": "0.0625"}
@@ -468,35 +482,39 @@ CHANGES = {
     "default": {"default": "0.25"},
     "rule of custom_jvp": {"rule": "2.5"},
     "import rule": {"plugin": "0.125"},
-    "x64": {"x64": "1"},
 }
 
 
-def _start(folder, *, above="", x64="0", **changed):
-    script = folder / f"program_{len(list(folder.iterdir()))}.py"
-    script.write_text(above + PROGRAM.format(**{**AS_IT_IS, **changed}))
+def _program_text(**changed):
+    return PROGRAM.format(**AS_IT_IS | changed)
+
+
+def _start(folder, *programs):
+    """Starts a process that runs programs in turn, each a text and whether 64 bits are enabled."""
     environment = {**os.environ, "QD_OFFLINE_CACHE_DIR": str(folder / "cache"), "PYTHONPATH": str(ROOT)}
-    environment |= {"QD_OFFLINE_CACHE_PASSES": "1", "JAX_ENABLE_X64": x64}
+    environment |= {"QD_OFFLINE_CACHE_PASSES": "1"}
     pipe = subprocess.PIPE
-    return subprocess.Popen([sys.executable, script], env=environment, stdout=pipe, stderr=pipe, text=True)
+    command = [sys.executable, "-c", EACH, json.dumps(programs)]
+    return subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True)
 
 
 def _end(process):
+    """Returns what each program of a process told."""
     out, error = process.communicate()
     assert process.returncode == 0, error
     return json.loads(out)
 
 
 def test_a_new_process_makes_no_graph_unless_the_program_changed(tmp_path):
-    good, values, pipelines, derivations, misses, _ = _end(_start(tmp_path))
+    ((good, values, pipelines, derivations, misses, _),) = _end(_start(tmp_path, (_program_text(), False)))
     assert good
     assert pipelines == misses["passes: not there"] > 0
     assert misses["derivations: not there"] > derivations > 0
-    warm = _end(_start(tmp_path, above="# a comment\n\n"))
+    changed = [(_program_text(**change), False) for change in CHANGES.values()]
+    commented = "# a comment\n\n" + _program_text()
+    warm, *others = _end(_start(tmp_path, (commented, False), *changed, (_program_text(), True)))
     assert warm == [True, values, 0, 0, {}, 0]
-    started = {name: _start(tmp_path, **changed) for name, changed in CHANGES.items()}
-    for name, process in started.items():
-        good, other, pipelines, derivations, _, _ = _end(process)
+    for name, (good, other, pipelines, derivations, _, _) in zip([*CHANGES, "64 bits"], others, strict=True):
         assert good, name
         assert derivations > 0, name
         assert pipelines > 0, name
@@ -504,17 +522,21 @@ def test_a_new_process_makes_no_graph_unless_the_program_changed(tmp_path):
 
 
 def test_a_rule_of_custom_vjp_is_asked_in_each_process(tmp_path):
-    for pull in ("3.5", "3.5", "4.5"):
-        good, _, _, derivations, misses, _ = _end(_start(tmp_path, pull=pull))
-        assert (good, derivations) == (True, 1)
-        assert misses["derivations: object of Python in the graph"] > 0
+    for pulls in (("3.5",), ("3.5", "4.5")):
+        for good, _, _, derivations, misses, _ in _end(
+            _start(tmp_path, *((_program_text(pull=pull), False) for pull in pulls))
+        ):
+            assert (good, derivations) == (True, 1)
+            assert misses["derivations: object of Python in the graph"] > 0
 
 
 def test_processes_that_write_at_once_agree(tmp_path):
-    found = [_end(process) for process in [_start(tmp_path) for _ in range(4)]]
+    program = (_program_text(), False)
+    found = [told for process in [_start(tmp_path, program) for _ in range(4)] for told in _end(process)]
     assert all(good for good, *_ in found)
     assert all(values == found[0][1] for _, values, *_ in found)
-    assert _end(_start(tmp_path))[2:] == [0, 0, {}, 0]
+    (warm,) = _end(_start(tmp_path, program))
+    assert warm[2:] == [0, 0, {}, 0]
 
 
 def test_machines_are_told_apart():

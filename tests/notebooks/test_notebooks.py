@@ -24,8 +24,7 @@ def execute(source: Path, target: Path) -> subprocess.CompletedProcess[str]:
 
 def sources():
     for path in sorted(FOLDER.glob("*.py")):
-        mark = pytest.mark.slow if path.stem in SLOW else pytest.mark.full
-        yield pytest.param(path, id=path.stem, marks=[] if path.stem == "quickstart" else [mark])
+        yield pytest.param(path, id=path.stem, marks=pytest.mark.slow if path.stem in SLOW else pytest.mark.full)
 
 
 @pytest.mark.parametrize("source", [*sources()])

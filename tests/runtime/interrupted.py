@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 X = jnp.ones(1000)
 ONE_THREAD = {"num_threads": 1}
+SOON = 0.1
+"""Seconds after which a call is surely in its kernel, which runs on all cores until then."""
 
 
 def spin(x, limit):
@@ -112,7 +114,7 @@ def interrupt(after: float) -> None:
 
 def outcome(call: Callable[[], Any]) -> str:
     """What a call ends in that is interrupted."""
-    interrupt(0.3)
+    interrupt(SOON)
     try:
         try:
             jax.block_until_ready(call())
@@ -148,7 +150,7 @@ def main() -> None:
 
 def at_once_again(f: Any, around: Any) -> list[Any]:
     """The call right behind the one that was interrupted."""
-    interrupt(0.3)
+    interrupt(SOON)
     try:
         f(X, 2.0).block_until_ready()
     except KeyboardInterrupt:
