@@ -10,12 +10,14 @@ import pytest
 from hypothesis import settings
 
 import qdtrace as qd
+from tests import selection
 from tests.oracle import wide_oracle as wide_oracle
 from tests.selection import (
     few_contexts,
     is_default_run,
     kept_bytecode,
     left_out,
+    names_tests,
     quick_xla,
     rare_collections,
     shared_executables,
@@ -67,6 +69,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["QD_OFFLINE_CACHE_PASSES"] = "0"
     qd.config.offline_cache_passes = False
     kept_bytecode()
+    selection.takes_sample = is_default_run(config) and not names_tests(config)
     if is_default_run(config):
         quick_xla()
         few_contexts()
@@ -85,8 +88,7 @@ def pytest_sessionfinish() -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Takes a sample, but all cases of tests that are named; `-m gpu` also runs on a GPU what any device passes."""
-    named = config.option.keyword or any("::" in arg for arg in config.args)
-    for item in () if named else left_out(items):
+    for item in () if names_tests(config) else left_out(items):
         item.add_marker("full")
     if not re.search(r"(?<!not )\bgpu\b", config.option.markexpr):
         return

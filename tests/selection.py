@@ -3,7 +3,8 @@
 A test with several `parametrize` has a case for each combination of their rows. The default run takes few of them,
 which together have every row of each; the others are marked `full`. Which they are depends on their names
 alone, so every process takes the same. `pytest.mark.sample(k)` takes one in k cases of a test, and
-`pytest.mark.every_case` takes all of a matrix, for faults that one combination alone has shown.
+`pytest.mark.every_case` takes all of a matrix, for faults that one combination alone has shown. `drawn` says how many
+programs a test draws that draws them itself.
 """
 
 from __future__ import annotations
@@ -92,9 +93,23 @@ def rare_collections() -> None:
     gc.set_threshold(70_000, 20, 100)
 
 
+takes_sample = False
+"""Whether this run takes a sample; `tests/conftest.py` decides it before tests are imported."""
+
+
+def drawn(count: int) -> int:
+    """Returns how many of the `count` random programs of a test this run takes: a third where it takes a sample."""
+    return -(-count // 3) if takes_sample else count
+
+
 def is_default_run(config: pytest.Config) -> bool:
     """Returns whether the run leaves out tests that are marked `full`."""
     return re.search(r"\bnot full\b", config.option.markexpr) is not None
+
+
+def names_tests(config: pytest.Config) -> bool:
+    """Returns whether the command line names tests, all of whose cases are wanted."""
+    return bool(config.option.keyword) or any("::" in arg for arg in config.args)
 
 
 def left_out(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import qdtrace as qd
 from tests.api.generate import programs
 from tests.api.modes import Plain
+from tests.selection import drawn
 
 if TYPE_CHECKING:
     from tests.api.two_modes import Callee
@@ -53,13 +54,13 @@ OPTIONS = st.sampled_from(
 )
 
 
-@settings(max_examples=25, **SETTINGS)
+@settings(max_examples=drawn(25), **SETTINGS)
 @given(programs(), st.integers(0, 3), AROUND)
 def test_compiled(callee: Callee, seed: int, around: str) -> None:
     check(callee, seed, around)
 
 
-@settings(max_examples=20, **SETTINGS)
+@settings(max_examples=drawn(20), **SETTINGS)
 @given(programs(length=4, depth=1), st.integers(0, 3))
 def test_checked(callee: Callee, seed: int) -> None:
     check(callee, seed, debug=True)

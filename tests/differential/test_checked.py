@@ -22,6 +22,7 @@ from tests.differential.compare import compare
 from tests.differential.programs import programs
 from tests.differential.task_programs import random_case
 from tests.lowering.harness import Kernel, run_kernels
+from tests.selection import drawn
 
 if TYPE_CHECKING:
     from tests.differential.checked import Outcome
@@ -32,7 +33,7 @@ TARGETS = ("avx512", "avx2", "portable", "scalar")
 CUTS = ((), (0.37, 0.6))
 MOST_SITES = 6
 EXAMPLES = settings(
-    max_examples=25,
+    max_examples=drawn(25),
     deadline=None,
     derandomize=True,
     suppress_health_check=list(HealthCheck),
@@ -99,7 +100,7 @@ def test_half_of_the_sites_fail_and_half_are_not_reached() -> None:
 
 @pytest.mark.parametrize("first", range(0, 60, 20))
 def test_stages_of_task_programs(first: int) -> None:
-    for seed in range(first, first + 20):
+    for seed in range(first, first + drawn(20)):
         wanted(seed).stages()
 
 
@@ -111,13 +112,13 @@ def test_stages_of_programs_with_control_flow(case: Case, seed: int) -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_machine_code_of_task_programs(target: str) -> None:
-    for seed in range(5):
+    for seed in range(drawn(5)):
         wanted(seed).machine_code(target)
 
 
 @pytest.mark.parametrize(("target", "examples"), [("avx512", 12), ("avx2", 5), ("scalar", 5)])
 def test_machine_code_of_programs_with_control_flow(target: str, examples: int) -> None:
-    @settings(EXAMPLES, max_examples=examples)
+    @settings(EXAMPLES, max_examples=drawn(examples))
     @given(programs(), st.integers(0, 1000), st.sampled_from([None, 1, 2, 4]), st.booleans())
     def one(case: Case, seed: int, vectors: int | None, optimised: bool) -> None:
         Wanted(case, seed).machine_code(target, vectors, optimised=optimised)
@@ -133,7 +134,7 @@ def test_machine_code_in_the_shortest_parts(target: str, monkeypatch: pytest.Mon
     for seed in range(5, 8):
         wanted(seed).machine_code(target)
 
-    @settings(EXAMPLES, max_examples=8)
+    @settings(EXAMPLES, max_examples=drawn(8))
     @given(programs(), st.integers(0, 1000), st.sampled_from([None, 1, 2]))
     def one(case: Case, seed: int, vectors: int | None) -> None:
         Wanted(case, seed).machine_code(target, vectors, optimised=False)

@@ -18,6 +18,7 @@ from qdtrace.passes.recurrences import Recurrences
 from tests.differential.columns import column_programs
 from tests.differential.compare import compare
 from tests.lowering.harness import KERNELS, execute
+from tests.selection import drawn
 
 if TYPE_CHECKING:
     from tests.differential.corpus import Case
@@ -46,7 +47,7 @@ def preserves(case: Case) -> None:
         compare(execute(final, case.args, target), want)
 
 
-@EXAMPLES
+@settings(EXAMPLES, max_examples=drawn(80))
 @given(column_programs())
 def test_results(case: Case) -> None:
     preserves(case)

@@ -18,6 +18,7 @@ from tests.differential.dtype_programs import dtype_case
 from tests.differential.programs import programs
 from tests.lowering.harness import execute
 from tests.runtime.programs import compiled
+from tests.selection import drawn
 
 CUTS = ((), (0.37, 0.6))
 # the maths library promises 4 ulp, the interpreter rounds once
@@ -33,7 +34,7 @@ def check(target: str, examples: int, tolerance: Tolerance = EXACT, **shape: obj
     """Runs the emitter on random programs."""
 
     @settings(
-        max_examples=examples,
+        max_examples=drawn(examples),
         deadline=None,
         derandomize=True,
         suppress_health_check=list(HealthCheck),
@@ -58,7 +59,7 @@ def test_functions(target: str) -> None:
 
 @pytest.mark.parametrize("target", ["avx512", "scalar"])
 def test_after_the_pipeline(target: str) -> None:
-    @settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=drawn(15), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
     @given(programs())
     def one(case: Case) -> None:
         after = optimise(case.program, Options(fast_math=False))

@@ -15,6 +15,7 @@ from qdtrace.interpret.reference import evaluate
 from tests.differential.compare import compare
 from tests.differential.divergent import divergent_programs, with_hint
 from tests.lowering.harness import KERNELS, execute
+from tests.selection import drawn
 
 if TYPE_CHECKING:
     from tests.differential.corpus import Case
@@ -26,6 +27,7 @@ EXAMPLES = settings(
     suppress_health_check=list(HealthCheck),
     phases=(Phase.explicit, Phase.generate, Phase.shrink),
 )
+FEW = settings(EXAMPLES, max_examples=drawn(25))
 GAINS = {"as counts say": None, "always refill": (0, 1), "never refill": (1, 0)}
 
 
@@ -47,7 +49,7 @@ def agrees(case: Case, hint: bool | None, vectors: int | None) -> None:
 
 @pytest.mark.usefixtures("short_looks")
 def test_what_counts_decide() -> None:
-    @EXAMPLES
+    @FEW
     @given(divergent_programs(), st.sampled_from([None, 1, 2]))
     def one(case: Case, vectors: int | None) -> None:
         agrees(case, None, vectors)
@@ -57,7 +59,7 @@ def test_what_counts_decide() -> None:
 
 @pytest.mark.parametrize("hint", [True, False])
 def test_hints(hint: bool) -> None:
-    @EXAMPLES
+    @FEW
     @given(divergent_programs(), st.sampled_from([None, 1, 2]))
     def one(case: Case, vectors: int | None) -> None:
         agrees(case, hint, vectors)
@@ -65,7 +67,7 @@ def test_hints(hint: bool) -> None:
     one()
 
 
-@EXAMPLES
+@FEW
 @given(divergent_programs())
 def test_kernels(case: Case) -> None:
     compare(execute(case.program, case.args, KERNELS), evaluate(case.program, case.args))

@@ -27,6 +27,7 @@ from tests.differential.corpus import Case, case, replay
 from tests.differential.reduce import reduced
 from tests.differential.task_programs import FUEL, ORDERS, SEEDS, is_definite, random_case, task_programs
 from tests.lowering.harness import execute
+from tests.selection import drawn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +41,7 @@ MODES = {
 }
 OFF = Options(fast_math=False, fuse_tasks="off")
 EXAMPLES = settings(
-    max_examples=20,
+    max_examples=drawn(20),
     deadline=None,
     derandomize=True,
     suppress_health_check=list(HealthCheck),

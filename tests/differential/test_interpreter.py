@@ -14,9 +14,10 @@ from tests.differential.compare import compare
 from tests.differential.corpus import Case, replay
 from tests.differential.programs import programs
 from tests.ir.equal import programs_equal
+from tests.selection import drawn
 
 QUICK = settings(
-    max_examples=60, deadline=None, derandomize=True,
+    max_examples=drawn(60), deadline=None, derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )  # fmt: skip
 

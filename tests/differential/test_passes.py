@@ -16,6 +16,7 @@ from qdtrace.passes.pipelines import PASSES, optimise, pass_named
 from tests.differential.compare import compare
 from tests.differential.corpus import Case, replay
 from tests.differential.programs import programs
+from tests.selection import drawn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +27,7 @@ EXACT = Options(fast_math=False)
 ONE_WALK = ("algebraic", "peephole", "unreachable", "scalar_replacement", "store_forwarding", "dead_stores", "memory")
 """One rule may make another one apply to what was passed already; `simplify` walks again."""
 EXAMPLES = settings(
-    max_examples=40,
+    max_examples=drawn(40),
     deadline=None,
     derandomize=True,
     suppress_health_check=list(HealthCheck),

@@ -5,12 +5,13 @@ from __future__ import annotations
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from jax._src.lru_cache import LRUCache
 
-from tests.selection import is_default_run, left_out, put_whole
+from tests import selection
+from tests.selection import drawn, is_default_run, left_out, names_tests, put_whole
 
 DTYPES = ("f32", "f64", "i32", "u8")
 PAIRS = ((1, 1), (2, 1), (1, 2))
@@ -83,3 +84,19 @@ def test_files_of_the_shared_cache_are_whole(tmp_path: Path) -> None:
     assert seen == [None]
     assert cache.get("a") == b"123"
     assert [file.name for file in tmp_path.iterdir()] == ["a-cache"]
+
+
+def test_a_sample_takes_a_third_of_what_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selection, "takes_sample", False)
+    assert [*map(drawn, (1, 3, 40))] == [1, 3, 40]
+    monkeypatch.setattr(selection, "takes_sample", True)
+    assert [*map(drawn, (1, 3, 40))] == [1, 1, 14]
+
+
+@pytest.mark.parametrize(
+    ("keyword", "args", "names"), [("", ["tests"], False), ("loop", [], True), ("", ["a.py::b"], True)]
+)
+def test_a_run_that_names_tests_takes_no_sample(keyword: str, args: list[str], names: bool) -> None:
+    assert (
+        names_tests(cast("pytest.Config", SimpleNamespace(option=SimpleNamespace(keyword=keyword), args=args))) is names
+    )

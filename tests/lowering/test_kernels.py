@@ -35,8 +35,9 @@ from tests.lowering.guards import STRICT
 from tests.lowering.harness import same_bits
 from tests.lowering.kernels import execute_kernels, host_device
 from tests.lowering.test_elementwise import operations, table, values_of
+from tests.selection import drawn
 
-RANDOM = settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+RANDOM = settings(max_examples=drawn(25), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 FUNCTIONS = Tolerance(ulps=5)
 CUDA, ROCM = ("sm_80", "sm_90", "sm_100"), ("gfx90a", "gfx942", "gfx950", "gfx1100")
 

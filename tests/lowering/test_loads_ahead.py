@@ -17,6 +17,7 @@ from qdtrace.ir.types import DType
 from tests.differential.compare import compare
 from tests.lowering.kernels import execute_kernels
 from tests.lowering.test_kernels import RANDOM
+from tests.selection import drawn
 
 ROWS = """program p(ptr: ref[i32,9], col: ref[i32,40], w: ref[f32,40], x: ref[f32,5], y: ref[f32,8], z: ref[f32,40])
   range_for i in 0:i32 : 8:i32
@@ -164,7 +165,7 @@ def loops(draw: st.DrawFn) -> str:
     return ANY.format(body="\n".join(lines), s=draw(st.sampled_from(floats[-3:])), m="more")
 
 
-@settings(RANDOM, max_examples=60)
+@settings(RANDOM, max_examples=drawn(60))
 @given(loops(), st.integers(0, 99))
 def test_random_loops_load_ahead(text: str, seed: int) -> None:
     """Rows of every length; where one fails, so does the interpreter, of many failures maybe by another one."""

@@ -23,6 +23,7 @@ from tests.differential.corpus import Case, replay
 from tests.differential.programs import programs
 from tests.lowering.harness import agrees, branch, execute, f32, i32, loop, program, task, while_loop
 from tests.lowering.test_refill import rows, trips
+from tests.selection import drawn
 
 if TYPE_CHECKING:
     from qdtrace.ir.program import Program, Var
@@ -53,7 +54,7 @@ def test_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("cut_often")
 @pytest.mark.parametrize(("target", "examples"), [("avx512", 40), ("avx2", 10), ("scalar", 15)])
 def test_random_programs_in_the_shortest_parts(target: str, examples: int) -> None:
-    @settings(max_examples=examples, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=drawn(examples), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
     @given(programs(), st.sampled_from([None, 1, 2]))
     def one(case: Case, vectors: int | None) -> None:
         got = execute(case.program, case.args, target, EmitOptions(fast_math=False, vectors=vectors), (0.4,))
