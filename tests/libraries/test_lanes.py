@@ -11,20 +11,12 @@ import numpy as np
 import pytest
 
 import qdtrace as qd
-from tests.libraries.lanes import plain
+from tests.libraries.lanes import LONG, MODULES, SAMPLE, plain
 
 if TYPE_CHECKING:
     from tests.libraries.lanes import Lane
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # of the libraries
-
-MODULES = {
-    "equinox": "EQUINOX",
-    "lineax": "LINEAX",
-    "optimistix": "OPTIMISTIX",
-    "diffrax": "DIFFRAX",
-    "others": "OTHERS",
-}
 
 
 def programs():
@@ -33,7 +25,9 @@ def programs():
         warnings.simplefilter("ignore")  # JAXopt says that it is not maintained
         for module, name in MODULES.items():
             for program, lane in getattr(importlib.import_module(f"tests.libraries.{module}_lanes"), name).items():
-                marks = [pytest.mark.slow] if lane.slow else []
+                derived = {p for way in ("vjp", "jvp") for p in SAMPLE[module, way].split()}
+                is_full = program in derived or f"{module}.{program}" in LONG
+                marks = [pytest.mark.slow] if lane.slow else [pytest.mark.full] if is_full else []
                 yield pytest.param(lane, id=f"{module}.{program}", marks=marks)
 
 

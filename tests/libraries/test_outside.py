@@ -1,4 +1,4 @@
-"""Derivatives of lanes of JAX's libraries from outside: those of `qd.vmap(f)` are those of `jax.vmap(f)`.
+"""Lanes of JAX's libraries differentiated from outside: as under `jax.vmap`, values and derivatives.
 
 Inputs and results without derivatives (keys, numbers of steps) are left out.
 """
@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 import qdtrace as qd
-from tests.libraries.test_lanes import MODULES
+from tests import selection
+from tests.libraries.lanes import ALL, MODULES, SAMPLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,20 +25,6 @@ if TYPE_CHECKING:
     from tests.libraries.lanes import Lane
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # of the libraries
-
-SAMPLE = {
-    ("equinox", "vjp"): "mlp_gradient loop_checkpointed loop_bounded loop_buffers_bounded no_error",
-    ("equinox", "jvp"): "loop_lax",
-    ("lineax", "vjp"): "lu qr cholesky cg tridiagonal",
-    ("lineax", "jvp"): "svd bicgstab",
-    ("optimistix", "vjp"): "newton bisection",
-    ("optimistix", "jvp"): "gauss_newton fixed_point",
-    ("diffrax", "vjp"): "saved_at_steps direct_adjoint backsolve steady_state",
-    ("diffrax", "jvp"): "forward_mode interpolation",
-    ("others", "vjp"): "fixed_rule jaxopt_bisection jaxopt_fixed_point interpax_linear odeint",
-    ("others", "jvp"): "sampled interpax_cubic",
-}
-"""Part of the default run: each library, kind of loop, solver and adjoint in a case that does not take long."""
 
 NONE = re.compile(
     "Reverse-mode differentiation does not work|forward-mode autodiff .jvp. to a custom_vjp|Unexpected (co)?tangent"
@@ -52,7 +39,11 @@ def programs():
         for module, name in MODULES.items():
             for program, lane in getattr(importlib.import_module(f"tests.libraries.{module}_lanes"), name).items():
                 for way in ("vjp", "jvp"):
-                    marks = [] if program in SAMPLE[module, way].split() else [pytest.mark.slow]
+                    marks = [pytest.mark.slow]
+                    if program in SAMPLE[module, way].split():
+                        marks = []
+                    elif program in ALL.get((module, way), "").split():
+                        marks = [pytest.mark.full]
                     yield pytest.param(f"{module}.{program}", lane, way, id=f"{module}.{program}.{way}", marks=marks)
 
 
@@ -66,7 +57,7 @@ def wave(x: Any, start: float) -> Any:
 
 
 def derivative(batched: Callable[..., Any], arguments: tuple[Any, ...], way: str) -> list[Any]:
-    """Tangents of the results, or cotangents of the arguments."""
+    """Returns the results with their tangents, or with cotangents of the arguments."""
     moved = [k for k, x in enumerate(arguments) if has_derivative(x)]
 
     def smooth(*values: Any) -> list[Any]:
@@ -76,11 +67,11 @@ def derivative(batched: Callable[..., Any], arguments: tuple[Any, ...], way: str
 
     def derived(*values: Any) -> Any:
         if way == "jvp":
-            return jax.jvp(smooth, values, tuple(wave(x, 1.0) for x in values))[1]
+            return jax.jvp(smooth, values, tuple(wave(x, 1.0) for x in values))
         outs, pull = jax.vjp(smooth, *values)
-        return pull([wave(x, 0.0) for x in outs])
+        return outs, pull([wave(x, 0.0) for x in outs])
 
-    return [np.asarray(x) for x in jax.jit(derived)(*(arguments[k] for k in moved))]
+    return [np.asarray(x) for x in jax.tree.leaves(jax.jit(derived)(*(arguments[k] for k in moved)))]
 
 
 @pytest.mark.parametrize(("name", "lane", "way"), [*programs()])
@@ -94,7 +85,8 @@ def test_as_under_vmap(name: str, lane: Lane, way: str) -> None:
             # nothing to compare with: JAX refuses this mode of `jax.vmap(f)` itself, in words of `NONE`
             pytest.skip(f"JAX has none: {str(error).splitlines()[0]}")
         got = derivative(qd.vmap(lane.function), lane.arguments, way)
-    jax.clear_caches()
+    if not selection.takes_sample:
+        jax.clear_caches()
     for g, w in zip(got, want, strict=True):
         assert g.dtype == w.dtype
         np.testing.assert_allclose(g, w, rtol=lane.rtol, atol=lane.atol)
