@@ -40,6 +40,7 @@ def check(seed: int, kinds=KINDS) -> None:
         assert k in active or not np.asarray(theirs).any()
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("seed", range(10))
 def test_random_programs(seed):
     check(seed)

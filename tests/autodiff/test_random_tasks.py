@@ -139,6 +139,7 @@ def test_a_derivative_is_the_same_each_time(seed):
     assert len({print_program(case.derived()[1]) for case in alive}) == 1
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("seed", range(30, 45))
 def test_of_joined_tasks(seed):
     # extremes share ties by halves where one iteration accumulates, equally where several do
@@ -148,6 +149,7 @@ def test_of_joined_tasks(seed):
 
 
 @pytest.mark.parametrize("make", [of_tasks, of_floats, of_loops])
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("seed", range(45, 51))
 def test_every_policy_gives_the_same_bits(make, seed, monkeypatch):
     case = make(seed)
@@ -162,6 +164,7 @@ def test_every_policy_gives_the_same_bits(make, seed, monkeypatch):
 
 
 @pytest.mark.parametrize("make", [of_tasks, of_floats])
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("seed", range(51, 56))
 def test_batches_of_derivatives(make, seed):
     case, rng = make(seed), np.random.default_rng(seed)

@@ -21,6 +21,7 @@ from tests.autodiff.by_jax import run
 from tests.autodiff.derive import derive
 from tests.autodiff.machines import limited, programs_for, stacks_of
 from tests.autodiff.programs import KINDS, arguments, random_program
+from tests.selection import drawn
 
 
 def sample(count, usual, first=0):
@@ -53,6 +54,7 @@ def check(seed: int, kinds=KINDS, machine: Machine = CPU) -> None:
         np.testing.assert_allclose(g, w, rtol=1e-8, atol=1e-9, err_msg=print_program(program))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("seed", sample(25, 12))
 def test_random_programs(seed):
     check(seed)
@@ -110,7 +112,7 @@ def test_every_number_of_iterations(kept_bits, radix_bits, steps, monkeypatch):
 
 @pytest.mark.parametrize("kind", [k for k in KINDS if k != "smooth"])
 def test_each_construct(kind):
-    for seed in range(3):
+    for seed in range(drawn(3)):
         check(seed, (kind, "smooth"))
 
 

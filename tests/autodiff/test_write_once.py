@@ -159,6 +159,7 @@ def test_memory_with_a_short_tape_keeps_it():
 LONG = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(40, 400)]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("seed", [*range(40), *LONG])
 def test_derivatives_of_random_programs(seed, always):
     assert differs(seed) is None

@@ -15,6 +15,7 @@ EXACT = Options(fast_math=False)
 LONG = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(100, 400)]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("seed", [*range(8), *LONG])
 def test_after_all_passes(seed: int) -> None:
     case = counted_case(seed)

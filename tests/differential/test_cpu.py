@@ -83,6 +83,7 @@ def test_many(target: str) -> None:
 LONG = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(600, 900)]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("seed", [*range(500, 508), *LONG])
 def test_dtypes_and_ranges_from_anywhere(seed: int) -> None:
     """Whole calls, as written and after all passes."""

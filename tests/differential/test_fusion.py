@@ -172,7 +172,7 @@ def run_many(check: Callable[[Case], object], seeds: range) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_numbered_programs(mode: str) -> None:
-    run_many(lambda case: check_pipeline(case, MODES[mode]), range(20))
+    run_many(lambda case: check_pipeline(case, MODES[mode]), range(drawn(20)))
 
 
 @pytest.mark.slow

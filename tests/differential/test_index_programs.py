@@ -12,6 +12,7 @@ from tests.lowering.harness import agrees
 LONG = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(100, 300)]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("seed", [*range(8), *LONG])
 def test_indices_from_anywhere(seed: int) -> None:
     case = index_case(seed)

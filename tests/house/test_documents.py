@@ -18,6 +18,8 @@ import qdtrace as qd
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = sorted((ROOT / "docs/reference").glob("*.md"))
 PAGES = sorted(p.relative_to(ROOT) for p in (ROOT / "docs").rglob("*.md"))
+LONG = {"benchmarks.md"}
+"""Pages whose programs take seconds."""
 ADDED = re.findall(r'^    "([\w/]+\.md)": "', (ROOT / "docs/hooks.py").read_text(), re.MULTILINE)
 """Documents of the tree that docs/hooks.py makes pages of."""
 
@@ -81,7 +83,7 @@ def run_programs(page: Path, folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.sample(3)
-@pytest.mark.parametrize("page", PAGES, ids=str)
+@pytest.mark.parametrize("page", [pytest.param(p, marks=[pytest.mark.full] * (p.name in LONG)) for p in PAGES], ids=str)
 def test_every_program_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("qdtrace.profiling.COPIED", 1 << 12)

@@ -523,7 +523,7 @@ UNKNOWN = """program p(x: ref[f32,5000000], y: ref[f32,5000000], n: ref[i32], z:
 """
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("device", ["sm_80", "sm_90", "sm_100", "gfx942", "gfx1100"])
 def test_scans_compile_and_read_once_by_wide_loads(device: str):
     (task,) = parse_program(prefix(1 << 26)).tasks
