@@ -129,8 +129,9 @@ class Sweep:
         load, ref = self.accesses.found[eqn], eqn.invars[0]
         assert isinstance(ref, Var)
         if load.check is not None:
-            name, index, counter = load.check
-            holds = self.builder(name, *self.atoms(env, (index, counter)))
+            name, *operands = load.check
+            index, counter = self.atoms(env, operands)
+            holds = self.builder(name, self.builder.convert(index, counter.dtype), counter)
             self.builder.emit("check", holds, message=ORDERED.format(ref.hint or "memory"))
         memory = self.behind if load.is_behind else self.memory
         env[eqn.outvar] = self.builder.load(memory.get(ref, ref), *self.atoms(env, indices_of(eqn)))

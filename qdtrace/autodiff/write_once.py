@@ -7,15 +7,16 @@
       u = load y r                       in front of the store: found what memory holds before the task
       store y v r
 
-All writes to a reference have, on some axis, a loop's counter (of 32 bits) plus a constant as index. Then an element is
+All writes to a reference have, on some axis, a loop's counter plus a constant as index. Then an element is
 written in one iteration of that loop. A load whose index there is smaller comes behind all writes of its element if the
 loop counts up, one whose index is larger in front of them. Where it is the same, the next loop inside decides in the
 same way, and in the innermost one the order of equations. An element that is not written holds the same before and
 behind. Other iterations of the task write none of these elements, as that would be a race.
 
-Forms are exact modulo 2**32, the order of numbers is not: an axis has at most 2**30 elements and a constant is smaller
-than that, so the counter of the iteration that writes an element, and a counter that a load has as index, are exact.
-A bound of an inner loop that is compared with the counter must be one that cannot wrap.
+Forms are exact modulo 2**32 or 2**64, the order of numbers is not: an axis has at most 2**30 elements and a constant is
+smaller than that, so the counter of the iteration that writes an element, and a counter that a load has as index, are
+exact if all values of the counter are numbers of so many bits. A bound of an inner loop that is compared with the
+counter must be one that cannot wrap.
 """
 
 from __future__ import annotations
@@ -35,12 +36,13 @@ from qdtrace.ir.types import DType
 from qdtrace.ir.walk import walk_all, walk_nested
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from qdtrace.autodiff.volatile import Accesses
     from qdtrace.ir.program import Atom, Eqn, Task, Var
 
 _FAR = 1 << 30
+_SIGNED = (DType.i32, DType.i64)
 ORDERED = (
     "a derivative needs `{}` to be written in the order of its index, as this loop counts, got an element that is "
     "written in the same iteration or later"
@@ -64,7 +66,7 @@ def settle(task: Task, found: Accesses, *, checks: bool) -> None:
         if count is None or count * load.outvar.dtype.itemsize > LONG_TAPE:
             ref = reference(load)
             long[ref] = long.get(ref, False) or count is None
-    forms = AffineForms(task)
+    forms = {bits: AffineForms(task, bits=bits) for bits in (32, 64)}
     for ref, is_endless in long.items():
         loads = _Order(task, ref, forms).loads(checks=checks and is_endless)
         if loads is not None:
@@ -95,7 +97,8 @@ class _Level:
 class _Order:
     """The order of loads and writes of one reference."""
 
-    def __init__(self, task: Task, ref: Var, forms: AffineForms) -> None:
+    def __init__(self, task: Task, ref: Var, forms: Mapping[int, AffineForms]) -> None:
+        """`forms` has the forms that are exact modulo 2 to the power of the key."""
         self.task, self.ref, self.forms = task, ref, forms
         self.used = [
             (*around, e) for e, around in walk_nested(task.body) if e.primitive.is_access and e.invars[0] is ref
@@ -121,9 +124,7 @@ class _Order:
     def _levels(self) -> Iterator[_Level]:
         for loops in zip(*([e for e in chain if e.primitive.loops] for chain in self.writes), strict=False):
             loop = loops[0]
-            if any(e is not loop for e in loops) or loop.primitive is not FOR or loop.index.dtype is not DType.i32:
-                return
-            if not isinstance(loop.step, Literal) or not int(loop.step.value):
+            if any(e is not loop for e in loops) or not _counts(loop):
                 return
             axes = tuple(self._axes(loop))
             if not axes:
@@ -132,11 +133,9 @@ class _Order:
 
     def _axes(self, loop: Eqn) -> Iterator[tuple[int, int]]:
         for axis, column in enumerate(zip(*(indices_of(chain[-1]) for chain in self.writes), strict=True)):
-            first, *others = {self.forms.of(a) for a in column}
-            constant = self._signed(first.constant)
-            of_index = all(a.dtype is DType.i32 for a in column) and dict(first.terms) == {loop.index: 1}
-            if of_index and not others and abs(constant) < _FAR:
-                yield axis, constant
+            first, *others = {self._beside(loop, a) for a in column}
+            if first is not None and not others:
+                yield axis, first
 
     def _found(self, chain: tuple[Eqn, ...], *, checks: bool) -> FoundLoad | None:
         around: Eqn | None = None
@@ -154,7 +153,7 @@ class _Order:
     def _checked(self, load: Eqn, level: _Level) -> FoundLoad | None:
         for axis, constant in level.axes:
             index = indices_of(load)[axis]
-            if not constant and index.dtype is DType.i32:
+            if not constant and index.dtype in _SIGNED:
                 return FoundLoad(is_behind=True, check=("lt" if level.rises else "gt", index, level.loop.index))
         return None
 
@@ -174,48 +173,68 @@ class _Order:
     def _sign(self, chain: tuple[Eqn, ...], level: _Level, axis: int, constant: int) -> int | None:
         """Returns the sign of the index of a load minus that of the writes of the same iteration, if it is known."""
         index = indices_of(chain[-1])[axis]
-        form = self.forms.of(index)
-        near = self._signed(form.constant)
-        if index.dtype is not DType.i32 or abs(near) >= _FAR:
-            return None
-        if dict(form.terms) == {level.loop.index: 1}:
+        near = self._beside(level.loop, index)
+        if near is not None:
             return (near > constant) - (near < constant)
         for inner in chain:
-            if inner.primitive is not FOR or inner.index.dtype is not DType.i32 or dict(form.terms) != {inner.index: 1}:
+            near = self._beside(inner, index) if _counts(inner) else None
+            if near is None:
                 continue
             start, stop, step = inner.bounds
-            by = int(step.value) if isinstance(step, Literal) else 0
-            if not by:
-                continue
-            least, most = (start, stop) if by > 0 else (stop, start)
+            rises = int(step.value) > 0  # type: ignore[union-attr]
+            least, most = (start, stop) if rises else (stop, start)
             high = self._distance(most, level)
-            if high is not None and high - (by > 0) + near < constant:
+            if high is not None and high - rises + near < constant:
                 return -1
             low = self._distance(least, level)
-            if low is not None and low + (by < 0) + near > constant:
+            if low is not None and low + (not rises) + near > constant:
                 return 1
         return None
 
+    def _beside(self, loop: Eqn, index: Atom) -> int | None:
+        """Returns an index minus the counter of a loop if that is a constant below 2**30, else None."""
+        low, high = self._values(loop)
+        least, most = range_of_dtype(DType.i32)
+        bits = 32 if least <= low and high <= most else 64
+        if index.dtype not in _SIGNED:
+            return None
+        form = self.forms[bits].of(index)  # one of fewer bits has no form of the counter
+        near = _signed(form.constant, bits)
+        return near if dict(form.terms) == {loop.index: 1} and abs(near) < _FAR else None
+
     def _distance(self, bound: Atom, level: _Level) -> int | None:
         """Returns a bound of a loop inside minus the counter, if it is known and the bound does not wrap."""
-        form = self.forms.of(bound)
+        bits = bound.dtype.bits
+        form = self.forms[bits].of(bound)
         if dict(form.terms) != {level.loop.index: 1}:
             return None
-        distance = self._signed(form.constant)
-        begin, end, _ = level.loop.bounds
-        if level.rises:
-            low, high = self._range(begin)[0], self._range(end)[1] - 1
-        else:
-            low, high = self._range(end)[0] + 1, self._range(begin)[1]
-        least, most = range_of_dtype(DType.i32)
+        distance = _signed(form.constant, bits)
+        low, high = self._values(level.loop)
+        least, most = range_of_dtype(bound.dtype)
         return distance if least <= low + distance and high + distance <= most else None
 
+    def _values(self, loop: Eqn) -> tuple[int, int]:
+        """Returns the least and the largest number that the counter of a loop may be."""
+        begin, end, step = loop.bounds
+        if int(step.value) > 0:  # type: ignore[union-attr]
+            return self._range(begin)[0], self._range(end)[1] - 1
+        return self._range(end)[0] + 1, self._range(begin)[1]
+
     def _range(self, value: Atom) -> tuple[int, int]:
-        """Returns the least and the largest number that a value of 32 bits may be."""
-        least, most = range_of_dtype(DType.i32)
-        known = self.forms.bounds(self.forms.of(value))
+        """Returns the least and the largest number that a value may be."""
+        least, most = range_of_dtype(value.dtype)
+        forms = self.forms[value.dtype.bits]
+        known = forms.bounds(forms.of(value))
         return known if known is not None and least <= known[0] and known[1] <= most else (least, most)
 
-    def _signed(self, value: int) -> int:
-        half = self.forms.modulus // 2
-        return (value + half) % self.forms.modulus - half
+
+def _counts(loop: Eqn) -> bool:
+    """Returns whether a loop is a `for` over signed numbers with a constant step that is not 0."""
+    if loop.primitive is not FOR or loop.index.dtype not in _SIGNED:
+        return False
+    return isinstance(loop.step, Literal) and bool(int(loop.step.value))
+
+
+def _signed(value: int, bits: int) -> int:
+    half = 1 << (bits - 1)
+    return (value + half) % (2 * half) - half

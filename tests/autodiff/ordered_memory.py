@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -171,19 +172,27 @@ def random_order(seed: int) -> Program:
     table = f"ref[i32,{ROWS}x{DATA}]"
     params = f"y: ref[f64,{shape}], x: ref[f64,1], n: ref[i32,2], col: {table}, any: {table}"
     text = f"program order({params})\n  serial\n" + "\n".join(writer.lines) + "\n  return y, x\n"
-    program = parse_program(text)
+    program = parse_program(wide(text, ("i32", "data", "i64")[seed % 3]))
     return program if rng.integers(4) else batch(program, [True, True, False, False, False], 2)
+
+
+def wide(text: str, integers: str) -> str:
+    """The text with integers of 64 bits: all of them, or with "data" the loaded ones that are an index."""
+    if integers == "i64":
+        return text.replace("i32", "i64")
+    return re.sub(r"i32( = load (?:col|any)|,20x24)", r"i64\1", text) if integers == "data" else text
 
 
 def arguments(program: Program, seed: int) -> list[np.ndarray]:
     """Arguments of such a program: `col` has smaller rows, `any` all."""
     rng = np.random.default_rng(seed)
     shape = ref_type(program.params[0]).shape
+    few, table = (ref_type(p).dtype.numpy for p in program.params[2:4])
     rows = np.arange(ROWS)[:, None]
     return [
         rng.uniform(0.2, 1.0, shape),
         rng.uniform(0.2, 1.0, ref_type(program.params[1]).shape),
-        np.array([LOW, rng.integers(0, 4)], np.int32),
-        rng.integers(0, np.maximum(rows, 1), (ROWS, DATA)).astype(np.int32),
-        rng.integers(0, ROWS, (ROWS, DATA)).astype(np.int32),
+        np.array([LOW, rng.integers(0, 4)], few),
+        rng.integers(0, np.maximum(rows, 1), (ROWS, DATA)).astype(table),
+        rng.integers(0, ROWS, (ROWS, DATA)).astype(table),
     ]

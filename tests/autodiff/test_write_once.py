@@ -26,12 +26,12 @@ def always(monkeypatch):
     monkeypatch.setattr(rows, "ROW_BYTES", 0)
 
 
-def found(text: str) -> str:
+def found(text: str, integers: str = "i32") -> str:
     """What the loads of `y` find, in order; nothing if one is not decided."""
     lines = "".join(f"    {line}\n" for line in text.strip("\n").split("\n"))
-    params = "y: ref[f64,30], z: ref[f64,9x9], n: ref[i32,9], x: ref[f64,1]"
+    params = "y: ref[f64,30], z: ref[f64,9x9], n: ref[i32,9], wide: ref[i64,9], x: ref[f64,1]"
     head = f"program f({params})\n  serial\n    m: i32 = load n 0:i32\n"
-    (task,) = parse_program(f"{head}{lines}  return y, z, x\n").tasks
+    (task,) = parse_program(f"{head}{lines}  return y, z, x\n".replace("i32", integers)).tasks
     touched = accesses(task)
     write_once.settle(task, touched, checks=True)
     return ", ".join(kind(load) for load in touched.found.values())
@@ -121,10 +121,41 @@ ORDERS = {
 }
 
 
+@pytest.mark.parametrize("integers", ["i32", "i64"])
 @pytest.mark.parametrize("name", ORDERS)
-def test_what_loads_find(name, always):
+def test_what_loads_find(name, integers, always):
     text, want = ORDERS[name]
-    assert found(text) == want
+    assert found(text, integers) == want
+
+
+FEW = "0:i64 : few : 1:i64"
+MANY = "p : q : 1:i64"
+WIDTHS = {
+    "a wide index of a narrow counter": (UP, "j: i64 = convert[dtype=i64] d", "c", "behind"),
+    "a wide index of data": (UP, "j: i64 = load wide c", "c", "behind checked"),
+    "a narrow index of data": (FEW, "j: i32 = load n c", "c", "behind checked"),
+    "a narrow index of a wide counter of few values": (FEW, "j: i32 = convert[dtype=i32] d", "c", "behind"),
+    "a narrow index of a wide counter": (MANY, "j: i32 = convert[dtype=i32] d", "c", "behind checked"),
+    "stored at a narrow index of few values": (FEW, "j: i64 = load wide c", "v", "behind checked"),
+    "stored at a narrow index of a wide counter": (MANY, "j: i64 = load wide c", "v", ""),
+}
+
+
+@pytest.mark.parametrize("name", WIDTHS)
+def test_an_index_has_at_least_the_bits_that_its_counter_needs(name, always):
+    bounds, index, store, want = WIDTHS[name]
+    of = "i32" if bounds == UP else "i64"
+    head = ("p: i64 = load wide 0:i32", "q: i64 = load wide 1:i32", "few: i64 = div p 8589934592:i64")
+    values = (f"d: {of} = add c -1:{of}", "v: i32 = convert[dtype=i32] c", index)
+    loop = row_loop(*values, "a: f64 = load y j", f"store y a {store}", bounds=bounds)
+    assert found("\n".join((*head, loop))) == want
+
+
+@pytest.mark.parametrize("bound", ["4294967296:i64", "9223372036854775807:i64"])
+def test_a_bound_far_beyond_its_counter_is_not_taken_for_a_near_one(bound, always):
+    near = inner_loop("0:i32", "e", 1)
+    assert found(near.replace("e: i32 = add c 1:i32", "e: i32 = add c -3:i32"), "i64") == "behind"
+    assert found(near.replace("e: i32 = add c 1:i32", f"e: i32 = add c {bound}"), "i64") == "behind checked"
 
 
 TABLE = """
@@ -230,10 +261,12 @@ def backwards(b, values, row, col):
 
 
 @pytest.mark.cpu
+@pytest.mark.parametrize("integers", [np.int32, np.int64])
 @pytest.mark.parametrize("lower", [True, False])
-def test_sparse_triangular_solves_are_those_of_jax(lower, always):
+def test_sparse_triangular_solves_are_those_of_jax(lower, integers, always):
     rng = np.random.default_rng(3)
     row, col, values = factor(60, rng, lower=lower)
+    row, col = row.astype(integers), col.astype(integers)
     b, weights = rng.normal(size=60), rng.normal(size=60)
     ours = forwards if lower else backwards
     rows_of = np.repeat(np.arange(60), np.diff(row))
@@ -248,12 +281,13 @@ def test_sparse_triangular_solves_are_those_of_jax(lower, always):
 
 
 @pytest.mark.cpu
-def test_a_large_sparse_solve_has_no_tape():
+@pytest.mark.parametrize("integers", [np.int32, np.int64])
+def test_a_large_sparse_solve_has_no_tape(integers):
     rng = np.random.default_rng(4)
     size = 20_000
     count = np.minimum(np.arange(size), 3)
-    row = np.concatenate([[0], np.cumsum(count)]).astype(np.int32)
-    col = np.concatenate([rng.integers(0, r, n) for r, n in enumerate(count) if n]).astype(np.int32)
+    row = np.concatenate([[0], np.cumsum(count)]).astype(integers)
+    col = np.concatenate([rng.integers(0, r, n) for r, n in enumerate(count) if n]).astype(integers)
     b, values, weights = rng.normal(size=size), rng.uniform(-0.3, 0.3, len(col)), rng.normal(size=size)
     f = lambda b, v: forwards(b, v, row, col) @ weights  # noqa: E731
     low = qd.jit(jax.grad(f, (0, 1))).lower(b, values)
