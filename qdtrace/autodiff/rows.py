@@ -41,7 +41,7 @@ def with_private_rows(program: Program) -> Program:
 
 
 def _with_rows(task: Task) -> Task:
-    found = settled(task, checks=False)
+    found = settled(task, by_data=False)
     open_ended = {
         load.invars[0]: None
         for load, count in tape_lengths(task, found.taped, MostTrips(task)).items()

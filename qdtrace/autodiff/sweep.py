@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from qdtrace.autodiff.loops.slots import each_index
 from qdtrace.autodiff.tape import TAPE, Tape
-from qdtrace.autodiff.write_once import ORDERED
+from qdtrace.autodiff.write_once import SAME
 from qdtrace.errors import old_value_refused
 from qdtrace.ir.builder import Builder, scalar_var
 from qdtrace.ir.memory import indices_of
@@ -126,15 +126,27 @@ class Sweep:
             self._copy(eqn, env)
 
     def _load_found(self, eqn: Eqn, env: Env) -> None:
-        load, ref = self.accesses.found[eqn], eqn.invars[0]
+        load, ref, builder = self.accesses.found[eqn], eqn.invars[0], self.builder
         assert isinstance(ref, Var)
-        if load.check is not None:
-            name, *operands = load.check
-            index, counter = self.atoms(env, operands)
-            holds = self.builder(name, self.builder.convert(index, counter.dtype), counter)
-            self.builder.emit("check", holds, message=ORDERED.format(ref.hint or "memory"))
-        memory = self.behind if load.is_behind else self.memory
-        env[eqn.outvar] = self.builder.load(memory.get(ref, ref), *self.atoms(env, indices_of(eqn)))
+        at = self.atoms(env, indices_of(eqn))
+        found = lambda memory: builder.load(memory.get(ref, ref), *at)  # noqa: E731
+        if load.compared is None:
+            env[eqn.outvar] = found(self.behind if load.is_behind else self.memory)
+            return
+        order = load.compared
+        index, counter = self.atoms(env, (order.index, order.counter))
+        writer = builder.convert(index, counter.dtype)
+        if order.distance:
+            writer = builder("sub", writer, literal(order.distance, counter.dtype))
+        if load.is_behind is None:
+            builder.emit("check", builder("ne", writer, counter), message=SAME.format(ref.hint or "memory"))
+        name = ("le" if load.is_behind else "lt") if order.rises else ("ge" if load.is_behind else "gt")
+        is_behind = builder(name, writer, counter)
+        blocks: list[Block] = []
+        for memory in (self.behind, self.memory):
+            with builder.block() as opened:
+                blocks.append(opened.close((found(memory),)))
+        (env[eqn.outvar],) = builder.emit("if", is_behind, blocks=blocks)
 
     def _copy(self, eqn: Eqn, env: Env) -> None:
         invars = [self.memory.get(a, a) if isinstance(a, Var) else a for a in self.atoms(env, eqn.invars)]

@@ -24,12 +24,31 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class Compared:
+    """Numbers whose order says what a load finds: the counter of a loop, and that of the iteration that writes."""
+
+    index: Atom
+    distance: int
+    """The index minus this is the counter of the iteration that writes the element."""
+    counter: Var
+    rises: bool
+    """True if the loop counts up."""
+
+
+@dataclass(frozen=True, slots=True)
 class FoundLoad:
     """The content that a load finds: that of its reference before the task, or behind it (`write_once`)."""
 
-    is_behind: bool
-    check: tuple[str, Atom, Var] | None = None
-    """A comparison of an index with the counter of a loop that must hold when the load runs."""
+    is_behind: bool | None
+    """None where that is not known of an element that the same iteration writes."""
+    compared: Compared | None = None
+    """The numbers to compare where data decide: an element is found behind the task if an earlier iteration writes it,
+    before it if a later one does; `is_behind` is about the same iteration."""
+
+    @property
+    def may_be_behind(self) -> bool:
+        """True if the load may find the content behind the task."""
+        return self.is_behind is not False or self.compared is not None
 
 
 @dataclass

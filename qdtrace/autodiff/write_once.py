@@ -3,15 +3,16 @@
     for r in 0 : n                       stores element r in iteration r only
       for k in lo : hi
         j = load col k
-        w = load y j                     j < r: found what memory holds behind the task; checked where data decide
+        w = load y j                     found what memory holds behind the task if j < r, before it if j > r
       u = load y r                       in front of the store: found what memory holds before the task
       store y v r
 
-All writes to a reference have, on some axis, a loop's counter plus a constant as index. Then an element is
-written in one iteration of that loop. A load whose index there is smaller comes behind all writes of its element if the
-loop counts up, one whose index is larger in front of them. Where it is the same, the next loop inside decides in the
-same way, and in the innermost one the order of equations. An element that is not written holds the same before and
-behind. Other iterations of the task write none of these elements, as that would be a race.
+All writes to a reference have, on some axis, a loop's counter plus a constant as index. Then an element is written in
+one iteration of that loop. A load whose index there is smaller comes behind all writes of its element if the loop
+counts up, one whose index is larger in front of them. Where it is the same, the next loop inside decides in the same
+way, and in the innermost one the order of equations. Where data decide, the derivative compares them. An element that
+is not written holds the same before and behind. Other iterations of the task write none of these elements, as that
+would be a race.
 
 Forms are exact modulo 2**32 or 2**64, the order of numbers is not: an axis has at most 2**30 elements and a constant is
 smaller than that, so the counter of the iteration that writes an element, and a counter that a load has as index, are
@@ -28,7 +29,7 @@ from qdtrace.analysis.index.affine import AffineForms
 from qdtrace.analysis.index.intervals import range_of_dtype
 from qdtrace.analysis.index.most_trips import MostTrips
 from qdtrace.autodiff.tape import LONG_TAPE, tape_lengths
-from qdtrace.autodiff.volatile import FoundLoad, accesses
+from qdtrace.autodiff.volatile import Compared, FoundLoad, accesses
 from qdtrace.ir.memory import indices_of, reference
 from qdtrace.ir.primitives import ATOMIC, FOR, LOAD
 from qdtrace.ir.program import Literal, ref_type
@@ -43,32 +44,29 @@ if TYPE_CHECKING:
 
 _FAR = 1 << 30
 _SIGNED = (DType.i32, DType.i64)
-ORDERED = (
-    "a derivative needs `{}` to be written in the order of its index, as this loop counts, got an element that is "
-    "written in the same iteration or later"
+SAME = (
+    "a derivative needs `{}` to be loaded in front of all stores of an iteration or behind them, got an element that "
+    "the same iteration writes in between"
 )
 
 
-def settled(task: Task, zero: frozenset[Var] = frozenset(), *, checks: bool = True) -> Accesses:
+def settled(task: Task, zero: frozenset[Var] = frozenset(), *, by_data: bool = True) -> Accesses:
     """Returns the accesses of a task without loads on the tape that `settle` takes off it."""
     found = accesses(task, zero)
-    settle(task, found, checks=checks)
+    settle(task, found, by_data=by_data)
     return found
 
 
-def settle(task: Task, found: Accesses, *, checks: bool) -> None:
+def settle(task: Task, found: Accesses, *, by_data: bool) -> None:
     """Takes references off the tape whose tape would be long, and whose loads find what memory holds before or behind
-    the task. With `checks` a comparison at run time may decide where the length of the tape is not known."""
+    the task. With `by_data` a comparison at run time may decide."""
     if not found.taped:
         return
-    long: dict[Var, bool] = {}
-    for load, count in tape_lengths(task, found.taped, MostTrips(task)).items():
-        if count is None or count * load.outvar.dtype.itemsize > LONG_TAPE:
-            ref = reference(load)
-            long[ref] = long.get(ref, False) or count is None
+    lengths = tape_lengths(task, found.taped, MostTrips(task)).items()
+    long = (reference(e) for e, count in lengths if count is None or count * e.outvar.dtype.itemsize > LONG_TAPE)
     forms = {bits: AffineForms(task, bits=bits) for bits in (32, 64)}
-    for ref, is_endless in long.items():
-        loads = _Order(task, ref, forms).loads(checks=checks and is_endless)
+    for ref in dict.fromkeys(long):
+        loads = _Order(task, ref, forms).loads(by_data=by_data)
         if loads is not None:
             found.found.update(loads)
             found.taped.difference_update(loads)
@@ -77,7 +75,7 @@ def settle(task: Task, found: Accesses, *, checks: bool) -> None:
 
 def found_behind(found: Accesses) -> list[Var]:
     """Returns the references with loads that find what memory holds behind the task, in order."""
-    return list(dict.fromkeys(e.invars[0] for e, load in found.found.items() if load.is_behind))  # type: ignore[misc]
+    return list(dict.fromkeys(e.invars[0] for e, load in found.found.items() if load.may_be_behind))  # type: ignore[misc]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +104,7 @@ class _Order:
         self.writes = [chain for chain in self.used if chain[-1].primitive.writes]
         self.levels = tuple(self._levels())
 
-    def loads(self, *, checks: bool) -> dict[Eqn, FoundLoad] | None:
+    def loads(self, *, by_data: bool) -> dict[Eqn, FoundLoad] | None:
         """Returns what each load finds, or None if that is not known of one."""
         if any(self.ref in e.invars for e in walk_all(self.task.head)):
             return None
@@ -115,7 +113,7 @@ class _Order:
         found: dict[Eqn, FoundLoad] = {}
         for chain in self.used:
             if chain[-1].primitive is LOAD:
-                made = self._found(chain, checks=checks)
+                made = self._found(chain, by_data=by_data)
                 if made is None:
                     return None
                 found[chain[-1]] = made
@@ -137,28 +135,33 @@ class _Order:
             if first is not None and not others:
                 yield axis, first
 
-    def _found(self, chain: tuple[Eqn, ...], *, checks: bool) -> FoundLoad | None:
+    def _found(self, chain: tuple[Eqn, ...], *, by_data: bool) -> FoundLoad | None:
         around: Eqn | None = None
+        compared: Compared | None = None
         for level in self.levels:
             if not any(e is level.loop for e in chain):
                 break
             signs = {self._sign(chain, level, *axis) for axis in level.axes}
             if 1 in signs or -1 in signs:
-                return FoundLoad(is_behind=(-1 in signs) == level.rises)
+                return FoundLoad((-1 in signs) == level.rises, compared)
             if 0 not in signs:
-                return self._checked(chain[-1], level) if checks else None
+                order = self._compared(chain[-1], level) if by_data and compared is None else None
+                if order is None:
+                    return None
+                compared = order
             around = level.loop
-        return self._by_position(chain, around)
+        is_behind = self._by_position(chain, around)
+        return None if compared is None and is_behind is None else FoundLoad(is_behind, compared)
 
-    def _checked(self, load: Eqn, level: _Level) -> FoundLoad | None:
-        for axis, constant in level.axes:
+    def _compared(self, load: Eqn, level: _Level) -> Compared | None:
+        for axis, distance in level.axes:
             index = indices_of(load)[axis]
-            if not constant and index.dtype in _SIGNED:
-                return FoundLoad(is_behind=True, check=("lt" if level.rises else "gt", index, level.loop.index))
+            if index.dtype in _SIGNED:
+                return Compared(index, distance, level.loop.index, level.rises)
         return None
 
-    def _by_position(self, chain: tuple[Eqn, ...], around: Eqn | None) -> FoundLoad | None:
-        """Returns what a load finds if all writes are in front of it, or behind it, in the block of `around`."""
+    def _by_position(self, chain: tuple[Eqn, ...], around: Eqn | None) -> bool | None:
+        """Returns whether a load comes behind all writes in the block of `around`; None if it comes in between."""
         block = self.task.body if around is None else around.blocks[0]
         number = {id(eqn): k for k, eqn in enumerate(block.eqns)}
 
@@ -166,9 +169,7 @@ class _Order:
             return next(number[id(e)] for e in of if id(e) in number)
 
         at, writes = place(chain), [place(w) for w in self.writes]
-        if at < min(writes):
-            return FoundLoad(is_behind=False)
-        return FoundLoad(is_behind=True) if at > max(writes) else None
+        return False if at < min(writes) else True if at > max(writes) else None
 
     def _sign(self, chain: tuple[Eqn, ...], level: _Level, axis: int, constant: int) -> int | None:
         """Returns the sign of the index of a load minus that of the writes of the same iteration, if it is known."""
