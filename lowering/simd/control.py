@@ -17,6 +17,7 @@ from lowering.llvm.types import REGISTER
 from lowering.llvm.vectors import Value
 from lowering.simd.carries import LaneCarries
 from lowering.simd.descriptions import Mask
+from lowering.simd.divergence.counted import counts_alike, emit_counted
 from lowering.simd.divergence.lane_counts import count
 from lowering.simd.lane_facts import is_quiet
 from qdtrace.analysis.branches import runs_both
@@ -126,6 +127,8 @@ def emit_for(f: LaneFrame, eqn: Eqn) -> None:
     """Emits `for`, under masks if it is divergent."""
     if eqn not in f.uniformity.divergent:
         control.emit_for(f, eqn)
+    elif counts_alike(f, eqn):
+        emit_counted(f, eqn)
     elif not control.never_moves(f, eqn):
         _divergent_for(f, eqn)
 
@@ -152,7 +155,7 @@ def _divergent_for(f: LaneFrame, eqn: Eqn) -> None:
     with f.region(Mask(masks)):
         f.bind(body.params[0], indices)
         carries.bind(carried_params(eqn, body))
-        count(f, eqn, masks)
+        count(f, eqn, masks, f.vectors)
         f.emit(body.eqns)
         carries.step_in(body, Mask(masks))
         if counter:
@@ -210,7 +213,7 @@ def _divergent_while(f: LaneFrame, eqn: Eqn) -> None:
         text.branch(_all(f, goes_on), inside, done)
         text.begin(inside)
         with f.region(Mask(live, nonempty=not quiet)):
-            count(f, eqn, live)
+            count(f, eqn, live, f.vectors)
             carries.bind(body.params)
             f.emit(body.eqns)
             carries.step_in(body, Mask(live))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from qdtrace.ir.primitives import ADD, CELL, LOAD, MUL, SUB
+from qdtrace.ir.primitives import ADD, CELL, DIV, LOAD, MUL, SQRT, SUB
 from qdtrace.ir.program import Literal, Var
 from qdtrace.ir.walk import used_in_block, walk_inside
 
@@ -25,6 +25,8 @@ PORTS = 2
 """Operations that can begin in one cycle."""
 GATHER = 20
 """The cost of a gather, in operations."""
+DIVISION = 20
+"""Further operations that could begin while a division or square root of floats keeps its port busy."""
 _FUNCTION_SIZE = 20
 """Number of operations of a maths function."""
 
@@ -38,8 +40,11 @@ def vectors_to_fill(loops: Iterable[Eqn], varying: frozenset[Var]) -> float:
 def cycles(varying: frozenset[Var], loop: Eqn, vectors: int) -> float:
     """Returns the cycles of a loop's iteration per vector, with so many side by side, by latency or by work."""
     paths = _Paths(varying, loop)
-    gathers = sum(e.primitive is LOAD and e.outvars[0] in varying for e in walk_inside(loop))
-    return max((paths.operations + GATHER * gathers) / PORTS, LATENCY * paths.length / vectors, 1.0)
+    made = [e for e in walk_inside(loop) if e.outvars and e.outvars[0] in varying]
+    gathers = sum(e.primitive is LOAD for e in made)
+    divisions = sum(e.primitive in (DIV, SQRT) and e.outvars[0].dtype.is_float for e in made)
+    operations = paths.operations + GATHER * gathers + DIVISION * divisions
+    return max(operations / PORTS, LATENCY * paths.length / vectors, 1.0)
 
 
 class _Paths:

@@ -6,6 +6,7 @@ With W = 1 everything is one scalar and there is no mask: the functions that com
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from lowering.llvm.frame import Frame
@@ -215,6 +216,14 @@ class LaneFrame(Frame):
             total = self.text.op(f"or {bits} {total}, {other}")
         number = self.text.op(f"bitcast {bits} {total} to i{self.width}")
         return self.text.op(f"icmp ne i{self.width} {number}, 0")
+
+    def most(self, dtype: DType, vectors: Sequence[str]) -> str:
+        """Returns the largest number in all lanes of some vectors of integers, as a scalar."""
+        of, kind = "smax" if dtype.is_signed else "umax", REGISTER[dtype]
+        total = reduce(lambda a, b: self.vector.intrinsic(of, kind, a, b), vectors)
+        symbol = f"llvm.vector.reduce.{of}.v{self.width}{kind}"
+        self.text.module.declare(symbol, kind, self.vector.type(dtype))
+        return self.text.op(f"call {kind} @{symbol}({self.vector.type(dtype)} {total})")
 
     def active(self, mask: str) -> str:
         """Returns the number of active lanes of a vector, as i64."""

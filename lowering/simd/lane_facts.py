@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from qdtrace.analysis.cost import operations
 from qdtrace.ir.memory import indices_of
-from qdtrace.ir.primitives import LOAD, STORE, WHILE, Effect
+from qdtrace.ir.primitives import LOAD, STORE, Effect
 from qdtrace.ir.program import Block, Eqn, Var, is_local, ref_type
 from qdtrace.ir.types import DType, ScalarType
 from qdtrace.ir.walk import free_vars, is_rare, walk_nested, walk_often
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from qdtrace.ir.primitives import Primitive
 
 QUIET_COST = 32
-"""The largest cost of a pure `while` that is quiet."""
+"""The largest cost of a quiet loop."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,8 +101,6 @@ def _peak(block: Block, varying: frozenset[Var], after: set[Var]) -> int:
 
 def is_quiet(eqn: Eqn) -> bool:
     """Returns whether a loop is light, without memory or inner loops, so that lanes may run on after they left."""
-    if eqn.primitive is not WHILE:
-        return False
     if any(_is_loud(e.primitive) for block in eqn.blocks for e in walk_often(block)):
         return False
     return sum(map(operations, eqn.blocks)) <= QUIET_COST

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import reduce
 from typing import TYPE_CHECKING
 
 from lowering.llvm import rules
@@ -45,13 +44,9 @@ def _lane_max(f: LaneFrame, eqn: Eqn) -> None:
     if isinstance(operand, Literal) or f.is_uniform(operand):
         f.env[eqn.outvars[0]] = f.value(operand)
         return
-    o, kind = f.vector, f.vector.type(d)
-    of, lowest = ("smax", -(1 << (d.bits - 1))) if d.is_signed else ("umax", 0)
-    each = f.blended(f.mask, d, f.vectors_of(operand), [o.number(REGISTER[d], lowest)] * f.vectors)
-    most = reduce(lambda a, b: o.intrinsic(of, REGISTER[d], a, b), each)
-    symbol = f"llvm.vector.reduce.{of}.v{f.width}{REGISTER[d]}"
-    f.text.module.declare(symbol, REGISTER[d], kind)
-    f.bind(eqn.outvars[0], [f.text.op(f"call {REGISTER[d]} @{symbol}({kind} {most})")])
+    lowest = -(1 << (d.bits - 1)) if d.is_signed else 0
+    each = f.blended(f.mask, d, f.vectors_of(operand), [f.vector.number(REGISTER[d], lowest)] * f.vectors)
+    f.bind(eqn.outvars[0], [f.most(d, each)])
 
 
 def _div(f: LaneFrame, eqn: Eqn) -> None:

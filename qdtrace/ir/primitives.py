@@ -160,7 +160,7 @@ _rows(
     **_maths,
 )
 _rows("exp exp2 logistic cosh erfc", elementwise(1, *FLOAT), has_no_sign=True, **_maths)
-_row("sqrt", elementwise(1, *FLOAT), cost=6, latency=4, **_long)
+SQRT = _row("sqrt", elementwise(1, *FLOAT), cost=6, latency=4, **_long)
 _rows("floor ceil round_even round_away trunc", elementwise(1, *FLOAT), gives_whole=True, **_steps)
 FMA = _row("fma", elementwise(3, *FLOAT), slope_reads=((1,), (0,), ()), **_floats, **_long)
 QUOTIENT = _row("quotient", elementwise(3, *FLOAT), cost=2, **_floats, **_long)

@@ -21,12 +21,15 @@ def open_counts(f: LaneFrame, loop: Eqn) -> LaneCounts:
     return LaneCounts(loop, *slots)
 
 
-def count(f: LaneFrame, loop: Eqn, live: Sequence[str]) -> None:
-    """Emits the count of one iteration of a loop, with these masks, if the function counts that loop."""
+def count(f: LaneFrame, loop: Eqn, live: Sequence[str], busy: int) -> None:
+    """Emits the count of one iteration of a loop, with these masks, if the function counts that loop.
+
+    It takes as long as an iteration of `busy` vectors when all run side by side.
+    """
     counts = f.counts
     if counts is None or counts.loop is not loop:
         return
-    _add(f, counts.iterations, str(f.vectors))
+    _add(f, counts.iterations, str(busy))
     for mask in live:
         _add(f, counts.lanes, f.active(mask))
 
