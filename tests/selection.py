@@ -1,10 +1,10 @@
 """What the default run leaves to `make test-all`: most cases of matrices, XLA's optimisation, and contexts of MLIR.
 
-A test with several `parametrize` has a case for each combination of their rows. The default run takes few of them,
-which together have every row of each; the others are marked `full`. Which they are depends on their names
-alone, so every process takes the same. `pytest.mark.sample(k)` takes one in k cases of a test, and
-`pytest.mark.every_case` takes all of a matrix, for faults that one combination alone has shown. `drawn` says how many
-programs a test draws that draws them itself.
+A test with several `parametrize` has a case for each combination of their rows, and tests of one file often share a
+parameter. The default run takes one case of each test, and those with a row that no other case of the file has; the
+others are marked `full`. Which they are depends on their names alone, so every process takes the same.
+`pytest.mark.sample(k)` takes one in k cases of a test, and `pytest.mark.every_case` takes all of a matrix, for faults
+that one combination alone has shown. `drawn` says how many programs a test takes that draws them itself.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 _COSTLY = {"api", "autodiff", "bench", "compose", "gpu", "importer", "libraries", "lowering", "maths", "runtime"}
 """Folders whose tests compile. Cases of the others take next to no time, so all of them run."""
-_SMALL = 7
-"""Most cases of a matrix that is run as a whole."""
+_SMALL = 2
+"""Most cases of a test that run in any case."""
 _QUICK = ["--xla_cpu_parallel_codegen_split_count=1"]
 """Flags that have XLA compile sooner: a program in one piece takes three quarters of the time of one in 32."""
 if jax.__version_info__ < (0, 11):
@@ -114,21 +114,23 @@ def names_tests(config: pytest.Config) -> bool:
 
 def left_out(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
     """Yields the cases that are not in the sample."""
-    for _, cases in groupby(items, lambda item: item.nodeid.partition("[")[0]):
-        yield from _of_one_function([*cases])
+    for _, of_file in groupby(items, lambda item: item.nodeid.partition("::")[0]):
+        seen: set[tuple[object, ...]] = set()
+        for _, cases in groupby(of_file, lambda item: item.nodeid.partition("[")[0]):
+            yield from _of_one_function([*cases], seen)
 
 
-def _of_one_function(cases: Sequence[pytest.Item]) -> Iterator[pytest.Item]:
-    cases = [c for c in cases if not any(map(c.get_closest_marker, ("slow", "full", "every_case")))]
+def _of_one_function(cases: Sequence[pytest.Item], seen: set[tuple[object, ...]]) -> Iterator[pytest.Item]:
+    """Yields the cases left out of a test, and adds the rows of the others to those that its file has seen."""
+    cases = [c for c in cases if not any(map(c.get_closest_marker, ("slow", "full", "every_case", "gpu")))]
     marker = cases[0].get_closest_marker("sample") if cases else None
     shuffled = sorted(cases, key=lambda case: crc32(case.nodeid.encode()))
     if marker is not None:
         yield from shuffled[-(-len(cases) // marker.args[0]) :]
     elif len(cases) > _SMALL and cases[0].path.parent.name in _COSTLY:
-        seen: set[tuple[object, ...]] = set()
-        for case in shuffled:
+        for k, case in enumerate(shuffled):
             values = {*_values(case)}
-            if values <= seen:
+            if k and values <= seen:
                 yield case
             seen |= values
 

@@ -444,6 +444,7 @@ def test_a_rule_that_closes_over_a_traced_value():
         jax.jit(jax.grad(outer))(POINTS, 2.0)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("solver", [lineax.CG, lineax.BiCGStab, lineax.GMRES], ids=["cg", "bicgstab", "gmres"])
 def test_solvers_that_iterate(solver):
     """A step of them is not linear: JAX transposes the solution."""

@@ -138,6 +138,7 @@ BATCHES = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", BATCHES)
 def test_batches(name):
     got, want = BATCHES[name](ours), jax.jit(BATCHES[name], static_argnums=0)(masked)

@@ -62,7 +62,7 @@ def test_the_adjoint_by_hand_is_right(piece: int) -> None:
     BY_NAME["gradient_lorenz"].check(given, (np.asarray(by_hand.lorenz_adjoint(100, piece)(given["rho"])),))
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(("peer", "name"), [case(peer, name) for peer in ("gradient", "primal") for name in BY_NAME])
 def test_a_wrong_result_is_noticed(peer: str, name: str) -> None:
     given, out = outputs(peer, name)

@@ -28,6 +28,7 @@ def test_misfits_and_gradients_are_those_of_jax() -> None:
         np.testing.assert_allclose(got / scale, want / scale, atol=1e-8)
 
 
+@pytest.mark.full
 def test_the_descent_arrives_at_the_published_values() -> None:
     pytest.importorskip("optax", reason="the descent needs the extra `demo`")
     log_counts = jnp.log(load_counts()[1])

@@ -212,6 +212,7 @@ def careless(program: Program) -> Program:
     return replace(program, tasks=tuple(tasks))
 
 
+@pytest.mark.full
 def test_a_careless_fusion_is_found() -> None:
     """By the race detector, by the verifier (a head that reads what the body now writes), by a wrong result."""
     found = {"race": 0, "head": 0, "result": 0}

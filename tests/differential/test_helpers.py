@@ -127,6 +127,7 @@ def test_a_corpus_file_without_inputs(tmp_path):
         replay(tmp_path)
 
 
+@pytest.mark.full
 def test_programs_use_nearly_every_primitive():
     seen: set[str] = set()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 
 from qdtrace.interpret.reference import evaluate
@@ -32,6 +33,7 @@ def test_a_number_gives_one_program() -> None:
     assert repr(random_case(7)) != repr(random_case(8))
 
 
+@pytest.mark.full
 def test_the_programs_have_everything() -> None:
     programs = [random_case(seed).program for seed in range(150)]
     tasks = [t for p in programs for t in p.tasks]

@@ -46,9 +46,15 @@ def test_a_matrix_keeps_every_row_of_each_parameter() -> None:
     assert sample == kept(cases())
 
 
-def test_functions_are_sampled_one_by_one() -> None:
+def test_tests_of_one_file_share_their_rows() -> None:
     both = [*cases(), *cases(function="test_other")]
-    assert len(kept(both)) == len(kept(both[:24])) + len(kept(both[24:]))
+    assert [p["dtype"] for p in kept(both)[len(kept(cases())) :]] != []
+    assert len(kept(both)) == len(kept(cases())) + 1
+
+
+def test_cases_that_need_a_gpu_are_no_part_of_a_sample() -> None:
+    """They are skipped without one, so no row may be theirs alone."""
+    assert len(kept(cases(pytest.mark.gpu.mark))) == 24
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,7 @@ def over_all(made: CompiledProgram, chunks: int = (1 << 32) // CHUNK) -> float:
     return int(np.asarray(worst)) / SCALE
 
 
+@pytest.mark.full
 def test_the_measure_sees_errors() -> None:
     """The first chunk holds positive numbers below 2**-63, where exp is 1: an error of 5 units there is found."""
     assert over_all(worst_error("exp"), 1) <= 0.5

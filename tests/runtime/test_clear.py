@@ -40,10 +40,10 @@ def values_of(dtype: DType) -> list[Literal]:
     return [literal(n, dtype) for n in (0, 1, low, high, high // 3)]
 
 
-def filled(value: Literal, shape: tuple[int, ...]) -> Program:
-    """A program without tasks that returns a buffer."""
-    b = ref_var(value.dtype, shape, "b")
-    return Program("filled", (), (b,), (), (b,), {b: value})
+def filled(value: Literal, *shapes: tuple[int, ...]) -> Program:
+    """A program without tasks that returns buffers."""
+    buffers = tuple(ref_var(value.dtype, shape, f"b{k}") for k, shape in enumerate(shapes))
+    return Program("filled", (), buffers, (), buffers, dict.fromkeys(buffers, value))
 
 
 def bits(x: object) -> bytes:
@@ -54,8 +54,8 @@ def bits(x: object) -> bytes:
 def test_every_dtype_and_small_sizes(dtype: DType):
     with jax.enable_x64(True):
         for value in values_of(dtype):
-            for n in SIZES:
-                (out,) = compiled(filled(value, (n,))).call()
+            outs = compiled(filled(value, *((n,) for n in SIZES))).call()
+            for n, out in zip(SIZES, outs, strict=True):
                 assert out.shape == (n,)
                 assert out.dtype == dtype.numpy
                 assert bits(out) == bits(value.value) * n, (dtype, value, n)
