@@ -200,10 +200,10 @@ SECOND = {
 def test_second_order(name):
     f, x = SECOND[name]
     t = jnp.ones_like(x)
-    along = lambda g: jax.jvp(lambda x: jax.jvp(g, (x,), (t,))[1], (x,), (t,))[1]  # noqa: E731
+    along = lambda g: jax.jit(lambda x: jax.jvp(lambda x: jax.jvp(g, (x,), (t,))[1], (x,), (t,))[1])(x)  # noqa: E731
     np.testing.assert_allclose(along(qd.vmap(f)), along(jax.vmap(f)), rtol=1e-8, atol=1e-10)
     if not np.iscomplexobj(x):
-        back = lambda g: jax.jvp(jax.grad(lambda x: jnp.sum(g(x))), (x,), (t,))[1]  # noqa: E731
+        back = lambda g: jax.jit(lambda x: jax.jvp(jax.grad(lambda x: jnp.sum(g(x))), (x,), (t,))[1])(x)  # noqa: E731
         np.testing.assert_allclose(back(qd.vmap(f)), back(jax.vmap(f)), rtol=1e-8, atol=1e-10)
 
 
@@ -280,10 +280,11 @@ def test_long_functions_of_elements(name):
     outside = lambda vmap: jax.grad(lambda x: (vmap(f)(x) * weights).sum())  # noqa: E731
     inside = lambda vmap: vmap(jax.grad(lambda v: (f(v) * weights).sum()))  # noqa: E731
     for derivative in (outside, inside):
-        np.testing.assert_allclose(derivative(qd.vmap)(x), derivative(jax.vmap)(x), rtol=1e-9, atol=1e-9)
-    if name != "gammainc":  # JAX has no second derivative
-        got, want = (jax.jvp(outside(vmap), (x,), (jnp.sin(x),))[1] for vmap in (qd.vmap, jax.vmap))
+        got, want = (jax.jit(derivative(vmap))(x) for vmap in (qd.vmap, jax.vmap))
         np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)
+    if name != "gammainc":  # JAX has no second derivative
+        along = lambda vmap: jax.jit(lambda x: jax.jvp(outside(vmap), (x,), (jnp.sin(x),))[1])(x)  # noqa: E731
+        np.testing.assert_allclose(along(qd.vmap), along(jax.vmap), rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["i0e", "gammainc"])
@@ -430,7 +431,7 @@ def test_products_of_rows_have_all_derivatives():
         return jax.jvp(hessian_along, (POINTS,), (jnp.sin(POINTS),))[1]
 
     for of in (jax.grad, jax.hessian, lambda f: lambda _: third(f)):
-        got, want = (of(lambda x: (f(x) ** 1.2).sum())(POINTS) for f in (ours, theirs))  # noqa: B023
+        got, want = (jax.jit(of(lambda x: (f(x) ** 1.2).sum()))(POINTS) for f in (ours, theirs))  # noqa: B023
         np.testing.assert_allclose(got, want, rtol=1e-10)
 
 
@@ -499,7 +500,10 @@ def test_second_derivatives_of_what_an_extreme_replaces(accumulate):
             b = b.at[k[i]].set(change(b[k[i]], x[i]))
         return b
 
-    second = lambda f: jax.jvp(jax.grad(lambda x: (f(x) * jnp.arange(1.0, 5.0)).sum()), (x,), (np.ones(4),))[1]  # noqa: E731
+    def second(f):
+        gradient = jax.grad(lambda x: (f(x) * jnp.arange(1.0, 5.0)).sum())
+        return jax.jit(lambda x: jax.jvp(gradient, (x,), (jnp.ones(4),))[1])(x)
+
     np.testing.assert_allclose(second(ours), second(theirs), rtol=1e-12)
 
 
@@ -574,5 +578,5 @@ def test_a_row_read_and_written_between_loops():
 
     x = np.random.default_rng(0).normal(size=(4, 30))
     for of in (jax.grad, lambda f: lambda x: jax.jvp(jax.grad(f), (x,), (np.cos(x),))[1]):
-        got, want = (of(lambda x: (f(x, 1) ** 2).sum())(x) for f in (ours, theirs))  # noqa: B023
+        got, want = (jax.jit(of(lambda x: (f(x, 1) ** 2).sum()))(x) for f in (ours, theirs))  # noqa: B023
         np.testing.assert_allclose(got, want, rtol=1e-11, atol=1e-11)
