@@ -45,7 +45,7 @@ def loss(f):
 
 def check(op, x, r):
     f, g = ours(op), theirs(op)
-    derivatives = lambda h: (lambda x, r: (jax.grad(loss(h), (0, 1))(x, r), jax.jvp(h, (x, r), (U, W))[1]))  # noqa: E731
+    derivatives = lambda h: lambda x, r: (jax.grad(loss(h), (0, 1))(x, r), jax.jvp(h, (x, r), (U, W))[1])  # noqa: E731
     pairs = derivatives(f)(x, r), jax.jit(derivatives(g))(x, r)
     for got, want in zip(*map(jax.tree.leaves, pairs), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-12)
